@@ -1,0 +1,59 @@
+# make demo | test | bench | lint | clean | help. Needs Python >= 3.11 with pip and venv; everything else goes into .venv.
+PYTHON ?= python3
+VENV   := .venv
+PY     := $(VENV)/bin/python
+PIP    := $(PY) -m pip --disable-pip-version-check --quiet --no-input
+TESTS  ?=
+
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+.PHONY: help demo test bench lint clean
+
+help: ## show this list
+	@echo "usage: make <target> [PYTHON=python3.12]"
+	@sed -n 's/^\([a-z]*\):.*## /  \1	/p' Makefile
+
+demo: $(VENV)/.base ## install, then the whole main job on an embedded corpus (5 minutes on 2 cores); report: demo/report.md
+	$(PY) -m plmctl.commands.demo demo
+
+test: lint ## install, check style and types, run the tests (TESTS="tests/text -k unigram" for some of them)
+	$(PY) -m pytest -m "not slow and not gpu" $(TESTS)
+
+lint: $(VENV)/.test ## style and types only
+	$(PY) -m ruff check .
+	$(PY) -m ruff format --check .
+	$(PY) -m mypy
+
+bench: $(VENV)/.bench ## speed beside transformers and tokenizers (long; see benchmarks/)
+	$(PY) benchmarks/pretrain_cpu.py
+	$(PY) benchmarks/tokenize_text.py
+
+clean: ## remove the environment, caches and the demo's output (runs/ stays)
+	rm -rf $(VENV) build dist demo .mypy_cache .ruff_cache .pytest_cache
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# One stamp for what running needs, one for what testing needs; each is remade when the metadata or a pinned version changes.
+# The build tools come first and no build is isolated, so that their versions are pinned too (some dependencies are sdists).
+$(VENV)/.base: pyproject.toml constraints.txt | $(VENV)/.created
+	@echo "installing plmctl and torch into $(VENV) (a minute or two) ..."
+	$(PIP) install -c constraints.txt hatchling editables setuptools
+	$(PIP) install -c constraints.txt --no-build-isolation -e .
+	@touch $@
+
+$(VENV)/.test: $(VENV)/.base
+	$(PIP) install -c constraints.txt setuptools-scm
+	$(PIP) install -c constraints.txt --no-build-isolation -e ".[test]"
+	@touch $@
+
+$(VENV)/.bench: $(VENV)/.test
+	$(PIP) install -c constraints.txt --no-build-isolation -e ".[bench]"
+	@touch $@
+
+$(VENV)/.created:
+	@$(PYTHON) -c "import sys; sys.exit(sys.version_info < (3, 11))" 2>/dev/null || \
+	  { echo "plmctl needs Python 3.11 or newer, and '$(PYTHON)' is: $$($(PYTHON) --version 2>&1 | head -n 1)"; \
+	    echo "  fix: make $(MAKECMDGOALS) PYTHON=python3.12   (any interpreter from 3.11 on)"; exit 1; }
+	@$(PYTHON) -c "import venv, ensurepip" 2>/dev/null || \
+	  { echo "'$(PYTHON)' lacks venv"; echo "  fix: install it (Debian, Ubuntu: apt install python3-venv)"; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+	@touch $@

@@ -1,0 +1,97 @@
+"""The other side of pretrain_cpu.py: a run of `transformers`' Trainer with its defaults; settings are JSON in argument 1."""
+
+from __future__ import annotations
+
+import json
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from tokenizers import Tokenizer, models
+from transformers import (
+    BertConfig,
+    BertForMaskedLM,
+    DataCollatorForLanguageModeling,
+    PreTrainedTokenizerFast,
+    Trainer,
+    TrainerCallback,
+    TrainingArguments,
+    set_seed,
+)
+
+
+class Rows(torch.utils.data.Dataset):
+    """The packed rows as the collator wants them."""
+
+    def __init__(self, path: str) -> None:
+        self.ids = np.load(path)
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    def __getitem__(self, index: int) -> dict[str, list[int]]:
+        return {"input_ids": self.ids[index].tolist()}
+
+
+class Clock(TrainerCallback):
+    """When each update ended, and its loss."""
+
+    def __init__(self) -> None:
+        self.start = time.perf_counter()
+        self.ends: list[float] = []
+        self.losses: list[float] = []
+
+    def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        self.start = time.perf_counter()
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        self.ends.append(time.perf_counter() - self.start)
+
+    def on_log(self, args: Any, state: Any, control: Any, logs: dict[str, float], **_: Any) -> None:
+        if "loss" in logs:
+            self.losses.append(logs["loss"])
+
+
+def main(settings: dict[str, Any]) -> None:
+    set_seed(settings["seed"])
+    vocab = json.loads(Path(settings["vocab"]).read_text())
+    width = settings["width"]
+    model = BertForMaskedLM(
+        BertConfig(
+            vocab_size=vocab["size"], hidden_size=width, num_hidden_layers=settings["layers"], num_attention_heads=width // 64,
+            intermediate_size=4 * width, max_position_embeddings=settings["length"], hidden_dropout_prob=settings["dropout"],
+            attention_probs_dropout_prob=settings["dropout"], pad_token_id=vocab["pad"],
+        )
+    )  # fmt: skip
+    clock = Clock()
+    with tempfile.TemporaryDirectory() as folder:
+        arguments = TrainingArguments(
+            output_dir=folder, per_device_train_batch_size=settings["batch"], max_steps=settings["warm"] + settings["updates"],
+            learning_rate=settings["lr"], lr_scheduler_type="constant", weight_decay=0.01, bf16=settings["bf16"], use_cpu=True,
+            logging_steps=1, save_strategy="no", report_to="none", disable_tqdm=True, seed=settings["seed"],
+        )  # fmt: skip
+        collator = DataCollatorForLanguageModeling(stand_in(vocab), mlm_probability=settings["rate"])
+        Trainer(model, arguments, collator, Rows(settings["rows"]), callbacks=[clock]).train()
+    seconds = clock.ends[-1] - clock.ends[settings["warm"] - 1]
+    warm = clock.ends[settings["warm"] - 1] - settings["warm"] * seconds / settings["updates"]
+    figures = {
+        "tokens_per_second": settings["updates"] * settings["batch"] * settings["length"] / seconds,
+        "compile_seconds": warm, "losses": clock.losses, "vocab_size": vocab["size"],
+    }  # fmt: skip
+    print(json.dumps(figures))
+
+
+def stand_in(vocab: dict[str, int]) -> PreTrainedTokenizerFast:
+    """A tokenizer with the right size, mask and padding ids: all that the collator asks of one."""
+    names = {f"t{i}": i for i in range(vocab["size"]) if i not in (vocab["mask"], vocab["pad"])}
+    names |= {"[MASK]": vocab["mask"], "[PAD]": vocab["pad"]}
+    backend = Tokenizer(models.WordLevel(names, unk_token="[PAD]"))
+    return PreTrainedTokenizerFast(tokenizer_object=backend, mask_token="[MASK]", pad_token="[PAD]", unk_token="[PAD]")
+
+
+if __name__ == "__main__":
+    main(json.loads(sys.argv[1]))

@@ -1,0 +1,219 @@
+"""Masked-LM pretraining speed on CPU: plmctl beside `transformers` (Trainer, BertForMaskedLM, its own MLM collator).
+
+    python benchmarks/pretrain_cpu.py                                    # tiny, mini and base; an hour or two on 2 cores
+    python benchmarks/pretrain_cpu.py --sizes tiny --alternations 1 --scale 0.1 --words 20000 --vocab 2000    # does it run
+
+Both sides read the same packed rows (T = 128, no padding), mask 15% afresh, use the same model shape, dropout 0.1, AdamW at the
+same constant rate, the same cores, and each run is a process of its own. Runs alternate; the medians of the ratios count. The
+first updates (compiling, warming up) are left out of the rate and their cost is stated beside it. The share of the matmul rate
+divides model FLOPs (6 per weight and token, attention included, the head only where it is asked) by a bf16 matrix product
+measured between the runs.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import numpy as np
+
+T, RATE, DROPOUT, LEARNING_RATE, BATCH = 128, 0.15, 0.1, 5e-4, 32
+SHAPES = {"tiny": (2, 128), "mini": (4, 256), "base": (12, 768)}  # layers, width
+UPDATES = {"tiny": 200, "mini": 80, "base": 20}  # timed ones
+WARM = {"tiny": 10, "mini": 6, "base": 3}  # not timed
+SIDES = ("plmctl", "transformers fp32", "transformers bf16")
+HERE = Path(__file__).resolve().parent
+
+
+def main() -> None:
+    options = arguments()
+    with tempfile.TemporaryDirectory(prefix="plmctl-bench-") as temporary:
+        work = Path(options.work or temporary)
+        work.mkdir(parents=True, exist_ok=True)
+        tokens = prepare(work, options)
+        results = {size: measure(size, tokens, work, options) for size in options.sizes}
+    show(results)
+    if options.out:
+        Path(options.out).write_text(json.dumps(results, indent=1))
+
+
+def arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--sizes", nargs="+", default=list(SHAPES), choices=list(SHAPES))
+    parser.add_argument("--alternations", type=int, default=5)
+    parser.add_argument("--text", help="a text file or folder to train on; default: made-up words with bigram structure")
+    parser.add_argument("--vocab", type=int, default=30_522)
+    parser.add_argument("--words", type=int, default=4_000_000, help="of the made-up text")
+    parser.add_argument("--scale", type=float, default=1.0, help="times the number of timed updates")
+    parser.add_argument("--precision", default="bf16", choices=["fp32", "bf16"], help="of plmctl's side")
+    parser.add_argument("--compile", default="auto", help="train.compile of plmctl's side")
+    parser.add_argument("--threads", type=int, default=os.cpu_count())
+    parser.add_argument("--work", help="keep the working files here (and reuse the tokens found there)")
+    parser.add_argument("--out", help="write all figures here as JSON")
+    return parser.parse_args()
+
+
+def prepare(work: Path, options: argparse.Namespace) -> Path:
+    """Token shards for plmctl and the very same packed rows as `rows.npy` for the peer."""
+    from plmctl.data.formats.blocks import Blocks
+    from plmctl.data.shards import Shards
+    from plmctl.text.tokenizer import Tokenizer
+
+    tokens, rows = work / "tokens", work / "rows.npy"
+    if rows.exists():
+        return tokens
+    text = Path(options.text) if options.text else made_up_text(work / "text.txt", options.words)
+    plmctl("tokenize", f"data.path={text}", "tokenizer=wordpiece", f"tokenizer.vocab_size={options.vocab}", f"out={tokens}")
+    vocab = Tokenizer.load(tokens / "tokenizer").vocab
+    blocks = Blocks(vocab=vocab, max_length=T, crossing=True, specials=False)
+    shards = Shards.open(tokens, split="train")
+    plan = blocks.plan(shards, seed=0, epoch=0, input_length=T)
+    text_rows = blocks.rows(shards, plan, np.arange(plan.rows)).seqs["text"]
+    np.save(rows, np.asarray(text_rows.ids)[np.asarray(text_rows.length) == T].astype(np.int32))
+    (work / "vocab.json").write_text(json.dumps({"size": vocab.size, "mask": vocab.mask, "pad": vocab.pad}))
+    return tokens
+
+
+def made_up_text(path: Path, words: int, kinds: int = 60_000) -> Path:
+    """Sentences of made-up words: Zipf frequencies, and after each word one of eight followers half of the time."""
+    random = np.random.default_rng(0)
+    syllables = [a + b for a in "bdfgklmnprstvz" for b in "aeiou"]
+    names = ["".join(random.choice(syllables, 2 + n % 3)) + syllables[n % 70] for n in range(kinds)]
+    weight = 1 / np.arange(1, kinds + 1)
+    drawn = random.choice(kinds, words, p=weight / weight.sum())
+    followers = random.choice(kinds, (kinds, 8), p=weight / weight.sum())
+    follows, which = random.random(words) < 0.5, random.integers(0, 8, words)
+    for place in range(1, words):
+        if follows[place]:
+            drawn[place] = followers[drawn[place - 1], which[place]]
+    with path.open("w", encoding="utf-8") as file:
+        for start in range(0, words, 16):
+            file.write(" ".join(names[i] for i in drawn[start : start + 16]) + ".\n" + ("\n" if start % 160 == 0 else ""))
+    return path
+
+
+def measure(size: str, tokens: Path, work: Path, options: argparse.Namespace) -> dict[str, list[dict]]:
+    """Alternating runs of every side on one size: `{side: [figures of each run]}`, and "matmul": [FLOP/s]."""
+    updates = max(4, round(UPDATES[size] * options.scale))
+    found: dict[str, list[dict]] = {side: [] for side in SIDES} | {"matmul": []}
+    for turn in range(options.alternations):
+        order = SIDES if turn % 2 == 0 else SIDES[::-1]
+        for side in order:
+            run = ours if side == "plmctl" else peer
+            found[side].append(run(side, size, tokens, work, updates, turn, options))
+            print(
+                f"{size} {turn + 1}/{options.alternations} {side}: {found[side][-1]['tokens_per_second']:,.0f} tokens/s",
+                flush=True,
+            )
+        found["matmul"].append({"flops": float(child([sys.executable, "-c", MATMUL], options))})
+    return found
+
+
+def ours(side: str, size: str, tokens: Path, work: Path, updates: int, seed: int, options: argparse.Namespace) -> dict:
+    folder = Path(tempfile.mkdtemp(dir=work)) / "run"
+    warm = WARM[size]
+    start = time.perf_counter()
+    plmctl(
+        "pretrain", f"data.path={tokens}", f"size={size}", "objective=[mlm]", "format=blocks", "format.crossing=true",
+        "format.specials=false", f"format.max_length={T}", f"noise.rate={RATE}", f"model.embedding.dropout={DROPOUT}",
+        f"optim.lr={LEARNING_RATE}", "schedule=constant", "schedule.warmup_steps=0", f"train.steps={warm + updates}",
+        f"train.batch_size={BATCH}", f"train.precision={options.precision}", f"train.compile={options.compile}",
+        "train.log_every=1", "train.eval_every=0", "train.save_every=0", f"train.threads={options.threads}", f"seed={seed}",
+        f"run.dir={folder}", threads=options.threads,
+    )  # fmt: skip
+    lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    steps = {line["step"]: line for line in lines if "loss/mlm" in line}
+    first, last = steps[warm], steps[warm + updates]
+    seconds = last["seconds"] - first["seconds"]
+    rate = (last["tokens"] - first["tokens"]) / seconds
+    return {
+        "tokens_per_second": rate,
+        "compile_seconds": first["seconds"] - warm * seconds / updates,
+        "process_seconds": time.perf_counter() - start,
+        "losses": [steps[step]["loss/mlm"] for step in sorted(steps)],
+    }
+
+
+def peer(side: str, size: str, tokens: Path, work: Path, updates: int, seed: int, options: argparse.Namespace) -> dict:
+    layers, width = SHAPES[size]
+    settings = {
+        "rows": str(work / "rows.npy"), "vocab": str(work / "vocab.json"), "layers": layers, "width": width, "length": T,
+        "batch": BATCH, "updates": updates, "warm": WARM[size], "lr": LEARNING_RATE, "rate": RATE, "dropout": DROPOUT,
+        "bf16": side.endswith("bf16"), "seed": seed,
+    }  # fmt: skip
+    start = time.perf_counter()
+    answer = child([sys.executable, str(HERE / "peer_trainer.py"), json.dumps(settings)], options)
+    return json.loads(answer) | {"process_seconds": time.perf_counter() - start}
+
+
+def show(results: dict[str, dict[str, list[dict]]]) -> None:
+    """The table: medians over alternations, ratios paired by alternation, spread as min..max."""
+    print(f"\n{'size':5} {'side':18} {'tokens/s':>10} {'ours / it':>10} {'(min..max)':>14} {'compile s':>9} {'last loss':>16}")
+    for size, found in results.items():
+        own = [run["tokens_per_second"] for run in found["plmctl"]]
+        for side in SIDES:
+            rates = [run["tokens_per_second"] for run in found[side]]
+            ratios = [a / b for a, b in zip(own, rates, strict=True)]
+            ends = [end_loss(run["losses"]) for run in found[side]]
+            warm = statistics.median(run["compile_seconds"] for run in found[side])
+            spread = statistics.stdev(ends) if len(ends) > 1 else 0.0
+            print(
+                f"{size:5} {side:18} {statistics.median(rates):10,.0f} {statistics.median(ratios):10.2f} "
+                f"{f'{min(ratios):.2f}..{max(ratios):.2f}':>14} {warm:9.1f} "
+                f"{f'{statistics.mean(ends):.3f} +- {spread:.3f}':>16}"
+            )
+        matmul = statistics.median(run["flops"] for run in found["matmul"])
+        flops = flops_per_token(size, results_vocab(found)) * statistics.median(own)
+        print(
+            f"{size:5} model {flops / 1e9:,.0f} GFLOP/s of {matmul / 1e9:,.0f} in a bf16 matrix product: {flops / matmul:.0%}"
+        )
+
+
+def end_loss(losses: list[float]) -> float:
+    """The mean of the last fifth of the curve."""
+    return statistics.mean(losses[-max(1, len(losses) // 5) :])
+
+
+def results_vocab(found: dict[str, list[dict]]) -> int:
+    return int(found["transformers fp32"][0]["vocab_size"])
+
+
+def flops_per_token(size: str, vocab: int) -> float:
+    """`6 N_blocks + 12 L T d + 6 p (d^2 + V d)` for a trained token, with p = the share of positions that reach the head."""
+    layers, width = SHAPES[size]
+    return 6 * 12 * layers * width**2 + 12 * layers * T * width + 6 * RATE * (width**2 + vocab * width)
+
+
+MATMUL = """
+import time, torch
+a = torch.randn(2048, 2048).bfloat16(); b = torch.randn(2048, 2048).bfloat16()
+best, end = 1e9, time.perf_counter() + 3
+while time.perf_counter() < end:
+    start = time.perf_counter(); a @ b; best = min(best, time.perf_counter() - start)
+print(2 * 2048**3 / best)
+"""
+
+
+def plmctl(*words: str, threads: int | None = None) -> None:
+    subprocess.run([sys.executable, "-m", "plmctl", *words], check=True, env=environment(threads), stdout=subprocess.DEVNULL)
+
+
+def child(command: list[str], options: argparse.Namespace) -> str:
+    """The last line that the child printed."""
+    done = subprocess.run(command, check=True, env=environment(options.threads), stdout=subprocess.PIPE, text=True)
+    return done.stdout.strip().splitlines()[-1]
+
+
+def environment(threads: int | None) -> dict[str, str]:
+    return {**os.environ, "TOKENIZERS_PARALLELISM": "false", **({"OMP_NUM_THREADS": str(threads)} if threads else {})}
+
+
+if __name__ == "__main__":
+    main()

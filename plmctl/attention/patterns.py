@@ -1,0 +1,201 @@
+"""Who may see whom: predicates over (row, head, query, key), composed with `&`, `|` and `~`.
+
+One definition serves every kernel: `bind` gives a FlexAttention `mask_mod`, `dense` evaluates the same function on broadcast
+aranges. True = may attend. With memory, `seq` describes all keys (memory first) and query row q stands at key q + k_offset.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import reduce
+from operator import and_, or_
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor
+
+from plmctl.batch import Seq
+
+MaskMod = Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]  # (b, h, q, k) index tensors -> bool, broadcast together
+
+
+class Pattern:
+    """A predicate `(b, h, q, k) -> bool`; a subclass writes `predicate`, whose q and k are places in the same sequence."""
+
+    needs: frozenset[str] = frozenset()  # fields of the batch, as in `batch.FIELDS`
+    static: bool = True  # the same for every batch of the same shape: a kernel may cache what it derives from it
+    heads: int = 1  # how many heads it tells apart; 1 = the same for all
+
+    def predicate(self, seq: Seq) -> MaskMod:
+        raise NotImplementedError(type(self).__name__)
+
+    def given(self, seq: Seq) -> Pattern:
+        """The same pattern without the parts that allow everything in `seq`; `Full()` where nothing is left to forbid."""
+        return self
+
+    def bind(self, seq: Seq, *, q_index: Tensor | None = None, k_offset: int = 0) -> MaskMod:
+        """The `mask_mod` for `seq`; `q_index [B, Tq]` names the place of each query row, otherwise row q is at q + k_offset."""
+        allowed = self.predicate(seq)
+        if q_index is not None:
+            return lambda b, h, q, k: allowed(b, h, q_index[b, q], k)
+        return lambda b, h, q, k: allowed(b, h, q + k_offset, k)
+
+    def dense(self, seq: Seq, *, q_index: Tensor | None = None, k_offset: int = 0) -> Tensor | None:
+        """bool [B | 1, H | 1, Tq, Tk], each leading size 1 where the pattern does not depend on it; None = all allowed."""
+        pattern = self.given(seq)
+        if isinstance(pattern, Full):
+            return None
+        rows, keys = seq.ids.shape[:2]
+        queries = keys - k_offset if q_index is None else q_index.shape[1]
+        aranges = [torch.arange(n, device=seq.ids.device) for n in (rows, pattern.heads, queries, keys)]
+        b, h, q, k = (a.view([-1 if axis == place else 1 for axis in range(4)]) for place, a in enumerate(aranges))
+        return pattern.bind(seq, q_index=q_index, k_offset=k_offset)(b, h, q, k)
+
+    def __and__(self, other: Pattern) -> Pattern:
+        return And(self, other)
+
+    def __or__(self, other: Pattern) -> Pattern:
+        return Or(self, other)
+
+    def __invert__(self) -> Pattern:
+        return Not(self)
+
+
+class _Composed(Pattern):
+    """Several patterns joined by one operator; nested uses of the same operator become one flat list."""
+
+    operator: ClassVar[Callable[[Any, Any], Any]]
+
+    def __init__(self, *parts: Pattern) -> None:
+        self.parts: list[Pattern] = []
+        for part in parts:
+            self.parts += part.parts if isinstance(part, _Composed) and type(part) is type(self) else [part]
+        self.needs = frozenset().union(*(part.needs for part in self.parts))
+        self.static = all(part.static for part in self.parts)
+        self.heads = max(part.heads for part in self.parts)
+
+    def predicate(self, seq: Seq) -> MaskMod:
+        allowed = [part.predicate(seq) for part in self.parts]
+        return lambda b, h, q, k: reduce(type(self).operator, (f(b, h, q, k) for f in allowed))
+
+
+class And(_Composed):
+    """`a & b`: allowed by every part."""
+
+    operator = and_
+
+    def given(self, seq: Seq) -> Pattern:
+        left = [part for part in (part.given(seq) for part in self.parts) if not isinstance(part, Full)]
+        return Full() if not left else left[0] if len(left) == 1 else And(*left)
+
+
+class Or(_Composed):
+    """`a | b`: allowed by at least one part."""
+
+    operator = or_
+
+    def given(self, seq: Seq) -> Pattern:
+        left = [part.given(seq) for part in self.parts]
+        return Full() if any(isinstance(part, Full) for part in left) else Or(*left)
+
+
+class Not(Pattern):
+    """`~a`: allowed where `a` forbids."""
+
+    def __init__(self, part: Pattern) -> None:
+        self.part, self.needs, self.static, self.heads = part, part.needs, part.static, part.heads
+
+    def predicate(self, seq: Seq) -> MaskMod:
+        allowed = self.part.predicate(seq)
+        return lambda b, h, q, k: ~allowed(b, h, q, k)
+
+
+class Full(Pattern):
+    """`True`: everything sees everything (Devlin et al., 2019, arXiv:1810.04805)."""
+
+    def predicate(self, seq: Seq) -> MaskMod:
+        return lambda b, h, q, k: (q >= 0) & (k >= 0)
+
+
+class Causal(Pattern):
+    """`k <= q`: the past and oneself (Radford et al., 2018, sec. 3.1)."""
+
+    def predicate(self, seq: Seq) -> MaskMod:
+        return lambda b, h, q, k: k <= q
+
+
+class Anticausal(Pattern):
+    """`k >= q`: the future and oneself; the right-to-left mode of UniLM (Dong et al., 2019, arXiv:1905.03197, sec. 2.3)."""
+
+    def predicate(self, seq: Seq) -> MaskMod:
+        return lambda b, h, q, k: k >= q
+
+
+class Window(Pattern):
+    """`|q - k| <= reach`: a sliding window of 2 reach + 1 keys (Beltagy et al., 2020, arXiv:2004.05150, sec. 3.1)."""
+
+    def __init__(self, *, reach: int) -> None:
+        self.reach = reach
+
+    def predicate(self, seq: Seq) -> MaskMod:
+        return lambda b, h, q, k: (q - k).abs() <= self.reach
+
+
+class Dilated(Pattern):
+    """`|q - k| <= reach d_h  and  (q - k) mod d_h = 0`: a window with gaps, d_h = `dilation[h]` (Beltagy et al., 2020).
+
+    A single dilation serves every head; `dilation` must otherwise name one for each head.
+    """
+
+    def __init__(self, *, reach: int, dilation: Sequence[int]) -> None:
+        self.reach, self.dilation, self.heads = reach, tuple(dilation), len(dilation)
+
+    def predicate(self, seq: Seq) -> MaskMod:
+        gaps = torch.tensor(self.dilation, device=seq.ids.device)
+
+        def allowed(b: Tensor, h: Tensor, q: Tensor, k: Tensor) -> Tensor:
+            gap = gaps[h] if self.heads > 1 else gaps[0]
+            return ((q - k).abs() <= self.reach * gap) & ((q - k) % gap == 0)
+
+        return allowed
+
+
+class Padding(Pattern):
+    """`real[b, k]`: no query sees a padding key; padding queries are not masked, no loss reads them."""
+
+    static = False
+
+    def given(self, seq: Seq) -> Pattern:
+        return Full() if seq.full else self
+
+    def predicate(self, seq: Seq) -> MaskMod:
+        real = seq.real
+        return lambda b, h, q, k: real[b, k]
+
+
+class Documents(Pattern):
+    """`document[b, q] = document[b, k]`: the documents packed into one row stay apart; everything where rows are not packed."""
+
+    static = False
+
+    def given(self, seq: Seq) -> Pattern:
+        return self if "document" in seq.tracks else Full()
+
+    def predicate(self, seq: Seq) -> MaskMod:
+        document = seq.tracks["document"]
+        return lambda b, h, q, k: document[b, q] == document[b, k]
+
+
+class Prefix(Pattern):
+    """`segment[b, k] = 0  or  k <= q`: the first segment is seen by all, the second left to right.
+
+    (Dong et al., 2019, arXiv:1905.03197, sec. 2.3.)
+    A query of the first segment sees nothing of the second, since all of it lies to the right.
+    """
+
+    needs = frozenset({"tracks.segment"})
+    static = False
+
+    def predicate(self, seq: Seq) -> MaskMod:
+        segment = seq.tracks["segment"]
+        return lambda b, h, q, k: (segment[b, k] == 0) | (k <= q)

@@ -1,0 +1,147 @@
+"""What travels from files to losses: `Rows` (numpy, made by formats, changed by noise) and `Batch` (torch, read by models).
+
+Shape legend, used in every shape comment of the repository:
+
+    n rows of a `Rows`        B rows of a `Batch`      T tokens of a row        V vocabulary size
+    W model width             H attention heads        D width of a head        M memory (cached keys)
+    P predicted positions     N anchors                m spans                  K classes
+
+`FIELDS` below is the glossary: every name that may appear in a `Rows` or `Batch`, with shape, type and meaning.
+True always means *may attend* or *is selected*. This module imports torch only for type checking.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from plmctl.errors import ConfigError
+
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor
+
+IGNORE = -100  # a label that no loss and no metric counts
+
+FIELDS: dict[str, str] = {
+    # sequences: name of a Seq in `seqs`
+    "text": "Seq: the sequence an encoder or decoder reads",
+    "source": "Seq: what an encoder-decoder reads",
+    "target": "Seq: what an encoder-decoder writes",
+    # tracks: [n, T] beside the ids of a Seq
+    "tracks.segment": "[n, T] int: 0 for the first segment with its specials, 1 for the second",
+    "tracks.document": "[n, T] int: number of the document inside a packed row; tokens see only their own document",
+    "tracks.position": "[n, T] int: place of the token, where it is not simply 0..T-1 (packed rows restart)",
+    "tracks.word_start": "[n, T] bool: the token begins a word",
+    "tracks.sentence": "[n, T] int: number of the sentence inside the row",
+    "tracks.real": "[n, T] bool: not padding, where padding is not simply what follows `length`",
+    # targets: [n, T] labels with IGNORE in Rows, a `Targets` in Batch
+    "targets.mlm": "[n, T] id of the token that the noise hid, IGNORE elsewhere",
+    "targets.clm": "[n, T] id of the next token of the same document, IGNORE where there is none",
+    "targets.tag": "[n, T] tag of the word that begins here, IGNORE elsewhere",
+    # labels: one for each anchor
+    "labels.pair": "[N] int: relation of two segments (NSP: 0 = B follows A, 1 = B is from elsewhere)",
+    "labels.class": "[N] int: class of the example",
+    "labels.score": "[N] float: score of the example (regression)",
+    "labels.span": "[N, 2] int: first and last token of the answer in the row",
+    # values: one for each row
+    "values.example": "[n] int: number of the example a fine-tuning row comes from",
+}
+
+
+@dataclass(frozen=True)
+class Seq:
+    """One token sequence a row: `ids [n, T]` padded to T, `length [n]` real tokens, and aligned `tracks` of `[n, T]`."""
+
+    ids: Any  # [n, T] integer array or Tensor
+    length: Any  # [n]
+    tracks: Mapping[str, Any] = field(default_factory=dict)
+    full: bool = False  # every row has T real tokens: set when the batch is made, so that no mask is needed
+
+    def with_tracks(self, **tracks: Any) -> Seq:
+        return replace(self, tracks={**self.tracks, **tracks})
+
+    @property
+    def real(self) -> Any:
+        """[n, T] True where there is a token and not padding."""
+        if "real" in self.tracks:
+            return self.tracks["real"]
+        if isinstance(self.ids, np.ndarray):
+            return np.arange(self.ids.shape[1]) < self.length[:, None]
+        import torch
+
+        return torch.arange(self.ids.shape[1], device=self.ids.device) < self.length[:, None]
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Training rows in numpy: what a format lays out and a noise function changes (always by returning a new `Rows`)."""
+
+    key: np.ndarray  # [n] int64: global row number; with (seed, epoch) it fixes every random draw of the row
+    seqs: Mapping[str, Seq]
+    targets: Mapping[str, np.ndarray] = field(default_factory=dict)  # name -> [n, T] labels with IGNORE
+    anchors: np.ndarray | None = None  # [N, 2] = (row, position) of the tokens that stand for a whole (part of a) row
+    labels: Mapping[str, np.ndarray] = field(default_factory=dict)  # name -> [N, ...], one for each anchor
+    spans: Mapping[str, np.ndarray] = field(default_factory=dict)  # name -> [m, 3+] = row, start, length, ...
+    values: Mapping[str, np.ndarray] = field(default_factory=dict)  # name -> [n]
+    source: str = "text"  # which data source the rows come from
+
+    def with_seq(self, name: str, seq: Seq) -> Rows:
+        return replace(self, seqs={**self.seqs, name: seq})
+
+    def with_targets(self, **targets: np.ndarray) -> Rows:
+        return replace(self, targets={**self.targets, **targets})
+
+
+@dataclass(frozen=True)
+class Targets:
+    """Predicted positions in fixed capacity P: spare slots hold index 0 and label IGNORE, so shapes never change."""
+
+    index: Tensor  # [P] int64 into the flattened (row, position)
+    ids: Tensor  # [P] int64 label, IGNORE in spare slots
+    count: int  # real ones among the P
+
+
+@dataclass(frozen=True)
+class Batch:
+    """A micro-batch in torch: the same fields as `Rows`, read-only, with labels compacted into `Targets`."""
+
+    key: Tensor  # [B]
+    seqs: Mapping[str, Seq]
+    targets: Mapping[str, Targets] = field(default_factory=dict)
+    anchors: Tensor | None = None  # [N, 2]
+    labels: Mapping[str, Tensor] = field(default_factory=dict)  # name -> [N, ...]
+    spans: Mapping[str, Tensor] = field(default_factory=dict)
+    values: Mapping[str, Tensor] = field(default_factory=dict)
+    counts: Mapping[str, int] = field(default_factory=dict)  # by name of target or label, and "tokens", "rows": host ints
+    source: str = "text"
+
+    @property
+    def text(self) -> Seq:
+        return self.seqs["text"]
+
+    def require(self, name: str) -> Any:
+        """The field called `name` as in FIELDS ("text", "tracks.segment", "targets.mlm"); ConfigError where it is absent."""
+        group, _, key = name.rpartition(".")
+        place = {"": self.seqs, "tracks": self.text.tracks, "targets": self.targets, "labels": self.labels}[group]
+        if key not in place:
+            raise ConfigError("format/noise", name, f"no part of this run writes '{name}' ({FIELDS.get(name, 'unknown field')})")
+        return place[key]
+
+    def to(self, device: torch.device | str) -> Batch:
+        """The same batch on `device` (asynchronously from pinned memory)."""
+        move = _mover(device)
+        return replace(
+            self, key=move(self.key), anchors=None if self.anchors is None else move(self.anchors),
+            seqs={k: replace(s, ids=move(s.ids), length=move(s.length), tracks={t: move(x) for t, x in s.tracks.items()})
+                  for k, s in self.seqs.items()},
+            targets={k: replace(t, index=move(t.index), ids=move(t.ids)) for k, t in self.targets.items()},
+            **{name: {k: move(x) for k, x in getattr(self, name).items()} for name in ("labels", "spans", "values")},
+        )  # fmt: skip
+
+
+def _mover(device: torch.device | str) -> Any:
+    return lambda x: x.to(device, non_blocking=True)

@@ -1,0 +1,298 @@
+"""From a config node to an object: `check` binds every signature and builds nothing, `build` instantiates.
+
+A node is a mapping with `_target_: package.module.Name`; its other keys are the keyword arguments. `_partial_: true` makes a
+factory. What the config cannot know (the vocabulary, a width) is handed in as `given`: it fills parameters of that name at
+every depth.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import inspect
+import types
+import typing
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal, Union
+
+from plmctl.errors import ConfigError, UsageError, nearest, raise_all
+
+SAFE = (
+    "text",
+    "data",
+    "noise",
+    "attention",
+    "nn",
+    "models",
+    "heads",
+    "objectives",
+    "tasks",
+    "training",
+)  # of plmctl: what configs may name
+MARKS = ("_target_", "_partial_")
+MISSING = "???"  # OmegaConf's spelling of "must be given"
+
+
+def build(node: Any, given: Mapping[str, Any] | None = None, plugins: Sequence[str] = (), *, path: str = "") -> Any:
+    """The object that `node` describes; all errors of all parts are raised together, each with its config path."""
+    node, given = plain(node), given or {}
+    raise_all(check(node, given, plugins, path=path))
+    errors: list[UsageError] = []
+    made = _make(node, given, plugins, path, errors)
+    raise_all(errors)
+    return made
+
+
+def check(node: Any, given: Iterable[str] | None, plugins: Sequence[str] = (), *, path: str = "") -> list[UsageError]:
+    """Every problem that building `node` would meet in names and types; `given=None`: anything may still be filled in."""
+    node = plain(node)
+    if not isinstance(node, (dict, list)):
+        return []
+    children = node.items() if isinstance(node, dict) else enumerate(node)
+    errors = [error for key, child in children for error in check(child, given, plugins, path=_join(path, key))]
+    if isinstance(node, dict) and "_target_" in node:
+        try:
+            part = locate(node["_target_"], plugins)
+        except ValueError as error:
+            return [*errors, ConfigError(_join(path, "_target_"), node["_target_"], str(error))]
+        names = None if given is None or node.get("_partial_") else set(given)
+        errors += _bind(part, {key: value for key, value in node.items() if key not in MARKS}, names, path)
+    return errors
+
+
+def locate(target: Any, plugins: Sequence[str] = ()) -> Callable[..., Any]:
+    """The class or function named `target`, which must be defined under exactly that name in plmctl or in a plugin.
+
+    The prefix is looked at before anything is imported, the definition after: `plmctl.batch.np.load` is neither.
+    """
+    words = str(target).split(".")
+    allowed = words[0] in plugins or (words[0] == "plmctl" and len(words) > 2 and words[1] in SAFE)
+    if not allowed or not all(word.isidentifier() for word in words):
+        raise ValueError("a _target_ names a class or function of plmctl's parts, or of a package given with --plugin")
+    module, rest = _import(words)
+    part: Any = module
+    for word in rest:
+        if not hasattr(part, word):
+            raise ValueError(f"{getattr(part, '__name__', part)} has no '{word}'{nearest(word, dir(part))}")
+        part = getattr(part, word)
+    home = f"{getattr(part, '__module__', None)}.{getattr(part, '__qualname__', None)}"
+    if not rest or not (inspect.isclass(part) or inspect.isroutine(part)) or home != target:
+        raise ValueError(f"not a class or function defined there (it is {home if rest else 'a module'})")
+    return part
+
+
+def parameters(part: Callable[..., Any]) -> dict[str, inspect.Parameter]:
+    """The keyword parameters of a part, with annotations evaluated where their names can be found."""
+    code = part.__init__ if inspect.isclass(part) else part  # type: ignore[misc]
+    scope = vars(importlib.import_module(part.__module__))
+    found = {}
+    for name, parameter in inspect.signature(part).parameters.items():
+        if parameter.kind in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY):
+            scope_of = getattr(code, "__globals__", scope)
+            found[name] = parameter.replace(annotation=_evaluate(parameter.annotation, scope_of))
+    return found
+
+
+def fit(value: Any, annotation: Any) -> Any:
+    """`value` as `annotation` wants it (1e4 becomes the int 10000); ValueError naming what is allowed where it does not fit.
+
+    Knows scalars, Literal, unions, paths, and lists and mappings of these; other annotations take any part but no bare scalar.
+    """
+    origin, inner = typing.get_origin(annotation), typing.get_args(annotation)
+    if origin is typing.Annotated:
+        return fit(value, inner[0])
+    if origin is Literal:
+        return _fit_literal(value, inner)
+    if origin in (Union, types.UnionType):
+        return _fit_union(value, inner)
+    if annotation in _SCALARS or annotation is None:
+        return _SCALARS[annotation if annotation is not None else type(None)](value)
+    if (origin or annotation) in (list, tuple, Sequence, Collection, Iterable):
+        return _fit_list(value, inner[0] if inner else Any)
+    if (origin or annotation) in (dict, Mapping):
+        if not isinstance(value, Mapping):
+            raise ValueError("must be a mapping of names to values")
+        return {key: fit(item, inner[1] if inner else Any) for key, item in value.items()}
+    if inspect.isclass(annotation) and (value is None or isinstance(value, (str, int, float))) and annotation is not object:
+        raise ValueError(f"must be a part ({annotation.__name__}), a mapping with _target_")
+    return value
+
+
+def plain(node: Any) -> Any:
+    """A config node as plain dicts and lists, interpolations resolved."""
+    if type(node).__module__.startswith("omegaconf"):
+        from omegaconf import OmegaConf
+
+        return OmegaConf.to_container(node, resolve=True)
+    return node
+
+
+def entry(node: Any, path: str = "objective") -> tuple[dict[str, Any], float, str | None]:
+    """An `objective.<name>` node without the two keys that belong to the mix: (node, weight, source it looks at)."""
+    part = dict(plain(node))
+    weight, source = part.pop("weight", 1.0), part.pop("on", None)
+    errors: list[UsageError] = []
+    if isinstance(weight, bool) or not isinstance(weight, (int, float)):
+        errors.append(ConfigError(f"{path}.weight", weight, "must be a number"))
+    if not (source is None or isinstance(source, str)):
+        errors.append(ConfigError(f"{path}.on", source, "must be the name of a data source, or null for all"))
+    raise_all(errors)
+    return part, float(weight), source
+
+
+def _make(node: Any, given: Mapping[str, Any], plugins: Sequence[str], path: str, errors: list[UsageError]) -> Any:
+    if isinstance(node, list):
+        return [_make(child, given, plugins, _join(path, place), errors) for place, child in enumerate(node)]
+    if not isinstance(node, dict):
+        return node
+    before = len(errors)
+    made = {key: _make(child, given, plugins, _join(path, key), errors) for key, child in node.items() if key not in MARKS}
+    if "_target_" not in node or len(errors) > before:
+        return made
+    part = locate(node["_target_"], plugins)
+    wanted = parameters(part)
+    arguments = {key: fit(value, wanted[key].annotation) if key in wanted else value for key, value in made.items()}
+    arguments = {name: given[name] for name in wanted if name in given} | arguments
+    if node.get("_partial_"):
+        return functools.partial(part, **arguments)
+    try:
+        return part(**arguments)
+    except ConfigError as error:  # the part knows the parameter, only we know where in the config it stands
+        name = error.path.rpartition(".")[2]
+        known = ConfigError(_join(path, name), error.value, error.allowed, fix=error.fix)
+        errors.append(known if name in wanted else error)
+        return None
+
+
+def _bind(part: Callable[..., Any], node: dict[str, Any], given: set[str] | None, path: str) -> list[UsageError]:
+    wanted, name = parameters(part), part.__qualname__
+    errors: list[UsageError] = []
+    open_ended = any(p.kind is p.VAR_KEYWORD for p in inspect.signature(part).parameters.values())
+    for key, value in node.items():
+        where = _join(path, key)
+        if key not in wanted:
+            if not open_ended:
+                takes = f"it takes {', '.join(wanted)}" if wanted else "it takes nothing"
+                errors.append(ConfigError(where, value, f"{name} has no '{key}'{nearest(key, wanted)}; {takes}"))
+        elif value == MISSING:
+            errors.append(ConfigError(where, value, "must be given", fix=f"{where}=..."))
+        elif not _holds_parts(value):
+            try:
+                fit(value, wanted[key].annotation)
+            except ValueError as error:
+                errors.append(ConfigError(where, value, str(error)))
+    if given is not None:
+        missing = [p for key, p in wanted.items() if p.default is p.empty and key not in node and key not in given]
+        errors += [
+            ConfigError(_join(path, p.name), None, f"{name} needs it", fix=f"{_join(path, p.name)}=...") for p in missing
+        ]
+    return errors
+
+
+def _holds_parts(value: Any) -> bool:
+    """A mapping or list with a part somewhere inside: its own check has seen it."""
+    if isinstance(value, dict):
+        return "_target_" in value or any(_holds_parts(child) for child in value.values())
+    return isinstance(value, list) and any(_holds_parts(child) for child in value)
+
+
+def _import(words: list[str]) -> tuple[types.ModuleType, list[str]]:
+    """The longest importable module at the front of `words`, and the attribute names behind it."""
+    for end in range(len(words), 0, -1):
+        name = ".".join(words[:end])
+        try:
+            return importlib.import_module(name), words[end:]
+        except ModuleNotFoundError as error:
+            if error.name is None or not (name == error.name or name.startswith(error.name + ".")):
+                raise  # the module is there, something that it imports is not
+    raise ValueError(f"no package named '{words[0]}'")
+
+
+def _evaluate(annotation: Any, scope: dict[str, Any]) -> Any:
+    """The annotation as an object; Any where it names something imported for type checkers only."""
+    if annotation is inspect.Parameter.empty:
+        return Any
+
+    def carrier() -> None: ...
+
+    carrier.__annotations__ = {"value": annotation}
+    try:
+        return typing.get_type_hints(carrier, globalns=scope)["value"]
+    except NameError:
+        return Any
+
+
+def _fit_literal(value: Any, allowed: tuple[Any, ...]) -> Any:
+    for choice in allowed:
+        if type(choice) is type(value) and choice == value:
+            return value
+    words = [str(choice).lower() if isinstance(choice, bool) else str(choice) for choice in allowed]
+    raise ValueError(f"must be one of {', '.join(words)}{nearest(str(value), words)}")
+
+
+def _fit_union(value: Any, choices: tuple[Any, ...]) -> Any:
+    exact = [choice for choice in choices if inspect.isclass(choice) and type(value) is choice]
+    problems = []
+    for choice in [*exact, *sorted(choices, key=lambda choice: choice is str)]:  # str takes every scalar: last
+        try:
+            return fit(value, choice)
+        except ValueError as error:
+            problems.append(str(error).removeprefix("must be "))
+    raise ValueError(f"must be {' or '.join(dict.fromkeys(problems))}")
+
+
+def _fit_list(value: Any, inner: Any) -> Any:
+    if isinstance(value, str) or not isinstance(value, (list, tuple)):
+        raise ValueError("must be a list, like [a,b]")
+    return [fit(item, inner) for item in value]
+
+
+def _fit_int(value: Any) -> int:
+    if isinstance(value, float) and value.is_integer():
+        return int(value)  # train.steps=1e4
+    if isinstance(value, int) and not isinstance(value, bool):
+        return value
+    raise ValueError("must be a whole number")
+
+
+def _fit_float(value: Any) -> float:
+    if isinstance(value, (int, float)) and not isinstance(value, bool):
+        return float(value)
+    raise ValueError("must be a number")
+
+
+def _fit_bool(value: Any) -> bool:
+    if isinstance(value, bool):
+        return value
+    raise ValueError("must be true or false")
+
+
+def _fit_str(value: Any) -> str:
+    if isinstance(value, (str, int, float)) and not isinstance(value, bool):
+        return str(value)
+    raise ValueError("must be text")
+
+
+def _fit_none(value: Any) -> None:
+    if value is not None:
+        raise ValueError("must be null")
+
+
+def _fit_path(value: Any) -> Path:
+    return value if isinstance(value, Path) else Path(_fit_str(value))
+
+
+_SCALARS: dict[Any, Callable[[Any], Any]] = {
+    int: _fit_int,
+    float: _fit_float,
+    bool: _fit_bool,
+    str: _fit_str,
+    type(None): _fit_none,
+    Path: _fit_path,
+    Any: lambda value: value,
+}
+
+
+def _join(path: str, key: object) -> str:
+    return f"{path}.{key}" if path else str(key)

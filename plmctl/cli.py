@@ -1,0 +1,250 @@
+"""The `plmctl` command: compose the config, check it, hand it to `plmctl.commands.<verb>.run`. Imports no torch."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import importlib
+import importlib.util
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import typer
+from typer.core import TyperCommand
+
+from plmctl.config import Flags, composed
+from plmctl.errors import PlmctlError, UsageError
+from plmctl.recipes import conf_dir, described, recipes_dir
+
+USERS_FILES = {errno.ENOSPC, errno.EDQUOT, errno.EACCES, errno.EPERM, errno.EROFS, errno.EFBIG, errno.EISDIR, errno.ENOTDIR}
+EXAMPLES = {
+    "tokenize": [
+        "plmctl tokenize tokenizer.vocab_size=4096 out=tokens",
+        "plmctl tokenize tokenizer=wordpiece tokenizer.vocab_size=4096 out=tokens-wordpiece",
+    ],
+    "pretrain": [
+        "plmctl pretrain size=tiny train.steps=50 run.dir=runs/first",
+        "plmctl pretrain gpt -m size=tiny train.steps=20 optim.lr=1e-3,1e-4",
+    ],
+    "finetune": [
+        "plmctl finetune task=sst2 task.path=glue/SST-2 checkpoint=runs/first run.dir=runs/sst2",
+        "plmctl finetune task=sst2 task.path=glue/SST-2 checkpoint=null size=tiny train.steps=50",
+    ],
+    "eval": [
+        "plmctl eval checkpoint=runs/sst2 --json",
+        "plmctl eval checkpoint=runs/first task=lm data.path=README.md",
+    ],
+    "convert": [
+        "plmctl convert runs/first exported --to hf",
+        "plmctl convert exported imported --to plmctl",
+    ],
+    "embed": [
+        "plmctl embed checkpoint=runs/first input=README.md out=vectors.npz",
+        "plmctl embed checkpoint=exported input=README.md out=vectors.npz layers=-1 logits=true",
+    ],
+}  # fmt: skip
+GROUPS = {  # the slots whose options a verb's --help lists
+    "tokenize": ("tokenizer",),
+    "pretrain": ("size", "tokenizer", "format", "noise", "pattern", "position", "model", "objective", "optim", "schedule"),
+    "finetune": ("task", "size", "model", "optim", "schedule"),
+    "eval": ("task",),
+}
+
+Words = Annotated[list[str] | None, typer.Argument(metavar="[./FILE.yaml] [KEY=VALUE]...", show_default=False)]
+RecipeWords = Annotated[list[str] | None, typer.Argument(metavar="[RECIPE | ./FILE.yaml] [KEY=VALUE]...", show_default=False)]
+PrintConfig = Annotated[bool, typer.Option("--print-config", help="Print the resolved config and stop.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Print parameters, compute, memory and time; write nothing.")]
+Resume = Annotated[bool, typer.Option("--resume", help="Continue the run in run.dir with its saved config.")]
+Preview = Annotated[
+    int, typer.Option("--preview", metavar="N", help="Show N rows before and after noise, with targets, and stop.")
+]
+ConfigDir = Annotated[
+    list[str] | None, typer.Option("--config-dir", metavar="DIR", help="Own parts, and own recipes in DIR/recipes.")
+]
+Plugin = Annotated[
+    list[str] | None, typer.Option("--plugin", metavar="PACKAGE", help="A package whose classes configs may name.")
+]
+Multirun = Annotated[
+    bool, typer.Option("-m", "--multirun", help="Sweep: key=a,b or choice(), range(), glob(); Hydra's grammar.")
+]
+Json = Annotated[bool, typer.Option("--json", help="Print results as JSON.")]
+Submission = Annotated[bool, typer.Option("--submission", help="Write the files that GLUE's server takes.")]
+
+
+class Verb(TyperCommand):
+    """A command whose help ends with runnable examples and the options that conf/ and recipes/ hold."""
+
+    def format_epilog(self, ctx: Any, formatter: Any) -> None:
+        name = str(self.name)
+        with formatter.section("Examples"):
+            formatter.write("".join(f"  {line}\n" for line in EXAMPLES[name]))
+        if name == "pretrain":
+            with formatter.section("Recipes"):
+                formatter.write_dl(described(recipes_dir()) or [("-", "")])
+        for group in GROUPS.get(name, ()):
+            with formatter.section(f"{group}="):
+                formatter.write_dl(described(conf_dir() / group) or [("-", "")])
+
+
+def pretrain(
+    words: RecipeWords = None, print_config: PrintConfig = False, dry_run: DryRun = False, resume: Resume = False,
+    preview: Preview = 0, multirun: Multirun = False, config_dir: ConfigDir = None, plugin: Plugin = None,
+    as_json: Json = False,
+) -> None:  # fmt: skip
+    """Train a model on text, from a recipe (default: bert)."""
+    flags = {"dry_run": dry_run, "resume": resume, "preview": preview, "json": as_json}
+    _main("pretrain", words, config_dir, plugin, print_config, multirun, **flags)
+
+
+def finetune(
+    words: Words = None, print_config: PrintConfig = False, dry_run: DryRun = False, resume: Resume = False,
+    multirun: Multirun = False, config_dir: ConfigDir = None, plugin: Plugin = None, as_json: Json = False,
+) -> None:  # fmt: skip
+    """Train a checkpoint, or a fresh model, on a labelled task."""
+    flags = {"dry_run": dry_run, "resume": resume, "json": as_json}
+    _main("finetune", words, config_dir, plugin, print_config, multirun, **flags)
+
+
+def evaluate(
+    words: Words = None, as_json: Json = False, submission: Submission = False, print_config: PrintConfig = False,
+    multirun: Multirun = False, config_dir: ConfigDir = None, plugin: Plugin = None,
+) -> None:  # fmt: skip
+    """Score a checkpoint on its task, label new lines (input=), or measure perplexity (task=lm)."""
+    _main("eval", words, config_dir, plugin, print_config, multirun, json=as_json, submission=submission)
+
+
+def tokenize(
+    words: Words = None, print_config: PrintConfig = False, multirun: Multirun = False, config_dir: ConfigDir = None,
+    plugin: Plugin = None,
+) -> None:  # fmt: skip
+    """Train a tokenizer on text, or take one, and write token shards."""
+    _main("tokenize", words, config_dir, plugin, print_config, multirun)
+
+
+def embed(words: Words = None, print_config: PrintConfig = False, plugin: Plugin = None) -> None:
+    """Write contextual embeddings of the lines of a file."""
+    _main("embed", words, None, plugin, print_config, False)
+
+
+def convert(
+    source: Annotated[str, typer.Argument(metavar="IN", help="A run, checkpoint or Hugging Face folder.")],
+    out: Annotated[str, typer.Argument(metavar="OUT", help="The folder to write.")],
+    to: Annotated[Literal["hf", "plmctl"], typer.Option("--to", help="The layout of OUT.")],
+    plugin: Plugin = None,
+) -> None:
+    """Convert weights, config and tokenizer to or from Hugging Face's layout."""
+    from omegaconf import OmegaConf
+
+    with _reported():
+        cfg = OmegaConf.create({"input": os.path.expanduser(source), "out": os.path.expanduser(out), "to": to})
+        raise typer.Exit(_command("convert", cfg, Flags("convert", plugins=tuple(plugin or ()))))
+
+
+VERBS = {"tokenize": tokenize, "pretrain": pretrain, "finetune": finetune, "eval": evaluate, "convert": convert, "embed": embed}
+
+
+COMMANDS = Path(__file__).with_name("commands")
+
+
+def make_app(commands: Path = COMMANDS) -> typer.Typer:
+    """The Typer application: one command for every verb that has a file in `commands`."""
+    app = typer.Typer(add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False, rich_markup_mode=None)
+    app.callback()(_about)
+    for name, function in VERBS.items():
+        if (commands / f"{name}.py").is_file():
+            app.command(name, cls=Verb)(function)
+    return app
+
+
+def main() -> None:
+    make_app()()
+
+
+def _about() -> None:
+    """Pretrain, fine-tune, evaluate and convert language models, by configuration."""
+
+
+def _main(
+    verb: str, words: list[str] | None, config_dir: list[str] | None, plugin: list[str] | None, print_config: bool,
+    multirun: bool, **flags: Any,
+) -> None:  # fmt: skip
+    with _reported():
+        recipe, overrides = _sorted(words or [], resume=flags.get("resume", False))
+        if verb == "pretrain" and recipe is None and not flags["resume"]:
+            recipe = "bert"
+        given = Flags(verb, recipe, tuple(overrides), tuple(config_dir or ()), tuple(plugin or ()), **flags)
+        _see_plugins(given.plugins)
+        raise typer.Exit(_go(given, print_config, multirun))
+
+
+def _go(flags: Flags, print_config: bool, multirun: bool) -> int:
+    if multirun:
+        from plmctl.sweep import multirun as sweep
+
+        if flags.resume or print_config:
+            raise UsageError(
+                "-m/--multirun goes neither with --resume nor with --print-config: name one job's run.dir or settings"
+            )
+        return sweep(flags)
+    if flags.resume:
+        from plmctl.resume import resumed
+
+        cfg, flags = resumed(flags)
+        removed: list[str] = []
+    else:
+        made = composed(flags.verb, flags.recipe, flags.overrides, config_dirs=flags.config_dirs, plugins=flags.plugins)
+        cfg, removed = made.cfg, made.removed
+    if print_config:
+        from omegaconf import OmegaConf
+
+        print(
+            "".join(f"# not used, its part is not chosen: {line}\n" for line in removed) + OmegaConf.to_yaml(cfg, resolve=True),
+            end="",
+        )
+        return 0
+    return _command(flags.verb, cfg, flags)
+
+
+def _command(verb: str, cfg: Any, flags: Flags) -> int:
+    result = importlib.import_module(f"plmctl.commands.{verb}").run(cfg, flags=flags)
+    return result if isinstance(result, int) else 0
+
+
+def _sorted(words: list[str], *, resume: bool) -> tuple[str | None, list[str]]:
+    """The recipe (the one word that is no override) and the overrides; with --resume the one word may be the run's folder."""
+    bare = [word for word in words if "=" not in word and not word.startswith("~")]
+    overrides = [word for word in words if word not in bare]
+    if len(bare) > 1:
+        raise UsageError(f"one recipe at a time, and settings as key=value: {' '.join(bare)}")
+    if bare and resume and Path(bare[0]).is_dir():
+        return None, [*overrides, f"run.dir={bare[0]}"]
+    return (bare[0] if bare else None), overrides
+
+
+def _see_plugins(plugins: tuple[str, ...]) -> None:
+    """Packages named by --plugin are found from the current folder too, and must exist."""
+    if plugins and os.getcwd() not in sys.path:
+        sys.path.insert(0, os.getcwd())
+    for name in plugins:
+        if not name.isidentifier() or importlib.util.find_spec(name) is None:
+            raise UsageError(f"--plugin {name}: there is no such package; it is looked for here and among the installed ones")
+
+
+@contextlib.contextmanager
+def _reported() -> Iterator[None]:
+    """A user's mistake is one message and an exit code; a mistake of ours keeps its traceback."""
+    try:
+        yield
+    except PlmctlError as error:
+        print(f"plmctl: {error}", file=sys.stderr)
+        raise typer.Exit(error.exit_code) from None
+    except KeyboardInterrupt:
+        raise typer.Exit(130) from None
+    except OSError as error:
+        if error.errno not in USERS_FILES:
+            raise
+        print(f"plmctl: {error.strerror}: {error.filename or 'while writing'}", file=sys.stderr)
+        raise typer.Exit(1) from None

@@ -1,0 +1,175 @@
+"""What every training command does around the trainer: processes, the run directory, device, precision, log, checkpoints."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from omegaconf import DictConfig, OmegaConf
+
+from plmctl.build import build, entry, plain
+from plmctl.config import Flags
+from plmctl.models.base import Model
+from plmctl.objectives.base import Objective
+from plmctl.objectives.mix import Entry, Mix
+from plmctl.training import rundir
+from plmctl.training.budget import Budget
+from plmctl.training.checkpoint import Checkpoints
+from plmctl.training.compiling import compile_backbone
+from plmctl.training.distributed import World, broadcast, environment, join, launch, leave
+from plmctl.training.log import METRICS, Log, cut_back
+from plmctl.training.peak import peak_flops
+from plmctl.training.precision import Precision, choose
+from plmctl.training.stages import Stage
+from plmctl.training.trainer import Evaluate, Result, Settings, Trainer
+
+Prepare = Callable[[DictConfig], None]  # what the main process does before there are others: tokenize
+
+
+@dataclass(frozen=True)
+class Session:
+    """One sitting of a run: its config (as saved), its directory, and this process' place in it."""
+
+    cfg: DictConfig
+    folder: Path
+    world: World
+    precision: Precision
+    log: Log
+    flags: Flags
+
+    def say(self, message: str) -> None:
+        self.log.say(message)
+
+
+def training(cfg: DictConfig, flags: Flags, prepare: Prepare, train: Callable[[Session], Result]) -> int:
+    """Run `train` in a fresh or resumed run directory, in `train.processes` processes; returns the exit code.
+
+    The main process prepares the data and opens the directory before a process group exists; every process then reads the
+    config that is saved there, so that one process, several, and a resumed run take the same way.
+    """
+    rank, _, size = environment()
+    if rank == 0:
+        cfg = _open(cfg, flags)
+        prepare(cfg)
+        if size == 1 and cfg.train.processes > 1:
+            return _in_processes(cfg, flags)
+    world = join(cfg.train.device)
+    try:
+        cfg = OmegaConf.create(broadcast(OmegaConf.to_yaml(cfg), world))
+        if not world.main:
+            prepare(cfg)
+        result = train(_session(cfg, flags, world))
+    finally:
+        leave()
+    if world.main:
+        _farewell(result, Path(cfg.run.dir), flags)
+    return result.exit_code
+
+
+def _open(cfg: DictConfig, flags: Flags) -> DictConfig:
+    """A new run directory with its config in it; on resume the directory is there, and the config is the saved one."""
+    if not flags.resume:
+        folder = Path(cfg.run.dir) if cfg.run.dir else rundir.fresh(Path("runs") / (cfg.run.name or flags.verb))
+        cfg.run.dir = str(folder)
+        words = [*([flags.recipe] if flags.recipe else []), *flags.overrides]
+        rundir.create(folder, config=OmegaConf.to_yaml(cfg, resolve=True), overrides=words)
+    return OmegaConf.create(plain(cfg))
+
+
+def _in_processes(cfg: DictConfig, flags: Flags) -> int:
+    """The children resume the directory that is open now, with the same changes; without a checkpoint in it they begin at 0."""
+    changes = [word for word in flags.overrides if flags.resume and not word.startswith("run.dir=")]
+    plugins = [word for plugin in flags.plugins for word in ("--plugin", plugin)]
+    return launch(cfg.train.processes, [flags.verb, "--resume", f"run.dir={cfg.run.dir}", *changes, *plugins])
+
+
+def _session(cfg: DictConfig, flags: Flags, world: World) -> Session:
+    folder = Path(cfg.run.dir)
+    if cfg.train.threads and "OMP_NUM_THREADS" not in os.environ:
+        torch.set_num_threads(cfg.train.threads)
+    log = Log(folder if world.main else None, quiet=not world.main)
+    for change in flags.changes:
+        log.say(f"resumed with another {change}")
+    if flags.resume and world.size == 1:
+        rundir.restore_environment(folder, log.say)
+    if cfg.train.deterministic:
+        torch.use_deterministic_algorithms(True)
+    return Session(cfg, folder, world, choose(cfg.train.precision, world.device), log, flags)
+
+
+def fit(
+    session: Session, *, model: Model, objective: Objective, stages: Sequence[Stage], budget: Budget, evaluate: Evaluate | None,
+    extras: Callable[[Path], None], flops_per_token: float = 0.0, keep_best: str = "loss", best_is_largest: bool = False,
+    settings: Mapping[str, Any] | None = None,
+) -> Result:  # fmt: skip
+    """Build the trainer from `optim`, `schedule` and `train`, restore the newest checkpoint if the run is resumed, and train."""
+    cfg, world, train = session.cfg, session.world, session.cfg.train
+    steps = budget.steps or 2000  # of runs measured otherwise, "ten times a run" is not known: every 200 updates
+    tenth = max(1, steps // 10)
+
+    def save_extras(folder: Path) -> None:
+        OmegaConf.save(cfg, folder / "config.yaml")
+        extras(folder)
+
+    checkpoints = Checkpoints(session.folder / "checkpoints", extras=save_extras, keep_last=train.keep_last, say=session.say)
+    numbers = Settings(
+        clip=train.clip, log_every=train.log_every, max_bad_steps=train.max_bad_steps, seed=cfg.seed,
+        eval_every=tenth if train.eval_every is None else train.eval_every,
+        save_every=tenth if train.save_every is None else train.save_every,
+        keep_best=keep_best if train.keep_best and evaluate else "", best_is_largest=best_is_largest,
+        flops_per_token=flops_per_token, peak_flops=(peak_flops(session.precision) or 0.0) * world.size,
+    )  # fmt: skip
+    trainer = Trainer(
+        model=model, objective=objective, optimizer=build(cfg.optim, plugins=session.flags.plugins, path="optim"),
+        schedule=build(cfg.schedule, plugins=session.flags.plugins, path="schedule"), budget=budget, stages=stages,
+        precision=session.precision, world=world, checkpoints=checkpoints, log=session.log, evaluate=evaluate,
+        settings=replace(numbers, **(settings or {})),
+    )  # fmt: skip
+    if session.flags.resume:
+        newest = checkpoints.newest()
+        if world.main and (session.folder / METRICS).exists():
+            cut_back(session.folder, trainer.resume(newest).step if newest else 0)
+        elif newest:
+            trainer.resume(newest)
+        session.say(f"resumed from {newest}" if newest else "nothing was saved yet: starting at update 0")
+    compile_backbone(model.backbone, train.compile, world.device, say=session.say)
+    return trainer.fit()
+
+
+def budget_of(cfg: DictConfig, *, rows_per_epoch: int) -> Budget:
+    """`train.steps | tokens | epochs | minutes` as a budget."""
+    train = cfg.train
+    return Budget.of(
+        steps=train.steps, tokens=train.tokens, epochs=train.epochs, minutes=train.minutes,
+        updates_per_epoch=rows_per_epoch / train.batch_size,
+    )  # fmt: skip
+
+
+def build_objective(cfg: DictConfig, given: Mapping[str, Any], plugins: Sequence[str] = ()) -> Mix:
+    """The mix of everything under `objective`, each with its weight and the data source it looks at."""
+    entries = {}
+    for name, node in plain(cfg.objective).items():
+        part, weight, source = entry(node, f"objective.{name}")
+        entries[name] = Entry(build(part, given, plugins, path=f"objective.{name}"), weight, source)
+    return Mix(entries)
+
+
+def _farewell(result: Result, folder: Path, flags: Flags) -> None:
+    """The last lines: where everything is, or how to go on after a signal."""
+    if result.exit_code:
+        plugins = "".join(f" --plugin {plugin}" for plugin in flags.plugins)
+        print(f"stopped after {result.progress.step} updates, all saved. To go on:\n"
+              f"  plmctl {flags.verb} --resume run.dir={_quoted(folder)}{plugins}", file=sys.stderr)  # fmt: skip
+    else:
+        print(f"run: {folder}\ncheckpoint: {result.checkpoint}", file=sys.stderr)
+
+
+def _quoted(path: Path) -> str:
+    import shlex
+
+    return shlex.quote(str(path))

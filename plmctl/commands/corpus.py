@@ -1,0 +1,139 @@
+"""From config to data: token shards, formats, noise, and the loaders of training and validation."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any
+
+from omegaconf import DictConfig, OmegaConf
+
+from plmctl.batch import Batch
+from plmctl.build import build, plain
+from plmctl.data.formats.base import Format
+from plmctl.data.loader import Labels, Loader, Source, once
+from plmctl.data.reader import Reader
+from plmctl.data.shards import Shards, open_or_tokenize
+from plmctl.errors import ConfigError, DataError, nearest
+from plmctl.noise.base import Chain
+from plmctl.text.tokenizer import Tokenizer
+from plmctl.text.vocab import Vocab
+from plmctl.training.distributed import World
+
+STAGE_KEYS = ("share", "trainable", "frozen")  # of a stage; every other key is an override of one of STAGE_OVERRIDES
+STAGE_OVERRIDES = ("format", "noise", "train.batch_size", "train.micro_batch_size")
+ALWAYS_KEPT = frozenset({"tracks.document", "tracks.position", "tracks.segment"})  # tracks that a backbone reads if they are there
+
+
+@dataclass(frozen=True)
+class Corpus:
+    """The tokens of a run, by source, and the one tokenizer they share."""
+
+    train: Mapping[str, Shards]
+    valid: Mapping[str, Shards | None]
+    tokenizer: Tokenizer
+
+    @property
+    def vocab(self) -> Vocab:
+        return self.tokenizer.vocab
+
+
+def open_corpus(cfg: DictConfig) -> Corpus:
+    """Open the token directories of `data.path` (of each of `data.sources`); raw text is tokenized first, once."""
+    paths = {name: node.get("path", cfg.data.path) for name, node in sources(cfg).items()}
+    folders = {path: open_or_tokenize(cfg, path=path) for path in dict.fromkeys(map(_hashable, paths.values()))}
+    homes = {name: folders[_hashable(path)] for name, path in paths.items()}
+    first = next(iter(homes.values()))
+    train = {name: Shards.open(home, "train") for name, home in homes.items()}
+    tokenizer = Tokenizer.load(first)
+    for name, shards in train.items():
+        if shards.manifest["tokenizer"]["fingerprint"] != tokenizer.fingerprint:
+            raise DataError(
+                f"source '{name}' was tokenized with another tokenizer than the first source", file=homes[name],
+                fix=f"tokenize it with tokenizer.path={first}",
+            )  # fmt: skip
+    return Corpus(train, {name: _valid(home) for name, home in homes.items()}, tokenizer)
+
+
+def sources(cfg: DictConfig) -> dict[str, dict[str, Any]]:
+    """{name: {path, format, noise, weight}}; a run without `data.sources` has one, called "text"."""
+    given = plain(cfg.data.sources) or {"text": {}}
+    return {name: {"format": plain(cfg.format), "noise": plain(cfg.noise), "weight": 1.0, **node} for name, node in given.items()}
+
+
+def stage_config(cfg: DictConfig, number: int) -> DictConfig:
+    """The config that holds in a stage: `{share: 0.1, format.max_length: 512}` changes what it names."""
+    staged = cfg.copy()
+    for key, value in plain(cfg.train.stages[number]).items() if cfg.train.stages else ():
+        if key in STAGE_KEYS:
+            continue
+        if not key.startswith(STAGE_OVERRIDES):
+            allowed = (*STAGE_KEYS, *STAGE_OVERRIDES)
+            raise ConfigError(f"train.stages.{number}.{key}", value, f"a stage may set {', '.join(allowed)}{nearest(key, allowed)}")
+        OmegaConf.update(staged, key, value, force_add=True)
+    return staged
+
+
+def training_loader(
+    cfg: DictConfig, corpus: Corpus, world: World, *, stage: int, labels: Labels | None, needs: frozenset[str], plugins: Sequence[str]
+) -> Loader:
+    """The updates of one stage: this rank's share of each."""
+    cfg = stage_config(cfg, stage)
+    share = cfg.train.batch_size // world.size
+    if cfg.train.batch_size % world.size:
+        raise ConfigError("train.batch_size", cfg.train.batch_size, f"a multiple of the {world.size} processes")
+    micro = cfg.train.micro_batch_size or share
+    if share % micro:
+        fix = f"train.micro_batch_size={max(n for n in range(1, micro + 1) if share % n == 0)}"
+        raise ConfigError("train.micro_batch_size", micro, f"a divisor of the {share} rows that a process has in an update", fix=fix)
+    made = {}
+    for name, node in sources(cfg).items():
+        layout, noise = build_format(node, corpus.vocab, plugins), build_noise(node["noise"], corpus.vocab, plugins)
+        reader = Reader(
+            corpus.train[name], layout, seed=cfg.seed, batch_size=cfg.train.batch_size, world=world.size, rank=world.rank,
+            stage=stage, input_length=noise.input_length(layout.max_length) if noise else None,
+        )  # fmt: skip
+        made[name] = Source(reader, noise, float(node["weight"]))
+    return Loader(
+        made, micro_batch_size=micro, labels=labels, seed=cfg.seed, schedule=cfg.train.sources, keep=needs | ALWAYS_KEPT,
+        pinned=world.device.type == "cuda",
+    )  # fmt: skip
+
+
+def held_out(
+    cfg: DictConfig, corpus: Corpus, world: World, *, labels: Labels | None, needs: frozenset[str], plugins: Sequence[str]
+) -> Iterator[Batch]:
+    """The validation batches: the held-out documents under `eval.noise` and `eval.seed`, the same for every run."""
+    size = cfg.eval.batch_size or cfg.train.micro_batch_size or max(1, cfg.train.batch_size // world.size)
+    for name, node in sources(cfg).items():
+        shards = corpus.valid[name]
+        if shards is None:
+            continue
+        layout, noise = build_format(node, corpus.vocab, plugins), build_noise(plain(cfg.eval.noise), corpus.vocab, plugins)
+        reader = Reader(
+            shards, layout, seed=cfg.eval.seed, batch_size=size, world=world.size, rank=world.rank,
+            input_length=noise.input_length(layout.max_length) if noise else None,
+        )  # fmt: skip
+        batches = once(Source(reader, noise), batch_size=size, labels=labels, name=name, keep=needs | ALWAYS_KEPT)
+        yield from batches if cfg.eval.rows is None else islice(batches, max(1, -(-cfg.eval.rows // (size * world.size))))
+
+
+def build_format(node: Mapping[str, Any], vocab: Vocab, plugins: Sequence[str]) -> Format:
+    return build(node["format"], {"vocab": vocab}, plugins, path="format")
+
+
+def build_noise(nodes: Mapping[str, Any] | None, vocab: Vocab, plugins: Sequence[str]) -> Chain | None:
+    """The noises of a config in its order, or None where there are none."""
+    made = [build(node, {"vocab": vocab}, plugins, path=f"noise.{name}") for name, node in (nodes or {}).items()]
+    return Chain(made) if made else None
+
+
+def _valid(folder: Any) -> Shards | None:
+    """The held-out split, None where a corpus is too small to have one."""
+    shards = Shards.open(folder, "valid")
+    return shards if len(shards.ids) else None
+
+
+def _hashable(path: Any) -> Any:
+    return tuple(path) if isinstance(path, Sequence) and not isinstance(path, str) else path

@@ -1,0 +1,103 @@
+"""`plmctl pretrain --dry-run`: what a run would cost, from its config alone; nothing is read but a vocabulary, nothing is written."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import torch
+from omegaconf import DictConfig
+from rich.console import Console
+from rich.table import Table
+
+from plmctl.commands.common import build_objective
+from plmctl.config import Flags
+from plmctl.models.build import build_model
+from plmctl.models.cost import Cost, cost
+from plmctl.training.distributed import World, join
+from plmctl.training.log import clock
+from plmctl.training.peak import peak_flops
+from plmctl.training.precision import choose
+
+ASSUMED = 0.3  # of the device's peak: what a first estimate of the time takes; the run itself prints the real share
+
+
+def show(cfg: DictConfig, flags: Flags) -> int:
+    """Print parameters by part, multiply-adds by module, FLOPs, memory, tokens, updates and time (`--json`: as one object)."""
+    report = estimate(cfg, flags)
+    if flags.json:
+        print(json.dumps(report, indent=1))
+        return 0
+    console = Console()
+    console.print(_table("Parameters", report["parameters"], total=True))
+    console.print(_table("Multiply-adds per token, forward", report["macs_per_token"], total=True))
+    console.print(_table("Memory of one process, bytes (estimated)", report["memory"], total=True))
+    console.print(_table("The run", report["run"]))
+    return 0
+
+
+def estimate(cfg: DictConfig, flags: Flags) -> dict[str, dict[str, Any]]:
+    """The numbers that `show` prints."""
+    length, train = cfg.format.max_length, cfg.train
+    world = join(train.device) if train.device != "auto" else World(device=torch.device("cuda" if torch.cuda.is_available() else "cpu"))
+    precision = choose(train.precision, world.device)
+    with torch.device("meta"):
+        model = build_model(cfg, vocab_size=vocabulary(cfg), plugins=flags.plugins)
+        build_objective(cfg, {"width": model.backbone.width, "model": model}, flags.plugins)
+    rates = [node.get("rate") for node in (cfg.noise or {}).values() if node.get("rate") is not None]
+    predicted = {name: rates[0] if rates else 1.0 for name in model.heads}
+    costs = cost(model, length=length, predicted=predicted)
+    micro = train.micro_batch_size or max(1, train.batch_size // train.processes)
+    bytes_each = 4 if precision.name == "fp32" else 2
+    return {
+        "parameters": costs.parameters,
+        "macs_per_token": {name: round(value) for name, value in costs.macs_per_token.items()},
+        "memory": {name: round(value) for name, value in costs.memory(rows=micro, activation_bytes=bytes_each).items()},
+        "run": _run(cfg, costs, length, peak_flops(precision)),
+    }
+
+
+def vocabulary(cfg: DictConfig) -> int:
+    """The size of the vocabulary that the run would have."""
+    from plmctl.text.tokenizer import Tokenizer
+
+    known = [cfg.tokenizer.get("path"), cfg.init, cfg.data.path if isinstance(cfg.data.path, str) else None]
+    for path in known:
+        if path and (Path(path) / "manifest.json").exists() or (path and path is known[0]):
+            return Tokenizer.load(path).vocab.size
+    return int(cfg.tokenizer.vocab_size)
+
+
+def _run(cfg: DictConfig, costs: Cost, length: int, peak: float | None) -> dict[str, Any]:
+    train = cfg.train
+    per_update = train.batch_size * length
+    tokens = train.tokens or (train.steps * per_update if train.steps else None)
+    found: dict[str, Any] = {
+        "training FLOPs per token": round(costs.flops_per_token),
+        "tokens per update, at most": per_update,
+        "updates": train.steps or (math.ceil(train.tokens / per_update) if train.tokens else "known once the corpus is tokenized"),
+        "tokens": tokens or "known once the corpus is tokenized",
+    }
+    if train.minutes:
+        found |= {"updates": "as many as fit", "tokens": "as many as fit", "time": clock(60 * train.minutes)}
+    elif tokens:
+        found["training FLOPs"] = f"{costs.flops_per_token * tokens:.3g}"
+        if peak:
+            found[f"time at {ASSUMED:.0%} of this device's {peak / 1e12:.2f} TFLOP/s"] = clock(
+                costs.flops_per_token * tokens / (ASSUMED * peak * train.processes)
+            )
+    return found
+
+
+def _table(title: str, rows: dict[str, Any], *, total: bool = False) -> Table:
+    table = Table(title=title, title_justify="left", show_header=False)
+    table.add_column()
+    table.add_column(justify="right")
+    for name, value in rows.items():
+        table.add_row(name, f"{value:,}" if isinstance(value, int) else str(value))
+    if total:
+        table.add_section()
+        table.add_row("total", f"{sum(rows.values()):,}")
+    return table

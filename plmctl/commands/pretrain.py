@@ -1,0 +1,122 @@
+"""`plmctl pretrain`: compose the parts of a config into a model, an objective and data, and train."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+
+import numpy as np
+from omegaconf import DictConfig
+
+from plmctl.batch import Batch
+from plmctl.commands.common import Session, budget_of, build_objective, fit, training
+from plmctl.commands.corpus import Corpus, build_format, build_noise, held_out, open_corpus, sources, training_loader
+from plmctl.config import Flags
+from plmctl.contract import check_contract
+from plmctl.data.preview import preview
+from plmctl.data.reader import Reader
+from plmctl.models.base import Model
+from plmctl.models.build import build_model
+from plmctl.models.cost import cost
+from plmctl.objectives.mix import Mix
+from plmctl.training.evaluation import mean_losses
+from plmctl.training.stages import Stage
+from plmctl.training.trainer import Result
+
+
+def run(cfg: DictConfig, flags: Flags) -> int:
+    """Train, or with the flags only show what would be trained; returns the exit code."""
+    check_contract(cfg, flags.plugins)
+    if flags.dry_run:
+        from plmctl.commands.dry_run import show
+
+        return show(cfg, flags)
+    if cfg.init and not flags.resume:
+        from plmctl.load import adopt
+
+        cfg = adopt(cfg)
+    if flags.preview:
+        print(_preview(cfg, flags))
+        return 0
+    return training(cfg, flags, prepare=lambda cfg: open_corpus(cfg) and None, train=train)
+
+
+def train(session: Session) -> Result:
+    """Build everything the config names and fit it."""
+    cfg, plugins, world = session.cfg, session.flags.plugins, session.world
+    corpus = open_corpus(cfg)
+    model = build_model(cfg, vocab_size=corpus.vocab.size, seed=cfg.seed, plugins=plugins)
+    objective = build_objective(cfg, {"vocab": corpus.vocab, "width": model.backbone.width, "model": model}, plugins)
+    if cfg.init and not session.flags.resume:
+        from plmctl.load import initialize
+
+        initialize(model, cfg.init, say=session.say)
+    needs = model.backbone.needs | objective.needs
+    numbers = list(range(len(cfg.train.stages) or 1))
+    loaders = [
+        training_loader(cfg, corpus, world, stage=n, labels=objective.labels, needs=needs, plugins=plugins) for n in numbers
+    ]
+    stages = [
+        Stage(batches=lambda loader=loader: loader, **_stage_settings(cfg, n)) for n, loader in zip(numbers, loaders, strict=True)
+    ]
+    for name, source in loaders[0].sources.items():
+        report = source.reader.plan(0).report
+        session.say(f"{name}: {source.reader.plan(0).rows} rows an epoch; " + ", ".join(f"{k} {v}" for k, v in report.items()))
+    try:
+        return fit(
+            session, model=model, objective=objective, stages=stages, evaluate=_validation(session, corpus, objective, needs),
+            budget=budget_of(cfg, rows_per_epoch=sum(source.reader.plan(0).rows for source in loaders[0].sources.values())),
+            extras=lambda folder: corpus.tokenizer.save(folder / "tokenizer"),
+            flops_per_token=_flops_per_token(cfg, model, loaders[0].sources["text"].capacity() if "text" in loaders[0].sources else {}),
+        )  # fmt: skip
+    finally:
+        for loader in loaders:
+            loader.close()
+
+
+def _stage_settings(cfg: DictConfig, number: int) -> dict:
+    stage = cfg.train.stages[number] if cfg.train.stages else {}
+    return {key: stage[key] for key in ("share", "trainable", "frozen") if key in stage}
+
+
+def _validation(
+    session: Session, corpus: Corpus, objective: Mix, needs: frozenset[str]
+) -> Callable[[Model], dict[str, float]] | None:
+    """Losses on the held-out documents, and bits per byte for every target made of tokens; None without held-out text."""
+    cfg, world = session.cfg, session.world
+    if not any(corpus.valid.values()):
+        session.say("no validation: the corpus is too small to hold a document out (data.valid_path=... gives one)")
+        return None
+    batches: list[Batch] = []
+    totals = next(shards for shards in corpus.valid.values() if shards).manifest["splits"]["valid"]
+    tokens_per_byte = totals["tokens"] / max(1, totals["bytes"])
+
+    def evaluate(model: Model) -> dict[str, float]:
+        if not batches:
+            batches.extend(held_out(cfg, corpus, world, labels=objective.labels, needs=needs, plugins=session.flags.plugins))
+        found = mean_losses(model, objective, batches, world=world)
+        names = [name for name in batches[0].targets if f"loss/{name}" in found]
+        return found | {f"bits_per_byte/{name}": found[f"loss/{name}"] / math.log(2) * tokens_per_byte for name in names}
+
+    return evaluate
+
+
+def _flops_per_token(cfg: DictConfig, model: Model, capacity: Mapping[str, int]) -> float:
+    """Training FLOPs of one token; a head that no noise limits is given every position."""
+    length = cfg.format.max_length
+    return cost(model, length=length, predicted={name: capacity.get(name, length) / length for name in model.heads}).flops_per_token
+
+
+def _preview(cfg: DictConfig, flags: Flags) -> str:
+    """The first rows of training as a person reads them."""
+    corpus = open_corpus(cfg)
+    node = next(iter(sources(cfg).values()))
+    layout, noise = build_format(node, corpus.vocab, flags.plugins), build_noise(node["noise"], corpus.vocab, flags.plugins)
+    reader = Reader(
+        next(iter(corpus.train.values())), layout, seed=cfg.seed, batch_size=flags.preview,
+        input_length=noise.input_length(layout.max_length) if noise else None,
+    )  # fmt: skip
+    before = reader.rows(0, np.asarray(reader.order(0)[: flags.preview]))
+    after = noise(before, reader.draws(0)) if noise else before
+    labels = build_objective(cfg, {"vocab": corpus.vocab}, flags.plugins).labels(after)
+    return preview(before, after.with_targets(**labels), corpus.tokenizer.pieces, mask=corpus.vocab.mask)

@@ -1,0 +1,158 @@
+"""From a command line to one checked config: `compose` runs Hydra on conf/ and recipes/ and reports every problem at once."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from plmctl import schema
+from plmctl.build import build, check
+from plmctl.errors import UsageError, nearest, raise_all
+from plmctl.finish import finish
+from plmctl.overrides import Word, read, settle
+from plmctl.recipes import conf_dir, recipes_dir, store_recipe
+
+if TYPE_CHECKING:
+    from hydra._internal.hydra import Hydra
+    from omegaconf import DictConfig
+
+__all__ = ["Composed", "Flags", "build", "check", "compose", "composed", "conf_dir", "recipes_dir"]
+
+
+@dataclass(frozen=True)
+class Flags:
+    """What stood on the command line besides the config."""
+
+    verb: str
+    recipe: str | None = None
+    overrides: tuple[str, ...] = ()
+    config_dirs: tuple[str, ...] = ()
+    plugins: tuple[str, ...] = ()
+    dry_run: bool = False
+    resume: bool = False
+    preview: int = 0  # rows to show
+    json: bool = False
+    submission: bool = False
+    changes: tuple[str, ...] = ()  # what --resume was allowed to change: "key: old -> new"
+
+
+@dataclass(frozen=True)
+class Composed:
+    cfg: DictConfig
+    words: list[Word] = field(default_factory=list)  # the overrides as Hydra was told them
+    removed: list[str] = field(default_factory=list)  # settings of parts that are not chosen: "noise.token_mask.rate=0.15"
+
+
+def compose(
+    verb: str,
+    recipe: str | None = None,
+    overrides: Sequence[str] = (),
+    *,
+    config_dirs: Sequence[str] = (),
+    plugins: Sequence[str] = (),
+) -> DictConfig:
+    """The config of `plmctl <verb> [recipe] [overrides]`; raises every problem together (exit code 2)."""
+    return composed(verb, recipe, overrides, config_dirs=config_dirs, plugins=plugins).cfg
+
+
+def composed(
+    verb: str,
+    recipe: str | None = None,
+    overrides: Sequence[str] = (),
+    *,
+    config_dirs: Sequence[str] = (),
+    plugins: Sequence[str] = (),
+    sweep: bool = False,
+) -> Composed:
+    """`compose`, with the overrides as Hydra was told them and what was removed; `sweep` composes the first job of a sweep."""
+    names = (recipe or "").split(",") if sweep else [recipe or ""]
+    if recipe and verb != "pretrain" and not recipe.endswith((".yaml", ".yml")):
+        raise UsageError(
+            f"'{recipe}': recipes are for pretrain; {verb} takes key=value settings, or your own ./file.yaml of them"
+        )
+    with session(verb, config_dirs) as hydra:
+        chosen = [f"recipes={stored}" for stored in [store_recipe(name, config_dirs) for name in names if name]][:1]
+        words, errors = read(overrides, hydra.config_loader, sweep=sweep)
+        groups = [word for word in words if word.group]
+        tree, bad = _run_all(hydra, verb, chosen, groups)
+        values, unknown = settle([word for word in words if not word.group and word.sample], _plain(tree))
+        cfg, worse = _run_all(hydra, verb, chosen, [word for word in groups + values if word.text not in bad])
+    words = groups + values + [word for word in words if not word.sample]
+    removed, misfits = finish(cfg, verb, names[0] or None, words, plugins=plugins)
+    raise_all([*errors, *bad.values(), *unknown, *worse.values(), *misfits])
+    return Composed(cfg, words, removed)
+
+
+@contextlib.contextmanager
+def session(verb: str, config_dirs: Sequence[str] = ()) -> Iterator[Hydra]:
+    """A Hydra that reads the user's folders first, then conf/, then the plumbing of `verb`; leaves no global state."""
+    from hydra import version
+    from hydra._internal.hydra import Hydra
+    from hydra._internal.utils import create_config_search_path
+    from hydra.core.config_store import ConfigStore
+    from hydra.core.global_hydra import GlobalHydra
+
+    for folder in config_dirs:
+        if not Path(folder).is_dir():
+            raise UsageError(f"--config-dir {folder}: there is no such folder")
+    version.setbase("1.3")
+    ConfigStore.instance().store(group="plumbing", name=verb, node=schema.defaults(verb), package="_global_")
+    search = create_config_search_path(str(conf_dir()))
+    for place, folder in enumerate(reversed(config_dirs)):
+        search.prepend(f"user{place}", f"file://{Path(folder).resolve()}")
+    running = GlobalHydra.instance()
+    outer, running.hydra = running.hydra, None
+    try:
+        yield Hydra.create_main_hydra2(f"plmctl-{verb}", search)
+    finally:
+        running.hydra = outer
+
+
+def _run_all(hydra: Hydra, verb: str, fixed: list[str], words: Sequence[Word]) -> tuple[DictConfig, dict[str, UsageError]]:
+    """The config with every word that works; Hydra stops at the first bad one, so each is then tried alone."""
+    try:
+        return _run(hydra, verb, fixed + [word.sample for word in words]), {}
+    except UsageError as error:
+        bad: dict[str, UsageError] = {}
+        for word in words:
+            try:
+                _run(hydra, verb, [*fixed, word.sample])
+            except UsageError as reason:
+                bad[word.text] = reason
+        if not bad:
+            raise error
+        return _run(hydra, verb, fixed + [word.sample for word in words if word.text not in bad]), bad
+
+
+def _run(hydra: Hydra, verb: str, overrides: list[str]) -> DictConfig:
+    """One composition; Hydra's exceptions become ours, with the nearest name of an option that does not exist."""
+    from hydra.errors import HydraException
+    from hydra.types import RunMode
+    from omegaconf.errors import OmegaConfBaseException
+
+    try:
+        return hydra.compose_config(verb, overrides, RunMode.RUN, from_shell=False)
+    except (HydraException, OmegaConfBaseException, ValueError) as error:
+        raise UsageError(_reason(error, hydra)) from None
+
+
+def _reason(error: Exception, hydra: Hydra) -> str:
+    place = re.search(r"(?:In '(.+?)': )?Could not (?:find|load) '(.+)/([^/]+?)'", str(error))
+    if place is None:
+        return f"{error}\n  {error.__cause__}".removesuffix("\n  None").strip()
+    file, group, option = place.groups()
+    options = hydra.config_loader.get_group_options(group)
+    listed = f"; there are {', '.join(options)}" if options else ""
+    return f"{file or 'config'}: there is no {group} '{option}'{nearest(option, options)}{listed}"
+
+
+def _plain(cfg: DictConfig) -> dict[str, Any]:
+    from omegaconf import OmegaConf
+
+    content = OmegaConf.to_container(cfg)
+    assert isinstance(content, dict)
+    return {str(key): value for key, value in content.items() if key != "hydra"}

@@ -1,0 +1,111 @@
+"""Do the parts of a run fit together? Asked before any data is touched, answered with every mismatch at once.
+
+    format.provides | noise.writes | what objective.labels derives  must cover  noise.reads | objective.needs | model.needs
+
+in the words of `batch.FIELDS`. Formats, noises and objectives are built for this (cheap), the model on the meta device.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from plmctl.batch import FIELDS, IGNORE, Rows, Seq
+from plmctl.build import locate
+from plmctl.errors import ConfigError, UsageError, raise_all
+from plmctl.recipes import conf_dir, load
+
+if TYPE_CHECKING:
+    from plmctl.data.formats.base import Format
+    from plmctl.noise.base import Noise
+    from plmctl.objectives.base import Objective
+
+GIVERS = {"format": "provides", "noise": "writes"}  # slot -> the attribute that says what its parts add
+
+
+def agree(
+    *,
+    format: Format,
+    noise: Mapping[str, Noise],
+    objectives: Mapping[str, Objective],
+    heads: Iterable[str],
+    model: Mapping[str, Any],
+    config_dirs: Sequence[str] = (),
+    plugins: Sequence[str] = (),
+) -> None:
+    """Raise every mismatch of a run's parts, each with the config that would mend it; `model`: config path -> part."""
+    raise_all(mismatches(format, noise, objectives, heads, model, config_dirs, plugins))
+
+
+def mismatches(
+    format: Format,
+    noise: Mapping[str, Noise],
+    objectives: Mapping[str, Objective],
+    heads: Iterable[str],
+    model: Mapping[str, Any],
+    config_dirs: Sequence[str] = (),
+    plugins: Sequence[str] = (),
+) -> list[UsageError]:
+    """Every field that a part asks for and nothing gives, and every head that an objective looks up and nobody made."""
+    there = {"text", *format.provides}
+    lacks: list[tuple[str, str]] = []  # (config path of the asker, field)
+    for name, part in noise.items():
+        lacks += [(f"noise.{name}", field) for field in sorted(part.reads - there)]
+        there |= part.writes
+    for name, objective in objectives.items():
+        have = there | derived(objective, there)
+        lacks += [(f"objective.{name}", field) for field in sorted(objective.needs - have)]
+    for path, part in model.items():
+        lacks += [(path, field) for field in sorted(getattr(part, "needs", frozenset()) - there)]
+    givers = providers(config_dirs, plugins) if lacks else {}
+    errors: list[UsageError] = [_lack(asker, field, givers) for asker, field in lacks]
+    known = sorted(heads)
+    for name, objective in objectives.items():
+        for head in sorted(objective.heads - set(known)):
+            allowed = f"objective.{name} looks up this head; there are {', '.join(known) or 'none'}"
+            errors.append(ConfigError(f"heads.{head}", None, allowed, fix=f"conf/objective/{name}.yaml shows how it is made"))
+    return errors
+
+
+def derived(objective: Objective, there: Iterable[str]) -> set[str]:
+    """The targets that `objective.labels` makes out of a row by itself, found by showing it one row of zeros."""
+    length = 4
+    fields = set(there)
+    tracks = {field.partition(".")[2]: np.zeros((1, length), np.int64) for field in fields if field.startswith("tracks.")}
+    tracks.pop("real", None)
+    targets = {field.partition(".")[2]: np.full((1, length), IGNORE) for field in fields if field.startswith("targets.")}
+    seq = Seq(np.zeros((1, length), np.int64), np.full(1, length), tracks)
+    rows = Rows(np.zeros(1, np.int64), {"text": seq}, targets)
+    if any(field.startswith("tracks.") for field in objective.needs - fields):
+        return set()  # it would not find what it reads: reported as lacking
+    return {f"targets.{name}" for name in objective.labels(rows)}
+
+
+def providers(config_dirs: Sequence[str] = (), plugins: Sequence[str] = ()) -> dict[str, list[str]]:
+    """{field: settings that would give it, like "format=sentence_pair"}, read from the classes that conf/ names."""
+    found: dict[str, list[str]] = {}
+    for slot, attribute in GIVERS.items():
+        for folder in [*(Path(base) for base in config_dirs), conf_dir()]:
+            for file in sorted((folder / slot).glob("*.yaml")):
+                for field in _gives(file, attribute, plugins):
+                    setting = f"{slot}=[{file.stem}]" if slot == "noise" else f"{slot}={file.stem}"
+                    found.setdefault(field, []).append(setting)
+    return found
+
+
+def _gives(file: Path, attribute: str, plugins: Sequence[str]) -> frozenset[str]:
+    try:
+        return frozenset(getattr(locate(load(file).get("_target_"), plugins), attribute, ()))
+    except (ValueError, TypeError):  # a part of a plugin that is not given, or what only an instance knows
+        return frozenset()
+
+
+def _lack(asker: str, field: str, givers: Mapping[str, Sequence[str]]) -> ConfigError:
+    settings = givers.get(field, ())
+    fix = " or ".join(settings) if settings else "no part in conf/ gives it"
+    return ConfigError(
+        asker, field, f"needs '{field}' ({FIELDS.get(field, 'not in batch.FIELDS')}), which nothing gives", fix=fix
+    )

@@ -1,0 +1,207 @@
+"""What a family of published models is: its settings, its structure as our config states it, and its names.
+
+`nodes(numbers)` is used in both directions: import fills it with the numbers of a `config.json`; export reads the numbers out of our
+config, fills it the same way, and whatever then differs is what the family cannot express.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from torch import Tensor
+
+from plmctl.build import locate, parameters
+from plmctl.convert.names import Rule, Tensors, their_names
+from plmctl.errors import ConfigError, DataError, nearest
+
+Node = dict[str, Any]
+FREE = frozenset({"dropout", "initializer", "chunk", "num_classes", "tied", "max_length"})  # no matter of structure
+
+
+@dataclass(frozen=True, kw_only=True)
+class Numbers:
+    """What members of a family differ in."""
+
+    num_layers: int
+    width: int
+    num_heads: int
+    inner_width: int
+    vocab_size: int
+    max_length: int
+    segments: int
+    dropout: float
+    attention_dropout: float
+    activation: str
+    eps: float
+    tied: bool = True
+    pad: int = 0  # id of the padding token, on which RoBERTa's places depend
+
+
+@dataclass(frozen=True)
+class Architecture:
+    """One published class: which of our heads it has, and the names of their tensors."""
+
+    name: str
+    heads: tuple[str, ...] = ()
+    rules: list[Rule] = field(default_factory=list)
+    bare: bool = False  # the backbone alone: its names carry no prefix
+    outputs: int | None = None  # exactly so many outputs (1: regression)
+
+
+class Family:
+    """One module of this package is one subclass; every attribute is data."""
+
+    model_type: str
+    prefix: str  # of the backbone's names in all but the bare class
+    rules: list[Rule]  # of the backbone, without the prefix
+    architectures: list[Architecture]  # in order of preference for a model that has the heads of several
+    ties: Mapping[str, str]  # tied tensor -> the one it is tied to, without the prefix
+    activations: Mapping[str, str]  # theirs -> ours
+
+    def numbers(self, settings: Mapping[str, Any]) -> Numbers:
+        """From `config.json`; ConfigError for a setting that our parts cannot express."""
+        raise NotImplementedError(type(self).__name__)
+
+    def settings(self, numbers: Numbers) -> Node:
+        """To `config.json`."""
+        raise NotImplementedError(type(self).__name__)
+
+    def nodes(self, numbers: Numbers) -> Node:
+        """size, pattern, position and model as conf/ composes them."""
+        raise NotImplementedError(type(self).__name__)
+
+    def head(self, name: str, numbers: Numbers, outputs: int) -> Node:
+        """The config node of our head `name`."""
+        raise NotImplementedError(type(self).__name__)
+
+    def table(self, numbers: Numbers, architecture: Architecture) -> list[Rule]:
+        """All rules of a member: heads' names are whole, backbone names get the prefix."""
+        prefix = "" if architecture.bare else self.prefix
+        backbone = [replace(rule, theirs=tuple(prefix + name for name in rule.theirs)) for rule in self.backbone(numbers)]
+        return backbone + architecture.rules
+
+    def backbone(self, numbers: Numbers) -> list[Rule]:
+        return self.rules
+
+    def activation(self, name: str, key: str) -> str:
+        if name not in self.activations:
+            raise ConfigError(f"config.json: {key}", name, f"one of {', '.join(self.activations)}{nearest(name, self.activations)}")
+        return self.activations[name]
+
+    def activation_name(self, ours: str) -> str:
+        return next((theirs for theirs, name in self.activations.items() if name == ours), ours)
+
+    def measured(self, config: Mapping[str, Any], tensors: Mapping[str, Tensor], pad: int) -> Numbers:
+        """The numbers of our model, read from the settled `config` where this family keeps them."""
+        stack, embedding = _at(config, "model.stack") or {}, _at(config, "model.embedding") or {}
+        cells = stack.get("cells") or {}
+        attention, inner = cells.get("a") or {}, cells.get("f") or {}
+        table = tensors["backbone.embedding.token.weight"]
+        return Numbers(
+            num_layers=_layers(stack.get("layout", "")), width=table.shape[1], num_heads=attention.get("num_heads", 1),
+            inner_width=inner.get("inner_width", 0), vocab_size=table.shape[0], max_length=_at(config, "position.max_length") or 0,
+            segments=embedding.get("segments", 0), dropout=embedding.get("dropout", 0.0),
+            attention_dropout=attention.get("dropout", 0.0), activation=inner.get("activation", "gelu"),
+            eps=_at(config, "model.stack.residual.norm.eps") or 0.0, pad=pad,
+            tied=all((node or {}).get("tied", True) for node in (config.get("heads") or {}).values()),
+        )  # fmt: skip
+
+    def adapted(self, numbers: Numbers, tensors: Tensors) -> tuple[Numbers, Tensors]:
+        """Import: what the tensors (without prefix) say beyond `config.json`."""
+        return numbers, tensors
+
+    def completed(self, tensors: Tensors, numbers: Numbers, prefix: str) -> Tensors:
+        """Export: with the tensors that every member has and our model lacks."""
+        return tensors
+
+    def describes(self, config: Mapping[str, Any], numbers: Numbers) -> list[str]:
+        """What of `config` differs from this family, as `path=value (family: value)`; empty: it is a member."""
+        wanted: Node = self.nodes(numbers)
+        found = {name: config[name] for name in wanted if name != "size"}
+        differences = _differences(found, {name: wanted[name] for name in found}, "")
+        for name, node in (config.get("heads") or {}).items():
+            if node is not None and any(name in architecture.heads for architecture in self.architectures):
+                differences += _differences(node, self.head(name, numbers, 0), f"heads.{name}")
+        return differences
+
+    def architecture_for(self, heads: Sequence[str]) -> tuple[Architecture, list[str]]:
+        """(the class that holds most of `heads`, the heads it leaves out)."""
+        chosen = next(a for a in self.architectures if set(a.heads) <= set(heads))
+        lost = [name for name in heads if name not in chosen.heads]
+        if lost and chosen.bare:
+            able = [a for a in self.architectures if lost[0] in a.heads]
+            needs = "; ".join(f"{a.name} has {', '.join(a.heads)}" for a in able) or f"no class of {self.model_type} has such a head"
+            raise ConfigError(f"heads.{lost[0]}", ", ".join(heads), f"heads that a published class has: {needs}")
+        return chosen, lost
+
+    def architecture_of(self, name: str | None, tensors: Mapping[str, Tensor]) -> Architecture:
+        """The class called `name` (None: any) whose tensors are there."""
+        known = dict.fromkeys(a.name for a in self.architectures)
+        if name is not None and name not in known:
+            raise ConfigError("config.json: architectures", name, f"one of {', '.join(known)}{nearest(name, known)}")
+        candidates = [a for a in self.architectures if name in (None, a.name)]
+        for architecture in candidates:
+            theirs = [part for rule in architecture.rules for part in rule.theirs if not rule.optional]
+            if all(part in tensors for part in theirs) and architecture.outputs in (None, *_rows(theirs, tensors)):
+                return architecture
+        absent = [part for rule in candidates[0].rules for part in rule.theirs if part not in tensors and not rule.optional]
+        raise DataError(f"{name} without its tensors {', '.join(absent)}", fix="check that the download is complete")
+
+    def named(self, missing: Sequence[str], numbers: Numbers, architecture: Architecture) -> list[str]:
+        """Our missing tensors in their words."""
+        rules = self.table(numbers, architecture)
+        return [name for ours in missing for name in their_names(ours, rules)]
+
+
+def without_aliases(tensors: Mapping[str, Tensor], ties: Mapping[str, str], prefix: str, *, tied: bool) -> Tensors:
+    """Each tied tensor once. Where `config.json` unties them, the output table stays, and the output's own bias is the one used."""
+    found = dict(tensors)
+    for alias, home in ties.items():
+        present = any(name in found for name in (prefix + home, home))
+        if alias in found and (not present or (not tied and alias.endswith(".bias"))):
+            found[home] = found.pop(alias)
+        elif alias in found and tied:
+            del found[alias]
+    return found
+
+
+def _rows(names: Sequence[str], tensors: Mapping[str, Tensor]) -> list[int]:
+    return [tensors[name].shape[0] for name in names[-1:]]
+
+
+def _layers(layout: str) -> int:
+    count = layout.removeprefix("af*")
+    return int(count) if count.isdecimal() else 0
+
+
+def _at(config: Mapping[str, Any], path: str) -> Any:
+    node: Any = config
+    for key in path.split("."):
+        node = node.get(key) if isinstance(node, Mapping) else None
+    return node
+
+
+def _differences(ours: Any, wanted: Any, path: str) -> list[str]:
+    """Leaves in which two nodes differ, parameters that a node leaves out taken from the signature."""
+    if isinstance(ours, Mapping) and isinstance(wanted, Mapping):
+        if ours.get("_target_") != wanted.get("_target_"):
+            return [f"{path}={_shown(ours)} (there: {_shown(wanted)})"]
+        ours, wanted = _with_defaults(ours), _with_defaults(wanted)
+        keys = [key for key in dict.fromkeys([*ours, *wanted]) if key not in FREE]
+        return [line for key in keys for line in _differences(ours.get(key), wanted.get(key), f"{path}.{key}".lstrip("."))]
+    return [] if ours == wanted else [f"{path}={_shown(ours)} (there: {_shown(wanted)})"]
+
+
+def _with_defaults(node: Mapping[str, Any]) -> Node:
+    try:
+        known = parameters(locate(node["_target_"])) if "_target_" in node else {}
+    except ValueError:  # a plug-in's part: no family has it anyway
+        known = {}
+    return {name: p.default for name, p in known.items() if p.default is not p.empty} | dict(node)
+
+
+def _shown(node: Any) -> str:
+    target = node.get("_target_") if isinstance(node, Mapping) else None
+    return str(target).rpartition(".")[2] if target else str(node)

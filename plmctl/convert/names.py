@@ -1,0 +1,116 @@
+"""Reversible rules between the names (and layouts) of our tensors and those of a published checkpoint.
+
+A family states one table of rules; import reads it from right to left, export from left to right. `{i}` in a name stands for the
+number of a layer, the same on both sides.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from plmctl.errors import ConfigError
+
+Tensors = dict[str, Tensor]
+
+
+@dataclass(frozen=True)
+class Rule:
+    """Our tensor `ours` is `join` of their tensors `theirs`; `split` is its inverse."""
+
+    ours: str
+    theirs: tuple[str, ...]
+    join: Callable[[Sequence[Tensor]], Tensor]
+    split: Callable[[Tensor], Sequence[Tensor]]
+    optional: bool = False  # members of the family may lack it
+
+
+def same(ours: str, theirs: str, *, optional: bool = False) -> Rule:
+    """Another name for the same tensor."""
+    return Rule(ours, (theirs,), lambda found: found[0], lambda tensor: [tensor], optional)
+
+
+def fused(ours: str, *theirs: str) -> Rule:
+    """Our rows are all of theirs, one tensor after the other (q, k, v)."""
+    return Rule(ours, theirs, torch.cat, lambda tensor: tensor.chunk(len(theirs)))
+
+
+def transposed(ours: str, theirs: str) -> Rule:
+    """They store a linear map as [in, out] (GPT-2's Conv1D, TensorFlow's kernels)."""
+    return Rule(ours, (theirs,), lambda found: found[0].T, lambda tensor: [tensor.T])
+
+
+def behind(ours: str, theirs: str, *, rows: int) -> Rule:
+    """Their table begins with `rows` rows that no token ever uses; ours leaves them out, export writes zeros."""
+    return Rule(
+        ours, (theirs,), lambda found: found[0][rows:], lambda tensor: [torch.cat([tensor.new_zeros(rows, tensor.shape[1]), tensor])]
+    )
+
+
+def absent(ours: str, *, sized_by: str) -> Rule:
+    """They have no such bias: zeros for us, as long as `sized_by` has rows; export refuses any other value."""
+
+    def split(tensor: Tensor) -> Sequence[Tensor]:
+        if tensor.count_nonzero():
+            raise ConfigError(ours, "a bias", "no bias, as in the published class", fix="fine-tune with bias=false in this head")
+        return []
+
+    return Rule(ours, (sized_by,), lambda found: found[0].new_zeros(found[0].shape[0]), split)
+
+
+def linear(ours: str, *theirs: str, weight: Callable[..., Rule] = same, bias: bool = True) -> list[Rule]:
+    """The rules for `.weight` and `.bias` of a module; several of theirs are fused."""
+    weight = fused if len(theirs) > 1 else weight
+    rules = [weight(f"{ours}.weight", *(f"{name}.weight" for name in theirs))]
+    other = fused if len(theirs) > 1 else same
+    return rules + [other(f"{ours}.bias", *(f"{name}.bias" for name in theirs))] if bias else rules
+
+
+def to_ours(tensors: Mapping[str, Tensor], rules: Iterable[Rule]) -> tuple[Tensors, list[str]]:
+    """(our tensors, names of theirs that no rule took)."""
+    found: Tensors = {}
+    left = dict.fromkeys(tensors)
+    for rule in rules:
+        for layer in _layers(rule.theirs[0], tensors):
+            names = [_at(name, layer) for name in rule.theirs]
+            if all(name in tensors for name in names):
+                found[_at(rule.ours, layer)] = rule.join([tensors[name] for name in names]).contiguous()
+                for name in names:
+                    left.pop(name, None)
+    return found, list(left)
+
+
+def to_theirs(tensors: Mapping[str, Tensor], rules: Iterable[Rule]) -> tuple[Tensors, list[str]]:
+    """(their tensors, names of ours that no rule took)."""
+    found: Tensors = {}
+    left = dict.fromkeys(tensors)
+    for rule in rules:
+        for layer in _layers(rule.ours, tensors):
+            name = _at(rule.ours, layer)
+            parts = rule.split(tensors[name])
+            found |= {_at(theirs, layer): part.contiguous().clone() for theirs, part in zip(rule.theirs, parts, strict=False)}
+            left.pop(name, None)
+    return found, list(left)
+
+
+def their_names(ours: str, rules: Iterable[Rule]) -> list[str]:
+    """What they call our tensor `ours`; its own name where no rule knows it."""
+    for rule in rules:
+        for layer in _layers(rule.ours, [ours]):
+            return [_at(name, layer) for name in rule.theirs]
+    return [ours]
+
+
+def _at(template: str, layer: str) -> str:
+    return template.replace("{i}", layer)
+
+
+def _layers(template: str, names: Iterable[str]) -> list[str]:
+    """The layer numbers for which `names` has the template filled in; [""] for a template without a layer that is there."""
+    pattern = re.compile(re.escape(template).replace(re.escape("{i}"), "([0-9]+)"))
+    found = [match for name in names if (match := pattern.fullmatch(name))]
+    return sorted({match[1] if pattern.groups else "" for match in found}, key=lambda layer: (len(layer), layer))

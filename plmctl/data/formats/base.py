@@ -1,0 +1,41 @@
+"""What every row format is: a plan made once, then any row in O(1)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from plmctl.batch import Rows
+
+if TYPE_CHECKING:
+    from plmctl.data.shards import Shards
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Where every row of one epoch begins and ends; arrays over rows, so that any row is found in O(1)."""
+
+    rows: int
+    arrays: dict[str, np.ndarray]
+    report: dict[str, Any] = field(default_factory=dict)  # what was cut, dropped or padded, in tokens: shown to the user
+    width: int = 0  # tokens of a row as `rows` lays it out, padding included
+
+
+class Format:
+    """How tokens become rows of `max_length`. `provides` names fields as in `batch.FIELDS`.
+
+    `plan` is a function of (shards, seed, epoch) only; `rows` of (plan, index) only: batch size, rank and worker never matter.
+    """
+
+    provides: frozenset[str] = frozenset({"text"})
+    max_length: int
+    copies: int | None = None  # plans repeat after so many epochs (1: one plan for all; BERT's dupe_factor); None: never
+
+    def plan(self, shards: Shards, *, seed: int, epoch: int, input_length: int) -> Plan:
+        """`input_length` tokens (at most `max_length`) may be laid out in a row, the noise needs the rest."""
+        raise NotImplementedError(type(self).__name__)
+
+    def rows(self, shards: Shards, plan: Plan, index: np.ndarray) -> Rows:
+        raise NotImplementedError(type(self).__name__)

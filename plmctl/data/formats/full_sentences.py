@@ -1,0 +1,80 @@
+"""Whole sentences in a row up to its length (Liu et al., 2019, arXiv:1907.11692, sec. 4.2: FULL-SENTENCES, DOC-SENTENCES)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from plmctl.batch import Rows
+from plmctl.data.formats.base import Format, Plan
+from plmctl.data.formats.packing import chunks
+from plmctl.data.formats.pieces import Wrap, lay, piece_plan, special, wraps
+from plmctl.errors import ConfigError
+from plmctl.text.vocab import Vocab
+
+if TYPE_CHECKING:
+    from plmctl.data.shards import Shards
+
+
+class FullSentences(Format):
+    """`cls` sentences `sep`, filled with as many whole consecutive sentences as fit.
+
+    `crossing=True` (FULL-SENTENCES): a row goes on into the next document after one more `sep`; False (DOC-SENTENCES): it
+    ends with its document. Rows do not hide documents from each other, as published.
+    Differs: a sentence longer than a row is cut into several rows, where the public code lays one over-long row and
+    truncates it: here no token is lost. DOC-SENTENCES keeps the number of rows of a batch, not of its tokens.
+    """
+
+    provides = frozenset({"text", "tracks.word_start"})
+    copies = 1
+
+    def __init__(self, *, vocab: Vocab, max_length: int, crossing: bool) -> None:
+        self.vocab, self.max_length, self.crossing = vocab, max_length, crossing
+        whole, sep = wraps(vocab, vocab.single)[0], (special(vocab, "sep"),)
+        # by first in its row + 2 * last in its row
+        self.kinds = [Wrap((), sep), Wrap(whole.before, sep), Wrap((), whole.after), whole]
+        if max_length <= whole.size:
+            raise ConfigError("format.max_length", max_length, f"more than the {whole.size} special tokens of a row")
+
+    def plan(self, shards: Shards, *, seed: int, epoch: int, input_length: int) -> Plan:
+        """The same in every epoch; only the order of rows changes."""
+        room = input_length - self.kinds[3].size
+        sentences = np.unique(np.asarray(shards.sentences))
+        edges = np.unique(np.asarray(shards.sentences)[np.asarray(shards.documents)])
+        start, size = chunks(sentences, room)
+        document = np.searchsorted(edges, start, side="right") - 1
+        end = start + size + document  # one place for the separator after each earlier document
+        following = np.searchsorted(end, start + document + room, side="right")
+        if not self.crossing:
+            following = np.minimum(following, np.searchsorted(start, edges)[document + 1])
+        first = _chain(following.tolist())
+        cut = np.zeros(len(start) + 1, bool)
+        cut[first] = True
+        cut[:-1] |= np.diff(document, prepend=-1) > 0
+        piece = np.flatnonzero(cut)  # a piece: the sentences of one document in one row
+        row_start = np.searchsorted(piece, first)
+        kind = np.zeros(len(piece) - 1, np.int8)
+        kind[row_start[:-1]] += 1
+        kind[row_start[1:] - 1] += 2
+        bounds = np.append(start, len(shards.ids))[piece]
+        return piece_plan(
+            shards=shards,
+            width=input_length,
+            row_start=row_start,
+            start=bounds[:-1],
+            size=np.diff(bounds),
+            kind=kind,
+            kinds=self.kinds,
+        )
+
+    def rows(self, shards: Shards, plan: Plan, index: np.ndarray) -> Rows:
+        return Rows(key=index, seqs={"text": lay(shards, plan, index, self.kinds, self.vocab).seq})
+
+
+def _chain(following: list[int]) -> list[int]:
+    """0, following[0], following[following[0]], ... up to the end."""
+    found = [0]
+    while found[-1] < len(following):
+        found.append(following[found[-1]])
+    return found

@@ -1,0 +1,238 @@
+"""From rows to batches: format, noise, labels and collation in one background thread, a whole update at a time."""
+
+from __future__ import annotations
+
+import queue
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from plmctl.batch import IGNORE, Batch, Rows, Seq, Targets
+from plmctl.data.reader import Position, Reader
+from plmctl.data.rows import blank, join
+from plmctl.errors import ConfigError
+from plmctl.noise.base import Noise
+from plmctl.noise.draws import Draws
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+Labels = Callable[[Rows], dict[str, np.ndarray]]  # an objective's own targets: rows -> {name: [n, T]}
+SCHEDULES = ("together", "sampled")
+
+
+@dataclass(frozen=True)
+class Source:
+    """One stream of rows: where they are read, what is done to them, and how often they are drawn (schedule "sampled")."""
+
+    reader: Reader
+    noise: Noise | None = None
+    weight: float = 1.0
+
+    def rows(self, name: str, parts: list[tuple[int, np.ndarray]], labels: Labels | None) -> Rows:
+        """The rows of `parts` (epoch, index), noised with each epoch's draws, with the objective's labels."""
+        made = []
+        for epoch, index in parts:
+            rows = replace(self.reader.rows(epoch, index), source=name)
+            rows = rows if self.noise is None else self.noise(rows, self.reader.draws(epoch))
+            made.append(rows if labels is None else rows.with_targets(**labels(rows)))
+        return join(made)
+
+    def capacity(self) -> dict[str, int]:
+        return {} if self.noise is None else self.noise.capacity(self.reader.format.max_length)
+
+
+class Loader:
+    """Iterates over updates: each is the list of this rank's micro-batches, made ahead by one thread.
+
+    `schedule="together"`: every update has micro-batches of every source; `"sampled"`: all of one source, drawn with the
+    sources' weights from (seed, update), the same on every rank. `prefetch`: updates made ahead, 0 = no thread.
+    `state_dict` counts the updates that were handed out, never those made ahead. `waited`: seconds spent waiting for data.
+    `keep`: names of tracks that batches carry (None: all). `pinned`: page-locked memory for asynchronous copies.
+    """
+
+    def __init__(
+        self, sources: Mapping[str, Source], *, micro_batch_size: int, labels: Labels | None = None, seed: int = 0,
+        schedule: str = "together", prefetch: int = 2, keep: frozenset[str] | None = None, pinned: bool = False,
+    ) -> None:  # fmt: skip
+        if schedule not in SCHEDULES:
+            raise ConfigError("data.schedule", schedule, f"one of {', '.join(SCHEDULES)}")
+        self.sources, self.labels, self.schedule, self.seed = dict(sources), labels, schedule, seed
+        self.micro_batch_size, self.prefetch, self.keep, self.pinned = micro_batch_size, prefetch, keep, pinned
+        self.waited = 0.0
+        self._step = 0
+        self._worker: _Ahead | None = None
+
+    def __iter__(self) -> Iterator[list[Batch]]:
+        return self
+
+    def __next__(self) -> list[Batch]:
+        begun = time.perf_counter()
+        if self.prefetch and self._worker is None:
+            self._worker = _Ahead(self._updates(), self.prefetch)
+        produced = self._worker.get() if self._worker else next(self._updates())
+        batches, positions = produced
+        self._step += 1
+        for name, position in positions.items():
+            self.sources[name].reader.position = position
+        self.waited += time.perf_counter() - begun
+        return batches
+
+    def _updates(self) -> Iterator[tuple[list[Batch], dict[str, Position]]]:
+        """Endless (micro-batches, positions after them) from the present state on; reads no state once it runs."""
+        positions = {name: source.reader.position for name, source in self.sources.items()}
+        step = self._step
+        while True:
+            batches: list[Batch] = []
+            for name in self._names(step):
+                parts, positions[name] = self.sources[name].reader.take(positions[name])
+                batches += [self._batch(name, micro) for micro in _split(parts, self.micro_batch_size)]
+            yield batches, dict(positions)
+            step += 1
+
+    def _names(self, step: int) -> list[str]:
+        """The sources of one update."""
+        names = list(self.sources)
+        if self.schedule == "together":
+            return names
+        shares = np.cumsum([self.sources[name].weight for name in names])
+        drawn = Draws(self.seed, 0).uniform(np.array([step]), "source")[0] * shares[-1]
+        return [names[int(np.searchsorted(shares, drawn, side="right"))]]
+
+    def _batch(self, name: str, parts: list[tuple[int, np.ndarray]]) -> Batch:
+        source = self.sources[name]
+        rows = source.rows(name, parts, self.labels)
+        return collate(rows, source.capacity(), keep=self.keep, pinned=self.pinned)
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"step": self._step, "sources": {name: source.reader.state_dict() for name, source in self.sources.items()}}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        self.close()
+        for name, source in self.sources.items():
+            source.reader.load_state_dict(state["sources"][name])
+        self._step = state["step"]
+
+    def close(self) -> None:
+        """Stop the thread; the next update starts a new one at the present state."""
+        if self._worker is not None:
+            self._worker.close()
+            self._worker = None
+
+    def __enter__(self) -> Loader:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+class _Ahead:
+    """A daemon thread that keeps up to `depth` items of an iterator ready; its exceptions are raised by `get`."""
+
+    def __init__(self, items: Iterator[Any], depth: int) -> None:
+        self._ready: queue.Queue[tuple[Any, BaseException | None]] = queue.Queue(depth)
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, args=(items,), name="plmctl-loader", daemon=True)
+        self._thread.start()
+
+    def _run(self, items: Iterator[Any]) -> None:
+        try:
+            for item in items:
+                self._put((item, None))
+                if self._stop.is_set():
+                    return
+        except BaseException as error:  # whatever it is, the consumer must hear of it rather than wait for ever
+            self._put((None, error))
+
+    def _put(self, item: tuple[Any, BaseException | None]) -> None:
+        while not self._stop.is_set():
+            try:
+                return self._ready.put(item, timeout=0.1)
+            except queue.Full:
+                continue
+
+    def get(self) -> Any:
+        item, error = self._ready.get()
+        if error is not None:
+            self._ready.put((None, error))  # a second call must not wait for ever
+            raise error
+        return item
+
+    def close(self) -> None:
+        self._stop.set()
+        while not self._ready.empty():
+            self._ready.get_nowait()
+        self._thread.join(timeout=10)
+
+
+def _split(parts: list[tuple[int, np.ndarray]], size: int) -> Iterator[list[tuple[int, np.ndarray]]]:
+    """Lists of parts with `size` rows in all (the last may have fewer)."""
+    pending: list[tuple[int, np.ndarray]] = []
+    room = size
+    for epoch, index in parts:
+        while len(index):
+            pending.append((epoch, index[:room]))
+            index, room = index[room:], room - len(pending[-1][1])
+            if room == 0:
+                yield pending
+                pending, room = [], size
+    if pending:
+        yield pending
+
+
+def once(
+    source: Source, *, batch_size: int, labels: Labels | None = None, name: str = "text", keep: frozenset[str] | None = None,
+    pinned: bool = False,
+) -> Iterator[Batch]:  # fmt: skip
+    """Every row of the source once, in fixed order, for evaluation: all batches have `batch_size` rows, on every rank as many.
+
+    What is missing in the last ones are blank rows: key -1, length 0, targets and labels IGNORE, so they count for nothing.
+    """
+    for index in source.reader.once(batch_size):
+        some = index if len(index) else np.zeros(1, np.int64)  # a rank may have no row left: then row 0 lends its fields
+        rows = source.rows(name, [(0, some)], labels)
+        missing = blank(rows, batch_size - len(index))
+        yield collate(join([rows, missing] if len(index) else [missing]), source.capacity(), keep=keep, pinned=pinned)
+
+
+def collate(rows: Rows, capacity: Mapping[str, int], *, keep: frozenset[str] | None = None, pinned: bool = False) -> Batch:
+    """Torch tensors of `rows`: ids, lengths and labels int64, targets in `capacity[name]` slots a row (absent: one a token)."""
+    import torch
+
+    def tensor(array: np.ndarray) -> Tensor:
+        wide = array if array.dtype.kind in "bf" else array.astype(np.int64, copy=False)
+        made = torch.from_numpy(np.ascontiguousarray(wide))
+        return made.pin_memory() if pinned else made
+
+    def seq(given: Seq) -> Seq:
+        tracks = {name: tensor(x) for name, x in given.tracks.items() if keep is None or f"tracks.{name}" in keep}
+        full = "real" not in given.tracks and bool((given.length == given.ids.shape[1]).all())
+        return Seq(tensor(given.ids), tensor(given.length), tracks, full)
+
+    def targets(name: str, labels: np.ndarray) -> Targets:
+        slots = len(labels) * capacity.get(name, labels.shape[1])
+        found = np.flatnonzero(labels.ravel() != IGNORE)
+        if len(found) > slots:
+            raise ValueError(f"{len(found)} targets.{name} in a batch, but its noise promised at most {slots}")
+        index, ids = np.zeros(slots, np.int64), np.full(slots, IGNORE, np.int64)
+        index[: len(found)], ids[: len(found)] = found, labels.ravel()[found]
+        return Targets(tensor(index), tensor(ids), len(found))
+
+    made = {name: targets(name, labels) for name, labels in rows.targets.items()}
+    counts = {name: target.count for name, target in made.items()}
+    counts |= {name: _counted(label) for name, label in rows.labels.items()}
+    counts |= {"tokens": sum(int(s.length.sum()) for s in rows.seqs.values()), "rows": int((rows.key >= 0).sum())}
+    return Batch(
+        key=tensor(rows.key), seqs={name: seq(given) for name, given in rows.seqs.items()}, targets=made, counts=counts,
+        anchors=None if rows.anchors is None else tensor(rows.anchors), source=rows.source,
+        **{group: {name: tensor(x) for name, x in getattr(rows, group).items()} for group in ("labels", "spans", "values")},
+    )  # fmt: skip
+
+
+def _counted(labels: np.ndarray) -> int:
+    """How many labels are not to be ignored."""
+    return int((labels.reshape(len(labels), -1) != IGNORE).any(axis=1).sum()) if len(labels) else 0

@@ -1,0 +1,56 @@
+"""The errors a user can cause: each says what is wrong, where, what is allowed, and the smallest fix."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Sequence
+
+
+class PlmctlError(Exception):
+    """Anything a user should read as one message instead of a traceback; `exit_code` is what the shell gets."""
+
+    exit_code = 1
+
+
+class UsageError(PlmctlError):
+    """The command line or the config is wrong (exit code 2)."""
+
+    exit_code = 2
+
+
+class DataError(PlmctlError):
+    """A file is missing, malformed or too small (exit code 3); names file and line where there is one."""
+
+    exit_code = 3
+
+    def __init__(self, message: str, *, file: object = None, line: int | None = None, fix: str = "") -> None:
+        place = "" if file is None else f"{file}:{line}: " if line is not None else f"{file}: "
+        super().__init__(f"{place}{message}" + (f"\n  fix: {fix}" if fix else ""))
+
+
+class ConfigError(UsageError):
+    """One wrong setting: its config path, its value, what is allowed there, and the smallest fix."""
+
+    def __init__(self, path: str, value: object, allowed: str, *, fix: str = "") -> None:
+        self.path, self.value, self.allowed, self.fix = path, value, allowed, fix
+        super().__init__(f"{path}={value!r}: {allowed}" + (f"\n  fix: {fix}" if fix else ""))
+
+
+class ConfigErrors(UsageError):
+    """Several settings are wrong; all are listed at once."""
+
+    def __init__(self, errors: Sequence[UsageError]) -> None:
+        self.errors = list(errors)
+        super().__init__(f"{len(self.errors)} problems in the configuration:\n" + "\n".join(f"- {e}" for e in self.errors))
+
+
+def raise_all(errors: Sequence[UsageError]) -> None:
+    """Raise nothing for no errors, the error itself for one, `ConfigErrors` for more."""
+    if errors:
+        raise errors[0] if len(errors) == 1 else ConfigErrors(errors)
+
+
+def nearest(word: str, choices: Iterable[str]) -> str:
+    """` (did you mean 'x'?)` for the closest of `choices`, or the empty string."""
+    found = difflib.get_close_matches(word, list(choices), n=1, cutoff=0.6)
+    return f" (did you mean '{found[0]}'?)" if found else ""

@@ -1,0 +1,142 @@
+"""What Hydra leaves to us once a config is composed: one length, no leftovers of replaced parts, types, signatures."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from plmctl import schema
+from plmctl.build import check, locate, parameters
+from plmctl.errors import ConfigError, UsageError, nearest
+from plmctl.overrides import Word
+from plmctl.recipes import conf_dir, load
+
+if TYPE_CHECKING:
+    from omegaconf import DictConfig
+
+
+def finish(
+    cfg: DictConfig, verb: str, recipe: str | None, words: Sequence[Word], *, plugins: Sequence[str] = ()
+) -> tuple[list[str], list[UsageError]]:
+    """What Hydra leaves to us, done to `cfg` in place: one length, no leftovers, types; returns (removed, problems)."""
+    from omegaconf import OmegaConf, open_dict
+    from omegaconf.errors import OmegaConfBaseException
+
+    with open_dict(cfg):
+        cfg.pop("hydra", None)
+        errors: list[UsageError] = [*_one_length(cfg, words)]
+        removed = _drop_leftovers(cfg) + _drop_foreign(cfg, words, plugins)
+        try:
+            content = OmegaConf.to_container(cfg, resolve=True)
+        except OmegaConfBaseException as error:
+            where = getattr(error, "full_key", None) or "config"
+            return removed, [*errors, ConfigError(where, "${...}", str(error).splitlines()[0])]
+        assert isinstance(content, dict)
+        changed, misfits = schema.fitted(verb, content)
+        for path, value in changed.items():
+            OmegaConf.update(cfg, path, value)
+        for path in _paths_of(content):
+            OmegaConf.update(cfg, path, _home(OmegaConf.select(cfg, path)))
+        if "recipe" in cfg and recipe:
+            cfg.recipe = recipe
+        if "run" in cfg and cfg.run.name is None and recipe:
+            cfg.run.name = Path(recipe).stem
+    errors += [*misfits, *_size_keys(content), *check_parts(content, plugins)]
+    return removed, errors
+
+
+def check_parts(content: Mapping[str, Any], plugins: Sequence[str] = (), path: str = "") -> list[UsageError]:
+    """The signatures of every part in a config, at any depth; what only building can know is not asked for."""
+    errors: list[UsageError] = []
+    for key, value in content.items():
+        where = f"{path}{key}"
+        if isinstance(value, Mapping) and "_target_" in value:
+            mixed = ("weight", "on") if path == "objective." else ()  # these belong to the mix, see build.entry
+            errors += check({name: item for name, item in value.items() if name not in mixed}, None, plugins, path=where)
+        elif isinstance(value, Mapping):
+            errors += check_parts(value, plugins, f"{where}.")
+    return errors
+
+
+def _one_length(cfg: DictConfig, words: Sequence[Word]) -> list[ConfigError]:
+    """Exactly one of train.steps|tokens|epochs|minutes: one given on the command line clears the recipe's."""
+    if "train" not in cfg:
+        return []
+    given = [
+        name for name in schema.LENGTHS if any(word.key == f"train.{name}" for word in words) and cfg.train[name] is not None
+    ]
+    for name in schema.LENGTHS:
+        if given and name not in given:
+            cfg.train[name] = None
+    chosen = [name for name in schema.LENGTHS if cfg.train[name] is not None]
+    if len(chosen) == 1:
+        return []
+    fix = "train.steps=1000" if not chosen else f"leave out train.{chosen[-1]}"
+    return [ConfigError("train", " and ".join(chosen) or None, f"exactly one of {', '.join(schema.LENGTHS)} is set", fix=fix)]
+
+
+def _drop_leftovers(cfg: DictConfig) -> list[str]:
+    """Settings of a part that nobody chose (its mapping has no `_target_`): a recipe's numbers for a slot that was replaced."""
+    from omegaconf import DictConfig, OmegaConf
+
+    removed = []
+    for slot in schema.MANY:
+        parts = OmegaConf.select(cfg, slot)
+        for name in list(parts or ()):
+            if not (isinstance(parts[name], DictConfig) and "_target_" in parts[name]):
+                removed += _settings(f"{slot}.{name}", parts.pop(name))
+    for slot in schema.ONE:
+        if isinstance(cfg.get(slot), DictConfig) and "_target_" not in cfg[slot]:
+            removed += _settings(slot, cfg[slot])
+            cfg[slot] = None
+    return removed
+
+
+def _drop_foreign(cfg: DictConfig, words: Sequence[Word], plugins: Sequence[str]) -> list[str]:
+    """A recipe's numbers for another part of a slot than the command line chose (`betas`, after `optim=muon`)."""
+    removed = []
+    named = {word.key for word in words}
+    for slot in (word.key for word in words if word.group and word.key in schema.ONE):
+        node = cfg.get(slot)
+        try:
+            known = set(parameters(locate(node["_target_"], plugins))) if node else set()
+        except ValueError:
+            continue  # check_parts reports it
+        for key in [key for key in node or () if key not in known and not str(key).startswith("_")]:
+            if f"{slot}.{key}" not in named:
+                removed += _settings(f"{slot}.{key}", node.pop(key))
+    return removed
+
+
+def _settings(path: str, value: Any) -> list[str]:
+    if isinstance(value, Mapping):
+        return [line for key, item in value.items() for line in _settings(f"{path}.{key}", item)]
+    return [f"{path}={value}"]
+
+
+def _size_keys(content: Mapping[str, Any]) -> list[ConfigError]:
+    """`size` is numbers without a signature: the shipped sizes say which there are."""
+    given = content.get("size")
+    if not isinstance(given, Mapping):
+        return []
+    known = {str(key) for file in (conf_dir() / "size").glob("*.yaml") for key in load(file)}
+    return [
+        ConfigError(f"size.{key}", value, f"no such number{nearest(key, known)}")
+        for key, value in given.items()
+        if known - {key} == known
+    ]
+
+
+def _paths_of(content: Mapping[str, Any], prefix: str = "") -> Iterator[str]:
+    for key, value in content.items():
+        if isinstance(value, Mapping):
+            yield from _paths_of(value, f"{prefix}{key}.")
+        elif isinstance(value, str) and value.startswith("~") and schema.is_path(f"{prefix}{key}"):
+            yield f"{prefix}{key}"
+
+
+def _home(path: str) -> str:
+    """`~` as the home folder, unless a file of that very name is here."""
+    return path if os.path.exists(path) else os.path.expanduser(path)

@@ -1,0 +1,124 @@
+"""The language-model head (Devlin et al., 2019, arXiv:1810.04805): states to logits over the vocabulary."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.autograd import Function
+from torch.nn import functional as F
+
+from plmctl.batch import IGNORE
+from plmctl.nn.cells.feedforward import activation_function
+
+_BLOCK = 64  # positions whose fp32 logits are alive at once: few enough for a CPU's cache (64 x 30,522: 7.8 MB)
+
+
+class LMHead(nn.Module):
+    """`logits = norm(activation(dense(h))) table^T + bias`, [..., W] -> [..., V]; without `transform`, `h table^T + bias`.
+
+    `tied` takes the table from `token_embedding` at every call and stores nothing; otherwise the head owns `weight [V, W]`.
+    """
+
+    def __init__(
+        self, *, width: int, vocab_size: int, token_embedding: nn.Module, tied: bool, transform: bool, bias: bool,
+        activation: str = "gelu", eps: float = 1e-12, chunk: int = 1 << 26,
+    ) -> None:  # fmt: skip
+        super().__init__()
+        self.chunk = chunk  # the most logits held at once (2^26 in bf16: 128 MiB)
+        self.dense = nn.Linear(width, width) if transform else None
+        self.activation = activation_function(activation)
+        self.norm = nn.LayerNorm(width, eps=eps) if transform else None
+        self.weight = None if tied else nn.Parameter(torch.empty(vocab_size, width).normal_(std=0.02))
+        self.bias = nn.Parameter(torch.zeros(vocab_size)) if bias else None
+        self._tied: tuple[nn.Module, ...] = (token_embedding,) if tied else ()  # in a tuple: not a submodule, so not stored twice
+
+    @property
+    def table(self) -> Tensor:
+        """[V, W] the output embedding."""
+        return self._tied[0].weight if self.weight is None else self.weight  # type: ignore[return-value]
+
+    def transformed(self, features: Tensor) -> Tensor:
+        """[..., W] the states just before the output embedding."""
+        if self.dense is None or self.norm is None:
+            return features
+        return self.norm(self.activation(self.dense(features)))
+
+    def forward(self, features: Tensor) -> Tensor:
+        return F.linear(self.transformed(features), self.table, self.bias)
+
+    def loss(self, features: Tensor, ids: Tensor) -> tuple[Tensor, Tensor]:
+        """features [P, W], ids [P] -> (summed cross-entropy in fp32, number of right first guesses), both without IGNORE."""
+        return _CrossEntropy.apply(self.transformed(features), self.table, self.bias, ids, self.chunk)
+
+
+class _CrossEntropy(Function):
+    """`sum_p logsumexp(z_p) - z_p[id_p]`, z = h table^T + bias, with at most `chunk` logits alive.
+
+    The gradient by z is softmax(z) - onehot(id), known as soon as z is: gradients are made in the forward pass, chunk by chunk,
+    and the backward only scales them (Hsu et al., 2024, arXiv:2410.10989, sec. 3.2).
+    """
+
+    @staticmethod
+    def forward(ctx: Any, h: Tensor, table: Tensor, bias: Tensor | None, ids: Tensor, chunk: int) -> tuple[Tensor, Tensor]:
+        device = h.device.type
+        low = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else h.dtype
+        with torch.autocast(device, enabled=False):
+            train = any(ctx.needs_input_grad[:3])
+            loss, right, grads = _in_chunks(h.to(low), table.to(low), bias, ids, max(1, chunk // len(table)), train)
+        ctx.mark_non_differentiable(right)
+        ctx.save_for_backward(*grads)
+        ctx.types = [None if x is None else x.dtype for x in (h, table, bias)]
+        return loss, right
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
+        made = zip(ctx.saved_tensors, ctx.types, ctx.needs_input_grad[:3], strict=True)
+        return *(x.to(dtype, copy=True).mul_(grad) if needed else None for x, dtype, needed in made), None, None
+
+
+def _in_chunks(
+    h: Tensor, table: Tensor, bias: Tensor | None, ids: Tensor, rows: int, train: bool
+) -> tuple[Tensor, Tensor, list[Tensor | None]]:
+    """(loss, right, [dh, dtable, dbias]) over `rows` positions at a time; sums in fp32 (or float64)."""
+    wide = torch.promote_types(h.dtype, torch.float32)
+    loss, right = h.new_zeros((), dtype=wide), h.new_zeros((), dtype=torch.int64)
+    dh: list[Tensor] = []
+    dtable: Tensor | None = None
+    dbias = None if bias is None or not train else torch.zeros_like(bias, dtype=wide)
+    block_rows = _BLOCK if h.device.type == "cpu" and not torch.compiler.is_compiling() else rows
+    for part, target in zip(h.split(rows), ids.split(rows), strict=True):
+        z = part @ table.T
+        for block, answer in zip(z.split(block_rows), target.split(block_rows), strict=True):
+            summed, correct = _softmax_minus_answer(block, bias, answer, wide, dbias)
+            loss, right = loss + summed, right + correct
+        if train:  # z is dloss / dlogits by now
+            dh.append(z @ table)
+            product = z.T @ part
+            dtable = product if dtable is None else dtable.to(wide).add_(product)
+    return loss, right, [torch.cat(dh) if dh else None, dtable, dbias]
+
+
+def _softmax_minus_answer(
+    z: Tensor, bias: Tensor | None, answer: Tensor, wide: torch.dtype, dbias: Tensor | None
+) -> tuple[Tensor, Tensor]:
+    """Summed loss and right guesses of the logits `z [p, V]` before bias; turns z into its own gradient, in place.
+
+    A guess is right if the answer scores above every other token: a tie, common in bf16, counts as wrong.
+    """
+    counted = answer != IGNORE
+    place = answer.masked_fill(~counted, 0)[:, None]
+    logits = z.to(wide, copy=True)
+    logits = logits if bias is None else logits.add_(bias)
+    own = logits.gather(1, place)
+    rival = logits.scatter_(1, place, -torch.inf).amax(1, keepdim=True)
+    highest = torch.maximum(own, rival)
+    e = logits.scatter_(1, place, own).sub_(highest).exp_()
+    total = e.sum(1, keepdim=True)
+    loss = ((total.log() + highest - own) * counted[:, None]).sum()
+    dz = e.mul_(counted[:, None] / total).scatter_add_(1, place, -counted[:, None].to(wide))
+    if dbias is not None:
+        dbias += dz.sum(0)
+    z.copy_(dz)
+    return loss, ((own > rival)[:, 0] & counted).sum()

@@ -1,0 +1,19 @@
+"""The tagging head of fine-tuning (Devlin et al., 2019, sec. 5.3)."""
+
+from __future__ import annotations
+
+from torch import Tensor, nn
+
+from plmctl.nn.dropout import Dropout
+
+
+class Tag(nn.Module):
+    """`linear(dropout(h))` for every token, [..., W] -> [..., K]."""
+
+    def __init__(self, *, width: int, num_classes: int, dropout: float) -> None:
+        super().__init__()
+        self.dropout = Dropout(rate=dropout)
+        self.linear = nn.Linear(width, num_classes)
+
+    def forward(self, features: Tensor) -> Tensor:
+        return self.linear(self.dropout(features))

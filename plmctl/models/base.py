@@ -1,0 +1,84 @@
+"""What every backbone is, what it returns, and the model that fine-tuning, export, embedding and generation share."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from plmctl.batch import Batch
+
+
+@dataclass(frozen=True)
+class Hidden:
+    """What a backbone made of a batch."""
+
+    last: Tensor  # [B, T, W]
+    streams: Mapping[str, Tensor] = field(default_factory=dict)  # e.g. XLNet's "query" [B, P, W], BART's "encoder"
+    state: Any = None  # recurrent memory or KV cache to hand to the next call
+    recorded: Mapping[str, list[Tensor]] = field(default_factory=dict)  # "hidden": embedding output first, then each layer
+
+    def at(self, index: Tensor) -> Tensor:
+        """[P, W] the states at flattened (row, position) `index [P]`."""
+        return self.last.flatten(0, 1)[index]
+
+    def at_anchors(self, anchors: Tensor) -> Tensor:
+        """[N, W] the states at `anchors [N, 2]` = (row, position)."""
+        return self.last[anchors[:, 0], anchors[:, 1]]
+
+
+class Backbone(nn.Module):
+    """Token sequences to states. `needs` names the fields (as in `batch.FIELDS`) it cannot do without."""
+
+    needs: frozenset[str] = frozenset({"text"})
+    width: int
+    token_embedding: nn.Module  # has `.weight [V, W]` for tied heads
+    max_length: int | None  # longest row the positions allow
+
+    def embed(self, batch: Batch) -> Tensor:
+        """[B, T, W] the input of the first layer."""
+        raise NotImplementedError(type(self).__name__)
+
+    def encode(self, x: Tensor, batch: Batch, state: Any = None, record: frozenset[str] = frozenset()) -> Hidden:
+        raise NotImplementedError(type(self).__name__)
+
+    def forward(self, batch: Batch, state: Any = None, record: frozenset[str] = frozenset()) -> Hidden:
+        return self.encode(self.embed(batch), batch, state, record)
+
+    def fresh_state(self, rows: int, device: torch.device) -> Any:
+        """The state before the first segment of `rows` streams; None for a backbone without memory."""
+        return None
+
+
+class Model(nn.Module):
+    """A backbone and named heads: what is trained, saved as `model.safetensors`, exported, embedded with.
+
+    A head maps features `[..., W]` to logits `[..., K]`; the objective or task chooses the places it is applied to.
+    """
+
+    def __init__(self, *, backbone: Backbone, heads: Mapping[str, nn.Module]) -> None:
+        super().__init__()
+        self.backbone = backbone
+        self.heads = nn.ModuleDict(heads)
+
+    def forward(self, batch: Batch, state: Any = None, record: frozenset[str] = frozenset()) -> Hidden:
+        return self.backbone(batch, state, record)
+
+
+class Once:
+    """A model seen through a memory of one update: the same (batch, record) runs the backbone only once."""
+
+    def __init__(self, model: Model) -> None:
+        self.model, self.heads, self.backbone = model, model.heads, model.backbone
+        self._seen: list[tuple[Batch, frozenset[str], Hidden]] = []
+
+    def __call__(self, batch: Batch, state: Any = None, record: frozenset[str] = frozenset()) -> Hidden:
+        for seen, recorded, hidden in self._seen:
+            if seen is batch and record <= recorded:
+                return hidden
+        hidden = self.model(batch, state, record)
+        self._seen.append((batch, record, hidden))
+        return hidden

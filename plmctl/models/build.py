@@ -1,0 +1,63 @@
+"""From a resolved config to a model: the one way in which pretraining, fine-tuning, loading and conversion make theirs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+
+from plmctl.build import build, locate, parameters, plain
+from plmctl.errors import ConfigError
+from plmctl.models.base import Model
+
+NODES = ("size", "pattern", "position", "model", "heads")  # of a config: what a model is built from
+
+
+def build_model(
+    config: Any, *, vocab_size: int, heads: Mapping[str, Any] | None = None, seed: int | None = None, plugins: Sequence[str] = ()
+) -> Model:
+    """The model of `config`, with `heads` in place of the config's own where given.
+
+    With `seed`, the backbone's `initializer` draws all first weights from a generator of its own; without, they are to be loaded.
+    The state of torch's global generator is left as it was.
+    """
+    config = settled(config, plugins=plugins)
+    nodes = config.get("heads", {}) if heads is None else plain(heads)
+    given: dict[str, Any] = {"vocab_size": vocab_size, **config["size"], "max_length": longest(config)}
+    with torch.random.fork_rng(devices=[]):
+        slots = {name: build(config[name], given, plugins, path=name) for name in ("pattern", "position")}
+        backbone = build(config["model"], given | slots, plugins, path="model")
+        given |= {"width": backbone.width, "token_embedding": backbone.token_embedding}
+        made = {name: build(node, given, plugins, path=f"heads.{name}") for name, node in nodes.items() if node is not None}
+        model = Model(backbone=backbone, heads=made)
+    if seed is not None:
+        if backbone.initializer is None:
+            raise ConfigError("model.initializer", None, "a rule for the first weights", fix="take one of plmctl.nn.init")
+        backbone.initializer(model, generator=torch.Generator().manual_seed(seed))
+    return model
+
+
+def settled(config: Any, *, plugins: Sequence[str] = ()) -> dict[str, Any]:
+    """`config` as plain data in which the position part states its own `max_length`: then the model stands without the format."""
+    config = dict(plain(config))
+    missing = [name for name in NODES[:-1] if not config.get(name)]
+    if missing:
+        raise ConfigError(missing[0], None, f"a model needs {', '.join(NODES[:-1])}", fix="use the config.yaml of a run or checkpoint")
+    position = dict(config["position"])
+    try:
+        takes = parameters(locate(position.get("_target_"), plugins))
+    except ValueError as error:
+        raise ConfigError("position._target_", position.get("_target_"), str(error)) from error
+    if position.get("max_length") is None and "max_length" in takes:
+        position["max_length"] = longest(config)
+    return config | {"position": position}
+
+
+def longest(config: Mapping[str, Any]) -> int | None:
+    """The longest row that `config` ever makes: of its position, its format, its sources' formats, and those of all stages."""
+    train, data = config.get("train") or {}, config.get("data") or {}
+    formats = [config.get("format"), *((source or {}).get("format") for source in (data.get("sources") or {}).values())]
+    stages = [value for stage in train.get("stages") or [] for key, value in stage.items() if key.endswith("format.max_length")]
+    found = [(node or {}).get("max_length") for node in (config.get("position"), *formats)] + stages
+    return max((int(length) for length in found if length is not None), default=None)

@@ -1,0 +1,85 @@
+"""What a model costs before it runs: parameters, multiply-adds, training FLOPs and memory; read by --dry-run and by MFU."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from torch import nn
+
+from plmctl.heads.lm import LMHead
+from plmctl.models.base import Model
+from plmctl.nn.cells.attention import Attention
+from plmctl.nn.stack import Stack
+
+PEAK_FLOPS = {"H100": 989e12, "H200": 989e12, "A100": 312e12}  # dense bf16, by a part of the device's name
+
+
+@dataclass(frozen=True)
+class Cost:
+    """Counts of one model at one row length; `flops_per_token` follows the rule below.
+
+    F = 6 N + 12 L T d + 6 p (head weights): N the matrices that every token meets, L the attention cells, T the row length,
+    d their width, p the share of positions that reach the language-model head. Lookups and recomputation are not counted.
+    """
+
+    parameters: dict[str, int]  # by part, each tensor once
+    macs_per_token: dict[str, float]  # forward multiply-adds by kind of module, the head at its share p
+    flops_per_token: float  # forward and backward, of one real token
+    causal_flops_per_token: float  # the same with 6 L T d: only the half of the scores that a causal pattern needs
+    saved_per_row: float  # numbers that one row keeps for the backward pass
+
+    @property
+    def total_parameters(self) -> int:
+        return sum(self.parameters.values())
+
+    def mfu(self, tokens_per_second: float, peak_flops: float) -> float:
+        """Share of the device's peak that useful work reaches."""
+        return self.flops_per_token * tokens_per_second / peak_flops
+
+    def memory(self, *, rows: int, activation_bytes: int = 2) -> dict[str, float]:
+        """Estimated peak bytes of training `rows` rows at once: fp32 weights, gradients and two AdamW moments, activations."""
+        weights, activations = 4.0 * self.total_parameters, rows * self.saved_per_row * activation_bytes
+        return {"weights": weights, "gradients": weights, "optimizer": 2 * weights, "activations": activations}
+
+
+def cost(model: Model, *, length: int, predicted: Mapping[str, float]) -> Cost:
+    """The cost for rows of `length` tokens; `predicted[head]` is the share of positions that a language-model head is given."""
+    macs = {"attention": 0.0, "attention scores": 0.0, "feed-forward": 0.0, "heads": 0.0}
+    saved = 0.0
+    for stack in (module for module in model.backbone.modules() if isinstance(module, Stack)):
+        for step in stack.steps:  # a shared block counts every time it runs
+            cell = stack.blocks[step.letter][step.copy].cell  # type: ignore[index, union-attr]
+            kind = "attention" if isinstance(cell, Attention) else "feed-forward"
+            macs[kind] += _matrices(cell)
+            saved += length * (3 * model.backbone.width + sum(part.out_features for part in _linears(cell)))
+            if isinstance(cell, Attention):
+                macs["attention scores"] += 2 * length * cell.num_heads * cell.head_width
+                saved += 2 * cell.num_heads * length * length
+    for name, head in model.heads.items():
+        weights = _matrices(head) + (head.table.numel() if isinstance(head, LMHead) else 0)
+        share = predicted.get(name, 0.0) if isinstance(head, LMHead) else 1 / length
+        macs["heads"] += share * weights
+        saved += share * length * head.table.shape[0] if isinstance(head, LMHead) else 0
+    full = 6 * sum(macs.values())
+    return Cost(_parameters(model), macs, full, full - 3 * macs["attention scores"], saved)
+
+
+def _linears(module: nn.Module) -> list[nn.Linear]:
+    return [part for part in module.modules() if isinstance(part, nn.Linear)]
+
+
+def _matrices(module: nn.Module) -> int:
+    return sum(part.weight.numel() for part in _linears(module))
+
+
+def _parameters(model: Model) -> dict[str, int]:
+    """{part: numbers}: the embedding, position and stack of the backbone, then every head; a shared tensor counts once."""
+    found: dict[str, int] = {}
+    seen: set[int] = set()
+    parts = {**dict(model.backbone.named_children()), **{f"heads.{name}": head for name, head in model.heads.items()}}
+    for name, part in parts.items():
+        new = {id(p): p for p in part.parameters() if id(p) not in seen}
+        seen |= set(new)
+        found[name] = sum(p.numel() for p in new.values())
+    return found

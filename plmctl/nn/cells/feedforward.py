@@ -1,0 +1,49 @@
+"""The position-wise feed-forward cell (Vaswani et al., 2017, arXiv:1706.03762, sec. 3.3)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from plmctl.errors import ConfigError, nearest
+from plmctl.nn.cells.base import Cell, Context
+from plmctl.nn.dropout import Dropout
+
+Activation = Callable[[Tensor], Tensor]
+
+ACTIVATIONS: dict[str, Activation] = {
+    "gelu": F.gelu,  # erf form (Hendrycks and Gimpel, 2016, arXiv:1606.08415)
+    "gelu_tanh": partial(F.gelu, approximate="tanh"),  # the form in the released BERT and GPT code
+    "relu": F.relu,
+    "silu": F.silu,
+    "sigmoid": F.sigmoid,
+    "tanh": F.tanh,
+}
+
+
+def activation_function(name: str) -> Activation:
+    """The torch function called `name`; ConfigError naming the nearest one."""
+    if name not in ACTIVATIONS:
+        raise ConfigError("activation", name, f"one of {', '.join(ACTIVATIONS)}{nearest(name, ACTIVATIONS)}")
+    return ACTIVATIONS[name]
+
+
+class FeedForward(Cell):
+    """`down(activation(up(x)))`, [B, T, W] -> [B, T, W] through `inner_width`; `dropout` acts on the activations (BERT: 0)."""
+
+    def __init__(self, *, width: int, inner_width: int, activation: str, dropout: float = 0.0, bias: bool = True) -> None:
+        super().__init__()
+        self.activation = activation_function(activation)
+        self.up = nn.Linear(width, inner_width, bias=bias)
+        self.down = nn.Linear(inner_width, width, bias=bias)
+        self.dropout = Dropout(rate=dropout)
+
+    @property
+    def projection(self) -> nn.Linear:  # type: ignore[override]
+        return self.down
+
+    def forward(self, x: Tensor, context: Context) -> Tensor:
+        return self.down(self.dropout(self.activation(self.up(x))))

@@ -1,0 +1,28 @@
+"""The gated feed-forward cell (Shazeer, 2020, arXiv:2002.05202, sec. 2)."""
+
+from __future__ import annotations
+
+from torch import Tensor, nn
+
+from plmctl.nn.cells.base import Cell, Context
+from plmctl.nn.cells.feedforward import activation_function
+from plmctl.nn.dropout import Dropout
+
+
+class GLU(Cell):
+    """`down(activation(gate(x)) * up(x))`, [B, T, W] -> [B, T, W] through `inner_width`."""
+
+    def __init__(self, *, width: int, inner_width: int, activation: str, dropout: float = 0.0, bias: bool = False) -> None:
+        super().__init__()
+        self.activation = activation_function(activation)
+        self.gate = nn.Linear(width, inner_width, bias=bias)
+        self.up = nn.Linear(width, inner_width, bias=bias)
+        self.down = nn.Linear(inner_width, width, bias=bias)
+        self.dropout = Dropout(rate=dropout)
+
+    @property
+    def projection(self) -> nn.Linear:  # type: ignore[override]
+        return self.down
+
+    def forward(self, x: Tensor, context: Context) -> Tensor:
+        return self.down(self.dropout(self.activation(self.gate(x)) * self.up(x)))

@@ -1,0 +1,68 @@
+"""The layout grammar: which sublayers run in which order, and which of them share weights.
+
+    layout = group (" " group)*        group = letters ["*" n | "@" n]
+
+`af*12` runs twelve pairs with their own weights, `af@12` one pair twelve times (Lan et al., 2020, arXiv:1909.11942, sec. 3.1);
+`a*6 af*10 f*6` is a sandwich (Press et al., 2020, arXiv:1911.03864). One repetition of a group is a *layer*: hidden states are
+recorded at its end, so `af*12` records twelve, and the embedding output before them.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from plmctl.errors import ConfigError
+
+_GROUP = re.compile(r"([a-z]+)(?:([*@])([1-9][0-9]*))?")
+
+
+@dataclass(frozen=True)
+class Step:
+    """Run copy `copy` of the sublayer called `letter`; `ends` a layer or not."""
+
+    letter: str
+    copy: int
+    ends: bool
+
+
+def parse(layout: str, *, share: Mapping[str, int] | None = None) -> list[Step]:
+    """The steps of `layout`; `share[letter] = n` keeps n copies of a letter, each used by neighbours (ALBERT's groups)."""
+    steps: list[Step] = []
+    made: Counter[str] = Counter()
+    for group in layout.split():
+        found = _GROUP.fullmatch(group)
+        if found is None:
+            raise ConfigError("model.stack.layout", layout, "groups like 'af*12' (own weights) or 'af@12' (shared), by spaces")
+        letters, same, times = found[1], found[2] == "@", int(found[3] or 1)
+        first = Counter(made)
+        for _ in range(times):
+            used = Counter(first) if same else made
+            for place, letter in enumerate(letters):
+                steps.append(Step(letter, used[letter], place == len(letters) - 1))
+                used[letter] += 1
+            if same:
+                made = used
+    if not steps:
+        raise ConfigError("model.stack.layout", layout, "at least one group like 'af*12'")
+    return _shared(steps, made, share or {})
+
+
+def _shared(steps: list[Step], made: Mapping[str, int], share: Mapping[str, int]) -> list[Step]:
+    for letter, copies in share.items():
+        if not 1 <= copies <= made.get(letter, 0):
+            most = made.get(letter, 0)
+            raise ConfigError(
+                f"model.stack.share.{letter}", copies, f"from 1 to {most}, the number of '{letter}' in the layout"
+            )
+    return [Step(s.letter, s.copy * share.get(s.letter, made[s.letter]) // made[s.letter], s.ends) for s in steps]
+
+
+def copies(steps: list[Step]) -> dict[str, int]:
+    """{letter: how many copies have to be built}, in order of first use."""
+    found: dict[str, int] = {}
+    for step in steps:
+        found[step.letter] = max(found.get(step.letter, 0), step.copy + 1)
+    return found

@@ -1,0 +1,76 @@
+"""Where the norms of a sublayer stand: three slots, filled by one of `PostNorm`, `PreNorm`, `SandwichNorm`.
+
+y = norm_sum(x + dropout(norm_out(cell(norm_in(x)))))
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from torch import Tensor, nn
+
+from plmctl.nn.cells.base import Cell, Context
+from plmctl.nn.dropout import Dropout
+
+Norm = Callable[[], nn.Module]  # a factory such as partial(layer_norm, width=..., eps=...)
+
+
+class Block(nn.Module):
+    """A cell, its norms and its residual connection; an empty slot is an Identity."""
+
+    def __init__(
+        self, *, cell: Cell, norm_in: nn.Module | None = None, norm_out: nn.Module | None = None,
+        norm_sum: nn.Module | None = None, dropout: float = 0.0,
+    ) -> None:  # fmt: skip
+        super().__init__()
+        self.cell = cell
+        self.norm_in, self.norm_out, self.norm_sum = (n or nn.Identity() for n in (norm_in, norm_out, norm_sum))
+        self.dropout = Dropout(rate=dropout)
+
+    def forward(self, x: Tensor, context: Context) -> Tensor:
+        y = self.norm_out(self.cell(self.norm_in(x), context))
+        return self.norm_sum(self.dropout.add(x, y))
+
+
+@dataclass(frozen=True, kw_only=True)
+class PostNorm:
+    """`y = norm(x + dropout(cell(x)))`, no norm after the stack (Vaswani et al., 2017, arXiv:1706.03762, sec. 3.1)."""
+
+    norm: Norm
+    dropout: float
+
+    def block(self, cell: Cell) -> Block:
+        return Block(cell=cell, norm_sum=self.norm(), dropout=self.dropout)
+
+    def final(self) -> nn.Module:
+        return nn.Identity()
+
+
+@dataclass(frozen=True, kw_only=True)
+class PreNorm:
+    """`y = x + dropout(cell(norm(x)))` and one norm after the stack (Radford et al., 2019, sec. 2.3)."""
+
+    norm: Norm
+    dropout: float
+    final_norm: bool = True  # the released Transformer-XL has none
+
+    def block(self, cell: Cell) -> Block:
+        return Block(cell=cell, norm_in=self.norm(), dropout=self.dropout)
+
+    def final(self) -> nn.Module:
+        return self.norm() if self.final_norm else nn.Identity()
+
+
+@dataclass(frozen=True, kw_only=True)
+class SandwichNorm:
+    """`y = x + dropout(norm(cell(norm(x))))` and one norm after the stack (Ding et al., 2021, arXiv:2105.13290, sec. 2.4)."""
+
+    norm: Norm
+    dropout: float
+
+    def block(self, cell: Cell) -> Block:
+        return Block(cell=cell, norm_in=self.norm(), norm_out=self.norm(), dropout=self.dropout)
+
+    def final(self) -> nn.Module:
+        return self.norm()

@@ -1,0 +1,59 @@
+"""What every noise function is: Rows in, Rows out, and the same bytes for the same (seed, epoch, row)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from plmctl.batch import Rows
+from plmctl.noise.draws import Draws
+
+
+class Noise:
+    """One published idea of what the input hides and what is asked; runs in the loader, never touches a network.
+
+    `reads` and `writes` name fields as in `batch.FIELDS` ("tracks.word_start", "targets.mlm"); the contract check uses them.
+    A subclass is one file, keyword-only constructor, built from numbers and the `vocab`.
+    """
+
+    reads: frozenset[str] = frozenset({"text"})
+    writes: frozenset[str] = frozenset()
+
+    def __call__(self, rows: Rows, draws: Draws) -> Rows:
+        raise NotImplementedError(type(self).__name__)
+
+    def capacity(self, length: int) -> dict[str, int]:
+        """For each target name, the most labels that one row of `length` tokens can carry."""
+        return {}
+
+    def input_length(self, length: int) -> int:
+        """How many tokens the format must lay out so that the noised row has `length` (insertions make this smaller)."""
+        return length
+
+
+class Chain(Noise):
+    """Several noise functions, applied in the order of the config list; draws are kept apart by each one's place."""
+
+    def __init__(self, noises: Sequence[Noise]) -> None:
+        self.noises = list(noises)
+        self.writes = frozenset().union(*(noise.writes for noise in self.noises))
+        self.reads = frozenset({"text"})
+        written: set[str] = set()
+        for noise in self.noises:
+            self.reads |= noise.reads - written
+            written |= noise.writes
+
+    def __call__(self, rows: Rows, draws: Draws) -> Rows:
+        for place, noise in enumerate(self.noises):
+            rows = noise(rows, draws.child(place))
+        return rows
+
+    def capacity(self, length: int) -> dict[str, int]:
+        found: dict[str, int] = {}
+        for noise in self.noises:
+            found |= noise.capacity(length)
+        return found
+
+    def input_length(self, length: int) -> int:
+        for noise in reversed(self.noises):
+            length = noise.input_length(length)
+        return length

@@ -1,0 +1,52 @@
+"""What every objective is: totals by name, whose counts are known before the first backward."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from torch import Tensor, nn
+
+from plmctl.batch import Batch, Rows
+from plmctl.models.base import Model
+
+
+@dataclass(frozen=True)
+class Term:
+    """A summed loss. The trainer divides `total` by the term's count over the whole update, then multiplies by `weight`."""
+
+    total: Tensor  # [] sum over this micro-batch, fp32
+    weight: float = 1.0
+
+
+@dataclass(frozen=True)
+class Output:
+    terms: Mapping[str, Term]
+    logs: Mapping[str, tuple[Tensor, int | Tensor]] = field(default_factory=dict)  # name -> (total, count), e.g. "acc/mlm"
+    state: Any = None
+
+
+class Objective(nn.Module):
+    """One published question to the model. Owns what only training needs (a generator, a projection); heads live in Model.
+
+    `needs`: fields of the batch, as in `batch.FIELDS`. `heads`: names it looks up in `model.heads`.
+    """
+
+    needs: frozenset[str] = frozenset()
+    heads: frozenset[str] = frozenset()
+
+    def labels(self, rows: Rows) -> dict[str, np.ndarray]:
+        """Targets `{name: [n, T]}` that follow from the row alone (next tokens, say); runs in the loader, numpy only."""
+        return {}
+
+    def counts(self, batch: Batch) -> dict[str, int]:
+        """{term name: how many summands its total has}: a function of the batch alone."""
+        raise NotImplementedError(type(self).__name__)
+
+    def forward(self, model: Model, batch: Batch, state: Any = None) -> Output:
+        raise NotImplementedError(type(self).__name__)
+
+    def after_step(self, model: Model, step: int) -> None:
+        """Called after every optimizer step (clamping of spans, moving averages)."""

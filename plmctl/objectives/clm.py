@@ -1,0 +1,38 @@
+"""Causal language modelling (Radford et al., 2018): asks for the next token of the same document."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from plmctl.batch import IGNORE, Batch, Rows
+from plmctl.models.base import Model
+from plmctl.objectives.base import Objective, Output, Term
+
+
+class CLM(Objective):
+    """`- sum_t log p(token_{t+1} | tokens 0..t)`; nothing is asked at the end of a document or before padding.
+
+    (Radford et al., 2018, sec. 3.1). Needs a causal pattern: otherwise the answer stands in the input.
+    """
+
+    needs = frozenset({"text"})
+    heads = frozenset({"clm"})
+
+    def labels(self, rows: Rows) -> dict[str, np.ndarray]:
+        text = rows.seqs["text"]
+        following = np.full(text.ids.shape, IGNORE, dtype=np.int64)
+        asked = text.real[:, :-1] & text.real[:, 1:]
+        if "document" in text.tracks:
+            document = text.tracks["document"]
+            asked = asked & (document[:, :-1] == document[:, 1:])
+        following[:, :-1] = np.where(asked, text.ids[:, 1:], IGNORE)
+        return {"clm": following}
+
+    def counts(self, batch: Batch) -> dict[str, int]:
+        return {"clm": batch.counts["clm"]}
+
+    def forward(self, model: Model, batch: Batch, state: object = None) -> Output:
+        targets = batch.require("targets.clm")
+        hidden = model(batch, state)
+        loss, right = model.heads["clm"].loss(hidden.at(targets.index), targets.ids)  # type: ignore[operator]
+        return Output({"clm": Term(loss)}, {"acc/clm": (right, batch.counts["clm"])}, hidden.state)

@@ -1,0 +1,67 @@
+"""Several objectives as one: their terms side by side, each with its weight, each on its own data source if it says so."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from torch import nn
+
+from plmctl.batch import Batch, Rows
+from plmctl.models.base import Model, Once
+from plmctl.objectives.base import Objective, Output, Term
+
+
+@dataclass(frozen=True)
+class Entry:
+    objective: Objective
+    weight: float = 1.0
+    on: str | None = None  # the data source it looks at; None = every batch
+
+
+class Mix(Objective):
+    """`sum_i weight_i * mean_i`, the terms of every entry whose source matches the batch.
+
+    All entries that ask for the same batch share one forward pass (`Once`).
+    """
+
+    def __init__(self, entries: Mapping[str, Entry]) -> None:
+        super().__init__()
+        self.entries = dict(entries)
+        self.parts = nn.ModuleDict({name: entry.objective for name, entry in entries.items()})
+        self.needs = frozenset().union(*(entry.objective.needs for entry in entries.values()))
+        self.heads = frozenset().union(*(entry.objective.heads for entry in entries.values()))
+
+    def _active(self, batch: Batch) -> dict[str, Entry]:
+        return {name: entry for name, entry in self.entries.items() if entry.on in (None, batch.source)}
+
+    def labels(self, rows: Rows) -> dict[str, np.ndarray]:
+        found: dict[str, np.ndarray] = {}
+        for entry in self.entries.values():
+            if entry.on in (None, rows.source):
+                found |= entry.objective.labels(rows)
+        return found
+
+    def counts(self, batch: Batch) -> dict[str, int]:
+        found: dict[str, int] = {}
+        for entry in self._active(batch).values():
+            found |= entry.objective.counts(batch)
+        return found
+
+    def forward(self, model: Model, batch: Batch, state: Any = None) -> Output:
+        once = Once(model)
+        terms: dict[str, Term] = {}
+        logs: dict[str, Any] = {}
+        state_out = None
+        for entry in self._active(batch).values():
+            out = entry.objective(once, batch, state)
+            terms |= {name: Term(term.total, term.weight * entry.weight) for name, term in out.terms.items()}
+            logs |= out.logs
+            state_out = out.state if out.state is not None else state_out
+        return Output(terms, logs, state_out)
+
+    def after_step(self, model: Model, step: int) -> None:
+        for entry in self.entries.values():
+            entry.objective.after_step(model, step)

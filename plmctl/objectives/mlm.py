@@ -1,0 +1,25 @@
+"""Masked language modelling (Devlin et al., 2019): asks for the tokens that the noise hid."""
+
+from __future__ import annotations
+
+from plmctl.batch import Batch
+from plmctl.models.base import Model
+from plmctl.objectives.base import Objective, Output, Term
+
+
+class MLM(Objective):
+    """`- sum over hidden places of log p(token | noised row)`, from the states at `targets.mlm` only.
+
+    (Devlin et al., 2019, arXiv:1810.04805, sec. 3.1, task 1).
+    """
+
+    needs = frozenset({"text", "targets.mlm"})
+    heads = frozenset({"mlm"})
+
+    def counts(self, batch: Batch) -> dict[str, int]:
+        return {"mlm": batch.counts["mlm"]}
+
+    def forward(self, model: Model, batch: Batch, state: object = None) -> Output:
+        targets = batch.require("targets.mlm")
+        loss, right = model.heads["mlm"].loss(model(batch, state).at(targets.index), targets.ids)  # type: ignore[operator]
+        return Output({"mlm": Term(loss)}, {"acc/mlm": (right, batch.counts["mlm"])})

@@ -1,0 +1,198 @@
+"""The words of a command line made ready for Hydra: paths quoted, shortcuts spelled out, every mistake found and named."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from plmctl.errors import ConfigError, UsageError, nearest
+from plmctl.schema import MANY, is_path
+
+if TYPE_CHECKING:
+    from hydra.core.config_loader import ConfigLoader
+    from hydra.core.override_parser.types import Override
+
+FUNCTION = re.compile(r"(choice|glob|range|interval|sort|shuffle|tag)\(.*\)", re.DOTALL)  # of Hydra's sweep grammar
+
+
+@dataclass
+class Word:
+    """One override: what Hydra is told, the key it sets, and one value of it (itself, or the first of a sweep)."""
+
+    text: str
+    key: str
+    sample: str
+    group: bool  # chooses a part file, rather than setting a value
+
+    @property
+    def mark(self) -> str:
+        return self.text[: len(self.text) - len(self.text.lstrip("+~"))]
+
+
+def read(texts: Sequence[str], loader: ConfigLoader, *, sweep: bool) -> tuple[list[Word], list[UsageError]]:
+    """The words that Hydra can parse and whose options exist, and what is wrong with the others."""
+    words: list[Word] = []
+    errors: list[UsageError] = []
+    for text in texts:
+        try:
+            words.append(_read(text, loader, sweep))
+        except UsageError as error:
+            errors.append(error)
+    return words, errors
+
+
+def quoted(text: str, *, sweep: bool = False) -> str:
+    """The override with a path value in quotes, so that no letter of a file name is grammar; commas sweep only with `sweep`."""
+    key, equals, value = text.partition("=")
+    if not equals or not is_path(key.lstrip("+~")) or value in ("", "null") or _in_quotes(value):
+        return text
+    if sweep and FUNCTION.fullmatch(value):
+        return text
+    if os.path.exists(value):
+        return f"{key}={_quote(value)}"
+    if value.startswith("[") and value.endswith("]") and "," in value:
+        return f"{key}=[{','.join(_quote(part.strip()) for part in value[1:-1].split(','))}]"
+    parts = _split(value) if sweep else [value]
+    return f"{key}={','.join(part if _in_quotes(part) else _quote(part) for part in parts)}"
+
+
+def settle(words: Sequence[Word], tree: Mapping[str, Any]) -> tuple[list[Word], list[UsageError]]:
+    """Value overrides against the composed tree: `noise.rate` becomes `noise.token_mask.rate`, unknown keys become errors."""
+    kept: list[Word] = []
+    errors: list[UsageError] = []
+    for word in words:
+        try:
+            kept.append(word if word.mark.startswith("+") or _known(tree, word.key) else _long(word, tree))
+        except UsageError as error:
+            errors.append(error)
+    return kept, errors
+
+
+def paths(tree: Mapping[str, Any], prefix: str = "") -> Iterator[str]:
+    """Every dotted key of a nested mapping."""
+    for key, value in tree.items():
+        yield f"{prefix}{key}"
+        if isinstance(value, Mapping):
+            yield from paths(value, f"{prefix}{key}.")
+
+
+def _read(text: str, loader: ConfigLoader, sweep: bool) -> Word:
+    if "=" not in text and not text.startswith("~"):
+        raise UsageError(f"'{text}': an override is written key=value, and a recipe stands first and alone")
+    text = quoted(text, sweep=sweep)
+    override = _parse(text, loader)
+    key = override.key_or_group
+    if override.is_hydra_override():
+        if not sweep:
+            raise UsageError(f"{text}: hydra's own settings need -m/--multirun")
+        return Word(text, key, "", group=False)
+    if override.is_sweep_override() and not sweep:
+        fix = f"add -m to run each value; write {key}=[a,b] for a list, {key}=\"'a,b'\" for a text with a comma"
+        raise ConfigError(key, text.partition("=")[2], "these are several values", fix=fix)
+    options = loader.get_group_options(key)
+    if not options:
+        return Word(text, key, _sample(override), group=False)
+    for option in _options(override):
+        if option not in options:
+            allowed = f"there is no such {key}{nearest(option, options)}; there are {', '.join(options)}"
+            raise ConfigError(key, option, allowed)
+    if override.is_delete() or override.value() is None:
+        text = f"{key}=[]" if key in MANY else f"~{key}"  # Hydra deletes no list of options, and takes no null
+        return Word(text, key, text, group=True)
+    return Word(text, key, _sample(override), group=True)
+
+
+def _parse(text: str, loader: ConfigLoader) -> Override:
+    from hydra.core.override_parser.overrides_parser import OverridesParser
+    from hydra.errors import HydraException
+
+    try:
+        return OverridesParser.create(loader).parse_overrides([text])[0]
+    except HydraException as error:
+        key, _, value = text.partition("=")
+        reason = str(error).splitlines()[0]
+        fix = f"quote a value that has special letters: {key}=\"'{value}'\""
+        raise UsageError(f"{text}: cannot be read ({reason})\n  fix: {fix}") from None
+
+
+def _options(override: Override) -> list[str]:
+    """The option names that a group override may choose."""
+    if override.is_delete() or override.value() is None:
+        return []
+    values = list(override.sweep_iterator()) if override.is_discrete_sweep() else [override.value()]
+    flat = [option for value in values for option in (value if isinstance(value, list) else [value])]
+    return [str(getattr(option, "text", option)) for option in flat]
+
+
+def _sample(override: Override) -> str:
+    """The override with one value: an interval starts a search, any other sweep lists its values."""
+    if not override.is_sweep_override():
+        return str(override.input_line)
+    first = next(override.sweep_string_iterator()) if override.is_discrete_sweep() else override.value().start  # type: ignore[union-attr]
+    return f"{override.get_key_element()}={first}"
+
+
+def _long(word: Word, tree: Mapping[str, Any]) -> Word:
+    """The word for the only part of a slot that has its key; an error with the nearest key otherwise."""
+    slot, _, name = word.key.rpartition(".")
+    parts = _select(tree, slot) if slot else None
+    if isinstance(parts, Mapping) and "_target_" not in parts:
+        owners = [part for part, node in parts.items() if isinstance(node, Mapping) and name in node]
+        if len(owners) == 1:
+            long = f"{slot}.{owners[0]}.{name}"
+            return Word(word.text.replace(word.key, long, 1), long, word.sample.replace(word.key, long, 1), group=False)
+        if owners:
+            raise ConfigError(
+                word.key, word.text.partition("=")[2], f"several have it: {', '.join(f'{slot}.{x}.{name}' for x in owners)}"
+            )
+    known = list(paths(tree))
+    same = [path for path in known if path.rpartition(".")[2] == name and not path.rpartition(".")[2].startswith("_")]
+    hint = f" (did you mean '{same[0]}'?)" if len(same) == 1 and not slot else nearest(word.key, known)
+    raise ConfigError(word.key, word.text.partition("=")[2], f"there is no such setting{hint}")
+
+
+def _known(tree: Mapping[str, Any], key: str) -> bool:
+    slot, _, name = key.rpartition(".")
+    parent = _select(tree, slot) if slot else tree
+    if isinstance(parent, list):
+        return name.isdigit() and int(name) < len(parent)
+    return isinstance(parent, Mapping) and name in parent
+
+
+def _select(tree: Any, path: str) -> Any:
+    for word in path.split("."):
+        if isinstance(tree, list) and word.isdigit() and int(word) < len(tree):
+            tree = tree[int(word)]
+        elif isinstance(tree, Mapping):
+            tree = tree.get(word)
+        else:
+            return None
+    return tree
+
+
+def _quote(text: str) -> str:
+    """`text` in single quotes as Hydra reads them: only backslashes before a quote are special."""
+    text = re.sub(r"(\\*)'", r"\1\1\\'", text)
+    tail = len(text) - len(text.rstrip("\\"))
+    return f"'{text}{chr(92) * tail}'"
+
+
+def _in_quotes(text: str) -> bool:
+    return len(text) > 1 and text[0] == text[-1] and text[0] in "'\""
+
+
+def _split(text: str) -> list[str]:
+    """`text` at its commas, but not at those inside quotes, brackets or braces."""
+    parts, depth, quote = [""], 0, ""
+    for letter in text:
+        if quote or letter in "'\"":
+            quote = "" if letter == quote else quote or letter
+        depth += (letter in "[{(") - (letter in "]})")
+        if letter == "," and depth <= 0 and not quote:
+            parts.append("")
+        else:
+            parts[-1] += letter
+    return [part.strip() for part in parts]

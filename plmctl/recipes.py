@@ -1,0 +1,87 @@
+"""Where part files and recipes lie, and how a recipe's name, or a user's own file, becomes an option Hydra can choose."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from plmctl.errors import UsageError, nearest
+
+if TYPE_CHECKING:
+    from omegaconf import DictConfig
+
+
+def conf_dir() -> Path:
+    """The folder of part files: conf/ of a checkout, or its copy in an installed wheel."""
+    return _shipped("conf")
+
+
+def recipes_dir() -> Path:
+    """The folder of recipes: recipes/ of a checkout, or its copy in an installed wheel."""
+    return _shipped("recipes")
+
+
+def find_recipe(name: str, config_dirs: Sequence[str] = ()) -> Path:
+    """The file of a recipe: ./mine.yaml as it stands, a name from the user's folders, then from recipes/."""
+    if name.endswith((".yaml", ".yml")):
+        if not Path(name).is_file():
+            raise UsageError(f"{name}: there is no such file")
+        return Path(name)
+    for folder in [*(place for base in config_dirs for place in (Path(base, "recipes"), Path(base))), recipes_dir()]:
+        if (folder / f"{name}.yaml").is_file():
+            return folder / f"{name}.yaml"
+    known = recipe_names(config_dirs)
+    raise UsageError(f"there is no recipe '{name}'{nearest(name, known)}; there are {', '.join(known)}, or give ./yours.yaml")
+
+
+def recipe_names(config_dirs: Sequence[str] = ()) -> list[str]:
+    """Every recipe that has a name, the user's own first."""
+    folders = [*(Path(folder, "recipes") for folder in config_dirs), recipes_dir()]
+    return list(
+        dict.fromkeys(
+            str(file.relative_to(folder).with_suffix("")) for folder in folders for file in sorted(folder.rglob("*.yaml"))
+        )
+    )
+
+
+def option_name(recipe: str) -> str:
+    """A recipe's name, or a file's path, in letters that Hydra's grammar takes."""
+    return re.sub(r"[^\w/]", "_", recipe, flags=re.ASCII).strip("/")
+
+
+def described(folder: Path) -> list[tuple[str, str]]:
+    """(option, its one-line description: the first comment of the file) for every YAML of a folder."""
+    found = []
+    for file in sorted(folder.glob("*.yaml")):
+        comments = [line[1:].strip() for line in file.read_text(encoding="utf-8").splitlines() if line.startswith("#")]
+        found.append((file.stem, next((line for line in comments if not line.startswith("@package")), "")))
+    return found
+
+
+def store_recipe(name: str, config_dirs: Sequence[str] = ()) -> str:
+    """Load a recipe into Hydra's store, wherever its file lies; the option of the group `recipes` that now means it."""
+    from hydra.core.config_store import ConfigStore
+
+    option = option_name(name)
+    ConfigStore.instance().store(group="recipes", name=option, node=load(find_recipe(name, config_dirs)), package="_global_")
+    return option
+
+
+def load(file: Path) -> DictConfig:
+    import yaml
+    from omegaconf import DictConfig, OmegaConf
+
+    try:
+        loaded = OmegaConf.load(file)
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise UsageError(f"{file}: not readable as YAML: {' '.join(str(error).split())}") from None
+    if not isinstance(loaded, DictConfig):
+        raise UsageError(f"{file}: a recipe is a mapping of settings")
+    return loaded
+
+
+def _shipped(name: str) -> Path:
+    installed = Path(__file__).with_name(f"_{name}")
+    return installed if installed.is_dir() else Path(__file__).parents[1] / name

@@ -1,0 +1,190 @@
+"""The plumbing of every command: its keys, types, defaults and meaning. Parts (`Any` here) are typed by their signatures."""
+
+from __future__ import annotations
+
+import dataclasses
+import typing
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from plmctl.build import MISSING, fit
+from plmctl.errors import ConfigError, nearest
+
+MANY = ("noise", "objective", "heads", "eval.noise")  # slots that hold several parts, each under its name
+ONE = ("format", "model", "pattern", "position", "optim", "schedule", "task")  # slots that are one part
+LENGTHS = ("steps", "tokens", "epochs", "minutes")  # of train: exactly one is set
+
+
+@dataclass
+class Data:
+    path: str | list[str] | None = None  # token directory, or raw text: file, directory or glob; null: the embedded corpus
+    valid_path: str | list[str] | None = None  # held-out text; null: a share of `path`
+    valid_share: float = 0.01  # of the documents, chosen by their content
+    field: str = "text"  # of .jsonl
+    lines: Literal["auto", "sentence", "paragraph", "wrapped"] = "auto"  # what one line of a .txt is
+    encoding: str = "utf-8"
+    cache_dir: str | None = None  # where raw text is kept as tokens; null: the user's cache folder
+    sources: dict[str, Any] = dataclasses.field(default_factory=dict)  # several sources: {name: {format, noise, weight}}
+
+
+@dataclass
+class Train:
+    steps: int | None = None  # updates
+    tokens: int | None = None  # real tokens read, over all processes
+    epochs: float | None = None
+    minutes: float | None = None
+    batch_size: int = 32  # rows of an update, over all processes
+    micro_batch_size: int | None = None  # rows of one backward pass; null: a process' whole share
+    clip: float = 1.0  # gradient norm; 0: off
+    max_bad_steps: int = 10  # non-finite updates in a row before the run ends
+    precision: Literal["auto", "fp32", "bf16", "fp16"] = "auto"
+    compile: Literal["auto", True, False] = "auto"
+    device: Literal["auto", "cpu", "cuda"] = "auto"
+    processes: int = 1
+    threads: int | None = None  # of the CPU, for each process; null: what torch takes
+    deterministic: bool = False  # refuse GPU kernels whose result depends on the order of execution
+    log_every: int = 10  # updates
+    eval_every: int | None = None  # updates; null: ten times a run; 0: at the end only
+    save_every: int | None = None  # updates; null: ten times a run; 0: at the end only
+    keep_last: int = 2  # checkpoints
+    keep_best: bool = True  # and the one with the best validation score
+    sources: Literal["together", "sampled"] = "together"  # one batch of each source per update, or one drawn source
+    stages: list[dict[str, Any]] = dataclasses.field(default_factory=list)  # [{share: 0.9, format.max_length: 128}, ...]
+
+
+@dataclass
+class Eval:
+    noise: Any = None  # validation always sees the same masks, whatever the run's own noise
+    batch_size: int | None = None  # null: that of training
+    rows: int | None = 1024  # at most; null: all
+    seed: int = 0  # apart from the run's seed: runs compare
+
+
+@dataclass
+class Run:
+    dir: str | None = None  # null: runs/<name>/<time>
+    name: str | None = None  # null: the recipe
+    resume: bool = False  # what --resume sets
+
+
+@dataclass
+class Pretrain:
+    recipe: str | None = None
+    data: Data = dataclasses.field(default_factory=Data)
+    tokenizer: Any = None
+    format: Any = None
+    noise: Any = None
+    size: Any = None
+    pattern: Any = None
+    position: Any = None
+    model: Any = None
+    objective: Any = None
+    heads: Any = None
+    optim: Any = None
+    schedule: Any = None
+    train: Train = dataclasses.field(default_factory=Train)
+    eval: Eval = dataclasses.field(default_factory=Eval)
+    run: Run = dataclasses.field(default_factory=Run)
+    seed: int = 0
+    init: str | None = None  # start from these weights: a run, a checkpoint or a Hugging Face folder
+
+
+@dataclass
+class Finetune:
+    recipe: str | None = None
+    task: Any = MISSING
+    checkpoint: str | None = MISSING  # a run, a checkpoint or a Hugging Face folder; null: from scratch
+    data: Data = dataclasses.field(default_factory=Data)  # from scratch: what the tokenizer is trained on
+    tokenizer: Any = None
+    size: Any = None
+    pattern: Any = None
+    position: Any = None
+    model: Any = None
+    heads: Any = None
+    optim: Any = None
+    schedule: Any = None
+    train: Train = dataclasses.field(default_factory=Train)
+    run: Run = dataclasses.field(default_factory=Run)
+    seed: int = 0
+
+
+@dataclass
+class Evaluate:
+    checkpoint: str = MISSING
+    task: Any = None  # null: the one the checkpoint was fine-tuned on
+    split: str = "valid"
+    data: Data = dataclasses.field(default_factory=Data)  # of task=lm
+    input: str | None = None  # unlabelled lines, to be labelled
+    out: str | None = None  # folder of predictions; null: eval/ in the run
+    batch_size: int = 32
+    device: Literal["auto", "cpu", "cuda"] = "auto"
+    precision: Literal["auto", "fp32", "bf16", "fp16"] = "auto"
+    seed: int = 0
+
+
+@dataclass
+class Tokenize:
+    data: Data = dataclasses.field(default_factory=Data)
+    tokenizer: Any = None
+    out: str = MISSING
+    processes: int | None = None  # null: one for each core
+    seed: int = 0
+
+
+@dataclass
+class Embed:
+    checkpoint: str = MISSING
+    input: str = MISSING  # lines of text, or JSON lines with input_ids
+    out: str = MISSING  # .npz
+    layers: int | list[int] | Literal["all"] = "all"
+    logits: bool = False
+    batch_size: int = 32
+    device: Literal["auto", "cpu", "cuda"] = "auto"
+
+
+VERBS: dict[str, type] = {"tokenize": Tokenize, "pretrain": Pretrain, "finetune": Finetune, "eval": Evaluate, "embed": Embed}
+
+
+def defaults(verb: str) -> dict[str, Any]:
+    """The plumbing of `verb` as plain data, what a composed config starts from."""
+    return dataclasses.asdict(VERBS[verb]())
+
+
+def is_path(key: str) -> bool:
+    """Whether the config key names files: its value is taken literally, never as Hydra's grammar."""
+    return key in ("out", "checkpoint", "init", "input") or key.rpartition(".")[2] in ("path", "valid_path", "dir", "cache_dir")
+
+
+def fitted(verb: str, config: Mapping[str, Any]) -> tuple[dict[str, Any], list[ConfigError]]:
+    """{dotted key: value as its type wants it} for plumbing that differs from what is written, and every misfit."""
+    changed: dict[str, Any] = {}
+    errors: list[ConfigError] = []
+    for path, value, annotation in _leaves(VERBS[verb], config, "", errors):
+        if isinstance(value, str) and value == MISSING:
+            errors.append(ConfigError(path, value, "must be given", fix=f"{path}=..."))
+            continue
+        try:
+            wanted = fit(value, annotation)
+        except ValueError as error:
+            errors.append(ConfigError(path, value, str(error)))
+            continue
+        if type(wanted) is not type(value):
+            changed[path] = wanted
+    return changed, errors
+
+
+def _leaves(schema: type, config: Mapping[str, Any], path: str, errors: list[ConfigError]) -> Iterator[tuple[str, Any, Any]]:
+    """(path, value, annotation) of every plumbing key in `config`; keys that the schema lacks become errors."""
+    hints = typing.get_type_hints(schema)
+    for key, value in config.items():
+        where = f"{path}{key}"
+        if key not in hints:
+            known = [f"{path}{name}" for name in hints]
+            errors.append(ConfigError(where, value, f"there is no such setting{nearest(where, known)}"))
+        elif not dataclasses.is_dataclass(hints[key]):
+            yield where, value, hints[key]
+        elif isinstance(value, Mapping):
+            yield from _leaves(typing.cast(type, hints[key]), value, where + ".", errors)
+        else:
+            errors.append(ConfigError(where, value, f"is a group of settings: {', '.join(typing.get_type_hints(hints[key]))}"))

@@ -1,0 +1,147 @@
+"""`-m/--multirun`: Hydra's sweepers and launchers, one folder for each job, a table at the end."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import json
+import sys
+import traceback
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from plmctl.config import Flags, composed, session
+from plmctl.errors import PlmctlError, UsageError, raise_all
+from plmctl.finish import finish
+from plmctl.overrides import Word, quoted
+from plmctl.recipes import option_name, store_recipe
+
+if TYPE_CHECKING:
+    from omegaconf import DictConfig
+
+STOPPED = (130, 143)  # a command that was interrupted says so: the sweep ends
+RECORD = "job.json"  # written into each job's folder, whatever launcher ran it
+
+
+@dataclass(frozen=True)
+class Job:
+    """One job as a launcher calls it, in this process or another: a failure is recorded, never raised, so the sweep goes on."""
+
+    flags: Flags
+
+    def __call__(self, cfg: DictConfig) -> float:
+        from hydra.core.hydra_config import HydraConfig
+
+        hydra = HydraConfig.get()
+        folder = Path(hydra.runtime.output_dir)
+        record: dict[str, Any] = {
+            "job": hydra.job.get("num"),
+            "overrides": list(hydra.overrides.task),
+            "code": 1,
+            "dir": str(folder),
+        }
+        try:
+            record |= self._run(cfg, hydra, folder)
+        except PlmctlError as error:
+            print(f"plmctl: {error}", file=sys.stderr)
+            record |= {"code": error.exit_code, "error": str(error).splitlines()[0]}
+        except Exception as error:  # the boundary of a job
+            traceback.print_exc()
+            record |= {"error": f"{type(error).__name__}: {error}"}
+        record["metrics"] = record.get("metrics") or last_metrics(Path(record["dir"]) / "metrics.jsonl")
+        with contextlib.suppress(OSError):  # a full disk ends the job, not the sweep
+            (folder / RECORD).write_text(json.dumps(record), encoding="utf-8")
+        if record["code"] in STOPPED:
+            raise KeyboardInterrupt
+        return score(record["metrics"])
+
+    def _run(self, cfg: DictConfig, hydra: DictConfig, folder: Path) -> dict[str, Any]:
+        names = {option_name(name): name for name in (self.flags.recipe or "").split(",") if name}
+        recipe = names.get(hydra.runtime.choices.get("recipes"))
+        words = [_word(text, hydra) for text in hydra.overrides.task if not text.startswith("recipes=")]
+        _, errors = finish(cfg, self.flags.verb, recipe, words, plugins=self.flags.plugins)
+        raise_all(errors)
+        if "run" in cfg:
+            cfg.run.dir = cfg.run.dir or str(folder)
+        elif "out" in cfg:
+            cfg.out = cfg.out or str(folder)
+        flags = replace(self.flags, recipe=recipe, overrides=tuple(word.text for word in words))
+        result = importlib.import_module(f"plmctl.commands.{self.flags.verb}").run(cfg, flags=flags)
+        place = {"dir": str(cfg.run.dir if "run" in cfg else folder)}
+        return place | ({"code": 0, "metrics": dict(result)} if isinstance(result, Mapping) else {"code": int(result or 0)})
+
+
+def multirun(flags: Flags) -> int:
+    """Run every job of the sweep; 0 when all succeeded, 1 when one failed, 130 when it was interrupted."""
+    from hydra.errors import HydraException
+    from hydra.types import RunMode
+
+    words = composed(
+        flags.verb, flags.recipe, flags.overrides, config_dirs=flags.config_dirs, plugins=flags.plugins, sweep=True
+    ).words
+    given = [word.key for word in words]
+    overrides = [word.text for word in words]
+    overrides += ["hydra.output_subdir=null"] if "hydra.output_subdir" not in given else []  # a run directory starts empty
+    overrides += ["hydra/job_logging=none"] if "hydra/job_logging" not in given else []  # and keeps its own log
+    overrides += ["hydra/hydra_logging=none"] if flags.json else []
+    with session(flags.verb, flags.config_dirs) as hydra:
+        options = [store_recipe(name, flags.config_dirs) for name in (flags.recipe or "").split(",") if name]
+        overrides += [f"recipes={','.join(options)}"] if options else []
+        folder = str(hydra.compose_config(flags.verb, overrides, RunMode.MULTIRUN).hydra.sweep.dir)
+        overrides = [text for text in overrides if not text.startswith("hydra.sweep.dir=")]
+        code = 0
+        try:
+            hydra.multirun(flags.verb, Job(flags), [*overrides, quoted(f"hydra.sweep.dir={folder}")])
+        except HydraException as error:
+            raise UsageError(str(error)) from None
+        except KeyboardInterrupt:
+            code = 130
+    records = _records(Path(folder))
+    print(json.dumps(records)) if flags.json else _print_table(records, Path(folder))
+    return code or int(any(record["code"] for record in records))
+
+
+def last_metrics(file: Path) -> dict[str, float]:
+    """The last value of every number in a metrics.jsonl; a line cut short by a kill is passed over."""
+    found: dict[str, float] = {}
+    if file.is_file():
+        for line in file.read_text(encoding="utf-8").splitlines():
+            with contextlib.suppress(json.JSONDecodeError):
+                found |= {key: value for key, value in json.loads(line).items() if isinstance(value, (int, float))}
+    return found
+
+
+def score(metrics: Mapping[str, Any]) -> float:
+    """What a searching sweeper minimises: the validation loss, else the training loss, else nothing (nan)."""
+    for key in ("valid/loss", "loss/valid", "loss"):
+        if key in metrics:
+            return float(metrics[key])
+    return next((float(value) for key, value in metrics.items() if "valid" in key and "loss" in key), float("nan"))
+
+
+def _word(text: str, hydra: DictConfig) -> Word:
+    key = text.lstrip("+~").partition("=")[0]
+    return Word(text, key, text, group=key in hydra.runtime.choices)
+
+
+def _records(folder: Path) -> list[dict[str, Any]]:
+    found = [json.loads(file.read_text(encoding="utf-8")) for file in folder.rglob(RECORD)]
+    return sorted(found, key=lambda record: (record["job"] is None, record["job"]))
+
+
+def _print_table(records: list[dict[str, Any]], folder: Path) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    same = set.intersection(*(set(record["overrides"]) for record in records)) if len(records) > 1 else set()
+    names = list(dict.fromkeys(key for record in records for key in record["metrics"]))
+    shown = [key for key in names if "valid" in key] or [key for key in names if "loss" in key or "acc" in key] or names
+    table = Table("job", "overrides", "status", *shown[:5], title=f"{len(records)} jobs in {folder}")
+    for record in records:
+        status = "ok" if not record["code"] else f"failed ({record['code']}): {record.get('error', '')}".removesuffix(": ")
+        values = [f"{record['metrics'][key]:.4g}" if key in record["metrics"] else "-" for key in shown[:5]]
+        own = " ".join(text for text in record["overrides"] if text not in same)
+        table.add_row(str(record["job"]), own, status, *values)
+    Console().print(table)

@@ -1,0 +1,131 @@
+"""What a fine-tuning task is: examples in, rows and labels out, one head, one loss, the right metrics."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+from torch import Tensor
+
+from plmctl.batch import Batch, Rows
+from plmctl.errors import DataError, nearest
+from plmctl.models.base import Model
+from plmctl.objectives.base import Objective, Output
+
+
+@dataclass(frozen=True)
+class Example:
+    """One labelled (or unlabelled: label None) example as the files state it."""
+
+    id: str
+    fields: Mapping[str, Any]  # {"text": ..., "text2": ...} or {"words": [...]} or {"question": ..., "context": ...}
+    label: Any = None
+    place: str = ""  # file:line, for error messages
+
+
+class Reader(Protocol):
+    """What knows the layout of a data set's files (`tables.Table`, `conll.Columns`, `squad_files.SquadFiles`)."""
+
+    splits: Mapping[str, Sequence[str]]  # split -> file name patterns, in order of preference
+    skipped: dict[str, int]  # file -> examples left out
+
+    def has(self, path: Any, split: str) -> bool: ...
+    def read(self, path: Any, split: str, columns: Mapping[str, Any]) -> list[Example]: ...
+    def read_file(self, file: Path, columns: Mapping[str, Any], *, labelled: bool = True) -> list[Example]: ...
+
+
+class Task(Objective):
+    """Fine-tuning is an Objective on labels: a Task reads files, encodes examples to Rows, names its head, scores predictions.
+
+    Call order: `read` every split, `fit_labels(train)`, then `encode`, training through the Objective interface, `predict`,
+    `score`. `metrics` names what `score` returns, the first one chooses the best checkpoint. `pooling` says which token stands
+    for a row: "first" for an encoder, "last" for a causal decoder. `path` is a directory, a file, or the files of the splits.
+    """
+
+    head: str  # the name of the head that gives the logits
+
+    def __init__(
+        self, *, name: str, reader: Reader, columns: Mapping[str, Any], max_length: int, metrics: Sequence[str],
+        label_names: Sequence[str] | None, submission: Mapping[str, str] | None, pooling: str, path: Any,
+    ) -> None:  # fmt: skip
+        super().__init__()
+        self.name, self.reader, self.columns, self.max_length = name, reader, dict(columns), max_length
+        self.metrics, self.pooling, self.path = list(metrics), pooling, path
+        self.label_names = [str(label) for label in label_names] if label_names else None
+        self.submission = dict(submission or {})  # split -> the file name that a leader board asks for
+        self.heads = frozenset({self.head})
+
+    @property
+    def outputs(self) -> int:
+        """How many logits the head has to give."""
+        return len(self.names)
+
+    @property
+    def names(self) -> list[str]:
+        """The label names in the order of the logits; `fit_labels` must have seen the training split."""
+        if self.label_names is None:
+            raise ValueError(f"the labels of task '{self.name}' are not known yet")
+        return self.label_names
+
+    def has(self, split: str) -> bool:
+        """Whether `task.path` has a file of that split."""
+        return self.reader.has(self.path, split)
+
+    def read(self, split: str) -> list[Example]:
+        return self.reader.read(self.path, split, self.columns)
+
+    def parse(self, line: str, number: int) -> Example:
+        """One line of a text file as an unlabelled example: tab-separated in the order of the task's text columns."""
+        raise NotImplementedError(type(self).__name__)
+
+    def fit_labels(self, examples: Iterable[Example]) -> None:
+        """Learn the label names from the training split, or check it against those that the config states."""
+        raise NotImplementedError(type(self).__name__)
+
+    def encode(self, examples: Sequence[Example], tokenizer: Any) -> Rows:
+        """All rows of a split, padded to the longest; an example may make several, `values.example` numbers it."""
+        raise NotImplementedError(type(self).__name__)
+
+    def logits(self, model: Model, batch: Batch) -> dict[str, Tensor]:
+        """What `predict` reads, by name, `[B, ...]`; a second dimension of T is padded to the split's longest row."""
+        raise NotImplementedError(type(self).__name__)
+
+    def loss(self, logits: Mapping[str, Tensor], batch: Batch) -> Output:
+        raise NotImplementedError(type(self).__name__)
+
+    def forward(self, model: Model, batch: Batch, state: Any = None) -> Output:
+        return self.loss(self.logits(model, batch), batch)
+
+    def counts(self, batch: Batch) -> dict[str, int]:
+        return {self.head: batch.counts[self.head]}
+
+    def predict(self, logits: Mapping[str, np.ndarray], rows: Rows, examples: Sequence[Example]) -> list[dict[str, Any]]:
+        """One JSON-able prediction for each example, with everything that `score` needs."""
+        raise NotImplementedError(type(self).__name__)
+
+    def score(self, predictions: Sequence[Mapping[str, Any]]) -> dict[str, float]:
+        """The metrics of `predictions`, a function of them alone, so that saved predictions give the same digits again."""
+        raise NotImplementedError(type(self).__name__)
+
+    def pooled(self, model: Model, batch: Batch) -> Tensor:
+        """[N, W] the states of the tokens that stand for rows, through the pooler where the model has one."""
+        features = model(batch).at_anchors(batch.anchors)
+        return model.heads["pooler"](features) if "pooler" in model.heads else features
+
+
+def label_ids(labels: Iterable[tuple[str, str]], names: Sequence[str]) -> list[int]:
+    """The numbers of (label, place) pairs; DataError for a label that training has never seen."""
+    ids = {name: number for number, name in enumerate(names)}
+    found = []
+    for label, place in labels:
+        if label not in ids:
+            shown = ", ".join(names[:20]) + (", ..." if len(names) > 20 else "")
+            raise DataError(
+                f"label '{label}' was never seen in training{nearest(label, names)}; known: {shown}", file=place,
+                fix="correct the label, or train on data that has it",
+            )  # fmt: skip
+        found.append(ids[label])
+    return found

@@ -1,0 +1,108 @@
+"""One class for one text or a pair of texts: GLUE's classification tasks and any table with a label column."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from plmctl.batch import Batch, Rows
+from plmctl.errors import DataError
+from plmctl.models.base import Model
+from plmctl.objectives.base import Output, Term
+from plmctl.tasks import encode, metrics
+from plmctl.tasks.base import Example, Reader, Task, label_ids
+
+
+class Classification(Task):
+    """Asks for the class of a text or a pair (Devlin et al., 2019, sec. 4.1; for decoders Radford et al., 2018, sec. 3.2).
+
+    `loss = -log softmax(head(pool(h)))[label]`, averaged over examples; pool: `Task.pooled`.
+    Differs: GPT's similarity tasks add both orders of a pair; here a pair is read once, in its given order.
+    """
+
+    head = "class"
+    needs = frozenset({"text", "labels.class"})
+
+    def __init__(
+        self, *, name: str, reader: Reader, columns: Mapping[str, Any], max_length: int, metrics: Sequence[str],
+        label_names: Sequence[str] | None = None, positive: str | None = None,
+        submission: Mapping[str, str] | None = None, pooling: str = "first", path: Any = None,
+    ) -> None:  # fmt: skip
+        super().__init__(
+            name=name, reader=reader, columns=columns, max_length=max_length, metrics=metrics, label_names=label_names,
+            submission=submission, pooling=pooling, path=path,
+        )  # fmt: skip
+        self.positive = positive  # the class whose F1 counts
+
+    def parse(self, line: str, number: int) -> Example:
+        return parse_texts(line, number, self.columns)
+
+    def fit_labels(self, examples: Iterable[Example]) -> None:
+        examples = list(examples)
+        if self.label_names is None:
+            self.label_names = sorted({example.label for example in examples}, key=_natural)
+        if len(self.label_names) < 2:
+            raise DataError(f"only one label, '{self.label_names[0]}'", file=examples[0].place, fix="check task.columns.label")
+        label_ids(((example.label, example.place) for example in examples), self.label_names)
+
+    def encode(self, examples: Sequence[Example], tokenizer: Any) -> Rows:
+        rows = encode_texts(examples, tokenizer, max_length=self.max_length, pooling=self.pooling)
+        if any(example.label is None for example in examples):
+            return rows
+        ids = label_ids(((example.label, example.place) for example in examples), self.names)
+        return encode.with_labels(rows, {"class": np.array(ids, dtype=np.int64)})
+
+    def logits(self, model: Model, batch: Batch) -> dict[str, Tensor]:
+        return {"class": model.heads["class"](self.pooled(model, batch))}  # [N, K]
+
+    def loss(self, logits: Mapping[str, Tensor], batch: Batch) -> Output:
+        gold, found = batch.require("labels.class"), logits["class"].float()
+        right = (found.argmax(-1) == gold).sum()
+        return Output(
+            {"class": Term(F.cross_entropy(found, gold, reduction="sum"))}, {"acc/class": (right, self.counts(batch)["class"])}
+        )
+
+    def predict(self, logits: Mapping[str, np.ndarray], rows: Rows, examples: Sequence[Example]) -> list[dict[str, Any]]:
+        found = torch.from_numpy(logits["class"]).double().softmax(-1).tolist()
+        guesses = logits["class"].argmax(-1).tolist()
+        return [
+            {"id": e.id, "gold": e.label, "guess": self.names[guess], "probabilities": dict(zip(self.names, p, strict=True))}
+            for e, guess, p in zip(examples, guesses, found, strict=True)
+        ]
+
+    def score(self, predictions: Sequence[Mapping[str, Any]]) -> dict[str, float]:
+        gold, guess = [p["gold"] for p in predictions], [p["guess"] for p in predictions]
+        known = metrics.by_name(self.positive)
+        return {name: known[name](gold, guess) for name in self.metrics} | {"majority": metrics.majority(gold)}
+
+
+def _natural(label: str) -> tuple[bool, float, str]:
+    """Numbers in the order of their values, before words."""
+    number = label.lstrip("-").replace(".", "", 1).isdecimal()
+    return (not number, float(label) if number else 0.0, label)
+
+
+def parse_texts(line: str, number: int, columns: Mapping[str, Any]) -> Example:
+    """`text`, or `text <tab> text2` for a pair."""
+    roles = [role for role in ("text", "text2") if columns.get(role) is not None]
+    cells = line.split("\t") if len(roles) > 1 else [line]
+    if len(cells) < len(roles):
+        raise DataError(f"line {number}: {len(cells)} columns where a pair needs 2, separated by a tab: {line[:80]!r}")
+    return Example(id=str(number - 1), fields=dict(zip(roles, cells, strict=False)), place=f"line {number}")
+
+
+def encode_texts(examples: Sequence[Example], tokenizer: Any, *, max_length: int, pooling: str) -> Rows:
+    """One row an example: `text`, or `text` and `text2`, in the tokenizer's template; `values.cut` counts truncated tokens."""
+    first = tokenizer.encode_batch([str(example.fields["text"]) for example in examples])
+    pair = "text2" in examples[0].fields
+    second = tokenizer.encode_batch([str(example.fields["text2"]) for example in examples]) if pair else [None] * len(examples)
+    laid = [
+        encode.lay_out(a, b, tokenizer.vocab, max_length=max_length, pooling=pooling)
+        for a, b in zip(first, second, strict=True)
+    ]
+    return encode.pad(laid, tokenizer.vocab, example=range(len(laid)))

@@ -1,0 +1,124 @@
+"""Column files of tagged words (CoNLL), and the spellings of entity tags: IOB1, IOB2, BIOES, BMES."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+from plmctl.errors import DataError
+from plmctl.tasks import files
+from plmctl.tasks.base import Example
+from plmctl.tasks.tables import Column, Table
+
+_BMES = {"M": "I", "E": "E", "B": "B", "S": "S", "I": "I", "L": "E", "U": "S"}  # BIOUL's L and U are BIOES's E and S
+
+
+def iob1_to_iob2(tags: Sequence[str]) -> list[str]:
+    """Every entity begins with B-: an I- after O, after another type or at the start becomes B-. IOB2 is left as it is."""
+    found: list[str] = []
+    before = "O"
+    for tag in tags:
+        begins = tag.startswith("I-") and (before == "O" or before[2:] != tag[2:])
+        found.append("B-" + tag[2:] if begins else tag)
+        before = tag
+    return found
+
+
+def canonical(tags: Sequence[str]) -> list[str]:
+    """BMES and BIOUL in the letters of BIOES; every other tag as it is."""
+    return [f"{_BMES[tag[0]]}-{tag[2:]}" if tag[1:2] == "-" and tag[0] in _BMES else tag for tag in tags]
+
+
+class Columns:
+    """Reads sentences of tagged words: CoNLL column files, JSON lines of lists, or tables of space-separated lists.
+
+    `columns`: `tokens` and `tags` are column numbers (negative from the right) in column files, names in JSON lines and tables.
+    `layout="auto"` takes `.jsonl` as JSON lines, everything else as column files; `-DOCSTART-` lines separate documents.
+    """
+
+    def __init__(self, *, splits: Mapping[str, Sequence[str]], layout: str = "auto", iob1: bool = False) -> None:
+        self.splits = {split: list(patterns) for split, patterns in splits.items()}
+        self.layout, self.iob1 = layout, iob1
+        self.skipped: dict[str, int] = {}
+
+    def has(self, path: files.Where, split: str) -> bool:
+        return files.locate(path, split, self.splits.get(split, [])) is not None
+
+    def read(self, path: files.Where, split: str, columns: Mapping[str, Column]) -> list[Example]:
+        file = files.need(path, split, self.splits.get(split, []))
+        return self.read_file(file, columns, labelled=split.startswith(("train", "dev")))
+
+    def read_file(self, file: Path, columns: Mapping[str, Column], *, labelled: bool = True) -> list[Example]:
+        layout = self.layout
+        if layout == "auto":
+            layout = "jsonl" if files.suffix(file) in (".jsonl", ".json") else "columns"
+        sentences = {"jsonl": _json_lists, "table": _table_lists, "columns": _blocks}[layout](file, columns)
+        found = []
+        for number, (line, words, tags) in enumerate(sentences):
+            if tags is not None and len(tags) != len(words):
+                raise DataError(f"{len(words)} words but {len(tags)} tags", file=file, line=line)
+            if tags is None and labelled:
+                raise DataError(f"no column {columns['tags']} with tags", file=file, line=line, fix="set task.columns.tags")
+            label = None if tags is None else canonical(iob1_to_iob2(tags) if self.iob1 else tags)
+            if words:
+                found.append(Example(id=str(number), fields={"words": words}, label=label, place=f"{file}:{line}"))
+        if not found:
+            raise DataError("no sentences", file=file)
+        return found
+
+
+Sentence = tuple[int, list[str], list[str] | None]  # line, words, tags
+
+
+def _blocks(file: Path, columns: Mapping[str, Column]) -> Iterator[Sentence]:
+    token, tag = columns["tokens"], columns["tags"]
+    if not isinstance(token, int) or not isinstance(tag, int):
+        raise DataError(f"column files have numbers, not names: tokens={token} tags={tag}", file=file,
+                        fix="task.columns.tokens=0 task.columns.tags=-1, or task.layout=table")  # fmt: skip
+    words: list[str] = []
+    tags: list[str] = []
+    first = 1
+    for number, line in [*files.lines(file), (0, "")]:
+        cells = line.split("\t") if "\t" in line else line.split()
+        if not line.strip() or cells[0] == "-DOCSTART-":
+            if words:
+                yield first, words, tags
+            words, tags = [], []
+            continue
+        first = first if words else number
+        for place in (token, tag):
+            if not -len(cells) <= place < len(cells) or (place == tag and len(cells) < 2):
+                raise DataError(f"no column {place}: found {len(cells)} in {line[:80]!r}", file=file, line=number,
+                                fix="set task.columns.tokens and task.columns.tags")  # fmt: skip
+        words.append(cells[token])
+        tags.append(cells[tag].strip())
+
+
+def _json_lists(file: Path, columns: Mapping[str, Column]) -> Iterator[Sentence]:
+    for number, line in files.lines(file):
+        if not line.strip():
+            continue
+        try:
+            row = json.loads(line)
+        except json.JSONDecodeError as error:
+            raise DataError(f"not a JSON object: {error.msg}", file=file, line=number) from error
+        names = [name if isinstance(name, str) else default for name, default in _names(columns)]
+        if names[0] not in row:
+            raise DataError(
+                f"no field {names[0]}; found {', '.join(row)}", file=file, line=number, fix="set task.columns.tokens"
+            )
+        tags = row.get(names[1])
+        yield number, [str(word) for word in row[names[0]]], None if tags is None else [str(tag) for tag in tags]
+
+
+def _names(columns: Mapping[str, Column]) -> list[tuple[Column, str]]:
+    return [(columns["tokens"], "tokens"), (columns["tags"], "tags")]
+
+
+def _table_lists(file: Path, columns: Mapping[str, Column]) -> Iterator[Sentence]:
+    table = Table(splits={})
+    roles = {"tokens": columns["tokens"], "label": columns["tags"]}
+    for example in table.read_file(file, roles, labelled=False):
+        line = int(example.place.rpartition(":")[2])
+        yield line, str(example.fields["tokens"]).split(), None if example.label is None else str(example.label).split()

@@ -1,0 +1,88 @@
+"""From token ids to rows: special tokens around one or two segments, truncation that is counted, padding to the longest."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from plmctl.batch import Rows, Seq
+from plmctl.errors import ConfigError
+from plmctl.text.vocab import Vocab
+
+
+@dataclass(frozen=True)
+class Row:
+    """One laid-out row: its ids, where segment A and B begin, which token stands for the whole, how many tokens were cut."""
+
+    ids: list[int]
+    a_start: int
+    b_start: int | None  # B is segment 1, and so is all that follows
+    anchor: int
+    cut: int = 0
+
+
+def specials(vocab: Vocab, *, pair: bool) -> int:
+    """How many tokens of a row the template itself takes."""
+    return sum(role not in ("A", "B") for role in (vocab.pair if pair else vocab.single))
+
+
+def lay_out(a: Sequence[int], b: Sequence[int] | None, vocab: Vocab, *, max_length: int, pooling: str) -> Row:
+    """Segment A (and B) within the tokenizer's template, at most `max_length` tokens.
+
+    `pooling="first"`: the `cls` token stands for the row (BERT, RoBERTa); `"last"`: the last token does, the only one that
+    has seen all the others under a causal pattern (GPT's extract token: Radford et al., 2018, sec. 3.3).
+    """
+    room = max_length - specials(vocab, pair=b is not None)
+    if room < 2:
+        raise ConfigError("task.max_length", max_length, f"too short for {max_length - room} special tokens and any text")
+    keep_a, keep_b = longest_first(len(a), len(b) if b is not None else 0, room)
+    ids: list[int] = []
+    a_start, b_start, cls = 0, None, None
+    for role in vocab.pair if b is not None else vocab.single:
+        if role == "A":
+            a_start = len(ids)
+            ids.extend(a[:keep_a])
+        elif role == "B" and b is not None:
+            b_start = len(ids)
+            ids.extend(b[:keep_b])
+        else:
+            cls = len(ids) if role == "cls" else cls
+            ids.append(vocab.id(role))
+    if not ids:  # an empty text and a template without specials
+        ids.append(vocab.unk if vocab.unk is not None else vocab.pad)
+    anchor = cls if pooling == "first" and cls is not None else len(ids) - 1
+    return Row(ids, a_start, b_start, anchor, cut=len(a) - keep_a + (len(b) - keep_b if b is not None else 0))
+
+
+def longest_first(a: int, b: int, room: int) -> tuple[int, int]:
+    """Lengths after taking tokens off the end of the longer segment, of B on ties, until both fit into `room`.
+
+    Closed form of the loop in BERT's `_truncate_seq_pair` (Devlin et al., 2019, run_classifier).
+    """
+    keep_b = min(b, max(room // 2, room - a))
+    return min(a, room - keep_b), keep_b
+
+
+def pad(found: Sequence[Row], vocab: Vocab, *, example: Sequence[int]) -> Rows:
+    """`Rows` of all `found`, padded to the longest; `example[i]` is the number of the example that row i comes from."""
+    length = np.array([len(row.ids) for row in found], dtype=np.int64)
+    ids = np.full((len(found), int(length.max())), vocab.pad, dtype=np.int32)
+    segment = np.zeros(ids.shape, dtype=np.uint8)
+    for place, row in enumerate(found):
+        ids[place, : len(row.ids)] = row.ids
+        if row.b_start is not None:
+            segment[place, row.b_start : len(row.ids)] = 1
+    number = np.arange(len(found), dtype=np.int64)
+    return Rows(
+        key=number,
+        seqs={"text": Seq(ids, length, {"segment": segment})},
+        anchors=np.stack([number, np.array([row.anchor for row in found], dtype=np.int64)], axis=1),
+        values={"example": np.asarray(example, dtype=np.int64), "cut": np.array([row.cut for row in found], dtype=np.int64)},
+    )
+
+
+def with_labels(rows: Rows, labels: dict[str, np.ndarray]) -> Rows:
+    """`rows` with one label for each anchor."""
+    return replace(rows, labels={**rows.labels, **labels})

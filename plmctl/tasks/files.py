@@ -1,0 +1,97 @@
+"""Finding the file of a split and reading its lines: plain or gz, UTF-8, with the file and line of whatever is wrong."""
+
+from __future__ import annotations
+
+import gzip
+import zlib
+from collections.abc import Iterator, Mapping, Sequence
+from fnmatch import fnmatch
+from pathlib import Path
+from typing import Any
+
+from plmctl.errors import DataError
+
+SPLITS = ("train", "dev", "test")  # the order in which a list of files is taken
+
+Where = str | Path | Sequence[str] | Mapping[str, str]  # what `task.path` may be
+
+
+def locate(path: Where, split: str, patterns: Sequence[str], *, folder: str = "") -> Path | None:
+    """The file of `split`: by name out of a mapping, by place out of a list, by `patterns` (in order) out of a directory.
+
+    A directory may be the task's own, or the one above that has it as `folder`; names match in any case, with or without `.gz`.
+    A single file is whatever split is asked for. None where the split is absent.
+    """
+    if isinstance(path, Mapping):
+        return _existing(path[split]) if split in path else None
+    if not isinstance(path, str | Path):
+        return _existing(path[SPLITS.index(split)]) if split in SPLITS[: len(path)] else None
+    place = _existing(path)
+    if place.is_file():
+        return place
+    return _match(place, patterns) or next((_match(inner, patterns) for inner in _inside(place, folder)), None)
+
+
+def need(path: Where, split: str, patterns: Sequence[str], *, folder: str = "") -> Path:
+    """As `locate`, with a DataError that lists what is there instead of None."""
+    found = locate(path, split, patterns, folder=folder)
+    if found is not None:
+        return found
+    names = sorted(f.name for f in Path(str(path)).iterdir())[:12] if Path(str(path)).is_dir() else []
+    there = f"; the folder has {', '.join(names)}" if names else ""
+    raise DataError(
+        f"no file for the split '{split}': looked for {', '.join(patterns)} (also .gz){there}", file=path,
+        fix="name the files in order: task.path=[train.tsv,dev.tsv]",
+    )  # fmt: skip
+
+
+def _inside(place: Path, folder: str) -> list[Path]:
+    return sorted(f for f in place.iterdir() if folder and f.is_dir() and f.name.lower() == folder.lower())
+
+
+def _match(place: Path, patterns: Sequence[str]) -> Path | None:
+    files = sorted(f for f in place.iterdir() if f.is_file())
+    for pattern in patterns:
+        found = [f for f in files if fnmatch(f.name.lower().removesuffix(".gz"), pattern.lower())]
+        if len(found) > 1:
+            names = ", ".join(f.name for f in found)
+            raise DataError(f"several files could be meant: {names}", file=place, fix="name them: task.path=[train,dev]")
+        if found:
+            return found[0]
+    return None
+
+
+def _existing(path: Any) -> Path:
+    place = Path(path).expanduser()
+    if not place.exists():
+        near = sorted(f.name for f in place.parent.iterdir())[:12] if place.parent.is_dir() else []
+        raise DataError("no such file or directory" + (f"; there is {', '.join(near)}" if near else ""), file=place)
+    return place
+
+
+def text(file: Path) -> str:
+    """The whole content of a plain or gz file; DataError for bytes that are not UTF-8 (with the line), and for emptiness."""
+    try:
+        raw = gzip.decompress(file.read_bytes()) if file.suffix == ".gz" else file.read_bytes()
+    except (OSError, EOFError, zlib.error) as error:
+        raise DataError(f"cannot be read: {error}", file=file) from error
+    try:
+        content = raw.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = raw[: error.start].count(b"\n") + 1
+        raise DataError(f"not UTF-8: byte 0x{raw[error.start]:02x}", file=file, line=line, fix="iconv -t UTF-8") from error
+    if not content.strip():
+        raise DataError("the file is empty", file=file)
+    return content
+
+
+def lines(file: Path) -> Iterator[tuple[int, str]]:
+    """(number from 1, line without its end) of every line; only `\\n` and `\\r\\n` end a line, as U+2028 occurs inside text."""
+    content = text(file).removesuffix("\n")
+    for number, line in enumerate(content.split("\n"), start=1):
+        yield number, line.removesuffix("\r")
+
+
+def suffix(file: Path) -> str:
+    """`.tsv` for `train.tsv` and `train.tsv.gz`."""
+    return Path(file.name.lower().removesuffix(".gz")).suffix

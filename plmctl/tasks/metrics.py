@@ -1,0 +1,118 @@
+"""Scores from gold and guessed labels; every one is defined, without a warning, for constant and empty input."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+
+import numpy as np
+
+Labels = Sequence[str]
+Entity = tuple[str, int, int]  # type, first token, last token
+
+
+def accuracy(gold: Labels, guess: Labels) -> float:
+    """`#(gold = guess) / n`, 0 for n = 0."""
+    return sum(g == p for g, p in zip(gold, guess, strict=True)) / len(gold) if gold else 0.0
+
+
+def f1(gold: Labels, guess: Labels, *, positive: str) -> float:
+    """`2 TP / (2 TP + FP + FN)` of the class `positive`, 0 where there is neither gold nor guess of it."""
+    both = sum(g == positive and p == positive for g, p in zip(gold, guess, strict=True))
+    return _ratio(2 * both, sum(g == positive for g in gold) + sum(p == positive for p in guess))
+
+
+def macro_f1(gold: Labels, guess: Labels) -> float:
+    """The plain mean of `f1` over every class that occurs in gold or guess."""
+    classes = sorted(set(gold) | set(guess))
+    return math.fsum(f1(gold, guess, positive=name) for name in classes) / len(classes) if classes else 0.0
+
+
+def matthews(gold: Labels, guess: Labels) -> float:
+    """Matthews correlation, for K classes in Gorodkin's form: the correlation of the two one-hot matrices; 0 if undefined.
+
+    (Gorodkin, 2004, "Comparing two K-category assignments by a K-category correlation coefficient".)
+    """
+    classes = {name: place for place, name in enumerate(sorted(set(gold) | set(guess)))}
+    table = np.zeros((len(classes), len(classes)), dtype=np.int64)  # [gold, guess]
+    for g, p in zip(gold, guess, strict=True):
+        table[classes[g], classes[p]] += 1
+    n, right = int(table.sum()), int(np.trace(table))
+    golds, guesses = table.sum(1).tolist(), table.sum(0).tolist()  # Python integers: products of counts never overflow
+    cross = right * n - sum(g * p for g, p in zip(golds, guesses, strict=True))
+    spread = (n * n - sum(p * p for p in guesses)) * (n * n - sum(g * g for g in golds))
+    return cross / math.sqrt(spread) if spread else 0.0
+
+
+def pearson(gold: Sequence[float], guess: Sequence[float]) -> float:
+    """Linear correlation; 0 where either side is constant or not finite."""
+    x, y = np.asarray(gold, dtype=np.float64), np.asarray(guess, dtype=np.float64)
+    if len(x) < 2 or not (np.isfinite(x).all() and np.isfinite(y).all()) or (x == x[0]).all() or (y == y[0]).all():
+        return 0.0
+    x, y = x - x.mean(), y - y.mean()
+    spread = float(np.linalg.norm(x)) * float(np.linalg.norm(y))
+    return max(-1.0, min(1.0, float(x @ y) / spread)) if spread else 0.0
+
+
+def spearman(gold: Sequence[float], guess: Sequence[float]) -> float:
+    """Pearson correlation of the ranks, ties at their mean rank."""
+    if not (np.isfinite(gold).all() and np.isfinite(guess).all()):
+        return 0.0
+    return pearson(_ranks(gold), _ranks(guess))
+
+
+def _ranks(values: Sequence[float]) -> list[float]:
+    _, place, count = np.unique(np.asarray(values, dtype=np.float64), return_inverse=True, return_counts=True)
+    last = np.cumsum(count)
+    return (last - (count - 1) / 2)[place].tolist()
+
+
+def entities(tags: Labels) -> set[Entity]:
+    """The chunks conlleval finds in one sentence: one begins at B- or S-, after O, at a change of type and after E- or S-.
+
+    So an I- after O or after another type starts an entity; the schemes IOB1, IOB2 (BIO) and BIOES (BMES) are all read.
+    (Tjong Kim Sang and De Meulder, 2003; the script `conlleval`.)
+    """
+    found: set[Entity] = set()
+    start, kind, closed = 0, "", True
+    for place, tag in enumerate([*tags, "O"]):
+        prefix, _, name = tag.partition("-")
+        outside = prefix == "O"
+        if not closed and (outside or prefix in "BS" or name != kind):
+            found.add((kind, start, place - 1))
+            closed = True
+        if outside:
+            continue
+        if closed:
+            start, kind, closed = place, name, False
+        if prefix in "ES":
+            found.add((kind, start, place))
+            closed = True
+    return found
+
+
+def entity_scores(gold: Sequence[Labels], guess: Sequence[Labels]) -> dict[str, float]:
+    """Micro precision, recall and F1 of exactly matching entities over all sentences."""
+    right = found = there = 0
+    for g, p in zip(gold, guess, strict=True):
+        golds, guesses = entities(g), entities(p)
+        right, found, there = right + len(golds & guesses), found + len(guesses), there + len(golds)
+    return {"f1": _ratio(2 * right, found + there), "precision": _ratio(right, found), "recall": _ratio(right, there)}
+
+
+def by_name(positive: str | None) -> dict[str, Callable[[Labels, Labels], float]]:
+    """The scores of label lists by the name that a task's YAML uses; `f1` only where a positive class is stated."""
+    found: dict[str, Callable[[Labels, Labels], float]] = {"accuracy": accuracy, "macro_f1": macro_f1, "matthews": matthews}
+    if positive is not None:
+        found["f1"] = lambda gold, guess: f1(gold, guess, positive=positive)
+    return found
+
+
+def majority(gold: Iterable[str]) -> float:
+    """The accuracy of always answering with the most frequent label: the floor that every classifier must beat."""
+    gold = list(gold)
+    return max(gold.count(name) for name in set(gold)) / len(gold) if gold else 0.0
+
+
+def _ratio(part: float, whole: float) -> float:
+    return part / whole if whole else 0.0

@@ -1,0 +1,79 @@
+"""One number for one text or a pair of texts: STS-B and any table with a column of scores."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from torch import Tensor
+
+from plmctl.batch import Batch, Rows
+from plmctl.errors import DataError
+from plmctl.models.base import Model
+from plmctl.objectives.base import Output, Term
+from plmctl.tasks import encode, metrics
+from plmctl.tasks.base import Example, Reader, Task
+from plmctl.tasks.classification import encode_texts, parse_texts
+
+
+class Regression(Task):
+    """Asks for a score: one output, mean squared error (Cer et al., 2017, in the form of Devlin et al., 2019).
+
+    `loss = (head(pool(h)) - score)^2`; predictions are not clamped to the range of the gold scores.
+    Differs: GPT's code fits a six-class soft label; here decoders, too, have one output.
+    """
+
+    head = "score"
+    needs = frozenset({"text", "labels.score"})
+    outputs = 1
+
+    def __init__(
+        self, *, name: str, reader: Reader, columns: Mapping[str, Any], max_length: int, metrics: Sequence[str],
+        submission: Mapping[str, str] | None = None, pooling: str = "first", path: Any = None,
+    ) -> None:  # fmt: skip
+        super().__init__(
+            name=name, reader=reader, columns=columns, max_length=max_length, metrics=metrics, label_names=None,
+            submission=submission, pooling=pooling, path=path,
+        )  # fmt: skip
+
+    def parse(self, line: str, number: int) -> Example:
+        return parse_texts(line, number, self.columns)
+
+    def fit_labels(self, examples: Iterable[Example]) -> None:
+        for example in examples:
+            _number(example)
+
+    def encode(self, examples: Sequence[Example], tokenizer: Any) -> Rows:
+        rows = encode_texts(examples, tokenizer, max_length=self.max_length, pooling=self.pooling)
+        if any(example.label is None for example in examples):
+            return rows
+        return encode.with_labels(rows, {"score": np.array([_number(example) for example in examples], dtype=np.float32)})
+
+    def logits(self, model: Model, batch: Batch) -> dict[str, Tensor]:
+        return {"score": model.heads["score"](self.pooled(model, batch)).squeeze(-1)}  # [N]
+
+    def loss(self, logits: Mapping[str, Tensor], batch: Batch) -> Output:
+        error = logits["score"].float() - batch.require("labels.score")
+        return Output({"score": Term(error.square().sum())})
+
+    def predict(self, logits: Mapping[str, np.ndarray], rows: Rows, examples: Sequence[Example]) -> list[dict[str, Any]]:
+        return [
+            {"id": e.id, "gold": None if e.label is None else _number(e), "guess": float(guess)}
+            for e, guess in zip(examples, logits["score"], strict=True)
+        ]
+
+    def score(self, predictions: Sequence[Mapping[str, Any]]) -> dict[str, float]:
+        gold, guess = [p["gold"] for p in predictions], [p["guess"] for p in predictions]
+        return {name: {"pearson": metrics.pearson, "spearman": metrics.spearman}[name](gold, guess) for name in self.metrics}
+
+
+def _number(example: Example) -> float:
+    try:
+        value = float(example.label)
+    except ValueError:
+        value = math.nan
+    if not math.isfinite(value):
+        raise DataError(f"the score '{example.label}' is not a number", file=example.place, fix="check task.columns.label")
+    return value

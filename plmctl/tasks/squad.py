@@ -1,0 +1,203 @@
+"""Extractive question answering: SQuAD 1.1 and 2.0, in overlapping windows over the passage."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from plmctl.batch import IGNORE, Batch, Rows
+from plmctl.errors import ConfigError, DataError
+from plmctl.models.base import Model
+from plmctl.objectives.base import Output, Term
+from plmctl.tasks import encode, squad_score
+from plmctl.tasks.base import Example, Reader, Task
+
+
+@dataclass(frozen=True)
+class Passage:
+    ids: list[int]
+    offsets: list[tuple[int, int]]  # characters of each token
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A possible answer: the characters [start, end) of the passage and the sum of its two logits."""
+
+    score: float
+    start: int
+    end: int
+
+
+class Squad(Task):
+    """Asks for the first and last token of the answer (Devlin et al., 2019, sec. 4.2 and 4.3; its run_squad settings).
+
+    `loss = (CE(start) + CE(end)) / 2` over the real tokens of a row; a window without the whole answer, and a question without
+    one, points at the row's anchor ([CLS]; the last token under a causal pattern). Null score: start + end logit of the anchor,
+    the smallest over windows; the answer is empty where null - best > `null_threshold` (2.0 only).
+    Differs: run_squad re-aligns detokenized pieces by stripping white space; here every token knows its characters, so the
+    answer is the passage between them; padding takes no part in the softmax.
+    """
+
+    head = "span"
+    needs = frozenset({"text", "labels.span"})
+    outputs = 2
+
+    def __init__(
+        self, *, name: str, reader: Reader, max_length: int, metrics: Sequence[str], stride: int, max_query: int, n_best: int,
+        max_answer: int, version: int, null_threshold: float = 0.0, columns: Mapping[str, Any] | None = None,
+        pooling: str = "first", path: Any = None,
+    ) -> None:  # fmt: skip
+        super().__init__(
+            name=name, reader=reader, columns=columns or {}, max_length=max_length, metrics=metrics, label_names=None,
+            submission=None, pooling=pooling, path=path,
+        )  # fmt: skip
+        self.stride, self.max_query, self.n_best, self.max_answer = stride, max_query, n_best, max_answer
+        self.version, self.null_threshold = version, null_threshold
+        self._passages: dict[str, Passage] = {}  # of the contexts encoded so far: five questions share one
+
+    def parse(self, line: str, number: int) -> Example:
+        cells = line.split("\t")
+        if len(cells) != 2:
+            raise DataError(f"line {number}: question <tab> passage is needed, found {len(cells)} columns")
+        return Example(str(number - 1), {"question": cells[0], "context": cells[1], "answers": []}, place=f"line {number}")
+
+    def fit_labels(self, examples: Iterable[Example]) -> None:
+        if not any(example.fields["answers"] for example in examples):
+            raise DataError("no question of the training split has an answer", file=next(iter(examples)).place)
+
+    def encode(self, examples: Sequence[Example], tokenizer: Any) -> Rows:
+        laid: list[encode.Row] = []
+        example_of: list[int] = []
+        spans: list[tuple[int, int]] = []
+        runs: list[tuple[int, int, int, int]] = []  # row, position of the window's first passage token, tokens, its number
+        extra = encode.specials(tokenizer.vocab, pair=True)
+        for number, example in enumerate(examples):
+            question = tokenizer.encode(example.fields["question"])[: self.max_query]
+            passage = self._passage(example.fields["context"], tokenizer)
+            room = self.max_length - extra - len(question)
+            if room < 1:
+                raise ConfigError(
+                    "task.max_length", self.max_length, f"more than max_query={self.max_query} plus {extra} specials"
+                )
+            answer = _token_span(passage, example.label)
+            for first, length in doc_windows(len(passage.ids), room, self.stride):
+                part = passage.ids[first : first + length]
+                row = encode.lay_out(question, part, tokenizer.vocab, max_length=self.max_length, pooling=self.pooling)
+                assert row.b_start is not None
+                runs.append((len(laid), row.b_start, length, first))
+                spans.append(_in_window(answer, example, first, length, row))
+                laid.append(row)
+                example_of.append(number)
+        rows = encode.pad(laid, tokenizer.vocab, example=example_of)
+        rows = replace(rows, spans={"window": np.array(runs, dtype=np.int64)})
+        return encode.with_labels(rows, {"span": np.array(spans, dtype=np.int64)})
+
+    def _passage(self, context: str, tokenizer: Any) -> Passage:
+        if context not in self._passages:
+            ids, offsets = tokenizer.encode_offsets(context)
+            self._passages[context] = Passage(list(ids), [(int(start), int(end)) for start, end in offsets])
+        return self._passages[context]
+
+    def logits(self, model: Model, batch: Batch) -> dict[str, Tensor]:
+        found = model.heads["span"](model(batch).last).float()  # [B, T, 2]
+        found = found.masked_fill(~batch.text.real[:, :, None], torch.finfo(found.dtype).min)
+        return {"start": found[..., 0], "end": found[..., 1]}  # [B, T]
+
+    def loss(self, logits: Mapping[str, Tensor], batch: Batch) -> Output:
+        gold = batch.require("labels.span")  # [B, 2]
+        start = F.cross_entropy(logits["start"], gold[:, 0], ignore_index=IGNORE, reduction="sum")
+        end = F.cross_entropy(logits["end"], gold[:, 1], ignore_index=IGNORE, reduction="sum")
+        both = (logits["start"].argmax(-1) == gold[:, 0]) & (logits["end"].argmax(-1) == gold[:, 1])
+        return Output({"span": Term((start + end) / 2)}, {"acc/span": (both.sum(), self.counts(batch)["span"])})
+
+    def predict(self, logits: Mapping[str, np.ndarray], rows: Rows, examples: Sequence[Example]) -> list[dict[str, Any]]:
+        of_example: list[list[int]] = [[] for _ in examples]
+        for row, example in enumerate(rows.values["example"].tolist()):
+            of_example[example].append(row)
+        return [self._answer(logits, rows, example, own) for example, own in zip(examples, of_example, strict=True)]
+
+    def _answer(self, logits: Mapping[str, np.ndarray], rows: Rows, example: Example, own: list[int]) -> dict[str, Any]:
+        assert rows.anchors is not None
+        offsets = self._passages[example.fields["context"]].offsets
+        runs = [(int(first), int(length)) for _, _, length, first in rows.spans["window"][own]]
+        found: list[Candidate] = []
+        null = float("inf")
+        for place, row in enumerate(own):
+            length = int(rows.seqs["text"].length[row])
+            start, end = (logits[side][row, :length].astype(np.float64) for side in ("start", "end"))
+            anchor = int(rows.anchors[row, 1])
+            null = min(null, float(start[anchor] + end[anchor]))
+            shift = runs[place][0] - int(rows.spans["window"][row, 1])  # position in the row -> number of the passage token
+            for first, last in self._pairs(start, end):
+                a, b = first + shift, last + shift
+                if runs[place][0] <= a <= b < sum(runs[place]) and best_window(runs, a) == place:
+                    found.append(Candidate(float(start[first] + end[last]), offsets[a][0], offsets[b][1]))
+        best = _distinct(found, example.fields["context"], self.n_best)
+        top = best[0]["score"] if best else 0.0
+        return {
+            "id": example.id, "golds": list(example.fields["answers"]), "guess": best[0]["text"] if best else "",
+            "null_odds": null - top, "n_best": best,
+        }  # fmt: skip
+
+    def _pairs(self, start: np.ndarray, end: np.ndarray) -> list[tuple[int, int]]:
+        """(first, last) from the `n_best` best starts and ends, in order and at most `max_answer` tokens long."""
+        starts, ends = (np.argsort(-side, kind="stable")[: self.n_best].tolist() for side in (start, end))
+        return [(s, e) for s in starts for e in ends if s <= e < s + self.max_answer]
+
+    def score(self, predictions: Sequence[Mapping[str, Any]]) -> dict[str, float]:
+        if self.version == 1:
+            return squad_score.score_v1(predictions)
+        return squad_score.score_v2(predictions, threshold=self.null_threshold)
+
+
+def doc_windows(length: int, room: int, stride: int) -> list[tuple[int, int]]:
+    """(first token, tokens) of windows of at most `room` tokens, each beginning `stride` after the one before; one at least."""
+    found = [(0, min(length, room))]
+    while sum(found[-1]) < length:
+        first = found[-1][0] + min(found[-1][1], stride)
+        found.append((first, min(length - first, room)))
+    return found
+
+
+def best_window(runs: Sequence[tuple[int, int]], token: int) -> int:
+    """The window in which `token` has most context: largest min(left, right) + 0.01 * length, the first on ties (run_squad)."""
+    scores = [
+        min(token - first, first + length - 1 - token) + 0.01 * length if first <= token < first + length else -1.0
+        for first, length in runs
+    ]
+    return scores.index(max(scores))
+
+
+def _token_span(passage: Passage, label: Any) -> tuple[int, int] | None:
+    """First and last token that share a character with the answer."""
+    if not isinstance(label, tuple):
+        return None
+    inside = [t for t, (start, end) in enumerate(passage.offsets) if start < label[1] and end > label[0] and end > start]
+    return (inside[0], inside[-1]) if inside else None
+
+
+def _in_window(answer: tuple[int, int] | None, example: Example, first: int, length: int, row: encode.Row) -> tuple[int, int]:
+    if answer is None and example.label is not None:
+        return (IGNORE, IGNORE)  # there is an answer, but not where the file says
+    if answer is None or answer[0] < first or answer[1] >= first + length:
+        return (row.anchor, row.anchor)
+    assert row.b_start is not None
+    return (answer[0] - first + row.b_start, answer[1] - first + row.b_start)
+
+
+def _distinct(found: list[Candidate], context: str, n_best: int) -> list[dict[str, Any]]:
+    """The `n_best` best candidates with different, non-empty texts."""
+    best: dict[str, float] = {}
+    for candidate in sorted(found, key=lambda c: -c.score):
+        text = context[candidate.start : candidate.end].strip()
+        if text and text not in best:
+            best[text] = candidate.score
+        if len(best) == n_best:
+            break
+    return [{"text": text, "score": score} for text, score in best.items()]

@@ -1,0 +1,85 @@
+"""SQuAD's exact match and F1, versions 1.1 and 2.0, by the rules that the official evaluation scripts publish."""
+
+from __future__ import annotations
+
+import re
+import string
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+_PUNCTUATION = str.maketrans("", "", string.punctuation)  # ASCII only: Unicode punctuation stays, as in the official script
+_ARTICLES = re.compile(r"\b(a|an|the)\b")
+
+
+def normalise(text: str) -> str:
+    """Lower case, ASCII punctuation deleted, the words a, an, the blanked, white space collapsed: in this order."""
+    return " ".join(_ARTICLES.sub(" ", text.lower().translate(_PUNCTUATION)).split())
+
+
+def exact(gold: str, guess: str) -> float:
+    return float(normalise(gold) == normalise(guess))
+
+
+def f1(gold: str, guess: str, *, version: int = 2) -> float:
+    """F1 of the two bags of normalised tokens. With an empty side, 2.0 gives 1 if both are empty; 1.1 gives 0 always."""
+    golds, guesses = normalise(gold).split(), normalise(guess).split()
+    if not golds or not guesses:
+        return float(golds == guesses) if version == 2 else 0.0
+    same = sum((Counter(golds) & Counter(guesses)).values())
+    return 2 * same / (len(golds) + len(guesses))  # = 2PR / (P + R), exact for integers
+
+
+def score_v1(predictions: Sequence[Mapping[str, Any]]) -> dict[str, float]:
+    """Version 1.1: `{"golds": [...], "guess": text or None}`; the best gold counts; a missing guess (None) counts 0."""
+    n = len(predictions) or 1
+    answered = [p for p in predictions if p["guess"] is not None]
+    return {
+        "f1": 100 * sum(max((f1(g, p["guess"], version=1) for g in p["golds"]), default=0.0) for p in answered) / n,
+        "exact": 100 * sum(max((exact(g, p["guess"]) for g in p["golds"]), default=0.0) for p in answered) / n,
+    }
+
+
+def score_v2(predictions: Sequence[Mapping[str, Any]], *, threshold: float = 0.0) -> dict[str, float]:
+    """Version 2.0: `{"golds", "guess": best text, "null_odds"}`; the answer is empty where `null_odds > threshold`.
+
+    Gold answers that normalise to nothing are dropped, none left means unanswerable. Missing guesses (None) are left out.
+    `best_*` are the scores under the threshold that is best on these predictions.
+    """
+    present = [p for p in predictions if p["guess"] is not None]
+    golds = [[g for g in p["golds"] if normalise(g)] for p in present]
+    odds = [float(p["null_odds"]) for p in present]
+    found: dict[str, float] = {}
+    for name, metric in (("f1", f1), ("exact", exact)):
+        raw = [max(metric(g, p["guess"]) for g in gold or [""]) for gold, p in zip(golds, present, strict=True)]
+        null = [float(not gold) for gold in golds]
+        kept = [n if o > threshold else r for r, n, o in zip(raw, null, odds, strict=True)]
+        found[name] = _percent(kept)
+        found[f"HasAns_{name}"] = _percent([k for k, gold in zip(kept, golds, strict=True) if gold])
+        found[f"NoAns_{name}"] = _percent([k for k, gold in zip(kept, golds, strict=True) if not gold])
+        found[f"best_{name}"], found[f"best_{name}_threshold"] = best_threshold(raw, golds, [p["guess"] for p in present], odds)
+    return found
+
+
+def best_threshold(
+    raw: Sequence[float], golds: Sequence[Sequence[str]], guesses: Sequence[str], odds: Sequence[float]
+) -> tuple[float, float]:
+    """(best score in percent, threshold): answers are admitted in the order of growing `odds`, the best prefix wins.
+
+    Start from "everything is unanswerable"; an answerable question adds its raw score, an unanswerable one with a non-empty
+    guess costs 1. The threshold is the odds of the last admitted question, 0.0 where admitting none is best.
+    """
+    current = best = float(sum(not gold for gold in golds))
+    threshold = 0.0
+    for place in sorted(range(len(odds)), key=lambda i: odds[i]):
+        if golds[place]:
+            current += raw[place]
+        elif guesses[place]:
+            current -= 1.0
+        if current > best:
+            best, threshold = current, odds[place]
+    return (100 * best / len(odds) if odds else 0.0), threshold
+
+
+def _percent(values: Sequence[float]) -> float:
+    return 100 * sum(values) / len(values) if values else 0.0

@@ -1,0 +1,136 @@
+"""TSV, CSV and JSON lines as examples: named or numbered columns, GLUE's own layouts among them."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from plmctl.errors import DataError, nearest
+from plmctl.tasks import files
+from plmctl.tasks.base import Example
+
+Column = str | int
+Row = tuple[int, list[Any]]  # line number, cells
+
+
+class Table:
+    """Reads a split's table into examples: `columns` maps text, text2, label, id to a name in the header or a number from 0.
+
+    Kinds by suffix: `.jsonl` and `.json` (one object a line), `.csv` (quoted), everything else tab-separated without quoting.
+    `header=None`: there is one exactly where a column is given by name. `test_columns`: GLUE's test files differ.
+    `lenient`: rows with too few columns or an empty label are skipped and counted in `skipped` (a few lines of QQP are broken).
+    """
+
+    def __init__(
+        self, *, splits: Mapping[str, Sequence[str]], folder: str = "", header: bool | None = None, lenient: bool = False,
+        test_columns: Mapping[str, Column] | None = None,
+    ) -> None:  # fmt: skip
+        self.splits = {split: list(patterns) for split, patterns in splits.items()}
+        self.folder, self.header, self.lenient = folder, header, lenient
+        self.test_columns = dict(test_columns) if test_columns else None
+        self.skipped: dict[str, int] = {}  # file -> rows left out
+
+    def has(self, path: files.Where, split: str) -> bool:
+        return files.locate(path, split, self.splits.get(split, []), folder=self.folder) is not None
+
+    def read(self, path: files.Where, split: str, columns: Mapping[str, Column]) -> list[Example]:
+        """The examples of `split`; the label is None where the columns of a test file have none."""
+        file = files.need(path, split, self.splits.get(split, []), folder=self.folder)
+        labelled = split.startswith(("train", "dev"))
+        header = self.header
+        if not labelled and self.test_columns is not None:
+            columns, header = self.test_columns, True
+        return self.read_file(file, columns, header=header, labelled=labelled)
+
+    def read_file(
+        self, file: Path, columns: Mapping[str, Column], *, header: bool | None = None, labelled: bool = True
+    ) -> list[Example]:
+        """The examples of one file; a `label` column that is absent is an error only where `labelled`."""
+        columns = {role: column for role, column in columns.items() if column is not None}
+        if files.suffix(file) in (".jsonl", ".json"):
+            found = list(self._objects(file, columns, labelled))
+        else:
+            found = list(self._cells(file, columns, header, labelled))
+        if not found:
+            raise DataError("no rows" + (f" ({self.skipped[str(file)]} were skipped)" if self.lenient else ""), file=file)
+        return found
+
+    def _cells(self, file: Path, columns: Mapping[str, Column], header: bool | None, labelled: bool) -> Iterator[Example]:
+        rows = list(_csv_rows(file) if files.suffix(file) == ".csv" else _tab_rows(file))
+        if header is None:
+            header = any(isinstance(column, str) for column in columns.values())
+        names = rows.pop(0)[1] if header else [str(n) for n in range(len(rows[0][1]))]
+        places = _places(file, columns, names, rows, labelled)
+        self.skipped[str(file)] = 0
+        for number, (line, cells) in enumerate(rows):
+            short = len(cells) <= max(places.values())
+            if short or (labelled and not cells[places["label"]].strip()):
+                if not self.lenient:
+                    what = (
+                        f"{len(cells)} columns where {max(places.values()) + 1} are needed" if short else "the label is empty"
+                    )
+                    raise DataError(f"{what}: {chr(9).join(cells)[:80]!r}", file=file, line=line)
+                self.skipped[str(file)] += 1
+                continue
+            yield _example({role: cells[place] for role, place in places.items()}, number, f"{file}:{line}")
+
+    def _objects(self, file: Path, columns: Mapping[str, Column], labelled: bool) -> Iterator[Example]:
+        for number, (line, text) in enumerate((n, t) for n, t in files.lines(file) if t.strip()):
+            try:
+                row = json.loads(text)
+            except json.JSONDecodeError as error:
+                raise DataError(f"not a JSON object: {error.msg}", file=file, line=line) from error
+            if not isinstance(row, dict):
+                raise DataError(f"a JSON object is needed on each line, found {type(row).__name__}", file=file, line=line)
+            wanted = {r: c for r, c in columns.items() if c in row or (r != "id" and (r != "label" or labelled))}
+            missing = [str(c) for c in wanted.values() if c not in row]
+            if missing:
+                hint = nearest(missing[0], row)
+                raise DataError(f"no field {', '.join(missing)}; found {', '.join(row)}{hint}", file=file, line=line,
+                                fix="name the fields: task.columns.text=... task.columns.label=...")  # fmt: skip
+            yield _example({role: row[column] for role, column in wanted.items()}, number, f"{file}:{line}")
+
+
+def _example(cells: dict[str, Any], number: int, place: str) -> Example:
+    label = cells.pop("label", None)
+    if label is not None:
+        label = (str(label).lower() if isinstance(label, bool) else str(label)).strip()
+    return Example(id=str(cells.pop("id", number)), fields=cells, label=label, place=place)
+
+
+def _tab_rows(file: Path) -> Iterator[Row]:
+    for number, line in files.lines(file):
+        if line.strip():
+            yield number, line.split("\t")
+
+
+def _csv_rows(file: Path) -> Iterator[Row]:
+    reader = csv.reader(io.StringIO(files.text(file), newline=""))
+    for cells in reader:
+        if cells:
+            yield reader.line_num, cells
+
+
+def _places(file: Path, columns: Mapping[str, Column], names: list[str], rows: list[Row], labelled: bool) -> dict[str, int]:
+    """{role: place among the cells}; numbers may be negative (STS-B's and MNLI's label is the last)."""
+    found: dict[str, int] = {}
+    missing: dict[str, Column] = {}
+    for role, column in columns.items():
+        place = names.index(column) if isinstance(column, str) and column in names else column
+        if isinstance(place, int) and -len(names) <= place < len(names):
+            found[role] = place % len(names)
+        elif role not in ("id", "label") or (role == "label" and labelled):
+            missing[role] = column
+    if missing:
+        role, column = next(iter(missing.items()))
+        sample = "".join(f"\n  line {line}: {chr(9).join(cells)[:100]}" for line, cells in rows[:2])
+        raise DataError(
+            f"expected column{'s' if len(missing) > 1 else ''} {', '.join(map(str, missing.values()))};"
+            f" found {', '.join(names)}{nearest(str(column), names)}{sample}", file=file,
+            fix=f"task.columns.{role}=<one of the columns found>, or a number from 0",
+        )  # fmt: skip
+    return found

@@ -1,0 +1,202 @@
+"""Tokenizers in Hugging Face folders, read and written without `transformers`."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import tokenizers
+from tokenizers import decoders, models, normalizers, pre_tokenizers
+
+from plmctl.errors import DataError
+from plmctl.text.backend import Backend
+from plmctl.text.roles import NAMES, Roles
+from plmctl.text.rust import Rust
+from plmctl.text.sentence_piece import SentencePiece
+from plmctl.text.train import finish
+
+_MODELS = ("spiece.model", "sentencepiece.bpe.model", "tokenizer.model", "sentencepiece.model")
+# Spellings by role, tried in this order where no file names the special tokens.
+_SPELLINGS = {
+    "pad": ("[PAD]", "<pad>", "<|padding|>", "<|endoftext|>", "</s>"), "unk": ("[UNK]", "<unk>"), "cls": ("[CLS]", "<s>"),
+    "sep": ("[SEP]", "</s>"), "mask": ("[MASK]", "<mask>"), "bos": ("[CLS]", "<s>", "<|endoftext|>"),
+    "eos": ("[SEP]", "</s>", "<|endoftext|>"),
+}  # fmt: skip
+
+
+def read(place: Path) -> tuple[Backend, Roles, str]:
+    """The tokenizer of a Hugging Face folder (or one of its files), its roles and its kind."""
+    folder = place.parent if place.is_file() else place
+    files = {file.name: file for file in ([place] if place.is_file() else sorted(folder.iterdir()))}
+    config = {**_json(folder / "special_tokens_map.json"), **_json(folder / "tokenizer_config.json")}
+    model = next((files[name] for name in (*_MODELS, *(n for n in files if n.endswith((".spm", ".model")))) if name in files), None)
+    backend: Backend
+    if "tokenizer.json" in files:
+        backend = Rust.read(files["tokenizer.json"].read_bytes(), files["tokenizer.json"])
+        kind = backend.kind
+    elif "vocab.txt" in files:
+        backend, kind = _from_vocab_txt(files["vocab.txt"], config), "wordpiece"
+    elif "vocab.json" in files and "merges.txt" in files:
+        backend, kind = _from_merges(files["vocab.json"], files["merges.txt"], config), "byte_bpe"
+    elif model is not None:
+        backend = _from_model(model, config)
+        kind = backend.kind
+    else:
+        wanted = "tokenizer.json, vocab.txt, vocab.json with merges.txt, or a sentencepiece *.model"
+        raise DataError(f"no tokenizer here: looked for {wanted}", file=place, fix="tokenizer.path=<folder with one of these>")
+    special = _roles(backend, config, place)
+    return backend, _with_templates(backend, special), kind
+
+
+def write(folder: Path, backend: Backend, special: Roles, kind: str, model_max_length: int) -> None:
+    """tokenizer.json and tokenizer_config.json, with vocab.txt or vocab.json and merges.txt where the family has them."""
+    folder.mkdir(parents=True, exist_ok=True)
+    made = backend if isinstance(backend, Rust) else Rust(_as_rust(backend, special))
+    (folder / "tokenizer.json").write_bytes(made.files()["tokenizer.json"])
+    model = made.spec["model"]
+    if kind == "wordpiece":
+        (folder / "vocab.txt").write_text("".join(f"{token}\n" for token in made.tokens), encoding="utf-8")
+    if kind == "byte_bpe":
+        (folder / "vocab.json").write_text(json.dumps(model["vocab"], ensure_ascii=False), encoding="utf-8")
+        merges = "".join(f"{left} {right}\n" for left, right in model["merges"])
+        (folder / "merges.txt").write_text("#version: 0.2\n" + merges, encoding="utf-8")
+    names = {f"{name}_token": getattr(special, name) for name in NAMES if getattr(special, name)}
+    segments = ["input_ids", "token_type_ids", "attention_mask"]
+    config: dict[str, Any] = {
+        "tokenizer_class": "PreTrainedTokenizerFast", "model_max_length": model_max_length, **names,
+        "model_input_names": segments if special.sep == "[SEP]" else [segments[0], segments[2]],
+        "clean_up_tokenization_spaces": False,
+    }  # fmt: skip
+    if kind == "wordpiece" and made.spec["normalizer"]:
+        config["do_lower_case"] = made.spec["normalizer"]["lowercase"]
+    if kind == "byte_bpe":
+        config["add_prefix_space"] = bool(made.spec["pre_tokenizer"].get("add_prefix_space"))
+    (folder / "tokenizer_config.json").write_text(json.dumps(config, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+
+
+def _from_vocab_txt(file: Path, config: dict[str, Any]) -> Rust:
+    tokens = file.read_text(encoding="utf-8").splitlines()
+    vocab = {token: place for place, token in enumerate(tokens)}
+    unknown = _spelling(config, "unk") or "[UNK]"
+    if unknown not in vocab:
+        raise DataError(f"no {unknown} among its {len(tokens)} lines", file=file, fix="give the vocab.txt of a BERT tokenizer")
+    # Without a config: a vocabulary that has no capital letter can only be an uncased one.
+    uncased = not any(token[:1].isascii() and token[:1].isupper() for token in tokens)
+    made = tokenizers.Tokenizer(models.WordPiece(vocab, unk_token=unknown, max_input_chars_per_word=100))
+    made.normalizer = normalizers.BertNormalizer(
+        lowercase=config.get("do_lower_case", uncased), strip_accents=config.get("strip_accents"),
+        handle_chinese_chars=config.get("tokenize_chinese_chars", True),
+    )  # fmt: skip
+    made.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    made.decoder = decoders.WordPiece(cleanup=False)
+    return Rust(_finished(made, config))
+
+
+def _from_merges(vocab_file: Path, merges_file: Path, config: dict[str, Any]) -> Rust:
+    vocab = _json(vocab_file)
+    lines = merges_file.read_text(encoding="utf-8").splitlines()
+    merges = [(pair[0], pair[1]) for line in lines if not line.startswith("#version") and len(pair := line.split(" ")) == 2]
+    made = tokenizers.Tokenizer(models.BPE(vocab, merges))
+    made.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=bool(config.get("add_prefix_space")))
+    made.decoder = decoders.ByteLevel()
+    return Rust(_finished(made, config))
+
+
+def _from_model(file: Path, config: dict[str, Any]) -> SentencePiece:
+    if file.name == "sentencepiece.bpe.model" or config.get("do_lower_case"):
+        why = "its ids are shifted, or its text is changed, by code outside the sentencepiece model"
+        raise DataError(f"this tokenizer needs its tokenizer.json: {why}", file=file, fix="put tokenizer.json beside it")
+    return SentencePiece(file.read_bytes())
+
+
+def _finished(made: tokenizers.Tokenizer, config: dict[str, Any]) -> tokenizers.Tokenizer:
+    return finish(made, _roles_among(set(made.get_vocab()), config))
+
+
+def _roles(backend: Backend, config: dict[str, Any], place: Path) -> Roles:
+    special = _roles_among(set(backend.tokens), config)
+    if not special.pad:
+        fix = 'name one as "pad_token" in tokenizer_config.json'
+        raise DataError("no padding or end-of-text token among its special tokens", file=place, fix=fix)
+    return special
+
+
+def _roles_among(tokens: set[str], config: dict[str, Any]) -> Roles:
+    named = {name: token for name in NAMES if (token := _spelling(config, name)) in tokens}
+    if not named.keys() - {"unk", "pad"}:
+        named = {name: token for name, spellings in _SPELLINGS.items() for token in reversed(spellings) if token in tokens}
+    if "cls" in named and "sep" in named:  # BERT's [CLS] and [SEP] also begin and end a text
+        named = {"bos": named["cls"], "eos": named["sep"], **named}
+    named.setdefault("pad", named.get("eos") or "")
+    double = named.get("sep") == "</s>"  # RoBERTa's family
+    named_pair = ("cls", "A", "sep", "sep", "B", "sep") if double else ("cls", "A", "sep", "B", "sep")
+    if "cls" in named and "sep" in named:
+        return Roles(**named, pair=named_pair)
+    first = ("bos",) if "bos" in named else ()
+    return Roles(**named, single=(*first, "A", "eos"), pair=(*first, "A", "eos", "B", "eos"))
+
+
+def _with_templates(backend: Backend, special: Roles) -> Roles:
+    """`special` with the orders of roles that the folder's own post-processor writes, where it writes any."""
+    if not isinstance(backend, Rust) or not backend.tokenizer.num_special_tokens_to_add(True):
+        return special
+    role = {getattr(special, name): name for name in ("eos", "bos", "sep", "cls") if getattr(special, name)}
+    orders = []
+    for texts in (("a",), ("a", "a")):
+        encoding = backend.tokenizer.encode(*texts, add_special_tokens=True)
+        order: list[str] = []
+        for token, part in zip(encoding.tokens, encoding.sequence_ids, strict=True):
+            name = "AB"[part] if part is not None else role.get(token)
+            if name is not None and not (name in "AB" and name in order):
+                order.append(name)
+        orders.append(tuple(order))
+    return Roles(**{**special.settings(), "single": orders[0], "pair": orders[1]})
+
+
+def _spelling(config: dict[str, Any], name: str) -> str | None:
+    value = config.get(f"{name}_token")
+    return value.get("content") if isinstance(value, dict) else value
+
+
+def _json(file: Path) -> dict[str, Any]:
+    if not file.exists():
+        return {}
+    try:
+        found = json.loads(file.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise DataError(f"not JSON ({error})", file=file, fix="copy the folder again") from error
+    return found if isinstance(found, dict) else {}
+
+
+def _as_rust(backend: Backend, special: Roles) -> tokenizers.Tokenizer:
+    """A sentencepiece model as a `tokenizers` pipeline: its own normalisation table, `▁` before each word, the same pieces."""
+    assert isinstance(backend, SentencePiece)
+    unknown = backend.unknown
+    model: models.Model
+    if backend.kind == "unigram":
+        pieces = list(zip(backend.tokens, backend.scores(), strict=True))
+        model = models.Unigram(pieces, backend.tokens.index(unknown), backend.byte_fallback)
+    else:
+        merges = _merges(backend.tokens, backend.scores(), {*backend.special, unknown})
+        vocab = {token: place for place, token in enumerate(backend.tokens)}
+        model = models.BPE(vocab, merges, unk_token=unknown, fuse_unk=True, byte_fallback=backend.byte_fallback)
+    made = tokenizers.Tokenizer(model)
+    spaces = [normalizers.Replace(tokenizers.Regex(" {2,}"), " "), normalizers.Strip()]
+    table = [normalizers.Precompiled(backend.charsmap)] if backend.charsmap else []
+    made.normalizer = normalizers.Sequence([*table, *spaces])
+    made.pre_tokenizer = pre_tokenizers.Metaspace(replacement="▁", prepend_scheme="always")
+    tail = [decoders.ByteFallback(), decoders.Fuse()] if backend.byte_fallback else []
+    made.decoder = decoders.Sequence([decoders.Metaspace(replacement="▁", prepend_scheme="always"), *tail])
+    return finish(made, special)
+
+
+def _merges(tokens: list[str], scores: list[float], special: set[str]) -> list[tuple[str, str]]:
+    """BPE merges in order: every way to make a piece of two known ones, better pieces first."""
+    known = {token: place for place, token in enumerate(tokens)}
+    found = [
+        (-scores[place], known[token[:cut]], known[token[cut:]], (token[:cut], token[cut:]))
+        for place, token in enumerate(tokens) for cut in range(1, len(token))
+        if token not in special and token[:cut] in known and token[cut:] in known
+    ]  # fmt: skip
+    return [pair for *_, pair in sorted(found)]

@@ -1,0 +1,89 @@
+"""WordPiece, byte-level BPE and characters by the `tokenizers` library, and any Hugging Face `tokenizer.json`."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+import tokenizers
+
+from plmctl.errors import DataError
+from plmctl.text.backend import Cut, Span, at_spaces_and_chinese, before_spaces, never
+
+FILE = "tokenizer.json"
+
+
+class Rust:
+    """A `tokenizers.Tokenizer`, told to treat special tokens in a text as ordinary text."""
+
+    def __init__(self, tokenizer: tokenizers.Tokenizer) -> None:
+        tokenizer.encode_special_tokens = True
+        tokenizer.no_padding()
+        tokenizer.no_truncation()
+        self.tokenizer = tokenizer
+        vocab = tokenizer.get_vocab(with_added_tokens=True)
+        self.tokens = [f"[unused id {i}]" for i in range(max(vocab.values(), default=-1) + 1)]
+        for token, place in vocab.items():
+            self.tokens[place] = token
+        self.special = [token.content for token in tokenizer.get_added_tokens_decoder().values() if token.special]
+        self.spec: dict[str, Any] = json.loads(tokenizer.to_str())
+        self.cut: Cut = _safe_cut(self.spec)
+
+    @classmethod
+    def read(cls, content: bytes, file: object = FILE) -> Rust:
+        try:
+            return cls(tokenizers.Tokenizer.from_str(content.decode()))
+        except Exception as error:  # the library raises bare Exception for anything it cannot read
+            raise DataError(f"not a tokenizer file ({error})", file=file, fix="copy or train it again") from error
+
+    @property
+    def kind(self) -> str:
+        """The kind by its parts; a `tokenizer.json` of another family counts as the nearest one."""
+        model, stages = self.spec["model"]["type"], _stage_types(self.spec.get("pre_tokenizer"))
+        if model == "BPE" and "ByteLevel" in stages:
+            return "byte_bpe"
+        if model == "BPE" and not self.spec["model"]["merges"]:
+            return "char"
+        return {"WordPiece": "wordpiece", "Unigram": "unigram", "BPE": "bpe"}.get(model, "wordpiece")
+
+    def encode(self, text: str) -> list[int]:
+        return self.tokenizer.encode(text, add_special_tokens=False).ids
+
+    def encode_offsets(self, text: str) -> tuple[list[int], list[Span]]:
+        encoding = self.tokenizer.encode(text, add_special_tokens=False)
+        return encoding.ids, [_trim(text, start, end) for start, end in encoding.offsets]
+
+    def decode(self, ids: Sequence[int]) -> str:
+        return self.tokenizer.decode(list(ids), skip_special_tokens=False)
+
+    def files(self) -> dict[str, bytes]:
+        return {FILE: self.tokenizer.to_str(pretty=False).encode()}
+
+
+def _stage_types(stage: dict[str, Any] | None) -> list[str]:
+    if stage is None:
+        return []
+    inner = stage.get("pretokenizers") or stage.get("normalizers")
+    return [name for part in inner for name in _stage_types(part)] if inner else [stage["type"]]
+
+
+def _safe_cut(spec: dict[str, Any]) -> Cut:
+    """How texts may be cut without changing an id, for the pipelines whose rule is known."""
+    normalizer, pre = spec.get("normalizer") or {}, spec.get("pre_tokenizer") or {}
+    if any(not token["special"] for token in spec.get("added_tokens", [])):
+        return never
+    if spec["model"]["type"] == "WordPiece" and pre.get("type") == "BertPreTokenizer" and normalizer.get("type") == "BertNormalizer":
+        chinese = normalizer["handle_chinese_chars"] and normalizer["clean_text"]
+        return at_spaces_and_chinese if chinese else never
+    if spec["model"]["type"] == "BPE" and pre.get("type") == "ByteLevel" and not normalizer:
+        return before_spaces if pre.get("use_regex", True) and not pre.get("add_prefix_space") else never
+    return never
+
+
+def _trim(text: str, start: int, end: int) -> Span:
+    """The span without white space at its ends, which byte-level pieces carry with the word; all-space spans stay."""
+    inner = text[start:end]
+    if not inner or inner.isspace():
+        return start, end
+    return end - len(inner.lstrip()), start + len(inner.rstrip())

@@ -1,0 +1,172 @@
+"""Text to ids and back: one class for all kinds, trained here or loaded from a plmctl or Hugging Face folder."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Iterable, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from plmctl.errors import ConfigError, DataError, nearest
+from plmctl.text import hugging_face, roles, rust, sentence_piece
+from plmctl.text.backend import Backend, Span
+from plmctl.text.roles import Roles
+from plmctl.text.train import KINDS, Recipe
+from plmctl.text.vocab import Vocab
+
+META = "plmctl_tokenizer.json"
+VERSION = 1
+
+
+class Tokenizer:
+    """A trained vocabulary. Words are encoded once and remembered: the same word has the same ids wherever it stands.
+
+    `lossless` kinds (byte_bpe, char) keep white space: their ids decode to the text itself.
+    """
+
+    def __init__(self, *, backend: Backend, roles_: Roles, kind: str) -> None:
+        self.kind, self.roles, self._backend = kind, roles_, backend
+        self.lossless = kind in ("byte_bpe", "char")
+        self.dtype = np.dtype(np.uint16 if len(backend.tokens) <= 1 << 16 else np.uint32)
+        self._memory = _Memory(backend, self.dtype)
+
+    @cached_property
+    def vocab(self) -> Vocab:
+        return roles.vocabulary(self._backend.tokens, self.roles, self.kind, self._backend.special)
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """A hash of everything that decides ids; shards remember it."""
+        digest = hashlib.sha256(json.dumps(self._meta(), sort_keys=True).encode())
+        for name, content in sorted(self._backend.files().items()):
+            digest.update(name.encode() + b"\0" + content)
+        return digest.hexdigest()[:32]
+
+    def encode(self, text: str) -> list[int]:
+        """The ids of `text`, without any special token."""
+        return np.frombuffer(self._encoded(text), self.dtype).tolist()
+
+    def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
+        return [self.encode(text) for text in texts]
+
+    def encode_flat(self, texts: Iterable[str]) -> tuple[np.ndarray, np.ndarray]:
+        """All ids in one array [N] of `dtype`, and the number of ids of each text."""
+        encoded = [self._encoded(text) for text in texts]
+        lengths = np.array([len(part) // self.dtype.itemsize for part in encoded], np.int64)
+        return np.frombuffer(b"".join(encoded), self.dtype), lengths
+
+    def encode_offsets(self, text: str) -> tuple[list[int], list[Span]]:
+        """Ids and, for each, the span of characters of the original `text` it stands for (never with outer white space)."""
+        parts = self._backend.cut(text)
+        if parts is None:
+            return self._backend.encode_offsets(text)
+        ids: list[int] = []
+        spans: list[Span] = []
+        at = 0
+        for part in parts:
+            at = text.index(part, at)
+            part_ids, part_spans = self._backend.encode_offsets(part)
+            ids += part_ids
+            spans += [(start + at, end + at) for start, end in part_spans]
+            at += len(part)
+        return ids, spans
+
+    def decode(self, ids: Iterable[int], *, skip_special: bool = True) -> str:
+        """The text of `ids`; special tokens are left out unless asked for."""
+        special = self.vocab.special
+        return self._backend.decode([int(i) for i in ids if not (skip_special and special[i])])
+
+    def pieces(self, ids: Iterable[int]) -> list[str]:
+        """The tokens as they stand in the vocabulary."""
+        return [self._backend.tokens[i] for i in ids]
+
+    @classmethod
+    def train(cls, texts: Iterable[str], *, kind: str, **numbers: Any) -> Tokenizer:
+        """Learn a vocabulary; `numbers` as in `conf/tokenizer/<kind>.yaml` (vocab_size, lowercase, ...)."""
+        if kind not in KINDS:
+            raise ConfigError("tokenizer", kind, f"one of {', '.join(KINDS)}{nearest(kind, KINDS)}")
+        return cls.learn(texts, KINDS[kind](**numbers))
+
+    @classmethod
+    def learn(cls, texts: Iterable[str], recipe: Recipe) -> Tokenizer:
+        backend, special = recipe.train(texts)
+        return cls(backend=backend, roles_=special, kind=recipe.kind)
+
+    def save(self, folder: str | os.PathLike[str]) -> None:
+        """Write the folder that `load` reads."""
+        place = Path(folder)
+        place.mkdir(parents=True, exist_ok=True)
+        for name, content in self._backend.files().items():
+            (place / name).write_bytes(content)
+        meta = {**self._meta(), "fingerprint": self.fingerprint}
+        (place / META).write_text(json.dumps(meta, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+
+    @classmethod
+    def load(cls, folder: str | os.PathLike[str]) -> Tokenizer:
+        """Read our folder, or a Hugging Face folder or file (tokenizer.json, vocab.txt, vocab.json + merges.txt, *.model)."""
+        place = Path(folder).expanduser()
+        if not place.exists():
+            raise DataError("there is no such tokenizer folder", file=place, fix="tokenizer.path=<folder with a tokenizer>")
+        if place.is_dir() and not (place / META).exists() and (place / "tokenizer" / META).exists():
+            place = place / "tokenizer"  # a token directory, a checkpoint
+        if not (place / META).exists():
+            backend, special, kind = hugging_face.read(place)
+            return cls(backend=backend, roles_=special, kind=kind)
+        meta = _read_meta(place / META)
+        found: Backend
+        if (place / sentence_piece.FILE).exists():
+            found = sentence_piece.SentencePiece((place / sentence_piece.FILE).read_bytes())
+        elif (place / rust.FILE).exists():
+            found = rust.Rust.read((place / rust.FILE).read_bytes(), place / rust.FILE)
+        else:
+            raise DataError(f"neither {sentence_piece.FILE} nor {rust.FILE} beside {META}", file=place, fix="copy the whole folder")
+        made = cls(backend=found, roles_=Roles.read(meta["roles"]), kind=meta["kind"])
+        if meta.get("fingerprint") != made.fingerprint:
+            raise DataError("the files do not belong together (fingerprint)", file=place, fix="copy the whole folder again")
+        return made
+
+    def export_hf(self, folder: str | os.PathLike[str], *, model_max_length: int) -> None:
+        """Write a folder that `transformers.AutoTokenizer` reads, with the same ids."""
+        hugging_face.write(Path(folder), self._backend, self.roles, self.kind, model_max_length)
+
+    def _meta(self) -> dict[str, Any]:
+        return {"version": VERSION, "kind": self.kind, "roles": self.roles.settings()}
+
+    def _encoded(self, text: str) -> bytes:
+        parts = self._backend.cut(text)
+        return b"".join(map(self._memory.__getitem__, parts if parts is not None else (text,)))
+
+
+class _Memory(dict[str, bytes]):
+    """Text -> its ids as bytes, kept for short texts as long as there is room."""
+
+    ROOM = 1 << 17  # words; about 30 MB
+
+    def __init__(self, backend: Backend, dtype: np.dtype[Any]) -> None:
+        super().__init__()
+        self._backend, self._dtype = backend, dtype
+
+    def __missing__(self, text: str) -> bytes:
+        ids = np.array(self._backend.encode(text), self._dtype).tobytes()
+        if len(self) < self.ROOM and len(text) <= 32:
+            self[text] = ids
+        return ids
+
+
+def _read_meta(file: Path) -> dict[str, Any]:
+    try:
+        meta = json.loads(file.read_text(encoding="utf-8"))
+        version = meta["version"]
+        meta["kind"], meta["roles"]["pad"]
+    except (ValueError, KeyError, TypeError) as error:
+        raise DataError("damaged tokenizer description", file=file, fix="copy the whole folder again") from error
+    if version > VERSION:
+        raise DataError(f"written by a newer plmctl (format {version}, this one reads {VERSION})", file=file, fix="update plmctl")
+    return meta
+
+

@@ -1,0 +1,273 @@
+"""How a vocabulary is learnt from text: one recipe a kind, each a few numbers and `train(texts)`."""
+
+from __future__ import annotations
+
+import io
+import json
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import KW_ONLY, asdict, dataclass
+from pathlib import Path
+from typing import Any, ClassVar
+
+import sentencepiece
+import tokenizers
+from tokenizers import AddedToken, decoders, models, normalizers, pre_tokenizers, processors, trainers
+
+from plmctl.errors import ConfigError, DataError, nearest
+from plmctl.text import roles
+from plmctl.text.backend import Backend
+from plmctl.text.roles import Roles
+from plmctl.text.rust import Rust
+from plmctl.text.sentence_piece import SentencePiece
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """What all kinds share: the size, the share of characters that must be covered, and how much text is looked at."""
+
+    kind: ClassVar[str]
+    _: KW_ONLY
+    vocab_size: int = 8192
+    path: str | None = None  # a trained tokenizer to use instead of training one
+    sample_bytes: int = 1 << 25
+
+    def __post_init__(self) -> None:
+        if type(self.vocab_size) is not int or self.vocab_size < 8:
+            raise ConfigError("tokenizer.vocab_size", self.vocab_size, "a whole number of at least 8")
+        if type(self.sample_bytes) is not int or self.sample_bytes < 1:
+            raise ConfigError("tokenizer.sample_bytes", self.sample_bytes, "a positive number of bytes")
+        coverage = getattr(self, "character_coverage", 1.0)
+        if not 0 < coverage <= 1:
+            raise ConfigError("tokenizer.character_coverage", coverage, "0 < coverage <= 1")
+
+    def settings(self) -> dict[str, Any]:
+        """What decides the result, for the manifest."""
+        return {"kind": self.kind, **{key: value for key, value in asdict(self).items() if key != "path"}}
+
+    def train(self, texts: Iterable[str]) -> tuple[Backend, Roles]:
+        raise NotImplementedError(type(self).__name__)
+
+    def _at_most(self, size: int) -> ConfigError:
+        return ConfigError(
+            "tokenizer.vocab_size", self.vocab_size, f"this text is too small for it: it yields at most {size} tokens",
+            fix=f"tokenizer.vocab_size={size}, or give more text (data.path)",
+        )  # fmt: skip
+
+    def _at_least(self, size: int) -> ConfigError:
+        return ConfigError(
+            "tokenizer.vocab_size", self.vocab_size, f"special tokens and single characters alone take {size}",
+            fix=f"tokenizer.vocab_size={size} or more, or a smaller tokenizer.character_coverage",
+        )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class _Pieces(Recipe):
+    _: KW_ONLY
+    character_coverage: float = 0.9995  # of the characters of the text; the rest become [UNK] or bytes
+    byte_fallback: bool = False
+    lowercase: bool = False
+
+    def train(self, texts: Iterable[str]) -> tuple[Backend, Roles]:
+        special, model = roles.BERT, io.BytesIO()
+        try:
+            sentencepiece.SentencePieceTrainer.train(
+                sentence_iterator=_nonempty(texts), model_writer=model, model_type=self.kind, vocab_size=self.vocab_size,
+                character_coverage=self.character_coverage, byte_fallback=self.byte_fallback,
+                normalization_rule_name="nmt_nfkc_cf" if self.lowercase else "nmt_nfkc",
+                pad_id=0, unk_id=1, bos_id=-1, eos_id=-1, pad_piece=special.pad, unk_piece=special.unk,
+                control_symbols=[special.cls, special.sep, special.mask],
+                num_threads=4,  # fixed: the sums of the training, and so the pieces, depend on it
+                max_sentence_length=1 << 20, minloglevel=2,
+            )  # fmt: skip
+        except RuntimeError as error:
+            raise self._explained(str(error)) from error
+        return SentencePiece(model.getvalue()), special
+
+    def _explained(self, message: str) -> ConfigError:
+        if found := re.search(r"value <= (\d+)", message):
+            return self._at_most(int(found[1]))
+        if found := re.search(r"required_chars\. \d+ vs (\d+)", message):
+            return self._at_least(int(found[1]))
+        return ConfigError("tokenizer.vocab_size", self.vocab_size, f"sentencepiece cannot train on this text: {message}")
+
+
+class Unigram(_Pieces):
+    """A unigram language model over pieces (Kudo, 2018, arXiv:1804.10959)."""
+
+    kind = "unigram"
+
+
+class BPE(_Pieces):
+    """Byte-pair encoding over characters (Sennrich et al., 2016, arXiv:1508.07909)."""
+
+    kind = "bpe"
+
+
+@dataclass(frozen=True)
+class WordPiece(Recipe):
+    """BERT's tokenizer: words split greedily into the longest known pieces (Devlin et al., 2019; Wu et al., 2016).
+
+    Differs: the vocabulary is grown by merges (as in `tokenizers`), since Google's trainer was never published.
+    """
+
+    kind = "wordpiece"
+    _: KW_ONLY
+    lowercase: bool = True
+    character_coverage: float = 0.9995
+    min_frequency: int = 2
+
+    def train(self, texts: Iterable[str]) -> tuple[Backend, Roles]:
+        special = roles.BERT
+        made = tokenizers.Tokenizer(models.WordPiece(unk_token=special.unk, max_input_chars_per_word=100))
+        made.normalizer = normalizers.BertNormalizer(lowercase=self.lowercase)
+        made.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+        words = Counter[str]()
+        for spaced, count in Counter(word for text in texts for word in text.split()).items():
+            for word, _ in made.pre_tokenizer.pre_tokenize_str(made.normalizer.normalize_str(spaced)):
+                words[word] += count
+        alphabet, known = _alphabet(words, self.character_coverage), special.tokens
+        # Both forms of every character come first and in order: left to itself the trainer numbers them at random.
+        known += [*alphabet, *(f"##{character}" for character in alphabet)]
+        if len(known) > self.vocab_size:
+            raise self._at_least(len(known))
+        trainer = trainers.WordPieceTrainer(
+            vocab_size=self.vocab_size, special_tokens=known, min_frequency=self.min_frequency, limit_alphabet=0, show_progress=False
+        )
+        covered = set(alphabet)
+        usable = (f"{word} " * count for word, count in words.items() if covered.issuperset(word))
+        learner = tokenizers.Tokenizer(models.WordPiece(unk_token=special.unk))
+        learner.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+        learner.train_from_iterator(usable, trainer)
+        vocab = learner.get_vocab()
+        if len(vocab) < self.vocab_size:
+            raise self._at_most(len(vocab))
+        made.model = models.WordPiece(vocab, unk_token=special.unk, max_input_chars_per_word=100)
+        made.decoder = decoders.WordPiece(cleanup=False)
+        return Rust(finish(made, special)), special
+
+
+@dataclass(frozen=True)
+class ByteBPE(Recipe):
+    """Byte-level BPE: no unknown tokens, spaces kept (Radford et al., 2019); ids laid out as RoBERTa's or GPT-2's."""
+
+    kind = "byte_bpe"
+    _: KW_ONLY
+    specials: str = "roberta"  # <s> <pad> </s> <unk> first and <mask> last; gpt2: one <|endoftext|>, last
+    min_frequency: int = 2
+
+    def train(self, texts: Iterable[str]) -> tuple[Backend, Roles]:
+        families = {"roberta": (roles.ROBERTA, ["<s>", "<pad>", "</s>", "<unk>"], ["<mask>"]), "gpt2": (roles.GPT2, [], roles.GPT2.tokens)}
+        if self.specials not in families:
+            raise ConfigError("tokenizer.specials", self.specials, f"roberta or gpt2{nearest(str(self.specials), families)}")
+        special, first, last = families[self.specials]
+        alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
+        if self.vocab_size < len(alphabet) + len(first) + len(last):
+            raise self._at_least(len(alphabet) + len(first) + len(last))
+        learner = tokenizers.Tokenizer(models.BPE())
+        learner.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+        trainer = trainers.BpeTrainer(
+            vocab_size=self.vocab_size, min_frequency=self.min_frequency, initial_alphabet=alphabet, show_progress=False
+        )
+        learner.train_from_iterator(texts, trainer)
+        learnt = [tuple(pair) for pair in json.loads(learner.to_str())["model"]["merges"]]
+        tokens, merges = _grow(learnt, alphabet, self.vocab_size - len(first) - len(last), {*first, *last})
+        everything = [*first, *tokens, *last]
+        if len(everything) < self.vocab_size:
+            raise self._at_most(len(everything))
+        made = tokenizers.Tokenizer(models.BPE({token: i for i, token in enumerate(everything)}, merges))
+        made.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+        made.decoder = decoders.ByteLevel()
+        return Rust(finish(made, special)), special
+
+
+@dataclass(frozen=True)
+class Char(Recipe):
+    """One token a character, spaces included; as many as cover the text, `vocab_size` at most."""
+
+    kind = "char"
+    _: KW_ONLY
+    character_coverage: float = 1.0
+
+    def train(self, texts: Iterable[str]) -> tuple[Backend, Roles]:
+        counts = Counter[str]()
+        for text in texts:
+            counts.update(text)
+        special = roles.BERT
+        alphabet = _alphabet(counts, self.character_coverage)[: self.vocab_size - len(special.tokens)]
+        # BPE without merges: each character is a word piece of its own.
+        vocab = {token: i for i, token in enumerate([*special.tokens, *alphabet])}
+        made = tokenizers.Tokenizer(models.BPE(vocab, [], unk_token=special.unk))
+        made.decoder = decoders.Fuse()
+        return Rust(finish(made, special)), special
+
+
+KINDS: dict[str, type[Recipe]] = {kind.kind: kind for kind in (Unigram, BPE, WordPiece, ByteBPE, Char)}
+
+
+def finish(made: tokenizers.Tokenizer, special: Roles) -> tokenizers.Tokenizer:
+    """Make known the special tokens and what stands around one and two segments, as Hugging Face expects them."""
+    made.add_special_tokens([AddedToken(token, special=True, normalized=False, lstrip=token == "<mask>") for token in special.tokens])
+    if special.cls:
+        ids = [(token, made.token_to_id(token)) for token in special.tokens]
+        around = [
+            " ".join(f"${role}:{int(role == 'B' and special.sep == '[SEP]')}" if role in "AB" else _typed(special, order, place)
+                     for place, role in enumerate(order)) for order in (special.single, special.pair)
+        ]  # fmt: skip
+        made.post_processor = processors.TemplateProcessing(single=around[0], pair=around[1], special_tokens=ids)
+    return made
+
+
+def _typed(special: Roles, order: tuple[str, ...], place: int) -> str:
+    """A special token of a template with its segment: 1 from B on (BERT), always 0 for RoBERTa, which has no segments."""
+    second = special.sep == "[SEP]" and "B" in order[:place]
+    return f"{getattr(special, order[place])}:{int(second)}"
+
+
+def _alphabet(counts: Counter[str], coverage: float) -> list[str]:
+    """The most frequent characters that make up `coverage` of the text, by frequency."""
+    characters = Counter[str]()
+    for word, count in counts.items():
+        for character in word:
+            characters[character] += count
+    if not characters:
+        raise DataError("there is no text to train a tokenizer on", fix="data.path=<a file, folder or pattern with text>")
+    wanted, covered, chosen = coverage * characters.total(), 0, []
+    for character, count in sorted(characters.items(), key=lambda item: (-item[1], item[0])):
+        if covered >= wanted:
+            break
+        chosen.append(character)
+        covered += count
+    return chosen
+
+
+def _grow(merges: list[tuple[str, ...]], alphabet: list[str], size: int, forbidden: set[str]) -> tuple[list[str], list[tuple[str, str]]]:
+    """The tokens and merges of the first `size` tokens, leaving out any merge that would spell a special token."""
+    tokens = dict.fromkeys(alphabet)
+    kept: list[tuple[str, str]] = []
+    for left, right in merges:
+        if left not in tokens or right not in tokens or left + right in forbidden:
+            continue
+        if left + right not in tokens and len(tokens) == size:
+            break
+        tokens[left + right] = None
+        kept.append((left, right))
+    return list(tokens), kept
+
+
+def _nonempty(texts: Iterable[str]) -> Iterator[str]:
+    """`texts` without line breaks (sentencepiece reads lines); DataError where there are none."""
+    found = False
+    for text in texts:
+        for line in text.splitlines():
+            if line.strip():
+                found = True
+                yield line
+    if not found:
+        raise DataError("there is no text to train a tokenizer on", fix="data.path=<a file, folder or pattern with text>")
+
+
+def settings_of(folder: Path) -> dict[str, Any]:
+    """What the manifest says of a tokenizer that was not trained here."""
+    return {"kind": "given", "path": folder.name}

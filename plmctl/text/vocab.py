@@ -1,0 +1,35 @@
+"""Which ids a tokenizer has: its size, the special roles, and the tables that noise and formats read."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+
+@dataclass(frozen=True)
+class Vocab:
+    """The ids of a tokenizer, seen by every part that must not know the tokenizer itself.
+
+    Roles, not spellings: BERT's `[CLS]` and RoBERTa's `<s>` are both `cls`. A role that the vocabulary lacks is None.
+    """
+
+    size: int
+    pad: int
+    unk: int | None
+    cls: int | None
+    sep: int | None
+    mask: int | None
+    bos: int | None
+    eos: int | None
+    special: np.ndarray  # [V] bool: never chosen, never replaced (pad, cls, sep, mask, ...)
+    word_start: np.ndarray  # [V] bool: a piece that begins a word wherever it stands
+    single: tuple[str, ...] = ("cls", "A", "sep")  # roles around one segment
+    pair: tuple[str, ...] = ("cls", "A", "sep", "B", "sep")  # roles around two segments (RoBERTa: two sep between)
+
+    def id(self, role: str) -> int:
+        """The id of a role; ValueError where this vocabulary has none."""
+        value = getattr(self, role)
+        if value is None:
+            raise ValueError(f"this vocabulary has no '{role}' token")
+        return value

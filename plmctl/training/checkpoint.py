@@ -1,0 +1,236 @@
+"""Checkpoint folders: complete or absent, checked by size and hash, the newest valid one wins. No pickle.
+
+    checkpoints/step-1000/
+        model.safetensors       backbone.* and heads.*, tied tensors once
+        objective.safetensors   what only training needs, if there is any
+        optimizer.safetensors   "<state>/<parameter name>"
+        random.safetensors      "<generator>/<rank>", and recurrent memory as "memory/<rank>/<slot>/<leaf>"
+        trainer.json            counters, reader state, loss scaler, sums since the last log line
+        config.yaml, tokenizer/ from the caller
+        manifest.json           size and SHA-256 of each file, written last
+
+A save writes to `.step-1000.partial`, syncs every file, and renames: a process killed at any moment leaves the older ones.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import load_file, save_file
+from torch import Tensor, nn
+
+from plmctl.errors import DataError, PlmctlError
+from plmctl.training.progress import Progress
+
+Say = Callable[[str], None]
+
+
+@dataclass
+class Snapshot:
+    """Everything a run continues from, on the host."""
+
+    model: dict[str, Tensor]
+    objective: dict[str, Tensor]
+    optimizer: dict[str, Tensor]
+    random: dict[str, Tensor]
+    trainer: dict[str, Any]  # {"progress": ..., "reader": ..., "scaler": ..., "meter": ..., "processes": ...}
+
+
+@dataclass
+class Checkpoints:
+    """The checkpoints of one run: writes them, keeps the last `keep_last` and the best, finds the newest valid one.
+
+    `extras(folder)` writes what the trainer does not know: config.yaml, tokenizer/.
+    """
+
+    folder: Path
+    extras: Callable[[Path], None] = lambda folder: None
+    keep_last: int = 2
+    say: Say = print
+    _valid: set[Path] = field(default_factory=set)
+
+    def path(self, step: int) -> Path:
+        return self.folder / f"step-{step}"
+
+    def save(self, snapshot: Snapshot, *, step: int, best_step: int | None = None) -> Path:
+        """Write `step-N` (replacing nothing that is valid), then drop what need not be kept."""
+        target = self.path(step)
+        partial = self.folder / f".step-{step}.partial"
+        try:
+            self._clear_leftovers()
+            partial.mkdir(parents=True)
+            _write(snapshot, partial)
+            self.extras(partial)
+            _seal(partial)
+            if target.exists():
+                self._remove(target)
+            os.replace(partial, target)
+            _sync(self.folder)
+        except OSError as error:
+            shutil.rmtree(partial, ignore_errors=True)
+            last = self.newest()
+            kept = f"the last good checkpoint is {last}" if last else "there is no earlier checkpoint"
+            raise PlmctlError(f"cannot save {target}: {error.strerror or error}; {kept}") from error
+        self._valid.add(target)
+        self._prune(best_step)
+        return target
+
+    def steps(self) -> list[int]:
+        """Steps that have a folder, valid or not, oldest first."""
+        names = (p.name.removeprefix("step-") for p in self.folder.glob("step-*") if p.is_dir())
+        return sorted(int(name) for name in names if name.isdecimal())
+
+    def newest(self) -> Path | None:
+        """The newest valid checkpoint; says which ones it had to pass over, and why."""
+        for step in reversed(self.steps()):
+            path = self.path(step)
+            problem = "" if path in self._valid else damage(path)
+            if not problem:
+                self._valid.add(path)
+                return path
+            self.say(f"passing over {path}: {problem}")
+        return None
+
+    def _prune(self, best_step: int | None) -> None:
+        steps = self.steps()
+        for step in steps[: -max(1, self.keep_last)]:
+            if step != best_step:
+                self._remove(self.path(step))
+
+    def _remove(self, path: Path) -> None:
+        """Rename first: a half-removed checkpoint must not look like one."""
+        trash = self.folder / f".{path.name}.trash"
+        os.replace(path, trash)
+        self._valid.discard(path)
+        shutil.rmtree(trash, ignore_errors=True)
+
+    def _clear_leftovers(self) -> None:
+        for pattern in (".step-*.partial", ".step-*.trash"):
+            for leftover in self.folder.glob(pattern):
+                shutil.rmtree(leftover, ignore_errors=True)
+
+
+def _write(snapshot: Snapshot, folder: Path) -> None:
+    for name in ("model", "objective", "optimizer", "random"):
+        tensors = getattr(snapshot, name)
+        if tensors or name == "model":
+            save_file({k: v.contiguous() for k, v in tensors.items()}, folder / f"{name}.safetensors", {"format": "pt"})
+    (folder / "trainer.json").write_text(json.dumps(snapshot.trainer, indent=1), encoding="utf-8")
+
+
+def _seal(folder: Path) -> None:
+    """Sync every file, then write and sync the manifest, then the folders themselves."""
+    files = sorted(p for p in folder.rglob("*") if p.is_file())
+    for path in files:
+        _sync(path)
+    entries = {str(p.relative_to(folder)): {"size": p.stat().st_size, "sha256": _sha256(p)} for p in files}
+    (folder / "manifest.json").write_text(json.dumps({"files": entries}, indent=1), encoding="utf-8")
+    _sync(folder / "manifest.json")
+    for path in [*(p for p in folder.rglob("*") if p.is_dir()), folder]:
+        _sync(path)
+
+
+def _sync(path: Path) -> None:
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def _sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def damage(folder: Path) -> str:
+    """What is wrong with a checkpoint, in words; empty if every file is as it was written."""
+    try:
+        files = json.loads((folder / "manifest.json").read_text(encoding="utf-8"))["files"]
+    except (OSError, ValueError, KeyError):
+        return "it has no readable manifest.json"
+    for name, entry in files.items():
+        path = folder / name
+        if not path.is_file():
+            return f"{name} is missing"
+        if path.stat().st_size != entry["size"]:
+            return f"{name} is truncated: {path.stat().st_size} of {entry['size']} bytes"
+        if _sha256(path) != entry["sha256"]:
+            return f"{name} does not match its hash"
+    return ""
+
+
+def read(folder: Path) -> Snapshot:
+    """A checkpoint as it was saved; DataError if it is damaged."""
+    problem = damage(folder)
+    if problem:
+        raise DataError(problem, file=folder, fix="use an older checkpoint of the run")
+    tensors = {
+        name: load_file(path) if (path := folder / f"{name}.safetensors").exists() else {}
+        for name in ("model", "objective", "optimizer", "random")
+    }
+    return Snapshot(**tensors, trainer=json.loads((folder / "trainer.json").read_text(encoding="utf-8")))
+
+
+def progress_of(folder: Path) -> Progress:
+    """How far the run was at a checkpoint, without reading its tensors."""
+    return Progress.from_json(json.loads((folder / "trainer.json").read_text(encoding="utf-8"))["progress"])
+
+
+def tensors_of(module: nn.Module, *, without: nn.Module | None = None) -> dict[str, Tensor]:
+    """Parameters and persistent buffers by name: each once however often it is tied, and none that `without` holds."""
+    seen = set() if without is None else {id(t) for t in without.state_dict(keep_vars=True).values()}
+    found = {}
+    for name, tensor in module.state_dict(keep_vars=True).items():
+        if id(tensor) not in seen:
+            seen.add(id(tensor))
+            found[name] = tensor.detach()
+    return found
+
+
+@dataclass(frozen=True)
+class Fit:
+    """How the names of a file and of a module agree."""
+
+    taken: list[str]
+    missing: list[str]  # the module has them, the file does not
+    unexpected: list[str]  # the file has them, the module does not
+    reshaped: list[str]  # both, in different shapes
+
+    def __str__(self) -> str:
+        parts = [f"{word}: {', '.join(names)}" for word, names in vars(self).items() if names and word != "taken"]
+        return "; ".join(parts) or "every tensor agrees"
+
+
+@torch.no_grad()
+def load_tensors(module: nn.Module, tensors: Mapping[str, Tensor], *, without: nn.Module | None = None) -> Fit:
+    """Copy what agrees in name and shape into `module`, and say what did not."""
+    own = tensors_of(module, without=without)
+    aliases = module.state_dict(keep_vars=True)
+    taken, reshaped, covered = [], [], set()
+    for name, tensor in tensors.items():
+        if name not in aliases:
+            continue
+        if aliases[name].shape != tensor.shape:
+            reshaped.append(f"{name} {list(tensor.shape)} for {list(aliases[name].shape)}")
+            continue
+        aliases[name].copy_(tensor)
+        taken.append(name)
+        covered.add(id(aliases[name]))
+    missing = [name for name in own if id(aliases[name]) not in covered and not any(r.startswith(f"{name} ") for r in reshaped)]
+    return Fit(taken, missing, [name for name in tensors if name not in aliases], reshaped)
+
+
+def load_exactly(module: nn.Module, tensors: Mapping[str, Tensor], *, file: Path, without: nn.Module | None = None) -> None:
+    """`load_tensors` where nothing may be missing or left over; DataError naming every tensor that is."""
+    fit = load_tensors(module, tensors, without=without)
+    if fit.missing or fit.unexpected or fit.reshaped:
+        raise DataError(f"the checkpoint does not fit this model: {fit}", file=file, fix="use the config saved beside it")

@@ -1,0 +1,39 @@
+"""`torch.compile` where it pays and where it can work; names of parameters do not change."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable
+
+import torch
+from torch import nn
+
+from plmctl.errors import ConfigError
+
+
+def compile_backbone(
+    backbone: nn.Module, mode: str | bool, device: torch.device, *, say: Callable[[str], None] = print
+) -> bool:
+    """Compile `backbone` in place (at its first call) and return whether it was.
+
+    `auto`: on a GPU yes, on a CPU no (compiling takes longer there than short runs gain). Without a C++ compiler one line
+    says so and the run goes on uncompiled.
+    """
+    mode = {"true": True, "false": False}.get(str(mode).lower(), mode)
+    if mode not in (True, False, "auto"):
+        raise ConfigError("train.compile", mode, "auto, true or false")
+    if mode is False or (mode == "auto" and device.type != "cuda"):
+        return False
+    if not _compiler():
+        say("train.compile: no C++ compiler found, going on without (set CXX, or install g++)")
+        return False
+    torch._dynamo.config.suppress_errors = True  # a graph that cannot be compiled runs as it is, with torch's warning
+    backbone.compile()
+    return True
+
+
+def _compiler() -> str | None:
+    return next(
+        (found for name in (os.environ.get("CXX", ""), "g++", "c++", "clang++") if name and (found := shutil.which(name))), None
+    )

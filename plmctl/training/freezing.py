@@ -1,0 +1,45 @@
+"""Which parameters a stage trains: `trainable:` and `frozen:` globs over parameter names."""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Sequence
+from fnmatch import fnmatchcase
+
+from torch import nn
+
+from plmctl.errors import ConfigError, nearest
+
+
+def apply_freezing(model: nn.Module, *, trainable: Sequence[str] = (), frozen: Sequence[str] = ()) -> None:
+    """Train what matches `trainable` (everything if empty) and not `frozen`; undoes any earlier call.
+
+    Frozen = no gradient, and every module without a trainable parameter stays in eval mode whatever `.train()` says.
+    A pattern is a glob over names such as `backbone.stack.layers.0.*`, or the name of a whole module.
+    """
+    named = dict(model.named_parameters())
+    for path, patterns in (("trainable", trainable), ("frozen", frozen)):
+        for pattern in patterns:
+            if not any(_match(name, [pattern]) for name in named):
+                raise ConfigError(f"train.stages.{path}", pattern, "matches no parameter" + nearest(pattern, _places(named)))
+    for name, parameter in named.items():
+        parameter.requires_grad_((not trainable or _match(name, trainable)) and not _match(name, frozen))
+    for module in model.modules():
+        parameters = list(module.parameters())
+        if parameters and not any(parameter.requires_grad for parameter in parameters):
+            module.train = types.MethodType(_stay_in_eval, module)  # type: ignore[method-assign]
+            module.eval()
+        else:
+            module.__dict__.pop("train", None)
+
+
+def _match(name: str, patterns: Sequence[str]) -> bool:
+    return any(fnmatchcase(name, pattern) or name.startswith(pattern + ".") for pattern in patterns)
+
+
+def _places(names: Sequence[str] | dict) -> list[str]:
+    return sorted({name.rsplit(".", depth)[0] for name in names for depth in range(name.count(".") + 1)})
+
+
+def _stay_in_eval(module: nn.Module, mode: bool = True) -> nn.Module:
+    return nn.Module.train(module, False)

@@ -1,0 +1,166 @@
+"""What a run says: metrics.jsonl (the truth), TensorBoard, and a progress bar or plain lines."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from plmctl.training.meter import plain
+
+METRICS = "metrics.jsonl"
+HIDDEN = ("step", "tokens", "seconds", "skipped", "share", "stage")  # in the file, not on the line
+
+
+class Log:
+    """Writes records `{"step": ..., "loss/mlm": ...}`. A `Log()` without a folder only prints; `quiet` does not even that.
+
+    Every process has one; all but the main process's are quiet and without a folder.
+    """
+
+    def __init__(self, folder: Path | None = None, *, tensorboard: bool = True, quiet: bool = False) -> None:
+        self.folder, self.quiet = folder, quiet
+        self._file = None if folder is None else (folder / METRICS).open("a", encoding="utf-8")
+        self._board = _board(folder) if folder is not None and tensorboard else None
+        self._display: Any = None
+
+    def __enter__(self) -> Log:
+        if not self.quiet and sys.stderr.isatty():
+            self._display = _Bar()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._display is not None:
+            self._display.stop()
+            self._display = None
+        if self._board is not None:
+            self._board.flush()
+
+    def record(self, record: Mapping[str, Any], *, share: float | None = None, eta: float | None = None) -> None:
+        """One line of metrics; `share` and `eta` (seconds) are for people only."""
+        if self._file is not None:
+            self._file.write(json.dumps(record) + "\n")
+            self._file.flush()
+        if self._board is not None:
+            _draw(self._board, record)
+        if not self.quiet:
+            line = line_of(record, share=share, eta=eta)
+            if self._display is not None and share is not None:
+                self._display.show(share, line)
+            else:
+                self.say(line)
+
+    def say(self, message: str) -> None:
+        """One line for the person who watches."""
+        if self.quiet:
+            return
+        if self._display is not None:
+            self._display.say(message)
+        else:
+            print(message, file=sys.stderr, flush=True)
+
+    def sync(self) -> None:
+        """Bring what was written to the disk: before a checkpoint that counts on it."""
+        if self._file is not None:
+            self._file.flush()
+            os.fsync(self._file.fileno())
+        if self._board is not None:
+            self._board.flush()
+
+    def close(self) -> None:
+        if self._file is not None:
+            self._file.close()
+        if self._board is not None:
+            self._board.close()
+
+
+class _Bar:
+    """A rich progress bar: share done, and the newest metrics below it."""
+
+    def __init__(self) -> None:
+        from rich.console import Console
+        from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn
+
+        columns = (BarColumn(bar_width=20), TaskProgressColumn(), TextColumn("{task.description}", markup=False))
+        self._progress = Progress(*columns, console=Console(stderr=True))
+        self._task = self._progress.add_task("", total=1.0)
+        self._progress.start()
+
+    def show(self, share: float, line: str) -> None:
+        self._progress.update(self._task, completed=share, description=line)
+
+    def say(self, message: str) -> None:
+        self._progress.console.print(message, markup=False, highlight=False)
+
+    def stop(self) -> None:
+        self._progress.stop()
+
+
+def line_of(record: Mapping[str, Any], *, share: float | None = None, eta: float | None = None) -> str:
+    """`step 200  12%  loss 5.31  loss/mlm 5.31  acc/mlm 18.2%  ...  ETA 3:20`."""
+    words = [f"step {record['step']}"] + ([] if share is None else [f"{share:.0%}"])
+    for name, value in record.items():
+        if name in HIDDEN:
+            continue
+        if not isinstance(value, (int, float)):
+            words.append(f"{name} {value}")
+        elif "acc/" in name or name in ("mfu", "data_wait"):
+            words.append(f"{name} {value:.1%}")
+        elif name == "tokens_per_second":
+            words.append(f"{value / 1e3:.1f}k tokens/s" if value >= 1e4 else f"{value:.0f} tokens/s")
+        else:
+            words.append(f"{name} {value:.4g}")
+    return "  ".join(words + ([] if eta is None else [f"ETA {clock(eta)}"]))
+
+
+def clock(seconds: float) -> str:
+    """`1:02:03`, `2:03`."""
+    minutes, s = divmod(round(seconds), 60)
+    hours, m = divmod(minutes, 60)
+    return f"{hours}:{m:02}:{s:02}" if hours else f"{m}:{s:02}"
+
+
+def read_metrics(path: Path) -> Iterator[dict[str, Any]]:
+    """The records of a metrics.jsonl; a last line that a kill cut short is passed over."""
+    with path.open(encoding="utf-8") as file:
+        for line in file:
+            try:
+                yield json.loads(line)
+            except ValueError:
+                continue
+
+
+def cut_back(folder: Path, step: int) -> None:
+    """Forget what was logged after `step`: metrics.jsonl is rewritten in one move and TensorBoard drawn anew from it."""
+    path = folder / METRICS
+    kept = [r for r in read_metrics(path) if r.get("step", 0) <= step] if path.exists() else []
+    partial = path.with_suffix(".partial")
+    with partial.open("w", encoding="utf-8") as file:
+        file.writelines(json.dumps(record) + "\n" for record in kept)
+        file.flush()
+        os.fsync(file.fileno())
+    os.replace(partial, path)
+    events = list(folder.glob("events.out.tfevents.*"))
+    for old in events:
+        old.unlink()
+    if events and (board := _board(folder)) is not None:
+        for record in kept:
+            _draw(board, record)
+        board.close()
+
+
+def _board(folder: Path) -> Any:
+    try:
+        from torch.utils.tensorboard import SummaryWriter
+    except ImportError:  # tensorboard is not installed: metrics.jsonl has it all
+        return None
+    return SummaryWriter(str(folder))
+
+
+def _draw(board: Any, record: Mapping[str, Any]) -> None:
+    for name, value in plain(record).items():
+        if name != "step":
+            board.add_scalar(name, value, record["step"])

@@ -1,0 +1,63 @@
+"""Sums between two log lines, kept where they were computed until somebody asks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+
+Entry = tuple[str, Tensor | float, Tensor | float]  # name, total, count
+
+
+class Meter:
+    """`mean = sum of totals / sum of counts` for each name; adding never waits for the device."""
+
+    def __init__(self) -> None:
+        self._pending: list[Entry] = []
+        self._sums: dict[str, list[float]] = {}
+
+    def extend(self, entries: Iterable[Entry]) -> None:
+        self._pending += entries
+
+    def sums(self) -> dict[str, list[float]]:
+        """{name: [total, count]} of this process, fetched from the device in one go."""
+        tensors = [x.detach().double().reshape(()) for _, *pair in self._pending for x in pair if isinstance(x, Tensor)]
+        values = iter(torch.stack(tensors).tolist() if tensors else [])
+        for name, *pair in self._pending:
+            own = self._sums.setdefault(name, [0.0, 0.0])
+            for i, x in enumerate(pair):
+                own[i] += next(values) if isinstance(x, Tensor) else x
+        self._pending = []
+        return self._sums
+
+    def clear(self) -> None:
+        self._pending, self._sums = [], {}
+
+    def load(self, sums: Mapping[str, list[float]]) -> None:
+        self._pending, self._sums = [], {name: list(pair) for name, pair in sums.items()}
+
+
+def add_up(parts: Iterable[Mapping[str, list[float]]]) -> dict[str, list[float]]:
+    """The sums of several processes, by name."""
+    found: dict[str, list[float]] = {}
+    for part in parts:
+        for name, (total, count) in part.items():
+            own = found.setdefault(name, [0.0, 0.0])
+            own[0], own[1] = own[0] + total, own[1] + count
+    return found
+
+
+def means(sums: Mapping[str, list[float]]) -> dict[str, float]:
+    """Names without a count are left out; seven digits, so that the order of summation does not show."""
+    return {name: rounded(total / count) for name, (total, count) in sums.items() if count}
+
+
+def rounded(value: float) -> float:
+    return float(f"{value:.7g}")
+
+
+def plain(record: Mapping[str, Any]) -> dict[str, float]:
+    """The numbers of a record, without its lists and texts."""
+    return {name: value for name, value in record.items() if isinstance(value, (int, float)) and not isinstance(value, bool)}

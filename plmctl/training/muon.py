@@ -1,0 +1,84 @@
+"""Muon for the hidden matrices, AdamW for the rest (Jordan et al., 2024, github.com/KellerJordan/Muon)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from fnmatch import fnmatchcase
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.optim import Optimizer
+
+from plmctl.errors import ConfigError
+from plmctl.training.optim import Named, check, fusable, groups
+
+QUINTIC = (3.4445, -4.7750, 2.0315)  # steepest at 0 among those that keep singular values near 1 (Jordan et al., 2024)
+
+
+def orthogonalize(matrix: Tensor, *, iterations: int = 5) -> Tensor:
+    """[R, C] -> [R, C] with the same singular vectors and singular values of about 1, by Newton-Schulz in bf16.
+
+    `X <- aX + (bA + cAA)X, A = XX^T`, from X = matrix / |matrix|; the smallest singular values of square matrices stay small.
+    """
+    a, b, c = QUINTIC
+    x = matrix.bfloat16()
+    tall = x.shape[0] > x.shape[1]
+    x = x.T if tall else x
+    x = x / x.norm().clamp(min=1e-7)
+    for _ in range(iterations):
+        gram = x @ x.T
+        x = torch.addmm(x, torch.addmm(gram, gram, gram, beta=b, alpha=c), x, beta=a)
+    return (x.T if tall else x).to(matrix.dtype)
+
+
+class Muon(Optimizer):
+    """`M <- lerp(M, G, 1-momentum); U = lerp(G, M, momentum); theta -= lr (s orthogonalize(U) + weight_decay theta)`.
+
+    For 2-D parameters whose name matches `matrices`; everything else (embeddings, heads, biases, norms) goes to AdamW with the
+    same `lr`, made comparable by s = 0.2 sqrt(max(R, C)) (Liu et al., 2025, arXiv:2502.16982, sec. 2.2).
+    `fused`: glob -> number of equal row blocks that are separate matrices (a fused qkv has 3), orthogonalised each by itself.
+    """
+
+    def __init__(
+        self, *, parameters: Named, lr: float, momentum: float, weight_decay: float, matrices: Sequence[str],
+        fused: Mapping[str, int], betas: Sequence[float], eps: float,
+    ) -> None:  # fmt: skip
+        check(lr=lr, betas=betas, eps=eps, weight_decay=weight_decay)
+        self.momentum = momentum
+        mine = [(name, p) for name, p in parameters if p.ndim == 2 and any(fnmatchcase(name, glob) for glob in matrices)]
+        if not mine:
+            raise ConfigError("optim.matrices", list(matrices), "at least one pattern that matches a matrix of the model")
+        others = [(name, p) for name, p in parameters if all(p is not q for _, q in mine)]
+        rest = groups(others, lr=lr, weight_decay=weight_decay, blocks=0) or [{"params": [], "blocks": 0, "initial_lr": lr}]
+        self._adamw = torch.optim.AdamW(rest, lr=lr, betas=(betas[0], betas[1]), eps=eps, fused=fusable(others))
+        mine_groups: list[dict[str, Any]] = []
+        for count in sorted({_blocks(name, fused) for name, _ in mine}):
+            part = [(name, p) for name, p in mine if _blocks(name, fused) == count]
+            mine_groups += groups(part, lr=lr, weight_decay=weight_decay, blocks=count)
+        super().__init__([*mine_groups, *({**self._adamw.defaults, **group} for group in rest)], {"lr": lr})
+
+    @torch.no_grad()
+    def step(self, closure: Any = None) -> None:  # type: ignore[override]
+        for group in self.param_groups:
+            for p in group["params"] if group["blocks"] else []:
+                if p.grad is not None:
+                    self._move(p, p.grad, group)
+        # the same groups and state, also after load_state_dict has replaced them
+        self._adamw.param_groups = [group for group in self.param_groups if not group["blocks"]]
+        self._adamw.state = self.state
+        self._adamw.step()
+
+    def _move(self, p: Tensor, grad: Tensor, group: Mapping[str, Any]) -> None:
+        state = self.state[p]
+        if not state:
+            state["momentum"] = torch.zeros_like(p)
+        state["momentum"].lerp_(grad, 1 - self.momentum)
+        update = grad.lerp(state["momentum"], self.momentum)
+        p.mul_(1 - group["lr"] * group["weight_decay"])
+        for block, matrix in zip(p.chunk(group["blocks"]), update.chunk(group["blocks"]), strict=True):
+            block.add_(orthogonalize(matrix), alpha=-group["lr"] * 0.2 * max(matrix.shape) ** 0.5)
+
+
+def _blocks(name: str, fused: Mapping[str, int]) -> int:
+    return next((count for glob, count in fused.items() if fnmatchcase(name, glob)), 1)

@@ -1,0 +1,37 @@
+"""Optimizer state as named tensors, so that it is saved without pickle and found again by parameter name."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from torch import Tensor
+from torch.optim import Optimizer
+
+from plmctl.errors import DataError
+from plmctl.training.optim import Named
+
+
+def optimizer_tensors(optimizer: Optimizer, parameters: Named) -> dict[str, Tensor]:
+    """{"exp_avg/backbone.embedding.token.weight": ...}; rates and decays are not state, they come from the config."""
+    return {
+        f"{key}/{name}": value
+        for name, parameter in parameters
+        for key, value in optimizer.state.get(parameter, {}).items()
+    }  # fmt: skip
+
+
+def load_optimizer_tensors(optimizer: Optimizer, parameters: Named, tensors: Mapping[str, Tensor]) -> None:
+    """The inverse, through torch's own `load_state_dict`, which knows where each kind of state belongs."""
+    names = {parameter: name for name, parameter in parameters}
+    order = [names[parameter] for group in optimizer.param_groups for parameter in group["params"]]
+    place = {name: number for number, name in enumerate(order)}
+    state: dict[int, dict[str, Any]] = {}
+    for key, value in tensors.items():
+        kind, _, name = key.partition("/")
+        if name not in place:
+            raise DataError(
+                f"the optimizer state has '{name}', which this run does not train", fix="use the config saved beside it"
+            )
+        state.setdefault(place[name], {})[kind] = value
+    optimizer.load_state_dict({"state": state, "param_groups": optimizer.state_dict()["param_groups"]})

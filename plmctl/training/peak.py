@@ -1,0 +1,37 @@
+"""What this machine could do at best, for MFU."""
+
+from __future__ import annotations
+
+import time
+
+import torch
+
+from plmctl.training.precision import Precision
+
+# dense bf16/fp16 tensor-core peaks, FLOP/s, from NVIDIA's data sheets; the longest matching name counts
+CARDS = {
+    "A100": 312e12,
+    "H100": 989e12,
+    "H200": 989e12,
+    "H100 PCIe": 756e12,
+    "L4": 121e12,
+    "L40S": 362e12,
+    "A10": 125e12,
+    "V100": 125e12,
+}
+
+
+def peak_flops(precision: Precision) -> float | None:
+    """FLOP/s: the card's dense 16-bit peak by name, or None; on a CPU the rate of a matrix product measured now (0.2 s)."""
+    if precision.device.type == "cuda":
+        found = [name for name in CARDS if name in torch.cuda.get_device_name(precision.device)]
+        return CARDS[max(found, key=len)] if found else None
+    kind = {"bf16": torch.bfloat16, "fp16": torch.float16}.get(precision.name, torch.float32)
+    matrix = torch.full((1024, 1024), 1e-3, dtype=kind, device=precision.device)
+    best, end = float("inf"), time.perf_counter() + 0.2
+    with torch.no_grad():
+        while time.perf_counter() < end:
+            start = time.perf_counter()
+            matrix @ matrix
+            best = min(best, time.perf_counter() - start)
+    return 2 * 1024**3 / best

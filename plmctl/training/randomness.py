@@ -1,0 +1,38 @@
+"""The state of torch's random generators: dropout is the only user, data draws are counter-based and have no state."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import numpy as np
+import torch
+from torch import Tensor
+
+
+def seed_rank(seed: int, rank: int, step: int = 0) -> None:
+    """Start the generators of one rank at a place that no other (seed, rank, step) shares."""
+    torch.manual_seed(int(np.random.SeedSequence([seed, rank, step]).generate_state(1, np.uint64)[0]))
+
+
+def random_state(device: torch.device) -> dict[str, Tensor]:
+    state = {"cpu": torch.get_rng_state()}
+    if device.type == "cuda":
+        state["cuda"] = torch.cuda.get_rng_state(device)
+    return state
+
+
+def restore_random_state(state: dict[str, Tensor], device: torch.device) -> None:
+    torch.set_rng_state(state["cpu"])
+    if "cuda" in state and device.type == "cuda":
+        torch.cuda.set_rng_state(state["cuda"], device)
+
+
+@contextmanager
+def untouched(device: torch.device) -> Iterator[None]:
+    """Whatever is drawn inside, the generators are afterwards where they were."""
+    state = random_state(device)
+    try:
+        yield
+    finally:
+        restore_random_state(state, device)

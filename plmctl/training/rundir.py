@@ -1,0 +1,116 @@
+"""A run directory: who may write into it, and what may change when it is continued (section "A run directory" of the docs).
+
+config.yaml  overrides.txt  env.json  metrics.jsonl  events.out.tfevents.*  checkpoints/step-N/
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+import yaml
+
+from plmctl.errors import DataError, UsageError
+
+LENGTH = ("train.steps", "train.tokens", "train.epochs", "train.minutes")
+ALLOWED = (*LENGTH, "train.device", "train.processes", "train.micro_batch_size", "run.dir")
+
+
+def fresh(root: Path) -> Path:
+    """`root/<time>-<process>`: a name nobody else takes."""
+    return root / f"{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}"
+
+
+def create(folder: Path, *, config: str, overrides: Sequence[str]) -> None:
+    """Start a run directory; UsageError if something is in it already, DataError if it cannot be written."""
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise UsageError(f"run.dir={folder} is not empty\n  fix: --resume to continue that run, or another run.dir")
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / "config.yaml").write_text(config, encoding="utf-8")
+        (folder / "overrides.txt").write_text("".join(f"{line}\n" for line in overrides), encoding="utf-8")
+        (folder / "env.json").write_text(json.dumps(environment(), indent=1), encoding="utf-8")
+    except OSError as error:
+        raise DataError(
+            f"cannot write the run directory: {error.strerror}", file=folder, fix="run.dir=<a writable folder>"
+        ) from error
+
+
+def environment() -> dict[str, Any]:
+    """What bit-exactness depends on besides the config."""
+    return {"torch": torch.__version__, "cpu": _cpu(), "threads": torch.get_num_threads(), "python": platform.python_version()}
+
+
+def restore_environment(folder: Path, say: Callable[[str], None]) -> None:
+    """Take the saved number of threads; say in one line what else differs from the first sitting."""
+    try:
+        saved = json.loads((folder / "env.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return
+    torch.set_num_threads(int(saved["threads"]))
+    now = environment()
+    changed = [f"{name} {saved[name]} -> {now[name]}" for name in ("torch", "cpu", "threads") if saved.get(name) != now[name]]
+    if changed:
+        say(f"not bit-exact from here on: {', '.join(changed)}")
+
+
+def resumed(folder: Path, given: Sequence[str]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """(saved config, changes by dotted key) for `--resume` with the overrides `given` on this command line.
+
+    Length, `*_every`, device, processes, micro-batch may change; anything else that differs is refused with a diff.
+    """
+    try:
+        saved = yaml.safe_load((folder / "config.yaml").read_text(encoding="utf-8"))
+        before = (folder / "overrides.txt").read_text(encoding="utf-8").splitlines()
+    except OSError as error:
+        raise DataError(f"nothing to resume: {error.strerror}", file=error.filename, fix="leave out --resume") from error
+    changes: dict[str, Any] = {}
+    refused = []
+    for override in given:
+        key, _, text = override.lstrip("+~").partition("=")
+        old, new = _look_up(saved, key), yaml.safe_load(text)
+        if override in before or _same(old, new):
+            continue
+        if key in ALLOWED or key.endswith("_every"):
+            changes[key] = new
+        else:
+            refused.append(f"- {key}: {old!r}\n+ {key}: {new!r}")
+    if refused:
+        raise UsageError(
+            f"--resume keeps the saved config of {folder}, which these overrides would change:\n" + "\n".join(refused)
+            + "\n  fix: leave them out, or start another run"
+        )  # fmt: skip
+    if any(key in LENGTH for key in changes):
+        changes = {**{key: None for key in LENGTH if key not in changes}, **changes}
+    return saved, changes
+
+
+def _same(old: Any, new: Any) -> bool:
+    """Equal as values: yaml reads 1e-4 as text."""
+    try:
+        return old == new or float(old) == float(new)
+    except (TypeError, ValueError):
+        return False
+
+
+def _look_up(config: Mapping[str, Any], key: str) -> Any:
+    node: Any = config
+    for part in key.split("."):
+        if not isinstance(node, Mapping) or part not in node:
+            return None
+        node = node[part]
+    return node
+
+
+def _cpu() -> str:
+    try:
+        with open("/proc/cpuinfo", encoding="utf-8") as file:
+            return next((line.split(":", 1)[1].strip() for line in file if line.startswith("model name")), platform.machine())
+    except OSError:
+        return platform.processor() or platform.machine()

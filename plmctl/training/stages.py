@@ -1,0 +1,44 @@
+"""What a stage of training is, and what the trainer asks of its data."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from plmctl.batch import Batch
+from plmctl.errors import ConfigError
+
+
+class Batches(Protocol):
+    """Updates without end: this rank's micro-batches of each. The state is the place after the last one handed out."""
+
+    def __next__(self) -> list[Batch]: ...
+    def state_dict(self) -> dict[str, Any]: ...
+    def load_state_dict(self, state: dict[str, Any]) -> None: ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class Stage:
+    """A share of the budget with its own data and its own trainable part of the model."""
+
+    batches: Callable[[], Batches]
+    share: float = 1.0
+    trainable: Sequence[str] = ()
+    frozen: Sequence[str] = ()
+
+
+def check_stages(stages: Sequence[Stage]) -> None:
+    total = sum(stage.share for stage in stages)
+    if not stages or any(stage.share <= 0 for stage in stages) or abs(total - 1) > 1e-6:
+        raise ConfigError("train.stages", [stage.share for stage in stages], "shares above 0 that add up to 1")
+
+
+def stage_at(stages: Sequence[Stage], done: float) -> int:
+    """Which stage the update belongs to that begins when the share `done` of the budget is used."""
+    edge = 0.0
+    for number, stage in enumerate(stages[:-1]):
+        edge += stage.share
+        if done < edge - 1e-9:
+            return number
+    return len(stages) - 1

@@ -1,0 +1,270 @@
+"""The training loop: budget, stages, schedule, logging, evaluation, checkpoints. It knows no part by name."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from plmctl.batch import Batch
+from plmctl.errors import PlmctlError
+from plmctl.models.base import Model
+from plmctl.objectives.base import Objective
+from plmctl.training import checkpoint
+from plmctl.training.budget import Budget
+from plmctl.training.checkpoint import Checkpoints, Snapshot
+from plmctl.training.distributed import World, broadcast, distribute
+from plmctl.training.freezing import apply_freezing
+from plmctl.training.log import Log
+from plmctl.training.memory import Memory, refuse_other_processes
+from plmctl.training.meter import Meter, add_up, means, rounded
+from plmctl.training.optim import OptimizerFactory
+from plmctl.training.optimizer_state import load_optimizer_tensors, optimizer_tensors
+from plmctl.training.pace import Pace
+from plmctl.training.precision import Precision
+from plmctl.training.progress import Progress
+from plmctl.training.randomness import random_state, restore_random_state, seed_rank, untouched
+from plmctl.training.schedule import Schedule
+from plmctl.training.stages import Batches, Stage, check_stages, stage_at
+from plmctl.training.stop import Stop, exit_code
+from plmctl.training.update import Update
+
+Evaluate = Callable[[Model], dict[str, float]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """The numbers of the loop; 0 for an `every` means only at the end."""
+
+    clip: float = 1.0  # largest global gradient norm; 0 = no clipping
+    log_every: int = 50
+    eval_every: int = 0
+    save_every: int = 0
+    max_bad_steps: int = 10  # updates in a row without a finite gradient that end the run
+    keep_best: str | None = None  # the metric of `evaluate` whose best checkpoint is kept ...
+    largest_is_best: bool = False  # ... by default the smallest value
+    seed: int = 0
+    flops_per_token: float = 0.0  # forward and backward, for MFU
+    peak_flops: float = 0.0  # of all processes together, for MFU
+
+
+@dataclass(frozen=True)
+class Result:
+    """How a run ended: `exit_code` is 0, or 130/143 after a signal."""
+
+    progress: Progress
+    checkpoint: Path | None
+    exit_code: int = 0
+
+
+class Trainer:
+    """Fits `model` to `objective` over the data of `stages` until `budget` is used up."""
+
+    def __init__(
+        self, *, model: Model, objective: Objective, optimizer: OptimizerFactory, schedule: Schedule, budget: Budget,
+        stages: Sequence[Stage], precision: Precision, world: World, checkpoints: Checkpoints, log: Log,
+        evaluate: Evaluate | None = None, settings: Settings | None = None,
+    ) -> None:  # fmt: skip
+        check_stages(stages)
+        self.settings = settings or Settings()
+        self.model, self.objective = distribute(model, world), distribute(objective, world)
+        self.schedule, self.budget, self.stages, self.evaluate = schedule, budget, stages, evaluate
+        self.precision, self.world, self.checkpoints, self.log = precision, world, checkpoints, log
+        shared = set(model.parameters())
+        extra = [(f"objective.{name}", p) for name, p in objective.named_parameters() if p not in shared]
+        self.parameters = [*model.named_parameters(), *extra]
+        self.optimizer = optimizer(parameters=self.parameters)
+        self.memory = Memory(model.backbone, world.device)
+        self.update = Update(
+            model=model, objective=objective, optimizer=self.optimizer, parameters=self.parameters, precision=precision,
+            world=world, memory=self.memory, clip=self.settings.clip,
+        )  # fmt: skip
+        self.meter, self.progress, self.stop = Meter(), Progress(), Stop()
+        self.pace = Pace(self.progress)
+        self.batches: Batches | None = None
+        self.rate = 0.0
+
+    def fit(self) -> Result:
+        """Train to the end of the budget or until a signal; always leaves a checkpoint behind."""
+        if self.budget.done(self.progress) >= 1:
+            self.log.say(f"this run is finished after {self.progress.step} updates; raise its length to go on")
+            return Result(self.progress, self.checkpoints.newest() if self.world.main else None)
+        if self.budget.steps and (message := self.schedule.shortened(self.budget.steps)):
+            self.log.say(message)
+        if self.batches is None:
+            seed_rank(self.settings.seed, self.world.rank)
+        self.pace = Pace(self.progress)
+        with self.stop, self.log:
+            while True:
+                self._enter_stage()
+                if not self._step():
+                    continue
+                finished = self.budget.done(self.progress) >= 1
+                self._report(finished)
+                better = self._validate(finished)
+                stopped = self.stop.number is not None
+                saved = self.save() if better or finished or stopped or self._due(self.settings.save_every) else None
+                if finished or stopped:
+                    return Result(self.progress, saved, 0 if finished else exit_code(self.stop.number))
+
+    def _due(self, every: int) -> bool:
+        return every > 0 and self.progress.step % every == 0
+
+    def _enter_stage(self) -> None:
+        """Begin the stage that the next update belongs to, if it is another one; stages never go back."""
+        number = max(self.progress.stage, stage_at(self.stages, self.budget.done(self.progress)))
+        if number != self.progress.stage:
+            self.log.say(f"stage {number + 1} of {len(self.stages)} begins after update {self.progress.step}")
+        elif self.batches is not None:
+            return
+        self.progress.stage = number
+        self._begin(self.stages[number])
+
+    def _begin(self, stage: Stage) -> Batches:
+        self.batches = stage.batches()
+        self.memory.clear()
+        apply_freezing(self.model, trainable=stage.trainable, frozen=stage.frozen)
+        self.model.train()
+        self.objective.train()
+        return self.batches
+
+    def _step(self) -> bool:
+        """One update; False if it was thrown away because its gradient was not finite."""
+        assert self.batches is not None
+        started, progress = time.perf_counter(), self.progress
+        micro_batches = next(self.batches)
+        self.pace.waited += time.perf_counter() - started
+        clock = round(1000 * self.pace.seconds()) if self.world.main else 0  # everybody goes by the main process's
+        counts = self.update.count(micro_batches, {"clock": clock, **self.stop.counts()})
+        progress.seconds = counts["clock"] / 1000
+        self.stop.agree(counts)
+        norm, entries = self.update.gradient(micro_batches, counts)
+        finite = math.isfinite(norm.item())  # the one wait for the device in an update
+        if finite:
+            self.rate = self.update.apply(self._multiplier(counts["tokens"]))
+        self.update.end()
+        if not finite:
+            self._skip(micro_batches)
+            return False
+        progress.count(tokens=counts["tokens"], rows=counts["rows"])
+        self.objective.after_step(self.model, progress.step)
+        self.meter.extend([*entries, ("grad_norm", norm, 1.0)] if self.world.main else entries)
+        return True
+
+    def _multiplier(self, tokens: int) -> float:
+        """Where the schedule is in an update of `tokens` tokens."""
+        p = self.progress
+        share = self.budget.share(steps=p.step + 1, tokens=p.tokens + tokens, seconds=p.seconds)
+        return self.schedule(p.step + 1, self.budget.total(p.step + 1, share))
+
+    def _skip(self, micro_batches: Sequence[Batch]) -> None:
+        p = self.progress
+        p.skipped, p.bad_in_row = p.skipped + 1, p.bad_in_row + 1
+        rows = self.world.gather([int(key) for batch in micro_batches for key in batch.key])
+        keys = [key for part in rows for key in part]
+        self.log.record({"step": p.step, "event": "gradient not finite, update skipped", "skipped": p.skipped, "rows": keys})
+        if p.bad_in_row >= self.settings.max_bad_steps:
+            last = self.checkpoints.newest() or "none"
+            raise PlmctlError(
+                f"no finite gradient in {p.bad_in_row} updates in a row after update {p.step}; last good checkpoint: {last}\n"
+                "  fix: a smaller optim.lr, or train.precision=fp32; metrics.jsonl names the rows"
+            )
+
+    def _report(self, finished: bool) -> None:
+        """Log every `log_every` updates; the first and the last line do not disturb the sums in between."""
+        p, due = self.progress, self._due(self.settings.log_every)
+        if not (due or p.step == 1 or finished):
+            return
+        sums = add_up(self.world.gather(self.meter.sums()))
+        speed = self.pace.speed(p, flops_per_token=self.settings.flops_per_token, peak_flops=self.settings.peak_flops)
+        counters = {"tokens": p.tokens, "seconds": round(self.pace.seconds(), 2), "skipped": p.skipped, "stage": p.stage}
+        done = self.budget.done(p)
+        record = {"step": p.step, **means(sums), "lr": rounded(self.rate), **speed, **counters}
+        self.log.record(record, share=done, eta=self.pace.eta(done))
+        if due:
+            self.meter.clear()
+            self.pace.restart(p)
+
+    def _validate(self, finished: bool) -> bool:
+        """Evaluate if it is time; True if `keep_best` found a new best. Draws no random number that training would miss."""
+        p, settings = self.progress, self.settings
+        if self.evaluate is None or not (finished or self._due(settings.eval_every)):
+            return False
+        with self._aside(), untouched(self.world.device), torch.no_grad(), self.precision.autocast():
+            self.model.eval()
+            self.objective.eval()
+            metrics = self.evaluate(self.model)
+            self.model.train()
+            self.objective.train()
+        if metrics:
+            self.log.record({"step": p.step, **{f"valid/{name}": rounded(value) for name, value in metrics.items()}})
+        value = broadcast(metrics.get(settings.keep_best or ""), self.world)
+        if value is None or (p.best is not None and (value <= p.best if settings.largest_is_best else value >= p.best)):
+            return False
+        p.best, p.best_step = value, p.step
+        return True
+
+    @contextmanager
+    def _aside(self) -> Iterator[None]:
+        """Time in here is not training time."""
+        started = time.perf_counter()
+        yield
+        self.pace.pause(time.perf_counter() - started)
+
+    def save(self) -> Path:
+        """Write a checkpoint of this moment; every process takes part, the main one writes."""
+        with self._aside():
+            snapshot = self.snapshot()
+            if self.world.main:
+                self.log.sync()
+                self.checkpoints.save(snapshot, step=self.progress.step, best_step=self.progress.best_step)
+            self.world.barrier()
+        return self.checkpoints.path(self.progress.step)
+
+    def snapshot(self) -> Snapshot:
+        """All that continues this run bit for bit; what belongs to one rank is gathered, and whole on the main process only."""
+        assert self.batches is not None
+        own = {**random_state(self.world.device), **{f"memory/{k}": v.cpu() for k, v in self.memory.tensors().items()}}
+        ranks = self.world.gather((own, self.meter.sums()))
+        trainer: dict[str, Any] = {
+            "progress": {**self.progress.to_json(), "seconds": self.pace.seconds()},
+            "reader": self.batches.state_dict(),
+            "scaler": self.precision.state_dict(),
+            "meter": add_up(sums for _, sums in ranks),
+            "processes": self.world.size,
+        }
+        return Snapshot(
+            model=checkpoint.tensors_of(self.model),
+            objective=checkpoint.tensors_of(self.objective, without=self.model),
+            optimizer=optimizer_tensors(self.optimizer, self.parameters),
+            random={f"{rank}/{name}": tensor for rank, (tensors, _) in enumerate(ranks) for name, tensor in tensors.items()},
+            trainer=trainer,
+        )
+
+    def restore(self, folder: Path) -> None:
+        """Continue where the checkpoint in `folder` was taken, on the same or another number of processes."""
+        saved = checkpoint.read(folder)
+        checkpoint.load_exactly(self.model, saved.model, file=folder / "model.safetensors")
+        checkpoint.load_exactly(self.objective, saved.objective, file=folder / "objective.safetensors", without=self.model)
+        load_optimizer_tensors(self.optimizer, self.parameters, saved.optimizer)
+        self.precision.load_state_dict(saved.trainer["scaler"])
+        self.progress = Progress.from_json(saved.trainer["progress"])
+        self.meter.load(saved.trainer["meter"] if self.world.main else {})
+        self._begin(self.stages[self.progress.stage]).load_state_dict(saved.trainer["reader"])
+        prefix = f"{self.world.rank}/"
+        own = {name.removeprefix(prefix): tensor for name, tensor in saved.random.items() if name.startswith(prefix)}
+        memory = {name.removeprefix("memory/"): tensor for name, tensor in own.items() if name.startswith("memory/")}
+        if saved.trainer["processes"] == self.world.size:
+            restore_random_state(own, self.world.device)
+            self.memory.load(memory)
+        else:
+            if any("/memory/" in name for name in saved.random):
+                refuse_other_processes(saved.trainer["processes"], self.world.size)
+            seed_rank(self.settings.seed, self.world.rank, self.progress.step)
+            self.log.say(f"not bit-exact from here on: {saved.trainer['processes']} -> {self.world.size} processes")

@@ -1,0 +1,106 @@
+"""Every pattern against a double Python loop written from its definition, the algebra, and the FlexAttention signature."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+
+from plmctl.attention.patterns import And, Anticausal, Causal, Dilated, Documents, Full, Padding, Pattern, Prefix, Window
+from plmctl.batch import Seq
+
+T = 11
+LENGTH = torch.tensor([11, 7])
+DOCUMENT = torch.tensor([[0, 0, 0, 1, 1, 1, 1, 2, 2, 2, 2], [0, 0, 1, 1, 1, 1, 1, -1, -1, -1, -1]])
+SEGMENT = torch.tensor([[0] * 5 + [1] * 6, [0] * 3 + [1] * 8])
+SEQ = Seq(torch.zeros(2, T, dtype=torch.long), LENGTH, {"document": DOCUMENT, "segment": SEGMENT})
+
+# pattern, and its definition: may query q of row b in head h see key k?
+TABLE: list[tuple[Pattern, Callable[[int, int, int, int], bool]]] = [
+    (Causal(), lambda b, h, q, k: k <= q),
+    (Anticausal(), lambda b, h, q, k: k >= q),
+    (Window(reach=2), lambda b, h, q, k: -2 <= q - k <= 2),
+    (Dilated(reach=2, dilation=[3]), lambda b, h, q, k: k - q in (-6, -3, 0, 3, 6)),
+    (Dilated(reach=2, dilation=[1, 2]), lambda b, h, q, k: (k - q) in [d * (h + 1) for d in (-2, -1, 0, 1, 2)]),
+    (Padding(), lambda b, h, q, k: k < int(LENGTH[b])),
+    (Documents(), lambda b, h, q, k: bool(DOCUMENT[b, q] == DOCUMENT[b, k])),
+    (Prefix(), lambda b, h, q, k: (k < (5, 3)[b]) if q < (5, 3)[b] else k <= q),
+    (Causal() & Padding() & Documents(), lambda b, h, q, k: k <= q and k < (11, 7)[b] and bool(DOCUMENT[b, q] == DOCUMENT[b, k])),
+    (Window(reach=1) | Dilated(reach=1, dilation=[4, 5]), lambda b, h, q, k: abs(q - k) <= 1 or abs(q - k) == 4 + h),
+    (~Causal(), lambda b, h, q, k: k > q),
+]
+
+
+def _loop(allowed: Callable[[int, int, int, int], bool], heads: int, queries: range) -> torch.Tensor:
+    return torch.tensor(
+        [[[[allowed(b, h, q, k) for k in range(T)] for q in queries] for h in range(heads)] for b in range(2)]
+    )
+
+
+@pytest.mark.parametrize(("pattern", "allowed"), TABLE, ids=lambda x: type(x).__name__)
+@pytest.mark.parametrize("offset", [0, 4])
+def test_dense_is_the_definition(pattern: Pattern, allowed: Callable[[int, int, int, int], bool], offset: int) -> None:
+    dense = pattern.dense(SEQ, k_offset=offset)
+    assert dense is not None
+    assert dense.dtype == torch.bool
+    expected = _loop(allowed, 2, range(offset, T))
+    assert torch.equal(dense.expand(expected.shape), expected)
+
+
+@pytest.mark.parametrize(("pattern", "allowed"), TABLE, ids=lambda x: type(x).__name__)
+def test_q_index_picks_rows_of_the_dense_mask(pattern: Pattern, allowed: Callable[[int, int, int, int], bool]) -> None:
+    index = torch.tensor([[3, 9, 0], [6, 1, 1]])
+    dense = pattern.dense(SEQ, q_index=index)
+    assert dense is not None
+    every = _loop(allowed, 2, range(T))
+    expected = torch.stack([every[b, :, index[b]] for b in range(2)])
+    assert torch.equal(dense.expand(expected.shape), expected)
+
+
+@pytest.mark.parametrize("pattern", [p for p, _ in TABLE], ids=lambda x: type(x).__name__)
+def test_bind_is_a_flex_attention_mask_mod(pattern: Pattern) -> None:
+    from torch.nn.attention.flex_attention import create_mask
+
+    dense = pattern.dense(SEQ)
+    assert dense is not None
+    made = create_mask(pattern.bind(SEQ), 2, 2, T, T, device="cpu")
+    assert torch.equal(dense.expand(made.shape), made)
+
+
+def test_algebra_laws() -> None:
+    a, b, c = Causal(), Window(reach=2), Documents()
+
+    def same(left: Pattern, right: Pattern) -> bool:
+        x, y = left.dense(SEQ), right.dense(SEQ)
+        assert x is not None
+        assert y is not None
+        return bool((x == y).all())
+
+    assert same(a & b, b & a)
+    assert same(a & (b & c), (a & b) & c)
+    assert same(~(a & b), ~a | ~b)
+    assert same(a & (b | c), (a & b) | (a & c))
+    assert same(~~a, a)
+    assert same(a & Full(), a)
+    assert len(((a & b) & (c & a)).parts) == 4
+
+
+def test_what_allows_everything_is_left_out() -> None:
+    full = Seq(torch.zeros(2, T, dtype=torch.long), torch.tensor([T, T]), full=True)
+    assert (Full() & Padding() & Documents()).dense(full) is None
+    assert isinstance((Causal() & Padding() & Documents()).given(full), Causal)
+    assert (Full() | Causal()).dense(full) is None
+    assert isinstance((Causal() & Padding() & Documents()).given(SEQ), And)
+
+
+def test_sizes_are_one_where_the_pattern_does_not_depend() -> None:
+    assert Causal().dense(SEQ).shape == (1, 1, T, T)  # type: ignore[union-attr]
+    assert Padding().dense(SEQ).shape == (2, 1, 1, T)  # type: ignore[union-attr]
+    assert Dilated(reach=1, dilation=[1, 2]).dense(SEQ).shape == (1, 2, T, T)  # type: ignore[union-attr]
+
+
+def test_static_and_needs_follow_the_parts() -> None:
+    assert (Causal() & Window(reach=1)).static
+    assert not (Causal() | Padding()).static
+    assert (~Prefix() & Causal()).needs == {"tracks.segment"}

@@ -1,0 +1,50 @@
+"""The layout grammar and what it builds."""
+
+from __future__ import annotations
+
+import pytest
+
+from plmctl.errors import ConfigError
+from plmctl.nn.layout import Step, copies, parse
+
+
+def _read(layout: str, **share: int) -> str:
+    return " ".join(f"{s.letter}{s.copy}{'.' if s.ends else ''}" for s in parse(layout, share=share))
+
+
+@pytest.mark.parametrize(
+    ("layout", "steps"),
+    [
+        ("af*3", "a0 f0. a1 f1. a2 f2."),
+        ("af@3", "a0 f0. a0 f0. a0 f0."),
+        ("af", "a0 f0."),
+        ("a*2 af*1 f*2", "a0. a1. a2 f0. f1. f2."),
+        ("af@2 af*2", "a0 f0. a0 f0. a1 f1. a2 f2."),
+        ("gbaf*2", "g0 b0 a0 f0. g1 b1 a1 f1."),
+        ("aaf@2", "a0 a1 f0. a0 a1 f0."),
+    ],
+)
+def test_layout_reads(layout: str, steps: str) -> None:
+    assert _read(layout) == steps
+
+
+def test_share_keeps_copies_for_neighbours() -> None:
+    assert _read("af*4", a=1) == "a0 f0. a0 f1. a0 f2. a0 f3."
+    assert _read("af*4", a=2, f=1) == "a0 f0. a0 f0. a1 f0. a1 f0."
+    assert copies(parse("af*4", share={"a": 2})) == {"a": 2, "f": 4}
+
+
+def test_same_weights_once_is_own_weights_once() -> None:
+    assert parse("af@1") == parse("af*1") == [Step("a", 0, False), Step("f", 0, True)]
+
+
+@pytest.mark.parametrize("layout", ["", "  ", "(af)*12", "af*", "af*0", "af-2", "12"])
+def test_bad_layouts_are_refused(layout: str) -> None:
+    with pytest.raises(ConfigError, match="model.stack.layout"):
+        parse(layout)
+
+
+@pytest.mark.parametrize("share", [{"a": 0}, {"a": 5}, {"v": 1}])
+def test_bad_share_is_refused(share: dict[str, int]) -> None:
+    with pytest.raises(ConfigError, match="model.stack.share"):
+        parse("af*4", share=share)

@@ -1,0 +1,45 @@
+"""Templates, truncation against the loop it replaces, padding."""
+
+import pytest
+
+from plmctl.errors import ConfigError
+from plmctl.tasks import encode
+
+
+def test_bert_pair(toy):
+    row = encode.lay_out([10, 11], [12], toy.vocab, max_length=16, pooling="first")
+    assert (row.ids, row.a_start, row.b_start, row.anchor, row.cut) == ([2, 10, 11, 3, 12, 3], 1, 4, 0, 0)
+    rows = encode.pad([row, encode.lay_out([10], None, toy.vocab, max_length=16, pooling="first")], toy.vocab, example=[0, 1])
+    assert rows.seqs["text"].ids.tolist() == [[2, 10, 11, 3, 12, 3], [2, 10, 3, 0, 0, 0]]
+    assert rows.seqs["text"].tracks["segment"].tolist() == [[0, 0, 0, 0, 1, 1], [0, 0, 0, 0, 0, 0]]
+    assert rows.anchors.tolist() == [[0, 0], [1, 0]]
+    assert rows.seqs["text"].length.tolist() == [6, 3]
+
+
+def test_roberta_and_gpt_pairs(roberta_toy, gpt_toy):
+    assert encode.lay_out([10], [12], roberta_toy.vocab, max_length=16, pooling="first").ids == [2, 10, 3, 3, 12, 3]
+    row = encode.lay_out([10], [12], gpt_toy.vocab, max_length=16, pooling="last")
+    assert (row.ids, row.anchor) == ([2, 10, 2, 12, 2], 4)
+
+
+@pytest.mark.parametrize("room", range(2, 12))
+@pytest.mark.parametrize("a", range(9))
+@pytest.mark.parametrize("b", range(9))
+def test_truncation_equals_berts_loop(a, b, room):
+    left, right = list(range(a)), list(range(b))
+    while len(left) + len(right) > room:
+        (left if len(left) > len(right) else right).pop()
+    assert encode.longest_first(a, b, room) == (len(left), len(right))
+
+
+def test_truncation_is_counted(toy):
+    row = encode.lay_out([9] * 10, [8] * 3, toy.vocab, max_length=9, pooling="first")
+    assert (row.ids, row.cut) == ([2, 9, 9, 9, 3, 8, 8, 8, 3], 7)
+    with pytest.raises(ConfigError, match="too short for 3 special tokens"):
+        encode.lay_out([9], [8], toy.vocab, max_length=4, pooling="first")
+
+
+def test_an_empty_text_still_has_a_token(toy):
+    from dataclasses import replace
+
+    assert encode.lay_out([], None, replace(toy.vocab, single=("A",)), max_length=8, pooling="last").ids == [1]

@@ -1,0 +1,126 @@
+"""Every table layout that is promised, and what a user reads when a table is not what was promised."""
+
+import gzip
+import json
+
+import pytest
+
+from plmctl.errors import DataError
+from plmctl.tasks.tables import Table
+
+SPLITS = {"train": ["train.*"], "dev": ["dev.*"], "test": ["test.*"]}
+NAMED = {"text": "sentence", "label": "label"}
+
+
+def _read(tmp_path, name, content, columns=NAMED, split="train", **settings):
+    file = tmp_path / name
+    if name.endswith(".gz"):
+        file.write_bytes(gzip.compress(content.encode()))
+    else:
+        file.write_text(content, encoding="utf-8", newline="")
+    return Table(splits=SPLITS, **settings).read(tmp_path, split, columns)
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("train.tsv", 'sentence\tlabel\nsay "hi\t1\nbye\t0\n'),  # an unmatched quote is a letter like any other
+        ("TRAIN.TSV", 'sentence\tlabel\r\nsay "hi\t1\r\nbye\t0'),
+        ("train.tsv.gz", 'label\tsentence\n1\tsay "hi\n0\tbye\n'),
+        ("train.csv", 'label,sentence\n1,"say ""hi"\n0,bye\n'),
+        ("train.jsonl", '{"sentence": "say \\"hi", "label": 1}\n\n{"sentence": "bye", "label": "0", "more": []}\n'),
+        ("train.tsv", '\ufeffsentence\tlabel\nsay "hi\t1\nbye\t0\n'),
+    ],
+)
+def test_named_columns(tmp_path, name, content):
+    found = _read(tmp_path, name, content)
+    assert [(e.id, e.fields, e.label) for e in found] == [("0", {"text": 'say "hi'}, "1"), ("1", {"text": "bye"}, "0")]
+    assert found[0].place.startswith(f"{tmp_path / name}:")
+
+
+def test_numbered_columns_have_no_header_and_may_count_from_the_right(tmp_path):
+    found = _read(tmp_path, "train.tsv", "x\t1\t\tA cat.\n", {"text": 3, "label": 1})
+    assert (found[0].fields["text"], found[0].label) == ("A cat.", "1")
+    found = _read(tmp_path, "train.tsv", "h\th\th\na\tb\t5.0\n", {"text": 0, "text2": 1, "label": -1}, header=True)
+    assert (found[0].fields, found[0].label) == ({"text": "a", "text2": "b"}, "5.0")
+
+
+def test_a_line_separator_inside_text_does_not_end_the_line(tmp_path):
+    assert _read(tmp_path, "train.tsv", "sentence\tlabel\na\u2028b\x0bc\t1\n")[0].fields["text"] == "a\u2028b\x0bc"
+
+
+def test_booleans_and_numbers_of_json_are_labels(tmp_path):
+    rows = [{"sentence": "a", "label": True}, {"sentence": "b", "label": 3}]
+    found = _read(tmp_path, "train.jsonl", "\n".join(map(json.dumps, rows)))
+    assert [e.label for e in found] == ["true", "3"]
+
+
+def test_test_files_have_their_own_columns_and_no_label(tmp_path):
+    found = _read(
+        tmp_path, "test.tsv", "index\tsentence\n7\tA cat.\n", {"text": 3, "label": 1}, "test", test_columns={"id": 0, "text": 1}
+    )
+    assert [(e.id, e.fields, e.label) for e in found] == [("7", {"text": "A cat."}, None)]
+
+
+def test_a_missing_column_shows_what_was_found_and_two_lines(tmp_path):
+    with pytest.raises(DataError) as caught:
+        _read(tmp_path, "train.tsv", "sentense\tlabel\nfirst row\t1\nsecond row\t0\nthird row\t1\n")
+    message = str(caught.value)
+    assert "expected column sentence; found sentense, label (did you mean 'sentense'?)" in message
+    assert "line 2: first row\t1" in message
+    assert "second row" in message
+    assert "third row" not in message
+    assert "task.columns.text=" in message
+
+
+def test_a_missing_json_field_names_line_and_nearest(tmp_path):
+    with pytest.raises(DataError, match=r"jsonl:2: no field label; found sentence, labels \(did you mean 'labels'\?\)"):
+        _read(tmp_path, "train.jsonl", '{"sentence": "a", "label": 1}\n{"sentence": "b", "labels": 0}\n')
+
+
+def test_short_rows_are_an_error_or_counted(tmp_path):
+    content = "sentence\tlabel\na\t1\nbroken\nb\t0\nno label\t\n"
+    with pytest.raises(DataError, match=r"train.tsv:3: 1 columns where 2 are needed: 'broken'"):
+        _read(tmp_path, "train.tsv", content)
+    table = Table(splits=SPLITS, lenient=True)
+    assert len(table.read(tmp_path, "train", NAMED)) == 2
+    assert table.skipped == {str(tmp_path / "train.tsv"): 2}
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"", "the file is empty"),
+        (b"\n \n", "the file is empty"),
+        (b"sentence\tlabel\n", "no rows"),
+        (b"sentence\tlabel\nok\t1\n\xff\xfe\t0\n", r"train.tsv:3: not UTF-8: byte 0xff"),
+    ],
+)
+def test_bad_files(tmp_path, content, message):
+    (tmp_path / "train.tsv").write_bytes(content)
+    with pytest.raises(DataError, match=message):
+        Table(splits=SPLITS).read(tmp_path, "train", NAMED)
+
+
+def test_a_truncated_gz(tmp_path):
+    (tmp_path / "train.tsv.gz").write_bytes(gzip.compress(b"sentence\tlabel\nok\t1\n" * 99)[:40])
+    with pytest.raises(DataError, match="cannot be read"):
+        Table(splits=SPLITS).read(tmp_path, "train", NAMED)
+
+
+def test_finding_files(tmp_path):
+    (tmp_path / "CoLA").mkdir()
+    (tmp_path / "CoLA" / "train.tsv").write_text("sentence\tlabel\nok\t1\n")
+    table = Table(splits=SPLITS, folder="cola")
+    file = tmp_path / "CoLA" / "train.tsv"
+    for path in (tmp_path, file, [file], {"train": file}):
+        assert len(table.read(path, "train", NAMED)) == 1
+    assert not table.has(tmp_path, "dev")
+    assert not table.has([file], "dev")
+    with pytest.raises(DataError, match=r"no file for the split 'dev'.*the folder has train.tsv"):
+        table.read(tmp_path / "CoLA", "dev", NAMED)
+    with pytest.raises(DataError, match=r"no such file or directory; there is train.tsv"):
+        table.read(tmp_path / "CoLA" / "trian.tsv", "train", NAMED)
+    (tmp_path / "CoLA" / "train.csv").write_text("x")
+    with pytest.raises(DataError, match=r"several files could be meant: train.csv, train.tsv"):
+        table.read(tmp_path, "train", NAMED)

@@ -1,0 +1,69 @@
+"""Every conf/task/*.yaml composes, builds, states its settings, and reads the real files where they are at hand."""
+
+from pathlib import Path
+
+import pytest
+
+from plmctl import config
+
+NAMES = sorted(file.stem for file in (config.conf_dir() / "task").glob("*.yaml") if file.stem != "lm")
+SHARED = Path(__file__).resolve().parents[2].parent / "shared" / "data"
+
+
+def _task(name, path="x", *more):
+    cfg = config.compose("finetune", None, [f"task={name}", f"task.path={path}", "checkpoint=null", *more])
+    return cfg, config.build(cfg.task, path="task")
+
+
+def test_none_is_missing():
+    assert NAMES == [
+        "classification", "cola", "conll2003", "mnli", "mrpc", "pair_classification", "qnli", "qqp", "regression", "rte",
+        "squad", "squad_v2", "sst2", "stsb", "tagging", "wnli",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_composes_and_builds(name):
+    cfg, task = _task(name)
+    assert task.name == name
+    assert task.head in cfg.heads
+    assert cfg.train.epochs in (2, 3)
+    assert cfg.optim.lr in (2e-5, 5e-5)
+    assert cfg.schedule.warmup_share == 0.1
+    lines = (config.conf_dir() / "task" / f"{name}.yaml").read_text(encoding="utf-8").splitlines()
+    assert lines[1].startswith("# ")
+
+
+@pytest.mark.shared
+@pytest.mark.skipif(not SHARED.exists(), reason="the shared data sets are not here")
+@pytest.mark.parametrize(
+    ("name", "path", "train", "dev"),
+    [
+        ("cola", "glue", 7700, 1043), ("sst2", "glue/SST-2", 30000, 872), ("mrpc", "glue", 3668, 408), ("stsb", "glue", 5749, 1500),
+        ("rte", "glue", 2490, 277), ("wnli", "glue", 635, 71), ("qnli", "glue", 3471, 1323), ("qqp", "glue/QQP", 11395, 2000),
+        ("conll2003", "ner/conll2003", 14041, 3250), ("squad", "squad/v1.1", 2803, 458), ("squad_v2", "squad/v2.0", 4015, 1121),
+        ("tagging", "ner/wnut17", 3394, 1009), ("tagging", "chinese/resume_ner", 3821, 463),
+    ],
+)  # fmt: skip
+def test_reads_the_distributed_files(name, path, train, dev):
+    _, task = _task(name, SHARED / path)
+    examples = task.read("train")
+    assert (len(examples), len(task.read("dev"))) == (train, dev)
+    task.fit_labels(examples)
+
+
+@pytest.mark.shared
+@pytest.mark.skipif(not SHARED.exists(), reason="the shared data sets are not here")
+def test_reads_other_peoples_tables():
+    sick = f"[{SHARED}/nli_sick/SICK_train.txt,{SHARED}/nli_sick/SICK_trial.txt]"
+    names = ["text=sentence_A", "text2=sentence_B", "label=entailment_judgment"]
+    _, task = _task("pair_classification", sick, *[f"task.columns.{name}" for name in names])
+    task.fit_labels(task.read("train"))
+    assert task.names == ["CONTRADICTION", "ENTAILMENT", "NEUTRAL"]
+    columns = ["task.columns.tokens=text_a", "task.columns.tags=label", "task.reader.layout=table"]
+    _, task = _task("tagging", SHARED / "chinese/msra_ner", *columns)
+    assert len(task.read("dev")) == 1159
+    _, task = _task("classification", SHARED / "chinese/fewclue/tnews", "task.columns.text=sentence")
+    assert task.read("train")[0].fields["text"]
+    _, task = _task("classification", SHARED / "chinese/chnsenticorp", "task.columns.text=text_a")
+    assert len(task.read("dev")) == 1200

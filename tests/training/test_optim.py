@@ -1,0 +1,168 @@
+"""Optimizers against torch's own and against ten lines of numpy."""
+
+import numpy as np
+import pytest
+import torch
+
+from plmctl.errors import ConfigError
+from plmctl.training.muon import Muon, orthogonalize
+from plmctl.training.optim import AdamW, Lamb, decays, groups
+from plmctl.training.optimizer_state import load_optimizer_tensors, optimizer_tensors
+
+NUMBERS = {"lr": 0.01, "betas": [0.9, 0.98], "eps": 1e-6, "weight_decay": 0.1}
+
+
+def parameters(seed=0):
+    g = torch.Generator().manual_seed(seed)
+    shapes = {"backbone.w": (6, 4), "backbone.qkv.weight": (12, 4), "backbone.norm.weight": (4,), "backbone.fc.bias": (4,)}
+    return [(name, torch.nn.Parameter(torch.randn(shape, generator=g))) for name, shape in shapes.items()]
+
+
+def run(optimizer, named, steps=5, seed=1):
+    g = torch.Generator().manual_seed(seed)
+    for _ in range(steps):
+        for _, p in named:
+            p.grad = torch.randn(p.shape, generator=g)
+        optimizer.step()
+    return [p.detach().clone() for _, p in named]
+
+
+def gradients(shapes, steps=5, seed=1):
+    g = torch.Generator().manual_seed(seed)
+    return [[torch.randn(shape, generator=g).double().numpy() for shape in shapes] for _ in range(steps)]
+
+
+def reference(named, *, lr, betas, eps, weight_decay, bias_correction, trust=False, clamp=10.0):
+    """Adam, AdamW and LAMB in numpy, float64, one tensor after the other."""
+    theta = [p.detach().double().numpy().copy() for _, p in named]
+    m, v = [np.zeros_like(x) for x in theta], [np.zeros_like(x) for x in theta]
+    for t, grads in enumerate(gradients([p.shape for _, p in named]), start=1):
+        for i, (name, p) in enumerate(named):
+            m[i] = betas[0] * m[i] + (1 - betas[0]) * grads[i]
+            v[i] = betas[1] * v[i] + (1 - betas[1]) * grads[i] ** 2
+            m_hat = m[i] / (1 - betas[0] ** t) if bias_correction else m[i]
+            v_hat = v[i] / (1 - betas[1] ** t) if bias_correction else v[i]
+            matrix = p.ndim >= 2 and not name.endswith("bias")
+            r = m_hat / (np.sqrt(v_hat) + eps) + (weight_decay if matrix else 0) * theta[i]
+            ratio = min(np.linalg.norm(theta[i]), clamp) / np.linalg.norm(r) if trust and matrix else 1.0
+            theta[i] = theta[i] - lr * ratio * r
+    return theta
+
+
+@pytest.mark.parametrize("bias_correction", [True, False])
+def test_adamw_is_the_formula(bias_correction):
+    named = parameters()
+    expected = reference(named, **NUMBERS, bias_correction=bias_correction)
+    found = run(AdamW(parameters=named, **NUMBERS, bias_correction=bias_correction), named)
+    for a, b in zip(found, expected, strict=True):
+        torch.testing.assert_close(a.double(), torch.from_numpy(b), rtol=1e-5, atol=1e-6)
+
+
+def test_without_correction_the_first_update_is_three_times_larger():
+    moves = []
+    for correction in (True, False):
+        named = [("x", torch.nn.Parameter(torch.zeros(3)))]
+        optimizer = AdamW(parameters=named, lr=1.0, betas=[0.9, 0.999], eps=0.0, weight_decay=0.0, bias_correction=correction)
+        moves.append(run(optimizer, named, steps=1)[0].abs().mean().item())
+    assert moves == pytest.approx([1.0, 0.1 / 0.001**0.5], rel=1e-4)
+
+
+@pytest.mark.parametrize("bias_correction", [True, False])
+def test_lamb_is_the_formula(bias_correction):
+    named = parameters()
+    expected = reference(named, **NUMBERS, bias_correction=bias_correction, trust=True, clamp=3.0)
+    found = run(Lamb(parameters=named, **NUMBERS, bias_correction=bias_correction, clamp=3.0), named)
+    for a, b in zip(found, expected, strict=True):
+        torch.testing.assert_close(a.double(), torch.from_numpy(b), rtol=1e-5, atol=1e-6)
+
+
+def test_lamb_leaves_a_zero_tensor_a_plain_step():
+    named = [("w", torch.nn.Parameter(torch.zeros(2, 2)))]
+    found = run(Lamb(parameters=named, **NUMBERS), named, steps=1)
+    assert found[0].abs().max() == pytest.approx(0.01, rel=1e-3)
+
+
+def muon(named, **kwargs):
+    return Muon(parameters=named, **NUMBERS, momentum=0.95, matrices=["backbone.*"], fused=kwargs.get("fused", {}))
+
+
+def test_muon_is_torchs_on_matrices_and_adamw_on_the_rest():
+    named, same = parameters(), parameters()
+    found = run(muon(named), named)
+    other = torch.optim.Muon([p for _, p in same[:2]], lr=0.01, weight_decay=0.1, momentum=0.95, adjust_lr_fn="match_rms_adamw")
+    rest = AdamW(parameters=same[2:], **NUMBERS)
+
+    class Both:
+        def step(self):
+            other.step()
+            rest.step()
+
+    for a, b in zip(found, run(Both(), same), strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-5)
+
+
+def test_muon_takes_q_k_and_v_apart():
+    named, same = parameters(), parameters()
+    found = run(muon(named, fused={"*qkv.weight": 3}), named, steps=1)[1]
+    grad = gradients([p.shape for _, p in same], steps=1)[0][1]
+    for i in range(3):
+        rows = slice(4 * i, 4 * i + 4)
+        direction = orthogonalize(torch.from_numpy(grad[rows]).float())
+        expected = same[1][1].detach()[rows] * (1 - 0.01 * 0.1) - 0.01 * 0.2 * 2 * direction
+        torch.testing.assert_close(found[rows], expected, rtol=2e-2, atol=2e-4)
+
+
+def test_orthogonalize_gives_singular_values_near_one():
+    x = torch.randn(64, 16, generator=torch.Generator().manual_seed(0))
+    values = torch.linalg.svdvals(orthogonalize(x))
+    assert values.min() > 0.6
+    assert values.max() < 1.3
+
+
+def test_groups():
+    assert [decays(name, p) for name, p in parameters()] == [True, True, False, False]
+    found = groups(parameters(), lr=1.0, weight_decay=0.1, scales={"*norm*": 0.5})
+    assert [(len(g["params"]), g["initial_lr"], g["weight_decay"]) for g in found] == [
+        (2, 1.0, 0.1),
+        (1, 0.5, 0.0),
+        (1, 1.0, 0.0),
+    ]
+
+
+@pytest.mark.parametrize("make", [lambda n: AdamW(parameters=n, **NUMBERS, bias_correction=False), muon,
+                                  lambda n: Lamb(parameters=n, **NUMBERS)])  # fmt: skip
+def test_state_by_name_continues_exactly(make):
+    named = parameters()
+    optimizer = make(named)
+    run(optimizer, named, steps=3)
+    state = {name: value.clone() for name, value in optimizer_tensors(optimizer, named).items()}
+    copies = [(name, torch.nn.Parameter(p.detach().clone())) for name, p in named]
+    other = make(copies)
+    load_optimizer_tensors(other, copies, state)
+    for a, b in zip(run(optimizer, named, seed=7), run(other, copies, seed=7), strict=True):
+        assert torch.equal(a, b)
+
+
+def test_a_parameter_without_gradient_stays():
+    named = parameters()
+    for make in (
+        lambda n: AdamW(parameters=n, **NUMBERS, bias_correction=False),
+        muon,
+        lambda n: Lamb(parameters=n, **NUMBERS),
+    ):
+        before = named[0][1].detach().clone()
+        optimizer = make(named)
+        for _, p in named[1:]:
+            p.grad = torch.ones_like(p)
+        named[0][1].grad = None
+        optimizer.step()
+        assert torch.equal(named[0][1], before)
+
+
+def test_wrong_numbers():
+    with pytest.raises(ConfigError, match="optim.lr"):
+        AdamW(parameters=parameters(), **{**NUMBERS, "lr": -1})
+    with pytest.raises(ConfigError, match="optim.betas"):
+        Lamb(parameters=parameters(), **{**NUMBERS, "betas": [0.9]})
+    with pytest.raises(ConfigError, match="optim.matrices"):
+        Muon(parameters=parameters(), **NUMBERS, momentum=0.9, matrices=["nothing.*"], fused={})

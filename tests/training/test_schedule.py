@@ -1,0 +1,87 @@
+"""Schedules against transformers' own and against closed forms."""
+
+import math
+
+import pytest
+import torch
+
+from plmctl.errors import ConfigError
+from plmctl.training.schedule import Constant, Cosine, InverseSqrt, Polynomial, WarmupStableDecay
+
+T, W = 100, 10
+
+
+def theirs(name: str, **kwargs) -> list[float]:
+    """Multipliers of a transformers schedule by its own 0-based step."""
+    import transformers
+
+    optimizer = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=1.0)
+    schedule = getattr(transformers, f"get_{name}_with_warmup" if name != "inverse_sqrt" else "get_inverse_sqrt_schedule")
+    return [schedule(optimizer, **kwargs).lr_lambdas[0](s) for s in range(T + 1)]
+
+
+@pytest.mark.parity
+@pytest.mark.parametrize(
+    ("ours", "name", "kwargs"),
+    [
+        (Polynomial(warmup_steps=W), "linear_schedule", {"num_warmup_steps": W, "num_training_steps": T}),
+        (Cosine(warmup_steps=W), "cosine_schedule", {"num_warmup_steps": W, "num_training_steps": T}),
+        (Constant(warmup_steps=W), "constant_schedule", {"num_warmup_steps": W}),
+        (InverseSqrt(warmup_steps=W), "inverse_sqrt", {"num_warmup_steps": W}),
+        (InverseSqrt(warmup_steps=W, timescale=50), "inverse_sqrt", {"num_warmup_steps": W, "timescale": 50}),
+    ],
+)
+def test_as_in_transformers_with_warmup_one_update_ahead(ours, name, kwargs):
+    expected = theirs(name, **kwargs)
+    for t in range(1, T + 1):
+        assert ours(t, T) == pytest.approx(expected[t] if t < W else expected[t - 1] if t > W else 1.0, abs=1e-12)
+
+
+def test_the_first_update_moves_and_the_last_is_not_wasted():
+    for schedule in (Polynomial(warmup_steps=W), Cosine(warmup_steps=W), WarmupStableDecay(warmup_steps=W)):
+        assert schedule(1, T) == 1 / W
+        assert max(schedule(t, T) for t in range(1, T + 1)) == 1
+        assert schedule(T, T) > 0
+        assert schedule(1, 1) == 1  # without warm-up a run of one update moves at full rate
+
+
+def test_original_bert_decays_from_update_zero():
+    bert = Polynomial(warmup_steps=W, decay_from_zero=True)
+    assert [bert(t, T) for t in (5, W, W + 1, T)] == pytest.approx([0.5, 1, 1 - W / T, 1 / T])
+
+
+def test_wsd_closed_form():
+    for shape, half in (("linear", 0.5), ("cosine", 0.5), ("sqrt", 1 - math.sqrt(0.5))):
+        wsd = WarmupStableDecay(warmup_steps=W, decay_share=0.2, min_ratio=0.1, shape=shape)
+        assert [wsd(t, T) for t in (W, 50, 81)] == [1, 1, 1]
+        assert wsd(91, T) == pytest.approx(0.1 + 0.9 * half)
+
+
+def test_polynomial_power_and_end():
+    schedule = Polynomial(power=2.0, end=0.2)
+    assert schedule(51, T) == pytest.approx(0.2 + 0.8 * 0.25)
+
+
+def test_min_ratio_of_cosine():
+    assert Cosine(min_ratio=0.1)(51, T) == pytest.approx(0.55)
+
+
+def test_short_runs_warm_up_for_less_and_say_so():
+    schedule = Polynomial(warmup_steps=1000, warmup_limit=0.1)
+    assert schedule.warmup(T) == 10
+    assert schedule(5, T) == 0.5
+    assert "from 1000 to 10 updates" in schedule.shortened(T)
+    assert schedule.shortened(20_000) == ""
+    assert Polynomial(warmup_share=0.2).warmup(T) == 20
+
+
+@pytest.mark.parametrize(
+    ("kwargs", "message"),
+    [({"warmup_steps": -1}, "schedule.warmup_steps"), ({"warmup_share": 2.0}, "schedule.warmup_share"),
+     ({"warmup_steps": 5, "warmup_share": 0.1}, "either")],
+)  # fmt: skip
+def test_wrong_numbers(kwargs, message):
+    with pytest.raises(ConfigError, match=message):
+        Constant(**kwargs)
+    with pytest.raises(ConfigError, match="linear, cosine, sqrt"):
+        WarmupStableDecay(shape="round")

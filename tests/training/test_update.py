@@ -1,0 +1,201 @@
+"""One update: exact for any split, and honest about what is not finite."""
+
+import json
+
+import pytest
+import torch
+from toy import Recurrent, ToyBatches, ToyObjective, make_batch, make_model, make_trainer
+from torch import nn
+
+from plmctl.errors import PlmctlError
+from plmctl.objectives.base import Objective, Output, Term
+from plmctl.training.budget import Budget
+from plmctl.training.log import read_metrics
+from plmctl.training.progress import Progress
+
+
+def weights(trainer):
+    return {name: p.detach().clone() for name, p in trainer.parameters}
+
+
+def same(a, b):
+    return a.keys() == b.keys() and all(torch.equal(a[k], b[k]) for k in a)
+
+
+def curve(folder):
+    timing = ("seconds", "tokens_per_second", "data_wait")
+    return [{k: v for k, v in r.items() if k not in timing} for r in read_metrics(folder / "metrics.jsonl")]
+
+
+def test_gradient_is_the_sum_of_means_written_as_a_loop(tmp_path):
+    trainer = make_trainer(tmp_path, dropout=0.0, rows=16, micro=4, settings={"clip": 0.0})
+    micro_batches = next(ToyBatches(16, 4))
+    counts = trainer.update.count(micro_batches, {})
+    norm, _ = trainer.update.gradient(micro_batches, counts)
+    found = {name: p.grad.double() for name, p in trainer.parameters}
+
+    model, objective = make_model(0.0).double(), ToyObjective().double()
+    losses, rows = [], []
+    for key in range(16):
+        output = objective(model, make_batch([key]))
+        losses.append(output.terms["mlm"].total)
+        rows.append(output.terms["row"].total)
+    hidden = sum(1 + key % 3 for key in range(16))
+    (sum(losses) / hidden + 0.5 * sum(rows) / 16).backward()
+    named = [*model.named_parameters(), ("objective.scale", objective.scale)]
+    for name, p in named:
+        torch.testing.assert_close(found[name], p.grad, rtol=1e-4, atol=1e-6)
+    assert float(norm) == pytest.approx(sum(float(p.grad.square().sum()) for _, p in named) ** 0.5, rel=1e-4)
+
+
+def test_1x16_is_16x1(tmp_path):
+    runs = []
+    for micro in (16, 4, 1):
+        trainer = make_trainer(tmp_path / str(micro), dropout=0.0, rows=16, micro=micro, steps=5)
+        trainer.fit()
+        runs.append((weights(trainer), curve(tmp_path / str(micro))))
+    for other, lines in runs[1:]:
+        for name, value in runs[0][0].items():
+            torch.testing.assert_close(value, other[name], rtol=1e-4, atol=1e-5)
+        for a, b in zip(runs[0][1], lines, strict=True):
+            assert a == pytest.approx(b, rel=1e-4)
+
+
+def test_a_term_that_nothing_counts_is_left_out(tmp_path):
+    class Empty(ToyObjective):
+        def counts(self, batch):
+            return {"mlm": batch.targets["mlm"].count, "row": 0}
+
+    trainer = make_trainer(tmp_path, objective=Empty(), steps=2)
+    before = weights(trainer)
+    trainer.fit()
+    after = weights(trainer)
+    assert torch.equal(before["heads.row.weight"], after["heads.row.weight"])
+    assert not torch.equal(before["heads.mlm.bias"], after["heads.mlm.bias"])
+    assert all("loss/row" not in record for record in curve(tmp_path))
+
+
+class Explodes(ToyObjective):
+    def forward(self, model, batch, state=None):
+        output = super().forward(model, batch, state)
+        bad = bool((batch.key == -1).any())
+        return Output(
+            {name: Term(t.total * (float("nan") if bad else 1), t.weight) for name, t in output.terms.items()}, output.logs
+        )
+
+    def counts(self, batch):
+        return super().counts(batch)
+
+
+@pytest.fixture(autouse=True)
+def _rows_of_minus_one(monkeypatch):
+    import toy
+
+    real = toy.make_batch
+
+    def fake(keys):
+        batch = real([abs(k) for k in keys])
+        object.__setattr__(batch, "key", torch.tensor(keys))
+        return batch
+
+    monkeypatch.setattr(toy, "make_batch", fake)
+
+
+def test_a_step_that_is_not_finite_changes_nothing_and_is_logged_with_its_rows(tmp_path):
+    trainer = make_trainer(tmp_path, objective=Explodes(), poison=(0, 3), steps=4)
+    result = trainer.fit()
+    assert (result.progress.step, result.progress.skipped, trainer.batches.place) == (4, 2, 6)
+    events = [r for r in curve(tmp_path) if "event" in r]
+    assert [r["rows"] for r in events] == [[-1, 1, 2, 3, 4, 5, 6, 7], [-1, 25, 26, 27, 28, 29, 30, 31]]
+    assert all(p.isfinite().all() for _, p in trainer.parameters)
+    losses = [r["loss"] for r in curve(tmp_path) if "loss" in r]
+    assert len(losses) == 3
+    assert all(loss < 10 for loss in losses)
+
+
+def test_too_many_bad_steps_end_the_run_and_name_the_last_good_checkpoint(tmp_path):
+    trainer = make_trainer(
+        tmp_path, objective=Explodes(), poison=tuple(range(2, 99)), settings={"max_bad_steps": 3, "save_every": 1}
+    )
+    with pytest.raises(PlmctlError, match=r"3 updates in a row after update 2.*checkpoints/step-2"):
+        trainer.fit()
+
+
+def test_budget_in_tokens_and_minutes(tmp_path):
+    trainer = make_trainer(tmp_path / "tokens", budget=Budget(tokens=100), rows=4)  # 24 tokens an update
+    assert trainer.fit().progress.step == 5
+    trainer = make_trainer(tmp_path / "minutes", budget=Budget(minutes=0.005))
+    result = trainer.fit()
+    assert 0.3 <= result.progress.seconds < 2
+    assert trainer.rate < 0.01 * 0.2  # the schedule has followed the time
+
+
+def test_epochs_become_updates():
+    assert Budget.of(epochs=2.5, updates_per_epoch=4) == Budget(steps=10)
+    assert Budget.of(epochs=3, updates_per_epoch=10 / 3) == Budget(steps=10)
+    with pytest.raises(PlmctlError, match="exactly one of"):
+        Budget.of(steps=1, tokens=2)
+    with pytest.raises(PlmctlError, match=r"train.steps=0"):
+        Budget.of(steps=0)
+
+
+def test_total_of_a_token_run_is_seen_from_the_share():
+    budget = Budget(tokens=1000)
+    assert budget.total(10, budget.share(steps=10, tokens=100, seconds=0)) == pytest.approx(100)
+    assert budget.done(Progress(tokens=2000)) == 1
+
+
+def test_first_and_last_step_are_always_logged_and_do_not_disturb_the_sums(tmp_path):
+    make_trainer(tmp_path / "a", steps=7, settings={"log_every": 3}).fit()
+    assert [r["step"] for r in curve(tmp_path / "a")] == [1, 3, 6, 7]
+    make_trainer(tmp_path / "b", steps=7, settings={"log_every": 1}).fit()
+    every = [r["loss"] for r in curve(tmp_path / "b")]
+    assert curve(tmp_path / "a")[1]["loss"] == pytest.approx(sum(every[:3]) / 3, rel=1e-6)
+    assert {"loss/mlm", "loss/row", "acc/mlm", "grad_norm", "lr", "tokens"} <= curve(tmp_path / "a")[0].keys()
+
+
+def test_clipping(tmp_path):
+    trainer = make_trainer(tmp_path, settings={"clip": 1e-3})
+    micro_batches = next(ToyBatches())
+    norm, _ = trainer.update.gradient(micro_batches, trainer.update.count(micro_batches, {}))
+    assert float(norm) > 1e-2
+    assert float(nn.utils.get_total_norm([p.grad for _, p in trainer.parameters])) == pytest.approx(1e-3, rel=1e-3)
+
+
+def test_after_step_is_called_with_the_step(tmp_path):
+    seen = []
+
+    class Watches(ToyObjective):
+        def after_step(self, model, step):
+            seen.append(step)
+
+    make_trainer(tmp_path, objective=Watches(), steps=3).fit()
+    assert seen == [1, 2, 3]
+
+
+def test_memory_flows_from_update_to_update_by_slot_without_its_graph(tmp_path):
+    states = []
+
+    class Watches(ToyObjective):
+        def forward(self, model: nn.Module, batch, state=None):
+            states.append(state["mean"].clone())
+            assert not state["mean"].requires_grad
+            return super().forward(model, batch, state)
+
+    make_trainer(tmp_path, objective=Watches(), backbone=Recurrent, micro=4, steps=3).fit()
+    assert [bool(s.any()) for s in states] == [False, False, True, True, True, True]
+    assert not torch.equal(states[2], states[3])
+
+
+def test_fp16_scaler_skips_and_recovers(tmp_path):
+    trainer = make_trainer(tmp_path, precision="fp16", steps=4)
+    trainer.precision.scaler = torch.amp.GradScaler("cpu", init_scale=2.0**40)
+    result = trainer.fit()
+    assert result.progress.step == 4
+    assert result.progress.skipped > 0
+    saved = json.loads((tmp_path / "checkpoints/step-4/trainer.json").read_text())
+    assert saved["scaler"]["scale"] < 2.0**40
+
+
+def test_the_trainer_asks_objectives_only_through_their_interface():
+    assert issubclass(ToyObjective, Objective)
