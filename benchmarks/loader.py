@@ -1,9 +1,9 @@
 """Tokens per second of the loader alone on one core: rows, token masking, collation to tensors, no model.
 
-    OMP_NUM_THREADS=1 python benchmarks/loader.py [--tokens 20000000] [--seconds 3]
+    OMP_NUM_THREADS=1 python benchmarks/loader.py [--tokens 20000000] [--batch 65536] [--seconds 3]
 
 The corpus is made up (documents of log-normal length around 400 tokens, sentences around 20, uint16 ids of a 30,522-word
-vocabulary). Each figure is the best of several rounds of rows in shuffled order. "noise" is masking alone on rows that
+vocabulary). Each figure is the fastest of many batches of rows in shuffled order. "noise" is masking alone on rows that
 exist; "rows" is format + noise in numpy; "batches" is all of it, as training sees it without the prefetch thread.
 """
 
@@ -60,9 +60,9 @@ def best(make: Callable[[], int], seconds: float) -> float:
     return fastest
 
 
-def measure(name: str, shards: Any, format: Format, vocab: Vocab, seconds: float) -> None:
+def measure(name: str, shards: Any, format: Format, vocab: Vocab, batch: int, seconds: float) -> None:
     begun = time.perf_counter()
-    rows = 32_768 // format.max_length
+    rows = batch // format.max_length
     reader = Reader(shards, format, seed=0, batch_size=rows)
     reader.order(0)
     planned = time.perf_counter() - begun
@@ -86,6 +86,7 @@ def measure(name: str, shards: Any, format: Format, vocab: Vocab, seconds: float
         collate(source.rows("text", parts, None), source.capacity())
         return rows * format.max_length
 
+    batches()  # imports torch
     found = [best(each, seconds) for each in (noise, numpy_rows, batches)]
     padding = reader.plan(0).report["padding"] / (reader.plan(0).rows * format.max_length)
     print(
@@ -97,6 +98,7 @@ def measure(name: str, shards: Any, format: Format, vocab: Vocab, seconds: float
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--tokens", type=int, default=20_000_000)
+    parser.add_argument("--batch", type=int, default=65_536, help="tokens of a batch")
     parser.add_argument("--seconds", type=float, default=3.0)
     chosen = parser.parse_args()
     special = np.arange(SIZE) < 999
@@ -114,7 +116,7 @@ def main() -> None:
             "sentence_pair": SentencePair(vocab=vocab, max_length=length, short_rate=0.1, random_rate=0.5),
         }
         for name, format in formats.items():
-            measure(name, shards, format, vocab, chosen.seconds)
+            measure(name, shards, format, vocab, chosen.batch, chosen.seconds)
 
 
 if __name__ == "__main__":

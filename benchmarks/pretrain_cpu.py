@@ -123,7 +123,8 @@ def ours(side: str, size: str, tokens: Path, work: Path, updates: int, seed: int
     plmctl(
         "pretrain", f"data.path={tokens}", f"size={size}", "objective=[mlm]", "format=blocks", "format.crossing=true",
         "format.specials=false", f"format.max_length={T}", f"noise.rate={RATE}", f"model.embedding.dropout={DROPOUT}",
-        f"optim.lr={LEARNING_RATE}", "schedule=constant", "schedule.warmup_steps=0", f"train.steps={warm + updates}",
+        f"optim.lr={LEARNING_RATE}", "optim.eps=1e-8", "optim.bias_correction=true",
+        "schedule=constant", "schedule.warmup_steps=0", f"train.steps={warm + updates}",
         f"train.batch_size={BATCH}", f"train.precision={options.precision}", f"train.compile={options.compile}",
         "train.log_every=1", "train.eval_every=0", "train.save_every=0", f"train.threads={options.threads}", f"seed={seed}",
         f"run.dir={folder}", threads=options.threads,

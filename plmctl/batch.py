@@ -49,6 +49,10 @@ FIELDS: dict[str, str] = {
     "labels.span": "[N, 2] int: first and last token of the answer in the row",
     # values: one for each row
     "values.example": "[n] int: number of the example a fine-tuning row comes from",
+    "values.cut": "[n] int: tokens of the example that max_length left no room for",
+    # spans of fine-tuning rows, read when predictions are made
+    "spans.word": "[m, 4] int: row, first piece, pieces, number of the word in its sentence",
+    "spans.window": "[n, 4] int: row, place of the first passage token, passage tokens, their first in the whole passage",
 }
 
 

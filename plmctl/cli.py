@@ -8,7 +8,7 @@ import importlib
 import importlib.util
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -143,7 +143,14 @@ def convert(
         raise typer.Exit(_command("convert", cfg, Flags("convert", plugins=tuple(plugin or ()))))
 
 
-VERBS = {"tokenize": tokenize, "pretrain": pretrain, "finetune": finetune, "eval": evaluate, "convert": convert, "embed": embed}
+VERBS: dict[str, Callable[..., None]] = {
+    "tokenize": tokenize,
+    "pretrain": pretrain,
+    "finetune": finetune,
+    "eval": evaluate,
+    "convert": convert,
+    "embed": embed,
+}
 
 
 COMMANDS = Path(__file__).with_name("commands")

@@ -75,15 +75,15 @@ def composed(
             f"'{recipe}': recipes are for pretrain; {verb} takes key=value settings, or your own ./file.yaml of them"
         )
     with session(verb, config_dirs) as hydra:
-        chosen = [f"recipes={stored}" for stored in [store_recipe(name, config_dirs) for name in names if name]][:1]
+        chosen = [f"recipe={stored}" for stored in [store_recipe(name, config_dirs) for name in names if name]][:1]
         words, errors = read(overrides, hydra.config_loader, sweep=sweep)
         groups = [word for word in words if word.group]
-        tree, bad = _run_all(hydra, verb, chosen, groups)
-        values, unknown = settle([word for word in words if not word.group and word.sample], _plain(tree))
-        cfg, worse = _run_all(hydra, verb, chosen, [word for word in groups + values if word.text not in bad])
+        cfg, bad = _run_all(hydra, verb, chosen, groups)
+        values, unknown = settle([word for word in words if not word.group and word.sample], _plain(cfg), plugins)
+        unset = _set(cfg, values)
     words = groups + values + [word for word in words if not word.sample]
     removed, misfits = finish(cfg, verb, names[0] or None, words, plugins=plugins)
-    raise_all([*errors, *bad.values(), *unknown, *worse.values(), *misfits])
+    raise_all([*errors, *bad, *unknown, *unset, *misfits])
     return Composed(cfg, words, removed)
 
 
@@ -112,20 +112,37 @@ def session(verb: str, config_dirs: Sequence[str] = ()) -> Iterator[Hydra]:
         running.hydra = outer
 
 
-def _run_all(hydra: Hydra, verb: str, fixed: list[str], words: Sequence[Word]) -> tuple[DictConfig, dict[str, UsageError]]:
-    """The config with every word that works; Hydra stops at the first bad one, so each is then tried alone."""
+def _run_all(hydra: Hydra, verb: str, fixed: list[str], words: Sequence[Word]) -> tuple[DictConfig, list[UsageError]]:
+    """The config with every choice that works; Hydra stops at the first bad one, so each is then tried alone."""
     try:
-        return _run(hydra, verb, fixed + [word.sample for word in words]), {}
+        return _run(hydra, verb, fixed + [word.sample for word in words]), []
     except UsageError as error:
-        bad: dict[str, UsageError] = {}
+        good: list[str] = []
+        bad: list[UsageError] = []
         for word in words:
             try:
                 _run(hydra, verb, [*fixed, word.sample])
-            except UsageError as reason:
-                bad[word.text] = reason
-        if not bad:
+                good.append(word.sample)
+            except UsageError as alone:
+                bad.append(alone)
+        if not good or not bad:
             raise error
-        return _run(hydra, verb, fixed + [word.sample for word in words if word.text not in bad]), bad
+        return _run(hydra, verb, fixed + good), bad
+
+
+def _set(cfg: DictConfig, words: Sequence[Word]) -> list[UsageError]:
+    """Apply value overrides as Hydra does, one by one, so that each bad one is reported."""
+    from hydra._internal.config_loader_impl import ConfigLoaderImpl
+    from hydra.core.override_parser.overrides_parser import OverridesParser
+    from hydra.errors import HydraException
+
+    bad: list[UsageError] = []
+    for override in OverridesParser.create().parse_overrides([word.sample for word in words]):
+        try:
+            ConfigLoaderImpl._apply_overrides_to_config([override], cfg)
+        except HydraException as error:
+            bad.append(UsageError(f"{override.input_line}: {error} {error.__cause__ or ''}".strip()))
+    return bad
 
 
 def _run(hydra: Hydra, verb: str, overrides: list[str]) -> DictConfig:
@@ -137,10 +154,11 @@ def _run(hydra: Hydra, verb: str, overrides: list[str]) -> DictConfig:
     try:
         return hydra.compose_config(verb, overrides, RunMode.RUN, from_shell=False)
     except (HydraException, OmegaConfBaseException, ValueError) as error:
-        raise UsageError(_reason(error, hydra)) from None
+        raise UsageError(reason(error, hydra)) from None
 
 
-def _reason(error: Exception, hydra: Hydra) -> str:
+def reason(error: Exception, hydra: Hydra) -> str:
+    """Hydra's complaint in one or two lines, with the nearest option where one is unknown."""
     place = re.search(r"(?:In '(.+?)': )?Could not (?:find|load) '(.+)/([^/]+?)'", str(error))
     if place is None:
         return f"{error}\n  {error.__cause__}".removesuffix("\n  None").strip()

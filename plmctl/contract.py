@@ -7,37 +7,54 @@ in the words of `batch.FIELDS`. Formats, noises and objectives are built for thi
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import contextlib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from plmctl.batch import FIELDS, IGNORE, Rows, Seq
-from plmctl.build import locate
-from plmctl.errors import ConfigError, UsageError, raise_all
+from plmctl.build import build, entry, plain
+from plmctl.errors import ConfigError, ConfigErrors, UsageError, raise_all
 from plmctl.recipes import conf_dir, load
+from plmctl.text.vocab import Vocab
 
 if TYPE_CHECKING:
     from plmctl.data.formats.base import Format
     from plmctl.noise.base import Noise
     from plmctl.objectives.base import Objective
 
+TINY = Vocab(
+    size=8, pad=0, unk=1, cls=2, sep=3, mask=4, bos=5, eos=6, special=np.zeros(8, bool), word_start=np.zeros(8, bool)
+)  # stands in for a tokenizer that is not trained yet
 GIVERS = {"format": "provides", "noise": "writes"}  # slot -> the attribute that says what its parts add
 
 
-def agree(
-    *,
-    format: Format,
-    noise: Mapping[str, Noise],
-    objectives: Mapping[str, Objective],
-    heads: Iterable[str],
-    model: Mapping[str, Any],
-    config_dirs: Sequence[str] = (),
-    plugins: Sequence[str] = (),
-) -> None:
-    """Raise every mismatch of a run's parts, each with the config that would mend it; `model`: config path -> part."""
-    raise_all(mismatches(format, noise, objectives, heads, model, config_dirs, plugins))
+def check_contract(cfg: Any, plugins: Sequence[str] = (), config_dirs: Sequence[str] = ()) -> None:
+    """Build the parts of a pretraining config on a vocabulary of nothing, and raise every mismatch among them."""
+    import torch
+
+    from plmctl.models.build import build_model
+
+    config = plain(cfg)
+    errors: list[UsageError] = []
+    with _collected(errors), torch.device("meta"):
+        built = build_model(config, vocab_size=TINY.size, plugins=plugins)
+        model, heads = {"model": built.backbone}, list(built.heads)
+    asked: dict[str, tuple[Objective, str | None]] = {}
+    for name, node in (config["objective"] or {}).items():
+        with _collected(errors):
+            part, _, source = entry(node, f"objective.{name}")
+            asked[name] = (build(part, {"vocab": TINY, "vocab_size": TINY.size}, plugins, path=f"objective.{name}"), source)
+    for source, node in ((config["data"] or {}).get("sources") or {None: {}}).items():
+        with _collected(errors):
+            format = build(node.get("format", config["format"]), {"vocab": TINY}, plugins, path="format")
+            noise = build(node.get("noise", config["noise"]) or {}, {"vocab": TINY}, plugins, path="noise")
+            objectives = {name: part for name, (part, on) in asked.items() if source is None or on in (None, source)}
+            if not errors:
+                errors += mismatches(format, noise, objectives, heads, model, config_dirs, plugins)
+    raise_all(list({str(error): error for error in errors}.values()))  # two sources may lack the same
 
 
 def mismatches(
@@ -85,7 +102,7 @@ def derived(objective: Objective, there: Iterable[str]) -> set[str]:
 
 
 def providers(config_dirs: Sequence[str] = (), plugins: Sequence[str] = ()) -> dict[str, list[str]]:
-    """{field: settings that would give it, like "format=sentence_pair"}, read from the classes that conf/ names."""
+    """{field: settings that would give it, like "format=sentence_pair"}, asked of the parts that conf/ names."""
     found: dict[str, list[str]] = {}
     for slot, attribute in GIVERS.items():
         for folder in [*(Path(base) for base in config_dirs), conf_dir()]:
@@ -97,10 +114,23 @@ def providers(config_dirs: Sequence[str] = (), plugins: Sequence[str] = ()) -> d
 
 
 def _gives(file: Path, attribute: str, plugins: Sequence[str]) -> frozenset[str]:
+    """What one part file would add; built, since some parts know it only then."""
     try:
-        return frozenset(getattr(locate(load(file).get("_target_"), plugins), attribute, ()))
-    except (ValueError, TypeError):  # a part of a plugin that is not given, or what only an instance knows
+        part = build(load(file), {"vocab": TINY, "max_length": 8}, plugins)
+    except (UsageError, ValueError):  # a part of a plugin that is not given, or one that needs more
         return frozenset()
+    return frozenset(getattr(part, attribute, ()))
+
+
+@contextlib.contextmanager
+def _collected(errors: list[UsageError]) -> Iterator[None]:
+    """Go on after a user's mistake, with it in `errors`."""
+    try:
+        yield
+    except ConfigErrors as error:
+        errors += error.errors
+    except UsageError as error:
+        errors.append(error)
 
 
 def _lack(asker: str, field: str, givers: Mapping[str, Sequence[str]]) -> ConfigError:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from plmctl import schema
-from plmctl.build import check, locate, parameters
+from plmctl.build import check, locate, parameters, plain
 from plmctl.errors import ConfigError, UsageError, nearest
 from plmctl.overrides import Word
 from plmctl.recipes import conf_dir, load
@@ -29,11 +29,10 @@ def finish(
         errors: list[UsageError] = [*_one_length(cfg, words)]
         removed = _drop_leftovers(cfg) + _drop_foreign(cfg, words, plugins)
         try:
-            content = OmegaConf.to_container(cfg, resolve=True)
+            content = {str(key): value for key, value in plain(cfg).items()}
         except OmegaConfBaseException as error:
             where = getattr(error, "full_key", None) or "config"
             return removed, [*errors, ConfigError(where, "${...}", str(error).splitlines()[0])]
-        assert isinstance(content, dict)
         changed, misfits = schema.fitted(verb, content)
         for path, value in changed.items():
             OmegaConf.update(cfg, path, value)
@@ -62,7 +61,7 @@ def check_parts(content: Mapping[str, Any], plugins: Sequence[str] = (), path: s
 
 def _one_length(cfg: DictConfig, words: Sequence[Word]) -> list[ConfigError]:
     """Exactly one of train.steps|tokens|epochs|minutes: one given on the command line clears the recipe's."""
-    if "train" not in cfg:
+    if not isinstance(cfg.get("train"), Mapping):
         return []
     given = [
         name for name in schema.LENGTHS if any(word.key == f"train.{name}" for word in words) and cfg.train[name] is not None
@@ -70,7 +69,7 @@ def _one_length(cfg: DictConfig, words: Sequence[Word]) -> list[ConfigError]:
     for name in schema.LENGTHS:
         if given and name not in given:
             cfg.train[name] = None
-    chosen = [name for name in schema.LENGTHS if cfg.train[name] is not None]
+    chosen = [name for name in schema.LENGTHS if cfg.train.get(name) is not None]
     if len(chosen) == 1:
         return []
     fix = "train.steps=1000" if not chosen else f"leave out train.{chosen[-1]}"

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from plmctl.build import locate, parameters
 from plmctl.errors import ConfigError, UsageError, nearest
 from plmctl.schema import MANY, is_path
 
@@ -59,13 +60,13 @@ def quoted(text: str, *, sweep: bool = False) -> str:
     return f"{key}={','.join(part if _in_quotes(part) else _quote(part) for part in parts)}"
 
 
-def settle(words: Sequence[Word], tree: Mapping[str, Any]) -> tuple[list[Word], list[UsageError]]:
+def settle(words: Sequence[Word], tree: Mapping[str, Any], plugins: Sequence[str] = ()) -> tuple[list[Word], list[UsageError]]:
     """Value overrides against the composed tree: `noise.rate` becomes `noise.token_mask.rate`, unknown keys become errors."""
     kept: list[Word] = []
     errors: list[UsageError] = []
     for word in words:
         try:
-            kept.append(word if word.mark.startswith("+") or _known(tree, word.key) else _long(word, tree))
+            kept.append(word if word.mark.startswith("+") or _known(tree, word.key) else _long(word, tree, plugins))
         except UsageError as error:
             errors.append(error)
     return kept, errors
@@ -135,12 +136,12 @@ def _sample(override: Override) -> str:
     return f"{override.get_key_element()}={first}"
 
 
-def _long(word: Word, tree: Mapping[str, Any]) -> Word:
-    """The word for the only part of a slot that has its key; an error with the nearest key otherwise."""
+def _long(word: Word, tree: Mapping[str, Any], plugins: Sequence[str]) -> Word:
+    """The word for the only part of a slot that has its key, or for a parameter that a file leaves out; else an error."""
     slot, _, name = word.key.rpartition(".")
     parts = _select(tree, slot) if slot else None
     if isinstance(parts, Mapping) and "_target_" not in parts:
-        owners = [part for part, node in parts.items() if isinstance(node, Mapping) and name in node]
+        owners = [part for part, node in parts.items() if isinstance(node, Mapping) and "_target_" in node and name in node]
         if len(owners) == 1:
             long = f"{slot}.{owners[0]}.{name}"
             return Word(word.text.replace(word.key, long, 1), long, word.sample.replace(word.key, long, 1), group=False)
@@ -148,10 +149,22 @@ def _long(word: Word, tree: Mapping[str, Any]) -> Word:
             raise ConfigError(
                 word.key, word.text.partition("=")[2], f"several have it: {', '.join(f'{slot}.{x}.{name}' for x in owners)}"
             )
-    known = list(paths(tree))
-    same = [path for path in known if path.rpartition(".")[2] == name and not path.rpartition(".")[2].startswith("_")]
-    hint = f" (did you mean '{same[0]}'?)" if len(same) == 1 and not slot else nearest(word.key, known)
+    takes = _parameters(parts, plugins)
+    if name in takes and not word.mark:
+        return Word(f"+{word.text}", word.key, f"+{word.sample}", group=False)
+    known = [*paths(tree), *(f"{slot}.{parameter}" for parameter in takes)]
+    same = [f"'{path}'" for path in known if path.endswith(f".{word.key}")]
+    hint = f" (did you mean {' or '.join(same)}?)" if same else nearest(word.key, known)
     raise ConfigError(word.key, word.text.partition("=")[2], f"there is no such setting{hint}")
+
+
+def _parameters(node: Any, plugins: Sequence[str]) -> list[str]:
+    if not isinstance(node, Mapping) or "_target_" not in node:
+        return []
+    try:
+        return list(parameters(locate(node["_target_"], plugins)))
+    except ValueError:
+        return []  # reported with the part itself
 
 
 def _known(tree: Mapping[str, Any], key: str) -> bool:

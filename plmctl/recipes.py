@@ -48,7 +48,7 @@ def recipe_names(config_dirs: Sequence[str] = ()) -> list[str]:
 
 def option_name(recipe: str) -> str:
     """A recipe's name, or a file's path, in letters that Hydra's grammar takes."""
-    return re.sub(r"[^\w/]", "_", recipe, flags=re.ASCII).strip("/")
+    return re.sub(r"\W", "_", recipe, flags=re.ASCII)
 
 
 def described(folder: Path) -> list[tuple[str, str]]:
@@ -61,11 +61,11 @@ def described(folder: Path) -> list[tuple[str, str]]:
 
 
 def store_recipe(name: str, config_dirs: Sequence[str] = ()) -> str:
-    """Load a recipe into Hydra's store, wherever its file lies; the option of the group `recipes` that now means it."""
+    """Load a recipe into Hydra's store, wherever its file lies; the option of the group `recipe` that now means it."""
     from hydra.core.config_store import ConfigStore
 
     option = option_name(name)
-    ConfigStore.instance().store(group="recipes", name=option, node=load(find_recipe(name, config_dirs)), package="_global_")
+    ConfigStore.instance().store(group="recipe", name=option, node=load(find_recipe(name, config_dirs)), package="_global_")
     return option
 
 

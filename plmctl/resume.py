@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from plmctl.config import Composed, Flags, composed
 from plmctl.errors import ConfigError, UsageError, raise_all
+from plmctl.recipes import load
 from plmctl.schema import LENGTHS
 
 if TYPE_CHECKING:
@@ -31,7 +32,7 @@ def resumed(flags: Flags) -> tuple[DictConfig, Flags]:
         cfg = _given(flags, flags.recipe).cfg
         cfg.run.resume = True
         return cfg, flags
-    saved = OmegaConf.load(saved_file)
+    saved = load(saved_file)
     only_where = all(text.startswith("run.") for text in flags.overrides)
     changes = [] if only_where else list(_differences(saved, _again(flags, saved.get("recipe"))))
     raise_all(
@@ -48,7 +49,7 @@ def resumed(flags: Flags) -> tuple[DictConfig, Flags]:
             OmegaConf.update(saved, key, new)
         saved.run.dir, saved.run.resume = str(folder), True
     noted = tuple(f"{key}: {old} -> {new}" for key, old, new in changes if not key.startswith("run."))
-    return saved, dataclasses.replace(flags, changes=noted)  # type: ignore[return-value]
+    return saved, dataclasses.replace(flags, changes=noted)
 
 
 def _run_dir(flags: Flags) -> Path:

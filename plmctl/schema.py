@@ -23,7 +23,7 @@ class Data:
     valid_share: float = 0.01  # of the documents, chosen by their content
     field: str = "text"  # of .jsonl
     lines: Literal["auto", "sentence", "paragraph", "wrapped"] = "auto"  # what one line of a .txt is
-    encoding: str = "utf-8"
+    segment: Literal["jieba"] | None = None  # Chinese words, for noise that hides whole words
     cache_dir: str | None = None  # where raw text is kept as tokens; null: the user's cache folder
     sources: dict[str, Any] = dataclasses.field(default_factory=dict)  # several sources: {name: {format, noise, weight}}
 
@@ -106,7 +106,8 @@ class Finetune:
     schedule: Any = None
     train: Train = dataclasses.field(default_factory=Train)
     run: Run = dataclasses.field(default_factory=Run)
-    seed: int = 0
+    seed: int = 0  # order of the data, dropout
+    head_seed: int | None = None  # first weights of new heads; null: seed
 
 
 @dataclass
@@ -120,6 +121,10 @@ class Evaluate:
     batch_size: int = 32
     device: Literal["auto", "cpu", "cuda"] = "auto"
     precision: Literal["auto", "fp32", "bf16", "fp16"] = "auto"
+    heads: Any = None  # these four stand in the files of tasks; nothing is trained here
+    optim: Any = None
+    schedule: Any = None
+    train: Any = None
     seed: int = 0
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from plmctl.config import Flags, composed, session
+from plmctl.config import Flags, composed, reason, session
 from plmctl.errors import PlmctlError, UsageError, raise_all
 from plmctl.finish import finish
 from plmctl.overrides import Word, quoted
@@ -33,11 +33,12 @@ class Job:
 
     def __call__(self, cfg: DictConfig) -> float:
         from hydra.core.hydra_config import HydraConfig
+        from omegaconf import OmegaConf
 
-        hydra = HydraConfig.get()
+        hydra: Any = HydraConfig.get()
         folder = Path(hydra.runtime.output_dir)
         record: dict[str, Any] = {
-            "job": hydra.job.get("num"),
+            "job": OmegaConf.select(hydra, "job.num", throw_on_missing=False),
             "overrides": list(hydra.overrides.task),
             "code": 1,
             "dir": str(folder),
@@ -57,10 +58,10 @@ class Job:
             raise KeyboardInterrupt
         return score(record["metrics"])
 
-    def _run(self, cfg: DictConfig, hydra: DictConfig, folder: Path) -> dict[str, Any]:
+    def _run(self, cfg: DictConfig, hydra: Any, folder: Path) -> dict[str, Any]:
         names = {option_name(name): name for name in (self.flags.recipe or "").split(",") if name}
-        recipe = names.get(hydra.runtime.choices.get("recipes"))
-        words = [_word(text, hydra) for text in hydra.overrides.task if not text.startswith("recipes=")]
+        recipe = names.get(hydra.runtime.choices.get("recipe"))
+        words = [_word(text, hydra) for text in hydra.overrides.task if not text.startswith("recipe=")]
         _, errors = finish(cfg, self.flags.verb, recipe, words, plugins=self.flags.plugins)
         raise_all(errors)
         if "run" in cfg:
@@ -88,14 +89,14 @@ def multirun(flags: Flags) -> int:
     overrides += ["hydra/hydra_logging=none"] if flags.json else []
     with session(flags.verb, flags.config_dirs) as hydra:
         options = [store_recipe(name, flags.config_dirs) for name in (flags.recipe or "").split(",") if name]
-        overrides += [f"recipes={','.join(options)}"] if options else []
-        folder = str(hydra.compose_config(flags.verb, overrides, RunMode.MULTIRUN).hydra.sweep.dir)
-        overrides = [text for text in overrides if not text.startswith("hydra.sweep.dir=")]
+        overrides += [f"recipe={','.join(options)}"] if options else []
         code = 0
         try:
+            folder = str(hydra.compose_config(flags.verb, overrides, RunMode.MULTIRUN).hydra.sweep.dir)
+            overrides = [text for text in overrides if not text.startswith("hydra.sweep.dir=")]
             hydra.multirun(flags.verb, Job(flags), [*overrides, quoted(f"hydra.sweep.dir={folder}")])
         except HydraException as error:
-            raise UsageError(str(error)) from None
+            raise UsageError(reason(error, hydra)) from None
         except KeyboardInterrupt:
             code = 130
     records = _records(Path(folder))
@@ -121,7 +122,7 @@ def score(metrics: Mapping[str, Any]) -> float:
     return next((float(value) for key, value in metrics.items() if "valid" in key and "loss" in key), float("nan"))
 
 
-def _word(text: str, hydra: DictConfig) -> Word:
+def _word(text: str, hydra: Any) -> Word:
     key = text.lstrip("+~").partition("=")[0]
     return Word(text, key, text, group=key in hydra.runtime.choices)
 

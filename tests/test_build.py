@@ -15,7 +15,7 @@ from plmctl.build import build, check, entry, fit
 from plmctl.errors import ConfigError, ConfigErrors
 
 PLUGIN = "probe_parts"
-SOURCE = '''
+SOURCE = """
 from __future__ import annotations
 from typing import TYPE_CHECKING, Literal
 import numpy as np
@@ -42,7 +42,7 @@ class Stack:
         self.cells, self.layers, self.make, self.depth = cells, layers, make, depth
 
 alias = Cell
-'''
+"""
 
 
 @pytest.fixture(autouse=True)
@@ -93,11 +93,28 @@ def test_whole_floats_become_ints() -> None:
 @pytest.mark.parametrize(
     "target",
     [
-        "os.system", "torch.hub.load", "subprocess.Popen", "plmctl.batch.np.load", "plmctl.errors.difflib.get_close_matches",
-        f"{PLUGIN}.np.load", f"{PLUGIN}.alias", f"{PLUGIN}.TYPE_CHECKING", PLUGIN, "plmctl.cli.main", "plmctl.commands.pretrain.run",
-        "plmctl.noise.base.np", "builtins.eval", "", 3, None, "plmctl", "plmctl.noise", "..", "probe_parts_else.Cell",
+        "os.system",
+        "torch.hub.load",
+        "subprocess.Popen",
+        "plmctl.batch.np.load",
+        "plmctl.errors.difflib.get_close_matches",
+        f"{PLUGIN}.np.load",
+        f"{PLUGIN}.alias",
+        f"{PLUGIN}.TYPE_CHECKING",
+        PLUGIN,
+        "plmctl.cli.main",
+        "plmctl.commands.pretrain.run",
+        "plmctl.noise.base.np",
+        "builtins.eval",
+        "",
+        3,
+        None,
+        "plmctl",
+        "plmctl.noise",
+        "..",
+        "probe_parts_else.Cell",
     ],
-)  # fmt: skip
+)
 def test_only_what_is_defined_in_parts_or_plugins_may_be_named(target: Any) -> None:
     (error,) = check({"_target_": target}, None, [PLUGIN], path="optim")
     assert isinstance(error, ConfigError)
@@ -113,7 +130,6 @@ def test_a_refused_package_is_not_even_imported() -> None:
 
 
 def test_a_plugin_counts_only_when_named() -> None:
-    assert "--plugin" in problems(cell())[0] if not problems(cell()) == [] else True
     (error,) = check({"_target_": f"{PLUGIN}.Norm", "width": 1}, None, [], path="x")
     assert "--plugin" in str(error)
 
@@ -154,12 +170,26 @@ def test_an_unknown_name_in_a_module_is_answered_with_the_nearest() -> None:
 @pytest.mark.parametrize(
     ("value", "annotation", "wanted"),
     [
-        (1e4, int, 10_000), (3, float, 3.0), (3, str, "3"), (True, bool, True), (None, int | None, None), ("auto", Literal["auto", True], "auto"),
-        (True, Literal["auto", True, False], True), (1e3, int | float, 1000.0), (1e3, int | str, 1000), (-1, int | Literal["all"], -1),
-        ([1.0], list[int], [1]), ({"a": 1}, dict[str, float], {"a": 1.0}), ("x", Path, Path("x")), ([1, 2], Sequence[float], [1.0, 2.0]),
-        ({"a": 1}, Mapping[str, Any], {"a": 1}), ("anything", Any, "anything"), ("x", object, "x"), ([0.9, 0.99], tuple[float, float], [0.9, 0.99]),
+        (1e4, int, 10_000),
+        (3, float, 3.0),
+        (3, str, "3"),
+        (True, bool, True),
+        (None, int | None, None),
+        ("auto", Literal["auto", True], "auto"),
+        (True, Literal["auto", True, False], True),
+        (1e3, int | float, 1000.0),
+        (1e3, int | str, 1000),
+        (-1, int | Literal["all"], -1),
+        ([1.0], list[int], [1]),
+        ({"a": 1}, dict[str, float], {"a": 1.0}),
+        ("x", Path, Path("x")),
+        ([1, 2], Sequence[float], [1.0, 2.0]),
+        ({"a": 1}, Mapping[str, Any], {"a": 1}),
+        ("anything", Any, "anything"),
+        ("x", object, "x"),
+        ([0.9, 0.99], tuple[float, float], [0.9, 0.99]),
     ],
-)  # fmt: skip
+)
 def test_fit_takes(value: Any, annotation: Any, wanted: Any) -> None:
     assert fit(value, annotation) == wanted
     assert type(fit(value, annotation)) is type(wanted)
@@ -168,10 +198,20 @@ def test_fit_takes(value: Any, annotation: Any, wanted: Any) -> None:
 @pytest.mark.parametrize(
     ("value", "annotation"),
     [
-        ("abc", float), (True, int), (1, bool), (1.5, int), (None, int), ("bf17", Literal["bf16", "fp16"]), ("a,b", list[str]),
-        ("x", int | None), (1, Literal[True, False]), (["a"], dict[str, int]), (True, float), (False, str),
+        ("abc", float),
+        (True, int),
+        (1, bool),
+        (1.5, int),
+        (None, int),
+        ("bf17", Literal["bf16", "fp16"]),
+        ("a,b", list[str]),
+        ("x", int | None),
+        (1, Literal[True, False]),
+        (["a"], dict[str, int]),
+        (True, float),
+        (False, str),
     ],
-)  # fmt: skip
+)
 def test_fit_refuses(value: Any, annotation: Any) -> None:
     with pytest.raises(ValueError, match="must be"):
         fit(value, annotation)

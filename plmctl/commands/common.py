@@ -63,7 +63,9 @@ def training(cfg: DictConfig, flags: Flags, prepare: Prepare, train: Callable[[S
         cfg = OmegaConf.create(broadcast(OmegaConf.to_yaml(cfg), world))
         if not world.main:
             prepare(cfg)
-        result = train(_session(cfg, flags, world))
+        session = _session(cfg, flags, world)
+        result = train(session)
+        session.log.close()
     finally:
         leave()
     if world.main:
@@ -73,6 +75,8 @@ def training(cfg: DictConfig, flags: Flags, prepare: Prepare, train: Callable[[S
 
 def _open(cfg: DictConfig, flags: Flags) -> DictConfig:
     """A new run directory with its config in it; on resume the directory is there, and the config is the saved one."""
+    if cfg.train.threads and "OMP_NUM_THREADS" not in os.environ:
+        torch.set_num_threads(cfg.train.threads)
     if not flags.resume:
         folder = Path(cfg.run.dir) if cfg.run.dir else rundir.fresh(Path("runs") / (cfg.run.name or flags.verb))
         cfg.run.dir = str(folder)
@@ -90,12 +94,10 @@ def _in_processes(cfg: DictConfig, flags: Flags) -> int:
 
 def _session(cfg: DictConfig, flags: Flags, world: World) -> Session:
     folder = Path(cfg.run.dir)
-    if cfg.train.threads and "OMP_NUM_THREADS" not in os.environ:
-        torch.set_num_threads(cfg.train.threads)
     log = Log(folder if world.main else None, quiet=not world.main)
     for change in flags.changes:
         log.say(f"resumed with another {change}")
-    if flags.resume and world.size == 1:
+    if flags.resume:
         rundir.restore_environment(folder, log.say)
     if cfg.train.deterministic:
         torch.use_deterministic_algorithms(True)
@@ -132,10 +134,10 @@ def fit(
     )  # fmt: skip
     if session.flags.resume:
         newest = checkpoints.newest()
-        if world.main and (session.folder / METRICS).exists():
-            cut_back(session.folder, trainer.resume(newest).step if newest else 0)
-        elif newest:
+        if newest:
             trainer.resume(newest)
+        if world.main and (session.folder / METRICS).exists():
+            cut_back(session.folder, trainer.progress.step)
         session.say(f"resumed from {newest}" if newest else "nothing was saved yet: starting at update 0")
     compile_backbone(model.backbone, train.compile, world.device, say=session.say)
     return trainer.fit()

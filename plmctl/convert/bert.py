@@ -12,7 +12,7 @@ from plmctl.errors import ConfigError
 LAYER = "encoder.layer.{i}"
 BACKBONE: list[Rule] = [
     same("backbone.embedding.token.weight", "embeddings.word_embeddings.weight"),
-    same("backbone.embedding.segment.weight", "embeddings.token_type_embeddings.weight"),
+    same("backbone.embedding.segment.weight", "embeddings.token_type_embeddings.weight", optional=True),
     *linear("backbone.embedding.norm", "embeddings.LayerNorm"),
     *linear("backbone.stack.blocks.a.{i}.cell.qkv", *(f"{LAYER}.attention.self.{name}" for name in ("query", "key", "value"))),
     *linear("backbone.stack.blocks.a.{i}.cell.out", f"{LAYER}.attention.output.dense"),
@@ -53,7 +53,10 @@ def encoder_nodes(numbers: Numbers) -> Node:
         "model": {
             "_target_": "plmctl.models.encoder.Encoder",
             "embedding": {
-                "_target_": "plmctl.nn.embeddings.Embedding", "segments": numbers.segments, "dropout": numbers.dropout, "norm": norm,
+                "_target_": "plmctl.nn.embeddings.Embedding",
+                "segments": numbers.segments,
+                "dropout": numbers.dropout,
+                "norm": norm,
             },
             "stack": {
                 "_target_": "plmctl.nn.stack.Stack",
@@ -74,14 +77,21 @@ def encoder_nodes(numbers: Numbers) -> Node:
 def task_head(name: str, numbers: Numbers, outputs: int) -> Node:
     """The heads of fine-tuning and of segment pairs, the same for every backbone."""
     dropout = {"dropout": numbers.dropout}
-    return {
+    nodes: dict[str, Node] = {
         "pooler": {"_target_": "plmctl.heads.pooler.Pooler"},
         "nsp": {"_target_": "plmctl.heads.pair.PairHead", "num_classes": outputs},
         "class": {"_target_": "plmctl.heads.classify.Classify", "num_classes": outputs, **dropout},
         "score": {"_target_": "plmctl.heads.classify.Classify", "num_classes": outputs, **dropout},
         "tag": {"_target_": "plmctl.heads.tag.Tag", "num_classes": outputs, **dropout},
         "span": {"_target_": "plmctl.heads.span.Span"},
-    }[name]
+    }
+    return nodes[name]
+
+
+TIES = {
+    "cls.predictions.decoder.weight": "embeddings.word_embeddings.weight",
+    "cls.predictions.decoder.bias": "cls.predictions.bias",
+}
 
 
 class Bert(Family):
@@ -89,9 +99,11 @@ class Bert(Family):
 
     model_type = "bert"
     prefix = "bert."
-    rules = [*BACKBONE, same(*PLACES)]
-    architectures = [
-        Architecture("BertForSequenceClassification", ("pooler", "score"), POOLER + linear("heads.score.linear", "classifier"), outputs=1),
+    rules = (*BACKBONE, same(*PLACES))
+    architectures = (
+        Architecture(
+            "BertForSequenceClassification", ("pooler", "score"), POOLER + linear("heads.score.linear", "classifier"), outputs=1
+        ),
         Architecture("BertForSequenceClassification", ("pooler", "class"), POOLER + linear("heads.class.linear", "classifier")),
         *tasks("Bert"),
         Architecture("BertForPreTraining", ("mlm", "pooler", "nsp"), MLM + POOLER + NSP),
@@ -99,11 +111,8 @@ class Bert(Family):
         Architecture("BertForNextSentencePrediction", ("pooler", "nsp"), POOLER + NSP),
         Architecture("BertModel", ("pooler",), linear("heads.pooler.dense", "pooler.dense"), bare=True),
         Architecture("BertModel", bare=True),
-    ]
-    ties = {
-        "cls.predictions.decoder.weight": "embeddings.word_embeddings.weight",
-        "cls.predictions.decoder.bias": "cls.predictions.bias",
-    }
+    )
+    ties = TIES
     activations = ACTIVATIONS
 
     def numbers(self, settings: Mapping[str, Any]) -> Numbers:
@@ -114,7 +123,8 @@ class Bert(Family):
             num_layers=settings["num_hidden_layers"], width=settings["hidden_size"], num_heads=settings["num_attention_heads"],
             inner_width=settings["intermediate_size"], vocab_size=settings["vocab_size"],
             max_length=settings["max_position_embeddings"], segments=settings.get("type_vocab_size", 2),
-            dropout=settings.get("hidden_dropout_prob", 0.1), attention_dropout=settings.get("attention_probs_dropout_prob", 0.1),
+            dropout=settings.get("hidden_dropout_prob", 0.1),
+            attention_dropout=settings.get("attention_probs_dropout_prob", 0.1),
             activation=self.activation(settings.get("hidden_act", "gelu"), "hidden_act"),
             eps=settings.get("layer_norm_eps", 1e-12), tied=settings.get("tie_word_embeddings", True),
             pad=settings.get("pad_token_id") or 0,

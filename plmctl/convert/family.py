@@ -1,19 +1,19 @@
 """What a family of published models is: its settings, its structure as our config states it, and its names.
 
-`nodes(numbers)` is used in both directions: import fills it with the numbers of a `config.json`; export reads the numbers out of our
-config, fills it the same way, and whatever then differs is what the family cannot express.
+`nodes(numbers)` is used in both directions: import fills it with the numbers of a `config.json`; export reads the numbers out
+of our config, fills it the same way, and whatever then differs is what the family cannot express.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from torch import Tensor
 
 from plmctl.build import locate, parameters
-from plmctl.convert.names import Rule, Tensors, their_names
+from plmctl.convert.names import Rule, Tensors
 from plmctl.errors import ConfigError, DataError, nearest
 
 Node = dict[str, Any]
@@ -45,9 +45,21 @@ class Architecture:
 
     name: str
     heads: tuple[str, ...] = ()
-    rules: list[Rule] = field(default_factory=list)
+    rules: Sequence[Rule] = ()
     bare: bool = False  # the backbone alone: its names carry no prefix
     outputs: int | None = None  # exactly so many outputs (1: regression)
+
+    @property
+    def tensors(self) -> list[str]:
+        """Names of the heads' tensors in a file."""
+        return [part for rule in self.rules if not rule.optional for part in rule.theirs]
+
+    def in_file(self, tensors: Mapping[str, Tensor]) -> bool:
+        names = self.tensors
+        return all(part in tensors for part in names) and self.outputs in (
+            None,
+            *(tensors[part].shape[0] for part in names[-1:]),
+        )
 
 
 class Family:
@@ -55,8 +67,8 @@ class Family:
 
     model_type: str
     prefix: str  # of the backbone's names in all but the bare class
-    rules: list[Rule]  # of the backbone, without the prefix
-    architectures: list[Architecture]  # in order of preference for a model that has the heads of several
+    rules: Sequence[Rule]  # of the backbone, without the prefix
+    architectures: Sequence[Architecture]  # in order of preference for a model that has the heads of several
     ties: Mapping[str, str]  # tied tensor -> the one it is tied to, without the prefix
     activations: Mapping[str, str]  # theirs -> ours
 
@@ -80,14 +92,16 @@ class Family:
         """All rules of a member: heads' names are whole, backbone names get the prefix."""
         prefix = "" if architecture.bare else self.prefix
         backbone = [replace(rule, theirs=tuple(prefix + name for name in rule.theirs)) for rule in self.backbone(numbers)]
-        return backbone + architecture.rules
+        return [*backbone, *architecture.rules]
 
-    def backbone(self, numbers: Numbers) -> list[Rule]:
+    def backbone(self, numbers: Numbers) -> Sequence[Rule]:
         return self.rules
 
     def activation(self, name: str, key: str) -> str:
         if name not in self.activations:
-            raise ConfigError(f"config.json: {key}", name, f"one of {', '.join(self.activations)}{nearest(name, self.activations)}")
+            raise ConfigError(
+                f"config.json: {key}", name, f"one of {', '.join(self.activations)}{nearest(name, self.activations)}"
+            )
         return self.activations[name]
 
     def activation_name(self, ours: str) -> str:
@@ -101,11 +115,11 @@ class Family:
         table = tensors["backbone.embedding.token.weight"]
         return Numbers(
             num_layers=_layers(stack.get("layout", "")), width=table.shape[1], num_heads=attention.get("num_heads", 1),
-            inner_width=inner.get("inner_width", 0), vocab_size=table.shape[0], max_length=_at(config, "position.max_length") or 0,
-            segments=embedding.get("segments", 0), dropout=embedding.get("dropout", 0.0),
-            attention_dropout=attention.get("dropout", 0.0), activation=inner.get("activation", "gelu"),
-            eps=_at(config, "model.stack.residual.norm.eps") or 0.0, pad=pad,
-            tied=all((node or {}).get("tied", True) for node in (config.get("heads") or {}).values()),
+            inner_width=inner.get("inner_width", 0), vocab_size=table.shape[0],
+            max_length=_at(config, "position.max_length") or 0, segments=embedding.get("segments", 0),
+            dropout=embedding.get("dropout", 0.0), attention_dropout=attention.get("dropout", 0.0),
+            activation=inner.get("activation", "gelu"), eps=_at(config, "model.stack.residual.norm.eps") or 0.0,
+            tied=all((node or {}).get("tied", True) for node in (config.get("heads") or {}).values()), pad=pad,
         )  # fmt: skip
 
     def adapted(self, numbers: Numbers, tensors: Tensors) -> tuple[Numbers, Tensors]:
@@ -132,31 +146,29 @@ class Family:
         lost = [name for name in heads if name not in chosen.heads]
         if lost and chosen.bare:
             able = [a for a in self.architectures if lost[0] in a.heads]
-            needs = "; ".join(f"{a.name} has {', '.join(a.heads)}" for a in able) or f"no class of {self.model_type} has such a head"
+            needs = (
+                "; ".join(f"{a.name} has {', '.join(a.heads)}" for a in able)
+                or f"no class of {self.model_type} has such a head"
+            )
             raise ConfigError(f"heads.{lost[0]}", ", ".join(heads), f"heads that a published class has: {needs}")
         return chosen, lost
 
     def architecture_of(self, name: str | None, tensors: Mapping[str, Tensor]) -> Architecture:
-        """The class called `name` (None: any) whose tensors are there."""
-        known = dict.fromkeys(a.name for a in self.architectures)
-        if name is not None and name not in known:
-            raise ConfigError("config.json: architectures", name, f"one of {', '.join(known)}{nearest(name, known)}")
-        candidates = [a for a in self.architectures if name in (None, a.name)]
-        for architecture in candidates:
-            theirs = [part for rule in architecture.rules for part in rule.theirs if not rule.optional]
-            if all(part in tensors for part in theirs) and architecture.outputs in (None, *_rows(theirs, tensors)):
-                return architecture
-        absent = [part for rule in candidates[0].rules for part in rule.theirs if part not in tensors and not rule.optional]
-        raise DataError(f"{name} without its tensors {', '.join(absent)}", fix="check that the download is complete")
+        """The class called `name` (None: any), or one with more heads whose tensors are there all the same.
 
-    def named(self, missing: Sequence[str], numbers: Numbers, architecture: Architecture) -> list[str]:
-        """Our missing tensors in their words."""
-        rules = self.table(numbers, architecture)
-        return [name for ours in missing for name in their_names(ours, rules)]
+        (The released bert-base calls itself BertForMaskedLM and carries the pooler and the next-sentence head.)
+        """
+        known = [a for a in self.architectures if name in (None, a.name)]
+        found = next((a for a in known if a.in_file(tensors)), None)
+        if found is None:
+            absent = [part for part in known[0].tensors if part not in tensors]
+            raise DataError(f"{name} without its tensors {', '.join(absent)}", fix="check that the download is complete")
+        more = [a for a in self.architectures if set(found.heads) < set(a.heads) and not found.bare and a.in_file(tensors)]
+        return max([found, *more], key=lambda a: len(a.heads))
 
 
 def without_aliases(tensors: Mapping[str, Tensor], ties: Mapping[str, str], prefix: str, *, tied: bool) -> Tensors:
-    """Each tied tensor once. Where `config.json` unties them, the output table stays, and the output's own bias is the one used."""
+    """Each tied tensor once. Where `config.json` unties them, the output table stays, with the output's own bias."""
     found = dict(tensors)
     for alias, home in ties.items():
         present = any(name in found for name in (prefix + home, home))
@@ -165,10 +177,6 @@ def without_aliases(tensors: Mapping[str, Tensor], ties: Mapping[str, str], pref
         elif alias in found and tied:
             del found[alias]
     return found
-
-
-def _rows(names: Sequence[str], tensors: Mapping[str, Tensor]) -> list[int]:
-    return [tensors[name].shape[0] for name in names[-1:]]
 
 
 def _layers(layout: str) -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from plmctl.convert.bert import encoder_nodes, task_head
@@ -24,29 +24,33 @@ def score(head: str) -> list[Rule]:
     return [same(f"heads.{head}.linear.weight", "score.weight"), absent(f"heads.{head}.linear.bias", sized_by="score.weight")]
 
 
+TIES = {"lm_head.weight": "wte.weight"}
+ACTIVATIONS = {"gelu_new": "gelu_tanh", "gelu_pytorch_tanh": "gelu_tanh", "gelu": "gelu", "relu": "relu", "silu": "silu"}
+
+
 class GPT2(Family):
     """Pre-norm decoder with learned places and a last norm, `GPT2...`."""
 
     model_type = "gpt2"
     prefix = "transformer."
-    rules = [
+    rules: Sequence[Rule] = (
         same("backbone.embedding.token.weight", "wte.weight"),
         same("backbone.position.table.weight", "wpe.weight"),
         *CELLS,
         *linear("backbone.stack.blocks.a.{i}.norm_in", "h.{i}.ln_1"),
         *linear("backbone.stack.blocks.f.{i}.norm_in", "h.{i}.ln_2"),
         *linear("backbone.stack.final_norm", "ln_f"),
-    ]
-    architectures = [
+    )
+    architectures: Sequence[Architecture] = (
         Architecture("GPT2ForSequenceClassification", ("score",), score("score"), outputs=1),
         Architecture("GPT2ForSequenceClassification", ("class",), score("class")),
         Architecture("GPT2ForTokenClassification", ("tag",), linear("heads.tag.linear", "classifier")),
         Architecture("GPT2ForQuestionAnswering", ("span",), linear("heads.span.linear", "qa_outputs")),
         Architecture("GPT2LMHeadModel", ("clm",), CLM),
         Architecture("GPT2Model", bare=True),
-    ]
-    ties = {"lm_head.weight": "wte.weight"}
-    activations = {"gelu_new": "gelu_tanh", "gelu_pytorch_tanh": "gelu_tanh", "gelu": "gelu", "relu": "relu", "silu": "silu"}
+    )
+    ties = TIES
+    activations = ACTIVATIONS
     key = "activation_function"
 
     def numbers(self, settings: Mapping[str, Any]) -> Numbers:
@@ -67,11 +71,11 @@ class GPT2(Family):
 
     def settings(self, numbers: Numbers) -> Node:
         return {
-            "model_type": self.model_type, "vocab_size": numbers.vocab_size, "n_embd": numbers.width, "n_layer": numbers.num_layers,
-            "n_head": numbers.num_heads, "n_inner": numbers.inner_width, "n_positions": numbers.max_length,
-            self.key: self.activation_name(numbers.activation), "resid_pdrop": numbers.dropout, "embd_pdrop": numbers.dropout,
-            "attn_pdrop": numbers.attention_dropout, "layer_norm_epsilon": numbers.eps, "initializer_range": 0.02,
-            "tie_word_embeddings": numbers.tied,
+            "model_type": self.model_type, "vocab_size": numbers.vocab_size, "n_embd": numbers.width,
+            "n_layer": numbers.num_layers, "n_head": numbers.num_heads, "n_inner": numbers.inner_width,
+            "n_positions": numbers.max_length, self.key: self.activation_name(numbers.activation),
+            "resid_pdrop": numbers.dropout, "embd_pdrop": numbers.dropout, "attn_pdrop": numbers.attention_dropout,
+            "layer_norm_epsilon": numbers.eps, "initializer_range": 0.02, "tie_word_embeddings": numbers.tied,
         }  # fmt: skip
 
     def nodes(self, numbers: Numbers) -> Node:

@@ -1,7 +1,7 @@
 """Reversible rules between the names (and layouts) of our tensors and those of a published checkpoint.
 
-A family states one table of rules; import reads it from right to left, export from left to right. `{i}` in a name stands for the
-number of a layer, the same on both sides.
+A family states one table of rules; import reads it from right to left, export from left to right. `{i}` in a name stands for
+the number of a layer, the same on both sides.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def same(ours: str, theirs: str, *, optional: bool = False) -> Rule:
 
 def fused(ours: str, *theirs: str) -> Rule:
     """Our rows are all of theirs, one tensor after the other (q, k, v)."""
-    return Rule(ours, theirs, torch.cat, lambda tensor: tensor.chunk(len(theirs)))
+    return Rule(ours, theirs, lambda found: torch.cat(list(found)), lambda tensor: tensor.chunk(len(theirs)))
 
 
 def transposed(ours: str, theirs: str) -> Rule:
@@ -47,7 +47,10 @@ def transposed(ours: str, theirs: str) -> Rule:
 def behind(ours: str, theirs: str, *, rows: int) -> Rule:
     """Their table begins with `rows` rows that no token ever uses; ours leaves them out, export writes zeros."""
     return Rule(
-        ours, (theirs,), lambda found: found[0][rows:], lambda tensor: [torch.cat([tensor.new_zeros(rows, tensor.shape[1]), tensor])]
+        ours,
+        (theirs,),
+        lambda found: found[0][rows:],
+        lambda tensor: [torch.cat([tensor.new_zeros(rows, tensor.shape[1]), tensor])],
     )
 
 
@@ -56,7 +59,9 @@ def absent(ours: str, *, sized_by: str) -> Rule:
 
     def split(tensor: Tensor) -> Sequence[Tensor]:
         if tensor.count_nonzero():
-            raise ConfigError(ours, "a bias", "no bias, as in the published class", fix="fine-tune with bias=false in this head")
+            raise ConfigError(
+                ours, "a bias", "no bias, as in the published class", fix="fine-tune with bias=false in this head"
+            )
         return []
 
     return Rule(ours, (sized_by,), lambda found: found[0].new_zeros(found[0].shape[0]), split)
@@ -67,7 +72,7 @@ def linear(ours: str, *theirs: str, weight: Callable[..., Rule] = same, bias: bo
     weight = fused if len(theirs) > 1 else weight
     rules = [weight(f"{ours}.weight", *(f"{name}.weight" for name in theirs))]
     other = fused if len(theirs) > 1 else same
-    return rules + [other(f"{ours}.bias", *(f"{name}.bias" for name in theirs))] if bias else rules
+    return [*rules, other(f"{ours}.bias", *(f"{name}.bias" for name in theirs))] if bias else rules
 
 
 def to_ours(tensors: Mapping[str, Tensor], rules: Iterable[Rule]) -> tuple[Tensors, list[str]]:
@@ -97,12 +102,12 @@ def to_theirs(tensors: Mapping[str, Tensor], rules: Iterable[Rule]) -> tuple[Ten
     return found, list(left)
 
 
-def their_names(ours: str, rules: Iterable[Rule]) -> list[str]:
-    """What they call our tensor `ours`; its own name where no rule knows it."""
-    for rule in rules:
-        for layer in _layers(rule.ours, [ours]):
-            return [_at(name, layer) for name in rule.theirs]
-    return [ours]
+def missing(tensors: Mapping[str, Tensor], rules: Iterable[Rule], *, num_layers: int) -> list[str]:
+    """Names of theirs that a member with `num_layers` layers has and `tensors` lacks."""
+    names = dict.fromkeys(name for rule in rules if not rule.optional for name in rule.theirs)
+    layers = [str(layer) for layer in range(num_layers)]
+    filled = [_at(name, layer) for name in names for layer in (layers if "{i}" in name else [""])]
+    return [name for name in filled if name not in tensors]
 
 
 def _at(template: str, layer: str) -> str:

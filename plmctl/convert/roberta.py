@@ -23,6 +23,9 @@ def classifier(head: str) -> list[Rule]:
     return linear(f"heads.{head}.dense", "classifier.dense") + linear(f"heads.{head}.linear", "classifier.out_proj")
 
 
+TIES = {"lm_head.decoder.weight": "embeddings.word_embeddings.weight", "lm_head.decoder.bias": "lm_head.bias"}
+
+
 class Roberta(Bert):
     """BERT's encoder without segments; places are counted from `pad + 1`, and the table has as many unused rows before them.
 
@@ -31,15 +34,15 @@ class Roberta(Bert):
 
     model_type = "roberta"
     prefix = "roberta."
-    architectures = [
+    architectures = (
         Architecture("RobertaForSequenceClassification", ("score",), classifier("score"), outputs=1),
         Architecture("RobertaForSequenceClassification", ("class",), classifier("class")),
         *tasks("Roberta"),
         Architecture("RobertaForMaskedLM", ("mlm",), MLM),
         Architecture("RobertaModel", ("pooler",), linear("heads.pooler.dense", "pooler.dense"), bare=True),
         Architecture("RobertaModel", bare=True),
-    ]
-    ties = {"lm_head.decoder.weight": "embeddings.word_embeddings.weight", "lm_head.decoder.bias": "lm_head.bias"}
+    )
+    ties = TIES
 
     def numbers(self, settings: Mapping[str, Any]) -> Numbers:
         numbers = super().numbers({"pad_token_id": 1, **settings})

@@ -50,7 +50,7 @@ class Reader:
         if tokens < (1 if allow_short else self.input_length) or self.plan(0).rows == 0:
             raise DataError(
                 f"{tokens} tokens in {documents} documents fill no row of format.max_length={self.format.max_length}",
-                file=getattr(self.shards, "path", None), fix="give data.path more text, or set a smaller format.max_length",
+                file=getattr(self.shards, "folder", None), fix="give data.path more text, or set a smaller format.max_length",
             )  # fmt: skip
 
     @property

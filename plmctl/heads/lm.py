@@ -32,7 +32,9 @@ class LMHead(nn.Module):
         self.norm = nn.LayerNorm(width, eps=eps) if transform else None
         self.weight = None if tied else nn.Parameter(torch.empty(vocab_size, width).normal_(std=0.02))
         self.bias = nn.Parameter(torch.zeros(vocab_size)) if bias else None
-        self._tied: tuple[nn.Module, ...] = (token_embedding,) if tied else ()  # in a tuple: not a submodule, so not stored twice
+        self._tied: tuple[nn.Module, ...] = (
+            (token_embedding,) if tied else ()
+        )  # in a tuple: not a submodule, so not stored twice
 
     @property
     def table(self) -> Tensor:

@@ -15,11 +15,17 @@ NODES = ("size", "pattern", "position", "model", "heads")  # of a config: what a
 
 
 def build_model(
-    config: Any, *, vocab_size: int, heads: Mapping[str, Any] | None = None, seed: int | None = None, plugins: Sequence[str] = ()
+    config: Any,
+    *,
+    vocab_size: int,
+    heads: Mapping[str, Any] | None = None,
+    seed: int | None = None,
+    plugins: Sequence[str] = (),
 ) -> Model:
     """The model of `config`, with `heads` in place of the config's own where given.
 
-    With `seed`, the backbone's `initializer` draws all first weights from a generator of its own; without, they are to be loaded.
+    With `seed`, the backbone's `initializer` draws all first weights from a generator of its own; without, they are to be
+    loaded.
     The state of torch's global generator is left as it was.
     """
     config = settled(config, plugins=plugins)
@@ -39,11 +45,13 @@ def build_model(
 
 
 def settled(config: Any, *, plugins: Sequence[str] = ()) -> dict[str, Any]:
-    """`config` as plain data in which the position part states its own `max_length`: then the model stands without the format."""
+    """`config` as plain data whose position part states its own `max_length`: then the model stands without the format."""
     config = dict(plain(config))
     missing = [name for name in NODES[:-1] if not config.get(name)]
     if missing:
-        raise ConfigError(missing[0], None, f"a model needs {', '.join(NODES[:-1])}", fix="use the config.yaml of a run or checkpoint")
+        raise ConfigError(
+            missing[0], None, f"a model needs {', '.join(NODES[:-1])}", fix="use the config.yaml of a run or checkpoint"
+        )
     position = dict(config["position"])
     try:
         takes = parameters(locate(position.get("_target_"), plugins))

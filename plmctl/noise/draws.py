@@ -40,11 +40,9 @@ class Draws:
         words = self.words(key, name, (columns + 1) // 2)
         return words.astype("<u8", copy=False).view("<u4")[:, :columns]
 
-    def bits_at(self, key: np.ndarray, name: str, column: np.ndarray) -> np.ndarray:
-        """uint32 [m]: only `bits(key, name, ...)[i, column[i]]`, for a few places of long rows."""
-        column = column.astype(np.uint64)
-        words = _mix(self._state(key, name) + (column >> np.uint64(1)) * STEP)
-        return (words >> ((column & np.uint64(1)) * HALF)).astype(np.uint32)
+    def words_at(self, key: np.ndarray, name: str, row: np.ndarray, column: np.ndarray) -> np.ndarray:
+        """uint64 [m]: only `words(key, name, ...)[row[i], column[i]]`, for a few places of many."""
+        return _mix(self._state(key, name)[row] + column.astype(np.uint64) * STEP)
 
     def uniform(self, key: np.ndarray, name: str, *shape: int) -> np.ndarray:
         """float32 [n, *shape] in [0, 1)."""

@@ -6,6 +6,7 @@ replace each token, one sentinel a span, ...), both given to `Masking`.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
@@ -13,7 +14,7 @@ import numpy as np
 from plmctl.batch import IGNORE, Rows
 from plmctl.errors import ConfigError
 from plmctl.noise.base import Noise
-from plmctl.noise.draws import Draws, below, unit
+from plmctl.noise.draws import HALF, Draws, below
 from plmctl.text.vocab import Vocab
 
 
@@ -26,6 +27,8 @@ class Spans(NamedTuple):
 
     def tokens(self) -> tuple[np.ndarray, np.ndarray]:
         """(row, position) of every token in the spans, each [sum of lengths]."""
+        if (self.length == 1).all():
+            return self.row, self.start
         return np.repeat(self.row, self.length), runs(self.start, self.length)
 
 
@@ -111,7 +114,8 @@ class Budget:
         if document is None:
             return np.arange(n) * width, total
         begins = np.ones((n, width), bool)
-        np.not_equal(document[:, 1:], document[:, :-1], out=begins[:, 1:])
+        np.not_equal(document.ravel()[1:], document.ravel()[:-1], out=begins.ravel()[1:])
+        begins[:, 0] = True
         first = np.flatnonzero(begins)
         row, start = np.divmod(first, width)
         end = start + np.diff(first, append=n * width)
@@ -140,18 +144,20 @@ class MaskOrReplace(Corrupt):
             raise ConfigError(
                 "noise.mask_share", (mask_share, random_share), "mask_share + random_share in [0, 1], none negative"
             )
-        self.mask_id, self.mask_share, self.random_share = vocab.mask, mask_share, random_share
+        self.mask_id = vocab.mask
+        self.masked, self.changed = (np.uint64(share * 2**32) for share in (mask_share, mask_share + random_share))
         self.choices = (np.arange(vocab.size) if random_specials else np.flatnonzero(~vocab.special)).astype(np.int32)
 
     def __call__(self, rows: Rows, spans: Spans, draws: Draws) -> Rows:
         seq = rows.seqs["text"]
         row, column = spans.tokens()
-        key, flat = rows.key[row], row * seq.ids.shape[1] + column
+        flat = row * seq.ids.shape[1] + column
         ids, labels = seq.ids.copy(), np.full(seq.ids.shape, IGNORE, np.int32)
         labels.ravel()[flat] = old = ids.ravel()[flat]
-        fate = unit(draws.bits_at(key, "fate", column))
-        new = np.where(fate < self.mask_share, self.mask_id, old)
-        other = np.flatnonzero((fate >= self.mask_share) & (fate < self.mask_share + self.random_share))
-        new[other] = self.choices[below(draws.bits_at(key[other], "other", column[other]), len(self.choices))]
+        word = draws.words_at(rows.key, "token", row, column)
+        fate = word >> HALF  # the upper half decides what happens, the lower one which token is shown
+        new = np.where(fate < self.masked, self.mask_id, old)
+        other = np.flatnonzero((fate >= self.masked) & (fate < self.changed))
+        new[other] = self.choices[below(word[other].astype(np.uint32), len(self.choices))]
         ids.ravel()[flat] = new
-        return rows.with_seq("text", type(seq)(ids, seq.length, seq.tracks, seq.full)).with_targets(mlm=labels)
+        return rows.with_seq("text", replace(seq, ids=ids)).with_targets(mlm=labels)

@@ -14,6 +14,8 @@ class RandomTokens(Select):
     """Exactly the budget of each document, uniformly without replacement from its ordinary tokens.
 
     Every token gets a random number, those that may not be chosen the largest; the smallest `budget` of them are taken.
+    The numbers are sorted as [document | random | column], so that neither ties nor an argsort arise and documents stay
+    in place. `flip` makes the column no preference where the random parts agree.
     """
 
     def __init__(self, *, vocab: Vocab, budget: Budget, choose_specials: bool) -> None:
@@ -23,19 +25,29 @@ class RandomTokens(Select):
 
     def __call__(self, rows: Rows, draws: Draws) -> Spans:
         seq = rows.seqs["text"]
-        width = seq.ids.shape[1]
-        low = np.uint32((1 << (width - 1).bit_length()) - 1)  # the low bits hold the column: no ties, and no argsort
-        order = draws.bits(rows.key, "order", width) & ~low
-        order |= np.arange(width, dtype=np.uint32)
-        order |= self.barred.take(seq.ids)
-        if "document" in seq.tracks:  # documents come one after the other, so sorting by them first keeps their slots
-            order = order | (seq.tracks["document"].astype(np.uint64) << np.uint64(32))
+        width, document = seq.ids.shape[1], seq.tracks.get("document")
+        bits = (width - 1).bit_length()
+        narrow = document is not None and 2 * bits <= 22  # document, column and at least ten random bits fit into 32
+        spare = np.uint32(bits if narrow else 0)
+        low, largest = np.uint32((1 << bits) - 1), ~np.uint32(0) >> spare
+        flip = draws.bits(rows.key, "flip", 1) & low  # [n, 1]
+        order, barred = draws.bits(rows.key, "order", width), self.barred.take(seq.ids)
+        if narrow:
+            order >>= spare
+            barred >>= spare
+        order &= ~low
+        order |= np.arange(width, dtype=np.uint32) ^ flip
+        order |= barred
+        if document is not None:
+            kind, by = (np.uint32, 32 - bits) if narrow else (np.uint64, 32)
+            order = order | document.astype(kind) << kind(by)
         order.sort(axis=1)
         slot = runs(*self.budget.of_documents(rows, draws))
-        chosen = order.ravel()[slot].astype(np.uint32)
-        allowed = chosen != ~np.uint32(0)  # fewer ordinary tokens than the budget
-        row, start = slot[allowed] // width, (chosen[allowed] & low).astype(np.int64)
-        return Spans(row, start, np.ones_like(row))
+        chosen = order.ravel()[slot].astype(np.uint32) & largest
+        allowed = chosen != largest  # else the document has fewer ordinary tokens than its budget
+        row = slot[allowed] // width
+        column = (chosen[allowed] & low ^ flip[row, 0]).astype(np.int64)
+        return Spans(row, column, np.ones_like(row))
 
     def capacity(self, length: int) -> int:
         return self.budget.capacity(length)

@@ -19,11 +19,16 @@ SEGMENTERS = ("jieba",)
 _CHINESE = re.compile(f"[{CJK}]")
 
 
-def tracks(tokenizer: Tokenizer, segment: str | None) -> dict[str, Track]:
+def names(tokenizer: Tokenizer, segment: str | None) -> tuple[str, ...]:
     """The tracks that a token directory needs: word starts, where the vocabulary's own table is not enough."""
     if segment is not None and segment not in SEGMENTERS:
         raise ConfigError("data.segment", segment, "jieba or null")
-    if segment is None and tokenizer.kind != "char":
+    return ("word_start",) if segment or tokenizer.kind == "char" else ()
+
+
+def tracks(tokenizer: Tokenizer, segment: str | None) -> dict[str, Track]:
+    """How the tracks of `names` are made."""
+    if not names(tokenizer, segment):
         return {}
     base = _character_words(tokenizer) if tokenizer.kind == "char" else _table_words(tokenizer)
     return {"word_start": base if segment is None else _segmented(tokenizer, base)}

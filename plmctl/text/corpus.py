@@ -72,8 +72,10 @@ def documents() -> Iterator[Text]:
 
 def labelled(split: str) -> Iterator[Labelled]:
     """The docstrings of ten packages with their package, for `train` or `dev`: no module and no text is in both."""
-    held, seen = _held_out(), {row.text for row in _rows() if row.module in _held_out()} if split == "train" else set()
-    for row in _rows():
+    rows = _rows()
+    held = _held_out(rows)
+    seen = {row.text for row in rows if row.module in held} if split == "train" else set()
+    for row in rows:
         if (row.module in held) == (split == "dev") and row.text not in seen:
             seen.add(row.text)
             yield row
@@ -113,10 +115,10 @@ def _rows() -> list[Labelled]:
     return rows
 
 
-def _held_out() -> frozenset[str]:
+def _held_out(rows: list[Labelled]) -> frozenset[str]:
     """The modules of the dev split: of each package some in the order of a hash, never its largest."""
     sizes: dict[str, dict[str, int]] = {label: {} for label in LABELS}
-    for row in _rows():
+    for row in rows:
         sizes[row.label][row.module] = sizes[row.label].get(row.module, 0) + 1
     held: set[str] = set()
     for modules in sizes.values():

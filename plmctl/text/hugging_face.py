@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +13,8 @@ from tokenizers import decoders, models, normalizers, pre_tokenizers
 from plmctl.errors import DataError
 from plmctl.text.backend import Backend
 from plmctl.text.roles import NAMES, Roles
-from plmctl.text.rust import Rust
-from plmctl.text.sentence_piece import SentencePiece
-from plmctl.text.train import finish
+from plmctl.text.rust import Rust, finish
+from plmctl.text.sentence_piece import SentencePiece, as_rust
 
 _MODELS = ("spiece.model", "sentencepiece.bpe.model", "tokenizer.model", "sentencepiece.model")
 # Spellings by role, tried in this order where no file names the special tokens.
@@ -30,7 +30,9 @@ def read(place: Path) -> tuple[Backend, Roles, str]:
     folder = place.parent if place.is_file() else place
     files = {file.name: file for file in ([place] if place.is_file() else sorted(folder.iterdir()))}
     config = {**_json(folder / "special_tokens_map.json"), **_json(folder / "tokenizer_config.json")}
-    model = next((files[name] for name in (*_MODELS, *(n for n in files if n.endswith((".spm", ".model")))) if name in files), None)
+    model = next(
+        (files[name] for name in (*_MODELS, *(n for n in files if n.endswith((".spm", ".model")))) if name in files), None
+    )
     backend: Backend
     if "tokenizer.json" in files:
         backend = Rust.read(files["tokenizer.json"].read_bytes(), files["tokenizer.json"])
@@ -52,7 +54,7 @@ def read(place: Path) -> tuple[Backend, Roles, str]:
 def write(folder: Path, backend: Backend, special: Roles, kind: str, model_max_length: int) -> None:
     """tokenizer.json and tokenizer_config.json, with vocab.txt or vocab.json and merges.txt where the family has them."""
     folder.mkdir(parents=True, exist_ok=True)
-    made = backend if isinstance(backend, Rust) else Rust(_as_rust(backend, special))
+    made = backend if isinstance(backend, Rust) else _twin(backend, special)
     (folder / "tokenizer.json").write_bytes(made.files()["tokenizer.json"])
     model = made.spec["model"]
     if kind == "wordpiece":
@@ -123,7 +125,7 @@ def _roles(backend: Backend, config: dict[str, Any], place: Path) -> Roles:
 
 
 def _roles_among(tokens: set[str], config: dict[str, Any]) -> Roles:
-    named = {name: token for name in NAMES if (token := _spelling(config, name)) in tokens}
+    named: dict[str, Any] = {name: token for name in NAMES if (token := _spelling(config, name)) in tokens}
     if not named.keys() - {"unk", "pad"}:
         named = {name: token for name, spellings in _SPELLINGS.items() for token in reversed(spellings) if token in tokens}
     if "cls" in named and "sep" in named:  # BERT's [CLS] and [SEP] also begin and end a text
@@ -143,15 +145,15 @@ def _with_templates(backend: Backend, special: Roles) -> Roles:
         return special
     role = {getattr(special, name): name for name in ("eos", "bos", "sep", "cls") if getattr(special, name)}
     orders = []
-    for texts in (("a",), ("a", "a")):
-        encoding = backend.tokenizer.encode(*texts, add_special_tokens=True)
+    for second in (None, "a"):
+        encoding = backend.tokenizer.encode("a", second, add_special_tokens=True)
         order: list[str] = []
         for token, part in zip(encoding.tokens, encoding.sequence_ids, strict=True):
             name = "AB"[part] if part is not None else role.get(token)
             if name is not None and not (name in "AB" and name in order):
                 order.append(name)
         orders.append(tuple(order))
-    return Roles(**{**special.settings(), "single": orders[0], "pair": orders[1]})
+    return replace(special, single=orders[0], pair=orders[1])
 
 
 def _spelling(config: dict[str, Any], name: str) -> str | None:
@@ -169,34 +171,6 @@ def _json(file: Path) -> dict[str, Any]:
     return found if isinstance(found, dict) else {}
 
 
-def _as_rust(backend: Backend, special: Roles) -> tokenizers.Tokenizer:
-    """A sentencepiece model as a `tokenizers` pipeline: its own normalisation table, `▁` before each word, the same pieces."""
+def _twin(backend: Backend, special: Roles) -> Rust:
     assert isinstance(backend, SentencePiece)
-    unknown = backend.unknown
-    model: models.Model
-    if backend.kind == "unigram":
-        pieces = list(zip(backend.tokens, backend.scores(), strict=True))
-        model = models.Unigram(pieces, backend.tokens.index(unknown), backend.byte_fallback)
-    else:
-        merges = _merges(backend.tokens, backend.scores(), {*backend.special, unknown})
-        vocab = {token: place for place, token in enumerate(backend.tokens)}
-        model = models.BPE(vocab, merges, unk_token=unknown, fuse_unk=True, byte_fallback=backend.byte_fallback)
-    made = tokenizers.Tokenizer(model)
-    spaces = [normalizers.Replace(tokenizers.Regex(" {2,}"), " "), normalizers.Strip()]
-    table = [normalizers.Precompiled(backend.charsmap)] if backend.charsmap else []
-    made.normalizer = normalizers.Sequence([*table, *spaces])
-    made.pre_tokenizer = pre_tokenizers.Metaspace(replacement="▁", prepend_scheme="always")
-    tail = [decoders.ByteFallback(), decoders.Fuse()] if backend.byte_fallback else []
-    made.decoder = decoders.Sequence([decoders.Metaspace(replacement="▁", prepend_scheme="always"), *tail])
-    return finish(made, special)
-
-
-def _merges(tokens: list[str], scores: list[float], special: set[str]) -> list[tuple[str, str]]:
-    """BPE merges in order: every way to make a piece of two known ones, better pieces first."""
-    known = {token: place for place, token in enumerate(tokens)}
-    found = [
-        (-scores[place], known[token[:cut]], known[token[cut:]], (token[:cut], token[cut:]))
-        for place, token in enumerate(tokens) for cut in range(1, len(token))
-        if token not in special and token[:cut] in known and token[cut:] in known
-    ]  # fmt: skip
-    return [pair for *_, pair in sorted(found)]
+    return backend.twin or as_rust(backend, special)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from itertools import pairwise
 from typing import Any
 
 from plmctl.errors import ConfigError, nearest
@@ -55,7 +56,7 @@ def _kind(lines: list[str]) -> str:
     lengths = sorted(len(line) for line in lines)
     widest = lengths[int(0.98 * (len(lengths) - 1))]
     final = sum(_FINAL.search(line) is not None for line in lines) / len(lines)
-    carried = sum(1 for line, following in zip(lines, lines[1:], strict=False) if following[0].islower() and not _FINAL.search(line))
+    carried = sum(1 for line, following in pairwise(lines) if following[0].islower() and not _FINAL.search(line))
     full = sum(length > 0.75 * widest for length in lengths) / len(lengths)
     if widest <= 120 and final < 0.6 and full > 0.3 and (carried / len(lines) > 0.2 or _CHINESE.match(lines[0][:1])):
         return "wrapped"

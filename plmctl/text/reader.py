@@ -15,9 +15,10 @@ from itertools import islice
 from pathlib import Path
 
 from plmctl.errors import DataError, nearest
-from plmctl.text import layout, sentences
+from plmctl.text import corpus, layout, sentences
 from plmctl.text.layout import Layout
 
+BUILTIN = (None, "builtin")  # paths that mean the text of `corpus.py`
 PART = 1 << 22  # characters of a document held at once; a longer one comes in parts
 _LINE = 1 << 20  # bytes of a line held at once
 _SUFFIXES = (".txt", ".jsonl", ".txt.gz", ".jsonl.gz")
@@ -54,27 +55,49 @@ def find_files(path: str | Path) -> list[Path]:
     """The text files that a file name, a folder (all of them, sorted) or a pattern names; DataError where there are none."""
     given = Path(path).expanduser()
     if given.is_dir():
-        found = sorted(file for file in given.rglob("*") if file.is_file() and (file.name.endswith(_SUFFIXES) or _WIKI.fullmatch(file.name)))
+        found = sorted(
+            file
+            for file in given.rglob("*")
+            if file.is_file() and (file.name.endswith(_SUFFIXES) or _WIKI.fullmatch(file.name))
+        )
         if not found:
-            raise DataError(f"no text files in this folder (looked for {', '.join(_SUFFIXES)})", file=given, fix="data.path=<a file>")
+            raise DataError(
+                f"no text files in this folder (looked for {', '.join(_SUFFIXES)})", file=given, fix="data.path=<a file>"
+            )
     elif given.exists():
         found = [given]
     else:
         found = sorted(Path(name) for name in glob(str(given), recursive=True) if Path(name).is_file())
     if not found:
         names = [str(file) for file in given.parent.iterdir()] if given.parent.is_dir() else []
-        raise DataError(f"no such file, folder or pattern{nearest(str(given), names)}", file=given, fix="data.path=<an existing one>")
+        raise DataError(
+            f"no such file, folder or pattern{nearest(str(given), names)}", file=given, fix="data.path=<an existing one>"
+        )
     for file in found:
         if file.stat().st_size == 0:
             raise DataError("the file is empty", file=file, fix="remove it, or name files with text in data.path")
     return found
 
 
+def find_all(paths: str | Path | Iterable[str | Path]) -> list[Path]:
+    """`find_files` of one or several paths, each file once."""
+    several = [paths] if isinstance(paths, str | Path) else list(paths)
+    return list(dict.fromkeys(file for path in several for file in find_files(path)))
+
+
 def documents(
-    paths: str | Path | Iterable[Path], *, field: str = "text", lines: str = "auto", layouts: dict[str, Layout] | None = None
+    paths: str | Path | Iterable[str | Path] | None,
+    *,
+    field: str = "text",
+    lines: str = "auto",
+    layouts: dict[str, Layout] | None = None,
 ) -> Iterator[Document]:
-    """The documents of files in order. What `lines=auto` finds for each file is put into `layouts`."""
-    for file in find_files(paths) if isinstance(paths, str | Path) else paths:
+    """The documents of files in order, or of the built-in corpus. What is found for each file is put into `layouts`."""
+    if paths is None or paths in BUILTIN:
+        for text in corpus.documents():
+            yield Document(text.paragraphs, f"builtin: {text.name}", whole=False)
+        return
+    for file in find_all(paths):
         found = decide(file, field=field, lines=lines)
         if layouts is not None:
             layouts[str(file)] = found
@@ -95,7 +118,9 @@ def decide(file: Path, *, field: str = "text", lines: str = "auto") -> Layout:
         sample.append(line)
         if size > 1 << 20:
             break
-    return layout.decide([line for line in sample if not (blocks and line.startswith(("<doc", "</doc>")))], lines, blocks=blocks)
+    return layout.decide(
+        [line for line in sample if not (blocks and line.startswith(("<doc", "</doc>")))], lines, blocks=blocks
+    )
 
 
 def _is_json(file: Path) -> bool:
@@ -117,7 +142,7 @@ def _text_documents(file: Path, found: Layout) -> Iterator[Document]:
     """Documents end at blank lines (`found.gap` of them), or where `</doc>` stands if they began with `<doc ...>`."""
     gather, blanks, inside, title = _Gather(f"{file}:1", found), 0, False, ""
     for number, line in _lines(file):
-        if line.startswith("<doc") and _DOC.fullmatch(line) or line == "</doc>":
+        if (line.startswith("<doc") and _DOC.fullmatch(line)) or line == "</doc>":
             yield from gather.close()
             inside = line != "</doc>"
             named = _TITLE.search(line)
@@ -187,13 +212,18 @@ def _json_texts(file: Path, field: str) -> Iterator[tuple[int, str]]:
         except ValueError as error:
             raise DataError(f"not JSON ({error})", file=file, line=number, fix="one JSON object a line") from error
         if not isinstance(row, dict) or not isinstance(row.get(field), str):
-            names = ", ".join(f"'{name}'" for name in row) if isinstance(row, dict) else f"a {type(row).__name__}"
-            texts = [name for name, value in row.items() if isinstance(value, str)] if isinstance(row, dict) else []
-            raise DataError(
-                f"no text in a field '{field}' (this line has {names}){nearest(field, texts)}", file=file, line=number,
-                fix=f"data.field={max(texts, key=lambda name: len(row[name])) if texts else '<name of the field with the text>'}",
-            )  # fmt: skip
+            raise _no_text(row, field, file, number)
         yield number, row[field].replace("\r\n", "\n")
+
+
+def _no_text(row: object, field: str, file: Path, number: int) -> DataError:
+    fields = row if isinstance(row, dict) else {}
+    names = ", ".join(f"'{name}'" for name in fields) or f"a {type(row).__name__}"
+    longest = max(
+        (name for name in fields if isinstance(fields[name], str)), key=lambda name: len(fields[name]), default="<name>"
+    )
+    message = f"no text in a field '{field}' (this line has {names}){nearest(field, fields)}"
+    return DataError(message, file=file, line=number, fix=f"data.field={longest}")
 
 
 def _lines(file: Path, limit: int = _LINE) -> Iterator[tuple[int, str]]:

@@ -40,7 +40,8 @@ class Roles:
     @classmethod
     def read(cls, settings: dict[str, Any]) -> Roles:
         known = {field.name for field in fields(cls)}
-        return cls(**{key: tuple(v) if isinstance(v, list) else v for key, v in settings.items() if key in known})
+        read: dict[str, Any] = {key: tuple(v) if isinstance(v, list) else v for key, v in settings.items() if key in known}
+        return cls(**read)
 
 
 BERT = Roles(pad="[PAD]", unk="[UNK]", cls="[CLS]", sep="[SEP]", mask="[MASK]", bos="[CLS]", eos="[SEP]")
@@ -78,8 +79,10 @@ def joins_words(tokens: Sequence[str]) -> np.ndarray:
 
 
 _CJK = re.compile(f"[{CJK}]")
-_ALBERT_PARTS = re.compile(r"[A-Za-z!\"#$%&()*+,\-./:;?@\[\\\]^_`{|}~€£]+")  # albert/tokenization.py: english_chars, special_pieces
-_ALBERT_PUNCTUATION = frozenset("!\"#$%&()*+,-./:;?@[\\]^_`{|}~€£")
+_ALBERT_PARTS = re.compile(
+    r"[A-Za-z!\"#$%&()*+,\-./:;?@\[\\\]^_`{|}~€£]+"
+)  # albert/tokenization.py: english_chars, special_pieces
+_ALBERT_PUNCTUATION = frozenset('!"#$%&()*+,-./:;?@[\\]^_`{|}~€£')
 
 
 def _sentencepiece_starts(token: str) -> bool:

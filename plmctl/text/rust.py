@@ -7,9 +7,11 @@ from collections.abc import Sequence
 from typing import Any
 
 import tokenizers
+from tokenizers import AddedToken, processors
 
 from plmctl.errors import DataError
 from plmctl.text.backend import Cut, Span, at_spaces_and_chinese, before_spaces, never
+from plmctl.text.roles import Roles
 
 FILE = "tokenizer.json"
 
@@ -61,6 +63,27 @@ class Rust:
         return {FILE: self.tokenizer.to_str(pretty=False).encode()}
 
 
+def finish(made: tokenizers.Tokenizer, special: Roles) -> tokenizers.Tokenizer:
+    """Make known the special tokens and what stands around one and two segments, as Hugging Face expects them."""
+    made.add_special_tokens(
+        [AddedToken(token, special=True, normalized=False, lstrip=token == "<mask>") for token in special.tokens]
+    )
+    if special.cls:
+        ids = [(token, made.token_to_id(token)) for token in special.tokens]
+        around = [
+            " ".join(f"${role}:{int(role == 'B' and special.sep == '[SEP]')}" if role in "AB" else _typed(special, order, place)
+                     for place, role in enumerate(order)) for order in (special.single, special.pair)
+        ]  # fmt: skip
+        made.post_processor = processors.TemplateProcessing(single=around[0], pair=around[1], special_tokens=ids)
+    return made
+
+
+def _typed(special: Roles, order: tuple[str, ...], place: int) -> str:
+    """A special token of a template with its segment: 1 from B on (BERT), always 0 for RoBERTa, which has no segments."""
+    second = special.sep == "[SEP]" and "B" in order[:place]
+    return f"{getattr(special, order[place])}:{int(second)}"
+
+
 def _stage_types(stage: dict[str, Any] | None) -> list[str]:
     if stage is None:
         return []
@@ -73,7 +96,11 @@ def _safe_cut(spec: dict[str, Any]) -> Cut:
     normalizer, pre = spec.get("normalizer") or {}, spec.get("pre_tokenizer") or {}
     if any(not token["special"] for token in spec.get("added_tokens", [])):
         return never
-    if spec["model"]["type"] == "WordPiece" and pre.get("type") == "BertPreTokenizer" and normalizer.get("type") == "BertNormalizer":
+    if (
+        spec["model"]["type"] == "WordPiece"
+        and pre.get("type") == "BertPreTokenizer"
+        and normalizer.get("type") == "BertNormalizer"
+    ):
         chinese = normalizer["handle_chinese_chars"] and normalizer["clean_text"]
         return at_spaces_and_chinese if chinese else never
     if spec["model"]["type"] == "BPE" and pre.get("type") == "ByteLevel" and not normalizer:

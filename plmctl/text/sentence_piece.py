@@ -6,18 +6,27 @@ from collections.abc import Sequence
 from typing import Any
 
 import sentencepiece
+import tokenizers
+from tokenizers import decoders, models, normalizers, pre_tokenizers
 
 from plmctl.errors import DataError
 from plmctl.text import wire
 from plmctl.text.backend import Cut, Span, at_spaces, never
+from plmctl.text.roles import Roles
+from plmctl.text.rust import Rust, finish
 
 FILE = "sentencepiece.model"
+_NEVER = -1e6
 
 
 class SentencePiece:
-    """A sentencepiece model. Its control symbols have ids but never match text."""
+    """A sentencepiece model. Its control symbols have ids but never match text.
 
-    def __init__(self, model: bytes) -> None:
+    A model trained here (with `special`) has a twin in `tokenizers`, which is what is exported, and ids come from it: where two
+    segmentations of a word score the same (00 000 or 000 00) the two libraries round differently.
+    """
+
+    def __init__(self, model: bytes, special: Roles | None = None) -> None:
         self.model = model
         try:
             self._processor: Any = sentencepiece.SentencePieceProcessor(model_proto=model)
@@ -29,6 +38,7 @@ class SentencePiece:
         self.special = [t for i, t in enumerate(self.tokens) if kinds.is_control(i) or kinds.is_unused(i)]
         self.unknown: str = self.tokens[kinds.unk_id()]
         self.cut: Cut = at_spaces if self._words_stand_alone() else never
+        self.twin = as_rust(self, special) if special else None
 
     @property
     def kind(self) -> str:
@@ -58,7 +68,7 @@ class SentencePiece:
         return any(self._processor.is_byte(i) for i in range(len(self.tokens)))
 
     def encode(self, text: str) -> list[int]:
-        return self._processor.encode(text)
+        return self.twin.encode(text) if self.twin else self._processor.encode(text)
 
     def encode_offsets(self, text: str) -> tuple[list[int], list[Span]]:
         proto = self._processor.encode(text, out_type="serialized_proto")
@@ -75,6 +85,8 @@ class SentencePiece:
             (start, end), following = spans[i], spans[i + 1]
             if start == end == following[0] and names[i] != "▁".encode():
                 spans[i] = following
+        if self.twin and ids != self.twin.encode(text):
+            return self.twin.encode_offsets(text)
         return ids, [_trim(text, span) for span in spans]
 
     def decode(self, ids: Sequence[int]) -> str:
@@ -104,3 +116,39 @@ def _trim(text: str, span: Span) -> Span:
     while start < end and text[start].isspace():
         start += 1
     return start, end
+
+
+def as_rust(backend: SentencePiece, special: Roles) -> Rust:
+    """A sentencepiece model as a `tokenizers` pipeline: its own normalisation table, `▁` before each word, the same pieces."""
+    unknown, never_text = backend.unknown, {*backend.special, backend.unknown}
+    model: models.Model
+    if backend.kind == "unigram":
+        # Their score is 0 in the file, the best of all; here it must never pay to read them from a text.
+        pieces = [
+            (token, _NEVER if token in never_text else score)
+            for token, score in zip(backend.tokens, backend.scores(), strict=True)
+        ]
+        model = models.Unigram(pieces, backend.tokens.index(unknown), backend.byte_fallback)
+    else:
+        merges = _merges(backend.tokens, backend.scores(), never_text)
+        vocab = {token: place for place, token in enumerate(backend.tokens)}
+        model = models.BPE(vocab, merges, unk_token=unknown, fuse_unk=True, byte_fallback=backend.byte_fallback)
+    made = tokenizers.Tokenizer(model)
+    spaces = [normalizers.Replace(tokenizers.Regex(" {2,}"), " "), normalizers.Strip()]
+    table = [normalizers.Precompiled(backend.charsmap)] if backend.charsmap else []
+    made.normalizer = normalizers.Sequence([*table, *spaces])
+    made.pre_tokenizer = pre_tokenizers.Metaspace(replacement="▁", prepend_scheme="always")
+    tail = [decoders.ByteFallback(), decoders.Fuse()] if backend.byte_fallback else []
+    made.decoder = decoders.Sequence([decoders.Metaspace(replacement="▁", prepend_scheme="always"), *tail])
+    return Rust(finish(made, special))
+
+
+def _merges(tokens: list[str], scores: list[float], special: set[str]) -> list[tuple[str, str]]:
+    """BPE merges in order: every way to make a piece of two known ones, better pieces first."""
+    known = {token: place for place, token in enumerate(tokens)}
+    found = [
+        (-scores[place], known[token[:cut]], known[token[cut:]], (token[:cut], token[cut:]))
+        for place, token in enumerate(tokens) for cut in range(1, len(token))
+        if token not in special and token[:cut] in known and token[cut:] in known
+    ]  # fmt: skip
+    return [pair for *_, pair in sorted(found)]

@@ -16,13 +16,12 @@ _END = re.compile(rf"[\n.?!…。！？；][.?!…。！？；{_CLOSERS}]*")
 _CHINESE = re.compile(r"[。！？；]")
 
 # Followed by a name or a number, hardly ever the last word of a sentence.
-_ALWAYS = frozenset(
-    "mr mrs ms dr prof rev fr gen col maj capt lt cmdr sgt adm gov sen rep hon pres st ste mt ft messrs mme mlle "
-    "vs cf e.g i.e viz al approx ca dept univ assn bros corp inc ltd vol ed eds trans".split()
-)
-_BEFORE_NUMBER = frozenset(
-    "no nos p pp fig figs eq sec ch art op jan feb mar apr jun jul aug sep sept oct nov dec c r b d fl".split()
-)
+_ALWAYS = """
+    mr mrs ms dr prof rev fr gen col maj capt lt cmdr sgt adm gov sen rep hon pres st ste mt ft messrs mme mlle
+    vs cf e.g i.e viz al approx ca dept univ assn bros corp inc ltd vol ed eds trans
+"""
+_BEFORE_NUMBER = "no nos p pp fig figs eq sec ch art op jan feb mar apr jun jul aug sep sept oct nov dec c r b d fl"
+_NEVER_LAST, _NOT_BEFORE_NUMBERS = frozenset(_ALWAYS.split()), frozenset(_BEFORE_NUMBER.split())
 _DOTTED = re.compile(r"(?:[^\W\d_]\.)+[^\W\d_]")  # U.S, J.R.R; written without the last full stop
 _DAYTIME = frozenset(("a.m", "p.m"))
 
@@ -70,8 +69,8 @@ def _abbreviation(text: str, stop: int, after: str) -> bool:
     words = text[max(0, stop - 20) : stop].split()
     word = words[-1].lstrip(_OPENERS) if words else ""
     lower = word.lower()
-    if lower in _ALWAYS or (len(word) == 1 and word.isupper() and word.isascii()):
+    if lower in _NEVER_LAST or (len(word) == 1 and word.isupper() and word.isascii()):
         return True
-    if lower in _BEFORE_NUMBER and after.isdigit():
+    if lower in _NOT_BEFORE_NUMBERS and after.isdigit():
         return True
     return bool(_DOTTED.fullmatch(word)) and lower not in _DAYTIME

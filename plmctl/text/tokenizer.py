@@ -120,11 +120,13 @@ class Tokenizer:
         meta = _read_meta(place / META)
         found: Backend
         if (place / sentence_piece.FILE).exists():
-            found = sentence_piece.SentencePiece((place / sentence_piece.FILE).read_bytes())
+            found = sentence_piece.SentencePiece((place / sentence_piece.FILE).read_bytes(), Roles.read(meta["roles"]))
         elif (place / rust.FILE).exists():
             found = rust.Rust.read((place / rust.FILE).read_bytes(), place / rust.FILE)
         else:
-            raise DataError(f"neither {sentence_piece.FILE} nor {rust.FILE} beside {META}", file=place, fix="copy the whole folder")
+            raise DataError(
+                f"neither {sentence_piece.FILE} nor {rust.FILE} beside {META}", file=place, fix="copy the whole folder"
+            )
         made = cls(backend=found, roles_=Roles.read(meta["roles"]), kind=meta["kind"])
         if meta.get("fingerprint") != made.fingerprint:
             raise DataError("the files do not belong together (fingerprint)", file=place, fix="copy the whole folder again")
@@ -166,7 +168,7 @@ def _read_meta(file: Path) -> dict[str, Any]:
     except (ValueError, KeyError, TypeError) as error:
         raise DataError("damaged tokenizer description", file=file, fix="copy the whole folder again") from error
     if version > VERSION:
-        raise DataError(f"written by a newer plmctl (format {version}, this one reads {VERSION})", file=file, fix="update plmctl")
+        raise DataError(
+            f"written by a newer plmctl (format {version}, this one reads {VERSION})", file=file, fix="update plmctl"
+        )
     return meta
-
-

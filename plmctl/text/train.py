@@ -8,18 +8,17 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import KW_ONLY, asdict, dataclass
-from pathlib import Path
 from typing import Any, ClassVar
 
 import sentencepiece
 import tokenizers
-from tokenizers import AddedToken, decoders, models, normalizers, pre_tokenizers, processors, trainers
+from tokenizers import decoders, models, normalizers, pre_tokenizers, trainers
 
 from plmctl.errors import ConfigError, DataError, nearest
 from plmctl.text import roles
 from plmctl.text.backend import Backend
 from plmctl.text.roles import Roles
-from plmctl.text.rust import Rust
+from plmctl.text.rust import Rust, finish
 from plmctl.text.sentence_piece import SentencePiece
 
 
@@ -83,7 +82,7 @@ class _Pieces(Recipe):
             )  # fmt: skip
         except RuntimeError as error:
             raise self._explained(str(error)) from error
-        return SentencePiece(model.getvalue()), special
+        return SentencePiece(model.getvalue(), special), special
 
     def _explained(self, message: str) -> ConfigError:
         if found := re.search(r"value <= (\d+)", message):
@@ -128,12 +127,17 @@ class WordPiece(Recipe):
             for word, _ in made.pre_tokenizer.pre_tokenize_str(made.normalizer.normalize_str(spaced)):
                 words[word] += count
         alphabet, known = _alphabet(words, self.character_coverage), special.tokens
+        inner = {character for word in words for character in word[1:]}  # never a Chinese one
         # Both forms of every character come first and in order: left to itself the trainer numbers them at random.
-        known += [*alphabet, *(f"##{character}" for character in alphabet)]
+        known += [*alphabet, *(f"##{character}" for character in alphabet if character in inner)]
         if len(known) > self.vocab_size:
             raise self._at_least(len(known))
         trainer = trainers.WordPieceTrainer(
-            vocab_size=self.vocab_size, special_tokens=known, min_frequency=self.min_frequency, limit_alphabet=0, show_progress=False
+            vocab_size=self.vocab_size,
+            special_tokens=known,
+            min_frequency=self.min_frequency,
+            limit_alphabet=0,
+            show_progress=False,
         )
         covered = set(alphabet)
         usable = (f"{word} " * count for word, count in words.items() if covered.issuperset(word))
@@ -158,7 +162,10 @@ class ByteBPE(Recipe):
     min_frequency: int = 2
 
     def train(self, texts: Iterable[str]) -> tuple[Backend, Roles]:
-        families = {"roberta": (roles.ROBERTA, ["<s>", "<pad>", "</s>", "<unk>"], ["<mask>"]), "gpt2": (roles.GPT2, [], roles.GPT2.tokens)}
+        families = {
+            "roberta": (roles.ROBERTA, ["<s>", "<pad>", "</s>", "<unk>"], ["<mask>"]),
+            "gpt2": (roles.GPT2, [], roles.GPT2.tokens),
+        }
         if self.specials not in families:
             raise ConfigError("tokenizer.specials", self.specials, f"roberta or gpt2{nearest(str(self.specials), families)}")
         special, first, last = families[self.specials]
@@ -206,25 +213,6 @@ class Char(Recipe):
 KINDS: dict[str, type[Recipe]] = {kind.kind: kind for kind in (Unigram, BPE, WordPiece, ByteBPE, Char)}
 
 
-def finish(made: tokenizers.Tokenizer, special: Roles) -> tokenizers.Tokenizer:
-    """Make known the special tokens and what stands around one and two segments, as Hugging Face expects them."""
-    made.add_special_tokens([AddedToken(token, special=True, normalized=False, lstrip=token == "<mask>") for token in special.tokens])
-    if special.cls:
-        ids = [(token, made.token_to_id(token)) for token in special.tokens]
-        around = [
-            " ".join(f"${role}:{int(role == 'B' and special.sep == '[SEP]')}" if role in "AB" else _typed(special, order, place)
-                     for place, role in enumerate(order)) for order in (special.single, special.pair)
-        ]  # fmt: skip
-        made.post_processor = processors.TemplateProcessing(single=around[0], pair=around[1], special_tokens=ids)
-    return made
-
-
-def _typed(special: Roles, order: tuple[str, ...], place: int) -> str:
-    """A special token of a template with its segment: 1 from B on (BERT), always 0 for RoBERTa, which has no segments."""
-    second = special.sep == "[SEP]" and "B" in order[:place]
-    return f"{getattr(special, order[place])}:{int(second)}"
-
-
 def _alphabet(counts: Counter[str], coverage: float) -> list[str]:
     """The most frequent characters that make up `coverage` of the text, by frequency."""
     characters = Counter[str]()
@@ -242,7 +230,9 @@ def _alphabet(counts: Counter[str], coverage: float) -> list[str]:
     return chosen
 
 
-def _grow(merges: list[tuple[str, ...]], alphabet: list[str], size: int, forbidden: set[str]) -> tuple[list[str], list[tuple[str, str]]]:
+def _grow(
+    merges: list[tuple[str, ...]], alphabet: list[str], size: int, forbidden: set[str]
+) -> tuple[list[str], list[tuple[str, str]]]:
     """The tokens and merges of the first `size` tokens, leaving out any merge that would spell a special token."""
     tokens = dict.fromkeys(alphabet)
     kept: list[tuple[str, str]] = []
@@ -266,8 +256,3 @@ def _nonempty(texts: Iterable[str]) -> Iterator[str]:
                 yield line
     if not found:
         raise DataError("there is no text to train a tokenizer on", fix="data.path=<a file, folder or pattern with text>")
-
-
-def settings_of(folder: Path) -> dict[str, Any]:
-    """What the manifest says of a tokenizer that was not trained here."""
-    return {"kind": "given", "path": folder.name}

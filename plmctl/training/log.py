@@ -22,9 +22,9 @@ class Log:
     """
 
     def __init__(self, folder: Path | None = None, *, tensorboard: bool = True, quiet: bool = False) -> None:
-        self.folder, self.quiet = folder, quiet
-        self._file = None if folder is None else (folder / METRICS).open("a", encoding="utf-8")
-        self._board = _board(folder) if folder is not None and tensorboard else None
+        self.folder, self.tensorboard, self.quiet = folder, tensorboard, quiet
+        self._file: Any = None  # opened by the first record: `cut_back` may come before it
+        self._board: Any = None
         self._display: Any = None
 
     def __enter__(self) -> Log:
@@ -41,6 +41,9 @@ class Log:
 
     def record(self, record: Mapping[str, Any], *, share: float | None = None, eta: float | None = None) -> None:
         """One line of metrics; `share` and `eta` (seconds) are for people only."""
+        if self.folder is not None and self._file is None:
+            self._file = (self.folder / METRICS).open("a", encoding="utf-8")
+            self._board = _board(self.folder) if self.tensorboard else None
         if self._file is not None:
             self._file.write(json.dumps(record) + "\n")
             self._file.flush()

@@ -59,7 +59,8 @@ class AdamW(torch.optim.AdamW):
     """`theta -= lr (m̂ / (sqrt(v̂) + eps) + weight_decay theta)` (Loshchilov and Hutter, 2019, arXiv:1711.05101).
 
     torch's own, with its fused kernel. `bias_correction=False` takes m and v as they are, as BERT's code does
-    (google-research/bert `optimization.py`): the first update is then (1-beta1)/sqrt(1-beta2) = 3.2 times larger. It is had by letting the step count begin at a million.
+    (google-research/bert `optimization.py`): the first update is then (1-beta1)/sqrt(1-beta2) = 3.2 times larger. It is had
+    by letting the step count begin at a million.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""A run directory: who may write into it, and what may change when it is continued (section "A run directory" of the docs).
+"""A run directory: who may write into it, and what its numbers depend on besides the config.
 
 config.yaml  overrides.txt  env.json  metrics.jsonl  events.out.tfevents.*  checkpoints/step-N/
 """
@@ -9,17 +9,13 @@ import json
 import os
 import platform
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
-import yaml
 
 from plmctl.errors import DataError, UsageError
-
-LENGTH = ("train.steps", "train.tokens", "train.epochs", "train.minutes")
-ALLOWED = (*LENGTH, "train.device", "train.processes", "train.micro_batch_size", "run.dir")
 
 
 def fresh(root: Path) -> Path:
@@ -58,54 +54,6 @@ def restore_environment(folder: Path, say: Callable[[str], None]) -> None:
     changed = [f"{name} {saved[name]} -> {now[name]}" for name in ("torch", "cpu", "threads") if saved.get(name) != now[name]]
     if changed:
         say(f"not bit-exact from here on: {', '.join(changed)}")
-
-
-def resumed(folder: Path, given: Sequence[str]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """(saved config, changes by dotted key) for `--resume` with the overrides `given` on this command line.
-
-    Length, `*_every`, device, processes, micro-batch may change; anything else that differs is refused with a diff.
-    """
-    try:
-        saved = yaml.safe_load((folder / "config.yaml").read_text(encoding="utf-8"))
-        before = (folder / "overrides.txt").read_text(encoding="utf-8").splitlines()
-    except OSError as error:
-        raise DataError(f"nothing to resume: {error.strerror}", file=error.filename, fix="leave out --resume") from error
-    changes: dict[str, Any] = {}
-    refused = []
-    for override in given:
-        key, _, text = override.lstrip("+~").partition("=")
-        old, new = _look_up(saved, key), yaml.safe_load(text)
-        if override in before or _same(old, new):
-            continue
-        if key in ALLOWED or key.endswith("_every"):
-            changes[key] = new
-        else:
-            refused.append(f"- {key}: {old!r}\n+ {key}: {new!r}")
-    if refused:
-        raise UsageError(
-            f"--resume keeps the saved config of {folder}, which these overrides would change:\n" + "\n".join(refused)
-            + "\n  fix: leave them out, or start another run"
-        )  # fmt: skip
-    if any(key in LENGTH for key in changes):
-        changes = {**{key: None for key in LENGTH if key not in changes}, **changes}
-    return saved, changes
-
-
-def _same(old: Any, new: Any) -> bool:
-    """Equal as values: yaml reads 1e-4 as text."""
-    try:
-        return old == new or float(old) == float(new)
-    except (TypeError, ValueError):
-        return False
-
-
-def _look_up(config: Mapping[str, Any], key: str) -> Any:
-    node: Any = config
-    for part in key.split("."):
-        if not isinstance(node, Mapping) or part not in node:
-            return None
-        node = node[part]
-    return node
 
 
 def _cpu() -> str:

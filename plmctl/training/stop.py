@@ -5,21 +5,26 @@ from __future__ import annotations
 import os
 import signal
 import threading
+from collections.abc import Mapping
 from types import FrameType
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 class Stop:
-    """While entered, remembers the first signal in `number`; outside the main thread it only carries what is set by hand."""
+    """While entered, hears signals. `number` is the one that all processes agree to end for, None as long as there is none.
+
+    Outside the main thread, where Python delivers no signals, it hears nothing.
+    """
 
     def __init__(self) -> None:
         self.number: int | None = None
+        self._heard: int | None = None
         self._before: dict[int, object] = {}
 
     def __enter__(self) -> Stop:
         if threading.current_thread() is threading.main_thread():
-            self._before = {number: signal.signal(number, self._heard) for number in SIGNALS}
+            self._before = {number: signal.signal(number, self._hear) for number in SIGNALS}
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -27,17 +32,18 @@ class Stop:
             signal.signal(number, handler)  # type: ignore[arg-type]
         self._before = {}
 
-    def _heard(self, number: int, frame: FrameType | None) -> None:
-        if self.number is not None:
+    def _hear(self, number: int, frame: FrameType | None) -> None:
+        if self._heard is not None:
             signal.signal(number, signal.SIG_DFL)
             os.kill(os.getpid(), number)
-        self.number = number
+        self._heard = number
 
     def counts(self) -> dict[str, int]:
         """Flags to sum over processes, so that all of them end after the same update."""
-        return {f"stop/{int(number)}": int(self.number == number) for number in SIGNALS}
+        return {f"stop/{int(number)}": int(self._heard == number) for number in SIGNALS}
 
-    def agree(self, counts: dict[str, int]) -> None:
+    def agree(self, counts: Mapping[str, int]) -> None:
+        """Read the summed flags."""
         for number in SIGNALS:
             if counts[f"stop/{int(number)}"]:
                 self.number = int(number)

@@ -47,8 +47,8 @@ class Settings:
     eval_every: int = 0
     save_every: int = 0
     max_bad_steps: int = 10  # updates in a row without a finite gradient that end the run
-    keep_best: str | None = None  # the metric of `evaluate` whose best checkpoint is kept ...
-    largest_is_best: bool = False  # ... by default the smallest value
+    keep_best: str = ""  # the metric of `evaluate` whose best checkpoint is kept, "" = none
+    best_is_largest: bool = False
     seed: int = 0
     flops_per_token: float = 0.0  # forward and backward, for MFU
     peak_flops: float = 0.0  # of all processes together, for MFU
@@ -144,10 +144,13 @@ class Trainer:
         counts = self.update.count(micro_batches, {"clock": clock, **self.stop.counts()})
         progress.seconds = counts["clock"] / 1000
         self.stop.agree(counts)
-        norm, entries = self.update.gradient(micro_batches, counts)
-        finite = math.isfinite(norm.item())  # the one wait for the device in an update
+        if self.stop.number is not None:
+            self.log.say("saving after this update, then ending; once more ends at once")
+        total_norm, entries = self.update.gradient(micro_batches, counts)
+        norm = total_norm.item()  # the one wait for the device in an update
+        finite = math.isfinite(norm)
         if finite:
-            self.rate = self.update.apply(self._multiplier(counts["tokens"]))
+            self.rate = self.update.apply(self._multiplier(counts["tokens"]), norm)
         self.update.end()
         if not finite:
             self._skip(micro_batches)
@@ -204,8 +207,10 @@ class Trainer:
             self.objective.train()
         if metrics:
             self.log.record({"step": p.step, **{f"valid/{name}": rounded(value) for name, value in metrics.items()}})
-        value = broadcast(metrics.get(settings.keep_best or ""), self.world)
-        if value is None or (p.best is not None and (value <= p.best if settings.largest_is_best else value >= p.best)):
+        value = broadcast(metrics.get(settings.keep_best), self.world)
+        if value is None or not math.isfinite(value):
+            return False
+        if p.best is not None and (value <= p.best if settings.best_is_largest else value >= p.best):
             return False
         p.best, p.best_step = value, p.step
         return True
@@ -247,7 +252,7 @@ class Trainer:
             trainer=trainer,
         )
 
-    def restore(self, folder: Path) -> None:
+    def resume(self, folder: Path) -> Progress:
         """Continue where the checkpoint in `folder` was taken, on the same or another number of processes."""
         saved = checkpoint.read(folder)
         checkpoint.load_exactly(self.model, saved.model, file=folder / "model.safetensors")
@@ -268,3 +273,4 @@ class Trainer:
                 refuse_other_processes(saved.trainer["processes"], self.world.size)
             seed_rank(self.settings.seed, self.world.rank, self.progress.step)
             self.log.say(f"not bit-exact from here on: {saved.trainer['processes']} -> {self.world.size} processes")
+        return self.progress

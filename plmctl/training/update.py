@@ -38,22 +38,19 @@ class Update:
         local = {"tokens": 0, "rows": 0, **also}
         for batch in micro_batches:
             local["tokens"] += batch.counts.get("tokens", 0)
-            local["rows"] += len(batch.key)
+            local["rows"] += batch.counts.get("rows", len(batch.key))
             for name, count in self.objective.counts(batch).items():
                 local[f"term/{name}"] = local.get(f"term/{name}", 0) + count
         return self.world.sum_counts(local)
 
     def gradient(self, micro_batches: Sequence[Batch], counts: Mapping[str, int]) -> tuple[Tensor, list[Entry]]:
-        """(global norm before clipping, what the meter should know); leaves the clipped gradient in the parameters."""
+        """(its global norm, what the meter should know); leaves the gradient in the parameters, not yet clipped."""
         entries: list[Entry] = [("loss", 0.0, float(self.world.main))]
         for slot, batch in enumerate(micro_batches):
             entries += self._backward(slot, batch.to(self.world.device), counts)
         self.world.sum_gradients(self.parameters)
         self.precision.unscale(self.optimizer)
-        norm = nn.utils.get_total_norm([p.grad for p in self.parameters if p.grad is not None])
-        if self.clip:
-            nn.utils.clip_grads_with_norm_(self.parameters, self.clip, norm)
-        return norm, entries
+        return nn.utils.get_total_norm([p.grad for p in self.parameters if p.grad is not None]), entries
 
     def _backward(self, slot: int, batch: Batch, counts: Mapping[str, int]) -> list[Entry]:
         own = self.objective.counts(batch)
@@ -69,8 +66,10 @@ class Update:
             entries.append(("loss", loss.detach(), 0.0))
         return entries
 
-    def apply(self, multiplier: float) -> float:
-        """Step with every group at `multiplier` of its own rate; returns the first group's."""
+    def apply(self, multiplier: float, norm: float) -> float:
+        """Clip a gradient of this norm and step, every group at `multiplier` of its own rate; returns the first group's."""
+        if 0 < self.clip < norm:
+            nn.utils.clip_grads_with_norm_(self.parameters, self.clip, torch.tensor(norm, device=self.world.device))
         for group in self.optimizer.param_groups:
             group["lr"] = group["initial_lr"] * multiplier
         self.optimizer.step()

@@ -8,8 +8,8 @@ import pytest
 import torch
 from torch.autograd import gradcheck
 
-from plmctl.attention.kernels import Mask, _Attend, attend
 from plmctl.attention.keep import keep_mask, kept, masked
+from plmctl.attention.kernels import Mask, _Attend, attend
 from plmctl.attention.patterns import Causal, Documents, Full, Padding, Pattern
 from plmctl.batch import Seq
 

@@ -26,16 +26,17 @@ TABLE: list[tuple[Pattern, Callable[[int, int, int, int], bool]]] = [
     (Padding(), lambda b, h, q, k: k < int(LENGTH[b])),
     (Documents(), lambda b, h, q, k: bool(DOCUMENT[b, q] == DOCUMENT[b, k])),
     (Prefix(), lambda b, h, q, k: (k < (5, 3)[b]) if q < (5, 3)[b] else k <= q),
-    (Causal() & Padding() & Documents(), lambda b, h, q, k: k <= q and k < (11, 7)[b] and bool(DOCUMENT[b, q] == DOCUMENT[b, k])),
+    (
+        Causal() & Padding() & Documents(),
+        lambda b, h, q, k: k <= q and k < (11, 7)[b] and bool(DOCUMENT[b, q] == DOCUMENT[b, k]),
+    ),
     (Window(reach=1) | Dilated(reach=1, dilation=[4, 5]), lambda b, h, q, k: abs(q - k) <= 1 or abs(q - k) == 4 + h),
     (~Causal(), lambda b, h, q, k: k > q),
 ]
 
 
 def _loop(allowed: Callable[[int, int, int, int], bool], heads: int, queries: range) -> torch.Tensor:
-    return torch.tensor(
-        [[[[allowed(b, h, q, k) for k in range(T)] for q in queries] for h in range(heads)] for b in range(2)]
-    )
+    return torch.tensor([[[[allowed(b, h, q, k) for k in range(T)] for q in queries] for h in range(heads)] for b in range(2)])
 
 
 @pytest.mark.parametrize(("pattern", "allowed"), TABLE, ids=lambda x: type(x).__name__)

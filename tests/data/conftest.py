@@ -17,7 +17,7 @@ class MemoryShards:
     documents: np.ndarray
     tracks: dict = field(default_factory=dict)
     fingerprint: str = "memory"
-    path: str = "memory"
+    folder: str = "memory"
 
     def texts(self) -> list[list[list[int]]]:
         """Documents of sentences of ids, as lists: what the loop references read."""

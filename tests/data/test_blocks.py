@@ -124,6 +124,16 @@ def test_full_flag_and_word_starts(shards_of, vocab):
     assert np.array_equal(rows.seqs["text"].tracks["word_start"], vocab.word_start[rows.seqs["text"].ids])
 
 
+def test_word_starts_of_the_shards_come_first(shards_of, vocab):
+    shards = shards_of([[8], [3]])
+    shards.tracks["word_start"] = np.arange(11) % 3 == 0
+    _, rows = all_rows(Blocks(vocab=vocab, max_length=14, crossing=False, specials=True), shards, 14)
+    ids, found = rows.seqs["text"].ids, rows.seqs["text"].tracks["word_start"]
+    tokens = ids >= 10
+    assert np.array_equal(found[tokens], shards.tracks["word_start"][ids[tokens] - 10])
+    assert np.array_equal(found[~tokens], vocab.word_start[ids[~tokens]])
+
+
 def test_empty_documents_and_input_length(shards_of, vocab):
     shards = shards_of([[4], [], [0, 5, 0], []])
     for fmt in (

@@ -40,11 +40,11 @@ def test_same_weights_once_is_own_weights_once() -> None:
 
 @pytest.mark.parametrize("layout", ["", "  ", "(af)*12", "af*", "af*0", "af-2", "12"])
 def test_bad_layouts_are_refused(layout: str) -> None:
-    with pytest.raises(ConfigError, match="model.stack.layout"):
+    with pytest.raises(ConfigError, match=r"model\.stack\.layout"):
         parse(layout)
 
 
 @pytest.mark.parametrize("share", [{"a": 0}, {"a": 5}, {"v": 1}])
 def test_bad_share_is_refused(share: dict[str, int]) -> None:
-    with pytest.raises(ConfigError, match="model.stack.share"):
+    with pytest.raises(ConfigError, match=r"model\.stack\.share"):
         parse("af*4", share=share)

@@ -17,9 +17,9 @@ def test_same_place_same_number_whatever_the_order():
 
 
 def test_places_one_by_one_equal_the_table():
-    table = Draws(5, 0).bits(KEYS, "x", 9)
+    table = Draws(5, 0).words(KEYS, "x", 9)
     row, column = np.divmod(np.arange(0, 18000, 7), 9)
-    assert np.array_equal(Draws(5, 0).bits_at(KEYS[row], "x", column), table[row, column])
+    assert np.array_equal(Draws(5, 0).words_at(KEYS, "x", row, column), table[row, column])
 
 
 @pytest.mark.parametrize(

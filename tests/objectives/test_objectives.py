@@ -128,5 +128,3 @@ def test_a_mix_runs_the_backbone_once() -> None:
     assert set(out.terms) == set(mix.counts(batch)) == {"mlm", "nsp"}
     assert out.terms["nsp"].weight == 0.5
     assert model.backbone.calls == 1
-
-

@@ -39,7 +39,8 @@ def test_composes_and_builds(name):
 @pytest.mark.parametrize(
     ("name", "path", "train", "dev"),
     [
-        ("cola", "glue", 7700, 1043), ("sst2", "glue/SST-2", 30000, 872), ("mrpc", "glue", 3668, 408), ("stsb", "glue", 5749, 1500),
+        ("cola", "glue", 7700, 1043), ("sst2", "glue/SST-2", 30000, 872), ("mrpc", "glue", 3668, 408),
+        ("stsb", "glue", 5749, 1500),
         ("rte", "glue", 2490, 277), ("wnli", "glue", 635, 71), ("qnli", "glue", 3471, 1323), ("qqp", "glue/QQP", 11395, 2000),
         ("conll2003", "ner/conll2003", 14041, 3250), ("squad", "squad/v1.1", 2803, 458), ("squad_v2", "squad/v2.0", 4015, 1121),
         ("tagging", "ner/wnut17", 3394, 1009), ("tagging", "chinese/resume_ner", 3821, 463),

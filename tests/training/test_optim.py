@@ -160,9 +160,9 @@ def test_a_parameter_without_gradient_stays():
 
 
 def test_wrong_numbers():
-    with pytest.raises(ConfigError, match="optim.lr"):
+    with pytest.raises(ConfigError, match=r"optim.lr"):
         AdamW(parameters=parameters(), **{**NUMBERS, "lr": -1})
-    with pytest.raises(ConfigError, match="optim.betas"):
+    with pytest.raises(ConfigError, match=r"optim.betas"):
         Lamb(parameters=parameters(), **{**NUMBERS, "betas": [0.9]})
-    with pytest.raises(ConfigError, match="optim.matrices"):
+    with pytest.raises(ConfigError, match=r"optim.matrices"):
         Muon(parameters=parameters(), **NUMBERS, momentum=0.9, matrices=["nothing.*"], fused={})

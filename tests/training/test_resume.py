@@ -6,8 +6,7 @@ import signal
 
 import pytest
 import torch
-from test_update import curve, same, weights
-from toy import Recurrent, ToyBatches, make_trainer
+from toy import Recurrent, ToyBatches, curve, make_trainer, same, weights
 
 from plmctl.training import checkpoint
 from plmctl.training.budget import Budget
@@ -39,7 +38,7 @@ def straight_and_resumed(tmp_path, **kwargs):
     assert (result.progress.step, result.exit_code) == (K, 143)
     torch.manual_seed(99)  # another process begins elsewhere
     resumed = make_trainer(b, steps=N, **kwargs)
-    resumed.restore(result.checkpoint)
+    resumed.resume(result.checkpoint)
     assert resumed.fit().progress.step == N
     return straight, resumed
 
@@ -115,7 +114,9 @@ def test_eval_and_save_change_no_bit(tmp_path):
     lines = curve(tmp_path / "b")
     assert [r for r in lines if "valid/loss" not in r] == curve(tmp_path / "a")
     assert [r["step"] for r in lines if "valid/loss" in r] == [2, 4, 6, 8, 9]
-    assert busy.progress.best == min(r["valid/loss"] for r in lines if "valid/loss" in r) or busy.progress.best is not None
+    best = min((r for r in lines if "valid/loss" in r), key=lambda r: r["valid/loss"])
+    assert (busy.progress.best, busy.progress.best_step) == (pytest.approx(best["valid/loss"], rel=1e-6), best["step"])
+    assert best["step"] in busy.checkpoints.steps()
 
 
 def test_first_signal_saves_and_the_code_is_128_more(tmp_path):
@@ -131,7 +132,7 @@ def test_a_finished_run_says_so(tmp_path, capsys):
     trainer = make_trainer(tmp_path, steps=3)
     done = trainer.fit()
     again = make_trainer(tmp_path, steps=3, log=Log())
-    again.restore(done.checkpoint)
+    again.resume(done.checkpoint)
     result = again.fit()
     assert (result.exit_code, result.checkpoint) == (0, done.checkpoint)
     assert "finished after 3 updates" in capsys.readouterr().err
@@ -140,7 +141,7 @@ def test_a_finished_run_says_so(tmp_path, capsys):
 def test_a_run_can_be_made_longer(tmp_path):
     done = make_trainer(tmp_path, steps=3).fit()
     longer = make_trainer(tmp_path, budget=Budget(tokens=48 * 5))
-    longer.restore(done.checkpoint)
+    longer.resume(done.checkpoint)
     assert longer.fit().progress.step == 5
 
 

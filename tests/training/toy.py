@@ -14,7 +14,7 @@ from plmctl.objectives.base import Objective, Output, Term
 from plmctl.training.budget import Budget
 from plmctl.training.checkpoint import Checkpoints
 from plmctl.training.distributed import World
-from plmctl.training.log import Log
+from plmctl.training.log import Log, read_metrics
 from plmctl.training.optim import AdamW
 from plmctl.training.precision import choose
 from plmctl.training.schedule import Polynomial
@@ -107,7 +107,7 @@ class ToyBatches:
     def __next__(self) -> list[Batch]:
         own = self.rows // self.world.size
         first = self.place * self.rows + self.world.rank * own
-        keys = [(first + i) % 40 for i in range(own)]
+        keys = [(first + i) % 43 for i in range(own)]
         if self.place in self.poison:
             keys[0] = -1
         self.place += 1
@@ -143,3 +143,16 @@ def make_trainer(
         precision=choose(precision, world.device), world=world, log=log, settings=settings,
         checkpoints=Checkpoints(folder / "checkpoints", say=log.say), **kwargs,
     )  # fmt: skip
+
+
+def weights(trainer):
+    return {name: p.detach().clone() for name, p in trainer.parameters}
+
+
+def same(a, b):
+    return a.keys() == b.keys() and all(torch.equal(a[k], b[k]) for k in a)
+
+
+def curve(folder):
+    timing = ("seconds", "tokens_per_second", "data_wait")
+    return [{k: v for k, v in r.items() if k not in timing} for r in read_metrics(folder / "metrics.jsonl")]

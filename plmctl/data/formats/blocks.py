@@ -71,5 +71,5 @@ class Blocks(Format):
         seq = layout.seq
         if not self.crossing:
             position = np.arange(seq.ids.size).reshape(seq.ids.shape) - layout.fill(layout.begin)
-            seq = seq.with_tracks(document=layout.fill(layout.piece), position=position)
+            seq = seq.with_tracks(document=layout.fill(layout.piece.astype(np.int32)), position=position)
         return Rows(key=index, seqs={"text": seq})

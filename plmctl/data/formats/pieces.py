@@ -11,6 +11,7 @@ import numpy as np
 from plmctl.batch import Seq
 from plmctl.data.formats.base import Plan
 from plmctl.errors import ConfigError
+from plmctl.noise.masking import runs
 from plmctl.text.vocab import Vocab
 
 if TYPE_CHECKING:
@@ -105,14 +106,24 @@ def lay(shards: Shards, plan: Plan, index: np.ndarray, kinds: list[Wrap], vocab:
     place += np.arange(n * width)
     ids = np.asarray(shards.ids).take(place, mode="clip").astype(np.int32)
     piece[last] = -1
+    added = [runs(begin[last], slots[last])]  # places of padding and special tokens
+    ids[added[0]] = vocab.pad
     for number, wrap in enumerate(kinds):
         chosen = np.flatnonzero((kind == number) & ~padding)
-        for step, token in enumerate(wrap.before):
-            ids[begin[chosen] + step] = token
-        for step, token in enumerate(reversed(wrap.after), start=1):
-            ids[begin[chosen] + slots[chosen] - step] = token
-    ids = ids.reshape(n, width)
-    if (length < width).any():
-        ids[np.arange(width) >= length[:, None]] = vocab.pad
-    seq = Seq(ids, length.astype(np.int64), {"word_start": vocab.word_start.take(ids)}, full=bool((length == width).all()))
+        tokens = [*enumerate(wrap.before), *enumerate(wrap.after, start=-len(wrap.after))]
+        for step, token in tokens:
+            added.append(begin[chosen] + (step if step >= 0 else slots[chosen] + step))
+            ids[added[-1]] = token
+    starts = _word_starts(shards, vocab, ids, place, added).reshape(n, width)
+    seq = Seq(ids.reshape(n, width), length.astype(np.int64), {"word_start": starts}, full=bool((length == width).all()))
     return Layout(seq, slots, begin, piece)
+
+
+def _word_starts(shards: Shards, vocab: Vocab, ids: np.ndarray, place: np.ndarray, added: list[np.ndarray]) -> np.ndarray:
+    """From the shards' track (Chinese words are not seen in the pieces) or else from the vocabulary's table."""
+    if "word_start" not in shards.tracks:
+        return vocab.word_start.take(ids)
+    starts = np.asarray(shards.tracks["word_start"]).take(place, mode="clip").astype(bool)
+    for places in added:
+        starts[places] = vocab.word_start[ids[places]]
+    return starts

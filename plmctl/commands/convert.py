@@ -1,0 +1,94 @@
+"""`plmctl convert IN OUT --to hf|plmctl`: weights, config and tokenizer in another layout."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from omegaconf import DictConfig, OmegaConf
+
+from plmctl.config import Flags
+from plmctl.convert import hf
+from plmctl.errors import DataError, UsageError
+from plmctl.loading import Source, open_source
+from plmctl.models.build import build_model
+from plmctl.text.vocab import Vocab
+from plmctl.training.checkpoint import Checkpoints, Snapshot, load_exactly, tensors_of
+from plmctl.training.progress import Progress
+
+
+def run(cfg: DictConfig, flags: Flags) -> int:
+    convert(Path(cfg.input), Path(cfg.out), to=cfg.to, plugins=flags.plugins)
+    return 0
+
+
+def convert(source: Path, target: Path, *, to: str, plugins: Sequence[str] = ()) -> None:
+    """Read `source`, whatever it is, and write `target`, which appears only when it is complete."""
+    if target.exists() and (not target.is_dir() or any(target.iterdir())):
+        raise UsageError(f"{target} exists and is not an empty folder\n  fix: give another OUT, or remove it")
+    found = open_source(source)
+    broken = hf.finite(found.tensors)
+    if broken:
+        raise DataError(f"not finite: {', '.join(broken)}", file=found.folder, fix="use a checkpoint from before it diverged")
+    if found.unused:
+        _say(f"left out, since no part of ours takes them: {', '.join(found.unused)}")
+    if not found.has_tokenizer:
+        _say("there is no tokenizer here: only weights and config are written")
+    write: Callable[[Source, Path], str] = to_hf if to == "hf" else lambda s, folder: to_plmctl(s, folder, plugins)
+    partial = target.with_name(f".{target.name}.partial")
+    shutil.rmtree(partial, ignore_errors=True)
+    try:
+        partial.mkdir(parents=True)
+        made = write(found, partial)
+        os.replace(partial, target)
+    except OSError as error:
+        raise DataError(f"cannot write: {error.strerror or error}", file=target, fix="give a writable OUT with room") from error
+    finally:
+        shutil.rmtree(partial, ignore_errors=True)
+    _say(f"{target}: {made}")
+
+
+def to_hf(source: Source, folder: Path) -> str:
+    """config.json, model.safetensors and the tokenizer, as `from_pretrained` reads them; returns the published class."""
+    vocab = _vocab(source)
+    exported = hf.export(source.config, source.tensors, pad=vocab.pad if vocab else None)
+    tokens = {} if vocab is None else {"pad": vocab.pad, "bos": vocab.bos, "eos": vocab.eos}
+    hf.write(folder, exported, tokens=tokens)
+    if vocab is not None:
+        length = source.config["position"].get("max_length") or 1 << 30
+        source.tokenizer.export_hf(folder, model_max_length=length)
+    if exported.left_out:
+        _say(f"left out, since {exported.architecture} has no place for them: {', '.join(exported.left_out)}")
+    return exported.architecture
+
+
+def to_plmctl(source: Source, folder: Path, plugins: Sequence[str] = ()) -> str:
+    """A checkpoint folder like those of a run; the weights have been through the model that its config describes."""
+    model = build_model(source.config, vocab_size=source.vocab_size, plugins=plugins)
+    load_exactly(model, source.tensors, file=source.folder)
+
+    def extras(place: Path) -> None:
+        OmegaConf.save(OmegaConf.create(source.config), place / "config.yaml")
+        if _vocab(source) is not None:
+            source.tokenizer.save(place / "tokenizer")
+
+    snapshot = Snapshot(tensors_of(model), {}, {}, {}, {"progress": Progress().to_json()})
+    made = Checkpoints(folder / "steps", extras=extras).save(snapshot, step=0)
+    for part in made.iterdir():
+        os.replace(part, folder / part.name)
+    shutil.rmtree(folder / "steps")
+    return f"{sum(p.numel() for p in model.parameters()):,} parameters"
+
+
+def _vocab(source: Source) -> Vocab | None:
+    """None where there is no tokenizer; one that cannot be read is an error."""
+    if not source.has_tokenizer:
+        return None
+    return source.tokenizer.vocab
+
+
+def _say(message: str) -> None:
+    print(message, file=sys.stderr)

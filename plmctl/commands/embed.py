@@ -1,0 +1,155 @@
+"""`plmctl embed checkpoint=... input=... out=x.npz`: contextual embeddings of the lines of a file.
+
+Input: lines of text, or JSON lines with `input_ids`, taken as they are, and optionally `segment_ids` and `padding` (1 or true:
+this place is padding) or `attention_mask` (1: it is not); `{"text": ...}` is a line of text. Line i (from 0) gives
+
+    hidden_<i>  [layers, T, W]  the embedding output, then the state after each layer; `layers` picks some
+    ids_<i>     [T]             the token ids, special tokens included
+    logits_<i>  [T, K] or [K]   with logits=true: what the model's head says of each token, or of the whole line
+
+T is the number of ids of the line, padding of its own included; an empty line keeps its number and has T = 0. Further heads
+of the model give `logits_<head>_<i>`. Texts longer than the model's places are cut, and counted.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import zipfile
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from omegaconf import DictConfig
+from torch import Tensor
+
+from plmctl.batch import Batch, Rows, Seq
+from plmctl.commands.lines import Line, read
+from plmctl.config import Flags
+from plmctl.data.loader import collate
+from plmctl.errors import ConfigError, DataError
+from plmctl.loading import Loaded, load
+
+OF_ROWS = ("class", "score", "nsp")  # heads that decide about the row, at the token that stands for it
+HEADS = ("class", "score", "tag", "span", "mlm", "clm")  # whose logits are `logits_<i>`: the first that the model has
+TOKENS = 16384  # padded tokens of one forward pass at most, however many rows batch_size allows
+
+
+def run(cfg: DictConfig, flags: Flags) -> int:
+    loaded = load(cfg.checkpoint, plugins=flags.plugins)
+    layers = chosen(cfg.layers, count=_num_layers(loaded))
+    lines = read(Path(cfg.input), loaded)
+    device = torch.device(("cuda" if torch.cuda.is_available() else "cpu") if cfg.device == "auto" else cfg.device)
+    loaded.model.to(device)
+    write(Path(cfg.out), embed(loaded, lines, layers=layers, logits=cfg.logits, batch_size=cfg.batch_size, device=device))
+    print(
+        f"{cfg.out}: {len(lines)} lines, {sum(len(line.ids) for line in lines)} tokens, {len(layers)} layers", file=sys.stderr
+    )
+    return 0
+
+
+def chosen(layers: Any, *, count: int) -> list[int]:
+    """Which of the `count` recorded states are written: all, a number or several; 0 is the embedding output, -1 the last."""
+    asked = range(count) if layers == "all" else [layers] if isinstance(layers, int) else list(layers)
+    wrong = [layer for layer in asked if not -count <= int(layer) < count]
+    if wrong:
+        raise ConfigError("layers", wrong[0], f"all, or numbers from {-count} to {count - 1} (0 is the embedding output)")
+    return [int(layer) % count for layer in asked]
+
+
+@torch.inference_mode()
+def embed(
+    loaded: Loaded, lines: Sequence[Line], *, layers: Sequence[int], logits: bool, batch_size: int, device: torch.device
+) -> Iterator[tuple[str, np.ndarray]]:
+    """(name, array) of every line, in batches of similar length; no value depends on what else is in a batch."""
+    if logits and not any(name in loaded.model.heads for name in (*HEADS, *OF_ROWS)):
+        raise ConfigError("logits", True, "false: this model has no head", fix="embed with a model that was saved with one")
+    for index in batches([len(line.ids) for line in lines], batch_size=batch_size):
+        some = [lines[i] for i in index]
+        batch = batch_of(some).to(device)
+        hidden = loaded.model(batch, record=frozenset({"hidden"}))
+        states = torch.stack([hidden.recorded["hidden"][layer] for layer in layers], 1)  # [B, layers, T, W]
+        heads = _logits(loaded, batch, hidden.last) if logits else {}
+        for row, (i, line) in enumerate(zip(index, some, strict=True)):
+            yield f"hidden_{i}", _array(states[row, :, : len(line.ids)])
+            yield f"ids_{i}", np.asarray(line.ids, dtype=np.int64)
+            for name, found in heads.items():
+                yield f"{name}_{i}", _array(found[row, : len(line.ids)] if found.dim() == 3 else found[row])
+    width = loaded.model.backbone.width
+    for i in (i for i, line in enumerate(lines) if not line.ids):
+        yield f"hidden_{i}", np.zeros((len(layers), 0, width), np.float32)
+        yield f"ids_{i}", np.zeros(0, np.int64)
+
+
+def batches(lengths: Sequence[int], *, batch_size: int) -> Iterator[list[int]]:
+    """Numbers of the lines that are not empty, longest first, so that too little memory shows at once."""
+    order = sorted((i for i, length in enumerate(lengths) if length), key=lambda i: -lengths[i])
+    while order:
+        size = max(1, min(batch_size, TOKENS // lengths[order[0]]))
+        yield order[:size]
+        order = order[size:]
+
+
+def batch_of(lines: Sequence[Line]) -> Batch:
+    """The lines side by side, padded to the longest."""
+    shape = (len(lines), max(len(line.ids) for line in lines))
+    ids, segment, real = np.zeros(shape, np.int64), np.zeros(shape, np.int64), np.zeros(shape, bool)
+    for row, line in enumerate(lines):
+        ids[row, : len(line.ids)] = line.ids
+        segment[row, : len(line.segment)] = line.segment
+        real[row, : len(line.ids)] = line.real or True
+    length = real.sum(1)
+    trailing = bool((real == (np.arange(shape[1]) < length[:, None])).all())
+    tracks = {"segment": segment} | ({} if trailing else {"real": real})
+    return collate(Rows(key=np.arange(len(lines)), seqs={"text": Seq(ids, length, tracks)}), {})
+
+
+def write(file: Path, arrays: Iterator[tuple[str, np.ndarray]]) -> None:
+    """An .npz that appears only when it is complete; one array at a time in memory."""
+    partial = file.with_name(f".{file.name}.partial")
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        with zipfile.ZipFile(partial, "w", zipfile.ZIP_STORED, allowZip64=True) as archive:
+            for name, array in arrays:
+                with archive.open(f"{name}.npy", "w", force_zip64=True) as member:
+                    np.lib.format.write_array(member, array, allow_pickle=False)
+        os.replace(partial, file)
+    except OSError as error:
+        raise DataError(f"cannot write: {error.strerror or error}", file=file, fix="out=<a writable file with room>") from error
+    finally:
+        partial.unlink(missing_ok=True)
+
+
+def _logits(loaded: Loaded, batch: Batch, last: Tensor) -> dict[str, Tensor]:
+    """{"logits": [B, T, K] or [B, K]} of the first head in `HEADS`, "logits_<name>" of the others."""
+    heads, found = loaded.model.heads, {}
+    names = [name for name in (*HEADS, *OF_ROWS) if name in heads]
+    for name in dict.fromkeys(names):
+        features = last
+        if name in OF_ROWS:
+            features = last[torch.arange(len(last), device=last.device), _anchors(loaded, batch)]
+            features = heads["pooler"](features) if "pooler" in heads else features
+        found["logits" if name == names[0] else f"logits_{name}"] = heads[name](features)
+    return found
+
+
+def _anchors(loaded: Loaded, batch: Batch) -> Tensor:
+    """[B] the place that stands for the row: the first token, or the last where only it has seen all the others."""
+    real = batch.text.real.long()
+    pooling = (loaded.config.get("task") or {}).get("pooling")
+    causal = str(loaded.config["pattern"]["_target_"]).endswith(".Causal")
+    if pooling == "last" or (pooling is None and causal):
+        return real.shape[1] - 1 - real.flip(1).argmax(1)
+    return real.argmax(1)
+
+
+def _num_layers(loaded: Loaded) -> int:
+    """How many states a backbone records: counted on one token, since not every backbone has a stack."""
+    with torch.inference_mode():
+        return len(loaded.model(batch_of([Line([0])]), record=frozenset({"hidden"})).recorded["hidden"])
+
+
+def _array(values: Tensor) -> np.ndarray:
+    return values.float().cpu().numpy()

@@ -1,0 +1,131 @@
+"""`plmctl eval`: score a checkpoint on a split, label new lines, write a submission, or measure perplexity."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import torch
+from omegaconf import DictConfig
+
+from plmctl import loading
+from plmctl.build import build, plain
+from plmctl.commands import scoring
+from plmctl.config import Flags
+from plmctl.errors import ConfigError, DataError, UsageError
+from plmctl.loading import Loaded
+from plmctl.tasks import files, inference
+from plmctl.tasks.base import Example, Task
+from plmctl.tasks.lm import LanguageModel, Text
+from plmctl.text.reader import documents
+from plmctl.training.precision import Precision, choose
+
+ALSO = {"valid": "dev", "validation": "dev"}  # other words for a split
+
+
+def run(cfg: DictConfig, flags: Flags) -> int:
+    loaded = loading.load(cfg.checkpoint, plugins=flags.plugins)
+    precision = _precision(cfg, loaded)
+    loaded.model.to(precision.device)
+    given = {"vocab": loaded.vocab, "pooling": scoring.pooling(loaded.config)}
+    part = build(_task_node(cfg, loaded), given, flags.plugins, path="task")
+    if isinstance(part, LanguageModel):
+        return _measure(cfg, flags, loaded, part, precision)
+    assert isinstance(part, Task)
+    out = Path(cfg.out) if cfg.out else _home(loaded)
+    if flags.submission:
+        return _submit(cfg, loaded, part, precision, out)
+    name = ALSO.get(cfg.split, cfg.split) if cfg.input is None else Path(cfg.input).name.partition(".")[0]
+    examples = part.read(name) if cfg.input is None else list(_unlabelled(part, Path(cfg.input)))
+    split = inference.encoded(part, name, examples, loaded.tokenizer)
+    found, metrics = scoring.predict(loaded.model, part, split, precision=precision, batch_size=cfg.batch_size)
+    file = scoring.write_predictions(out, name, found)
+    extra = {"task": part.name, "checkpoint": str(loaded.source.folder), "rows": len(found), "predictions": str(file)}
+    if cut := inference.truncation(split.rows):
+        extra["cut"] = cut
+    scoring.show(f"{part.name}: {name}", {name: metrics} if metrics else {}, as_json=flags.json, extra=extra)
+    return 0
+
+
+def _task_node(cfg: DictConfig, loaded: Loaded) -> dict[str, Any]:
+    """The task that is asked for, else the one the checkpoint was fine-tuned on, whose labels and length hold in any case."""
+    own = loaded.config.get("task") or {}
+    given = plain(cfg.task) if cfg.task is not None else None
+    if given is None:
+        if not own:
+            fix = "task=lm data.path=<text>, or the run of a finetune"
+            raise ConfigError("checkpoint", cfg.checkpoint, "it was not fine-tuned on a task", fix=fix)
+        return own
+    if _is_text_measure(given):
+        return given  # the model itself says whether it has a language-model head
+    if own.get("_target_") != given["_target_"]:
+        trained = f"{cfg.checkpoint} was " + (f"fine-tuned on {own['name']}" if own else "not fine-tuned")
+        raise ConfigError("task", given.get("name"), trained, fix=f"plmctl finetune task={given.get('name')} checkpoint=...")
+    decided = {name: own[name] for name in ("label_names", "max_length") if name in own}
+    path = own.get("path") if given.get("path") in (None, "???") else given["path"]
+    return {**given, **decided, "path": path}
+
+
+def _is_text_measure(node: dict[str, Any]) -> bool:
+    return node["_target_"] == f"{LanguageModel.__module__}.{LanguageModel.__qualname__}"
+
+
+def _precision(cfg: DictConfig, loaded: Loaded) -> Precision:
+    """That of the run unless told otherwise, so that scores come out as they did in training."""
+    kind = cfg.device if cfg.device != "auto" else "cuda" if torch.cuda.is_available() else "cpu"
+    trained = (loaded.config.get("train") or {}).get("precision", "auto")
+    return choose(cfg.precision if cfg.precision != "auto" else trained, torch.device(kind))
+
+
+def _home(loaded: Loaded) -> Path:
+    """eval/ in the run; beside a published folder, which is not ours to write into, eval/ here."""
+    folder = loaded.source.folder
+    return folder.parents[1] / "eval" if folder.parent.name == "checkpoints" else Path("eval")
+
+
+def _unlabelled(task: Task, file: Path) -> Iterator[Example]:
+    """Rows of a JSON or CSV table by the task's columns, otherwise one example a line."""
+    if not file.exists():
+        raise DataError("no such file", file=file)
+    if files.suffix(file) in (".json", ".jsonl", ".csv"):
+        columns = {role: column for role, column in task.columns.items() if role not in ("label", "id")}
+        yield from task.reader.read_file(file, columns, labelled=False)
+        return
+    for number, line in files.lines(file):
+        yield task.parse(line, number)
+
+
+def _submit(cfg: DictConfig, loaded: Loaded, task: Task, precision: Precision, out: Path) -> int:
+    """GLUE's files for every test split that is there."""
+    there = {split: name for split, name in task.submission.items() if task.has(split)}
+    if not there:
+        wanted = ", ".join(task.submission) or "none: this task has no leader board"
+        raise UsageError(f"--submission: no test split of {task.name} in {task.path} (it takes {wanted})")
+    for split, name in there.items():
+        data = inference.encoded(task, split, task.read(split), loaded.tokenizer)
+        found, _ = scoring.predict(loaded.model, task, data, precision=precision, batch_size=cfg.batch_size)
+        print(scoring.write_submission(out, name, found))
+    return 0
+
+
+def _measure(cfg: DictConfig, flags: Flags, loaded: Loaded, part: LanguageModel, precision: Precision) -> int:
+    if cfg.data.path is None:
+        raise ConfigError("data.path", None, "task=lm needs a text", fix="data.path=<file, folder or pattern>")
+    text = Text.of(_texts(cfg), loaded.tokenizer)
+    with torch.no_grad(), precision.autocast():
+        found = part.measure(loaded.model, text, loaded.vocab, batch_size=cfg.batch_size, device=precision.device)
+    extra = {"checkpoint": str(loaded.source.folder), "text": str(cfg.data.path)}
+    scoring.show("language model", {"text": found}, as_json=flags.json, extra=extra)
+    return 0
+
+
+def _texts(cfg: DictConfig) -> Iterator[str]:
+    """Whole documents; parts of a long one are put together again."""
+    parts: list[str] = []
+    for document in documents(cfg.data.path, field=cfg.data.field, lines=cfg.data.lines):
+        if parts and not document.continues:
+            yield "".join(parts)
+            parts = []
+        parts += document.segments
+    yield "".join(parts)

@@ -1,0 +1,217 @@
+"""`plmctl finetune`: a checkpoint, or a fresh model, trained on a labelled task; the best on the dev split is kept."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, cast
+
+import torch
+from omegaconf import DictConfig, OmegaConf
+
+from plmctl.build import build, locate, parameters, plain
+from plmctl.commands import scoring
+from plmctl.commands.common import Session, fit, training
+from plmctl.config import Flags
+from plmctl.errors import ConfigError, UsageError, raise_all
+from plmctl.loading import find, open_source, take
+from plmctl.models.base import Model
+from plmctl.models.build import build_model, longest, settled
+from plmctl.tasks import inference
+from plmctl.tasks.base import Task
+from plmctl.tasks.batches import Batches
+from plmctl.tasks.inference import Split
+from plmctl.text.tokenizer import Tokenizer
+from plmctl.training.budget import Budget
+from plmctl.training.checkpoint import Checkpoints, load_exactly, read
+from plmctl.training.stages import Stage
+from plmctl.training.trainer import Result
+
+OF_THE_MODEL = ("size", "pattern", "position", "model", "tokenizer")  # a checkpoint brings these
+
+
+def run(cfg: DictConfig, flags: Flags) -> int:
+    """Fine-tune, or with --dry-run only say what that would be; returns the exit code."""
+    if not flags.resume:
+        cfg = complete(OmegaConf.create(plain(cfg)), flags)
+        _check_files(build_task(cfg, flags))
+    if flags.dry_run:
+        return _dry_run(cfg, flags)
+    return training(cfg, flags, prepare=lambda cfg: _prepare(cfg, flags), train=train)
+
+
+def complete(cfg: DictConfig, flags: Flags) -> DictConfig:
+    """The config with the checkpoint's own model in it, and the heads that fit its kind of backbone."""
+    pooler = True
+    if cfg.checkpoint is not None:
+        _refuse_another_model(flags)
+        source = open_source(cfg.checkpoint)
+        for name in OF_THE_MODEL:
+            cfg[name] = source.config.get(name)
+        pooler = "pooler" in (source.config.get("heads") or {})
+        bound = longest(source.config)
+        if bound is not None and cfg.task.max_length > bound:
+            raise ConfigError("task.max_length", cfg.task.max_length, f"at most {bound}, the longest row of {cfg.checkpoint}",
+                              fix=f"task.max_length={bound}")  # fmt: skip
+    pooling = scoring.pooling(cfg)
+    if "pooler" in cfg.heads and (pooling == "last" or not pooler):
+        del cfg.heads["pooler"]
+        for node in cfg.heads.values():
+            node.dense = pooling == "first"
+    return cfg
+
+
+def _refuse_another_model(flags: Flags) -> None:
+    """`model=` and the like build from scratch; beside a checkpoint they would be ignored."""
+    raise_all([
+        ConfigError(key, value, "the checkpoint decides this", fix="leave it out, or checkpoint=null to start without weights")
+        for key, _, value in (word.lstrip("+~").partition("=") for word in flags.overrides)
+        if key.partition(".")[0] in OF_THE_MODEL
+    ])  # fmt: skip
+
+
+def build_task(cfg: DictConfig, flags: Flags) -> Task:
+    task = build(cfg.task, {"pooling": scoring.pooling(cfg)}, flags.plugins, path="task")
+    if not isinstance(task, Task):
+        raise UsageError(f"task={cfg.task.get('name') or cfg.task['_target_']} is for plmctl eval, it has nothing to train")
+    return task
+
+
+def _check_files(task: Task) -> None:
+    """Everything that can be wrong with files and labels, before anything is written."""
+    task.fit_labels(task.read("train"))
+    for name in _devs(task):
+        task.fit_labels(task.read(name))
+
+
+def _devs(task: Task) -> list[str]:
+    return [name for name in task.reader.splits if name.startswith("dev") and task.has(name)]
+
+
+def _prepare(cfg: DictConfig, flags: Flags) -> None:
+    """The run's tokenizer, which every process and every later sitting reads."""
+    folder = Path(cfg.run.dir) / "tokenizer"
+    if folder.exists():
+        return
+    if cfg.checkpoint is not None:
+        open_source(cfg.checkpoint).tokenizer.save(folder)
+    else:
+        examples = build_task(cfg, flags).read("train")
+        _fresh_tokenizer(cfg, [str(text) for example in examples for text in _texts(example.fields)]).save(folder)
+
+
+def _fresh_tokenizer(cfg: DictConfig, texts: list[str]) -> Tokenizer:
+    """`tokenizer.path`, or one that is trained on `data.path`, or on the texts of the task where no other text is given."""
+    if cfg.tokenizer.get("path"):
+        return Tokenizer.load(cfg.tokenizer.path)
+    if cfg.data.path:
+        from plmctl.text.reader import documents
+
+        texts = [s for d in documents(cfg.data.path, field=cfg.data.field, lines=cfg.data.lines) for s in d.sentences]
+    return Tokenizer.learn(texts, build(cfg.tokenizer, path="tokenizer"))
+
+
+def _texts(fields: Any) -> list[str]:
+    return [" ".join(value) if isinstance(value, list) else value for name, value in fields.items() if name != "answers"]
+
+
+def splits(task: Task, tokenizer: Tokenizer) -> dict[str, Split]:
+    """train and every dev split that is there, encoded; `fit_labels` has seen train."""
+    train = task.read("train")
+    task.fit_labels(train)
+    found = {"train": train, **{name: task.read(name) for name in _devs(task)}}
+    return {name: inference.encoded(task, name, examples, tokenizer) for name, examples in found.items()}
+
+
+def train(session: Session) -> Result:
+    """Read, encode, build, fit; then score the best checkpoint and write predictions/ and result.json."""
+    cfg, world = session.cfg, session.world
+    task = build_task(cfg, session.flags)
+    tokenizer = Tokenizer.load(session.folder / "tokenizer")
+    data = splits(task, tokenizer)
+    for split in data.values():
+        session.say(f"{split.name}: {len(split.examples)} examples; {inference.truncation(split.rows) or 'nothing is cut'}")
+    if passed := inference.counted(task.reader.skipped):
+        session.say(passed)
+    settle(cfg, task)
+    model = _model(session, task, tokenizer)
+    batches = Batches(
+        data["train"].rows, batch_size=cfg.train.batch_size, micro_batch_size=cfg.train.micro_batch_size, seed=cfg.seed,
+        world=world.size, rank=world.rank,
+    )  # fmt: skip
+    every = batches.updates_per_epoch
+
+    def evaluate(model: Model) -> dict[str, float]:
+        return scoring.predict(model, task, data["dev"], precision=session.precision)[1] if world.main else {}
+
+    result = fit(
+        session, model=model, objective=task, stages=[Stage(batches=lambda: batches)], budget=_budget(cfg, every),
+        evaluate=evaluate if "dev" in data else None, extras=lambda folder: tokenizer.save(folder / "tokenizer"),
+        keep_best=task.metrics[0], best_is_largest=True,
+        settings={name: every for name in ("eval_every", "save_every") if cfg.train[name] is None},
+    )  # fmt: skip
+    if world.main and not result.exit_code:
+        _conclude(session, task, model, {name: split for name, split in data.items() if name != "train"})
+    return result
+
+
+def settle(cfg: DictConfig, task: Task) -> None:
+    """Write into the config, which every checkpoint carries, what labels and task decided: outputs, names, longest row."""
+    if task.label_names is not None:
+        cfg.task.label_names = task.label_names
+    node = cfg.heads[task.head]
+    if "num_classes" in parameters(locate(node["_target_"])):
+        node.num_classes = task.outputs
+    cfg.position = settled({**plain(cfg), "format": {"max_length": task.max_length}})["position"]
+
+
+def _model(session: Session, task: Task, tokenizer: Tokenizer) -> Model:
+    """First weights by `seed`, those of new heads by `head_seed`, then whatever the checkpoint has."""
+    cfg = session.cfg
+    resuming = Checkpoints(session.folder / "checkpoints", say=lambda message: None).newest() if session.flags.resume else None
+    source = open_source(resuming or cfg.checkpoint) if resuming or cfg.checkpoint else None
+    size = source.vocab_size if source else tokenizer.vocab.size
+    model = build_model(cfg, vocab_size=size, seed=cfg.seed, plugins=session.flags.plugins)
+    head_seed = cfg.seed if cfg.head_seed is None else cfg.head_seed
+    initialize = cast(Callable[..., None], model.backbone.initializer)
+    initialize(model.heads, generator=torch.Generator().manual_seed(head_seed))
+    if source and not resuming:
+        take(model, source.tensors, source=cfg.checkpoint, say=session.say)
+    return model
+
+
+def _budget(cfg: DictConfig, updates_per_epoch: int) -> Budget:
+    length = {name: cfg.train[name] for name in ("steps", "tokens", "epochs", "minutes")}
+    return Budget.of(**length, updates_per_epoch=updates_per_epoch)
+
+
+def _conclude(session: Session, task: Task, model: Model, devs: dict[str, Split]) -> None:
+    """Scores of the kept checkpoint, from the very predictions that are saved."""
+    best = find(session.folder)
+    load_exactly(model, read(best).model, file=best)
+    metrics = {}
+    for name, split in devs.items():
+        predictions, metrics[name] = scoring.predict(model, task, split, precision=session.precision)
+        scoring.write_predictions(session.folder / "predictions", name, predictions)
+    record = {"task": task.name, "checkpoint": str(best), "labels": task.label_names, "skipped": task.reader.skipped}
+    (session.folder / "result.json").write_text(json.dumps({**record, "metrics": metrics}, indent=1), encoding="utf-8")
+    extra = {"predictions": str(session.folder / "predictions")}
+    scoring.show(f"{task.name}: {best.name}", metrics, as_json=session.flags.json, extra=extra)
+
+
+def _dry_run(cfg: DictConfig, flags: Flags) -> int:
+    """Examples, labels, updates and parameters; nothing is written."""
+    task = build_task(cfg, flags)
+    examples = task.read("train")
+    task.fit_labels(examples)
+    settle(cfg, task)
+    size = open_source(cfg.checkpoint).vocab_size if cfg.checkpoint else cfg.tokenizer.get("vocab_size") or 0
+    with torch.device("meta"):
+        model = build_model(cfg, vocab_size=int(size) or 1, plugins=flags.plugins)
+    updates = -(-len(examples) // cfg.train.batch_size)
+    parts = {"backbone": model.backbone, **{f"heads.{name}": head for name, head in model.heads.items()}}
+    counts = {f"parameters of {name}": sum(p.numel() for p in part.parameters()) for name, part in parts.items()}
+    numbers = {"examples": len(examples), "labels": task.outputs, "updates an epoch, at least": updates, **counts}
+    scoring.show(f"finetune task={task.name}", {"train": numbers}, as_json=flags.json, extra={})
+    return 0

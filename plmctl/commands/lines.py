@@ -1,0 +1,135 @@
+"""The lines that `plmctl embed` reads: text, or JSON that says token by token what the model gets."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from plmctl.errors import DataError, nearest
+from plmctl.loading import Loaded
+
+KEYS = ("text", "input_ids", "segment_ids", "padding", "attention_mask")
+
+
+@dataclass(frozen=True)
+class Line:
+    """What one line of input gives to the model; all empty for an empty line."""
+
+    ids: Sequence[int] = ()
+    segment: Sequence[int] = ()  # beside ids, or empty: all of segment 0
+    real: Sequence[bool] = ()  # beside ids, or empty: all are tokens
+
+
+def read(file: Path, loaded: Loaded) -> list[Line]:
+    """Every line of `file`, in order; DataError with file and line for what the model cannot take."""
+    texts = _decoded(file)
+    first = next((text for text in texts if text.strip()), "")
+    is_json = first.lstrip().startswith("{") and any(f'"{key}"' in first for key in KEYS[:2])
+    parse = _from_json if is_json else _from_text
+    limits = _Limits.of(loaded)
+    lines, cut = [], 0
+    for number, text in enumerate(texts, 1):
+        line, lost = parse(text, loaded, limits) if text.strip() else (Line(), 0)
+        problem = line if isinstance(line, str) else limits.problem(line)
+        if problem:
+            raise DataError(problem, file=file, line=number)
+        lines.append(line)
+        cut += lost > 0
+    odd = next((i for i, line in enumerate(lines, 1) if line.real and line.real[-1] and not line.real[0]), None)
+    if odd is not None:
+        print(f"line {odd}: `padding` says that the first token is padding and the last is not; where 1 means a token, "
+              "the name is `attention_mask`", file=sys.stderr)  # fmt: skip
+    if cut:
+        print(f"{cut} of {len(lines)} lines are longer than {limits.length} tokens and were cut", file=sys.stderr)
+    return lines
+
+
+@dataclass(frozen=True)
+class _Limits:
+    """How many tokens, ids and segments the model has."""
+
+    length: int | None
+    vocab: int
+    segments: int
+
+    @classmethod
+    def of(cls, loaded: Loaded) -> _Limits:
+        shapes = {name: tensor.shape for name, tensor in loaded.model.named_parameters()}
+        segments = shapes.get("backbone.embedding.segment.weight", [1])[0]
+        return cls(loaded.model.backbone.max_length, loaded.source.vocab_size, segments)
+
+    def problem(self, line: Line) -> str:
+        if self.length is not None and len(line.ids) > self.length:
+            return f"{len(line.ids)} tokens, but the model has places for {self.length}"
+        for name, values, size in (("input_ids", line.ids, self.vocab), ("segment_ids", line.segment, self.segments)):
+            wrong = [value for value in values if not 0 <= value < size]
+            if wrong:
+                return f"{name} has {wrong[0]}, but the model knows 0..{size - 1}"
+        if line.ids and line.real and not any(line.real):
+            return "every place is padding"
+        return ""
+
+
+def _decoded(file: Path) -> list[str]:
+    try:
+        content = file.expanduser().read_bytes()
+    except OSError as error:
+        raise DataError(f"cannot be read: {error.strerror}", file=file, fix="input=<a file of lines>") from error
+    lines = content.split(b"\n")
+    lines = lines[:-1] if lines and not lines[-1] else lines
+    found = []
+    for number, line in enumerate(lines, 1):
+        try:
+            found.append(line.decode("utf-8-sig" if number == 1 else "utf-8").rstrip("\r"))
+        except UnicodeDecodeError as error:
+            raise DataError(f"not UTF-8 ({error.reason} at byte {error.start})", file=file, line=number) from error
+    return found
+
+
+def _from_text(text: str, loaded: Loaded, limits: _Limits) -> tuple[Line, int]:
+    """The ids of a text, cut to the model's places, between special tokens where there is a cls token (an encoder)."""
+    vocab = loaded.vocab
+    template = vocab.single if vocab.cls is not None else ("A",)
+    ids = loaded.tokenizer.encode(text)
+    room = len(ids) if limits.length is None else max(0, limits.length - len(template) + 1)
+    parts = [ids[:room] if role == "A" else [vocab.id(role)] for role in template]
+    return Line([i for part in parts for i in part]), max(0, len(ids) - room)
+
+
+def _from_json(text: str, loaded: Loaded, limits: _Limits) -> tuple[Any, int]:
+    try:
+        given = json.loads(text)
+    except ValueError as error:
+        return f"not JSON: {error}", 0
+    if not isinstance(given, dict) or not ("input_ids" in given or isinstance(given.get("text"), str)):
+        return "a JSON line needs `input_ids` (or `text`)", 0
+    unknown = [key for key in given if key not in KEYS]
+    if unknown and "input_ids" in given:
+        return f"there is no '{unknown[0]}'{nearest(unknown[0], KEYS)}; a line may have {', '.join(KEYS)}", 0
+    if "input_ids" not in given:
+        return _from_text(given["text"], loaded, limits) if given["text"].strip() else (Line(), 0)
+    columns = {key: given[key] for key in KEYS[1:] if given.get(key) is not None}
+    for key, values in columns.items():
+        if not isinstance(values, list) or not all(isinstance(v, int) for v in values):
+            return f"{key} must be a list of whole numbers", 0
+        if len(values) != len(columns["input_ids"]):
+            return f"{key} has {len(values)} values, but input_ids {len(columns['input_ids'])}", 0
+    return _checked(columns)
+
+
+def _checked(columns: dict[str, list[int]]) -> tuple[Any, int]:
+    for key in ("padding", "attention_mask"):
+        if any(value not in (0, 1) for value in columns.get(key, [])):
+            return f"{key} must be made of 0 and 1 (or false and true)", 0
+    if "padding" in columns and "attention_mask" in columns:
+        return "give `padding` (1: padding) or `attention_mask` (1: a token), not both", 0
+    real = (
+        [not value for value in columns["padding"]]
+        if "padding" in columns
+        else [bool(v) for v in columns.get("attention_mask", [])]
+    )
+    return Line(columns["input_ids"], columns.get("segment_ids", []), real), 0

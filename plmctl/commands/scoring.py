@@ -1,0 +1,85 @@
+"""What finetune and eval share: one split scored, its predictions written, a table for people."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from plmctl.batch import Seq
+from plmctl.build import build
+from plmctl.models.base import Model
+from plmctl.tasks import inference
+from plmctl.tasks.base import Task
+from plmctl.tasks.inference import Split
+from plmctl.training.precision import Precision
+
+BATCH = 32  # rows of an evaluation batch, the default of `plmctl eval`: the same batches give the same digits
+
+
+def pooling(config: Any) -> str:
+    """Which token stands for a row: "last" where the pattern keeps the first from seeing the second, otherwise "first"."""
+    pattern = build(config["pattern"], path="pattern")
+    allowed = pattern.dense(Seq(torch.zeros(1, 2, dtype=torch.int64), torch.tensor([2]), full=True))
+    return "last" if allowed is not None and not bool(allowed[0, 0, 0, 1]) else "first"
+
+
+def predict(
+    model: Model, task: Task, split: Split, *, precision: Precision, batch_size: int = BATCH
+) -> tuple[list[dict[str, Any]], dict[str, float]]:
+    """(predictions, metrics with the mean loss) of one split; no metrics where it has no labels."""
+    training = model.training
+    model.eval()
+    with torch.no_grad(), precision.autocast():
+        found, loss = inference.predictions(model, task, split, batch_size=batch_size, device=precision.device)
+    model.train(training)
+    labelled = loss is not None and all(example.label is not None or "answers" in example.fields for example in split.examples)
+    return found, {**task.score(found), "loss": loss} if labelled and loss is not None else {}
+
+
+def write_predictions(folder: Path, split: str, predictions: Sequence[Mapping[str, Any]]) -> Path:
+    """`<folder>/<split>.jsonl`, one prediction a line."""
+    folder.mkdir(parents=True, exist_ok=True)
+    file = folder / f"{split}.jsonl"
+    file.write_text("".join(json.dumps(p, ensure_ascii=False) + "\n" for p in predictions), encoding="utf-8")
+    return file
+
+
+def write_submission(folder: Path, name: str, predictions: Sequence[Mapping[str, Any]]) -> Path:
+    """A file as GLUE's server takes it: `index <tab> prediction`, labels by name, scores with three digits."""
+    folder.mkdir(parents=True, exist_ok=True)
+    lines = [
+        f"{p['id']}\t{p['guess']:.3f}" if isinstance(p["guess"], float) else f"{p['id']}\t{p['guess']}" for p in predictions
+    ]
+    file = folder / name
+    file.write_text("\n".join(["index\tprediction", *lines]) + "\n", encoding="utf-8")
+    return file
+
+
+def show(title: str, metrics: Mapping[str, Mapping[str, float]], *, as_json: bool, extra: Mapping[str, Any]) -> None:
+    """One column a split on a terminal, or one JSON object."""
+    if as_json:
+        print(json.dumps({**extra, "metrics": metrics}))
+        return
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(title=title)
+    table.add_column("metric")
+    for split in metrics:
+        table.add_column(split, justify="right")
+    for name in dict.fromkeys(name for column in metrics.values() for name in column):
+        table.add_row(name, *(_number(column.get(name)) for column in metrics.values()))
+    console = Console()
+    console.print(table)
+    for name, value in extra.items():
+        console.print(f"{name}: {value}", markup=False, highlight=False, soft_wrap=True)
+
+
+def _number(value: float | None) -> str:
+    if value is None:
+        return ""
+    return str(value) if isinstance(value, int) else f"{value:.4f}"

@@ -1,0 +1,192 @@
+"""Whole folders in Hugging Face's layout: config.json, weights and tokenizer, to and from a plmctl config and its tensors."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import save_file
+from torch import Tensor
+
+from plmctl.convert import weights
+from plmctl.convert.bert import Bert
+from plmctl.convert.family import Architecture, Family, Numbers, without_aliases
+from plmctl.convert.gpt1 import GPT
+from plmctl.convert.gpt2 import GPT2
+from plmctl.convert.names import Tensors, missing, to_ours, to_theirs
+from plmctl.convert.roberta import Roberta
+from plmctl.errors import ConfigError, DataError, nearest
+from plmctl.models.build import settled
+
+FAMILIES: tuple[Family, ...] = (Bert(), Roberta(), GPT2(), GPT())
+TABLE = "backbone.embedding.token.weight"
+
+
+@dataclass(frozen=True)
+class Imported:
+    """A published model in our terms."""
+
+    config: dict[
+        str, Any
+    ]  # size, pattern, position, model, heads; origin: {family, pad}; labels: names of classes, if it has any
+    tensors: Tensors
+    unused: list[str]  # tensors of the folder that no part of ours takes
+
+
+@dataclass(frozen=True)
+class Exported:
+    """Our model in the terms of a family."""
+
+    architecture: str
+    settings: dict[str, Any]
+    tensors: Tensors
+    left_out: list[str] = field(default_factory=list)  # our heads and tensors that the published class lacks
+
+
+def supported() -> list[str]:
+    """Every published class that is read and written."""
+    return list(dict.fromkeys(a.name for family in FAMILIES for a in family.architectures))
+
+
+def read(folder: Path) -> Imported:
+    """Config and weights of a Hugging Face folder."""
+    settings = _settings(folder)
+    family, name = _family_of(settings, folder)
+    try:
+        numbers = family.numbers(settings)
+    except KeyError as error:
+        raise DataError(f"lacks {error}", file=folder / "config.json", fix="download it again") from error
+    found = weights.modern(weights.read(folder))
+    found = without_aliases(found, family.ties, family.prefix, tied=numbers.tied)
+    numbers, found = family.adapted(numbers, found)
+    architecture = family.architecture_of(name, found)
+    if not architecture.bare and not any(key.startswith(family.prefix) for key in found):
+        architecture = family.architecture_of(None, {})  # a bare backbone under the name of a class with heads
+    if architecture.bare and any(key.startswith(family.prefix) for key in found):
+        found = {key.removeprefix(family.prefix): tensor for key, tensor in found.items()}
+    rules = family.table(numbers, architecture)
+    absent = missing(found, rules, num_layers=numbers.num_layers)
+    if absent:
+        raise DataError(
+            f"{architecture.name} without its tensors {', '.join(absent)}", file=folder, fix="download the whole model"
+        )
+    ours, unused = to_ours(found, rules)
+    heads = {head: family.head(head, numbers, _outputs(head, ours)) for head in architecture.heads}
+    config = {
+        **family.nodes(numbers),
+        "heads": heads,
+        "origin": {"family": family.model_type, "pad": numbers.pad},
+        **_labels(settings, architecture),
+    }
+    return Imported(config, ours, unused)
+
+
+def export(config: Mapping[str, Any], tensors: Mapping[str, Tensor], *, pad: int | None = None) -> Exported:
+    """A plmctl model in Hugging Face's terms; ConfigError naming what no family can express. `pad`: id of the padding token."""
+    config = settled(config)
+    pad = (config.get("origin") or {}).get("pad", 0) if pad is None else pad
+    family, numbers = _describing(config, tensors, pad)
+    heads = [name for name, node in (config.get("heads") or {}).items() if node is not None]
+    architecture, lost = family.architecture_for(heads)
+    kept = {name: t for name, t in tensors.items() if not any(name.startswith(f"heads.{head}.") for head in lost)}
+    prefix = "" if architecture.bare else family.prefix
+    theirs, left = to_theirs(kept, family.table(numbers, architecture))
+    theirs = family.completed(theirs, numbers, prefix)
+    if not numbers.tied:
+        theirs |= {
+            alias: theirs[home].clone() for alias, home in family.ties.items() if alias.endswith(".bias") and home in theirs
+        }
+    settings = family.settings(numbers) | {"architectures": [architecture.name], "dtype": "float32"}
+    return Exported(
+        architecture.name, settings | _id2label(config, architecture, tensors), theirs, [f"heads.{h}" for h in lost] + left
+    )
+
+
+def write(folder: Path, exported: Exported, *, tokens: Mapping[str, int | None]) -> None:
+    """config.json (with the ids of special tokens) and model.safetensors."""
+    folder.mkdir(parents=True, exist_ok=True)
+    ids = {f"{role}_token_id": place for role, place in tokens.items() if place is not None}
+    settings = exported.settings | {key: place for key, place in ids.items() if key not in exported.settings}
+    (folder / "config.json").write_text(json.dumps(settings, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+    save_file(
+        {name: tensor.contiguous() for name, tensor in exported.tensors.items()}, folder / "model.safetensors", {"format": "pt"}
+    )
+
+
+def _settings(folder: Path) -> dict[str, Any]:
+    file = folder / "config.json"
+    try:
+        found = json.loads(file.read_text(encoding="utf-8"))
+    except FileNotFoundError as error:
+        raise DataError("no config.json here", file=folder, fix="give the folder that `save_pretrained` wrote") from error
+    except ValueError as error:
+        raise DataError(f"truncated or not JSON ({error})", file=file, fix="download it again") from error
+    if not isinstance(found, dict):
+        raise DataError("not a table of settings", file=file, fix="download it again")
+    return found
+
+
+def _family_of(settings: Mapping[str, Any], folder: Path) -> tuple[Family, str | None]:
+    """The family, and the published class where config.json names one."""
+    name = next(iter(settings.get("architectures") or []), None)
+    known = [family for family in FAMILIES if any(a.name == name for a in family.architectures)]
+    by_type = [family for family in FAMILIES if family.model_type == settings.get("model_type")]
+    family = next(iter(known or by_type), None)
+    if family is None or (name is not None and not known):
+        allowed = supported()
+        shown = name if name is not None else settings.get("model_type")
+        raise ConfigError(
+            f"{folder / 'config.json'}: architectures", shown, f"one of {', '.join(allowed)}{nearest(str(shown), allowed)}"
+        )
+    return family, name
+
+
+def _describing(config: Mapping[str, Any], tensors: Mapping[str, Tensor], pad: int) -> tuple[Family, Numbers]:
+    """The family that `config` is a member of, the one it came from first; else how it differs from the nearest."""
+    if TABLE not in tensors:
+        raise ConfigError("model", config["model"].get("_target_"), f"a model with the tensor {TABLE}")
+    asked = sorted(FAMILIES, key=lambda family: family.model_type != (config.get("origin") or {}).get("family"))
+    answers = [
+        (family, numbers := family.measured(config, tensors, pad), family.describes(config, numbers)) for family in asked
+    ]
+    family, numbers, differences = min(answers, key=lambda answer: len(answer[2]))
+    if differences:
+        names = ", ".join(f.model_type for f in FAMILIES)
+        raise ConfigError(
+            "model", family.model_type, f"no published family ({names}) has this structure; the nearest, {family.model_type}, "
+            "differs in\n    " + "\n    ".join(differences), fix="export a model without these changes",
+        )  # fmt: skip
+    return family, numbers
+
+
+def _outputs(head: str, ours: Mapping[str, Tensor]) -> int:
+    weight = ours.get(f"heads.{head}.linear.weight")
+    return 0 if weight is None else weight.shape[0]
+
+
+def _labels(settings: Mapping[str, Any], architecture: Architecture) -> dict[str, Any]:
+    named = settings.get("id2label") or {}
+    names = [named[key] for key in sorted(named, key=int)]
+    wanted = {"class", "tag"} & set(architecture.heads) and names != [f"LABEL_{i}" for i in range(len(names))]
+    return {"labels": names} if wanted else {}
+
+
+def _id2label(config: Mapping[str, Any], architecture: Architecture, tensors: Mapping[str, Tensor]) -> dict[str, Any]:
+    """How many labels the head has, and their names where the run knows them."""
+    head = next((name for name in ("class", "score", "tag") if name in architecture.heads), None)
+    if head is None:
+        return {}
+    count = _outputs(head, tensors)
+    names = (config.get("task") or {}).get("label_names") or config.get("labels") or []
+    names = [str(name) for name in names] if len(names) == count else [f"LABEL_{place}" for place in range(count)]
+    kind = {"problem_type": "regression" if head == "score" else "single_label_classification"} if head != "tag" else {}
+    return {"id2label": {str(i): n for i, n in enumerate(names)}, "label2id": {n: i for i, n in enumerate(names)}, **kind}
+
+
+def finite(tensors: Mapping[str, Tensor]) -> Sequence[str]:
+    """Names of tensors that hold NaN or infinity: a damaged model is not passed on silently."""
+    return [name for name, tensor in tensors.items() if tensor.is_floating_point() and not torch.isfinite(tensor).all()]

@@ -1,0 +1,127 @@
+"""Token directories: memory-mapped ids of a split with its sentences, documents and tracks, and the manifest they must match.
+
+manifest.json  tokenizer/  <split>.ids.npy  <split>.sentences.npy  <split>.documents.npy  <split>.<track>.npy
+<split>.bytes.npy  <split>.characters.npy  <split>.words.npy        (one number a document, for bits per byte)
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from plmctl.data import arrays
+from plmctl.errors import DataError
+from plmctl.text.tokenizer import META, Tokenizer
+
+MANIFEST = "manifest.json"
+FORMAT, VERSION = "plmctl tokens", 1
+SPLITS = ("train", "valid")
+COUNTS = ("bytes", "characters", "words")
+
+
+class Shards:
+    """One split of a token directory, mapped into memory, never read whole.
+
+    `ids [N]` uint16 or uint32; sentence s is `ids[sentences[s] : sentences[s + 1]]`, document d has the sentences
+    `documents[d] .. documents[d + 1]`; `tracks[name] [N]` stand beside the ids; `counts[name] [D]` are of the documents' text.
+    """
+
+    ids: np.ndarray
+    sentences: np.ndarray  # [S + 1] int64 token offsets
+    documents: np.ndarray  # [D + 1] int64 sentence offsets
+
+    def __init__(self, folder: Path, split: str, manifest: Mapping[str, Any]) -> None:
+        self.folder, self.split, self.manifest = folder, split, manifest
+        self._stated: dict[str, dict[str, Any]] = manifest["splits"][split]["arrays"]
+        self.ids, self.sentences, self.documents = (self._map(name) for name in ("ids", "sentences", "documents"))
+        self.tracks: dict[str, np.ndarray] = {name: self._map(name) for name in manifest["tracks"]}
+        self.counts: dict[str, np.ndarray] = {name: self._map(name) for name in COUNTS}
+
+    @classmethod
+    def open(cls, folder: str | os.PathLike[str], split: str = "train", *, tokenizer: Tokenizer | None = None) -> Shards:
+        """The split of a token directory; DataError where it is damaged or was made by another `tokenizer`."""
+        place = Path(folder).expanduser()
+        manifest = read_manifest(place)
+        if split not in SPLITS:
+            raise DataError(f"there is no split '{split}'; there are {', '.join(SPLITS)}", file=place)
+        stated, found = manifest["tokenizer"]["fingerprint"], _fingerprint_in(place)
+        if stated != found:
+            fix = "tokenize the text again, or put the right tokenizer/ back"
+            raise DataError(
+                f"its tokenizer/ ({found}) is not the one its tokens were made with ({stated})", file=place, fix=fix
+            )
+        if tokenizer is not None and tokenizer.fingerprint != stated:
+            raise DataError(
+                f"tokens of another tokenizer: {stated}, the one given is {tokenizer.fingerprint}", file=place,
+                fix=f"take theirs (tokenizer.path={place}), or tokenize the text again",
+            )  # fmt: skip
+        try:
+            return cls(place, split, manifest)
+        except (OSError, ValueError, KeyError) as error:
+            raise DataError(f"a damaged token directory ({error})", file=place, fix="tokenize the text again") from error
+
+    @property
+    def fingerprint(self) -> str:
+        """A hash of the split's arrays and of the tokenizer: the same tokens, wherever they lie."""
+        stated = {name: entry["sha256"] for name, entry in self._stated.items()}
+        text = json.dumps([self.manifest["tokenizer"]["fingerprint"], self.split, stated], sort_keys=True)
+        return hashlib.sha256(text.encode()).hexdigest()[:32]
+
+    def verify(self) -> None:
+        """Read every array and compare it with the manifest's hash; DataError for the first that differs."""
+        for name, entry in self._stated.items():
+            if arrays.sha256(self._map(name)) != entry["sha256"]:
+                raise DataError("its content has changed (sha256)", file=self._file(name), fix="tokenize the text again")
+
+    def _file(self, name: str) -> Path:
+        return self.folder / f"{self.split}.{name}.npy"
+
+    def _map(self, name: str) -> np.ndarray:
+        file, stated = self._file(name), self._stated[name]
+        found = np.load(file, mmap_mode="r" if stated["length"] else None, allow_pickle=False)  # nothing cannot be mapped
+        if found.shape != (stated["length"],) or found.dtype.name != stated["dtype"]:
+            raise ValueError(f"{file.name} has {found.dtype} {found.shape}, not {stated['dtype']} ({stated['length']},)")
+        return found
+
+
+def is_tokens(path: object) -> bool:
+    """Whether `path` is a token directory (sound or not)."""
+    if not isinstance(path, (str, os.PathLike)):
+        return False
+    try:
+        return FORMAT in (Path(path).expanduser() / MANIFEST).read_text(encoding="utf-8")
+    except (OSError, ValueError):
+        return False
+
+
+def read_manifest(folder: Path) -> dict[str, Any]:
+    """The manifest of a token directory; DataError where there is none or it cannot be used."""
+    file = folder / MANIFEST
+    if not file.is_file():
+        raise DataError(
+            "not a token directory (no manifest.json)", file=folder, fix="plmctl tokenize data.path=<text> out=<dir>"
+        )
+    try:
+        manifest = json.loads(file.read_text(encoding="utf-8"))
+        version, _ = manifest["version"], manifest["splits"]["train"]["arrays"]["ids"]
+        manifest["tokenizer"]["fingerprint"]
+    except (ValueError, KeyError, TypeError) as error:
+        raise DataError("a damaged manifest", file=file, fix="tokenize the text again") from error
+    if manifest.get("format") != FORMAT or version > VERSION:
+        raise DataError(
+            f"format {manifest.get('format')!r} {version} is not known here", file=file, fix="update plmctl, or tokenize again"
+        )
+    return manifest
+
+
+def _fingerprint_in(folder: Path) -> str:
+    try:
+        return str(json.loads((folder / "tokenizer" / META).read_text(encoding="utf-8"))["fingerprint"])
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise DataError("its tokenizer/ is missing or damaged", file=folder, fix="tokenize the text again") from error

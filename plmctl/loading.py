@@ -1,0 +1,173 @@
+"""A trained model from wherever it lies: a run, a checkpoint, or a Hugging Face folder."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from omegaconf import DictConfig, OmegaConf
+from safetensors.torch import load_file
+from torch import Tensor
+
+from plmctl.build import plain
+from plmctl.convert import hf
+from plmctl.errors import ConfigError, DataError
+from plmctl.models.base import Model
+from plmctl.models.build import build_model, longest, settled
+from plmctl.text.tokenizer import META, Tokenizer
+from plmctl.text.vocab import Vocab
+from plmctl.training.checkpoint import Checkpoints, Fit, damage, load_exactly, load_tensors, progress_of
+
+
+@dataclass(frozen=True)
+class Source:
+    """Weights and what is needed to use them, before a model is built."""
+
+    folder: Path  # the checkpoint or Hugging Face folder itself
+    config: dict[str, Any]  # resolved; its position states its own max_length
+    tensors: Mapping[str, Tensor]  # by our names
+    unused: Sequence[str] = ()  # tensors of a published model that ours has no place for
+    published: bool = False  # a Hugging Face folder
+
+    @cached_property
+    def tokenizer(self) -> Tokenizer:
+        """DataError where the folder has none."""
+        return Tokenizer.load(self.folder if self.published else self.folder / "tokenizer")
+
+    @property
+    def has_tokenizer(self) -> bool:
+        """Whether there are files of one (readable or not)."""
+        if not self.published:
+            return (self.folder / "tokenizer" / META).is_file()
+        wanted = ("tokenizer.json", "vocab.txt", "vocab.json", "*.model", "*.spm")
+        return any(file for name in wanted for file in self.folder.glob(name))
+
+    @property
+    def vocab_size(self) -> int:
+        """Rows of the token table, which may be more than the tokenizer has tokens."""
+        table = self.tensors.get(hf.TABLE)
+        return self.tokenizer.vocab.size if table is None else table.shape[0]
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """A trained model in evaluation mode, its tokenizer, and the config it was made from."""
+
+    model: Model
+    source: Source
+
+    @property
+    def config(self) -> dict[str, Any]:
+        return self.source.config
+
+    @property
+    def tokenizer(self) -> Tokenizer:
+        return self.source.tokenizer
+
+    @property
+    def vocab(self) -> Vocab:
+        return self.tokenizer.vocab
+
+
+def load(path: str | os.PathLike[str], *, plugins: Sequence[str] = ()) -> Loaded:
+    """The model at `path`: a run (its best checkpoint, else the newest), a checkpoint `step-N`, or a Hugging Face folder."""
+    source = open_source(path)
+    model = build_model(source.config, vocab_size=source.vocab_size, plugins=plugins)
+    load_exactly(model, source.tensors, file=source.folder)
+    return Loaded(model.eval(), source)
+
+
+def open_source(path: str | os.PathLike[str]) -> Source:
+    """Config and tensors at `path`, without building anything."""
+    folder = find(path)
+    if not (folder / "config.yaml").is_file():
+        found = hf.read(folder)
+        return Source(folder, found.config, found.tensors, found.unused, published=True)
+    problem = damage(folder)
+    if problem:
+        raise DataError(problem, file=folder, fix="use another checkpoint of the run")
+    return Source(folder, settled(OmegaConf.load(folder / "config.yaml")), load_file(folder / "model.safetensors"))
+
+
+def find(path: str | os.PathLike[str]) -> Path:
+    """The checkpoint or Hugging Face folder that `path` means; DataError naming what was looked for."""
+    place = Path(path).expanduser()
+    if not place.exists():
+        fix = (
+            f"download it first: hf download {path} --local-dir {place.name}" if str(path).count("/") < 2 else "check the path"
+        )
+        raise DataError("there is no such run, checkpoint or Hugging Face folder", file=place, fix=fix)
+    if not place.is_dir():
+        raise DataError("is a file, but a folder is needed", file=place, fix=f"give {place.parent}")
+    if (place / "model.safetensors").is_file() and (place / "config.yaml").is_file():
+        return place
+    if (place / "checkpoints").is_dir():
+        return _best(place / "checkpoints")
+    if any(place.glob("step-*")):
+        return _best(place)
+    if (place / "config.json").is_file():
+        return place
+    if (place / "config.yaml").is_file():
+        raise DataError("this run has no checkpoint yet", file=place, fix="train it until the first save")
+    wanted = "checkpoints/ of a run, config.yaml and model.safetensors of a checkpoint, config.json of a Hugging Face folder"
+    raise DataError(f"neither {wanted}", file=place, fix="give the folder of a run or a model")
+
+
+def take(model: Model, tensors: Mapping[str, Tensor], *, source: object, say: Callable[[str], None] = print) -> Fit:
+    """Copy into `model` what agrees in name and shape, and say which tensors were taken and which are new.
+
+    Heads may be new or of another shape (another task, another vocabulary); a backbone tensor of another shape is refused.
+    """
+    fit = load_tensors(model, tensors)
+    wrong = [line for line in fit.reshaped if line.startswith("backbone.")]
+    if wrong or not fit.taken:
+        reason = f"other shapes: {'; '.join(wrong)}" if wrong else "no tensor of it has a name of this model"
+        raise DataError(
+            f"its weights do not fit this model, {reason}", file=source, fix="take its size, position and model settings"
+        )
+    new = [*fit.missing, *(line.split(" ")[0] for line in fit.reshaped)]
+    say(f"from {source}: {len(fit.taken)} tensors taken" + (f"; new: {', '.join(new)}" if new else ", nothing is new"))
+    if fit.unexpected:
+        say(f"not used: {', '.join(fit.unexpected)}")
+    return fit
+
+
+def adopt(cfg: DictConfig) -> DictConfig:
+    """`cfg` with size, model and position of the model that `init` names, its heads where both have them, and its tokenizer.
+
+    The pattern, the objective and the data stay those of the run: that is what further training may change.
+    """
+    source = open_source(cfg.init)
+    heads = {name: node for name, node in (source.config.get("heads") or {}).items() if name in (cfg.get("heads") or {})}
+    nodes = {name: source.config[name] for name in ("size", "model", "position")}
+    length, places = longest({**plain(cfg), "position": None}), nodes["position"].get("max_length")
+    if length is not None and places is not None and length > places:
+        raise ConfigError("format.max_length", length, f"at most {places}, the places that {cfg.init} has learned")
+    tokenizer = {**(plain(cfg.get("tokenizer")) or {}), "path": str(source.tokenizer and source.folder)}
+    made = OmegaConf.create(
+        {**plain(cfg), **nodes, "heads": {**(plain(cfg.get("heads")) or {}), **heads}, "tokenizer": tokenizer}
+    )
+    assert isinstance(made, DictConfig)
+    return made
+
+
+def initialize(model: Model, path: str | os.PathLike[str], *, say: Callable[[str], None] = print) -> Fit:
+    """`take` from whatever lies at `path`."""
+    source = open_source(path)
+    return take(model, source.tensors, source=source.folder, say=say)
+
+
+def _best(checkpoints: Path) -> Path:
+    """The checkpoint that validated best where the run kept one, otherwise the newest."""
+    newest = Checkpoints(checkpoints, say=lambda message: None).newest()
+    if newest is None:
+        broken = [f"{folder.name}: {damage(folder)}" for folder in sorted(checkpoints.glob("step-*"))]
+        detail = f" ({'; '.join(broken)})" if broken else ""
+        raise DataError(f"no complete checkpoint here{detail}", file=checkpoints, fix="train until the first save")
+    best = progress_of(newest).best_step
+    folder = checkpoints / f"step-{best}"
+    return folder if best is not None and folder.is_dir() and not damage(folder) else newest

@@ -1,0 +1,88 @@
+"""A model over every row of a split, once: what `predict` and `score` work on, during training and in `plmctl eval`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+
+from plmctl.batch import Rows
+from plmctl.models.base import Model
+from plmctl.tasks import batches
+from plmctl.tasks.base import Example, Task
+
+
+@dataclass(frozen=True)
+class Split:
+    """The examples of a split and their rows."""
+
+    name: str
+    examples: list[Example]
+    rows: Rows
+
+    @property
+    def labelled(self) -> bool:
+        return bool(self.rows.labels or self.rows.targets)
+
+
+def encoded(task: Task, name: str, examples: list[Example], tokenizer: Any) -> Split:
+    return Split(name, examples, task.encode(examples, tokenizer))
+
+
+def run(
+    model: Model, task: Task, rows: Rows, *, batch_size: int, device: torch.device
+) -> tuple[dict[str, np.ndarray], float | None]:
+    """(logits by name, `[n, ...]` in the order of the rows; mean loss, None without labels).
+
+    Rows are taken longest first, so the order and the numbers do not depend on who calls. The caller sets eval mode,
+    `no_grad` and autocast.
+    """
+    text = rows.seqs["text"]
+    order = np.argsort(-text.length, kind="stable")
+    found: dict[str, np.ndarray] = {}
+    total, count = 0.0, 0
+    for start in range(0, len(order), batch_size):
+        index = order[start : start + batch_size]
+        batch = batches.collate(rows, index).to(device)
+        logits = task.logits(model, batch)
+        for name, values in logits.items():
+            _store(found, name, index, values.float().cpu().numpy(), len(order))
+        if rows.labels or rows.targets:
+            total += sum(float(term.total) for term in task.loss(logits, batch).terms.values())
+            count += sum(task.counts(batch).values())
+    return found, total / count if count else None
+
+
+def _store(found: dict[str, np.ndarray], name: str, index: np.ndarray, values: np.ndarray, n: int) -> None:
+    """The first batch has the longest rows, so later ones fit into what it made room for."""
+    if name not in found:
+        found[name] = np.zeros((n, *values.shape[1:]), dtype=np.float32)
+    if values.ndim > 1:
+        found[name][index, : values.shape[1]] = values
+    else:
+        found[name][index] = values
+
+
+def predictions(
+    model: Model, task: Task, split: Split, *, batch_size: int, device: torch.device
+) -> tuple[list[dict[str, Any]], float | None]:
+    """One prediction for each example, and the mean loss."""
+    logits, loss = run(model, task, split.rows, batch_size=batch_size, device=device)
+    return task.predict(logits, split.rows, split.examples), loss
+
+
+def truncation(rows: Rows) -> str:
+    """One line that says what was cut, nothing if nothing was."""
+    cut = rows.values["cut"]
+    if not cut.any():
+        return ""
+    tokens, lost = int(rows.seqs["text"].length.sum() + cut.sum()), int(cut.sum())
+    return f"{int((cut > 0).sum())} of {len(cut)} rows are cut to max_length: {lost} of {tokens} tokens ({lost / tokens:.2%})"
+
+
+def counted(skipped: Mapping[str, int]) -> str:
+    """One line for the files in which rows were passed over, nothing if there are none."""
+    return "; ".join(f"{file}: {count} rows passed over" for file, count in skipped.items() if count)

@@ -1,0 +1,190 @@
+"""How well a language model predicts text: perplexity in a sliding window, under a fixed mask, and pseudo-perplexity."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import islice
+from typing import Any, cast
+
+import numpy as np
+import torch
+
+from plmctl.batch import IGNORE, Rows
+from plmctl.data.loader import collate
+from plmctl.errors import ConfigError, DataError, UsageError
+from plmctl.heads.lm import LMHead
+from plmctl.models.base import Model
+from plmctl.noise.base import Noise
+from plmctl.noise.draws import Draws
+from plmctl.tasks import encode
+from plmctl.text.vocab import Vocab
+
+
+@dataclass(frozen=True)
+class Text:
+    """A text as ids, and its size in the units that perplexities are stated in."""
+
+    ids: list[list[int]]  # by document
+    words: int  # runs of characters that are not white space
+    characters: int
+    bytes: int
+
+    @classmethod
+    def of(cls, documents: Iterable[str], tokenizer: Any) -> Text:
+        kept = [document for document in documents if document.strip()]
+        ids = tokenizer.encode_batch(kept)
+        if not any(ids):
+            raise DataError("no text to measure", fix="data.path=<a file with text>")
+        return cls(ids, sum(len(d.split()) for d in kept), sum(map(len, kept)), sum(len(d.encode()) for d in kept))
+
+    @property
+    def tokens(self) -> int:
+        return sum(map(len, self.ids))
+
+
+class LanguageModel:
+    """`ppl = exp(NLL / units)`, `bits = NLL / (ln 2 * units)`; units are tokens, words, characters or UTF-8 bytes of the text.
+
+    A causal model reads each document from its own `bos` on (not counted; without one the first token is not counted) in
+    windows of `window` tokens that move by `stride`: every token is scored once, with at least `window - stride` tokens before
+    it. A masked model is scored on tokens hidden by `noise` with a fixed seed, and by pseudo-perplexity (Salazar et al.,
+    2020, arXiv:1910.14659, sec. 2): `exp(-1/N sum_t log p(w_t | w without t))`, one hidden token at a time, for the first
+    `pseudo_tokens` tokens. Neither compares with a causal perplexity.
+    """
+
+    def __init__(
+        self,
+        *,
+        noise: Callable[[], Noise],  # a factory: only masked models have a mask token
+        window: int | None = None,
+        stride: int | None = None,
+        pseudo_tokens: int | None = 2000,
+        seed: int = 0,
+    ) -> None:
+        self.noise, self.window, self.stride = noise, window, stride
+        self.pseudo_tokens, self.seed = pseudo_tokens, seed
+
+    def measure(self, model: Model, text: Text, vocab: Vocab, *, batch_size: int, device: torch.device) -> dict[str, float]:
+        """Whatever the model's heads can be asked; UsageError for a model without a language-model head."""
+        run = _Run(model, vocab, batch_size, device)
+        window = self._window(model)
+        size = {
+            "tokens": text.tokens,
+            "words": text.words,
+            "characters": text.characters,
+            "bytes": text.bytes,
+            "window": window,
+        }
+        if "clm" in model.heads:
+            stride = self.stride or max(1, window // 2)
+            if stride > window - 1:
+                raise ConfigError("task.stride", stride, f"at most window - 1 = {window - 1}: every token has one before it")
+            return {**self._causal(run, text, window, stride), **size, "stride": stride}
+        if "mlm" in model.heads:
+            return {**self._masked(run, text, window), **self._pseudo(run, text, window), **size, "stride": window}
+        has = ", ".join(model.heads) or "no head"
+        raise UsageError(f"task=lm asks a language-model head ('clm' or 'mlm'); this checkpoint has {has}")
+
+    def _window(self, model: Model) -> int:
+        longest = model.backbone.max_length or 512
+        if self.window is not None and not 4 <= self.window <= longest:
+            raise ConfigError("task.window", self.window, f"4 to {longest}, the longest row of this model")
+        return self.window or longest
+
+    def _causal(self, run: _Run, text: Text, window: int, stride: int) -> dict[str, float]:
+        bos = run.vocab.bos
+        rows = [row for ids in text.ids for row in causal_windows(ids if bos is None else [bos, *ids], window, stride)]
+        loss, tokens = run.loss("clm", rows)
+        return {
+            "perplexity_per_token": math.exp(loss / tokens),
+            "perplexity_per_word": _exp(loss / max(1, text.words)),
+            "bits_per_character": loss / math.log(2) / text.characters,
+            "bits_per_byte": loss / math.log(2) / text.bytes,
+            "scored_tokens": tokens,
+        }
+
+    def _masked(self, run: _Run, text: Text, window: int) -> dict[str, float]:
+        rows = _rows([row for row, _ in _framed(text, run.vocab, window)], run.vocab)
+        noised = self.noise()(rows, Draws(self.seed, 0))
+        ids, target = noised.seqs["text"].ids, noised.targets["mlm"]
+        loss, tokens = run.loss("mlm", [(ids[r, :n], target[r, :n]) for r, n in enumerate(rows.seqs["text"].length.tolist())])
+        return {"masked_perplexity": math.exp(loss / max(1, tokens)), "masked_tokens": tokens}
+
+    def _pseudo(self, run: _Run, text: Text, window: int) -> dict[str, float]:
+        """Every window is copied once for each of its tokens."""
+        if self.pseudo_tokens == 0:
+            return {}
+        loss, tokens = run.loss("mlm", _hidden_one_by_one(text, run.vocab, window, self.pseudo_tokens))
+        return {"pseudo_perplexity": math.exp(loss / tokens), "pseudo_tokens": tokens}
+
+
+Window = tuple[Sequence[int] | np.ndarray, Sequence[int] | np.ndarray]  # ids, and at each place the id asked there or IGNORE
+
+
+def causal_windows(ids: Sequence[int], window: int, stride: int) -> Iterator[Window]:
+    """Windows of `window` inputs; each asks for the tokens that none before it asked for (the first is never asked)."""
+    asked = 1
+    start = 0
+    while asked < len(ids):
+        end = min(start + window, len(ids) - 1)  # inputs [start, end), targets one further
+        target = [ids[place + 1] if place + 1 >= asked else IGNORE for place in range(start, end)]
+        yield ids[start:end], target
+        asked = end + 1
+        start += stride
+
+
+def _framed(text: Text, vocab: Vocab, window: int) -> Iterator[tuple[encode.Row, int]]:
+    """Each document in pieces that fill a row with the tokenizer's special tokens around; and how many tokens a piece has."""
+    room = window - encode.specials(vocab, pair=False)
+    for ids in text.ids:
+        for start in range(0, len(ids), room):
+            piece = ids[start : start + room]
+            yield encode.lay_out(piece, None, vocab, max_length=window, pooling="first"), len(piece)
+
+
+def _rows(laid: Sequence[encode.Row], vocab: Vocab) -> Rows:
+    rows = encode.pad(laid, vocab, example=range(len(laid)))
+    return replace(rows, anchors=None)
+
+
+def _hidden_one_by_one(text: Text, vocab: Vocab, window: int, limit: int | None) -> Iterator[Window]:
+    left = text.tokens if limit is None else limit
+    for row, length in _framed(text, vocab, window):
+        for place in range(row.a_start, row.a_start + min(length, left)):
+            ids, target = list(row.ids), [IGNORE] * len(row.ids)
+            ids[place], target[place] = vocab.id("mask"), row.ids[place]
+            yield ids, target
+        left -= min(length, left)
+        if not left:
+            return
+
+
+@dataclass(frozen=True)
+class _Run:
+    model: Model
+    vocab: Vocab
+    batch_size: int
+    device: torch.device
+
+    def loss(self, head: str, windows: Iterable[Window]) -> tuple[float, int]:
+        """(summed negative log-likelihood in nats, tokens asked for) over all windows, in float64."""
+        total, count = 0.0, 0
+        pending = iter(windows)
+        while group := list(islice(pending, self.batch_size)):
+            rows = _rows([encode.Row(list(map(int, ids)), 0, None, 0) for ids, _ in group], self.vocab)
+            target = np.full(rows.seqs["text"].ids.shape, IGNORE, dtype=np.int64)
+            for place, (_, asked) in enumerate(group):
+                target[place, : len(asked)] = asked
+            batch = collate(rows.with_targets(**{head: target}), {}).to(self.device)
+            asked_for = batch.targets[head]
+            features = self.model(batch).at(asked_for.index[: asked_for.count])
+            lm_head = cast(LMHead, self.model.heads[head])
+            total += float(lm_head.loss(features, asked_for.ids[: asked_for.count])[0])
+            count += asked_for.count
+        return total, count
+
+
+def _exp(x: float) -> float:
+    return math.exp(x) if x < 700 else math.inf

@@ -1,0 +1,53 @@
+"""Published models of tiny size with random weights, norms and biases perturbed, saved as `save_pretrained` writes them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+VOCAB = 40
+
+
+@pytest.fixture
+def published(tmp_path: Path) -> Callable[..., tuple[Any, Path]]:
+    """`published("BertForMaskedLM", num_labels=3)` -> (the transformers model in eval mode, its folder)."""
+    transformers = pytest.importorskip("transformers")
+
+    def make(name: str, folder: str = "published", *, perturb: float = 0.2, **changes: Any) -> tuple[Any, Path]:
+        if "GPT" in name:
+            kind = transformers.GPT2Config if name.startswith("GPT2") else transformers.OpenAIGPTConfig
+            numbers: dict[str, Any] = {"n_embd": 16, "n_layer": 2, "n_head": 2, "n_positions": 12, "pad_token_id": 0}
+            numbers |= {"bos_token_id": 0, "eos_token_id": 0}
+        else:
+            kind = transformers.BertConfig if name.startswith("Bert") else transformers.RobertaConfig
+            numbers = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 24}
+            numbers |= {"max_position_embeddings": 12, "layer_norm_eps": 1e-12 if name.startswith("Bert") else 1e-5}
+            numbers |= {} if name.startswith("Bert") else {"type_vocab_size": 1, "max_position_embeddings": 14}
+        torch.manual_seed(0)
+        model = getattr(transformers, name)(kind(**{"vocab_size": VOCAB} | numbers | changes)).eval()
+        generator = torch.Generator().manual_seed(1)
+        with torch.no_grad():
+            for parameter in model.parameters():
+                parameter.add_(perturb * torch.randn(parameter.shape, generator=generator))
+        model.save_pretrained(tmp_path / folder)
+        return model, tmp_path / folder
+
+    return make
+
+
+@pytest.fixture
+def with_tokenizer() -> Callable[[Path], Path]:
+    """Put BERT's kind of vocabulary, exactly as large as the tiny models', into a published folder."""
+
+    def add(folder: Path) -> Path:
+        words = ["the", "cat", "sat", "on", "mat", "##s", "dog", "ran", ".", ","]
+        tokens = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *words]
+        tokens += [f"[unused{i}]" for i in range(VOCAB - len(tokens))]
+        (folder / "vocab.txt").write_text("".join(f"{token}\n" for token in tokens), encoding="utf-8")
+        return folder
+
+    return add

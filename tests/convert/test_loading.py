@@ -1,0 +1,197 @@
+"""`plmctl.load`: what it accepts, what it says about the rest; `take` and `adopt` for further training."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from omegaconf import OmegaConf
+
+import plmctl
+from plmctl.commands.convert import convert
+from plmctl.errors import ConfigError, DataError, PlmctlError, UsageError
+from plmctl.loading import adopt, find, load, open_source, take
+from plmctl.models.build import build_model, longest, settled
+from plmctl.training.checkpoint import Checkpoints, Snapshot, tensors_of
+from plmctl.training.progress import Progress
+
+
+@pytest.fixture
+def checkpoint(published, with_tokenizer, tmp_path: Path) -> Path:
+    convert(with_tokenizer(published("BertForPreTraining")[1]), tmp_path / "ours", to="plmctl")
+    return tmp_path / "ours"
+
+
+def test_importing_the_package_imports_no_torch() -> None:
+    code = "import plmctl, sys; plmctl.load; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_a_checkpoint_has_model_tokenizer_and_config(checkpoint: Path) -> None:
+    loaded = plmctl.load(checkpoint)
+    assert not loaded.model.training
+    assert loaded.vocab.size == 40
+    assert loaded.tokenizer.pieces(loaded.tokenizer.encode("The cats")) == ["the", "cat", "##s"]
+    assert loaded.config["size"]["width"] == 16
+    assert sorted(path.name for path in checkpoint.iterdir()) == [
+        "config.yaml", "manifest.json", "model.safetensors", "tokenizer", "trainer.json",
+    ]  # fmt: skip
+
+
+def test_a_run_gives_its_best_checkpoint_or_the_newest(checkpoint: Path, tmp_path: Path) -> None:
+    source = open_source(checkpoint)
+    run = tmp_path / "run"
+    writer = Checkpoints(
+        run / "checkpoints", lambda place: OmegaConf.save(OmegaConf.create(source.config), place / "config.yaml"), 9
+    )
+    for step in (1, 2, 3):
+        progress = Progress(step=step, best_step=2 if step > 1 else None).to_json()
+        writer.save(Snapshot(dict(source.tensors), {}, {}, {}, {"progress": progress}), step=step)
+    assert find(run).name == "step-2"
+    (run / "checkpoints/step-2/model.safetensors").write_bytes(b"")
+    assert find(run).name == "step-3"
+    assert find(run / "checkpoints").name == "step-3"
+    assert load(run / "checkpoints/step-1").source.folder.name == "step-1"
+    with pytest.raises(DataError, match=r"model\.safetensors is truncated"):
+        load(run / "checkpoints/step-2")
+
+
+def test_what_is_no_model_is_refused(tmp_path: Path, published, checkpoint: Path) -> None:
+    with pytest.raises(DataError, match="hf download bert-base-uncased"):
+        load("bert-base-uncased")
+    with pytest.raises(DataError, match="is a file"):
+        load(checkpoint / "model.safetensors")
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(DataError, match="neither checkpoints/"):
+        load(tmp_path / "empty")
+    (tmp_path / "empty/config.yaml").write_text("seed: 0\n")
+    with pytest.raises(DataError, match="no checkpoint yet"):
+        load(tmp_path / "empty")
+    (checkpoint / "tokenizer/plmctl_tokenizer.json").unlink()
+    with pytest.raises(DataError, match="is missing"):
+        load(checkpoint)
+
+
+def test_an_unsupported_architecture_lists_the_supported_ones(published) -> None:
+    _, folder = published("BertModel")
+    settings = json.loads((folder / "config.json").read_text())
+    for change in ({"architectures": ["BertForSequenceClasification"]}, {"architectures": ["T5Model"], "model_type": "t5"}):
+        (folder / "config.json").write_text(json.dumps(settings | change))
+        with pytest.raises(ConfigError, match=r"BertForSequenceClassification.*GPT2LMHeadModel"):
+            load(folder)
+    (folder / "config.json").write_text(json.dumps(settings | {"hidden_act": "mish"}))
+    with pytest.raises(ConfigError, match=r"hidden_act.*gelu_new"):
+        load(folder)
+    (folder / "config.json").write_text(json.dumps({k: v for k, v in settings.items() if k != "hidden_size"}))
+    with pytest.raises(DataError, match="lacks 'hidden_size'"):
+        load(folder)
+    (folder / "config.json").write_text('{"a": ')
+    with pytest.raises(DataError, match="truncated or not JSON"):
+        load(folder)
+
+
+def test_missing_tensors_are_named_in_their_words(published) -> None:
+    from safetensors.torch import load_file, save_file
+
+    _, folder = published("BertModel")
+    tensors = load_file(folder / "model.safetensors")
+    del tensors["encoder.layer.1.attention.self.key.bias"]
+    save_file(tensors, folder / "model.safetensors")
+    with pytest.raises(DataError, match=r"encoder\.layer\.1\.attention\.self\.key\.bias"):
+        load(folder)
+
+
+def test_no_tokenizer_is_an_error_only_when_it_is_asked_for(published) -> None:
+    loaded = load(published("GPT2Model")[1])
+    with pytest.raises(DataError, match="no tokenizer"):
+        loaded.tokenizer  # noqa: B018
+
+
+def test_a_config_may_not_name_foreign_code(checkpoint: Path) -> None:
+    source = open_source(checkpoint)
+    for target in ("os.system", "plmctl.commands.convert.convert"):
+        with pytest.raises(PlmctlError, match="_target_"):
+            build_model(source.config | {"position": {"_target_": target}}, vocab_size=40)
+
+
+def test_the_same_seed_gives_the_same_first_weights_and_leaves_the_global_generator(checkpoint: Path) -> None:
+    config = open_source(checkpoint).config
+    torch.manual_seed(3)
+    before = torch.random.get_rng_state()
+    one, two, three = (build_model(config, vocab_size=40, seed=seed).state_dict() for seed in (1, 1, 2))
+    assert before.equal(torch.random.get_rng_state())
+    assert all(one[name].equal(two[name]) for name in one)
+    assert not one["backbone.embedding.token.weight"].equal(three["backbone.embedding.token.weight"])
+
+
+def test_positions_are_sized_for_the_longest_row() -> None:
+    config = {"format": {"max_length": 128}, "train": {"stages": [{"share": 0.9}, {"share": 0.1, "format.max_length": 512}]}}
+    assert longest(config) == 512
+    assert longest({**config, "data": {"sources": {"a": {"format": {"max_length": 600}}}}}) == 600
+    assert longest({}) is None
+    nodes = {name: {"_target_": "plmctl.attention.patterns.Full"} for name in ("size", "pattern", "model")}
+    position = {"_target_": "plmctl.nn.positions.Learned"}
+    assert settled({**config, **nodes, "position": position})["position"]["max_length"] == 512
+    assert "max_length" not in settled({**nodes, "position": {"_target_": "plmctl.nn.positions.Rotary"}})["position"]
+
+
+def test_take_says_what_is_taken_and_what_is_new(checkpoint: Path) -> None:
+    source = open_source(checkpoint)
+    heads = {
+        "mlm": source.config["heads"]["mlm"],
+        "tag": {"_target_": "plmctl.heads.tag.Tag", "num_classes": 5, "dropout": 0.1},
+    }
+    model = build_model(source.config, vocab_size=40, heads=heads, seed=0)
+    said: list[str] = []
+    fit = take(model, source.tensors, source="there", say=said.append)
+    assert fit.missing == ["heads.tag.linear.weight", "heads.tag.linear.bias"]
+    assert "new: heads.tag.linear.weight, heads.tag.linear.bias" in said[0]
+    assert "heads.pooler.dense.weight" in said[1]
+    assert all(
+        tensor.equal(source.tensors[name]) for name, tensor in tensors_of(model).items() if not name.startswith("heads.tag")
+    )
+    position = {**source.config["position"], "max_length": 6}
+    with pytest.raises(DataError, match=r"position\.table\.weight \[12, 16\] for \[6, 16\]"):
+        take(build_model(source.config | {"position": position}, vocab_size=40), source.tensors, source="there")
+
+
+def test_adopt_takes_the_model_and_keeps_the_task_of_the_run(checkpoint: Path) -> None:
+    causal = {"_target_": "plmctl.attention.patterns.Causal"}
+    empty: dict[str, dict] = {"size": {}, "model": {}, "position": {}, "tokenizer": {"vocab_size": 99}}
+    heads = {"clm": {"_target_": "x"}, "mlm": {}}
+    cfg = OmegaConf.create({"init": str(checkpoint), "format": {"max_length": 10}, "pattern": causal, "heads": heads, **empty})
+    made = adopt(cfg)
+    assert made.size.width == 16
+    assert made.position.max_length == 12
+    assert made.pattern._target_.endswith("Causal")
+    assert made.heads.clm._target_ == "x"
+    assert made.heads.mlm._target_ == "plmctl.heads.lm.LMHead"
+    assert made.tokenizer.path == str(checkpoint)
+    cfg.format.max_length = 13
+    with pytest.raises(ConfigError, match="at most 12"):
+        adopt(cfg)
+
+
+def test_convert_never_writes_over_something_and_leaves_nothing_half_done(checkpoint: Path, tmp_path: Path) -> None:
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full/file").write_text("mine")
+    with pytest.raises(UsageError, match="not an empty folder"):
+        convert(checkpoint, tmp_path / "full", to="hf")
+    (checkpoint / "manifest.json").unlink()
+    with pytest.raises(DataError):
+        convert(checkpoint, tmp_path / "out", to="hf")
+    assert not (tmp_path / "out").exists()
+
+
+def test_the_exported_tokenizer_gives_the_same_ids(checkpoint: Path, tmp_path: Path) -> None:
+    transformers = pytest.importorskip("transformers")
+    convert(checkpoint, tmp_path / "hf", to="hf")
+    tokenizer = transformers.AutoTokenizer.from_pretrained(tmp_path / "hf")
+    own = plmctl.load(checkpoint)
+    assert tokenizer("The cats, ran.")["input_ids"] == [2, *own.tokenizer.encode("The cats, ran."), 3]
+    assert transformers.AutoModelForMaskedLM.from_pretrained(tmp_path / "hf").config.pad_token_id == 0
+    assert plmctl.load(tmp_path / "hf").tokenizer.encode("the dog") == own.tokenizer.encode("the dog")

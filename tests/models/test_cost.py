@@ -1,0 +1,69 @@
+"""The counting rule against the worked figures of the BERT and GPT-2 sizes."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import pytest
+import torch
+
+from plmctl.attention.patterns import Causal, Full
+from plmctl.heads.lm import LMHead
+from plmctl.models.base import Model
+from plmctl.models.cost import Cost, cost
+from plmctl.models.encoder import Encoder
+from plmctl.nn.cells.attention import Attention
+from plmctl.nn.cells.feedforward import FeedForward
+from plmctl.nn.embeddings import Embedding
+from plmctl.nn.norm import layer_norm
+from plmctl.nn.positions import Learned
+from plmctl.nn.residual import PostNorm
+from plmctl.nn.stack import Stack
+
+
+def _cost(*, layout: str, width: int, heads: int, vocab_size: int, length: int, share: float, transform: bool) -> Cost:
+    norm = partial(layer_norm, width=width, eps=1e-5)
+    cells = {
+        "a": partial(Attention, width=width, num_heads=heads, dropout=0.0),
+        "f": partial(FeedForward, width=width, inner_width=4 * width, activation="gelu"),
+    }
+    with torch.device("meta"):
+        backbone = Encoder(
+            embedding=Embedding(vocab_size=vocab_size, width=width, dropout=0.0),
+            position=Learned(width=width, max_length=1024),
+            stack=Stack(layout=layout, cells=cells, residual=PostNorm(norm=norm, dropout=0.0)),
+            pattern=Causal() if share == 1 else Full(),
+        )  # fmt: skip
+        table = backbone.token_embedding
+        head = LMHead(width=width, vocab_size=vocab_size, token_embedding=table, tied=True, transform=transform, bias=False)
+        return cost(Model(backbone=backbone, heads={"lm": head}), length=length, predicted={"lm": share})
+
+
+@pytest.mark.parametrize(
+    ("layout", "width", "heads", "vocab_size", "length", "share", "mflops"),
+    [("af*12", 768, 12, 30522, 128, 0.15, 545.4), ("af*12", 768, 12, 30522, 512, 0.15, 587.9),
+     ("af*24", 1024, 16, 30522, 128, 0.15, 1878.8), ("af*12", 768, 12, 50304, 1024, 1.0, 854.7)],
+)  # fmt: skip
+def test_training_flops_of_published_sizes(
+    layout: str, width: int, heads: int, vocab_size: int, length: int, share: float, mflops: float
+) -> None:
+    found = _cost(
+        layout=layout, width=width, heads=heads, vocab_size=vocab_size, length=length, share=share, transform=share < 1
+    )
+    assert found.flops_per_token / 1e6 == pytest.approx(mflops, abs=0.06)
+    if share == 1:
+        assert found.causal_flops_per_token / 1e6 == pytest.approx(798.0, abs=0.1)
+        assert found.mfu(579_000, 989e12) == pytest.approx(0.5, abs=0.001)
+
+
+def test_parameters_count_once_and_shared_blocks_compute_every_time() -> None:
+    own = _cost(layout="af*4", width=64, heads=2, vocab_size=100, length=16, share=0.15, transform=True)
+    shared = _cost(layout="af@4", width=64, heads=2, vocab_size=100, length=16, share=0.15, transform=True)
+    assert own.flops_per_token == shared.flops_per_token
+    assert own.parameters["stack"] == 4 * shared.parameters["stack"]
+    assert own.parameters["embedding"] == 100 * 64
+    assert own.parameters["heads.lm"] == 64 * 64 + 3 * 64
+    assert own.total_parameters == sum(own.parameters.values())
+    memory = own.memory(rows=2)
+    assert memory["optimizer"] == 8 * own.total_parameters
+    assert memory["activations"] > 0

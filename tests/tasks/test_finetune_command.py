@@ -1,0 +1,169 @@
+"""The two commands from end to end on tables of a few rows."""
+
+import json
+import random
+
+import pytest
+
+from plmctl import config
+from plmctl.commands import eval as evaluation
+from plmctl.commands import finetune, scoring
+from plmctl.errors import ConfigError, ConfigErrors, DataError, UsageError
+from plmctl.tasks.classification import Classification
+from plmctl.tasks.tables import Table
+
+WORDS = {"good": ["fine", "great", "lovely", "superb"], "bad": ["awful", "poor", "dull", "terrible"]}
+SMALL = [
+    "size=tiny", "tokenizer.vocab_size=32", "train.precision=fp32", "optim.lr=1e-3", "train.threads=1", "train.epochs=8",
+    "train.batch_size=8", "task.max_length=32",
+]  # fmt: skip
+
+
+def _table(folder, *, shuffled=False, rows=96):
+    """A task that one word decides; `shuffled`: labels that nothing decides, three quarters of them "good"."""
+    draw = random.Random(3)
+    for name, count in (("train", rows), ("dev", 32)):
+        lines = ["text\tlabel"]
+        for n in range(count):
+            label = ("bad" if n % 4 == 0 else "good") if shuffled else ("bad" if n % 2 else "good")
+            word = draw.choice(WORDS[draw.choice(["good", "bad"])] if shuffled else WORDS[label])
+            lines.append(f"this is a {word} film\t{label}")
+        (folder / f"{name}.tsv").write_text("\n".join(lines) + "\n")
+    return folder
+
+
+def _run(verb, *words, **flags):
+    cfg = config.compose(verb, None, list(words))
+    module = {"finetune": finetune, "eval": evaluation}[verb]
+    return module.run(cfg, config.Flags(verb, overrides=tuple(words), **flags))
+
+
+def _finetune(path, run, *words, **flags):
+    checkpoint = [] if any(word.startswith("checkpoint=") for word in words) else ["checkpoint=null", *SMALL]
+    return _run("finetune", "task=classification", f"task.path={path}", f"run.dir={run}", *checkpoint, *words, **flags)
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("data")
+    run = tmp_path_factory.mktemp("runs") / "first"
+    assert _finetune(_table(folder), run) == 0
+    return folder, run
+
+
+def test_learns_keeps_the_best_and_writes_what_it_says(trained):
+    _, run = trained
+    result = json.loads((run / "result.json").read_text())
+    assert result["metrics"]["dev"]["accuracy"] > 0.9
+    assert result["labels"] == ["bad", "good"]
+    records = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    scores = [record["valid/accuracy"] for record in records if "valid/accuracy" in record]
+    assert len(scores) == 8  # once an epoch
+    assert result["metrics"]["dev"]["accuracy"] == pytest.approx(max(scores), abs=1e-6)
+
+
+def test_saved_predictions_give_the_same_digits_in_training_and_eval(trained):
+    _, run = trained
+    result = json.loads((run / "result.json").read_text())["metrics"]["dev"]
+    saved = [json.loads(line) for line in (run / "predictions" / "dev.jsonl").read_text().splitlines()]
+    kind = {"columns": {}, "max_length": 16, "metrics": ["accuracy", "macro_f1"], "label_names": ["bad", "good"]}
+    task = Classification(name="x", reader=Table(splits={}), **kind)
+    assert task.score(saved) == {name: value for name, value in result.items() if name != "loss"}
+    assert _run("eval", f"checkpoint={run}", json=True) == 0
+    again = [json.loads(line) for line in (run / "eval" / "dev.jsonl").read_text().splitlines()]
+    assert again == saved
+
+
+def test_labels_new_lines(trained, tmp_path, capsys):
+    _, run = trained
+    (tmp_path / "new.txt").write_text("this is a superb film\nthis is a dull film\n")
+    assert _run("eval", f"checkpoint={run}", f"input={tmp_path / 'new.txt'}", f"out={tmp_path / 'out'}", json=True) == 0
+    found = [json.loads(line)["guess"] for line in (tmp_path / "out" / "new.jsonl").read_text().splitlines()]
+    assert found == ["good", "bad"]
+    assert json.loads(capsys.readouterr().out)["rows"] == 2
+
+
+def test_starts_from_a_checkpoint_with_its_pooler_and_tokenizer(trained, tmp_path, capsys):
+    folder, run = trained
+    assert _finetune(folder, tmp_path / "second", f"checkpoint={run}", "train.epochs=1", "task.max_length=32") == 0
+    said = capsys.readouterr().err
+    assert "nothing is new" in said
+    for name in ("model=encoder", "size=mini", "tokenizer=unigram"):
+        with pytest.raises(ConfigError, match="the checkpoint decides this"):
+            _finetune(folder, tmp_path / "third", f"checkpoint={run}", name)
+    with pytest.raises(ConfigError, match=r"task.max_length=64: at most 32"):
+        _finetune(folder, tmp_path / "third", f"checkpoint={run}", "task.max_length=64")
+    assert not (tmp_path / "third").exists()
+
+
+def test_head_seed_is_apart_from_the_seed(tmp_path, trained):
+    folder, _ = trained
+    losses = {}
+    for name, words in {"a": ["head_seed=1"], "b": ["head_seed=2"], "c": ["head_seed=1"]}.items():
+        _finetune(folder, tmp_path / name, *words, "train.epochs=null", "train.steps=1")
+        losses[name] = json.loads((tmp_path / name / "metrics.jsonl").read_text().splitlines()[0])["loss/class"]
+    assert losses["a"] == losses["c"] != losses["b"]
+
+
+def test_resume_goes_on_bit_for_bit(tmp_path, trained):
+    from plmctl.resume import resumed
+
+    folder, _ = trained
+    _finetune(folder, tmp_path / "whole", "train.epochs=null", "train.steps=8", "schedule=constant")
+    _finetune(folder, tmp_path / "parts", "train.epochs=null", "train.steps=5", "schedule=constant")
+    words = ["task=classification", f"task.path={folder}", "checkpoint=null", *SMALL, "schedule=constant", "train.epochs=null"]
+    changed = (*words, "train.steps=8", f"run.dir={tmp_path / 'parts'}")
+    cfg, flags = resumed(config.Flags("finetune", overrides=changed, resume=True))
+    assert finetune.run(cfg, flags) == 0
+    one, two = ((tmp_path / name / "checkpoints" / "step-8" / "model.safetensors").read_bytes() for name in ("whole", "parts"))
+    assert one == two
+
+
+def test_a_decoder_reads_its_last_token(tmp_path, trained):
+    folder, _ = trained
+    words = ["model=decoder", "pattern=causal", "train.epochs=null", "train.steps=2"]
+    assert _finetune(folder, tmp_path / "run", *words) == 0
+    from omegaconf import OmegaConf
+
+    saved = OmegaConf.load(tmp_path / "run" / "checkpoints" / "step-2" / "config.yaml")
+    assert scoring.pooling(saved) == "last"
+    assert list(saved.heads) == ["class"]
+    assert saved.task.label_names == ["bad", "good"]
+
+
+def test_shuffled_labels_give_the_majority_score(tmp_path):
+    """Control: with nothing to learn, the guesses end at the most frequent label."""
+    assert _finetune(_table(tmp_path, shuffled=True), tmp_path / "run", "optim.lr=1e-3") == 0
+    metrics = json.loads((tmp_path / "run" / "result.json").read_text())["metrics"]["dev"]
+    assert metrics["accuracy"] == pytest.approx(metrics["majority"], abs=0.1)
+
+
+def test_bad_files_are_found_before_a_run_directory_exists(tmp_path):
+    _table(tmp_path)
+    (tmp_path / "dev.tsv").write_text("text\tlabel\na film\tgod\n")
+    with pytest.raises(DataError, match=r"dev.tsv:2: label 'god' was never seen in training \(did you mean 'good'\?\)"):
+        _finetune(tmp_path, tmp_path / "run")
+    (tmp_path / "train.tsv").write_text("")
+    with pytest.raises(DataError, match=r"train.tsv: the file is empty"):
+        _finetune(tmp_path, tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+    with pytest.raises((ConfigError, ConfigErrors), match=r"task.path"):
+        config.compose("finetune", None, ["task=classification", "checkpoint=null"])
+
+
+def test_wrong_uses_of_eval(trained, tmp_path):
+    _, run = trained
+    with pytest.raises(ConfigError, match="was fine-tuned on classification"):
+        _run("eval", f"checkpoint={run}", "task=stsb", "task.path=x")
+    with pytest.raises(UsageError, match="this checkpoint has pooler, class"):
+        _run("eval", f"checkpoint={run}", "task=lm", f"data.path={__file__}")
+    with pytest.raises(UsageError, match="no test split"):
+        _run("eval", f"checkpoint={run}", submission=True)
+
+
+def test_submission_files_are_glues(tmp_path):
+    found = [{"id": "0", "guess": "entailment"}, {"id": "1", "guess": "not_entailment"}]
+    text = scoring.write_submission(tmp_path, "RTE.tsv", found).read_text()
+    assert text == "index\tprediction\n0\tentailment\n1\tnot_entailment\n"
+    text = scoring.write_submission(tmp_path, "STS-B.tsv", [{"id": "0", "guess": 2.34567}]).read_text()
+    assert text == "index\tprediction\n0\t2.346\n"

@@ -1,0 +1,269 @@
+"""The command line: help without torch, options, exit codes, sweeps, resuming; the commands are stand-ins that record calls."""
+
+from __future__ import annotations
+
+import errno
+import json
+import re
+import subprocess
+import sys
+import time
+import types
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import probe
+import pytest
+from omegaconf import OmegaConf
+from typer.testing import CliRunner
+
+from plmctl import cli
+from plmctl.errors import DataError
+from plmctl.sweep import last_metrics, score
+
+Invoke = Callable[..., Any]
+
+
+class Command:
+    """What stands for plmctl.commands.<verb>: keeps (cfg, flags), writes metrics, fails as told."""
+
+    def __init__(self) -> None:
+        self.calls: list[tuple[Any, Any]] = []
+        self.fail: Callable[[Any], Any] = lambda cfg: 0
+
+    def run(self, cfg: Any, *, flags: Any) -> Any:
+        self.calls.append((cfg, flags))
+        if cfg.get("run") and cfg.run.dir:
+            Path(cfg.run.dir).mkdir(parents=True, exist_ok=True)
+            assert not any(Path(cfg.run.dir).iterdir())
+            lines = [{"step": 1, "loss": 9.0}, {"step": 2, "loss": cfg.optim.lr, "valid/loss": 2 * cfg.optim.lr}]
+            Path(cfg.run.dir, "metrics.jsonl").write_text(
+                "\n".join(json.dumps(line) for line in lines) + '\n{"cut', encoding="utf-8"
+            )
+        return self.fail(cfg)
+
+
+@pytest.fixture
+def command(monkeypatch: pytest.MonkeyPatch) -> Command:
+    made = Command()
+    for verb in cli.VERBS:
+        module = types.ModuleType(f"plmctl.commands.{verb}")
+        module.run = made.run  # type: ignore[attr-defined]
+        monkeypatch.setitem(sys.modules, f"plmctl.commands.{verb}", module)
+    return made
+
+
+@pytest.fixture
+def plmctl(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: Command) -> Invoke:
+    conf = probe.write(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    sys.modules.pop(probe.PLUGIN, None)
+    verbs = tmp_path / "commands"
+    verbs.mkdir()
+    for verb in cli.VERBS:
+        (verbs / f"{verb}.py").touch()
+    app = cli.make_app(verbs)
+
+    def invoke(*words: str, own: bool = True) -> Any:
+        places = ["--config-dir", conf, "--plugin", probe.PLUGIN] if own else []
+        return CliRunner().invoke(app, [*words, *places])
+
+    return invoke
+
+
+def test_help_is_quick_and_loads_no_torch() -> None:
+    code = "import sys; sys.argv = ['plmctl', '--help']\nfrom plmctl.cli import main\n"
+    code += "try: main()\nfinally: print('torch' in sys.modules)"
+    began = time.perf_counter()
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.stdout.rstrip().endswith("False")
+    assert "Usage" in done.stdout
+    assert time.perf_counter() - began < 2.0  # 0.1 s on an idle machine
+
+
+def test_a_command_appears_when_its_file_is_there(tmp_path: Path) -> None:
+    (tmp_path / "eval.py").touch()
+    shown = CliRunner().invoke(cli.make_app(tmp_path), ["--help"]).output
+    assert "eval" in shown
+    assert "pretrain" not in shown
+
+
+@pytest.mark.parametrize("verb", list(cli.VERBS))
+def test_each_help_has_two_examples(plmctl: Invoke, verb: str) -> None:
+    shown = plmctl(verb, "--help", own=False).output
+    assert len(re.findall(rf"^  plmctl {verb} \S", shown, re.MULTILINE)) == 2
+    if verb == "pretrain":
+        assert re.search(r"^  tiny +tiny, 2 layers of 128", shown, re.MULTILINE)
+
+
+@pytest.mark.parametrize(
+    ("words", "answer"),
+    [
+        (("pretrain", "--print-confg"), "--print-config"),
+        (("pretrain", "--epochs=3"), "--epochs"),
+        (("pretrain", "--dryrun"), "--dry-run"),
+        (("pretrian",), "pretrain"),
+        (("convert", "a", "b", "--to", "tf"), "tf"),
+        (("convert", "a"), "OUT"),
+    ],
+)
+def test_wrong_options_are_refused_with_the_nearest(
+    plmctl: Invoke, command: Command, words: tuple[str, ...], answer: str
+) -> None:
+    done = plmctl(*words, own=False)
+    assert done.exit_code == 2
+    assert answer in done.stderr
+    assert not command.calls
+
+
+def test_a_run_gets_config_and_flags(plmctl: Invoke, command: Command) -> None:
+    assert plmctl("pretrain", "optim.lr=0.5", "probe", "--dry-run", "--preview", "3", "data.path=a b,c").exit_code == 0
+    ((cfg, flags),) = command.calls
+    assert (cfg.optim.lr, cfg.data.path, cfg.seed) == (0.5, "a b,c", 11)
+    assert (flags.verb, flags.recipe, flags.dry_run, flags.preview) == ("pretrain", "probe", True, 3)
+    assert flags.overrides == ("optim.lr=0.5", "data.path=a b,c")
+    assert flags.plugins == (probe.PLUGIN,)
+
+
+def test_print_config_stops_and_shows_what_was_removed(plmctl: Invoke, command: Command) -> None:
+    done = plmctl("pretrain", "probe", "noise=[]", "--print-config")
+    assert not command.calls
+    assert done.stdout.startswith("# not used, its part is not chosen: noise.token_mask.rate=0.2\n")
+    assert OmegaConf.create(done.stdout).model.width == 128
+
+
+@pytest.mark.parametrize(
+    ("failure", "code", "message"),
+    [
+        (DataError("empty", file="a.txt"), 3, "plmctl: a.txt: empty"),
+        (OSError(errno.ENOSPC, "No space left on device", "x.bin"), 1, "x.bin"),
+        (PermissionError(errno.EACCES, "Permission denied", "runs"), 1, "Permission denied: runs"),
+        (KeyboardInterrupt(), 130, ""),
+    ],
+)
+def test_a_users_error_is_one_message(
+    plmctl: Invoke, command: Command, failure: BaseException, code: int, message: str
+) -> None:
+    def fail(cfg: Any) -> int:
+        raise failure
+
+    command.fail = fail
+    done = plmctl("pretrain", "probe")
+    assert done.exit_code == code
+    assert message in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_our_own_bugs_keep_their_traceback_and_codes_pass(plmctl: Invoke, command: Command) -> None:
+    command.fail = lambda cfg: 1 / 0
+    assert isinstance(plmctl("pretrain", "probe").exception, ZeroDivisionError)
+    command.fail = lambda cfg: 143
+    assert plmctl("pretrain", "probe").exit_code == 143
+
+
+def test_wrong_config_exits_with_2(plmctl: Invoke, command: Command) -> None:
+    done = plmctl("pretrain", "probe", "train.stepz=3", "size=tny")
+    assert done.exit_code == 2
+    assert "2 problems in the configuration" in done.stderr
+    assert plmctl("pretrain", "probe", "gpt").exit_code == 2
+    assert plmctl("pretrain", "probe", "--plugin", "no_such_package").exit_code == 2
+    assert not command.calls
+
+
+def test_convert_is_plain(plmctl: Invoke, command: Command) -> None:
+    assert plmctl("convert", "in here", "out,there", "--to", "hf", own=False).exit_code == 0
+    assert command.calls[0][0] == {"input": "in here", "out": "out,there", "to": "hf"}
+
+
+def test_a_sweep_runs_every_job_in_its_folder_and_survives_a_failure(plmctl: Invoke, command: Command) -> None:
+    def fail(cfg: Any) -> int:
+        if cfg.optim.lr == 2:
+            raise ValueError("broken job")
+        return 0
+
+    command.fail = fail
+    done = plmctl("pretrain", "probe", "-m", "optim.lr=1,2,3", "train.steps=1e3", "hydra.sweep.dir=my sweeps")
+    assert done.exit_code == 1
+    assert [(call[0].optim.lr, call[0].train.steps) for call in command.calls] == [(1, 1000), (2, 1000), (3, 1000)]
+    assert [Path(call[0].run.dir) for call in command.calls] == [Path(f"my sweeps/{job}").resolve() for job in range(3)]
+    assert command.calls[0][1].overrides == ("optim.lr=1", "train.steps=1000.0")
+    table = done.stdout[done.stdout.index("3 jobs") :]
+    assert "ValueError: broken" in " ".join(table.split()) or "failed (1)" in table
+    assert "valid/loss" in table
+
+
+def test_sweeps_of_groups_ranges_recipes_and_paths(plmctl: Invoke, command: Command) -> None:
+    words = ("size=tiny,mini", "seed=range(1,3)", "noise.rate=choice(0.1,0.2)", "data.path=a b,c")
+    done = plmctl("pretrain", "probe", "-m", *words, "--json", "--dry-run")
+    assert done.exit_code == 0, done.stderr
+    seen = {(c.size.width, c.seed, c.noise.token_mask.rate, c.data.path) for c, _ in command.calls}
+    assert len(seen) == len(command.calls) == 16
+    assert {record["code"] for record in json.loads(done.stdout)} == {0}
+    command.calls.clear()
+    assert plmctl("pretrain", "probe", "-m", "size=glob([tiny,mini])", "hydra.sweep.dir=again").exit_code == 0
+    assert [call[0].size.width for call in command.calls] == [256, 128]
+
+
+def test_sweep_mistakes_are_found_before_any_job(plmctl: Invoke, command: Command) -> None:
+    assert "did you mean 'tiny'" in plmctl("pretrain", "probe", "-m", "size=mini,tny").stderr
+    assert "did you mean 'optim.lr'" in plmctl("pretrain", "probe", "-m", "optim.lrr=1,2").stderr
+    assert plmctl("pretrain", "probe", "-m", "--resume").exit_code == 2
+    assert plmctl("pretrain", "probe", "-m", "seed=1,2", "hydra/launcher=none").exit_code == 2
+    assert not command.calls
+
+
+def test_an_interrupted_job_ends_the_sweep(plmctl: Invoke, command: Command) -> None:
+    command.fail = lambda cfg: 130
+    assert plmctl("pretrain", "probe", "-m", "seed=1,2").exit_code == 130
+    assert len(command.calls) == 1
+
+
+def saved_run(plmctl: Invoke, command: Command, tmp_path: Path) -> Path:
+    assert plmctl("pretrain", "probe", "optim.lr=0.5").exit_code == 0
+    folder = tmp_path / "runs" / "one"
+    folder.mkdir(parents=True)
+    OmegaConf.save(OmegaConf.create(OmegaConf.to_container(command.calls.pop()[0], resolve=True)), folder / "config.yaml")
+    command.run = lambda cfg, *, flags: command.calls.append((cfg, flags)) or 0  # type: ignore[method-assign, func-returns-value]
+    for verb in cli.VERBS:
+        sys.modules[f"plmctl.commands.{verb}"].run = command.run  # type: ignore[attr-defined]
+    return folder
+
+
+def test_resume_takes_the_saved_config(plmctl: Invoke, command: Command, tmp_path: Path) -> None:
+    folder = saved_run(plmctl, command, tmp_path)
+    for words in (("run.dir=runs/one",), ("runs/one",)):
+        assert plmctl("pretrain", "--resume", *words, own=False).exit_code == 0
+        cfg, flags = command.calls.pop()
+        assert (cfg.optim.lr, cfg.train.steps, cfg.run.dir, cfg.run.resume, flags.changes) == (0.5, 100, "runs/one", True, ())
+    done = plmctl("pretrain", "--resume", f"run.dir={folder}", "train.minutes=2", "train.save_every=7", "optim.lr=0.5")
+    assert done.exit_code == 0, done.stderr
+    cfg, flags = command.calls.pop()
+    assert (cfg.train.minutes, cfg.train.steps, cfg.train.save_every) == (2, None, 7)
+    assert set(flags.changes) == {"train.minutes: None -> 2.0", "train.steps: 100 -> None", "train.save_every: None -> 7"}
+
+
+def test_resume_refuses_what_would_change_the_run(plmctl: Invoke, command: Command, tmp_path: Path) -> None:
+    saved_run(plmctl, command, tmp_path)
+    done = plmctl("pretrain", "--resume", "run.dir=runs/one", "optim.lr=1", "size=mini", "train.steps=200")
+    assert done.exit_code == 2
+    assert "optim.lr=1: the run was started with 0.5" in done.stderr
+    assert "size.width=256: the run was started with 128" in done.stderr
+    assert "needs the run" in plmctl("pretrain", "--resume").stderr
+    assert "no folder" in plmctl("pretrain", "--resume", "run.dir=none").stderr
+    assert not command.calls
+
+
+def test_resuming_a_folder_without_config_starts_at_0(plmctl: Invoke, command: Command, tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    assert plmctl("pretrain", "probe", "--resume", "run.dir=empty").exit_code == 0
+    assert command.calls[0][0].run.resume is True
+
+
+def test_last_metrics_and_score(tmp_path: Path) -> None:
+    file = tmp_path / "metrics.jsonl"
+    file.write_text('{"loss": 3, "note": "x"}\n{"loss": 2, "valid/loss": 1.5}\n{"lo', encoding="utf-8")
+    assert last_metrics(file) == {"loss": 2, "valid/loss": 1.5}
+    assert score(last_metrics(file)) == 1.5
+    assert score({}) != score({})

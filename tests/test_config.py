@@ -1,0 +1,301 @@
+"""`compose`: what a command line means, and every mistake in it at once; a test for each trap of Hydra that we step around."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import probe
+import pytest
+from omegaconf import OmegaConf
+
+from plmctl import schema
+from plmctl.config import compose, composed, conf_dir, recipes_dir
+from plmctl.errors import ConfigError, ConfigErrors, UsageError
+from plmctl.overrides import quoted
+
+Compose = Callable[..., Any]
+
+
+@pytest.fixture
+def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Compose:
+    folder = probe.write(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.chdir(tmp_path)
+    sys.modules.pop(probe.PLUGIN, None)
+
+    def compose_probe(*overrides: str, recipe: str | None = "probe", verb: str = "pretrain", whole: bool = False) -> Any:
+        made = composed(verb, recipe, overrides, config_dirs=[folder], plugins=[probe.PLUGIN])
+        return made if whole else made.cfg
+
+    return compose_probe
+
+
+def failure(run: Compose, *overrides: str, **more: Any) -> str:
+    with pytest.raises(UsageError) as caught:
+        run(*overrides, **more)
+    assert caught.value.exit_code == 2
+    return str(caught.value)
+
+
+def test_every_leaf_of_a_recipe_arrives(run: Compose) -> None:
+    recipe = OmegaConf.create(re.sub(r"defaults: .*\n", "", probe.PARTS["recipes/probe.yaml"]))
+    cfg = OmegaConf.to_container(run())
+
+    def leaves(node: Any, found: Any) -> None:
+        for key, value in node.items():
+            if isinstance(value, dict):
+                leaves(value, found[key])
+            else:
+                assert found[key] == value
+
+    leaves(OmegaConf.to_container(recipe), cfg)
+    assert cfg["size"]["width"] == 128
+    assert list(cfg["objective"]) == ["mlm", "nsp"]
+    assert cfg["recipe"] == cfg["run"]["name"] == "probe"
+
+
+def test_the_command_line_wins_over_the_recipe(run: Compose) -> None:
+    cfg = run("optim.lr=1", "seed=2", "size=mini", "objective=[nsp,mlm]", "heads.nsp.tied=true", "train.batch_size=8")
+    assert (cfg.optim.lr, cfg.seed, cfg.size.width, cfg.train.batch_size, cfg.heads.nsp.tied) == (1, 2, 256, 8, True)
+    assert list(cfg.objective) == ["nsp", "mlm"]
+
+
+def test_order_of_noise_is_list_order_and_eval_noise_is_its_own(run: Compose) -> None:
+    assert list(run("noise=[drop,token_mask]").noise) == ["drop", "token_mask"]
+    cfg = run("noise=[drop]", "noise.drop.rate=0.4")
+    assert list(cfg.noise) == ["drop"]
+    assert cfg.eval.noise.token_mask.rate == 0.15
+
+
+@pytest.mark.parametrize("word", ["noise=null", "noise=[]", "~noise"])
+def test_a_slot_can_be_emptied(run: Compose, word: str) -> None:
+    made = run(word, whole=True)
+    assert not made.cfg.noise
+    assert made.removed == ["noise.token_mask.rate=0.2"]
+    assert run("optim=null").optim is None
+
+
+def test_leftovers_of_replaced_parts_are_removed_and_named(run: Compose) -> None:
+    made = run("objective=[mlm]", "optim=muon", "noise=[swap]", whole=True)
+    assert sorted(made.removed) == ["heads.nsp.tied=False", "noise.token_mask.rate=0.2", "optim.betas=[0.9, 0.98]"]
+    assert set(made.cfg.heads) == {"mlm"}
+    assert made.cfg.optim.lr == 3e-4
+    assert "Muon has no 'betas'" in failure(run, "optim=muon", "+optim.betas=[1,2]")
+
+
+def test_the_shortcut_reaches_the_only_part_that_has_the_key(run: Compose) -> None:
+    assert run("noise.rate=0.3").noise.token_mask.rate == 0.3
+    assert run("noise=[swap,drop]", "noise.rate=0.3").noise.drop.rate == 0.3
+    assert run("eval.noise.rate=0.3").eval.noise.token_mask.rate == 0.3
+    assert "noise.token_mask.rate, noise.drop.rate" in failure(run, "noise=[token_mask,drop]", "noise.rate=0.3")
+    assert "there is no such setting" in failure(run, "noise=[swap]", "noise.rate=0.3")
+
+
+def test_one_length_clears_the_recipes(run: Compose) -> None:
+    train = run("train.minutes=1.5").train
+    assert (train.minutes, train.steps, train.tokens, train.epochs) == (1.5, None, None, None)
+    assert "exactly one of steps, tokens, epochs, minutes" in failure(run, "train.minutes=1", "train.steps=3")
+    assert "exactly one of" in failure(run, recipe=None)
+
+
+def test_whole_floats_are_whole_numbers(run: Compose) -> None:
+    cfg = run("train.steps=1e4", "train.clip=1")
+    assert cfg.train.steps == 10_000
+    assert type(cfg.train.steps) is int
+    assert type(cfg.train.clip) is float
+    assert "must be a whole number" in failure(run, "train.steps=1.5")
+
+
+AWKWARD = [
+    "a b/c d.txt",
+    "语料/文本.txt",
+    "données/é.txt",
+    "a,b.txt",
+    "data[0-9]*.txt",
+    "{a,b}.txt",
+    "[0-9]*",
+    "a(1).txt",
+    "it's.txt",
+    'say "x".txt',
+    "a=b.txt",
+    "a:b",
+    "50%.txt",
+    "#1.txt",
+    "a&b;c",
+    "back\\slash",
+    "tail\\",
+    "a'b\\",
+    "*.txt",
+    "~name/x",
+    "null.txt",
+    "1e4",
+    "true",
+    "@x",
+    "!x",
+    "-x",
+    " lead",
+    "$HOME/x",
+    "a\tb",
+]
+
+
+@pytest.mark.parametrize("key", ["data.path", "run.dir", "init", "data.valid_path", "format.path"])
+@pytest.mark.parametrize("path", AWKWARD)
+def test_awkward_paths_arrive_letter_by_letter(path: str, key: str) -> None:
+    from hydra.core.override_parser.overrides_parser import OverridesParser
+
+    for sweep in (False, True):
+        if sweep and path == "a,b.txt":
+            continue
+        (override,) = OverridesParser.create().parse_overrides([quoted(f"{key}={path}", sweep=sweep)])
+        assert override.value() == path.strip() if sweep else path
+
+
+def test_awkward_paths_through_hydra(run: Compose) -> None:
+    cfg = run("data.path=语 料/a,b [0-9]*{x}.txt", "run.dir=it's (1)", "init=a=b", "+format.path=x,y")
+    assert (cfg.data.path, cfg.run.dir, cfg.init, cfg.format.path) == ("语 料/a,b [0-9]*{x}.txt", "it's (1)", "a=b", "x,y")
+    assert run("init=null").init is None
+    assert list(run("data.path=[a.txt,b c.txt]").data.path) == ["a.txt", "b c.txt"]
+    assert run("data.path='quoted already'").data.path == "quoted already"
+
+
+def test_home_is_expanded_unless_such_a_file_exists(run: Compose, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", "/home/somebody")
+    assert run("data.path=~/text").data.path == "/home/somebody/text"
+    Path("~").mkdir()
+    Path("~/text").touch()
+    assert run("data.path=~/text").data.path == "~/text"
+
+
+def test_stages_are_a_list_of_dotted_settings(run: Compose) -> None:
+    cfg = run("train.stages=[{share:0.9,format.max_length:128},{share:0.1,format.max_length:512}]")
+    assert cfg.train.stages[1] == {"share": 0.1, "format.max_length": 512}
+
+
+def test_commas_sweep_paths_only_with_multirun(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert quoted("data.path=a,b c") == "data.path='a,b c'"
+    assert quoted("data.path=a,b c", sweep=True) == "data.path='a','b c'"
+    assert quoted("data.path={a,b},c", sweep=True) == "data.path='{a,b}','c'"
+    assert quoted("data.path=choice(a,b)", sweep=True) == "data.path=choice(a,b)"
+    (tmp_path / "a,b").touch()
+    assert quoted("data.path=a,b", sweep=True) == "data.path='a,b'"
+
+
+@pytest.mark.parametrize(
+    ("word", "answer"),
+    [
+        ("train.batchsize=3", "did you mean 'train.batch_size'?"),
+        ("batch_size=3", "did you mean 'train.batch_size' or 'eval.batch_size'?"),
+        ("optm.lr=3", "did you mean 'optim.lr'?"),
+        ("optim.lrr=3", "did you mean 'optim.lr'?"),
+        ("size=tny", "did you mean 'tiny'?"),
+        ("optim=adam", "there is no such optim (did you mean 'adamw'?); there are"),
+        ("objective=[mlm,nps]", "did you mean 'nsp'?"),
+        ("optim.lr=abc", "optim.lr='abc': must be a number"),
+        ("train.precision=bf17", "did you mean 'bf16'?"),
+        ("train.keep_best=maybe", "must be true or false"),
+        ("+train.stepz=3", "did you mean 'train.steps'?"),
+        ("+optm=3", "did you mean 'optim'?"),
+        ("train=3", "is a group of settings"),
+        ("size.widht=3", "did you mean 'size.width'?"),
+        ("+size.depth=3", "no such number"),
+        ("optim.lr=[1", "cannot be read"),
+        ("optim.lr=1,2", "add -m"),
+        ("hydra.sweep.dir=x", "need -m/--multirun"),
+        ("tiny", "key=value"),
+        ("seed=x", "seed='x': must be a whole number"),
+        ("~optim.nothing", "no such setting"),
+        ("model.width=${nowhere}", "nowhere"),
+        ("objective.mlm.shrap=3", "did you mean 'objective.mlm.sharp'?"),
+        ("+objective.mlm.sharp=3", "must be true or false"),
+    ],
+)
+def test_a_mistake_is_answered(run: Compose, word: str, answer: str) -> None:
+    assert answer in failure(run, word)
+
+
+def test_several_mistakes_are_reported_together(run: Compose) -> None:
+    with pytest.raises(ConfigErrors) as caught:
+        run("train.stepz=3", "optim=adamm", "optim.lr=abc", "size=tny", "train.precision=bf17", "seed=[1")
+    text = str(caught.value)
+    assert len(caught.value.errors) == 6
+    for word in ("train.stepz", "adamw", "optim.lr", "tiny", "bf16", "seed"):
+        assert word in text
+
+
+def test_mistakes_in_a_recipe_are_found(run: Compose, tmp_path: Path) -> None:
+    file = tmp_path / "mine é.yaml"
+    file.write_text("trian: {steps: 3}\ntrain: {steps: 5, batchsize: 1}\noptim: {lrr: 1}\nsize: {widht: 3}\n", encoding="utf-8")
+    text = failure(run, recipe=str(file))
+    for name in ("train", "train.batch_size", "lr", "width"):
+        assert f"did you mean '{name}'?" in text
+    file.write_text("train: {steps: 5}\nseed: 4\n", encoding="utf-8")
+    cfg = run(recipe=str(file))
+    assert (cfg.seed, cfg.train.steps, cfg.run.name) == (4, 5, "mine é")
+    file.write_text("train: {steps: 5\n", encoding="utf-8")
+    assert "not readable as YAML" in failure(run, recipe=str(file))
+    file.write_text("defaults: [{override /optim: adm}]\ntrain: {steps: 5}\n", encoding="utf-8")
+    assert "there is no optim 'adm'" in failure(run, recipe=str(file))
+
+
+def test_unknown_recipes_and_folders(run: Compose) -> None:
+    assert "did you mean 'probe'?" in failure(run, recipe="prob")
+    assert "there is no such file" in failure(run, recipe="./none.yaml")
+    with pytest.raises(UsageError, match="no such folder"):
+        compose("pretrain", None, [], config_dirs=["nowhere"])
+    assert "recipes are for pretrain" in failure(run, "out=x", recipe="probe", verb="tokenize")
+
+
+def test_what_must_be_given(run: Compose) -> None:
+    assert "out='???': must be given" in failure(run, recipe=None, verb="tokenize")
+    text = failure(run, "train.steps=3", recipe=None, verb="finetune")
+    assert "checkpoint='???': must be given" in text
+    assert "task='???': must be given" in text
+    assert "task.path='???': must be given" in failure(
+        run, "train.steps=3", "task=cola", "checkpoint=null", recipe=None, verb="finetune"
+    )
+    cfg = run("train.steps=3", "task=cola", "task.path=a, b", "checkpoint=null", recipe=None, verb="finetune")
+    assert (cfg.checkpoint, cfg.task.path) == (None, "a, b")
+
+
+def test_a_parameter_that_the_file_leaves_out_can_be_set(run: Compose) -> None:
+    assert run("model.layout=af*3").model.layout == "af*3"
+    assert run("objective.mlm.sharp=true").objective.mlm.sharp is True
+    assert "must be true or false" in failure(run, "objective.mlm.sharp=3")
+
+
+def test_folders_with_spaces_and_other_letters(run: Compose, tmp_path: Path) -> None:
+    folder = tmp_path / "mes pièces, 部件 [1]"
+    (folder / "size").mkdir(parents=True)
+    (folder / "size" / "pico.yaml").write_text("num_layers: 1\nwidth: 8\nnum_heads: 1\ninner_width: 16\n", encoding="utf-8")
+    cfg = compose("pretrain", "probe", ["size=pico"], config_dirs=[str(folder), str(tmp_path / "conf")], plugins=[probe.PLUGIN])
+    assert cfg.model.width == 8
+
+
+def test_defaults_fit_their_own_types() -> None:
+    for verb in schema.VERBS:
+        _, errors = schema.fitted(verb, schema.defaults(verb))
+        assert all("must be given" in str(error) for error in errors)
+
+
+def test_composing_leaves_no_global_hydra(run: Compose) -> None:
+    from hydra.core.global_hydra import GlobalHydra
+
+    run()
+    assert not GlobalHydra.instance().is_initialized()
+
+
+def test_the_shipped_folders_are_found() -> None:
+    assert (conf_dir() / "pretrain.yaml").is_file()
+    assert recipes_dir().is_dir()
+
+
+def test_config_errors_carry_their_path(run: Compose) -> None:
+    with pytest.raises(ConfigError) as caught:
+        run("optim.lr=abc")
+    assert (caught.value.path, caught.value.value) == ("optim.lr", "abc")

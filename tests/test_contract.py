@@ -1,0 +1,142 @@
+"""The contract: which parts do not fit, all at once, each with the setting that would mend it."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+from omegaconf import OmegaConf
+
+from plmctl.contract import check_contract, derived, mismatches, providers
+from plmctl.errors import ConfigError, ConfigErrors
+from plmctl.recipes import conf_dir, load
+
+
+class Ask:
+    def __init__(self, needs: set[str], heads: set[str] = frozenset(), makes: str = "") -> None:  # type: ignore[assignment]
+        self.needs, self.heads, self.makes = frozenset(needs), frozenset(heads), makes
+
+    def labels(self, rows: Any) -> dict[str, np.ndarray]:
+        return {self.makes: rows.seqs["text"].ids} if self.makes else {}
+
+
+def given(*provides: str) -> Any:
+    return SimpleNamespace(provides=frozenset({"text", *provides}))
+
+
+def hides(writes: set[str], reads: set[str] = frozenset()) -> Any:  # type: ignore[assignment]
+    return SimpleNamespace(reads=frozenset({"text", *reads}), writes=frozenset(writes))
+
+
+def found(**parts: Any) -> list[str]:
+    whole = {"format": given(), "noise": {}, "objectives": {}, "heads": (), "model": {}} | parts
+    return [str(error) for error in mismatches(**whole)]  # type: ignore[arg-type]
+
+
+def test_what_fits_is_silent() -> None:
+    fits = {
+        "format": given("tracks.segment", "labels.pair"),
+        "noise": {"token_mask": hides({"targets.mlm"})},
+        "heads": ("mlm", "nsp"),
+        "objectives": {"mlm": Ask({"targets.mlm"}, {"mlm"}), "nsp": Ask({"labels.pair"}, {"nsp"})},
+        "model": {"model": Ask({"tracks.segment"})},
+    }
+    assert found(**fits) == []
+
+
+def test_every_mismatch_is_listed_with_its_asker() -> None:
+    errors = found(
+        noise={"swap": hides(set(), {"tracks.word_start"})},
+        objectives={"mlm": Ask({"targets.mlm"}, {"mlm"}), "nsp": Ask({"labels.pair"}, {"nsp"})},
+        model={"pattern": Ask({"tracks.segment"})},
+        heads=("mlm",),
+    )
+    askers = [error.split("=")[0] for error in errors]
+    assert askers == ["noise.swap", "objective.mlm", "objective.nsp", "pattern", "heads.nsp"]
+
+
+def test_the_fix_names_settings_that_give_the_field() -> None:
+    errors = found(objectives={"nsp": Ask({"labels.pair"}), "mlm": Ask({"targets.mlm"}), "odd": Ask({"tracks.nothing"})})
+    assert "fix: format=sentence_pair" in errors[0]
+    assert "fix: noise=[token_mask]" in errors[1]
+    assert "no part in conf/ gives it" in errors[2]
+    assert "not in batch.FIELDS" in errors[2]
+
+
+def test_noise_order_counts() -> None:
+    marks, uses = hides({"tracks.word_start"}), hides({"targets.mlm"}, {"tracks.word_start"})
+    assert found(noise={"marks": marks, "uses": uses}) == []
+    assert len(found(noise={"uses": uses, "marks": marks})) == 1
+
+
+def test_targets_that_an_objective_derives_count_for_itself_only() -> None:
+    clm = Ask({"text", "targets.clm"}, makes="clm")
+    assert derived(clm, {"text"}) == {"targets.clm"}  # type: ignore[arg-type]
+    assert found(objectives={"clm": clm}) == []
+    assert len(found(objectives={"clm": clm, "other": Ask({"targets.clm"})})) == 1
+
+
+def test_providers_are_read_from_conf() -> None:
+    assert "format=sentence_pair" in providers()["labels.pair"]
+
+
+def config(*names: str, **slots: Any) -> dict[str, Any]:
+    """A pretraining config out of the real conf/ files, tiny, without a tokenizer."""
+    made: dict[str, Any] = {"data": {"sources": {}}, "heads": {}, "objective": {}, "noise": {}, "train": {}}
+    for slot, option in {
+        "format": "blocks",
+        "pattern": "full",
+        "position": "learned",
+        "model": "encoder",
+        "size": "tiny",
+    }.items():
+        made[slot] = load(conf_dir() / slot / f"{slots.get(slot, option)}.yaml")
+    for name in slots.get("noise", ["token_mask"]):
+        made["noise"][name] = load(conf_dir() / "noise" / f"{name}.yaml")
+    whole = OmegaConf.create(made)
+    for name in names:
+        whole.merge_with(load(conf_dir() / "objective" / f"{name}.yaml"))
+    return whole  # type: ignore[return-value]
+
+
+def test_real_parts_fit() -> None:
+    check_contract(config("mlm"))
+    check_contract(config("mlm", "nsp", format="sentence_pair"))
+    check_contract(config("clm", noise=[], pattern="causal", model="decoder"))
+
+
+def test_real_parts_that_do_not_fit_are_reported_together() -> None:
+    with pytest.raises(ConfigErrors) as caught:
+        check_contract(config("mlm", "nsp", noise=[]))
+    text = str(caught.value)
+    assert "objective.mlm='targets.mlm'" in text
+    assert "objective.nsp='labels.pair'" in text
+    assert "fix: format=sentence_pair" in text
+    assert "fix: noise=[token_mask]" in text
+
+
+def test_a_missing_head_and_a_wrong_number_are_reported() -> None:
+    bare = config("mlm")
+    bare.heads = {}
+    with pytest.raises(ConfigError, match=r"heads.mlm"):
+        check_contract(bare)
+    bad = config("mlm")
+    bad.noise.token_mask.rate = 1.5
+    bad.model.embedding.dropout = "abc"
+    with pytest.raises(ConfigErrors) as caught:
+        check_contract(bad)
+    assert "noise.token_mask.rate" in str(caught.value)
+    assert "model.embedding.dropout" in str(caught.value)
+
+
+def test_a_source_is_checked_with_the_objectives_that_look_at_it() -> None:
+    two = config("mlm", "nsp")
+    two.data.sources = {"text": {}, "pairs": {"format": load(conf_dir() / "format" / "sentence_pair.yaml"), "noise": None}}
+    two.objective.mlm.on = "text"
+    two.objective.nsp.on = "pairs"
+    check_contract(two)
+    two.objective.nsp.on = "text"
+    with pytest.raises(ConfigError, match=r"labels.pair"):
+        check_contract(two)

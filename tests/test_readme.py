@@ -1,0 +1,116 @@
+"""README.md tells the truth: its files exist, its command lines compose, its example objective is right."""
+
+import importlib
+import re
+import shlex
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+import torch
+import typer
+
+from plmctl import cli, config
+from plmctl.batch import IGNORE, Targets
+
+ROOT = Path(__file__).resolve().parents[1]
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+BLOCKS = re.findall(r"^```(\w*)\n(.*?)^```", README, re.DOTALL | re.MULTILINE)
+LINES = [line.split("#")[0].strip() for kind, text in BLOCKS if kind == "sh" for line in text.splitlines()]
+INLINE = [text for text in re.findall(r"`(plmctl [^`]*)`", README) if "<" not in text and "focal_mlm" not in text]
+COMMANDS = [line for line in LINES if line.startswith("plmctl ")] + INLINE
+PROSE = re.sub(r"^```.*?^```", "", README, flags=re.DOTALL | re.MULTILINE)
+
+
+def example(kind: str) -> str:
+    return next(text for name, text in BLOCKS if name == kind)
+
+
+def check_command(line: str, *extra: str) -> None:
+    """Parse `line` as the program does and compose its config; nothing is read or trained."""
+    _, verb, *words = shlex.split(line)
+    app = typer.main.get_command(cli.make_app())
+    context = app.commands[verb].make_context(verb, [*words, *extra])
+    if verb == "convert":
+        return
+    given = context.params
+    recipe, overrides = cli._sorted(given["words"] or [], resume=given.get("resume", False))
+    if given.get("resume"):
+        return  # the saved config counts
+    if verb == "pretrain" and recipe is None:
+        recipe = "bert"
+    config.composed(
+        verb, recipe, overrides, config_dirs=given.get("config_dir") or (), plugins=given.get("plugin") or (),
+        sweep=given.get("multirun", False),
+    )  # fmt: skip
+
+
+def test_there_are_enough_commands():
+    assert len(COMMANDS) >= 15
+    assert {line.split()[1] for line in COMMANDS} == set(cli.VERBS)
+
+
+@pytest.mark.parametrize("line", COMMANDS)
+def test_command_composes(line):
+    check_command(line)
+
+
+@pytest.mark.parametrize("target", sorted(set(re.findall(r"\]\(([^)#]+)\)", PROSE))))
+def test_linked_file_exists(target):
+    assert target.startswith("https://") or (ROOT / target).exists()
+
+
+def test_every_recipe_is_in_the_table():
+    recipes = {file.name for file in (ROOT / "recipes").glob("*.yaml")}
+    assert recipes == set(re.findall(r"\(recipes/([\w-]+\.yaml)\)", README))
+
+
+def test_every_slot_of_conf_is_in_the_table():
+    folders = {folder.name for folder in (ROOT / "conf").iterdir() if folder.is_dir()}
+    assert folders - set(re.findall(r"\(conf/(\w+)\)", README)) == set()
+
+
+def test_make_targets_exist():
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+    for target in set(re.findall(r"^make (\w+)|`make (\w+)", README, re.MULTILINE)):
+        assert f"\n{''.join(target)}:" in makefile
+
+
+def test_example_objective_equals_its_formula_and_composes(tmp_path, monkeypatch):
+    package, conf = tmp_path / "readme_parts", tmp_path / "conf" / "objective"
+    package.mkdir()
+    conf.mkdir(parents=True)
+    (package / "__init__.py").touch()
+    (package / "focal_mlm.py").write_text(example("python"), encoding="utf-8")
+    moved = example("yaml").replace("plmctl.objectives.focal_mlm", "readme_parts.focal_mlm")
+    (conf / "focal_mlm.yaml").write_text(moved, encoding="utf-8")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    objective = importlib.import_module("readme_parts.focal_mlm").FocalMLM(gamma=1.5)
+
+    generator = torch.Generator().manual_seed(0)
+    logits = torch.randn(6, 9, generator=generator)
+    ids = torch.tensor([3, 0, 8, IGNORE, 2, IGNORE])
+    batch = SimpleNamespace(require=lambda name: {"targets.mlm": Targets(torch.arange(6), ids, 4)}[name], counts={"mlm": 4})
+    model = _FixedModel(logits)
+    slow = 0.0
+    for place, token in enumerate(ids.tolist()):
+        if token != IGNORE:
+            p = torch.softmax(logits[place].double(), 0)[token]
+            slow -= float((1 - p) ** 1.5 * torch.log(p))
+    assert float(objective(model, batch).terms["focal_mlm"].total) == pytest.approx(slow, rel=1e-5)
+
+    line = "plmctl pretrain bert objective=[focal_mlm] objective.focal_mlm.gamma=1.5"
+    assert line in README
+    check_command(line, "--plugin", "readme_parts", "--config-dir", str(tmp_path / "conf"))
+    sys.modules.pop("readme_parts.focal_mlm")
+
+
+class _FixedModel:
+    """A model whose head answers `logits`, whatever it reads."""
+
+    def __init__(self, logits):
+        self.logits, self.heads = logits, {"mlm": lambda features: features}
+
+    def __call__(self, batch, state=None):
+        return SimpleNamespace(at=lambda index: self.logits[index])

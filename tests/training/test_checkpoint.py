@@ -1,0 +1,154 @@
+"""Checkpoint folders: complete or absent, whatever kills the process."""
+
+import json
+import os
+import signal
+
+import pytest
+import torch
+from safetensors.torch import load_file
+from toy import ToyObjective, make_model, make_trainer
+
+from plmctl.errors import DataError, PlmctlError
+from plmctl.training import checkpoint
+from plmctl.training.checkpoint import Checkpoints, Snapshot
+
+
+def snapshot(value: float) -> Snapshot:
+    tensors = {"x": torch.full((4,), value)}
+    return Snapshot(tensors, {}, tensors, tensors, {"progress": {"step": int(value)}})
+
+
+def extras(folder):
+    (folder / "config.yaml").write_text("a: 1\n")
+    (folder / "tokenizer").mkdir()
+    (folder / "tokenizer" / "vocab.txt").write_text("x\n")
+
+
+def test_contents_of_a_trainers_checkpoint(tmp_path):
+    trainer = make_trainer(tmp_path, steps=2)
+    trainer.checkpoints.extras = extras
+    folder = trainer.fit().checkpoint
+    names = {str(p.relative_to(folder)) for p in folder.rglob("*") if p.is_file()}
+    assert names == {
+        "model.safetensors", "objective.safetensors", "optimizer.safetensors", "random.safetensors", "trainer.json",
+        "manifest.json", "config.yaml", "tokenizer/vocab.txt",
+    }  # fmt: skip
+    model = load_file(folder / "model.safetensors")
+    assert "backbone.token_embedding.weight" in model
+    assert "heads.mlm.weight" not in model  # tied: listed once
+    assert set(load_file(folder / "objective.safetensors")) == {"scale"}
+    assert checkpoint.progress_of(folder).step == 2
+
+
+def kills(folder, at: int) -> bool:
+    """Save step 2 in a forked process that dies by SIGKILL at its `at`-th change of the file system; True if it died."""
+    pid = os.fork()
+    if pid == 0:
+        seen = 0
+
+        def deadly(real):
+            def call(*args, **kwargs):
+                nonlocal seen
+                seen += 1
+                if seen == at:
+                    os.kill(os.getpid(), signal.SIGKILL)
+                return real(*args, **kwargs)
+
+            return call
+
+        for name in ("replace", "fsync", "mkdir", "rmdir", "unlink", "open", "close"):
+            setattr(os, name, deadly(getattr(os, name)))
+        checkpoint.save_file = deadly(checkpoint.save_file)
+        Checkpoints(folder, extras, keep_last=1, say=lambda _: None).save(snapshot(2), step=2)
+        os._exit(0)
+    return os.WIFSIGNALED(os.waitpid(pid, 0)[1])
+
+
+def test_kill_9_at_any_moment_of_a_save_leaves_a_loadable_newest_checkpoint(tmp_path):
+    at, found = 0, set()
+    while True:
+        at += 1
+        folder = tmp_path / str(at)
+        Checkpoints(folder, extras).save(snapshot(1), step=1)
+        died = kills(folder, at)
+        newest = Checkpoints(folder).newest()
+        assert newest is not None
+        step = checkpoint.read(newest).trainer["progress"]["step"]
+        assert torch.equal(checkpoint.read(newest).model["x"], torch.full((4,), float(step)))
+        found.add(step)
+        if not died:
+            break
+        Checkpoints(folder, extras).save(snapshot(3), step=3)  # and the next save clears up
+        assert not list(folder.glob(".step-*"))
+    assert at > 20
+    assert found == {1, 2}
+
+
+@pytest.mark.parametrize("harm", ["truncate", "flip", "remove", "manifest"])
+def test_a_damaged_checkpoint_is_passed_over_with_a_message(tmp_path, harm):
+    said = []
+    Checkpoints(tmp_path).save(snapshot(1), step=1)
+    target = Checkpoints(tmp_path).save(snapshot(2), step=2)
+    file = target / ("manifest.json" if harm == "manifest" else "model.safetensors")
+    data = file.read_bytes()
+    if harm == "remove":
+        file.unlink()
+    elif harm == "flip":
+        file.write_bytes(data[:-1] + bytes([data[-1] ^ 1]))
+    else:
+        file.write_bytes(data[: len(data) // 2])
+    found = Checkpoints(tmp_path, say=said.append).newest()
+    assert found is not None
+    assert found.name == "step-1"
+    word = {"truncate": "truncated", "flip": "hash", "remove": "missing", "manifest": "manifest"}[harm]
+    assert len(said) == 1
+    assert word in said[0]
+    assert "step-2" in said[0]
+    with pytest.raises(DataError, match=word):
+        checkpoint.read(target)
+
+
+def test_keeps_the_last_and_the_best(tmp_path):
+    kept = Checkpoints(tmp_path, keep_last=2)
+    for step in (10, 20, 100, 120):
+        kept.save(snapshot(step), step=step, best_step=20)
+    assert kept.steps() == [20, 100, 120]
+
+
+def test_a_full_disk_names_the_last_good_checkpoint_and_leaves_no_rubbish(tmp_path, monkeypatch):
+    kept = Checkpoints(tmp_path)
+    kept.save(snapshot(1), step=1)
+
+    def full(path):
+        raise OSError(28, "No space left on device")
+
+    kept.extras = full
+    with pytest.raises(PlmctlError, match=r"No space left on device; the last good checkpoint is .*step-1"):
+        kept.save(snapshot(2), step=2)
+    assert not list(tmp_path.glob(".step-*"))
+
+
+def test_loading_names_what_does_not_fit(tmp_path):
+    model = make_model()
+    tensors = {k: v.clone() for k, v in checkpoint.tensors_of(model).items()}
+    checkpoint.load_exactly(model, tensors, file=tmp_path)
+    tensors["heads.extra"] = tensors.pop("heads.row.bias")
+    tensors["heads.mlm.bias"] = torch.zeros(3)
+    with pytest.raises(
+        DataError, match=r"missing: heads.row.bias; unexpected: heads.extra; reshaped: heads.mlm.bias \[3\] for \[17\]"
+    ):
+        checkpoint.load_exactly(model, tensors, file=tmp_path)
+    assert "backbone.token_embedding.weight" in checkpoint.load_tensors(model, tensors).taken
+
+
+def test_objective_tensors_leave_out_what_the_model_holds():
+    model, objective = make_model(), ToyObjective()
+    objective.generator_embedding = model.backbone.token_embedding
+    assert set(checkpoint.tensors_of(objective, without=model)) == {"scale"}
+
+
+def test_trainer_json_has_no_secrets_of_pickle(tmp_path):
+    folder = make_trainer(tmp_path, steps=1).fit().checkpoint
+    assert json.loads((folder / "trainer.json").read_text())["processes"] == 1
+    assert not [p for p in folder.rglob("*") if p.suffix in (".pt", ".pkl", ".bin")]

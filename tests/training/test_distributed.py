@@ -1,0 +1,54 @@
+"""Two gloo processes do what one does."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from safetensors.torch import load_file
+from toy import curve
+
+from plmctl.training.distributed import launch
+
+HERE = Path(__file__).parent
+
+
+@pytest.fixture
+def run(tmp_path, monkeypatch):
+    monkeypatch.setenv("PYTHONPATH", str(HERE))
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+
+    def start(processes, name, *argv):
+        return launch(processes, [str(tmp_path / name), *map(str, argv)], module="toy_process")
+
+    return start
+
+
+def test_two_processes_are_one(tmp_path, run):
+    """Same losses, every row once, one writer, a signal to one stops both, resume on another number of processes."""
+    assert run(1, "one", 6, 4) == 0
+    assert run(2, "two", 6, 2, "signal=3") == 143
+    assert {p.name for p in (tmp_path / "two" / "checkpoints").iterdir()} == {"step-2", "step-4"}
+    rows = [(tmp_path / "two" / f"rows-{rank}.txt").read_text().split() for rank in range(2)]
+    assert sorted(map(int, rows[0] + rows[1])) == list(range(32))
+    assert run(1, "two", 6, 8, "resume") == 0
+    one, two = curve(tmp_path / "one"), curve(tmp_path / "two")
+    assert len(one) == len(two) == 9
+    for a, b in zip(one, two, strict=True):
+        assert a == pytest.approx(b, rel=1e-4)
+    a, b = (load_file(tmp_path / name / "checkpoints/step-6/model.safetensors") for name in ("one", "two"))
+    assert all((a[k] - b[k]).abs().max() < 1e-5 for k in a)
+
+
+def test_the_first_failure_ends_all_and_is_the_exit_code(run, monkeypatch):
+    monkeypatch.setattr("plmctl.training.distributed.GRACE", 0.5)
+    assert run(2, "x", "not-a-number", 2) == 1
+
+
+@pytest.mark.slow
+def test_under_torchrun(tmp_path):
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "-m", "toy_process"]
+    environment = {**os.environ, "PYTHONPATH": str(HERE), "OMP_NUM_THREADS": "1"}
+    subprocess.run([*command, str(tmp_path / "run"), "2", "4"], env=environment, check=True, timeout=100)
+    assert (tmp_path / "run/checkpoints/step-2/manifest.json").exists()

@@ -1,0 +1,173 @@
+"""Freezing, precision, compiling, logging, the run directory."""
+
+import json
+
+import pytest
+import torch
+from torch import nn
+from toy import ToyBatches, make_batch, make_model, make_trainer
+
+from plmctl.errors import ConfigError, DataError, UsageError
+from plmctl.training import compiling, precision, rundir
+from plmctl.training.distributed import join
+from plmctl.training.freezing import apply_freezing
+from plmctl.training.log import Log, clock, cut_back, line_of, read_metrics
+from plmctl.training.peak import peak_flops
+from plmctl.training.stages import Stage, check_stages, stage_at
+
+CPU = torch.device("cpu")
+
+
+def test_frozen_has_no_gradient_and_eval_mode_that_survives_train():
+    model = make_model(dropout=0.5)
+    apply_freezing(model, frozen=["backbone.block.*"])
+    model.train()
+    assert model.training
+    assert model.backbone.training
+    assert not any(m.training for m in model.backbone.block.modules())
+    assert {n for n, p in model.named_parameters() if not p.requires_grad} == {
+        "backbone.block.0.weight", "backbone.block.0.bias", "backbone.block.3.weight", "backbone.block.3.bias",
+    }  # fmt: skip
+    x = torch.randn(2, 8)
+    assert torch.equal(model.backbone.block(x), model.backbone.block(x))
+    apply_freezing(model, trainable=["heads"])
+    model.train()
+    assert not model.backbone.training
+    apply_freezing(model)
+    model.train()
+    assert all(m.training for m in model.modules())
+    assert all(p.requires_grad for p in model.parameters())
+
+
+def test_a_pattern_that_matches_nothing_names_the_nearest():
+    with pytest.raises(ConfigError, match=r"frozen='backbone.blok'.*did you mean 'backbone.block'"):
+        apply_freezing(make_model(), frozen=["backbone.blok"])
+
+
+def test_stages_split_the_budget(tmp_path):
+    stages = [Stage(batches=ToyBatches, share=0.25), Stage(batches=ToyBatches, share=0.75)]
+    assert [stage_at(stages, x / 8) for x in range(9)] == [0, 0, 1, 1, 1, 1, 1, 1, 1]
+    with pytest.raises(ConfigError, match="add up to 1"):
+        check_stages([Stage(batches=ToyBatches, share=0.5)])
+    trainer = make_trainer(tmp_path, steps=8, stages=stages, settings={"log_every": 1})
+    trainer.fit()
+    assert [r["stage"] for r in read_metrics(tmp_path / "metrics.jsonl")] == [0, 0, 1, 1, 1, 1, 1, 1]
+    assert trainer.batches.place == 6
+
+
+def test_precision():
+    assert precision.choose("fp32", CPU).scaler is None
+    with precision.choose("bf16", CPU).autocast():
+        assert nn.Linear(2, 2)(torch.ones(1, 2)).dtype == torch.bfloat16
+    assert precision.choose("fp16", CPU).scaler is not None
+    with pytest.raises(ConfigError, match="one of auto, fp32, bf16, fp16"):
+        precision.choose("int4", CPU)
+
+
+def test_auto_precision_probes_the_cpu(monkeypatch):
+    for has, name in ((True, "bf16"), (False, "fp32")):
+        monkeypatch.setattr(torch.cpu, "_is_avx512_bf16_supported", lambda has=has: has)
+        monkeypatch.setattr(torch.cpu, "_is_amx_tile_supported", lambda: False)
+        assert precision.choose("auto", CPU).name == name
+
+
+def test_peak_of_this_cpu():
+    assert peak_flops(precision.choose("fp32", CPU)) > 1e9
+
+
+def test_compile_falls_back_without_a_compiler(monkeypatch):
+    said = []
+    monkeypatch.setattr(compiling.shutil, "which", lambda name: None)
+    model = make_model()
+    assert compiling.compile_backbone(model.backbone, True, CPU, say=said.append) is False
+    assert "no C++ compiler" in said[0]
+    assert compiling.compile_backbone(model.backbone, "auto", CPU) is False
+    with pytest.raises(ConfigError, match="auto, true or false"):
+        compiling.compile_backbone(model.backbone, "maybe", CPU)
+
+
+@pytest.mark.slow
+def test_compiled_gives_the_same_numbers_under_the_same_names(tmp_path):
+    model, other = make_model(dropout=0.0), make_model(dropout=0.0)
+    if not compiling.compile_backbone(model.backbone, "true", CPU):
+        pytest.skip("no C++ compiler")
+    batch = make_batch([0, 1, 2])
+    torch.testing.assert_close(model(batch).last, other(batch).last)
+    assert model.state_dict().keys() == other.state_dict().keys()
+
+
+def test_line_of_a_record():
+    record = {"step": 20, "loss": 5.25, "acc/mlm": 0.182, "lr": 1e-4, "tokens_per_second": 12345.0, "mfu": 0.4, "tokens": 9}
+    expected = "step 20  12%  loss 5.25  acc/mlm 18.2%  lr 0.0001  12.3k tokens/s  mfu 40.0%  ETA 3:20"
+    assert line_of(record, share=0.12, eta=200) == expected
+    assert clock(3723) == "1:02:03"
+
+
+def test_plain_lines_without_a_terminal(tmp_path, capsys):
+    make_trainer(tmp_path, steps=2, log=Log(tmp_path, tensorboard=False)).fit()
+    assert "step 2  100%  loss" in capsys.readouterr().err
+
+
+def test_tensorboard_agrees_with_metrics_and_is_cut_back_with_them(tmp_path):
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    def steps():
+        events = EventAccumulator(str(tmp_path))
+        events.Reload()
+        return [(e.step, e.value) for e in events.Scalars("loss/mlm")]
+
+    log = Log(tmp_path, quiet=True)
+    make_trainer(tmp_path, steps=4, log=log, settings={"log_every": 1}).fit()
+    log.close()
+    logged = [(r["step"], r["loss/mlm"]) for r in read_metrics(tmp_path / "metrics.jsonl")]
+    assert steps() == [(step, pytest.approx(value, rel=1e-6)) for step, value in logged]
+    cut_back(tmp_path, 2)
+    assert [step for step, _ in steps()] == [1, 2]
+
+
+def test_mfu(tmp_path):
+    make_trainer(tmp_path, steps=1, settings={"flops_per_token": 1e3, "peak_flops": 1e9}).fit()
+    record = next(read_metrics(tmp_path / "metrics.jsonl"))
+    assert record["mfu"] == pytest.approx(record["tokens_per_second"] * 1e-6, rel=1e-3)
+    assert 0 <= record["data_wait"] <= 1
+
+
+def make_run(tmp_path):
+    folder = tmp_path / "run"
+    config = "optim: {lr: 1.0e-4}\ntrain: {steps: 10, tokens: null, log_every: 5, device: cpu}\nseed: 1\n"
+    rundir.create(folder, config=config, overrides=["size=tiny", "optim.lr=1e-4"])
+    return folder
+
+
+def test_a_run_directory_that_is_not_empty_is_refused(tmp_path):
+    folder = make_run(tmp_path)
+    assert {p.name for p in folder.iterdir()} == {"config.yaml", "overrides.txt", "env.json"}
+    with pytest.raises(UsageError, match=r"not empty\n  fix: --resume"):
+        rundir.create(folder, config="", overrides=[])
+    (tmp_path / "empty").mkdir()
+    rundir.create(tmp_path / "empty", config="", overrides=[])
+
+
+def test_a_folder_that_cannot_be_written(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(DataError, match=r"cannot write the run directory.*\n  fix: run.dir"):
+        rundir.create(tmp_path / "file" / "run", config="", overrides=[])
+
+
+def test_what_ends_bit_exactness_is_said_in_one_line(tmp_path):
+    folder = make_run(tmp_path)
+    said = []
+    rundir.restore_environment(folder, said.append)
+    assert said == []
+    env = json.loads((folder / "env.json").read_text())
+    (folder / "env.json").write_text(json.dumps({**env, "torch": "1.0"}))
+    rundir.restore_environment(folder, said.append)
+    assert said == [f"not bit-exact from here on: torch 1.0 -> {torch.__version__}"]
+
+
+def test_device_without_a_gpu():
+    if torch.cuda.is_available():
+        pytest.skip("has a GPU")
+    with pytest.raises(ConfigError, match="sees no GPU"):
+        join("cuda")
+    assert join("auto").device == CPU

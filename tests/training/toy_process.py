@@ -1,0 +1,68 @@
+"""One process of test_distributed: `python -m toy_process <folder> <steps> <micro-batch> [resume] [signal=<step>]`."""
+
+import os
+import signal
+import sys
+from pathlib import Path
+
+import torch
+from toy import ToyBatches, ToyObjective, make_trainer
+
+from plmctl.batch import Batch
+from plmctl.training.distributed import join, leave, sum_floats
+from plmctl.training.evaluation import mean_losses
+from plmctl.training.stages import Stage
+
+
+def check_sums(world) -> None:
+    """A parameter that one rank leaves unused gets the other's gradient; one that nobody uses gets none."""
+    a, b, c = (torch.nn.Parameter(torch.zeros(2)) for _ in range(3))
+    a.grad = torch.full((2,), 1.0 + world.rank)
+    b.grad = torch.ones(2) if world.rank == 0 else None
+    world.sum_gradients([a, b, c])
+    assert a.grad.tolist() == [3, 3]
+    assert b.grad.tolist() == [1, 1]
+    assert c.grad is None
+    assert world.sum_counts({"x": world.rank + 1, "y": 1}) == {"x": 3, "y": 2}
+    assert sum_floats({f"only/{world.rank}": 1.0, "both": 2.0}, world) == {"only/0": 1.0, "only/1": 1.0, "both": 4.0}
+
+
+def main(folder: str, steps: str, micro: str, *options: str) -> int:
+    world = join("cpu")
+    if world.size == 2:
+        check_sums(world)
+    seen: list[int] = []
+
+    class Watched(ToyBatches):
+        def __next__(self) -> list[Batch]:
+            micro_batches = super().__next__()
+            seen.extend(int(key) for batch in micro_batches for key in batch.key)
+            return micro_batches
+
+    class Objective(ToyObjective):
+        def after_step(self, model, step):
+            if f"signal={step}" in options and world.rank == 1:  # only one of them hears it
+                os.kill(os.getpid(), signal.SIGTERM)
+
+    def evaluate(model):
+        return mean_losses(model, trainer.objective, next(ToyBatches(8, 2, world)), world=world)
+
+    trainer = make_trainer(
+        Path(folder), steps=int(steps), dropout=0.0, world=world, objective=Objective(), evaluate=evaluate,
+        stages=[Stage(batches=lambda: Watched(8, int(micro), world))], 
+        settings={"log_every": 1, "eval_every": 2, "keep_best": "loss"},
+    )  # fmt: skip
+    if "resume" in options:
+        trainer.resume(trainer.checkpoints.newest())
+    result = trainer.fit()
+    (Path(folder) / f"rows-{world.rank}.txt").write_text(" ".join(map(str, seen)))
+    return result.exit_code
+
+
+if __name__ == "__main__":
+    torch.set_num_threads(1)
+    try:
+        code = main(*sys.argv[1:])
+    finally:
+        leave()
+    sys.exit(code)
