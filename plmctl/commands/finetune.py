@@ -43,23 +43,29 @@ def run(cfg: DictConfig, flags: Flags) -> int:
 
 def complete(cfg: DictConfig, flags: Flags) -> DictConfig:
     """The config with the checkpoint's own model in it, and the heads that fit its kind of backbone."""
-    pooler = True
     if cfg.checkpoint is not None:
         _refuse_another_model(flags)
         source = open_source(cfg.checkpoint)
         for name in OF_THE_MODEL:
             cfg[name] = source.config.get(name)
-        pooler = "pooler" in (source.config.get("heads") or {})
         bound = longest(source.config)
         if bound is not None and cfg.task.max_length > bound:
             raise ConfigError("task.max_length", cfg.task.max_length, f"at most {bound}, the longest row of {cfg.checkpoint}",
                               fix=f"task.max_length={bound}")  # fmt: skip
-    pooling = scoring.pooling(cfg)
-    if "pooler" in cfg.heads and (pooling == "last" or not pooler):
+    _fit_heads(cfg)
+    return cfg
+
+
+def _fit_heads(cfg: DictConfig) -> None:
+    """The task files' pooler is BERT's. Without segments (RoBERTa) a dense layer of the head itself takes its place, under a
+    causal pattern (GPT) nothing does: the heads with which the published classes of these families were fine-tuned.
+    """
+    causal = scoring.pooling(cfg) == "last"
+    segments = OmegaConf.select(cfg, "model.embedding.segments", default=1)
+    if "pooler" in cfg.heads and (causal or not segments):
         del cfg.heads["pooler"]
         for node in cfg.heads.values():
-            node.dense = pooling == "first"
-    return cfg
+            node.dense = not causal
 
 
 def _refuse_another_model(flags: Flags) -> None:

@@ -32,7 +32,7 @@ def run(cfg: DictConfig, flags: Flags) -> int:
 
         return show(cfg, flags)
     if cfg.init and not flags.resume:
-        from plmctl.load import adopt
+        from plmctl.loading import adopt
 
         cfg = adopt(cfg)
     if flags.preview:
@@ -48,7 +48,7 @@ def train(session: Session) -> Result:
     model = build_model(cfg, vocab_size=corpus.vocab.size, seed=cfg.seed, plugins=plugins)
     objective = build_objective(cfg, {"vocab": corpus.vocab, "width": model.backbone.width, "model": model}, plugins)
     if cfg.init and not session.flags.resume:
-        from plmctl.load import initialize
+        from plmctl.loading import initialize
 
         initialize(model, cfg.init, say=session.say)
     needs = model.backbone.needs | objective.needs

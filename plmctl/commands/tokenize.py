@@ -7,13 +7,12 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from plmctl.build import build, plain
 from plmctl.data import tokenizing
 from plmctl.data.shards import is_tokens
-from plmctl.data.survey import Say, Source
+from plmctl.data.survey import Say, Source, quiet
 from plmctl.data.tokenizing import Job
 from plmctl.errors import ConfigError
 from plmctl.text.train import Recipe
@@ -30,21 +29,12 @@ def run(cfg: DictConfig, *, flags: Flags) -> int:
     if is_tokens(path):
         raise ConfigError("data.path", path, "holds tokens already; give the text they were made from")
     with progress() as say:
-        manifest = tokenizing.tokenize(job(cfg, path, say, cfg.processes, flags.plugins), cfg.out)
+        manifest = tokenizing.tokenize(job(cfg, path, say=say, processes=cfg.processes, plugins=flags.plugins), cfg.out)
     print(json.dumps(manifest["splits"], indent=1) if flags.json else "\n".join(report(manifest, cfg.out)))
     return 0
 
 
-def open_or_tokenize(cfg: DictConfig, *, path: Any, plugins: tuple[str, ...] = ()) -> Path:
-    """The token directory for `path`: itself, or what its text was tokenized to, now or at an earlier time."""
-    given = list(path) if isinstance(path, tuple) else path
-    if is_tokens(given):
-        return Path(given).expanduser()
-    with progress() as say:
-        return tokenizing.open_or_tokenize(job(cfg, given, say, None, plugins), cache_dir=cfg.data.cache_dir)
-
-
-def job(cfg: DictConfig, path: Any, say: Say, processes: int | None, plugins: tuple[str, ...]) -> Job:
+def job(cfg: DictConfig, path: Any, *, say: Say = quiet, processes: int | None = None, plugins: tuple[str, ...] = ()) -> Job:
     """The job that the `data` and `tokenizer` nodes describe."""
     data = cfg.data
     recipe: Recipe = build(cfg.tokenizer, plugins=plugins, path="tokenizer")

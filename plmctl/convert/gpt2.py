@@ -51,6 +51,7 @@ class GPT2(Family):
     )
     ties = TIES
     activations = ACTIVATIONS
+    biasless: Sequence[str] = ("class", "score")
     key = "activation_function"
 
     def numbers(self, settings: Mapping[str, Any]) -> Numbers:

@@ -44,7 +44,7 @@ class Exported:
     architecture: str
     settings: dict[str, Any]
     tensors: Tensors
-    left_out: list[str] = field(default_factory=list)  # our heads and tensors that the published class lacks
+    left_out: list[str] = field(default_factory=list)  # our heads that the published class lacks
 
 
 def supported() -> list[str]:
@@ -95,6 +95,8 @@ def export(config: Mapping[str, Any], tensors: Mapping[str, Tensor], *, pad: int
     kept = {name: t for name, t in tensors.items() if not any(name.startswith(f"heads.{head}.") for head in lost)}
     prefix = "" if architecture.bare else family.prefix
     theirs, left = to_theirs(kept, family.table(numbers, architecture))
+    if left:
+        raise ConfigError("model", ", ".join(left), f"only tensors that {architecture.name} has a place for")
     theirs = family.completed(theirs, numbers, prefix)
     if not numbers.tied:
         theirs |= {
@@ -102,7 +104,7 @@ def export(config: Mapping[str, Any], tensors: Mapping[str, Tensor], *, pad: int
         }
     settings = family.settings(numbers) | {"architectures": [architecture.name], "dtype": "float32"}
     return Exported(
-        architecture.name, settings | _id2label(config, architecture, tensors), theirs, [f"heads.{h}" for h in lost] + left
+        architecture.name, settings | _id2label(config, architecture, tensors), theirs, [f"heads.{head}" for head in lost]
     )
 
 

@@ -59,9 +59,7 @@ def absent(ours: str, *, sized_by: str) -> Rule:
 
     def split(tensor: Tensor) -> Sequence[Tensor]:
         if tensor.count_nonzero():
-            raise ConfigError(
-                ours, "a bias", "no bias, as in the published class", fix="fine-tune with bias=false in this head"
-            )
+            raise ConfigError(ours, "not zero", "the published class has no such bias: none, or zeros")
         return []
 
     return Rule(ours, (sized_by,), lambda found: found[0].new_zeros(found[0].shape[0]), split)

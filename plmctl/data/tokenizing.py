@@ -147,7 +147,7 @@ class _Split:
     """The growing arrays of one split."""
 
     def __init__(self, folder: Path, name: str, dtype: np.dtype[Any], tracks: Sequence[str]) -> None:
-        kinds = {
+        kinds: dict[str, Any] = {
             "ids": dtype,
             **dict.fromkeys(("sentences", "documents", *COUNTS), np.int64),
             **dict.fromkeys(tracks, np.bool_),

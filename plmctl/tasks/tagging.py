@@ -47,7 +47,7 @@ class Tagging(Task):
     def fit_labels(self, examples: Iterable[Example]) -> None:
         pairs = [(tag, example.place) for example in examples for tag in example.label]
         if self.label_names is None:
-            self.label_names = sorted({tag for tag, _ in pairs}, key=lambda tag: (tag != "O", tag[2:], tag))
+            self.label_names = sorted(_closed({tag for tag, _ in pairs}), key=lambda tag: (tag != "O", tag[2:], tag))
         label_ids(pairs, self.label_names)
 
     def encode(self, examples: Sequence[Example], tokenizer: Any) -> Rows:
@@ -109,6 +109,12 @@ class Tagging(Task):
         known = metrics.entity_scores(gold, guess)
         known |= {name: metric(*flat) for name, metric in metrics.by_name(None).items() if name in self.metrics}
         return {name: known[name] for name in self.metrics} | {"majority": metrics.majority(flat[0])}
+
+
+def _closed(tags: set[str]) -> set[str]:
+    """With every prefix (B-, I-, ...) of every type: a rare I- may be missing from training while its B- is there."""
+    entity = {tag for tag in tags if tag[1:2] == "-"}
+    return tags | {prefix + kind for prefix in {tag[:2] for tag in entity} for kind in {tag[2:] for tag in entity}}
 
 
 def windows(lengths: Sequence[int], room: int) -> list[tuple[int, int]]:

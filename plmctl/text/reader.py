@@ -204,7 +204,7 @@ class _Gather:
 
 
 def _json_texts(file: Path, field: str) -> Iterator[tuple[int, str]]:
-    for number, line in _lines(file, limit=-1):
+    for number, line in _lines(file, cut=False):
         if not line or line.isspace():
             continue
         try:
@@ -226,8 +226,9 @@ def _no_text(row: object, field: str, file: Path, number: int) -> DataError:
     return DataError(message, file=file, line=number, fix=f"data.field={longest}")
 
 
-def _lines(file: Path, limit: int = _LINE) -> Iterator[tuple[int, str]]:
-    """(number, line) without line ends; a line over `limit` bytes comes in parts cut at spaces."""
+def _lines(file: Path, *, cut: bool = True) -> Iterator[tuple[int, str]]:
+    """(number, line) without line ends; with `cut`, a very long line comes in parts cut at spaces."""
+    limit = _LINE if cut else -1
     number, rest, opened = 1, b"", False
     try:
         with gzip.open(file) if file.name.endswith(".gz") else file.open("rb") as stream:
@@ -237,8 +238,8 @@ def _lines(file: Path, limit: int = _LINE) -> Iterator[tuple[int, str]]:
                 line, rest = rest + chunk, b""
                 ended = line.endswith(b"\n")
                 if not ended and len(chunk) == limit:
-                    cut = line.rfind(b" ") + 1 or _character_end(line)
-                    line, rest = line[:cut], line[cut:]
+                    end = line.rfind(b" ") + 1 or _character_end(line)
+                    line, rest = line[:end], line[end:]
                 yield number, _decoded(line, file, number)
                 number += ended
             if rest:

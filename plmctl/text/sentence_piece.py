@@ -16,14 +16,13 @@ from plmctl.text.roles import Roles
 from plmctl.text.rust import Rust, finish
 
 FILE = "sentencepiece.model"
-_NEVER = -1e6
 
 
 class SentencePiece:
     """A sentencepiece model. Its control symbols have ids but never match text.
 
-    A model trained here (with `special`) has a twin in `tokenizers`, which is what is exported, and ids come from it: where two
-    segmentations of a word score the same (00 000 or 000 00) the two libraries round differently.
+    A unigram model trained here (with `special`) has a twin in `tokenizers`, which is what is exported. Where two
+    segmentations of a word score the same (00 000 and 000 00) the libraries round differently: then the twin decides.
     """
 
     def __init__(self, model: bytes, special: Roles | None = None) -> None:
@@ -38,7 +37,8 @@ class SentencePiece:
         self.special = [t for i, t in enumerate(self.tokens) if kinds.is_control(i) or kinds.is_unused(i)]
         self.unknown: str = self.tokens[kinds.unk_id()]
         self.cut: Cut = at_spaces if self._words_stand_alone() else never
-        self.twin = as_rust(self, special) if special else None
+        self.twin = as_rust(self, special) if special and self.kind == "unigram" else None
+        self._scores = self.scores()
 
     @property
     def kind(self) -> str:
@@ -68,7 +68,8 @@ class SentencePiece:
         return any(self._processor.is_byte(i) for i in range(len(self.tokens)))
 
     def encode(self, text: str) -> list[int]:
-        return self.twin.encode(text) if self.twin else self._processor.encode(text)
+        ids: list[int] = self._processor.encode(text)
+        return other if (other := self._equal(text, ids)) else ids
 
     def encode_offsets(self, text: str) -> tuple[list[int], list[Span]]:
         proto = self._processor.encode(text, out_type="serialized_proto")
@@ -85,7 +86,7 @@ class SentencePiece:
             (start, end), following = spans[i], spans[i + 1]
             if start == end == following[0] and names[i] != "▁".encode():
                 spans[i] = following
-        if self.twin and ids != self.twin.encode(text):
+        if self.twin and self._equal(text, ids):
             return self.twin.encode_offsets(text)
         return ids, [_trim(text, span) for span in spans]
 
@@ -94,6 +95,13 @@ class SentencePiece:
 
     def files(self) -> dict[str, bytes]:
         return {FILE: self.model}
+
+    def _equal(self, text: str, ids: list[int]) -> list[int] | None:
+        """The twin's ids where they are others of the same score, and not special tokens that the text spells."""
+        other = self.twin.encode(text) if self.twin else ids
+        if other == ids or abs(sum(self._scores[i] for i in ids) - sum(self._scores[i] for i in other)) > 1e-3:
+            return None
+        return other
 
     def _words_stand_alone(self) -> bool:
         """Whether words have the same pieces alone as in a line (true unless the model keeps or joins spaces)."""
@@ -120,17 +128,13 @@ def _trim(text: str, span: Span) -> Span:
 
 def as_rust(backend: SentencePiece, special: Roles) -> Rust:
     """A sentencepiece model as a `tokenizers` pipeline: its own normalisation table, `▁` before each word, the same pieces."""
-    unknown, never_text = backend.unknown, {*backend.special, backend.unknown}
+    unknown = backend.unknown
     model: models.Model
     if backend.kind == "unigram":
-        # Their score is 0 in the file, the best of all; here it must never pay to read them from a text.
-        pieces = [
-            (token, _NEVER if token in never_text else score)
-            for token, score in zip(backend.tokens, backend.scores(), strict=True)
-        ]
+        pieces = list(zip(backend.tokens, backend.scores(), strict=True))
         model = models.Unigram(pieces, backend.tokens.index(unknown), backend.byte_fallback)
     else:
-        merges = _merges(backend.tokens, backend.scores(), never_text)
+        merges = _merges(backend.tokens, backend.scores(), {*backend.special, unknown})
         vocab = {token: place for place, token in enumerate(backend.tokens)}
         model = models.BPE(vocab, merges, unk_token=unknown, fuse_unk=True, byte_fallback=backend.byte_fallback)
     made = tokenizers.Tokenizer(model)

@@ -196,6 +196,8 @@ def test_a_head_that_no_class_has_is_refused(published) -> None:
         hf.export(source.config | {"heads": heads}, source.tensors)
     _, folder = published("GPT2ForSequenceClassification", "gpt2", num_labels=3)
     source = plmctl.load(folder).source
+    with pytest.raises(ConfigError, match=r"heads\.class\.extra"):
+        hf.export(source.config, {**source.tensors, "heads.class.extra": torch.ones(3)})
     tensors = {**source.tensors, "heads.class.linear.bias": torch.ones(3)}
     with pytest.raises(ConfigError, match=r"heads\.class\.linear\.bias"):
         hf.export(source.config, tensors)

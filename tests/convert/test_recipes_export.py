@@ -20,11 +20,6 @@ pytestmark = pytest.mark.parity
 
 RECIPES = {"bert": "BertForPreTraining", "roberta": "RobertaForMaskedLM"}
 RECIPES |= {"gpt": "OpenAIGPTLMHeadModel", "gpt2": "GPT2LMHeadModel"}
-    "bert": "BertForPreTraining",
-    "roberta": "RobertaForMaskedLM",
-    "gpt": "OpenAIGPTLMHeadModel",
-    "gpt2": "GPT2LMHeadModel",
-}
 
 
 @pytest.mark.parametrize("recipe", RECIPES)

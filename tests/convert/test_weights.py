@@ -50,7 +50,7 @@ def test_a_bias_they_lack_must_be_zero() -> None:
     ours, _ = to_ours({"score": torch.ones(3, 2)}, rules)
     assert ours["b"].equal(torch.zeros(3))
     assert list(to_theirs(ours, rules)[0]) == ["score"]
-    with pytest.raises(ConfigError, match="no bias"):
+    with pytest.raises(ConfigError, match="no such bias"):
         to_theirs(ours | {"b": torch.ones(3)}, rules)
 
 

@@ -119,6 +119,16 @@ def test_resume_goes_on_bit_for_bit(tmp_path, trained):
     assert one == two
 
 
+def test_an_encoder_without_segments_has_robertas_head(tmp_path, trained):
+    folder, _ = trained
+    _finetune(folder, tmp_path / "run", "model.embedding.segments=0", "train.epochs=null", "train.steps=1")
+    from plmctl import load
+
+    assert {name for name, _ in load(tmp_path / "run").model.heads.named_parameters()} == {
+        f"class.{layer}.{kind}" for layer in ("dense", "linear") for kind in ("weight", "bias")
+    }
+
+
 def test_a_decoder_reads_its_last_token(tmp_path, trained):
     folder, _ = trained
     words = ["model=decoder", "pattern=causal", "train.epochs=null", "train.steps=2"]

@@ -135,6 +135,15 @@ def test_tags_stand_on_first_pieces_and_no_word_is_lost(toy):
     assert task.score(found)["f1"] == 1.0
 
 
+def test_every_prefix_of_every_type_is_a_tag():
+    task = _tagging()
+    task.fit_labels([Example("0", {"words": ["a", "b", "c", "d"]}, ["B-PER", "I-PER", "B-LOC", "O"])])
+    assert task.names == ["O", "B-LOC", "I-LOC", "B-PER", "I-PER"]
+    task.fit_labels([Example("0", {"words": ["a"]}, ["I-LOC"])])
+    with pytest.raises(DataError, match="'I-LOCK' was never seen in training"):
+        task.fit_labels([Example("0", {"words": ["a"]}, ["I-LOCK"])])
+
+
 def test_tag_loss_counts_words(toy):
     task = _tagging()
     examples = [Example("0", {"words": SENTENCE}, TAGS)]

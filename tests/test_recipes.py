@@ -1,0 +1,96 @@
+"""Every YAML in recipes/ and conf/ composes, fits together, builds, and learns."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+
+from plmctl.build import build
+from plmctl.commands.common import build_objective
+from plmctl.commands.corpus import open_corpus, training_loader
+from plmctl.config import compose, conf_dir, recipes_dir
+from plmctl.contract import check_contract
+from plmctl.models.build import build_model
+from plmctl.training.distributed import World
+
+RECIPES = sorted(path.stem for path in recipes_dir().glob("*.yaml"))
+SMALL = ["size=tiny", "size.width=32", "size.inner_width=64", "format.max_length=48", "train.batch_size=8"]
+PRETRAIN_GROUPS = ("format", "model", "noise", "objective", "optim", "pattern", "position", "schedule", "size", "tokenizer")
+FITTING = {"pattern=prefix": "bert", "objective=nsp": "bert", "objective=clm": "gpt", "pattern=causal": "gpt"}
+
+
+def tokenizer_of(recipe: str, tokens_of: Callable[..., Path]) -> list[str]:
+    cfg = compose("pretrain", recipe)
+    kind = {"WordPiece": "wordpiece", "ByteBPE": "byte_bpe"}[cfg.tokenizer._target_.rpartition(".")[2]]
+    extra = ["tokenizer.specials=gpt2"] if cfg.tokenizer.get("specials") == "gpt2" else []
+    return [f"data.path={tokens_of(kind, *extra)}"]
+
+
+def test_there_are_recipes() -> None:
+    assert {"bert", "roberta", "gpt", "gpt2"} <= set(RECIPES)
+
+
+@pytest.mark.parametrize("recipe", RECIPES)
+def test_the_loss_falls_on_one_repeated_batch(recipe: str, tokens_of: Callable[..., Path]) -> None:
+    cfg = compose("pretrain", recipe, [*SMALL, "model.embedding.dropout=0.0", *tokenizer_of(recipe, tokens_of)])
+    check_contract(cfg)
+    corpus = open_corpus(cfg)
+    model = build_model(cfg, vocab_size=corpus.vocab.size, seed=0)
+    objective = build_objective(cfg, {"vocab": corpus.vocab})
+    optimizer = build(cfg.optim)(parameters=list(model.named_parameters()))
+    needs = model.backbone.needs | objective.needs
+    with training_loader(cfg, corpus, World(), stage=0, labels=objective.labels, needs=needs, plugins=()) as loader:
+        batch = next(loader)[0]
+    losses = []
+    for _ in range(60):
+        counts = objective.counts(batch)
+        terms = objective(model, batch).terms
+        loss = torch.stack([term.weight * term.total / counts[name] for name, term in terms.items()]).sum()
+        optimizer.zero_grad()
+        loss.backward()
+        for group in optimizer.param_groups:
+            group["lr"] = 5e-3
+        optimizer.step()
+        losses.append(loss.item())
+    assert losses[-1] < 0.7 * losses[0]
+
+
+@pytest.mark.parametrize("recipe", RECIPES)
+def test_header(recipe: str) -> None:
+    """Paper, launch line, what is scaled and what differs; the published launch line composes."""
+    text = (recipes_dir() / f"{recipe}.yaml").read_text(encoding="utf-8")
+    for word in ("# Launch:", "# Published:", "# Scaled:", "# Differs:"):
+        assert word in text
+    assert len(text.splitlines()) <= 60
+    comment = re.sub(r"\n#\s+", " ", text[text.index("# Published:") : text.index("# Scaled:")])
+    command = comment.removeprefix("# Published:").split(" (")[0].strip()
+    words = shlex.split(command)
+    assert words[:3] == ["plmctl", "pretrain", recipe]
+    check_contract(compose("pretrain", recipe, words[3:]))
+
+
+def options() -> list[str]:
+    return sorted(f"{group}={path.stem}" for group in PRETRAIN_GROUPS for path in (conf_dir() / group).glob("*.yaml"))
+
+
+def test_no_group_is_forgotten() -> None:
+    """A new folder in conf/ must be added to the lists here or in the tests of tasks."""
+    assert {path.name for path in conf_dir().iterdir() if path.is_dir()} == {*PRETRAIN_GROUPS, "task"}
+
+
+@pytest.mark.parametrize("option", options())
+def test_every_part_composes_and_fits(option: str) -> None:
+    group, name = option.split("=")
+    choice = f"{group}=[{name}]" if group in ("noise", "objective") else option
+    recipe = FITTING.get(option, "gpt2" if group == "schedule" else "roberta")
+    extra = {"objective=nsp": ["objective=[mlm,nsp]"]}.get(option, [choice])
+    cfg = compose("pretrain", recipe, [*extra, *(["size=tiny"] if group != "size" else [])])
+    check_contract(cfg)
+    text = (conf_dir() / group / f"{name}.yaml").read_text(encoding="utf-8")
+    first = next(line for line in text.splitlines() if not line.startswith("# @package"))
+    assert first.startswith("# "), "the first line says in one sentence what the part is"

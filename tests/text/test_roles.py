@@ -1,0 +1,47 @@
+"""The word-start table against the rules of the original implementations."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from plmctl.text.roles import BERT, GPT2, ROBERTA, Roles, joins_words, vocabulary
+
+
+def starts(kind: str, roles: Roles, tokens: list[str]) -> list[bool]:
+    known = [*roles.tokens, *tokens]
+    return vocabulary(known, roles, kind).word_start[len(roles.tokens) :].tolist()
+
+
+def test_wordpiece() -> None:
+    assert starts("wordpiece", BERT, ["the", "##s", "中", "##é", "!"]) == [True, False, True, False, True]
+
+
+def test_sentencepiece_by_alberts_rule() -> None:
+    tokens = ["▁the", "s", "ing", ",", "中", "é", "3", "<0x0A>", "'s", "▁", "a-b"]
+    assert starts("unigram", BERT, tokens) == [True, False, False, True, True, True, True, True, True, True, False]
+    assert starts("bpe", BERT, tokens) == starts("unigram", BERT, tokens)
+
+
+def test_bytes() -> None:
+    assert starts("byte_bpe", ROBERTA, ["Ġthe", "s", "Ċ", ",", "ä¸Ń", "¸Ń", "Ã©"]) == [
+        True,
+        False,
+        True,
+        False,
+        True,
+        False,
+        False,
+    ]
+
+
+def test_characters() -> None:
+    assert starts("char", BERT, ["a", " ", "中", "!", "3"]) == [False, True, True, True, False]
+    assert joins_words(["a", " ", "中", "!", "3", "é", "[CLS]"]).tolist() == [True, False, False, False, True, True, False]
+
+
+def test_specials() -> None:
+    vocab = vocabulary([*BERT.tokens, "a"], BERT, "wordpiece")
+    assert vocab.special.tolist() == [True, False, True, True, True, False]  # unknown words may be chosen, as in BERT
+    assert vocab.word_start.all()
+    vocab = vocabulary(["a", "<|endoftext|>", "<extra>"], GPT2, "byte_bpe", special=["<extra>"])
+    assert np.flatnonzero(vocab.special).tolist() == [1, 2]
