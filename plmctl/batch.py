@@ -138,12 +138,12 @@ class Batch:
     def to(self, device: torch.device | str) -> Batch:
         """The same batch on `device` (asynchronously from pinned memory)."""
         move = _mover(device)
+        each = lambda tensors: {name: move(x) for name, x in tensors.items()}  # noqa: E731
         return replace(
             self, key=move(self.key), anchors=None if self.anchors is None else move(self.anchors),
-            seqs={k: replace(s, ids=move(s.ids), length=move(s.length), tracks={t: move(x) for t, x in s.tracks.items()})
-                  for k, s in self.seqs.items()},
+            seqs={k: replace(s, ids=move(s.ids), length=move(s.length), tracks=each(s.tracks)) for k, s in self.seqs.items()},
             targets={k: replace(t, index=move(t.index), ids=move(t.ids)) for k, t in self.targets.items()},
-            **{name: {k: move(x) for k, x in getattr(self, name).items()} for name in ("labels", "spans", "values")},
+            labels=each(self.labels), spans=each(self.spans), values=each(self.values),
         )  # fmt: skip
 
 

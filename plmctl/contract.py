@@ -35,7 +35,7 @@ def check_contract(cfg: Any, plugins: Sequence[str] = (), config_dirs: Sequence[
     """Build the parts of a pretraining config on a vocabulary of nothing, and raise every mismatch among them."""
     import torch
 
-    from plmctl.models.build import build_model
+    from plmctl.assembly import build_model
 
     config = plain(cfg)
     errors: list[UsageError] = []

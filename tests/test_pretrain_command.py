@@ -97,6 +97,7 @@ def test_validation_does_not_depend_on_the_noise_of_the_run(tokens_of: Callable[
 def test_two_processes_make_the_same_run(tokens_of: Callable[..., Path], tmp_path: Path) -> None:
     """The losses of one process at the same global batch, to rounding, dropout 0; then one process resumes the run of two."""
     words = ["gpt", *TINY, tokens("gpt", tokens_of), "model.embedding.dropout=0.0", "train.precision=fp32", "train.log_every=1"]
+    words += ["schedule=constant", "schedule.warmup_steps=0"]  # the rate must not depend on the length of the run
     one, two = tmp_path / "one", tmp_path / "two"
     pretrain(*words, "train.steps=4", f"run.dir={one}")
     command = [sys.executable, "-m", "plmctl", "pretrain", *words, "train.steps=3", "train.processes=2", f"run.dir={two}"]

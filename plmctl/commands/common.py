@@ -21,14 +21,14 @@ from plmctl.training import rundir
 from plmctl.training.budget import Budget
 from plmctl.training.checkpoint import Checkpoints
 from plmctl.training.compiling import compile_backbone
-from plmctl.training.distributed import World, broadcast, environment, join, launch, leave
+from plmctl.training.distributed import World, broadcast, device_of, environment, join, launch, leave
 from plmctl.training.log import METRICS, Log, cut_back
 from plmctl.training.peak import peak_flops
 from plmctl.training.precision import Precision, choose
 from plmctl.training.stages import Stage
 from plmctl.training.trainer import Evaluate, Result, Settings, Trainer
 
-Prepare = Callable[[DictConfig], None]  # what the main process does before there are others: tokenize
+Prepare = Callable[[DictConfig], object]  # what the main process does before there are others: tokenize
 
 
 @dataclass(frozen=True)
@@ -54,8 +54,7 @@ def training(cfg: DictConfig, flags: Flags, prepare: Prepare, train: Callable[[S
     """
     rank, _, size = environment()
     if rank == 0:
-        cfg = _open(cfg, flags)
-        prepare(cfg)
+        cfg = _open(cfg, flags, prepare)
         if size == 1 and cfg.train.processes > 1:
             return _in_processes(cfg, flags)
     world = join(cfg.train.device)
@@ -73,16 +72,24 @@ def training(cfg: DictConfig, flags: Flags, prepare: Prepare, train: Callable[[S
     return result.exit_code
 
 
-def _open(cfg: DictConfig, flags: Flags) -> DictConfig:
-    """A new run directory with its config in it; on resume the directory is there, and the config is the saved one."""
+def _open(cfg: DictConfig, flags: Flags, prepare: Prepare) -> DictConfig:
+    """A new run directory with its config in it; on resume the directory is there, and the config is the saved one.
+
+    Data come first: what they refuse leaves no directory behind. `auto` precision is decided here, once for the whole run.
+    """
+    cfg = OmegaConf.create(plain(cfg))
     if cfg.train.threads and "OMP_NUM_THREADS" not in os.environ:
         torch.set_num_threads(cfg.train.threads)
-    if not flags.resume:
-        folder = Path(cfg.run.dir) if cfg.run.dir else rundir.fresh(Path("runs") / (cfg.run.name or flags.verb))
-        cfg.run.dir = str(folder)
-        words = [*([flags.recipe] if flags.recipe else []), *flags.overrides]
-        rundir.create(folder, config=OmegaConf.to_yaml(cfg, resolve=True), overrides=words)
-    return OmegaConf.create(plain(cfg))
+    if flags.resume:
+        prepare(cfg)
+        return cfg
+    folder = Path(cfg.run.dir) if cfg.run.dir else rundir.fresh(Path("runs") / (cfg.run.name or flags.verb))
+    rundir.refuse_used(folder)
+    prepare(cfg)
+    cfg.run.dir, cfg.train.precision = str(folder), choose(cfg.train.precision, device_of(cfg.train.device)).name
+    words = [*([flags.recipe] if flags.recipe else []), *flags.overrides]
+    rundir.create(folder, config=OmegaConf.to_yaml(cfg), overrides=words)
+    return cfg
 
 
 def _in_processes(cfg: DictConfig, flags: Flags) -> int:

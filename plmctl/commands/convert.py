@@ -10,11 +10,11 @@ from pathlib import Path
 
 from omegaconf import DictConfig, OmegaConf
 
+from plmctl.assembly import build_model
 from plmctl.config import Flags
 from plmctl.convert import hf
 from plmctl.errors import DataError, UsageError
 from plmctl.loading import Source, open_source
-from plmctl.models.build import build_model
 from plmctl.text.vocab import Vocab
 from plmctl.training.checkpoint import Checkpoints, Snapshot, load_exactly, tensors_of
 from plmctl.training.progress import Progress

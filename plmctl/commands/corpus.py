@@ -25,7 +25,10 @@ from plmctl.training.distributed import World
 
 STAGE_KEYS = ("share", "trainable", "frozen")  # of a stage; every other key is an override of one of STAGE_OVERRIDES
 STAGE_OVERRIDES = ("format", "noise", "train.batch_size", "train.micro_batch_size")
-ALWAYS_KEPT = frozenset({"tracks.document", "tracks.position", "tracks.segment"})  # tracks that a backbone reads if they are there
+SEED_STEP = 1_000_003  # between the seeds of two sources, which must not draw the same numbers
+ALWAYS_KEPT = frozenset(
+    {"tracks.document", "tracks.position", "tracks.segment"}
+)  # tracks that a backbone reads if they are there
 
 
 @dataclass(frozen=True)
@@ -44,7 +47,10 @@ class Corpus:
 def open_corpus(cfg: DictConfig) -> Corpus:
     """Open the token directories of `data.path` (of each of `data.sources`); raw text is tokenized first, once."""
     paths = {name: node.get("path", cfg.data.path) for name, node in sources(cfg).items()}
-    folders = {path: open_or_tokenize(job(cfg, path), cache_dir=cfg.data.cache_dir) for path in dict.fromkeys(map(_hashable, paths.values()))}
+    folders = {
+        path: open_or_tokenize(job(cfg, path), cache_dir=cfg.data.cache_dir)
+        for path in dict.fromkeys(map(_hashable, paths.values()))
+    }
     homes = {name: folders[_hashable(path)] for name, path in paths.items()}
     first = next(iter(homes.values()))
     train = {name: Shards.open(home, "train") for name, home in homes.items()}
@@ -71,7 +77,9 @@ def job(cfg: DictConfig, path: Any) -> Job:
 def sources(cfg: DictConfig) -> dict[str, dict[str, Any]]:
     """{name: {path, format, noise, weight}}; a run without `data.sources` has one, called "text"."""
     given = plain(cfg.data.sources) or {"text": {}}
-    return {name: {"format": plain(cfg.format), "noise": plain(cfg.noise), "weight": 1.0, **node} for name, node in given.items()}
+    return {
+        name: {"format": plain(cfg.format), "noise": plain(cfg.noise), "weight": 1.0, **node} for name, node in given.items()
+    }
 
 
 def stage_config(cfg: DictConfig, number: int) -> DictConfig:
@@ -82,13 +90,22 @@ def stage_config(cfg: DictConfig, number: int) -> DictConfig:
             continue
         if not key.startswith(STAGE_OVERRIDES):
             allowed = (*STAGE_KEYS, *STAGE_OVERRIDES)
-            raise ConfigError(f"train.stages.{number}.{key}", value, f"a stage may set {', '.join(allowed)}{nearest(key, allowed)}")
+            raise ConfigError(
+                f"train.stages.{number}.{key}", value, f"a stage may set {', '.join(allowed)}{nearest(key, allowed)}"
+            )
         OmegaConf.update(staged, key, value, force_add=True)
     return staged
 
 
 def training_loader(
-    cfg: DictConfig, corpus: Corpus, world: World, *, stage: int, labels: Labels | None, needs: frozenset[str], plugins: Sequence[str]
+    cfg: DictConfig,
+    corpus: Corpus,
+    world: World,
+    *,
+    stage: int,
+    labels: Labels | None,
+    needs: frozenset[str],
+    plugins: Sequence[str],
 ) -> Loader:
     """The updates of one stage: this rank's share of each."""
     cfg = stage_config(cfg, stage)
@@ -98,12 +115,15 @@ def training_loader(
     micro = cfg.train.micro_batch_size or share
     if share % micro:
         fix = f"train.micro_batch_size={max(n for n in range(1, micro + 1) if share % n == 0)}"
-        raise ConfigError("train.micro_batch_size", micro, f"a divisor of the {share} rows that a process has in an update", fix=fix)
+        raise ConfigError(
+            "train.micro_batch_size", micro, f"a divisor of the {share} rows that a process has in an update", fix=fix
+        )
     made = {}
-    for name, node in sources(cfg).items():
+    for place, (name, node) in enumerate(sources(cfg).items()):
         layout, noise = build_format(node, corpus.vocab, plugins), build_noise(node["noise"], corpus.vocab, plugins)
         reader = Reader(
-            corpus.train[name], layout, seed=cfg.seed, batch_size=cfg.train.batch_size, world=world.size, rank=world.rank,
+            corpus.train[name], layout, seed=cfg.seed + place * SEED_STEP, batch_size=cfg.train.batch_size,
+            world=world.size, rank=world.rank,
             stage=stage, input_length=noise.input_length(layout.max_length) if noise else None,
         )  # fmt: skip
         made[name] = Source(reader, noise, float(node["weight"]))
@@ -125,7 +145,7 @@ def held_out(
         layout, noise = build_format(node, corpus.vocab, plugins), build_noise(plain(cfg.eval.noise), corpus.vocab, plugins)
         reader = Reader(
             shards, layout, seed=cfg.eval.seed, batch_size=size, world=world.size, rank=world.rank,
-            input_length=noise.input_length(layout.max_length) if noise else None,
+            input_length=noise.input_length(layout.max_length) if noise else None, allow_short=True,
         )  # fmt: skip
         batches = once(Source(reader, noise), batch_size=size, labels=labels, name=name, keep=needs | ALWAYS_KEPT)
         yield from batches if cfg.eval.rows is None else islice(batches, max(1, -(-cfg.eval.rows // (size * world.size))))

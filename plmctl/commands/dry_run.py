@@ -1,4 +1,4 @@
-"""`plmctl pretrain --dry-run`: what a run would cost, from its config alone; nothing is read but a vocabulary, nothing is written."""
+"""`plmctl pretrain --dry-run`: what a run would cost, from its config and a vocabulary alone; nothing is written."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from omegaconf import DictConfig
 from rich.console import Console
 from rich.table import Table
 
+from plmctl.assembly import build_model
 from plmctl.commands.common import build_objective
 from plmctl.config import Flags
-from plmctl.models.build import build_model
-from plmctl.models.cost import Cost, cost
-from plmctl.training.distributed import World, join
+from plmctl.cost import Cost, cost
+from plmctl.training.distributed import device_of
 from plmctl.training.log import clock
 from plmctl.training.peak import peak_flops
 from plmctl.training.precision import choose
@@ -41,8 +41,7 @@ def show(cfg: DictConfig, flags: Flags) -> int:
 def estimate(cfg: DictConfig, flags: Flags) -> dict[str, dict[str, Any]]:
     """The numbers that `show` prints."""
     length, train = cfg.format.max_length, cfg.train
-    world = join(train.device) if train.device != "auto" else World(device=torch.device("cuda" if torch.cuda.is_available() else "cpu"))
-    precision = choose(train.precision, world.device)
+    precision = choose(train.precision, device_of(train.device))
     with torch.device("meta"):
         model = build_model(cfg, vocab_size=vocabulary(cfg), plugins=flags.plugins)
         build_objective(cfg, {"width": model.backbone.width, "model": model}, flags.plugins)
@@ -65,7 +64,7 @@ def vocabulary(cfg: DictConfig) -> int:
 
     known = [cfg.tokenizer.get("path"), cfg.init, cfg.data.path if isinstance(cfg.data.path, str) else None]
     for path in known:
-        if path and (Path(path) / "manifest.json").exists() or (path and path is known[0]):
+        if path and (path is known[0] or (Path(path) / "manifest.json").exists()):
             return Tokenizer.load(path).vocab.size
     return int(cfg.tokenizer.vocab_size)
 
@@ -77,7 +76,8 @@ def _run(cfg: DictConfig, costs: Cost, length: int, peak: float | None) -> dict[
     found: dict[str, Any] = {
         "training FLOPs per token": round(costs.flops_per_token),
         "tokens per update, at most": per_update,
-        "updates": train.steps or (math.ceil(train.tokens / per_update) if train.tokens else "known once the corpus is tokenized"),
+        "updates": train.steps
+        or (math.ceil(train.tokens / per_update) if train.tokens else "known once the corpus is tokenized"),
         "tokens": tokens or "known once the corpus is tokenized",
     }
     if train.minutes:

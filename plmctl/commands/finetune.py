@@ -10,6 +10,7 @@ from typing import Any, cast
 import torch
 from omegaconf import DictConfig, OmegaConf
 
+from plmctl.assembly import build_model, longest, settled
 from plmctl.build import build, locate, parameters, plain
 from plmctl.commands import scoring
 from plmctl.commands.common import Session, fit, training
@@ -17,7 +18,6 @@ from plmctl.config import Flags
 from plmctl.errors import ConfigError, UsageError, raise_all
 from plmctl.loading import find, open_source, take
 from plmctl.models.base import Model
-from plmctl.models.build import build_model, longest, settled
 from plmctl.tasks import inference
 from plmctl.tasks.base import Task
 from plmctl.tasks.batches import Batches
@@ -65,7 +65,7 @@ def _fit_heads(cfg: DictConfig) -> None:
     if "pooler" in cfg.heads and (causal or not segments):
         del cfg.heads["pooler"]
         for node in cfg.heads.values():
-            node.dense = not causal
+            node.dense, node.bias = not causal, not causal
 
 
 def _refuse_another_model(flags: Flags) -> None:

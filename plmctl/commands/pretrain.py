@@ -4,20 +4,22 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
+from functools import partial
 
 import numpy as np
 from omegaconf import DictConfig
 
+from plmctl.assembly import build_model
 from plmctl.batch import Batch
 from plmctl.commands.common import Session, budget_of, build_objective, fit, training
 from plmctl.commands.corpus import Corpus, build_format, build_noise, held_out, open_corpus, sources, training_loader
 from plmctl.config import Flags
 from plmctl.contract import check_contract
+from plmctl.cost import cost
+from plmctl.data.loader import Loader
 from plmctl.data.preview import preview
 from plmctl.data.reader import Reader
 from plmctl.models.base import Model
-from plmctl.models.build import build_model
-from plmctl.models.cost import cost
 from plmctl.objectives.mix import Mix
 from plmctl.training.evaluation import mean_losses
 from plmctl.training.stages import Stage
@@ -38,7 +40,7 @@ def run(cfg: DictConfig, flags: Flags) -> int:
     if flags.preview:
         print(_preview(cfg, flags))
         return 0
-    return training(cfg, flags, prepare=lambda cfg: open_corpus(cfg) and None, train=train)
+    return training(cfg, flags, prepare=open_corpus, train=train)
 
 
 def train(session: Session) -> Result:
@@ -52,12 +54,12 @@ def train(session: Session) -> Result:
 
         initialize(model, cfg.init, say=session.say)
     needs = model.backbone.needs | objective.needs
-    numbers = list(range(len(cfg.train.stages) or 1))
+    numbers = range(len(cfg.train.stages) or 1)
     loaders = [
         training_loader(cfg, corpus, world, stage=n, labels=objective.labels, needs=needs, plugins=plugins) for n in numbers
     ]
     stages = [
-        Stage(batches=lambda loader=loader: loader, **_stage_settings(cfg, n)) for n, loader in zip(numbers, loaders, strict=True)
+        Stage(batches=partial(_same, loader), **_stage_settings(cfg, n)) for n, loader in zip(numbers, loaders, strict=True)
     ]
     for name, source in loaders[0].sources.items():
         report = source.reader.plan(0).report
@@ -67,11 +69,15 @@ def train(session: Session) -> Result:
             session, model=model, objective=objective, stages=stages, evaluate=_validation(session, corpus, objective, needs),
             budget=budget_of(cfg, rows_per_epoch=sum(source.reader.plan(0).rows for source in loaders[0].sources.values())),
             extras=lambda folder: corpus.tokenizer.save(folder / "tokenizer"),
-            flops_per_token=_flops_per_token(cfg, model, loaders[0].sources["text"].capacity() if "text" in loaders[0].sources else {}),
+            flops_per_token=_flops_per_token(cfg, model, next(iter(loaders[0].sources.values())).capacity()),
         )  # fmt: skip
     finally:
         for loader in loaders:
             loader.close()
+
+
+def _same(loader: Loader) -> Loader:
+    return loader
 
 
 def _stage_settings(cfg: DictConfig, number: int) -> dict:
@@ -104,7 +110,9 @@ def _validation(
 def _flops_per_token(cfg: DictConfig, model: Model, capacity: Mapping[str, int]) -> float:
     """Training FLOPs of one token; a head that no noise limits is given every position."""
     length = cfg.format.max_length
-    return cost(model, length=length, predicted={name: capacity.get(name, length) / length for name in model.heads}).flops_per_token
+    return cost(
+        model, length=length, predicted={name: capacity.get(name, length) / length for name in model.heads}
+    ).flops_per_token
 
 
 def _preview(cfg: DictConfig, flags: Flags) -> str:

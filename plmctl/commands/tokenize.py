@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 import time
 from collections.abc import Iterator
@@ -30,7 +29,7 @@ def run(cfg: DictConfig, *, flags: Flags) -> int:
         raise ConfigError("data.path", path, "holds tokens already; give the text they were made from")
     with progress() as say:
         manifest = tokenizing.tokenize(job(cfg, path, say=say, processes=cfg.processes, plugins=flags.plugins), cfg.out)
-    print(json.dumps(manifest["splits"], indent=1) if flags.json else "\n".join(report(manifest, cfg.out)))
+    print("\n".join(report(manifest, cfg.out)))
     return 0
 
 

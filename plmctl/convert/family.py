@@ -72,8 +72,6 @@ class Family:
     ties: Mapping[str, str]  # tied tensor -> the one it is tied to, without the prefix
     activations: Mapping[str, str]  # theirs -> ours
 
-    biasless: Sequence[str] = ()  # heads that have no bias there, and need not have one here
-
     def numbers(self, settings: Mapping[str, Any]) -> Numbers:
         """From `config.json`; ConfigError for a setting that our parts cannot express."""
         raise NotImplementedError(type(self).__name__)
@@ -139,9 +137,7 @@ class Family:
         differences = _differences(found, {name: wanted[name] for name in found}, "")
         for name, node in (config.get("heads") or {}).items():
             if node is not None and any(name in architecture.heads for architecture in self.architectures):
-                wanted = self.head(name, numbers, 0)
-                wanted |= {"bias": node["bias"]} if name in self.biasless and "bias" in node else {}
-                differences += _differences(node, wanted, f"heads.{name}")
+                differences += _differences(node, self.head(name, numbers, 0), f"heads.{name}")
         return differences
 
     def architecture_for(self, heads: Sequence[str]) -> tuple[Architecture, list[str]]:

@@ -7,7 +7,7 @@ from typing import Any
 
 from plmctl.convert.bert import encoder_nodes, task_head
 from plmctl.convert.family import Architecture, Family, Node, Numbers
-from plmctl.convert.names import Rule, absent, linear, same, transposed
+from plmctl.convert.names import Rule, linear, same, transposed
 from plmctl.errors import ConfigError
 
 CELLS: list[Rule] = [
@@ -21,7 +21,7 @@ CLM = [same("heads.clm.weight", "lm_head.weight", optional=True)]
 
 def score(head: str) -> list[Rule]:
     """A linear map without bias on the last token's state."""
-    return [same(f"heads.{head}.linear.weight", "score.weight"), absent(f"heads.{head}.linear.bias", sized_by="score.weight")]
+    return [same(f"heads.{head}.linear.weight", "score.weight")]
 
 
 TIES = {"lm_head.weight": "wte.weight"}
@@ -51,7 +51,6 @@ class GPT2(Family):
     )
     ties = TIES
     activations = ACTIVATIONS
-    biasless: Sequence[str] = ("class", "score")
     key = "activation_function"
 
     def numbers(self, settings: Mapping[str, Any]) -> Numbers:
@@ -89,5 +88,5 @@ class GPT2(Family):
 
     def head(self, name: str, numbers: Numbers, outputs: int) -> Node:
         if name != "clm":
-            return task_head(name, numbers, outputs)
+            return task_head(name, numbers, outputs) | ({"bias": False} if name in ("class", "score") else {})
         return {"_target_": "plmctl.heads.lm.LMHead", "tied": numbers.tied, "transform": False, "bias": False}

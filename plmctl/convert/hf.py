@@ -20,7 +20,7 @@ from plmctl.convert.gpt2 import GPT2
 from plmctl.convert.names import Tensors, missing, to_ours, to_theirs
 from plmctl.convert.roberta import Roberta
 from plmctl.errors import ConfigError, DataError, nearest
-from plmctl.models.build import settled
+from plmctl.assembly import settled
 
 FAMILIES: tuple[Family, ...] = (Bert(), Roberta(), GPT2(), GPT())
 TABLE = "backbone.embedding.token.weight"

@@ -13,8 +13,6 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from plmctl.errors import ConfigError
-
 Tensors = dict[str, Tensor]
 
 
@@ -52,17 +50,6 @@ def behind(ours: str, theirs: str, *, rows: int) -> Rule:
         lambda found: found[0][rows:],
         lambda tensor: [torch.cat([tensor.new_zeros(rows, tensor.shape[1]), tensor])],
     )
-
-
-def absent(ours: str, *, sized_by: str) -> Rule:
-    """They have no such bias: zeros for us, as long as `sized_by` has rows; export refuses any other value."""
-
-    def split(tensor: Tensor) -> Sequence[Tensor]:
-        if tensor.count_nonzero():
-            raise ConfigError(ours, "not zero", "the published class has no such bias: none, or zeros")
-        return []
-
-    return Rule(ours, (sized_by,), lambda found: found[0].new_zeros(found[0].shape[0]), split)
 
 
 def linear(ours: str, *theirs: str, weight: Callable[..., Rule] = same, bias: bool = True) -> list[Rule]:

@@ -10,14 +10,15 @@ from plmctl.nn.dropout import Dropout
 class Classify(nn.Module):
     """`linear(dropout(h))`, [..., W] -> [..., K], K = 1 for regression: BERT's, on pooled features.
 
-    With `dense`, `linear(dropout(tanh(dense(dropout(h)))))`: RoBERTa's, on the state of the first token itself.
+    With `dense`, `linear(dropout(tanh(dense(dropout(h)))))`: RoBERTa's, on the state of the first token itself. Without `bias`:
+    that of the published GPT classifiers, on the state of the last token.
     """
 
-    def __init__(self, *, width: int, num_classes: int, dropout: float, dense: bool = False) -> None:
+    def __init__(self, *, width: int, num_classes: int, dropout: float, dense: bool = False, bias: bool = True) -> None:
         super().__init__()
         self.dropout = Dropout(rate=dropout)
         self.dense = nn.Linear(width, width) if dense else None
-        self.linear = nn.Linear(width, num_classes)
+        self.linear = nn.Linear(width, num_classes, bias=bias)
 
     def forward(self, features: Tensor) -> Tensor:
         if self.dense is not None:

@@ -32,7 +32,8 @@ def lay_out(a: Sequence[int], b: Sequence[int] | None, vocab: Vocab, *, max_leng
     """Segment A (and B) within the tokenizer's template, at most `max_length` tokens.
 
     `pooling="first"`: the `cls` token stands for the row (BERT, RoBERTa); `"last"`: the last token does, the only one that
-    has seen all the others under a causal pattern (GPT's extract token: Radford et al., 2018, sec. 3.3).
+    has seen all the others under a causal pattern (GPT's extract token: Radford et al., 2018, sec. 3.3). Where that is also
+    the padding (GPT-2), it is the last one before it, which the published classifiers look for: the last that is not padding.
     """
     room = max_length - specials(vocab, pair=b is not None)
     if room < 2:
@@ -52,8 +53,13 @@ def lay_out(a: Sequence[int], b: Sequence[int] | None, vocab: Vocab, *, max_leng
             ids.append(vocab.id(role))
     if not ids:  # an empty text and a template without specials
         ids.append(vocab.unk if vocab.unk is not None else vocab.pad)
-    anchor = cls if pooling == "first" and cls is not None else len(ids) - 1
+    anchor = cls if pooling == "first" and cls is not None else _last(ids, vocab.pad)
     return Row(ids, a_start, b_start, anchor, cut=len(a) - keep_a + (len(b) - keep_b if b is not None else 0))
+
+
+def _last(ids: Sequence[int], pad: int) -> int:
+    """The place of the last token that is not padding; 0 if all are."""
+    return max((place for place, token in enumerate(ids) if token != pad), default=0)
 
 
 def longest_first(a: int, b: int, room: int) -> tuple[int, int]:

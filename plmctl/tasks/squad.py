@@ -90,6 +90,8 @@ class Squad(Task):
                 part = passage.ids[first : first + length]
                 row = encode.lay_out(question, part, tokenizer.vocab, max_length=self.max_length, pooling=self.pooling)
                 assert row.b_start is not None
+                if self.pooling == "last":  # its own token, never one of the passage
+                    row = replace(row, anchor=len(row.ids) - 1)
                 runs.append((len(laid), row.b_start, length, first))
                 spans.append(_in_window(answer, example, first, length, row))
                 laid.append(row)

@@ -36,7 +36,13 @@ def tracks(tokenizer: Tokenizer, segment: str | None) -> dict[str, Track]:
 
 def _table_words(tokenizer: Tokenizer) -> Track:
     table = tokenizer.vocab.word_start
-    return lambda texts, ids, lengths: table[ids]
+
+    def starts(texts: Sequence[str], ids: np.ndarray, lengths: np.ndarray) -> np.ndarray:
+        found = table[ids]
+        found[_firsts(lengths)] = True
+        return found
+
+    return starts
 
 
 def _character_words(tokenizer: Tokenizer) -> Track:
@@ -47,11 +53,15 @@ def _character_words(tokenizer: Tokenizer) -> Track:
         joined = joins[ids]
         found = np.ones(len(ids), bool)
         found[1:] = ~(joined[1:] & joined[:-1])
-        first = np.cumsum(lengths) - lengths
-        found[first[lengths > 0]] = True
+        found[_firsts(lengths)] = True
         return found
 
     return starts
+
+
+def _firsts(lengths: np.ndarray) -> np.ndarray:
+    """Where each text that has tokens begins."""
+    return (np.cumsum(lengths) - lengths)[lengths > 0]
 
 
 def _segmented(tokenizer: Tokenizer, base: Track) -> Track:

@@ -83,16 +83,23 @@ def environment() -> tuple[int, int, int]:
     return tuple(int(os.environ.get(name, default)) for name, default in (("RANK", 0), ("LOCAL_RANK", 0), ("WORLD_SIZE", 1)))  # type: ignore[return-value]
 
 
-def join(device: str = "auto") -> World:
-    """Join the process group that the environment describes, on `device` (auto: a GPU each if there are any)."""
-    rank, local, size = environment()
-    kind = device if device != "auto" else "cuda" if torch.cuda.is_available() else "cpu"
+def device_of(name: str = "auto") -> torch.device:
+    """The device of this process: `auto` is a GPU each if there are any, else the CPU; ConfigError if it is not there."""
+    _, local, size = environment()
+    kind = name if name != "auto" else "cuda" if torch.cuda.is_available() else "cpu"
     if kind.startswith("cuda") and not torch.cuda.is_available():
-        raise ConfigError("train.device", device, "cpu (this torch sees no GPU)", fix="train.device=cpu")
+        raise ConfigError("train.device", name, "cpu (this torch sees no GPU)", fix="train.device=cpu")
     place = torch.device("cuda", local) if kind == "cuda" else torch.device(kind)
+    if place.type == "cuda" and (place.index or 0) >= torch.cuda.device_count():
+        raise ConfigError("train.processes", size, f"at most {torch.cuda.device_count()}, the number of GPUs")
+    return place
+
+
+def join(device: str = "auto") -> World:
+    """Join the process group that the environment describes, on `device_of(device)`."""
+    rank, _, size = environment()
+    place = device_of(device)
     if place.type == "cuda":
-        if (place.index or 0) >= torch.cuda.device_count():
-            raise ConfigError("train.processes", size, f"at most {torch.cuda.device_count()}, the number of GPUs")
         torch.cuda.set_device(place)
     if size > 1 and not dist.is_initialized():
         dist.init_process_group("cpu:gloo,cuda:nccl" if place.type == "cuda" else "gloo")

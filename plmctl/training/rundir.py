@@ -23,10 +23,15 @@ def fresh(root: Path) -> Path:
     return root / f"{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}"
 
 
-def create(folder: Path, *, config: str, overrides: Sequence[str]) -> None:
-    """Start a run directory; UsageError if something is in it already, DataError if it cannot be written."""
+def refuse_used(folder: Path) -> None:
+    """UsageError if something is in `folder` already: a run never writes over another."""
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise UsageError(f"run.dir={folder} is not empty\n  fix: --resume to continue that run, or another run.dir")
+
+
+def create(folder: Path, *, config: str, overrides: Sequence[str]) -> None:
+    """Start a run directory; UsageError if something is in it already, DataError if it cannot be written."""
+    refuse_used(folder)
     try:
         folder.mkdir(parents=True, exist_ok=True)
         (folder / "config.yaml").write_text(config, encoding="utf-8")

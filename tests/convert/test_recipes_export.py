@@ -12,7 +12,7 @@ from plmctl.batch import Batch, Seq
 from plmctl.build import plain
 from plmctl.config import compose
 from plmctl.convert import hf
-from plmctl.models.build import build_model
+from plmctl.assembly import build_model
 from plmctl.training.checkpoint import tensors_of
 
 transformers = pytest.importorskip("transformers")

@@ -12,10 +12,12 @@ CASES = {
         "Mr. Smith met Dr. J. R. Doe of the U.S. Army vs. No. 5 at 8 p.m.", "Then he slept.",
     ],
     "Pi is 3.14 and e.g. Euler is 2.71. No. That is all.": ["Pi is 3.14 and e.g. Euler is 2.71.", "No.", "That is all."],
-    "He said \"Stop.\" Then (at last.) he stopped... and slept.": ['He said "Stop."', "Then (at last.) he stopped... and slept."],
+    'He said "Stop." Then (at last.) he stopped... and slept.': [
+        'He said "Stop."', "Then (at last.) he stopped... and slept."],
     "It cost 5 dollars. 12 were sold.": ["It cost 5 dollars.", "12 were sold."],
     "One line\nanother line": ["One line", "another line"],
-    "你好。我很好！你呢？“好吧。”他说；走了……明天见": ["你好。", "我很好！", "你呢？", "“好吧。”", "他说；", "走了……", "明天见"],
+    "你好。我很好！你呢？“好吧。”他说；走了……明天见": [
+        "你好。", "我很好！", "你呢？", "“好吧。”", "他说；", "走了……", "明天见"],
     "价格是3.14元，比A.B.高：不贵。真的!是吗?好": ["价格是3.14元，比A.B.高：不贵。", "真的!", "是吗?", "好"],
     "wait…what": ["wait…what"],
     "": [],

@@ -27,7 +27,8 @@ Birds sing.
 </doc>
 """
 WRAPPED = "\n\n".join(
-    f"This is paragraph number {n} of a book whose\nlines are broken at a fixed width, so that a\nsentence goes on over lines. It ends here."
+    f"This is paragraph number {n} of a book whose\nlines are broken at a fixed width, so that a\n"
+    "sentence goes on over lines. It ends here."
     for n in range(8)
 )
 
@@ -88,7 +89,7 @@ def test_one_sentence_a_line(tmp_path: Path) -> None:
     lines = [f"This line is number {n} and it says one thing." for n in range(20)]
     (tmp_path / "a.txt").write_text("\n".join(lines), encoding="utf-8")
     found: dict[str, Layout] = {}
-    assert list(documents(tmp_path / "a.txt", layouts=found))[0].sentences == lines
+    assert next(documents(tmp_path / "a.txt", layouts=found)).sentences == lines
     assert next(iter(found.values())).lines == "sentence"
     (tmp_path / "a.txt").write_text("One. Two.\nThree", encoding="utf-8")
     assert read(tmp_path / "a.txt", lines="sentence") == [["One. Two.", "Three"]]
@@ -125,7 +126,8 @@ def test_a_line_without_spaces_is_cut_between_characters(tmp_path: Path, monkeyp
 BAD = {
     "latin.txt": (b"good line\ncaf\xe9\n", r"latin.txt:2: not UTF-8: byte 0xe9 at column 4"),
     "empty.txt": (b"", "the file is empty"),
-    "a.jsonl": (b'{"text": "x"}\n{"titel": "a", "body": "long text"}\n', r"a.jsonl:2: no text in a field 'text' .*'titel', 'body'(.|\n)*data.field=body"),
+    "a.jsonl": (b'{"text": "x"}\n{"titel": "a", "body": "long text"}\n',
+                r"a.jsonl:2: no text in a field 'text' .*'titel', 'body'(.|\n)*data.field=body"),
     "b.jsonl": (b"{not json}\n", "b.jsonl:1: not JSON"),
     "c.jsonl": (b"[1]\n", "this line has a list"),
     "broken.txt.gz": (gzip.compress(b"text " * 1000)[:-20], "damaged gzip"),
@@ -152,7 +154,7 @@ def test_missing_files(tmp_path: Path) -> None:
 
 def test_an_unknown_layout(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("x", encoding="utf-8")
-    with pytest.raises(ConfigError, match="data.lines='wraped'.*did you mean 'wrapped'"):
+    with pytest.raises(ConfigError, match=r"data\.lines='wraped'.*did you mean 'wrapped'"):
         read(tmp_path / "a.txt", lines="wraped")
 
 

@@ -10,7 +10,7 @@ import torch
 from plmctl.attention.patterns import Causal, Full
 from plmctl.heads.lm import LMHead
 from plmctl.models.base import Model
-from plmctl.models.cost import Cost, cost
+from plmctl.cost import Cost, cost
 from plmctl.models.encoder import Encoder
 from plmctl.nn.cells.attention import Attention
 from plmctl.nn.cells.feedforward import FeedForward

@@ -1,0 +1,83 @@
+"""`plmctl tokenize` from the command line, with every tokenizer of conf/."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from plmctl.commands.tokenize import run
+from plmctl.config import Flags, compose, conf_dir
+from plmctl.data.shards import Shards
+from plmctl.text.tokenizer import Tokenizer
+
+DATA = Path(__file__).resolve().parents[1] / "../shared/data/pretraining"
+SENTENCES = [
+    "The cat sat on the mat.",
+    "Dogs bark at night.",
+    "今天天气很好。",
+    "A bird sang a long song!",
+    "Nobody knows why it rained.",
+]
+TEXT = "\n\n".join(" ".join(SENTENCES[n % 5 :] + SENTENCES[: n % 3] + [f"Number {n}."]) for n in range(120))
+
+
+@pytest.fixture
+def text(tmp_path: Path) -> Path:
+    file = tmp_path / "my corpus, [中文].txt"
+    file.write_text(TEXT, encoding="utf-8")
+    return file
+
+
+def tokenize(*words: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([sys.executable, "-m", "plmctl", "tokenize", *words], capture_output=True, text=True)
+
+
+@pytest.mark.parametrize("kind", sorted(file.stem for file in (conf_dir() / "tokenizer").glob("*.yaml")))
+def test_every_kind(text: Path, tmp_path: Path, kind: str, capsys: pytest.CaptureFixture[str]) -> None:
+    size = {"byte_bpe": 300, "unigram": 66}.get(kind, 90)
+    words = [f"data.path={text}", f"tokenizer={kind}", f"tokenizer.vocab_size={size}", f"out={tmp_path / 'out'}"]
+    cfg = compose("tokenize", None, words)
+    assert run(cfg, flags=Flags("tokenize")) == 0
+    said = capsys.readouterr().out
+    shards = Shards.open(tmp_path / "out")
+    assert f"{kind} tokenizer" in said
+    assert f"{len(shards.ids):,} tokens" in said
+    assert Tokenizer.load(tmp_path / "out").kind == kind
+
+
+def test_from_the_shell_and_again_with_the_same_tokenizer(text: Path, tmp_path: Path) -> None:
+    first = tokenize(f"data.path={text}", "tokenizer.vocab_size=66", f"out={tmp_path / 'a'}")
+    assert (first.returncode, first.stderr) == (0, "")
+    again = tokenize(f"data.path={text}", f"tokenizer.path={tmp_path / 'a'}", f"out={tmp_path / 'b'}")
+    assert again.returncode == 0
+    assert Shards.open(tmp_path / "a").fingerprint == Shards.open(tmp_path / "b").fingerprint
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "message"),
+    [(["tokenizer.vocab_size=5000"], 2, "at most"), (["tokenizer.vocab_size=ten"], 2, "tokenizer.vocab_size"),
+     (["tokenizer=unigrams"], 2, "unigram"), (["data.lines=wraped"], 2, "wrapped"), 
+     (["data.path=nothing.txt"], 3, "no such file"),
+     (["tokenizer.path=nowhere"], 3, "no such tokenizer"), (["tokenizer.character_coverage=2"], 2, "coverage"),
+     (["data.valid_share=1.5"], 2, "data.valid_share")],
+)  # fmt: skip
+def test_mistakes(text: Path, tmp_path: Path, words: list[str], code: int, message: str) -> None:
+    given = [f"data.path={text}", f"out={tmp_path / 'out'}", *words]
+    found = tokenize(*[word for word in given if word.split("=")[0] not in {w.split("=")[0] for w in words}], *words)
+    assert found.returncode == code
+    assert message in found.stderr
+    assert "Traceback" not in found.stderr
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.shared
+@pytest.mark.skipif(not DATA.exists(), reason="needs ../shared/data")
+def test_real_text(tmp_path: Path) -> None:
+    words = [f"data.path={DATA / 'zhwiki/zhwiki-valid.txt.gz'}", "tokenizer=wordpiece", "tokenizer.vocab_size=6000"]
+    assert run(compose("tokenize", None, [*words, f"out={tmp_path / 'out'}"]), flags=Flags("tokenize")) == 0
+    shards, tokenizer = Shards.open(tmp_path / "out"), Tokenizer.load(tmp_path / "out")
+    assert shards.manifest["splits"]["train"]["documents"] + shards.manifest["splits"]["valid"]["documents"] == 300
+    assert (shards.ids == tokenizer.vocab.id("unk")).mean() < 0.01
