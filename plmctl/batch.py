@@ -132,7 +132,7 @@ class Batch:
         group, _, key = name.rpartition(".")
         place = {"": self.seqs, "tracks": self.text.tracks, "targets": self.targets, "labels": self.labels}[group]
         if key not in place:
-            raise ConfigError("format/noise", name, f"no part of this run writes '{name}' ({FIELDS.get(name, 'unknown field')})")
+            raise ConfigError("format/noise", name, f"no part of this run gives '{name}' ({FIELDS.get(name, 'unknown field')})")
         return place[key]
 
     def to(self, device: torch.device | str) -> Batch:

@@ -13,11 +13,11 @@ from omegaconf import DictConfig, OmegaConf
 from safetensors.torch import load_file
 from torch import Tensor
 
+from plmctl.assembly import build_model, longest, settled
 from plmctl.build import plain
 from plmctl.convert import hf
 from plmctl.errors import ConfigError, DataError
 from plmctl.models.base import Model
-from plmctl.assembly import build_model, longest, settled
 from plmctl.text.tokenizer import META, Tokenizer
 from plmctl.text.vocab import Vocab
 from plmctl.training.checkpoint import Checkpoints, Fit, damage, load_exactly, load_tensors, progress_of

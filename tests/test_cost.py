@@ -8,9 +8,9 @@ import pytest
 import torch
 
 from plmctl.attention.patterns import Causal, Full
+from plmctl.cost import Cost, cost
 from plmctl.heads.lm import LMHead
 from plmctl.models.base import Model
-from plmctl.cost import Cost, cost
 from plmctl.models.encoder import Encoder
 from plmctl.nn.cells.attention import Attention
 from plmctl.nn.cells.feedforward import FeedForward

@@ -1,4 +1,4 @@
-"""`plmctl pretrain` as a user runs it: resume bit for bit, the same run in two processes, signals, stages, further pretraining."""
+"""`plmctl pretrain` as a user runs it: resume bit for bit, two processes, signals, stages, further pretraining."""
 
 from __future__ import annotations
 
@@ -58,7 +58,14 @@ def tokens(recipe: str, tokens_of: Callable[..., Path]) -> str:
 
 @pytest.mark.parametrize(
     ("recipe", "precision", "micro"),
-    [("bert", "fp32", 8), ("bert", "bf16", 2), ("roberta", "bf16", 8), ("roberta", "fp32", 2), ("gpt", "fp32", 8), ("gpt", "bf16", 2)],
+    [
+        ("bert", "fp32", 8),
+        ("bert", "bf16", 2),
+        ("roberta", "bf16", 8),
+        ("roberta", "fp32", 2),
+        ("gpt", "fp32", 8),
+        ("gpt", "bf16", 2),
+    ],
 )
 def test_resume_continues_bit_for_bit(
     recipe: str, precision: str, micro: int, tokens_of: Callable[..., Path], tmp_path: Path
@@ -112,7 +119,15 @@ def test_two_processes_make_the_same_run(tokens_of: Callable[..., Path], tmp_pat
 
 def test_ctrl_c_saves_and_says_how_to_go_on(tokens_of: Callable[..., Path], tmp_path: Path) -> None:
     run = tmp_path / "my run"
-    words = ["gpt", *TINY, tokens("gpt", tokens_of), "train.steps=100000", "train.log_every=1", "train.eval_every=0", f"run.dir={run}"]
+    words = [
+        "gpt",
+        *TINY,
+        tokens("gpt", tokens_of),
+        "train.steps=100000",
+        "train.log_every=1",
+        "train.eval_every=0",
+        f"run.dir={run}",
+    ]
     child = subprocess.Popen([sys.executable, "-m", "plmctl", "pretrain", *words], stderr=subprocess.PIPE, text=True)
     for _ in range(600):
         if (run / "metrics.jsonl").exists() and len(curve(run)) > 3:
@@ -131,7 +146,9 @@ def test_ctrl_c_saves_and_says_how_to_go_on(tokens_of: Callable[..., Path], tmp_
 
 def test_stages_change_the_length(tokens_of: Callable[..., Path], tmp_path: Path) -> None:
     stages = "train.stages=[{share:0.5,format.max_length:24},{share:0.5,format.max_length:96,train.batch_size:4}]"
-    pretrain("bert", *TINY, tokens("bert", tokens_of), "train.steps=4", "train.log_every=1", stages, f"run.dir={tmp_path / 'run'}")
+    pretrain(
+        "bert", *TINY, tokens("bert", tokens_of), "train.steps=4", "train.log_every=1", stages, f"run.dir={tmp_path / 'run'}"
+    )
     records = [r for r in curve(tmp_path / "run") if "loss" in r]
     assert [r["stage"] for r in records] == [0, 0, 1, 1]
     table = state(tmp_path / "run/checkpoints/step-4")["model/backbone.position.table.weight"]
@@ -168,7 +185,9 @@ def test_a_finished_run_can_be_made_longer(tokens_of: Callable[..., Path], tmp_p
     assert "optim.lr" in refused
 
 
-def test_preview_and_dry_run_write_nothing(tokens_of: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_preview_and_dry_run_write_nothing(
+    tokens_of: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     words = ["bert", *TINY, tokens("bert", tokens_of)]
     assert pretrain(*words, "--preview", "3").count("before:") == 3

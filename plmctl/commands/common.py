@@ -116,7 +116,7 @@ def fit(
     extras: Callable[[Path], None], flops_per_token: float = 0.0, keep_best: str = "loss", best_is_largest: bool = False,
     settings: Mapping[str, Any] | None = None,
 ) -> Result:  # fmt: skip
-    """Build the trainer from `optim`, `schedule` and `train`, restore the newest checkpoint if the run is resumed, and train."""
+    """Build the trainer from `optim`, `schedule` and `train`, take up the newest checkpoint of a resumed run, and train."""
     cfg, world, train = session.cfg, session.world, session.cfg.train
     steps = budget.steps or 2000  # of runs measured otherwise, "ten times a run" is not known: every 200 updates
     tenth = max(1, steps // 10)

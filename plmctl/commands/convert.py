@@ -59,7 +59,7 @@ def to_hf(source: Source, folder: Path) -> str:
     hf.write(folder, exported, tokens=tokens)
     if vocab is not None:
         length = source.config["position"].get("max_length") or 1 << 30
-        source.tokenizer.export_hf(folder, model_max_length=length)
+        source.tokenizer.export_hf(folder, model_max_length=length, framed=bool(source.config.get("task")))
     if exported.left_out:
         _say(f"left out, since {exported.architecture} has no place for them: {', '.join(exported.left_out)}")
     return exported.architecture

@@ -11,12 +11,12 @@ from omegaconf import DictConfig, OmegaConf
 
 from plmctl.batch import Batch
 from plmctl.build import build, plain
+from plmctl.commands.tokenize import job, progress
 from plmctl.data.formats.base import Format
 from plmctl.data.loader import Labels, Loader, Source, once
 from plmctl.data.reader import Reader
 from plmctl.data.shards import Shards
-from plmctl.data.survey import Source as Text
-from plmctl.data.tokenizing import Job, open_or_tokenize
+from plmctl.data.tokenizing import open_or_tokenize
 from plmctl.errors import ConfigError, DataError, nearest
 from plmctl.noise.base import Chain
 from plmctl.text.tokenizer import Tokenizer
@@ -44,13 +44,14 @@ class Corpus:
         return self.tokenizer.vocab
 
 
-def open_corpus(cfg: DictConfig) -> Corpus:
+def open_corpus(cfg: DictConfig, plugins: tuple[str, ...] = ()) -> Corpus:
     """Open the token directories of `data.path` (of each of `data.sources`); raw text is tokenized first, once."""
     paths = {name: node.get("path", cfg.data.path) for name, node in sources(cfg).items()}
-    folders = {
-        path: open_or_tokenize(job(cfg, path), cache_dir=cfg.data.cache_dir)
-        for path in dict.fromkeys(map(_hashable, paths.values()))
-    }
+    with progress() as say:
+        folders = {
+            path: open_or_tokenize(job(cfg, path, say=say, plugins=plugins), cache_dir=cfg.data.cache_dir)
+            for path in dict.fromkeys(_hashable(path) for path in paths.values())
+        }
     homes = {name: folders[_hashable(path)] for name, path in paths.items()}
     first = next(iter(homes.values()))
     train = {name: Shards.open(home, "train") for name, home in homes.items()}
@@ -62,16 +63,6 @@ def open_corpus(cfg: DictConfig) -> Corpus:
                 fix=f"tokenize it with tokenizer.path={first}",
             )  # fmt: skip
     return Corpus(train, {name: _valid(home) for name, home in homes.items()}, tokenizer)
-
-
-def job(cfg: DictConfig, path: Any) -> Job:
-    """How `path` becomes tokens under this config."""
-    data = cfg.data
-    text = {"field": data.field, "lines": data.lines}
-    return Job(
-        source=Text(path, **text), valid=None if data.valid_path is None else Text(plain(data.valid_path), **text),
-        valid_share=data.valid_share, segment=data.get("segment"), recipe=build(cfg.tokenizer, path="tokenizer"),
-    )  # fmt: skip
 
 
 def sources(cfg: DictConfig) -> dict[str, dict[str, Any]]:

@@ -26,6 +26,7 @@ from omegaconf import DictConfig
 from torch import Tensor
 
 from plmctl.batch import Batch, Rows, Seq
+from plmctl.commands import scoring
 from plmctl.commands.lines import Line, read
 from plmctl.config import Flags
 from plmctl.data.loader import collate
@@ -136,13 +137,12 @@ def _logits(loaded: Loaded, batch: Batch, last: Tensor) -> dict[str, Tensor]:
 
 
 def _anchors(loaded: Loaded, batch: Batch) -> Tensor:
-    """[B] the place that stands for the row: the first token, or the last where only it has seen all the others."""
-    real = batch.text.real.long()
-    pooling = (loaded.config.get("task") or {}).get("pooling")
-    causal = str(loaded.config["pattern"]["_target_"]).endswith(".Causal")
-    if pooling == "last" or (pooling is None and causal):
-        return real.shape[1] - 1 - real.flip(1).argmax(1)
-    return real.argmax(1)
+    """[B] the place that stands for the row: the first token, or the last that is not padding where only it has seen them all."""
+    real = batch.text.real
+    if scoring.pooling(loaded.config) == "first":
+        return real.long().argmax(1)
+    told = real & (batch.text.ids != loaded.vocab.pad) if loaded.source.has_tokenizer else real
+    return told.shape[1] - 1 - told.long().flip(1).argmax(1)
 
 
 def _num_layers(loaded: Loaded) -> int:

@@ -91,9 +91,9 @@ def _decoded(file: Path) -> list[str]:
 
 
 def _from_text(text: str, loaded: Loaded, limits: _Limits) -> tuple[Line, int]:
-    """The ids of a text, cut to the model's places, between special tokens where there is a cls token (an encoder)."""
+    """The ids of a text, cut to the model's places, between special tokens for an encoder and for whatever was fine-tuned."""
     vocab = loaded.vocab
-    template = vocab.single if vocab.cls is not None else ("A",)
+    template = vocab.single if vocab.cls is not None or loaded.config.get("task") else ("A",)
     ids = loaded.tokenizer.encode(text)
     room = len(ids) if limits.length is None else max(0, limits.length - len(template) + 1)
     parts = [ids[:room] if role == "A" else [vocab.id(role)] for role in template]

@@ -40,13 +40,13 @@ def run(cfg: DictConfig, flags: Flags) -> int:
     if flags.preview:
         print(_preview(cfg, flags))
         return 0
-    return training(cfg, flags, prepare=open_corpus, train=train)
+    return training(cfg, flags, prepare=partial(open_corpus, plugins=flags.plugins), train=train)
 
 
 def train(session: Session) -> Result:
     """Build everything the config names and fit it."""
     cfg, plugins, world = session.cfg, session.flags.plugins, session.world
-    corpus = open_corpus(cfg)
+    corpus = open_corpus(cfg, plugins)
     model = build_model(cfg, vocab_size=corpus.vocab.size, seed=cfg.seed, plugins=plugins)
     objective = build_objective(cfg, {"vocab": corpus.vocab, "width": model.backbone.width, "model": model}, plugins)
     if cfg.init and not session.flags.resume:
@@ -117,7 +117,7 @@ def _flops_per_token(cfg: DictConfig, model: Model, capacity: Mapping[str, int])
 
 def _preview(cfg: DictConfig, flags: Flags) -> str:
     """The first rows of training as a person reads them."""
-    corpus = open_corpus(cfg)
+    corpus = open_corpus(cfg, flags.plugins)
     node = next(iter(sources(cfg).values()))
     layout, noise = build_format(node, corpus.vocab, flags.plugins), build_noise(node["noise"], corpus.vocab, flags.plugins)
     reader = Reader(

@@ -12,6 +12,7 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor
 
+from plmctl.assembly import settled
 from plmctl.convert import weights
 from plmctl.convert.bert import Bert
 from plmctl.convert.family import Architecture, Family, Numbers, without_aliases
@@ -20,7 +21,6 @@ from plmctl.convert.gpt2 import GPT2
 from plmctl.convert.names import Tensors, missing, to_ours, to_theirs
 from plmctl.convert.roberta import Roberta
 from plmctl.errors import ConfigError, DataError, nearest
-from plmctl.assembly import settled
 
 FAMILIES: tuple[Family, ...] = (Bert(), Roberta(), GPT2(), GPT())
 TABLE = "backbone.embedding.token.weight"

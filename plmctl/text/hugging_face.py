@@ -51,10 +51,15 @@ def read(place: Path) -> tuple[Backend, Roles, str]:
     return backend, _with_templates(backend, special), kind
 
 
-def write(folder: Path, backend: Backend, special: Roles, kind: str, model_max_length: int) -> None:
-    """tokenizer.json and tokenizer_config.json, with vocab.txt or vocab.json and merges.txt where the family has them."""
+def write(folder: Path, backend: Backend, special: Roles, kind: str, model_max_length: int, *, framed: bool) -> None:
+    """tokenizer.json and tokenizer_config.json, with vocab.txt or vocab.json and merges.txt where the family has them.
+
+    `framed`: put special tokens around a text where the family leaves that to its users (GPT-2).
+    """
     folder.mkdir(parents=True, exist_ok=True)
     made = backend if isinstance(backend, Rust) else _twin(backend, special)
+    if framed:
+        made = Rust(finish(tokenizers.Tokenizer.from_str(made.tokenizer.to_str()), special, framed=True))
     (folder / "tokenizer.json").write_bytes(made.files()["tokenizer.json"])
     model = made.spec["model"]
     if kind == "wordpiece":

@@ -63,12 +63,12 @@ class Rust:
         return {FILE: self.tokenizer.to_str(pretty=False).encode()}
 
 
-def finish(made: tokenizers.Tokenizer, special: Roles) -> tokenizers.Tokenizer:
-    """Make known the special tokens and what stands around one and two segments, as Hugging Face expects them."""
+def finish(made: tokenizers.Tokenizer, special: Roles, *, framed: bool = False) -> tokenizers.Tokenizer:
+    """Make known the special tokens, and what stands around one and two segments: of an encoder, or if it is to be `framed`."""
     made.add_special_tokens(
         [AddedToken(token, special=True, normalized=False, lstrip=token == "<mask>") for token in special.tokens]
     )
-    if special.cls:
+    if special.cls or framed:
         ids = [(token, made.token_to_id(token)) for token in special.tokens]
         around = [
             " ".join(f"${role}:{int(role == 'B' and special.sep == '[SEP]')}" if role in "AB" else _typed(special, order, place)

@@ -132,9 +132,9 @@ class Tokenizer:
             raise DataError("the files do not belong together (fingerprint)", file=place, fix="copy the whole folder again")
         return made
 
-    def export_hf(self, folder: str | os.PathLike[str], *, model_max_length: int) -> None:
-        """Write a folder that `transformers.AutoTokenizer` reads, with the same ids."""
-        hugging_face.write(Path(folder), self._backend, self.roles, self.kind, model_max_length)
+    def export_hf(self, folder: str | os.PathLike[str], *, model_max_length: int, framed: bool = False) -> None:
+        """Write a folder that `transformers.AutoTokenizer` reads, with the same ids; `framed`: special tokens around each text."""
+        hugging_face.write(Path(folder), self._backend, self.roles, self.kind, model_max_length, framed=framed)
 
     def _meta(self) -> dict[str, Any]:
         return {"version": VERSION, "kind": self.kind, "roles": self.roles.settings()}

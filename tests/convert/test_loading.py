@@ -12,10 +12,10 @@ import torch
 from omegaconf import OmegaConf
 
 import plmctl
+from plmctl.assembly import build_model, longest, settled
 from plmctl.commands.convert import convert
 from plmctl.errors import ConfigError, DataError, PlmctlError, UsageError
 from plmctl.loading import adopt, find, load, open_source, take
-from plmctl.assembly import build_model, longest, settled
 from plmctl.training.checkpoint import Checkpoints, Snapshot, tensors_of
 from plmctl.training.progress import Progress
 

@@ -8,11 +8,11 @@ import pytest
 import torch
 from torch.testing import assert_close
 
+from plmctl.assembly import build_model
 from plmctl.batch import Batch, Seq
 from plmctl.build import plain
 from plmctl.config import compose
 from plmctl.convert import hf
-from plmctl.assembly import build_model
 from plmctl.training.checkpoint import tensors_of
 
 transformers = pytest.importorskip("transformers")

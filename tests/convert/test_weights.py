@@ -10,8 +10,8 @@ from safetensors.torch import load_file, save_file
 
 import plmctl
 from plmctl.convert import weights
-from plmctl.convert.names import absent, behind, fused, linear, same, to_ours, to_theirs, transposed
-from plmctl.errors import ConfigError, DataError
+from plmctl.convert.names import behind, fused, linear, same, to_ours, to_theirs, transposed
+from plmctl.errors import DataError
 
 
 def test_every_rule_and_its_inverse() -> None:
@@ -43,15 +43,6 @@ def test_every_rule_and_its_inverse() -> None:
     assert not left
     assert {name for name in back if not back[name].equal(theirs[name])} == {"p"}
     assert back["p"][:2].count_nonzero() == 0
-
-
-def test_a_bias_they_lack_must_be_zero() -> None:
-    rules = [same("w", "score"), absent("b", sized_by="score")]
-    ours, _ = to_ours({"score": torch.ones(3, 2)}, rules)
-    assert ours["b"].equal(torch.zeros(3))
-    assert list(to_theirs(ours, rules)[0]) == ["score"]
-    with pytest.raises(ConfigError, match="no such bias"):
-        to_theirs(ours | {"b": torch.ones(3)}, rules)
 
 
 def test_linear_names_both_tensors() -> None:
