@@ -46,18 +46,21 @@ def read(texts: Sequence[str], loader: ConfigLoader, *, sweep: bool) -> tuple[li
 
 
 def quoted(text: str, *, sweep: bool = False) -> str:
-    """The override with a path value in quotes, so that no letter of a file name is grammar; commas sweep only with `sweep`."""
+    """The override with its value in quotes if it is a path, or has letters that Hydra's grammar lacks (Chinese column names).
+
+    So no letter of a file name is grammar; commas sweep only with `sweep`.
+    """
     key, equals, value = text.partition("=")
-    if not equals or not is_path(key.lstrip("+~")) or value in ("", "null") or _in_quotes(value):
+    foreign = not value.isascii() and value[0] not in "{$"
+    if not equals or not (foreign or is_path(key.lstrip("+~"))) or value in ("", "null") or _in_quotes(value):
         return text
     if sweep and FUNCTION.fullmatch(value):
         return text
     if os.path.exists(value):
         return f"{key}={_quote(value)}"
     if value.startswith("[") and value.endswith("]") and "," in value:
-        return f"{key}=[{','.join(_quote(part.strip()) for part in value[1:-1].split(','))}]"
-    parts = _split(value) if sweep else [value]
-    return f"{key}={','.join(part if _in_quotes(part) else _quote(part) for part in parts)}"
+        return f"{key}=[{_each(value[1:-1].split(','))}]"
+    return f"{key}={_each(_split(value) if sweep else [value])}"
 
 
 def settle(words: Sequence[Word], tree: Mapping[str, Any], plugins: Sequence[str] = ()) -> tuple[list[Word], list[UsageError]]:
@@ -191,6 +194,10 @@ def _quote(text: str) -> str:
     text = re.sub(r"(\\*)'", r"\1\1\\'", text)
     tail = len(text) - len(text.rstrip("\\"))
     return f"'{text}{chr(92) * tail}'"
+
+
+def _each(parts: Sequence[str]) -> str:
+    return ",".join(part if _in_quotes(part) else _quote(part) for part in map(str.strip, parts))
 
 
 def _in_quotes(text: str) -> bool:

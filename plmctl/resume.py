@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -29,12 +29,12 @@ def resumed(flags: Flags) -> tuple[DictConfig, Flags]:
     folder = _run_dir(flags)
     saved_file = folder / "config.yaml"
     if not saved_file.is_file():  # nothing was saved yet: the run starts at 0
-        cfg = _given(flags, flags.recipe).cfg
+        cfg = _given(flags, flags.recipe, flags.overrides).cfg
         cfg.run.resume = True
         return cfg, flags
     saved = load(saved_file)
     only_where = all(text.startswith("run.") for text in flags.overrides)
-    changes = [] if only_where else list(_differences(saved, _again(flags, saved.get("recipe"))))
+    changes = [] if only_where else list(_differences(saved, flags, folder))
     raise_all(
         [
             ConfigError(
@@ -55,35 +55,52 @@ def resumed(flags: Flags) -> tuple[DictConfig, Flags]:
 def _run_dir(flags: Flags) -> Path:
     given = [text.partition("=")[2] for text in flags.overrides if text.startswith("run.dir=")]
     if not given:
-        raise UsageError("--resume needs the run\n  fix: plmctl pretrain --resume run.dir=runs/<name>/<id>")
+        raise UsageError(f"--resume needs the run\n  fix: plmctl {flags.verb} --resume run.dir=runs/<name>/<id>")
     if not Path(given[-1]).expanduser().is_dir():
         raise UsageError(f"--resume: there is no folder {given[-1]}")
     return Path(given[-1]).expanduser()
 
 
-def _again(flags: Flags, recipe: str | None) -> Composed:
-    """What the words of this command line mean in the recipe of the run, or without it where its file is gone."""
+def _differences(saved: Any, flags: Flags, folder: Path) -> Iterator[tuple[str, Any, Any]]:
+    """(key, old, new) for every setting that the words of this command line change, and that is not as saved.
+
+    What they change shows by composing the words that started the run, with and without these after them.
+    """
+    recipe = flags.recipe or saved.get("recipe")
+    first = _first_words(folder)
+    keys = {_key(text) for text in flags.overrides}
+    replaced = keys | (LENGTH_KEYS if keys & LENGTH_KEYS else set())  # one length clears the others
+    kept = [text for text in first if _key(text) not in replaced]
     try:
-        return _given(flags, flags.recipe or recipe)
-    except UsageError:
-        return _given(flags, None)
+        before = _values(_given(flags, recipe, first).cfg)
+    except UsageError as error:
+        fix = "give run.dir alone, or go where (and with the --config-dir and --plugin with which) the run was started"
+        raise UsageError(f"--resume reads the first words of the run again: {error}\n  fix: {fix}") from error
+    after, old = _values(_given(flags, recipe, [*kept, *flags.overrides]).cfg), _values(saved)
+    for key in dict.fromkeys([*before, *after]):
+        if before.get(key) != after.get(key) != old.get(key):
+            yield key, old.get(key), after.get(key)
 
 
-def _given(flags: Flags, recipe: str | None) -> Composed:
-    return composed(flags.verb, recipe, flags.overrides, config_dirs=flags.config_dirs, plugins=flags.plugins)
+def _first_words(folder: Path) -> list[str]:
+    """The settings on the command line that started the run; its recipe is in the config."""
+    file = folder / "overrides.txt"
+    words = file.read_text(encoding="utf-8").splitlines() if file.is_file() else []
+    return [word for word in words if "=" in word or word.startswith("~")]
 
 
-def _differences(saved: Any, given: Composed) -> Iterator[tuple[str, Any, Any]]:
-    """(key, old, new) for every setting that a word on this command line touches and that is not as saved."""
+def _key(word: str) -> str:
+    return word.lstrip("+~").partition("=")[0]
+
+
+def _given(flags: Flags, recipe: str | None, words: Sequence[str]) -> Composed:
+    return composed(flags.verb, recipe, words, config_dirs=flags.config_dirs, plugins=flags.plugins)
+
+
+def _values(cfg: DictConfig) -> dict[str, Any]:
     from omegaconf import OmegaConf
 
-    old, new = (dict(_leaves(OmegaConf.to_container(cfg, resolve=True))) for cfg in (saved, given.cfg))
-    touched = {word.key for word in given.words}
-    if touched & LENGTH_KEYS:
-        touched |= LENGTH_KEYS  # one length clears the others
-    for key in dict.fromkeys([*old, *new]):
-        if any(key == word or key.startswith(f"{word}.") for word in touched) and old.get(key) != new.get(key):
-            yield key, old.get(key), new.get(key)
+    return dict(_leaves(OmegaConf.to_container(cfg, resolve=True)))
 
 
 def _leaves(node: Any, path: str = "") -> Iterator[tuple[str, Any]]:

@@ -12,7 +12,7 @@ from plmctl.build import MISSING, fit
 from plmctl.errors import ConfigError, nearest
 
 MANY = ("noise", "objective", "heads", "eval.noise")  # slots that hold several parts, each under its name
-ONE = ("format", "model", "pattern", "position", "optim", "schedule", "task")  # slots that are one part
+ONE = ("tokenizer", "format", "model", "pattern", "position", "optim", "schedule", "task")  # slots that are one part
 LENGTHS = ("steps", "tokens", "epochs", "minutes")  # of train: exactly one is set
 
 

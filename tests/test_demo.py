@@ -2,7 +2,6 @@
 
 import json
 import math
-import operator
 
 import pytest
 
@@ -33,11 +32,11 @@ def test_an_earlier_demo_is_replaced(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("value", "better", "holds"),
-    [(1.0, operator.lt, True), (2.0, operator.lt, False), (math.nan, operator.lt, False), (3.0, operator.gt, True)],
+    ("value", "margin", "holds"),
+    [(1.0, -0.5, True), (2.0, -0.5, False), (1.9, -0.5, False), (math.nan, -0.5, False), (3.0, 0.5, True), (2.0, 0.5, False)],
 )
-def test_a_claim_holds_only_if_it_wins(value, better, holds):
-    claim = demo.Claim("loss", value, 2.0, "floor", better)
+def test_a_claim_holds_only_if_it_wins(value, margin, holds):
+    claim = demo.Claim("loss", value, 2.0, "floor", margin)
     assert claim.holds is holds
     assert claim.cells[-1] == ("yes" if holds else "NO")
 

@@ -137,7 +137,7 @@ def _logits(loaded: Loaded, batch: Batch, last: Tensor) -> dict[str, Tensor]:
 
 
 def _anchors(loaded: Loaded, batch: Batch) -> Tensor:
-    """[B] the place that stands for the row: the first token, or the last that is not padding where only it has seen them all."""
+    """[B] the place that stands for the row: the first token, or the last that is not padding where only that saw them all."""
     real = batch.text.real
     if scoring.pooling(loaded.config) == "first":
         return real.long().argmax(1)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -22,13 +23,14 @@ from plmctl.tasks import inference
 from plmctl.tasks.base import Task
 from plmctl.tasks.batches import Batches
 from plmctl.tasks.inference import Split
-from plmctl.text.tokenizer import Tokenizer
+from plmctl.text.tokenizer import META, Tokenizer
 from plmctl.training.budget import Budget
 from plmctl.training.checkpoint import Checkpoints, load_exactly, read
 from plmctl.training.stages import Stage
 from plmctl.training.trainer import Result
 
 OF_THE_MODEL = ("size", "pattern", "position", "model", "tokenizer")  # a checkpoint brings these
+TOKENIZER = "tokenizer"  # folder of the run and of each checkpoint
 
 
 def run(cfg: DictConfig, flags: Flags) -> int:
@@ -38,7 +40,12 @@ def run(cfg: DictConfig, flags: Flags) -> int:
         _check_files(build_task(cfg, flags))
     if flags.dry_run:
         return _dry_run(cfg, flags)
-    return training(cfg, flags, prepare=lambda cfg: _prepare(cfg, flags), train=train)
+    ready: list[Tokenizer] = []
+
+    def prepare(cfg: DictConfig) -> None:
+        ready[:] = [_tokenizer(cfg, flags)]
+
+    return training(cfg, flags, prepare=prepare, train=lambda session: train(session, ready[0]))
 
 
 def complete(cfg: DictConfig, flags: Flags) -> DictConfig:
@@ -95,26 +102,25 @@ def _devs(task: Task) -> list[str]:
     return [name for name in task.reader.splits if name.startswith("dev") and task.has(name)]
 
 
-def _prepare(cfg: DictConfig, flags: Flags) -> None:
-    """The run's tokenizer, which every process and every later sitting reads."""
-    folder = Path(cfg.run.dir) / "tokenizer"
-    if folder.exists():
-        return
+def _tokenizer(cfg: DictConfig, flags: Flags) -> Tokenizer:
+    """The run's, where an earlier sitting saved it; else the checkpoint's, or a new one, the same in every process."""
+    if flags.resume and (Path(cfg.run.dir) / TOKENIZER / META).is_file():
+        return Tokenizer.load(Path(cfg.run.dir) / TOKENIZER)
     if cfg.checkpoint is not None:
-        open_source(cfg.checkpoint).tokenizer.save(folder)
-    else:
-        examples = build_task(cfg, flags).read("train")
-        _fresh_tokenizer(cfg, [str(text) for example in examples for text in _texts(example.fields)]).save(folder)
-
-
-def _fresh_tokenizer(cfg: DictConfig, texts: list[str]) -> Tokenizer:
-    """`tokenizer.path`, or one that is trained on `data.path`, or on the texts of the task where no other text is given."""
+        return open_source(cfg.checkpoint).tokenizer
     if cfg.tokenizer.get("path"):
         return Tokenizer.load(cfg.tokenizer.path)
+    return _fresh_tokenizer(cfg, flags)
+
+
+def _fresh_tokenizer(cfg: DictConfig, flags: Flags) -> Tokenizer:
+    """One that is trained on `data.path`, or on the texts of the task where no other text is given."""
     if cfg.data.path:
         from plmctl.text.reader import documents
 
         texts = [s for d in documents(cfg.data.path, field=cfg.data.field, lines=cfg.data.lines) for s in d.sentences]
+    else:
+        texts = [str(text) for example in build_task(cfg, flags).read("train") for text in _texts(example.fields)]
     return Tokenizer.learn(texts, build(cfg.tokenizer, path="tokenizer"))
 
 
@@ -130,11 +136,12 @@ def splits(task: Task, tokenizer: Tokenizer) -> dict[str, Split]:
     return {name: inference.encoded(task, name, examples, tokenizer) for name, examples in found.items()}
 
 
-def train(session: Session) -> Result:
+def train(session: Session, tokenizer: Tokenizer) -> Result:
     """Read, encode, build, fit; then score the best checkpoint and write predictions/ and result.json."""
     cfg, world = session.cfg, session.world
     task = build_task(cfg, session.flags)
-    tokenizer = Tokenizer.load(session.folder / "tokenizer")
+    if world.main and not (session.folder / TOKENIZER / META).is_file():
+        tokenizer.save(session.folder / TOKENIZER)
     data = splits(task, tokenizer)
     for split in data.values():
         session.say(f"{split.name}: {len(split.examples)} examples; {inference.truncation(split.rows) or 'nothing is cut'}")
@@ -153,12 +160,13 @@ def train(session: Session) -> Result:
 
     result = fit(
         session, model=model, objective=task, stages=[Stage(batches=lambda: batches)], budget=_budget(cfg, every),
-        evaluate=evaluate if "dev" in data else None, extras=lambda folder: tokenizer.save(folder / "tokenizer"),
+        evaluate=evaluate if "dev" in data else None, extras=lambda folder: tokenizer.save(folder / TOKENIZER),
         keep_best=task.metrics[0], best_is_largest=True,
         settings={name: every for name in ("eval_every", "save_every") if cfg.train[name] is None},
     )  # fmt: skip
     if world.main and not result.exit_code:
-        _conclude(session, task, model, {name: split for name, split in data.items() if name != "train"})
+        best = _conclude(session, task, model, {name: split for name, split in data.items() if name != "train"})
+        return replace(result, checkpoint=best)
     return result
 
 
@@ -192,8 +200,8 @@ def _budget(cfg: DictConfig, updates_per_epoch: int) -> Budget:
     return Budget.of(**length, updates_per_epoch=updates_per_epoch)
 
 
-def _conclude(session: Session, task: Task, model: Model, devs: dict[str, Split]) -> None:
-    """Scores of the kept checkpoint, from the very predictions that are saved."""
+def _conclude(session: Session, task: Task, model: Model, devs: dict[str, Split]) -> Path:
+    """Scores of the checkpoint that did best, from the very predictions that are saved; returns that checkpoint."""
     best = find(session.folder)
     load_exactly(model, read(best).model, file=best)
     metrics = {}
@@ -204,6 +212,7 @@ def _conclude(session: Session, task: Task, model: Model, devs: dict[str, Split]
     (session.folder / "result.json").write_text(json.dumps({**record, "metrics": metrics}, indent=1), encoding="utf-8")
     extra = {"predictions": str(session.folder / "predictions")}
     scoring.show(f"{task.name}: {best.name}", metrics, as_json=session.flags.json, extra=extra)
+    return best
 
 
 def _dry_run(cfg: DictConfig, flags: Flags) -> int:

@@ -12,7 +12,9 @@ from torch.nn import functional as F
 from plmctl.batch import IGNORE
 from plmctl.nn.cells.feedforward import activation_function
 
-_BLOCK = 64  # positions whose fp32 logits are alive at once: few enough for a CPU's cache (64 x 30,522: 7.8 MB)
+# Sizes for a CPU's caches, in positions: matrix products of this many rows run at full speed (all 646 of 32 rows of 128 tokens
+# at once: a third slower), and the fp32 logits of a block and their softmax (2 x 16 x 30,522 x 4 = 3.9 MB) stay near.
+_STRIP, _BLOCK = 256, 16
 
 
 class LMHead(nn.Module):
@@ -52,6 +54,9 @@ class LMHead(nn.Module):
 
     def loss(self, features: Tensor, ids: Tensor) -> tuple[Tensor, Tensor]:
         """features [P, W], ids [P] -> (summed cross-entropy in fp32, number of right first guesses), both without IGNORE."""
+        if features.device.type == "cpu":  # which need not keep its shapes from batch to batch: spare slots cost nothing
+            asked = (ids != IGNORE).nonzero()[:, 0]
+            features, ids = (features, ids) if len(asked) == len(ids) else (features[asked], ids[asked])
         return _CrossEntropy.apply(self.transformed(features), self.table, self.bias, ids, self.chunk)
 
 
@@ -86,41 +91,49 @@ def _in_chunks(
     """(loss, right, [dh, dtable, dbias]) over `rows` positions at a time; sums in fp32 (or float64)."""
     wide = torch.promote_types(h.dtype, torch.float32)
     loss, right = h.new_zeros((), dtype=wide), h.new_zeros((), dtype=torch.int64)
-    dh: list[Tensor] = []
-    dtable: Tensor | None = None
+    counted = (ids != IGNORE)[:, None]
+    h = h.masked_fill(~counted, 0)  # so that other positions add nothing to dtable
+    dh, dtable = torch.empty_like(h) if train else None, torch.zeros_like(table) if train and not len(h) else None
     dbias = None if bias is None or not train else torch.zeros_like(bias, dtype=wide)
-    block_rows = _BLOCK if h.device.type == "cpu" and not torch.compiler.is_compiling() else rows
-    for part, target in zip(h.split(rows), ids.split(rows), strict=True):
-        z = part @ table.T
-        for block, answer in zip(z.split(block_rows), target.split(block_rows), strict=True):
-            summed, correct = _softmax_minus_answer(block, bias, answer, wide, dbias)
-            loss, right = loss + summed, right + correct
-        if train:  # z is dloss / dlogits by now
-            dh.append(z @ table)
-            product = z.T @ part
+    cached = h.device.type == "cpu" and not torch.compiler.is_compiling()
+    for chunk in _slices(len(h), rows):
+        z = h.new_empty(chunk.stop - chunk.start, len(table))
+        for strip in _slices(len(z), _STRIP if cached else rows):
+            place = slice(chunk.start + strip.start, chunk.start + strip.stop)
+            torch.mm(h[place], table.T, out=z[strip])
+            for part in _slices(place.stop - place.start, _BLOCK if cached else rows):
+                summed, correct = _softmax_minus_answer(z[strip][part], bias, ids[place][part], wide, dbias)
+                loss, right = loss + summed, right + correct
+            if dh is not None:  # z is dloss / dlogits by now
+                torch.mm(z[strip], table, out=dh[place])
+        if train:
+            product = z.T @ h[chunk]
             dtable = product if dtable is None else dtable.to(wide).add_(product)
-    return loss, right, [torch.cat(dh) if dh else None, dtable, dbias]
+    return loss, right, [None if dh is None else dh.mul_(counted), dtable, dbias]
+
+
+def _slices(count: int, most: int) -> list[slice]:
+    """`count` rows in pieces of nearly the same size, none above `most`."""
+    pieces = -(-count // most)
+    return [slice(count * i // pieces, count * (i + 1) // pieces) for i in range(pieces)]
 
 
 def _softmax_minus_answer(
     z: Tensor, bias: Tensor | None, answer: Tensor, wide: torch.dtype, dbias: Tensor | None
 ) -> tuple[Tensor, Tensor]:
-    """Summed loss and right guesses of the logits `z [p, V]` before bias; turns z into its own gradient, in place.
+    """Summed loss and right guesses of the logits `z [p, V]` before bias; turns z into its gradient in place, as if all counted.
 
-    A guess is right if the answer scores above every other token: a tie, common in bf16, counts as wrong.
+    A guess is right if the answer scores above every other token: a tie, common in bf16, counts as wrong. With m the largest
+    logit, logsumexp(z) = m - log max_v softmax(z)_v: the softmax, one fused pass, is all that is needed.
     """
-    counted = answer != IGNORE
-    place = answer.masked_fill(~counted, 0)[:, None]
+    counted, place = (answer != IGNORE)[:, None], answer[:, None].clamp(min=0)
     logits = z.to(wide, copy=True)
     logits = logits if bias is None else logits.add_(bias)
-    own = logits.gather(1, place)
+    own, p = logits.gather(1, place), torch.softmax(logits, 1)
     rival = logits.scatter_(1, place, -torch.inf).amax(1, keepdim=True)
-    highest = torch.maximum(own, rival)
-    e = logits.scatter_(1, place, own).sub_(highest).exp_()
-    total = e.sum(1, keepdim=True)
-    loss = ((total.log() + highest - own) * counted[:, None]).sum()
-    dz = e.mul_(counted[:, None] / total).scatter_add_(1, place, -counted[:, None].to(wide))
+    loss = (torch.maximum(own, rival) - p.amax(1, keepdim=True).log() - own).masked_fill_(~counted, 0).sum()
+    dz = p.scatter_add_(1, place, -torch.ones_like(own))
     if dbias is not None:
-        dbias += dz.sum(0)
+        dbias += (counted.to(wide).T @ dz)[0]
     z.copy_(dz)
-    return loss, ((own > rival)[:, 0] & counted).sum()
+    return loss, ((own > rival) & counted).sum()

@@ -38,7 +38,8 @@ def never(text: str) -> None:
 _SPACED = re.compile(r"\s\s")
 _WORDS = re.compile(r" ?[^ ]+|[ ]")
 _CJK = "\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff"  # the common planes; rarer characters stay in their word, which is also right
-_CJK_OR_REST = re.compile(f"[{_CJK}]|[^ {_CJK}]+")
+_MARKS = r"!-/:-@\[-`{-~"  # ASCII punctuation
+_BERT_PARTS = re.compile(f"[{_CJK}{_MARKS}]|[^ {_CJK}{_MARKS}]+")
 
 
 def at_spaces(text: str) -> list[str]:
@@ -46,9 +47,9 @@ def at_spaces(text: str) -> list[str]:
     return text.split(" ")
 
 
-def at_spaces_and_chinese(text: str) -> list[str]:
-    """At each space and around each Chinese character, as BERT's pre-tokenizer does."""
-    return text.split(" ") if text.isascii() else _CJK_OR_REST.findall(text)
+def as_bert(text: str) -> list[str]:
+    """At each space and around each punctuation mark and Chinese character, as BERT's pre-tokenizer does."""
+    return _BERT_PARTS.findall(text)
 
 
 def before_spaces(text: str) -> list[str] | None:

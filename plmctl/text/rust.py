@@ -10,7 +10,7 @@ import tokenizers
 from tokenizers import AddedToken, processors
 
 from plmctl.errors import DataError
-from plmctl.text.backend import Cut, Span, at_spaces_and_chinese, before_spaces, never
+from plmctl.text.backend import Cut, Span, as_bert, before_spaces, never
 from plmctl.text.roles import Roles
 
 FILE = "tokenizer.json"
@@ -102,7 +102,7 @@ def _safe_cut(spec: dict[str, Any]) -> Cut:
         and normalizer.get("type") == "BertNormalizer"
     ):
         chinese = normalizer["handle_chinese_chars"] and normalizer["clean_text"]
-        return at_spaces_and_chinese if chinese else never
+        return as_bert if chinese else never
     if spec["model"]["type"] == "BPE" and pre.get("type") == "ByteLevel" and not normalizer:
         return before_spaces if pre.get("use_regex", True) and not pre.get("add_prefix_space") else never
     return never

@@ -133,7 +133,7 @@ class Tokenizer:
         return made
 
     def export_hf(self, folder: str | os.PathLike[str], *, model_max_length: int, framed: bool = False) -> None:
-        """Write a folder that `transformers.AutoTokenizer` reads, with the same ids; `framed`: special tokens around each text."""
+        """Write a folder that `transformers.AutoTokenizer` reads, with the same ids; `framed`: special tokens around a text."""
         hugging_face.write(Path(folder), self._backend, self.roles, self.kind, model_max_length, framed=framed)
 
     def _meta(self) -> dict[str, Any]:
