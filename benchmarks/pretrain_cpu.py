@@ -1,7 +1,7 @@
 """Masked-LM pretraining speed on CPU: plmctl beside `transformers` (Trainer, BertForMaskedLM, its own MLM collator).
 
     python benchmarks/pretrain_cpu.py                                    # tiny, mini and base; an hour or two on 2 cores
-    python benchmarks/pretrain_cpu.py --sizes tiny --alternations 1 --scale 0.1 --words 20000 --vocab 2000    # does it run
+    python benchmarks/pretrain_cpu.py --sizes tiny --rounds 1 --steps 6 --words 20000 --vocab 2000     # does it run
 
 Both sides read the same packed rows (T = 128, no padding), mask 15% afresh, use the same model shape, dropout 0.1, AdamW at the
 same constant rate, the same cores, and each run is a process of its own. Runs alternate; the medians of the ratios count. The
@@ -47,11 +47,11 @@ def main() -> None:
 def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--sizes", nargs="+", default=list(SHAPES), choices=list(SHAPES))
-    parser.add_argument("--alternations", type=int, default=5)
+    parser.add_argument("--rounds", type=int, default=5, help="each runs every side once")
+    parser.add_argument("--steps", type=int, help="timed updates of a run (default: 200 tiny, 80 mini, 20 base)")
     parser.add_argument("--text", help="a text file or folder to train on; default: made-up words with bigram structure")
     parser.add_argument("--vocab", type=int, default=30_522)
     parser.add_argument("--words", type=int, default=4_000_000, help="of the made-up text")
-    parser.add_argument("--scale", type=float, default=1.0, help="times the number of timed updates")
     parser.add_argument("--precision", default="bf16", choices=["fp32", "bf16"], help="of plmctl's side")
     parser.add_argument("--compile", default="auto", help="train.compile of plmctl's side")
     parser.add_argument("--threads", type=int, default=os.cpu_count())
@@ -101,16 +101,15 @@ def made_up_text(path: Path, words: int, kinds: int = 60_000) -> Path:
 
 def measure(size: str, tokens: Path, work: Path, options: argparse.Namespace) -> dict[str, list[dict]]:
     """Alternating runs of every side on one size: `{side: [figures of each run]}`, and "matmul": [FLOP/s]."""
-    updates = max(4, round(UPDATES[size] * options.scale))
+    updates = options.steps or UPDATES[size]
     found: dict[str, list[dict]] = {side: [] for side in SIDES} | {"matmul": []}
-    for turn in range(options.alternations):
+    for turn in range(options.rounds):
         order = SIDES if turn % 2 == 0 else SIDES[::-1]
         for side in order:
             run = ours if side == "plmctl" else peer
             found[side].append(run(side, size, tokens, work, updates, turn, options))
             print(
-                f"{size} {turn + 1}/{options.alternations} {side}: {found[side][-1]['tokens_per_second']:,.0f} tokens/s",
-                flush=True,
+                f"{size} {turn + 1}/{options.rounds} {side}: {found[side][-1]['tokens_per_second']:,.0f} tokens/s", flush=True
             )
         found["matmul"].append({"flops": float(child([sys.executable, "-c", MATMUL], options))})
     return found
@@ -170,11 +169,23 @@ def show(results: dict[str, dict[str, list[dict]]]) -> None:
                 f"{f'{min(ratios):.2f}..{max(ratios):.2f}':>14} {warm:9.1f} "
                 f"{f'{statistics.mean(ends):.3f} +- {spread:.3f}':>16}"
             )
+        print(f"{size:5} {agreement(found)}")
         matmul = statistics.median(run["flops"] for run in found["matmul"])
-        flops = flops_per_token(size, results_vocab(found)) * statistics.median(own)
+        vocab = results_vocab(found)
+        flops = flops_per_token(size, vocab) * statistics.median(own)
         print(
-            f"{size:5} model {flops / 1e9:,.0f} GFLOP/s of {matmul / 1e9:,.0f} in a bf16 matrix product: {flops / matmul:.0%}"
+            f"{size:5} V={vocab:,}: model {flops / 1e9:,.0f} GFLOP/s of {matmul / 1e9:,.0f} in a bf16 matrix product: {flops / matmul:.0%}"
         )
+
+
+def agreement(found: dict[str, list[dict]]) -> str:
+    """Do the curves end at the same loss? The gap of our mean to theirs, in units of the noise of such a difference."""
+    own, theirs = ([end_loss(run["losses"]) for side in sides for run in found[side]] for sides in (SIDES[:1], SIDES[1:]))
+    gap = statistics.mean(own) - statistics.mean(theirs)
+    if len(own) < 2:
+        return f"losses: ours - theirs {gap:+.3f} (one round: no estimate of the noise)"
+    noise = (statistics.variance(own) / len(own) + statistics.variance(theirs) / len(theirs)) ** 0.5
+    return f"losses: ours - theirs {gap:+.3f}, noise {noise:.3f}"
 
 
 def end_loss(losses: list[float]) -> float:
@@ -203,7 +214,10 @@ print(2 * 2048**3 / best)
 
 
 def plmctl(*words: str, threads: int | None = None) -> None:
-    subprocess.run([sys.executable, "-m", "plmctl", *words], check=True, env=environment(threads), stdout=subprocess.DEVNULL)
+    command = [sys.executable, "-m", "plmctl", *words]
+    done = subprocess.run(command, env=environment(threads), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    if done.returncode:
+        sys.exit(f"{' '.join(command)}\n{done.stdout}")
 
 
 def child(command: list[str], options: argparse.Namespace) -> str:

@@ -12,11 +12,11 @@ import importlib
 import inspect
 import types
 import typing
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from pathlib import Path
-from typing import Any, Literal, Union
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
 
 from plmctl.errors import ConfigError, UsageError, nearest, raise_all
+from plmctl.values import fit
 
 SAFE = (
     "text",
@@ -31,6 +31,8 @@ SAFE = (
     "training",
 )  # of plmctl: what configs may name
 MARKS = ("_target_", "_partial_")
+
+
 MISSING = "???"  # OmegaConf's spelling of "must be given"
 
 
@@ -94,31 +96,6 @@ def parameters(part: Callable[..., Any]) -> dict[str, inspect.Parameter]:
     return found
 
 
-def fit(value: Any, annotation: Any) -> Any:
-    """`value` as `annotation` wants it (1e4 becomes the int 10000); ValueError naming what is allowed where it does not fit.
-
-    Knows scalars, Literal, unions, paths, and lists and mappings of these; other annotations take any part but no bare scalar.
-    """
-    origin, inner = typing.get_origin(annotation), typing.get_args(annotation)
-    if origin is typing.Annotated:
-        return fit(value, inner[0])
-    if origin is Literal:
-        return _fit_literal(value, inner)
-    if origin in (Union, types.UnionType):
-        return _fit_union(value, inner)
-    if annotation in _SCALARS or annotation is None:
-        return _SCALARS[annotation if annotation is not None else type(None)](value)
-    if (origin or annotation) in (list, tuple, Sequence, Collection, Iterable):
-        return _fit_list(value, inner[0] if inner else Any)
-    if (origin or annotation) in (dict, Mapping):
-        if not isinstance(value, Mapping):
-            raise ValueError("must be a mapping of names to values")
-        return {key: fit(item, inner[1] if inner else Any) for key, item in value.items()}
-    if inspect.isclass(annotation) and (value is None or isinstance(value, (str, int, float))) and annotation is not object:
-        raise ValueError(f"must be a part ({annotation.__name__}), a mapping with _target_")
-    return value
-
-
 def plain(node: Any) -> Any:
     """A config node as plain dicts and lists, interpolations resolved."""
     if type(node).__module__.startswith("omegaconf"):
@@ -176,7 +153,7 @@ def _bind(part: Callable[..., Any], node: dict[str, Any], given: set[str] | None
                 takes = f"it takes {', '.join(wanted)}" if wanted else "it takes nothing"
                 errors.append(ConfigError(where, value, f"{name} has no '{key}'{nearest(key, wanted)}; {takes}"))
         elif value == MISSING:
-            errors.append(ConfigError(where, value, "must be given", fix=f"{where}=..."))
+            errors.append(ConfigError(where, ..., "must be given", fix=f"{where}=..."))
         elif not _holds_parts(value):
             try:
                 fit(value, wanted[key].annotation)
@@ -184,9 +161,7 @@ def _bind(part: Callable[..., Any], node: dict[str, Any], given: set[str] | None
                 errors.append(ConfigError(where, value, str(error)))
     if given is not None:
         missing = [p for key, p in wanted.items() if p.default is p.empty and key not in node and key not in given]
-        errors += [
-            ConfigError(_join(path, p.name), None, f"{name} needs it", fix=f"{_join(path, p.name)}=...") for p in missing
-        ]
+        errors += [ConfigError(_join(path, p.name), ..., f"{name} needs it", fix=f"{_join(path, p.name)}=...") for p in missing]
     return errors
 
 
@@ -221,77 +196,6 @@ def _evaluate(annotation: Any, scope: dict[str, Any]) -> Any:
         return typing.get_type_hints(carrier, globalns=scope)["value"]
     except NameError:
         return Any
-
-
-def _fit_literal(value: Any, allowed: tuple[Any, ...]) -> Any:
-    for choice in allowed:
-        if type(choice) is type(value) and choice == value:
-            return value
-    words = [str(choice).lower() if isinstance(choice, bool) else str(choice) for choice in allowed]
-    raise ValueError(f"must be one of {', '.join(words)}{nearest(str(value), words)}")
-
-
-def _fit_union(value: Any, choices: tuple[Any, ...]) -> Any:
-    exact = [choice for choice in choices if inspect.isclass(choice) and type(value) is choice]
-    problems = []
-    for choice in [*exact, *sorted(choices, key=lambda choice: choice is str)]:  # str takes every scalar: last
-        try:
-            return fit(value, choice)
-        except ValueError as error:
-            problems.append(str(error).removeprefix("must be "))
-    raise ValueError(f"must be {' or '.join(dict.fromkeys(problems))}")
-
-
-def _fit_list(value: Any, inner: Any) -> Any:
-    if isinstance(value, str) or not isinstance(value, (list, tuple)):
-        raise ValueError("must be a list, like [a,b]")
-    return [fit(item, inner) for item in value]
-
-
-def _fit_int(value: Any) -> int:
-    if isinstance(value, float) and value.is_integer():
-        return int(value)  # train.steps=1e4
-    if isinstance(value, int) and not isinstance(value, bool):
-        return value
-    raise ValueError("must be a whole number")
-
-
-def _fit_float(value: Any) -> float:
-    if isinstance(value, (int, float)) and not isinstance(value, bool):
-        return float(value)
-    raise ValueError("must be a number")
-
-
-def _fit_bool(value: Any) -> bool:
-    if isinstance(value, bool):
-        return value
-    raise ValueError("must be true or false")
-
-
-def _fit_str(value: Any) -> str:
-    if isinstance(value, (str, int, float)) and not isinstance(value, bool):
-        return str(value)
-    raise ValueError("must be text")
-
-
-def _fit_none(value: Any) -> None:
-    if value is not None:
-        raise ValueError("must be null")
-
-
-def _fit_path(value: Any) -> Path:
-    return value if isinstance(value, Path) else Path(_fit_str(value))
-
-
-_SCALARS: dict[Any, Callable[[Any], Any]] = {
-    int: _fit_int,
-    float: _fit_float,
-    bool: _fit_bool,
-    str: _fit_str,
-    type(None): _fit_none,
-    Path: _fit_path,
-    Any: lambda value: value,
-}
 
 
 def _join(path: str, key: object) -> str:

@@ -18,6 +18,8 @@ from typer.core import TyperCommand
 from plmctl.config import Flags, composed
 from plmctl.errors import PlmctlError, UsageError
 from plmctl.recipes import conf_dir, described, recipes_dir
+from plmctl.schema import VERBS as SCHEMAS
+from plmctl.schema import settings
 
 USERS_FILES = {errno.ENOSPC, errno.EDQUOT, errno.EACCES, errno.EPERM, errno.EROFS, errno.EFBIG, errno.EISDIR, errno.ENOTDIR}
 EXAMPLES = {
@@ -53,8 +55,8 @@ GROUPS = {  # the slots whose options a verb's --help lists
     "eval": ("task",),
 }
 
-Words = Annotated[list[str] | None, typer.Argument(metavar="[./FILE.yaml] [KEY=VALUE]...", show_default=False)]
-RecipeWords = Annotated[list[str] | None, typer.Argument(metavar="[RECIPE | ./FILE.yaml] [KEY=VALUE]...", show_default=False)]
+Words = Annotated[list[str] | None, typer.Argument(metavar="[./FILE.yaml] KEY=VALUE", show_default=False, hidden=True)]
+RecipeWords = Annotated[list[str] | None, typer.Argument(metavar="RECIPE | KEY=VALUE", show_default=False, hidden=True)]
 PrintConfig = Annotated[bool, typer.Option("--print-config", help="Print the resolved config and stop.")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Print parameters, compute, memory and time; write nothing.")]
 Resume = Annotated[bool, typer.Option("--resume", help="Continue the run in run.dir with its saved config.")]
@@ -81,6 +83,9 @@ class Verb(TyperCommand):
         name = str(self.name)
         with formatter.section("Examples"):
             formatter.write("".join(f"  {line}\n" for line in EXAMPLES[name]))
+        if name in SCHEMAS:
+            with formatter.section("Settings (key=value; --print-config shows all, those of parts too)"):
+                formatter.write_dl(settings(name))
         if name == "pretrain":
             with formatter.section("Recipes"):
                 formatter.write_dl(described(recipes_dir()) or [("-", "")])
@@ -249,6 +254,7 @@ def _reported() -> Iterator[None]:
         print(f"plmctl: {error}", file=sys.stderr)
         raise typer.Exit(error.exit_code) from None
     except KeyboardInterrupt:
+        print("plmctl: stopped", file=sys.stderr)
         raise typer.Exit(130) from None
     except OSError as error:
         if error.errno not in USERS_FILES:

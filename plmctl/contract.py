@@ -83,7 +83,7 @@ def mismatches(
     for name, objective in objectives.items():
         for head in sorted(objective.heads - set(known)):
             allowed = f"objective.{name} looks up this head; there are {', '.join(known) or 'none'}"
-            errors.append(ConfigError(f"heads.{head}", None, allowed, fix=f"conf/objective/{name}.yaml shows how it is made"))
+            errors.append(ConfigError(f"heads.{head}", ..., allowed, fix=f"conf/objective/{name}.yaml shows how it is made"))
     return errors
 
 
@@ -136,6 +136,5 @@ def _collected(errors: list[UsageError]) -> Iterator[None]:
 def _lack(asker: str, field: str, givers: Mapping[str, Sequence[str]]) -> ConfigError:
     settings = givers.get(field, ())
     fix = " or ".join(settings) if settings else "no part in conf/ gives it"
-    return ConfigError(
-        asker, field, f"needs '{field}' ({FIELDS.get(field, 'not in batch.FIELDS')}), which nothing gives", fix=fix
-    )
+    meaning = f" ({FIELDS[field]})" if field in FIELDS else ""
+    return ConfigError(asker, ..., f"needs '{field}'{meaning}, which nothing here gives", fix=fix)

@@ -29,11 +29,12 @@ class DataError(PlmctlError):
 
 
 class ConfigError(UsageError):
-    """One wrong setting: its config path, its value, what is allowed there, and the smallest fix."""
+    """One wrong setting: its config path, its value (`...` where there is none), what is allowed there, the smallest fix."""
 
     def __init__(self, path: str, value: object, allowed: str, *, fix: str = "") -> None:
         self.path, self.value, self.allowed, self.fix = path, value, allowed, fix
-        super().__init__(f"{path}={value!r}: {allowed}" + (f"\n  fix: {fix}" if fix else ""))
+        setting = path if value is ... else f"{path}={value!r}"
+        super().__init__(f"{setting}: {allowed}" + (f"\n  fix: {fix}" if fix else ""))
 
 
 class ConfigErrors(UsageError):

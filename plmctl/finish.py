@@ -73,7 +73,8 @@ def _one_length(cfg: DictConfig, words: Sequence[Word]) -> list[ConfigError]:
     if len(chosen) == 1:
         return []
     fix = "train.steps=1000" if not chosen else f"leave out train.{chosen[-1]}"
-    return [ConfigError("train", " and ".join(chosen) or None, f"exactly one of {', '.join(schema.LENGTHS)} is set", fix=fix)]
+    found = f"there are {' and '.join(f'train.{name}' for name in chosen)}" if chosen else "there is none"
+    return [ConfigError("train", ..., f"exactly one of {', '.join(schema.LENGTHS)} is set; {found}", fix=fix)]
 
 
 def _drop_leftovers(cfg: DictConfig) -> list[str]:
@@ -97,7 +98,7 @@ def _drop_foreign(cfg: DictConfig, words: Sequence[Word], plugins: Sequence[str]
     """A recipe's numbers for another part of a slot than the command line chose (`betas`, after `optim=muon`)."""
     removed = []
     named = {word.key for word in words}
-    for slot in (word.key for word in words if word.group and word.key in schema.ONE):
+    for slot in (word.key for word in words if word.group and word.key in (*schema.ONE, "tokenizer")):
         node = cfg.get(slot)
         try:
             known = set(parameters(locate(node["_target_"], plugins))) if node else set()

@@ -16,7 +16,7 @@ from torch import Tensor
 from plmctl.assembly import build_model, longest, settled
 from plmctl.build import plain
 from plmctl.convert import hf
-from plmctl.errors import ConfigError, DataError
+from plmctl.errors import ConfigError, DataError, raise_all
 from plmctl.models.base import Model
 from plmctl.text.tokenizer import META, Tokenizer
 from plmctl.text.vocab import Vocab
@@ -36,6 +36,9 @@ class Source:
     @cached_property
     def tokenizer(self) -> Tokenizer:
         """DataError where the folder has none."""
+        if not self.has_tokenizer:
+            files = "tokenizer.json, vocab.txt, vocab.json with merges.txt, or *.model"
+            raise DataError("no tokenizer here", file=self.folder, fix=f"copy its files into this folder: {files}")
         return Tokenizer.load(self.folder if self.published else self.folder / "tokenizer")
 
     @property
@@ -136,17 +139,32 @@ def take(model: Model, tensors: Mapping[str, Tensor], *, source: object, say: Ca
     return fit
 
 
-def adopt(cfg: DictConfig) -> DictConfig:
+def refuse_another_model(words: Sequence[str], decided: Sequence[str], *, key: str) -> None:
+    """`size=` and the like build from scratch; beside trained weights, which bring them, they would be ignored."""
+    raise_all([
+        ConfigError(name, value, f"{key} decides this", fix=f"leave it out, or {key}=null to start without weights")
+        for name, _, value in (word.lstrip("+~").partition("=") for word in words)
+        if name.partition(".")[0] in decided
+    ])  # fmt: skip
+
+
+def adopt(cfg: DictConfig, words: Sequence[str] = ()) -> DictConfig:
     """`cfg` with size, model and position of the model that `init` names, its heads where both have them, and its tokenizer.
 
     The pattern, the objective and the data stay those of the run: that is what further training may change.
     """
+    refuse_another_model(words, ("size", "position", "model", "tokenizer"), key="init")
     source = open_source(cfg.init)
     heads = {name: node for name, node in (source.config.get("heads") or {}).items() if name in (cfg.get("heads") or {})}
     nodes = {name: source.config[name] for name in ("size", "model", "position")}
     length, places = longest({**plain(cfg), "position": None}), nodes["position"].get("max_length")
     if length is not None and places is not None and length > places:
-        raise ConfigError("format.max_length", length, f"at most {places}, the places that {cfg.init} has learned")
+        raise ConfigError(
+            "format.max_length",
+            length,
+            f"at most {places}, the places that {cfg.init} has learned",
+            fix=f"format.max_length={places}",
+        )
     tokenizer = {**(plain(cfg.get("tokenizer")) or {}), "path": str(source.tokenizer and source.folder)}
     made = OmegaConf.create(
         {**plain(cfg), **nodes, "heads": {**(plain(cfg.get("heads")) or {}), **heads}, "tokenizer": tokenizer}
@@ -167,7 +185,8 @@ def _best(checkpoints: Path) -> Path:
     if newest is None:
         broken = [f"{folder.name}: {damage(folder)}" for folder in sorted(checkpoints.glob("step-*"))]
         detail = f" ({'; '.join(broken)})" if broken else ""
-        raise DataError(f"no complete checkpoint here{detail}", file=checkpoints, fix="train until the first save")
+        fix = "copy the whole run again" if broken else "train until the first save"
+        raise DataError(f"no complete checkpoint here{detail}", file=checkpoints, fix=fix)
     best = progress_of(newest).best_step
     folder = checkpoints / f"step-{best}"
     return folder if best is not None and folder.is_dir() and not damage(folder) else newest

@@ -59,7 +59,7 @@ def quoted(text: str, *, sweep: bool = False) -> str:
     if os.path.exists(value):
         return f"{key}={_quote(value)}"
     if value.startswith("[") and value.endswith("]") and "," in value:
-        return f"{key}=[{_each(value[1:-1].split(','))}]"
+        return f"{key}=[{_each(_split(value[1:-1]))}]"
     return f"{key}={_each(_split(value) if sweep else [value])}"
 
 
@@ -208,9 +208,9 @@ def _split(text: str) -> list[str]:
     """`text` at its commas, but not at those inside quotes, brackets or braces."""
     parts, depth, quote = [""], 0, ""
     for letter in text:
-        if quote or letter in "'\"":
+        if quote or (letter in "'\"" and not parts[-1].strip()):  # one inside a word is a letter of a file name
             quote = "" if letter == quote else quote or letter
-        depth += (letter in "[{(") - (letter in "]})")
+        depth += 0 if quote else (letter in "[{(") - (letter in "]})")
         if letter == "," and depth <= 0 and not quote:
             parts.append("")
         else:

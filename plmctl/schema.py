@@ -3,17 +3,25 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 import typing
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from pathlib import Path
+from typing import Annotated, Any, Literal
 
-from plmctl.build import MISSING, fit
+from plmctl.build import MISSING
 from plmctl.errors import ConfigError, nearest
+from plmctl.values import Rule, fit
 
 MANY = ("noise", "objective", "heads", "eval.noise")  # slots that hold several parts, each under its name
-ONE = ("tokenizer", "format", "model", "pattern", "position", "optim", "schedule", "task")  # slots that are one part
+ONE = ("format", "model", "pattern", "position", "optim", "schedule", "task")  # slots that are one part
 LENGTHS = ("steps", "tokens", "epochs", "minutes")  # of train: exactly one is set
+
+Whole = Annotated[int, Rule(lambda n: n >= 0, "0 or more")]
+Count = Annotated[int, Rule(lambda n: n > 0, "1 or more")]
+Number = Annotated[float, Rule(lambda x: x >= 0, "0 or more")]
+Amount = Annotated[float, Rule(lambda x: x > 0, "more than 0")]
 
 
 @dataclass
@@ -30,24 +38,24 @@ class Data:
 
 @dataclass
 class Train:
-    steps: int | None = None  # updates
-    tokens: int | None = None  # real tokens read, over all processes
-    epochs: float | None = None
-    minutes: float | None = None
-    batch_size: int = 32  # rows of an update, over all processes
-    micro_batch_size: int | None = None  # rows of one backward pass; null: a process' whole share
-    clip: float = 1.0  # gradient norm; 0: off
-    max_bad_steps: int = 10  # non-finite updates in a row before the run ends
-    precision: Literal["auto", "fp32", "bf16", "fp16"] = "auto"
-    compile: Literal["auto", True, False] = "auto"
+    steps: Count | None = None  # updates
+    tokens: Count | None = None  # real tokens read, over all processes
+    epochs: Amount | None = None  # may be a part of one: 0.5
+    minutes: Amount | None = None  # of wall-clock time, evaluation included
+    batch_size: Count = 32  # rows of an update, over all processes
+    micro_batch_size: Count | None = None  # rows of one backward pass; null: a process' whole share
+    clip: Number = 1.0  # gradient norm; 0: off
+    max_bad_steps: Count = 10  # non-finite updates in a row before the run ends
+    precision: Literal["auto", "fp32", "bf16", "fp16"] = "auto"  # of the computation; weights stay fp32
+    compile: Literal["auto", True, False] = "auto"  # by torch.compile
     device: Literal["auto", "cpu", "cuda"] = "auto"
-    processes: int = 1
-    threads: int | None = None  # of the CPU, for each process; null: what torch takes
+    processes: Count = 1  # on this machine, data-parallel
+    threads: Count | None = None  # of the CPU, for each process; null: what torch takes
     deterministic: bool = False  # refuse GPU kernels whose result depends on the order of execution
-    log_every: int = 10  # updates
-    eval_every: int | None = None  # updates; null: ten times a run; 0: at the end only
-    save_every: int | None = None  # updates; null: ten times a run; 0: at the end only
-    keep_last: int = 2  # checkpoints
+    log_every: Whole = 10  # updates; 0: the first and the last only
+    eval_every: Whole | None = None  # updates; null: ten times a run; 0: at the end only
+    save_every: Whole | None = None  # updates; null: ten times a run; 0: at the end only
+    keep_last: Count = 2  # checkpoints
     keep_best: bool = True  # and the one with the best validation score
     sources: Literal["together", "sampled"] = "together"  # one batch of each source per update, or one drawn source
     stages: list[dict[str, Any]] = dataclasses.field(default_factory=list)  # [{share: 0.9, format.max_length: 128}, ...]
@@ -56,9 +64,9 @@ class Train:
 @dataclass
 class Eval:
     noise: Any = None  # validation always sees the same masks, whatever the run's own noise
-    batch_size: int | None = None  # null: that of training
-    rows: int | None = 1024  # at most; null: all
-    seed: int = 0  # apart from the run's seed: runs compare
+    batch_size: Count | None = None  # null: that of training
+    rows: Count | None = 1024  # at most; null: all
+    seed: Whole = 0  # apart from the run's seed: runs compare
 
 
 @dataclass
@@ -86,7 +94,7 @@ class Pretrain:
     train: Train = dataclasses.field(default_factory=Train)
     eval: Eval = dataclasses.field(default_factory=Eval)
     run: Run = dataclasses.field(default_factory=Run)
-    seed: int = 0
+    seed: Whole = 0  # first weights, order of the data, noise, dropout
     init: str | None = None  # start from these weights: a run, a checkpoint or a Hugging Face folder
 
 
@@ -106,19 +114,19 @@ class Finetune:
     schedule: Any = None
     train: Train = dataclasses.field(default_factory=Train)
     run: Run = dataclasses.field(default_factory=Run)
-    seed: int = 0  # order of the data, dropout
-    head_seed: int | None = None  # first weights of new heads; null: seed
+    seed: Whole = 0  # order of the data, dropout
+    head_seed: Whole | None = None  # first weights of new heads; null: seed
 
 
 @dataclass
 class Evaluate:
     checkpoint: str = MISSING
     task: Any = None  # null: the one the checkpoint was fine-tuned on
-    split: str = "valid"
+    split: str = "dev"  # dev, test, train, or another that the task's files have (mnli: dev_mismatched); valid means dev
     data: Data = dataclasses.field(default_factory=Data)  # of task=lm
     input: str | None = None  # unlabelled lines, to be labelled
     out: str | None = None  # folder of predictions; null: eval/ in the run
-    batch_size: int = 32
+    batch_size: Count = 32
     device: Literal["auto", "cpu", "cuda"] = "auto"
     precision: Literal["auto", "fp32", "bf16", "fp16"] = "auto"
     heads: Any = None  # these four stand in the files of tasks; nothing is trained here
@@ -132,9 +140,9 @@ class Evaluate:
 class Tokenize:
     data: Data = dataclasses.field(default_factory=Data)
     tokenizer: Any = None
-    out: str = MISSING
-    processes: int | None = None  # null: one for each core
-    seed: int = 0
+    out: str = MISSING  # folder of the tokens and their tokenizer
+    processes: Count | None = None  # null: one for each core
+    seed: Whole = 0
 
 
 @dataclass
@@ -144,7 +152,7 @@ class Embed:
     out: str = MISSING  # .npz
     layers: int | list[int] | Literal["all"] = "all"
     logits: bool = False
-    batch_size: int = 32
+    batch_size: Count = 32
     device: Literal["auto", "cpu", "cuda"] = "auto"
 
 
@@ -154,6 +162,40 @@ VERBS: dict[str, type] = {"tokenize": Tokenize, "pretrain": Pretrain, "finetune"
 def defaults(verb: str) -> dict[str, Any]:
     """The plumbing of `verb` as plain data, what a composed config starts from."""
     return dataclasses.asdict(VERBS[verb]())
+
+
+def settings(verb: str) -> list[tuple[str, str]]:
+    """(key=default, its meaning: the comment behind it in this file) of the plumbing of `verb`, for --help."""
+    comments: dict[tuple[str, str], str] = {}
+    owner = ""
+    for line in Path(__file__).read_text(encoding="utf-8").splitlines():
+        if line.startswith("class "):
+            owner = line.removeprefix("class ").rstrip(":")
+        elif found := re.match(r"    (\w+): .*?(?:  # (.*))?$", line):
+            comments[owner, found[1]] = found[2] or ""
+    return list(_settings(VERBS[verb], "", comments))
+
+
+def _settings(schema: type, path: str, comments: Mapping[tuple[str, str], str]) -> Iterator[tuple[str, str]]:
+    made = schema()
+    for name, hint in typing.get_type_hints(schema).items():
+        value = getattr(made, name)
+        if dataclasses.is_dataclass(hint):
+            yield from _settings(typing.cast(type, hint), f"{path}{name}.", comments)
+        elif hint is not Any and name != "recipe" and f"{path}{name}" != "run.resume":  # parts are listed by themselves
+            shown = (
+                "" if value == MISSING else "null" if value is None else str(value).lower() if value in (True, False) else value
+            )
+            choices = [str(x).lower() for x in _choices(hint)]
+            words = [comments[schema.__name__, name], f"one of {', '.join(choices)}" if choices else ""]
+            yield f"{path}{name}={shown}", "; ".join(filter(None, words))
+
+
+def _choices(hint: Any) -> list[Any]:
+    """What a `Literal`, or a union with one, allows."""
+    if typing.get_origin(hint) is Literal:
+        return list(typing.get_args(hint))
+    return [choice for part in typing.get_args(hint) for choice in _choices(part)]
 
 
 def is_path(key: str) -> bool:
@@ -167,7 +209,7 @@ def fitted(verb: str, config: Mapping[str, Any]) -> tuple[dict[str, Any], list[C
     errors: list[ConfigError] = []
     for path, value, annotation in _leaves(VERBS[verb], config, "", errors):
         if isinstance(value, str) and value == MISSING:
-            errors.append(ConfigError(path, value, "must be given", fix=f"{path}=..."))
+            errors.append(ConfigError(path, ..., "must be given", fix=f"{path}=..."))
             continue
         try:
             wanted = fit(value, annotation)
@@ -181,7 +223,7 @@ def fitted(verb: str, config: Mapping[str, Any]) -> tuple[dict[str, Any], list[C
 
 def _leaves(schema: type, config: Mapping[str, Any], path: str, errors: list[ConfigError]) -> Iterator[tuple[str, Any, Any]]:
     """(path, value, annotation) of every plumbing key in `config`; keys that the schema lacks become errors."""
-    hints = typing.get_type_hints(schema)
+    hints = typing.get_type_hints(schema, include_extras=True)
     for key, value in config.items():
         where = f"{path}{key}"
         if key not in hints:

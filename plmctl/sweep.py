@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import importlib
 import json
+import statistics
 import sys
 import traceback
 from collections.abc import Mapping
@@ -51,7 +52,7 @@ class Job:
         except Exception as error:  # the boundary of a job
             traceback.print_exc()
             record |= {"error": f"{type(error).__name__}: {error}"}
-        record["metrics"] = record.get("metrics") or last_metrics(Path(record["dir"]) / "metrics.jsonl")
+        record["metrics"] = record.get("metrics") or last_metrics(Path(record["dir"]))
         with contextlib.suppress(OSError):  # a full disk ends the job, not the sweep
             (folder / RECORD).write_text(json.dumps(record), encoding="utf-8")
         if record["code"] in STOPPED:
@@ -83,7 +84,7 @@ def multirun(flags: Flags) -> int:
         flags.verb, flags.recipe, flags.overrides, config_dirs=flags.config_dirs, plugins=flags.plugins, sweep=True
     ).words
     given = [word.key for word in words]
-    overrides = [word.text for word in words]
+    overrides = [_parent(word) for word in words]
     overrides += ["hydra.output_subdir=null"] if "hydra.output_subdir" not in given else []  # a run directory starts empty
     overrides += ["hydra/job_logging=none"] if "hydra/job_logging" not in given else []  # and keeps its own log
     overrides += ["hydra/hydra_logging=none"] if flags.json else []
@@ -104,8 +105,18 @@ def multirun(flags: Flags) -> int:
     return code or int(any(record["code"] for record in records))
 
 
-def last_metrics(file: Path) -> dict[str, float]:
-    """The last value of every number in a metrics.jsonl; a line cut short by a kill is passed over."""
+def _parent(word: Word) -> str:
+    """A `run.dir` that is the same for every job holds their folders."""
+    one = word.key == "run.dir" and word.text == word.sample and "${" not in word.text
+    return word.text.replace("run.dir=", "hydra.sweep.dir=", 1) if one else word.text
+
+
+def last_metrics(folder: Path) -> dict[str, float]:
+    """The last value of every number in metrics.jsonl (a line cut short by a kill is passed over), or of dev in result.json."""
+    file, result = folder / "metrics.jsonl", folder / "result.json"
+    if result.is_file():  # fine-tuning: the scores of the checkpoint that is kept, not of the last one
+        scores = json.loads(result.read_text(encoding="utf-8"))["metrics"].get("dev") or {}
+        return {f"valid/{name}": float(value) for name, value in scores.items()}
     found: dict[str, float] = {}
     if file.is_file():
         for line in file.read_text(encoding="utf-8").splitlines():
@@ -134,15 +145,37 @@ def _records(folder: Path) -> list[dict[str, Any]]:
 
 def _print_table(records: list[dict[str, Any]], folder: Path) -> None:
     from rich.console import Console
-    from rich.table import Table
+    from rich.table import Column, Table
 
     same = set.intersection(*(set(record["overrides"]) for record in records)) if len(records) > 1 else set()
     names = list(dict.fromkeys(key for record in records for key in record["metrics"]))
     shown = [key for key in names if "valid" in key] or [key for key in names if "loss" in key or "acc" in key] or names
-    table = Table("job", "overrides", "status", *shown[:5], title=f"{len(records)} jobs in {folder}")
+    table = Table(
+        "job",
+        Column("overrides", overflow="fold"),
+        "status",
+        *shown[:3],
+        title=f"{len(records)} jobs in {folder}",
+        title_justify="left",
+    )
     for record in records:
-        status = "ok" if not record["code"] else f"failed ({record['code']}): {record.get('error', '')}".removesuffix(": ")
-        values = [f"{record['metrics'][key]:.4g}" if key in record["metrics"] else "-" for key in shown[:5]]
+        status = "ok" if not record["code"] else f"failed ({record['code']})"
+        values = [f"{record['metrics'][key]:.4g}" if key in record["metrics"] else "-" for key in shown[:3]]
         own = " ".join(text for text in record["overrides"] if text not in same)
         table.add_row(str(record["job"]), own, status, *values)
-    Console().print(table)
+    if len(records) > 1 and _only_seeds(records, same):
+        done = [record["metrics"] for record in records if not record["code"]]
+        table.add_row("", "mean ± deviation", "", *(_spread([m[key] for m in done if key in m]) for key in shown[:3]))
+    console = Console()
+    console.print(table)
+    for record in records:
+        if record.get("error"):
+            console.print(f"job {record['job']}: {record['error']}", markup=False, highlight=False)
+
+
+def _only_seeds(records: list[dict[str, Any]], same: set[str]) -> bool:
+    return all(text.partition("=")[0] in ("seed", "head_seed") for record in records for text in {*record["overrides"]} - same)
+
+
+def _spread(values: list[float]) -> str:
+    return f"{statistics.mean(values):.4g} ± {statistics.stdev(values):.2g}" if len(values) > 1 else "-"

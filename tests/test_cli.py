@@ -194,6 +194,12 @@ def test_a_sweep_runs_every_job_in_its_folder_and_survives_a_failure(plmctl: Inv
     assert "valid/loss" in table
 
 
+def test_one_run_dir_holds_the_folders_of_all_jobs(plmctl: Invoke, command: Command) -> None:
+    done = plmctl("pretrain", "probe", "-m", "seed=1,2", "run.dir=runs/my seeds")
+    assert done.exit_code == 0, done.stderr
+    assert [cfg.run.dir for cfg, _ in command.calls] == [str(Path("runs/my seeds", str(n)).resolve()) for n in (0, 1)]
+
+
 def test_sweeps_of_groups_ranges_recipes_and_paths(plmctl: Invoke, command: Command) -> None:
     words = ("size=tiny,mini", "seed=range(1,3)", "noise.rate=choice(0.1,0.2)", "data.path=a b,c")
     done = plmctl("pretrain", "probe", "-m", *words, "--json", "--dry-run")
@@ -264,6 +270,16 @@ def test_resuming_a_folder_without_config_starts_at_0(plmctl: Invoke, command: C
 def test_last_metrics_and_score(tmp_path: Path) -> None:
     file = tmp_path / "metrics.jsonl"
     file.write_text('{"loss": 3, "note": "x"}\n{"loss": 2, "valid/loss": 1.5}\n{"lo', encoding="utf-8")
-    assert last_metrics(file) == {"loss": 2, "valid/loss": 1.5}
-    assert score(last_metrics(file)) == 1.5
+    assert last_metrics(tmp_path) == {"loss": 2, "valid/loss": 1.5}
+    assert score(last_metrics(tmp_path)) == 1.5
     assert score({}) != score({})
+    (tmp_path / "result.json").write_text('{"metrics": {"dev": {"accuracy": 0.5, "loss": 1}}}', encoding="utf-8")
+    assert last_metrics(tmp_path) == {"valid/accuracy": 0.5, "valid/loss": 1}  # of the checkpoint that is kept
+
+
+def test_runs_that_differ_in_the_seed_get_a_mean(plmctl: Invoke, command: Command) -> None:
+    command.run = lambda cfg, *, flags: {"valid/acc": float(cfg.seed)}  # type: ignore[method-assign]
+    for verb in cli.VERBS:
+        sys.modules[f"plmctl.commands.{verb}"].run = command.run  # type: ignore[attr-defined]
+    assert "3 ± 1" in plmctl("pretrain", "probe", "-m", "seed=2,3,4").stdout
+    assert "±" not in plmctl("pretrain", "probe", "-m", "optim.lr=1,2").stdout

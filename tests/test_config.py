@@ -163,6 +163,21 @@ def test_awkward_paths_through_hydra(run: Compose) -> None:
     assert run("data.path='quoted already'").data.path == "quoted already"
 
 
+@pytest.mark.parametrize(
+    ("word", "value"),
+    [
+        ("task.columns.text=正文", "正文"),
+        ("task.label_names=[好, 坏,'又']", ["好", "坏", "又"]),
+        ("seed=1", 1),
+        ("task.columns.text=text", "text"),
+    ],
+)
+def test_letters_that_hydras_grammar_lacks(word: str, value: object) -> None:
+    from hydra.core.override_parser.overrides_parser import OverridesParser
+
+    assert OverridesParser.create().parse_overrides([quoted(word)])[0].value() == value
+
+
 def test_home_is_expanded_unless_such_a_file_exists(run: Compose, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", "/home/somebody")
     assert run("data.path=~/text").data.path == "/home/somebody/text"
@@ -252,11 +267,11 @@ def test_unknown_recipes_and_folders(run: Compose) -> None:
 
 
 def test_what_must_be_given(run: Compose) -> None:
-    assert "out='???': must be given" in failure(run, recipe=None, verb="tokenize")
+    assert "out: must be given" in failure(run, recipe=None, verb="tokenize")
     text = failure(run, "train.steps=3", recipe=None, verb="finetune")
-    assert "checkpoint='???': must be given" in text
-    assert "task='???': must be given" in text
-    assert "task.path='???': must be given" in failure(
+    assert "checkpoint: must be given" in text
+    assert "task: must be given" in text
+    assert "task.path: must be given" in failure(
         run, "train.steps=3", "task=cola", "checkpoint=null", recipe=None, verb="finetune"
     )
     cfg = run("train.steps=3", "task=cola", "task.path=a, b", "checkpoint=null", recipe=None, verb="finetune")

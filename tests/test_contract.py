@@ -53,7 +53,7 @@ def test_every_mismatch_is_listed_with_its_asker() -> None:
         model={"pattern": Ask({"tracks.segment"})},
         heads=("mlm",),
     )
-    askers = [error.split("=")[0] for error in errors]
+    askers = [error.split(":")[0] for error in errors]
     assert askers == ["noise.swap", "objective.mlm", "objective.nsp", "pattern", "heads.nsp"]
 
 

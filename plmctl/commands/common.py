@@ -14,10 +14,12 @@ from omegaconf import DictConfig, OmegaConf
 
 from plmctl.build import build, entry, plain
 from plmctl.config import Flags
+from plmctl.errors import DataError
 from plmctl.models.base import Model
 from plmctl.objectives.base import Objective
 from plmctl.objectives.mix import Entry, Mix
 from plmctl.training import rundir
+from plmctl.training.allocator import keep_freed_memory
 from plmctl.training.budget import Budget
 from plmctl.training.checkpoint import Checkpoints
 from plmctl.training.compiling import compile_backbone
@@ -29,6 +31,19 @@ from plmctl.training.stages import Stage
 from plmctl.training.trainer import Evaluate, Result, Settings, Trainer
 
 Prepare = Callable[[DictConfig], object]  # what the main process does before there are others: tokenize
+
+NEXT = {  # what one does with a run of each command
+    "pretrain": (
+        "plmctl finetune task=sst2 task.path=<folder> checkpoint={run}",
+        "plmctl eval task=lm data.path=<text> checkpoint={run}",
+        "python -m plmctl.commands.report {run} --out report.md",
+    ),
+    "finetune": (
+        "plmctl eval checkpoint={run}",
+        "plmctl eval checkpoint={run} input=<unlabelled lines>",
+        "python -m plmctl.commands.report {run} --out report.md",
+    ),
+}
 
 
 @dataclass(frozen=True)
@@ -106,6 +121,8 @@ def _session(cfg: DictConfig, flags: Flags, world: World) -> Session:
         log.say(f"resumed with another {change}")
     if flags.resume:
         rundir.restore_environment(folder, log.say)
+    if world.device.type == "cpu":
+        keep_freed_memory()
     if cfg.train.deterministic:
         torch.use_deterministic_algorithms(True)
     return Session(cfg, folder, world, choose(cfg.train.precision, world.device), log, flags)
@@ -141,11 +158,16 @@ def fit(
     )  # fmt: skip
     if session.flags.resume:
         newest = checkpoints.newest()
+        if newest is None and checkpoints.steps():
+            raise DataError(
+                "every checkpoint of this run is damaged", file=checkpoints.folder,
+                fix=f"remove {_quoted(checkpoints.folder)} to begin the run again at update 0, or start a new run.dir",
+            )  # fmt: skip
         if newest:
             trainer.resume(newest)
         if world.main and (session.folder / METRICS).exists():
             cut_back(session.folder, trainer.progress.step)
-        session.say(f"resumed from {newest}" if newest else "nothing was saved yet: starting at update 0")
+        session.say(f"resumed from {newest}" if newest else "starting at update 0")
     compile_backbone(model.backbone, train.compile, world.device, say=session.say)
     return trainer.fit()
 
@@ -174,8 +196,10 @@ def _farewell(result: Result, folder: Path, flags: Flags) -> None:
         plugins = "".join(f" --plugin {plugin}" for plugin in flags.plugins)
         print(f"stopped after {result.progress.step} updates, all saved. To go on:\n"
               f"  plmctl {flags.verb} --resume run.dir={_quoted(folder)}{plugins}", file=sys.stderr)  # fmt: skip
-    else:
-        print(f"run: {folder}\ncheckpoint: {result.checkpoint}", file=sys.stderr)
+        return
+    run = _quoted(folder)
+    print(f"run: {folder}\ncheckpoint: {result.checkpoint}", file=sys.stderr)
+    print("\n".join(["next:", *(f"  {line.format(run=run)}" for line in NEXT[flags.verb])]), file=sys.stderr)
 
 
 def _quoted(path: Path) -> str:

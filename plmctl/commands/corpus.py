@@ -9,6 +9,7 @@ from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
 
+from plmctl import schema
 from plmctl.batch import Batch
 from plmctl.build import build, plain
 from plmctl.commands.tokenize import job, progress
@@ -17,11 +18,13 @@ from plmctl.data.loader import Labels, Loader, Source, once
 from plmctl.data.reader import Reader
 from plmctl.data.shards import Shards
 from plmctl.data.tokenizing import open_or_tokenize
-from plmctl.errors import ConfigError, DataError, nearest
+from plmctl.errors import ConfigError, ConfigErrors, DataError, UsageError, nearest, raise_all
+from plmctl.finish import check_parts
 from plmctl.noise.base import Chain
 from plmctl.text.tokenizer import Tokenizer
 from plmctl.text.vocab import Vocab
 from plmctl.training.distributed import World
+from plmctl.training.stages import check_shares
 
 STAGE_KEYS = ("share", "trainable", "frozen")  # of a stage; every other key is an override of one of STAGE_OVERRIDES
 STAGE_OVERRIDES = ("format", "noise", "train.batch_size", "train.micro_batch_size")
@@ -55,12 +58,14 @@ def open_corpus(cfg: DictConfig, plugins: tuple[str, ...] = ()) -> Corpus:
     homes = {name: folders[_hashable(path)] for name, path in paths.items()}
     first = next(iter(homes.values()))
     train = {name: Shards.open(home, "train") for name, home in homes.items()}
-    tokenizer = Tokenizer.load(first)
+    wanted = cfg.tokenizer.get("path") if cfg.tokenizer else None
+    tokenizer = Tokenizer.load(wanted or first)
     for name, shards in train.items():
         if shards.manifest["tokenizer"]["fingerprint"] != tokenizer.fingerprint:
+            whose = "the one the model starts from" if cfg.init else "tokenizer.path" if wanted else "that of the first source"
             raise DataError(
-                f"source '{name}' was tokenized with another tokenizer than the first source", file=homes[name],
-                fix=f"tokenize it with tokenizer.path={first}",
+                f"these tokens were made with another tokenizer than {whose} ({wanted or first})", file=homes[name],
+                fix=f"give data.path the text, or tokenize it again with tokenizer.path={wanted or first}",
             )  # fmt: skip
     return Corpus(train, {name: _valid(home) for name, home in homes.items()}, tokenizer)
 
@@ -80,12 +85,54 @@ def stage_config(cfg: DictConfig, number: int) -> DictConfig:
         if key in STAGE_KEYS:
             continue
         if not key.startswith(STAGE_OVERRIDES):
-            allowed = (*STAGE_KEYS, *STAGE_OVERRIDES)
-            raise ConfigError(
-                f"train.stages.{number}.{key}", value, f"a stage may set {', '.join(allowed)}{nearest(key, allowed)}"
-            )
+            allowed = (*STAGE_KEYS, *STAGE_OVERRIDES, *(f"format.{name}" for name in cfg.format))
+            settable = ", ".join((*STAGE_KEYS, "format.*", "noise.*", *STAGE_OVERRIDES[2:]))
+            raise ConfigError(f"train.stages.{number}.{key}", value, f"a stage may set {settable}{nearest(key, allowed)}")
         OmegaConf.update(staged, key, value, force_add=True)
     return staged
+
+
+def check_updates(cfg: DictConfig, processes: int, plugins: Sequence[str] = ()) -> None:
+    """Every stage as far as numbers alone can tell, before any data are read; all mistakes are raised together."""
+    errors: list[UsageError] = []
+    for number in range(len(cfg.train.stages) or 1):
+        try:
+            staged = stage_config(cfg, number)
+            raise_all(_misfits(cfg, staged, number, plugins))
+            micro_batch_rows(staged, processes)
+        except ConfigErrors as error:
+            errors += error.errors
+        except UsageError as error:
+            errors.append(error)
+    raise_all(list({str(error): error for error in errors}.values()))
+    check_shares([stage.get("share", 1.0) for stage in cfg.train.stages or [{}]])
+
+
+def _misfits(cfg: DictConfig, staged: DictConfig, number: int, plugins: Sequence[str]) -> list[ConfigError]:
+    """Settings of a stage that do not fit what they are set in, under the names they have in `train.stages`."""
+    own = plain(cfg.train.stages[number]) if cfg.train.stages else {}
+    content = {"train": plain(staged.train), "format": plain(staged.format), "noise": plain(staged.noise) or {}}
+    found = [*schema.fitted("pretrain", {"train": content.pop("train")})[1], *check_parts(content, plugins)]
+    return [
+        ConfigError(f"train.stages.{number}.{error.path}", error.value, error.allowed, fix=error.fix)
+        for error in found
+        if isinstance(error, ConfigError) and error.path in own
+    ]
+
+
+def micro_batch_rows(cfg: DictConfig, processes: int) -> int:
+    """The rows of one backward pass of each process, which must share out an update evenly."""
+    rows = cfg.train.batch_size
+    if rows % processes:
+        fix = f"train.batch_size={max(1, round(rows / processes)) * processes}"
+        raise ConfigError("train.batch_size", rows, f"must be a multiple of the {processes} processes", fix=fix)
+    share = rows // processes
+    micro = cfg.train.micro_batch_size or share
+    if share % micro:
+        fix = f"train.micro_batch_size={max(n for n in range(1, micro + 1) if share % n == 0)}"
+        allowed = f"must divide the {share} rows that a process has in an update"
+        raise ConfigError("train.micro_batch_size", micro, allowed, fix=fix)
+    return micro
 
 
 def training_loader(
@@ -100,15 +147,6 @@ def training_loader(
 ) -> Loader:
     """The updates of one stage: this rank's share of each."""
     cfg = stage_config(cfg, stage)
-    share = cfg.train.batch_size // world.size
-    if cfg.train.batch_size % world.size:
-        raise ConfigError("train.batch_size", cfg.train.batch_size, f"a multiple of the {world.size} processes")
-    micro = cfg.train.micro_batch_size or share
-    if share % micro:
-        fix = f"train.micro_batch_size={max(n for n in range(1, micro + 1) if share % n == 0)}"
-        raise ConfigError(
-            "train.micro_batch_size", micro, f"a divisor of the {share} rows that a process has in an update", fix=fix
-        )
     made = {}
     for place, (name, node) in enumerate(sources(cfg).items()):
         layout, noise = build_format(node, corpus.vocab, plugins), build_noise(node["noise"], corpus.vocab, plugins)
@@ -119,8 +157,8 @@ def training_loader(
         )  # fmt: skip
         made[name] = Source(reader, noise, float(node["weight"]))
     return Loader(
-        made, micro_batch_size=micro, labels=labels, seed=cfg.seed, schedule=cfg.train.sources, keep=needs | ALWAYS_KEPT,
-        pinned=world.device.type == "cuda",
+        made, micro_batch_size=micro_batch_rows(cfg, world.size), labels=labels, seed=cfg.seed,
+        schedule=cfg.train.sources, keep=needs | ALWAYS_KEPT, pinned=world.device.type == "cuda",
     )  # fmt: skip
 
 

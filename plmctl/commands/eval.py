@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import torch
-from omegaconf import DictConfig
+from omegaconf import DictConfig, OmegaConf
 
 from plmctl import loading
-from plmctl.build import build, plain
+from plmctl.assembly import longest
+from plmctl.build import build, locate, plain
 from plmctl.commands import scoring
 from plmctl.config import Flags
 from plmctl.errors import ConfigError, DataError, UsageError
@@ -21,7 +22,7 @@ from plmctl.tasks.lm import LanguageModel, Text
 from plmctl.text.reader import documents
 from plmctl.training.precision import Precision, choose
 
-ALSO = {"valid": "dev", "validation": "dev"}  # other words for a split
+ALSO = {"valid": "dev", "validation": "dev"}  # other words for the default split
 
 
 def run(cfg: DictConfig, flags: Flags) -> int:
@@ -29,7 +30,7 @@ def run(cfg: DictConfig, flags: Flags) -> int:
     precision = _precision(cfg, loaded)
     loaded.model.to(precision.device)
     given = {"vocab": loaded.vocab, "pooling": scoring.pooling(loaded.config)}
-    part = build(_task_node(cfg, loaded), given, flags.plugins, path="task")
+    part = build(_task_node(cfg, loaded, flags), given, flags.plugins, path="task")
     if isinstance(part, LanguageModel):
         return _measure(cfg, flags, loaded, part, precision)
     assert isinstance(part, Task)
@@ -48,23 +49,43 @@ def run(cfg: DictConfig, flags: Flags) -> int:
     return 0
 
 
-def _task_node(cfg: DictConfig, loaded: Loaded) -> dict[str, Any]:
+def _task_node(cfg: DictConfig, loaded: Loaded, flags: Flags) -> dict[str, Any]:
     """The task that is asked for, else the one the checkpoint was fine-tuned on, whose labels and length hold in any case."""
     own = loaded.config.get("task") or {}
-    given = plain(cfg.task) if cfg.task is not None else None
-    if given is None:
-        if not own:
-            fix = "task=lm data.path=<text>, or the run of a finetune"
-            raise ConfigError("checkpoint", cfg.checkpoint, "it was not fine-tuned on a task", fix=fix)
-        return own
-    if _is_text_measure(given):
-        return given  # the model itself says whether it has a language-model head
-    if own.get("_target_") != given["_target_"]:
-        trained = f"{cfg.checkpoint} was " + (f"fine-tuned on {own['name']}" if own else "not fine-tuned")
-        raise ConfigError("task", given.get("name"), trained, fix=f"plmctl finetune task={given.get('name')} checkpoint=...")
-    decided = {name: own[name] for name in ("label_names", "max_length") if name in own}
-    path = own.get("path") if given.get("path") in (None, "???") else given["path"]
-    return {**given, **decided, "path": path}
+    told = [key for word in flags.overrides if (key := word.lstrip("+").partition("=")[0]).startswith("task.")]
+    if cfg.task is None and told:
+        raise ConfigError(told[0], "", "of which task?", fix=f"task={own.get('name', '<name>')} before it")
+    if cfg.task is None and not own:
+        fix = "task=lm data.path=<text>, the run of a finetune, or task=<name> for a published classifier"
+        raise ConfigError("checkpoint", cfg.checkpoint, "it was not fine-tuned on a task", fix=fix)
+    given = own if cfg.task is None else plain(cfg.task)
+    if _is_text_measure(given) or given is own:
+        return given  # in the first case the model itself says whether it has a language-model head
+    if own.get("name") == given.get("name"):
+        node = OmegaConf.create(own)
+        for key in told:  # only what stands on the command line is another than in training
+            OmegaConf.update(node, key.removeprefix("task."), OmegaConf.select(cfg, key), force_add=True)
+        return {**plain(node), **_decided(own)}
+    if own.get("_target_") == given["_target_"]:
+        return {**given, **_decided(own)}
+    head = getattr(locate(given["_target_"], flags.plugins), "head", None)
+    if not own and head in (loaded.config.get("heads") or {}):
+        return {**given, **_published(given, loaded)}
+    trained = f"{cfg.checkpoint} was " + (f"fine-tuned on {own['name']}" if own else "not fine-tuned")
+    raise ConfigError("task", given.get("name"), trained, fix=f"plmctl finetune task={given.get('name')} checkpoint=...")
+
+
+def _decided(own: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: own[name] for name in ("label_names", "max_length") if name in own}
+
+
+def _published(given: Mapping[str, Any], loaded: Loaded) -> dict[str, Any]:
+    """What a Hugging Face folder says of the task it was fine-tuned on: the names of its labels, and its longest row."""
+    bound = longest(loaded.config)
+    found: dict[str, Any] = {"max_length": min(given["max_length"], bound or given["max_length"])}
+    if "label_names" in given and (names := loaded.config.get("labels") or given["label_names"]):
+        found["label_names"] = names
+    return found
 
 
 def _is_text_measure(node: dict[str, Any]) -> bool:
@@ -72,9 +93,9 @@ def _is_text_measure(node: dict[str, Any]) -> bool:
 
 
 def _precision(cfg: DictConfig, loaded: Loaded) -> Precision:
-    """That of the run unless told otherwise, so that scores come out as they did in training."""
+    """That of the run unless told otherwise, so that scores come out as they did in training; fp32 where there was no run."""
     kind = cfg.device if cfg.device != "auto" else "cuda" if torch.cuda.is_available() else "cpu"
-    trained = (loaded.config.get("train") or {}).get("precision", "auto")
+    trained = (loaded.config.get("train") or {}).get("precision", "fp32")
     return choose(cfg.precision if cfg.precision != "auto" else trained, torch.device(kind))
 
 
@@ -93,7 +114,10 @@ def _unlabelled(task: Task, file: Path) -> Iterator[Example]:
         yield from task.reader.read_file(file, columns, labelled=False)
         return
     for number, line in files.lines(file):
-        yield task.parse(line, number)
+        try:
+            yield task.parse(line, number)
+        except ValueError as error:
+            raise DataError(str(error), file=file, line=number) from error
 
 
 def _submit(cfg: DictConfig, loaded: Loaded, task: Task, precision: Precision, out: Path) -> int:

@@ -16,8 +16,8 @@ from plmctl.build import build, locate, parameters, plain
 from plmctl.commands import scoring
 from plmctl.commands.common import Session, fit, training
 from plmctl.config import Flags
-from plmctl.errors import ConfigError, UsageError, raise_all
-from plmctl.loading import find, open_source, take
+from plmctl.errors import ConfigError, UsageError
+from plmctl.loading import find, open_source, refuse_another_model, take
 from plmctl.models.base import Model
 from plmctl.tasks import inference
 from plmctl.tasks.base import Task
@@ -51,7 +51,7 @@ def run(cfg: DictConfig, flags: Flags) -> int:
 def complete(cfg: DictConfig, flags: Flags) -> DictConfig:
     """The config with the checkpoint's own model in it, and the heads that fit its kind of backbone."""
     if cfg.checkpoint is not None:
-        _refuse_another_model(flags)
+        refuse_another_model(flags.overrides, OF_THE_MODEL, key="checkpoint")
         source = open_source(cfg.checkpoint)
         for name in OF_THE_MODEL:
             cfg[name] = source.config.get(name)
@@ -73,15 +73,6 @@ def _fit_heads(cfg: DictConfig) -> None:
         del cfg.heads["pooler"]
         for node in cfg.heads.values():
             node.dense, node.bias = not causal, not causal
-
-
-def _refuse_another_model(flags: Flags) -> None:
-    """`model=` and the like build from scratch; beside a checkpoint they would be ignored."""
-    raise_all([
-        ConfigError(key, value, "the checkpoint decides this", fix="leave it out, or checkpoint=null to start without weights")
-        for key, _, value in (word.lstrip("+~").partition("=") for word in flags.overrides)
-        if key.partition(".")[0] in OF_THE_MODEL
-    ])  # fmt: skip
 
 
 def build_task(cfg: DictConfig, flags: Flags) -> Task:
@@ -145,6 +136,8 @@ def train(session: Session, tokenizer: Tokenizer) -> Result:
     data = splits(task, tokenizer)
     for split in data.values():
         session.say(f"{split.name}: {len(split.examples)} examples; {inference.truncation(split.rows) or 'nothing is cut'}")
+    if "dev" not in data:
+        session.say(f"no dev split (it would be {' or '.join(task.reader.splits['dev'])}): nothing is scored, the last is kept")
     if passed := inference.counted(task.reader.skipped):
         session.say(passed)
     settle(cfg, task)
@@ -210,7 +203,7 @@ def _conclude(session: Session, task: Task, model: Model, devs: dict[str, Split]
         scoring.write_predictions(session.folder / "predictions", name, predictions)
     record = {"task": task.name, "checkpoint": str(best), "labels": task.label_names, "skipped": task.reader.skipped}
     (session.folder / "result.json").write_text(json.dumps({**record, "metrics": metrics}, indent=1), encoding="utf-8")
-    extra = {"predictions": str(session.folder / "predictions")}
+    extra = {"predictions": str(session.folder / "predictions")} if metrics else {}
     scoring.show(f"{task.name}: {best.name}", metrics, as_json=session.flags.json, extra=extra)
     return best
 

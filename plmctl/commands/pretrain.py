@@ -12,7 +12,16 @@ from omegaconf import DictConfig
 from plmctl.assembly import build_model
 from plmctl.batch import Batch
 from plmctl.commands.common import Session, budget_of, build_objective, fit, training
-from plmctl.commands.corpus import Corpus, build_format, build_noise, held_out, open_corpus, sources, training_loader
+from plmctl.commands.corpus import (
+    Corpus,
+    build_format,
+    build_noise,
+    check_updates,
+    held_out,
+    open_corpus,
+    sources,
+    training_loader,
+)
 from plmctl.config import Flags
 from plmctl.contract import check_contract
 from plmctl.cost import cost
@@ -21,6 +30,8 @@ from plmctl.data.preview import preview
 from plmctl.data.reader import Reader
 from plmctl.models.base import Model
 from plmctl.objectives.mix import Mix
+from plmctl.training.budget import Budget
+from plmctl.training.distributed import environment
 from plmctl.training.evaluation import mean_losses
 from plmctl.training.stages import Stage
 from plmctl.training.trainer import Result
@@ -28,7 +39,8 @@ from plmctl.training.trainer import Result
 
 def run(cfg: DictConfig, flags: Flags) -> int:
     """Train, or with the flags only show what would be trained; returns the exit code."""
-    check_contract(cfg, flags.plugins)
+    check_updates(cfg, processes=max(environment()[2], cfg.train.processes), plugins=flags.plugins)
+    check_contract(cfg, flags.plugins, flags.config_dirs)
     if flags.dry_run:
         from plmctl.commands.dry_run import show
 
@@ -36,7 +48,7 @@ def run(cfg: DictConfig, flags: Flags) -> int:
     if cfg.init and not flags.resume:
         from plmctl.loading import adopt
 
-        cfg = adopt(cfg)
+        cfg = adopt(cfg, flags.overrides)
     if flags.preview:
         print(_preview(cfg, flags))
         return 0
@@ -61,19 +73,36 @@ def train(session: Session) -> Result:
     stages = [
         Stage(batches=partial(_same, loader), **_stage_settings(cfg, n)) for n, loader in zip(numbers, loaders, strict=True)
     ]
-    for name, source in loaders[0].sources.items():
-        report = source.reader.plan(0).report
-        session.say(f"{name}: {source.reader.plan(0).rows} rows an epoch; " + ", ".join(f"{k} {v}" for k, v in report.items()))
+    budget = budget_of(cfg, rows_per_epoch=sum(source.reader.plan(0).rows for source in loaders[0].sources.values()))
+    for line in _overview(session, corpus, model, budget, loaders[0]):
+        session.say(line)
     try:
         return fit(
             session, model=model, objective=objective, stages=stages, evaluate=_validation(session, corpus, objective, needs),
-            budget=budget_of(cfg, rows_per_epoch=sum(source.reader.plan(0).rows for source in loaders[0].sources.values())),
+            budget=budget,
             extras=lambda folder: corpus.tokenizer.save(folder / "tokenizer"),
             flops_per_token=_flops_per_token(cfg, model, next(iter(loaders[0].sources.values())).capacity()),
         )  # fmt: skip
     finally:
         for loader in loaders:
             loader.close()
+
+
+def _overview(session: Session, corpus: Corpus, model: Model, budget: Budget, loader: Loader) -> list[str]:
+    """What will be trained, for how long, where, and on what: the first lines of a run."""
+    cfg, world = session.cfg, session.world
+    parts = f"{sum(p.numel() for p in model.parameters()) / 1e6:.2f} M parameters, {corpus.vocab.size:,} {corpus.tokenizer.kind} tokens"
+    place = f"{world.device.type} in {session.precision.name}" + (f", {world.size} processes" if world.size > 1 else "")
+    lines = [
+        f"{cfg.run.name}: {' + '.join(cfg.objective)}, {parts}",
+        f"{budget} of {cfg.train.batch_size} rows of at most {cfg.format.max_length} tokens, on {place}; {session.folder}",
+    ]
+    for name, source in loader.sources.items():
+        plan = source.reader.plan(0)
+        shown = {key: value for key, value in plan.report.items() if value and key not in ("laid_out", "specials")}
+        told = ", ".join(f"{value:,} {key.replace('_', ' ')}" for key, value in shown.items())
+        lines.append(f"{name}: {plan.rows:,} rows an epoch; {told}")
+    return lines
 
 
 def _same(loader: Loader) -> Loader:

@@ -74,7 +74,8 @@ def show(title: str, metrics: Mapping[str, Mapping[str, float]], *, as_json: boo
     for name in dict.fromkeys(name for column in metrics.values() for name in column):
         table.add_row(name, *(_number(column.get(name)) for column in metrics.values()))
     console = Console()
-    console.print(table)
+    if metrics:
+        console.print(table)
     for name, value in extra.items():
         console.print(f"{name}: {value}", markup=False, highlight=False, soft_wrap=True)
 

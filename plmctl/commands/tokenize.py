@@ -50,6 +50,9 @@ def report(manifest: dict[str, Any], out: object) -> list[str]:
     kind = manifest["tokenizer"]
     lines = [f"{out}: {kind['kind']} tokenizer with {kind['size']:,} tokens ({kind['fingerprint'][:8]})"]
     for name, split in manifest["splits"].items():
+        if not split["tokens"]:
+            lines.append(f"  {name}: nothing, too few documents to hold one out (data.valid_path=... gives some)")
+            continue
         ratio = split["bytes"] / max(1, split["tokens"])
         lines.append(
             f"  {name}: {split['documents']:,} documents, {split['sentences']:,} sentences, {split['tokens']:,} tokens, "

@@ -11,7 +11,7 @@ import numpy as np
 from torch import Tensor
 
 from plmctl.batch import Batch, Rows
-from plmctl.errors import DataError, nearest
+from plmctl.errors import ConfigError, DataError, nearest
 from plmctl.models.base import Model
 from plmctl.objectives.base import Objective, Output
 
@@ -75,10 +75,13 @@ class Task(Objective):
         return self.reader.has(self.path, split)
 
     def read(self, split: str) -> list[Example]:
+        known = [*self.reader.splits, *(self.path if isinstance(self.path, Mapping) else ())]
+        if split not in known:
+            raise ConfigError("split", split, f"one of {', '.join(known)}{nearest(split, known)}")
         return self.reader.read(self.path, split, self.columns)
 
     def parse(self, line: str, number: int) -> Example:
-        """One line of a text file as an unlabelled example: tab-separated in the order of the task's text columns."""
+        """One line of a text file, unlabelled: tab-separated in the order of the task's text columns; else ValueError."""
         raise NotImplementedError(type(self).__name__)
 
     def fit_labels(self, examples: Iterable[Example]) -> None:

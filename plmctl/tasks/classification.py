@@ -92,7 +92,7 @@ def parse_texts(line: str, number: int, columns: Mapping[str, Any]) -> Example:
     roles = [role for role in ("text", "text2") if columns.get(role) is not None]
     cells = line.split("\t") if len(roles) > 1 else [line]
     if len(cells) < len(roles):
-        raise DataError(f"line {number}: {len(cells)} columns where a pair needs 2, separated by a tab: {line[:80]!r}")
+        raise ValueError(f"{len(cells)} columns where a pair needs 2, separated by a tab: {line[:80]!r}")
     return Example(id=str(number - 1), fields=dict(zip(roles, cells, strict=False)), place=f"line {number}")
 
 

@@ -64,7 +64,7 @@ class Squad(Task):
     def parse(self, line: str, number: int) -> Example:
         cells = line.split("\t")
         if len(cells) != 2:
-            raise DataError(f"line {number}: question <tab> passage is needed, found {len(cells)} columns")
+            raise ValueError(f"question <tab> passage is needed, found {len(cells)} columns")
         return Example(str(number - 1), {"question": cells[0], "context": cells[1], "answers": []}, place=f"line {number}")
 
     def fit_labels(self, examples: Iterable[Example]) -> None:
@@ -89,9 +89,9 @@ class Squad(Task):
             for first, length in doc_windows(len(passage.ids), room, self.stride):
                 part = passage.ids[first : first + length]
                 row = encode.lay_out(question, part, tokenizer.vocab, max_length=self.max_length, pooling=self.pooling)
-                assert row.b_start is not None
                 if self.pooling == "last":  # its own token, never one of the passage
                     row = replace(row, anchor=len(row.ids) - 1)
+                assert row.b_start is not None
                 runs.append((len(laid), row.b_start, length, first))
                 spans.append(_in_window(answer, example, first, length, row))
                 laid.append(row)

@@ -85,14 +85,25 @@ class Table:
             except json.JSONDecodeError as error:
                 raise DataError(f"not a JSON object: {error.msg}", file=file, line=line) from error
             if not isinstance(row, dict):
-                raise DataError(f"a JSON object is needed on each line, found {type(row).__name__}", file=file, line=line)
+                raise DataError(f"a JSON object is needed on each line, found {type(row).__name__}", file=file, line=line,
+                                fix="one {...} a line, not one list of them")  # fmt: skip
             wanted = {r: c for r, c in columns.items() if c in row or (r != "id" and (r != "label" or labelled))}
             missing = [str(c) for c in wanted.values() if c not in row]
             if missing:
                 hint = nearest(missing[0], row)
                 raise DataError(f"no field {', '.join(missing)}; found {', '.join(row)}{hint}", file=file, line=line,
                                 fix="name the fields: task.columns.text=... task.columns.label=...")  # fmt: skip
-            yield _example({role: row[column] for role, column in wanted.items()}, number, f"{file}:{line}")
+            cells = {role: row[column] for role, column in wanted.items()}
+            if labelled and cells.get("label", 0) in (None, ""):
+                raise DataError("the label is empty", file=file, line=line)
+            for role, cell in cells.items():
+                if not isinstance(cell, str | int | float) and not (role == "label" and cell is None):
+                    raise DataError(f"field {columns[role]} is {_kind(cell)}, not a text", file=file, line=line)
+            yield _example(cells, number, f"{file}:{line}")
+
+
+def _kind(cell: Any) -> str:
+    return {"NoneType": "null", "list": "a list", "dict": "an object"}.get(type(cell).__name__, type(cell).__name__)
 
 
 def _example(cells: dict[str, Any], number: int, place: str) -> Example:
@@ -109,7 +120,9 @@ def _tab_rows(file: Path) -> Iterator[Row]:
 
 
 def _csv_rows(file: Path) -> Iterator[Row]:
-    reader = csv.reader(io.StringIO(files.text(file), newline=""))
+    content = files.text(file)
+    csv.field_size_limit(max(csv.field_size_limit(), len(content)))  # a cell may be as long as a document
+    reader = csv.reader(io.StringIO(content, newline=""))
     for cells in reader:
         if cells:
             yield reader.line_num, cells

@@ -5,11 +5,13 @@ from __future__ import annotations
 import gzip
 import html
 import json
+import os
 import re
+import shlex
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
-from glob import glob
+from glob import escape, glob
 from hashlib import blake2b
 from itertools import islice
 from pathlib import Path
@@ -67,7 +69,7 @@ def find_files(path: str | Path) -> list[Path]:
     elif given.exists():
         found = [given]
     else:
-        found = sorted(Path(name) for name in glob(str(given), recursive=True) if Path(name).is_file())
+        found = sorted(Path(name) for name in _matches(given) if Path(name).is_file())
     if not found:
         names = [str(file) for file in given.parent.iterdir()] if given.parent.is_dir() else []
         raise DataError(
@@ -77,6 +79,13 @@ def find_files(path: str | Path) -> list[Path]:
         if file.stat().st_size == 0:
             raise DataError("the file is empty", file=file, fix="remove it, or name files with text in data.path")
     return found
+
+
+def _matches(pattern: Path) -> list[str]:
+    """What a pattern names; letters like `[` in the folders that are there are only letters."""
+    there = next(folder for folder in pattern.parents if folder.is_dir())
+    literal = os.path.join(escape(str(there)), pattern.relative_to(there))
+    return glob(literal, recursive=True) or glob(str(pattern), recursive=True)
 
 
 def find_all(paths: str | Path | Iterable[str | Path]) -> list[Path]:
@@ -262,10 +271,12 @@ def _decoded(line: bytes, file: Path, number: int) -> str:
     try:
         return line.decode("utf-8").rstrip("\r\n")
     except UnicodeDecodeError as error:
+        if number == 1 and line.startswith(b"\x1f\x8b"):
+            raise DataError("this is gzip data", file=file, fix=f"name it {file.name}.gz") from None
         guess = "utf-16" if line.startswith((b"\xff\xfe", b"\xfe\xff")) else "latin1"
         raise DataError(
             f"not UTF-8: byte 0x{error.object[error.start]:02x} at column {error.start + 1}", file=file, line=number,
-            fix=f"iconv -f {guess} -t utf-8 {file} > converted.txt (or gb18030, if it is Chinese)",
+            fix=f"iconv -f {guess} -t utf-8 {shlex.quote(str(file))} > converted.txt (or gb18030, if it is Chinese)",
         ) from error  # fmt: skip
 
 

@@ -6,8 +6,9 @@ import io
 import json
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import KW_ONLY, asdict, dataclass
+from threading import Thread
 from typing import Any, ClassVar
 
 import sentencepiece
@@ -71,7 +72,8 @@ class _Pieces(Recipe):
     def train(self, texts: Iterable[str]) -> tuple[Backend, Roles]:
         special, model = roles.BERT, io.BytesIO()
         try:
-            sentencepiece.SentencePieceTrainer.train(
+            _aside(
+                sentencepiece.SentencePieceTrainer.train,
                 sentence_iterator=_nonempty(texts), model_writer=model, model_type=self.kind, vocab_size=self.vocab_size,
                 character_coverage=self.character_coverage, byte_fallback=self.byte_fallback,
                 normalization_rule_name="nmt_nfkc_cf" if self.lowercase else "nmt_nfkc",
@@ -90,6 +92,24 @@ class _Pieces(Recipe):
         if found := re.search(r"required_chars\. \d+ vs (\d+)", message):
             return self._at_least(int(found[1]))
         return ConfigError("tokenizer.vocab_size", self.vocab_size, f"sentencepiece cannot train on this text: {message}")
+
+
+def _aside(work: Callable[..., None], **arguments: Any) -> None:
+    """`work(**arguments)` in a thread, so that this one hears Ctrl-C, which foreign code would answer minutes later."""
+    errors: list[Exception] = []
+
+    def run() -> None:
+        try:
+            work(**arguments)
+        except Exception as error:  # raised again below
+            errors.append(error)
+
+    thread = Thread(target=run, daemon=True)
+    thread.start()
+    while thread.is_alive():
+        thread.join(0.1)
+    if errors:
+        raise errors[0]
 
 
 class Unigram(_Pieces):

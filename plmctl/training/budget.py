@@ -54,4 +54,5 @@ class Budget:
         return self.steps if self.steps is not None else max(t, t / max(share, 1e-9))
 
     def __str__(self) -> str:
-        return next(f"{value} {name}" for name, value in vars(self).items() if value is not None)
+        words = {"steps": "updates", "tokens": "tokens in updates", "minutes": "minutes of updates"}
+        return next(f"{value:,} {words[name]}" for name, value in vars(self).items() if value is not None)

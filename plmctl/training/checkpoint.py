@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
@@ -74,11 +75,13 @@ class Checkpoints:
                 self._remove(target)
             os.replace(partial, target)
             _sync(self.folder)
-        except OSError as error:
+        except (OSError, SafetensorError) as error:  # a full disk is either, whoever was writing
             shutil.rmtree(partial, ignore_errors=True)
             last = self.newest()
             kept = f"the last good checkpoint is {last}" if last else "there is no earlier checkpoint"
-            raise PlmctlError(f"cannot save {target}: {error.strerror or error}; {kept}") from error
+            reason = getattr(error, "strerror", None) or str(error)
+            fix = "free some space, then --resume" if last else "free some space, or another run.dir"
+            raise PlmctlError(f"cannot save {target}: {reason}; {kept}\n  fix: {fix}") from error
         self._valid.add(target)
         self._prune(best_step)
         return target

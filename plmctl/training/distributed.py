@@ -88,7 +88,7 @@ def device_of(name: str = "auto") -> torch.device:
     _, local, size = environment()
     kind = name if name != "auto" else "cuda" if torch.cuda.is_available() else "cpu"
     if kind.startswith("cuda") and not torch.cuda.is_available():
-        raise ConfigError("train.device", name, "cpu (this torch sees no GPU)", fix="train.device=cpu")
+        raise ConfigError("train.device", name, "this torch sees no GPU", fix="train.device=cpu")
     place = torch.device("cuda", local) if kind == "cuda" else torch.device(kind)
     if place.type == "cuda" and (place.index or 0) >= torch.cuda.device_count():
         raise ConfigError("train.processes", size, f"at most {torch.cuda.device_count()}, the number of GPUs")

@@ -12,6 +12,7 @@ from typing import Any
 from plmctl.training.meter import plain
 
 METRICS = "metrics.jsonl"
+SHORT = {"grad_norm": "grad", "data_wait": "wait", "bits_per_byte": "bits/byte"}  # on the line
 HIDDEN = ("step", "tokens", "seconds", "skipped", "share", "stage")  # in the file, not on the line
 
 
@@ -93,7 +94,7 @@ class _Bar:
         self._progress.start()
 
     def show(self, share: float, line: str) -> None:
-        self._progress.update(self._task, completed=share, description=line)
+        self._progress.update(self._task, completed=share, description=line.replace("  grad ", "\ngrad ", 1))
 
     def say(self, message: str) -> None:
         self._progress.console.print(message, markup=False, highlight=False)
@@ -103,20 +104,34 @@ class _Bar:
 
 
 def line_of(record: Mapping[str, Any], *, share: float | None = None, eta: float | None = None) -> str:
-    """`step 200  12%  loss 5.31  loss/mlm 5.31  acc/mlm 18.2%  ...  ETA 3:20`."""
-    words = [f"step {record['step']}"] + ([] if share is None else [f"{share:.0%}"])
-    for name, value in record.items():
-        if name in HIDDEN:
+    """`step 200 12%  mlm 5.31 (18.2%)  nsp 0.69 (53%)  grad 1.2  lr 0.001  12.3k tok/s  mfu 41%  wait 0%  3:20 left`.
+
+    A term's loss and its accuracy stand together; the sum of the losses is left to the file, it says nothing more.
+    """
+    words = [f"step {record['step']}" + ("" if share is None else f" {share:.0%}")]
+    words += ["valid"] if any(name.startswith("valid/") for name in record) else []
+    numbers = {name.removeprefix("valid/"): value for name, value in record.items() if name not in HIDDEN}
+    for name, value in numbers.items():
+        kind, _, term = name.rpartition("/")
+        if (kind == "acc" and f"loss/{term}" in numbers) or (name == "loss" and any(n.startswith("loss/") for n in numbers)):
             continue
-        if not isinstance(value, (int, float)):
-            words.append(f"{name} {value}")
-        elif "acc/" in name or name in ("mfu", "data_wait"):
-            words.append(f"{name} {value:.1%}")
-        elif name == "tokens_per_second":
-            words.append(f"{value / 1e3:.1f}k tokens/s" if value >= 1e4 else f"{value:.0f} tokens/s")
-        else:
-            words.append(f"{name} {value:.4g}")
-    return "  ".join(words + ([] if eta is None else [f"ETA {clock(eta)}"]))
+        accuracy = numbers.get(f"acc/{term}") if kind == "loss" else None
+        words.append(_word(name, value) + ("" if accuracy is None else f" ({accuracy:.1%})"))
+    return "  ".join(words + ([] if eta is None else [f"{clock(eta)} left"]))
+
+
+def _word(name: str, value: Any) -> str:
+    """One number as a person reads it."""
+    kind, _, term = name.rpartition("/")
+    if not isinstance(value, (int, float)):
+        return f"{name} {value}"
+    if kind == "loss":
+        return f"{term} {value:.3f}"
+    if name == "tokens_per_second":
+        return f"{value / 1e3:.1f}k tok/s" if value >= 1e4 else f"{value:.0f} tok/s"
+    if kind == "acc" or name in ("mfu", "data_wait"):
+        return f"{SHORT.get(name, name)} {value:.1%}" if kind else f"{SHORT.get(name, name)} {value:.0%}"
+    return f"{SHORT.get(kind or name, name)} {value:.3g}"
 
 
 def clock(seconds: float) -> str:

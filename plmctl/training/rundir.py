@@ -5,6 +5,7 @@ config.yaml  overrides.txt  env.json  metrics.jsonl  events.out.tfevents.*  chec
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import platform
@@ -25,19 +26,26 @@ def fresh(root: Path) -> Path:
 
 def refuse_used(folder: Path) -> None:
     """UsageError if something is in `folder` already: a run never writes over another."""
-    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise UsageError(f"run.dir={folder} is not empty\n  fix: --resume to continue that run, or another run.dir")
+    if folder.exists() and not folder.is_dir():
+        raise UsageError(f"run.dir={folder} is a file\n  fix: another run.dir")
+    if folder.exists() and any(folder.iterdir()):
+        go_on = "--resume to continue that run, or " if (folder / "config.yaml").is_file() else ""
+        raise UsageError(f"run.dir={folder} is not empty\n  fix: {go_on}another run.dir")
 
 
 def create(folder: Path, *, config: str, overrides: Sequence[str]) -> None:
     """Start a run directory; UsageError if something is in it already, DataError if it cannot be written."""
     refuse_used(folder)
+    files = {"config.yaml": config, "overrides.txt": "".join(f"{line}\n" for line in overrides)}
+    files["env.json"] = json.dumps(environment(), indent=1)
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        (folder / "config.yaml").write_text(config, encoding="utf-8")
-        (folder / "overrides.txt").write_text("".join(f"{line}\n" for line in overrides), encoding="utf-8")
-        (folder / "env.json").write_text(json.dumps(environment(), indent=1), encoding="utf-8")
+        for name, text in files.items():
+            (folder / name).write_text(text, encoding="utf-8")
     except OSError as error:
+        for name in files:  # the folder was empty: leave it so
+            with contextlib.suppress(OSError):
+                (folder / name).unlink()
         raise DataError(
             f"cannot write the run directory: {error.strerror}", file=folder, fix="run.dir=<a writable folder>"
         ) from error

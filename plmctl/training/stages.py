@@ -28,10 +28,11 @@ class Stage:
     frozen: Sequence[str] = ()
 
 
-def check_stages(stages: Sequence[Stage]) -> None:
-    total = sum(stage.share for stage in stages)
-    if not stages or any(stage.share <= 0 for stage in stages) or abs(total - 1) > 1e-6:
-        raise ConfigError("train.stages", [stage.share for stage in stages], "shares above 0 that add up to 1")
+def check_shares(shares: Sequence[float]) -> None:
+    """ConfigError unless the `share`s of the stages split a run."""
+    numbers = [float(share) for share in shares if isinstance(share, int | float)]
+    if len(numbers) < len(shares) or min(numbers, default=0) <= 0 or abs(sum(numbers) - 1) > 1e-6:
+        raise ConfigError("train.stages", list(shares), "the share of each stage must be above 0, and all add up to 1")
 
 
 def stage_at(stages: Sequence[Stage], done: float) -> int:

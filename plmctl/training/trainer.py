@@ -31,7 +31,7 @@ from plmctl.training.precision import Precision
 from plmctl.training.progress import Progress
 from plmctl.training.randomness import random_state, restore_random_state, seed_rank, untouched
 from plmctl.training.schedule import Schedule
-from plmctl.training.stages import Batches, Stage, check_stages, stage_at
+from plmctl.training.stages import Batches, Stage, check_shares, stage_at
 from plmctl.training.stop import Stop, exit_code
 from plmctl.training.update import Update
 
@@ -71,7 +71,7 @@ class Trainer:
         stages: Sequence[Stage], precision: Precision, world: World, checkpoints: Checkpoints, log: Log,
         evaluate: Evaluate | None = None, settings: Settings | None = None,
     ) -> None:  # fmt: skip
-        check_stages(stages)
+        check_shares([stage.share for stage in stages])
         self.settings = settings or Settings()
         self.model, self.objective = distribute(model, world), distribute(objective, world)
         self.schedule, self.budget, self.stages, self.evaluate = schedule, budget, stages, evaluate
@@ -85,7 +85,7 @@ class Trainer:
             model=model, objective=objective, optimizer=self.optimizer, parameters=self.parameters, precision=precision,
             world=world, memory=self.memory, clip=self.settings.clip,
         )  # fmt: skip
-        self.meter, self.progress, self.stop = Meter(), Progress(), Stop()
+        self.meter, self.progress, self.stop = Meter(), Progress(), Stop(loud=world.main)
         self.pace = Pace(self.progress)
         self.batches: Batches | None = None
         self.rate = 0.0
@@ -144,8 +144,6 @@ class Trainer:
         counts = self.update.count(micro_batches, {"clock": clock, **self.stop.counts()})
         progress.seconds = counts["clock"] / 1000
         self.stop.agree(counts)
-        if self.stop.number is not None:
-            self.log.say("saving after this update, then ending; once more ends at once")
         total_norm, entries = self.update.gradient(micro_batches, counts)
         norm = total_norm.item()  # the one wait for the device in an update
         finite = math.isfinite(norm)

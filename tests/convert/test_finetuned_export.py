@@ -18,7 +18,7 @@ pytestmark = pytest.mark.parity
 SMALL = ["checkpoint=null", "size=tiny", "train.precision=fp32", "train.threads=1", "train.epochs=null", "train.steps=3",
          "train.batch_size=8", "task.max_length=64", "optim.lr=1e-2"]  # fmt: skip
 GPT2 = ["tokenizer=byte_bpe", "tokenizer.specials=gpt2", "tokenizer.vocab_size=270", "model=decoder", "pattern=causal"]
-BERT = ["tokenizer=wordpiece", "tokenizer.vocab_size=30"]
+BERT = ["tokenizer=wordpiece", "tokenizer.vocab_size=45"]
 ROBERTA = ["tokenizer=byte_bpe", "tokenizer.vocab_size=270", "model.embedding.segments=0"]
 TEXTS = ["a fine film", "dull", "it is a long and rather dull film", "fine, fine", "a film"]
 

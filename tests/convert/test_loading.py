@@ -159,6 +159,14 @@ def test_take_says_what_is_taken_and_what_is_new(checkpoint: Path) -> None:
         take(build_model(source.config | {"position": position}, vocab_size=40), source.tensors, source="there")
 
 
+def test_adopt_refuses_what_the_weights_decide(checkpoint: Path) -> None:
+    cfg = OmegaConf.create({"init": str(checkpoint), "format": {"max_length": 13}, "heads": {}})
+    with pytest.raises(ConfigError, match=r"size=mini: init decides this|size='mini': init decides this"):
+        adopt(cfg, ["size=mini", "seed=3"])
+    with pytest.raises(ConfigError, match=r"(?s)at most 12.*fix: format.max_length=12"):
+        adopt(cfg)
+
+
 def test_adopt_takes_the_model_and_keeps_the_task_of_the_run(checkpoint: Path) -> None:
     causal = {"_target_": "plmctl.attention.patterns.Causal"}
     empty: dict[str, dict] = {"size": {}, "model": {}, "position": {}, "tokenizer": {"vocab_size": 99}}

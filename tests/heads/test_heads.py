@@ -113,5 +113,6 @@ def test_small_heads_are_their_formulas() -> None:
     plain = Classify(width=W, num_classes=3, dropout=0.5).eval()
     dense = Classify(width=W, num_classes=3, dropout=0.5, dense=True).eval()
     assert torch.equal(plain(x), plain.linear(x))
+    assert Classify(width=W, num_classes=3, dropout=0.5, bias=False).linear.bias is None
     assert dense.dense is not None
     assert torch.equal(dense(x), dense.linear(torch.tanh(dense.dense(x))))

@@ -1,5 +1,7 @@
 """Templates, truncation against the loop it replaces, padding."""
 
+from dataclasses import replace
+
 import pytest
 
 from plmctl.errors import ConfigError
@@ -43,3 +45,14 @@ def test_an_empty_text_still_has_a_token(toy):
     from dataclasses import replace
 
     assert encode.lay_out([], None, replace(toy.vocab, single=("A",)), max_length=8, pooling="last").ids == [1]
+
+
+def test_the_anchor_of_a_decoder_is_the_last_token_that_is_not_padding(gpt_toy):
+    """As GPT2ForSequenceClassification looks for it, whether or not the end of the text is the padding, too."""
+    vocab = gpt_toy.vocab
+    end = vocab.eos
+    row = encode.lay_out([7, 8], None, vocab, max_length=9, pooling="last")
+    assert (row.ids, row.anchor) == ([end, 7, 8, end], 3)
+    row = encode.lay_out([7, 8], None, replace(vocab, pad=end), max_length=9, pooling="last")
+    assert (row.ids, row.anchor) == ([end, 7, 8, end], 2)
+    assert encode.lay_out([], None, replace(vocab, pad=end), max_length=9, pooling="last").anchor == 0

@@ -2,6 +2,7 @@
 
 import json
 import random
+from pathlib import Path
 
 import pytest
 
@@ -89,7 +90,7 @@ def test_starts_from_a_checkpoint_with_its_pooler_and_tokenizer(trained, tmp_pat
     said = capsys.readouterr().err
     assert "nothing is new" in said
     for name in ("model=encoder", "size=mini", "tokenizer=unigram"):
-        with pytest.raises(ConfigError, match="the checkpoint decides this"):
+        with pytest.raises(ConfigError, match="checkpoint decides this"):
             _finetune(folder, tmp_path / "third", f"checkpoint={run}", name)
     with pytest.raises(ConfigError, match=r"task.max_length=64: at most 32"):
         _finetune(folder, tmp_path / "third", f"checkpoint={run}", "task.max_length=64")
@@ -111,12 +112,58 @@ def test_resume_goes_on_bit_for_bit(tmp_path, trained):
     folder, _ = trained
     _finetune(folder, tmp_path / "whole", "train.epochs=null", "train.steps=8", "schedule=constant")
     _finetune(folder, tmp_path / "parts", "train.epochs=null", "train.steps=5", "schedule=constant")
-    words = ["task=classification", f"task.path={folder}", "checkpoint=null", *SMALL, "schedule=constant", "train.epochs=null"]
-    changed = (*words, "train.steps=8", f"run.dir={tmp_path / 'parts'}")
+    changed = ("train.steps=8", f"run.dir={tmp_path / 'parts'}")
     cfg, flags = resumed(config.Flags("finetune", overrides=changed, resume=True))
     assert finetune.run(cfg, flags) == 0
     one, two = ((tmp_path / name / "checkpoints" / "step-8" / "model.safetensors").read_bytes() for name in ("whole", "parts"))
     assert one == two
+
+
+def test_the_last_lines_name_the_checkpoint_of_the_scores(tmp_path, trained, capsys):
+    folder, _ = trained
+    words = ["train.epochs=null", "train.steps=6", "train.eval_every=1", "optim.lr=1e-2", "schedule=constant"]
+    assert _finetune(folder, tmp_path / "run", *words) == 0
+    best = json.loads((tmp_path / "run" / "result.json").read_text())["checkpoint"]
+    said = capsys.readouterr()
+    assert f"\ncheckpoint: {best}\n" in said.err
+    assert Path(best).name in said.out  # the title of the table
+
+
+def test_without_a_dev_split_nothing_is_scored(tmp_path, capsys):
+    (_table(tmp_path) / "dev.tsv").unlink()
+    assert _finetune(tmp_path, tmp_path / "run", "train.epochs=null", "train.steps=2") == 0
+    said = capsys.readouterr()
+    assert "no dev split (it would be dev.*" in said.err
+    assert "metric" not in said.out
+    assert json.loads((tmp_path / "run" / "result.json").read_text())["metrics"] == {}
+    assert not (tmp_path / "run" / "predictions").exists()
+
+
+def test_an_interrupted_run_without_dev_goes_on(tmp_path, monkeypatch):
+    import signal
+
+    from plmctl.resume import resumed
+
+    (_table(tmp_path) / "dev.tsv").unlink()
+    say = finetune.Session.say
+
+    def interrupt(session, message):
+        say(session, message)
+        if message.startswith("train:"):
+            signal.setitimer(signal.ITIMER_REAL, 0.3)
+
+    monkeypatch.setattr(finetune.Session, "say", interrupt)
+    signal.signal(signal.SIGALRM, lambda *_: signal.raise_signal(signal.SIGINT))
+    try:
+        assert _finetune(tmp_path, tmp_path / "run", "train.epochs=null", "train.steps=100000") == 130
+    finally:
+        signal.signal(signal.SIGALRM, signal.SIG_DFL)
+    monkeypatch.undo()
+    done = max(int(path.name.removeprefix("step-")) for path in (tmp_path / "run" / "checkpoints").glob("step-*"))
+    words = (f"run.dir={tmp_path / 'run'}", f"train.steps={done + 2}")
+    cfg, flags = resumed(config.Flags("finetune", overrides=words, resume=True))
+    assert finetune.run(cfg, flags) == 0
+    assert (tmp_path / "run" / "checkpoints" / f"step-{done + 2}").is_dir()
 
 
 def test_an_encoder_without_segments_has_robertas_head(tmp_path, trained):
@@ -138,6 +185,7 @@ def test_a_decoder_reads_its_last_token(tmp_path, trained):
     saved = OmegaConf.load(tmp_path / "run" / "checkpoints" / "step-2" / "config.yaml")
     assert scoring.pooling(saved) == "last"
     assert list(saved.heads) == ["class"]
+    assert saved.heads["class"].bias is False  # as the published class
     assert saved.task.label_names == ["bad", "good"]
 
 
@@ -169,6 +217,60 @@ def test_wrong_uses_of_eval(trained, tmp_path):
         _run("eval", f"checkpoint={run}", "task=lm", f"data.path={__file__}")
     with pytest.raises(UsageError, match="no test split"):
         _run("eval", f"checkpoint={run}", submission=True)
+    with pytest.raises(ConfigError, match=r"split='devv': one of train, dev, test \(did you mean 'dev'\?\)"):
+        _run("eval", f"checkpoint={run}", "split=devv")
+    with pytest.raises(ConfigError, match=r"(?s)task.path.*of which task.*fix: task=classification"):
+        _run("eval", f"checkpoint={run}", "task.path=x")
+    with pytest.raises(DataError, match=r"none\.txt: no such file"):
+        _run("eval", f"checkpoint={run}", f"input={tmp_path / 'none.txt'}")
+
+
+def test_valid_means_dev(trained, capsys):
+    _, run = trained
+    assert _run("eval", f"checkpoint={run}", "split=valid", json=True) == 0
+    assert list(json.loads(capsys.readouterr().out)["metrics"]) == ["dev"]
+    assert config.compose("eval", None, ["checkpoint=x"]).split == "dev"
+
+
+def test_eval_elsewhere_keeps_the_settings_of_training(tmp_path, capsys):
+    """Columns are named once: what eval is not told is as it was in training."""
+    _table(tmp_path)
+    for name in ("train", "dev"):
+        content = (tmp_path / f"{name}.tsv").read_text().replace("text\tlabel", "正文\t类别", 1)
+        (tmp_path / f"{name}.tsv").write_text(content, encoding="utf-8")
+    columns = ["task.columns.text=正文", "task.columns.label=类别"]
+    assert _finetune(tmp_path, tmp_path / "run", *columns, "train.epochs=null", "train.steps=2") == 0
+    (tmp_path / "other").mkdir()
+    (tmp_path / "dev.tsv").rename(tmp_path / "other" / "dev.tsv")
+    capsys.readouterr()
+    words = ["task=classification", f"task.path={tmp_path / 'other'}"]
+    assert _run("eval", f"checkpoint={tmp_path / 'run'}", *words, json=True) == 0
+    first = json.loads((tmp_path / "run" / "result.json").read_text())["metrics"]
+    assert json.loads(capsys.readouterr().out)["metrics"] == first
+
+
+def test_a_published_classifier_is_evaluated(trained, tmp_path, capsys):
+    from plmctl.commands.convert import convert
+
+    folder, run = trained
+    convert(run, tmp_path / "hf", to="hf")
+    capsys.readouterr()
+    words = ["task=classification", f"task.path={folder}", f"out={tmp_path / 'out'}"]
+    assert _run("eval", f"checkpoint={tmp_path / 'hf'}", *words, json=True) == 0
+    found = json.loads(capsys.readouterr().out)["metrics"]["dev"]
+    assert found == pytest.approx(json.loads((run / "result.json").read_text())["metrics"]["dev"], abs=1e-5)
+    (tmp_path / "new.txt").write_text("this is a superb film\n")
+    words = ["task=classification", f"input={tmp_path / 'new.txt'}", f"out={tmp_path / 'out'}"]
+    assert _run("eval", f"checkpoint={tmp_path / 'hf'}", *words) == 0
+    with pytest.raises(ConfigError, match="was not fine-tuned"):
+        _run("eval", f"checkpoint={tmp_path / 'hf'}", "task=conll2003", f"task.path={folder}")
+
+
+def test_a_bad_line_of_input_is_named(tmp_path):
+    task = Classification(name="x", reader=Table(splits={}), columns={"text": 0, "text2": 1}, max_length=8, metrics=[])
+    (tmp_path / "in.txt").write_text("one\ttwo\nalone\n")
+    with pytest.raises(DataError, match=r"in.txt:2: 1 columns where a pair needs 2"):
+        list(evaluation._unlabelled(task, tmp_path / "in.txt"))
 
 
 def test_submission_files_are_glues(tmp_path):

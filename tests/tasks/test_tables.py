@@ -124,3 +124,23 @@ def test_finding_files(tmp_path):
     (tmp_path / "CoLA" / "train.csv").write_text("x")
     with pytest.raises(DataError, match=r"several files could be meant: train.csv, train.tsv"):
         table.read(tmp_path, "train", NAMED)
+
+
+@pytest.mark.parametrize(
+    ("row", "message"),
+    [
+        ('{"sentence": null, "label": 1}', "2: field sentence is null, not a text"),
+        ('{"sentence": ["a", "b"], "label": 1}', "2: field sentence is a list, not a text"),
+        ('{"sentence": "a", "label": null}', "2: the label is empty"),
+        ('{"sentence": "a", "label": [1]}', "2: field label is a list, not a text"),
+        ('[{"sentence": "a", "label": 1}]', "2: a JSON object is needed on each line, found list"),
+    ],
+)
+def test_json_that_is_no_text_is_refused(tmp_path, row, message):
+    with pytest.raises(DataError, match=message):
+        _read(tmp_path, "train.jsonl", '{"sentence": "", "label": 1}\n' + row + "\n")
+
+
+def test_a_cell_may_be_as_long_as_a_document(tmp_path):
+    text = "word " * 60000
+    assert _read(tmp_path, "train.csv", f'label,sentence\n1,"{text}"\n')[0].fields["text"] == text

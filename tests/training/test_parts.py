@@ -13,7 +13,7 @@ from plmctl.training.distributed import join
 from plmctl.training.freezing import apply_freezing
 from plmctl.training.log import Log, clock, cut_back, line_of, read_metrics
 from plmctl.training.peak import peak_flops
-from plmctl.training.stages import Stage, check_stages, stage_at
+from plmctl.training.stages import Stage, check_shares, stage_at
 
 CPU = torch.device("cpu")
 
@@ -48,7 +48,7 @@ def test_stages_split_the_budget(tmp_path):
     stages = [Stage(batches=ToyBatches, share=0.25), Stage(batches=ToyBatches, share=0.75)]
     assert [stage_at(stages, x / 8) for x in range(9)] == [0, 0, 1, 1, 1, 1, 1, 1, 1]
     with pytest.raises(ConfigError, match="add up to 1"):
-        check_stages([Stage(batches=ToyBatches, share=0.5)])
+        check_shares([0.5])
     trainer = make_trainer(tmp_path, steps=8, stages=stages, settings={"log_every": 1})
     trainer.fit()
     assert [r["stage"] for r in read_metrics(tmp_path / "metrics.jsonl")] == [0, 0, 1, 1, 1, 1, 1, 1]
@@ -98,14 +98,18 @@ def test_compiled_gives_the_same_numbers_under_the_same_names(tmp_path):
 
 def test_line_of_a_record():
     record = {"step": 20, "loss": 5.25, "acc/mlm": 0.182, "lr": 1e-4, "tokens_per_second": 12345.0, "mfu": 0.4, "tokens": 9}
-    expected = "step 20  12%  loss 5.25  acc/mlm 18.2%  lr 0.0001  12.3k tokens/s  mfu 40.0%  ETA 3:20"
+    record |= {"loss/mlm": 4.5, "data_wait": 0.004, "grad_norm": 1.234, "seconds": 3}
+    expected = "step 20 12%  lr 0.0001  12.3k tok/s  mfu 40%  mlm 4.500 (18.2%)  wait 0%  grad 1.23  3:20 left"
     assert line_of(record, share=0.12, eta=200) == expected
+    valid = {"step": 20, "valid/loss": 4.6, "valid/loss/mlm": 4.6, "valid/acc/mlm": 0.2, "valid/bits_per_byte/mlm": 2.3456}
+    assert line_of(valid) == "step 20  valid  mlm 4.600 (20.0%)  bits/byte 2.35"
+    assert line_of({"step": 3, "loss": 0.5, "valid/accuracy": 0.75}) == "step 3  valid  loss 0.5  accuracy 0.75"
     assert clock(3723) == "1:02:03"
 
 
 def test_plain_lines_without_a_terminal(tmp_path, capsys):
     make_trainer(tmp_path, steps=2, log=Log(tmp_path, tensorboard=False)).fit()
-    assert "step 2  100%  loss" in capsys.readouterr().err
+    assert "step 2 100%" in capsys.readouterr().err
 
 
 def test_tensorboard_agrees_with_metrics_and_is_cut_back_with_them(tmp_path):

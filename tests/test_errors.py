@@ -1,0 +1,221 @@
+"""Bad input gets a clear answer before work starts, and loses nothing: what is wrong, where, what is allowed, the fix."""
+
+from __future__ import annotations
+
+import gzip
+import os
+import shlex
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from safetensors import SafetensorError
+from typer.testing import CliRunner
+
+from plmctl.cli import VERBS, make_app
+from plmctl.schema import defaults, settings
+from plmctl.training import checkpoint, rundir
+from plmctl.training.checkpoint import Checkpoints, Snapshot
+
+TINY = ["size=tiny", "size.width=32", "size.inner_width=64", "format.max_length=32", "train.batch_size=4", "train.steps=2"]
+Invoke = Callable[..., str]
+
+
+@pytest.fixture
+def plmctl(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Invoke:
+    """Run a command in an empty folder; its output, after checking its exit code."""
+    monkeypatch.chdir(tmp_path)
+
+    def invoke(*words: str, code: int) -> str:
+        result = CliRunner().invoke(make_app(), list(words))
+        if result.exception is not None and not isinstance(result.exception, SystemExit):
+            raise result.exception
+        assert result.exit_code == code, result.output
+        return result.output
+
+    return invoke
+
+
+@pytest.fixture
+def shards(tokens_of: Callable[..., Path]) -> str:
+    return f"data.path={tokens_of('wordpiece')}"
+
+
+@pytest.mark.parametrize(
+    ("word", "answer"),
+    [
+        ("train.steps=0", "train.steps=0: must be 1 or more"),
+        ("train.tokens=-5", "train.tokens=-5: must be 1 or more"),
+        ("train.minutes=0", "train.minutes=0: must be more than 0"),
+        ("train.batch_size=0", "train.batch_size=0: must be 1 or more"),
+        ("train.micro_batch_size=-2", "train.micro_batch_size=-2: must be 1 or more"),
+        ("train.micro_batch_size=3", "train.micro_batch_size=3: must divide the 4 rows"),
+        ("train.micro_batch_size=16", "fix: train.micro_batch_size=4"),
+        ("train.processes=0", "train.processes=0: must be 1 or more"),
+        ("train.processes=3", "train.batch_size=4: must be a multiple of the 3 processes\n  fix: train.batch_size=3"),
+        ("train.clip=-1", "train.clip=-1: must be 0 or more"),
+        ("train.keep_last=0", "train.keep_last=0: must be 1 or more"),
+        ("train.eval_every=-1", "train.eval_every=-1: must be 0 or more"),
+        ("seed=-1", "seed=-1: must be 0 or more"),
+        ("noise.rate=2", "noise.token_mask.rate=2"),
+        ("format.max_length=2", "format.max_length=2: at least 5"),
+        ("train.stages=[{share:0.5},{share:0.6}]", "the share of each stage must be above 0, and all add up to 1"),
+        ("train.stages=[{shar:1}]", "train.stages.0.shar=1: a stage may set share, trainable"),
+        ("train.stages=[{share:1,format.max_lenght:8}]", "train.stages.0.format.max_lenght=8: SentencePair has no 'max_lenght'"),
+        ("train.stages=[{share:1,format.max_length:abc}]", "train.stages.0.format.max_length='abc': must be a whole number"),
+        ("train.stages=[{share:1,optim.lr:1}]", "train.stages.0.optim.lr=1: a stage may set share"),
+        ("train.stages=[{share:1,train.batch_size:0}]", "train.stages.0.train.batch_size=0: must be 1 or more"),
+    ],
+)  # fmt: skip
+def test_a_wrong_number_is_answered_before_any_work(plmctl: Invoke, tmp_path: Path, word: str, answer: str) -> None:
+    assert answer in plmctl("pretrain", "bert", *TINY, "data.path=missing", word, code=2)
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_format_that_lacks_what_the_objective_needs_names_the_one_that_has_it(plmctl: Invoke) -> None:
+    output = plmctl("pretrain", "bert", "format=blocks", "objective=[mlm,nsp]", "data.path=missing", code=2)
+    assert "objective.nsp: needs 'labels.pair'" in output and "fix: format=sentence_pair" in output
+
+
+def test_a_tokenizer_that_does_not_match_the_shards(plmctl: Invoke, shards: str, tokens_of: Callable[..., Path]) -> None:
+    other = tokens_of("byte_bpe")
+    output = plmctl("pretrain", "bert", *TINY, shards, f"tokenizer.path={other}", code=3)
+    assert f"another tokenizer than tokenizer.path ({other})" in output
+    assert not Path("runs").exists()
+
+
+def test_a_model_and_shards_with_different_tokenizers(plmctl: Invoke, shards: str, tokens_of: Callable[..., Path]) -> None:
+    plmctl("pretrain", "bert", *TINY, shards, "run.dir=first", code=0)
+    output = plmctl("pretrain", "bert", *TINY, f"data.path={tokens_of('byte_bpe')}", "init=first", "run.dir=then", code=3)
+    assert "another tokenizer than the one the model starts from" in output
+
+
+def test_text_that_is_not_what_its_name_says(plmctl: Invoke, tmp_path: Path) -> None:
+    (tmp_path / "zipped.txt").write_bytes(gzip.compress(b"text " * 50))
+    assert "zipped.txt: this is gzip data\n  fix: name it zipped.txt.gz" in plmctl(
+        "tokenize", "data.path=zipped.txt", "out=tokens", code=3
+    )
+    (tmp_path / "my latin.txt").write_bytes(b"good\ncaf\xe9\n")
+    output = plmctl("tokenize", "data.path=my latin.txt", "out=tokens", code=3)
+    assert "my latin.txt:2: not UTF-8: byte 0xe9 at column 4" in output and "-t utf-8 'my latin.txt'" in output
+
+
+def test_a_corpus_too_small_for_the_row_length(plmctl: Invoke, tokens_of: Callable[..., Path]) -> None:
+    words = [*TINY, f"data.path={tokens_of('byte_bpe', 'tokenizer.specials=gpt2')}", "format.max_length=1000000"]
+    output = plmctl("pretrain", "gpt", *words, code=3)
+    assert "fill no row of format.max_length=1000000" in output and "fix:" in output
+
+
+def test_a_single_document_is_not_held_out_and_that_is_said(plmctl: Invoke, tmp_path: Path, small_text: Path) -> None:
+    (tmp_path / "one.txt").write_text(small_text.read_text(encoding="utf-8")[:20000].replace("\n\n", "\n"), encoding="utf-8")
+    output = plmctl("tokenize", "data.path=one.txt", "tokenizer.vocab_size=200", "out=tokens", code=0)
+    assert "valid: nothing, too few documents" in output
+
+
+def test_patterns_in_folders_with_brackets_and_lists_of_awkward_paths(plmctl: Invoke, tmp_path: Path, small_text: Path) -> None:
+    folder = tmp_path / "中文 [a,b] ~x'q"
+    folder.mkdir()
+    shutil.copy(small_text, folder / "te xt.txt")
+    for path in (f"{folder}/*.txt", f"[{folder}/te xt.txt,{small_text}]"):
+        plmctl("tokenize", f"data.path={path}", "tokenizer.vocab_size=300", "out=tokens", code=0)
+
+
+def test_a_run_directory_that_is_a_file_or_holds_other_things(plmctl: Invoke, tmp_path: Path, shards: str) -> None:
+    (tmp_path / "file").write_text("x")
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other/photo").write_text("x")
+    assert "run.dir=file is a file" in plmctl("pretrain", "bert", *TINY, shards, "run.dir=file", code=2)
+    assert "is not empty\n  fix: another run.dir" in plmctl("pretrain", "bert", *TINY, shards, "run.dir=other", code=2)
+
+
+def test_a_disk_that_is_full_leaves_no_half_made_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full() -> dict[str, str]:
+        return {"big": "x"}
+
+    real = Path.write_text
+
+    def write(path: Path, text: str, **how: str) -> int:
+        real(path, "")
+        if path.name == "overrides.txt":
+            raise OSError(28, "No space left on device")
+        return len(text)
+
+    monkeypatch.setattr(Path, "write_text", write)
+    with pytest.raises(rundir.DataError, match="No space left"):
+        rundir.create(tmp_path / "run", config="a: 1", overrides=[])
+    assert not list((tmp_path / "run").iterdir())
+
+
+def test_a_disk_that_is_full_while_tensors_are_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object) -> None:
+        raise SafetensorError("Error while serializing: I/O error: No space left on device (os error 28)")
+
+    monkeypatch.setattr(checkpoint, "save_file", full)
+    with pytest.raises(checkpoint.PlmctlError, match="No space left on device.*no earlier checkpoint\n  fix: free some"):
+        Checkpoints(tmp_path).save(Snapshot({}, {}, {}, {}, {}), step=1)
+    assert not list(tmp_path.glob("*step*"))
+
+
+def test_damaged_checkpoints(plmctl: Invoke, tmp_path: Path, shards: str) -> None:
+    """The newest whole one is taken; where none is whole nothing is written over."""
+    plmctl("pretrain", "bert", *TINY, shards, "train.save_every=1", "run.dir=run", code=0)
+    newest, older = Path("run/checkpoints/step-2/model.safetensors"), Path("run/checkpoints/step-1/model.safetensors")
+    os.truncate(newest, 100)
+    output = plmctl("pretrain", "--resume", "run.dir=run", code=0)
+    assert "step-2: model.safetensors is truncated: 100 of" in output and "resumed from run/checkpoints/step-1" in output
+    for file in (newest, older):
+        os.truncate(file, 100)
+    metrics = Path("run/metrics.jsonl").read_text()
+    output = plmctl("pretrain", "--resume", "run.dir=run", code=3)
+    assert "every checkpoint of this run is damaged" in output and "fix: remove run/checkpoints" in output
+    assert Path("run/metrics.jsonl").read_text() == metrics
+
+
+def test_a_sweep_lists_what_failed_below_its_table(plmctl: Invoke, shards: str) -> None:
+    output = plmctl("pretrain", "bert", "-m", *TINY, shards, "optim.lr=1e-3,abc", code=1)
+    assert "job 1: optim.lr='abc': must be a number" in output
+
+
+def test_the_end_of_a_run_says_what_to_do_next(plmctl: Invoke, shards: str) -> None:
+    output = plmctl("pretrain", "bert", *TINY, shards, "run.dir=my run", code=0)
+    assert "bert: mlm + nsp, " in output and "2 updates of 4 rows of at most 32 tokens, on cpu" in output
+    assert "checkpoint='my run'" in output
+    assert all(len(line) <= 128 for line in output.splitlines() if line.startswith("step"))
+
+
+@pytest.mark.parametrize("kind", ["unigram", "wordpiece"])
+def test_ctrl_c_during_tokenizing_leaves_nothing(tmp_path: Path, kind: str) -> None:
+    """Even while sentencepiece works, which hears no signals itself."""
+    text = tmp_path / "text.txt"
+    text.write_text("\n\n".join(" ".join(f"w{i * j % 99991}x" for j in range(60)) for i in range(20000)), encoding="utf-8")
+    words = ["tokenize", f"data.path={text}", f"tokenizer={kind}", "tokenizer.vocab_size=8000", f"out={tmp_path / 'out'}"]
+    child = subprocess.Popen([sys.executable, "-m", "plmctl", *words], stderr=subprocess.PIPE, text=True)
+    for _ in range(200):
+        if list(tmp_path.glob(".out.*")):
+            break
+        time.sleep(0.1)
+    time.sleep(1.5)
+    child.send_signal(signal.SIGINT)
+    _, errors = child.communicate(timeout=30)
+    assert (child.returncode, errors) == (130, "plmctl: stopped\n")
+    assert [path.name for path in tmp_path.iterdir()] == ["text.txt"]
+
+
+@pytest.mark.parametrize("verb", [verb for verb in VERBS if verb != "convert"])
+def test_help_lists_every_setting(plmctl: Invoke, verb: str) -> None:
+    output = plmctl(verb, "--help", code=0)
+    for setting, _ in settings(verb):
+        assert setting.partition("=")[0] + "=" in output
+    assert {setting.split(".")[0].split("=")[0] for setting, _ in settings(verb)} <= defaults(verb).keys()
+
+
+def test_the_printed_resume_command_can_be_pasted(tmp_path: Path) -> None:
+    from plmctl.commands.common import _quoted
+
+    folder = tmp_path / "a b'c$HOME\"[1,2]~中"
+    assert shlex.split(f"run.dir={_quoted(folder)}") == [f"run.dir={folder}"]
