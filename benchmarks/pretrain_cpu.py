@@ -174,7 +174,8 @@ def show(results: dict[str, dict[str, list[dict]]]) -> None:
         vocab = results_vocab(found)
         flops = flops_per_token(size, vocab) * statistics.median(own)
         print(
-            f"{size:5} V={vocab:,}: model {flops / 1e9:,.0f} GFLOP/s of {matmul / 1e9:,.0f} in a bf16 matrix product: {flops / matmul:.0%}"
+            f"{size:5} V={vocab:,}: model {flops / 1e9:,.0f} GFLOP/s of {matmul / 1e9:,.0f} in a bf16 matrix "
+            f"product: {flops / matmul:.0%}"
         )
 
 

@@ -136,5 +136,5 @@ def _collected(errors: list[UsageError]) -> Iterator[None]:
 def _lack(asker: str, field: str, givers: Mapping[str, Sequence[str]]) -> ConfigError:
     settings = givers.get(field, ())
     fix = " or ".join(settings) if settings else "no part in conf/ gives it"
-    meaning = f" ({FIELDS[field]})" if field in FIELDS else ""
+    meaning = f" ({FIELDS.get(field, 'a name that plmctl/batch.py does not list')})"
     return ConfigError(asker, ..., f"needs '{field}'{meaning}, which nothing here gives", fix=fix)

@@ -183,9 +183,7 @@ def _settings(schema: type, path: str, comments: Mapping[tuple[str, str], str]) 
         if dataclasses.is_dataclass(hint):
             yield from _settings(typing.cast(type, hint), f"{path}{name}.", comments)
         elif hint is not Any and name != "recipe" and f"{path}{name}" != "run.resume":  # parts are listed by themselves
-            shown = (
-                "" if value == MISSING else "null" if value is None else str(value).lower() if value in (True, False) else value
-            )
+            shown = {MISSING: "", "None": "null", "True": "true", "False": "false"}.get(str(value), value)
             choices = [str(x).lower() for x in _choices(hint)]
             words = [comments[schema.__name__, name], f"one of {', '.join(choices)}" if choices else ""]
             yield f"{path}{name}={shown}", "; ".join(filter(None, words))

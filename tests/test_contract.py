@@ -62,7 +62,7 @@ def test_the_fix_names_settings_that_give_the_field() -> None:
     assert "fix: format=sentence_pair" in errors[0]
     assert "fix: noise=[token_mask]" in errors[1]
     assert "no part in conf/ gives it" in errors[2]
-    assert "not in batch.FIELDS" in errors[2]
+    assert "plmctl/batch.py does not list" in errors[2]
 
 
 def test_noise_order_counts() -> None:
@@ -111,8 +111,8 @@ def test_real_parts_that_do_not_fit_are_reported_together() -> None:
     with pytest.raises(ConfigErrors) as caught:
         check_contract(config("mlm", "nsp", noise=[]))
     text = str(caught.value)
-    assert "objective.mlm='targets.mlm'" in text
-    assert "objective.nsp='labels.pair'" in text
+    assert "objective.mlm: needs 'targets.mlm'" in text
+    assert "objective.nsp: needs 'labels.pair'" in text
     assert "fix: format=sentence_pair" in text
     assert "fix: noise=[token_mask]" in text
 

@@ -12,7 +12,7 @@ import pytest
 PACKAGE = Path(__file__).parents[1] / "plmctl"
 FILES = sorted(PACKAGE.rglob("*.py"))
 BASE = {"errors", "batch", "types"}
-CONFIG = {"build", "config", "contract", "finish", "overrides", "recipes", "resume", "schema", "sweep"}
+CONFIG = {"build", "config", "contract", "finish", "overrides", "recipes", "resume", "schema", "sweep", "values"}
 MODEL = ["attention", "nn", "models", "heads", "objectives", "tasks"]  # each may import those before it
 MAY: dict[str, set[str]] = {
     "errors": set(),

@@ -91,10 +91,11 @@ def train(session: Session) -> Result:
 def _overview(session: Session, corpus: Corpus, model: Model, budget: Budget, loader: Loader) -> list[str]:
     """What will be trained, for how long, where, and on what: the first lines of a run."""
     cfg, world = session.cfg, session.world
-    parts = f"{sum(p.numel() for p in model.parameters()) / 1e6:.2f} M parameters, {corpus.vocab.size:,} {corpus.tokenizer.kind} tokens"
+    millions = sum(p.numel() for p in model.parameters()) / 1e6
     place = f"{world.device.type} in {session.precision.name}" + (f", {world.size} processes" if world.size > 1 else "")
     lines = [
-        f"{cfg.run.name}: {' + '.join(cfg.objective)}, {parts}",
+        f"{cfg.run.name}: {' + '.join(cfg.objective)}, {millions:.2f} M parameters, "
+        f"{corpus.vocab.size:,} {corpus.tokenizer.kind} tokens",
         f"{budget} of {cfg.train.batch_size} rows of at most {cfg.format.max_length} tokens, on {place}; {session.folder}",
     ]
     for name, source in loader.sources.items():

@@ -121,7 +121,7 @@ def _slices(count: int, most: int) -> list[slice]:
 def _softmax_minus_answer(
     z: Tensor, bias: Tensor | None, answer: Tensor, wide: torch.dtype, dbias: Tensor | None
 ) -> tuple[Tensor, Tensor]:
-    """Summed loss and right guesses of the logits `z [p, V]` before bias; turns z into its gradient in place, as if all counted.
+    """Summed loss and right guesses of the logits `z [p, V]` before bias; turns z into its gradient, as if all counted.
 
     A guess is right if the answer scores above every other token: a tie, common in bf16, counts as wrong. With m the largest
     logit, logsumexp(z) = m - log max_v softmax(z)_v: the softmax, one fused pass, is all that is needed.
