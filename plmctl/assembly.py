@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from plmctl.build import build, locate, parameters, plain
+from plmctl.config.build import build, locate, parameters, plain
 from plmctl.errors import ConfigError
 from plmctl.models.base import Model
 

@@ -15,11 +15,11 @@ from typing import Annotated, Any, Literal
 import typer
 from typer.core import TyperCommand
 
-from plmctl.config import Flags, composed
+from plmctl.config.compose import Flags, composed
+from plmctl.config.recipes import conf_dir, described, recipes_dir
+from plmctl.config.schema import VERBS as SCHEMAS
+from plmctl.config.schema import settings
 from plmctl.errors import PlmctlError, UsageError
-from plmctl.recipes import conf_dir, described, recipes_dir
-from plmctl.schema import VERBS as SCHEMAS
-from plmctl.schema import settings
 
 USERS_FILES = {errno.ENOSPC, errno.EDQUOT, errno.EACCES, errno.EPERM, errno.EROFS, errno.EFBIG, errno.EISDIR, errno.ENOTDIR}
 EXAMPLES = {
@@ -194,7 +194,7 @@ def _main(
 
 def _go(flags: Flags, print_config: bool, multirun: bool) -> int:
     if multirun:
-        from plmctl.sweep import multirun as sweep
+        from plmctl.config.sweep import multirun as sweep
 
         if flags.resume or print_config:
             raise UsageError(
@@ -202,7 +202,7 @@ def _go(flags: Flags, print_config: bool, multirun: bool) -> int:
             )
         return sweep(flags)
     if flags.resume:
-        from plmctl.resume import resumed
+        from plmctl.config.resume import resumed
 
         cfg, flags = resumed(flags)
         removed: list[str] = []

@@ -14,7 +14,7 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from plmctl.assembly import build_model, longest, settled
-from plmctl.build import plain
+from plmctl.config.build import plain
 from plmctl.convert import hf
 from plmctl.errors import ConfigError, DataError, raise_all
 from plmctl.models.base import Model

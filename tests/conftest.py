@@ -35,8 +35,8 @@ def small_text(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session")
 def tokens_of(small_text: Path, tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
     """`tokens_of("wordpiece")`: a token directory of `small_text`, made once for each kind and setting."""
-    from plmctl.build import build
-    from plmctl.config import compose
+    from plmctl.config.build import build
+    from plmctl.config.compose import compose
     from plmctl.data.survey import Source
     from plmctl.data.tokenizing import Job, tokenize
 

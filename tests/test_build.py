@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 import pytest
 
-from plmctl.build import build, check, entry, fit
+from plmctl.config.build import build, check, entry, fit
 from plmctl.errors import ConfigError, ConfigErrors
 
 PLUGIN = "probe_parts"

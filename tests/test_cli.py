@@ -19,8 +19,8 @@ from omegaconf import OmegaConf
 from typer.testing import CliRunner
 
 from plmctl import cli
+from plmctl.config.sweep import last_metrics, score
 from plmctl.errors import DataError
-from plmctl.sweep import last_metrics, score
 
 Invoke = Callable[..., Any]
 

@@ -12,10 +12,10 @@ import probe
 import pytest
 from omegaconf import OmegaConf
 
-from plmctl import schema
-from plmctl.config import compose, composed, conf_dir, recipes_dir
+from plmctl.config import schema
+from plmctl.config.compose import compose, composed, conf_dir, recipes_dir
+from plmctl.config.overrides import quoted
 from plmctl.errors import ConfigError, ConfigErrors, UsageError
-from plmctl.overrides import quoted
 
 Compose = Callable[..., Any]
 

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 from omegaconf import OmegaConf
 
-from plmctl.contract import check_contract, derived, mismatches, providers
+from plmctl.config.contract import check_contract, derived, mismatches, providers
+from plmctl.config.recipes import conf_dir, load
 from plmctl.errors import ConfigError, ConfigErrors
-from plmctl.recipes import conf_dir, load
 
 
 class Ask:

@@ -31,8 +31,22 @@ def test_nothing_beats_the_unigram_entropy_of_independent_words(recipe: str, ind
     """All chosen tokens are masked here: a token that is asked but shown (10% in BERT) could be guessed from itself."""
     masks = ["noise.token_mask.mask_share=1.0", "noise.token_mask.random_share=0.0"] if "gpt" not in recipe else []
     masks += [f"eval.{word}" for word in masks]
-    size = ["size=tiny", "size.width=32", "size.inner_width=64", "format.max_length=32", "tokenizer=wordpiece", "tokenizer.vocab_size=63"]
-    train = ["train.steps=250", "train.batch_size=32", "optim.lr=3e-3", "train.eval_every=0", "eval.rows=null", "data.valid_share=0.2"]
+    size = [
+        "size=tiny",
+        "size.width=32",
+        "size.inner_width=64",
+        "format.max_length=32",
+        "tokenizer=wordpiece",
+        "tokenizer.vocab_size=63",
+    ]
+    train = [
+        "train.steps=250",
+        "train.batch_size=32",
+        "optim.lr=3e-3",
+        "train.eval_every=0",
+        "eval.rows=null",
+        "data.valid_share=0.2",
+    ]
     words = ["pretrain", recipe, *size, *train, *masks, f"data.path={independent}", f"run.dir={tmp_path / 'run'}"]
     result = CliRunner().invoke(make_app(), words)
     assert result.exit_code == 0, result.output
@@ -55,7 +69,13 @@ def _entropy(text: Path) -> float:
 
 def test_each_word_is_one_token(independent: Path, tokens_of: object, tmp_path: Path) -> None:
     """What the test above stands on."""
-    words = ["tokenize", "tokenizer=wordpiece", "tokenizer.vocab_size=63", f"data.path={independent}", f"out={tmp_path / 'tokens'}"]
+    words = [
+        "tokenize",
+        "tokenizer=wordpiece",
+        "tokenizer.vocab_size=63",
+        f"data.path={independent}",
+        f"out={tmp_path / 'tokens'}",
+    ]
     result = CliRunner().invoke(make_app(), words)
     assert result.exit_code == 0, result.output
     assert len(Shards.open(tmp_path / "tokens").ids) + len(Shards.open(tmp_path / "tokens", "valid").ids) == 3000 * 12

@@ -18,8 +18,8 @@ from safetensors import SafetensorError
 from typer.testing import CliRunner
 
 from plmctl.cli import VERBS, make_app
+from plmctl.config.schema import defaults, settings
 from plmctl.errors import DataError, PlmctlError
-from plmctl.schema import defaults, settings
 from plmctl.training import checkpoint, rundir
 from plmctl.training.checkpoint import Checkpoints, Snapshot
 

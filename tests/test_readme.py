@@ -11,8 +11,9 @@ import pytest
 import torch
 import typer
 
-from plmctl import cli, config
+from plmctl import cli
 from plmctl.batch import IGNORE, Targets
+from plmctl.config import compose as config
 
 ROOT = Path(__file__).resolve().parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")

@@ -11,11 +11,11 @@ import pytest
 import torch
 
 from plmctl.assembly import build_model
-from plmctl.build import build
 from plmctl.commands.common import build_objective
 from plmctl.commands.corpus import open_corpus, training_loader
-from plmctl.config import compose, conf_dir, recipes_dir
-from plmctl.contract import check_contract
+from plmctl.config.build import build
+from plmctl.config.compose import compose, conf_dir, recipes_dir
+from plmctl.config.contract import check_contract
 from plmctl.training.distributed import World
 
 RECIPES = sorted(path.stem for path in recipes_dir().glob("*.yaml"))

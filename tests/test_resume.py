@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 from omegaconf import OmegaConf
 
-from plmctl.config import Flags, compose
+from plmctl.config.compose import Flags, compose
+from plmctl.config.resume import resumed
 from plmctl.errors import ConfigError, UsageError
-from plmctl.resume import resumed
 from plmctl.training import rundir
 
 MINE = """# @package _global_

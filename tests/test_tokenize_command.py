@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from plmctl.commands.tokenize import run
-from plmctl.config import Flags, compose, conf_dir
+from plmctl.config.compose import Flags, compose, conf_dir
 from plmctl.data.shards import Shards
 from plmctl.text.tokenizer import Tokenizer
 

@@ -12,8 +12,8 @@ from typing import Any
 import torch
 from omegaconf import DictConfig, OmegaConf
 
-from plmctl.build import build, entry, plain
-from plmctl.config import Flags
+from plmctl.config.build import build, entry, plain
+from plmctl.config.compose import Flags
 from plmctl.errors import DataError
 from plmctl.models.base import Model
 from plmctl.objectives.base import Objective

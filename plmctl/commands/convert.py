@@ -11,7 +11,7 @@ from pathlib import Path
 from omegaconf import DictConfig, OmegaConf
 
 from plmctl.assembly import build_model
-from plmctl.config import Flags
+from plmctl.config.compose import Flags
 from plmctl.convert import hf
 from plmctl.errors import DataError, UsageError
 from plmctl.loading import Source, open_source

@@ -9,17 +9,17 @@ from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
 
-from plmctl import schema
 from plmctl.batch import Batch
-from plmctl.build import build, plain
 from plmctl.commands.tokenize import job, progress
+from plmctl.config import schema
+from plmctl.config.build import build, plain
+from plmctl.config.finish import check_parts
 from plmctl.data.formats.base import Format
 from plmctl.data.loader import Labels, Loader, Source, once
 from plmctl.data.reader import Reader
 from plmctl.data.shards import Shards
 from plmctl.data.tokenizing import open_or_tokenize
 from plmctl.errors import ConfigError, ConfigErrors, DataError, UsageError, nearest, raise_all
-from plmctl.finish import check_parts
 from plmctl.noise.base import Chain
 from plmctl.text.tokenizer import Tokenizer
 from plmctl.text.vocab import Vocab

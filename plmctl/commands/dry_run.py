@@ -14,7 +14,7 @@ from rich.table import Table
 
 from plmctl.assembly import build_model
 from plmctl.commands.common import build_objective
-from plmctl.config import Flags
+from plmctl.config.compose import Flags
 from plmctl.cost import Cost, cost
 from plmctl.training.distributed import device_of
 from plmctl.training.log import clock

@@ -28,7 +28,7 @@ from torch import Tensor
 from plmctl.batch import Batch, Rows, Seq
 from plmctl.commands import scoring
 from plmctl.commands.lines import Line, read
-from plmctl.config import Flags
+from plmctl.config.compose import Flags
 from plmctl.data.loader import collate
 from plmctl.errors import ConfigError, DataError
 from plmctl.loading import Loaded, load

@@ -11,9 +11,9 @@ from omegaconf import DictConfig, OmegaConf
 
 from plmctl import loading
 from plmctl.assembly import longest
-from plmctl.build import build, locate, plain
 from plmctl.commands import scoring
-from plmctl.config import Flags
+from plmctl.config.build import build, locate, plain
+from plmctl.config.compose import Flags
 from plmctl.errors import ConfigError, DataError, UsageError
 from plmctl.loading import Loaded
 from plmctl.tasks import files, inference

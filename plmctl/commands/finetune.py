@@ -12,10 +12,10 @@ import torch
 from omegaconf import DictConfig, OmegaConf
 
 from plmctl.assembly import build_model, longest, settled
-from plmctl.build import build, locate, parameters, plain
 from plmctl.commands import scoring
 from plmctl.commands.common import Session, fit, training
-from plmctl.config import Flags
+from plmctl.config.build import build, locate, parameters, plain
+from plmctl.config.compose import Flags
 from plmctl.errors import ConfigError, UsageError
 from plmctl.loading import find, open_source, refuse_another_model, take
 from plmctl.models.base import Model

@@ -22,8 +22,8 @@ from plmctl.commands.corpus import (
     sources,
     training_loader,
 )
-from plmctl.config import Flags
-from plmctl.contract import check_contract
+from plmctl.config.compose import Flags
+from plmctl.config.contract import check_contract
 from plmctl.cost import cost
 from plmctl.data.loader import Loader
 from plmctl.data.preview import preview

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from plmctl.batch import Seq
-from plmctl.build import build
+from plmctl.config.build import build
 from plmctl.models.base import Model
 from plmctl.tasks import inference
 from plmctl.tasks.base import Task

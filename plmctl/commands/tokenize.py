@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from plmctl.build import build, plain
+from plmctl.config.build import build, plain
 from plmctl.data import tokenizing
 from plmctl.data.shards import is_tokens
 from plmctl.data.survey import Say, Source, quiet
@@ -19,7 +19,7 @@ from plmctl.text.train import Recipe
 if TYPE_CHECKING:
     from omegaconf import DictConfig
 
-    from plmctl.config import Flags
+    from plmctl.config.compose import Flags
 
 
 def run(cfg: DictConfig, *, flags: Flags) -> int:

@@ -12,7 +12,7 @@ from typing import Any
 
 from torch import Tensor
 
-from plmctl.build import locate, parameters
+from plmctl.config.build import locate, parameters
 from plmctl.convert.names import Rule, Tensors
 from plmctl.errors import ConfigError, DataError, nearest
 

@@ -14,7 +14,7 @@ from torch.testing import assert_close
 import plmctl
 from plmctl.commands import embed
 from plmctl.commands.lines import read
-from plmctl.config import Flags
+from plmctl.config.compose import Flags
 from plmctl.errors import ConfigError, DataError
 
 

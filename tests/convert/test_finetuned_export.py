@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from plmctl import config
 from plmctl.commands import embed, finetune
 from plmctl.commands.convert import convert
+from plmctl.config import compose as config
 
 transformers = pytest.importorskip("transformers")
 pytestmark = pytest.mark.parity

@@ -10,8 +10,8 @@ from torch.testing import assert_close
 
 from plmctl.assembly import build_model
 from plmctl.batch import Batch, Seq
-from plmctl.build import plain
-from plmctl.config import compose
+from plmctl.config.build import plain
+from plmctl.config.compose import compose
 from plmctl.convert import hf
 from plmctl.training.checkpoint import tensors_of
 

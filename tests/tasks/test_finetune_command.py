@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from plmctl import config
 from plmctl.commands import eval as evaluation
 from plmctl.commands import finetune, scoring
+from plmctl.config import compose as config
 from plmctl.errors import ConfigError, ConfigErrors, DataError, UsageError
 from plmctl.tasks.classification import Classification
 from plmctl.tasks.tables import Table
@@ -107,7 +107,7 @@ def test_head_seed_is_apart_from_the_seed(tmp_path, trained):
 
 
 def test_resume_goes_on_bit_for_bit(tmp_path, trained):
-    from plmctl.resume import resumed
+    from plmctl.config.resume import resumed
 
     folder, _ = trained
     _finetune(folder, tmp_path / "whole", "train.epochs=null", "train.steps=8", "schedule=constant")
@@ -142,7 +142,7 @@ def test_without_a_dev_split_nothing_is_scored(tmp_path, capsys):
 def test_an_interrupted_run_without_dev_goes_on(tmp_path, monkeypatch):
     import signal
 
-    from plmctl.resume import resumed
+    from plmctl.config.resume import resumed
 
     (_table(tmp_path) / "dev.tsv").unlink()
     say = finetune.Session.say

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from plmctl import config
+from plmctl.config import compose as config
 
 NAMES = sorted(file.stem for file in (config.conf_dir() / "task").glob("*.yaml") if file.stem != "lm")
 SHARED = Path(__file__).resolve().parents[2].parent / "shared" / "data"

@@ -13,11 +13,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from plmctl.config import Flags, composed, reason, session
+from plmctl.config.compose import Flags, composed, reason, session
+from plmctl.config.finish import finish
+from plmctl.config.overrides import Word, quoted
+from plmctl.config.recipes import option_name, store_recipe
 from plmctl.errors import PlmctlError, UsageError, raise_all
-from plmctl.finish import finish
-from plmctl.overrides import Word, quoted
-from plmctl.recipes import option_name, store_recipe
 
 if TYPE_CHECKING:
     from omegaconf import DictConfig

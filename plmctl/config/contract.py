@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from plmctl.batch import FIELDS, IGNORE, Rows, Seq
-from plmctl.build import build, entry, plain
+from plmctl.config.build import build, entry, plain
+from plmctl.config.recipes import conf_dir, load
 from plmctl.errors import ConfigError, ConfigErrors, UsageError, raise_all
-from plmctl.recipes import conf_dir, load
 from plmctl.text.vocab import Vocab
 
 if TYPE_CHECKING:

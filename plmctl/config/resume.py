@@ -7,10 +7,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from plmctl.config import Composed, Flags, composed
+from plmctl.config.compose import Composed, Flags, composed
+from plmctl.config.recipes import load
+from plmctl.config.schema import LENGTHS
 from plmctl.errors import ConfigError, UsageError, raise_all
-from plmctl.recipes import load
-from plmctl.schema import LENGTHS
 
 if TYPE_CHECKING:
     from omegaconf import DictConfig

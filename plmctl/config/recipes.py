@@ -83,5 +83,6 @@ def load(file: Path) -> DictConfig:
 
 
 def _shipped(name: str) -> Path:
-    installed = Path(__file__).with_name(f"_{name}")
-    return installed if installed.is_dir() else Path(__file__).parents[1] / name
+    package = Path(__file__).parents[1]
+    installed = package / f"_{name}"
+    return installed if installed.is_dir() else package.parent / name

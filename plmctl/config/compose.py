@@ -9,12 +9,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from plmctl import schema
-from plmctl.build import build, check
+from plmctl.config import schema
+from plmctl.config.build import build, check
+from plmctl.config.finish import finish
+from plmctl.config.overrides import Word, read, settle
+from plmctl.config.recipes import conf_dir, recipes_dir, store_recipe
 from plmctl.errors import UsageError, nearest, raise_all
-from plmctl.finish import finish
-from plmctl.overrides import Word, read, settle
-from plmctl.recipes import conf_dir, recipes_dir, store_recipe
 
 if TYPE_CHECKING:
     from hydra._internal.hydra import Hydra

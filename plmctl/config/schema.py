@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from plmctl.build import MISSING
+from plmctl.config.build import MISSING
+from plmctl.config.values import Rule, fit
 from plmctl.errors import ConfigError, nearest
-from plmctl.values import Rule, fit
 
 MANY = ("noise", "objective", "heads", "eval.noise")  # slots that hold several parts, each under its name
 ONE = ("format", "model", "pattern", "position", "optim", "schedule", "task")  # slots that are one part

@@ -7,11 +7,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from plmctl import schema
-from plmctl.build import check, locate, parameters, plain
+from plmctl.config import schema
+from plmctl.config.build import check, locate, parameters, plain
+from plmctl.config.overrides import Word
+from plmctl.config.recipes import conf_dir, load
 from plmctl.errors import ConfigError, UsageError, nearest
-from plmctl.overrides import Word
-from plmctl.recipes import conf_dir, load
 
 if TYPE_CHECKING:
     from omegaconf import DictConfig

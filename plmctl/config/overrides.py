@@ -8,9 +8,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from plmctl.build import locate, parameters
+from plmctl.config.build import locate, parameters
+from plmctl.config.schema import MANY, is_path
 from plmctl.errors import ConfigError, UsageError, nearest
-from plmctl.schema import MANY, is_path
 
 if TYPE_CHECKING:
     from hydra.core.config_loader import ConfigLoader

@@ -15,21 +15,11 @@ import typing
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
+from plmctl.config.values import fit
 from plmctl.errors import ConfigError, UsageError, nearest, raise_all
-from plmctl.values import fit
 
-SAFE = (
-    "text",
-    "data",
-    "noise",
-    "attention",
-    "nn",
-    "models",
-    "heads",
-    "objectives",
-    "tasks",
-    "training",
-)  # of plmctl: what configs may name
+# what configs may name: these folders of plmctl
+SAFE = ("text", "data", "noise", "attention", "nn", "models", "heads", "objectives", "tasks", "training")
 MARKS = ("_target_", "_partial_")
 
 
