@@ -33,7 +33,7 @@ EXAMPLES = {
     ],
     "finetune": [
         "plmctl finetune task=sst2 task.path=glue/SST-2 checkpoint=runs/first run.dir=runs/sst2",
-        "plmctl finetune task=sst2 task.path=glue/SST-2 checkpoint=null size=tiny train.steps=50",
+        "plmctl finetune task=sst2 task.path=glue/SST-2 checkpoint=null size=tiny tokenizer.path=tokens train.steps=50",
     ],
     "eval": [
         "plmctl eval checkpoint=runs/sst2 --json",
@@ -42,6 +42,10 @@ EXAMPLES = {
     "convert": [
         "plmctl convert runs/first exported --to hf",
         "plmctl convert exported imported --to plmctl",
+    ],
+    "report": [
+        "plmctl report runs/first",
+        "plmctl report runs/first runs/sst2 --out compared.md",
     ],
     "embed": [
         "plmctl embed checkpoint=runs/first input=README.md out=vectors.npz",
@@ -148,6 +152,20 @@ def convert(
         raise typer.Exit(_command("convert", cfg, Flags("convert", plugins=tuple(plugin or ()))))
 
 
+def report(
+    runs: Annotated[list[str], typer.Argument(metavar="RUN...", help="Run directories.")],
+    out: Annotated[
+        str, typer.Option("--out", metavar="FILE", help="A .md file; the .html is written beside it.")
+    ] = "report.md",
+) -> None:
+    """Write curves and final numbers of one or several runs to one page."""
+    from omegaconf import OmegaConf
+
+    with _reported():
+        cfg = OmegaConf.create({"runs": [os.path.expanduser(folder) for folder in runs], "out": os.path.expanduser(out)})
+        raise typer.Exit(_command("report", cfg, Flags("report")))
+
+
 VERBS: dict[str, Callable[..., None]] = {
     "tokenize": tokenize,
     "pretrain": pretrain,
@@ -155,6 +173,7 @@ VERBS: dict[str, Callable[..., None]] = {
     "eval": evaluate,
     "convert": convert,
     "embed": embed,
+    "report": report,
 }
 
 

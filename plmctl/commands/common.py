@@ -36,12 +36,12 @@ NEXT = {  # what one does with a run of each command
     "pretrain": (
         "plmctl finetune task=sst2 task.path=<folder> checkpoint={run}",
         "plmctl eval task=lm data.path=<text> checkpoint={run}",
-        "python -m plmctl.commands.report {run} --out report.md",
+        "plmctl report {run} --out report.md",
     ),
     "finetune": (
         "plmctl eval checkpoint={run}",
         "plmctl eval checkpoint={run} input=<unlabelled lines>",
-        "python -m plmctl.commands.report {run} --out report.md",
+        "plmctl report {run} --out report.md",
     ),
 }
 

@@ -1,29 +1,19 @@
-"""Markdown and HTML about finished or running runs: `python -m plmctl.commands.report RUN [RUN ...] --out report.md`."""
+"""`plmctl report`: one page, Markdown and HTML, on finished or running runs side by side."""
 
 from __future__ import annotations
 
-import argparse
-import sys
-from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from plmctl.errors import PlmctlError
 from plmctl.report.runs import write_report
 
+if TYPE_CHECKING:
+    from omegaconf import DictConfig
 
-def main(arguments: Sequence[str]) -> int:
-    """One page on all the runs named, side by side."""
-    parser = argparse.ArgumentParser(prog="python -m plmctl.commands.report", description=__doc__)
-    parser.add_argument("runs", nargs="+", type=Path, metavar="RUN", help="a run directory (it has metrics.jsonl)")
-    parser.add_argument("--out", type=Path, default=Path("report.md"), help="a .md file; the .html is written beside it")
-    options = parser.parse_args(arguments)
-    try:
-        print("\n".join(str(file) for file in write_report(options.runs, options.out)))
-    except PlmctlError as error:
-        print(f"plmctl: {error}", file=sys.stderr)
-        return error.exit_code
+    from plmctl.config.compose import Flags
+
+
+def run(cfg: DictConfig, *, flags: Flags) -> int:
+    """Write the page and print the files that were made."""
+    print("\n".join(str(file) for file in write_report([Path(folder) for folder in cfg.runs], Path(cfg.out))))
     return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))

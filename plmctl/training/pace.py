@@ -34,6 +34,7 @@ class Pace:
             found["mfu"] = float(f"{rate * flops_per_token / peak_flops:.4g}")
         return found
 
-    def eta(self, share: float) -> float | None:
+    @staticmethod
+    def eta(progress: Progress, share: float) -> float | None:
         """Seconds left at the run's mean pace, when `share` of it is done."""
-        return self.seconds() * (1 - share) / share if share > 0 else None
+        return progress.seconds * (1 - share) / share if share > 0 and progress.seconds else None

@@ -187,7 +187,7 @@ class Trainer:
         counters = {"tokens": p.tokens, "seconds": round(self.pace.seconds(), 2), "skipped": p.skipped, "stage": p.stage}
         done = self.budget.done(p)
         record = {"step": p.step, **means(sums), "lr": rounded(self.rate), **speed, **counters}
-        self.log.record(record, share=done, eta=self.pace.eta(done))
+        self.log.record(record, share=done, eta=self.pace.eta(self.progress, done))
         if due:
             self.meter.clear()
             self.pace.restart(p)
