@@ -30,6 +30,7 @@ from plmctl.training.precision import Precision, choose
 from plmctl.training.stages import Stage
 from plmctl.training.trainer import Evaluate, Result, Settings, Trainer
 
+THREADS = "OMP_NUM_THREADS"  # whoever sets it (torchrun, `launch`, the user) decides the number of threads
 Prepare = Callable[[DictConfig], object]  # what the main process does before there are others: tokenize
 
 NEXT = {  # what one does with a run of each command
@@ -93,8 +94,8 @@ def _open(cfg: DictConfig, flags: Flags, prepare: Prepare) -> DictConfig:
     Data come first: what they refuse leaves no directory behind. `auto` precision is decided here, once for the whole run.
     """
     cfg = OmegaConf.create(plain(cfg))
-    if cfg.train.threads and "OMP_NUM_THREADS" not in os.environ:
-        torch.set_num_threads(cfg.train.threads)
+    if THREADS not in os.environ:
+        torch.set_num_threads(cfg.train.threads or max(1, torch.get_num_threads() // cfg.train.processes))
     if flags.resume:
         prepare(cfg)
         return cfg
@@ -120,7 +121,8 @@ def _session(cfg: DictConfig, flags: Flags, world: World) -> Session:
     for change in flags.changes:
         log.say(f"resumed with another {change}")
     if flags.resume:
-        rundir.restore_environment(folder, log.say)
+        as_before = not any(change.startswith(("train.processes", "train.threads")) for change in flags.changes)
+        rundir.restore_environment(folder, log.say, threads=as_before and THREADS not in os.environ)
     if world.device.type == "cpu":
         keep_freed_memory()
     if cfg.train.deterministic:

@@ -94,7 +94,7 @@ def main(arguments: Sequence[str]) -> int:
     start = time.perf_counter()
     try:
         prepare(folder)
-        demo = Demo(folder, int(arguments[1]) if len(arguments) > 1 else 1200, [])
+        demo = Demo(folder, int(arguments[1]) if len(arguments) > 1 else 2400, [])
         claims = demo.run()
         scratch = accuracy(RunLog.read(folder / "scratch"))
         write_page(blocks(demo, claims, scratch), folder / "report.md")

@@ -133,7 +133,7 @@ def launch(processes: int, argv: Sequence[str], *, module: str = "plmctl") -> in
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
-    threads = os.environ.get("OMP_NUM_THREADS") or str(max(1, (os.cpu_count() or 1) // processes))
+    threads = os.environ.get("OMP_NUM_THREADS") or str(torch.get_num_threads())  # the caller has set a process' share
     shared = {
         **os.environ, "WORLD_SIZE": str(processes), "LOCAL_WORLD_SIZE": str(processes),
         "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "OMP_NUM_THREADS": threads,

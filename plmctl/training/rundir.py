@@ -56,13 +56,14 @@ def environment() -> dict[str, Any]:
     return {"torch": torch.__version__, "cpu": _cpu(), "threads": torch.get_num_threads(), "python": platform.python_version()}
 
 
-def restore_environment(folder: Path, say: Callable[[str], None]) -> None:
-    """Take the saved number of threads; say in one line what else differs from the first sitting."""
+def restore_environment(folder: Path, say: Callable[[str], None], *, threads: bool = True) -> None:
+    """Take the saved number of threads (unless told not to); say in one line what differs from the first sitting."""
     try:
         saved = json.loads((folder / "env.json").read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return
-    torch.set_num_threads(int(saved["threads"]))
+    if threads:
+        torch.set_num_threads(int(saved["threads"]))
     now = environment()
     changed = [f"{name} {saved[name]} -> {now[name]}" for name in ("torch", "cpu", "threads") if saved.get(name) != now[name]]
     if changed:
