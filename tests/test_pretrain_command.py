@@ -165,6 +165,10 @@ def test_further_pretraining_with_another_objective(tokens_of: Callable[..., Pat
     assert shared
     assert all(torch.equal(one[name], other[name]) for name in shared)
     assert "pooler" in output or "heads" in output  # says what was taken and what was not
+    shutil.rmtree(second / "checkpoints")  # killed before its first save: it begins again, from the same weights
+    pretrain("--resume", f"run.dir={second}")
+    again = state(second / "checkpoints/step-1")
+    assert all(torch.equal(one[name], again[name]) for name in shared)
     assert json.loads((second / "checkpoints/step-1/trainer.json").read_text())["progress"]["step"] == 1  # a fresh optimizer
 
 

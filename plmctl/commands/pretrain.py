@@ -13,6 +13,7 @@ from plmctl.assembly import build_model
 from plmctl.batch import Batch
 from plmctl.commands.common import Session, budget_of, build_objective, fit, training
 from plmctl.commands.corpus import (
+    STAGE_KEYS,
     Corpus,
     build_format,
     build_noise,
@@ -61,7 +62,7 @@ def train(session: Session) -> Result:
     corpus = open_corpus(cfg, plugins)
     model = build_model(cfg, vocab_size=corpus.vocab.size, seed=cfg.seed, plugins=plugins)
     objective = build_objective(cfg, {"vocab": corpus.vocab, "width": model.backbone.width, "model": model}, plugins)
-    if cfg.init and not session.flags.resume:
+    if cfg.init and not any((session.folder / "checkpoints").glob("step-*")):  # --resume of a run that saved nothing yet, too
         from plmctl.loading import initialize
 
         initialize(model, cfg.init, say=session.say)
@@ -112,7 +113,7 @@ def _same(loader: Loader) -> Loader:
 
 def _stage_settings(cfg: DictConfig, number: int) -> dict:
     stage = cfg.train.stages[number] if cfg.train.stages else {}
-    return {key: stage[key] for key in ("share", "trainable", "frozen") if key in stage}
+    return {key: stage[key] for key in STAGE_KEYS if key in stage}
 
 
 def _validation(
