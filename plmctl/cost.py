@@ -12,8 +12,6 @@ from plmctl.models.base import Model
 from plmctl.nn.cells.attention import Attention
 from plmctl.nn.stack import Stack
 
-PEAK_FLOPS = {"H100": 989e12, "H200": 989e12, "A100": 312e12}  # dense bf16, by a part of the device's name
-
 
 @dataclass(frozen=True)
 class Cost:

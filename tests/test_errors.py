@@ -128,6 +128,8 @@ def test_patterns_in_folders_with_brackets_and_lists_of_awkward_paths(plmctl: In
     shutil.copy(small_text, folder / "te xt.txt")
     for path in (f"{folder}/*.txt", f"[{folder}/te xt.txt,{small_text}]"):
         plmctl("tokenize", f"data.path={path}", "tokenizer.vocab_size=300", "out=tokens", code=0)
+        assert (tmp_path / "tokens/manifest.json").exists()
+        shutil.rmtree(tmp_path / "tokens")
 
 
 def test_a_run_directory_that_is_a_file_or_holds_other_things(plmctl: Invoke, tmp_path: Path, shards: str) -> None:
