@@ -25,35 +25,56 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 IGNORE = -100  # a label that no loss and no metric counts
+SEQS = frozenset({"text", "source", "target", "characters"})  # the sequences among FIELDS
+INPUTS = frozenset({"text", "source"})  # of them, what a network is shown: what noise changes, "input" in `Noise.reads`
 
 FIELDS: dict[str, str] = {
     # sequences: name of a Seq in `seqs`
     "text": "Seq: the sequence an encoder or decoder reads",
     "source": "Seq: what an encoder-decoder reads",
     "target": "Seq: what an encoder-decoder writes",
+    "characters": "Seq of ids [n, T, C]: the C characters of each word (ELMo)",
     # tracks: [n, T] beside the ids of a Seq
     "tracks.segment": "[n, T] int: 0 for the first segment with its specials, 1 for the second",
     "tracks.document": "[n, T] int: number of the document inside a packed row; tokens see only their own document",
     "tracks.position": "[n, T] int: place of the token, where it is not simply 0..T-1 (packed rows restart)",
     "tracks.word_start": "[n, T] bool: the token begins a word",
     "tracks.sentence": "[n, T] int: number of the sentence inside the row",
+    "tracks.language": "[n, T] int: number of the token's language (translation LM)",
+    "tracks.order": "[n, T] int: place of the token in the order of factorisation; what is not predicted comes first",
     "tracks.real": "[n, T] bool: not padding, where padding is not simply what follows `length`",
+    # and any further track that the token directory holds (data.tags=[sense] gives tracks.sense)
     # targets: [n, T] labels with IGNORE in Rows, a `Targets` in Batch
     "targets.mlm": "[n, T] id of the token that the noise hid, IGNORE elsewhere",
     "targets.clm": "[n, T] id of the next token of the same document, IGNORE where there is none",
+    "targets.plm": "[n, T] id of a token that is predicted in the order of factorisation, IGNORE elsewhere",
+    "targets.shuffle": "[n, T] id of the token that stood here before tokens were shuffled, IGNORE elsewhere",
+    "targets.replaced": "[n, T] 1 where the noise put another token, 0 where it did not, IGNORE at specials and padding",
     "targets.tag": "[n, T] tag of the word that begins here, IGNORE elsewhere",
     # labels: one for each anchor
-    "labels.pair": "[N] int: relation of two segments (NSP: 0 = B follows A, 1 = B is from elsewhere)",
+    "labels.pair": "[N] int: relation of two segments (0 = B follows A; the format says what 1 and 2 are)",
     "labels.class": "[N] int: class of the example",
     "labels.score": "[N] float: score of the example (regression)",
     "labels.span": "[N, 2] int: first and last token of the answer in the row",
     # values: one for each row
     "values.example": "[n] int: number of the example a fine-tuning row comes from",
+    "values.prefix": "[n] int: tokens at the row's start that see each other whatever the pattern says of the rest",
+    "values.continues": "[n] bool: the row goes on where the same row of the batch before it ended (state is kept)",
     "values.cut": "[n] int: tokens of the example that max_length left no room for",
+    # spans: [m, 3+] = row, start, length, ...; those of the token directory (data.spans=[entity]) have an id as fourth column
+    "spans.entity": "[m, 4] int: row, start, length, id of a mention",
+    "spans.phrase": "[m, 4] int: row, start, length, id of a phrase",
+    "spans.chosen": "[m, 3] int: row, start, length of each run of tokens that the noise chose",
     # spans of fine-tuning rows, read when predictions are made
     "spans.word": "[m, 4] int: row, first piece, pieces, number of the word in its sentence",
     "spans.window": "[n, 4] int: row, place of the first passage token, passage tokens, their first in the whole passage",
 }
+
+
+def held_by_data(field: str) -> bool:
+    """Whether a field can only come from the token directory (spans, and tracks that `FIELDS` does not know)."""
+    group, _, _ = field.partition(".")
+    return (group == "spans" and field != "spans.chosen") or (group == "tracks" and field not in FIELDS)
 
 
 @dataclass(frozen=True)
@@ -92,6 +113,11 @@ class Rows:
     spans: Mapping[str, np.ndarray] = field(default_factory=dict)  # name -> [m, 3+] = row, start, length, ...
     values: Mapping[str, np.ndarray] = field(default_factory=dict)  # name -> [n]
     source: str = "text"  # which data source the rows come from
+
+    @property
+    def input(self) -> str:
+        """Name of the sequence that noise changes: `source` where there is one, else `text`."""
+        return "source" if "source" in self.seqs else "text"
 
     def with_seq(self, name: str, seq: Seq) -> Rows:
         return replace(self, seqs={**self.seqs, name: seq})

@@ -27,7 +27,7 @@ def given(*provides: str) -> Any:
 
 
 def hides(writes: set[str], reads: set[str] = frozenset()) -> Any:  # type: ignore[assignment]
-    return SimpleNamespace(reads=frozenset({"text", *reads}), writes=frozenset(writes))
+    return SimpleNamespace(reads=frozenset({"input", *reads}), writes=frozenset(writes), removes=frozenset())
 
 
 def found(**parts: Any) -> list[str]:

@@ -147,15 +147,13 @@ def training_loader(
 ) -> Loader:
     """The updates of one stage: this rank's share of each."""
     cfg = stage_config(cfg, stage)
-    made = {}
-    for place, (name, node) in enumerate(sources(cfg).items()):
-        layout, noise = build_format(node, corpus.vocab, plugins), build_noise(node["noise"], corpus.vocab, plugins)
-        reader = Reader(
-            corpus.train[name], layout, seed=cfg.seed + place * SEED_STEP, batch_size=cfg.train.batch_size,
-            world=world.size, rank=world.rank,
-            stage=stage, input_length=noise.input_length(layout.max_length) if noise else None,
-        )  # fmt: skip
-        made[name] = Source(reader, noise, float(node["weight"]))
+    made = {
+        name: source(
+            node, corpus.train[name], corpus.vocab, needs=needs, plugins=plugins, seed=cfg.seed + place * SEED_STEP,
+            batch_size=cfg.train.batch_size, world=world.size, rank=world.rank, stage=stage,
+        )
+        for place, (name, node) in enumerate(sources(cfg).items())
+    }  # fmt: skip
     return Loader(
         made, micro_batch_size=micro_batch_rows(cfg, world.size), labels=labels, seed=cfg.seed,
         schedule=cfg.train.sources, keep=needs | ALWAYS_KEPT, pinned=world.device.type == "cuda",
@@ -171,13 +169,22 @@ def held_out(
         shards = corpus.valid[name]
         if shards is None:
             continue
-        layout, noise = build_format(node, corpus.vocab, plugins), build_noise(plain(cfg.eval.noise), corpus.vocab, plugins)
-        reader = Reader(
-            shards, layout, seed=cfg.eval.seed, batch_size=size, world=world.size, rank=world.rank,
-            input_length=noise.input_length(layout.max_length) if noise else None, allow_short=True,
+        made = source(
+            {**node, "noise": plain(cfg.eval.noise)}, shards, corpus.vocab, needs=needs, plugins=plugins, seed=cfg.eval.seed,
+            batch_size=size, world=world.size, rank=world.rank, allow_short=True,
         )  # fmt: skip
-        batches = once(Source(reader, noise), batch_size=size, labels=labels, name=name, keep=needs | ALWAYS_KEPT)
+        batches = once(made, batch_size=size, labels=labels, name=name, keep=needs | ALWAYS_KEPT)
         yield from batches if cfg.eval.rows is None else islice(batches, max(1, -(-cfg.eval.rows // (size * world.size))))
+
+
+def source(
+    node: Mapping[str, Any], shards: Shards, vocab: Vocab, *, needs: frozenset[str], plugins: Sequence[str], **reading: Any
+) -> Source:
+    """The reader, format and noise of one of `sources`; `reading` is what else a `Reader` takes."""
+    layout, noise = build_format(node, vocab, plugins), build_noise(node["noise"], vocab, plugins)
+    length = noise.input_length(layout.max_length) if noise else None
+    wanted = ALWAYS_KEPT | (needs if noise is None else noise.reads | (needs - noise.writes))
+    return Source(Reader(shards, layout, input_length=length, wanted=wanted, **reading), noise, float(node["weight"]))
 
 
 def build_format(node: Mapping[str, Any], vocab: Vocab, plugins: Sequence[str]) -> Format:

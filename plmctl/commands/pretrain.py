@@ -12,23 +12,12 @@ from omegaconf import DictConfig
 from plmctl.assembly import build_model
 from plmctl.batch import Batch
 from plmctl.commands.common import Session, budget_of, build_objective, fit, training
-from plmctl.commands.corpus import (
-    STAGE_KEYS,
-    Corpus,
-    build_format,
-    build_noise,
-    check_updates,
-    held_out,
-    open_corpus,
-    sources,
-    training_loader,
-)
+from plmctl.commands.corpus import STAGE_KEYS, Corpus, check_updates, held_out, open_corpus, source, sources, training_loader
 from plmctl.config.compose import Flags
 from plmctl.config.contract import check_contract
 from plmctl.cost import cost
 from plmctl.data.loader import Loader
 from plmctl.data.preview import preview
-from plmctl.data.reader import Reader
 from plmctl.models.base import Model
 from plmctl.objectives.mix import Mix
 from plmctl.training.budget import Budget
@@ -99,8 +88,8 @@ def _overview(session: Session, corpus: Corpus, model: Model, budget: Budget, lo
         f"{corpus.vocab.size:,} {corpus.tokenizer.kind} tokens",
         f"{budget} of {cfg.train.batch_size} rows of at most {cfg.format.max_length} tokens, on {place}; {session.folder}",
     ]
-    for name, source in loader.sources.items():
-        plan = source.reader.plan(0)
+    for name, read in loader.sources.items():
+        plan = read.reader.plan(0)
         shown = {key: value for key, value in plan.report.items() if value and key not in ("laid_out", "specials")}
         told = ", ".join(f"{value:,} {key.replace('_', ' ')}" for key, value in shown.items())
         lines.append(f"{name}: {plan.rows:,} rows an epoch; {told}")
@@ -149,13 +138,12 @@ def _flops_per_token(cfg: DictConfig, model: Model, capacity: Mapping[str, int])
 def _preview(cfg: DictConfig, flags: Flags) -> str:
     """The first rows of training as a person reads them."""
     corpus = open_corpus(cfg, flags.plugins)
-    node = next(iter(sources(cfg).values()))
-    layout, noise = build_format(node, corpus.vocab, flags.plugins), build_noise(node["noise"], corpus.vocab, flags.plugins)
-    reader = Reader(
-        next(iter(corpus.train.values())), layout, seed=cfg.seed, batch_size=flags.preview,
-        input_length=noise.input_length(layout.max_length) if noise else None,
-    )  # fmt: skip
-    before = reader.rows(0, np.asarray(reader.order(0)[: flags.preview]))
-    after = noise(before, reader.draws(0)) if noise else before
-    labels = build_objective(cfg, {"vocab": corpus.vocab}, flags.plugins).labels(after)
+    node, shards = next(iter(sources(cfg).values())), next(iter(corpus.train.values()))
+    objective = build_objective(cfg, {"vocab": corpus.vocab}, flags.plugins)
+    made = source(
+        node, shards, corpus.vocab, needs=objective.needs, plugins=flags.plugins, seed=cfg.seed, batch_size=flags.preview
+    )
+    before = made.reader.rows(0, np.asarray(made.reader.order(0)[: flags.preview]))
+    after = made.noise(before, made.reader.draws(0)) if made.noise else before
+    labels = objective.labels(after)
     return preview(before, after.with_targets(**labels), corpus.tokenizer.pieces, mask=corpus.vocab.mask)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from plmctl.batch import FIELDS, IGNORE, Rows, Seq
+from plmctl.batch import FIELDS, IGNORE, INPUTS, SEQS, Rows, Seq, held_by_data
 from plmctl.config.build import build, entry, plain
 from plmctl.config.recipes import conf_dir, load
 from plmctl.errors import ConfigError, ConfigErrors, UsageError, raise_all
@@ -67,14 +67,15 @@ def mismatches(
     plugins: Sequence[str] = (),
 ) -> list[UsageError]:
     """Every field that a part asks for and nothing gives, and every head that an objective looks up and nobody made."""
-    there = {"text", *format.provides}
+    there = set(format.provides)
     lacks: list[tuple[str, str]] = []  # (config path of the asker, field)
     for name, part in noise.items():
-        lacks += [(f"noise.{name}", field) for field in sorted(part.reads - there)]
-        there |= part.writes
+        have = there | ({"input"} if there & INPUTS else set())
+        lacks += [(f"noise.{name}", field) for field in sorted(part.reads - have) if not held_by_data(field)]
+        there = (there - part.removes) | part.writes
     for name, objective in objectives.items():
         have = there | derived(objective, there)
-        lacks += [(f"objective.{name}", field) for field in sorted(objective.needs - have)]
+        lacks += [(f"objective.{name}", field) for field in sorted(objective.needs - have) if not held_by_data(field)]
     for path, part in model.items():
         lacks += [(path, field) for field in sorted(getattr(part, "needs", frozenset()) - there)]
     givers = providers(config_dirs, plugins) if lacks else {}
@@ -95,8 +96,8 @@ def derived(objective: Objective, there: Iterable[str]) -> set[str]:
     tracks.pop("real", None)
     targets = {field.partition(".")[2]: np.full((1, length), IGNORE) for field in fields if field.startswith("targets.")}
     seq = Seq(np.zeros((1, length), np.int64), np.full(1, length), tracks)
-    rows = Rows(np.zeros(1, np.int64), {"text": seq}, targets)
-    if any(field.startswith("tracks.") for field in objective.needs - fields):
+    rows = Rows(np.zeros(1, np.int64), dict.fromkeys(SEQS & fields, seq), targets)
+    if any(field.startswith("tracks.") or field in SEQS for field in objective.needs - fields):
         return set()  # it would not find what it reads: reported as lacking
     return {f"targets.{name}" for name in objective.labels(rows)}
 

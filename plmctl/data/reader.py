@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from plmctl.batch import Rows
+from plmctl.batch import Rows, held_by_data
 from plmctl.data.formats.base import Format, Plan
 from plmctl.errors import DataError
 from plmctl.noise.draws import Draws
@@ -31,21 +31,30 @@ class Reader:
     `stage`: a stage of `train.stages` with its own format starts at epoch 0 of its own order; loading the state of an
     earlier stage into it therefore starts it afresh. `input_length`: what the noise leaves of `format.max_length`.
     A corpus shorter than one row is refused unless `allow_short` (held-out text may be that short).
+    `wanted`: the fields that noise, objective and model read; a format makes no others that cost time (None: all).
     """
 
     def __init__(
         self, shards: Shards, format: Format, *, seed: int, batch_size: int, world: int = 1, rank: int = 0, stage: int = 0,
-        input_length: int | None = None, allow_short: bool = False,
+        input_length: int | None = None, allow_short: bool = False, wanted: frozenset[str] | None = None,
     ) -> None:  # fmt: skip
         self.shards, self.format, self.seed, self.stage = shards, format, seed, stage
         self.batch_size, self.world, self.rank = batch_size, world, rank
         self.input_length = format.max_length if input_length is None else input_length
-        self.position = Position()
+        self.position, self.wanted = Position(), wanted
         self._plans: dict[int, Plan] = {}
         self._orders: dict[int, np.ndarray] = {}
         self._check(allow_short)
 
     def _check(self, allow_short: bool) -> None:
+        there = {f"tracks.{name}" for name in self.shards.tracks} | {f"spans.{name}" for name in self.shards.spans}
+        for field in sorted(self.wanted or ()):
+            if held_by_data(field) and field not in there:
+                kind, _, name = field.partition(".")
+                raise DataError(
+                    f"these tokens have no {field}", file=getattr(self.shards, "folder", None),
+                    fix=f"plmctl tokenize with data.{'spans' if kind == 'spans' else 'tags'}=[{name}] and .jsonl text",
+                )  # fmt: skip
         tokens, documents = len(self.shards.ids), len(self.shards.documents) - 1
         if tokens < (1 if allow_short else self.input_length) or self.plan(0).rows == 0:
             raise DataError(
@@ -69,7 +78,9 @@ class Reader:
         return self._plans[epoch]
 
     def order(self, epoch: int) -> np.ndarray:
-        """[rows] the rows of an epoch in the order of reading: sorted by one random 64-bit number each."""
+        """[rows] the rows of an epoch in the order of reading: sorted by one random 64-bit number each, or as planned."""
+        if self.format.ordered:
+            return np.arange(self.plan(epoch).rows)
         if epoch not in self._orders:
             words = self.draws(epoch).words(np.arange(self.plan(epoch).rows), "order", 1)
             self._orders = {**dict(list(self._orders.items())[-1:]), epoch: np.argsort(words[:, 0], kind="stable")}
@@ -79,7 +90,7 @@ class Reader:
         return Draws(self.seed, epoch, ("stage", self.stage))
 
     def rows(self, epoch: int, index: np.ndarray) -> Rows:
-        return self.format.rows(self.shards, self.plan(epoch), index)
+        return self.format.rows(self.shards, self.plan(epoch), index, self.wanted)
 
     def take(self, position: Position) -> tuple[list[tuple[int, np.ndarray]], Position]:
         """This rank's share of the global batch at `position`, as (epoch, rows of it) in order, and the position after it."""

@@ -11,7 +11,7 @@ import json
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -23,6 +23,14 @@ MANIFEST = "manifest.json"
 FORMAT, VERSION = "plmctl tokens", 1
 SPLITS = ("train", "valid")
 COUNTS = ("bytes", "characters", "words")
+
+
+class SpanTrack(NamedTuple):
+    """Marked stretches of the tokens of a split, in the order of `start`; none overlaps another of its track."""
+
+    start: np.ndarray  # [m] int64 token
+    length: np.ndarray  # [m] int32 tokens, at least 1
+    id: np.ndarray  # [m] int64 what is mentioned; 0 where the file gives none
 
 
 class Shards:
@@ -41,6 +49,7 @@ class Shards:
         self._stated: dict[str, dict[str, Any]] = manifest["splits"][split]["arrays"]
         self.ids, self.sentences, self.documents = (self._map(name) for name in ("ids", "sentences", "documents"))
         self.tracks: dict[str, np.ndarray] = {name: self._map(name) for name in manifest["tracks"]}
+        self.spans: dict[str, SpanTrack] = {}
         self.counts: dict[str, np.ndarray] = {name: self._map(name) for name in COUNTS}
 
     @classmethod

@@ -11,12 +11,14 @@ from plmctl.noise.draws import Draws
 class Noise:
     """One published idea of what the input hides and what is asked; runs in the loader, never touches a network.
 
-    `reads` and `writes` name fields as in `batch.FIELDS` ("tracks.word_start", "targets.mlm"); the contract check uses them.
+    `reads`, `writes` and `removes` name fields as in `batch.FIELDS` ("tracks.word_start", "targets.mlm"); the contract check
+    uses them. "input" is the sequence that noise changes, `rows.input`: `source` where there is one, else `text`.
     A subclass is one file, keyword-only constructor, built from numbers and the `vocab`.
     """
 
-    reads: frozenset[str] = frozenset({"text"})
+    reads: frozenset[str] = frozenset({"input"})
     writes: frozenset[str] = frozenset()
+    removes: frozenset[str] = frozenset()
 
     def __call__(self, rows: Rows, draws: Draws) -> Rows:
         raise NotImplementedError(type(self).__name__)
@@ -35,12 +37,11 @@ class Chain(Noise):
 
     def __init__(self, noises: Sequence[Noise]) -> None:
         self.noises = list(noises)
-        self.writes = frozenset().union(*(noise.writes for noise in self.noises))
-        self.reads = frozenset({"text"})
-        written: set[str] = set()
+        self.reads = self.writes = self.removes = frozenset()
         for noise in self.noises:
-            self.reads |= noise.reads - written
-            written |= noise.writes
+            self.reads |= noise.reads - self.writes
+            self.writes = (self.writes - noise.removes) | noise.writes
+            self.removes = (self.removes - noise.writes) | noise.removes
 
     def __call__(self, rows: Rows, draws: Draws) -> Rows:
         for place, noise in enumerate(self.noises):

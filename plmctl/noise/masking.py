@@ -41,7 +41,7 @@ def runs(start: np.ndarray, length: np.ndarray) -> np.ndarray:
 class Select:
     """Which tokens: `(rows, draws) -> Spans`; `capacity(length)` is the most tokens it takes from one row."""
 
-    reads: frozenset[str] = frozenset({"text"})
+    reads: frozenset[str] = frozenset({"input"})
 
     def __call__(self, rows: Rows, draws: Draws) -> Spans:
         raise NotImplementedError(type(self).__name__)
@@ -98,7 +98,7 @@ class Budget:
 
     def of_rows(self, rows: Rows, draws: Draws) -> np.ndarray:
         """[n] int64; 0 for an empty row."""
-        length = rows.seqs["text"].length
+        length = rows.seqs[rows.input].length
         if self.exact:
             budget = np.maximum(1, np.rint(self.rate * length))  # rint rounds halves to even, as Python's round
         else:
@@ -109,8 +109,8 @@ class Budget:
 
     def of_documents(self, rows: Rows, draws: Draws) -> tuple[np.ndarray, np.ndarray]:
         """(first, budget), each [m]: the first slot, flattened, of each document (each row without that track), its share."""
-        n, width = rows.seqs["text"].ids.shape
-        total, document = self.of_rows(rows, draws), rows.seqs["text"].tracks.get("document")
+        n, width = rows.seqs[rows.input].ids.shape
+        total, document = self.of_rows(rows, draws), rows.seqs[rows.input].tracks.get("document")
         if document is None:
             return np.arange(n) * width, total
         begins = np.ones((n, width), bool)
@@ -119,7 +119,7 @@ class Budget:
         first = np.flatnonzero(begins)
         row, start = np.divmod(first, width)
         end = start + np.diff(first, append=n * width)
-        scale = total / np.maximum(rows.seqs["text"].length, 1)
+        scale = total / np.maximum(rows.seqs[rows.input].length, 1)
         offset = draws.uniform(rows.key, "share")[row]
         share = np.floor(scale[row] * end + offset + 1e-9) - np.floor(scale[row] * start + offset + 1e-9)
         return first, np.where(document.ravel()[first] >= 0, share, 0).astype(np.int64)
@@ -149,7 +149,7 @@ class MaskOrReplace(Corrupt):
         self.choices = (np.arange(vocab.size) if random_specials else np.flatnonzero(~vocab.special)).astype(np.int32)
 
     def __call__(self, rows: Rows, spans: Spans, draws: Draws) -> Rows:
-        seq = rows.seqs["text"]
+        seq = rows.seqs[rows.input]
         row, column = spans.tokens()
         flat = row * seq.ids.shape[1] + column
         ids, labels = seq.ids.copy(), np.full(seq.ids.shape, IGNORE, np.int32)
@@ -160,4 +160,4 @@ class MaskOrReplace(Corrupt):
         other = np.flatnonzero((fate >= self.masked) & (fate < self.changed))
         new[other] = self.choices[below(word[other].astype(np.uint32), len(self.choices))]
         ids.ravel()[flat] = new
-        return rows.with_seq("text", replace(seq, ids=ids)).with_targets(mlm=labels)
+        return rows.with_seq(rows.input, replace(seq, ids=ids)).with_targets(mlm=labels)

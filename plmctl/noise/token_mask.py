@@ -24,7 +24,7 @@ class RandomTokens(Select):
         self.budget = budget
 
     def __call__(self, rows: Rows, draws: Draws) -> Spans:
-        seq = rows.seqs["text"]
+        seq = rows.seqs[rows.input]
         width, document = seq.ids.shape[1], seq.tracks.get("document")
         bits = (width - 1).bit_length()
         narrow = document is not None and 2 * bits <= 22  # document, column and at least ten random bits fit into 32

@@ -16,6 +16,7 @@ class MemoryShards:
     sentences: np.ndarray
     documents: np.ndarray
     tracks: dict = field(default_factory=dict)
+    spans: dict = field(default_factory=dict)
     fingerprint: str = "memory"
     folder: str = "memory"
 

@@ -180,7 +180,7 @@ def test_wrong_settings(vocab_of):
 def test_declares_what_it_reads_and_writes(vocab_of):
     mask = TokenMask(vocab=vocab_of(), rate=0.15, max_predictions=20)
     assert mask.writes == {"targets.mlm"}
-    assert mask.reads == {"text"}
+    assert mask.reads == {"input"}
     assert mask.capacity(512) == {"mlm": 20}
     assert mask.capacity(64) == {"mlm": 10}
     assert mask.input_length(64) == 64

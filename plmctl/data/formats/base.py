@@ -31,11 +31,13 @@ class Format:
 
     provides: frozenset[str] = frozenset({"text"})
     max_length: int
+    ordered: bool = False  # rows are read in the order of the plan (streams), not in a random one
     copies: int | None = None  # plans repeat after so many epochs (1: one plan for all; BERT's dupe_factor); None: never
 
     def plan(self, shards: Shards, *, seed: int, epoch: int, input_length: int) -> Plan:
         """`input_length` tokens (at most `max_length`) may be laid out in a row, the noise needs the rest."""
         raise NotImplementedError(type(self).__name__)
 
-    def rows(self, shards: Shards, plan: Plan, index: np.ndarray) -> Rows:
+    def rows(self, shards: Shards, plan: Plan, index: np.ndarray, wanted: frozenset[str] | None = None) -> Rows:
+        """The rows `index`; of tracks and spans that cost time, only those that somebody wants (None: all there are)."""
         raise NotImplementedError(type(self).__name__)

@@ -66,8 +66,8 @@ class Blocks(Format):
             kind=closing, kinds=self.kinds,
         )  # fmt: skip
 
-    def rows(self, shards: Shards, plan: Plan, index: np.ndarray) -> Rows:
-        layout = lay(shards, plan, index, self.kinds, self.vocab)
+    def rows(self, shards: Shards, plan: Plan, index: np.ndarray, wanted: frozenset[str] | None = None) -> Rows:
+        layout = lay(shards, plan, index, self.kinds, self.vocab, wanted)
         seq = layout.seq
         if not self.crossing:
             position = np.arange(seq.ids.size).reshape(seq.ids.shape) - layout.fill(layout.begin)

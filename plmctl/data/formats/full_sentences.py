@@ -68,8 +68,8 @@ class FullSentences(Format):
             kinds=self.kinds,
         )
 
-    def rows(self, shards: Shards, plan: Plan, index: np.ndarray) -> Rows:
-        return Rows(key=index, seqs={"text": lay(shards, plan, index, self.kinds, self.vocab).seq})
+    def rows(self, shards: Shards, plan: Plan, index: np.ndarray, wanted: frozenset[str] | None = None) -> Rows:
+        return Rows(key=index, seqs={"text": lay(shards, plan, index, self.kinds, self.vocab, wanted).seq})
 
 
 def _chain(following: list[int]) -> list[int]:

@@ -84,7 +84,9 @@ class Layout:
         return np.repeat(values, self.slots).reshape(self.seq.ids.shape)
 
 
-def lay(shards: Shards, plan: Plan, index: np.ndarray, kinds: list[Wrap], vocab: Vocab) -> Layout:
+def lay(
+    shards: Shards, plan: Plan, index: np.ndarray, kinds: list[Wrap], vocab: Vocab, wanted: frozenset[str] | None = None
+) -> Layout:
     """The rows `index` of a piece plan: ids int32 [n, T], with the word-start track."""
     n, width = len(index), plan.width
     first = plan.arrays["row_start"][index]
@@ -114,8 +116,10 @@ def lay(shards: Shards, plan: Plan, index: np.ndarray, kinds: list[Wrap], vocab:
         for step, token in tokens:
             added.append(begin[chosen] + (step if step >= 0 else slots[chosen] + step))
             ids[added[-1]] = token
-    starts = _word_starts(shards, vocab, ids, place, added).reshape(n, width)
-    seq = Seq(ids.reshape(n, width), length.astype(np.int64), {"word_start": starts}, full=bool((length == width).all()))
+    tracks = {}
+    if wanted is None or "tracks.word_start" in wanted:
+        tracks["word_start"] = _word_starts(shards, vocab, ids, place, added).reshape(n, width)
+    seq = Seq(ids.reshape(n, width), length.astype(np.int64), tracks, full=bool((length == width).all()))
     return Layout(seq, slots, begin, piece)
 
 

@@ -98,8 +98,8 @@ class SentencePair(Format):
         table = np.array(found).reshape(-1, 5)
         return table[:, 0], table[:, 1], table[:, 2], table[:, 3], table[:, 4].astype(bool)
 
-    def rows(self, shards: Shards, plan: Plan, index: np.ndarray) -> Rows:
-        layout = lay(shards, plan, index, self.kinds, self.vocab)
+    def rows(self, shards: Shards, plan: Plan, index: np.ndarray, wanted: frozenset[str] | None = None) -> Rows:
+        layout = lay(shards, plan, index, self.kinds, self.vocab, wanted)
         anchors = np.stack([np.arange(len(index)), np.zeros(len(index), np.int64)], 1)
         return Rows(
             key=index, seqs={"text": layout.seq.with_tracks(segment=layout.fill(layout.piece == 1).astype(np.int8))},
