@@ -58,7 +58,7 @@ def test_every_mismatch_is_listed_with_its_asker() -> None:
 
 
 def test_the_fix_names_settings_that_give_the_field() -> None:
-    errors = found(objectives={"nsp": Ask({"labels.pair"}), "mlm": Ask({"targets.mlm"}), "odd": Ask({"tracks.nothing"})})
+    errors = found(objectives={"nsp": Ask({"labels.pair"}), "mlm": Ask({"targets.mlm"}), "odd": Ask({"targets.nothing"})})
     assert "fix: format=sentence_pair" in errors[0]
     assert "fix: noise=[token_mask]" in errors[1]
     assert "no part in conf/ gives it" in errors[2]
