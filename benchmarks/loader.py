@@ -35,6 +35,8 @@ class Corpus:
     sentences: np.ndarray
     documents: np.ndarray
     tracks: dict[str, np.ndarray] = field(default_factory=dict)
+    spans: dict[str, Any] = field(default_factory=dict)
+    pairs: bool = False
     fingerprint: str = "made up"
 
 

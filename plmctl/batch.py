@@ -39,7 +39,7 @@ FIELDS: dict[str, str] = {
     "tracks.document": "[n, T] int: number of the document inside a packed row; tokens see only their own document",
     "tracks.position": "[n, T] int: place of the token, where it is not simply 0..T-1 (packed rows restart)",
     "tracks.word_start": "[n, T] bool: the token begins a word",
-    "tracks.sentence": "[n, T] int: number of the sentence inside the row",
+    "tracks.sentence": "[n, T] int: number of the sentence inside the row (specials: of the one beside them; padding: -1)",
     "tracks.language": "[n, T] int: number of the token's language (translation LM)",
     "tracks.order": "[n, T] int: place of the token in the order of factorisation; what is not predicted comes first",
     "tracks.real": "[n, T] bool: not padding, where padding is not simply what follows `length`",
@@ -60,6 +60,7 @@ FIELDS: dict[str, str] = {
     "values.example": "[n] int: number of the example a fine-tuning row comes from",
     "values.prefix": "[n] int: tokens at the row's start that see each other whatever the pattern says of the rest",
     "values.continues": "[n] bool: the row goes on where the same row of the batch before it ended (state is kept)",
+    "values.reversed": "[n] bool: the row's text runs from its end to its beginning",
     "values.cut": "[n] int: tokens of the example that max_length left no room for",
     # spans: [m, 3+] = row, start, length, ...; those of the token directory (data.spans=[entity]) have an id as fourth column
     "spans.entity": "[m, 4] int: row, start, length, id of a mention",
@@ -153,10 +154,25 @@ class Batch:
     def text(self) -> Seq:
         return self.seqs["text"]
 
+    @property
+    def input(self) -> str:
+        """Name of the sequence that a network is shown: `source` where there is one, else `text`."""
+        return "source" if "source" in self.seqs else "text"
+
     def require(self, name: str) -> Any:
-        """The field called `name` as in FIELDS ("text", "tracks.segment", "targets.mlm"); ConfigError where it is absent."""
+        """The field called `name` as in FIELDS ("text", "tracks.segment", "targets.mlm"); ConfigError where it is absent.
+
+        Tracks are those of the input; "target.tracks.segment" is a track of another sequence.
+        """
         group, _, key = name.rpartition(".")
-        place = {"": self.seqs, "tracks": self.text.tracks, "targets": self.targets, "labels": self.labels}[group]
+        owner, _, kind = group.rpartition(".")
+        if not group:
+            place = self.seqs
+        elif kind == "tracks":
+            seq = self.seqs.get(owner or self.input)
+            place = seq.tracks if seq else {}
+        else:
+            place = getattr(self, group)
         if key not in place:
             raise ConfigError("format/noise", name, f"no part of this run gives '{name}' ({FIELDS.get(name, 'unknown field')})")
         return place[key]

@@ -16,47 +16,19 @@ import typer
 from typer.core import TyperCommand
 
 from plmctl.config.compose import Flags, composed
-from plmctl.config.recipes import conf_dir, described, recipes_dir
+from plmctl.config.recipes import STUDIES, conf_dir, described, recipes_dir
 from plmctl.config.schema import VERBS as SCHEMAS
 from plmctl.config.schema import settings
 from plmctl.errors import PlmctlError, UsageError
+from plmctl.examples import EXAMPLES
 
 USERS_FILES = {errno.ENOSPC, errno.EDQUOT, errno.EACCES, errno.EPERM, errno.EROFS, errno.EFBIG, errno.EISDIR, errno.ENOTDIR}
-EXAMPLES = {
-    "tokenize": [
-        "plmctl tokenize tokenizer.vocab_size=4096 out=tokens",
-        "plmctl tokenize tokenizer=wordpiece tokenizer.vocab_size=4096 out=tokens-wordpiece",
-    ],
-    "pretrain": [
-        "plmctl pretrain size=tiny train.steps=50 run.dir=runs/first",
-        "plmctl pretrain gpt -m size=tiny train.steps=20 optim.lr=1e-3,1e-4",
-    ],
-    "finetune": [
-        "plmctl finetune task=sst2 task.path=glue/SST-2 checkpoint=runs/first run.dir=runs/sst2",
-        "plmctl finetune task=sst2 task.path=glue/SST-2 checkpoint=null size=tiny tokenizer.path=tokens train.steps=50",
-    ],
-    "eval": [
-        "plmctl eval checkpoint=runs/sst2 --json",
-        "plmctl eval checkpoint=runs/first task=lm data.path=README.md",
-    ],
-    "convert": [
-        "plmctl convert runs/first exported --to hf",
-        "plmctl convert exported imported --to plmctl",
-    ],
-    "report": [
-        "plmctl report runs/first",
-        "plmctl report runs/first runs/sst2 --out compared.md",
-    ],
-    "embed": [
-        "plmctl embed checkpoint=runs/first input=README.md out=vectors.npz",
-        "plmctl embed checkpoint=exported input=README.md out=vectors.npz layers=-1 logits=true",
-    ],
-}  # fmt: skip
 GROUPS = {  # the slots whose options a verb's --help lists
     "tokenize": ("tokenizer",),
     "pretrain": ("size", "tokenizer", "format", "noise", "pattern", "position", "model", "objective", "optim", "schedule"),
     "finetune": ("task", "size", "model", "optim", "schedule"),
     "eval": ("task",),
+    "data check": ("task", "format"),
 }
 
 Words = Annotated[list[str] | None, typer.Argument(metavar="[./FILE.yaml] KEY=VALUE", show_default=False, hidden=True)]
@@ -84,15 +56,19 @@ class Verb(TyperCommand):
     """A command whose help ends with runnable examples and the options that conf/ and recipes/ hold."""
 
     def format_epilog(self, ctx: Any, formatter: Any) -> None:
-        name = str(self.name)
+        name = ctx.command_path.partition(" ")[2]
+        verb = name.split()[0]
         with formatter.section("Examples"):
             formatter.write("".join(f"  {line}\n" for line in EXAMPLES[name]))
-        if name in SCHEMAS:
+        if verb in SCHEMAS:
             with formatter.section("Settings (key=value; --print-config shows all, those of parts too)"):
-                formatter.write_dl(settings(name))
+                formatter.write_dl(settings(verb))
         if name == "pretrain":
             with formatter.section("Recipes"):
                 formatter.write_dl(described(recipes_dir()) or [("-", "")])
+        if name == "ablate":
+            with formatter.section("Studies"):
+                formatter.write_dl(described(recipes_dir() / STUDIES) or [("-", "")])
         for group in GROUPS.get(name, ()):
             with formatter.section(f"{group}="):
                 formatter.write_dl(described(conf_dir() / group) or [("-", "")])
@@ -133,6 +109,33 @@ def tokenize(
     _main("tokenize", words, config_dir, plugin, print_config, multirun)
 
 
+def check(
+    words: Annotated[list[str] | None, typer.Argument(metavar="PATH | KEY=VALUE", show_default=False, hidden=True)] = None,
+    as_json: Json = False,
+    out: Annotated[str | None, typer.Option("--out", metavar="FILE", help="A page: a .md or a .html file.")] = None,
+    print_config: PrintConfig = False, config_dir: ConfigDir = None, plugin: Plugin = None,
+) -> None:  # fmt: skip
+    """Look at text, a token directory, or with task=<name> labelled files, before a long run: plain verdicts."""
+    _main("data", pathless(words or [], out), config_dir, plugin, print_config, False, json=as_json)
+
+
+def pathless(words: list[str], out: str | None = None) -> list[str]:
+    """The words of `data check` with PATH as the setting that it stands for: the task's files, or text or tokens."""
+    slot = "task" if any(word.startswith("task=") for word in words) else "data"
+    found = [word if "=" in word or word.startswith("~") else f"{slot}.path={word}" for word in words]
+    return [*found, *([f"out={out}"] if out else [])]
+
+
+def ablate(
+    words: Annotated[list[str] | None, typer.Argument(metavar="STUDY | KEY=VALUE", show_default=False, hidden=True)] = None,
+    print_config: PrintConfig = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print jobs and cost; run nothing.")] = False,
+    config_dir: ConfigDir = None, plugin: Plugin = None, as_json: Json = False,
+) -> None:  # fmt: skip
+    """Compare arms over seeds: run a study, and write a table of means, differences and verdicts."""
+    _main("ablate", words, config_dir, plugin, print_config, False, dry_run=dry_run, json=as_json)
+
+
 def embed(words: Words = None, print_config: PrintConfig = False, plugin: Plugin = None) -> None:
     """Write contextual embeddings of the lines of a file."""
     _main("embed", words, None, plugin, print_config, False)
@@ -168,10 +171,12 @@ def report(
 
 VERBS: dict[str, Callable[..., None]] = {
     "tokenize": tokenize,
+    "data check": check,
     "pretrain": pretrain,
     "finetune": finetune,
     "eval": evaluate,
     "convert": convert,
+    "ablate": ablate,
     "embed": embed,
     "report": report,
 }
@@ -181,12 +186,18 @@ COMMANDS = Path(__file__).with_name("commands")
 
 
 def make_app(commands: Path = COMMANDS) -> typer.Typer:
-    """The Typer application: one command for every verb that has a file in `commands`."""
+    """The Typer application: one command for every verb that has a file in `commands`; of "data check" the file is data.py."""
     app = typer.Typer(add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False, rich_markup_mode=None)
     app.callback()(_about)
+    groups: dict[str, typer.Typer] = {}
     for name, function in VERBS.items():
-        if (commands / f"{name}.py").is_file():
-            app.command(name, cls=Verb)(function)
+        verb, _, inner = name.partition(" ")
+        if not (commands / f"{verb}.py").is_file():
+            continue
+        if inner and verb not in groups:
+            groups[verb] = typer.Typer(no_args_is_help=True, help=f"Commands on {verb}.")
+            app.add_typer(groups[verb], name=verb)
+        (groups[verb] if inner else app).command(inner or verb, cls=Verb)(function)
     return app
 
 

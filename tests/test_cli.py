@@ -47,7 +47,7 @@ class Command:
 @pytest.fixture
 def command(monkeypatch: pytest.MonkeyPatch) -> Command:
     made = Command()
-    for verb in cli.VERBS:
+    for verb in (name.split()[0] for name in cli.VERBS):
         module = types.ModuleType(f"plmctl.commands.{verb}")
         module.run = made.run  # type: ignore[attr-defined]
         monkeypatch.setitem(sys.modules, f"plmctl.commands.{verb}", module)
@@ -63,7 +63,7 @@ def plmctl(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: Command) ->
     verbs = tmp_path / "commands"
     verbs.mkdir()
     for verb in cli.VERBS:
-        (verbs / f"{verb}.py").touch()
+        (verbs / f"{verb.split()[0]}.py").touch()
     app = cli.make_app(verbs)
 
     def invoke(*words: str, own: bool = True) -> Any:
@@ -92,7 +92,7 @@ def test_a_command_appears_when_its_file_is_there(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("verb", list(cli.VERBS))
 def test_each_help_has_two_examples(plmctl: Invoke, verb: str) -> None:
-    shown = plmctl(verb, "--help", own=False).output
+    shown = plmctl(*verb.split(), "--help", own=False).output
     assert len(re.findall(rf"^  plmctl {verb} \S", shown, re.MULTILINE)) == 2
     if verb == "pretrain":
         assert re.search(r"^  tiny +tiny, 2 layers of 128", shown, re.MULTILINE)
@@ -177,6 +177,24 @@ def test_convert_is_plain(plmctl: Invoke, command: Command) -> None:
     assert command.calls[0][0] == {"input": "in here", "out": "out,there", "to": "hf"}
 
 
+@pytest.mark.parametrize(
+    ("words", "settings"),
+    [
+        (("corpus, [中文].txt",), {"data.path": "corpus, [中文].txt"}),
+        (("glue/SST-2", "task=sst2"), {"task.path": "glue/SST-2", "task.name": "sst2"}),
+        (("a b", "format.max_length=64", "--out", "c d.md"), {"data.path": "a b", "format.max_length": 64, "out": "c d.md"}),
+    ],
+)
+def test_a_path_is_the_setting_that_it_stands_for(
+    plmctl: Invoke, command: Command, words: tuple[str, ...], settings: dict[str, Any]
+) -> None:
+    done = plmctl("data", "check", *words, "--json", own=False)
+    assert done.exit_code == 0, done.stderr
+    ((cfg, flags),) = command.calls
+    assert {key: OmegaConf.select(cfg, key) for key in settings} == settings
+    assert (flags.verb, flags.json) == ("data", True)
+
+
 def test_a_sweep_runs_every_job_in_its_folder_and_survives_a_failure(plmctl: Invoke, command: Command) -> None:
     def fail(cfg: Any) -> int:
         if cfg.optim.lr == 2:
@@ -233,7 +251,7 @@ def saved_run(plmctl: Invoke, command: Command, tmp_path: Path) -> Path:
     OmegaConf.save(OmegaConf.create(OmegaConf.to_container(command.calls.pop()[0], resolve=True)), folder / "config.yaml")
     command.run = lambda cfg, *, flags: command.calls.append((cfg, flags)) or 0  # type: ignore[method-assign, func-returns-value]
     for verb in cli.VERBS:
-        sys.modules[f"plmctl.commands.{verb}"].run = command.run  # type: ignore[attr-defined]
+        sys.modules[f"plmctl.commands.{verb.split()[0]}"].run = command.run  # type: ignore[attr-defined]
     return folder
 
 
@@ -280,6 +298,6 @@ def test_last_metrics_and_score(tmp_path: Path) -> None:
 def test_runs_that_differ_in_the_seed_get_a_mean(plmctl: Invoke, command: Command) -> None:
     command.run = lambda cfg, *, flags: {"valid/acc": float(cfg.seed)}  # type: ignore[method-assign]
     for verb in cli.VERBS:
-        sys.modules[f"plmctl.commands.{verb}"].run = command.run  # type: ignore[attr-defined]
+        sys.modules[f"plmctl.commands.{verb.split()[0]}"].run = command.run  # type: ignore[attr-defined]
     assert "3 ± 1" in plmctl("pretrain", "probe", "-m", "seed=2,3,4").stdout
     assert "±" not in plmctl("pretrain", "probe", "-m", "optim.lr=1,2").stdout

@@ -78,6 +78,12 @@ def test_targets_that_an_objective_derives_count_for_itself_only() -> None:
     assert len(found(objectives={"clm": clm, "other": Ask({"targets.clm"})})) == 1
 
 
+def test_what_a_noise_takes_away_is_said() -> None:
+    makes = SimpleNamespace(reads=frozenset({"input"}), writes=frozenset({"source", "target"}), removes=frozenset({"text"}))
+    errors = found(noise={"infill": makes}, objectives={"mlm": Ask({"text"})})
+    assert errors[0].startswith("objective.mlm: needs 'text', which noise.infill turns into a source and a target")
+
+
 def test_providers_are_read_from_conf() -> None:
     assert "format=sentence_pair" in providers()["labels.pair"]
 
@@ -113,8 +119,8 @@ def test_real_parts_that_do_not_fit_are_reported_together() -> None:
     text = str(caught.value)
     assert "objective.mlm: needs 'targets.mlm'" in text
     assert "objective.nsp: needs 'labels.pair'" in text
-    assert "fix: format=sentence_pair" in text
-    assert "fix: noise=[token_mask]" in text
+    assert "format=sentence_pair" in text
+    assert "noise=[token_mask]" in text
 
 
 def test_a_missing_head_and_a_wrong_number_are_reported() -> None:

@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 
 from plmctl.cli import EXAMPLES, VERBS, make_app
 
-ORDER = ("tokenize", "pretrain", "finetune", "eval", "convert", "embed", "report")
+ORDER = ("tokenize", "data check", "pretrain", "finetune", "eval", "convert", "embed", "report")
 REVIEWS = [("a warm and funny film", 1), ("dull from start to finish", 0), ("great acting", 1), ("a waste of time", 0)] * 20
 
 
@@ -35,3 +35,4 @@ def test_they_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert Path("tokens/manifest.json").exists()
     assert Path("exported/model.safetensors").exists()
     assert Path("compared.md").exists()
+    assert Path("checked_files/lengths.svg").exists()

@@ -194,7 +194,7 @@ def test_preview_and_dry_run_write_nothing(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     words = ["bert", *TINY, tokens("bert", tokens_of)]
-    assert pretrain(*words, "--preview", "3").count("before:") == 3
+    assert pretrain(*words, "--preview", "3").count(" of text: ") == 3
     report = json.loads(pretrain(*words, "--dry-run", "--json"))
     assert report["run"]["updates"] == 2000
     assert list(tmp_path.iterdir()) == []

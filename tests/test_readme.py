@@ -31,12 +31,15 @@ def example(kind: str) -> str:
 def check_command(line: str, *extra: str) -> None:
     """Parse `line` as the program does and compose its config; nothing is read or trained."""
     _, verb, *words = shlex.split(line)
-    app = typer.main.get_command(cli.make_app())
-    context = app.commands[verb].make_context(verb, [*words, *extra])
+    command = typer.main.get_command(cli.make_app()).commands[verb]
+    if verb == "data":
+        command, words = command.commands[words[0]], words[1:]
+    context = command.make_context(verb, [*words, *extra])
     if verb in ("convert", "report"):
         return
     given = context.params
-    recipe, overrides = cli._sorted(given["words"] or [], resume=given.get("resume", False))
+    words = cli.pathless(given["words"] or []) if verb == "data" else given["words"] or []
+    recipe, overrides = cli._sorted(words, resume=given.get("resume", False))
     if given.get("resume"):
         return  # the saved config counts
     if verb == "pretrain" and recipe is None:
@@ -49,7 +52,14 @@ def check_command(line: str, *extra: str) -> None:
 
 def test_there_are_enough_commands():
     assert len(COMMANDS) >= 15
-    assert {line.split()[1] for line in COMMANDS} == set(cli.VERBS)
+    assert {verb for verb in cli.VERBS for line in COMMANDS if line.startswith(f"plmctl {verb}")} == set(cli.VERBS)
+
+
+@pytest.mark.parametrize("slot", ["format", "noise"])
+def test_every_part_of_a_slot_is_in_its_table(slot):
+    assert set(re.findall(rf"\]\(conf/{slot}/(\w+)\.yaml\)", README)) == {
+        file.stem for file in (ROOT / "conf" / slot).glob("*.yaml")
+    }
 
 
 @pytest.mark.parametrize("line", COMMANDS)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -71,6 +72,27 @@ def test_mistakes(text: Path, tmp_path: Path, words: list[str], code: int, messa
     assert message in found.stderr
     assert "Traceback" not in found.stderr
     assert not (tmp_path / "out").exists()
+
+
+def test_ctrl_c_names_the_command_that_goes_on(text: Path, tmp_path: Path) -> None:
+    words = ["tokenize", f"data.path={text}", "tokenizer.vocab_size=66", f"out={tmp_path / 'out'}"]
+    code = "import os, signal, sys\nfrom plmctl.data import encoding, journal, tokenizing\n"
+    code += "encoding.CHUNK = tokenizing.EVERY = 2000\n"
+    code += "inner, seen = journal.Journal.commit, []\ndef commit(self, **done):\n    inner(self, **done)\n    seen.append(1)\n"
+    code += "    if len(seen) == 4: os.kill(os.getpid(), signal.SIGINT)\njournal.Journal.commit = commit\n"
+    code += f"sys.argv = ['plmctl', *{words!r}]\nfrom plmctl.cli import main\nmain()"
+    stopped = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert stopped.returncode == 130
+    assert "Traceback" not in stopped.stderr
+    command = next(line for line in stopped.stderr.splitlines() if line.startswith("  plmctl "))
+    assert shlex.split(command) == ["plmctl", *words]
+    assert not (tmp_path / "out").exists()
+    went_on = tokenize(*shlex.split(command)[2:])
+    assert went_on.returncode == 0
+    assert "going on from there" in went_on.stderr
+    assert tokenize(*words[1:3], f"out={tmp_path / 'straight'}").returncode == 0
+    for name in ("manifest.json", "train.ids.npy"):
+        assert (tmp_path / "out" / name).read_bytes() == (tmp_path / "straight" / name).read_bytes()
 
 
 @pytest.mark.shared

@@ -31,7 +31,7 @@ from plmctl.training.stages import Stage
 from plmctl.training.trainer import Evaluate, Result, Settings, Trainer
 
 THREADS = "OMP_NUM_THREADS"  # whoever sets it (torchrun, `launch`, the user) decides the number of threads
-Prepare = Callable[[DictConfig], object]  # what the main process does before there are others: tokenize
+Prepare = Callable[[DictConfig], Any]  # what the main process does before there are others: tokenize, and open
 
 NEXT = {  # what one does with a run of each command
     "pretrain": (
@@ -57,6 +57,7 @@ class Session:
     precision: Precision
     log: Log
     flags: Flags
+    prepared: Any  # what `prepare` returned in this process
 
     def say(self, message: str) -> None:
         self.log.say(message)
@@ -70,15 +71,15 @@ def training(cfg: DictConfig, flags: Flags, prepare: Prepare, train: Callable[[S
     """
     rank, _, size = environment()
     if rank == 0:
-        cfg = _open(cfg, flags, prepare)
+        cfg, prepared = _open(cfg, flags, prepare)
         if size == 1 and cfg.train.processes > 1:
             return _in_processes(cfg, flags)
     world = join(cfg.train.device)
     try:
         cfg = OmegaConf.create(broadcast(OmegaConf.to_yaml(cfg), world))
         if not world.main:
-            prepare(cfg)
-        session = _session(cfg, flags, world)
+            prepared = prepare(cfg)
+        session = _session(cfg, flags, world, prepared)
         result = train(session)
         session.log.close()
     finally:
@@ -88,8 +89,8 @@ def training(cfg: DictConfig, flags: Flags, prepare: Prepare, train: Callable[[S
     return result.exit_code
 
 
-def _open(cfg: DictConfig, flags: Flags, prepare: Prepare) -> DictConfig:
-    """A new run directory with its config in it; on resume the directory is there, and the config is the saved one.
+def _open(cfg: DictConfig, flags: Flags, prepare: Prepare) -> tuple[DictConfig, Any]:
+    """A new run directory with its config in it, and the data; on resume the directory is there, its config counts.
 
     Data come first: what they refuse leaves no directory behind. `auto` precision is decided here, once for the whole run.
     """
@@ -97,15 +98,14 @@ def _open(cfg: DictConfig, flags: Flags, prepare: Prepare) -> DictConfig:
     if THREADS not in os.environ:
         torch.set_num_threads(cfg.train.threads or max(1, torch.get_num_threads() // cfg.train.processes))
     if flags.resume:
-        prepare(cfg)
-        return cfg
+        return cfg, prepare(cfg)
     folder = Path(cfg.run.dir) if cfg.run.dir else rundir.fresh(Path("runs") / (cfg.run.name or flags.verb))
     rundir.refuse_used(folder)
-    prepare(cfg)
+    prepared = prepare(cfg)
     cfg.run.dir, cfg.train.precision = str(folder), choose(cfg.train.precision, device_of(cfg.train.device)).name
     words = [*([flags.recipe] if flags.recipe else []), *flags.overrides]
     rundir.create(folder, config=OmegaConf.to_yaml(cfg), overrides=words)
-    return cfg
+    return cfg, prepared
 
 
 def _in_processes(cfg: DictConfig, flags: Flags) -> int:
@@ -115,7 +115,7 @@ def _in_processes(cfg: DictConfig, flags: Flags) -> int:
     return launch(cfg.train.processes, [flags.verb, "--resume", f"run.dir={cfg.run.dir}", *changes, *plugins])
 
 
-def _session(cfg: DictConfig, flags: Flags, world: World) -> Session:
+def _session(cfg: DictConfig, flags: Flags, world: World, prepared: Any) -> Session:
     folder = Path(cfg.run.dir)
     log = Log(folder if world.main else None, quiet=not world.main)
     for change in flags.changes:
@@ -127,7 +127,7 @@ def _session(cfg: DictConfig, flags: Flags, world: World) -> Session:
         keep_freed_memory()
     if cfg.train.deterministic:
         torch.use_deterministic_algorithms(True)
-    return Session(cfg, folder, world, choose(cfg.train.precision, world.device), log, flags)
+    return Session(cfg, folder, world, choose(cfg.train.precision, world.device), log, flags, prepared)
 
 
 def fit(

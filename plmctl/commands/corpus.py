@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
+from pathlib import Path
 from typing import Any
 
+import numpy as np
 from omegaconf import DictConfig, OmegaConf
 
 from plmctl.batch import Batch
@@ -16,9 +18,12 @@ from plmctl.config.build import build, plain
 from plmctl.config.finish import check_parts
 from plmctl.data.formats.base import Format
 from plmctl.data.loader import Labels, Loader, Source, once
+from plmctl.data.mixture import Mixture, check_mixture, shares
 from plmctl.data.reader import Reader
-from plmctl.data.shards import Shards
-from plmctl.data.tokenizing import open_or_tokenize
+from plmctl.data.sample import corpus_sample
+from plmctl.data.shards import SPLITS, Shards, is_tokens, read_manifest
+from plmctl.data.sharing import shared_tokenizer
+from plmctl.data.tokenizing import Job, open_or_tokenize
 from plmctl.errors import ConfigError, ConfigErrors, DataError, UsageError, nearest, raise_all
 from plmctl.noise.base import Chain
 from plmctl.text.tokenizer import Tokenizer
@@ -28,7 +33,9 @@ from plmctl.training.stages import check_shares
 
 STAGE_KEYS = ("share", "trainable", "frozen")  # of a stage; every other key is an override of one of STAGE_OVERRIDES
 STAGE_OVERRIDES = ("format", "noise", "train.batch_size", "train.micro_batch_size")
+SOURCE_KEYS = ("path", "mixture", "format", "noise", "weight")  # of one of `data.sources`
 SEED_STEP = 1_000_003  # between the seeds of two sources, which must not draw the same numbers
+CORPUS_STEP = 15_485_863  # between those of two corpora of a mixture
 ALWAYS_KEPT = frozenset(
     {"tracks.document", "tracks.position", "tracks.segment"}
 )  # tracks that a backbone reads if they are there
@@ -36,46 +43,100 @@ ALWAYS_KEPT = frozenset(
 
 @dataclass(frozen=True)
 class Corpus:
-    """The tokens of a run, by source, and the one tokenizer they share."""
+    """The tokens of a run, {source: {corpus: tokens}}, and the one tokenizer they share; a source that is no mixture has
+    one corpus, called as itself."""
 
-    train: Mapping[str, Shards]
-    valid: Mapping[str, Shards | None]
+    train: Mapping[str, Mapping[str, Shards]]
+    valid: Mapping[str, Mapping[str, Shards]]  # without the corpora that are too small to hold a document out
     tokenizer: Tokenizer
 
     @property
     def vocab(self) -> Vocab:
         return self.tokenizer.vocab
 
+    def held_out(self) -> dict[str, tuple[str, str]]:
+        """{title: (source, corpus)} of what is held out; a title is the corpus, of several sources "source.corpus"."""
+        pairs = [(source, name) for source, parts in self.valid.items() for name in parts]
+        several = len(self.valid) > 1
+        return {f"{pair[0]}.{pair[1]}" if several and pair[0] != pair[1] else pair[1]: pair for pair in pairs}
+
 
 def open_corpus(cfg: DictConfig, plugins: tuple[str, ...] = ()) -> Corpus:
-    """Open the token directories of `data.path` (of each of `data.sources`); raw text is tokenized first, once."""
-    paths = {name: node.get("path", cfg.data.path) for name, node in sources(cfg).items()}
+    """Open the token directories of all sources and corpora; raw text is tokenized first, once."""
+    paths = {
+        source: {name: _hashable(part.get("path")) for name, part in node["corpora"].items()}
+        for source, node in sources(cfg).items()
+    }
     with progress() as say:
-        folders = {
-            path: open_or_tokenize(job(cfg, path, say=say, plugins=plugins), cache_dir=cfg.data.cache_dir)
-            for path in dict.fromkeys(_hashable(path) for path in paths.values())
-        }
-    homes = {name: folders[_hashable(path)] for name, path in paths.items()}
-    first = next(iter(homes.values()))
-    train = {name: Shards.open(home, "train") for name, home in homes.items()}
+        jobs = {path: job(cfg, path, say=say, plugins=plugins) for parts in paths.values() for path in parts.values()}
+        lent = _lent_tokenizer(cfg, jobs)
+        if lent is not None:
+            jobs = {path: replace(each, recipe=replace(each.recipe, path=str(lent))) for path, each in jobs.items()}
+        folders = {path: open_or_tokenize(each, cache_dir=cfg.data.cache_dir) for path, each in jobs.items()}
+    homes = {source: {name: folders[path] for name, path in parts.items()} for source, parts in paths.items()}
     wanted = cfg.tokenizer.get("path") if cfg.tokenizer else None
-    tokenizer = Tokenizer.load(wanted or first)
-    for name, shards in train.items():
-        if shards.manifest["tokenizer"]["fingerprint"] != tokenizer.fingerprint:
-            whose = "the one the model starts from" if cfg.init else "tokenizer.path" if wanted else "that of the first source"
+    given = wanted or lent or next(iter(folders.values()))
+    tokenizer = Tokenizer.load(given)
+    whose = "the one the model starts from" if cfg.init else "tokenizer.path" if wanted else "that of the first corpus"
+    for home in folders.values():
+        found = read_manifest(home)["tokenizer"]["fingerprint"]
+        if found != tokenizer.fingerprint:
             raise DataError(
-                f"these tokens were made with another tokenizer than {whose} ({wanted or first})", file=homes[name],
-                fix=f"give data.path the text, or tokenize it again with tokenizer.path={wanted or first}",
+                f"these tokens were made with another tokenizer than {whose} ({given}): {found}, not {tokenizer.fingerprint}",
+                file=home, fix=f"give the text instead of its tokens, or tokenize it again with tokenizer.path={given}",
             )  # fmt: skip
-    return Corpus(train, {name: _valid(home) for name, home in homes.items()}, tokenizer)
+    train, valid = (
+        {source: {name: Shards.open(home, split) for name, home in parts.items()} for source, parts in homes.items()}
+        for split in SPLITS
+    )
+    held = {source: {name: shards for name, shards in parts.items() if len(shards.ids)} for source, parts in valid.items()}
+    return Corpus(train, held, tokenizer)
+
+
+def _lent_tokenizer(cfg: DictConfig, jobs: Mapping[Any, Job]) -> Path | None:
+    """What several texts share where no tokenizer is given: that of the first token directory, or one trained on all."""
+    if len(jobs) == 1 or (cfg.tokenizer and cfg.tokenizer.get("path")):
+        return None
+    known = next((Path(path).expanduser() for path in jobs if is_tokens(path)), None)
+    return known or shared_tokenizer(list(jobs.values()), cache_dir=cfg.data.cache_dir)
 
 
 def sources(cfg: DictConfig) -> dict[str, dict[str, Any]]:
-    """{name: {path, format, noise, weight}}; a run without `data.sources` has one, called "text"."""
+    """{name: {corpora, format, noise, weight}}; a run without `data.sources` has one source, called "text"."""
+    common = {"format": plain(cfg.format), "noise": plain(cfg.noise), "weight": 1.0}
     given = plain(cfg.data.sources) or {"text": {}}
-    return {
-        name: {"format": plain(cfg.format), "noise": plain(cfg.noise), "weight": 1.0, **node} for name, node in given.items()
-    }
+    return {name: {**common, **node, "corpora": _corpora(cfg, name, node)} for name, node in given.items()}
+
+
+def _corpora(cfg: DictConfig, source: str, node: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    """{corpus: {path, weight}} of a source: its mixture, or its path as one corpus; by default those of `data`."""
+    own = node if "mixture" in node or "path" in node else plain(cfg.data)
+    return own.get("mixture") or {source: {"path": own.get("path")}}
+
+
+def check_data(cfg: DictConfig) -> None:
+    """The settings of sources and mixtures, before any data are read; all mistakes are raised together."""
+    data = plain(cfg.data)
+    errors: list[UsageError] = []
+    mixtures = {"data.mixture": data["mixture"]}
+    for name, node in data["sources"].items():
+        known = f"there is no such setting; there are {', '.join(SOURCE_KEYS)}"
+        for key in [key for key in node if key not in SOURCE_KEYS]:
+            errors.append(ConfigError(f"data.sources.{name}.{key}", node[key], known + nearest(key, SOURCE_KEYS)))
+        mixtures[f"data.sources.{name}.mixture"] = node.get("mixture")
+    mixtures = {path: mixture for path, mixture in mixtures.items() if mixture}
+    for path, mixture in mixtures.items():
+        errors += check_mixture(mixture, data["temperature"], path)
+        if data["valid_path"] is not None:
+            fix = "plmctl tokenize data.valid_path=..., and name the token directories"
+            allowed = f"each corpus of {path} holds documents of its own out"
+            errors.append(ConfigError("data.valid_path", data["valid_path"], allowed, fix=fix))
+    if data["temperature"] is not None and not mixtures:
+        errors.append(ConfigError("data.temperature", data["temperature"], "has no effect without data.mixture"))
+    if data["path"] is not None and data["mixture"]:
+        fix = "make it one of the mixture's corpora"
+        errors.append(ConfigError("data.path", data["path"], "has no effect beside data.mixture", fix=fix))
+    raise_all(errors)
 
 
 def stage_config(cfg: DictConfig, number: int) -> DictConfig:
@@ -149,11 +210,17 @@ def training_loader(
     cfg = stage_config(cfg, stage)
     made = {
         name: source(
-            node, corpus.train[name], corpus.vocab, needs=needs, plugins=plugins, seed=cfg.seed + place * SEED_STEP,
-            batch_size=cfg.train.batch_size, world=world.size, rank=world.rank, stage=stage,
+            node, corpus.train[name], corpus.vocab, needs=needs, plugins=plugins, temperature=cfg.data.temperature,
+            seed=cfg.seed + place * SEED_STEP, batch_size=cfg.train.batch_size, world=world.size, rank=world.rank, stage=stage,
         )
         for place, (name, node) in enumerate(sources(cfg).items())
     }  # fmt: skip
+    for each in made.values():
+        if each.reader.format.streams not in (None, cfg.train.batch_size):
+            allowed = f"must be the {cfg.train.batch_size} rows of an update, each of which goes on in the next update"
+            raise ConfigError(
+                "format.streams", each.reader.format.streams, allowed, fix=f"format.streams={cfg.train.batch_size}"
+            )
     return Loader(
         made, micro_batch_size=micro_batch_rows(cfg, world.size), labels=labels, seed=cfg.seed,
         schedule=cfg.train.sources, keep=needs | ALWAYS_KEPT, pinned=world.device.type == "cuda",
@@ -162,45 +229,58 @@ def training_loader(
 
 def held_out(
     cfg: DictConfig, corpus: Corpus, world: World, *, labels: Labels | None, needs: frozenset[str], plugins: Sequence[str]
-) -> Iterator[Batch]:
-    """The validation batches: the held-out documents under `eval.noise` and `eval.seed`, the same for every run."""
+) -> dict[str, Iterator[Batch]]:
+    """{title: validation batches} of each corpus: its held-out documents under `eval.noise` and `eval.seed`, the same for
+    every run, and at most `eval.rows` of them.
+    """
     size = cfg.eval.batch_size or cfg.train.micro_batch_size or max(1, cfg.train.batch_size // world.size)
-    for name, node in sources(cfg).items():
-        shards = corpus.valid[name]
-        if shards is None:
-            continue
+    most = None if cfg.eval.rows is None else max(1, -(-cfg.eval.rows // (size * world.size)))
+    found: dict[str, Iterator[Batch]] = {}
+    for title, (name, part) in corpus.held_out().items():
         made = source(
-            {**node, "noise": plain(cfg.eval.noise)}, shards, corpus.vocab, needs=needs, plugins=plugins, seed=cfg.eval.seed,
-            batch_size=size, world=world.size, rank=world.rank, allow_short=True,
+            {**sources(cfg)[name], "noise": plain(cfg.eval.noise)}, {part: corpus.valid[name][part]}, corpus.vocab,
+            needs=needs, plugins=plugins, seed=cfg.eval.seed, batch_size=size, world=world.size, rank=world.rank,
+            allow_short=True,
         )  # fmt: skip
-        batches = once(made, batch_size=size, labels=labels, name=name, keep=needs | ALWAYS_KEPT)
-        yield from batches if cfg.eval.rows is None else islice(batches, max(1, -(-cfg.eval.rows // (size * world.size))))
+        found[title] = islice(once(made, batch_size=size, labels=labels, name=name, keep=needs | ALWAYS_KEPT), most)
+    return found
 
 
 def source(
-    node: Mapping[str, Any], shards: Shards, vocab: Vocab, *, needs: frozenset[str], plugins: Sequence[str], **reading: Any
-) -> Source:
-    """The reader, format and noise of one of `sources`; `reading` is what else a `Reader` takes."""
-    layout, noise = build_format(node, vocab, plugins), build_noise(node["noise"], vocab, plugins)
+    node: Mapping[str, Any], tokens: Mapping[str, Shards], vocab: Vocab, *, needs: frozenset[str], plugins: Sequence[str],
+    seed: int, temperature: float | None = None, allow_short: bool = False, **reading: Any,
+) -> Source:  # fmt: skip
+    """Reader, format and noise of one of `sources`, its corpora mixed; `reading` is what else readers and mixtures take."""
+    layout, noise = build_format(node, vocab, plugins), build_noise(node["noise"], vocab, tokens, plugins)
     length = noise.input_length(layout.max_length) if noise else None
     wanted = ALWAYS_KEPT | (needs if noise is None else noise.reads | (needs - noise.writes))
-    return Source(Reader(shards, layout, input_length=length, wanted=wanted, **reading), noise, float(node["weight"]))
+    readers = {
+        name: Reader(
+            shards, layout, input_length=length, wanted=wanted, allow_short=allow_short, seed=seed + place * CORPUS_STEP,
+            **reading,
+        )
+        for place, (name, shards) in enumerate(tokens.items())
+    }  # fmt: skip
+    reader: Reader | Mixture = next(iter(readers.values()))
+    if len(readers) > 1:
+        weights = {name: part.get("weight") for name, part in node["corpora"].items()}
+        counts = {name: len(shards.ids) for name, shards in tokens.items()}
+        reader = Mixture(readers, shares(weights, counts, temperature=temperature), seed=seed, **reading)
+    return Source(reader, noise, float(node["weight"]))
 
 
 def build_format(node: Mapping[str, Any], vocab: Vocab, plugins: Sequence[str]) -> Format:
     return build(node["format"], {"vocab": vocab}, plugins, path="format")
 
 
-def build_noise(nodes: Mapping[str, Any] | None, vocab: Vocab, plugins: Sequence[str]) -> Chain | None:
-    """The noises of a config in its order, or None where there are none."""
-    made = [build(node, {"vocab": vocab}, plugins, path=f"noise.{name}") for name, node in (nodes or {}).items()]
-    return Chain(made) if made else None
-
-
-def _valid(folder: Any) -> Shards | None:
-    """The held-out split, None where a corpus is too small to have one."""
-    shards = Shards.open(folder, "valid")
-    return shards if len(shards.ids) else None
+def build_noise(
+    nodes: Mapping[str, Any] | None, vocab: Vocab, tokens: Mapping[str, Shards], plugins: Sequence[str]
+) -> Chain | None:
+    """The noises of a config in its order, or None where there are none; `tokens` say how frequent each token is."""
+    if not nodes:
+        return None
+    given = {"vocab": vocab, "corpus_sample": np.concatenate([corpus_sample(shards.ids) for shards in tokens.values()])}
+    return Chain([build(node, given, plugins, path=f"noise.{name}") for name, node in nodes.items()])
 
 
 def _hashable(path: Any) -> Any:

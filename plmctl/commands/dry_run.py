@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -14,8 +13,10 @@ from rich.table import Table
 
 from plmctl.assembly import build_model
 from plmctl.commands.common import build_objective
+from plmctl.commands.corpus import sources
 from plmctl.config.compose import Flags
 from plmctl.cost import Cost, cost
+from plmctl.data.shards import is_tokens
 from plmctl.training.distributed import device_of
 from plmctl.training.log import clock
 from plmctl.training.peak import peak_flops
@@ -62,9 +63,10 @@ def vocabulary(cfg: DictConfig) -> int:
     """The size of the vocabulary that the run would have."""
     from plmctl.text.tokenizer import Tokenizer
 
-    known = [cfg.tokenizer.get("path"), cfg.init, cfg.data.path if isinstance(cfg.data.path, str) else None]
+    known = [cfg.tokenizer.get("path"), cfg.init]
+    known += [part.get("path") for node in sources(cfg).values() for part in node["corpora"].values()]
     for path in known:
-        if path and (path is known[0] or (Path(path) / "manifest.json").exists()):
+        if path and (path is known[0] or is_tokens(path)):
             return Tokenizer.load(path).vocab.size
     return int(cfg.tokenizer.vocab_size)
 

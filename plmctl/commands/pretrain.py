@@ -3,34 +3,41 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from typing import Any
 
-import numpy as np
 from omegaconf import DictConfig
+from rich.console import Console
 
 from plmctl.assembly import build_model
 from plmctl.batch import Batch
 from plmctl.commands.common import Session, budget_of, build_objective, fit, training
-from plmctl.commands.corpus import STAGE_KEYS, Corpus, check_updates, held_out, open_corpus, source, sources, training_loader
+from plmctl.commands.corpus import STAGE_KEYS, Corpus, check_data, check_updates, held_out, open_corpus, training_loader
 from plmctl.config.compose import Flags
 from plmctl.config.contract import check_contract
 from plmctl.cost import cost
 from plmctl.data.loader import Loader
+from plmctl.data.mixture import Mixture
 from plmctl.data.preview import preview
+from plmctl.data.reader import Reader
+from plmctl.errors import UsageError
 from plmctl.models.base import Model
 from plmctl.objectives.mix import Mix
 from plmctl.training.budget import Budget
-from plmctl.training.distributed import environment
-from plmctl.training.evaluation import mean_losses
+from plmctl.training.distributed import World, environment
+from plmctl.training.evaluation import Measured, measure
 from plmctl.training.stages import Stage
 from plmctl.training.trainer import Result
 
 
 def run(cfg: DictConfig, flags: Flags) -> int:
     """Train, or with the flags only show what would be trained; returns the exit code."""
+    check_data(cfg)
     check_updates(cfg, processes=max(environment()[2], cfg.train.processes), plugins=flags.plugins)
-    check_contract(cfg, flags.plugins, flags.config_dirs)
+    misfit = _misfit(cfg, flags)
+    if misfit and not flags.preview:
+        raise misfit
     if flags.dry_run:
         from plmctl.commands.dry_run import show
 
@@ -40,15 +47,26 @@ def run(cfg: DictConfig, flags: Flags) -> int:
 
         cfg = adopt(cfg, flags.overrides)
     if flags.preview:
-        print(_preview(cfg, flags))
+        _preview(cfg, flags, asked=misfit is None)
+        if misfit:
+            raise misfit
         return 0
     return training(cfg, flags, prepare=partial(open_corpus, plugins=flags.plugins), train=train)
+
+
+def _misfit(cfg: DictConfig, flags: Flags) -> UsageError | None:
+    """What parts do not fit together; rows can be looked at all the same."""
+    try:
+        check_contract(cfg, flags.plugins, flags.config_dirs)
+    except UsageError as error:
+        return error
+    return None
 
 
 def train(session: Session) -> Result:
     """Build everything the config names and fit it."""
     cfg, plugins, world = session.cfg, session.flags.plugins, session.world
-    corpus = open_corpus(cfg, plugins)
+    corpus: Corpus = session.prepared
     model = build_model(cfg, vocab_size=corpus.vocab.size, seed=cfg.seed, plugins=plugins)
     objective = build_objective(cfg, {"vocab": corpus.vocab, "width": model.backbone.width, "model": model}, plugins)
     if cfg.init and not any((session.folder / "checkpoints").glob("step-*")):  # --resume of a run that saved nothing yet, too
@@ -60,10 +78,8 @@ def train(session: Session) -> Result:
     loaders = [
         training_loader(cfg, corpus, world, stage=n, labels=objective.labels, needs=needs, plugins=plugins) for n in numbers
     ]
-    stages = [
-        Stage(batches=partial(_same, loader), **_stage_settings(cfg, n)) for n, loader in zip(numbers, loaders, strict=True)
-    ]
-    budget = budget_of(cfg, rows_per_epoch=sum(source.reader.plan(0).rows for source in loaders[0].sources.values()))
+    stages = [Stage(batches=loader.__iter__, **_stage_settings(cfg, n)) for n, loader in zip(numbers, loaders, strict=True)]
+    budget = budget_of(cfg, rows_per_epoch=sum(source.reader.rows_per_epoch for source in loaders[0].sources.values()))
     for line in _overview(session, corpus, model, budget, loaders[0]):
         session.say(line)
     try:
@@ -88,16 +104,23 @@ def _overview(session: Session, corpus: Corpus, model: Model, budget: Budget, lo
         f"{corpus.vocab.size:,} {corpus.tokenizer.kind} tokens",
         f"{budget} of {cfg.train.batch_size} rows of at most {cfg.format.max_length} tokens, on {place}; {session.folder}",
     ]
-    for name, read in loader.sources.items():
-        plan = read.reader.plan(0)
+    return [*lines, *(line for name, each in loader.sources.items() for line in _reading(name, each.reader))]
+
+
+def _reading(name: str, reader: Reader | Mixture) -> list[str]:
+    """How many rows the corpora of a source have, and how often a mixture reads them."""
+    corpora = reader.corpora(name)
+    lines = []
+    for corpus, (each, share) in corpora.items():
+        plan = each.plan(0)
         shown = {key: value for key, value in plan.report.items() if value and key not in ("laid_out", "specials")}
         told = ", ".join(f"{value:,} {key.replace('_', ' ')}" for key, value in shown.items())
-        lines.append(f"{name}: {plan.rows:,} rows an epoch; {told}")
+        times = share * reader.rows_per_epoch / plan.rows
+        mixed = f"; {share:.1%} of the mixture's rows, {times:.2f} times in its epoch" if len(corpora) > 1 else ""
+        lines.append(f"{corpus}: {plan.rows:,} rows an epoch; {told}{mixed}")
+    if len(corpora) > 1:
+        lines.append(f"{name}: an epoch of the mixture is {reader.rows_per_epoch:,} rows, as many as all its corpora have")
     return lines
-
-
-def _same(loader: Loader) -> Loader:
-    return loader
 
 
 def _stage_settings(cfg: DictConfig, number: int) -> dict:
@@ -113,18 +136,35 @@ def _validation(
     if not any(corpus.valid.values()):
         session.say("no validation: the corpus is too small to hold a document out (data.valid_path=... gives one)")
         return None
-    batches: list[Batch] = []
-    totals = next(shards for shards in corpus.valid.values() if shards).manifest["splits"]["valid"]
-    tokens_per_byte = totals["tokens"] / max(1, totals["bytes"])
+    batches: dict[str, list[Batch]] = {}
+    totals = {x: corpus.valid[source][name].manifest["splits"]["valid"] for x, (source, name) in corpus.held_out().items()}
+    bytes_per_token = {name: each["bytes"] / max(1, each["tokens"]) for name, each in totals.items()}
 
     def evaluate(model: Model) -> dict[str, float]:
         if not batches:
-            batches.extend(held_out(cfg, corpus, world, labels=objective.labels, needs=needs, plugins=session.flags.plugins))
-        found = mean_losses(model, objective, batches, world=world)
-        names = [name for name in batches[0].targets if f"loss/{name}" in found]
-        return found | {f"bits_per_byte/{name}": found[f"loss/{name}"] / math.log(2) * tokens_per_byte for name in names}
+            found = held_out(cfg, corpus, world, labels=objective.labels, needs=needs, plugins=session.flags.plugins)
+            batches.update({name: list(each) for name, each in found.items()})
+        parts = {name: measure(model, objective, each, world=world) for name, each in batches.items()}
+        tokens = sorted({name for each in batches.values() for batch in each[:1] for name in batch.targets})
+        scores = _scores(parts, bytes_per_token, tokens)
+        if len(parts) > 1:
+            for name, part in parts.items():
+                alone = _scores({name: part}, bytes_per_token, tokens)
+                scores |= {f"{name}/{key}": value for key, value in alone.items()}
+        return scores
 
     return evaluate
+
+
+def _scores(parts: Mapping[str, Measured], bytes_per_token: Mapping[str, float], targets: Sequence[str]) -> dict[str, float]:
+    """Means over all parts, every target counting once, and bits per byte of the losses of targets made of tokens."""
+    whole = Measured.together(parts.values())
+    found = whole.means()
+    for name in [name for name in targets if f"loss/{name}" in found]:
+        counts = {corpus: part.sums.get(f"loss/{name}", (0, 0))[1] for corpus, part in parts.items()}
+        size = sum(count * bytes_per_token[corpus] for corpus, count in counts.items())
+        found[f"bits_per_byte/{name}"] = whole.sums[f"loss/{name}"][0] / math.log(2) / max(size, 1e-9)
+    return found
 
 
 def _flops_per_token(cfg: DictConfig, model: Model, capacity: Mapping[str, int]) -> float:
@@ -135,15 +175,21 @@ def _flops_per_token(cfg: DictConfig, model: Model, capacity: Mapping[str, int])
     ).flops_per_token
 
 
-def _preview(cfg: DictConfig, flags: Flags) -> str:
-    """The first rows of training as a person reads them."""
-    corpus = open_corpus(cfg, flags.plugins)
-    node, shards = next(iter(sources(cfg).values())), next(iter(corpus.train.values()))
-    objective = build_objective(cfg, {"vocab": corpus.vocab}, flags.plugins)
-    made = source(
-        node, shards, corpus.vocab, needs=objective.needs, plugins=flags.plugins, seed=cfg.seed, batch_size=flags.preview
-    )
-    before = made.reader.rows(0, np.asarray(made.reader.order(0)[: flags.preview]))
-    after = made.noise(before, made.reader.draws(0)) if made.noise else before
-    labels = objective.labels(after)
-    return preview(before, after.with_targets(**labels), corpus.tokenizer.pieces, mask=corpus.vocab.mask)
+def _preview(cfg: DictConfig, flags: Flags, *, asked: bool) -> None:
+    """Print the first rows of training, of each source, as a person reads them; `asked`: with what the objective derives."""
+    corpus, console = open_corpus(cfg, flags.plugins), Console()
+    objective = build_objective(cfg, {"vocab": corpus.vocab}, flags.plugins) if asked else None
+    labels, needs = (objective.labels, objective.needs) if objective else (None, frozenset[str]())
+    loader = training_loader(cfg, corpus, World(), stage=0, labels=labels, needs=needs, plugins=flags.plugins)
+    for name, each in loader.sources.items():
+        position: Any = each.reader.position
+        left = flags.preview
+        while left > 0:
+            picks, position = each.reader.take(position)
+            before, after = each.before(picks.at(slice(left))), each.rows(name, picks.at(slice(left)), labels)
+            text = preview(
+                before, after, corpus.tokenizer.pieces, mask=corpus.vocab.mask, width=console.width,
+                meanings=each.reader.format.meanings,
+            )  # fmt: skip
+            console.print(text, soft_wrap=True, end="\n\n")
+            left -= len(before.key)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from plmctl.config.build import build, plain
@@ -14,6 +16,7 @@ from plmctl.data.shards import is_tokens
 from plmctl.data.survey import Say, Source, quiet
 from plmctl.data.tokenizing import Job
 from plmctl.errors import ConfigError
+from plmctl.text import segment
 from plmctl.text.train import Recipe
 
 if TYPE_CHECKING:
@@ -27,7 +30,7 @@ def run(cfg: DictConfig, *, flags: Flags) -> int:
     path = plain(cfg.data.path)
     if is_tokens(path):
         raise ConfigError("data.path", path, "holds tokens already; give the text they were made from")
-    with progress() as say:
+    with progress(again(flags)) as say:
         manifest = tokenizing.tokenize(job(cfg, path, say=say, processes=cfg.processes, plugins=flags.plugins), cfg.out)
     print("\n".join(report(manifest, cfg.out)))
     return 0
@@ -35,20 +38,47 @@ def run(cfg: DictConfig, *, flags: Flags) -> int:
 
 def job(cfg: DictConfig, path: Any, *, say: Say = quiet, processes: int | None = None, plugins: tuple[str, ...] = ()) -> Job:
     """The job that the `data` and `tokenizer` nodes describe."""
-    data = cfg.data
+    data, path = plain(cfg.data), plain(path)
     recipe: Recipe = build(cfg.tokenizer, plugins=plugins, path="tokenizer")
-    valid_path = plain(data.valid_path)
-    valid = None if valid_path is None else Source(valid_path, data.field, data.lines)
+    if data["segment"] is not None:
+        segment.find(data["segment"], plugins)
+    source, valid = sources(data, path)
     return Job(
-        Source(plain(path), data.field, data.lines), recipe, valid=valid, valid_share=data.valid_share, segment=data.segment,
-        processes=processes, say=say,
+        source, recipe, valid=valid, valid_share=data["valid_share"], segment=data["segment"], processes=processes, say=say,
+        tell=lambda line: print(line, file=sys.stderr, flush=True),
     )  # fmt: skip
+
+
+def sources(data: dict[str, Any], path: Any) -> tuple[Source, Source | None]:
+    """The text at `path` and that of data.valid_path."""
+    if data["target_path"] is not None and path != data["path"] and not is_tokens(path):
+        fix = f"plmctl tokenize data.path={path} data.target_path=... out=<dir>, and name that folder"
+        raise ConfigError("data.target_path", data["target_path"], f"goes with data.path, not with {path}", fix=fix)
+    if data["valid_target_path"] is not None and data["valid_path"] is None:
+        raise ConfigError("data.valid_target_path", data["valid_target_path"], "goes with data.valid_path, which is not given")
+    marked = {name: tuple(map(str, data[name])) for name in ("spans", "tags", "fields")}
+    source = Source(path, data["field"], data["lines"], target=data["target_path"], **marked)
+    valid = None
+    if data["valid_path"] is not None:
+        valid = replace(source, path=data["valid_path"], target=data["valid_target_path"])
+        if valid.pairs != source.pairs:
+            raise ConfigError("data.valid_target_path", ..., "must be given too: data.path is parallel text")
+    return source, valid
+
+
+def again(flags: Flags) -> str:
+    """The command line that `flags` come from."""
+    options = [*(("--config-dir", folder) for folder in flags.config_dirs), *(("--plugin", name) for name in flags.plugins)]
+    words = [flags.recipe] if flags.recipe else []
+    return shlex.join(["plmctl", flags.verb, *words, *flags.overrides, *(word for option in options for word in option)])
 
 
 def report(manifest: dict[str, Any], out: object) -> list[str]:
     """What was made, a line each."""
     kind = manifest["tokenizer"]
     lines = [f"{out}: {kind['kind']} tokenizer with {kind['size']:,} tokens ({kind['fingerprint'][:8]})"]
+    if sample := kind.get("trained_on"):
+        lines.append(f"  the tokenizer has seen {sample['sentences']:,} sentences, {sample['bytes'] / 1e6:,.1f} MB")
     for name, split in manifest["splits"].items():
         if not split["tokens"]:
             lines.append(f"  {name}: nothing, too few documents to hold one out (data.valid_path=... gives some)")
@@ -61,13 +91,28 @@ def report(manifest: dict[str, Any], out: object) -> list[str]:
     readings = sorted({entry["lines"] for entry in manifest["files"] if entry.get("found")})
     if readings:
         lines.append(f"  lines are read as: {', '.join(readings)} (data.lines=auto)")
+    for name in manifest["spans"]:
+        count = sum(split["arrays"][f"{name}.start"]["length"] for split in manifest["splits"].values())
+        lines.append(f"  spans of '{name}': {count:,}")
+    lines += [f"  left out: {count:,} {what}" for what, count in manifest["left_out"].items() if count]
     if manifest["dropped_from_train"]:
         lines.append(f"  {manifest['dropped_from_train']:,} documents are in data.valid_path too and were left out of train")
     return lines
 
 
 @contextmanager
-def progress() -> Iterator[Say]:
+def progress(command: str = "the same command") -> Iterator[Say]:
+    """How far tokenizing is, and, where it is stopped, the command that goes on."""
+    try:
+        with _shown() as say:
+            yield say
+    except KeyboardInterrupt:
+        print(f"tokenizing was stopped, its finished parts are kept. To go on:\n  {command}", file=sys.stderr)
+        raise
+
+
+@contextmanager
+def _shown() -> Iterator[Say]:
     """A progress bar on a terminal; elsewhere a line now and then, and none for what takes a few seconds."""
     start, last = time.monotonic(), time.monotonic()
     began: dict[str, float] = {}

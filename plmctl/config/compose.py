@@ -13,7 +13,7 @@ from plmctl.config import schema
 from plmctl.config.build import build, check
 from plmctl.config.finish import finish
 from plmctl.config.overrides import Word, read, settle
-from plmctl.config.recipes import conf_dir, recipes_dir, store_recipe
+from plmctl.config.recipes import conf_dir, find_study, recipes_dir, store_recipe
 from plmctl.errors import UsageError, nearest, raise_all
 
 if TYPE_CHECKING:
@@ -67,8 +67,14 @@ def composed(
     config_dirs: Sequence[str] = (),
     plugins: Sequence[str] = (),
     sweep: bool = False,
+    known: dict[tuple[str, ...], DictConfig] | None = None,
 ) -> Composed:
-    """`compose`, with the overrides as Hydra was told them and what was removed; `sweep` composes the first job of a sweep."""
+    """`compose`, with the overrides as Hydra was told them and what was removed; `sweep` composes the first job of a sweep.
+
+    `known` remembers what part files made together, for callers that compose many configs of few choices in a row.
+    """
+    if verb == "ablate":
+        recipe = str(find_study(recipe or "", config_dirs))
     names = (recipe or "").split(",") if sweep else [recipe or ""]
     if recipe and verb != "pretrain" and not recipe.endswith((".yaml", ".yml")):
         raise UsageError(
@@ -78,7 +84,10 @@ def composed(
         chosen = [f"recipe={stored}" for stored in [store_recipe(name, config_dirs) for name in names if name]][:1]
         words, errors = read(overrides, hydra.config_loader, sweep=sweep)
         groups = [word for word in words if word.group]
-        cfg, bad = _run_all(hydra, verb, chosen, groups)
+        choices = (verb, *chosen, *(word.sample for word in groups))
+        cfg, bad = (known[choices].copy(), []) if known and choices in known else _run_all(hydra, verb, chosen, groups)
+        if known is not None and not bad:
+            known[choices] = cfg.copy()
         values, unknown = settle([word for word in words if not word.group and word.sample], _plain(cfg), plugins)
         unset = _set(cfg, values)
     words = groups + values + [word for word in words if not word.sample]

@@ -8,15 +8,17 @@ in the words of `batch.FIELDS`. Formats, noises and objectives are built for thi
 from __future__ import annotations
 
 import contextlib
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from omegaconf import OmegaConf
 
 from plmctl.batch import FIELDS, IGNORE, INPUTS, SEQS, Rows, Seq, held_by_data
 from plmctl.config.build import build, entry, plain
-from plmctl.config.recipes import conf_dir, load
+from plmctl.config.recipes import conf_dir, load, recipes_dir
 from plmctl.errors import ConfigError, ConfigErrors, UsageError, raise_all
 from plmctl.text.vocab import Vocab
 
@@ -26,8 +28,10 @@ if TYPE_CHECKING:
     from plmctl.objectives.base import Objective
 
 TINY = Vocab(
-    size=8, pad=0, unk=1, cls=2, sep=3, mask=4, bos=5, eos=6, special=np.zeros(8, bool), word_start=np.zeros(8, bool)
-)  # stands in for a tokenizer that is not trained yet
+    size=8, pad=0, unk=1, cls=2, sep=3, mask=4, bos=5, eos=6, special=np.zeros(8, bool), word_start=np.zeros(8, bool),
+    sentinels=(7,),
+)  # fmt: skip  # stands in for a tokenizer that is not trained yet
+SHOWN = 2  # settings of a fix that are written out
 GIVERS = {"format": "provides", "noise": "writes"}  # slot -> the attribute that says what its parts add
 
 
@@ -69,9 +73,11 @@ def mismatches(
     """Every field that a part asks for and nothing gives, and every head that an objective looks up and nobody made."""
     there = set(format.provides)
     lacks: list[tuple[str, str]] = []  # (config path of the asker, field)
+    taken: dict[str, str] = {}  # field -> the noise that took it away
     for name, part in noise.items():
         have = there | ({"input"} if there & INPUTS else set())
         lacks += [(f"noise.{name}", field) for field in sorted(part.reads - have) if not held_by_data(field)]
+        taken |= dict.fromkeys(part.removes & there, name)
         there = (there - part.removes) | part.writes
     for name, objective in objectives.items():
         have = there | derived(objective, there)
@@ -79,7 +85,7 @@ def mismatches(
     for path, part in model.items():
         lacks += [(path, field) for field in sorted(getattr(part, "needs", frozenset()) - there)]
     givers = providers(config_dirs, plugins) if lacks else {}
-    errors: list[UsageError] = [_lack(asker, field, givers) for asker, field in lacks]
+    errors: list[UsageError] = [_lack(asker, field, givers, taken.get(field)) for asker, field in lacks]
     known = sorted(heads)
     for name, objective in objectives.items():
         for head in sorted(objective.heads - set(known)):
@@ -103,11 +109,16 @@ def derived(objective: Objective, there: Iterable[str]) -> set[str]:
 
 
 def providers(config_dirs: Sequence[str] = (), plugins: Sequence[str] = ()) -> dict[str, list[str]]:
-    """{field: settings that would give it, like "format=sentence_pair"}, asked of the parts that conf/ names."""
+    """{field: settings that would give it, like "format=sentence_pair"}, asked of the parts that conf/ names.
+
+    Parts that the recipes use come first.
+    """
     found: dict[str, list[str]] = {}
+    recipes = "".join(file.read_text(encoding="utf-8") for file in sorted(recipes_dir().glob("*.yaml")))
     for slot, attribute in GIVERS.items():
         for folder in [*(Path(base) for base in config_dirs), conf_dir()]:
-            for file in sorted((folder / slot).glob("*.yaml")):
+            files = sorted((folder / slot).glob("*.yaml"))
+            for file in sorted(files, key=lambda file: -len(re.findall(rf"/{slot}: .*\b{file.stem}\b", recipes))):
                 for field in _gives(file, attribute, plugins):
                     setting = f"{slot}=[{file.stem}]" if slot == "noise" else f"{slot}={file.stem}"
                     found.setdefault(field, []).append(setting)
@@ -117,7 +128,8 @@ def providers(config_dirs: Sequence[str] = (), plugins: Sequence[str] = ()) -> d
 def _gives(file: Path, attribute: str, plugins: Sequence[str]) -> frozenset[str]:
     """What one part file would add; built, since some parts know it only then."""
     try:
-        part = build(load(file), {"vocab": TINY, "max_length": 8}, plugins)
+        whole = OmegaConf.create({"train": {"batch_size": 2}, "part": load(file)})  # what part files may refer to
+        part = build(whole.part, {"vocab": TINY, "max_length": 8}, plugins)
     except (UsageError, ValueError):  # a part of a plugin that is not given, or one that needs more
         return frozenset()
     return frozenset(getattr(part, attribute, ()))
@@ -134,8 +146,13 @@ def _collected(errors: list[UsageError]) -> Iterator[None]:
         errors.append(error)
 
 
-def _lack(asker: str, field: str, givers: Mapping[str, Sequence[str]]) -> ConfigError:
+def _lack(asker: str, field: str, givers: Mapping[str, Sequence[str]], taken: str | None) -> ConfigError:
+    if taken is not None:
+        gone = f"needs '{field}', which noise.{taken} turns into a source and a target"
+        return ConfigError(asker, ..., gone, fix="another noise, or a model and an objective that read source and target")
     settings = givers.get(field, ())
-    fix = " or ".join(settings) if settings else "no part in conf/ gives it"
+    fix = " or ".join(settings[:SHOWN]) if settings else "no part in conf/ gives it"
+    others = ", ".join(setting.partition("=")[2].strip("[]") for setting in settings[SHOWN:])
+    fix += f" (or {others})" if others else ""
     meaning = f" ({FIELDS.get(field, 'a name that plmctl/batch.py does not list')})"
     return ConfigError(asker, ..., f"needs '{field}'{meaning}, which nothing here gives", fix=fix)

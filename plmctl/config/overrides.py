@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from hydra.core.override_parser.types import Override
 
 FUNCTION = re.compile(r"(choice|glob|range|interval|sort|shuffle|tag)\(.*\)", re.DOTALL)  # of Hydra's sweep grammar
+NAMED = ("data.mixture", "data.sources")  # mappings from names that the user gives
 
 
 @dataclass
@@ -69,7 +70,10 @@ def settle(words: Sequence[Word], tree: Mapping[str, Any], plugins: Sequence[str
     errors: list[UsageError] = []
     for word in words:
         try:
-            kept.append(word if word.mark.startswith("+") or _known(tree, word.key) else _long(word, tree, plugins))
+            if not word.mark and _names(word, tree):
+                kept.append(Word(f"+{word.text}", word.key, f"+{word.sample}", group=False))
+            else:
+                kept.append(word if word.mark.startswith("+") or _known(tree, word.key) else _long(word, tree, plugins))
         except UsageError as error:
             errors.append(error)
     return kept, errors
@@ -168,6 +172,13 @@ def _parameters(node: Any, plugins: Sequence[str]) -> list[str]:
         return list(parameters(locate(node["_target_"], plugins)))
     except ValueError:
         return []  # reported with the part itself
+
+
+def _names(word: Word, tree: Mapping[str, Any]) -> bool:
+    """Whether the word gives new names to a mapping of `NAMED`, or something to such a name."""
+    if word.key in NAMED:
+        return word.text.partition("=")[2].startswith("{")
+    return word.key.startswith(tuple(f"{name}." for name in NAMED)) and not _known(tree, word.key)
 
 
 def _known(tree: Mapping[str, Any], key: str) -> bool:

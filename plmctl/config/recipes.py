@@ -13,6 +13,9 @@ if TYPE_CHECKING:
     from omegaconf import DictConfig
 
 
+STUDIES = "studies"  # the folder of studies among recipes
+
+
 def conf_dir() -> Path:
     """The folder of part files: conf/ of a checkout, or its copy in an installed wheel."""
     return _shipped("conf")
@@ -29,21 +32,30 @@ def find_recipe(name: str, config_dirs: Sequence[str] = ()) -> Path:
         if not Path(name).is_file():
             raise UsageError(f"{name}: there is no such file")
         return Path(name)
-    for folder in [*(place for base in config_dirs for place in (Path(base, "recipes"), Path(base))), recipes_dir()]:
+    for folder in [*_recipe_folders(config_dirs), recipes_dir()]:
         if (folder / f"{name}.yaml").is_file():
             return folder / f"{name}.yaml"
     known = recipe_names(config_dirs)
     raise UsageError(f"there is no recipe '{name}'{nearest(name, known)}; there are {', '.join(known)}, or give ./yours.yaml")
 
 
+def find_study(name: str, config_dirs: Sequence[str] = ()) -> Path:
+    """The file of a study: ./mine.yaml as it stands, a name from studies/ of the user's recipes, then of recipes/."""
+    if name.endswith((".yaml", ".yml")):
+        return find_recipe(name)
+    folders = [*(Path(folder, STUDIES) for folder in _recipe_folders(config_dirs)), recipes_dir() / STUDIES]
+    files = {file.stem: file for folder in reversed(folders) for file in sorted(folder.glob("*.yaml"))}
+    if name not in files:
+        problem = f"there is no study '{name}'{nearest(name, files)}" if name else "which study?"
+        raise UsageError(f"{problem} There are {', '.join(files)}, or give ./yours.yaml")
+    return files[name]
+
+
 def recipe_names(config_dirs: Sequence[str] = ()) -> list[str]:
     """Every recipe that has a name, the user's own first."""
     folders = [*(Path(folder, "recipes") for folder in config_dirs), recipes_dir()]
-    return list(
-        dict.fromkeys(
-            str(file.relative_to(folder).with_suffix("")) for folder in folders for file in sorted(folder.rglob("*.yaml"))
-        )
-    )
+    found = [file.relative_to(folder).with_suffix("") for folder in folders for file in sorted(folder.rglob("*.yaml"))]
+    return list(dict.fromkeys(str(name) for name in found if name.parts[0] != STUDIES))
 
 
 def option_name(recipe: str) -> str:
@@ -80,6 +92,10 @@ def load(file: Path) -> DictConfig:
     if not isinstance(loaded, DictConfig):
         raise UsageError(f"{file}: a recipe is a mapping of settings")
     return loaded
+
+
+def _recipe_folders(config_dirs: Sequence[str]) -> list[Path]:
+    return [place for base in config_dirs for place in (Path(base, "recipes"), Path(base))]
 
 
 def _shipped(name: str) -> Path:

@@ -26,14 +26,25 @@ Amount = Annotated[float, Rule(lambda x: x > 0, "more than 0")]
 
 @dataclass
 class Data:
-    path: str | list[str] | None = None  # token directory, or raw text: file, directory or glob; null: the embedded corpus
+    path: str | list[str] | None = None  # token directory, or text: file, folder, glob, hf:<data set>; null: embedded corpus
     valid_path: str | list[str] | None = None  # held-out text; null: a share of `path`
     valid_share: float = 0.01  # of the documents, chosen by their content
-    field: str = "text"  # of .jsonl
+    field: str = "text"  # of .jsonl, .parquet and hf:
+    spans: list[str] = dataclasses.field(default_factory=list)  # fields with lists of {"start", "end", "id"}: span tracks
+    tags: list[str] = dataclasses.field(default_factory=list)  # the same, as one id for each token (0: none)
+    target_path: str | list[str] | None = None  # parallel text: the lines that belong to those of `path`
+    valid_target_path: str | list[str] | None = None  # those that belong to `valid_path`
+    fields: list[str] = dataclasses.field(default_factory=list)  # parallel text in one .jsonl, .tsv: [source,target]
     lines: Literal["auto", "sentence", "paragraph", "wrapped"] = "auto"  # what one line of a .txt is
-    segment: Literal["jieba"] | None = None  # Chinese words, for noise that hides whole words
+    segment: str | None = None  # Chinese words, for noise that hides whole words: jieba, or a plugin's text -> (start, end)
     cache_dir: str | None = None  # where raw text is kept as tokens; null: the user's cache folder
-    sources: dict[str, Any] = dataclasses.field(default_factory=dict)  # several sources: {name: {format, noise, weight}}
+
+
+@dataclass
+class Corpora(Data):
+    mixture: dict[str, Any] = dataclasses.field(default_factory=dict)  # corpora mixed row by row: {name: {path, weight}}
+    temperature: Amount | None = None  # of a mixture without weights: shares go as tokens ** (1 / temperature); null: 1
+    sources: dict[str, Any] = dataclasses.field(default_factory=dict)  # {name: {path or mixture, format, noise, weight}}
 
 
 @dataclass
@@ -79,7 +90,7 @@ class Run:
 @dataclass
 class Pretrain:
     recipe: str | None = None
-    data: Data = dataclasses.field(default_factory=Data)
+    data: Corpora = dataclasses.field(default_factory=Corpora)
     tokenizer: Any = None
     format: Any = None
     noise: Any = None
@@ -146,6 +157,19 @@ class Tokenize:
 
 
 @dataclass
+class Check:
+    data: Data = dataclasses.field(default_factory=Data)
+    tokenizer: Any = None
+    format: Any = None
+    task: Any = None
+    out: str | None = None  # a .md or .html page, what --out sets
+    heads: Any = None  # these four stand in the files of tasks; nothing is trained here
+    optim: Any = None
+    schedule: Any = None
+    train: Any = None
+
+
+@dataclass
 class Embed:
     checkpoint: str = MISSING
     input: str = MISSING  # lines of text, or JSON lines with input_ids
@@ -156,7 +180,39 @@ class Embed:
     device: Literal["auto", "cpu", "cuda"] = "auto"
 
 
-VERBS: dict[str, type] = {"tokenize": Tokenize, "pretrain": Pretrain, "finetune": Finetune, "eval": Evaluate, "embed": Embed}
+@dataclass
+class Limit:
+    steps: Count | None = None  # updates
+    tokens: Count | None = None  # real tokens
+    flops: Amount | None = None  # of training; becomes tokens by the cost of each arm
+    minutes: Amount | None = None  # of wall-clock time; the one budget that two machines spend differently
+
+
+@dataclass
+class Ablate:
+    recipe: str | None = None  # the study's file
+    title: str | None = None
+    out: str | None = None  # folder of the study, its jobs and its table; null: studies/<name>
+    processes: Count = 1  # jobs at the same time, on this machine
+    keep: bool = False  # checkpoints of fine-tuned models
+    curves: Literal["steps", "tokens", "flops", "time"] | None = None  # what learning curves go by; null: the budget
+    seeds: list[Whole] = dataclasses.field(default_factory=lambda: [0, 1, 2])  # of pretraining
+    data: Data = dataclasses.field(default_factory=Data)  # of every arm
+    budget: Limit = dataclasses.field(default_factory=Limit)  # of pretraining, the same for all arms
+    baseline: str = MISSING  # the arm that the others are compared with
+    arms: dict[str, Any] = dataclasses.field(default_factory=dict)  # {name: [overrides] or {recipe, overrides, ...}}
+    grid: list[str] = dataclasses.field(default_factory=list)  # arms as a sweep: [size=tiny,mini]
+    pretrain: Any = None  # {recipe, overrides} of every arm
+    finetune: Any = None  # {tasks: {name: {task, path, overrides}}, overrides, grid, restarts}
+    eval: dict[str, Any] = dataclasses.field(default_factory=dict)  # {name: {of, overrides}}
+    metrics: dict[str, Any] = dataclasses.field(default_factory=dict)  # {name: {of, key, as, expect, published}}
+    stop: Any = None  # {metric, after, bound}: ends hopeless pretraining
+
+
+VERBS: dict[str, type] = {
+    "tokenize": Tokenize, "pretrain": Pretrain, "finetune": Finetune, "eval": Evaluate, "embed": Embed, "data": Check,
+    "ablate": Ablate,
+}  # fmt: skip
 
 
 def defaults(verb: str) -> dict[str, Any]:
@@ -170,7 +226,7 @@ def settings(verb: str) -> list[tuple[str, str]]:
     owner = ""
     for line in Path(__file__).read_text(encoding="utf-8").splitlines():
         if line.startswith("class "):
-            owner = line.removeprefix("class ").rstrip(":")
+            owner = re.split(r"[(:]", line.removeprefix("class "))[0]
         elif found := re.match(r"    (\w+): .*?(?:  # (.*))?$", line):
             comments[owner, found[1]] = found[2] or ""
     return list(_settings(VERBS[verb], "", comments))
@@ -185,7 +241,8 @@ def _settings(schema: type, path: str, comments: Mapping[tuple[str, str], str]) 
         elif hint is not Any and name != "recipe" and f"{path}{name}" != "run.resume":  # parts are listed by themselves
             shown = {MISSING: "", "None": "null", "True": "true", "False": "false"}.get(str(value), value)
             choices = [str(x).lower() for x in _choices(hint)]
-            words = [comments[schema.__name__, name], f"one of {', '.join(choices)}" if choices else ""]
+            owner = next(base.__name__ for base in schema.__mro__ if (base.__name__, name) in comments)
+            words = [comments[owner, name], f"one of {', '.join(choices)}" if choices else ""]
             yield f"{path}{name}={shown}", "; ".join(filter(None, words))
 
 
@@ -196,9 +253,12 @@ def _choices(hint: Any) -> list[Any]:
     return [choice for part in typing.get_args(hint) for choice in _choices(part)]
 
 
+_PATHS = ("path", "valid_path", "target_path", "valid_target_path", "dir", "cache_dir")
+
+
 def is_path(key: str) -> bool:
     """Whether the config key names files: its value is taken literally, never as Hydra's grammar."""
-    return key in ("out", "checkpoint", "init", "input") or key.rpartition(".")[2] in ("path", "valid_path", "dir", "cache_dir")
+    return key in ("out", "checkpoint", "init", "input") or key.rpartition(".")[2] in _PATHS
 
 
 def fitted(verb: str, config: Mapping[str, Any]) -> tuple[dict[str, Any], list[ConfigError]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 from pathlib import Path
 from typing import Any
 
@@ -11,13 +12,18 @@ from numpy.lib import format as npy
 
 
 class ArrayWriter:
-    """A one-dimensional `.npy` file; its header is written last, when the length is known (its size does not change)."""
+    """A one-dimensional `.npy` file; its header is written last, when the length is known (its size does not change).
 
-    def __init__(self, file: Path, dtype: np.dtype[Any] | type) -> None:
+    With a `length` the file is there already: it is cut back to so many values and goes on after them.
+    """
+
+    def __init__(self, file: Path, dtype: np.dtype[Any] | type, length: int | None = None) -> None:
         self.file, self.dtype, self.length = file, np.dtype(dtype), 0
         self._digest = hashlib.sha256()
-        self._stream = file.open("wb")
+        self._stream = file.open("wb" if length is None else "r+b")
         self._header()
+        if length is not None:
+            self._take_up(length)
 
     def append(self, values: np.ndarray) -> None:
         data = np.ascontiguousarray(values, self.dtype)
@@ -25,12 +31,27 @@ class ArrayWriter:
         self._digest.update(data.data)
         self.length += len(data)
 
+    def flush(self) -> int:
+        """Hand everything to the operating system; the length, for another writer to go on from."""
+        self._stream.flush()
+        return self.length
+
     def close(self) -> dict[str, Any]:
         """What the manifest says of the array."""
         self._stream.seek(0)
         self._header()
         self._stream.close()
         return {"length": self.length, "dtype": self.dtype.name, "sha256": self._digest.hexdigest()}
+
+    def _take_up(self, length: int) -> None:
+        end = self._stream.tell() + length * self.dtype.itemsize
+        while left := end - self._stream.tell():
+            self._digest.update(data := self._stream.read(min(left, 1 << 22)))
+            if not data:
+                raise ValueError(f"{self.file} is shorter than {length} values")
+        os.ftruncate(self._stream.fileno(), end)
+        self._stream.seek(end)
+        self.length = length
 
     def _header(self) -> None:
         head = {"descr": npy.dtype_to_descr(self.dtype), "fortran_order": False, "shape": (self.length,)}

@@ -4,21 +4,25 @@ from __future__ import annotations
 
 import itertools
 import multiprocessing
+import multiprocessing.connection
 import os
 import signal
 import sys
-from collections import deque
-from collections.abc import Iterable, Iterator
+import threading
+from collections import Counter, deque
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 
-from plmctl.errors import DataError
-from plmctl.text import annotate
-from plmctl.text.reader import Document
+from plmctl.errors import PlmctlError
+from plmctl.text import annotate, marks
+from plmctl.text.annotate import Wanted
+from plmctl.text.document import Document
+from plmctl.text.marks import Placer
 from plmctl.text.tokenizer import Tokenizer
 
 CHUNK = 1 << 20  # characters
@@ -33,51 +37,71 @@ class Encoded:
     lengths: np.ndarray  # [S] tokens of each sentence, at least one
     documents: np.ndarray  # [D, 6] int64, see COLUMNS; new = 0: goes on with the document before it
     tracks: dict[str, np.ndarray]
+    spans: dict[str, np.ndarray]  # [m, 3] int64 start, length, id
+    left: Counter[str]  # what was left out, and why
+    read: int  # documents that were given, those that were left out too
 
 
 class Encoder:
     """Documents -> `Encoded`, in this process."""
 
-    def __init__(self, tokenizer: Tokenizer, segment: str | None) -> None:
-        self._tokenizer, self._tracks = tokenizer, annotate.tracks(tokenizer, segment)
+    def __init__(self, tokenizer: Tokenizer, wanted: Wanted) -> None:
+        self._tokenizer, self._tags = tokenizer, wanted.tags
+        self._words = annotate.words(tokenizer, wanted.segment)
+        self._placer = Placer(tokenizer, (*wanted.spans, *wanted.tags))
 
-    def __call__(self, documents: list[Document]) -> Encoded:
-        texts, rows, counts = [], [], []
-        for document in documents:
-            segments = document.segments if self._tokenizer.lossless else document.sentences
-            text = "\n".join(document.paragraphs)
-            broken = document.continues  # the line break before a further part
-            size = len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))
-            counts.append(len(segments))
-            rows.append((size + broken, len(text) + broken, len(text.split()), not document.continues))
-            texts += segments
-        ids, lengths = self._tokenizer.encode_flat(texts)
-        tracks = {name: track(texts, ids, lengths) for name, track in self._tracks.items()}
-        owner = np.repeat(np.arange(len(documents)), counts)
+    def __call__(self, documents: Sequence[Document]) -> Encoded:
+        texts = [document.segments if self._tokenizer.lossless else document.sentences for document in documents]
+        flat = [text for each in texts for text in each]
+        ids, lengths = self._tokenizer.encode_flat(flat)
+        if documents and documents[0].pair and not lengths.all():
+            return self._whole_pairs(documents, lengths)
+        words = {} if self._words is None else {"word_start": self._words(flat, ids, lengths)}
+        spans, left = self._placer([document.marks for document in documents], texts, lengths)
+        tags = {name: marks.track(spans.pop(name), len(ids)) for name in self._tags}
+        owner = np.repeat(np.arange(len(documents)), np.array([len(each) for each in texts], np.int64))
         sentences = np.bincount(owner[lengths > 0], minlength=len(documents))  # texts without tokens are no sentences
         tokens = np.bincount(owner, weights=lengths, minlength=len(documents)).astype(np.int64)
-        table = np.column_stack([sentences, tokens, np.array(rows, np.int64).reshape(-1, 4)])
-        return Encoded(ids, lengths[lengths > 0], table, tracks)
+        table = np.column_stack([sentences, tokens, _measured(documents)])
+        return Encoded(ids, lengths[lengths > 0], table, words | tags, spans, left, len(documents))
+
+    def _whole_pairs(self, documents: Sequence[Document], lengths: np.ndarray) -> Encoded:
+        """Only the pairs with tokens on both sides."""
+        whole = lengths.reshape(-1, 2).min(1) > 0
+        found = self([document for document, kept in zip(documents, whole, strict=True) if kept])
+        found.left["pairs with an empty side"] = int((~whole).sum())
+        return replace(found, read=len(documents))
+
+
+def _measured(documents: Sequence[Document]) -> np.ndarray:
+    """[D, 4] int64: bytes, characters, words, new."""
+    rows = []
+    for document in documents:
+        text = "\n".join(document.paragraphs)
+        broken = document.continues  # the line break before a further part
+        size = len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))
+        rows.append((size + broken, len(text) + broken, len(text.split()), not document.continues))
+    return np.array(rows, np.int64).reshape(-1, 4)
 
 
 Labelled = tuple[Document, str]  # with its split
 
 
 def encoded(
-    documents: Iterable[Labelled], tokenizer_folder: Path, segment: str | None, processes: int
+    documents: Iterable[Labelled], tokenizer_folder: Path, wanted: Wanted, processes: int
 ) -> Iterator[dict[str, Encoded]]:
     """For each chunk of documents, what belongs to each split; the same whatever the number of processes."""
     chunks = _chunks(documents)
     first = list(itertools.islice(chunks, 3))  # little text is done sooner than a pool is up
     if processes < 2 or len(first) < 3:
-        encoder = Encoder(Tokenizer.load(tokenizer_folder), segment)
+        encoder = Encoder(Tokenizer.load(tokenizer_folder), wanted)
         for chunk in itertools.chain(first, chunks):
             yield _by_split(encoder, chunk)
         return
     chosen = "fork" if sys.platform == "linux" else "spawn"
     warned = os.environ.get("TOKENIZERS_PARALLELISM")
     os.environ["TOKENIZERS_PARALLELISM"] = "false"  # or the library complains at each fork
-    pool = ProcessPoolExecutor(processes, multiprocessing.get_context(chosen), _prepare, (tokenizer_folder, segment))
+    pool = ProcessPoolExecutor(processes, multiprocessing.get_context(chosen), _prepare, (tokenizer_folder, wanted))
     try:
         waiting: deque[Future[dict[str, Encoded]]] = deque()
         for chunk in itertools.chain(first, chunks):
@@ -87,7 +111,8 @@ def encoded(
         while waiting:
             yield waiting.popleft().result()
     except BrokenProcessPool as error:
-        raise DataError("a tokenizing process was killed (out of memory?)", fix="processes=1") from error
+        message = "a tokenizing process was killed (out of memory?)\n  fix: the same command with processes=1"
+        raise PlmctlError(f"{message}; what is done is kept") from error
     finally:
         pool.shutdown(wait=False, cancel_futures=True)
         if warned is None:
@@ -122,10 +147,19 @@ def _by_split(encoder: Encoder, chunk: list[Labelled]) -> dict[str, Encoded]:
 _encoder: Encoder | None = None  # of a pool's process
 
 
-def _prepare(tokenizer_folder: Path, segment: str | None) -> None:
+def _prepare(tokenizer_folder: Path, wanted: Wanted) -> None:
     global _encoder
+    threading.Thread(target=_end_with_parent, daemon=True).start()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the main process decides
-    _encoder = Encoder(Tokenizer.load(tokenizer_folder), segment)
+    _encoder = Encoder(Tokenizer.load(tokenizer_folder), wanted)
+
+
+def _end_with_parent() -> None:
+    """A pool whose main process is killed outright would wait for work forever."""
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+    multiprocessing.connection.wait([parent.sentinel])
+    os._exit(1)
 
 
 def _work(chunk: list[Labelled]) -> dict[str, Encoded]:

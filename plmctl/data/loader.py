@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from plmctl.batch import IGNORE, Batch, Rows, Seq, Targets
-from plmctl.data.reader import Position, Reader
+from plmctl.data.mixture import Mixture
+from plmctl.data.reader import Part, Picks, Reader
 from plmctl.data.rows import blank, join
 from plmctl.errors import ConfigError
 from plmctl.noise.base import Noise
@@ -29,18 +30,27 @@ SCHEDULES = ("together", "sampled")
 class Source:
     """One stream of rows: where they are read, what is done to them, and how often they are drawn (schedule "sampled")."""
 
-    reader: Reader
+    reader: Reader | Mixture
     noise: Noise | None = None
     weight: float = 1.0
 
-    def rows(self, name: str, parts: list[tuple[int, np.ndarray]], labels: Labels | None) -> Rows:
-        """The rows of `parts` (epoch, index), noised with each epoch's draws, with the objective's labels."""
-        made = []
-        for epoch, index in parts:
-            rows = replace(self.reader.rows(epoch, index), source=name)
-            rows = rows if self.noise is None else self.noise(rows, self.reader.draws(epoch))
-            made.append(rows if labels is None else rows.with_targets(**labels(rows)))
-        return join(made)
+    def rows(self, name: str, picks: Picks, labels: Labels | None) -> Rows:
+        """The picked rows in their order, noised with the draws of their corpus and epoch, with the objective's labels."""
+
+        def finished(part: Part) -> Rows:
+            rows = replace(part.rows, source=name)
+            rows = rows if self.noise is None else self.noise(rows, part.draws)
+            return rows if labels is None else rows.with_targets(**labels(rows))
+
+        return self._joined(picks, finished)
+
+    def before(self, picks: Picks) -> Rows:
+        """The picked rows as the format laid them out."""
+        return self._joined(picks, lambda part: part.rows)
+
+    def _joined(self, picks: Picks, finished: Callable[[Part], Rows]) -> Rows:
+        parts = list(self.reader.parts(picks))
+        return join([finished(part) for part in parts], [part.place for part in parts])
 
     def capacity(self) -> dict[str, int]:
         return {} if self.noise is None else self.noise.capacity(self.reader.format.max_length)
@@ -67,7 +77,7 @@ class Loader:
         self._step = 0
         self._worker: _Ahead | None = None
 
-    def __iter__(self) -> Iterator[list[Batch]]:
+    def __iter__(self) -> Loader:
         return self
 
     def __next__(self) -> list[Batch]:
@@ -82,15 +92,16 @@ class Loader:
         self.waited += time.perf_counter() - begun
         return batches
 
-    def _updates(self) -> Iterator[tuple[list[Batch], dict[str, Position]]]:
+    def _updates(self) -> Iterator[tuple[list[Batch], dict[str, Any]]]:
         """Endless (micro-batches, positions after them) from the present state on; reads no state once it runs."""
-        positions = {name: source.reader.position for name, source in self.sources.items()}
+        positions: dict[str, Any] = {name: source.reader.position for name, source in self.sources.items()}
         step = self._step
         while True:
             batches: list[Batch] = []
             for name in self._names(step):
-                parts, positions[name] = self.sources[name].reader.take(positions[name])
-                batches += [self._batch(name, micro) for micro in _split(parts, self.micro_batch_size)]
+                picks, positions[name] = self.sources[name].reader.take(positions[name])
+                starts = range(0, len(picks), self.micro_batch_size)
+                batches += [self._batch(name, picks.at(slice(start, start + self.micro_batch_size))) for start in starts]
             yield batches, dict(positions)
             step += 1
 
@@ -103,9 +114,9 @@ class Loader:
         drawn = Draws(self.seed, 0).uniform(np.array([step]), "source")[0] * shares[-1]
         return [names[int(np.searchsorted(shares, drawn, side="right"))]]
 
-    def _batch(self, name: str, parts: list[tuple[int, np.ndarray]]) -> Batch:
+    def _batch(self, name: str, picks: Picks) -> Batch:
         source = self.sources[name]
-        rows = source.rows(name, parts, self.labels)
+        rows = source.rows(name, picks, self.labels)
         return collate(rows, source.capacity(), keep=self.keep, pinned=self.pinned)
 
     def state_dict(self) -> dict[str, Any]:
@@ -169,21 +180,6 @@ class _Ahead:
         self._thread.join(timeout=10)
 
 
-def _split(parts: list[tuple[int, np.ndarray]], size: int) -> Iterator[list[tuple[int, np.ndarray]]]:
-    """Lists of parts with `size` rows in all (the last may have fewer)."""
-    pending: list[tuple[int, np.ndarray]] = []
-    room = size
-    for epoch, index in parts:
-        while len(index):
-            pending.append((epoch, index[:room]))
-            index, room = index[room:], room - len(pending[-1][1])
-            if room == 0:
-                yield pending
-                pending, room = [], size
-    if pending:
-        yield pending
-
-
 def once(
     source: Source, *, batch_size: int, labels: Labels | None = None, name: str = "text", keep: frozenset[str] | None = None,
     pinned: bool = False,
@@ -192,9 +188,10 @@ def once(
 
     What is missing in the last ones are blank rows: key -1, length 0, targets and labels IGNORE, so they count for nothing.
     """
+    assert isinstance(source.reader, Reader)  # of a mixture, each corpus is evaluated by itself
     for index in source.reader.once(batch_size):
         some = index if len(index) else np.zeros(1, np.int64)  # a rank may have no row left: then row 0 lends its fields
-        rows = source.rows(name, [(0, some)], labels)
+        rows = source.rows(name, Picks(np.zeros_like(some), some), labels)
         missing = blank(rows, batch_size - len(index))
         yield collate(join([rows, missing] if len(index) else [missing]), source.capacity(), keep=keep, pinned=pinned)
 
@@ -225,7 +222,8 @@ def collate(rows: Rows, capacity: Mapping[str, int], *, keep: frozenset[str] | N
     made = {name: targets(name, labels) for name, labels in rows.targets.items()}
     counts = {name: target.count for name, target in made.items()}
     counts |= {name: _counted(label) for name, label in rows.labels.items()}
-    counts |= {"tokens": sum(int(s.length.sum()) for s in rows.seqs.values()), "rows": int((rows.key >= 0).sum())}
+    flat = [s for s in rows.seqs.values() if s.ids.ndim == 2] or rows.seqs.values()  # characters are a view of a text's words
+    counts |= {"tokens": sum(int(s.length.sum()) for s in flat), "rows": int((rows.key >= 0).sum())}
     return Batch(
         key=tensor(rows.key), seqs={name: seq(given) for name, given in rows.seqs.items()}, targets=made, counts=counts,
         anchors=None if rows.anchors is None else tensor(rows.anchors), source=rows.source,

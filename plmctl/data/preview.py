@@ -1,65 +1,255 @@
-"""Rows as a person reads them: the pieces before and after noise, and what is asked where."""
+"""Rows as a person reads them: what the noise did to each token, and below it what is asked there, in aligned columns."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from difflib import SequenceMatcher
 
 import numpy as np
+from rich.cells import cell_len
+from rich.text import Text
 
-from plmctl.batch import IGNORE, Rows
+from plmctl.batch import IGNORE, Rows, Seq
 
 Pieces = Callable[[list[int]], Sequence[str]]  # a tokenizer's `pieces`
+Meanings = Mapping[str, Sequence[str]]  # label -> what its numbers mean
+
+TOKENS = ("mlm", "clm", "plm", "shuffle")  # targets that are ids of tokens
+SILENT = ("word_start", "position", "real")  # tracks that pieces and their order show already
+MARKS = {  # before a piece: (style, meaning)
+    "*": ("bold yellow", "hidden"),
+    "~": ("bold red", "another token"),
+    "=": ("bold cyan", "asked but left as it is"),
+    "-": ("red", "deleted"),
+    "+": ("green", "inserted"),
+    "<": ("blue", "moved away"),
+    ">": ("blue", "moved here"),
+}
 
 
-def preview(before: Rows, after: Rows, pieces: Pieces, *, mask: int | None = None, seq: str = "text") -> str:
-    """One paragraph for each row of `before` (as the format laid it out) and `after` (with noise and targets).
+@dataclass
+class Line:
+    """One line of a block: its name, and a cell for each of some columns."""
 
-    Marks in the line `after`: `{cat→[MASK]}` hidden, `{cat→dog}` replaced, `{cat=}` asked but left as it is.
+    name: str
+    cells: dict[int, str]
+    style: str = ""
+    styles: dict[int, str] = field(default_factory=dict)  # of cells that differ from their line
+
+
+def preview(
+    before: Rows, after: Rows, pieces: Pieces, *, mask: int | None = None, width: int = 80, meanings: Meanings | None = None
+) -> Text:
+    """A paragraph for each row of `before` (as the format laid it out) and `after` (with noise and targets).
+
+    `width`: columns of the terminal. Without colours the marks of `MARKS` say the same; those that occur are explained at
+    the end. Tokens are compared place by place where the noise changed a sequence itself, and as a diff where it wrote
+    another one (`source` beside `target`).
     """
-    return "\n\n".join(_row(before, after, row, pieces, mask, seq) for row in range(len(before.key)))
+    shown = _Shown(before, after, pieces, mask, width, meanings or {})
+    paragraphs = [shown.row(row) for row in range(len(before.key))]
+    if shown.used:
+        legend = "  ".join(f"{mark} {meaning}" for mark, (_, meaning) in MARKS.items() if mark in shown.used)
+        paragraphs.append(Text(f"marks: {legend}", "dim"))
+    return Text("\n\n").join(paragraphs)
 
 
-def _row(before: Rows, after: Rows, row: int, pieces: Pieces, mask: int | None, seq: str) -> str:
-    length = int(after.seqs[seq].length[row])
-    old = list(pieces(before.seqs[seq].ids[row, : int(before.seqs[seq].length[row])].tolist()))
-    ids = after.seqs[seq].ids[row, :length]
-    lines = [f"row {int(before.key[row])} of {before.source}: {length} of {after.seqs[seq].ids.shape[1]} tokens"]
-    lines += [f"  before: {' '.join(old)}"]
-    hidden = after.targets.get("mlm")
-    if hidden is not None:
-        lines += [f"  after:  {' '.join(_marked(list(pieces(ids.tolist())), hidden[row, :length], pieces))}"]
-        lines += [f"  asked:  {_summary(ids, hidden[row, :length], mask)}"]
-    for name, labels in after.targets.items():
-        places = np.flatnonzero(labels[row] != IGNORE)
-        shown = pieces(labels[row, places].tolist()) if name in ("mlm", "clm") else labels[row, places]
-        lines += [f"  targets.{name} ({len(places)}): " + " ".join(f"{p}:{x}" for p, x in zip(places, shown, strict=True))]
-    if after.anchors is not None:
-        mine = after.anchors[:, 0] == row
-        for name, given in after.labels.items():
-            lines += [f"  labels.{name}: {', '.join(map(str, given[mine].tolist()))}"]
-    for name, track in after.seqs[seq].tracks.items():
-        if name in ("segment", "document"):
-            lines += [f"  {name}s: {_stretches(track[row, :length])}"]
-    return "\n".join(lines)
+@dataclass
+class _Shown:
+    before: Rows
+    after: Rows
+    pieces: Pieces
+    mask: int | None
+    width: int
+    meanings: Meanings
+    used: set[str] = field(default_factory=set)
+
+    def row(self, row: int) -> Text:
+        after = self.after
+        name = after.input
+        seq, places = after.seqs[name], _places(after.seqs[name], row)
+        title = f"row {int(self.before.key[row])} of {after.source}: {len(places)} of {seq.ids.shape[1]} tokens"
+        old = _ids(self.before.seqs[self.before.input], row)
+        columns = (
+            _in_place(len(places)) if name == self.before.input and len(old) == len(places) else _aligned(old, _ids(seq, row))
+        )
+        lines = self._compared(row, old, columns)
+        if "mlm" in after.targets:
+            title += _summary(seq.ids[row, places], after.targets["mlm"][row, places], self.mask)
+        at = {place: column for column, (_, j) in enumerate(columns) if j is not None for place in [int(places[j])]}
+        lines += self._targets(row, seq, at) + _tracks(seq, row, at) + _spans(after, row, at)
+        blocks = [Text(title, "bold"), *_block(lines, len(columns), self.width)]
+        for other in [other for other in after.seqs if other != name and other != lines[0].name]:
+            blocks += self._other(other, row)
+        return Text("\n").join([*blocks, *self._labels(row)])
+
+    def _compared(self, row: int, old: list[int], columns: list[tuple[int | None, int | None]]) -> list[Line]:
+        """The clean tokens, unless they are the same, and those that are shown, each with its mark."""
+        after, name = self.after, self.after.input
+        new = _ids(after.seqs[name], row)
+        hidden = after.targets["mlm"][row, _places(after.seqs[name], row)] if "mlm" in after.targets else None
+        marks = _marks(old, new, columns, self.mask, hidden)
+        self.used |= {mark for pair in marks for mark in pair if mark}
+        clean = "target" if "target" in after.seqs and _ids(after.seqs["target"], row) == old else "before"
+        lines = [Line(clean, {}, "dim"), Line(name, {})]
+        for side, (line, ids) in enumerate(zip(lines, (old, new), strict=True)):
+            words = self._words(ids)
+            for column, pair in enumerate(columns):
+                if (place := pair[side]) is not None:
+                    mark = marks[column][side]
+                    line.cells[column] = mark + words[place]
+                    line.styles |= {column: MARKS[mark][0]} if mark else {}
+        same = lines[0].cells == {column: cell.lstrip("=") for column, cell in lines[1].cells.items()}
+        return lines[1:] if same and clean == "before" else lines
+
+    def _targets(self, row: int, seq: Seq, at: Mapping[int, int]) -> list[Line]:
+        """What is asked, below the tokens it is asked at."""
+        lines = []
+        for name, labels in self.after.targets.items():
+            asked = [place for place in np.flatnonzero(labels[row] != IGNORE).tolist() if place in at]
+            if labels.shape[1] == seq.ids.shape[1]:
+                values = labels[row, asked].tolist()
+                shown = self._words(values) if name in TOKENS else [str(value) for value in values]
+                lines.append(Line(name, {at[place]: word for place, word in zip(asked, shown, strict=True)}, "cyan"))
+        return lines
+
+    def _other(self, name: str, row: int) -> list[Text]:
+        """A further sequence: what is written, with what is asked of it."""
+        seq = self.after.seqs[name]
+        if seq.ids.ndim > 2:
+            return [Text(f"  {name}: {int(seq.length[row])} words of {seq.ids.shape[2]} characters")]
+        places = _places(seq, row)
+        at = {int(place): column for column, place in enumerate(places)}
+        lines = [Line(name, dict(enumerate(self._words(_ids(seq, row)))))]
+        if seq.ids.shape[1] != self.after.seqs[self.after.input].ids.shape[1]:
+            lines += self._targets(row, seq, at)
+        return _block(lines + _tracks(seq, row, at), len(places), self.width)
+
+    def _labels(self, row: int) -> list[Text]:
+        """Labels of the row's anchors, in words where the format has some, and values of the row."""
+        found = []
+        if self.after.anchors is not None:
+            mine = self.after.anchors[:, 0] == row
+            for name, labels in self.after.labels.items():
+                words = self.meanings.get(name, ())
+                told = [f"{x} ({words[x]})" if x in range(len(words)) else str(x) for x in labels[mine].tolist()]
+                found.append(f"  {name}: {', '.join(told)}")
+        found += [f"  {name}: {values[row]}" for name, values in self.after.values.items()]
+        return [Text(line, "cyan") for line in found]
+
+    def _words(self, ids: list[int]) -> list[str]:
+        """Pieces that keep to their line and column."""
+        return ["".join(c if c.isprintable() else repr(c)[1:-1] for c in piece) or "''" for piece in self.pieces(ids)]
 
 
-def _marked(shown: list[str], labels: np.ndarray, pieces: Pieces) -> list[str]:
-    """The pieces after noise; chosen ones with the piece that is asked."""
-    for place in np.flatnonzero(labels != IGNORE):
-        asked = pieces([int(labels[place])])[0]
-        shown[place] = f"{{{asked}=}}" if asked == shown[place] else f"{{{asked}→{shown[place]}}}"
-    return shown
+def _places(seq: Seq, row: int) -> np.ndarray:
+    return np.flatnonzero(seq.real[row])
+
+
+def _ids(seq: Seq, row: int) -> list[int]:
+    return seq.ids[row, _places(seq, row)].tolist()
+
+
+def _in_place(length: int) -> list[tuple[int | None, int | None]]:
+    return [(i, i) for i in range(length)]
+
+
+def _aligned(old: list[int], new: list[int]) -> list[tuple[int | None, int | None]]:
+    """Columns (place in `old`, place in `new`) of the longest common stretches and what stands between them."""
+    columns: list[tuple[int | None, int | None]] = []
+    for _, i, i_end, j, j_end in SequenceMatcher(None, old, new, autojunk=False).get_opcodes():
+        for step in range(max(i_end - i, j_end - j)):
+            columns.append((i + step if i + step < i_end else None, j + step if j + step < j_end else None))
+    return columns
+
+
+def _marks(
+    old: list[int],
+    new: list[int],
+    columns: Sequence[tuple[int | None, int | None]],
+    mask: int | None,
+    hidden: np.ndarray | None,
+) -> list[tuple[str, str]]:
+    """(mark before the old token, before the new one) of each column."""
+    asked = [hidden is not None and j is not None and int(hidden[j]) != IGNORE for _, j in columns]
+    changed = [
+        (i, j) for (i, j), yes in zip(columns, asked, strict=True) if not yes and (i is None or j is None or old[i] != new[j])
+    ]
+    moved = Counter(old[i] for i, _ in changed if i is not None) & Counter(new[j] for _, j in changed if j is not None)
+    left, arrived = moved.copy(), moved.copy()
+    marks = []
+    for (i, j), yes in zip(columns, asked, strict=True):
+        if i is not None and j is not None and old[i] == new[j]:
+            marks.append(("", "=" if yes else ""))
+            continue
+        away = i is not None and not yes and left[old[i]] > 0
+        here = j is not None and not yes and arrived[new[j]] > 0
+        left.subtract([old[i]] if away and i is not None else [])
+        arrived.subtract([new[j]] if here and j is not None else [])
+        gone = "<" if away else "-" if j is None else ""
+        come = ">" if here else "+" if i is None else "*" if j is not None and new[j] == mask else "~"
+        marks.append((gone if i is not None else "", come if j is not None else ""))
+    return marks
 
 
 def _summary(ids: np.ndarray, labels: np.ndarray, mask: int | None) -> str:
-    """How many of the chosen tokens are masked, replaced, kept."""
-    chosen = labels != IGNORE
-    masked, kept = int((chosen & (ids == mask)).sum()), int((chosen & (ids == labels)).sum())
-    total = int(chosen.sum())
-    return f"{total} of {len(ids)} tokens: {masked} masked, {total - masked - kept} replaced, {kept} kept"
+    """How many tokens are asked, and how many of these are masked, replaced, kept."""
+    asked = labels != IGNORE
+    total, masked, kept = int(asked.sum()), int((asked & (ids == mask)).sum()), int((asked & (ids == labels)).sum())
+    return f"; {total} asked: {masked} masked, {total - masked - kept} replaced, {kept} kept"
 
 
-def _stretches(track: np.ndarray) -> str:
-    """`0 x 12, 1 x 9`: the values of a track and how long each lasts."""
-    first = np.flatnonzero(np.diff(track, prepend=track[:1] - 1 if len(track) else 0))
-    return ", ".join(f"{track[p]} x {n}" for p, n in zip(first, np.diff(first, append=len(track)), strict=True))
+def _tracks(seq: Seq, row: int, at: Mapping[int, int]) -> list[Line]:
+    """Numbers beside the tokens; of a track that repeats its values, only where they change."""
+    lines = []
+    for name, track in seq.tracks.items():
+        values = {place: int(track[row, place]) for place in at}
+        if name == "order":
+            lines.append(Line(name, {at[place]: str(value) for place, value in values.items()}, "magenta"))
+        elif name not in SILENT:
+            first = [place for place in values if values.get(place - 1) != values[place]]
+            lines.append(Line(name, {at[place]: str(values[place]) for place in first}, "magenta"))
+    return lines
+
+
+def _spans(rows: Rows, row: int, at: Mapping[int, int]) -> list[Line]:
+    """`|` and the id below the first token of a span, `-` below the others."""
+    lines = []
+    for name, table in rows.spans.items():
+        cells: dict[int, str] = {}
+        for _, start, length, *identity in table[table[:, 0] == row].tolist():
+            inside = [at[place] for place in range(start, start + length) if place in at]
+            cells |= dict.fromkeys(inside, "-")
+            cells |= {inside[0]: "|" + "".join(map(str, identity))} if inside else {}
+        lines.append(Line(name, cells, "magenta"))
+    return lines
+
+
+def _block(lines: Sequence[Line], columns: int, width: int) -> list[Text]:
+    """Lines in aligned columns, wrapped to `width`; lines without a cell are left out."""
+    margin = max(len(line.name) for line in lines) + 4
+    wide = [max(cell_len(line.cells.get(column, "")) for line in lines) for column in range(columns)]
+    found: list[Text] = []
+    start = 0
+    while start < columns:
+        end, room = start + 1, width - margin - wide[start]
+        while end < columns and wide[end] < room:
+            room -= wide[end] + 1
+            end += 1
+        taken = range(start, end)
+        found += [Text()] if start and len(lines) > 1 else []
+        found += [_text(line, taken, wide, margin) for line in lines if any(column in line.cells for column in taken)]
+        start = end
+    return found
+
+
+def _text(line: Line, columns: range, wide: Sequence[int], margin: int) -> Text:
+    text = Text().append(f"  {line.name}".ljust(margin), "dim")
+    for column in columns:
+        cell = line.cells.get(column, "")
+        text.append(cell, line.styles.get(column, line.style) or "default")
+        text.append(" " * (wide[column] - cell_len(cell) + 1))
+    text.rstrip()
+    return text

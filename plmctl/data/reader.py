@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from plmctl.batch import Rows, held_by_data
 from plmctl.data.formats.base import Format, Plan
+from plmctl.data.plans import code_of, kept
 from plmctl.errors import DataError
 from plmctl.noise.draws import Draws
 
@@ -21,6 +25,34 @@ class Position(NamedTuple):
 
     epoch: int = 0
     cursor: int = 0
+
+
+@dataclass(frozen=True)
+class Picks:
+    """Rows in the order of reading, before they are made: row `index[i]` of `epoch[i]`, in a mixture of corpus `corpus[i]`."""
+
+    epoch: np.ndarray  # [n] int64
+    index: np.ndarray  # [n] int64
+    corpus: np.ndarray | None = None  # [n] int64
+
+    def __len__(self) -> int:
+        return len(self.index)
+
+    def at(self, places: slice | np.ndarray) -> Picks:
+        return Picks(self.epoch[places], self.index[places], None if self.corpus is None else self.corpus[places])
+
+
+class Part(NamedTuple):
+    """Rows that share their random numbers: of one corpus and one epoch."""
+
+    place: np.ndarray  # [m] where they stand among the picks
+    rows: Rows
+    draws: Draws
+
+
+def share_of(batch_size: int, world: int, rank: int) -> slice:
+    """Which rows of a global batch are this rank's: streams keep their rank, and their place in its share."""
+    return slice(batch_size * rank // world, batch_size * (rank + 1) // world)
 
 
 class Reader:
@@ -73,18 +105,25 @@ class Reader:
         """The plan of an epoch; the two latest are kept, because a batch may touch two epochs."""
         epoch = epoch if self.format.copies is None else epoch % self.format.copies
         if epoch not in self._plans:
-            plan = self.format.plan(self.shards, seed=self.seed, epoch=epoch, input_length=self.input_length)
+            key = (code_of(self.format), self.fingerprint, self.seed, epoch)
+            make = partial(self.format.plan, self.shards, seed=self.seed, epoch=epoch, input_length=self.input_length)
+            plan = kept(self.shards, key, make)
             self._plans = {**dict(list(self._plans.items())[-1:]), epoch: plan}
         return self._plans[epoch]
 
     def order(self, epoch: int) -> np.ndarray:
         """[rows] the rows of an epoch in the order of reading: sorted by one random 64-bit number each, or as planned."""
-        if self.format.ordered:
-            return np.arange(self.plan(epoch).rows)
         if epoch not in self._orders:
-            words = self.draws(epoch).words(np.arange(self.plan(epoch).rows), "order", 1)
-            self._orders = {**dict(list(self._orders.items())[-1:]), epoch: np.argsort(words[:, 0], kind="stable")}
+            key = ("order", self.plan(epoch).rows, self.format.ordered, self.seed, self.stage, epoch)
+            order = kept(self.shards, key, partial(self._order, epoch)).arrays["order"]
+            self._orders = {**dict(list(self._orders.items())[-1:]), epoch: order}
         return self._orders[epoch]
+
+    def _order(self, epoch: int) -> Plan:
+        rows = np.arange(self.plan(epoch).rows)
+        if not self.format.ordered:
+            rows = np.argsort(self.draws(epoch).words(rows, "order", 1)[:, 0], kind="stable")
+        return Plan(len(rows), {"order": rows})
 
     def draws(self, epoch: int) -> Draws:
         return Draws(self.seed, epoch, ("stage", self.stage))
@@ -92,21 +131,39 @@ class Reader:
     def rows(self, epoch: int, index: np.ndarray) -> Rows:
         return self.format.rows(self.shards, self.plan(epoch), index, self.wanted)
 
-    def take(self, position: Position) -> tuple[list[tuple[int, np.ndarray]], Position]:
-        """This rank's share of the global batch at `position`, as (epoch, rows of it) in order, and the position after it."""
-        low, high = (self.batch_size * r // self.world for r in (self.rank, self.rank + 1))
-        share: list[tuple[int, np.ndarray]] = []
-        done, (epoch, cursor) = 0, position
-        while done < self.batch_size:
+    def following(self, position: Position, count: int) -> tuple[Picks, Position]:
+        """The next `count` rows from `position` on, over the ends of epochs, and the position after them."""
+        epoch, cursor = position
+        found: list[tuple[int, np.ndarray]] = []
+        while count:
             order = self.order(epoch)
-            count = min(self.batch_size - done, len(order) - cursor)
-            index = order[cursor + max(0, low - done) : cursor + max(0, min(count, high - done))]
-            if len(index):
-                share.append((epoch, index))
-            done, cursor = done + count, cursor + count
+            found.append((epoch, order[cursor : cursor + count]))
+            count, cursor = count - len(found[-1][1]), cursor + len(found[-1][1])
             if cursor == len(order):
                 epoch, cursor = epoch + 1, 0
-        return share, Position(epoch, cursor)
+        epochs = [np.full(len(index), number) for number, index in found]
+        none = [np.empty(0, np.int64)]
+        picks = Picks(np.concatenate(epochs or none), np.concatenate([index for _, index in found] or none))
+        return picks, Position(epoch, cursor)
+
+    def take(self, position: Position) -> tuple[Picks, Position]:
+        """This rank's share of the global batch at `position`, and the position after it."""
+        picks, after = self.following(position, self.batch_size)
+        return picks.at(share_of(self.batch_size, self.world, self.rank)), after
+
+    def parts(self, picks: Picks) -> Iterator[Part]:
+        """The picked rows, made, a part for each epoch."""
+        for epoch in np.unique(picks.epoch).tolist():
+            place = np.flatnonzero(picks.epoch == epoch)
+            yield Part(place, self.rows(epoch, picks.index[place]), self.draws(epoch))
+
+    def corpora(self, name: str) -> dict[str, tuple[Reader, float]]:
+        """{corpus: its reader and its share of the rows}; here it is one, called as its source."""
+        return {name: (self, 1.0)}
+
+    @property
+    def rows_per_epoch(self) -> int:
+        return self.plan(0).rows
 
     def once(self, count: int) -> list[np.ndarray]:
         """Every row of epoch 0 once, in fixed order: this rank's batches of up to `count` rows, as many on every rank."""

@@ -1,33 +1,34 @@
-"""Rows put together: those of two epochs in one batch, and blank ones that fill the last batch of an evaluation."""
+"""Rows put together: those of two epochs or corpora in one batch, and blank ones that fill the last batch of an evaluation."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from itertools import pairwise
 
 import numpy as np
 
 from plmctl.batch import IGNORE, Rows, Seq
 
 
-def join(parts: Sequence[Rows]) -> Rows:
-    """All rows of `parts`, which have the same fields and widths, one after the other."""
+def join(parts: Sequence[Rows], places: Sequence[np.ndarray] | None = None) -> Rows:
+    """All rows of `parts`, which have the same fields and widths: one after the other, or each at its place of `places`.
+
+    Anchors, their labels and spans follow their rows, and come in the order of rows.
+    """
     if len(parts) == 1:
         return parts[0]
-    first = parts[0]
-    offset = np.cumsum([0] + [len(part.key) for part in parts])
-    anchors = None
-    if first.anchors is not None:
-        anchors = np.concatenate([_moved(part.anchors, by) for part, by in zip(parts, offset[:-1], strict=True)])
+    first, offset = parts[0], np.cumsum([0] + [len(part.key) for part in parts])
+    at = [np.arange(a, b) for a, b in pairwise(offset)] if places is None else places
+    anchors, labels = first.anchors, first.labels
+    if anchors is not None:
+        anchors, lines = _join_tables([part.anchors for part in parts], at)
+        labels = {name: np.concatenate([part.labels[name] for part in parts])[lines] for name in labels}
     return replace(
-        first, key=np.concatenate([part.key for part in parts]), anchors=anchors,
-        seqs={name: _join_seq([part.seqs[name] for part in parts]) for name in first.seqs},
-        targets=_join_each([part.targets for part in parts]), labels=_join_each([part.labels for part in parts]),
-        values=_join_each([part.values for part in parts]),
-        spans={
-            name: np.concatenate([_moved(part.spans[name], by) for part, by in zip(parts, offset[:-1], strict=True)])
-            for name in first.spans
-        },
+        first, key=_join_rows([part.key for part in parts], at), anchors=anchors, labels=labels,
+        seqs={name: _join_seq([part.seqs[name] for part in parts], at) for name in first.seqs},
+        targets=_join_each([part.targets for part in parts], at), values=_join_each([part.values for part in parts], at),
+        spans={name: _join_tables([part.spans[name] for part in parts], at)[0] for name in first.spans},
     )  # fmt: skip
 
 
@@ -55,18 +56,27 @@ def _blank_seq(seq: Seq, count: int) -> Seq:
     return Seq(np.full((count, *seq.ids.shape[1:]), seq.ids.flat[0]), np.zeros(count, seq.length.dtype), tracks)
 
 
-def _join_seq(seqs: Sequence[Seq]) -> Seq:
-    ids, length = np.concatenate([seq.ids for seq in seqs]), np.concatenate([seq.length for seq in seqs])
-    return Seq(ids, length, _join_each([seq.tracks for seq in seqs]), full=all(seq.full for seq in seqs))
+def _join_seq(seqs: Sequence[Seq], at: Sequence[np.ndarray]) -> Seq:
+    tracks = _join_each([seq.tracks for seq in seqs], at)
+    ids, length = _join_rows([seq.ids for seq in seqs], at), _join_rows([seq.length for seq in seqs], at)
+    return Seq(ids, length, tracks, full=all(seq.full for seq in seqs))
 
 
-def _join_each(maps: Sequence[Mapping[str, np.ndarray]]) -> dict[str, np.ndarray]:
-    return {name: np.concatenate([each[name] for each in maps]) for name in maps[0]}
+def _join_each(maps: Sequence[Mapping[str, np.ndarray]], at: Sequence[np.ndarray]) -> dict[str, np.ndarray]:
+    return {name: _join_rows([each[name] for each in maps], at) for name in maps[0]}
 
 
-def _moved(table: np.ndarray | None, by: int) -> np.ndarray:
-    """A table whose first column is a row number, `by` rows further down."""
-    assert table is not None
-    moved = table.copy()
-    moved[:, 0] += by
-    return moved
+def _join_rows(arrays: Sequence[np.ndarray], at: Sequence[np.ndarray]) -> np.ndarray:
+    """[n, ...] with the rows of each array at its places."""
+    whole = np.empty((sum(map(len, arrays)), *arrays[0].shape[1:]), np.result_type(*arrays))
+    for array, place in zip(arrays, at, strict=True):
+        whole[place] = array
+    return whole
+
+
+def _join_tables(tables: Sequence[np.ndarray | None], at: Sequence[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
+    """Tables whose first column is a row number, as one in the order of rows; and where its lines stood one after the other."""
+    whole = np.concatenate([table for table in tables if table is not None])
+    whole[:, 0] = np.concatenate([place[table[:, 0]] for table, place in zip(tables, at, strict=True) if table is not None])
+    lines = np.argsort(whole[:, 0], kind="stable")
+    return whole[lines], lines

@@ -1,6 +1,7 @@
 """Token directories: memory-mapped ids of a split with its sentences, documents and tracks, and the manifest they must match.
 
 manifest.json  tokenizer/  <split>.ids.npy  <split>.sentences.npy  <split>.documents.npy  <split>.<track>.npy
+<split>.<spans>.start.npy  <split>.<spans>.length.npy  <split>.<spans>.id.npy
 <split>.bytes.npy  <split>.characters.npy  <split>.words.npy        (one number a document, for bits per byte)
 """
 
@@ -23,6 +24,7 @@ MANIFEST = "manifest.json"
 FORMAT, VERSION = "plmctl tokens", 1
 SPLITS = ("train", "valid")
 COUNTS = ("bytes", "characters", "words")
+AGAIN = "tokenize the text again"
 
 
 class SpanTrack(NamedTuple):
@@ -31,6 +33,9 @@ class SpanTrack(NamedTuple):
     start: np.ndarray  # [m] int64 token
     length: np.ndarray  # [m] int32 tokens, at least 1
     id: np.ndarray  # [m] int64 what is mentioned; 0 where the file gives none
+
+
+SPAN_KINDS = {"start": np.dtype(np.int64), "length": np.dtype(np.int32), "id": np.dtype(np.int64)}
 
 
 class Shards:
@@ -49,8 +54,9 @@ class Shards:
         self._stated: dict[str, dict[str, Any]] = manifest["splits"][split]["arrays"]
         self.ids, self.sentences, self.documents = (self._map(name) for name in ("ids", "sentences", "documents"))
         self.tracks: dict[str, np.ndarray] = {name: self._map(name) for name in manifest["tracks"]}
-        self.spans: dict[str, SpanTrack] = {}
+        self.spans: dict[str, SpanTrack] = {name: self._map_spans(name) for name in manifest.get("spans", ())}
         self.counts: dict[str, np.ndarray] = {name: self._map(name) for name in COUNTS}
+        self._check_ends()
 
     @classmethod
     def open(cls, folder: str | os.PathLike[str], split: str = "train", *, tokenizer: Tokenizer | None = None) -> Shards:
@@ -76,6 +82,11 @@ class Shards:
             raise DataError(f"a damaged token directory ({error})", file=place, fix="tokenize the text again") from error
 
     @property
+    def pairs(self) -> bool:
+        """Whether each document is a text and its counterpart: two sentences, source and target."""
+        return bool(self.manifest.get("pairs", False))
+
+    @property
     def fingerprint(self) -> str:
         """A hash of the split's arrays and of the tokenizer: the same tokens, wherever they lie."""
         stated = {name: entry["sha256"] for name, entry in self._stated.items()}
@@ -85,18 +96,41 @@ class Shards:
     def verify(self) -> None:
         """Read every array and compare it with the manifest's hash; DataError for the first that differs."""
         for name, entry in self._stated.items():
-            if arrays.sha256(self._map(name)) != entry["sha256"]:
-                raise DataError("its content has changed (sha256)", file=self._file(name), fix="tokenize the text again")
+            if (found := arrays.sha256(self._map(name))) != entry["sha256"]:
+                message = (
+                    f"its content has changed: sha256 {entry['sha256'][:16]}... in the manifest, {found[:16]}... in the file"
+                )
+                raise DataError(message, file=self._file(name), fix=AGAIN)
 
     def _file(self, name: str) -> Path:
         return self.folder / f"{self.split}.{name}.npy"
 
+    def _map_spans(self, name: str) -> SpanTrack:
+        found = SpanTrack(*(self._map(f"{name}.{part}") for part in SpanTrack._fields))
+        if len({len(part) for part in found}) > 1:
+            raise ValueError(f"{self.split}.{name}.*.npy have different lengths")
+        return found
+
     def _map(self, name: str) -> np.ndarray:
         file, stated = self._file(name), self._stated[name]
-        found = np.load(file, mmap_mode="r" if stated["length"] else None, allow_pickle=False)  # nothing cannot be mapped
+        expected = f"a damaged token directory: the manifest states {stated['dtype']} [{stated['length']}]"
+        try:
+            found = np.load(file, mmap_mode="r" if stated["length"] else None, allow_pickle=False)  # nothing cannot be mapped
+        except (OSError, ValueError, EOFError) as error:
+            size = f"has {file.stat().st_size} bytes ({error})" if file.exists() else "is missing"
+            raise DataError(f"{expected}, the file {size}", file=file, fix=AGAIN) from error
         if found.shape != (stated["length"],) or found.dtype.name != stated["dtype"]:
-            raise ValueError(f"{file.name} has {found.dtype} {found.shape}, not {stated['dtype']} ({stated['length']},)")
+            raise DataError(f"{expected}, the file holds {found.dtype} {list(found.shape)}", file=file, fix=AGAIN)
         return found
+
+    def _check_ends(self) -> None:
+        """What costs nothing to compare: offsets end where the arrays that they point into end."""
+        for name, last, wanted in (
+            ("sentences", self.sentences[-1:], len(self.ids)), ("documents", self.documents[-1:], len(self.sentences) - 1)
+        ):  # fmt: skip
+            if last.tolist() != [wanted]:
+                message = f"a damaged token directory: it ends at {last.tolist()}, not at {wanted}"
+                raise DataError(message, file=self._file(name), fix=AGAIN)
 
 
 def is_tokens(path: object) -> bool:

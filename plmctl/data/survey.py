@@ -14,11 +14,17 @@ from typing import Any
 import numpy as np
 
 from plmctl.errors import ConfigError, DataError
+from plmctl.text.annotate import check_names
+from plmctl.text.document import Document
+from plmctl.text.hub import DataSet
+from plmctl.text.inputs import Input, find_all
 from plmctl.text.layout import Layout
-from plmctl.text.reader import BUILTIN, Document, documents, find_all
+from plmctl.text.reader import BUILTIN, documents, pairs
 
 Say = Callable[[str, int, int], None]  # what is being done, bytes of text done, bytes in all (0: not known)
 _SPACE = 1 << 64  # of document hashes
+_STEP = 1 << 22
+_LEAST = 128  # characters that a document counts for in a sample: what it takes in memory besides its text
 
 
 def quiet(doing: str, done: int, total: int) -> None:
@@ -32,34 +38,64 @@ class Source:
     path: Any
     field: str = "text"
     lines: str = "auto"
+    spans: tuple[str, ...] = ()  # fields with marks, see text/marks.py
+    tags: tuple[str, ...] = ()
+    target: Any = None  # of parallel text in two files: the other one
+    fields: tuple[str, ...] = ()  # of parallel text in one file: source and target
+
+    def __post_init__(self) -> None:
+        check_names(self.spans, self.tags)
+        if self.pairs and (self.spans or self.tags):
+            given = "spans" if self.spans else "tags"
+            raise ConfigError(f"data.{given}", list(getattr(self, given)), "parallel text holds no spans and no tags")
+
+    @property
+    def pairs(self) -> bool:
+        """Whether each document is a text and its counterpart."""
+        return self.target is not None or bool(self.fields)
 
     def documents(self, layouts: dict[str, Layout] | None = None) -> Iterator[Document]:
-        return documents(self.path, field=self.field, lines=self.lines, layouts=layouts)
+        if self.pairs:
+            return pairs(self.path, targets=self.target, fields=self.fields)
+        return documents(
+            self.path, field=self.field, lines=self.lines, spans=self.spans, tags=self.tags, layouts=layouts
+        )  # fmt: skip
 
-    def files(self) -> list[Path]:
+    def files(self) -> list[Input]:
         """Empty for the built-in corpus."""
-        return [] if self.path in BUILTIN else find_all(self.path)
+        both = [path for path in (self.path, self.target) if path not in BUILTIN]
+        return [given for path in both for given in find_all(path)]
 
     def content(self, exact: int = 1 << 62) -> list[dict[str, Any]]:
         """Name, size and sha256 of each file; beyond `exact` bytes in all, the time of change instead of the hash."""
         if self.path in BUILTIN:
             return [{"path": "builtin", "python": platform.python_version()}]
         files = self.files()
-        hashed = sum(file.stat().st_size for file in files) <= exact
-        return [{"path": str(file), "bytes": file.stat().st_size, **_state(file, hashed)} for file in files]
+        hashed = sum(file.stat().st_size for file in files if isinstance(file, Path)) <= exact
+        return [{"path": str(file), **_state(file, hashed)} for file in files]
 
 
 @dataclass(frozen=True)
 class Survey:
-    """What one pass over the documents found."""
+    """What one pass over the documents found: 8 bytes a document, and a sample of bounded size."""
 
     documents: int
     duplicates: int
     bytes: int
     threshold: int  # documents with a hash up to it are held out
     sample: list[Document]  # those with the largest hashes: the farthest from being held out
-    identities: np.ndarray  # [documents] uint64
+    identities: np.ndarray  # [documents] uint64, ascending
     layouts: dict[str, Layout]
+
+    def saved(self) -> dict[str, Any]:
+        """The numbers, as JSON can hold them; `restored` has them back without the texts."""
+        numbers = {name: getattr(self, name) for name in ("documents", "duplicates", "bytes", "threshold")}
+        return {**numbers, "layouts": {file: layout.settings() for file, layout in self.layouts.items()}}
+
+    @classmethod
+    def restored(cls, saved: dict[str, Any], identities: np.ndarray) -> Survey:
+        layouts = {file: Layout(**settings) for file, settings in saved["layouts"].items()}
+        return cls(**{**saved, "layouts": layouts}, sample=[], identities=identities)
 
 
 def look(source: Source, *, valid_share: float, sample_bytes: int, say: Say = quiet) -> Survey:
@@ -78,35 +114,48 @@ def look(source: Source, *, valid_share: float, sample_bytes: int, say: Say = qu
         size += length
         if sample_bytes and (kept < sample_bytes or document.identity > best[0][0]):
             heapq.heappush(best, (document.identity, -parts, -len(identities), document))
-            kept += length
-            while len(best) > 1 and kept - (smallest := _length(best[0][3])) >= sample_bytes:
+            kept += _room(document)
+            while len(best) > 1 and kept - (smallest := _room(best[0][3])) >= sample_bytes:
                 heapq.heappop(best)
                 kept -= smallest
         if len(identities) % 256 == 0:
             say("reading", size, 0)
     if not identities:
         raise DataError("there are no documents in it", file=source.path, fix="data.path=<files with text>")
-    hashes = np.array(identities, np.uint64)
+    hashes = np.frombuffer(identities, np.uint64)
+    hashes.sort()  # in place: there may be a billion
     threshold = _threshold(hashes, valid_share)
     sample = [entry[3] for entry in sorted(best, key=lambda entry: entry[:3], reverse=True) if entry[0] > threshold]
-    return Survey(len(hashes), len(hashes) - len(np.unique(hashes)), size, threshold, sample, hashes, layouts)
+    return Survey(len(hashes), _repeats(hashes), size, threshold, sample, hashes, layouts)
 
 
 def _threshold(hashes: np.ndarray, share: float) -> int:
     """The largest held-out hash: `share` of all, but of two different documents always one is held out and one is not."""
-    different = np.unique(hashes)
-    if share == 0 or len(different) < 2:
+    first, last = int(hashes[0]), int(hashes[-1])
+    if share == 0 or first == last:
         return -1
-    threshold = max(int(share * _SPACE), int(different[0]))
-    return min(threshold, int(different[-1]) - 1)
+    return min(max(int(share * _SPACE), first), last - 1)
+
+
+def _repeats(hashes: np.ndarray) -> int:
+    """How many of the ascending `hashes` equal the one before."""
+    parts = (hashes[start : start + _STEP + 1] for start in range(0, len(hashes), _STEP))
+    return sum(int((part[1:] == part[:-1]).sum()) for part in parts)
 
 
 def _length(document: Document) -> int:
     return sum(len(paragraph) + 1 for paragraph in document.paragraphs)
 
 
-def _state(file: Path, hashed: bool) -> dict[str, Any]:
+def _room(document: Document) -> int:
+    return max(_length(document), _LEAST)
+
+
+def _state(file: Input, hashed: bool) -> dict[str, Any]:
+    if isinstance(file, DataSet):
+        return file.state()
+    size = {"bytes": file.stat().st_size}
     if not hashed:
-        return {"changed": file.stat().st_mtime_ns}
+        return {**size, "changed": file.stat().st_mtime_ns}
     with file.open("rb") as stream:
-        return {"sha256": hashlib.file_digest(stream, "sha256").hexdigest()}
+        return {**size, "sha256": hashlib.file_digest(stream, "sha256").hexdigest()}

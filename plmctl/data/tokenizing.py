@@ -1,4 +1,4 @@
-"""Text to token directories: written under another name, renamed when complete, and kept by content for raw text."""
+"""Text to token directories: written beside their place and resumable, renamed when complete, kept by content for raw text."""
 
 from __future__ import annotations
 
@@ -6,24 +6,29 @@ import contextlib
 import hashlib
 import json
 import os
-import shutil
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import islice
 from pathlib import Path
 from typing import Any
-from uuid import uuid4
 
 import numpy as np
 
 from plmctl.data.arrays import ArrayWriter
 from plmctl.data.encoding import COLUMNS, Encoded, Labelled, cores, encoded
-from plmctl.data.shards import COUNTS, FORMAT, MANIFEST, SPLITS, VERSION, is_tokens, read_manifest
+from plmctl.data.journal import Journal, Tell, silent, unfinished
+from plmctl.data.shards import COUNTS, FORMAT, MANIFEST, SPAN_KINDS, SPLITS, VERSION, is_tokens, read_manifest
 from plmctl.data.survey import Say, Source, Survey, look, quiet
 from plmctl.errors import DataError, UsageError
 from plmctl.text import annotate
+from plmctl.text.annotate import Wanted
 from plmctl.text.tokenizer import Tokenizer
 from plmctl.text.train import Recipe
 
+SAMPLE = "sample.jsonl"  # in the scratch folder: what a tokenizer is trained on
+EVERY = 1 << 27  # characters after which what is done is made safe: seconds of work, and of waiting for a slow disk
 _EXACT = 1 << 28  # bytes of raw text that are hashed on each start; of more, size and time of change count
 
 
@@ -38,9 +43,16 @@ class Job:
     segment: str | None = None
     processes: int | None = None  # changes nothing but the time
     say: Say = field(default=quiet, compare=False)
+    tell: Tell = field(default=silent, compare=False)
+
+    @property
+    def wanted(self) -> Wanted:
+        return Wanted(self.segment, self.source.spans, self.source.tags)
 
     def settings(self) -> dict[str, Any]:
-        return {
+        named = {"spans": self.source.spans, "tags": self.source.tags, "fields": self.source.fields, "pairs": self.source.pairs}
+        further = {name: list(value) if isinstance(value, tuple) else value for name, value in named.items() if value}
+        return further | {
             "field": self.source.field, "lines": self.source.lines, "segment": self.segment,
             "valid_share": 0 if self.valid else self.valid_share, "tokenizer": self.recipe.settings(),
         }  # fmt: skip
@@ -48,17 +60,11 @@ class Job:
 
 def tokenize(job: Job, out: str | os.PathLike[str]) -> dict[str, Any]:
     """Write the token directory `out` and return its manifest. An earlier token directory there is replaced."""
-    place = Path(out).expanduser()
+    place = Path(out).expanduser().absolute()
     _refuse(place)
-    with _beside(place) as partial:
-        manifest = _write(job, partial)
-        if place.exists():
-            old = place.with_name(f".{place.name}.{uuid4().hex[:8]}.old")
-            place.rename(old)
-            partial.rename(place)
-            shutil.rmtree(old, ignore_errors=True)
-        else:
-            partial.rename(place)
+    with unfinished(place, _identity(job), tell=job.tell) as journal:
+        manifest = _write(job, journal)
+        journal.finish(place)
     return manifest
 
 
@@ -66,18 +72,15 @@ def open_or_tokenize(job: Job, *, cache_dir: str | os.PathLike[str] | None = Non
     """The token directory of `job`: its path if that is one already, else the cached one, else a new one in the cache."""
     if is_tokens(job.source.path):
         return Path(job.source.path).expanduser()
-    place = cache_folder(cache_dir) / _key(job)
-    if is_tokens(place):
-        with contextlib.suppress(DataError):
-            read_manifest(place)
-            return place
-    with _beside(place) as partial:
-        _write(job, partial)
-        try:
-            partial.rename(place)
-        except OSError:
-            if not is_tokens(place):  # another process was first, with the same content
-                raise
+    identity = _identity(job)
+    key = hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:24]
+    place = cache_folder(cache_dir) / key
+    if _is_sound(place):
+        return place
+    with unfinished(place, identity, wait=True, tell=job.tell) as journal:
+        if not _is_sound(place):  # nobody else has made it meanwhile
+            _write(job, journal)
+            journal.finish(place)
     return place
 
 
@@ -88,41 +91,90 @@ def cache_folder(given: str | os.PathLike[str] | None = None) -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "plmctl"
 
 
-def _key(job: Job) -> str:
+def _identity(job: Job) -> dict[str, Any]:
+    """All that decides the tokens, as JSON: two jobs of one identity make the same files."""
     tokenizer = Tokenizer.load(job.recipe.path).fingerprint if job.recipe.path else None
     texts = [source.content(_EXACT) for source in (job.source, job.valid) if source]
     for entry in (entry for content in texts for entry in content):
         if "sha256" in entry:
             entry["path"] = Path(entry["path"]).name  # the same content elsewhere has the same tokens
-    text = json.dumps([VERSION, texts, job.settings(), tokenizer], sort_keys=True)
-    return hashlib.sha256(text.encode()).hexdigest()[:24]
+    return {"version": VERSION, "text": texts, "settings": job.settings(), "tokenizer": tokenizer}
 
 
-def _write(job: Job, folder: Path) -> dict[str, Any]:
-    given = Tokenizer.load(job.recipe.path) if job.recipe.path else None
-    sample_bytes = 0 if given else job.recipe.sample_bytes
-    survey = look(job.source, valid_share=0 if job.valid else job.valid_share, sample_bytes=sample_bytes, say=job.say)
-    held = look(job.valid, valid_share=0, sample_bytes=0, say=job.say) if job.valid else None
-    if given is None:
-        job.say("training the tokenizer", 0, 0)
-    tokenizer = given or Tokenizer.learn(_texts(survey, job.recipe), job.recipe)
-    tokenizer.save(folder / "tokenizer")
-    tracks = annotate.names(tokenizer, job.segment)
-    splits = {name: _Split(folder, name, tokenizer.dtype, tracks) for name in SPLITS}
+def _is_sound(place: Path) -> bool:
+    with contextlib.suppress(DataError):
+        return is_tokens(place) and bool(read_manifest(place))
+    return False
+
+
+def _write(job: Job, journal: Journal) -> dict[str, Any]:
+    """Survey, tokenizer, arrays, manifest; what the journal has of these is taken from it."""
+    survey, held = _surveyed(job, journal)
+    tokenizer = _tokenizer(job, journal)
     counted = _Sorted(survey, held)
-    total, done = survey.bytes + (held.bytes if held else 0), 0
-    for chunk in encoded(counted.documents(job), folder / "tokenizer", job.segment, job.processes or cores()):
-        for name, found in chunk.items():
-            splits[name].append(found)
-            done += int(found.documents[:, COLUMNS.index("characters")].sum())
-        job.say("tokenizing", done, total)
-    entries = {name: split.close() for name, split in splits.items()}
+    kinds = {"ids": tokenizer.dtype, **annotate.kinds(tokenizer, job.wanted)}
+    entries, left = _arrays(job, journal, counted, kinds, survey.bytes + (held.bytes if held else 0))
     if not entries["train"]["tokens"]:
         raise DataError("no text is left to train on", file=job.source.path, fix="more text, or a smaller data.valid_share")
     manifest = _manifest(job, tokenizer, entries, survey, held)
-    manifest |= {"tracks": list(tracks), "duplicates": survey.duplicates, "dropped_from_train": counted.dropped}
-    (folder / MANIFEST).write_text(json.dumps(manifest, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    manifest |= {"tracks": [*kinds][1:], "left_out": dict(left), "dropped_from_train": counted.dropped}
+    text = json.dumps(manifest, indent=1, ensure_ascii=False) + "\n"
+    (journal.folder / MANIFEST).write_text(text, encoding="utf-8")
     return manifest
+
+
+def _surveyed(job: Job, journal: Journal) -> tuple[Survey, Survey | None]:
+    """The looks at both texts; with them the text to train a tokenizer on is put down in the scratch folder."""
+    kept, sample = journal.scratch / "held.npy", journal.scratch / SAMPLE
+    if found := journal.state.get("survey"):
+        held = Survey.restored(found["held"], np.load(kept, allow_pickle=False)) if found["held"] else None
+        return Survey.restored(found["text"], np.zeros(0, np.uint64)), held
+    sample_bytes = 0 if job.recipe.path else job.recipe.sample_bytes
+    survey = look(job.source, valid_share=0 if job.valid else job.valid_share, sample_bytes=sample_bytes, say=job.say)
+    held = look(job.valid, valid_share=0, sample_bytes=0, say=job.say) if job.valid else None
+    np.save(kept, held.identities if held else np.zeros(0, np.uint64))
+    with sample.open("w", encoding="utf-8") as lines:
+        lines.writelines(json.dumps(text) + "\n" for text in training_texts(survey, job.recipe))
+    journal.commit(survey={"text": survey.saved(), "held": held.saved() if held else None})
+    return replace(survey, sample=[], identities=np.zeros(0, np.uint64)), held
+
+
+def _tokenizer(job: Job, journal: Journal) -> Tokenizer:
+    """The given one, or one trained on the sample; saved in the folder."""
+    folder = journal.folder / "tokenizer"
+    if "tokenizer" in journal.state:
+        return Tokenizer.load(folder)
+    if job.recipe.path:
+        tokenizer = Tokenizer.load(job.recipe.path)
+    else:
+        job.say("training the tokenizer", 0, 0)
+        with (journal.scratch / SAMPLE).open(encoding="utf-8") as lines:
+            tokenizer = Tokenizer.learn(map(json.loads, lines), job.recipe)
+    tokenizer.save(folder)
+    journal.commit(tokenizer=tokenizer.fingerprint)
+    return tokenizer
+
+
+def _arrays(
+    job: Job, journal: Journal, counted: _Sorted, kinds: dict[str, np.dtype[Any]], total: int
+) -> tuple[dict[str, Any], Counter[str]]:
+    """Encode the documents that the journal does not have yet; what the manifest says of each split, and what is left out."""
+    done = journal.state.get("done", {"documents": 0, "characters": 0, "splits": {}})
+    count, size = done["documents"], done["characters"]
+    splits = {name: _Split(journal.folder, name, kinds, job.source.spans, done["splits"].get(name)) for name in SPLITS}
+    documents, safe = islice(counted.documents(job), count, None), size
+    for chunk in encoded(documents, journal.folder / "tokenizer", job.wanted, job.processes or cores()):
+        for name, found in chunk.items():
+            splits[name].append(found)
+            count += found.read
+            size += int(found.documents[:, COLUMNS.index("characters")].sum())
+        job.say("tokenizing", size, total)
+        if size - safe >= EVERY:
+            states = {name: split.state() for name, split in splits.items()}
+            journal.commit(done={"documents": count, "characters": size, "splits": states})
+            safe = size
+    left = sum((split.left for split in splits.values()), Counter[str]())
+    return {name: split.close() for name, split in splits.items()}, left
 
 
 class _Sorted:
@@ -130,40 +182,61 @@ class _Sorted:
 
     def __init__(self, survey: Survey, held: Survey | None) -> None:
         self._survey = survey
-        self._held = set(held.identities.tolist()) if held else frozenset[int]()
+        self._held = memoryview(held.identities) if held else ()  # type: ignore[arg-type]
         self.dropped = 0
 
     def documents(self, job: Job) -> Iterator[Labelled]:
         for document in job.source.documents():
-            if document.identity in self._held:
+            if self._is_held(document.identity):
                 self.dropped += not document.continues
             else:
                 yield document, "valid" if document.identity <= self._survey.threshold else "train"
         for document in job.valid.documents() if job.valid else ():
             yield document, "valid"
 
+    def _is_held(self, identity: int) -> bool:
+        place = bisect_left(self._held, identity)
+        return place < len(self._held) and self._held[place] == identity
+
 
 class _Split:
-    """The growing arrays of one split."""
+    """The growing arrays of one split; `state` is that of an earlier process, to go on from."""
 
-    def __init__(self, folder: Path, name: str, dtype: np.dtype[Any], tracks: Sequence[str]) -> None:
-        kinds: dict[str, Any] = {
-            "ids": dtype,
+    def __init__(
+        self, folder: Path, name: str, kinds: Mapping[str, Any], spans: Sequence[str], state: Mapping[str, Any] | None = None
+    ) -> None:
+        kinds = {
+            **kinds,
             **dict.fromkeys(("sentences", "documents", *COUNTS), np.int64),
-            **dict.fromkeys(tracks, np.bool_),
+            **{f"{track}.{part}": kind for track in spans for part, kind in SPAN_KINDS.items()},
         }
-        self._arrays = {array: ArrayWriter(folder / f"{name}.{array}.npy", kind) for array, kind in kinds.items()}
-        self._ends = {"sentences": 0, "documents": 0}
-        for column in self._ends:
+        lengths = state["lengths"] if state else {}
+        self._arrays = {
+            array: ArrayWriter(folder / f"{name}.{array}.npy", kind, lengths.get(array)) for array, kind in kinds.items()
+        }
+        self._ends = dict(state["ends"]) if state else {"sentences": 0, "documents": 0}
+        self._totals = dict(state["totals"]) if state else dict.fromkeys(COUNTS, 0)
+        self.left = Counter[str](state["left"] if state else {})
+        for column in () if state else self._ends:
             self._arrays[column].append(np.zeros(1, np.int64))
-        self._open = np.zeros((0, len(COLUMNS)), np.int64)  # the last document: its next part may still come
-        self._totals = dict.fromkeys(COUNTS, 0)
+        # the last document: its next part may still come
+        self._open = np.array(state["open"] if state else [], np.int64).reshape(-1, len(COLUMNS))
+
+    def state(self) -> dict[str, Any]:
+        """What `__init__` takes, as JSON; the arrays are flushed."""
+        lengths = {name: array.flush() for name, array in self._arrays.items()}
+        return {"lengths": lengths, "ends": self._ends, "totals": self._totals, "left": self.left, "open": self._open.tolist()}
 
     def append(self, found: Encoded) -> None:
+        begin = self._arrays["ids"].length
         self._arrays["ids"].append(found.ids)
         self._offsets("sentences", found.lengths)
         for name, track in found.tracks.items():
             self._arrays[name].append(track)
+        for name, table in found.spans.items():
+            for part, column in zip(SPAN_KINDS, (table + np.array([begin, 0, 0])).T, strict=True):
+                self._arrays[f"{name}.{part}"].append(column)
+        self.left += found.left
         rows = np.concatenate([self._open, found.documents])
         if len(rows):
             begins = np.flatnonzero(np.append(True, rows[1:, COLUMNS.index("new")] > 0))
@@ -198,19 +271,16 @@ def _manifest(job: Job, tokenizer: Tokenizer, entries: dict[str, Any], survey: S
     for entry in files:
         if entry["path"] in layouts:
             entry |= layouts[entry["path"]].settings()
-    origin = {"path": str(job.recipe.path)} if job.recipe.path else {}
+    origin: dict[str, Any] = {"path": str(job.recipe.path)} if job.recipe.path else {}
+    origin |= {"trained_on": tokenizer.sampled} if tokenizer.sampled else {}
     known = {"fingerprint": tokenizer.fingerprint, "kind": tokenizer.kind, "size": tokenizer.vocab.size, **origin}
     return {
-        "format": FORMAT,
-        "version": VERSION,
-        "tokenizer": known,
-        "settings": job.settings(),
-        "files": files,
-        "splits": entries,
-    }
+        "format": FORMAT, "version": VERSION, "tokenizer": known, "settings": job.settings(), "files": files, "splits": entries,
+        "spans": list(job.source.spans), "pairs": job.source.pairs, "duplicates": survey.duplicates,
+    }  # fmt: skip
 
 
-def _texts(survey: Survey, recipe: Recipe) -> Iterator[str]:
+def training_texts(survey: Survey, recipe: Recipe) -> Iterator[str]:
     """What a tokenizer is trained on; a sample may hold one document that is larger than it."""
     room = recipe.sample_bytes
     for document in survey.sample:
@@ -226,20 +296,3 @@ def _refuse(place: Path) -> None:
         raise UsageError(f"out={str(place)!r}: is a file\n  fix: out=<new folder>")
     if place.is_dir() and any(place.iterdir()) and not is_tokens(place):
         raise UsageError(f"out={str(place)!r}: is not empty and holds no tokens of plmctl\n  fix: out=<new folder>")
-
-
-@contextlib.contextmanager
-def _beside(place: Path) -> Iterator[Path]:
-    """A new folder beside `place`, gone in the end unless it was renamed; a folder that cannot be written is explained."""
-    partial = place.with_name(f".{place.name}.{uuid4().hex[:8]}.partial")
-    try:
-        partial.mkdir(parents=True)
-        yield partial
-    except OSError as error:
-        raise DataError(
-            f"cannot be written ({error.strerror})",
-            file=place,
-            fix="free some space, or give another folder (out=, data.cache_dir=)",
-        ) from error
-    finally:
-        shutil.rmtree(partial, ignore_errors=True)

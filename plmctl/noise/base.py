@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from plmctl.batch import Rows
+from plmctl.errors import ConfigError
 from plmctl.noise.draws import Draws
 
 
@@ -30,6 +32,27 @@ class Noise:
     def input_length(self, length: int) -> int:
         """How many tokens the format must lay out so that the noised row has `length` (insertions make this smaller)."""
         return length
+
+
+class Denoising(Noise):
+    """Noise whose target is the whole clean sequence: `text` becomes `source`, which it changes, and `target`."""
+
+    writes = frozenset({"source", "target"})
+    removes = frozenset({"text"})
+
+
+def denoising(rows: Rows) -> Rows:
+    """The rows with a `source` to change and a clean `target`: `text` is both; rows that have a `source` stay as they are."""
+    if "source" in rows.seqs:
+        return rows
+    if rows.targets:
+        asked = ", ".join(f"targets.{name}" for name in rows.targets)
+        raise ConfigError(
+            "noise", ..., f"the clean text that should be the target is gone: an earlier noise has hidden some of it ({asked})",
+            fix="put autoencode first: noise=[autoencode,...]",
+        )  # fmt: skip
+    seqs = {name: seq for name, seq in rows.seqs.items() if name != "text"}
+    return replace(rows, seqs={**seqs, "source": rows.seqs["text"], "target": rows.seqs["text"]})
 
 
 class Chain(Noise):

@@ -38,6 +38,14 @@ def runs(start: np.ndarray, length: np.ndarray) -> np.ndarray:
     return np.repeat(start - before, length) + np.arange(int(length.sum()))
 
 
+def running(size: np.ndarray, count: np.ndarray) -> np.ndarray:
+    """What stands before each member in its group: running sums that begin at 0 in each of the groups of `count` members."""
+    before = np.cumsum(size) - size
+    begin = np.cumsum(count) - count
+    filled = count > 0
+    return before - np.repeat(before[begin[filled]], count[filled])
+
+
 class Select:
     """Which tokens: `(rows, draws) -> Spans`; `capacity(length)` is the most tokens it takes from one row."""
 
@@ -73,71 +81,132 @@ class Masking(Noise):
         return self.corrupt(rows, self.select(rows, draws.child("select")), draws.child("corrupt"))
 
     def capacity(self, length: int) -> dict[str, int]:
-        return {name.removeprefix("targets."): self.select.capacity(length) for name in self.corrupt.writes}
+        asked = [name.removeprefix("targets.") for name in self.corrupt.writes if name.startswith("targets.")]
+        return {name: self.select.capacity(length) for name in asked}
 
 
 class Budget:
     """How many tokens of a row are chosen.
 
     `selection="exact"`: `min(max_predictions, max(1, round(rate * length)))` (BERT, create_pretraining_data.py);
-    `selection="probabilistic"`: `floor(rate * length + u)`, u ~ U[0, 1) (RoBERTa's code, so short rows may get none).
-    `length` counts the special tokens in both. A row of several documents shares its budget out in proportion to their
-    lengths: `floor(b * end / length + u) - floor(b * start / length + u)`, within one token of each document's share.
+    `selection="probabilistic"`: `floor(rate * length + u)`, u ~ U[0, 1) (RoBERTa's code, so short rows may get none);
+    `selection="ceiling"`: `ceil(rate * length)` (SpanBERT's code).
+    `length` counts all tokens of the row; samplers that honour `count_specials=False` say which are `counted [n, T]`. A row of
+    several documents shares its budget out in proportion to their lengths:
+    `floor(b * end / length + u) - floor(b * start / length + u)`, within one token of each document's share.
     """
 
-    SELECTIONS = ("exact", "probabilistic")
+    SELECTIONS = ("exact", "probabilistic", "ceiling")
 
-    def __init__(self, *, rate: float, max_predictions: int | None, selection: str) -> None:
+    def __init__(self, *, rate: float, max_predictions: int | None, selection: str, count_specials: bool = True) -> None:
         if not 0 < rate < 1:
             raise ConfigError("noise.rate", rate, "0 < rate < 1")
         if max_predictions is not None and max_predictions < 1:
             raise ConfigError("noise.max_predictions", max_predictions, "at least 1, or null (no limit)")
         if selection not in self.SELECTIONS:
             raise ConfigError("noise.selection", selection, f"one of {', '.join(self.SELECTIONS)}")
-        self.rate, self.limit, self.exact = rate, max_predictions, selection == "exact"
+        self.rate, self.limit, self.selection, self.count_specials = rate, max_predictions, selection, count_specials
 
-    def of_rows(self, rows: Rows, draws: Draws) -> np.ndarray:
+    def of_rows(self, rows: Rows, draws: Draws, counted: np.ndarray | None = None) -> np.ndarray:
         """[n] int64; 0 for an empty row."""
-        length = rows.seqs[rows.input].length
-        if self.exact:
-            budget = np.maximum(1, np.rint(self.rate * length))  # rint rounds halves to even, as Python's round
-        else:
-            budget = np.floor(self.rate * length + draws.uniform(rows.key, "rounding"))
+        length = rows.seqs[rows.input].length if counted is None else counted.sum(1)
+        rounded = {
+            "exact": lambda: np.maximum(1, np.rint(self.rate * length)),  # rint rounds halves to even, as Python's round
+            "probabilistic": lambda: np.floor(self.rate * length + draws.uniform(rows.key, "rounding")),
+            "ceiling": lambda: np.ceil(self.rate * length),
+        }
+        budget = rounded[self.selection]()
         if self.limit is not None:
             budget = np.minimum(budget, self.limit)
         return np.where(length > 0, budget, 0).astype(np.int64)
 
-    def of_documents(self, rows: Rows, draws: Draws) -> tuple[np.ndarray, np.ndarray]:
+    def of_documents(self, rows: Rows, draws: Draws, counted: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray]:
         """(first, budget), each [m]: the first slot, flattened, of each document (each row without that track), its share."""
         n, width = rows.seqs[rows.input].ids.shape
-        total, document = self.of_rows(rows, draws), rows.seqs[rows.input].tracks.get("document")
+        total, document = self.of_rows(rows, draws, counted), rows.seqs[rows.input].tracks.get("document")
         if document is None:
             return np.arange(n) * width, total
-        begins = np.ones((n, width), bool)
-        np.not_equal(document.ravel()[1:], document.ravel()[:-1], out=begins.ravel()[1:])
-        begins[:, 0] = True
-        first = np.flatnonzero(begins)
+        first = np.flatnonzero(document_begins(document))
         row, start = np.divmod(first, width)
         end = start + np.diff(first, append=n * width)
-        scale = total / np.maximum(rows.seqs[rows.input].length, 1)
+        length = rows.seqs[rows.input].length
+        if counted is not None:
+            before = np.zeros((n, width + 1), np.int64)
+            np.cumsum(counted, axis=1, out=before[:, 1:])
+            start, end, length = before[row, start], before[row, end], before[:, -1]
+        scale = total / np.maximum(length, 1)
         offset = draws.uniform(rows.key, "share")[row]
         share = np.floor(scale[row] * end + offset + 1e-9) - np.floor(scale[row] * start + offset + 1e-9)
         return first, np.where(document.ravel()[first] >= 0, share, 0).astype(np.int64)
 
     def capacity(self, length: int) -> int:
-        most = max(1, round(self.rate * length)) if self.exact else int(self.rate * length) + 1
+        most = max(1, round(self.rate * length)) if self.selection == "exact" else int(self.rate * length) + 1
         return most if self.limit is None else min(most, self.limit)
+
+
+def document_begins(document: np.ndarray) -> np.ndarray:
+    """[n, T] bool: the first token of each document (or of its padding) in each row."""
+    begins = np.ones(document.shape, bool)
+    np.not_equal(document.ravel()[1:], document.ravel()[:-1], out=begins.ravel()[1:])
+    begins[:, 0] = True
+    return begins
+
+
+class Shuffled:
+    """The tokens of every document in random order, those that are barred (`[n, T]` uint32, all ones or zero) last.
+
+    Every token gets a random number, those that are barred the largest. The numbers are sorted as [document | random |
+    column], so that neither ties nor an argsort arise and documents stay in place. `flip` makes the column no preference
+    where the random parts agree.
+    """
+
+    def __init__(self, rows: Rows, draws: Draws, barred: np.ndarray) -> None:
+        seq = rows.seqs[rows.input]
+        self.width, document = seq.ids.shape[1], seq.tracks.get("document")
+        bits = (self.width - 1).bit_length()
+        narrow = document is not None and 2 * bits <= 22  # document, column and at least ten random bits fit into 32
+        spare = np.uint32(bits if narrow else 0)
+        self.low, self.largest = np.uint32((1 << bits) - 1), ~np.uint32(0) >> spare
+        self.flip = draws.bits(rows.key, "flip", 1)[:, 0] & self.low  # [n]
+        order = draws.bits(rows.key, "order", self.width)
+        if narrow:
+            order >>= spare
+            barred = barred >> spare
+        order &= ~self.low
+        order |= np.arange(self.width, dtype=np.uint32) ^ self.flip[:, None]
+        order |= barred
+        if document is not None:
+            kind, by = (np.uint32, 32 - bits) if narrow else (np.uint64, 32)
+            order = order | document.astype(kind) << kind(by)
+        order.sort(axis=1)
+        self.order = order.ravel()
+
+    def at(self, slot: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """(place, allowed) of the tokens that came to stand at `slot` (both flattened); a barred one's place means nothing."""
+        found = self.order[slot].astype(np.uint32) & self.largest
+        row = slot // self.width
+        column = np.minimum(found & self.low ^ self.flip[row], np.uint32(self.width - 1))
+        return row * self.width + column, found != self.largest
+
+
+def ordinary(vocab: Vocab, sample: np.ndarray | None = None) -> np.ndarray:
+    """int32 [k]: every id that is not special once, or those of `sample` as often as they are there."""
+    ids = np.arange(vocab.size) if sample is None else sample
+    return ids[~vocab.special[ids]].astype(np.int32)
 
 
 class MaskOrReplace(Corrupt):
     """Each chosen token alone becomes the mask token (`mask_share`), a random one (`random_share`), or stays; all are asked.
 
-    BERT draws the random token from the whole vocabulary (`random_specials=True`), RoBERTa from its ordinary tokens.
+    BERT draws the random token from the whole vocabulary (`random_specials=True`), RoBERTa from its ordinary tokens; with a
+    `sample` of the corpus it is an ordinary token of that, so that frequent ones come more often.
     """
 
     writes = frozenset({"targets.mlm"})
 
-    def __init__(self, *, vocab: Vocab, mask_share: float, random_share: float, random_specials: bool) -> None:
+    def __init__(
+        self, *, vocab: Vocab, mask_share: float, random_share: float, random_specials: bool, sample: np.ndarray | None = None
+    ) -> None:  # fmt: skip
         if vocab.mask is None:
             raise ConfigError("noise", "token_mask", "a tokenizer with a mask token", fix="train it with plmctl tokenize")
         if mask_share < 0 or random_share < 0 or mask_share + random_share > 1:
@@ -146,16 +215,20 @@ class MaskOrReplace(Corrupt):
             )
         self.mask_id = vocab.mask
         self.masked, self.changed = (np.uint64(share * 2**32) for share in (mask_share, mask_share + random_share))
-        self.choices = (np.arange(vocab.size) if random_specials else np.flatnonzero(~vocab.special)).astype(np.int32)
+        self.choices = np.arange(vocab.size, dtype=np.int32) if random_specials else ordinary(vocab, sample)
 
     def __call__(self, rows: Rows, spans: Spans, draws: Draws) -> Rows:
+        return self.show(rows, spans, draws)
+
+    def show(self, rows: Rows, spans: Spans, draws: Draws, lot: np.ndarray | None = None) -> Rows:
+        """The rows with the tokens of `spans` hidden; `lot`: 32 random bits for each of them, drawn here unless given."""
         seq = rows.seqs[rows.input]
         row, column = spans.tokens()
         flat = row * seq.ids.shape[1] + column
         ids, labels = seq.ids.copy(), np.full(seq.ids.shape, IGNORE, np.int32)
         labels.ravel()[flat] = old = ids.ravel()[flat]
         word = draws.words_at(rows.key, "token", row, column)
-        fate = word >> HALF  # the upper half decides what happens, the lower one which token is shown
+        fate = word >> HALF if lot is None else lot  # the upper half decides what happens, the lower one which token is shown
         new = np.where(fate < self.masked, self.mask_id, old)
         other = np.flatnonzero((fate >= self.masked) & (fate < self.changed))
         new[other] = self.choices[below(word[other].astype(np.uint32), len(self.choices))]

@@ -6,51 +6,31 @@ import numpy as np
 
 from plmctl.batch import Rows
 from plmctl.noise.draws import Draws
-from plmctl.noise.masking import Budget, Masking, MaskOrReplace, Select, Spans, runs
+from plmctl.noise.masking import Budget, Masking, MaskOrReplace, Select, Shuffled, Spans, runs
 from plmctl.text.vocab import Vocab
 
 
 class RandomTokens(Select):
-    """Exactly the budget of each document, uniformly without replacement from its ordinary tokens.
-
-    Every token gets a random number, those that may not be chosen the largest; the smallest `budget` of them are taken.
-    The numbers are sorted as [document | random | column], so that neither ties nor an argsort arise and documents stay
-    in place. `flip` makes the column no preference where the random parts agree.
-    """
+    """Exactly the budget of each document, uniformly without replacement from its ordinary tokens."""
 
     def __init__(self, *, vocab: Vocab, budget: Budget, choose_specials: bool) -> None:
         barred = np.arange(vocab.size) == vocab.pad if choose_specials else vocab.special
-        self.barred = np.where(barred, ~np.uint32(0), np.uint32(0))  # [V], or-ed into the random numbers
+        self.barred = np.where(barred, ~np.uint32(0), np.uint32(0))  # [V]
         self.budget = budget
 
     def __call__(self, rows: Rows, draws: Draws) -> Spans:
-        seq = rows.seqs[rows.input]
-        width, document = seq.ids.shape[1], seq.tracks.get("document")
-        bits = (width - 1).bit_length()
-        narrow = document is not None and 2 * bits <= 22  # document, column and at least ten random bits fit into 32
-        spare = np.uint32(bits if narrow else 0)
-        low, largest = np.uint32((1 << bits) - 1), ~np.uint32(0) >> spare
-        flip = draws.bits(rows.key, "flip", 1) & low  # [n, 1]
-        order, barred = draws.bits(rows.key, "order", width), self.barred.take(seq.ids)
-        if narrow:
-            order >>= spare
-            barred >>= spare
-        order &= ~low
-        order |= np.arange(width, dtype=np.uint32) ^ flip
-        order |= barred
-        if document is not None:
-            kind, by = (np.uint32, 32 - bits) if narrow else (np.uint64, 32)
-            order = order | document.astype(kind) << kind(by)
-        order.sort(axis=1)
-        slot = runs(*self.budget.of_documents(rows, draws))
-        chosen = order.ravel()[slot].astype(np.uint32) & largest
-        allowed = chosen != largest  # else the document has fewer ordinary tokens than its budget
-        row = slot[allowed] // width
-        column = (chosen[allowed] & low ^ flip[row, 0]).astype(np.int64)
-        return Spans(row, column, np.ones_like(row))
+        order = Shuffled(rows, draws, self.barred.take(rows.seqs[rows.input].ids))
+        return first_tokens(order, *self.budget.of_documents(rows, draws))
 
     def capacity(self, length: int) -> int:
         return self.budget.capacity(length)
+
+
+def first_tokens(order: Shuffled, first: np.ndarray, budget: np.ndarray) -> Spans:
+    """The `budget` tokens that stand first in each document, fewer where it has fewer that may be chosen."""
+    place, allowed = order.at(runs(first, budget))
+    row, column = np.divmod(place[allowed].astype(np.int64), order.width)
+    return Spans(row, column, np.ones_like(row))
 
 
 class TokenMask(Masking):

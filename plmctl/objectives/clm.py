@@ -12,13 +12,16 @@ from plmctl.objectives.base import Objective, Output, Term
 class CLM(Objective):
     """`- sum_t log p(token_{t+1} | tokens 0..t)`; nothing is asked at the end of a document or before padding.
 
-    (Radford et al., 2018, sec. 3.1). Needs a causal pattern: otherwise the answer stands in the input.
+    (Radford et al., 2018, sec. 3.1). Needs a causal pattern: otherwise the answer stands in the input. A format whose rows go
+    on in the next batch knows their next tokens itself; else they are read off the row.
     """
 
-    needs = frozenset({"text"})
+    needs = frozenset({"text", "targets.clm"})
     heads = frozenset({"clm"})
 
     def labels(self, rows: Rows) -> dict[str, np.ndarray]:
+        if "clm" in rows.targets:
+            return {"clm": rows.targets["clm"]}
         text = rows.seqs["text"]
         following = np.full(text.ids.shape, IGNORE, dtype=np.int64)
         asked = text.real[:, :-1] & text.real[:, 1:]

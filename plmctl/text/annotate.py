@@ -4,34 +4,56 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from functools import cache
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from plmctl.errors import ConfigError, UsageError
-from plmctl.text import roles
+from plmctl.errors import ConfigError, DataError
+from plmctl.text import roles, segment
 from plmctl.text.sentences import CJK
 from plmctl.text.tokenizer import Tokenizer
 
 Track = Callable[[Sequence[str], np.ndarray, np.ndarray], np.ndarray]  # texts, ids [N], length of each text -> [N]
-SEGMENTERS = ("jieba",)
-_CHINESE = re.compile(f"[{CJK}]")
+_CHINESE, _ALL_CHINESE = re.compile(f"[{CJK}]"), re.compile(f"[{CJK}]+")
+_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
+# names of arrays of a token directory, and of tracks that formats make
+_TAKEN = (
+    "ids", "sentences", "documents", "bytes", "characters", "words",
+    "word_start", "sentence", "document", "segment", "position", "language", "order", "real",
+)  # fmt: skip
 
 
-def names(tokenizer: Tokenizer, segment: str | None) -> tuple[str, ...]:
-    """The tracks that a token directory needs: word starts, where the vocabulary's own table is not enough."""
-    if segment is not None and segment not in SEGMENTERS:
-        raise ConfigError("data.segment", segment, "jieba or null")
-    return ("word_start",) if segment or tokenizer.kind == "char" else ()
+@dataclass(frozen=True)
+class Wanted:
+    """What is to stand beside the ids: words of a segmenter, and marks of the input as spans or as tags."""
+
+    segment: str | None = None
+    spans: tuple[str, ...] = ()
+    tags: tuple[str, ...] = ()
 
 
-def tracks(tokenizer: Tokenizer, segment: str | None) -> dict[str, Track]:
-    """How the tracks of `names` are made."""
-    if not names(tokenizer, segment):
-        return {}
+def check_names(spans: Sequence[str], tags: Sequence[str]) -> None:
+    """ConfigError where these cannot be names of tracks."""
+    for setting, names in (("spans", spans), ("tags", tags)):
+        for name in names:
+            if not _NAME.fullmatch(name) or name in _TAKEN or [*spans, *tags].count(name) > 1:
+                allowed = f"names of letters and digits, each once in data.spans and data.tags, none of {', '.join(_TAKEN)}"
+                raise ConfigError(f"data.{setting}", list(names), allowed)
+
+
+def kinds(tokenizer: Tokenizer, wanted: Wanted) -> dict[str, np.dtype[Any]]:
+    """The tracks of a token directory: word starts, where the vocabulary's own table is not enough, and tags."""
+    words = wanted.segment is not None or tokenizer.kind == "char"
+    return {**({"word_start": np.dtype(bool)} if words else {}), **dict.fromkeys(wanted.tags, np.dtype(np.int32))}
+
+
+def words(tokenizer: Tokenizer, segmenter: str | None) -> Track | None:
+    """How the track of word starts is made, where there is one."""
+    if segmenter is None and tokenizer.kind != "char":
+        return None
     base = _character_words(tokenizer) if tokenizer.kind == "char" else _table_words(tokenizer)
-    return {"word_start": base if segment is None else _segmented(tokenizer, base)}
+    return base if segmenter is None else _segmented(tokenizer, base, segmenter)
 
 
 def _table_words(tokenizer: Tokenizer) -> Track:
@@ -64,20 +86,22 @@ def _firsts(lengths: np.ndarray) -> np.ndarray:
     return (np.cumsum(lengths) - lengths)[lengths > 0]
 
 
-def _segmented(tokenizer: Tokenizer, base: Track) -> Track:
-    """Chinese words by jieba: a token that begins inside a segmented word does not start one.
+def _segmented(tokenizer: Tokenizer, base: Track, name: str) -> Track:
+    """Chinese words by a segmenter: a token that begins inside a segmented word does not start one.
 
     Only words of two and more Chinese characters count (Cui et al., 2021, arXiv:1906.08101, sec. 3.1: whole word masking).
     """
-    words = segmenter()
+    segmenter = segment.find(name)
 
     def starts(texts: Sequence[str], ids: np.ndarray, lengths: np.ndarray) -> np.ndarray:
         found, at = base(texts, ids, lengths).copy(), 0
         for text, length in zip(texts, lengths.tolist(), strict=True):
             if _CHINESE.search(text):
                 inside = np.zeros(len(text) + 1, bool)
-                for word, start, end in words(text):
-                    if end - start > 1 and all(map(_CHINESE.match, word)):
+                for start, end in segmenter(text):
+                    if not 0 <= start < end <= len(text):
+                        raise DataError(f"{start}..{end} is no word of a text of {len(text)} characters", file=name)
+                    if end - start > 1 and _ALL_CHINESE.fullmatch(text, start, end):
                         inside[start + 1 : end] = True
                 spans = np.array(tokenizer.encode_offsets(text)[1]).reshape(-1, 2)
                 found[at : at + length] &= ~inside[spans[:, 0]]
@@ -85,15 +109,3 @@ def _segmented(tokenizer: Tokenizer, base: Track) -> Track:
         return found
 
     return starts
-
-
-@cache
-def segmenter() -> Callable[[str], Any]:
-    """jieba's `tokenize` without its hidden Markov model, whose guesses change between versions."""
-    try:
-        import jieba
-    except ImportError as error:
-        raise UsageError("data.segment=jieba needs jieba\n  fix: pip install 'plmctl[chinese]'") from error
-    jieba.setLogLevel(60)
-    jieba.initialize()
-    return lambda text: jieba.tokenize(text, HMM=False)

@@ -11,6 +11,7 @@ import tokenizers
 from tokenizers import decoders, models, normalizers, pre_tokenizers
 
 from plmctl.errors import DataError
+from plmctl.text import roles
 from plmctl.text.backend import Backend
 from plmctl.text.roles import NAMES, Roles
 from plmctl.text.rust import Rust, finish
@@ -68,7 +69,9 @@ def write(folder: Path, backend: Backend, special: Roles, kind: str, model_max_l
         (folder / "vocab.json").write_text(json.dumps(model["vocab"], ensure_ascii=False), encoding="utf-8")
         merges = "".join(f"{left} {right}\n" for left, right in model["merges"])
         (folder / "merges.txt").write_text("#version: 0.2\n" + merges, encoding="utf-8")
-    names = {f"{name}_token": getattr(special, name) for name in NAMES if getattr(special, name)}
+    names: dict[str, Any] = {f"{name}_token": getattr(special, name) for name in NAMES if getattr(special, name)}
+    if special.further:
+        names["additional_special_tokens"] = list(special.further)
     segments = ["input_ids", "token_type_ids", "attention_mask"]
     config: dict[str, Any] = {
         "tokenizer_class": "PreTrainedTokenizerFast", "model_max_length": model_max_length, **names,
@@ -114,7 +117,10 @@ def _from_model(file: Path, config: dict[str, Any]) -> SentencePiece:
     if file.name == "sentencepiece.bpe.model" or config.get("do_lower_case"):
         why = "its ids are shifted, or its text is changed, by code outside the sentencepiece model"
         raise DataError(f"this tokenizer needs its tokenizer.json: {why}", file=file, fix="put tokenizer.json beside it")
-    return SentencePiece(file.read_bytes())
+    listed = _listed(config)
+    if not listed and ("extra_ids" in config or config.get("tokenizer_class", "").startswith("T5")):
+        listed = [f"<extra_id_{n}>" for n in range(config.get("extra_ids", 100))]  # as its code adds them, the first one last
+    return SentencePiece(file.read_bytes(), added=roles.appended(listed))
 
 
 def _finished(made: tokenizers.Tokenizer, config: dict[str, Any]) -> tokenizers.Tokenizer:
@@ -136,6 +142,8 @@ def _roles_among(tokens: set[str], config: dict[str, Any]) -> Roles:
     if "cls" in named and "sep" in named:  # BERT's [CLS] and [SEP] also begin and end a text
         named = {"bos": named["cls"], "eos": named["sep"], **named}
     named.setdefault("pad", named.get("eos") or "")
+    named["sentinels"] = roles.numbered(roles.SENTINEL, tokens)
+    named["unused"] = roles.numbered(roles.UNUSED, tokens.intersection(_listed(config)))
     double = named.get("sep") == "</s>"  # RoBERTa's family
     named_pair = ("cls", "A", "sep", "sep", "B", "sep") if double else ("cls", "A", "sep", "B", "sep")
     if "cls" in named and "sep" in named:
@@ -164,6 +172,13 @@ def _with_templates(backend: Backend, special: Roles) -> Roles:
 def _spelling(config: dict[str, Any], name: str) -> str | None:
     value = config.get(f"{name}_token")
     return value.get("content") if isinstance(value, dict) else value
+
+
+def _listed(config: dict[str, Any]) -> list[str]:
+    """The further special tokens that a folder names, under the key of this or that version of its library."""
+    found = config.get("additional_special_tokens") or config.get("extra_special_tokens") or []
+    found = found.values() if isinstance(found, dict) else found
+    return [token["content"] if isinstance(token, dict) else token for token in found]
 
 
 def _json(file: Path) -> dict[str, Any]:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass, fields
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass, fields, replace
 from typing import Any
 
 import numpy as np
@@ -12,6 +12,7 @@ import numpy as np
 from plmctl.text.sentences import CJK
 from plmctl.text.vocab import Vocab
 
+SENTINEL, UNUSED = re.compile(r"<extra_id_(\d+)>"), re.compile(r"\[unused(\d+)\]")  # T5's spelling, BERT's spelling
 NAMES = ("pad", "unk", "cls", "sep", "mask", "bos", "eos")
 
 
@@ -28,20 +29,44 @@ class Roles:
     eos: str | None = None
     single: tuple[str, ...] = ("cls", "A", "sep")
     pair: tuple[str, ...] = ("cls", "A", "sep", "B", "sep")
+    sentinels: tuple[str, ...] = ()  # for cut-out spans, in order
+    unused: tuple[str, ...] = ()  # slots without a meaning yet
 
     @property
     def tokens(self) -> list[str]:
-        """The different spellings, in the order of the roles."""
-        return list(dict.fromkeys(token for name in NAMES if (token := getattr(self, name)) is not None))
+        """The different spellings, in the order of the roles; then those of unused slots and sentinels."""
+        return list(dict.fromkeys(filter(None, [*(getattr(self, name) for name in NAMES), *self.further])))
+
+    @property
+    def further(self) -> tuple[str, ...]:
+        return (*self.unused, *self.sentinels)
+
+    def with_slots(self, sentinels: int, unused: int) -> Roles:
+        """These roles and so many sentinels (spelled as T5's) and unused slots (spelled as BERT's)."""
+        spelled = tuple(f"<extra_id_{n}>" for n in range(sentinels)), tuple(f"[unused{n}]" for n in range(unused))
+        return replace(self, sentinels=spelled[0], unused=spelled[1])
 
     def settings(self) -> dict[str, Any]:
-        return {key: list(value) if isinstance(value, tuple) else value for key, value in asdict(self).items()}
+        """As JSON; what came after the first format is named only where there is some, so that old fingerprints stay."""
+        named = {key: list(value) if isinstance(value, tuple) else value for key, value in asdict(self).items()}
+        return {key: value for key, value in named.items() if value or key not in ("sentinels", "unused")}
 
     @classmethod
     def read(cls, settings: dict[str, Any]) -> Roles:
         known = {field.name for field in fields(cls)}
         read: dict[str, Any] = {key: tuple(v) if isinstance(v, list) else v for key, v in settings.items() if key in known}
         return cls(**read)
+
+
+def numbered(pattern: re.Pattern[str], tokens: Iterable[str]) -> tuple[str, ...]:
+    """The tokens that are spelled so, by their number."""
+    found = {int(match[1]): token for token in tokens if (match := pattern.fullmatch(token))}
+    return tuple(found[number] for number in sorted(found))
+
+
+def appended(tokens: Sequence[str]) -> list[str]:
+    """The order in which T5 puts slots behind its pieces: the first sentinel is the last of all."""
+    return [*numbered(UNUSED, tokens), *reversed(numbered(SENTINEL, tokens))]
 
 
 BERT = Roles(pad="[PAD]", unk="[UNK]", cls="[CLS]", sep="[SEP]", mask="[MASK]", bos="[CLS]", eos="[SEP]")
@@ -70,7 +95,10 @@ def vocabulary(tokens: Sequence[str], roles: Roles, kind: str, special: Sequence
         starts[found["unk"]] = True
     pad = found.pop("pad")
     assert pad is not None, "a tokenizer without padding cannot fill rows"
-    return Vocab(size=len(tokens), pad=pad, special=never, word_start=starts, single=roles.single, pair=roles.pair, **found)
+    return Vocab(
+        size=len(tokens), pad=pad, special=never, word_start=starts, single=roles.single, pair=roles.pair, **found,
+        sentinels=tuple(ids[token] for token in roles.sentinels), unused=tuple(ids[token] for token in roles.unused),
+    )  # fmt: skip
 
 
 def joins_words(tokens: Sequence[str]) -> np.ndarray:
@@ -100,5 +128,6 @@ _STARTS = {
     "unigram": _sentencepiece_starts,
     "bpe": _sentencepiece_starts,
     "byte_bpe": _byte_starts,
+    "word": lambda token: True,
     "char": lambda token: not (len(token) == 1 and token.isalnum()) or bool(_CJK.match(token)),  # words: see annotate.py
 }

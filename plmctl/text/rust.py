@@ -10,7 +10,7 @@ import tokenizers
 from tokenizers import AddedToken, processors
 
 from plmctl.errors import DataError
-from plmctl.text.backend import Cut, Span, as_bert, before_spaces, never
+from plmctl.text.backend import Cut, Span, as_bert, at_spaces, before_spaces, never
 from plmctl.text.roles import Roles
 
 FILE = "tokenizer.json"
@@ -47,7 +47,7 @@ class Rust:
             return "byte_bpe"
         if model == "BPE" and not self.spec["model"]["merges"]:
             return "char"
-        return {"WordPiece": "wordpiece", "Unigram": "unigram", "BPE": "bpe"}.get(model, "wordpiece")
+        return {"WordPiece": "wordpiece", "Unigram": "unigram", "BPE": "bpe", "WordLevel": "word"}.get(model, "wordpiece")
 
     def encode(self, text: str) -> list[int]:
         return self.tokenizer.encode(text, add_special_tokens=False).ids
@@ -96,6 +96,8 @@ def _safe_cut(spec: dict[str, Any]) -> Cut:
     normalizer, pre = spec.get("normalizer") or {}, spec.get("pre_tokenizer") or {}
     if any(not token["special"] for token in spec.get("added_tokens", [])):
         return never
+    if spec["model"]["type"] == "WordLevel" and (pre.get("pretokenizers") or [pre])[0].get("type") == "WhitespaceSplit":
+        return at_spaces if normalizer.get("type", "Lowercase") == "Lowercase" else never
     if (
         spec["model"]["type"] == "WordPiece"
         and pre.get("type") == "BertPreTokenizer"

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import groupby
 from typing import Any
 
 import sentencepiece
 import tokenizers
-from tokenizers import decoders, models, normalizers, pre_tokenizers
+from tokenizers import AddedToken, decoders, models, normalizers, pre_tokenizers
 
 from plmctl.errors import DataError
 from plmctl.text import wire
@@ -15,26 +16,29 @@ from plmctl.text.backend import Cut, Span, at_spaces, never
 from plmctl.text.roles import Roles
 from plmctl.text.rust import Rust, finish
 
-FILE = "sentencepiece.model"
+FILE = "sentencepiece.model"  # trained here
+GIVEN = "spiece.model"  # trained elsewhere: only its own library decides its ids
 
 
 class SentencePiece:
-    """A sentencepiece model. Its control symbols have ids but never match text.
+    """A sentencepiece model. Its control symbols have ids but never match text; `added` tokens follow its own, as in T5.
 
     A unigram model trained here (with `special`) has a twin in `tokenizers`, which is what is exported. Where two
     segmentations of a word score the same (00 000 and 000 00) the libraries round differently: then the twin decides.
     """
 
-    def __init__(self, model: bytes, special: Roles | None = None) -> None:
-        self.model = model
+    def __init__(self, model: bytes, special: Roles | None = None, added: Sequence[str] = ()) -> None:
+        self.model, self._file = model, FILE if special else GIVEN
         try:
             self._processor: Any = sentencepiece.SentencePieceProcessor(model_proto=model)
         except RuntimeError as error:
             raise DataError("not a sentencepiece model, or a damaged one", file=FILE, fix="copy or train it again") from error
-        count = self._processor.get_piece_size()
-        self.tokens: list[str] = [self._processor.id_to_piece(i) for i in range(count)]
+        self.count: int = self._processor.get_piece_size()
+        self.tokens: list[str] = [self._processor.id_to_piece(i) for i in range(self.count)]
         kinds = self._processor
         self.special = [t for i, t in enumerate(self.tokens) if kinds.is_control(i) or kinds.is_unused(i)]
+        added = [token for token in added if token not in set(self.tokens)]
+        self.tokens, self.special = self.tokens + added, self.special + added
         self.unknown: str = self.tokens[kinds.unk_id()]
         self.cut: Cut = at_spaces if self._words_stand_alone() else never
         self.twin = as_rust(self, special) if special and self.kind == "unigram" else None
@@ -61,11 +65,11 @@ class SentencePiece:
         return found
 
     def scores(self) -> list[float]:
-        return [self._processor.get_score(i) for i in range(len(self.tokens))]
+        return [self._processor.get_score(i) for i in range(self.count)]
 
     @property
     def byte_fallback(self) -> bool:
-        return any(self._processor.is_byte(i) for i in range(len(self.tokens)))
+        return any(self._processor.is_byte(i) for i in range(self.count))
 
     def encode(self, text: str) -> list[int]:
         ids: list[int] = self._processor.encode(text)
@@ -81,20 +85,23 @@ class SentencePiece:
                 piece: dict[int, Any] = dict(wire.fields(value))
                 ids.append(piece.get(2, 0))
                 names.append(piece[1])
-                spans.append((places[piece.get(4, 0)], places[piece.get(5, 0)]))
+                spans.append(_trim(text, places[piece.get(4, 0)], places[piece.get(5, 0)]))
         for i in range(len(spans) - 2, -1, -1):  # of one character's several pieces only the last has a width: give it to all
             (start, end), following = spans[i], spans[i + 1]
             if start == end == following[0] and names[i] != "▁".encode():
                 spans[i] = following
         if self.twin and self._equal(text, ids):
             return self.twin.encode_offsets(text)
-        return ids, [_trim(text, span) for span in spans]
+        return ids, spans
 
     def decode(self, ids: Sequence[int]) -> str:
-        return self._processor.decode(list(ids))
+        runs = groupby(ids, lambda i: i < self.count)
+        return " ".join(
+            self._processor.decode(list(run)) if known else " ".join(self.tokens[i] for i in run) for known, run in runs
+        )
 
     def files(self) -> dict[str, bytes]:
-        return {FILE: self.model}
+        return {self._file: self.model}
 
     def _equal(self, text: str, ids: list[int]) -> list[int] | None:
         """The twin's ids where they are others of the same score, and not special tokens that the text spells."""
@@ -119,8 +126,7 @@ def _character_places(text: str) -> list[int] | range:
     return [*places, len(text)]
 
 
-def _trim(text: str, span: Span) -> Span:
-    start, end = span
+def _trim(text: str, start: int, end: int) -> Span:
     while start < end and text[start].isspace():
         start += 1
     return start, end
@@ -128,16 +134,17 @@ def _trim(text: str, span: Span) -> Span:
 
 def as_rust(backend: SentencePiece, special: Roles) -> Rust:
     """A sentencepiece model as a `tokenizers` pipeline: its own normalisation table, `▁` before each word, the same pieces."""
-    unknown = backend.unknown
+    unknown, tokens = backend.unknown, backend.tokens[: backend.count]
     model: models.Model
     if backend.kind == "unigram":
-        pieces = list(zip(backend.tokens, backend.scores(), strict=True))
-        model = models.Unigram(pieces, backend.tokens.index(unknown), backend.byte_fallback)
+        pieces = list(zip(tokens, backend.scores(), strict=True))
+        model = models.Unigram(pieces, tokens.index(unknown), backend.byte_fallback)
     else:
-        merges = _merges(backend.tokens, backend.scores(), {*backend.special, unknown})
-        vocab = {token: place for place, token in enumerate(backend.tokens)}
+        merges = _merges(tokens, backend.scores(), {*backend.special, unknown})
+        vocab = {token: place for place, token in enumerate(tokens)}
         model = models.BPE(vocab, merges, unk_token=unknown, fuse_unk=True, byte_fallback=backend.byte_fallback)
     made = tokenizers.Tokenizer(model)
+    made.add_special_tokens([AddedToken(token, special=True, normalized=False) for token in backend.tokens[backend.count :]])
     spaces = [normalizers.Replace(tokenizers.Regex(" {2,}"), " "), normalizers.Strip()]
     table = [normalizers.Precompiled(backend.charsmap)] if backend.charsmap else []
     made.normalizer = normalizers.Sequence([*table, *spaces])

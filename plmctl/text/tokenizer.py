@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -33,7 +33,9 @@ class Tokenizer:
         self.kind, self.roles, self._backend = kind, roles_, backend
         self.lossless = kind in ("byte_bpe", "char")
         self.dtype = np.dtype(np.uint16 if len(backend.tokens) <= 1 << 16 else np.uint32)
-        self._memory = _Memory(backend, self.dtype)
+        self.sampled: dict[str, int] = {}  # sentences and bytes that the vocabulary was learnt from, where that is known
+        self._memory = _Memory(lambda text: np.array(backend.encode(text), self.dtype).tobytes())
+        self._places = _Memory(backend.encode_offsets)
 
     @cached_property
     def vocab(self) -> Vocab:
@@ -70,7 +72,7 @@ class Tokenizer:
         at = 0
         for part in parts:
             at = text.index(part, at)
-            part_ids, part_spans = self._backend.encode_offsets(part)
+            part_ids, part_spans = self._places[part]
             ids += part_ids
             spans += [(start + at, end + at) for start, end in part_spans]
             at += len(part)
@@ -94,8 +96,11 @@ class Tokenizer:
 
     @classmethod
     def learn(cls, texts: Iterable[str], recipe: Recipe) -> Tokenizer:
-        backend, special = recipe.train(texts)
-        return cls(backend=backend, roles_=special, kind=recipe.kind)
+        seen = {"sentences": 0, "bytes": 0}
+        backend, special = recipe.train(_counted(texts, seen))
+        made = cls(backend=backend, roles_=special, kind=recipe.kind)
+        made.sampled = seen
+        return made
 
     def save(self, folder: str | os.PathLike[str]) -> None:
         """Write the folder that `load` reads."""
@@ -103,7 +108,7 @@ class Tokenizer:
         place.mkdir(parents=True, exist_ok=True)
         for name, content in self._backend.files().items():
             (place / name).write_bytes(content)
-        meta = {**self._meta(), "fingerprint": self.fingerprint}
+        meta = {**self._meta(), "fingerprint": self.fingerprint} | ({"trained_on": self.sampled} if self.sampled else {})
         (place / META).write_text(json.dumps(meta, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
 
     @classmethod
@@ -119,15 +124,20 @@ class Tokenizer:
             return cls(backend=backend, roles_=special, kind=kind)
         meta = _read_meta(place / META)
         found: Backend
+        special = Roles.read(meta["roles"])
         if (place / sentence_piece.FILE).exists():
-            found = sentence_piece.SentencePiece((place / sentence_piece.FILE).read_bytes(), Roles.read(meta["roles"]))
+            found = sentence_piece.SentencePiece((place / sentence_piece.FILE).read_bytes(), special)
+        elif (place / sentence_piece.GIVEN).exists():
+            added = roles.appended(special.further)
+            found = sentence_piece.SentencePiece((place / sentence_piece.GIVEN).read_bytes(), added=added)
         elif (place / rust.FILE).exists():
             found = rust.Rust.read((place / rust.FILE).read_bytes(), place / rust.FILE)
         else:
             raise DataError(
                 f"neither {sentence_piece.FILE} nor {rust.FILE} beside {META}", file=place, fix="copy the whole folder"
             )
-        made = cls(backend=found, roles_=Roles.read(meta["roles"]), kind=meta["kind"])
+        made = cls(backend=found, roles_=special, kind=meta["kind"])
+        made.sampled = meta.get("trained_on", {})
         if meta.get("fingerprint") != made.fingerprint:
             raise DataError("the files do not belong together (fingerprint)", file=place, fix="copy the whole folder again")
         return made
@@ -144,20 +154,27 @@ class Tokenizer:
         return b"".join(map(self._memory.__getitem__, parts if parts is not None else (text,)))
 
 
-class _Memory(dict[str, bytes]):
-    """Text -> its ids as bytes, kept for short texts as long as there is room."""
+class _Memory(dict[str, Any]):
+    """What `work` makes of a text, kept for short texts as long as there is room."""
 
-    ROOM = 1 << 17  # words; about 30 MB
+    ROOM = 1 << 17  # words; about 30 MB of ids
 
-    def __init__(self, backend: Backend, dtype: np.dtype[Any]) -> None:
+    def __init__(self, work: Callable[[str], Any]) -> None:
         super().__init__()
-        self._backend, self._dtype = backend, dtype
+        self._work = work
 
-    def __missing__(self, text: str) -> bytes:
-        ids = np.array(self._backend.encode(text), self._dtype).tobytes()
+    def __missing__(self, text: str) -> Any:
+        made = self._work(text)
         if len(self) < self.ROOM and len(text) <= 32:
-            self[text] = ids
-        return ids
+            self[text] = made
+        return made
+
+
+def _counted(texts: Iterable[str], seen: dict[str, int]) -> Iterator[str]:
+    for text in texts:
+        seen["sentences"] += 1
+        seen["bytes"] += len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))
+        yield text
 
 
 def _read_meta(file: Path) -> dict[str, Any]:

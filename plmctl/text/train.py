@@ -7,59 +7,22 @@ import json
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import KW_ONLY, asdict, dataclass
+from dataclasses import KW_ONLY, dataclass
 from threading import Thread
-from typing import Any, ClassVar
+from typing import Any
 
 import sentencepiece
 import tokenizers
 from tokenizers import decoders, models, normalizers, pre_tokenizers, trainers
 
-from plmctl.errors import ConfigError, DataError, nearest
+from plmctl.errors import ConfigError, nearest
 from plmctl.text import roles
 from plmctl.text.backend import Backend
+from plmctl.text.recipe import Recipe, covering, no_text
 from plmctl.text.roles import Roles
 from plmctl.text.rust import Rust, finish
 from plmctl.text.sentence_piece import SentencePiece
-
-
-@dataclass(frozen=True)
-class Recipe:
-    """What all kinds share: the size, the share of characters that must be covered, and how much text is looked at."""
-
-    kind: ClassVar[str]
-    _: KW_ONLY
-    vocab_size: int = 8192
-    path: str | None = None  # a trained tokenizer to use instead of training one
-    sample_bytes: int = 1 << 25
-
-    def __post_init__(self) -> None:
-        if type(self.vocab_size) is not int or self.vocab_size < 8:
-            raise ConfigError("tokenizer.vocab_size", self.vocab_size, "a whole number of at least 8")
-        if type(self.sample_bytes) is not int or self.sample_bytes < 1:
-            raise ConfigError("tokenizer.sample_bytes", self.sample_bytes, "a positive number of bytes")
-        coverage = getattr(self, "character_coverage", 1.0)
-        if not 0 < coverage <= 1:
-            raise ConfigError("tokenizer.character_coverage", coverage, "0 < coverage <= 1")
-
-    def settings(self) -> dict[str, Any]:
-        """What decides the result, for the manifest."""
-        return {"kind": self.kind, **{key: value for key, value in asdict(self).items() if key != "path"}}
-
-    def train(self, texts: Iterable[str]) -> tuple[Backend, Roles]:
-        raise NotImplementedError(type(self).__name__)
-
-    def _at_most(self, size: int) -> ConfigError:
-        return ConfigError(
-            "tokenizer.vocab_size", self.vocab_size, f"this text is too small for it: it yields at most {size} tokens",
-            fix=f"tokenizer.vocab_size={size}, or give more text (data.path)",
-        )  # fmt: skip
-
-    def _at_least(self, size: int) -> ConfigError:
-        return ConfigError(
-            "tokenizer.vocab_size", self.vocab_size, f"special tokens and single characters alone take {size}",
-            fix=f"tokenizer.vocab_size={size} or more, or a smaller tokenizer.character_coverage",
-        )  # fmt: skip
+from plmctl.text.words import Word
 
 
 @dataclass(frozen=True)
@@ -70,7 +33,7 @@ class _Pieces(Recipe):
     lowercase: bool = False
 
     def train(self, texts: Iterable[str]) -> tuple[Backend, Roles]:
-        special, model = roles.BERT, io.BytesIO()
+        special, model = self.special(), io.BytesIO()
         try:
             _aside(
                 sentencepiece.SentencePieceTrainer.train,
@@ -78,7 +41,7 @@ class _Pieces(Recipe):
                 character_coverage=self.character_coverage, byte_fallback=self.byte_fallback,
                 normalization_rule_name="nmt_nfkc_cf" if self.lowercase else "nmt_nfkc",
                 pad_id=0, unk_id=1, bos_id=-1, eos_id=-1, pad_piece=special.pad, unk_piece=special.unk,
-                control_symbols=[special.cls, special.sep, special.mask],
+                control_symbols=[special.cls, special.sep, special.mask, *special.further],
                 num_threads=4,  # fixed: the sums of the training, and so the pieces, depend on it
                 max_sentence_length=1 << 20, minloglevel=2,
             )  # fmt: skip
@@ -88,9 +51,9 @@ class _Pieces(Recipe):
 
     def _explained(self, message: str) -> ConfigError:
         if found := re.search(r"value <= (\d+)", message):
-            return self._at_most(int(found[1]))
+            return self.at_most(int(found[1]))
         if found := re.search(r"required_chars\. \d+ vs (\d+)", message):
-            return self._at_least(int(found[1]))
+            return self.at_least(int(found[1]))
         return ConfigError("tokenizer.vocab_size", self.vocab_size, f"sentencepiece cannot train on this text: {message}")
 
 
@@ -138,7 +101,7 @@ class WordPiece(Recipe):
     min_frequency: int = 2
 
     def train(self, texts: Iterable[str]) -> tuple[Backend, Roles]:
-        special = roles.BERT
+        special = self.special()
         made = tokenizers.Tokenizer(models.WordPiece(unk_token=special.unk, max_input_chars_per_word=100))
         made.normalizer = normalizers.BertNormalizer(lowercase=self.lowercase)
         made.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
@@ -146,12 +109,12 @@ class WordPiece(Recipe):
         for spaced, count in Counter(word for text in texts for word in text.split()).items():
             for word, _ in made.pre_tokenizer.pre_tokenize_str(made.normalizer.normalize_str(spaced)):
                 words[word] += count
-        alphabet, known = _alphabet(words, self.character_coverage), special.tokens
+        alphabet, known = covering(words, self.character_coverage), special.tokens
         inner = {character for word in words for character in word[1:]}  # never a Chinese one
         # Both forms of every character come first and in order: left to itself the trainer numbers them at random.
         known += [*alphabet, *(f"##{character}" for character in alphabet if character in inner)]
         if len(known) > self.vocab_size:
-            raise self._at_least(len(known))
+            raise self.at_least(len(known))
         trainer = trainers.WordPieceTrainer(
             vocab_size=self.vocab_size,
             special_tokens=known,
@@ -166,7 +129,7 @@ class WordPiece(Recipe):
         learner.train_from_iterator(usable, trainer)
         vocab = learner.get_vocab()
         if len(vocab) < self.vocab_size:
-            raise self._at_most(len(vocab))
+            raise self.at_most(len(vocab))
         made.model = models.WordPiece(vocab, unk_token=special.unk, max_input_chars_per_word=100)
         made.decoder = decoders.WordPiece(cleanup=False)
         return Rust(finish(made, special)), special
@@ -188,10 +151,12 @@ class ByteBPE(Recipe):
         }
         if self.specials not in families:
             raise ConfigError("tokenizer.specials", self.specials, f"roberta or gpt2{nearest(str(self.specials), families)}")
-        special, first, last = families[self.specials]
+        family, first, last = families[self.specials]
+        special = self.special(family)
+        last = [*special.further, *last]
         alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
         if self.vocab_size < len(alphabet) + len(first) + len(last):
-            raise self._at_least(len(alphabet) + len(first) + len(last))
+            raise self.at_least(len(alphabet) + len(first) + len(last))
         learner = tokenizers.Tokenizer(models.BPE())
         learner.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
         trainer = trainers.BpeTrainer(
@@ -202,7 +167,7 @@ class ByteBPE(Recipe):
         tokens, merges = _grow(learnt, alphabet, self.vocab_size - len(first) - len(last), {*first, *last})
         everything = [*first, *tokens, *last]
         if len(everything) < self.vocab_size:
-            raise self._at_most(len(everything))
+            raise self.at_most(len(everything))
         made = tokenizers.Tokenizer(models.BPE({token: i for i, token in enumerate(everything)}, merges))
         made.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
         made.decoder = decoders.ByteLevel()
@@ -221,8 +186,10 @@ class Char(Recipe):
         counts = Counter[str]()
         for text in texts:
             counts.update(text)
-        special = roles.BERT
-        alphabet = _alphabet(counts, self.character_coverage)[: self.vocab_size - len(special.tokens)]
+        special = self.special()
+        if self.vocab_size <= len(special.tokens):
+            raise self.at_least(len(special.tokens) + 1)
+        alphabet = covering(counts, self.character_coverage)[: self.vocab_size - len(special.tokens)]
         # BPE without merges: each character is a word piece of its own.
         vocab = {token: i for i, token in enumerate([*special.tokens, *alphabet])}
         made = tokenizers.Tokenizer(models.BPE(vocab, [], unk_token=special.unk))
@@ -230,24 +197,7 @@ class Char(Recipe):
         return Rust(finish(made, special)), special
 
 
-KINDS: dict[str, type[Recipe]] = {kind.kind: kind for kind in (Unigram, BPE, WordPiece, ByteBPE, Char)}
-
-
-def _alphabet(counts: Counter[str], coverage: float) -> list[str]:
-    """The most frequent characters that make up `coverage` of the text, by frequency."""
-    characters = Counter[str]()
-    for word, count in counts.items():
-        for character in word:
-            characters[character] += count
-    if not characters:
-        raise DataError("there is no text to train a tokenizer on", fix="data.path=<a file, folder or pattern with text>")
-    wanted, covered, chosen = coverage * characters.total(), 0, []
-    for character, count in sorted(characters.items(), key=lambda item: (-item[1], item[0])):
-        if covered >= wanted:
-            break
-        chosen.append(character)
-        covered += count
-    return chosen
+KINDS: dict[str, type[Recipe]] = {kind.kind: kind for kind in (Unigram, BPE, WordPiece, ByteBPE, Char, Word)}
 
 
 def _grow(
@@ -275,4 +225,6 @@ def _nonempty(texts: Iterable[str]) -> Iterator[str]:
                 found = True
                 yield line
     if not found:
-        raise DataError("there is no text to train a tokenizer on", fix="data.path=<a file, folder or pattern with text>")
+        raise no_text()
+
+

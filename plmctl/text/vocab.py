@@ -26,6 +26,8 @@ class Vocab:
     word_start: np.ndarray  # [V] bool: a piece that begins a word wherever it stands
     single: tuple[str, ...] = ("cls", "A", "sep")  # roles around one segment
     pair: tuple[str, ...] = ("cls", "A", "sep", "B", "sep")  # roles around two segments (RoBERTa: two sep between)
+    sentinels: tuple[int, ...] = ()  # stand for cut-out spans, in this order (T5: <extra_id_0>, <extra_id_1>, ...)
+    unused: tuple[int, ...] = ()  # slots without a meaning yet
 
     def id(self, role: str) -> int:
         """The id of a role; ValueError where this vocabulary has none."""

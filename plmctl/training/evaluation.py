@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 
 from plmctl.batch import Batch
 from plmctl.models.base import Model
@@ -11,11 +12,29 @@ from plmctl.training.distributed import World
 from plmctl.training.meter import Meter, add_up, means
 
 
-def mean_losses(model: Model, objective: Objective, batches: Iterable[Batch], *, world: World) -> dict[str, float]:
-    """{"loss": ..., "loss/mlm": ..., "acc/mlm": ...}: means over all batches of all ranks, each term by its own count.
+@dataclass(frozen=True)
+class Measured:
+    """What a model does on some batches: {name: [total, count]}, and the weights of those names that are losses."""
 
-    `batches` are this rank's share; the result is whole on the main process and empty on the others.
-    """
+    sums: Mapping[str, list[float]]
+    weights: Mapping[str, float]
+
+    @classmethod
+    def together(cls, parts: Iterable[Measured]) -> Measured:
+        """All parts as one, each term by its own count."""
+        parts = list(parts)
+        weights = {name: weight for part in parts for name, weight in part.weights.items()}
+        return cls(add_up(part.sums for part in parts), weights)
+
+    def means(self) -> dict[str, float]:
+        """{"loss": ..., "loss/mlm": ..., "acc/mlm": ...}."""
+        found = means(self.sums)
+        losses = [weight * found[name] for name, weight in self.weights.items() if name in found]
+        return {"loss": sum(losses), **found} if losses else found
+
+
+def measure(model: Model, objective: Objective, batches: Iterable[Batch], *, world: World) -> Measured:
+    """The sums over all batches of all ranks; `batches` are this rank's share. Whole on the main process, empty on others."""
     meter = Meter()
     weights: dict[str, float] = {}
     for batch in batches:
@@ -25,9 +44,9 @@ def mean_losses(model: Model, objective: Objective, batches: Iterable[Batch], *,
             meter.extend([(f"loss/{name}", term.total, counts.get(name, 0))])
             weights[f"loss/{name}"] = term.weight
         meter.extend((name, total, count) for name, (total, count) in output.logs.items())
-    parts = world.gather((meter.sums(), weights))
-    found = means(add_up(sums for sums, _ in parts))
-    for _, others in parts:
-        weights |= others
-    losses = [weight * found[name] for name, weight in weights.items() if name in found]
-    return {"loss": sum(losses), **found} if losses else found
+    return Measured.together(Measured(*part) for part in world.gather((meter.sums(), weights)))
+
+
+def mean_losses(model: Model, objective: Objective, batches: Iterable[Batch], *, world: World) -> dict[str, float]:
+    """{"loss": ..., "loss/mlm": ..., "acc/mlm": ...}: means over all batches of all ranks, each term by its own count."""
+    return measure(model, objective, batches, world=world).means()

@@ -17,6 +17,7 @@ class MemoryShards:
     documents: np.ndarray
     tracks: dict = field(default_factory=dict)
     spans: dict = field(default_factory=dict)
+    pairs: bool = False
     fingerprint: str = "memory"
     folder: str = "memory"
 

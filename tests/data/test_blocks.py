@@ -59,7 +59,7 @@ def test_crossing_is_the_stream_cut_into_blocks(toy, vocab, length):
     seq = rows.seqs["text"]
     assert [seq.ids[r, : seq.length[r]].tolist() for r in range(plan.rows)] == wanted
     assert (seq.ids[-1, seq.length[-1] :] == PAD).all()
-    assert set(seq.tracks) == {"word_start"}
+    assert set(seq.tracks) == {"word_start", "sentence"}
     check_report(plan, toy, seq)
 
 

@@ -1,6 +1,7 @@
 import numpy as np
 import pytest
 
+from plmctl.data.formats import packing
 from plmctl.data.formats.full_sentences import FullSentences
 from plmctl.errors import ConfigError
 
@@ -53,3 +54,60 @@ def test_every_token_once_and_no_sentence_cut_that_fits(toy, vocab):
 def test_too_short_rows(vocab):
     with pytest.raises(ConfigError, match="more than the 2 special tokens"):
         FullSentences(vocab=vocab, max_length=2, crossing=True)
+    with pytest.raises(ConfigError, match="packed"):
+        FullSentences(vocab=vocab, max_length=20, crossing=True, packed=True)
+
+
+@pytest.mark.parametrize("length", [6, 31, 200])
+def test_packed_rows_hold_the_same_inputs(random_shards_of, vocab, length):
+    shards = random_shards_of(25, 1)
+    fmt = FullSentences(vocab=vocab, max_length=length, crossing=False, packed=True)
+    plan = fmt.plan(shards, seed=0, epoch=0, input_length=length)
+    seq = fmt.rows(shards, plan, np.arange(plan.rows)).seqs["text"]
+    found = []
+    for row in range(plan.rows):
+        document, position = seq.tracks["document"][row], seq.tracks["position"][row]
+        assert ((document == -1) == ~seq.real[row]).all()
+        for number in range(document.max() + 1):
+            inside = np.flatnonzero(document == number)
+            assert position[inside].tolist() == list(range(len(inside)))
+            found.append(seq.ids[row, inside].tolist())
+    assert sorted(found) == sorted(loop_full_sentences(shards.texts(), length, False))
+    assert fmt.provides >= {"tracks.document", "tracks.position"}
+
+
+@pytest.mark.parametrize(
+    ("crossing", "room", "wanted"),
+    [
+        (True, 8, [[0, 8], [9, 16]]),  # complete; a separator at the edge of a row is left out
+        (True, 9, [[0, 8], [9, 16]]),
+        (True, 16, [[0, 16]]),
+        (False, 8, [[0, 8], [9, 16]]),  # complete_doc: flushed at the separator
+        (False, 16, [[0, 8], [9, 16]]),
+        (False, 7, [[0, 5], [5, 8], [9, 16]]),
+    ],
+)
+def test_break_modes_of_fairseq(shards_of, vocab, crossing, room, wanted):
+    """sizes=[5, 3, 1, 7] in fairseq's token blocks: two documents with its separator, the 1, between; offsets as there."""
+    shards = shards_of([[5, 3], [7]])
+    fmt = FullSentences(vocab=vocab, max_length=room + 2, crossing=crossing)
+    plan = fmt.plan(shards, seed=0, epoch=0, input_length=room + 2)
+    seq = fmt.rows(shards, plan, np.arange(plan.rows)).seqs["text"]
+    found = []
+    for ids, length in zip(seq.ids, seq.length, strict=True):
+        token = ids[:length][ids[:length] >= 10].astype(int) - 10
+        offset = token + (token >= 8)
+        found.append([int(offset[0]), int(offset[-1]) + 1])
+    assert found == wanted
+
+
+def test_chain_over_several_blocks(monkeypatch):
+    monkeypatch.setattr(packing, "BLOCK", 7)
+    for seed in range(20):
+        rng = np.random.default_rng(seed)
+        following = np.minimum(np.arange(50) + rng.integers(1, 20, 50), 50)
+        wanted = [0]
+        while wanted[-1] < 50:
+            wanted.append(int(following[wanted[-1]]))
+        assert packing.chain(following).tolist() == wanted
+    assert packing.chain(np.array([], np.int64)).tolist() == [0]

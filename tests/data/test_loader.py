@@ -8,7 +8,6 @@ from plmctl.batch import IGNORE, Rows, Seq
 from plmctl.data.formats.blocks import Blocks
 from plmctl.data.formats.sentence_pair import SentencePair
 from plmctl.data.loader import Loader, Source, collate, once
-from plmctl.data.preview import preview
 from plmctl.data.reader import Reader
 from plmctl.data.rows import blank, join
 from plmctl.errors import ConfigError
@@ -208,16 +207,70 @@ def test_join_and_blank():
     assert (both.targets["mlm"][4:] == IGNORE).all()
 
 
-def test_preview_marks_hidden_replaced_and_kept():
-    before = small_rows()
-    seq = before.seqs["text"]
-    before = before.with_seq("text", replace(seq, ids=np.array([[7, 8, 9], [5, 6, 0]])))
-    after = before.with_seq("text", replace(seq, ids=np.array([[4, 8, 11], [5, 6, 0]])))
-    after = after.with_targets(mlm=np.array([[7, 8, 9], [IGNORE] * 3]))
-    text = preview(before, after, lambda ids: ["[MASK]" if i == 4 else f"w{i}" for i in ids], mask=4)
-    assert "before: w7 w8 w9" in text
-    assert "{w7→[MASK]} {w8=} {w9→w11}" in text
-    assert "3 of 3 tokens: 1 masked, 1 replaced, 1 kept" in text
-    assert "labels.pair: 0, 1" in text
-    assert "segments: 0 x 3" in text
-    assert "row 9 of text: 2 of 3 tokens" in text
+def pair_rows():
+    """Rows to read and to write, without a text: what denoising and translation make."""
+    source = Seq(
+        np.array([[7, 8, 9, 3], [5, 6, 0, 0]], np.int32), np.array([4, 2]), {"sentence": np.array([[0, 0, 1, 1], [0, 0, 0, 0]])}
+    )
+    target = Seq(np.array([[7, 8], [5, 0]], np.int32), np.array([2, 1]), {"segment": np.array([[1, 1], [1, 0]], np.int8)})
+    return Rows(
+        key=np.array([4, 9]), seqs={"source": source, "target": target},
+        targets={"mlm": np.array([[IGNORE, 1, IGNORE, 2], [IGNORE] * 4]), "clm": np.array([[8, IGNORE], [IGNORE, IGNORE]])},
+        spans={"chosen": np.array([[0, 1, 1], [0, 3, 1], [1, 0, 2]])}, values={"continues": np.array([True, False])},
+    )  # fmt: skip
+
+
+def test_any_sequences_are_joined_blanked_and_collated():
+    rows = join([pair_rows(), blank(pair_rows(), 1)])
+    batch = collate(rows, {"mlm": 3})
+    assert batch.seqs["source"].ids.tolist() == [[7, 8, 9, 3], [5, 6, 0, 0], [7, 7, 7, 7]]
+    assert batch.seqs["target"].length.tolist() == [2, 1, 0]
+    assert batch.targets["mlm"].index.tolist() == [1, 3, *[0] * 7]
+    assert batch.targets["clm"].index.tolist() == [0] * 6  # flattened in the width of what is written
+    assert batch.targets["clm"].ids.tolist() == [8, *[IGNORE] * 5]
+    assert batch.values["continues"].tolist() == [True, False, False]
+    assert batch.values["continues"].dtype == torch.bool
+    assert batch.spans["chosen"].tolist() == [[0, 1, 1], [0, 3, 1], [1, 0, 2]]
+    assert batch.counts == {"mlm": 2, "clm": 1, "tokens": 9, "rows": 2}
+    assert batch.input == "source"
+    moved = batch.to("meta")
+    assert moved.seqs["target"].tracks["segment"].device.type == moved.values["continues"].device.type == "meta"
+
+
+def test_characters_of_words():
+    ids = np.arange(12).reshape(1, 3, 4)
+    words = Seq(np.array([[5, 6, 0]]), np.array([2]))
+    rows = Rows(key=np.array([3]), seqs={"text": words, "characters": Seq(ids, np.array([2]))})
+    batch = collate(join([rows, blank(rows, 2)]), {})
+    assert batch.seqs["characters"].ids.shape == (3, 3, 4)
+    assert batch.seqs["characters"].ids[0].tolist() == ids[0].tolist()
+    assert batch.counts["tokens"] == 2  # not twice
+    assert collate(replace(rows, seqs={"characters": rows.seqs["characters"]}), {}).counts["tokens"] == 2
+
+
+def test_joined_rows_take_their_places_and_everything_moves_with_them():
+    """The new rows are 9 of the second part, 4 of the first, 9 of the first, 4 of the second."""
+    moved = join([small_rows(), replace(small_rows(), key=np.array([14, 19]))], [np.array([1, 2]), np.array([3, 0])])
+    assert moved.key.tolist() == [19, 4, 9, 14]
+    assert moved.seqs["text"].ids.tolist() == [[5, 6, 0], [7, 8, 9], [5, 6, 0], [7, 8, 9]]
+    assert moved.seqs["text"].length.tolist() == [2, 3, 2, 3]
+    assert moved.seqs["text"].tracks["word_start"].shape == (4, 3)
+    assert moved.targets["mlm"][:, 0].tolist() == [2, IGNORE, 2, IGNORE]
+    assert moved.anchors.tolist() == [[0, 0], [1, 0], [1, 2], [2, 0], [3, 0], [3, 2]]
+    assert moved.labels["pair"].tolist() == [IGNORE, 0, 1, IGNORE, 0, 1]
+    assert moved.spans["entity"].tolist() == [[0, 0, 2], [2, 0, 2]]
+    assert moved.values["example"].tolist() == [4, 3, 4, 3]
+
+
+def test_require_looks_where_the_name_says():
+    batch = collate(pair_rows(), {})
+    assert batch.require("source") is batch.seqs["source"]
+    assert batch.require("tracks.sentence") is batch.seqs["source"].tracks["sentence"]
+    assert batch.require("target.tracks.segment") is batch.seqs["target"].tracks["segment"]
+    assert batch.require("targets.clm") is batch.targets["clm"]
+    assert batch.require("values.continues") is batch.values["continues"]
+    assert batch.require("spans.chosen") is batch.spans["chosen"]
+    for name in ("text", "tracks.segment", "target.tracks.sentence", "other.tracks.sentence", "targets.plm", "values.prefix"):
+        with pytest.raises(ConfigError, match=f"no part of this run gives '{name}'"):
+            batch.require(name)
+    assert collate(small_rows(), {}).require("tracks.segment").tolist() == [[0, 0, 0], [0, 0, 0]]

@@ -16,12 +16,16 @@ def pairs_format(vocab):
     return SentencePair(vocab=vocab, max_length=32, short_rate=0.1, random_rate=0.5)
 
 
+def pairs(picks):
+    return list(zip(picks.epoch.tolist(), picks.index.tolist(), strict=True))
+
+
 def stream(reader, batches, position=None):
     """(epoch, row) in the order of reading."""
     position, found = position or Position(), []
     for _ in range(batches):
-        parts, position = reader.take(position)
-        found += [(epoch, int(row)) for epoch, index in parts for row in index]
+        picks, position = reader.take(position)
+        found += pairs(picks)
     return found, position
 
 
@@ -46,8 +50,7 @@ def test_ranks_share_each_global_batch(toy, blocks, world):
         whole, after = alone.take(position)
         shares = [rank.take(position) for rank in ranks]
         assert {p for _, p in shares} == {after}
-        joined = [(e, int(i)) for parts, _ in shares for e, index in parts for i in index]
-        assert joined == [(e, int(i)) for e, index in whole for i in index]
+        assert [pair for picks, _ in shares for pair in pairs(picks)] == pairs(whole)
         position = after
 
 

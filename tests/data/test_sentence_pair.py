@@ -1,10 +1,13 @@
+import hashlib
 import random
-from itertools import chain
+from itertools import chain, pairwise
 
 import numpy as np
 import pytest
 
-from plmctl.data.formats.sentence_pair import SentencePair, _truncate
+from plmctl.data.formats import sentence_pair
+from plmctl.data.formats.pairs import Pairs
+from plmctl.data.formats.sentence_pair import NEXT, PREVIOUS, RANDOM, SentencePair, _truncate
 from plmctl.errors import ConfigError
 
 CLS, SEP = 2, 3
@@ -101,12 +104,12 @@ def loop_chunks(documents, targets, coins):
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_chunks_equal_the_loop(random_shards_of, vocab, seed):
+def test_chunks_equal_the_loop(random_shards_of, vocab, seed, monkeypatch):
+    monkeypatch.setattr(sentence_pair, "BLOCK", 20)  # several blocks of documents
     shards = random_shards_of(30, seed)
-    fmt = make(vocab)
     targets = np.random.default_rng(seed).integers(2, 60, 30)
-    bounds, documents = shards.sentences, shards.documents
-    _, first, middle, last, other = fmt._cut(bounds, documents, targets, random.Random(7))
+    bounds = shards.sentences
+    cuts = make(vocab)._cut(bounds, shards.documents, targets, random.Random(7))
     coin = random.Random(7)
 
     def coins(count):
@@ -114,9 +117,12 @@ def test_chunks_equal_the_loop(random_shards_of, vocab, seed):
         return a_end, count > 1 and coin.random() < 0.5
 
     wanted = loop_chunks(shards.texts(), targets.tolist(), coins)
+    other = cuts.fate == RANDOM
     assert [x[2] for x in wanted] == other.tolist()
-    assert [x[0] for x in wanted] == [shards.ids[bounds[f] : bounds[m]].tolist() for f, m in zip(first, middle, strict=True)]
-    rest = [[] if o else shards.ids[bounds[m] : bounds[e]].tolist() for m, e, o in zip(middle, last, other, strict=True)]
+    pieces = zip(cuts.first, cuts.middle, cuts.last, other, strict=True)
+    found = [(f, m, e, o) for f, m, e, o in pieces]
+    assert [x[0] for x in wanted] == [shards.ids[bounds[f] : bounds[m]].tolist() for f, m, _, _ in found]
+    rest = [[] if o else shards.ids[bounds[m] : bounds[e]].tolist() for _, m, e, o in found]
     assert [x[1] for x in wanted] == rest
 
 
@@ -124,7 +130,7 @@ def test_chunks_equal_the_loop(random_shards_of, vocab, seed):
 def test_truncation_equals_one_token_at_a_time(room):
     a, b = (x.ravel() for x in np.meshgrid(np.arange(1, 40), np.arange(1, 40)))
     zero = np.zeros_like(a)
-    a_start, a_end, b_start, b_end = _truncate(zero, a, zero, b, room, np.random.default_rng(0))
+    a_start, a_end, b_start, b_end = _truncate(Pairs(zero, a, zero, b), room, np.random.default_rng(0))
     for i in range(len(a)):
         x, y = int(a[i]), int(b[i])
         while x + y > room:
@@ -190,3 +196,103 @@ def test_wrong_settings(vocab, vocab_of):
         make(vocab, 4)
     with pytest.raises(ConfigError, match="copies"):
         make(vocab, copies=0)
+    with pytest.raises(ConfigError, match="random_rate \\+ swap_rate <= 1"):
+        make(vocab, swap_rate=0.6)
+
+
+def within_binomial(count, n, rate):
+    return abs(count - n * rate) < 4 * np.sqrt(n * rate * (1 - rate)) + 1e-9
+
+
+def test_albert_swaps_half_of_the_pairs(shards_of, vocab_of):
+    vocab = vocab_of(300_000)
+    shards = shards_of([[8] * 80 for _ in range(200)])
+    plan, rows = laid_out(make(vocab, 67, short_rate=0.0, random_rate=0.0, swap_rate=0.5), shards, 67)
+    found = list(pairs(rows))
+    for a, b, label in found:
+        assert a[-1] + 1 == b[0] if label == 0 else b[-1] + 1 == a[0]  # neighbours, one way or the other
+    assert within_binomial(rows.labels["pair"].sum(), plan.rows, 0.5)
+    assert plan.report["swapped_pairs"] == rows.labels["pair"].sum()
+    assert plan.report["cut"] == plan.report["repeated"] == plan.report["dropped"] == 0
+
+
+def test_a_lone_sentence_gets_a_random_partner_or_is_dropped(shards_of, vocab):
+    """ALBERT's released code labels it as swapped; with lone_rate=0 it is left out and counted."""
+    shards = shards_of([[9]] * 50 + [[5, 5, 5]] * 50)
+    options = {"short_rate": 0.0, "random_rate": 0.0, "swap_rate": 0.5}
+    plan, rows = laid_out(make(vocab, 40, **options), shards, 40)
+    assert plan.report["random_pairs"] == 50
+    assert all(label == 1 for a, _, label in pairs(rows) if a[0] < 10 + 9 * 50)
+    plan, rows = laid_out(make(vocab, 40, lone_rate=0.0, **options), shards, 40)
+    assert plan.rows == 50
+    assert plan.report["dropped"] == 9 * 50
+    assert plan.report["laid_out"] == 15 * 50
+    plan, _ = laid_out(make(vocab, 40, lone_rate=0.4, **options), shards_of([[9]] * 900), 40)
+    assert within_binomial(plan.rows, 900, 0.4)
+
+
+def test_structbert_has_thirds_of_next_previous_random(shards_of, vocab_of):
+    vocab = vocab_of(300_000)
+    shards = shards_of([[8] * 400 for _ in range(60)])
+    third = 1 / 3
+    plan, rows = laid_out(make(vocab, 67, short_rate=0.0, random_rate=third, swap_rate=third, lone_rate=0.0), shards, 67)
+    for kind in (NEXT, PREVIOUS, RANDOM):
+        assert within_binomial((rows.labels["pair"] == kind).sum(), plan.rows, third)
+    for a, b, label in pairs(rows):
+        same = (a[0] - 10) // 3200 == (b[0] - 10) // 3200
+        assert same == (label != RANDOM)
+        assert not same or (a[-1] < b[0] if label == NEXT else b[-1] < a[0])
+    report = plan.report
+    assert report["tokens"] + report["repeated"] == report["laid_out"] + report["cut"] + report["dropped"]
+
+
+def test_single_sentences_by_the_loop(random_shards_of, vocab):
+    """SENTENCE-PAIR: A one sentence, B the next or a random one of another document; what is put back begins the next pair."""
+    shards = random_shards_of(40)
+    fmt = make(vocab, 100, short_rate=0.0, single=True)
+    sentences = {tuple(s) for d in shards.texts() for s in d}
+    _, rows = laid_out(fmt, shards, 100)
+    following = {tuple(x): tuple(y) for d in shards.texts() for x, y in pairwise(d)}
+    seen = []
+    for a, b, label in pairs(rows):
+        assert {tuple(a), tuple(b)} <= sentences
+        assert label == 1 or following[tuple(a)] == tuple(b)
+        seen += [tuple(a), *([tuple(b)] if label == 0 else [])]
+    assert seen == [tuple(s) for d in shards.texts() for s in d]  # every sentence once, besides the random ones
+
+
+def test_packed_pairs_are_the_same_pairs(random_shards_of, vocab):
+    shards = random_shards_of(60)
+    alone, packed = (make(vocab, 100, short_rate=0.0, single=True, packed=p) for p in (False, True))
+    _, rows = laid_out(alone, shards, 100)
+    wanted = sorted(pairs(rows))
+    plan, rows = laid_out(packed, shards, 100)
+    text, found = rows.seqs["text"], []
+    assert plan.rows < len(wanted) / 2
+    for (row, place), label in zip(rows.anchors, rows.labels["pair"], strict=True):
+        document = text.tracks["document"][row]
+        inside = np.flatnonzero(document == document[place])
+        assert inside[0] == place
+        assert inside.tolist() == list(range(place, place + len(inside)))
+        assert text.tracks["position"][row, inside].tolist() == list(range(len(inside)))
+        ids, segment = text.ids[row, inside].tolist(), text.tracks["segment"][row, inside]
+        first = ids.index(SEP)
+        assert segment.tolist() == [0] * (first + 1) + [1] * (len(ids) - first - 1)
+        found.append((ids[1:first], ids[first + 1 : -1], int(label)))
+    assert sorted(found) == wanted
+    some = packed.rows(shards, plan, np.array([3, 1]))
+    assert np.array_equal(some.seqs["text"].ids, text.ids[[3, 1]])
+    chosen = [rows.labels["pair"][rows.anchors[:, 0] == r].tolist() for r in (3, 1)]
+    assert some.labels["pair"].tolist() == chosen[0] + chosen[1]
+    assert some.anchors[:, 0].tolist() == [0] * len(chosen[0]) + [1] * len(chosen[1])
+    assert packed.provides >= {"tracks.document", "tracks.position"}
+
+
+def test_bytes_of_bert_pairs(random_shards_of, vocab):
+    """The rows of BERT's setting stay what they were when checkpoints of them were written."""
+    fmt, digest = make(vocab), hashlib.sha256()
+    for epoch in (0, 1):
+        _, rows = laid_out(fmt, random_shards_of(100, 4), 38, epoch=epoch)
+        for array in (rows.seqs["text"].ids, rows.seqs["text"].tracks["segment"], rows.labels["pair"]):
+            digest.update(array.astype("<i8").tobytes())
+    assert digest.hexdigest()[:16] == "c5dfa41ff3963827"

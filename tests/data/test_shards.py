@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from plmctl.data import encoding, tokenizing
-from plmctl.data.shards import Shards, is_tokens
+from plmctl.data.shards import Shards
 from plmctl.data.survey import Source
 from plmctl.data.tokenizing import Job, open_or_tokenize, tokenize
 from plmctl.errors import ConfigError, DataError, PlmctlError, UsageError
@@ -190,10 +190,20 @@ def test_damage_is_seen(text: Path, tmp_path: Path) -> None:
         shutil.rmtree(folder / "tokenizer")
         shutil.copytree(tmp_path / "other/tokenizer", folder / "tokenizer")
 
-    with pytest.raises(DataError, match="a damaged token directory"):
+    def swap_offsets(folder: Path) -> None:
+        offsets = np.load(folder / "train.sentences.npy")
+        offsets[-1] -= 1
+        np.save(folder / "train.sentences.npy", offsets)
+
+    stated = json.loads((tmp_path / "out/manifest.json").read_text(encoding="utf-8"))["splits"]["train"]["tokens"]
+    with pytest.raises(DataError, match=rf"train\.ids\.npy: a damaged .* states uint16 \[{stated}\], the file has 400 bytes"):
         Shards.open(broken(cut))
-    with pytest.raises(DataError, match="a damaged token directory"):
+    with pytest.raises(DataError, match=r"train\.documents\.npy: a damaged token directory.* is missing"):
         Shards.open(broken(lambda folder: (folder / "train.documents.npy").unlink()))
+    with pytest.raises(DataError, match=rf"train\.ids\.npy: .* \[{stated}\], the file holds uint16 \[5\]"):
+        Shards.open(broken(lambda folder: np.save(folder / "train.ids.npy", np.zeros(5, np.uint16))))
+    with pytest.raises(DataError, match=rf"train\.sentences\.npy: .*ends at \[{stated - 1}\], not at {stated}"):
+        Shards.open(broken(swap_offsets))
     with pytest.raises(DataError, match="is not the one its tokens were made with"):
         Shards.open(broken(swap))
     with pytest.raises(DataError, match="a damaged manifest"):
@@ -206,7 +216,7 @@ def test_damage_is_seen(text: Path, tmp_path: Path) -> None:
     data = bytearray((folder / "train.ids.npy").read_bytes())
     data[-1] ^= 1
     (folder / "train.ids.npy").write_bytes(data)
-    with pytest.raises(DataError, match="its content has changed"):
+    with pytest.raises(DataError, match=r"train\.ids\.npy: its content has changed: sha256 \w+\.\.\. in the manifest"):
         Shards.open(folder).verify()
 
 
@@ -225,17 +235,25 @@ def test_only_our_own_folders_are_replaced(text: Path, tmp_path: Path) -> None:
     assert sorted(path.name for path in tmp_path.iterdir()) == ["empty", "mine", "out", "text.txt"]
 
 
-def test_a_failure_leaves_nothing(text: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_harms_nothing_and_what_is_done_is_kept(
+    text: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     tokenize(job(text), tmp_path / "out")
     before = contents(tmp_path / "out")
 
     def full(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(tokenizing.ArrayWriter, "append", full)
-    with pytest.raises(DataError, match=r"cannot be written \(No space left on device\)(.|\n)*free some space"):
-        tokenize(job(text, "char"), tmp_path / "out")
+    with monkeypatch.context() as patched:
+        patched.setattr(tokenizing.ArrayWriter, "append", full)
+        with pytest.raises(
+            DataError, match=r"cannot be written \(No space left on device\); what is done(.|\n)*free some space"
+        ):
+            tokenize(job(text, "char"), tmp_path / "out")
     assert contents(tmp_path / "out") == before
+    assert sorted(path.name for path in tmp_path.iterdir()) == [".out.partial", "out", "text.txt"]
+    monkeypatch.setattr(tokenizing, "look", None)  # the text is not surveyed again
+    tokenize(job(text, "char"), tmp_path / "out")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["out", "text.txt"]
 
 
@@ -276,17 +294,3 @@ def test_the_cache(text: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.delenv("PLMCTL_CACHE")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "xdg"))
     assert tokenizing.cache_folder() == tmp_path / "xdg/plmctl"
-
-
-def test_two_at_once(text: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    write = tokenizing._write
-
-    def slow(made: Job, folder: Path) -> dict[str, Any]:
-        monkeypatch.setattr(tokenizing, "_write", write)
-        open_or_tokenize(made, cache_dir=tmp_path / "cache")  # another one comes first
-        return write(made, folder)
-
-    monkeypatch.setattr(tokenizing, "_write", slow)
-    place = open_or_tokenize(job(text), cache_dir=tmp_path / "cache")
-    assert is_tokens(place)
-    assert [path.name for path in (tmp_path / "cache").iterdir()] == [place.name]

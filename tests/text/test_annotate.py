@@ -1,23 +1,55 @@
-"""Word starts of characters, and of Chinese words by a segmenter."""
+"""Word starts of characters, and of Chinese words by a segmenter: jieba's, a plugin's."""
 
 from __future__ import annotations
 
+import json
 import sys
+from collections.abc import Iterator
+from pathlib import Path
 
+import numpy as np
 import pytest
 from test_tokenizer import CHINESE, TEXTS
 
-from plmctl.errors import ConfigError, UsageError
-from plmctl.text import annotate
+from plmctl.data import tokenizing
+from plmctl.data.shards import Shards
+from plmctl.data.survey import Source
+from plmctl.data.tokenizing import Job
+from plmctl.errors import ConfigError, DataError, UsageError
+from plmctl.text import annotate, inputs, segment
+from plmctl.text.annotate import Wanted
 from plmctl.text.tokenizer import Tokenizer
+from plmctl.text.train import KINDS
+
+WORDS = ["使用", "语言", "模型", "来", "预测", "一个", "词", "的", "probability", "概率"]
+SENTENCE = "使用语言模型来预测下一个词的probability。"  # the example of Cui et al. (2021), table 1
 
 
-def words(tokenizer: Tokenizer, texts: list[str], segment: str | None = None) -> list[list[str]]:
+def fake(text: str) -> Iterator[tuple[int, int]]:
+    """A segmenter: the longest word of a short list, else one character."""
+    at = 0
+    while at < len(text):
+        end = at + max((len(word) for word in WORDS if text.startswith(word, at)), default=1)
+        yield at, end
+        at = end
+
+
+def beyond(text: str) -> list[tuple[int, int]]:
+    return [(0, len(text) + 1)]
+
+
+not_a_function = 3
+DATA = Path(__file__).resolve().parents[2] / "../shared/data/pretraining/zhwiki/zhwiki-valid.txt.gz"
+FAKE, BEYOND = f"{__name__}.fake", f"{__name__}.beyond"
+
+
+def words(tokenizer: Tokenizer, texts: list[str], name: str | None = None) -> list[list[str]]:
     """The pieces of each word that the track begins."""
     ids, lengths = tokenizer.encode_flat(texts)
-    starts = annotate.tracks(tokenizer, segment)["word_start"](texts, ids, lengths)
+    track = annotate.words(tokenizer, name)
+    assert track is not None
     found: list[list[str]] = []
-    for piece, start in zip(tokenizer.pieces(ids), starts, strict=True):
+    for piece, start in zip(tokenizer.pieces(ids), track(texts, ids, lengths), strict=True):
         found += [[]] if start else []
         found[-1].append(piece)
     return found
@@ -31,30 +63,134 @@ def test_words_of_characters() -> None:
 
 def test_the_table_is_enough_for_other_kinds() -> None:
     tokenizer = Tokenizer.train(TEXTS, kind="wordpiece", vocab_size=1200)
-    assert annotate.names(tokenizer, None) == ()
-    assert annotate.tracks(tokenizer, None) == {}
+    assert annotate.kinds(tokenizer, Wanted()) == {}
+    assert annotate.words(tokenizer, None) is None
+    assert annotate.kinds(tokenizer, Wanted(FAKE, tags=("sense",))) == {"word_start": bool, "sense": np.int32}
+
+
+def test_published_whole_words() -> None:
+    """Cui et al. (2021), table 1: the word pieces of a Chinese word of several characters go together, ids stay as they are."""
+    pieces = [*SENTENCE.replace("probability", ""), "pro", "##ba", "##bility", "[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+    tokenizer = published(pieces)
+    expected = [["使", "用"], ["语", "言"], ["模", "型"], ["来"], ["预", "测"], ["下"], ["一", "个"], ["词"], ["的"],
+                ["pro", "##ba", "##bility"], ["。"]]  # fmt: skip
+    assert words(tokenizer, [SENTENCE], FAKE) == expected
+    assert words(tokenizer, [SENTENCE, " " + SENTENCE], FAKE) == expected * 2
+    starts = tokenizer.vocab.word_start[tokenizer.encode(SENTENCE)]
+    assert starts.sum() == len(tokenizer.encode(SENTENCE)) - 2  # without a segmenter each character is a word
+
+
+def published(pieces: list[str]) -> Tokenizer:
+    """A tokenizer from the lines of a vocab.txt, as published models come."""
+    import tempfile
+
+    with tempfile.TemporaryDirectory() as folder:
+        (Path(folder) / "vocab.txt").write_text("\n".join(pieces), encoding="utf-8")
+        return Tokenizer.load(folder)
+
+
+@pytest.mark.parametrize("kind", ["wordpiece", "char", "unigram", "bpe", "byte_bpe", "word"])
+def test_any_tokenizer_with_any_segmenter(kind: str) -> None:
+    texts = [SENTENCE, "plain text", CHINESE]
+    tokenizer = Tokenizer.train([*TEXTS, *texts * 20], kind=kind, vocab_size=1500)
+    ids, lengths = tokenizer.encode_flat(texts)
+    track = annotate.words(tokenizer, FAKE)
+    assert track is not None
+    base = annotate.words(tokenizer, None)
+    expected = tokenizer.vocab.word_start[ids] if base is None else base(texts, ids, lengths)
+    at = 0
+    for text, length in zip(texts, lengths.tolist(), strict=True):  # by hand: no start inside a word of the list
+        expected[at] = True
+        long = [(start, end) for start, end in fake(text) if end - start > 1 and text[start] >= "一"]
+        inside = {place for start, end in long for place in range(start + 1, end)}
+        for number, (start, _) in enumerate(tokenizer.encode_offsets(text)[1]):
+            expected[at + number] &= start not in inside
+        at += length
+    assert (track(texts, ids, lengths) == expected).all()
+
+
+def test_a_plugin_in_a_token_directory(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("\n\n".join(f"{SENTENCE}第{n}。" for n in range(40)), encoding="utf-8")
+    source = Source(str(tmp_path / "a.txt"))
+    manifest = tokenizing.tokenize(Job(source, KINDS["wordpiece"](vocab_size=60), segment=FAKE, processes=1), tmp_path / "out")
+    assert manifest["settings"]["segment"] == FAKE
+    shards, tokenizer = Shards.open(tmp_path / "out"), Tokenizer.load(tmp_path / "out")
+    starts = shards.tracks["word_start"]
+    found = [tokenizer.pieces(part) for part in np.split(shards.ids, np.flatnonzero(starts)[1:])]
+    assert found[:7] == [["使", "用"], ["语", "言"], ["模", "型"], ["来"], ["预", "测"], ["下"], ["一", "个"]]
+    with pytest.raises(DataError, match=r"beyond: 0\.\.\d+ is no word of a text of \d+ characters"):
+        tokenizing.tokenize(Job(source, KINDS["char"](), segment=BEYOND, processes=1), tmp_path / "bad")
+    assert not (tmp_path / "bad").exists()
 
 
 @pytest.mark.parametrize("kind", ["wordpiece", "char", "unigram", "byte_bpe"])
-def test_chinese_words(kind: str) -> None:
+def test_words_by_jieba(kind: str) -> None:
     pytest.importorskip("jieba")
     tokenizer = Tokenizer.train([*TEXTS, *[CHINESE] * 20], kind=kind, vocab_size=1500)
-    whole = words(tokenizer, ["plain text", CHINESE], "jieba")
-    joined = ["".join(word) for word in whole]
+    joined = ["".join(word) for word in words(tokenizer, ["plain text", CHINESE], "jieba")]
     if kind in ("wordpiece", "char"):
         assert {"今天天气", "公园", "散步", "北京大学", "图书馆", "，"} <= set(joined)
     ids, _ = tokenizer.encode_flat(["plain text", CHINESE])
     assert len(joined) <= tokenizer.vocab.word_start[ids].sum() + 2 or kind == "char"
 
 
+@pytest.mark.shared
+@pytest.mark.skipif(not DATA.exists(), reason="needs ../shared/data")
+def test_published_whole_words_of_real_text() -> None:
+    """The published rule for given words (Chinese-BERT-wwm, as run_chinese_ref.py has it), written as its loop over characters.
+
+    It looks for the words of the sentence anywhere in it, longest first; a segmenter knows where they are. The two may
+    differ where a word of the sentence also stands across two others.
+    """
+    pytest.importorskip("jieba")
+    lines = [line for _, line in inputs.lines(DATA) if "。" in line][:200]
+    tokenizer = Tokenizer.train(lines, kind="wordpiece", vocab_size=2500)
+    segmenter, same, total = segment.find("jieba"), 0, 0
+    for line in lines:
+        ids, lengths = tokenizer.encode_flat([line])
+        track = annotate.words(tokenizer, "jieba")
+        assert track is not None
+        starts = track([line], ids, lengths)
+        assert not any(starts[n] for n, piece in enumerate(tokenizer.pieces(ids)) if piece.startswith("##"))
+        known = {word for a, b in segmenter(line) if len(word := line[a:b]) > 1 and all("一" <= c <= "\u9fff" for c in word)}
+        pieces, continued, at = tokenizer.pieces(ids), set(), 0
+        while at < len(pieces):
+            length = next((n for n in range(9, 1, -1) if "".join(pieces[at : at + n]) in known), 1)
+            if pieces[at : at + length] == list("".join(pieces[at : at + length])):  # single characters only
+                continued |= set(range(at + 1, at + length))
+            at += length
+        expected = np.array([not piece.startswith("##") and n not in continued for n, piece in enumerate(pieces)])
+        same += int((starts == expected).sum())
+        total += len(starts)
+    assert total > 20_000
+    assert same > 0.99 * total
+
+
 def test_jieba_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "jieba", None)
-    annotate.segmenter.cache_clear()
-    with pytest.raises(UsageError, match=r"pip install 'plmctl\[chinese\]'"):
-        annotate.segmenter()
+    segment._jieba.cache_clear()
+    with pytest.raises(UsageError, match=r"data\.segment=jieba needs jieba\n  fix: pip install 'plmctl\[chinese\]'"):
+        segment.find("jieba")
 
 
-def test_an_unknown_segmenter() -> None:
-    tokenizer = Tokenizer.train(["a b"], kind="char", vocab_size=100)
-    with pytest.raises(ConfigError, match=r"data\.segment"):
-        annotate.names(tokenizer, "ltp")
+def test_unknown_segmenters() -> None:
+    for name, message in {
+        "jeiba": r"must be jieba, or <module>\.<function> .*did you mean 'jieba'(.|\n)*data\.segment=jieba",
+        "nowhere.at.all": "cannot be imported .*nowhere",
+        f"{__name__}.fak": "cannot be imported .*fak",
+        f"{__name__}.not_a_function": "must be jieba, or",
+    }.items():
+        with pytest.raises(ConfigError, match=rf"data\.segment='{name}': {message}"):
+            segment.find(name)
+    with pytest.raises(ConfigError, match=rf"fix: --plugin {__name__}"):
+        segment.find(FAKE, plugins=("others",))
+    assert segment.find(FAKE, plugins=(__name__,)) is fake
+
+
+def test_a_manifest_knows_its_segmenter(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text(f"{SENTENCE}\n\n{CHINESE}\n\nplain", encoding="utf-8")
+    settings = []
+    for name in (None, FAKE):
+        tokenizing.tokenize(Job(Source(str(tmp_path / "a.txt")), KINDS["char"](), segment=name, processes=1), tmp_path / "out")
+        settings.append(json.loads((tmp_path / "out/manifest.json").read_text(encoding="utf-8"))["settings"]["segment"])
+    assert settings == [None, FAKE]

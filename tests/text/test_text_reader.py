@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from plmctl.errors import ConfigError, DataError
-from plmctl.text import reader
+from plmctl.text import inputs, reader
 from plmctl.text.layout import Layout
 from plmctl.text.reader import documents
 
@@ -105,7 +105,7 @@ def test_segments_join_to_the_text(tmp_path: Path) -> None:
 
 def test_long_documents_come_in_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reader, "PART", 100)
-    monkeypatch.setattr(reader, "_LINE", 40)
+    monkeypatch.setattr(inputs, "_LINE", 40)
     text = "é wörd und 中文字 " * 40
     (tmp_path / "a.txt").write_text(f"{text}\n\nnext", encoding="utf-8")
     found = list(documents(tmp_path / "a.txt", lines="paragraph"))
@@ -117,7 +117,7 @@ def test_long_documents_come_in_parts(tmp_path: Path, monkeypatch: pytest.Monkey
 
 
 def test_a_line_without_spaces_is_cut_between_characters(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reader, "_LINE", 40)
+    monkeypatch.setattr(inputs, "_LINE", 40)
     (tmp_path / "a.txt").write_text("中文🙂é" * 30, encoding="utf-8")
     found = list(documents(tmp_path / "a.txt", lines="paragraph"))
     assert "".join(paragraph for document in found for paragraph in document.paragraphs) == "中文🙂é" * 30

@@ -22,7 +22,7 @@ KINDS = {
     "unigram": {"vocab_size": 1200}, "bpe": {"vocab_size": 1200}, "wordpiece": {"vocab_size": 1200},
     "byte_bpe": {"vocab_size": 1200}, "char": {"vocab_size": 1200},
     "unigram bytes": {"vocab_size": 1200, "byte_fallback": True}, "wordpiece cased": {"vocab_size": 1200, "lowercase": False},
-    "byte_bpe gpt2": {"vocab_size": 1200, "specials": "gpt2"},
+    "byte_bpe gpt2": {"vocab_size": 1200, "specials": "gpt2"}, "word": {"vocab_size": 1200},
 }  # fmt: skip
 ODD = [
     "Hello [MASK] and [CLS][SEP] <s> </s> <mask> <pad> <|endoftext|> [UNK] [PAD]",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -29,9 +30,12 @@ class Format:
     `plan` is a function of (shards, seed, epoch) only; `rows` of (plan, index) only: batch size, rank and worker never matter.
     """
 
+    carried = frozenset({"tracks.word_start", "tracks.sentence"})  # what every format can lay beside the tokens of any text
     provides: frozenset[str] = frozenset({"text"})
     max_length: int
     ordered: bool = False  # rows are read in the order of the plan (streams), not in a random one
+    streams: int | None = None  # of an ordered format: the rows of a batch, each of which goes on in the next one
+    meanings: Mapping[str, Sequence[str]] = {}  # label -> what its numbers say, in words: {"pair": ("B follows A", ...)}
     copies: int | None = None  # plans repeat after so many epochs (1: one plan for all; BERT's dupe_factor); None: never
 
     def plan(self, shards: Shards, *, seed: int, epoch: int, input_length: int) -> Plan:

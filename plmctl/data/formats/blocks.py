@@ -8,6 +8,7 @@ import numpy as np
 
 from plmctl.batch import Rows
 from plmctl.data.formats.base import Format, Plan
+from plmctl.data.formats.edges import Stream, document_edges
 from plmctl.data.formats.packing import best_fit_decreasing, chunks
 from plmctl.data.formats.pieces import Wrap, lay, piece_plan, special, wraps
 from plmctl.errors import ConfigError
@@ -36,40 +37,42 @@ class Blocks(Format):
                 "format.specials", True, "false with format.crossing=true (only the end-of-text token is put between)"
             )
         self.vocab, self.max_length, self.crossing, self.specials = vocab, max_length, crossing, specials
-        self.provides = frozenset(
-            {"text", "tracks.word_start"} | (set() if crossing else {"tracks.document", "tracks.position"})
-        )
-        end = vocab.eos if vocab.eos is not None else vocab.sep
-        closing = () if end is None and not crossing else (special(vocab, "eos") if end is None else end,)
-        self.kinds = wraps(vocab, vocab.single) if specials else [Wrap(), Wrap((), closing)]  # inside, at the end of a document
+        isolated = set() if crossing else {"tracks.document", "tracks.position"}
+        self.provides = frozenset({"text", *self.carried, *isolated})
+        closing = Wrap() if end_of_text(vocab) is None and not crossing else closed(vocab)
+        self.kinds = wraps(vocab, vocab.single) if specials else [Wrap(), closing]  # inside, at the end of a document
         if max_length <= self.kinds[-1].size:
             raise ConfigError("format.max_length", max_length, f"more than the {self.kinds[-1].size} special tokens of a row")
 
     def plan(self, shards: Shards, *, seed: int, epoch: int, input_length: int) -> Plan:
         """The same in every epoch; only the order of rows changes."""
-        edges = np.unique(np.asarray(shards.sentences)[np.asarray(shards.documents)])  # documents without tokens vanish
         ends = 0 if self.specials else self.kinds[1].size  # the end-of-text token counts as the document's last token
-        edges = edges + ends * np.arange(len(edges))
+        stream = Stream.of(document_edges(shards), ends)
         if self.crossing:
-            row_edges = np.append(np.arange(0, edges[-1], input_length), edges[-1])
-            cuts = np.union1d(edges, row_edges)
-            start, size, row_start = cuts[:-1], np.diff(cuts), np.searchsorted(cuts, row_edges)
+            low = np.arange(0, stream.edges[-1], input_length)
+            count, start, size, closing = stream.cut(low, np.minimum(low + input_length, stream.edges[-1]))
+            row_start = np.concatenate([[0], np.cumsum(count)])
         else:
             around = self.kinds[0].size
-            start, size = chunks(edges, input_length - around)
+            low, size = chunks(stream.edges, input_length - around)
             order, row_start = best_fit_decreasing(size + around, input_length)
-            start, size = start[order], size[order]
-        document = np.searchsorted(edges, start, side="right") - 1
-        closing = (start + size == edges[document + 1]) if ends else np.zeros(len(start), bool)
+            _, start, size, closing = stream.cut(low[order], (low + size)[order])
         return piece_plan(
-            shards=shards, width=input_length, row_start=row_start, start=start - ends * document, size=size - ends * closing,
-            kind=closing, kinds=self.kinds,
-        )  # fmt: skip
+            shards=shards, width=input_length, row_start=row_start, start=start, size=size, kind=closing, kinds=self.kinds
+        )
 
     def rows(self, shards: Shards, plan: Plan, index: np.ndarray, wanted: frozenset[str] | None = None) -> Rows:
         layout = lay(shards, plan, index, self.kinds, self.vocab, wanted)
-        seq = layout.seq
-        if not self.crossing:
-            position = np.arange(seq.ids.size).reshape(seq.ids.shape) - layout.fill(layout.begin)
-            seq = seq.with_tracks(document=layout.fill(layout.piece.astype(np.int32)), position=position)
-        return Rows(key=index, seqs={"text": seq})
+        seq = layout.seq if self.crossing else layout.isolated(layout.piece, layout.begin)
+        return Rows(key=index, seqs={"text": seq}, spans=layout.spans)
+
+
+def end_of_text(vocab: Vocab) -> int | None:
+    """The token that closes a document: `eos`, or else `sep`."""
+    return vocab.eos if vocab.eos is not None else vocab.sep
+
+
+def closed(vocab: Vocab) -> Wrap:
+    """A stretch that ends its document, followed by the end-of-text token; ConfigError where there is none."""
+    end = end_of_text(vocab)
+    return Wrap((), (special(vocab, "eos") if end is None else end,))

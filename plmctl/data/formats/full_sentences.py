@@ -8,7 +8,8 @@ import numpy as np
 
 from plmctl.batch import Rows
 from plmctl.data.formats.base import Format, Plan
-from plmctl.data.formats.packing import chunks
+from plmctl.data.formats.edges import document_edges, sentence_edges
+from plmctl.data.formats.packing import best_fit_decreasing, chain, chunks
 from plmctl.data.formats.pieces import Wrap, lay, piece_plan, special, wraps
 from plmctl.errors import ConfigError
 from plmctl.text.vocab import Vocab
@@ -20,17 +21,21 @@ if TYPE_CHECKING:
 class FullSentences(Format):
     """`cls` sentences `sep`, filled with as many whole consecutive sentences as fit.
 
-    `crossing=True` (FULL-SENTENCES): a row goes on into the next document after one more `sep`; False (DOC-SENTENCES): it
-    ends with its document. Rows do not hide documents from each other, as published.
+    `crossing=True` (FULL-SENTENCES): a row goes on into the next document after one more `sep`; rows do not hide documents
+    from each other, as published. False (DOC-SENTENCES): what is filled ends with its document. RoBERTa then enlarged the
+    batch to keep its tokens; `packed=True` does that with rows: several of them best-fit in one, and none sees another.
     Differs: a sentence longer than a row is cut into several rows, where the public code lays one over-long row and
-    truncates it: here no token is lost. DOC-SENTENCES keeps the number of rows of a batch, not of its tokens.
+    truncates it: here no token is lost.
     """
 
-    provides = frozenset({"text", "tracks.word_start"})
     copies = 1
 
-    def __init__(self, *, vocab: Vocab, max_length: int, crossing: bool) -> None:
-        self.vocab, self.max_length, self.crossing = vocab, max_length, crossing
+    def __init__(self, *, vocab: Vocab, max_length: int, crossing: bool, packed: bool = False) -> None:
+        if crossing and packed:
+            raise ConfigError("format.packed", True, "false with format.crossing=true (its rows are full as they are)")
+        self.vocab, self.max_length, self.crossing, self.packed = vocab, max_length, crossing, packed
+        isolated = {"tracks.document", "tracks.position"} if packed else set()
+        self.provides = frozenset({"text", *self.carried, *isolated})
         whole, sep = wraps(vocab, vocab.single)[0], (special(vocab, "sep"),)
         # by first in its row + 2 * last in its row
         self.kinds = [Wrap((), sep), Wrap(whole.before, sep), Wrap((), whole.after), whole]
@@ -40,15 +45,14 @@ class FullSentences(Format):
     def plan(self, shards: Shards, *, seed: int, epoch: int, input_length: int) -> Plan:
         """The same in every epoch; only the order of rows changes."""
         room = input_length - self.kinds[3].size
-        sentences = np.unique(np.asarray(shards.sentences))
-        edges = np.unique(np.asarray(shards.sentences)[np.asarray(shards.documents)])
+        sentences, edges = sentence_edges(shards), document_edges(shards)
         start, size = chunks(sentences, room)
         document = np.searchsorted(edges, start, side="right") - 1
         end = start + size + document  # one place for the separator after each earlier document
         following = np.searchsorted(end, start + document + room, side="right")
         if not self.crossing:
             following = np.minimum(following, np.searchsorted(start, edges)[document + 1])
-        first = _chain(following.tolist())
+        first = chain(following)
         cut = np.zeros(len(start) + 1, bool)
         cut[first] = True
         cut[:-1] |= np.diff(document, prepend=-1) > 0
@@ -58,23 +62,15 @@ class FullSentences(Format):
         kind[row_start[:-1]] += 1
         kind[row_start[1:] - 1] += 2
         bounds = np.append(start, len(shards.ids))[piece]
+        begin, size = bounds[:-1], np.diff(bounds)
+        if self.packed:
+            order, row_start = best_fit_decreasing(size + self.kinds[3].size, input_length)
+            begin, size = begin[order], size[order]
         return piece_plan(
-            shards=shards,
-            width=input_length,
-            row_start=row_start,
-            start=bounds[:-1],
-            size=np.diff(bounds),
-            kind=kind,
-            kinds=self.kinds,
+            shards=shards, width=input_length, row_start=row_start, start=begin, size=size, kind=kind, kinds=self.kinds
         )
 
     def rows(self, shards: Shards, plan: Plan, index: np.ndarray, wanted: frozenset[str] | None = None) -> Rows:
-        return Rows(key=index, seqs={"text": lay(shards, plan, index, self.kinds, self.vocab, wanted).seq})
-
-
-def _chain(following: list[int]) -> list[int]:
-    """0, following[0], following[following[0]], ... up to the end."""
-    found = [0]
-    while found[-1] < len(following):
-        found.append(following[found[-1]])
-    return found
+        layout = lay(shards, plan, index, self.kinds, self.vocab, wanted)
+        seq = layout.isolated(layout.piece, layout.begin) if self.packed else layout.seq
+        return Rows(key=index, seqs={"text": seq}, spans=layout.spans)

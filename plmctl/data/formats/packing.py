@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from array import array
+
 import numpy as np
+
+BLOCK = 1 << 20  # links that are Python numbers at once: bounds the memory of `chain`
 
 
 def best_fit_decreasing(size: np.ndarray, capacity: int) -> tuple[np.ndarray, np.ndarray]:
@@ -45,3 +49,16 @@ def chunks(edges: np.ndarray, room: int) -> tuple[np.ndarray, np.ndarray]:
     number = np.arange(int(count.sum())) - np.repeat(np.cumsum(count) - count, count)
     start = np.repeat(edges[:-1], count) + number * room
     return start, np.minimum(room, np.repeat(edges[1:], count) - start)
+
+
+def chain(following: np.ndarray) -> np.ndarray:
+    """0, following[0], following[following[0]], ... up to the end; every link leads forward."""
+    found, place = array("q", [0]), 0
+    for low in range(0, len(following), BLOCK):
+        links = (following[low : low + BLOCK] - low).tolist()
+        place -= low
+        while place < len(links):
+            place = links[place]
+            found.append(place + low)
+        place += low
+    return np.frombuffer(found, np.int64)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from plmctl.batch import Seq
+from plmctl.data.formats import carried
 from plmctl.data.formats.base import Plan
 from plmctl.errors import ConfigError
 from plmctl.noise.masking import runs
@@ -57,14 +58,15 @@ def piece_plan(
 ) -> Plan:  # fmt: skip
     """A plan over pieces: row r holds the pieces `row_start[r]` up to `row_start[r + 1]`; `kind` indexes `kinds`.
 
-    `report` says where every token went: tokens + repeated = laid_out + cut; laid_out + specials + padding = rows * width.
+    `report` says where every token went: tokens + repeated = laid_out + cut + dropped (cut: from the ends of what is laid
+    out; dropped: with all of its sentence, pair or document); laid_out + specials + padding = rows * width.
     """
     rows = len(row_start) - 1
     laid_out, kind = int(size.sum()), kind.astype(np.int8)
     specials = int(np.array([wrap.size for wrap in kinds])[kind].sum())
     report = {
-        "tokens": len(shards.ids), "laid_out": laid_out, "repeated": 0, "cut": 0, "specials": specials,
-        "padding": rows * width - laid_out - specials,
+        "tokens": len(shards.ids), "laid_out": laid_out, "repeated": 0, "cut": 0, "dropped": 0, "specials": specials,
+        "padding": rows * width - laid_out - specials, **carried.lost_spans(shards.spans, start, size),
     }  # fmt: skip
     arrays = {"row_start": row_start, "start": start, "size": size.astype(np.int32), "kind": kind}
     return Plan(rows, arrays, report, width)
@@ -72,42 +74,69 @@ def piece_plan(
 
 @dataclass(frozen=True)
 class Layout:
-    """Rows as `piece_plan` describes them, with the places of their pieces."""
+    """Rows made of pieces, with the places of the pieces."""
 
     seq: Seq
     slots: np.ndarray  # [m] tokens of each slot: the pieces of each row in order and one slot for its padding (maybe 0 wide)
     begin: np.ndarray  # [m] flattened (row, position) of each slot
     piece: np.ndarray  # [m] number of the piece inside its row, -1 for padding
+    spans: dict[str, np.ndarray] = field(default_factory=dict)  # name -> [k, 4] = row, start, length, id
 
     def fill(self, values: np.ndarray) -> np.ndarray:
         """[n, T] each slot filled with its value."""
         return np.repeat(values, self.slots).reshape(self.seq.ids.shape)
 
+    def isolated(self, number: np.ndarray, begin: np.ndarray) -> Seq:
+        """The sequence with `tracks.document` (a number for each slot) and positions that count from `begin` of each slot."""
+        position = np.arange(self.seq.ids.size).reshape(self.seq.ids.shape) - self.fill(begin)
+        return self.seq.with_tracks(document=self.fill(number.astype(np.int32)), position=position)
+
+
+@dataclass(frozen=True)
+class Pieces:
+    """The pieces of some rows, one row after the other."""
+
+    count: np.ndarray  # [n] pieces of each row
+    start: np.ndarray  # [m]
+    size: np.ndarray  # [m]
+    kind: np.ndarray  # [m]
+
+    @classmethod
+    def of(cls, plan: Plan, index: np.ndarray) -> Pieces:
+        first = plan.arrays["row_start"][index]
+        count = plan.arrays["row_start"][index + 1] - first
+        where = runs(first, count)
+        return cls(count, *(plan.arrays[name][where] for name in ("start", "size", "kind")))
+
 
 def lay(
     shards: Shards, plan: Plan, index: np.ndarray, kinds: list[Wrap], vocab: Vocab, wanted: frozenset[str] | None = None
 ) -> Layout:
-    """The rows `index` of a piece plan: ids int32 [n, T], with the word-start track."""
-    n, width = len(index), plan.width
-    first = plan.arrays["row_start"][index]
-    count = plan.arrays["row_start"][index + 1] - first
+    """The rows `index` of a piece plan: ids int32 [n, T] and the wanted ones of the tracks and spans that there are."""
+    return lay_pieces(shards, Pieces.of(plan, index), kinds, vocab, plan.width, wanted)
+
+
+def lay_pieces(
+    shards: Shards, pieces: Pieces, kinds: list[Wrap], vocab: Vocab, width: int, wanted: frozenset[str] | None = None
+) -> Layout:
+    """Rows of `width` tokens, padded, out of their pieces."""
+    n, count = len(pieces.count), pieces.count
     last = np.cumsum(count + 1) - 1  # slot of each row's padding
     padding = np.zeros(int(last[-1]) + 1 if n else 0, bool)
     padding[last] = True
     piece = np.arange(len(padding)) - np.repeat(last - count, count + 1)
-    source = np.repeat(first, count + 1) + piece
-    source[last] = first  # any piece: its tokens are overwritten
-    kind = plan.arrays["kind"][source]
+    piece[last] = -1
+    source = np.cumsum(~padding) - 1
+    kind = pieces.kind[source]
     before = np.array([len(wrap.before) for wrap in kinds])[kind]
-    slots = plan.arrays["size"][source] + np.array([wrap.size for wrap in kinds])[kind]
+    slots = pieces.size[source] + np.array([wrap.size for wrap in kinds])[kind]
     slots[last] = 0
     length = np.add.reduceat(slots, last - count) if n else np.zeros(0, np.int64)
     slots[last] = width - length
     begin = np.cumsum(slots) - slots
-    place = np.repeat(plan.arrays["start"][source] - before - begin, slots)
+    place = np.repeat(pieces.start[source] - before - begin, slots)
     place += np.arange(n * width)
     ids = np.asarray(shards.ids).take(place, mode="clip").astype(np.int32)
-    piece[last] = -1
     added = [runs(begin[last], slots[last])]  # places of padding and special tokens
     ids[added[0]] = vocab.pad
     for number, wrap in enumerate(kinds):
@@ -116,18 +145,29 @@ def lay(
         for step, token in tokens:
             added.append(begin[chosen] + (step if step >= 0 else slots[chosen] + step))
             ids[added[-1]] = token
-    tracks = {}
-    if wanted is None or "tracks.word_start" in wanted:
-        tracks["word_start"] = _word_starts(shards, vocab, ids, place, added).reshape(n, width)
+    where = (begin[~padding], before[~padding], pieces.start, pieces.size)
+    tracks = _tracks(shards, vocab, ids, place, added, where, (n, width), wanted)
+    spans = {
+        name: carried.spans(marked, *where, width)
+        for name, marked in shards.spans.items()
+        if carried.asked(f"spans.{name}", wanted)
+    }
     seq = Seq(ids.reshape(n, width), length.astype(np.int64), tracks, full=bool((length == width).all()))
-    return Layout(seq, slots, begin, piece)
+    return Layout(seq, slots, begin, piece, spans)
 
 
-def _word_starts(shards: Shards, vocab: Vocab, ids: np.ndarray, place: np.ndarray, added: list[np.ndarray]) -> np.ndarray:
-    """From the shards' track (Chinese words are not seen in the pieces) or else from the vocabulary's table."""
-    if "word_start" not in shards.tracks:
-        return vocab.word_start.take(ids)
-    starts = np.asarray(shards.tracks["word_start"]).take(place, mode="clip").astype(bool)
-    for places in added:
-        starts[places] = vocab.word_start[ids[places]]
-    return starts
+def _tracks(
+    shards: Shards, vocab: Vocab, ids: np.ndarray, place: np.ndarray, added: list[np.ndarray],
+    where: tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray], shape: tuple[int, int], wanted: frozenset[str] | None,
+) -> dict[str, np.ndarray]:  # fmt: skip
+    """The wanted ones among word starts, sentence numbers and the tracks of the shards, each [n, T]."""
+    found = {}
+    if carried.asked("tracks.word_start", wanted):
+        found["word_start"] = carried.word_starts(shards, vocab, ids, place, added).reshape(shape)
+    if carried.asked("tracks.sentence", wanted):
+        found["sentence"] = carried.sentence_numbers(shards, *where, shape)
+        found["sentence"].ravel()[added[0]] = -1
+    for name, values in shards.tracks.items():
+        if name != "word_start" and carried.asked(f"tracks.{name}", wanted):
+            found[name] = carried.track(values, place, added).reshape(shape)
+    return found

@@ -1,114 +1,177 @@
-"""Two segments of sentences, the second one the true continuation or from another document (Devlin et al., 2019)."""
+"""Two segments of sentences and how they relate: NSP (Devlin et al., 2019), SOP (Lan et al., 2020), Wang et al. (2020)."""
 
 from __future__ import annotations
 
 import random
 from array import array
-from bisect import bisect_left
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from plmctl.batch import Rows
 from plmctl.data.formats.base import Format, Plan
-from plmctl.data.formats.pieces import lay, piece_plan, wraps
+from plmctl.data.formats.edges import document_edges, sentence_edges
+from plmctl.data.formats.pairs import Pairs, check_copies, check_rate, pair_begin, pair_plan, shares
+from plmctl.data.formats.pieces import lay, wraps
 from plmctl.errors import ConfigError
+from plmctl.noise.masking import runs
 from plmctl.text.vocab import Vocab
 
 if TYPE_CHECKING:
     from plmctl.data.shards import Shards
 
+NEXT, PREVIOUS, RANDOM, DROPPED = range(4)
+KINDS = ("B follows A", "A follows B", "B is from another document")
+BLOCK = 1 << 20  # sentences that are walked through at once: bounds the memory of planning
+
+
+class Cuts(NamedTuple):
+    """Chunks of sentences in two: numbers of sentences, and which of NEXT, PREVIOUS, RANDOM the second segment is."""
+
+    first: np.ndarray  # [n] A's first sentence
+    middle: np.ndarray  # [n] the one after A's last
+    last: np.ndarray  # [n] the one after the chunk's last
+    fate: np.ndarray  # [n]
+
 
 class SentencePair(Format):
-    """`cls A sep B sep` with `labels.pair`: 0 = B follows A, 1 = B starts at a random sentence of another document.
+    """`cls A sep B sep` with `labels.pair`: what B is to A. 0 = B follows A; the other kinds that occur are counted from 1:
+    A follows B (`swap_rate`), B starts at a random sentence of another document (`random_rate`). So 1 is random in BERT,
+    swapped in ALBERT; in StructBERT 1 is previous and 2 random.
 
     Each document is read in chunks of sentences of `target` tokens: `max_length - 3`, or, once for the whole document with
-    `short_rate`, uniform in 2..`max_length - 3`. A takes the first `a ~ U{1..sentences-1}` of a chunk. With `random_rate`, or
-    where the chunk is one sentence, B is random and the rest of the chunk is put back. Too long pairs lose tokens one by one
-    from the longer side (B on ties), at its front or back by a fair coin. `copies=N`: N differently cut copies of the corpus,
-    then again (dupe_factor); null: cut afresh in every epoch.
-    (arXiv:1810.04805, appendix A.2, and google-research/bert create_pretraining_data.py: copies 10, short_rate 0.1.)
+    `short_rate`, uniform in 2..`max_length - 3`. A takes the first `a ~ U{1..sentences-1}` of a chunk, B the rest; with
+    `swap_rate` the two change places, with `random_rate` B is random and the rest of the chunk is put back. A chunk of one
+    sentence has no B: with `lone_rate` it gets a random one, under the last label, else it is dropped. Too long pairs lose
+    tokens one by one from the longer side (B on ties), at its front or back by a fair coin. `single=True`: A and B are one
+    sentence each. `packed=True`: several pairs a row, best fit, none sees another; an anchor and a label for each.
+    `copies=N`: N differently cut copies of the corpus, then again (dupe_factor); null: cut afresh in every epoch.
+
+    (arXiv:1810.04805, appendix A.2, and google-research/bert create_pretraining_data.py: random_rate 0.5, copies 10,
+    short_rate 0.1. arXiv:1909.11942, sec. 3.1, and its code: swap_rate 0.5, copies 40. arXiv:1908.04577, sec. 2.2.2: a third
+    each. RoBERTa's SEGMENT-PAIR and SENTENCE-PAIR, arXiv:1907.11692, sec. 4.2: the latter single, with larger batches, for
+    which `packed` stands.)
     Differs: B's document is drawn among the others directly, where the code gives up after ten tries to hit another one.
     """
 
-    provides = frozenset({"text", "tracks.word_start", "tracks.segment", "labels.pair", "anchors"})
-
     def __init__(
-        self, *, vocab: Vocab, max_length: int, short_rate: float, random_rate: float, copies: int | None = None
-    ) -> None:
+        self, *, vocab: Vocab, max_length: int, short_rate: float, random_rate: float, swap_rate: float = 0.0,
+        lone_rate: float = 1.0, single: bool = False, packed: bool = False, copies: int | None = None,
+    ) -> None:  # fmt: skip
         self.vocab, self.max_length, self.copies = vocab, max_length, copies
-        self.short_rate, self.random_rate = short_rate, random_rate
+        self.short_rate, self.random_rate, self.swap_rate, self.lone_rate = short_rate, random_rate, swap_rate, lone_rate
+        self.single, self.packed = single, packed
         self.kinds = wraps(vocab, vocab.pair)
         if len(self.kinds) != 2 or not self.kinds[0].before:
             raise ConfigError("format", "sentence_pair", "a tokenizer whose pair template is like cls A sep B sep")
         self.specials = sum(wrap.size for wrap in self.kinds)
-        for name, rate in (("short_rate", short_rate), ("random_rate", random_rate)):
-            if not 0 <= rate <= 1:
-                raise ConfigError(f"format.{name}", rate, "a probability: 0 <= rate <= 1")
-        if copies is not None and copies < 1:
-            raise ConfigError("format.copies", copies, "at least 1, or null (cut afresh in every epoch)")
+        for name in ("short_rate", "random_rate", "swap_rate", "lone_rate"):
+            check_rate(name, getattr(self, name))
+        if random_rate + swap_rate > 1:
+            raise ConfigError("format.swap_rate", swap_rate, f"at most {1 - random_rate:g}: random_rate + swap_rate <= 1")
+        check_copies(copies)
         if max_length < self.specials + 2:
             raise ConfigError(
                 "format.max_length", max_length, f"at least {self.specials + 2}: the special tokens and one token a side"
             )
+        isolated = {"tracks.document", "tracks.position"} if packed else set()
+        self.provides = frozenset({"text", "tracks.segment", "labels.pair", "anchors", *self.carried, *isolated})
+        occurs = np.array([True, swap_rate > 0, random_rate > 0])
+        self.labels = np.cumsum(occurs) - 1  # [3] the label of NEXT, PREVIOUS, RANDOM
+        self.labels[RANDOM] = max(1, self.labels[RANDOM])
+        occurs[RANDOM] = True  # of chunks of one sentence
+        kinds = [np.flatnonzero(occurs & (self.labels == label)) for label in range(self.labels.max() + 1)]
+        self.meanings = {"pair": [" or ".join(KINDS[kind] for kind in each) for each in kinds]}
 
     def plan(self, shards: Shards, *, seed: int, epoch: int, input_length: int) -> Plan:
         room = input_length - self.specials
         rng = np.random.default_rng((seed, epoch))
-        bounds = np.unique(np.asarray(shards.sentences))  # [S + 1] token offsets; sentences without tokens vanish
-        edges = np.unique(np.asarray(shards.sentences)[np.asarray(shards.documents)])
-        documents = np.searchsorted(bounds, edges)  # [D + 1] sentence offsets
-        target = np.full(len(edges) - 1, room)
+        bounds = sentence_edges(shards)  # [S + 1] token offsets
+        documents = np.searchsorted(bounds, document_edges(shards))  # [D + 1] sentence offsets
+        target = np.full(len(documents) - 1, room)
         short = rng.random(len(target)) < self.short_rate
         target[short] = rng.integers(2, room + 1, int(short.sum()))
-        document, first, middle, last, other = self._cut(bounds, documents, target, random.Random(int(rng.integers(2**62))))
-        a_start, a_end, b_start, b_end = bounds[first], bounds[middle], bounds[middle], bounds[last]
-        chosen = np.flatnonzero(other)
-        wanted = target[document[chosen]] - (a_end - a_start)[chosen]
-        b_start[chosen], b_end[chosen] = _random_segments(bounds, documents, document[chosen], wanted, rng)
-        offered = int((a_end - a_start).sum() + (b_end - b_start).sum())
-        repeated = int((b_end - b_start)[chosen].sum())
-        a_start, a_end, b_start, b_end = _truncate(a_start, a_end, b_start, b_end, room, rng)
-        rows = len(document)
-        start, end = np.stack([a_start, b_start], 1).ravel(), np.stack([a_end, b_end], 1).ravel()
-        plan = piece_plan(
-            shards=shards, width=input_length, row_start=np.arange(rows + 1) * 2, start=start, size=end - start,
-            kind=np.arange(2 * rows) % 2, kinds=self.kinds,
+        cuts = self._cut(bounds, documents, target, random.Random(int(rng.integers(2**62))))
+        pairs, drawn = self._pairs(bounds, documents, target, cuts, rng)
+        offered, pairs = pairs.tokens, _truncate(pairs, room, rng)
+        plan, order = pair_plan(shards, pairs, self.kinds, input_length, packed=self.packed)
+        plan.arrays["pair"] = self.labels[cuts.fate[order]].astype(np.int8)
+        plan.report.update(
+            repeated=drawn, cut=offered - plan.report["laid_out"], dropped=len(shards.ids) + drawn - offered,
+            random_pairs=int((cuts.fate == RANDOM).sum()), swapped_pairs=int((cuts.fate == PREVIOUS).sum()),
         )  # fmt: skip
-        plan.arrays["pair"] = other.astype(np.int8)
-        plan.report.update(repeated=repeated, cut=offered - plan.report["laid_out"], random_pairs=len(chosen))
         return plan
 
-    def _cut(
-        self, bounds: np.ndarray, documents: np.ndarray, target: np.ndarray, coin: random.Random
-    ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-        """For each pair: its document, A's first sentence, the ends of A and of a B that follows, and whether B is random."""
-        found = array("q")  # one flat array: a list of tuples takes ten times the memory
-        for number in range(len(target)):
-            base, stop = int(documents[number]), int(documents[number + 1])
-            offsets = bounds[base : stop + 1].tolist()
-            first, goal = 0, int(target[number])
-            while first < stop - base:
-                last = min(bisect_left(offsets, offsets[first] + goal, lo=first + 1), stop - base)
-                single = last - first == 1
-                middle = first + 1 + (0 if single else int(coin.random() * (last - first - 1)))
-                other = single or coin.random() < self.random_rate
-                found.extend((number, base + first, base + middle, base + last, other))
-                first = middle if other else last
-        table = np.array(found).reshape(-1, 5)
-        return table[:, 0], table[:, 1], table[:, 2], table[:, 3], table[:, 4].astype(bool)
+    def _cut(self, bounds: np.ndarray, documents: np.ndarray, target: np.ndarray, coin: random.Random) -> Cuts:
+        """The chunks of all documents, in order; `bounds` of sentences in tokens, `documents` in sentences."""
+        found: list[np.ndarray] = []
+        low = 0
+        while low < len(target):
+            high = max(low + 1, int(np.searchsorted(documents, documents[low] + BLOCK, side="right")) - 1)
+            base, count = documents[low], np.diff(documents[low : high + 1])
+            here = bounds[base : documents[high] + 1]
+            last = np.searchsorted(here, here[:-1] + np.repeat(target[low:high], count))
+            last = np.minimum(last, np.repeat(documents[low + 1 : high + 1] - base, count))
+            if self.single:
+                last = np.minimum(last, np.arange(2, len(last) + 2))
+            first, middle, fate = self._walk(last.tolist(), coin)
+            found.append(np.stack([first + base, middle + base, last[first] + base, fate]))
+            low = high
+        return Cuts(*np.concatenate(found or [np.empty((4, 0), np.int64)], axis=1))
+
+    def _walk(self, last: list[int], coin: random.Random) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """(first, middle, fate) from chunk to chunk; `last[i]` ends the one that begins at sentence i.
+
+        A loop, since each coin decides where the next chunk begins.
+        """
+        first, middle, fate = array("q"), array("q"), array("b")
+        draw, lone, other, swapped = coin.random, self.lone_rate, self.random_rate, self.random_rate + self.swap_rate
+        place, stop = 0, len(last)
+        while place < stop:
+            end = last[place]
+            if end - place == 1:
+                kind, after, cut = RANDOM if lone == 1 or draw() < lone else DROPPED, end, end
+            else:
+                cut, drawn = place + 1 + int(draw() * (end - place - 1)), draw()
+                kind, after = (RANDOM, cut) if drawn < other else (PREVIOUS if drawn < swapped else NEXT, end)
+            if kind != DROPPED:
+                first.append(place)
+                middle.append(cut)
+                fate.append(kind)
+            place = after
+        return np.array(first, np.int64), np.array(middle, np.int64), np.array(fate, np.int8)
+
+    def _pairs(
+        self, bounds: np.ndarray, documents: np.ndarray, target: np.ndarray, cuts: Cuts, rng: np.random.Generator
+    ) -> tuple[Pairs, int]:
+        """A and B of every chunk, as long as they come; and the tokens of random Bs, which are read once more."""
+        start, middle, end = bounds[cuts.first], bounds[cuts.middle], bounds[cuts.last]
+        pairs = Pairs(start, middle.copy(), middle, end)
+        chosen = np.flatnonzero(cuts.fate == RANDOM)
+        document = np.searchsorted(documents, cuts.first[chosen], side="right") - 1
+        wanted = target[document] - (middle - start)[chosen]
+        begin, stop = _random_segments(bounds, documents, document, 1 if self.single else wanted, rng)
+        pairs.b_start[chosen], pairs.b_end[chosen] = begin, stop
+        swapped = np.flatnonzero(cuts.fate == PREVIOUS)
+        for a, b in ((pairs.a_start, pairs.b_start), (pairs.a_end, pairs.b_end)):
+            a[swapped], b[swapped] = b[swapped], a[swapped]
+        return pairs, int((stop - begin).sum())
 
     def rows(self, shards: Shards, plan: Plan, index: np.ndarray, wanted: frozenset[str] | None = None) -> Rows:
         layout = lay(shards, plan, index, self.kinds, self.vocab, wanted)
-        anchors = np.stack([np.arange(len(index)), np.zeros(len(index), np.int64)], 1)
+        second = (layout.piece >= 0) & (layout.piece % 2 == 1)
+        seq = layout.isolated(layout.piece // 2, pair_begin(layout)) if self.packed else layout.seq
+        first = plan.arrays["row_start"][index] // 2
+        number = runs(first, plan.arrays["row_start"][index + 1] // 2 - first)
         return Rows(
-            key=index, seqs={"text": layout.seq.with_tracks(segment=layout.fill(layout.piece == 1).astype(np.int8))},
-            anchors=anchors, labels={"pair": plan.arrays["pair"][index].astype(np.int64)},
+            key=index, seqs={"text": seq.with_tracks(segment=layout.fill(second).astype(np.int8))}, spans=layout.spans,
+            anchors=np.stack(np.divmod(layout.begin[(layout.piece >= 0) & ~second], plan.width), 1),
+            labels={"pair": plan.arrays["pair"][number].astype(np.int64)},
         )  # fmt: skip
 
 
 def _random_segments(
-    bounds: np.ndarray, documents: np.ndarray, document: np.ndarray, wanted: np.ndarray, rng: np.random.Generator
+    bounds: np.ndarray, documents: np.ndarray, document: np.ndarray, wanted: np.ndarray | int, rng: np.random.Generator
 ) -> tuple[np.ndarray, np.ndarray]:
     """Token (start, end) of sentences from another document, from a random one on until `wanted` tokens or its end.
 
@@ -123,14 +186,10 @@ def _random_segments(
     return bounds[first], bounds[np.clip(last, first + 1, stop)]
 
 
-def _truncate(
-    a_start: np.ndarray, a_end: np.ndarray, b_start: np.ndarray, b_end: np.ndarray, room: int, rng: np.random.Generator
-) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """Both stretches shortened to `room` tokens in all: what removing one token at a time from the longer side leaves."""
-    a, b = a_end - a_start, b_end - b_start
-    half = room // 2  # B's, for ties take from B
-    b_left = np.where(a + b <= room, b, np.where(a <= room - half, np.minimum(b, room - a), np.minimum(b, half)))
-    a_left = np.minimum(a, room - b_left)
-    a_front, b_front = rng.binomial(a - a_left, 0.5), rng.binomial(b - b_left, 0.5)
-    a_start, b_start = a_start + a_front, b_start + b_front
-    return a_start, a_start + a_left, b_start, b_start + b_left
+def _truncate(pairs: Pairs, room: int, rng: np.random.Generator) -> Pairs:
+    """Both stretches shortened to `room` tokens in all, at the front or the back by a fair coin for each token."""
+    a, b = pairs.a_end - pairs.a_start, pairs.b_end - pairs.b_start
+    a_left, b_left = shares(a, b, room)
+    a_start = pairs.a_start + rng.binomial(a - a_left, 0.5)
+    b_start = pairs.b_start + rng.binomial(b - b_left, 0.5)
+    return Pairs(a_start, a_start + a_left, b_start, b_start + b_left)

@@ -1,0 +1,45 @@
+"""The labelled half of `plmctl data check`: the files of a task, read as `plmctl finetune` reads them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+from omegaconf import DictConfig
+
+from plmctl.config.build import build
+from plmctl.config.compose import Flags
+from plmctl.data.check import labels
+from plmctl.data.check.finding import Report
+from plmctl.errors import UsageError
+from plmctl.tasks.base import Example, Task
+from plmctl.text.tokenizer import Tokenizer
+
+BATCH = 1024  # examples laid out at once
+
+
+def labelled(cfg: DictConfig, flags: Flags) -> Report:
+    """The report on all splits that `task.path` has; lengths in tokens where `tokenizer.path` is given."""
+    task = build(cfg.task, {"pooling": "first"}, flags.plugins, path="task")
+    if not isinstance(task, Task):
+        raise UsageError(f"task={cfg.task.get('name') or cfg.task['_target_']} has no labelled files to check")
+    single = isinstance(task.path, str) and Path(task.path).is_file()  # it would answer for every split
+    splits = {name: task.read(name) for name in task.reader.splits if (name == "train" if single else task.has(name))}
+    tokenizer = Tokenizer.load(cfg.tokenizer.path) if cfg.tokenizer.get("path") else None
+
+    def measure(examples: Sequence[labels.Example]) -> tuple[np.ndarray, np.ndarray]:
+        parts = [_measured(task, examples[start : start + BATCH], tokenizer) for start in range(0, len(examples), BATCH)]
+        return np.concatenate([part[0] for part in parts]), np.concatenate([part[1] for part in parts])
+
+    return labels.check(str(task.path), splits, measure=measure if tokenizer else None, skipped=task.reader.skipped)
+
+
+def _measured(task: Task, examples: Sequence[labels.Example], tokenizer: Tokenizer | None) -> tuple[np.ndarray, np.ndarray]:
+    """(tokens, tokens that are cut off) of each example, over all of its rows."""
+    bare = [replace(example, label=None) for example in examples if isinstance(example, Example)]
+    rows = task.encode(bare, tokenizer)
+    owner, cut = rows.values["example"], rows.values["cut"]
+    lost = np.bincount(owner, cut, len(bare)).astype(np.int64)
+    return lost + np.bincount(owner, rows.seqs["text"].length, len(bare)).astype(np.int64), lost

@@ -1,0 +1,103 @@
+"""What a check says: findings with a plain verdict each, and the histogram of lengths."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any, Literal
+
+import numpy as np
+
+Verdict = Literal["ok", "look", "bad"]
+_FINE = 16  # bins of an octave: lengths are known to 4.4 %
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing that was looked at: what was found, and where it is not `ok` one sentence that says what to do."""
+
+    name: str
+    verdict: Verdict
+    found: str
+    advice: str = ""
+    numbers: dict[str, Any] = field(default_factory=dict)
+
+
+def judged(
+    name: str, found: str, value: float, *, look: float, bad: float, advice: str, numbers: dict[str, Any] | None = None
+) -> Finding:
+    """`look` above one bound, `bad` above the other."""
+    verdict: Verdict = "bad" if value > bad else "look" if value > look else "ok"
+    return Finding(name, verdict, found, "" if verdict == "ok" else advice, numbers or {})
+
+
+@dataclass(frozen=True)
+class Report:
+    """All findings on one path."""
+
+    path: str
+    kind: str  # "text", "tokens" or "labelled"
+    findings: list[Finding]
+    lengths: Lengths
+    unit: str  # of the lengths
+
+    @property
+    def verdict(self) -> Verdict:
+        """The worst one."""
+        found = {finding.verdict for finding in self.findings}
+        return "bad" if "bad" in found else "look" if "look" in found else "ok"
+
+    def as_json(self) -> dict[str, Any]:
+        edges, counts = self.lengths.bins()
+        return {
+            "path": self.path, "kind": self.kind, "verdict": self.verdict,
+            "findings": [asdict(finding) for finding in self.findings],
+            "lengths": {"unit": self.unit, "edges": edges, "counts": counts},
+        }  # fmt: skip
+
+
+class Lengths:
+    """A histogram of positive lengths in a fixed amount of memory; quantiles are right to a sixteenth of an octave."""
+
+    def __init__(self) -> None:
+        self._counts = np.zeros(64 * _FINE, np.int64)
+        self.count = self.total = self.largest = 0
+
+    def add(self, lengths: Sequence[int] | np.ndarray) -> None:
+        values = np.asarray(lengths, np.int64)
+        values = values[values > 0]
+        if len(values):
+            self._counts += np.bincount((np.log2(values) * _FINE + 1e-9).astype(np.int64), minlength=len(self._counts))
+            self.count, self.total = self.count + len(values), self.total + int(values.sum())
+            self.largest = max(self.largest, int(values.max()))
+
+    @property
+    def mean(self) -> float:
+        return self.total / max(1, self.count)
+
+    def quantile(self, share: float) -> int:
+        """A length that `share` of all do not exceed."""
+        place = int(np.searchsorted(np.cumsum(self._counts), share * self.count))
+        return min(self.largest, int(2 ** ((place + 1) / _FINE)))
+
+    def above(self, length: int) -> float:
+        """The share that is longer than `length`, to the width of a bin."""
+        place = int(np.log2(max(1, length)) * _FINE + 1e-9)
+        return float(self._counts[place + 1 :].sum() / max(1, self.count))
+
+    def bins(self) -> tuple[list[int], list[int]]:
+        """Edges 2^a, ..., 2^b and the counts between them, as a picture shows them."""
+        octaves = self._counts.reshape(-1, _FINE).sum(1)
+        used = np.flatnonzero(octaves)
+        first, last = (int(used[0]), int(used[-1])) if len(used) else (0, 0)
+        return [2**k for k in range(first, last + 2)], octaves[first : last + 1].tolist()
+
+
+def percent(share: float) -> str:
+    """`0.03%`, `12%`: as many digits as matter."""
+    return "0%" if share == 0 else f"{100 * share:.2g}%" if share < 0.1 else f"{100 * share:.0f}%"
+
+
+def shortened(text: str, most: int = 60) -> str:
+    text = " ".join(text.split())
+    return text if len(text) <= most else text[: most - 1] + "…"

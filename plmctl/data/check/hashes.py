@@ -1,0 +1,102 @@
+"""Sets of 64-bit hashes in bounded memory, and hashes of all stretches of an array at once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from hashlib import blake2b
+
+import numpy as np
+
+ROOM = 1 << 22  # different hashes that are held at once
+_BASE = 0x9E3779B97F4A7C15  # odd, so it has an inverse modulo 2^64
+_ALL = (1 << 64) - 1
+
+
+def of_texts(texts: Iterable[str]) -> np.ndarray:
+    """[n] uint64, the same in every process."""
+    digests = (blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).digest() for text in texts)
+    return np.frombuffer(b"".join(digests), np.uint64)
+
+
+def mixed(values: np.ndarray) -> np.ndarray:
+    """Whole numbers to evenly spread hashes, one to one (Steele et al., 2014: SplitMix64)."""
+    x = values.astype(np.uint64) + np.uint64(_BASE)
+    x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return x ^ (x >> np.uint64(31))
+
+
+def stretches(units: np.ndarray, start: np.ndarray, end: np.ndarray) -> np.ndarray:
+    """The hash of each `units[start:end]` [m], equal for equal stretches wherever they stand.
+
+    A polynomial modulo 2^64: with `H[i] = sum_{k<i} u[k] b^k` it is `(H[end] - H[start]) b^-start`, then mixed.
+    """
+    power = np.full(len(units) + 1, _BASE, np.uint64)
+    power[0] = 1
+    np.multiply.accumulate(power, out=power)
+    prefix = np.zeros(len(units) + 1, np.uint64)
+    np.cumsum(mixed(units) * power[:-1], out=prefix[1:])
+    inverse = np.full(len(units) + 1, pow(_BASE, -1, 1 << 64), np.uint64)
+    inverse[0] = 1
+    np.multiply.accumulate(inverse, out=inverse)
+    return mixed((prefix[end] - prefix[start]) * inverse[start] + (end - start).astype(np.uint64))
+
+
+class Repeats:
+    """How often each hash occurs. Beyond `room` different ones only those in half of the hash space are kept, and so on:
+
+    all copies of one hash stay or go together, so shares stay unbiased. `kept` is the share of the hash space.
+    """
+
+    def __init__(self, room: int = ROOM) -> None:
+        self._room, self._limit = room, _ALL
+        self.hashes, self.counts = np.zeros(0, np.uint64), np.zeros(0, np.int64)
+        self._waiting: list[np.ndarray] = []
+        self._size = self.seen = 0
+
+    def add(self, hashes: np.ndarray) -> None:
+        self.seen += len(hashes)
+        self._waiting.append(hashes[hashes <= np.uint64(self._limit)])
+        self._size += len(self._waiting[-1])
+        if self._size >= self._room:
+            self.settle()
+
+    def settle(self) -> None:
+        """Count what has been added."""
+        found, counts = np.unique(np.concatenate([*self._waiting, np.zeros(0, np.uint64)]), return_counts=True)
+        self._waiting, self._size = [], 0
+        together, place = np.unique(np.concatenate([self.hashes, found]), return_inverse=True)
+        weights = np.concatenate([self.counts, counts])
+        self.hashes, self.counts = together, np.bincount(place, weights, len(together)).astype(np.int64)
+        while len(self.hashes) > self._room:
+            self._cut(self._limit // 2)
+
+    def _cut(self, limit: int) -> None:
+        self._limit = limit
+        end = int(np.searchsorted(self.hashes, np.uint64(limit), side="right"))
+        self.hashes, self.counts = self.hashes[:end], self.counts[:end]
+
+    @property
+    def kept(self) -> float:
+        return (self._limit + 1) / (_ALL + 1)
+
+    @property
+    def share(self) -> float:
+        """Of all that were added, the share that repeats an earlier one."""
+        self.settle()
+        return 1 - len(self.hashes) / int(self.counts.sum()) if len(self.hashes) else 0.0
+
+    def count(self, one: np.uint64) -> int:
+        """How often a hash occurred; 0 also where it is not kept."""
+        self.settle()
+        place = int(np.searchsorted(self.hashes, one))
+        return int(self.counts[place]) if place < len(self.hashes) and self.hashes[place] == one else 0
+
+    def shared_with(self, other: Repeats) -> float:
+        """Of what was added here, the share that was added to `other` too."""
+        self.settle()
+        other.settle()
+        limit = np.uint64(min(self._limit, other._limit))
+        mine = self.hashes <= limit
+        both = np.isin(self.hashes[mine], other.hashes, assume_unique=True)
+        return float(self.counts[mine][both].sum() / max(1, self.counts[mine].sum()))

@@ -1,0 +1,193 @@
+"""A look at labelled data: balance of the labels, copies, contradictions, leaks between splits, examples that are too long."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Protocol
+
+import numpy as np
+
+from plmctl.data.check.finding import Finding, Lengths, Report, judged, percent, shortened
+from plmctl.errors import DataError
+
+SKIPPED = ("answers",)  # fields that belong to the label
+_FEW = 10  # examples of a label that can hardly be learnt from
+_LITTLE = 200  # examples
+_SCORES = 20  # different numbers from which on labels are a scale, no classes
+
+
+class Example(Protocol):
+    """What `plmctl.tasks.base.Example` is, seen from here."""
+
+    @property
+    def fields(self) -> Mapping[str, Any]: ...
+    @property
+    def label(self) -> Any: ...
+    @property
+    def place(self) -> str: ...
+
+
+Key = tuple[str, ...]  # what two copies have in common
+Splits = Mapping[str, Sequence[Example]]
+Measure = Callable[[Sequence[Example]], tuple[np.ndarray, np.ndarray]]  # (tokens, tokens cut off) of each example
+
+
+def check(path: str, splits: Splits, *, measure: Measure | None = None, skipped: Mapping[str, int] | None = None) -> Report:
+    """The report on the splits of a labelled set, train first; `measure` is the task's own way to rows."""
+    train = splits.get("train")
+    if not train:
+        raise DataError("there is no training split", file=path, fix="name the files: task.path=[train.tsv,dev.tsv]")
+    keys = {name: [_key(example) for example in examples] for name, examples in splits.items()}
+    lengths = Lengths()
+    lengths.add([_words(example) for example in train])
+    findings = [_sizes(splits, skipped or {}), *_balance(splits), *_copies(splits, keys)]
+    findings += [_leak(name, splits, keys) for name in splits if name != "train"]
+    unit = "words"
+    if measure:
+        tokens, cut = measure(train)
+        lengths, unit = Lengths(), "tokens"
+        lengths.add(tokens)
+        findings.append(_long(tokens, cut, train))
+    half, most = lengths.quantile(0.5), lengths.quantile(0.95)
+    shown = f"half below {half:,} {unit}, 95% below {most:,}, the longest {lengths.largest:,}"
+    findings.append(Finding("lengths", "ok", shown, numbers={"50%": half, "95%": most, "largest": lengths.largest}))
+    return Report(path, "labelled", findings, lengths, unit)
+
+
+def _key(example: Example) -> Key:
+    """All that a model reads, whatever its case and white space."""
+    return tuple(" ".join(_text(value).lower().split()) for name, value in example.fields.items() if name not in SKIPPED)
+
+
+def _text(value: Any) -> str:
+    return " ".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
+
+
+def _words(example: Example) -> int:
+    return sum(len(_text(value).split()) for name, value in example.fields.items() if name not in SKIPPED)
+
+
+def _sizes(splits: Splits, skipped: Mapping[str, int]) -> Finding:
+    shown = ", ".join(f"{name} {len(examples):,}" for name, examples in splits.items())
+    left = sum(skipped.values())
+    numbers = {**{name: len(examples) for name, examples in splits.items()}, "passed over": left}
+    dev = any(name.startswith("dev") for name in splits)
+    return judged(
+        "size", shown + (f"; {left:,} broken rows are passed over" if left else ""), not dev or len(splits["train"]) < _LITTLE,
+        look=0.5, bad=2, numbers=numbers,
+        advice=f"Fewer than {_LITTLE} examples, or none to validate on: scores vary by chance.",
+    )  # fmt: skip
+
+
+def _balance(splits: Splits) -> list[Finding]:
+    labels = {name: _labels(examples) for name, examples in splits.items()}
+    train, first = labels["train"], splits["train"][0]
+    if not train:
+        return [Finding("labels", "bad", "the training split has none", "Name the column: task.columns.label=...")]
+    if _is_scale(train):
+        values = np.array([float(label) for label in train.elements()])
+        shown = f"scores from {values.min():g} to {values.max():g}, mean {values.mean():.2f}"
+        return [Finding("labels", "ok", shown, numbers={"mean": float(values.mean())})]
+    classes = isinstance(first.label, str) and "answers" not in first.fields
+    share = train.most_common(1)[0][1] / train.total() if classes else 0.0
+    rare = sorted(label for label, count in train.items() if count < _FEW)
+    shown = ", ".join(f"{label} {percent(count / train.total())}" for label, count in train.most_common(8))
+    shown += ", ..." if len(train) > 8 else ""
+    few = f": {', '.join(rare[:5])}" if rare else ""
+    unseen = {name: sorted(set(found) - set(train)) for name, found in labels.items()}
+    strange = {name: found for name, found in unseen.items() if found}
+    return [
+        judged(
+            "labels", f"{len(train)}: {shown}", share, look=0.85, bad=0.99,
+            advice=f"Always answering '{train.most_common(1)[0][0]}' is right that often: judge by macro F1, not by accuracy.",
+            numbers={name: dict(found) for name, found in labels.items()},
+        ),
+        judged(
+            "rare labels", f"{len(rare)} with fewer than {_FEW} examples{few}", len(rare), look=0, bad=max(1, len(train) / 2),
+            advice="Too few to learn or to score: join them, drop them, or collect more.",
+            numbers={"labels": rare},
+        ),
+        Finding(
+            "labels that train lacks", "bad" if strange else "ok",
+            "; ".join(f"{name}: {', '.join(found[:5])}" for name, found in strange.items()) or "none",
+            "No model can learn them: correct the spelling, or split the data anew." if strange else "", numbers=strange,
+        ),
+    ]  # fmt: skip
+
+
+def _labels(examples: Sequence[Example]) -> Counter[str]:
+    """Classes, or tags of words, or whether there is an answer."""
+    found = Counter[str]()
+    for example in examples:
+        if "answers" in example.fields:
+            found["answer" if example.fields["answers"] else "no answer"] += 1
+        elif isinstance(example.label, list):
+            found.update(example.label)
+        elif example.label is not None:
+            found[str(example.label)] += 1
+    return found
+
+
+def _is_scale(labels: Counter[str]) -> bool:
+    if len(labels) < _SCORES:
+        return False
+    try:
+        return all(np.isfinite(float(label)) for label in labels)
+    except ValueError:
+        return False
+
+
+def _copies(splits: Splits, keys: Mapping[str, list[Key]]) -> list[Finding]:
+    train = keys["train"]
+    repeated = len(train) - len(set(train))
+    seen: dict[Key, list[Example]] = defaultdict(list)
+    for key, example in zip(train, splits["train"], strict=True):
+        seen[key].append(example)
+    disputed = [group for group in seen.values() if len({repr(example.label) for example in group}) > 1]
+    examples = sum(map(len, disputed))
+    shown = f": {_place(disputed[0][0])} and {_place(disputed[0][1])}" if disputed else ""
+    empty = [example for key, example in zip(train, splits["train"], strict=True) if not all(key)]
+    return [
+        judged(
+            "duplicate examples", f"{repeated:,} of train ({percent(repeated / len(train))}) are copies, but for case",
+            repeated / len(train), look=0.01, bad=0.2, numbers={"count": repeated},
+            advice="Copies weigh more than the rest: drop them unless that is meant.",
+        ),
+        judged(
+            "contradictory labels", f"{examples:,} examples of train have a copy with another label{shown}",
+            examples / len(train), look=0, bad=0.02, advice="Nothing can fit these: correct them or drop them.",
+            numbers={"count": examples, "places": [[example.place for example in group] for group in disputed[:20]]},
+        ),
+        judged(
+            "empty texts", f"{len(empty):,}" + (f", the first {_place(empty[0])}" if empty else ""), len(empty) / len(train),
+            look=0, bad=0.01, advice="Drop them, or check task.columns.", numbers={"count": len(empty)},
+        ),
+    ]  # fmt: skip
+
+
+def _leak(name: str, splits: Splits, keys: Mapping[str, list[Key]]) -> Finding:
+    train = set(keys["train"])
+    leaked = [example for key, example in zip(keys[name], splits[name], strict=True) if key in train]
+    share = len(leaked) / max(1, len(keys[name]))
+    shown = f", for one '{shortened(_text(next(iter(leaked[0].fields.values()))), 40)}'" if leaked else ""
+    return judged(
+        f"{name} in train", f"{len(leaked):,} of {len(keys[name]):,} examples ({percent(share)}){shown}", share,
+        look=0, bad=0.01, advice="They are known before they are asked: take them out of train, or the score is too high.",
+        numbers={"count": len(leaked), "share": share, "places": [example.place for example in leaked[:20]]},
+    )  # fmt: skip
+
+
+def _long(tokens: np.ndarray, cut: np.ndarray, train: Sequence[Example]) -> Finding:
+    share, lost = float((cut > 0).mean()), int(cut.sum()) / max(1, int(tokens.sum()))
+    longest = train[int(tokens.argmax())]
+    return judged(
+        "over-long examples", f"{percent(share)} of train are cut at max_length, {percent(lost)} of the tokens; the longest "
+        f"has {int(tokens.max()):,} ({_place(longest)})", share, look=0.02, bad=0.5,
+        advice="Raise task.max_length as far as the model allows, or shorten the texts where they say least.",
+        numbers={"share": share, "lost": lost, "longest": int(tokens.max())},
+    )  # fmt: skip
+
+
+def _place(example: Example) -> str:
+    return str(example.place)

@@ -1,0 +1,63 @@
+"""Where sentences and documents begin and end in the token shards, and documents read as one stream of tokens."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from plmctl.noise.masking import runs
+
+if TYPE_CHECKING:
+    from plmctl.data.shards import Shards
+
+
+def sentence_edges(shards: Shards) -> np.ndarray:
+    """[S + 1] token offsets of the sentences; those without tokens vanish."""
+    return _rising(np.asarray(shards.sentences))
+
+
+def document_edges(shards: Shards) -> np.ndarray:
+    """[D + 1] token offsets of the documents; those without tokens vanish."""
+    return _rising(np.asarray(shards.sentences)[np.asarray(shards.documents)])
+
+
+def _rising(offsets: np.ndarray) -> np.ndarray:
+    keep = np.ones(len(offsets), bool)
+    np.not_equal(offsets[1:], offsets[:-1], out=keep[1:])
+    return offsets[keep]
+
+
+class Stretches(NamedTuple):
+    """Pieces of the token shards that together are some intervals of a stream, those of an interval one after the other."""
+
+    pieces: np.ndarray  # [intervals] how many each has
+    start: np.ndarray  # [m] first token of a piece
+    size: np.ndarray  # [m] its tokens, without the closing one
+    closing: np.ndarray  # [m] bool: the closing token of its document follows
+
+
+class Stream(NamedTuple):
+    """All documents one after the other, each followed by `closing` (0 or 1) tokens of its own."""
+
+    edges: np.ndarray  # [D + 1] places in the stream
+    origin: np.ndarray  # [D] first token of each document in the shards
+    closing: int
+
+    @classmethod
+    def of(cls, edges: np.ndarray, closing: int, order: np.ndarray | None = None) -> Stream:
+        """The documents between the token offsets `edges`, in their own or another order."""
+        length, origin = np.diff(edges) + closing, edges[:-1]
+        if order is not None:
+            length, origin = length[order], origin[order]
+        return cls(np.concatenate([[0], np.cumsum(length)]), origin, closing)
+
+    def cut(self, low: np.ndarray, high: np.ndarray) -> Stretches:
+        """The intervals `low[i] .. high[i]` of the stream, cut where documents end."""
+        first = np.searchsorted(self.edges, low, side="right") - 1
+        count = np.maximum(np.searchsorted(self.edges, high) - first, 0) * (high > low)
+        document = runs(first, count)
+        begin = np.maximum(np.repeat(low, count), self.edges[document])
+        end = np.minimum(np.repeat(high, count), self.edges[document + 1])
+        closing = (end == self.edges[document + 1]) & (self.closing > 0)
+        return Stretches(count, self.origin[document] + begin - self.edges[document], end - begin - closing, closing)

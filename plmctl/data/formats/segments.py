@@ -1,0 +1,79 @@
+"""Streams that go on from batch to batch, for networks that remember (Dai et al., 2019; Peters et al., 2018)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from plmctl.batch import IGNORE, Rows, Seq
+from plmctl.data.formats.base import Format, Plan
+from plmctl.data.formats.blocks import closed
+from plmctl.data.formats.carried import asked
+from plmctl.data.formats.edges import Stream, document_edges
+from plmctl.data.formats.pieces import Wrap, lay, piece_plan
+from plmctl.errors import ConfigError
+from plmctl.text.vocab import Vocab
+
+if TYPE_CHECKING:
+    from plmctl.data.shards import Shards
+
+
+class Segments(Format):
+    """The corpus in `streams` equal parts; row `t * streams + b` is part b's tokens `t * T .. (t + 1) * T`, T = max_length.
+
+    So row b of a batch goes on where row b of the batch before ended (`values.continues`), from an epoch's first batch to its
+    last, on the same rank however many there are; `streams` is the number of rows of an update. All documents are one text,
+    each closed by the end-of-text token. The tokens that do not share out, fewer than streams, are cut; the last batch is
+    shorter. `targets.clm` of a row's last token is the first one of the next. `shuffled=True`: documents come in a new
+    order in every epoch (LM1B), False: always as in the corpus (WikiText-103, enwik8).
+    (arXiv:1901.02860, sec. 3.2, and kimiyoung/transformer-xl data_utils.py; arXiv:1802.05365, its code unrolls 20 tokens.)
+    """
+
+    ordered = True
+    streams: int
+
+    def __init__(self, *, vocab: Vocab, max_length: int, streams: int, shuffled: bool) -> None:
+        if streams < 1:
+            raise ConfigError("format.streams", streams, "at least 1; train.batch_size, the rows of an update")
+        if max_length < 1:
+            raise ConfigError("format.max_length", max_length, "at least 1")
+        self.vocab, self.max_length, self.streams, self.shuffled = vocab, max_length, streams, shuffled
+        self.copies = None if shuffled else 1
+        self.kinds = [Wrap(), closed(vocab)]
+        self.provides = frozenset({"text", "targets.clm", "values.continues", *self.carried})
+
+    def plan(self, shards: Shards, *, seed: int, epoch: int, input_length: int) -> Plan:
+        edges = document_edges(shards)
+        order = np.random.default_rng((seed, epoch)).permutation(len(edges) - 1) if self.shuffled else None
+        stream = Stream.of(edges, 1, order)
+        length = int(stream.edges[-1]) // self.streams
+        steps = -(-length // input_length)
+        step, number = np.divmod(np.arange(steps * self.streams), self.streams)
+        low, end = number * length + step * input_length, (number + 1) * length
+        count, start, size, closing = stream.cut(low, np.minimum(low + input_length, end))
+        plan = piece_plan(
+            shards=shards, width=input_length, row_start=np.concatenate([[0], np.cumsum(count)]), start=start, size=size,
+            kind=closing, kinds=self.kinds,
+        )  # fmt: skip
+        plan.report["cut"] = len(shards.ids) - plan.report["laid_out"]
+        return plan
+
+    def rows(self, shards: Shards, plan: Plan, index: np.ndarray, wanted: frozenset[str] | None = None) -> Rows:
+        layout = lay(shards, plan, index, self.kinds, self.vocab, wanted)
+        targets = {"clm": self._following(shards, plan, index, layout.seq)} if asked("targets.clm", wanted) else {}
+        return Rows(
+            key=index, seqs={"text": layout.seq}, targets=targets, spans=layout.spans,
+            values={"continues": index >= self.streams},
+        )  # fmt: skip
+
+    def _following(self, shards: Shards, plan: Plan, index: np.ndarray, seq: Seq) -> np.ndarray:
+        """[n, T] the next token of the stream; IGNORE after its last one."""
+        found = np.full(seq.ids.shape, IGNORE, np.int32)
+        found[:, :-1] = np.where(seq.real[:, 1:], seq.ids[:, 1:], IGNORE)
+        more = np.flatnonzero(index + self.streams < plan.rows)
+        piece = plan.arrays["row_start"][index[more] + self.streams]  # the first of the row that goes on where this one ends
+        first = np.asarray(shards.ids).take(plan.arrays["start"][piece], mode="clip")
+        ends = plan.arrays["size"][piece] == 0  # nothing but the token that closes a document
+        found[more, seq.length[more] - 1] = np.where(ends, self.kinds[1].after[0], first)
+        return found

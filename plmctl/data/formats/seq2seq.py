@@ -1,0 +1,80 @@
+"""Parallel text for encoder-decoders: the source is read, the target is written (Sutskever et al., 2014)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from plmctl.batch import Rows
+from plmctl.data.formats.base import Format, Plan
+from plmctl.data.formats.pairs import parallel
+from plmctl.data.formats.pieces import Layout, Pieces, lay_pieces, piece_plan, wraps
+from plmctl.errors import ConfigError
+from plmctl.text.vocab import Vocab
+
+if TYPE_CHECKING:
+    from plmctl.data.shards import Shards
+
+
+class Seq2Seq(Format):
+    """A `source` and a `target` for each pair of parallel text, each with its own special tokens and length.
+
+    `source_template`, `target_template`: roles around the text, called A, e.g. [A, eos]; null: the tokenizer's own for one
+    segment. `truncated=True` cuts what is too long at its end, False drops the pair. Spans and tracks go with both; of the
+    spans, rows name those of the source. (arXiv:1409.3215; lengths are limits of the data set: fairseq drops, its
+    summarisation scripts cut.)
+    """
+
+    copies = 1
+
+    def __init__(
+        self, *, vocab: Vocab, max_length: int, target_length: int, truncated: bool,
+        source_template: Sequence[str] | None = None, target_template: Sequence[str] | None = None,
+    ) -> None:  # fmt: skip
+        self.vocab, self.max_length, self.target_length, self.truncated = vocab, max_length, target_length, truncated
+        self.kinds = []
+        for name, template, length in (
+            ("source_template", source_template, max_length), ("target_template", target_template, target_length)
+        ):  # fmt: skip
+            roles = list(vocab.single if template is None else template)
+            if roles.count("A") != 1 or "B" in roles:
+                raise ConfigError(f"format.{name}", roles, "roles of special tokens around one A, e.g. [cls, A, sep]")
+            self.kinds += wraps(vocab, roles)
+            if length <= self.kinds[-1].size:
+                key = "max_length" if name == "source_template" else "target_length"
+                raise ConfigError(f"format.{key}", length, f"more than the {self.kinds[-1].size} special tokens of a row")
+        self.templates = repr(self.kinds)  # counts for the identity of the rows, as every plain attribute does
+        self.provides = frozenset({"source", "target", *self.carried})
+
+    def plan(self, shards: Shards, *, seed: int, epoch: int, input_length: int) -> Plan:
+        """The same in every epoch; `input_length` is of the source, which noise changes."""
+        given = parallel(shards, "format=seq2seq")
+        source_room, target_room = input_length - self.kinds[0].size, self.target_length - self.kinds[1].size
+        a, b = given.a_end - given.a_start, given.b_end - given.b_start
+        good = (a > 0) & (b > 0) & (self.truncated | ((a <= source_room) & (b <= target_room)))
+        whole = given.at(np.flatnonzero(good))
+        a_end, b_end = whole.a_start + source_room, whole.b_start + target_room
+        kept = whole._replace(a_end=np.minimum(whole.a_end, a_end), b_end=np.minimum(whole.b_end, b_end))
+        start, rows = np.stack([kept.a_start, kept.b_start], 1).ravel(), len(kept.a_start)
+        plan = piece_plan(
+            shards=shards, width=input_length + self.target_length, row_start=np.arange(rows + 1) * 2, start=start,
+            size=np.stack([kept.a_end, kept.b_end], 1).ravel() - start, kind=np.arange(2 * rows) % 2, kinds=self.kinds,
+        )  # fmt: skip
+        plan.report.update(cut=whole.tokens - kept.tokens, dropped=given.tokens - whole.tokens)
+        return plan
+
+    def rows(self, shards: Shards, plan: Plan, index: np.ndarray, wanted: frozenset[str] | None = None) -> Rows:
+        source = self._side(shards, plan, index, 0, plan.width - self.target_length, wanted)
+        target = self._side(shards, plan, index, 1, self.target_length, wanted)
+        return Rows(key=index, seqs={"source": source.seq, "target": target.seq}, spans=source.spans)
+
+    def _side(
+        self, shards: Shards, plan: Plan, index: np.ndarray, side: int, width: int, wanted: frozenset[str] | None
+    ) -> Layout:
+        """Only the sources or the targets of the rows."""
+        where = plan.arrays["row_start"][index] + side
+        one = np.ones(len(index), np.int64)
+        pieces = Pieces(one, *(plan.arrays[name][where] for name in ("start", "size", "kind")))
+        return lay_pieces(shards, pieces, self.kinds, self.vocab, width, wanted)

@@ -1,0 +1,58 @@
+"""A sentence and its translation in one row (Conneau and Lample, 2019: translation language modelling)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from plmctl.batch import Rows
+from plmctl.data.formats.base import Format, Plan
+from plmctl.data.formats.pairs import pair_plan, parallel
+from plmctl.data.formats.pieces import Pieces, lay, wraps
+from plmctl.errors import ConfigError
+from plmctl.text.vocab import Vocab
+
+if TYPE_CHECKING:
+    from plmctl.data.shards import Shards
+
+
+class TextPair(Format):
+    """`cls A sep cls B sep` (XLM: all four are `</s>`): positions restart at the translation, `tracks.language` changes there.
+
+    The language of a side is that of its tokens where the token directory has a track `language`, else 0 for the source and
+    1 for the target. Pairs that do not fit into a row are dropped. `packed=True`: several pairs a row, best fit, none sees
+    another. (arXiv:1901.07291, sec. 3.4; facebookresearch/XLM: batches of single pairs of similar length.)
+    """
+
+    copies = 1
+
+    def __init__(self, *, vocab: Vocab, max_length: int, packed: bool) -> None:
+        self.vocab, self.max_length, self.packed = vocab, max_length, packed
+        self.kinds = wraps(vocab, vocab.single) * 2
+        if max_length < 2 * self.kinds[0].size + 2:
+            allowed = f"at least {2 * self.kinds[0].size + 2}: the special tokens and one token a side"
+            raise ConfigError("format.max_length", max_length, allowed)
+        isolated = {"tracks.document"} if packed else set()
+        self.provides = frozenset({"text", "tracks.position", "tracks.language", *self.carried, *isolated})
+
+    def plan(self, shards: Shards, *, seed: int, epoch: int, input_length: int) -> Plan:
+        """The same in every epoch; only the order of rows changes."""
+        pairs = parallel(shards, "format=text_pair")
+        a, b = pairs.a_end - pairs.a_start, pairs.b_end - pairs.b_start
+        fitting = pairs.at(np.flatnonzero((a > 0) & (b > 0) & (a + b + 2 * self.kinds[0].size <= input_length)))
+        plan, _ = pair_plan(shards, fitting, self.kinds, input_length, packed=self.packed)
+        plan.report["dropped"] = pairs.tokens - fitting.tokens
+        return plan
+
+    def rows(self, shards: Shards, plan: Plan, index: np.ndarray, wanted: frozenset[str] | None = None) -> Rows:
+        layout = lay(shards, plan, index, self.kinds, self.vocab, wanted)
+        real = layout.piece >= 0
+        language = np.where(real, layout.piece % 2, 0)
+        if "language" in shards.tracks:
+            language[real] = np.asarray(shards.tracks["language"])[Pieces.of(plan, index).start]
+        alone = layout.isolated(layout.piece // 2, layout.begin)
+        seq = alone if self.packed else layout.seq.with_tracks(position=alone.tracks["position"])
+        return Rows(
+            key=index, seqs={"text": seq.with_tracks(language=layout.fill(language).astype(np.int16))}, spans=layout.spans
+        )

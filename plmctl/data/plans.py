@@ -1,0 +1,102 @@
+"""Plans and orders of large corpora, kept in files beside their tokens, so that a restart maps them instead of making them.
+
+<token directory>/plans/<hash of what they are made of>/{<array>.npy, ..., plan.json}
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import inspect
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from plmctl.data.formats import base
+from plmctl.data.formats.base import Format, Plan
+
+if TYPE_CHECKING:
+    from plmctl.data.shards import Shards
+
+LARGE = 1 << 19  # sentences from which on a plan is worth its files; fewer are planned within about 0.2 s
+FOLDER, NOTE = "plans", "plan.json"
+
+
+def kept(shards: Shards, key: object, make: Callable[[], Plan]) -> Plan:
+    """`make()`, or its result of an earlier time under the same `key`: equal keys must mean equal bytes.
+
+    Files appear complete or not at all; those that are damaged are made again. Where nothing can be written, nothing is.
+    All plans together take no more room than the tokens of their split: those not read for longest go.
+    """
+    home = Path(getattr(shards, "folder", "") or "")
+    if len(shards.sentences) < LARGE or not home.is_dir():
+        return make()
+    digest = hashlib.blake2b(repr((shards.fingerprint, key)).encode(), digest_size=16).hexdigest()
+    place = home / FOLDER / digest
+    with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
+        return _read(place)
+    made = make()
+    with contextlib.suppress(OSError):
+        _write(place, made)
+        _tidy(place, limit=shards.ids.nbytes)
+    return made
+
+
+def code_of(format: Format) -> str:
+    """A hash of the code that plans: the files of all formats and that of this one."""
+    files = {*Path(base.__file__).parent.glob("*.py"), Path(inspect.getfile(type(format)))}
+    digest = hashlib.blake2b(digest_size=16)
+    for file in sorted(files):
+        digest.update(file.read_bytes())
+    return digest.hexdigest()
+
+
+def _read(place: Path) -> Plan:
+    note = json.loads((place / NOTE).read_text(encoding="utf-8"))
+    arrays = {name: _mapped(place / f"{name}.npy", length) for name, length in note["arrays"].items()}
+    os.utime(place)
+    return Plan(note["rows"], arrays, note["report"], note["width"])
+
+
+def _mapped(file: Path, length: int) -> np.ndarray:
+    found = np.load(file, mmap_mode="r" if length else None, allow_pickle=False)  # nothing cannot be mapped
+    if found.shape != (length,):
+        raise ValueError(f"{file} has {found.shape}, not ({length},)")
+    return np.asarray(found)
+
+
+def _write(place: Path, plan: Plan) -> None:
+    place.parent.mkdir(exist_ok=True)
+    unfinished = Path(tempfile.mkdtemp(prefix=".new-", dir=place.parent))
+    try:
+        for name, array in plan.arrays.items():
+            np.save(unfinished / f"{name}.npy", array, allow_pickle=False)
+        lengths = {name: len(array) for name, array in plan.arrays.items()}
+        note = {"rows": plan.rows, "width": plan.width, "report": plan.report, "arrays": lengths}
+        (unfinished / NOTE).write_text(json.dumps(note), encoding="utf-8")
+        if place.exists():  # damaged
+            shutil.rmtree(place)
+        unfinished.rename(place)
+    except BaseException:
+        shutil.rmtree(unfinished, ignore_errors=True)
+        raise
+
+
+def _tidy(newest: Path, limit: int) -> None:
+    """Remove the plans that were not read for longest while all take more than `limit` bytes; never the `newest`."""
+    others = sorted((p for p in newest.parent.iterdir() if p != newest), key=lambda p: p.stat().st_mtime, reverse=True)
+    total = _bytes(newest)
+    for place in others:
+        total += _bytes(place)
+        if total > limit:
+            shutil.rmtree(place, ignore_errors=True)
+
+
+def _bytes(place: Path) -> int:
+    return sum(file.stat().st_size for file in place.iterdir())

@@ -1,0 +1,162 @@
+"""A random order of factorisation (Yang et al., 2019, XLNet): spans are predicted, each token from those before it there."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from plmctl.batch import IGNORE, Rows, Seq
+from plmctl.errors import ConfigError
+from plmctl.noise.base import Noise
+from plmctl.noise.draws import HALF, Draws, below
+from plmctl.noise.groups import Lengths
+from plmctl.noise.masking import Budget, Shuffled, document_begins, runs
+from plmctl.noise.moves import shared
+from plmctl.noise.spans import RandomSpans, Segmented
+from plmctl.noise.units import Units, units
+from plmctl.text.vocab import Vocab
+
+SELECTIONS = ("published", "exact")
+
+
+class Sections(NamedTuple):
+    """Parts of documents that are ordered by themselves."""
+
+    start: np.ndarray  # [s] slot
+    length: np.ndarray  # [s] tokens
+    number: np.ndarray  # [s] in its document
+
+
+class FactorizationOrder(Noise):
+    """`tracks.order` and `targets.plm`: a token sees those of lower order, its content also those of its own order.
+
+    Tokens that are not predicted have the lowest order of their section, so all see them; predicted tokens and the special ones
+    have random ranks above it. About one token in `context` is predicted: an n-gram, n in 1..`most` with p(n) ~ 1/n, somewhere
+    in a context of `context * n` tokens, beginning at a word; single tokens fill the budget up. A document is cut into
+    sections of `block` tokens; a later one sees all of an earlier one, never the other way round (null: one section).
+    `selection="exact"`: n-grams that never touch and cover the budget, every arrangement as likely.
+    (Yang et al., 2019, arXiv:1906.08237, sec. 2.3, 2.4 and A.3: K = 6, n <= 5; zihangdai/xlnet, data_utils.py: _sample_mask,
+    _local_perm with perm_size 256.) `whole_words=False`: n counts pieces, as that code does.
+    Differs: single tokens that fill up are never special ones; documents of a packed row share its budget by length.
+    """
+
+    reads = frozenset({"input", "tracks.word_start"})
+    writes = frozenset({"tracks.order", "targets.plm"})
+
+    def __init__(
+        self, *, vocab: Vocab, context: float, most: int = 5, block: int | None = 256, whole_words: bool = False,
+        selection: str = "published",
+    ) -> None:  # fmt: skip
+        for name, value, least in (("context", context, 2), ("most", most, 1), ("block", block or 8, 8)):
+            if value < least:
+                raise ConfigError(f"noise.{name}", value, f"at least {least}")
+        if selection not in SELECTIONS:
+            raise ConfigError("noise.selection", selection, f"one of {', '.join(SELECTIONS)}")
+        self.vocab, self.context, self.block, self.whole_words = vocab, context, block, whole_words
+        shares = 1 / np.arange(1, most + 1)
+        self.lengths = Lengths(shares)
+        self.budget = Budget(rate=1 / context, max_predictions=None, selection="exact", count_specials=False)
+        self.spans: RandomSpans | None = None
+        if selection == "exact":
+            self.spans = RandomSpans(vocab=vocab, budget=self.budget, shares=shares, words=whole_words, sampler=Segmented())
+
+    def __call__(self, rows: Rows, draws: Draws) -> Rows:
+        seq = rows.seqs[rows.input]
+        found = units(rows, self.vocab, words=True)
+        sections = self._sections(seq)
+        chosen = self._spread(rows, draws, found, sections) if self.spans is None else self._exact(rows, draws)
+        order = self._order(rows, draws.child("order"), sections, chosen | ~found.ordinary)
+        targets = np.where(chosen, seq.ids.ravel(), IGNORE).astype(np.int32).reshape(seq.ids.shape)
+        changed = seq.with_tracks(order=order.reshape(seq.ids.shape))
+        return rows.with_seq(rows.input, changed).with_targets(plm=targets)
+
+    def capacity(self, length: int) -> dict[str, int]:
+        return {"plm": max(1, int(length / self.context)) if self.spans is None else self.budget.capacity(length)}
+
+    def _sections(self, seq: Seq) -> Sections:
+        n, width = seq.ids.shape
+        if "document" in seq.tracks:
+            first = np.flatnonzero(document_begins(seq.tracks["document"]))
+            length = np.diff(first, append=n * width)
+            real = seq.tracks["document"].ravel()[first] >= 0
+            first, length = first[real], length[real]
+        else:
+            first, length = np.arange(n) * width, seq.length.astype(np.int64)
+        block = self.block or width
+        count = -(-length // block)
+        number = runs(np.zeros_like(count), count)
+        start = np.repeat(first, count) + number * block
+        return Sections(start, np.minimum(block, np.repeat(first + length, count) - start), number)
+
+    def _order(self, rows: Rows, draws: Draws, sections: Sections, ranked: np.ndarray) -> np.ndarray:
+        """[n*T] int32: 0 and, for `ranked` tokens, 1, 2, ... at random in each section, from where the sections before end."""
+        barred = np.negative((~ranked).astype(np.int32)).view(np.uint32).reshape(rows.seqs[rows.input].ids.shape)
+        count = np.append(0, np.cumsum(ranked, dtype=np.int32))
+        count = count[sections.start + sections.length] - count[sections.start]
+        place, _ = _shuffled(rows, draws, sections, barred).at(runs(sections.start, count))
+        order = np.zeros(len(ranked), np.int32)
+        order[place] = runs(np.ones_like(count), count)
+        later = sections.number > 0
+        slots = runs(sections.start[later], sections.length[later])
+        order[slots] += np.repeat(sections.number[later] * ((self.block or 0) + 1), sections.length[later]).astype(np.int32)
+        return order
+
+    def _exact(self, rows: Rows, draws: Draws) -> np.ndarray:
+        assert self.spans is not None
+        spans = self.spans(rows, draws.child("spans"))
+        shape = rows.seqs[rows.input].ids.shape
+        chosen = np.zeros(shape[0] * shape[1], bool)
+        chosen[runs(spans.row * shape[1] + spans.start, spans.length)] = True
+        return chosen
+
+    def _spread(self, rows: Rows, draws: Draws, found: Units, sections: Sections) -> np.ndarray:
+        """[n*T] bool: the published sampler, all sections one n-gram further at each step."""
+        n, width = rows.seqs[rows.input].ids.shape
+        row, column = np.divmod(sections.start, width)
+        length = rows.seqs[rows.input].length
+        total = np.where(length > 0, np.maximum(1, np.floor(length / self.context + 1e-9)), 0)
+        left = shared(total, sections.length, row, draws.uniform(rows.key, "share"))
+        chosen, at, end = np.zeros(n * width, bool), sections.start.copy(), sections.start + sections.length
+        open_, step = np.flatnonzero(left > 0), 0
+        while len(open_):
+            word = draws.words_at(rows.key, "span", row[open_], column[open_] + step * width)
+            size = np.minimum(self.lengths((word >> HALF).astype(np.uint32)), left[open_])
+            around = np.floor(size * self.context).astype(np.int64)
+            before = below(word.astype(np.uint32), around)
+            begin = np.minimum(at[open_] + before, n * width - 1)
+            begin = np.where(found.begins[begin], begin, found.start[found.of_slot[begin] + 1])  # the next word that begins
+            stop = self._stop(found, np.minimum(begin, n * width - 1), size, left[open_])
+            good = (at[open_] + before < end[open_]) & (stop < end[open_])  # the last n-gram may not end the section
+            open_, begin, stop = open_[good], begin[good], stop[good]
+            chosen[runs(begin, stop - begin)] = True
+            left[open_] -= stop - begin
+            at[open_] = stop + (around - before)[good]
+            open_, step = open_[(left[open_] > 0) & (at[open_] < end[open_])], step + 1
+        self._fill(rows, draws, found, sections, chosen, left)
+        return chosen & found.ordinary
+
+    def _stop(self, found: Units, begin: np.ndarray, size: np.ndarray, left: np.ndarray) -> np.ndarray:
+        """Where n-grams end that begin at `begin`, at most `left` tokens further."""
+        if not self.whole_words:
+            return begin + size
+        return np.minimum(found.start[np.minimum(found.of_slot[begin] + size, len(found.start) - 1)], begin + left)
+
+    def _fill(self, rows: Rows, draws: Draws, found: Units, sections: Sections, chosen: np.ndarray, left: np.ndarray) -> None:
+        """Choose `left` more tokens of each section (in place)."""
+        barred = np.negative((chosen | ~found.ordinary).astype(np.int32)).view(np.uint32)
+        order = _shuffled(rows, draws.child("fill"), sections, barred.reshape(rows.seqs[rows.input].ids.shape))
+        place, allowed = order.at(runs(sections.start, np.minimum(left, sections.length)))
+        chosen[place[allowed]] = True
+
+
+def _shuffled(rows: Rows, draws: Draws, sections: Sections, barred: np.ndarray) -> Shuffled:
+    """The tokens of each section in random order."""
+    shape = barred.shape
+    part = np.zeros(shape[0] * shape[1] + 1, np.int32)
+    part[sections.start] = 1
+    part[sections.start + sections.length] = 1
+    part = part[:-1].reshape(shape)
+    part[:, 0] = 0
+    np.cumsum(part, axis=1, out=part)
+    return Shuffled(Rows(rows.key, {"text": Seq(part, rows.seqs[rows.input].length, {"document": part})}), draws, barred)

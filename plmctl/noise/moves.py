@@ -1,0 +1,160 @@
+"""Tokens that move, vanish or are put in, and all that belongs to them: tracks, targets, spans, anchors and positions.
+
+A move names for every token of the new rows the slot it comes from: slot = row * T + column of the input, flattened.
+Tokens never leave their row; noise that also keeps them in their document gets positions that restart there as before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+
+from plmctl.batch import IGNORE, Rows, Seq
+from plmctl.noise.masking import runs
+from plmctl.noise.units import Units
+from plmctl.text.vocab import Vocab
+
+
+def movable(vocab: Vocab) -> Vocab:
+    """The vocabulary in which mask and sentinels are ordinary tokens: what an earlier noise put in may move like a word."""
+    special = vocab.special.copy()
+    special[[token for token in (vocab.mask, *vocab.sentinels) if token is not None]] = False
+    return replace(vocab, special=special)
+
+
+def stretches(found: Units) -> tuple[np.ndarray, np.ndarray]:
+    """(first slot, length), each [s]: the runs of ordinary tokens between special tokens and the ends of documents."""
+    edge = found.start[found.edge]
+    ordinary = found.ordinary[edge[:-1]]
+    return edge[:-1][ordinary], np.diff(edge)[ordinary]
+
+
+def shared(total: np.ndarray, size: np.ndarray, row: np.ndarray, offset: np.ndarray) -> np.ndarray:
+    """[s] each row's `total` shared out among its parts in proportion to their `size`, each within one of its exact share.
+
+    `floor(total * end / size of the row + offset) - floor(total * begin / size of the row + offset)`, offset ~ U[0, 1) a row.
+    """
+    whole = np.bincount(row, weights=size, minlength=len(total))
+    begin = np.cumsum(size) - size
+    begin = begin - (np.cumsum(whole) - whole)[row]
+    scale = (total / np.maximum(whole, 1))[row]
+    edges = [np.floor(scale * edge + offset[row] + 1e-9) for edge in (begin, begin + size)]
+    return (edges[1] - edges[0]).astype(np.int64)
+
+
+def permuted(rows: Rows, take: np.ndarray) -> Rows:
+    """Slot i gets the token of slot `take[i]` [n*T], of the same row and document; lengths and positions stay."""
+    seq = rows.seqs[rows.input]
+    here = ("position", "document", "real")  # belong to places, not to tokens
+    tracks = {name: x if name in here else _each(x, take) for name, x in seq.tracks.items()}
+    changed = replace(seq, ids=_each(seq.ids, take), tracks=tracks)
+    targets = {name: _each(x, take) if x.shape == seq.ids.shape else x for name, x in rows.targets.items()}
+    rows = rows.with_seq(rows.input, changed).with_targets(**targets)
+    return _followed(rows, take, np.arange(len(take)), seq.ids, seq.ids.shape[1]) if _followers(rows) else rows
+
+
+def kept(rows: Rows, keep: np.ndarray, *, pad: int) -> Rows:
+    """Only the real tokens that `keep [n, T]` marks, moved together."""
+    keep = keep & rows.seqs[rows.input].real
+    return moved(rows, np.flatnonzero(keep), np.count_nonzero(keep, axis=1), pad=pad)
+
+
+def moved(
+    rows: Rows, take: np.ndarray, length: np.ndarray, *, pad: int, width: int | None = None,
+    added: np.ndarray | None = None, token: int | None = None,
+) -> Rows:  # fmt: skip
+    """Rows of `length` [n] tokens, row by row those of the slots `take`; `width` columns (None: as many as before).
+
+    `added` are indices into `take` where a new `token` stands that only borrows the tracks of the slot it names.
+    """
+    seq = rows.seqs[rows.input]
+    changed, into = gathered(seq, take, length, pad=pad, width=width)
+    targets = {name: x for name, x in rows.targets.items() if x.shape == seq.ids.shape}
+    fill = lambda x: _into(x, take, into, changed.ids.shape, IGNORE)  # noqa: E731
+    targets = {name: fill(x) for name, x in targets.items()}
+    old = np.ones(len(take), bool)
+    if added is not None and len(added):
+        old[added] = False
+        changed.ids.ravel()[into[added]] = token
+        for x in targets.values():
+            x.ravel()[into[added]] = IGNORE
+        if "word_start" in changed.tracks:
+            changed.tracks["word_start"].ravel()[into[added]] = True
+    if "prefix" in rows.values:
+        inside = take % seq.ids.shape[1] < rows.values["prefix"][take // seq.ids.shape[1]]
+        prefix = np.bincount(take[inside] // seq.ids.shape[1], minlength=len(length))
+        rows = replace(rows, values={**rows.values, "prefix": prefix.astype(rows.values["prefix"].dtype)})
+    rows = rows.with_seq(rows.input, changed).with_targets(**targets)
+    return _followed(rows, take[old], into[old], seq.ids, changed.ids.shape[1]) if _followers(rows) else rows
+
+
+def gathered(
+    seq: Seq, take: np.ndarray, length: np.ndarray, *, pad: int, width: int | None = None, restart: bool = True
+) -> tuple[Seq, np.ndarray]:
+    """(the tokens of the slots `take` as rows of `length`, their new slots); `restart=False`: positions are carried along."""
+    shape = (len(length), seq.ids.shape[1] if width is None else width)
+    into = np.flatnonzero(np.arange(shape[1]) < length[:, None])
+    assert len(into) == len(take), "a noised row is longer than the rows are wide"
+    ids = _into(seq.ids, take, into, shape, pad)
+    tracks = {name: _into(x, take, into, shape, -1 if name == "document" else 0) for name, x in seq.tracks.items()}
+    if "position" in tracks and restart:
+        part = np.zeros(seq.ids.shape, np.int32)  # of the row, up to where positions restart
+        np.cumsum(seq.tracks["position"][:, 1:] <= seq.tracks["position"][:, :-1], axis=1, out=part[:, 1:])
+        tracks["position"] = _restarting(_into(part, take, into, shape, -1)).astype(seq.tracks["position"].dtype)
+    return Seq(ids, length.astype(seq.length.dtype), tracks, full=len(into) == ids.size), into
+
+
+def _each(x: np.ndarray, take: np.ndarray) -> np.ndarray:
+    return x.ravel().take(take).reshape(x.shape)
+
+
+def _into(x: np.ndarray, take: np.ndarray, into: np.ndarray, shape: tuple[int, ...], fill: int) -> np.ndarray:
+    if len(into) == shape[0] * shape[1]:
+        return x.ravel().take(take).reshape(shape)
+    out = np.full(shape, fill, x.dtype)
+    out.ravel()[into] = x.ravel().take(take)
+    return out
+
+
+def _restarting(part: np.ndarray) -> np.ndarray:
+    """[n, T] columns counted from the beginning of each part."""
+    column = np.arange(part.shape[1], dtype=np.int32)
+    begin = np.zeros(part.shape, np.int32)
+    np.multiply(part[:, 1:] != part[:, :-1], column[1:], out=begin[:, 1:])
+    return column - np.maximum.accumulate(begin, axis=1)
+
+
+def _followers(rows: Rows) -> bool:
+    return bool(rows.spans) or rows.anchors is not None
+
+
+def _followed(rows: Rows, take: np.ndarray, into: np.ndarray, before: np.ndarray, width: int) -> Rows:
+    """Spans and anchors after the tokens of the slots `take` of `before [n, T]` went to the slots `into` of rows of `width`.
+
+    A span stays if all its tokens still stand side by side in their order; an anchor leaves with its token, and its labels too.
+    """
+    place = np.full(before.size, -1)  # nowhere
+    place[take] = into
+    anchors, labels = rows.anchors, rows.labels
+    if anchors is not None:
+        slot = place[anchors[:, 0] * before.shape[1] + anchors[:, 1]]
+        there = slot >= 0
+        anchors = np.stack([anchors[there, 0], slot[there] % width], 1)
+        labels = {name: x[there] for name, x in labels.items()}
+    follow: Callable[[np.ndarray], np.ndarray] = lambda table: _spans(table, place, before.shape[1], width)  # noqa: E731
+    return replace(rows, anchors=anchors, labels=labels, spans={name: follow(x) for name, x in rows.spans.items()})
+
+
+def _spans(table: np.ndarray, place: np.ndarray, before: int, width: int) -> np.ndarray:
+    table = table[table[:, 2] > 0]
+    if not len(table):
+        return table
+    first, length = table[:, 0] * before + table[:, 1], table[:, 2].astype(np.int64)
+    slot, offset = place[runs(first, length)], np.cumsum(length) - length
+    begin = slot[offset]
+    whole = np.logical_and.reduceat(slot == np.repeat(begin - offset, length) + np.arange(len(slot)), offset) & (begin >= 0)
+    found = table[whole].copy()
+    found[:, 1] = begin[whole] % width
+    return found[np.lexsort((found[:, 1], found[:, 0]))]

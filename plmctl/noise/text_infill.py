@@ -1,0 +1,169 @@
+"""Infilled text (Lewis et al., 2020): spans of any length, even none, each behind one mask; asked is the whole text."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import numpy as np
+
+from plmctl.batch import Rows
+from plmctl.errors import ConfigError
+from plmctl.noise.base import Denoising, denoising
+from plmctl.noise.draws import HALF, Draws, below
+from plmctl.noise.groups import Lengths
+from plmctl.noise.masking import Budget, Shuffled, running, runs
+from plmctl.noise.moves import movable, moved
+from plmctl.noise.units import Units, units
+from plmctl.text.vocab import Vocab
+
+SELECTIONS = ("published", "exact")
+
+
+class TextInfill(Denoising):
+    """Span lengths ~ Poisson(mean_length) until `ceil(rate * words)` words are covered; one mask for each, between if 0.
+
+    `selection="published"`: the lengths of the last span cut to the budget, spans at distinct random words of the document,
+    where they may run into each other (fairseq, denoising_dataset.py, add_whole_word_mask and add_insertion_noise).
+    `selection="exact"`: the spans never touch, so that the budget holds; every such arrangement is as likely.
+    `whole_words=False` counts tokens instead of words. (Lewis et al., 2020, arXiv:1910.13461, sec. 2.2 and 5.1.)
+    Differs: no span goes over a special token; a mask for which the row has no room is left out.
+    """
+
+    def __init__(
+        self, *, vocab: Vocab, rate: float, mean_length: float, whole_words: bool = True, selection: str = "published"
+    ) -> None:
+        if vocab.mask is None:
+            raise ConfigError("noise", "text_infill", "a tokenizer with a mask token", fix="train it with plmctl tokenize")
+        if not 0 < mean_length <= 32:
+            raise ConfigError("noise.mean_length", mean_length, "0 < mean_length <= 32, the mean of the Poisson distribution")
+        if selection not in SELECTIONS:
+            raise ConfigError("noise.selection", selection, f"one of {', '.join(SELECTIONS)}")
+        self.vocab, self.mask, self.mean, self.whole_words = movable(vocab), vocab.mask, mean_length, whole_words
+        self.budget = Budget(rate=rate, max_predictions=None, selection="ceiling", count_specials=False)
+        self.lengths = Lengths(poisson(mean_length))
+        self.lay = self._exact if selection == "exact" else self._published
+        self.reads = frozenset({"input"} | ({"tracks.word_start"} if whole_words else set()))
+
+    def __call__(self, rows: Rows, draws: Draws) -> Rows:
+        rows = denoising(rows)
+        found = units(rows, self.vocab, words=self.whole_words)
+        first, head, gone, extra = self.lay(rows, found, draws)
+        seq = rows.seqs[rows.input]
+        ids = seq.ids.copy()
+        ids.ravel()[head] = self.mask
+        keep = seq.real.copy()
+        keep.ravel()[gone] = False
+        rows = rows.with_seq(rows.input, replace(seq, ids=ids))
+        return self._inserted(rows, draws, keep, found.ordinary, first, extra)
+
+    def _published(self, rows: Rows, found: Units, draws: Draws) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+        """(first slot of each document, slots that show the mask, slots that go, masks to put in for each document)."""
+        shape = rows.seqs[rows.input].ids.shape
+        heads = found.begins & found.ordinary
+        first, budget = self.budget.of_documents(rows, draws, heads.reshape(shape))
+        document, size = self._lengths(rows, draws, first, budget, shape[1])
+        extra = np.bincount(document[size == 0], minlength=len(first))
+        document, size = document[size > 0], size[size > 0]
+        barred = np.negative((~heads).astype(np.int32)).view(np.uint32).reshape(shape)
+        start, _ = Shuffled(rows, draws, barred).at(runs(first, np.bincount(document, minlength=len(first))))
+        unit = found.of_slot[start].astype(np.int64)
+        gone = runs(start + 1, found.length(unit, found.stop(unit, size)) - 1)
+        return first, start, gone, extra  # a mask that another span runs over is gone, too
+
+    def _lengths(
+        self, rows: Rows, draws: Draws, first: np.ndarray, budget: np.ndarray, width: int
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """(document, words) of each span: as many as make up the budget, the last one cut to it."""
+        # six standard deviations more than the budget needs on average
+        count = np.where(budget > 0, (budget + 6 * np.sqrt(budget) + 20) / self.mean + 1, 0).astype(np.int64)
+        document, number = np.repeat(np.arange(len(first)), count), runs(np.zeros_like(count), count)
+        row, column = np.divmod(first[document], width)
+        word = draws.words_at(rows.key, "length", row, column + number * width)
+        size = self.lengths((word >> HALF).astype(np.uint32)) - 1
+        left = budget[document] - running(size, count)
+        return document[left > 0], np.minimum(size, left)[left > 0]
+
+    def _exact(self, rows: Rows, found: Units, draws: Draws) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+        """As `_published`: the same lengths, each in a gap of its own between the words that stay."""
+        shape = rows.seqs[rows.input].ids.shape
+        heads = found.begins & found.ordinary
+        first, budget = self.budget.of_documents(rows, draws, heads.reshape(shape))
+        document, size = self._lengths(rows, draws, first, budget, shape[1])
+        extra = np.bincount(document[size == 0], minlength=len(first))
+        word = np.flatnonzero(heads)
+        offset = np.searchsorted(word, first)
+        others = np.diff(offset, append=len(word)) - budget
+        document, size = _joined(document[size > 0], size[size > 0], others + 1)
+        spans = np.bincount(document, minlength=len(first))
+        barred = np.full(shape, ~np.uint32(0))  # the gap before the i-th word that stays is drawn as the i-th of all words
+        barred.ravel()[word[runs(offset, np.where(spans > 0, others + 1, 0))]] = 0
+        gap, _ = Shuffled(rows, draws, barred).at(runs(first, spans))
+        order = np.argsort(gap)
+        size = size[order]
+        unit = found.of_slot[word[runs(np.searchsorted(word, gap[order]) + running(size, spans), size)]].astype(np.int64)
+        opens = np.ones(len(unit), bool)
+        opens[1:] = found.stretch[unit[1:]] != found.stretch[unit[:-1]]  # a special token breaks a span up
+        opens[np.cumsum(size) - size] = True
+        covered, start = found.slots(unit, unit + 1), found.start[unit[opens]]
+        return first, start, np.setdiff1d(covered, start, assume_unique=True), extra
+
+    def _inserted(
+        self, rows: Rows, draws: Draws, keep: np.ndarray, ordinary: np.ndarray, first: np.ndarray, extra: np.ndarray
+    ) -> Rows:
+        """The kept tokens with `extra` masks in the gaps before, between and after each document's ordinary ones."""
+        take = np.flatnonzero(keep)
+        length = np.count_nonzero(keep, axis=1)
+        ours = np.flatnonzero(ordinary[take])  # indices into take
+        edges = np.searchsorted(take[ours], first)
+        count = np.diff(edges, append=len(ours))
+        width = keep.shape[1]
+        document, gap = gaps(rows, draws, first, count, np.where(count > 0, extra, 0), width)
+        behind = gap == count[document]  # the last ordinary token, not before one
+        before = ours[edges[document] + gap - behind] + behind
+        row = first[document] // width
+        room = (width - length)[row]
+        fits = np.zeros(len(row), bool)
+        fits[running(np.ones_like(row), np.bincount(row, minlength=len(length))) < room] = True
+        order = np.flatnonzero(fits)[np.argsort(before[fits], kind="stable")]
+        before, row, beside = before[order], row[order], take[(before - behind)[order]]
+        added = before + np.arange(len(before))
+        return moved(
+            rows, np.insert(take, before, beside), length + np.bincount(row, minlength=len(length)), pad=self.vocab.pad,
+            added=added, token=self.mask,
+        )  # fmt: skip
+
+
+def poisson(mean: float) -> np.ndarray:
+    """Probabilities of 0, 1, 2, ... up to the first below 1e-7 on the far side (the public code's table)."""
+    found = [math.exp(-mean)]
+    while len(found) < 128 and (found[-1] >= 1e-7 or len(found) <= mean):
+        found.append(found[-1] * mean / len(found))
+    return np.array(found)
+
+
+def _joined(document: np.ndarray, size: np.ndarray, most: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """(document, size) of at most `most` spans of each document: those that are too many are added to the last one."""
+    number = np.arange(len(document)) - np.searchsorted(document, document)
+    first = np.flatnonzero(number < most[document])
+    return document[first], np.add.reduceat(size, first) if len(first) else size
+
+
+def gaps(
+    rows: Rows, draws: Draws, first: np.ndarray, count: np.ndarray, extra: np.ndarray, width: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """(document, gap in 0..count) of `extra` tokens put into each document of `count` tokens.
+
+    Every set of places for them in the longer text is as likely: the i-th goes to a random gap or, with probability
+    i / (count + 1 + i), to that of an earlier one (Polya's urn).
+    """
+    document, number = np.repeat(np.arange(len(first)), extra), runs(np.zeros_like(extra), extra)
+    row, column = np.divmod(first[document], width)
+    bits = draws.words_at(rows.key, "gap", row, column + number * width).astype(np.uint32)
+    lot = below(bits, count[document] + 1 + number)
+    origin = np.arange(len(lot))
+    copies = np.flatnonzero(lot > count[document])
+    origin[copies] += (lot - count[document] - 1 - number)[copies]
+    while (origin[origin] != origin).any():
+        origin = origin[origin]
+    return document, lot[origin]

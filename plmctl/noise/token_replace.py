@@ -1,0 +1,76 @@
+"""Replaced tokens without a generator: some tokens give way to random ones, and which they are is asked."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from plmctl.batch import IGNORE, Rows
+from plmctl.errors import ConfigError
+from plmctl.noise.draws import HALF, Draws, below
+from plmctl.noise.masking import Corrupt, Masking, Select, Spans, ordinary
+from plmctl.text.vocab import Vocab
+
+
+class EachToken(Select):
+    """Every ordinary token by itself with probability `rate`."""
+
+    def __init__(self, *, vocab: Vocab, rate: float) -> None:
+        if not 0 < rate < 1:
+            raise ConfigError("noise.rate", rate, "0 < rate < 1")
+        self.special, self.below = vocab.special, np.uint32(rate * 2**32)
+
+    def __call__(self, rows: Rows, draws: Draws) -> Spans:
+        ids = rows.seqs[rows.input].ids
+        slot = np.flatnonzero(draws.bits(rows.key, "chosen", ids.shape[1]) < self.below)
+        row, column = np.divmod(slot[~self.special[ids.ravel()[slot]]], ids.shape[1])
+        return Spans(row, column, np.ones_like(row))
+
+    def capacity(self, length: int) -> int:
+        return length
+
+
+class Replace(Corrupt):
+    """Each chosen token becomes one of `choices`; asked are all tokens: 1 where it now differs, 0 where not."""
+
+    def __init__(self, *, vocab: Vocab, choices: np.ndarray, ask_originals: bool) -> None:
+        self.labels = np.where(vocab.special, IGNORE, 0).astype(np.int32)  # [V]
+        self.choices, self.ask_originals = choices, ask_originals
+        self.writes = frozenset({"targets.replaced"} | ({"targets.mlm"} if ask_originals else set()))
+
+    def __call__(self, rows: Rows, spans: Spans, draws: Draws) -> Rows:
+        seq = rows.seqs[rows.input]
+        row, column = spans.tokens()
+        flat = row * seq.ids.shape[1] + column
+        word = draws.words_at(rows.key, "token", row, column)
+        new = self.choices[below((word >> HALF).astype(np.uint32), len(self.choices))]
+        old = seq.ids.ravel()[flat]
+        ids, targets = seq.ids.copy(), {"replaced": self.labels.take(seq.ids)}
+        ids.ravel()[flat] = new
+        targets["replaced"].ravel()[flat] = new != old
+        if self.ask_originals:
+            targets["mlm"] = np.full(seq.ids.shape, IGNORE, np.int32)
+            targets["mlm"].ravel()[flat] = old
+        return rows.with_seq(rows.input, replace(seq, ids=ids)).with_targets(**targets)
+
+
+class TokenReplace(Masking):
+    """`rate` of the tokens, each by itself, are replaced by random ordinary tokens; targets.replaced says where.
+
+    The replaced-token detection of ELECTRA (Clark et al., 2020, arXiv:2003.10555, sec. 2) with a generator that knows only how
+    frequent tokens are in the corpus (`unigram`), or not even that. As there, a token that is replaced by itself counts as
+    original. `ask_originals` asks them too, as targets.mlm at every chosen token.
+    Differs: ELECTRA's generator is a masked language model; that one is an objective, since noise never touches a network.
+    """
+
+    def __init__(
+        self, *, vocab: Vocab, rate: float, unigram: bool = True, ask_originals: bool = False, static: int | None = None,
+        corpus_sample: np.ndarray | None = None,
+    ) -> None:  # fmt: skip
+        choices = ordinary(vocab, corpus_sample if unigram else None)
+        super().__init__(
+            select=EachToken(vocab=vocab, rate=rate),
+            corrupt=Replace(vocab=vocab, choices=choices, ask_originals=ask_originals),
+            static=static,
+        )

@@ -1,0 +1,95 @@
+"""What masking chooses as one piece: single tokens, words, or marked spans, each inside one stretch of ordinary tokens."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from plmctl.batch import Rows
+from plmctl.errors import DataError
+from plmctl.noise.masking import document_begins, runs
+from plmctl.text.vocab import Vocab
+
+
+@dataclass(frozen=True)
+class Units:
+    """Every token of the rows, flattened to slots 0 .. n*T-1, belongs to one unit; a special token is a unit by itself.
+
+    A stretch is a run of ordinary units that no special token and no end of a row or document interrupts.
+    """
+
+    ordinary: np.ndarray  # [n*T] bool: not a special token, not padding
+    begins: np.ndarray  # [n*T] bool: the first token of a unit
+    start: np.ndarray  # [u + 1] slot of each unit's first token; the last one is n*T
+    of_slot: np.ndarray  # [n*T] int32 number of the unit
+    stretch: np.ndarray  # [u] int32 number of the stretch
+    edge: np.ndarray  # [stretches + 1] first unit of each stretch
+
+    def stop(self, unit: np.ndarray, count: np.ndarray) -> np.ndarray:
+        """The first unit after `count` units from `unit` on, or after fewer where the stretch ends."""
+        return np.minimum(unit + count, self.edge[self.stretch[unit] + 1])
+
+    def length(self, unit: np.ndarray, stop: np.ndarray) -> np.ndarray:
+        """Tokens of the units from `unit` to before `stop`."""
+        return self.start[stop] - self.start[unit]
+
+    def slots(self, unit: np.ndarray, stop: np.ndarray) -> np.ndarray:
+        """All tokens of the units from `unit` to before `stop`."""
+        return runs(self.start[unit], self.length(unit, stop))
+
+
+def units(rows: Rows, vocab: Vocab, *, words: bool, spans: Sequence[str] = ()) -> Units:
+    """Units of single tokens, or of `words` (by tracks.word_start), with each of the rows' `spans` as one unit.
+
+    Where spans of two names overlap, those of the first name stay whole. A continuing piece begins a unit where nothing of
+    its word is left before it (the row begins in mid-word).
+    """
+    seq = rows.seqs[rows.input]
+    special = vocab.special.take(seq.ids)
+    begins = seq.tracks["word_start"].astype(bool) if words else np.ones(seq.ids.shape, bool)
+    width = seq.ids.shape[1]
+    for name in reversed(spans):
+        _merge(begins.ravel(), marked(rows, name), width)
+    begins |= special
+    cuts = special.copy()  # where a stretch begins
+    cuts[:, 1:] |= special[:, :-1]
+    cuts |= _row_begins(rows)
+    begins |= cuts
+    start = np.flatnonzero(begins)
+    opens = cuts.ravel()[start]
+    return Units(
+        ordinary=~special.ravel(), begins=begins.ravel(), start=np.append(start, begins.size),
+        of_slot=np.cumsum(begins, dtype=np.int32) - np.int32(1), stretch=np.cumsum(opens, dtype=np.int32) - np.int32(1),
+        edge=np.append(np.flatnonzero(opens), len(start)),
+    )  # fmt: skip
+
+
+def marked(rows: Rows, name: str) -> np.ndarray:
+    """The rows' spans of one name, [m, 3+]; DataError where the data have none."""
+    if name not in rows.spans:
+        raise DataError(
+            f"there are no spans '{name}' in these rows, only {', '.join(rows.spans) or 'none at all'}",
+            fix=f"mark them in the text (.jsonl) and tokenize with data.spans=[{name}]",
+        )
+    return rows.spans[name]
+
+
+def _merge(begins: np.ndarray, spans: np.ndarray, width: int) -> None:
+    """Make each span one unit, and what follows it another (in place)."""
+    first, length = spans[:, 0] * width + spans[:, 1], spans[:, 2]
+    begins[runs(first, length)] = False
+    begins[first] = True
+    after = first + length
+    begins[after[after < len(begins)]] = True
+
+
+def _row_begins(rows: Rows) -> np.ndarray:
+    """[n, T] bool: where rows and documents begin."""
+    seq = rows.seqs[rows.input]
+    if "document" in seq.tracks:
+        return document_begins(seq.tracks["document"])
+    begins = np.zeros(seq.ids.shape, bool)
+    begins[:, 0] = True
+    return begins

@@ -1,0 +1,60 @@
+"""Locally shuffled words (Lample et al., 2018): no word moves further than k places; asked is the sentence in order."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from plmctl.batch import Rows
+from plmctl.errors import ConfigError
+from plmctl.noise.base import Denoising, denoising
+from plmctl.noise.draws import Draws
+from plmctl.noise.moves import movable, permuted
+from plmctl.noise.units import Units, units
+from plmctl.text.vocab import Vocab
+
+
+class WordShuffle(Denoising):
+    """The words of a stretch sorted by `i + (distance + 1) * u_i`, u_i ~ U[0, 1): `|sigma(i) - i| <= distance`.
+
+    (Lample et al., 2018, arXiv:1711.00043, sec. 2.3: k = 3.)
+    Differs: the public code draws `i + 3 * u_i` where the paper's formula for k = 3 is `i + 4 * u_i`; here it is the paper's.
+    """
+
+    reads = frozenset({"input", "tracks.word_start"})
+
+    def __init__(self, *, vocab: Vocab, distance: int) -> None:
+        if distance < 1:
+            raise ConfigError("noise.distance", distance, "at least 1: the places that a word may move")
+        self.vocab, self.distance = movable(vocab), distance
+
+    def __call__(self, rows: Rows, draws: Draws) -> Rows:
+        rows = denoising(rows)
+        n, width = rows.seqs[rows.input].ids.shape
+        found = units(rows, self.vocab, words=True)
+        order = self._keys(rows, draws, found)
+        order.sort(axis=1)
+        column = (order & order.dtype.type((1 << (width - 1).bit_length()) - 1)).astype(np.int64)
+        column += np.arange(n)[:, None] * width
+        return permuted(rows, column.ravel())
+
+    def _keys(self, rows: Rows, draws: Draws, found: Units) -> np.ndarray:
+        """[n, T] unsigned [place + noise | column]: one of each token, the first part equal within a word.
+
+        Places leave a gap of `distance + 1` between stretches, so that no word enters another one.
+        """
+        n, width = rows.seqs[rows.input].ids.shape
+        reach = self.distance + 1
+        low = (width - 1).bit_length()
+        whole = (width * (reach + 1)).bit_length()  # bits of the largest place
+        kind = np.uint32 if low + whole <= 22 else np.uint64
+        fine = (32 if kind is np.uint32 else 64) - low - whole  # bits of the fraction, at least 10
+        drawn = min(fine, 20)
+        unit = np.arange(len(found.stretch), dtype=np.int64) + found.stretch.astype(np.int64) * reach
+        first = found.of_slot.reshape(n, width)[:, 0]
+        lot = draws.bits(rows.key, "word", width).ravel()[found.start[:-1]].astype(np.uint64)
+        lot = (lot * np.uint64(reach << drawn) >> np.uint64(32)) << np.uint64(fine - drawn)
+        lot[~found.ordinary[found.start[:-1]]] = 0
+        row = found.start[:-1] // width
+        place = (unit - unit[first][row]).astype(np.uint64) << np.uint64(fine)
+        key = ((place + lot) << np.uint64(low)).astype(kind)
+        return key.take(found.of_slot).reshape(n, width) | np.arange(width, dtype=kind)

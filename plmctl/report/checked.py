@@ -1,0 +1,53 @@
+"""The page of a data check: verdicts, numbers, and the picture of the lengths."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from plmctl.report.bars import histogram
+from plmctl.report.page import Block, Chart, Heading, Table, Text, html, write_page
+
+if TYPE_CHECKING:
+    from plmctl.data.check.finding import Report
+
+SUMMARY = {
+    "ok": "Nothing stands out.",
+    "look": "Look at what is marked.",
+    "bad": "Do not train on this before you have looked.",
+}
+
+
+def blocks(report: Report) -> list[Block]:
+    """The blocks of the page on `report`."""
+    edges, counts = report.lengths.bins()
+    rows = [[finding.verdict, finding.name, finding.found, finding.advice] for finding in report.findings]
+    return [
+        Heading(f"Data check: {report.path}", 1),
+        Text(f"{report.kind}: {report.verdict}. {SUMMARY[report.verdict]}"),
+        Heading("Findings"),
+        Table(["verdict", "what", "found", "what to do"], rows),
+        Heading("Lengths"),
+        Chart("lengths", histogram(edges, counts, title=f"Length in {report.unit}, share of all", x=f"{report.unit}, from")),
+    ]
+
+
+def write(report: Report, out: Path) -> list[Path]:
+    """A `.html` file by itself, or a `.md` file with its pictures and the same page as `.html`; returns the files."""
+    page = blocks(report)
+    if out.suffix != ".html":
+        return write_page(page, out)
+    out.parent.mkdir(parents=True, exist_ok=True)
+    out.write_text(html(page, title="Data check"), encoding="utf-8")
+    return [out]
+
+
+def lines(report: Report) -> list[str]:
+    """The same for a terminal."""
+    width = max(len(finding.name) for finding in report.findings)
+    found = [f"{report.path}: {report.kind}, {report.verdict}"]
+    for finding in report.findings:
+        found.append(f"  {finding.verdict:4}  {finding.name:{width}}  {finding.found}")
+        if finding.advice:
+            found.append(f"  {'':4}  {'':{width}}  -> {finding.advice}")
+    return found

@@ -1,0 +1,56 @@
+"""Documents with their sentences: what readers hand on."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cached_property
+from hashlib import blake2b
+
+from plmctl.text import sentences
+from plmctl.text.marks import Marks
+
+
+class Document:
+    """One document: paragraphs of text, where it stands, what it is known by (a hash of its text), and marks in its text.
+
+    whole: a paragraph is one sentence. pair: its two paragraphs are a text and its counterpart. continues: a further part of
+    the document before it, known by the same hash.
+    """
+
+    def __init__(
+        self,
+        paragraphs: Sequence[str],
+        place: str,
+        *,
+        whole: bool = False,
+        pair: bool = False,
+        identity: int | None = None,
+        marks: Marks | None = None,
+    ) -> None:
+        self.paragraphs, self.place, self.whole, self.pair = tuple(paragraphs), place, whole, pair
+        self.continues = identity is not None
+        self.identity = _identity(self.paragraphs) if identity is None else identity
+        self.marks: Marks = marks or {}
+
+    @cached_property
+    def segments(self) -> list[str]:
+        """Sentences with the white space before them; joined they are the text, with a line break between paragraphs."""
+        if self.pair:
+            return list(self.paragraphs)
+        found: list[str] = []
+        for paragraph in self.paragraphs:
+            parts = [paragraph] if self.whole else sentences.pieces(paragraph)
+            if parts and (found or self.continues):
+                parts[0] = "\n" + parts[0]
+            found += parts
+        return found
+
+    @property
+    def sentences(self) -> list[str]:
+        """Without white space around them, and without empty ones (but a pair has always two)."""
+        return self.segments if self.pair else [sentence for segment in self.segments if (sentence := segment.strip())]
+
+
+def _identity(paragraphs: Sequence[str]) -> int:
+    text = "\n".join(paragraphs).encode("utf-8", "surrogatepass")
+    return int.from_bytes(blake2b(text, digest_size=8).digest(), "big")

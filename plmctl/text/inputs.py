@@ -1,0 +1,223 @@
+"""Where text comes from: files that a path names, their lines (plain, gzip, zstandard) and rows (JSON lines, parquet)."""
+
+from __future__ import annotations
+
+import gzip
+import importlib
+import io
+import json
+import os
+import re
+import shlex
+import zlib
+from collections.abc import Iterable, Iterator, Sequence
+from glob import escape, glob
+from pathlib import Path
+from typing import Any, BinaryIO, cast
+
+from plmctl.errors import DataError, UsageError, nearest
+from plmctl.text.hub import DataSet
+
+Input = Path | DataSet
+Row = tuple[int, dict[str, Any]]  # number of the line, its fields
+
+_LINE = 1 << 20  # bytes of a line held at once
+_PACKED = (".gz", ".zst")
+_JSON = (".jsonl", ".json", ".ndjson")
+_PARQUET = ".parquet"
+_SUFFIXES = (*(stem + end for stem in (".txt", ".jsonl") for end in ("", *_PACKED)), _PARQUET)
+_WIKI = re.compile(r"wiki_\d+(\.gz|\.zst)?")  # WikiExtractor's own file names
+
+
+def find_files(path: str | Path) -> list[Path]:
+    """The text files that a file name, a folder (all of them, sorted) or a pattern names; DataError where there are none."""
+    given = Path(path).expanduser()
+    if given.is_dir():
+        files = sorted(file for file in given.rglob("*") if file.is_file())
+        found = [file for file in files if file.name.endswith(_SUFFIXES) or _WIKI.fullmatch(file.name)]
+        if not found:
+            raise DataError(
+                f"no text files in this folder (looked for {', '.join(_SUFFIXES)})", file=given, fix="data.path=<a file>"
+            )
+    elif given.exists():
+        found = [given]
+    else:
+        found = sorted(Path(name) for name in _matches(given) if Path(name).is_file())
+    if not found:
+        names = [str(file) for file in given.parent.iterdir()] if given.parent.is_dir() else []
+        raise DataError(
+            f"no such file, folder or pattern{nearest(str(given), names)}", file=given, fix="data.path=<an existing one>"
+        )
+    for file in found:
+        if file.stat().st_size == 0:
+            raise DataError("the file is empty", file=file, fix="remove it, or name files with text in data.path")
+    return found
+
+
+def find_all(paths: str | Path | Iterable[str | Path]) -> list[Input]:
+    """`find_files` of one or several paths, each file once; `hf:...` is a data set."""
+    several = [paths] if isinstance(paths, str | Path) else list(paths)
+    found: list[Input] = []
+    for path in several:
+        found += [DataSet(path)] if isinstance(path, str) and path.startswith(DataSet.PREFIX) else find_files(path)
+    return list(dict.fromkeys(found))
+
+
+def has_rows(given: Input) -> bool:
+    """Whether the text stands in fields of rows, not in lines."""
+    return isinstance(given, DataSet) or given.name.removesuffix(".gz").removesuffix(".zst").endswith((*_JSON, _PARQUET))
+
+
+def rows(given: Input, fields: Sequence[str]) -> Iterator[Row]:
+    """(number, fields) of each row; of columns at least those named in `fields`."""
+    if isinstance(given, DataSet):
+        return given.rows()
+    return _parquet_rows(given, fields) if given.name.endswith(_PARQUET) else _json_rows(given)
+
+
+def text_of(row: dict[str, Any], field: str, given: Input, number: int, setting: str = "data.field") -> str:
+    """The text in a field of a row; DataError naming the other fields where there is none."""
+    if isinstance(found := row.get(field), str):
+        return found
+    names = ", ".join(f"'{name}'" for name in row) or "none"
+    texts = [name for name in row if isinstance(row[name], str)] or ["<name>"]
+    longest = max(texts, key=lambda name: len(row.get(name, "")))
+    message = f"no text in a field '{field}' (this line has {names}){nearest(field, row)}"
+    raise DataError(message, file=given, line=number, fix=f"{setting}={longest}")
+
+
+def lines(file: Path, *, cut: bool = True) -> Iterator[tuple[int, str]]:
+    """(number, line) without line ends; with `cut`, a very long line comes in parts cut at spaces."""
+    limit = _LINE if cut else -1
+    number, rest, opened = 1, b"", False
+    try:
+        with _opened(file) as stream:
+            while chunk := stream.readline(limit):
+                if not opened:
+                    chunk, opened = chunk.removeprefix(b"\xef\xbb\xbf"), True
+                line, rest = rest + chunk, b""
+                ended = line.endswith(b"\n")
+                if not ended and len(chunk) == limit:
+                    end = line.rfind(b" ") + 1 or _character_end(line)
+                    line, rest = line[:end], line[end:]
+                yield number, _decoded(line, file, number)
+                number += ended
+            if rest:
+                yield number, _decoded(rest, file, number)
+    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
+        kind = "zstandard" if file.name.endswith(".zst") else "gzip"
+        raise DataError(f"damaged {kind} file ({error})", file=file, fix="copy or compress it again") from error
+    except OSError as error:
+        raise DataError(f"cannot be read ({error.strerror})", file=file) from error
+
+
+def needed(module: str, extra: str, what: str) -> Any:
+    """A library that only some users need; UsageError with the way to install it."""
+    try:
+        return importlib.import_module(module)
+    except ImportError as error:
+        raise UsageError(f"{what} needs {module.partition('.')[0]}\n  fix: pip install 'plmctl[{extra}]'") from error
+
+
+def _matches(pattern: Path) -> list[str]:
+    """What a pattern names; letters like `[` in the folders that are there are only letters."""
+    there = next(folder for folder in pattern.parents if folder.is_dir())
+    literal = os.path.join(escape(str(there)), pattern.relative_to(there))
+    return glob(literal, recursive=True) or glob(str(pattern), recursive=True)
+
+
+def _json_rows(file: Path) -> Iterator[Row]:
+    for number, line in lines(file, cut=False):
+        if not line or line.isspace():
+            continue
+        try:
+            row = json.loads(line)
+        except ValueError as error:
+            raise DataError(f"not JSON ({error})", file=file, line=number, fix="one JSON object a line") from error
+        if not isinstance(row, dict):
+            raise DataError(f"this line has a {type(row).__name__}", file=file, line=number, fix="one JSON object a line")
+        yield number, row
+
+
+def _parquet_rows(file: Path, fields: Sequence[str]) -> Iterator[Row]:
+    parquet = needed("pyarrow.parquet", "parquet", str(file))
+    import pyarrow
+
+    try:
+        with parquet.ParquetFile(file, pre_buffer=False, memory_map=True) as opened:
+            known = opened.schema_arrow.names
+            chosen, number = [name for name in fields if name in known], 0
+            missing = len(chosen) < len(set(fields))
+            for batch in opened.iter_batches(1 if missing else 256, columns=known if missing else chosen):
+                for row in batch.to_pylist():
+                    number += 1
+                    yield number, row
+    except (pyarrow.ArrowException, OSError) as error:
+        raise DataError(f"not a parquet file, or a damaged one ({error})", file=file, fix="copy or write it again") from error
+
+
+def _opened(file: Path) -> BinaryIO:
+    if file.name.endswith(".zst"):
+        library = needed("zstandard", "zstd", str(file))
+        return cast(BinaryIO, io.BufferedReader(_Zstandard(file.open("rb"), library), 1 << 17))
+    return cast(BinaryIO, gzip.open(file)) if file.name.endswith(".gz") else file.open("rb")
+
+
+class _Zstandard(io.RawIOBase):
+    """The content of a zstandard file of any number of frames; EOFError where the last one is cut off."""
+
+    def __init__(self, stream: BinaryIO, library: Any) -> None:
+        self._stream, self._library = stream, library
+        self._frame: Any = None
+        self._ready = memoryview(b"")
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        while not self._ready:
+            if not self._more():
+                return 0
+        count = min(len(buffer), len(self._ready))
+        buffer[:count], self._ready = self._ready[:count], self._ready[count:]
+        return count
+
+    def close(self) -> None:
+        self._stream.close()
+        super().close()
+
+    def _more(self) -> bool:
+        data = self._frame.unused_data if self._frame and self._frame.eof else b""
+        if not (data := data or self._stream.read(1 << 13)):
+            if self._frame and not self._frame.eof:
+                raise EOFError("it ends too early")
+            return False
+        if self._frame is None or self._frame.eof:
+            self._frame = self._library.ZstdDecompressor().decompressobj()
+        try:
+            self._ready = memoryview(self._frame.decompress(data))
+        except self._library.ZstdError as error:
+            raise EOFError(str(error)) from error
+        return True
+
+
+def _character_end(line: bytes) -> int:
+    """The last place in `line` where a UTF-8 character may end."""
+    cut = len(line)
+    while cut > len(line) - 4 and line[cut - 1] & 0xC0 == 0x80:
+        cut -= 1
+    return cut - 1 if line[cut - 1] >= 0xC0 else len(line)
+
+
+def _decoded(line: bytes, file: Path, number: int) -> str:
+    try:
+        return line.decode("utf-8").rstrip("\r\n")
+    except UnicodeDecodeError as error:
+        if number == 1 and line.startswith((b"\x1f\x8b", b"\x28\xb5\x2f\xfd")):
+            kind, end = ("gzip", ".gz") if line.startswith(b"\x1f\x8b") else ("zstandard", ".zst")
+            raise DataError(f"this is {kind} data", file=file, fix=f"name it {file.name}{end}") from None
+        guess = "utf-16" if line.startswith((b"\xff\xfe", b"\xfe\xff")) else "latin1"
+        raise DataError(
+            f"not UTF-8: byte 0x{error.object[error.start]:02x} at column {error.start + 1}", file=file, line=number,
+            fix=f"iconv -f {guess} -t utf-8 {shlex.quote(str(file))} > converted.txt (or gb18030, if it is Chinese)",
+        ) from error  # fmt: skip

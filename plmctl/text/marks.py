@@ -1,0 +1,160 @@
+"""Marks: stretches of a text with an id (entities, senses), from character offsets in the input to places of tokens.
+
+Between the input and the tokens lies only white space that is added or taken away (stripped lines, joined paragraphs), so a
+mark is kept by its ink: the numbers of its first and last character among those of the text that are not white space.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from plmctl.errors import DataError, nearest
+from plmctl.text.tokenizer import Tokenizer
+
+Marks = dict[str, np.ndarray]  # name -> [m, 3] int64: ink before it, ink up to its end, id; in the order of the text
+KEYS = ("start", "end", "id")
+_LARGEST = {True: np.iinfo(np.int32).max, False: np.iinfo(np.int64).max}
+_WHITE = np.array([chr(code).isspace() for code in range(0x3001)])  # there is no white space beyond
+_SHOWN = '{"start": 3, "end": 9, "id": 17}'
+
+
+def ink(text: str) -> np.ndarray:
+    """[len + 1] how many characters before each place are not white space."""
+    codes = np.frombuffer(text.encode("utf-32-le", "surrogatepass"), np.uint32)
+    return np.append(0, np.cumsum((codes >= len(_WHITE)) | ~_WHITE[np.minimum(codes, len(_WHITE) - 1)]))
+
+
+def read(row: Mapping[str, Any], text: str, names: Mapping[str, bool], *, file: object, line: int) -> Marks:
+    """The marks of a row of input; `names` says of each field whether it holds tags (ids from 1), not spans (ids from 0).
+
+    Offsets count the characters (code points) of the text as it stands in the file, from 0, the end excluded.
+    """
+    places, found = ink(text), {}
+    for name, tag in names.items():
+        given = row.get(name)
+        if not isinstance(given, list):
+            there = ", ".join(f"'{key}'" for key in row)
+            message = f"no list in a field '{name}' (this line has {there}){nearest(name, row)}"
+            raise DataError(message, file=file, line=line, fix=f'"{name}": [{_SHOWN}, ...], or [] where there are none')
+        try:
+            table = np.array([_mark(n, mark, len(text), tag) for n, mark in enumerate(given)], np.int64).reshape(-1, 3)
+            order = np.argsort(table[:, 0], kind="stable")
+            _no_overlap(table, order)
+        except _Wrong as wrong:
+            number, message, fix = wrong.args
+            raise DataError(f"'{name}'[{number}]: {message}", file=file, line=line, fix=fix) from None
+        table[:, :2] = places[table[:, :2]]
+        found[name] = table[order]
+    return found
+
+
+def part(marks: Marks, begin: int, end: int) -> Marks:
+    """The marks that begin between these two places (of ink), counted from the first."""
+    kept = {name: table[(table[:, 0] >= begin) & (table[:, 0] < end)] for name, table in marks.items()}
+    return {name: table - np.array([begin, begin, 0]) for name, table in kept.items()}
+
+
+class Placer:
+    """Where the marks of documents are among the tokens of their sentences.
+
+    A mark covers the tokens that overlap it. One that covers none (white space), crosses the end of a sentence or shares a
+    token with the mark before it is left out and counted.
+    """
+
+    def __init__(self, tokenizer: Tokenizer, names: Sequence[str]) -> None:
+        self._tokenizer, self._names = tokenizer, names
+
+    def __call__(
+        self, marks: Sequence[Marks], texts: Sequence[Sequence[str]], lengths: np.ndarray
+    ) -> tuple[dict[str, np.ndarray], Counter[str]]:
+        """{name: [m, 3] int64 start, length, id}, counted in the tokens of all texts, and how many were left out, and why."""
+        found: dict[str, list[np.ndarray]] = {name: [np.zeros((0, 3), np.int64)] for name in self._names}
+        left: Counter[str] = Counter()
+        ends = np.append(0, np.cumsum(lengths))
+        number = 0
+        for table, sentences in zip(marks, texts, strict=True):
+            if any(map(len, table.values())):
+                for name, sentence, inside in _by_sentence(table, sentences, left):
+                    placed = self._placed(sentences[sentence], inside, name, left)
+                    found[name].append(placed + np.array([ends[number + sentence], 0, 0]))
+            number += len(sentences)
+        return {name: np.concatenate(parts) for name, parts in found.items()}, left
+
+    def _placed(self, text: str, table: np.ndarray, name: str, left: Counter[str]) -> np.ndarray:
+        """The marks of one sentence as (first token, number of tokens, id)."""
+        places = ink(text)
+        spans = places[np.array(self._tokenizer.encode_offsets(text)[1], np.int64).reshape(-1, 2)]
+        overlap = (spans[:, 0] < table[:, 1:2]) & (spans[:, 1] > table[:, :1])  # [m, tokens]
+        some = overlap.any(1)
+        first, last = overlap.argmax(1), overlap.shape[1] - 1 - overlap[:, ::-1].argmax(1)
+        kept, taken = [], -1
+        for number in np.flatnonzero(some).tolist():
+            if first[number] > taken:
+                taken = int(last[number])
+                kept.append((first[number], taken + 1 - first[number], table[number, 2]))
+        left[f"'{name}' without a token"] += int((~some).sum())
+        left[f"'{name}' that share a token with the one before"] += int(some.sum()) - len(kept)
+        return np.array(kept, np.int64).reshape(-1, 3)
+
+
+def track(spans: np.ndarray, count: int) -> np.ndarray:
+    """[count] int32: the id of the mark that covers each token, 0 where there is none."""
+    found = np.zeros(count, np.int32)
+    start, length, ids = spans.T
+    begins = np.cumsum(length) - length
+    found[np.repeat(start - begins, length) + np.arange(length.sum())] = np.repeat(ids, length)
+    return found
+
+
+def _by_sentence(marks: Marks, sentences: Sequence[str], left: Counter[str]) -> Iterator[tuple[str, int, np.ndarray]]:
+    """(name, sentence, its marks counted from its own first character), in order; without those that cross its end."""
+    ends = np.cumsum([ink(text)[-1] for text in sentences])
+    for name, table in marks.items():
+        white = table[:, 0] == table[:, 1]
+        home = np.searchsorted(ends, table[:, 0], "right")
+        across = ~white & (table[:, 1] > ends[np.minimum(home, len(ends) - 1)])
+        left[f"'{name}' without a token"] += int(white.sum())
+        left[f"'{name}' across the end of a sentence"] += int(across.sum())
+        fine = ~white & ~across
+        for sentence in np.unique(home[fine]).tolist():
+            begin = ends[sentence - 1] if sentence else 0
+            yield name, sentence, table[fine & (home == sentence)] - np.array([begin, begin, 0])
+
+
+class _Wrong(Exception):
+    """Number of a mark, what is wrong with it, and the fix."""
+
+
+def _mark(number: int, mark: Any, size: int, tag: bool) -> tuple[int, int, int]:
+    if not isinstance(mark, dict):
+        raise _Wrong(number, f"is {mark!r}, not an object with start and end", _SHOWN)
+    for key in mark:
+        if key not in KEYS:
+            raise _Wrong(number, f"has an unknown key '{key}'{nearest(key, KEYS)}; it takes {', '.join(KEYS)}", _SHOWN)
+    for key in KEYS[: 3 if tag else 2]:
+        if key not in mark:
+            raise _Wrong(number, f"has no '{key}'", _SHOWN)
+    for key, value in mark.items():
+        if type(value) is not int:
+            raise _Wrong(number, f"'{key}' is {value!r}, not a whole number", _SHOWN)
+    start, end, identity = mark["start"], mark["end"], mark.get("id", 0)
+    if end <= start:
+        raise _Wrong(number, f"ends at {end}, not after its start {start}", "the end is the place behind the last character")
+    if start < 0 or end > size:
+        fix = "count characters (Unicode code points, not bytes) of the text as it stands in the file, from 0"
+        raise _Wrong(number, f"{start}..{end} lies outside the text, which has {size} characters", fix)
+    if not tag <= identity <= _LARGEST[tag]:
+        raise _Wrong(number, f"its id {identity} is not in {int(tag)}..{_LARGEST[tag]}", "number them from 1 (0: none)")
+    return start, end, identity
+
+
+def _no_overlap(table: np.ndarray, order: np.ndarray) -> None:
+    ordered = table[order]
+    for at in np.flatnonzero(ordered[1:, 0] < ordered[:-1, 1])[:1].tolist():
+        first, second = (f"{start}..{end}" for start, end, _ in ordered[at : at + 2].tolist())
+        message = f"{second} overlaps {first} (number {order[at]})"
+        raise _Wrong(int(order[at + 1]), message, "keep one of them, or put them in two fields: data.spans=[outer,inner]")

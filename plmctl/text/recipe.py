@@ -1,0 +1,83 @@
+"""What all recipes for a vocabulary share."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import KW_ONLY, asdict, dataclass
+from typing import Any, ClassVar
+
+from plmctl.errors import ConfigError, DataError
+from plmctl.text import roles
+from plmctl.text.backend import Backend
+from plmctl.text.roles import Roles
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """What all kinds share: the size, the share of characters that must be covered, and how much text is looked at."""
+
+    kind: ClassVar[str]
+    _: KW_ONLY
+    vocab_size: int = 8192
+    path: str | None = None  # a trained tokenizer to use instead of training one
+    sample_bytes: int = 1 << 25
+    sentinels: int = 0
+    unused: int = 0
+
+    def __post_init__(self) -> None:
+        if type(self.vocab_size) is not int or self.vocab_size < 8:
+            raise ConfigError("tokenizer.vocab_size", self.vocab_size, "a whole number of at least 8")
+        if type(self.sample_bytes) is not int or self.sample_bytes < 1:
+            raise ConfigError("tokenizer.sample_bytes", self.sample_bytes, "a positive number of bytes")
+        for name in ("sentinels", "unused"):
+            if type(count := getattr(self, name)) is not int or count < 0:
+                raise ConfigError(f"tokenizer.{name}", count, "0 or more")
+        coverage = getattr(self, "character_coverage", 1.0)
+        if not 0 < coverage <= 1:
+            raise ConfigError("tokenizer.character_coverage", coverage, "0 < coverage <= 1")
+
+    def settings(self) -> dict[str, Any]:
+        """What decides the result, for the manifest; slots only where there are some, so that old caches stay."""
+        named = {key: value for key, value in asdict(self).items() if key != "path"}
+        return {"kind": self.kind, **{k: v for k, v in named.items() if v or k not in ("sentinels", "unused")}}
+
+    def special(self, family: Roles = roles.BERT) -> Roles:
+        """The special tokens that the vocabulary begins with: those of its family, and the further slots."""
+        return family.with_slots(self.sentinels, self.unused)
+
+    def train(self, texts: Iterable[str]) -> tuple[Backend, Roles]:
+        raise NotImplementedError(type(self).__name__)
+
+    def at_most(self, size: int) -> ConfigError:
+        return ConfigError(
+            "tokenizer.vocab_size", self.vocab_size, f"this text is too small for it: it yields at most {size} tokens",
+            fix=f"tokenizer.vocab_size={size}, or give more text (data.path)",
+        )  # fmt: skip
+
+    def at_least(self, size: int) -> ConfigError:
+        return ConfigError(
+            "tokenizer.vocab_size", self.vocab_size, f"special tokens and single characters alone take {size}",
+            fix=f"tokenizer.vocab_size={size} or more, or a smaller tokenizer.character_coverage",
+        )  # fmt: skip
+
+
+def covering(counts: Counter[str], coverage: float) -> list[str]:
+    """The most frequent characters that make up `coverage` of the text, by frequency."""
+    characters = Counter[str]()
+    for word, count in counts.items():
+        for character in word:
+            characters[character] += count
+    if not characters:
+        raise no_text()
+    wanted, covered, chosen = coverage * characters.total(), 0, []
+    for character, count in sorted(characters.items(), key=lambda item: (-item[1], item[0])):
+        if covered >= wanted:
+            break
+        chosen.append(character)
+        covered += count
+    return chosen
+
+
+def no_text() -> DataError:
+    return DataError("there is no text to train a tokenizer on", fix="data.path=<a file, folder or pattern with text>")

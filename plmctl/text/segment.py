@@ -1,0 +1,53 @@
+"""Where the words of Chinese text are: a segmenter is a function text -> (start, end) of its words."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import cache
+from typing import Any
+
+from plmctl.errors import ConfigError, nearest
+from plmctl.text.inputs import needed
+
+Segmenter = Callable[[str], Iterable[tuple[int, int]]]
+_OWN = ("jieba",)
+
+
+def jieba(text: str) -> Iterator[tuple[int, int]]:
+    """The words of jieba's dictionary, without its hidden Markov model, whose guesses change between versions."""
+    return ((start, end) for _, start, end in _jieba().tokenize(text, HMM=False))
+
+
+def find(name: str, plugins: Sequence[str] | None = None) -> Segmenter:
+    """The function of this file called `name`, or the one at a dotted path, which must lie in one of `plugins` if given.
+
+    Anything else is a ConfigError; a library that is not installed is a UsageError.
+    """
+    module, _, function = name.rpartition(".")
+    if not module and function in _OWN:
+        found: Segmenter = globals()[function]
+        next(iter(found("")), None)  # its library is missing now, not after an hour
+        return found
+    fix = "" if module else f"data.segment={_OWN[0]}"
+    allowed = f"must be {', '.join(_OWN)}, or <module>.<function> (text -> start, end of words) of a --plugin package"
+    error = ConfigError("data.segment", name, allowed + nearest(name, _OWN), fix=fix)
+    if not module:
+        raise error
+    if plugins is not None and name.partition(".")[0] not in plugins:
+        raise ConfigError("data.segment", name, error.allowed, fix=f"--plugin {name.partition('.')[0]}")
+    try:
+        part = getattr(importlib.import_module(module), function)
+    except (ImportError, AttributeError) as missing:
+        raise ConfigError("data.segment", name, f"cannot be imported ({missing})") from missing
+    if not callable(part):
+        raise error
+    return part
+
+
+@cache
+def _jieba() -> Any:
+    library = needed("jieba", "chinese", "data.segment=jieba")
+    library.setLogLevel(60)
+    library.initialize()
+    return library

@@ -1,0 +1,50 @@
+"""A vocabulary of whole words."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import KW_ONLY, dataclass
+
+import tokenizers
+from tokenizers import models, normalizers, pre_tokenizers
+
+from plmctl.text.backend import Backend
+from plmctl.text.recipe import Recipe, no_text
+from plmctl.text.roles import Roles
+from plmctl.text.rust import Rust, finish
+from plmctl.text.sentences import CJK
+
+
+@dataclass(frozen=True)
+class Word(Recipe):
+    """Whole words, the most frequent first, at most `vocab_size`; the rest is [UNK] (ELMo's softmax: Peters et al., 2018)."""
+
+    kind = "word"
+    _: KW_ONLY
+    lowercase: bool = False
+    punctuation: bool = True  # marks and Chinese characters are words by themselves; false: words end at spaces only
+    min_frequency: int = 1
+
+    def train(self, texts: Iterable[str]) -> tuple[Backend, Roles]:
+        special = self.special()
+        made = tokenizers.Tokenizer(models.WordLevel({}, unk_token=special.unk))
+        made.normalizer = normalizers.Lowercase() if self.lowercase else None
+        alone = pre_tokenizers.Split(tokenizers.Regex(rf"[^\w\s]|[{CJK}]"), "isolated")
+        made.pre_tokenizer = pre_tokenizers.Sequence([pre_tokenizers.WhitespaceSplit(), *([alone] if self.punctuation else [])])
+        words = Counter[str]()
+        for spaced, count in Counter(word for text in texts for word in text.split()).items():
+            cased = spaced if made.normalizer is None else made.normalizer.normalize_str(spaced)
+            for word, _ in made.pre_tokenizer.pre_tokenize_str(cased):
+                words[word] += count
+        if not words:
+            raise no_text()
+        room = self.vocab_size - len(special.tokens)
+        if room < 1:
+            raise self.at_least(len(special.tokens) + 1)
+        for token in special.tokens:
+            del words[token]
+        frequent = sorted((-count, word) for word, count in words.items() if count >= self.min_frequency)[:room]
+        vocab = {token: i for i, token in enumerate([*special.tokens, *(word for _, word in frequent)])}
+        made.model = models.WordLevel(vocab, unk_token=special.unk)
+        return Rust(finish(made, special)), special

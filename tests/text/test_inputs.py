@@ -1,0 +1,120 @@
+"""Kinds of input files and of data sets: the same documents from each, bounded memory, and what is said of bad ones."""
+
+from __future__ import annotations
+
+import json
+import sys
+import tracemalloc
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from plmctl.data.survey import Source
+from plmctl.errors import DataError, UsageError
+from plmctl.text import inputs
+from plmctl.text.reader import documents
+
+ROWS: list[dict[str, Any]] = [
+    {"id": n, "text": f"Row {n} begins. 第{n}行🙂。\n\nIt ends.", "entity": [{"start": 0, "end": 3, "id": n}]}
+    for n in range(600)
+]
+LINES = "".join(json.dumps(row) + "\n" for row in ROWS)
+
+
+def found(path: object, **how: Any) -> list[tuple[list[str], dict[str, list[list[int]]]]]:
+    made = documents(path, spans=["entity"], **how)  # type: ignore[arg-type]
+    return [(document.sentences, {name: table.tolist() for name, table in document.marks.items()}) for document in made]
+
+
+@pytest.fixture
+def plain(tmp_path: Path) -> Path:
+    file = tmp_path / "plain/a.jsonl"
+    file.parent.mkdir()
+    file.write_text(LINES, encoding="utf-8")
+    return file
+
+
+def test_zstandard(tmp_path: Path, plain: Path) -> None:
+    zstandard = pytest.importorskip("zstandard")
+    packed = [zstandard.ZstdCompressor().compress(part.encode()) for part in (LINES[:1000], LINES[1000:])]
+    (tmp_path / "a.jsonl.zst").write_bytes(b"".join(packed))  # two frames, as `cat a.zst b.zst` makes
+    assert found(tmp_path / "a.jsonl.zst") == found(plain)
+    (tmp_path / "a.txt.zst").write_bytes(zstandard.ZstdCompressor().compress("One.\n\n二。".encode()))
+    assert [document.sentences for document in documents(tmp_path / "a.txt.zst")] == [["One."], ["二。"]]
+    assert tmp_path / "a.txt.zst" in inputs.find_files(tmp_path)
+
+
+@pytest.mark.parametrize("damage", ["cut", "between", "nonsense", "name"])
+def test_damaged_zstandard(tmp_path: Path, damage: str) -> None:
+    zstandard = pytest.importorskip("zstandard")
+    packed = zstandard.ZstdCompressor().compress(LINES.encode())
+    content = {"cut": packed[:-9], "between": packed + packed[:5], "nonsense": b"text " * 100, "name": packed}[damage]
+    file = tmp_path / ("a.txt" if damage == "name" else "a.txt.zst")
+    file.write_bytes(content)
+    message = r"this is zstandard data(.|\n)*name it a\.txt\.zst" if damage == "name" else "damaged zstandard file"
+    with pytest.raises(DataError, match=message):
+        list(documents(file))
+
+
+def test_parquet(tmp_path: Path, plain: Path) -> None:
+    pyarrow, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    parquet.write_table(pyarrow.Table.from_pylist(ROWS), tmp_path / "a.parquet", row_group_size=100)
+    assert found(tmp_path / "a.parquet") == found(plain)
+    assert found(tmp_path / "a.parquet")[7][1] == {"entity": [[0, 3, 7]]}
+    with pytest.raises(DataError, match=r"a\.parquet:1: no text in a field 'txt' .*'id', 'text', 'entity'.*mean 'text'"):
+        list(documents(tmp_path / "a.parquet", field="txt"))
+    (tmp_path / "b.parquet").write_bytes(b"PAR1 nonsense")
+    with pytest.raises(DataError, match=r"b\.parquet: not a parquet file, or a damaged one"):
+        list(documents(tmp_path / "b.parquet"))
+
+
+def test_parquet_is_not_held_in_memory(tmp_path: Path) -> None:
+    pyarrow, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    rows = [{"text": f"{n} " * 2000} for n in range(4000)]
+    parquet.write_table(pyarrow.Table.from_pylist(rows), tmp_path / "a.parquet", row_group_size=200)
+    del rows
+    before = pyarrow.total_allocated_bytes()
+    tracemalloc.start()
+    count = largest = 0
+    for _ in inputs.rows(tmp_path / "a.parquet", ["text"]):
+        count += 1
+        largest = max(largest, pyarrow.total_allocated_bytes() - before)
+    assert count == 4000
+    assert largest + tracemalloc.get_traced_memory()[1] < 12e6  # of 38 MB
+    tracemalloc.stop()
+
+
+def test_data_sets(plain: Path) -> None:
+    pytest.importorskip("datasets")
+    (plain.parent / "a.jsonl").rename(plain.parent / "train.jsonl")
+    (plain.parent / "validation.jsonl").write_text(LINES[: LINES.index("\n")], encoding="utf-8")
+    folder = plain.parent
+    wanted = found(folder / "train.jsonl")
+    assert found(f"hf:{folder}") == found(f"hf:{folder}:train") == found(f"hf:{folder}:default:train") == wanted
+    assert found(f"hf:{folder}:default") == wanted
+    assert found(f"hf:{folder}:validation") == wanted[:1]
+    before = Source(f"hf:{folder}").content()
+    assert before == Source(f"hf:{folder}").content()
+    with (folder / "train.jsonl").open("a", encoding="utf-8") as file:
+        file.write(LINES)
+    assert before != Source(f"hf:{folder}").content()
+    wrongs = {":trian": "Bad split: trian", ":a:b:c": r"hf:<name>\[:config\]", ":x:train": "cannot be read"}
+    for wrong, message in wrongs.items():
+        with pytest.raises(DataError, match=message):
+            list(documents(f"hf:{folder}{wrong}"))
+    with pytest.raises(DataError, match=r"hf:/nowhere/at/all: cannot be read"):
+        list(documents("hf:/nowhere/at/all"))
+
+
+@pytest.mark.parametrize(
+    ("name", "module", "extra"),
+    [("a.txt.zst", "zstandard", "zstd"), ("a.parquet", "pyarrow.parquet", "parquet"), ("hf:x", "datasets", "datasets")],
+)
+def test_a_missing_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, module: str, extra: str) -> None:
+    monkeypatch.setitem(sys.modules, module, None)
+    (tmp_path / "a.txt.zst").write_bytes(b"x")
+    (tmp_path / "a.parquet").write_bytes(b"x")
+    path = name if name.startswith("hf:") else tmp_path / name
+    with pytest.raises(UsageError, match=rf"{name}.* needs {module.partition('.')[0]}\n  fix: pip install 'plmctl\[{extra}\]'"):
+        list(documents(path))
