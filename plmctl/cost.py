@@ -11,6 +11,7 @@ from plmctl.heads.lm import LMHead
 from plmctl.models.base import Model
 from plmctl.nn.cells.attention import Attention
 from plmctl.nn.stack import Stack
+from plmctl.nn.tables import real
 
 
 @dataclass(frozen=True)
@@ -21,7 +22,7 @@ class Cost:
     d their width, p the share of positions that reach the language-model head. Lookups and recomputation are not counted.
     """
 
-    parameters: dict[str, int]  # by part, each tensor once
+    parameters: dict[str, int]  # by part, each tensor once, without spare rows of tables
     macs_per_token: dict[str, float]  # forward multiply-adds by kind of module, the head at its share p
     flops_per_token: float  # forward and backward, of one real token
     causal_flops_per_token: float  # the same with 6 L T d: only the half of the scores that a causal pattern needs
@@ -55,7 +56,7 @@ def cost(model: Model, *, length: int, predicted: Mapping[str, float]) -> Cost:
                 macs["attention scores"] += 2 * length * cell.num_heads * cell.head_width
                 saved += 2 * cell.num_heads * length * length
     for name, head in model.heads.items():
-        weights = _matrices(head) + (head.table.numel() if isinstance(head, LMHead) else 0)
+        weights = _matrices(head) + (head.table[: head.vocab_size].numel() if isinstance(head, LMHead) else 0)
         share = predicted.get(name, 0.0) if isinstance(head, LMHead) else 1 / length
         macs["heads"] += share * weights
         saved += share * length * head.table.shape[0] if isinstance(head, LMHead) else 0
@@ -77,7 +78,7 @@ def _parameters(model: Model) -> dict[str, int]:
     seen: set[int] = set()
     parts = {**dict(model.backbone.named_children()), **{f"heads.{name}": head for name, head in model.heads.items()}}
     for name, part in parts.items():
-        new = {id(p): p for p in part.parameters() if id(p) not in seen}
-        seen |= set(new)
-        found[name] = sum(p.numel() for p in new.values())
+        new = {key: p for key, p in part.named_parameters() if id(p) not in seen}
+        seen |= {id(p) for p in new.values()}
+        found[name] = sum(p.numel() for p in real(part, new).values())
     return found

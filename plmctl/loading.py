@@ -18,6 +18,7 @@ from plmctl.config.build import plain
 from plmctl.convert import hf
 from plmctl.errors import ConfigError, DataError, raise_all
 from plmctl.models.base import Model
+from plmctl.nn.tables import token_rows
 from plmctl.text.tokenizer import META, Tokenizer
 from plmctl.text.vocab import Vocab
 from plmctl.training.checkpoint import Checkpoints, Fit, damage, load_exactly, load_tensors, progress_of
@@ -174,9 +175,19 @@ def adopt(cfg: DictConfig, words: Sequence[str] = ()) -> DictConfig:
 
 
 def initialize(model: Model, path: str | os.PathLike[str], *, say: Callable[[str], None] = print) -> Fit:
-    """`take` from whatever lies at `path`."""
+    """`take` from whatever lies at `path`; rows of its tables that are no token of its tokenizer are left out."""
     source = open_source(path)
-    return take(model, source.tensors, source=source.folder, say=say)
+    return take(model, _tokens_only(model, source, say), source=source.folder, say=say)
+
+
+def _tokens_only(model: Model, source: Source, say: Callable[[str], None]) -> Mapping[str, Tensor]:
+    """The tensors of `source`; published tables often have more rows than tokens, for speed."""
+    known, found = source.tokenizer.vocab.size, source.tensors
+    longer = [name for name, rows in token_rows(model).items() if name in found and rows == known < len(found[name])]
+    if longer:
+        more = max(len(found[name]) for name in longer) - known
+        say(f"{more} rows beyond the {known:,} tokens of its tokenizer are left out: {', '.join(longer)}")
+    return {name: tensor[:known] if name in longer else tensor for name, tensor in found.items()}
 
 
 def _best(checkpoints: Path) -> Path:

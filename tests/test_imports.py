@@ -20,7 +20,7 @@ MAY: dict[str, set[str]] = {
     "noise": BASE | {"text"},
     "data": BASE | {"text", "noise"},
     **{layer: BASE | set(MODEL[:place]) for place, layer in enumerate(MODEL)},
-    "training": BASE | {"models", "objectives", "data"},
+    "training": BASE | {"nn", "models", "objectives", "data"},
 }  # fmt: skip
 MAY["tasks"] |= {"text", "data", "noise"}
 NUMPY_ONLY = ("text", "noise", "data", "errors", "batch", "config", "cli")
@@ -63,6 +63,11 @@ def name(file: Path) -> str:
 @pytest.mark.parametrize("file", [file for file in FILES if layer(file) in MAY], ids=name)
 def test_a_layer_imports_only_lower_ones(file: Path) -> None:
     assert ours(file, at_run_time=layer(file) != "training") <= MAY[layer(file)] | {layer(file)}
+
+
+def test_of_the_parts_training_knows_only_which_rows_are_real() -> None:
+    found = {name for file in FILES if layer(file) == "training" for name in imports(file) if name.startswith("plmctl.nn")}
+    assert found == {"plmctl.nn.tables"}
 
 
 @pytest.mark.parametrize("file", FILES, ids=name)

@@ -15,6 +15,7 @@ from plmctl.config.compose import Flags
 from plmctl.convert import hf
 from plmctl.errors import DataError, UsageError
 from plmctl.loading import Source, open_source
+from plmctl.nn.tables import count
 from plmctl.text.vocab import Vocab
 from plmctl.training.checkpoint import Checkpoints, Snapshot, load_exactly, tensors_of
 from plmctl.training.progress import Progress
@@ -80,7 +81,7 @@ def to_plmctl(source: Source, folder: Path, plugins: Sequence[str] = ()) -> str:
     for part in made.iterdir():
         os.replace(part, folder / part.name)
     shutil.rmtree(folder / "steps")
-    return f"{sum(p.numel() for p in model.parameters()):,} parameters"
+    return f"{count(model):,} parameters"
 
 
 def _vocab(source: Source) -> Vocab | None:

@@ -17,6 +17,8 @@ from plmctl.commands.corpus import sources
 from plmctl.config.compose import Flags
 from plmctl.cost import Cost, cost
 from plmctl.data.shards import is_tokens
+from plmctl.models.base import Model
+from plmctl.nn.tables import token_rows
 from plmctl.training.distributed import device_of
 from plmctl.training.log import clock
 from plmctl.training.peak import peak_flops
@@ -55,7 +57,7 @@ def estimate(cfg: DictConfig, flags: Flags) -> dict[str, dict[str, Any]]:
         "parameters": costs.parameters,
         "macs_per_token": {name: round(value) for name, value in costs.macs_per_token.items()},
         "memory": {name: round(value) for name, value in costs.memory(rows=micro, activation_bytes=bytes_each).items()},
-        "run": _run(cfg, costs, length, peak_flops(precision)),
+        "run": _vocabulary(model) | _run(cfg, costs, length, peak_flops(precision)),
     }
 
 
@@ -69,6 +71,15 @@ def vocabulary(cfg: DictConfig) -> int:
         if path and (path is known[0] or is_tokens(path)):
             return Tokenizer.load(path).vocab.size
     return int(cfg.tokenizer.vocab_size)
+
+
+def _vocabulary(model: Model) -> dict[str, str]:
+    """What of the tables is not counted above."""
+    named, rows = dict(model.named_parameters()), token_rows(model)
+    name = next((name for name in named if name in rows and len(named[name]) > rows[name]), None)
+    if name is None:
+        return {}
+    return {"vocabulary": f"{rows[name]:,} tokens in tables of {len(named[name]):,} rows; spare ones are not counted above"}
 
 
 def _run(cfg: DictConfig, costs: Cost, length: int, peak: float | None) -> dict[str, Any]:

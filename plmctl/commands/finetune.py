@@ -19,6 +19,7 @@ from plmctl.config.compose import Flags
 from plmctl.errors import ConfigError, UsageError
 from plmctl.loading import find, open_source, refuse_another_model, take
 from plmctl.models.base import Model
+from plmctl.nn.tables import count
 from plmctl.tasks import inference
 from plmctl.tasks.base import Task
 from plmctl.tasks.batches import Batches
@@ -219,7 +220,7 @@ def _dry_run(cfg: DictConfig, flags: Flags) -> int:
         model = build_model(cfg, vocab_size=int(size) or 1, plugins=flags.plugins)
     updates = -(-len(examples) // cfg.train.batch_size)
     parts = {"backbone": model.backbone, **{f"heads.{name}": head for name, head in model.heads.items()}}
-    counts = {f"parameters of {name}": sum(p.numel() for p in part.parameters()) for name, part in parts.items()}
+    counts = {f"parameters of {name}": count(part) for name, part in parts.items()}
     numbers = {"examples": len(examples), "labels": task.outputs, "updates an epoch, at least": updates, **counts}
     scoring.show(f"finetune task={task.name}", {"train": numbers}, as_json=flags.json, extra={})
     return 0

@@ -23,6 +23,7 @@ from plmctl.data.preview import preview
 from plmctl.data.reader import Reader
 from plmctl.errors import UsageError
 from plmctl.models.base import Model
+from plmctl.nn.tables import count
 from plmctl.objectives.mix import Mix
 from plmctl.training.budget import Budget
 from plmctl.training.distributed import World, environment
@@ -97,7 +98,7 @@ def train(session: Session) -> Result:
 def _overview(session: Session, corpus: Corpus, model: Model, budget: Budget, loader: Loader) -> list[str]:
     """What will be trained, for how long, where, and on what: the first lines of a run."""
     cfg, world = session.cfg, session.world
-    millions = sum(p.numel() for p in model.parameters()) / 1e6
+    millions = count(model) / 1e6
     place = f"{world.device.type} in {session.precision.name}" + (f", {world.size} processes" if world.size > 1 else "")
     lines = [
         f"{cfg.run.name}: {' + '.join(cfg.objective)}, {millions:.2f} M parameters, "

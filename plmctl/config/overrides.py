@@ -100,7 +100,7 @@ def _read(text: str, loader: ConfigLoader, sweep: bool) -> Word:
     if override.is_sweep_override() and not sweep:
         fix = f"add -m to run each value; write {key}=[a,b] for a list, {key}=\"'a,b'\" for a text with a comma"
         raise ConfigError(key, text.partition("=")[2], "these are several values", fix=fix)
-    options = loader.get_group_options(key)
+    options = _group_options(loader, key)
     if not options:
         return Word(text, key, _sample(override), group=False)
     for option in _options(override):
@@ -111,6 +111,13 @@ def _read(text: str, loader: ConfigLoader, sweep: bool) -> Word:
         text = f"{key}=[]" if key in MANY else f"~{key}"  # Hydra deletes no list of options, and takes no null
         return Word(text, key, text, group=True)
     return Word(text, key, _sample(override), group=True)
+
+
+def _group_options(loader: Any, group: str) -> list[str]:
+    """The part files of a group. The loader's own method makes a new repository for each question: most of a composition."""
+    from hydra.core.object_type import ObjectType
+
+    return loader.repository.get_group_options(group, ObjectType.CONFIG)
 
 
 def _parse(text: str, loader: ConfigLoader) -> Override:

@@ -11,16 +11,18 @@ from torch.nn import functional as F
 
 from plmctl.batch import IGNORE
 from plmctl.nn.cells.feedforward import activation_function
+from plmctl.nn.tables import Padded, with_spare
 
 # Sizes for a CPU's caches, in positions: matrix products of this many rows run at full speed (all 646 of 32 rows of 128 tokens
 # at once: a third slower), and the fp32 logits of a block and their softmax (2 x 16 x 30,522 x 4 = 3.9 MB) stay near.
 _STRIP, _BLOCK = 256, 16
 
 
-class LMHead(nn.Module):
+class LMHead(Padded):
     """`logits = norm(activation(dense(h))) table^T + bias`, [..., W] -> [..., V]; without `transform`, `h table^T + bias`.
 
-    `tied` takes the table from `token_embedding` at every call and stores nothing; otherwise the head owns `weight [V, W]`.
+    `tied` takes the table from `token_embedding` at every call and stores nothing; otherwise the head owns `weight`. Table and
+    bias may have spare rows after the V of tokens: they get no probability and no gradient.
     """
 
     def __init__(
@@ -28,19 +30,20 @@ class LMHead(nn.Module):
         activation: str = "gelu", eps: float = 1e-12, chunk: int = 1 << 26,
     ) -> None:  # fmt: skip
         super().__init__()
+        self.vocab_size = vocab_size
         self.chunk = chunk  # the most logits held at once (2^26 in bf16: 128 MiB)
         self.dense = nn.Linear(width, width) if transform else None
         self.activation = activation_function(activation)
         self.norm = nn.LayerNorm(width, eps=eps) if transform else None
-        self.weight = None if tied else nn.Parameter(torch.empty(vocab_size, width).normal_(std=0.02))
-        self.bias = nn.Parameter(torch.zeros(vocab_size)) if bias else None
         self._tied: tuple[nn.Module, ...] = (
             (token_embedding,) if tied else ()
         )  # in a tuple: not a submodule, so not stored twice
+        self.weight = None if tied else nn.Parameter(with_spare(torch.empty(vocab_size, width).normal_(std=0.02)))
+        self.bias = nn.Parameter(with_spare(torch.zeros(vocab_size), rows=len(self.table))) if bias else None
 
     @property
     def table(self) -> Tensor:
-        """[V, W] the output embedding."""
+        """[V or more, W] the output embedding."""
         return self._tied[0].weight if self.weight is None else self.weight  # type: ignore[return-value]
 
     def transformed(self, features: Tensor) -> Tensor:
@@ -50,14 +53,14 @@ class LMHead(nn.Module):
         return self.norm(self.activation(self.dense(features)))
 
     def forward(self, features: Tensor) -> Tensor:
-        return F.linear(self.transformed(features), self.table, self.bias)
+        return F.linear(self.transformed(features), self.table, self.bias)[..., : self.vocab_size]
 
     def loss(self, features: Tensor, ids: Tensor) -> tuple[Tensor, Tensor]:
         """features [P, W], ids [P] -> (summed cross-entropy in fp32, number of right first guesses), both without IGNORE."""
         if features.device.type == "cpu":  # which need not keep its shapes from batch to batch: spare slots cost nothing
             asked = (ids != IGNORE).nonzero()[:, 0]
             features, ids = (features, ids) if len(asked) == len(ids) else (features[asked], ids[asked])
-        return _CrossEntropy.apply(self.transformed(features), self.table, self.bias, ids, self.chunk)
+        return _CrossEntropy.apply(self.transformed(features), self.table, self.bias, ids, self.vocab_size, self.chunk)
 
 
 class _CrossEntropy(Function):
@@ -68,12 +71,15 @@ class _CrossEntropy(Function):
     """
 
     @staticmethod
-    def forward(ctx: Any, h: Tensor, table: Tensor, bias: Tensor | None, ids: Tensor, chunk: int) -> tuple[Tensor, Tensor]:
+    def forward(
+        ctx: Any, h: Tensor, table: Tensor, bias: Tensor | None, ids: Tensor, vocab_size: int, chunk: int
+    ) -> tuple[Tensor, Tensor]:
         device = h.device.type
         low = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else h.dtype
         with torch.autocast(device, enabled=False):
             train = any(ctx.needs_input_grad[:3])
-            loss, right, grads = _in_chunks(h.to(low), table.to(low), bias, ids, max(1, chunk // len(table)), train)
+            rows = max(1, chunk // len(table))
+            loss, right, grads = _in_chunks(h.to(low), table.to(low), bias, ids, vocab_size, rows, train)
         ctx.mark_non_differentiable(right)
         ctx.save_for_backward(*grads)
         ctx.types = [None if x is None else x.dtype for x in (h, table, bias)]
@@ -82,11 +88,11 @@ class _CrossEntropy(Function):
     @staticmethod
     def backward(ctx: Any, grad: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
         made = zip(ctx.saved_tensors, ctx.types, ctx.needs_input_grad[:3], strict=True)
-        return *(x.to(dtype, copy=True).mul_(grad) if needed else None for x, dtype, needed in made), None, None
+        return *(x.to(dtype, copy=True).mul_(grad) if needed else None for x, dtype, needed in made), None, None, None
 
 
 def _in_chunks(
-    h: Tensor, table: Tensor, bias: Tensor | None, ids: Tensor, rows: int, train: bool
+    h: Tensor, table: Tensor, bias: Tensor | None, ids: Tensor, vocab_size: int, rows: int, train: bool
 ) -> tuple[Tensor, Tensor, list[Tensor | None]]:
     """(loss, right, [dh, dtable, dbias]) over `rows` positions at a time; sums in fp32 (or float64)."""
     wide = torch.promote_types(h.dtype, torch.float32)
@@ -102,7 +108,7 @@ def _in_chunks(
             place = slice(chunk.start + strip.start, chunk.start + strip.stop)
             torch.mm(h[place], table.T, out=z[strip])
             for part in _slices(place.stop - place.start, _BLOCK if cached else rows):
-                summed, correct = _softmax_minus_answer(z[strip][part], bias, ids[place][part], wide, dbias)
+                summed, correct = _softmax_minus_answer(z[strip][part], bias, ids[place][part], vocab_size, wide, dbias)
                 loss, right = loss + summed, right + correct
             if dh is not None:  # z is dloss / dlogits by now
                 torch.mm(z[strip], table, out=dh[place])
@@ -119,9 +125,9 @@ def _slices(count: int, most: int) -> list[slice]:
 
 
 def _softmax_minus_answer(
-    z: Tensor, bias: Tensor | None, answer: Tensor, wide: torch.dtype, dbias: Tensor | None
+    z: Tensor, bias: Tensor | None, answer: Tensor, vocab_size: int, wide: torch.dtype, dbias: Tensor | None
 ) -> tuple[Tensor, Tensor]:
-    """Summed loss and right guesses of the logits `z [p, V]` before bias; turns z into its gradient, as if all counted.
+    """Summed loss and right guesses of the logits `z [p, V or more]` before bias; turns z into its gradient, as if all counted.
 
     A guess is right if the answer scores above every other token: a tie, common in bf16, counts as wrong. With m the largest
     logit, logsumexp(z) = m - log max_v softmax(z)_v: the softmax, one fused pass, is all that is needed.
@@ -129,6 +135,7 @@ def _softmax_minus_answer(
     counted, place = (answer != IGNORE)[:, None], answer[:, None].clamp(min=0)
     logits = z.to(wide, copy=True)
     logits = logits if bias is None else logits.add_(bias)
+    logits[:, vocab_size:] = -torch.inf
     own, p = logits.gather(1, place), torch.softmax(logits, 1)
     rival = logits.scatter_(1, place, -torch.inf).amax(1, keepdim=True)
     loss = (torch.maximum(own, rival) - p.amax(1, keepdim=True).log() - own).masked_fill_(~counted, 0).sum()

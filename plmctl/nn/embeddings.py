@@ -7,6 +7,7 @@ from torch import Tensor, nn
 from plmctl.batch import Seq
 from plmctl.nn.dropout import Dropout
 from plmctl.nn.positions import Position
+from plmctl.nn.tables import TokenTable
 
 
 class Embedding(nn.Module):
@@ -20,7 +21,7 @@ class Embedding(nn.Module):
         self, *, vocab_size: int, width: int, dropout: float, segments: int = 0, norm: nn.Module | None = None
     ) -> None:
         super().__init__()
-        self.token = nn.Embedding(vocab_size, width)
+        self.token = TokenTable(vocab_size=vocab_size, width=width)
         self.segment = nn.Embedding(segments, width) if segments else None
         self.norm = norm or nn.Identity()
         self.dropout = Dropout(rate=dropout)

@@ -8,6 +8,7 @@ import torch
 from torch import Generator, Tensor, nn
 
 from plmctl.nn.residual import Block
+from plmctl.nn.tables import real
 
 Draw = Callable[[Tensor], object]
 
@@ -33,9 +34,9 @@ def scaled_residual(module: nn.Module, *, std: float, generator: Generator) -> N
 
 @torch.no_grad()
 def _fill(module: nn.Module, draw: Draw) -> None:
-    """In the order of `named_parameters`: vectors to 0, norm weights to 1, matrices by `draw`."""
+    """In the order of `named_parameters`: vectors to 0, norm weights to 1, matrices by `draw`; spare rows stay 0."""
     norms = {id(part.weight) for part in module.modules() if isinstance(part, nn.LayerNorm | nn.RMSNorm)}
-    for parameter in module.parameters():
+    for parameter in real(module).values():
         if id(parameter) in norms:
             parameter.fill_(1.0)
         elif parameter.dim() < 2:

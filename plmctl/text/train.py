@@ -226,5 +226,3 @@ def _nonempty(texts: Iterable[str]) -> Iterator[str]:
                 yield line
     if not found:
         raise no_text()
-
-

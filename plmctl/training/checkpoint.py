@@ -29,6 +29,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from plmctl.errors import DataError, PlmctlError
+from plmctl.nn.tables import real
 from plmctl.training.progress import Progress
 
 Say = Callable[[str], None]
@@ -189,12 +190,15 @@ def progress_of(folder: Path) -> Progress:
 
 
 def tensors_of(module: nn.Module, *, without: nn.Module | None = None) -> dict[str, Tensor]:
-    """Parameters and persistent buffers by name: each once however often it is tied, and none that `without` holds."""
+    """Parameters and persistent buffers by name: each once however often it is tied, and none that `without` holds.
+
+    Of padded tables the rows of tokens only.
+    """
     seen = set() if without is None else {id(t) for t in without.state_dict(keep_vars=True).values()}
-    found = {}
-    for name, tensor in module.state_dict(keep_vars=True).items():
-        if id(tensor) not in seen:
-            seen.add(id(tensor))
+    found, state = {}, module.state_dict(keep_vars=True)
+    for name, tensor in real(module, state).items():
+        if id(state[name]) not in seen:
+            seen.add(id(state[name]))
             found[name] = tensor.detach()
     return found
 
@@ -218,14 +222,15 @@ def load_tensors(module: nn.Module, tensors: Mapping[str, Tensor], *, without: n
     """Copy what agrees in name and shape into `module`, and say what did not."""
     own = tensors_of(module, without=without)
     aliases = module.state_dict(keep_vars=True)
+    places = real(module, aliases)
     taken, reshaped, covered = [], [], set()
     for name, tensor in tensors.items():
         if name not in aliases:
             continue
-        if aliases[name].shape != tensor.shape:
-            reshaped.append(f"{name} {list(tensor.shape)} for {list(aliases[name].shape)}")
+        if places[name].shape != tensor.shape:
+            reshaped.append(f"{name} {list(tensor.shape)} for {list(places[name].shape)}")
             continue
-        aliases[name].copy_(tensor)
+        places[name].copy_(tensor)
         taken.append(name)
         covered.add(id(aliases[name]))
     missing = [name for name in own if id(aliases[name]) not in covered and not any(r.startswith(f"{name} ") for r in reshaped)]

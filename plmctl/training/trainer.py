@@ -15,6 +15,7 @@ import torch
 from plmctl.batch import Batch
 from plmctl.errors import PlmctlError
 from plmctl.models.base import Model
+from plmctl.nn.tables import token_rows
 from plmctl.objectives.base import Objective
 from plmctl.training import checkpoint
 from plmctl.training.budget import Budget
@@ -79,6 +80,7 @@ class Trainer:
         shared = set(model.parameters())
         extra = [(f"objective.{name}", p) for name, p in objective.named_parameters() if p not in shared]
         self.parameters = [*model.named_parameters(), *extra]
+        self.rows = {**token_rows(model), **{f"objective.{name}": count for name, count in token_rows(objective).items()}}
         self.optimizer = optimizer(parameters=self.parameters)
         self.memory = Memory(model.backbone, world.device)
         self.update = Update(
@@ -245,7 +247,7 @@ class Trainer:
         return Snapshot(
             model=checkpoint.tensors_of(self.model),
             objective=checkpoint.tensors_of(self.objective, without=self.model),
-            optimizer=optimizer_tensors(self.optimizer, self.parameters),
+            optimizer=optimizer_tensors(self.optimizer, self.parameters, rows=self.rows),
             random={f"{rank}/{name}": tensor for rank, (tensors, _) in enumerate(ranks) for name, tensor in tensors.items()},
             trainer=trainer,
         )
@@ -255,7 +257,7 @@ class Trainer:
         saved = checkpoint.read(folder)
         checkpoint.load_exactly(self.model, saved.model, file=folder / "model.safetensors")
         checkpoint.load_exactly(self.objective, saved.objective, file=folder / "objective.safetensors", without=self.model)
-        load_optimizer_tensors(self.optimizer, self.parameters, saved.optimizer)
+        load_optimizer_tensors(self.optimizer, self.parameters, saved.optimizer, rows=self.rows)
         self.precision.load_state_dict(saved.trainer["scaler"])
         self.progress = Progress.from_json(saved.trainer["progress"])
         self.meter.load(saved.trainer["meter"] if self.world.main else {})

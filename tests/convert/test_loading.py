@@ -15,7 +15,7 @@ import plmctl
 from plmctl.assembly import build_model, longest, settled
 from plmctl.commands.convert import convert
 from plmctl.errors import ConfigError, DataError, PlmctlError, UsageError
-from plmctl.loading import adopt, find, load, open_source, take
+from plmctl.loading import adopt, find, initialize, load, open_source, take
 from plmctl.training.checkpoint import Checkpoints, Snapshot, tensors_of
 from plmctl.training.progress import Progress
 
@@ -157,6 +157,23 @@ def test_take_says_what_is_taken_and_what_is_new(checkpoint: Path) -> None:
     position = {**source.config["position"], "max_length": 6}
     with pytest.raises(DataError, match=r"position\.table\.weight \[12, 16\] for \[6, 16\]"):
         take(build_model(source.config | {"position": position}, vocab_size=40), source.tensors, source="there")
+
+
+@pytest.mark.parametrize("to", ["hf", "plmctl"])
+def test_rows_that_are_no_token_are_left_out(to: str, published, with_tokenizer, tmp_path: Path) -> None:
+    folder = with_tokenizer(published("BertForMaskedLM", vocab_size=48, tie_word_embeddings=False)[1])
+    folder = folder if to == "hf" else (convert(folder, tmp_path / "ours", to="plmctl"), tmp_path / "ours")[1]
+    source = open_source(folder)
+    said: list[str] = []
+    model = build_model(source.config, vocab_size=40, seed=0)
+    assert not initialize(model, folder, say=said.append).reshaped
+    tables = ["backbone.embedding.token.weight", "heads.mlm.weight", "heads.mlm.bias"]
+    assert said[0] == f"8 rows beyond the 40 tokens of its tokenizer are left out: {', '.join(tables)}"
+    for name, tensor in tensors_of(model).items():
+        assert tensor.equal(source.tensors[name][:40] if name in tables else source.tensors[name]), name
+    with pytest.raises(DataError, match=r"token\.weight \[48, 16\] for \[39, 16\]"):  # not what its tokenizer has
+        initialize(build_model(source.config, vocab_size=39, seed=0), folder)
+    assert load(folder).model.heads["mlm"](torch.zeros(1, 16)).shape == (1, 48)  # as published
 
 
 def test_adopt_refuses_what_the_weights_decide(checkpoint: Path) -> None:
