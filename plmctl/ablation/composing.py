@@ -1,0 +1,194 @@
+"""Each arm's configs as plain data, composed and checked before anything runs; all that is wrong is raised together."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import json
+import os
+import platform
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from omegaconf import OmegaConf
+
+from plmctl.ablation.study import BUILTIN, Arm, Labelled, Study
+from plmctl.assembly import longest
+from plmctl.commands.corpus import check_data, check_updates
+from plmctl.commands.dry_run import estimate
+from plmctl.commands.finetune import OF_THE_MODEL
+from plmctl.commands.tokenize import sources
+from plmctl.config import schema
+from plmctl.config.build import build, entry, plain
+from plmctl.config.compose import Flags, composed
+from plmctl.config.contract import TINY, check_contract
+from plmctl.data.shards import is_tokens
+from plmctl.data.tokenizing import cache_folder
+from plmctl.errors import ConfigError, DataError, PlmctlError, UsageError, raise_all
+from plmctl.loading import refuse_another_model
+from plmctl.tasks.base import Task
+from plmctl.text.corpus import write_task
+
+Config = dict[str, Any]
+
+
+@dataclasses.dataclass(frozen=True)
+class Composed:
+    """What an arm is, whatever its seed."""
+
+    arm: Arm
+    pretrain: Config  # of an arm without pretraining: whose model it is
+    tuned: Mapping[str, Sequence[Config]]  # task -> one for each point of the grid
+    evals: Mapping[str, Config]
+    flops_per_token: float
+    parameters: int
+
+
+class Composer:
+    """Composes arms; `tasks` are the built tasks, by name."""
+
+    def __init__(self, study: Study, flags: Flags) -> None:
+        self.study, self.flags = study, flags
+        self.tasks: dict[str, Task] = {}
+        self._errors: list[UsageError] = []
+        self._known: dict[tuple[str, ...], Any] = {}  # compositions
+        self._costs: dict[str, tuple[float, int]] = {}
+        self._made: dict[tuple[str, ...], Config | None] = {}
+
+    def arms(self) -> dict[str, Composed]:
+        """Every arm; raises what is wrong with any of them, or with what they share."""
+        self._check_tasks()
+        evals = {name: self._eval(name) for name in self.study.evals}
+        found = {name: self._arm(arm, evals) for name, arm in self.study.arms.items()}
+        raise_all(list({str(error): error for error in self._errors}.values()))
+        return {name: each for name, each in found.items() if each is not None}
+
+    def _arm(self, arm: Arm, evals: Mapping[str, Config]) -> Composed | None:
+        with self._collected(f"arm '{arm.name}'"):
+            config = self._pretrain(arm)
+            rate, parameters = self._cost(config)
+            if self.study.budget and self.study.budget[0] == "flops" and arm.pretrain:
+                config["train"]["tokens"] = max(1, round(self.study.budget[1] / rate))
+            tuned = {
+                name: [self._tuned(arm, name, task, setting, config) for setting in self.study.settings]
+                for name, task in self.study.tasks.items()
+            }
+            return Composed(arm, config, tuned, evals, rate, parameters)
+        return None
+
+    def _pretrain(self, arm: Arm) -> Config:
+        """Validation is on all held-out rows, since fewer would be other text under another tokenizer."""
+        given = dataclasses.asdict(schema.Data())
+        data = [f"data.{name}={_word(value)}" for name, value in self.study.data.items() if value != given[name]]
+        kind, amount = self.study.budget or ("steps", 1)
+        budget = f"train.{'tokens' if kind == 'flops' else kind}={1 if kind == 'flops' else amount}"
+        words = ["eval.rows=null", *self.study.pretrain, *data, budget, *arm.overrides]
+        made = composed(
+            "pretrain", arm.recipe, words, config_dirs=self.flags.config_dirs, plugins=self.flags.plugins, known=self._known
+        )
+        cfg = made.cfg
+        check_data(cfg)
+        check_updates(cfg, processes=cfg.train.processes, plugins=self.flags.plugins)
+        check_contract(cfg, self.flags.plugins, self.flags.config_dirs)
+        _check_files(plain(cfg.data))
+        told = [word for word in arm.overrides if word.lstrip("+").startswith(tuple(f"train.{x}=" for x in schema.LENGTHS))]
+        if told and arm.pretrain:
+            key, _, value = told[0].partition("=")
+            raise ConfigError(key, value, "the budget is the same for all arms", fix=f"budget.{kind}=...")
+        return {str(key): value for key, value in plain(cfg).items()}
+
+    def _cost(self, config: Config) -> tuple[float, int]:
+        """Training FLOPs per token, and parameters; once for each model."""
+        nodes = ("size", "model", "pattern", "position", "heads", "objective", "tokenizer", "format", "noise", "data", "init")
+        key = json.dumps({name: config[name] for name in nodes}, sort_keys=True, default=str)
+        if key not in self._costs:
+            report = estimate(OmegaConf.create(config), self.flags)
+            self._costs[key] = (float(report["run"]["training FLOPs per token"]), sum(report["parameters"].values()))
+        return self._costs[key]
+
+    def _tuned(self, arm: Arm, name: str, task: Labelled, setting: Sequence[str], pretrain: Config) -> Config:
+        words = (*self._task_words(name, task), *self.study.tuning, *task.overrides, *setting, *arm.finetune)
+        refuse_another_model([*self.study.tuning, *task.overrides, *setting, *arm.finetune], OF_THE_MODEL, key="arms")
+        made = self._once("finetune", words)
+        bound = longest(pretrain)
+        if bound is not None and made["task"]["max_length"] > bound and arm.checkpoint is None:
+            path, value = f"finetune.tasks.{name}: task.max_length", made["task"]["max_length"]
+            allowed = f"at most {bound}, the longest row of the arm's pretraining"
+            raise ConfigError(path, value, allowed, fix=f"finetune.overrides: [task.max_length={bound}]")
+        return made
+
+    def _eval(self, name: str) -> Config:
+        with self._collected(f"eval.{name}"):
+            return self._once("eval", ("checkpoint=later", *self.study.evals[name].overrides))
+        return {}
+
+    def _once(self, verb: str, words: tuple[str, ...]) -> Config:
+        if (verb, *words) not in self._made:
+            cfg = composed(
+                verb, None, words, config_dirs=self.flags.config_dirs, plugins=self.flags.plugins, known=self._known
+            ).cfg
+            self._made[verb, *words] = {str(key): value for key, value in plain(cfg).items()}
+        return json.loads(json.dumps(self._made[verb, *words]))
+
+    def _check_tasks(self) -> None:
+        """Files, labels, and a dev split to choose by."""
+        for name, node in self.study.tasks.items():
+            with self._collected(f"finetune.tasks.{name}"):
+                config = self._once("finetune", (*self._task_words(name, node), *self.study.tuning, *node.overrides))
+                task = build(config["task"], {"pooling": "first"}, self.flags.plugins, path="task")
+                if not isinstance(task, Task):
+                    raise ConfigError("task", node.task, "has nothing to train; it is for the study's eval")
+                task.fit_labels(task.read("train"))
+                if not task.has("dev"):
+                    raise DataError("has no dev split, by which settings are chosen", file=node.path)
+                self.tasks[name] = task
+
+    def _task_words(self, name: str, node: Labelled) -> tuple[str, ...]:
+        path = builtin_task(self.study.data.get("cache_dir")) if node.path == BUILTIN else node.path
+        return f"task={node.task}", f"task.path={_word(path)}", "checkpoint=null"
+
+    @contextlib.contextmanager
+    def _collected(self, what: str) -> Iterator[None]:
+        try:
+            yield
+        except PlmctlError as error:
+            self._errors.append(UsageError(f"{what}: {error}"))
+
+
+def builtin_task(cache_dir: str | None = None) -> Path:
+    """The folder of the labelled docstrings of this Python, written once into the user's cache."""
+    folder = cache_folder(cache_dir) / f"docstrings-{platform.python_version()}"
+    if not folder.is_dir():
+        partial = folder.with_name(f"{folder.name}.{os.getpid()}")
+        write_task(partial)
+        with contextlib.suppress(OSError):  # somebody else was faster
+            partial.rename(folder)
+    return folder
+
+
+def produced(config: Config, plugins: Sequence[str] = ()) -> set[str]:
+    """The validation metrics of a pretraining config: losses, accuracies, and bits per byte of targets made of tokens."""
+    found = {"loss"}
+    for name, node in config["objective"].items():
+        part = build(entry(node)[0], {"vocab": TINY, "vocab_size": TINY.size}, plugins, path=f"objective.{name}")
+        found |= {f"loss/{name}", f"acc/{name}"}
+        found |= {f"bits_per_byte/{name}"} if f"targets.{name}" in part.needs else set()
+    return found
+
+
+def _check_files(data: Config) -> None:
+    """What the text is read from is there."""
+    if not (data["mixture"] or data["sources"] or is_tokens(data["path"]) or str(data["path"]).startswith("hf:")):
+        for source in sources(data, data["path"]):
+            if source is not None:
+                source.files()
+
+
+def _word(value: Any) -> str:
+    """A value as an override writes it."""
+    if value is None:
+        return "null"
+    if isinstance(value, bool):
+        return str(value).lower()
+    return f"[{','.join(map(_word, value))}]" if isinstance(value, (list, tuple)) else str(value)

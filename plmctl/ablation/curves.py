@@ -1,0 +1,50 @@
+"""Learning curves of all arms in one picture, over updates, tokens, training FLOPs or time."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Mapping, Sequence
+
+from plmctl.report.chart import Curve, line_chart
+from plmctl.report.runs import RunLog
+
+AXES = {"steps": "updates", "tokens": "tokens", "flops": "training FLOPs", "time": "seconds"}
+
+
+def along(log: RunLog, name: str, by: str, flops_per_token: float) -> list[tuple[float, float, float]]:
+    """(update, x, value) of a metric; x between two records of the counters is on the line between them."""
+    counter = {"tokens": "tokens", "flops": "tokens", "time": "seconds"}.get(by)
+    scale = flops_per_token if by == "flops" else 1.0
+    found = []
+    for step, value in log.series.get(name, ()):
+        x = step if counter is None else _between(log.series.get(counter, ()), step)
+        found.append((step, x * scale, value))
+    return found
+
+
+def mean_curve(runs: Sequence[Sequence[tuple[float, float, float]]]) -> Curve:
+    """The mean over seeds, at the updates at which all of them were measured."""
+    if not runs:
+        return []
+    by_step = [{step: (x, value) for step, x, value in run} for run in runs]
+    steps = sorted(set.intersection(*(set(points) for points in by_step)))
+    return [
+        (statistics.fmean(points[step][0] for points in by_step), statistics.fmean(points[step][1] for points in by_step))
+        for step in steps
+    ]
+
+
+def picture(curves: Mapping[str, Curve], *, metric: str, by: str, seeds: int) -> str:
+    """One SVG, one line an arm."""
+    shown = {name: curve for name, curve in curves.items() if curve}
+    return line_chart(shown, title=f"{metric}, mean of {seeds} seeds", x=AXES[by], y=metric)
+
+
+def _between(counter: Curve, step: float) -> float:
+    """The counter at an update, linear between its records, from 0 at the start."""
+    before = (0.0, 0.0)
+    for at, value in counter:
+        if at >= step:
+            return before[1] + (value - before[1]) * (step - before[0]) / (at - before[0]) if at > before[0] else value
+        before = (at, value)
+    return before[1]

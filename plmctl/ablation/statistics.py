@@ -1,0 +1,137 @@
+"""What a difference between two arms is worth: Student's t over seeds, Holm's correction, a verdict.
+
+All of it from definitions and the standard library; the tests compare it with SciPy.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+ALPHA = 0.05  # of the tests, after correction; intervals hold 1 - ALPHA each, uncorrected
+
+Verdict = Literal["held", "not held", "undecided", ""]
+
+
+@dataclass(frozen=True)
+class Difference:
+    """Arm minus baseline: the mean, its interval, the p of "no difference", and over how many seeds (or pairs of seeds)."""
+
+    mean: float
+    low: float | None  # None where one seed says nothing about the spread
+    high: float | None
+    p: float | None
+    n: int
+    test: Literal["paired t", "Welch t", "none"]
+
+
+def spread(values: Sequence[float]) -> tuple[float, float | None]:
+    """Mean and standard deviation (n - 1 below the line; None for one value)."""
+    return statistics.fmean(values), statistics.stdev(values) if len(values) > 1 else None
+
+
+def compare(arm: Mapping[int, float], baseline: Mapping[int, float]) -> Difference | None:
+    """The difference of two arms whose values are known by seed; paired over the seeds that both have, if there are two."""
+    both = [seed for seed in arm if seed in baseline]
+    if len(both) > 1:
+        return paired([arm[seed] for seed in both], [baseline[seed] for seed in both])
+    if len(arm) > 1 and len(baseline) > 1:
+        return welch(list(arm.values()), list(baseline.values()))
+    if not arm or not baseline:
+        return None
+    mean = statistics.fmean(arm.values()) - statistics.fmean(baseline.values())
+    return Difference(mean, None, None, None, min(len(arm), len(baseline)), "none")
+
+
+def paired(arm: Sequence[float], baseline: Sequence[float]) -> Difference:
+    """`mean(d) +- t * sd(d) / sqrt(n)` of the differences d of pairs, n - 1 degrees of freedom (Student, 1908)."""
+    differences = [a - b for a, b in zip(arm, baseline, strict=True)]
+    mean, deviation = statistics.fmean(differences), statistics.stdev(differences)
+    n = len(differences)
+    return _difference(mean, deviation / math.sqrt(n), n - 1, n, "paired t")
+
+
+def welch(arm: Sequence[float], baseline: Sequence[float]) -> Difference:
+    """The same for unpaired seeds of unequal variance, degrees of freedom by Welch and Satterthwaite (Welch, 1947)."""
+    a, b = (statistics.variance(values) / len(values) for values in (arm, baseline))
+    mean = statistics.fmean(arm) - statistics.fmean(baseline)
+    below = a * a / (len(arm) - 1) + b * b / (len(baseline) - 1)
+    freedom = (a + b) ** 2 / below if below else math.inf
+    return _difference(mean, math.sqrt(a + b), freedom, min(len(arm), len(baseline)), "Welch t")
+
+
+def holm(ps: Sequence[float | None]) -> list[float | None]:
+    """Each p corrected for the number of them: the k-th smallest of m times (m - k + 1), never falling (Holm, 1979)."""
+    known = sorted((p, place) for place, p in enumerate(ps) if p is not None)
+    corrected: list[float | None] = [None] * len(ps)
+    highest = 0.0
+    for rank, (p, place) in enumerate(known):
+        highest = max(highest, min(1.0, (len(known) - rank) * p))
+        corrected[place] = highest
+    return corrected
+
+
+def judge(expected: str, difference: Difference | None, p: float | None) -> Verdict:
+    """Held: the expected sign, and p says so; not held: the other sign, and p says so; otherwise undecided."""
+    if not expected:
+        return ""
+    if difference is None or p is None or p >= ALPHA or not difference.mean:
+        return "undecided"
+    return "held" if (difference.mean > 0) == (expected == "higher") else "not held"
+
+
+def two_sided(t: float, freedom: float) -> float:
+    """P(|T| >= |t|) of Student's distribution: I_x(f/2, 1/2) at x = f / (f + t^2)."""
+    if math.isinf(freedom):
+        return math.erfc(abs(t) / math.sqrt(2))
+    return 0.0 if math.isinf(t) else incomplete_beta(freedom / 2, 0.5, freedom / (freedom + t * t))
+
+
+def quantile(p: float, freedom: float) -> float:
+    """The t >= 0 with `two_sided(t) = p`, by bisection."""
+    low, high = 0.0, 1.0
+    while two_sided(high, freedom) > p:
+        low, high = high, 2 * high
+    return _root(lambda t: two_sided(t, freedom) - p, low, high)
+
+
+def incomplete_beta(a: float, b: float, x: float) -> float:
+    """I_x(a, b), by its continued fraction (Abramowitz and Stegun, 1964, 26.5.8), evaluated from the front (Lentz, 1976)."""
+    if x <= 0 or x >= 1:
+        return float(x >= 1)
+    if x > (a + 1) / (a + b + 2):  # where the fraction of the other tail is the one that converges fast
+        return 1 - incomplete_beta(b, a, 1 - x)
+    front = math.exp(math.lgamma(a + b) - math.lgamma(a) - math.lgamma(b) + a * math.log(x) + b * math.log1p(-x)) / a
+    above, below = 1.0, 1 / _off_zero(1 - (a + b) * x / (a + 1))
+    value = below
+    for m in range(1, 1000):
+        even = m * (b - m) * x / ((a + 2 * m - 1) * (a + 2 * m))
+        odd = -(a + m) * (a + b + m) * x / ((a + 2 * m) * (a + 2 * m + 1))
+        for term in (even, odd):
+            above, below = _off_zero(1 + term / above), 1 / _off_zero(1 + term * below)
+            value *= above * below
+        if abs(above * below - 1) < 1e-15:
+            break
+    return front * value
+
+
+def _difference(mean: float, error: float, freedom: float, n: int, test: Literal["paired t", "Welch t"]) -> Difference:
+    if error <= 1e-12 * abs(mean):  # every seed gave the same difference
+        return Difference(mean, mean, mean, 0.0 if mean else 1.0, n, test)
+    half = quantile(ALPHA, freedom) * error
+    return Difference(mean, mean - half, mean + half, two_sided(mean / error, freedom), n, test)
+
+
+def _root(function: Callable[[float], float], low: float, high: float) -> float:
+    """Where a falling function crosses zero."""
+    for _ in range(200):
+        middle = (low + high) / 2
+        low, high = (middle, high) if function(middle) > 0 else (low, middle)
+    return (low + high) / 2
+
+
+def _off_zero(value: float) -> float:
+    return value if abs(value) > 1e-300 else 1e-300

@@ -1,0 +1,171 @@
+"""The result of a study: table.md (and .html), table.csv, table.json, from what its jobs have left."""
+
+from __future__ import annotations
+
+import csv
+import io
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from plmctl.ablation.curves import picture
+from plmctl.ablation.job import write
+from plmctl.ablation.results import Results, missing
+from plmctl.ablation.statistics import ALPHA, Difference, compare, holm, judge, spread
+from plmctl.ablation.study import PRETRAIN, Metric, Study
+from plmctl.report.page import Block, Chart, Heading, Table, Text, write_page
+
+READING = (
+    "Mean ± standard deviation over seeds. Difference: arm minus baseline, with its {level:.0%} interval by Student's t over "
+    "pairs of equal seeds (Welch's where the seeds differ). p: the paired test, corrected by Holm for all {count} comparisons "
+    "of this table. Verdict on the expected direction: held or not held where p < {alpha:g}, else undecided at this scale."
+)
+CHOSEN = "Settings of fine-tuning are chosen on the dev split that is reported, in every arm alike."
+
+Row = dict[str, Any]
+
+
+def rows(study: Study, results: Results) -> list[Row]:
+    """One row for each metric and arm, the baseline first; plain numbers and names."""
+    arms = [study.baseline, *(name for name in study.arms if name != study.baseline)]
+    values = {(name, arm): results.values(metric, arm) for name, metric in study.metrics.items() for arm in arms}
+    differences = {
+        place: compare(own, values[place[0], study.baseline]) for place, own in values.items() if place[1] != study.baseline
+    }
+    corrected = dict(zip(differences, holm([each.p if each else None for each in differences.values()]), strict=True))
+    return [
+        _row(study, name, arm, own, differences.get((name, arm)), corrected.get((name, arm)))
+        for (name, arm), own in values.items()
+    ]
+
+
+def _row(study: Study, name: str, arm: str, values: Mapping[int, float], difference: Difference | None, p: float | None) -> Row:
+    metric = study.metrics[name]
+    mean, deviation = spread(list(values.values())) if values else (None, None)
+    expected = metric.expect.get(arm, "")
+    figures = metric.published.values if metric.published else {}
+    return {
+        "metric": name, "arm": arm, "n": len(values), "mean": mean, "sd": deviation,
+        "difference": difference.mean if difference else None, "low": difference.low if difference else None,
+        "high": difference.high if difference else None, "test": difference.test if difference else "",
+        "p": difference.p if difference else None, "p_holm": p, "expected": expected,
+        "verdict": judge(expected, difference, p), "published": figures.get(arm),
+        "unit": metric.published.unit if arm in figures else "", "values": dict(values),
+    }  # fmt: skip
+
+
+def write_table(study: Study, results: Results, folder: Path, *, notes: Sequence[str] = ()) -> dict[str, Any]:
+    """Write all forms of the table into the study's folder; returns what table.json holds."""
+    found = rows(study, results)
+    costs = [
+        {"arm": arm, "parameters": results.plan.arms[arm].parameters, **results.cost(arm)} for arm in dict.fromkeys(study.arms)
+    ]
+    lacking = missing(results)
+    notes = [*notes, *dict.fromkeys(results.problems)]
+    record = {
+        "study": study.name, "title": study.title, "baseline": study.baseline, "seeds": study.seeds,
+        "budget": dict([study.budget] if study.budget else []), "rows": found, "costs": costs, "missing": lacking,
+        "notes": notes,
+    }  # fmt: skip
+    write(folder / "table.json", record)
+    _write_text(folder / "table.csv", _csv(found, costs))
+    write_page(_blocks(study, results, record), folder / "table.md")
+    return record
+
+
+def _blocks(study: Study, results: Results, record: Mapping[str, Any]) -> list[Block]:
+    found: list[Row] = record["rows"]
+    tested = sum(row["p"] is not None for row in found)
+    budget = ", ".join(f"{value:,} {name}" for name, value in record["budget"].items()) or "none"
+    seeds = ", ".join(map(str, study.seeds))
+    facts = f"Baseline: {study.baseline}. Seeds: {seeds}. Budget of every pretraining: {budget}."
+    blocks: list[Block] = [Heading(study.title, 1), Text(facts)]
+    for name, metric in study.metrics.items():
+        blocks += [Heading(name), Text(_what(metric)), _metric_table([row for row in found if row["metric"] == name], metric)]
+    blocks += [Text(READING.format(level=1 - ALPHA, count=tested, alpha=ALPHA)), *([Text(CHOSEN)] if study.tasks else [])]
+    blocks += [Heading("Cost of an arm, mean over seeds"), _cost_table(record["costs"])]
+    for number, (name, metric) in enumerate((name, m) for name, m in study.metrics.items() if m.of == PRETRAIN):
+        svg = picture(results.curves(metric, study.curves), metric=name, by=study.curves, seeds=len(study.seeds))
+        title = [Heading("Learning curves on the held-out documents")] if not number else []
+        blocks += [*title, Chart(f"curve-{number}-{study.curves}", svg)]
+    if record["missing"]:
+        lines = [[each["label"], each["state"], each["why"].splitlines()[0], each["cells"]] for each in record["missing"]]
+        blocks += [Heading("What is missing"), Table(["job", "state", "why", "cells"], lines)]
+    if record["notes"]:
+        blocks += [Heading("Notes"), *map(Text, record["notes"])]
+    return blocks
+
+
+def _what(metric: Metric) -> str:
+    source = f" Published: {metric.published.source}." if metric.published and metric.published.source else ""
+    where = "pretraining, on the held-out documents" if metric.of == PRETRAIN else metric.of
+    side = "lower" if metric.lower_is_better else "higher"
+    return f"{'exp of ' if metric.exp else ''}{metric.key} of {where}; {side} is better.{source}"
+
+
+def _metric_table(found: Sequence[Row], metric: Metric) -> Table:
+    head = ["arm", "n", "mean ± sd", "difference", "interval", "p (Holm)", "expected", "verdict"]
+    head += [f"published, {metric.published.unit}"] if metric.published else []
+    lines = []
+    for row in found:
+        line = [row["arm"], str(row["n"]), _with_spread(row["mean"], row["sd"]), _signed(row["difference"])]
+        line += [_interval(row["low"], row["high"]), _p(row["p_holm"]), row["expected"], _verdict(row["verdict"])]
+        lines.append([*line, *([_number(row["published"])] if metric.published else [])])
+    return Table(head, lines)
+
+
+def _cost_table(costs: Sequence[Mapping[str, Any]]) -> Table:
+    head = ["arm", "parameters", "tokens of pretraining", "training FLOPs of it", "seconds, fine-tuning included"]
+    lines = [
+        [each["arm"], f"{each['parameters']:,}", _whole(each["tokens"]), _number(each["flops"]), _whole(each["seconds"])]
+        for each in costs
+    ]
+    return Table(head, lines)
+
+
+def _csv(found: Sequence[Row], costs: Sequence[Mapping[str, Any]]) -> str:
+    """One line a row, the arm's cost beside it; values by seed are joined as seed=value."""
+    by_arm = {each["arm"]: each for each in costs}
+    text = io.StringIO()
+    names = [*found[0], "parameters", "tokens", "flops", "seconds"]
+    writer = csv.DictWriter(text, names, lineterminator="\n")
+    writer.writeheader()
+    for row in found:
+        joined = " ".join(f"{seed}={value!r}" for seed, value in row["values"].items())
+        writer.writerow({**row, **by_arm[row["arm"]], "values": joined})
+    return text.getvalue()
+
+
+def _write_text(file: Path, text: str) -> None:
+    partial = file.with_name(f"{file.name}.{os.getpid()}")
+    partial.write_text(text, encoding="utf-8")
+    os.replace(partial, file)
+
+
+def _number(value: float | None) -> str:
+    return "" if value is None else f"{value:.4g}"
+
+
+def _whole(value: float | None) -> str:
+    return "" if value is None else f"{value:,.0f}"
+
+
+def _signed(value: float | None) -> str:
+    return "" if value is None else f"{value:+.4g}"
+
+
+def _with_spread(mean: float | None, deviation: float | None) -> str:
+    return "missing" if mean is None else f"{mean:.4g}" + (f" ± {deviation:.2g}" if deviation is not None else "")
+
+
+def _interval(low: float | None, high: float | None) -> str:
+    return "" if low is None or high is None else f"{low:+.3g} to {high:+.3g}"
+
+
+def _p(p: float | None) -> str:
+    return "" if p is None else "< 0.001" if p < 0.001 else f"{p:.3f}"
+
+
+def _verdict(verdict: str) -> str:
+    return "undecided at this scale" if verdict == "undecided" else verdict

@@ -1,0 +1,132 @@
+"""`plmctl ablate`: run a study's arms over its seeds and write the table of their differences."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shlex
+import sys
+from pathlib import Path
+from typing import Any
+
+from omegaconf import DictConfig
+from rich.console import Console
+from rich.table import Table
+
+from plmctl.ablation import plan as planning
+from plmctl.ablation.plan import Plan
+from plmctl.ablation.results import Results
+from plmctl.ablation.run import Runner, opened
+from plmctl.ablation.study import parse
+from plmctl.ablation.table import write_table
+from plmctl.config.build import plain
+from plmctl.config.compose import Flags
+
+EDITED = "The study's file was edited while it ran; this is the table of the study as it was at the start. Run it again."
+
+
+def run(cfg: DictConfig, flags: Flags) -> int:
+    """Run the study, or with --dry-run show its plan; 0, or 1 where a cell failed, or 130/143 after a signal."""
+    settings = {str(key): value for key, value in plain(cfg).items()}
+    file = Path(settings["recipe"])
+    before = _digest(file)
+    study = parse(settings, name=file.stem, config_dirs=flags.config_dirs)
+    folder = Path(settings["out"] or Path("studies") / study.name)
+    plan = planning.plan(study, flags)
+    if flags.dry_run:
+        return _show(plan, folder, flags)
+    for line in study.left_out:
+        _say(f"left out, and its metrics with it, until it is given: {line}")
+    with opened(folder, settings):
+        runner = Runner(plan, folder, processes=settings["processes"], plugins=flags.plugins, say=_say)
+        code = runner.run()
+        notes = [EDITED] if _digest(file) != before else []
+        record = write_table(study, Results(plan, runner.states, runner.place), folder, notes=notes)
+    for note in notes:
+        _say(note)
+    _conclude(record, folder, flags, code)
+    return code
+
+
+def _conclude(record: dict[str, Any], folder: Path, flags: Flags, code: int) -> None:
+    if flags.json:
+        print(json.dumps(record))
+    else:
+        _print(record)
+    print(f"table: {folder / 'table.md'}", file=sys.stderr)
+    if code:
+        what = "stopped; what is finished stays so" if code > 1 else "some jobs failed; what is finished stays so"
+        words = [str(flags.recipe), *flags.overrides, *(word for name in flags.plugins for word in ("--plugin", name))]
+        print(f"{what}. To go on:\n  plmctl ablate {shlex.join(words)}", file=sys.stderr)
+
+
+def _print(record: dict[str, Any]) -> None:
+    table = Table("metric", "arm", "n", "mean", "sd", "difference", "p (Holm)", "expected", "verdict", "published")
+    for row in record["rows"]:
+        numbers = [_number(row[name]) for name in ("mean", "sd", "difference", "p_holm")]
+        published = f"{_number(row['published'])} {row['unit']}".strip()
+        table.add_row(row["metric"], row["arm"], str(row["n"]), *numbers, row["expected"], row["verdict"], published)
+    console = Console()
+    console.print(table)
+    for each in record["missing"]:
+        console.print(f"{each['state']}: {each['label']}: {each['why'].splitlines()[0]}", markup=False, highlight=False)
+
+
+def _show(plan: Plan, folder: Path, flags: Flags) -> int:
+    """The plan and its cost; nothing is written."""
+    runner = Runner(plan, folder, processes=1)
+    verbs = list(dict.fromkeys(job.verb for job in plan.jobs.values()))
+    counts = {
+        verb: [sum(job.verb == verb for job in plan.jobs.values()),
+               sum(job.verb == verb and runner.states[name].kind == "done" for name, job in plan.jobs.items())]
+        for verb in verbs
+    }  # fmt: skip
+    arms = [_cost(plan, name) for name in plan.arms]
+    if flags.json:
+        jobs = [{"job": name, "label": job.label, "state": runner.states[name].kind} for name, job in plan.jobs.items()]
+        print(json.dumps({"cells": len(plan.cells), "jobs": jobs, "arms": arms, "left_out": plan.study.left_out}))
+        return 0
+    console = Console()
+    console.print(f"{len(plan.cells)} cells: {len(plan.arms)} arms x {len(plan.study.seeds)} seeds, in {folder}", markup=False)
+    table = Table("jobs", "all", "done already")
+    for verb, (total, done) in counts.items():
+        table.add_row(verb, str(total), str(done))
+    console.print(table)
+    _print_costs(console, arms, len(plan.study.seeds))
+    for line in plan.study.left_out:
+        console.print(f"left out until it is given: {line}", markup=False)
+    return 0
+
+
+def _print_costs(console: Console, arms: list[dict[str, Any]], seeds: int) -> None:
+    table = Table("arm", "parameters", "tokens", "training FLOPs", f"of all {seeds} seeds", title="Pretraining, at most")
+    for each in arms:
+        flops = each["flops"]
+        numbers = [_number(each["tokens"]), _number(flops), _number(None if flops is None else flops * seeds)]
+        table.add_row(each["arm"], f"{each['parameters']:,}", *numbers)
+    known = [each["flops"] for each in arms if each["flops"] is not None]
+    table.add_section()
+    table.add_row("total", "", "", _number(sum(known)), _number(sum(known) * seeds))
+    console.print(table)
+
+
+def _cost(plan: Plan, name: str) -> dict[str, Any]:
+    """Tokens and FLOPs of one seed's pretraining, at most; none are known where time is the budget."""
+    each = plan.arms[name]
+    train, length = each.pretrain["train"], each.pretrain["format"]["max_length"]
+    steps = train["steps"] and train["steps"] * train["batch_size"] * length
+    tokens = (train["tokens"] or steps) if each.arm.pretrain else 0
+    flops = None if tokens is None else tokens * each.flops_per_token
+    return {"arm": name, "parameters": each.parameters, "tokens": tokens, "flops": flops}
+
+
+def _number(value: float | None) -> str:
+    return "" if value is None else f"{value:.4g}"
+
+
+def _digest(file: Path) -> str:
+    return hashlib.sha256(file.read_bytes()).hexdigest() if file.is_file() else ""
+
+
+def _say(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)

@@ -1,0 +1,110 @@
+"""`plmctl ablate`: names, the plan that --dry-run shows, mistakes, an edited study, and the studies that are shipped."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from plmctl.cli import make_app
+from plmctl.commands import ablate as command
+from plmctl.config.recipes import recipe_names, recipes_dir
+
+TOYS = str(Path(__file__).parent / "ablation")
+STUDIES = sorted(file.stem for file in (recipes_dir() / "studies").glob("*.yaml"))
+
+
+@pytest.fixture
+def toy_study(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    monkeypatch.syspath_prepend(TOYS)
+    monkeypatch.chdir(tmp_path)
+    import toy_study
+
+    toy_study.write_files(tmp_path)
+    yield toy_study
+    sys.modules.pop("toy_study")
+
+
+def ablate(*words: str) -> Any:
+    return CliRunner().invoke(make_app(), ["ablate", *words])
+
+
+@pytest.mark.parametrize("name", STUDIES)
+def test_shipped_studies_plan_without_any_file(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    done = ablate(name, "--dry-run", "--json")
+    assert done.exit_code == 0, done.output
+    plan = json.loads(done.stdout)
+    assert plan["cells"] >= 6
+    assert all(job["state"] == "open" for job in plan["jobs"])
+    assert plan["left_out"]
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("name", STUDIES)
+def test_header_of_shipped_studies(name: str) -> None:
+    text = (recipes_dir() / "studies" / f"{name}.yaml").read_text(encoding="utf-8")
+    for word in ("# Launch:", "# Published:", "# Scaled:", "source:"):
+        assert word in text
+    assert len(text.splitlines()) <= 40
+
+
+def test_there_are_the_three() -> None:
+    assert {"bert_sizes", "roberta_masking", "gpt_pretraining"} <= set(STUDIES)
+    assert not any("studies" in name for name in recipe_names())  # they are no recipes
+
+
+def test_dry_run_shows_jobs_and_cost(toy_study: Any, tmp_path: Path) -> None:
+    toy_study.write_study(tmp_path)
+    before = sorted(tmp_path.rglob("*"))
+    shown = ablate("./toy.yaml", "--dry-run").output
+    for words in ("4 cells: 2 arms x 2 seeds", "tokenize", "finetune", "training FLOPs", "total"):
+        assert words in shown
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_print_config(toy_study: Any, tmp_path: Path) -> None:
+    toy_study.write_study(tmp_path)
+    assert "baseline: slow" in ablate("./toy.yaml", "--print-config").output
+
+
+@pytest.mark.parametrize(
+    ("words", "answer"),
+    [
+        ((), "which study? There are bert_sizes"),
+        (("bert_size",), "did you mean 'bert_sizes'"),
+        (("./none.yaml",), "there is no such file"),
+        (("bert_sizes", "baseline=tny"), "did you mean 'tiny'"),
+        (("bert_sizes", "budget.step=3"), "budget.steps"),
+        (("bert_sizes", "budget.steps=0"), "1 or more"),
+        (("bert_sizes", "data.path=/no/such/file"), "/no/such/file"),
+    ],
+)
+def test_mistakes_end_with_2_and_one_message(words: tuple[str, ...], answer: str) -> None:
+    done = ablate(*words, "--dry-run")
+    assert done.exit_code == 2, done.output
+    assert answer in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_a_study_that_is_edited_while_it_runs(toy_study: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The plan of the start is carried out; table and terminal say that the file is another by now."""
+    file = toy_study.write_study(tmp_path, metrics={"toy": {"of": "toy", "key": "accuracy"}})
+    ran: list[int] = []
+
+    def run(runner: Any) -> int:
+        ran.append(len(runner.plan.jobs))
+        file.write_text(file.read_text().replace("- 1\n", "- 1\n- 2\n", 1))
+        return 1
+
+    monkeypatch.setattr(command.Runner, "run", run)
+    done = ablate("./toy.yaml", "out=out")
+    assert (done.exit_code, ran) == (1, [9])
+    assert "was edited while it ran" in done.stderr
+    assert "was edited while it ran" in (tmp_path / "out" / "table.md").read_text()
+    assert "To go on:\n  plmctl ablate ./toy.yaml out=out" in done.stderr
