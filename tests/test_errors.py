@@ -11,6 +11,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -201,7 +202,8 @@ def test_ctrl_c_during_tokenizing_keeps_what_is_done(tmp_path: Path, kind: str) 
     text = tmp_path / "text.txt"
     text.write_text("\n\n".join(" ".join(f"w{i * j % 99991}x" for j in range(60)) for i in range(20000)), encoding="utf-8")
     words = ["tokenize", f"data.path={text}", f"tokenizer={kind}", "tokenizer.vocab_size=8000", f"out={tmp_path / 'out'}"]
-    child = subprocess.Popen([sys.executable, "-m", "plmctl", *words], stderr=subprocess.PIPE, text=True)
+    heard = partial(signal.signal, signal.SIGINT, signal.SIG_DFL)  # a background shell ignores it, and so would the child
+    child = subprocess.Popen([sys.executable, "-m", "plmctl", *words], stderr=subprocess.PIPE, text=True, preexec_fn=heard)
     for _ in range(200):
         if list(tmp_path.glob(".out.*")):
             break

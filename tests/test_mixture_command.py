@@ -206,6 +206,18 @@ def test_preview_of_noises_that_no_objective_of_the_recipe_asks_for(
     assert ("objective.mlm: needs 'targets.mlm'" in result.output) == (result.exit_code == 2)
 
 
+@pytest.mark.parametrize(
+    ("noise", "lack"),
+    [("[target_mask]", "'tracks.segment'"), ("[autoencode,sequence_span]", "'text', which noise.autoencode turns into")],
+)
+def test_preview_of_a_noise_that_is_not_given_what_it_reads(noise: str, lack: str, tokens_of: Callable[..., Path]) -> None:
+    """There are no rows to show: it is said why."""
+    words = ["roberta", f"data.path={tokens_of('byte_bpe')}", f"noise={noise}", "--preview", "1"]
+    result = CliRunner().invoke(make_app(), ["pretrain", *words])
+    assert result.exit_code == 2
+    assert f"needs {lack}" in result.output
+
+
 SHOWN = {  # what a preview of a recipe must show
     "bert": ["  before   [CLS]", "*[MASK]", "mlm ", "segment  0", "pair: "],
     "roberta": ["*<mask>", "mlm "],

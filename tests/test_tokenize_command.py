@@ -76,7 +76,8 @@ def test_mistakes(text: Path, tmp_path: Path, words: list[str], code: int, messa
 
 def test_ctrl_c_names_the_command_that_goes_on(text: Path, tmp_path: Path) -> None:
     words = ["tokenize", f"data.path={text}", "tokenizer.vocab_size=66", f"out={tmp_path / 'out'}"]
-    code = "import os, signal, sys\nfrom plmctl.data import encoding, journal, tokenizing\n"
+    code = "import os, signal, sys\nsignal.signal(signal.SIGINT, signal.default_int_handler)  # a background shell ignores it\n"
+    code += "from plmctl.data import encoding, journal, tokenizing\n"
     code += "encoding.CHUNK = tokenizing.EVERY = 2000\n"
     code += "inner, seen = journal.Journal.commit, []\ndef commit(self, **done):\n    inner(self, **done)\n    seen.append(1)\n"
     code += "    if len(seen) == 4: os.kill(os.getpid(), signal.SIGINT)\njournal.Journal.commit = commit\n"

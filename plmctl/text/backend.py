@@ -30,6 +30,14 @@ class Backend(Protocol):
         ...
 
 
+_HALVES = re.compile("[\ud800-\udfff]")
+
+
+def spelled(text: str) -> str:
+    """`text` without halves of surrogate pairs, which JSON can write and UTF-8 cannot: each becomes U+FFFD, offsets stay."""
+    return text if text.isascii() else _HALVES.sub("\ufffd", text)
+
+
 def never(text: str) -> None:
     """No cut is known to be safe: the text is encoded whole."""
     return None

@@ -80,9 +80,13 @@ def text_of(row: dict[str, Any], field: str, given: Input, number: int, setting:
     if isinstance(found := row.get(field), str):
         return found
     names = ", ".join(f"'{name}'" for name in row) or "none"
-    texts = [name for name in row if isinstance(row[name], str)] or ["<name>"]
-    longest = max(texts, key=lambda name: len(row.get(name, "")))
+    texts = [name for name in row if isinstance(row[name], str)]
+    longest = max(texts, key=lambda name: len(row[name]), default="<name>")
+    if setting == "data.fields":
+        longest = f"[{','.join([*texts, '<name>', '<name>'][:2])}]"
     message = f"no text in a field '{field}' (this line has {names}){nearest(field, row)}"
+    if field in row:
+        message = f"the field '{field}' holds {json.dumps(found, default=str)[:40]}, which is no text"
     raise DataError(message, file=given, line=number, fix=f"{setting}={longest}")
 
 

@@ -14,7 +14,7 @@ import numpy as np
 
 from plmctl.errors import ConfigError, DataError, nearest
 from plmctl.text import hugging_face, roles, rust, sentence_piece
-from plmctl.text.backend import Backend, Span
+from plmctl.text.backend import Backend, Span, spelled
 from plmctl.text.roles import Roles
 from plmctl.text.train import KINDS, Recipe
 from plmctl.text.vocab import Vocab
@@ -34,8 +34,8 @@ class Tokenizer:
         self.lossless = kind in ("byte_bpe", "char")
         self.dtype = np.dtype(np.uint16 if len(backend.tokens) <= 1 << 16 else np.uint32)
         self.sampled: dict[str, int] = {}  # sentences and bytes that the vocabulary was learnt from, where that is known
-        self._memory = _Memory(lambda text: np.array(backend.encode(text), self.dtype).tobytes())
-        self._places = _Memory(backend.encode_offsets)
+        self._memory = _Memory(lambda text: np.array(backend.encode(spelled(text)), self.dtype).tobytes())
+        self._places = _Memory(lambda text: backend.encode_offsets(spelled(text)))
 
     @cached_property
     def vocab(self) -> Vocab:
@@ -66,7 +66,7 @@ class Tokenizer:
         """Ids and, for each, the span of characters of the original `text` it stands for (never with outer white space)."""
         parts = self._backend.cut(text)
         if parts is None:
-            return self._backend.encode_offsets(text)
+            return self._backend.encode_offsets(spelled(text))
         ids: list[int] = []
         spans: list[Span] = []
         at = 0
@@ -174,7 +174,7 @@ def _counted(texts: Iterable[str], seen: dict[str, int]) -> Iterator[str]:
     for text in texts:
         seen["sentences"] += 1
         seen["bytes"] += len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))
-        yield text
+        yield spelled(text)
 
 
 def _read_meta(file: Path) -> dict[str, Any]:

@@ -62,6 +62,7 @@ def interrupt(out: Path, when: Callable[[], bool], number: int) -> int:
     return child.wait(60)
 
 
+@pytest.mark.slow
 def test_killed_and_interrupted_it_ends_in_the_same_table(here: Path) -> None:
     toy_study.write_study(here)
     assert ablate("out=whole").exit_code == 0

@@ -128,6 +128,7 @@ BAD = {
     "empty.txt": (b"", "the file is empty"),
     "a.jsonl": (b'{"text": "x"}\n{"titel": "a", "body": "long text"}\n',
                 r"a.jsonl:2: no text in a field 'text' .*'titel', 'body'(.|\n)*data.field=body"),
+    "d.jsonl": (b'{"text": ["x"]}\n', r"""d.jsonl:1: the field 'text' holds \["x"\], which is no text"""),
     "b.jsonl": (b"{not json}\n", "b.jsonl:1: not JSON"),
     "c.jsonl": (b"[1]\n", "this line has a list"),
     "broken.txt.gz": (gzip.compress(b"text " * 1000)[:-20], "damaged gzip"),

@@ -74,6 +74,23 @@ def test_batches_and_flat_arrays_agree(tokenizer: Tokenizer) -> None:
     assert lengths.tolist() == [len(ids) for ids in single]
 
 
+def test_half_a_surrogate_pair_is_read_as_u_fffd(tokenizer: Tokenizer) -> None:
+    """JSON can spell it (`"\\ud800"`), UTF-8 cannot; the libraries would fail on it."""
+    text = "sun \ud83d moon\udc00 é"
+    plain = text.replace("\ud83d", "\ufffd").replace("\udc00", "\ufffd")
+    assert tokenizer.encode(text) == tokenizer.encode(plain)
+    assert tokenizer.encode_offsets(text) == tokenizer.encode_offsets(plain)
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_learning_from_half_a_surrogate_pair(name: str) -> None:
+    numbers = {**KINDS[name], "vocab_size": 600}
+    texts = [*TEXTS[:200], "sun \ud83d moon"]
+    plain = [*TEXTS[:200], "sun \ufffd moon"]
+    made = [Tokenizer.train(each, kind=name.split()[0], **numbers) for each in (texts, plain)]  # type: ignore[arg-type]
+    assert made[0].fingerprint == made[1].fingerprint
+
+
 def test_specials_in_a_text_stay_text(tokenizer: Tokenizer) -> None:
     special = tokenizer.vocab.special
     assert special.sum() == len(set(tokenizer.roles.tokens) - ({tokenizer.roles.unk} if tokenizer.roles.unk else set()))

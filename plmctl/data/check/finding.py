@@ -8,6 +8,8 @@ from typing import Any, Literal
 
 import numpy as np
 
+from plmctl.text.backend import spelled
+
 Verdict = Literal["ok", "look", "bad"]
 _FINE = 16  # bins of an octave: lengths are known to 4.4 %
 
@@ -99,5 +101,5 @@ def percent(share: float) -> str:
 
 
 def shortened(text: str, most: int = 60) -> str:
-    text = " ".join(text.split())
+    text = " ".join(spelled(text).split())  # a terminal takes no halves of surrogate pairs
     return text if len(text) <= most else text[: most - 1] + "…"
