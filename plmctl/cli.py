@@ -37,7 +37,7 @@ PrintConfig = Annotated[bool, typer.Option("--print-config", help="Print the res
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Print parameters, compute, memory and time; write nothing.")]
 Resume = Annotated[bool, typer.Option("--resume", help="Continue the run in run.dir with its saved config.")]
 Preview = Annotated[
-    int, typer.Option("--preview", metavar="N", help="Show N rows before and after noise, with targets, and stop.")
+    int, typer.Option("--preview", metavar="N", min=0, help="Show N rows before and after noise, with targets, and stop.")
 ]
 ConfigDir = Annotated[
     list[str] | None, typer.Option("--config-dir", metavar="DIR", help="Own parts, and own recipes in DIR/recipes.")
@@ -202,7 +202,7 @@ def make_app(commands: Path = COMMANDS) -> typer.Typer:
 
 
 def main() -> None:
-    make_app()()
+    make_app()(prog_name="plmctl")  # also as python -m plmctl
 
 
 def _about() -> None:

@@ -301,3 +301,13 @@ def test_runs_that_differ_in_the_seed_get_a_mean(plmctl: Invoke, command: Comman
         sys.modules[f"plmctl.commands.{verb.split()[0]}"].run = command.run  # type: ignore[attr-defined]
     assert "3 ± 1" in plmctl("pretrain", "probe", "-m", "seed=2,3,4").stdout
     assert "±" not in plmctl("pretrain", "probe", "-m", "optim.lr=1,2").stdout
+
+
+def test_as_a_module_it_is_the_same_program() -> None:
+    """`python -m plmctl` is what torchrun starts."""
+    shown = subprocess.run([sys.executable, "-m", "plmctl", "pretrain", "--help"], capture_output=True, text=True)
+    assert shown.returncode == 0, shown.stderr
+    assert "plmctl pretrain" in shown.stdout
+    refused = subprocess.run([sys.executable, "-m", "plmctl", "pretrain", "--preview", "-3"], capture_output=True, text=True)
+    assert refused.returncode == 2
+    assert refused.stderr.startswith("Usage: plmctl pretrain")

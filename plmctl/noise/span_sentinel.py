@@ -53,7 +53,7 @@ class SpanSentinel(Noise):
             lacks = "sentinels" if not vocab.sentinels else "an end-of-text token"
             raise ConfigError(
                 "noise", "span_sentinel", f"this tokenizer has no {lacks}",
-                fix="train one that has: tokenizer.sentinels=100",
+                fix="data.path=<text> tokenizer.sentinels=100 (tokens that are made keep their tokenizer: tokenize again)",
             )  # fmt: skip
         self.vocab, self.rate, self.mean, self.end = vocab, rate, mean_length, end
         self.sentinels = np.array(vocab.sentinels)

@@ -14,7 +14,7 @@ import pytest
 
 from plmctl.data.check import labels, overlap, text, tokens
 from plmctl.data.check.characters import Characters
-from plmctl.data.check.finding import Finding, Lengths, Report, percent
+from plmctl.data.check.finding import Finding, Lengths, Report, percent, shortened
 from plmctl.data.check.hashes import Repeats, mixed, of_texts, stretches
 from plmctl.data.shards import Shards
 from plmctl.data.survey import Source
@@ -403,3 +403,8 @@ def test_over_long_examples() -> None:
     assert "x.tsv:100" in found["over-long examples"].found
     with pytest.raises(DataError, match="no training split"):
         labels.check("x", {"dev": train})
+
+
+def test_a_quote_can_be_printed() -> None:
+    """JSON can spell half a surrogate pair, no terminal and no page can show it."""
+    assert shortened("a  \ud800 \n b").encode() == "a \ufffd b".encode()
