@@ -11,8 +11,7 @@ from plmctl.errors import ConfigError
 from plmctl.noise.base import Noise
 from plmctl.noise.draws import HALF, Draws, below
 from plmctl.noise.groups import Lengths
-from plmctl.noise.masking import Budget, Shuffled, document_begins, runs
-from plmctl.noise.moves import shared
+from plmctl.noise.masking import Budget, Shuffled, barring, documents, runs, shared
 from plmctl.noise.spans import RandomSpans, Segmented
 from plmctl.noise.units import Units, units
 from plmctl.text.vocab import Vocab
@@ -75,15 +74,8 @@ class FactorizationOrder(Noise):
         return {"plm": max(1, int(length / self.context)) if self.spans is None else self.budget.capacity(length)}
 
     def _sections(self, seq: Seq) -> Sections:
-        n, width = seq.ids.shape
-        if "document" in seq.tracks:
-            first = np.flatnonzero(document_begins(seq.tracks["document"]))
-            length = np.diff(first, append=n * width)
-            real = seq.tracks["document"].ravel()[first] >= 0
-            first, length = first[real], length[real]
-        else:
-            first, length = np.arange(n) * width, seq.length.astype(np.int64)
-        block = self.block or width
+        first, length = documents(seq)
+        block = self.block or seq.ids.shape[1]
         count = -(-length // block)
         number = runs(np.zeros_like(count), count)
         start = np.repeat(first, count) + number * block
@@ -91,7 +83,7 @@ class FactorizationOrder(Noise):
 
     def _order(self, rows: Rows, draws: Draws, sections: Sections, ranked: np.ndarray) -> np.ndarray:
         """[n*T] int32: 0 and, for `ranked` tokens, 1, 2, ... at random in each section, from where the sections before end."""
-        barred = np.negative((~ranked).astype(np.int32)).view(np.uint32).reshape(rows.seqs[rows.input].ids.shape)
+        barred = barring(~ranked).reshape(rows.seqs[rows.input].ids.shape)
         count = np.append(0, np.cumsum(ranked, dtype=np.int32))
         count = count[sections.start + sections.length] - count[sections.start]
         place, _ = _shuffled(rows, draws, sections, barred).at(runs(sections.start, count))
@@ -144,7 +136,7 @@ class FactorizationOrder(Noise):
 
     def _fill(self, rows: Rows, draws: Draws, found: Units, sections: Sections, chosen: np.ndarray, left: np.ndarray) -> None:
         """Choose `left` more tokens of each section (in place)."""
-        barred = np.negative((chosen | ~found.ordinary).astype(np.int32)).view(np.uint32)
+        barred = barring(chosen | ~found.ordinary)
         order = _shuffled(rows, draws.child("fill"), sections, barred.reshape(rows.seqs[rows.input].ids.shape))
         place, allowed = order.at(runs(sections.start, np.minimum(left, sections.length)))
         chosen[place[allowed]] = True
@@ -159,4 +151,4 @@ def _shuffled(rows: Rows, draws: Draws, sections: Sections, barred: np.ndarray) 
     part = part[:-1].reshape(shape)
     part[:, 0] = 0
     np.cumsum(part, axis=1, out=part)
-    return Shuffled(Rows(rows.key, {"text": Seq(part, rows.seqs[rows.input].length, {"document": part})}), draws, barred)
+    return Shuffled(rows, draws, barred, part)

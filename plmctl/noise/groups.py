@@ -6,7 +6,7 @@ import numpy as np
 
 from plmctl.batch import Rows
 from plmctl.noise.draws import HALF, Draws
-from plmctl.noise.masking import Budget, Select, Shuffled, Spans, running, runs
+from plmctl.noise.masking import Budget, Select, Shuffled, Spans, barring, running, runs
 from plmctl.noise.units import Units, units
 from plmctl.text.vocab import Vocab
 
@@ -68,8 +68,7 @@ class Walk:
 
     def take(self, draws: Draws, allowed: np.ndarray, first: np.ndarray, budget: np.ndarray) -> np.ndarray:
         """Take runs that begin at the `allowed [n*T]` slots up to each document's budget; what is left of it, [m]."""
-        barred = np.negative((~allowed).astype(np.int32)).view(np.uint32).reshape(self.shape)
-        order, end = Shuffled(self.rows, draws, barred), np.append(first[1:], allowed.size)
+        order, end = Shuffled(self.rows, draws, barring(~allowed).reshape(self.shape)), np.append(first[1:], allowed.size)
         left, busy = budget.copy(), np.flatnonzero(budget > 0)
         if len(busy):
             at, left[busy] = self._unhindered(order, first[busy], end[busy], budget[busy])

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from plmctl.batch import IGNORE, Rows
+from plmctl.batch import IGNORE, Rows, Seq
 from plmctl.errors import ConfigError
 from plmctl.noise.base import Noise
 from plmctl.noise.draws import HALF, Draws, below
@@ -92,8 +92,7 @@ class Budget:
     `selection="probabilistic"`: `floor(rate * length + u)`, u ~ U[0, 1) (RoBERTa's code, so short rows may get none);
     `selection="ceiling"`: `ceil(rate * length)` (SpanBERT's code).
     `length` counts all tokens of the row; samplers that honour `count_specials=False` say which are `counted [n, T]`. A row of
-    several documents shares its budget out in proportion to their lengths:
-    `floor(b * end / length + u) - floor(b * start / length + u)`, within one token of each document's share.
+    several documents shares its budget out in proportion to their lengths, see `shared`.
     """
 
     SELECTIONS = ("exact", "probabilistic", "ceiling")
@@ -127,21 +126,26 @@ class Budget:
         if document is None:
             return np.arange(n) * width, total
         first = np.flatnonzero(document_begins(document))
-        row, start = np.divmod(first, width)
-        end = start + np.diff(first, append=n * width)
-        length = rows.seqs[rows.input].length
-        if counted is not None:
-            before = np.zeros((n, width + 1), np.int64)
-            np.cumsum(counted, axis=1, out=before[:, 1:])
-            start, end, length = before[row, start], before[row, end], before[:, -1]
-        scale = total / np.maximum(length, 1)
-        offset = draws.uniform(rows.key, "share")[row]
-        share = np.floor(scale[row] * end + offset + 1e-9) - np.floor(scale[row] * start + offset + 1e-9)
-        return first, np.where(document.ravel()[first] >= 0, share, 0).astype(np.int64)
+        size = np.diff(first, append=n * width) if counted is None else np.add.reduceat(counted.ravel(), first, dtype=np.int64)
+        size = np.where(document.ravel()[first] >= 0, size, 0)
+        return first, shared(total, size, first // width, draws.uniform(rows.key, "share"))
 
     def capacity(self, length: int) -> int:
         most = max(1, round(self.rate * length)) if self.selection == "exact" else int(self.rate * length) + 1
         return most if self.limit is None else min(most, self.limit)
+
+
+def shared(total: np.ndarray, size: np.ndarray, row: np.ndarray, offset: np.ndarray) -> np.ndarray:
+    """[s] each row's `total` shared out among its parts in proportion to their `size`, each within one of its exact share.
+
+    `floor(total * end / size of the row + offset) - floor(total * begin / size of the row + offset)`, offset ~ U[0, 1) a row.
+    """
+    whole = np.bincount(row, weights=size, minlength=len(total))
+    begin = np.cumsum(size) - size
+    begin = begin - (np.cumsum(whole) - whole)[row]
+    scale = (total / np.maximum(whole, 1))[row]
+    edges = [np.floor(scale * edge + offset[row] + 1e-9) for edge in (begin, begin + size)]
+    return (edges[1] - edges[0]).astype(np.int64)
 
 
 def document_begins(document: np.ndarray) -> np.ndarray:
@@ -152,17 +156,36 @@ def document_begins(document: np.ndarray) -> np.ndarray:
     return begins
 
 
+def documents(seq: Seq) -> tuple[np.ndarray, np.ndarray]:
+    """(first slot, length), each [m]: every document of the rows that has tokens, or every such row without that track."""
+    width = seq.ids.shape[1]
+    if "document" not in seq.tracks:
+        some = np.flatnonzero(seq.length > 0)
+        return some * width, seq.length[some].astype(np.int64)
+    first = np.flatnonzero(document_begins(seq.tracks["document"]))
+    length = np.diff(first, append=seq.ids.size)
+    real = seq.tracks["document"].ravel()[first] >= 0
+    return first[real], length[real]
+
+
+def barring(chosen: np.ndarray) -> np.ndarray:
+    """uint32 of the same shape: all ones where `chosen` is True, else zero; what `Shuffled` takes."""
+    return np.negative(chosen.astype(np.int32)).view(np.uint32)
+
+
 class Shuffled:
     """The tokens of every document in random order, those that are barred (`[n, T]` uint32, all ones or zero) last.
+
+    `group` [n, T]: other parts of the rows instead of documents, numbered in order.
 
     Every token gets a random number, those that are barred the largest. The numbers are sorted as [document | random |
     column], so that neither ties nor an argsort arise and documents stay in place. `flip` makes the column no preference
     where the random parts agree.
     """
 
-    def __init__(self, rows: Rows, draws: Draws, barred: np.ndarray) -> None:
+    def __init__(self, rows: Rows, draws: Draws, barred: np.ndarray, group: np.ndarray | None = None) -> None:
         seq = rows.seqs[rows.input]
-        self.width, document = seq.ids.shape[1], seq.tracks.get("document")
+        self.width, document = seq.ids.shape[1], seq.tracks.get("document") if group is None else group
         bits = (self.width - 1).bit_length()
         narrow = document is not None and 2 * bits <= 22  # document, column and at least ten random bits fit into 32
         spare = np.uint32(bits if narrow else 0)

@@ -31,19 +31,6 @@ def stretches(found: Units) -> tuple[np.ndarray, np.ndarray]:
     return edge[:-1][ordinary], np.diff(edge)[ordinary]
 
 
-def shared(total: np.ndarray, size: np.ndarray, row: np.ndarray, offset: np.ndarray) -> np.ndarray:
-    """[s] each row's `total` shared out among its parts in proportion to their `size`, each within one of its exact share.
-
-    `floor(total * end / size of the row + offset) - floor(total * begin / size of the row + offset)`, offset ~ U[0, 1) a row.
-    """
-    whole = np.bincount(row, weights=size, minlength=len(total))
-    begin = np.cumsum(size) - size
-    begin = begin - (np.cumsum(whole) - whole)[row]
-    scale = (total / np.maximum(whole, 1))[row]
-    edges = [np.floor(scale * edge + offset[row] + 1e-9) for edge in (begin, begin + size)]
-    return (edges[1] - edges[0]).astype(np.int64)
-
-
 def permuted(rows: Rows, take: np.ndarray) -> Rows:
     """Slot i gets the token of slot `take[i]` [n*T], of the same row and document; lengths and positions stay."""
     seq = rows.seqs[rows.input]

@@ -10,8 +10,8 @@ from plmctl.batch import Rows, Seq
 from plmctl.errors import ConfigError
 from plmctl.noise.base import Noise
 from plmctl.noise.draws import HALF, Draws, below
-from plmctl.noise.masking import MaskOrReplace, Spans, runs
-from plmctl.noise.moves import gathered, shared, stretches
+from plmctl.noise.masking import MaskOrReplace, Spans, runs, shared
+from plmctl.noise.moves import gathered, stretches
 from plmctl.noise.units import units
 from plmctl.text.vocab import Vocab
 

@@ -12,8 +12,8 @@ from plmctl.batch import Rows, Seq
 from plmctl.errors import ConfigError
 from plmctl.noise.base import Noise
 from plmctl.noise.draws import Draws
-from plmctl.noise.masking import Shuffled, document_begins, running, runs
-from plmctl.noise.moves import gathered, moved, shared, stretches
+from plmctl.noise.masking import Shuffled, documents, running, runs, shared
+from plmctl.noise.moves import gathered, moved, stretches
 from plmctl.noise.units import Units, units
 from plmctl.text.vocab import Vocab
 
@@ -131,26 +131,17 @@ class SpanSentinel(Noise):
         np.cumsum(group, axis=1, out=group)
         barred = np.where(found.ordinary, np.uint32(0), ~np.uint32(0)).reshape(shape)
         barred.ravel()[begin] = ~np.uint32(0)  # every part begins with a token; the first one's is no cut
-        apart = Rows(rows.key, {"text": Seq(group, rows.seqs["text"].length, {"document": group - 1})})
         cuts = np.zeros(group.size, bool)
         cuts[begin] = True
-        place, _ = Shuffled(apart, draws, barred).at(runs(begin, np.repeat(spans - 1, 2)))
+        place, _ = Shuffled(rows, draws, barred, group - 1).at(runs(begin, np.repeat(spans - 1, 2)))
         cuts[place] = True
         at = np.flatnonzero(cuts)
         end = np.repeat(np.stack([start + noise, start + size], 1).ravel(), np.repeat(spans, 2))
         return np.minimum(np.append(at[1:], group.size), end) - at
 
     def _ends(self, seq: Seq) -> Ends:
-        n, width = seq.ids.shape
-        if "document" in seq.tracks:
-            document = seq.tracks["document"]
-            begins = np.flatnonzero(document_begins(document))
-            last = np.append(begins[1:], n * width) - 1
-            real = document.ravel()[begins] >= 0
-            first, last = begins[real], last[real]
-        else:
-            some = np.flatnonzero(seq.length > 0)
-            first, last = some * width, some * width + seq.length[some] - 1
+        first, length = documents(seq)
+        last = first + length - 1
         token = seq.ids.ravel()[last]
         there = self.vocab.special[token]
         return Ends(first, last, np.where(there, token, self.end), there)

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import numpy as np
-
 from plmctl.batch import Rows
 from plmctl.noise.draws import Draws
-from plmctl.noise.masking import Budget, Masking, MaskOrReplace, Select, Shuffled, Spans
+from plmctl.noise.masking import Budget, Masking, MaskOrReplace, Select, Shuffled, Spans, barring
 from plmctl.noise.token_mask import first_tokens
 from plmctl.text.vocab import Vocab
 
@@ -22,9 +20,8 @@ class TargetTokens(Select):
     def __call__(self, rows: Rows, draws: Draws) -> Spans:
         seq = rows.seqs[rows.input]
         target = (seq.tracks["segment"] == 1) & seq.real & (seq.ids != self.vocab.pad)
-        barred = np.negative((~target).astype(np.int32)).view(np.uint32)
         share = self.budget.of_documents(rows, draws, target & ~self.vocab.special.take(seq.ids))
-        return first_tokens(Shuffled(rows, draws, barred), *share)
+        return first_tokens(Shuffled(rows, draws, barring(~target)), *share)
 
     def capacity(self, length: int) -> int:
         return self.budget.capacity(length)

@@ -42,14 +42,17 @@ class TextInfill(Denoising):
         self.vocab, self.mask, self.mean, self.whole_words = movable(vocab), vocab.mask, mean_length, whole_words
         self.budget = Budget(rate=rate, max_predictions=None, selection="ceiling", count_specials=False)
         self.lengths = Lengths(poisson(mean_length))
-        self.lay = self._exact if selection == "exact" else self._published
+        self.cover = self._exact if selection == "exact" else self._published
         self.reads = frozenset({"input"} | ({"tracks.word_start"} if whole_words else set()))
 
     def __call__(self, rows: Rows, draws: Draws) -> Rows:
         rows = denoising(rows)
         found = units(rows, self.vocab, words=self.whole_words)
-        first, head, gone, extra = self.lay(rows, found, draws)
-        seq = rows.seqs[rows.input]
+        seq, heads = rows.seqs[rows.input], found.begins & found.ordinary
+        first, budget = self.budget.of_documents(rows, draws, heads.reshape(seq.ids.shape))
+        document, size = self._lengths(rows, draws, first, budget, seq.ids.shape[1])
+        extra, some = np.bincount(document[size == 0], minlength=len(first)), size > 0
+        head, gone = self.cover(rows, draws, found, np.flatnonzero(heads), first, budget, document[some], size[some])
         ids = seq.ids.copy()
         ids.ravel()[head] = self.mask
         keep = seq.real.copy()
@@ -57,19 +60,18 @@ class TextInfill(Denoising):
         rows = rows.with_seq(rows.input, replace(seq, ids=ids))
         return self._inserted(rows, draws, keep, found.ordinary, first, extra)
 
-    def _published(self, rows: Rows, found: Units, draws: Draws) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-        """(first slot of each document, slots that show the mask, slots that go, masks to put in for each document)."""
-        shape = rows.seqs[rows.input].ids.shape
-        heads = found.begins & found.ordinary
-        first, budget = self.budget.of_documents(rows, draws, heads.reshape(shape))
-        document, size = self._lengths(rows, draws, first, budget, shape[1])
-        extra = np.bincount(document[size == 0], minlength=len(first))
-        document, size = document[size > 0], size[size > 0]
-        barred = np.negative((~heads).astype(np.int32)).view(np.uint32).reshape(shape)
+    @staticmethod
+    def _published(
+        rows: Rows, draws: Draws, found: Units, word: np.ndarray, first: np.ndarray, budget: np.ndarray,
+        document: np.ndarray, size: np.ndarray,
+    ) -> tuple[np.ndarray, np.ndarray]:  # fmt: skip
+        """(slots that show the mask, slots that go) of spans of `size` words in a `document`; `word`: where words begin."""
+        barred = np.full(rows.seqs[rows.input].ids.shape, ~np.uint32(0))
+        barred.ravel()[word] = 0
         start, _ = Shuffled(rows, draws, barred).at(runs(first, np.bincount(document, minlength=len(first))))
         unit = found.of_slot[start].astype(np.int64)
         gone = runs(start + 1, found.length(unit, found.stop(unit, size)) - 1)
-        return first, start, gone, extra  # a mask that another span runs over is gone, too
+        return start, gone  # a mask that another span runs over is gone, too
 
     def _lengths(
         self, rows: Rows, draws: Draws, first: np.ndarray, budget: np.ndarray, width: int
@@ -84,19 +86,18 @@ class TextInfill(Denoising):
         left = budget[document] - running(size, count)
         return document[left > 0], np.minimum(size, left)[left > 0]
 
-    def _exact(self, rows: Rows, found: Units, draws: Draws) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    @staticmethod
+    def _exact(
+        rows: Rows, draws: Draws, found: Units, word: np.ndarray, first: np.ndarray, budget: np.ndarray,
+        document: np.ndarray, size: np.ndarray,
+    ) -> tuple[np.ndarray, np.ndarray]:  # fmt: skip
         """As `_published`: the same lengths, each in a gap of its own between the words that stay."""
-        shape = rows.seqs[rows.input].ids.shape
-        heads = found.begins & found.ordinary
-        first, budget = self.budget.of_documents(rows, draws, heads.reshape(shape))
-        document, size = self._lengths(rows, draws, first, budget, shape[1])
-        extra = np.bincount(document[size == 0], minlength=len(first))
-        word = np.flatnonzero(heads)
         offset = np.searchsorted(word, first)
         others = np.diff(offset, append=len(word)) - budget
-        document, size = _joined(document[size > 0], size[size > 0], others + 1)
+        document, size = _joined(document, size, others + 1)
         spans = np.bincount(document, minlength=len(first))
-        barred = np.full(shape, ~np.uint32(0))  # the gap before the i-th word that stays is drawn as the i-th of all words
+        # the gap before the i-th word that stays is drawn as the i-th of all words
+        barred = np.full(rows.seqs[rows.input].ids.shape, ~np.uint32(0))
         barred.ravel()[word[runs(offset, np.where(spans > 0, others + 1, 0))]] = 0
         gap, _ = Shuffled(rows, draws, barred).at(runs(first, spans))
         order = np.argsort(gap)
@@ -106,7 +107,7 @@ class TextInfill(Denoising):
         opens[1:] = found.stretch[unit[1:]] != found.stretch[unit[:-1]]  # a special token breaks a span up
         opens[np.cumsum(size) - size] = True
         covered, start = found.slots(unit, unit + 1), found.start[unit[opens]]
-        return first, start, np.setdiff1d(covered, start, assume_unique=True), extra
+        return start, np.setdiff1d(covered, start, assume_unique=True)
 
     def _inserted(
         self, rows: Rows, draws: Draws, keep: np.ndarray, ordinary: np.ndarray, first: np.ndarray, extra: np.ndarray

@@ -11,7 +11,7 @@ from plmctl.errors import ConfigError
 from plmctl.noise.base import Noise
 from plmctl.noise.draws import HALF, Draws, below
 from plmctl.noise.groups import first_come
-from plmctl.noise.masking import Budget, Shuffled, running, runs
+from plmctl.noise.masking import Budget, Shuffled, barring, running, runs
 from plmctl.noise.moves import permuted
 from plmctl.text.vocab import Vocab
 
@@ -79,7 +79,7 @@ class TokenShuffle(Noise):
         self, rows: Rows, draws: Draws, heads: np.ndarray, first: np.ndarray, budget: np.ndarray
     ) -> np.ndarray:  # fmt: skip
         """[m] first slots of the runs: of the shuffled heads, one after the other, those that meet no earlier one."""
-        order = Shuffled(rows, draws, np.negative((~heads).astype(np.int32)).view(np.uint32))
+        order = Shuffled(rows, draws, barring(~heads))
         room = np.diff(first, append=heads.size)
         looks = np.minimum(room, budget + (budget >> 1) + 4)
         open_, found = np.flatnonzero(budget > 0), []

@@ -15,7 +15,8 @@ from plmctl.noise.base import Chain, Noise, denoising
 from plmctl.noise.document_rotate import DocumentRotate
 from plmctl.noise.draws import Draws
 from plmctl.noise.factorization_order import FactorizationOrder
-from plmctl.noise.moves import kept, moved, permuted, shared
+from plmctl.noise.masking import shared
+from plmctl.noise.moves import kept, moved, permuted
 from plmctl.noise.sentence_permute import SentencePermute
 from plmctl.noise.sequence_span import SequenceSpan
 from plmctl.noise.span_sentinel import SpanSentinel
