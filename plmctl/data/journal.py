@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, TextIO
 
+from plmctl.data.durable import sync
 from plmctl.errors import DataError, UsageError
 
 FILE, _LOCK = "journal.json", "lock"
@@ -46,7 +47,7 @@ class Journal:
             stream.flush()
             os.fsync(stream.fileno())
         new.replace(self.scratch / FILE)
-        _sync(self.scratch)
+        sync(self.scratch)
 
     def finish(self, place: Path) -> None:
         """Give the folder its name; an earlier one of that name goes only when this one is complete on the disk."""
@@ -54,7 +55,7 @@ class Journal:
         if place.exists():
             place.rename(self.scratch / "old")
         self.folder.rename(place)
-        _sync(place.parent)
+        sync(place.parent)
 
     def take_up(self, place: Path, tell: Tell) -> None:
         """Go on with what an earlier process has left of the same job, or clear away what it has left of another."""
@@ -155,21 +156,12 @@ def _read(file: Path) -> dict[str, Any] | None:
     except FileNotFoundError:
         return None
     except (OSError, ValueError):
-        return {"job": {}, "state": {}, "bytes": {}}
-    return (
-        left if isinstance(left, dict) and {"job", "state", "bytes"} <= left.keys() else {"job": {}, "state": {}, "bytes": {}}
-    )
+        left = None
+    whole = isinstance(left, dict) and {"job", "state", "bytes"} <= left.keys()
+    return left if whole else {"job": {}, "state": {}, "bytes": {}}
 
 
 def _sync_all(folder: Path) -> None:
     for path in [*folder.rglob("*"), folder]:
         if path.name != _LOCK:  # closing it anywhere in this process would give the lock up
-            _sync(path)
-
-
-def _sync(path: Path) -> None:
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
+            sync(path)

@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from plmctl.data.formats.base import Format
-from plmctl.data.reader import Part, Picks, Position, Reader, share_of
-from plmctl.errors import ConfigError, DataError, nearest
+from plmctl.data.reader import Part, Picks, Position, Reader, share_of, taken_here
+from plmctl.errors import ConfigError, nearest
 from plmctl.noise.draws import Draws
 
 KEYS = ("path", "weight")  # of a corpus in `data.mixture`
@@ -99,17 +99,9 @@ class Mixture:
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Continue where the state was taken; the start, if it is of an earlier stage; DataError if the data are others."""
-        if state["stage"] < self.stage:
-            self.position = self._start()
-            return
-        mine = {"seed": self.seed, "stage": self.stage, "fingerprint": self.fingerprint}
-        different = [name for name, value in mine.items() if state[name] != value]
-        if different:
-            raise DataError(
-                f"the checkpoint was reading another mixture ({', '.join(different)} differ)",
-                fix="resume with the same corpora, weights, format and seed, or start a new run with init=<checkpoint>",
-            )
-        self.position = Places(state["row"], tuple(Position(*state["corpora"][name]) for name in self.readers))
+        same = taken_here(self, state, "another mixture", "corpora, weights, format and seed")
+        corpora = (Position(*state["corpora"][name]) for name in self.readers)
+        self.position = Places(state["row"], tuple(corpora)) if same else self._start()
 
 
 def shares(weights: Mapping[str, float | None], tokens: Mapping[str, int], *, temperature: float | None) -> dict[str, float]:

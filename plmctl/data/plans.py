@@ -7,19 +7,19 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import inspect
 import json
 import os
 import shutil
 import tempfile
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from plmctl.data.formats import base
-from plmctl.data.formats.base import Format, Plan
+from plmctl.data.formats.base import Plan
 
 if TYPE_CHECKING:
     from plmctl.data.shards import Shards
@@ -48,9 +48,10 @@ def kept(shards: Shards, key: object, make: Callable[[], Plan]) -> Plan:
     return made
 
 
-def code_of(format: Format) -> str:
-    """A hash of the code that plans: the files of all formats and that of this one."""
-    files = {*Path(base.__file__).parent.glob("*.py"), Path(inspect.getfile(type(format)))}
+@cache
+def code_of(source: str) -> str:
+    """A hash of the code that plans: the files of all formats and the file this one is from, read once in a process."""
+    files = {*Path(base.__file__).parent.glob("*.py"), Path(source)}
     digest = hashlib.blake2b(digest_size=16)
     for file in sorted(files):
         digest.update(file.read_bytes())

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
+import inspect
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
 
@@ -105,7 +106,7 @@ class Reader:
         """The plan of an epoch; the two latest are kept, because a batch may touch two epochs."""
         epoch = epoch if self.format.copies is None else epoch % self.format.copies
         if epoch not in self._plans:
-            key = (code_of(self.format), self.fingerprint, self.seed, epoch)
+            key = (code_of(inspect.getfile(type(self.format))), self.fingerprint, self.seed, epoch)
             make = partial(self.format.plan, self.shards, seed=self.seed, epoch=epoch, input_length=self.input_length)
             plan = kept(self.shards, key, make)
             self._plans = {**dict(list(self._plans.items())[-1:]), epoch: plan}
@@ -114,16 +115,15 @@ class Reader:
     def order(self, epoch: int) -> np.ndarray:
         """[rows] the rows of an epoch in the order of reading: sorted by one random 64-bit number each, or as planned."""
         if epoch not in self._orders:
-            key = ("order", self.plan(epoch).rows, self.format.ordered, self.seed, self.stage, epoch)
-            order = kept(self.shards, key, partial(self._order, epoch)).arrays["order"]
+            rows = self.plan(epoch).rows
+            key, make = ("order", rows, self.seed, self.stage, epoch), partial(self._shuffled, epoch, rows)
+            order = np.arange(rows) if self.format.ordered else kept(self.shards, key, make).arrays["order"]
             self._orders = {**dict(list(self._orders.items())[-1:]), epoch: order}
         return self._orders[epoch]
 
-    def _order(self, epoch: int) -> Plan:
-        rows = np.arange(self.plan(epoch).rows)
-        if not self.format.ordered:
-            rows = np.argsort(self.draws(epoch).words(rows, "order", 1)[:, 0], kind="stable")
-        return Plan(len(rows), {"order": rows})
+    def _shuffled(self, epoch: int, rows: int) -> Plan:
+        words = self.draws(epoch).words(np.arange(rows), "order", 1)
+        return Plan(rows, {"order": np.argsort(words[:, 0], kind="stable")})
 
     def draws(self, epoch: int) -> Draws:
         return Draws(self.seed, epoch, ("stage", self.stage))
@@ -179,14 +179,29 @@ class Reader:
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Continue where the state was taken; the start, if it is of an earlier stage; DataError if the data are others."""
-        if state["stage"] < self.stage:
-            self.position = Position()
-            return
-        mine = {"seed": self.seed, "stage": self.stage, "fingerprint": self.fingerprint}
-        different = [name for name, value in mine.items() if state[name] != value]
-        if different:
-            raise DataError(
-                f"the checkpoint was reading other rows ({', '.join(different)} differ)",
-                fix="resume with the same data.path, tokenizer, format and seed, or start a new run with init=<checkpoint>",
-            )
-        self.position = Position(state["epoch"], state["cursor"])
+        same = taken_here(self, state, "other rows", "data.path, tokenizer, format and seed")
+        self.position = Position(state["epoch"], state["cursor"]) if same else Position()
+
+
+class Stated(Protocol):
+    """What a reader and a mixture are known by in a saved state."""
+
+    seed: int
+    stage: int
+
+    @property
+    def fingerprint(self) -> str: ...
+
+
+def taken_here(reader: Stated, state: Mapping[str, Any], others: str, needed: str) -> bool:
+    """Whether `state` is of this stage; not if it is of an earlier one. DataError if it is of `others` than these."""
+    if state["stage"] < reader.stage:
+        return False
+    mine = {"seed": reader.seed, "stage": reader.stage, "fingerprint": reader.fingerprint}
+    different = [name for name, value in mine.items() if state[name] != value]
+    if different:
+        raise DataError(
+            f"the checkpoint was reading {others} ({', '.join(different)} differ)",
+            fix=f"resume with the same {needed}, or start a new run with init=<checkpoint>",
+        )
+    return True

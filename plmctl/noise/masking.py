@@ -199,8 +199,8 @@ class Shuffled:
         order |= np.arange(self.width, dtype=np.uint32) ^ self.flip[:, None]
         order |= barred
         if document is not None:
-            kind, by = (np.uint32, 32 - bits) if narrow else (np.uint64, 32)
-            order = order | document.astype(kind) << kind(by)
+            word, by = (np.dtype(np.uint32), 32 - bits) if narrow else (np.dtype(np.uint64), 32)
+            order = order | np.left_shift(document.astype(word), word.type(by))
         order.sort(axis=1)
         self.order = order.ravel()
 

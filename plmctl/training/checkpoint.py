@@ -28,6 +28,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
+from plmctl.data.durable import sync
 from plmctl.errors import DataError, PlmctlError
 from plmctl.nn.tables import real
 from plmctl.training.progress import Progress
@@ -75,7 +76,7 @@ class Checkpoints:
             if target.exists():
                 self._remove(target)
             os.replace(partial, target)
-            _sync(self.folder)
+            sync(self.folder)
         except (OSError, SafetensorError) as error:  # a full disk is either, whoever was writing
             shutil.rmtree(partial, ignore_errors=True)
             last = self.newest()
@@ -134,20 +135,12 @@ def _seal(folder: Path) -> None:
     """Sync every file, then write and sync the manifest, then the folders themselves."""
     files = sorted(p for p in folder.rglob("*") if p.is_file())
     for path in files:
-        _sync(path)
+        sync(path)
     entries = {str(p.relative_to(folder)): {"size": p.stat().st_size, "sha256": _sha256(p)} for p in files}
     (folder / "manifest.json").write_text(json.dumps({"files": entries}, indent=1), encoding="utf-8")
-    _sync(folder / "manifest.json")
+    sync(folder / "manifest.json")
     for path in [*(p for p in folder.rglob("*") if p.is_dir()), folder]:
-        _sync(path)
-
-
-def _sync(path: Path) -> None:
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
+        sync(path)
 
 
 def _sha256(path: Path) -> str:

@@ -9,8 +9,8 @@ import numpy as np
 
 from plmctl.batch import Rows
 from plmctl.data.formats.base import Format, Plan
-from plmctl.data.formats.pairs import parallel
-from plmctl.data.formats.pieces import Layout, Pieces, lay_pieces, piece_plan, wraps
+from plmctl.data.formats.pairs import pair_plan, parallel
+from plmctl.data.formats.pieces import Layout, Pieces, lay_pieces, wraps
 from plmctl.errors import ConfigError
 from plmctl.text.vocab import Vocab
 
@@ -57,11 +57,7 @@ class Seq2Seq(Format):
         whole = given.at(np.flatnonzero(good))
         a_end, b_end = whole.a_start + source_room, whole.b_start + target_room
         kept = whole._replace(a_end=np.minimum(whole.a_end, a_end), b_end=np.minimum(whole.b_end, b_end))
-        start, rows = np.stack([kept.a_start, kept.b_start], 1).ravel(), len(kept.a_start)
-        plan = piece_plan(
-            shards=shards, width=input_length + self.target_length, row_start=np.arange(rows + 1) * 2, start=start,
-            size=np.stack([kept.a_end, kept.b_end], 1).ravel() - start, kind=np.arange(2 * rows) % 2, kinds=self.kinds,
-        )  # fmt: skip
+        plan, _ = pair_plan(shards, kept, self.kinds, input_length + self.target_length, packed=False)
         plan.report.update(cut=whole.tokens - kept.tokens, dropped=given.tokens - whole.tokens)
         return plan
 
