@@ -32,7 +32,8 @@ def build_model(
     nodes = config.get("heads", {}) if heads is None else plain(heads)
     given: dict[str, Any] = {"vocab_size": vocab_size, **config["size"], "max_length": longest(config)}
     with torch.random.fork_rng(devices=[]):
-        slots = {name: build(config[name], given, plugins, path=name) for name in ("pattern", "position")}
+        tables = given | {"width": (config["model"].get("embedding") or {}).get("table_width") or given["width"]}
+        slots = {name: build(config[name], tables, plugins, path=name) for name in ("pattern", "position")}
         backbone = build(config["model"], given | slots, plugins, path="model")
         given |= {"width": backbone.width, "token_embedding": backbone.token_embedding}
         made = {name: build(node, given, plugins, path=f"heads.{name}") for name, node in nodes.items() if node is not None}

@@ -45,6 +45,7 @@ class Cost:
 def cost(model: Model, *, length: int, predicted: Mapping[str, float]) -> Cost:
     """The cost for rows of `length` tokens; `predicted[head]` is the share of positions that a language-model head is given."""
     macs = {"attention": 0.0, "attention scores": 0.0, "feed-forward": 0.0, "heads": 0.0}
+    macs |= _embedding(model)
     saved = 0.0
     for stack in (module for module in model.backbone.modules() if isinstance(module, Stack)):
         for step in stack.steps:  # a shared block counts every time it runs
@@ -62,6 +63,15 @@ def cost(model: Model, *, length: int, predicted: Mapping[str, float]) -> Cost:
         saved += share * length * head.table.shape[0] if isinstance(head, LMHead) else 0
     full = 6 * sum(macs.values())
     return Cost(_parameters(model), macs, full, full - 3 * macs["attention scores"], saved)
+
+
+def _embedding(model: Model) -> dict[str, float]:
+    """The linear map behind factorised tables, where there is one."""
+    outside = set(_linears(model.backbone)) - {
+        part for stack in model.backbone.modules() if isinstance(stack, Stack) for part in _linears(stack)
+    }
+    weights = sum(part.weight.numel() for part in outside)
+    return {"embedding": float(weights)} if weights else {}
 
 
 def _linears(module: nn.Module) -> list[nn.Linear]:

@@ -11,6 +11,7 @@ from plmctl.config import schema
 from plmctl.config.build import check, locate, parameters, plain
 from plmctl.config.overrides import Word
 from plmctl.config.recipes import conf_dir, load
+from plmctl.config.values import takes_mapping
 from plmctl.errors import ConfigError, UsageError, nearest
 
 if TYPE_CHECKING:
@@ -27,7 +28,7 @@ def finish(
     with open_dict(cfg):
         cfg.pop("hydra", None)
         errors: list[UsageError] = [*_one_length(cfg, words)]
-        removed = _drop_leftovers(cfg) + _drop_foreign(cfg, words, plugins)
+        removed = _drop_leftovers(cfg, plugins) + _drop_foreign(cfg, words, plugins)
         try:
             content = {str(key): value for key, value in plain(cfg).items()}
         except OmegaConfBaseException as error:
@@ -77,7 +78,7 @@ def _one_length(cfg: DictConfig, words: Sequence[Word]) -> list[ConfigError]:
     return [ConfigError("train", ..., f"exactly one of {', '.join(schema.LENGTHS)} is set; {found}", fix=fix)]
 
 
-def _drop_leftovers(cfg: DictConfig) -> list[str]:
+def _drop_leftovers(cfg: DictConfig, plugins: Sequence[str] = ()) -> list[str]:
     """Settings of a part that nobody chose (its mapping has no `_target_`): a recipe's numbers for a slot that was replaced."""
     from omegaconf import DictConfig, OmegaConf
 
@@ -91,7 +92,25 @@ def _drop_leftovers(cfg: DictConfig) -> list[str]:
         if isinstance(cfg.get(slot), DictConfig) and "_target_" not in cfg[slot]:
             removed += _settings(slot, cfg[slot])
             cfg[slot] = None
+        for path, value in _inner(OmegaConf.to_container(cfg[slot]) if cfg.get(slot) else None, plugins, slot):
+            removed += _settings(path, value)
+            OmegaConf.update(cfg, path, None)
     return removed
+
+
+def _inner(node: Any, plugins: Sequence[str], path: str) -> Iterator[tuple[str, Any]]:
+    """(path, value) of the same inside of a part: `eps` for the norm of an embedding that has none."""
+    if not (isinstance(node, Mapping) and "_target_" in node):
+        return
+    try:
+        wanted = parameters(locate(node["_target_"], plugins))
+    except ValueError:
+        return  # check_parts reports it
+    for key, child in node.items():
+        if not isinstance(child, Mapping) or "_target_" in child or key not in wanted or takes_mapping(wanted[key].annotation):
+            yield from _inner(child, plugins, f"{path}.{key}")
+        else:
+            yield f"{path}.{key}", child
 
 
 def _drop_foreign(cfg: DictConfig, words: Sequence[Word], plugins: Sequence[str]) -> list[str]:

@@ -44,6 +44,12 @@ def fit(value: Any, annotation: Any) -> Any:
     return value
 
 
+def takes_mapping(annotation: Any) -> bool:
+    """Whether a plain mapping, no part, may be a value of this annotation."""
+    inner = typing.get_args(annotation) if typing.get_origin(annotation) in (Union, types.UnionType) else (annotation,)
+    return any((typing.get_origin(each) or each) in (dict, Mapping, Any, object) for each in inner)
+
+
 class _OutOfRange(ValueError):
     """The right type, but not a value it may have."""
 

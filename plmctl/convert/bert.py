@@ -43,7 +43,7 @@ def tasks(prefix: str) -> list[Architecture]:
 
 def encoder_nodes(numbers: Numbers) -> Node:
     """The nodes of conf/model/encoder.yaml, position/learned.yaml and pattern/full.yaml."""
-    norm: Node = {"_target_": "plmctl.nn.norm.layer_norm", "eps": numbers.eps}
+    norm: Node = {"_target_": "plmctl.nn.norm.layer_norm", "_partial_": True, "eps": numbers.eps}
     attention = {"num_heads": numbers.num_heads, "dropout": numbers.attention_dropout}
     inner = {"inner_width": numbers.inner_width, "activation": numbers.activation}
     return {
@@ -66,7 +66,7 @@ def encoder_nodes(numbers: Numbers) -> Node:
                     "f": {"_target_": "plmctl.nn.cells.feedforward.FeedForward", "_partial_": True, **inner},
                 },
                 "residual": {
-                    "_target_": "plmctl.nn.residual.PostNorm", "dropout": numbers.dropout, "norm": norm | {"_partial_": True},
+                    "_target_": "plmctl.nn.residual.PostNorm", "dropout": numbers.dropout, "norm": norm,
                 },
             },
             "initializer": {"_target_": "plmctl.nn.init.truncated_normal", "_partial_": True, "std": 0.02},

@@ -10,6 +10,7 @@ from torch.autograd import Function
 from torch.nn import functional as F
 
 from plmctl.batch import IGNORE
+from plmctl.errors import ConfigError
 from plmctl.nn.cells.feedforward import activation_function
 from plmctl.nn.tables import Padded, with_spare
 
@@ -20,6 +21,8 @@ _STRIP, _BLOCK = 256, 16
 
 class LMHead(Padded):
     """`logits = norm(activation(dense(h))) table^T + bias`, [..., W] -> [..., V]; without `transform`, `h table^T + bias`.
+
+    `dense` leads from W to the width of the table, which is narrower than W where the embedding is factorised (ALBERT).
 
     `tied` takes the table from `token_embedding` at every call and stores nothing; otherwise the head owns `weight`. Table and
     bias may have spare rows after the V of tokens: they get no probability and no gradient.
@@ -32,18 +35,21 @@ class LMHead(Padded):
         super().__init__()
         self.vocab_size = vocab_size
         self.chunk = chunk  # the most logits held at once (2^26 in bf16: 128 MiB)
-        self.dense = nn.Linear(width, width) if transform else None
+        inner = int(token_embedding.weight.shape[1])  # type: ignore[index, union-attr, arg-type]
+        if inner != width and not transform:
+            raise ConfigError("transform", transform, f"true: states of {width} do not fit the tables of table_width={inner}")
+        self.dense = nn.Linear(width, inner) if transform else None
         self.activation = activation_function(activation)
-        self.norm = nn.LayerNorm(width, eps=eps) if transform else None
+        self.norm = nn.LayerNorm(inner, eps=eps) if transform else None
         self._tied: tuple[nn.Module, ...] = (
             (token_embedding,) if tied else ()
         )  # in a tuple: not a submodule, so not stored twice
-        self.weight = None if tied else nn.Parameter(with_spare(torch.empty(vocab_size, width).normal_(std=0.02)))
+        self.weight = None if tied else nn.Parameter(with_spare(torch.empty(vocab_size, inner).normal_(std=0.02)))
         self.bias = nn.Parameter(with_spare(torch.zeros(vocab_size), rows=len(self.table))) if bias else None
 
     @property
     def table(self) -> Tensor:
-        """[V or more, W] the output embedding."""
+        """[V or more, W or E] the output embedding."""
         return self._tied[0].weight if self.weight is None else self.weight  # type: ignore[return-value]
 
     def transformed(self, features: Tensor) -> Tensor:

@@ -35,7 +35,7 @@ class Backbone(nn.Module):
 
     needs: frozenset[str] = frozenset({"text"})
     width: int
-    token_embedding: nn.Module  # has `.weight`, at least [V, W], for tied heads
+    token_embedding: nn.Module  # has `.weight`, at least [V, W] or [V, E], for tied heads
     max_length: int | None  # longest row the positions allow
 
     def embed(self, batch: Batch) -> Tensor:

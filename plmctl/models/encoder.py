@@ -43,7 +43,7 @@ class Encoder(Backbone):
 
     @property
     def width(self) -> int:  # type: ignore[override]
-        return self.embedding.token.embedding_dim
+        return self.embedding.width
 
     @property
     def token_embedding(self) -> nn.Embedding:  # type: ignore[override]

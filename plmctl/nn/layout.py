@@ -29,7 +29,7 @@ class Step:
 
 
 def parse(layout: str, *, share: Mapping[str, int] | None = None) -> list[Step]:
-    """The steps of `layout`; `share[letter] = n` keeps n copies of a letter, each used by neighbours (ALBERT's groups)."""
+    """The steps of `layout`; `share[letter] = n` keeps n copies of a letter, each for as many neighbours (ALBERT's groups)."""
     steps: list[Step] = []
     made: Counter[str] = Counter()
     for group in layout.split():
@@ -52,11 +52,11 @@ def parse(layout: str, *, share: Mapping[str, int] | None = None) -> list[Step]:
 
 def _shared(steps: list[Step], made: Mapping[str, int], share: Mapping[str, int]) -> list[Step]:
     for letter, copies in share.items():
-        if not 1 <= copies <= made.get(letter, 0):
-            most = made.get(letter, 0)
-            raise ConfigError(
-                f"model.stack.share.{letter}", copies, f"from 1 to {most}, the number of '{letter}' in the layout"
-            )
+        most = made.get(letter, 0)
+        if not 1 <= copies <= most or most % copies:
+            fitting = ", ".join(str(n) for n in range(1, most + 1) if most % n == 0) or "the layout has none"
+            allowed = f"a divisor of the {most} '{letter}' in the layout: {fitting}"
+            raise ConfigError(f"model.stack.share.{letter}", copies, allowed)
     return [Step(s.letter, s.copy * share.get(s.letter, made[s.letter]) // made[s.letter], s.ends) for s in steps]
 
 

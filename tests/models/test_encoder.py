@@ -38,7 +38,7 @@ def encoder(
         "f": partial(FeedForward, width=width, inner_width=inner, activation="gelu"),
     }
     return Encoder(
-        embedding=Embedding(vocab_size=vocab_size, width=width, dropout=dropout, segments=2, norm=norm()),
+        embedding=Embedding(vocab_size=vocab_size, width=width, dropout=dropout, segments=2, norm=norm),
         position=position or Learned(width=width, max_length=max_length),
         stack=Stack(layout=f"af*{layers}", cells=cells, residual=(PreNorm if pre else PostNorm)(norm=norm, dropout=dropout)),
         pattern=pattern or Full(),

@@ -44,7 +44,7 @@ def test_bad_layouts_are_refused(layout: str) -> None:
         parse(layout)
 
 
-@pytest.mark.parametrize("share", [{"a": 0}, {"a": 5}, {"v": 1}])
+@pytest.mark.parametrize("share", [{"a": 0}, {"a": 3}, {"a": 5}, {"v": 1}])
 def test_bad_share_is_refused(share: dict[str, int]) -> None:
     with pytest.raises(ConfigError, match=r"model\.stack\.share"):
         parse("af*4", share=share)
