@@ -170,6 +170,7 @@ def test_awkward_paths_through_hydra(run: Compose) -> None:
         ("task.label_names=[好, 坏,'又']", ["好", "坏", "又"]),
         ("seed=1", 1),
         ("task.columns.text=text", "text"),
+        ("pretrain.overrides=[size=tiny, share={a: 1},'lr=1e-4,1e-3']", ["size=tiny", "share={a: 1}", "lr=1e-4,1e-3"]),
     ],
 )
 def test_letters_that_hydras_grammar_lacks(word: str, value: object) -> None:

@@ -201,7 +201,8 @@ def _check_names(
     errors: list[UsageError] = []
     baseline, seeds = cfg["baseline"], cfg["seeds"]
     if baseline not in arms:
-        known = f"is no arm of this study{nearest(str(baseline), arms)}; there are {', '.join(arms) or 'none'}"
+        shown = ", ".join([*list(arms)[:6], *([f"and {len(arms) - 6} more"] if len(arms) > 6 else [])]) or "none"
+        known = f"is no arm of this study{nearest(str(baseline), arms)}; there are {shown}"
         errors.append(ConfigError("baseline", ... if baseline == MISSING else baseline, known))
     if not seeds or len(set(seeds)) < len(seeds):
         errors.append(ConfigError("seeds", list(seeds), "one seed or more, none twice", fix="seeds=[0,1,2]"))

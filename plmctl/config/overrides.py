@@ -49,9 +49,11 @@ def read(texts: Sequence[str], loader: ConfigLoader, *, sweep: bool) -> tuple[li
 def quoted(text: str, *, sweep: bool = False) -> str:
     """The override with its value in quotes if it is a path, or has letters that Hydra's grammar lacks (Chinese column names).
 
-    So no letter of a file name is grammar; commas sweep only with `sweep`.
+    So no letter of a file name is grammar; commas sweep only with `sweep`. In a list of overrides, `[size=tiny,seed=1]`, each is.
     """
     key, equals, value = text.partition("=")
+    if re.fullmatch(r"\[\s*[\w.@/+~]+=.*\]", value, re.DOTALL):  # overrides of a study's runs
+        return f"{key}=[{_each(_split(value[1:-1]))}]"
     foreign = not value.isascii() and value[0] not in "{$"
     if not equals or not (foreign or is_path(key.lstrip("+~"))) or value in ("", "null") or _in_quotes(value):
         return text
