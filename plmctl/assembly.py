@@ -6,9 +6,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
+from torch import nn
 
 from plmctl.config.build import build, locate, parameters, plain
 from plmctl.errors import ConfigError
+from plmctl.heads.features import BEFORE_HEADS
 from plmctl.models.base import Model
 
 NODES = ("size", "pattern", "position", "model", "heads")  # of a config: what a model is built from
@@ -29,20 +31,35 @@ def build_model(
     The state of torch's global generator is left as it was.
     """
     config = settled(config, plugins=plugins)
-    nodes = config.get("heads", {}) if heads is None else plain(heads)
+    nodes = (config.get("heads") or {}) if heads is None else plain(heads)
     given: dict[str, Any] = {"vocab_size": vocab_size, **config["size"], "max_length": longest(config)}
     with torch.random.fork_rng(devices=[]):
         tables = given | {"width": (config["model"].get("embedding") or {}).get("table_width") or given["width"]}
         slots = {name: build(config[name], tables, plugins, path=name) for name in ("pattern", "position")}
         backbone = build(config["model"], given | slots, plugins, path="model")
-        given |= {"width": backbone.width, "token_embedding": backbone.token_embedding}
-        made = {name: build(node, given, plugins, path=f"heads.{name}") for name, node in nodes.items() if node is not None}
+        given |= {"width": backbone.width, "num_layers": backbone.num_layers, "token_embedding": backbone.token_embedding}
+        made: dict[str, nn.Module] = {}
+        for name in dict.fromkeys([*BEFORE_HEADS, *nodes]):
+            if nodes.get(name) is None:
+                continue
+            made[name] = build(nodes[name], given, plugins, path=f"heads.{name}")
+            if name in BEFORE_HEADS:  # it decides how wide the next ones are
+                given["width"] = made[name].width
         model = Model(backbone=backbone, heads=made)
     if seed is not None:
         if backbone.initializer is None:
             raise ConfigError("model.initializer", None, "a rule for the first weights", fix="take one of plmctl.nn.init")
         backbone.initializer(model, generator=torch.Generator().manual_seed(seed))
     return model
+
+
+def known_to_objectives(model: Model, *, vocab_size: int) -> dict[str, Any]:
+    """What an objective and its own parts may ask for by these names, besides the `vocab`: the model, and its measures."""
+    backbone = model.backbone
+    return {
+        "model": model, "width": backbone.width, "vocab_size": vocab_size, "max_length": backbone.max_length,
+        "table_width": int(backbone.token_embedding.weight.shape[1]),  # type: ignore[index, union-attr, arg-type]
+    }  # fmt: skip
 
 
 def settled(config: Any, *, plugins: Sequence[str] = ()) -> dict[str, Any]:

@@ -49,6 +49,7 @@ FIELDS: dict[str, str] = {
     "targets.clm": "[n, T] id of the next token of the same document, IGNORE where there is none",
     "targets.plm": "[n, T] id of a token that is predicted in the order of factorisation, IGNORE elsewhere",
     "targets.shuffle": "[n, T] id of the token that stood here before tokens were shuffled, IGNORE elsewhere",
+    "targets.sbo": "[n, T] id of a hidden token that is asked of the neighbours of its span, IGNORE elsewhere",
     "targets.replaced": "[n, T] 1 where the noise put another token, 0 where it did not, IGNORE at specials and padding",
     "targets.tag": "[n, T] tag of the word that begins here, IGNORE elsewhere",
     # labels: one for each anchor

@@ -26,7 +26,7 @@ USERS_FILES = {errno.ENOSPC, errno.EDQUOT, errno.EACCES, errno.EPERM, errno.EROF
 GROUPS = {  # the slots whose options a verb's --help lists
     "tokenize": ("tokenizer",),
     "pretrain": ("size", "tokenizer", "format", "noise", "pattern", "position", "model", "objective", "optim", "schedule"),
-    "finetune": ("task", "size", "model", "optim", "schedule"),
+    "finetune": ("task", "features", "head_encoder", "size", "model", "optim", "schedule"),
     "eval": ("task",),
     "data check": ("task", "format"),
 }
@@ -133,7 +133,9 @@ def ablate(
     config_dir: ConfigDir = None, plugin: Plugin = None, as_json: Json = False,
 ) -> None:  # fmt: skip
     """Compare arms over seeds: run a study, and write a table of means, differences and verdicts."""
-    _main("ablate", words, config_dir, plugin, print_config, False, dry_run=dry_run, json=as_json)
+    launcher = tuple(word for word in words or [] if word.startswith(("hydra/launcher=", "hydra.launcher.")))
+    words = [word for word in words or [] if word not in launcher]
+    _main("ablate", words, config_dir, plugin, print_config, False, dry_run=dry_run, json=as_json, launcher=launcher)
 
 
 def embed(words: Words = None, print_config: PrintConfig = False, plugin: Plugin = None) -> None:
@@ -145,13 +147,14 @@ def convert(
     source: Annotated[str, typer.Argument(metavar="IN", help="A run, checkpoint or Hugging Face folder.")],
     out: Annotated[str, typer.Argument(metavar="OUT", help="The folder to write.")],
     to: Annotated[Literal["hf", "plmctl"], typer.Option("--to", help="The layout of OUT.")],
+    part: Annotated[Literal["model", "generator"], typer.Option("--part", help="Of an ELECTRA run: what to take.")] = "model",
     plugin: Plugin = None,
 ) -> None:
     """Convert weights, config and tokenizer to or from Hugging Face's layout."""
     from omegaconf import OmegaConf
 
     with _reported():
-        cfg = OmegaConf.create({"input": os.path.expanduser(source), "out": os.path.expanduser(out), "to": to})
+        cfg = OmegaConf.create({"input": os.path.expanduser(source), "out": os.path.expanduser(out), "to": to, "part": part})
         raise typer.Exit(_command("convert", cfg, Flags("convert", plugins=tuple(plugin or ()))))
 
 

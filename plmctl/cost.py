@@ -8,10 +8,11 @@ from dataclasses import dataclass
 from torch import nn
 
 from plmctl.heads.lm import LMHead
-from plmctl.models.base import Model
+from plmctl.models.base import Backbone, Model
 from plmctl.nn.cells.attention import Attention
 from plmctl.nn.stack import Stack
 from plmctl.nn.tables import real
+from plmctl.objectives.base import Objective
 
 
 @dataclass(frozen=True)
@@ -42,33 +43,73 @@ class Cost:
         return {"weights": weights, "gradients": weights, "optimizer": 2 * weights, "activations": activations}
 
 
-def cost(model: Model, *, length: int, predicted: Mapping[str, float]) -> Cost:
-    """The cost for rows of `length` tokens; `predicted[head]` is the share of positions that a language-model head is given."""
-    macs = {"attention": 0.0, "attention scores": 0.0, "feed-forward": 0.0, "heads": 0.0}
-    macs |= _embedding(model)
-    saved = 0.0
-    for stack in (module for module in model.backbone.modules() if isinstance(module, Stack)):
+def cost(model: Model, *, length: int, predicted: Mapping[str, float], objective: Objective | None = None) -> Cost:
+    """The cost for rows of `length` tokens; `predicted[head]` is the share of positions that a language-model head is given.
+
+    With `objective`, what it owns counts too: networks (a generator, whose head is given `predicted["mlm"]`) as "generator",
+    parameters as "objective"; heads `at_every_token` are given all positions. Drawing samples is not counted.
+    """
+    macs, saved = _backbone(model.backbone, length)
+    everywhere = objective.at_every_token if objective else frozenset()
+    for name, head in model.heads.items():
+        seldom = predicted.get(name, 0.0) if _tables(head) else 1 / length
+        work, kept = _head(head, 1.0 if name in everywhere else seldom, length)
+        macs["heads"] += work
+        saved += kept
+    scores = macs["attention scores"]
+    for part in objective.modules() if objective else ():
+        if isinstance(part, Backbone):
+            inner, kept = _backbone(part, length)
+            work, scores = sum(inner.values()), scores + inner["attention scores"]
+        elif isinstance(part, LMHead):
+            work, kept = _head(part, predicted.get("mlm", 0.0), length)
+        else:
+            continue
+        macs["generator"], saved = macs.get("generator", 0.0) + work, saved + kept
+    full = 6 * sum(macs.values())
+    beside = own_parameters(objective, model) if objective else 0
+    return Cost(_parameters(model) | ({"objective": beside} if beside else {}), macs, full, full - 3 * scores, saved)
+
+
+def own_parameters(objective: Objective, model: Model) -> int:
+    """How many numbers the objective trains that are none of the model's, without spare rows of tables."""
+    shared = {id(parameter) for parameter in model.parameters()}
+    own = {name: p for name, p in objective.named_parameters() if id(p) not in shared}
+    return sum(p.numel() for p in real(objective, own).values())
+
+
+def _backbone(backbone: Backbone, length: int) -> tuple[dict[str, float], float]:
+    """(multiply-adds of a token by kind, numbers that a row keeps for the backward pass)."""
+    macs, saved = {"attention": 0.0, "attention scores": 0.0, "feed-forward": 0.0, "heads": 0.0}, 0.0
+    macs |= _embedding(backbone)
+    for stack in (module for module in backbone.modules() if isinstance(module, Stack)):
         for step in stack.steps:  # a shared block counts every time it runs
             cell = stack.blocks[step.letter][step.copy].cell  # type: ignore[index, union-attr]
             kind = "attention" if isinstance(cell, Attention) else "feed-forward"
             macs[kind] += _matrices(cell)
-            saved += length * (3 * model.backbone.width + sum(part.out_features for part in _linears(cell)))
+            saved += length * (3 * backbone.width + sum(part.out_features for part in _linears(cell)))
             if isinstance(cell, Attention):
                 macs["attention scores"] += 2 * length * cell.num_heads * cell.head_width
                 saved += 2 * cell.num_heads * length * length
-    for name, head in model.heads.items():
-        weights = _matrices(head) + (head.table[: head.vocab_size].numel() if isinstance(head, LMHead) else 0)
-        share = predicted.get(name, 0.0) if isinstance(head, LMHead) else 1 / length
-        macs["heads"] += share * weights
-        saved += share * length * head.table.shape[0] if isinstance(head, LMHead) else 0
-    full = 6 * sum(macs.values())
-    return Cost(_parameters(model), macs, full, full - 3 * macs["attention scores"], saved)
+    return macs, saved
 
 
-def _embedding(model: Model) -> dict[str, float]:
+def _head(head: nn.Module, share: float, length: int) -> tuple[float, float]:
+    """The same of a head that is given `share` of the positions."""
+    tables = _tables(head)
+    weights = _matrices(head) + sum(part.table[: part.vocab_size].numel() for part in tables)
+    return share * weights, share * length * sum(part.table.shape[0] for part in tables)
+
+
+def _tables(head: nn.Module) -> list[LMHead]:
+    """The language-model heads in a head, itself mostly (SpanBERT's has one inside)."""
+    return [part for part in head.modules() if isinstance(part, LMHead)]
+
+
+def _embedding(backbone: Backbone) -> dict[str, float]:
     """The linear map behind factorised tables, where there is one."""
-    outside = set(_linears(model.backbone)) - {
-        part for stack in model.backbone.modules() if isinstance(stack, Stack) for part in _linears(stack)
+    outside = set(_linears(backbone)) - {
+        part for stack in backbone.modules() if isinstance(stack, Stack) for part in _linears(stack)
     }
     weights = sum(part.weight.numel() for part in outside)
     return {"embedding": float(weights)} if weights else {}

@@ -33,21 +33,34 @@ def small_text(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def tokens_of(small_text: Path, tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
-    """`tokens_of("wordpiece")`: a token directory of `small_text`, made once for each kind and setting."""
+def translation(small_text: Path) -> tuple[Path, Path]:
+    """Parallel text: the first lines of `small_text`, and as their translation the same lines in reverse."""
+    lines = [line for line in small_text.read_text(encoding="utf-8").splitlines() if line.strip()][:400]
+    files = small_text.with_name("small.en"), small_text.with_name("small.ne")
+    for file, words in zip(files, (lines, [line[::-1] for line in lines]), strict=True):
+        file.write_text("\n".join(words), encoding="utf-8")
+    return files
+
+
+@pytest.fixture(scope="session")
+def tokens_of(
+    small_text: Path, translation: tuple[Path, Path], tmp_path_factory: pytest.TempPathFactory
+) -> Callable[..., Path]:
+    """`tokens_of("wordpiece")`: a token directory of `small_text`, with `pairs` of `translation`; each is made once."""
     from plmctl.config.build import build
     from plmctl.config.compose import compose
     from plmctl.data.survey import Source
     from plmctl.data.tokenizing import Job, tokenize
 
-    made: dict[tuple[str, ...], Path] = {}
+    made: dict[tuple[str | bool, ...], Path] = {}
 
-    def make(kind: str, *settings: str) -> Path:
-        key = (kind, *settings)
+    def make(kind: str, *settings: str, pairs: bool = False) -> Path:
+        key = (pairs, kind, *settings)
         if key not in made:
             folder = tmp_path_factory.mktemp("tokens") / kind
             cfg = compose("tokenize", None, [f"tokenizer={kind}", "tokenizer.vocab_size=600", f"out={folder}", *settings])
-            tokenize(Job(source=Source(str(small_text)), recipe=build(cfg.tokenizer), valid_share=0.1, processes=1), folder)
+            source = Source(str(translation[0]), target=str(translation[1])) if pairs else Source(str(small_text))
+            tokenize(Job(source=source, recipe=build(cfg.tokenizer), valid_share=0.1, processes=1), folder)
             made[key] = folder
         return made[key]
 

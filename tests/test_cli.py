@@ -174,7 +174,7 @@ def test_wrong_config_exits_with_2(plmctl: Invoke, command: Command) -> None:
 
 def test_convert_is_plain(plmctl: Invoke, command: Command) -> None:
     assert plmctl("convert", "in here", "out,there", "--to", "hf", own=False).exit_code == 0
-    assert command.calls[0][0] == {"input": "in here", "out": "out,there", "to": "hf"}
+    assert command.calls[0][0] == {"input": "in here", "out": "out,there", "to": "hf", "part": "model"}
 
 
 @pytest.mark.parametrize(

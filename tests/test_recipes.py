@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from plmctl.assembly import build_model
+from plmctl.assembly import build_model, known_to_objectives
 from plmctl.commands.common import build_objective
 from plmctl.commands.corpus import open_corpus, training_loader
 from plmctl.config.build import build
@@ -25,9 +25,17 @@ PRETRAIN_GROUPS = ("format", "model", "noise", "objective", "optim", "pattern", 
 FITTING = {
     **dict.fromkeys(("pattern=prefix", "objective=nsp", "noise=target_mask"), "bert"),
     **dict.fromkeys(("objective=clm", "pattern=causal"), "gpt"),
+    "objective=sop": "albert",
+    **dict.fromkeys(("objective=word_structure", "objective=sentence_structure"), "structbert"),
 }
 BESIDE = {  # what a part is used with
     "objective=nsp": ["objective=[mlm,nsp]"],
+    "objective=sop": ["objective=[mlm,sop]"],
+    "objective=word_structure": ["objective=[mlm,word_structure]"],
+    "objective=sentence_structure": ["objective=[mlm,sentence_structure]"],
+    "objective=sbo": ["objective=[mlm,sbo]", "noise=[span_mask]", "eval.noise=${noise}"],
+    "objective=infoword": ["objective=[mlm,infoword]", "noise=[token_mask,ngram_hole]", "eval.noise=${noise}"],
+    "objective=rtd": ["objective=[rtd]", "noise=[token_replace]"],
     "noise=token_shuffle": ["noise=[token_mask,token_shuffle]"],
     "noise=token_replace": ["noise=[token_replace]", "noise.token_replace.ask_originals=true"],
 }
@@ -40,9 +48,10 @@ UNREAD = {  # no objective reads what these make, until there are encoder-decode
 
 def tokenizer_of(recipe: str, tokens_of: Callable[..., Path]) -> list[str]:
     cfg = compose("pretrain", recipe)
-    kind = {"WordPiece": "wordpiece", "ByteBPE": "byte_bpe"}[cfg.tokenizer._target_.rpartition(".")[2]]
+    kinds = {"WordPiece": "wordpiece", "ByteBPE": "byte_bpe", "Unigram": "unigram", "BPE": "bpe"}
+    kind = kinds[cfg.tokenizer._target_.rpartition(".")[2]]
     extra = ["tokenizer.specials=gpt2"] if cfg.tokenizer.get("specials") == "gpt2" else []
-    return [f"data.path={tokens_of(kind, *extra)}"]
+    return [f"data.path={tokens_of(kind, *extra, pairs=cfg.format._target_.endswith('TextPair'))}"]
 
 
 def test_there_are_recipes() -> None:
@@ -55,7 +64,7 @@ def test_the_loss_falls_on_one_repeated_batch(recipe: str, tokens_of: Callable[.
     check_contract(cfg)
     corpus = open_corpus(cfg)
     model = build_model(cfg, vocab_size=corpus.vocab.size, seed=0)
-    objective = build_objective(cfg, {"vocab": corpus.vocab})
+    objective = build_objective(cfg, {"vocab": corpus.vocab, **known_to_objectives(model, vocab_size=corpus.vocab.size)})
     optimizer = build(cfg.optim)(parameters=list(model.named_parameters()))
     needs = model.backbone.needs | objective.needs
     with training_loader(cfg, corpus, World(), stage=0, labels=objective.labels, needs=needs, plugins=()) as loader:
@@ -94,7 +103,8 @@ def options() -> list[str]:
 
 def test_no_group_is_forgotten() -> None:
     """A new folder in conf/ must be added to the lists here or in the tests of tasks."""
-    assert {path.name for path in conf_dir().iterdir() if path.is_dir()} == {*PRETRAIN_GROUPS, "task"}
+    others = {"task", "features", "head_encoder"}
+    assert {path.name for path in conf_dir().iterdir() if path.is_dir()} == {*PRETRAIN_GROUPS, *others}
 
 
 @pytest.mark.parametrize("option", options())

@@ -7,14 +7,17 @@ import dataclasses
 import json
 import os
 import platform
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import torch
 from omegaconf import OmegaConf
 
 from plmctl.ablation.study import BUILTIN, Arm, Labelled, Study
-from plmctl.assembly import longest
+from plmctl.assembly import build_model, known_to_objectives, longest
+from plmctl.batch import Batch
 from plmctl.commands.corpus import check_data, check_updates
 from plmctl.commands.dry_run import estimate
 from plmctl.commands.finetune import OF_THE_MODEL
@@ -169,12 +172,18 @@ def builtin_task(cache_dir: str | None = None) -> Path:
 
 def produced(config: Config, plugins: Sequence[str] = ()) -> set[str]:
     """The validation metrics of a pretraining config: losses, accuracies, and bits per byte of targets made of tokens."""
-    found = {"loss"}
-    for name, node in config["objective"].items():
-        part = build(entry(node)[0], {"vocab": TINY, "vocab_size": TINY.size}, plugins, path=f"objective.{name}")
-        found |= {f"loss/{name}", f"acc/{name}"}
-        found |= {f"bits_per_byte/{name}"} if f"targets.{name}" in part.needs else set()
-    return found
+    with torch.device("meta"):
+        model = build_model(config, vocab_size=TINY.size, plugins=plugins)
+        given = {"vocab": TINY, **known_to_objectives(model, vocab_size=TINY.size)}
+        parts = [build(entry(node)[0], given, plugins, path=f"objective.{name}") for name, node in config["objective"].items()]
+    nothing = Batch(torch.empty(0), {}, counts=defaultdict(int))
+    terms = {name for part in parts for name in part.counts(nothing)}
+    of_tokens = {name for part in parts for name in terms if f"targets.{name}" in part.needs}
+    return {
+        "loss",
+        *(f"{kind}/{name}" for name in terms for kind in ("loss", "acc")),
+        *(f"bits_per_byte/{n}" for n in of_tokens),
+    }
 
 
 def _check_files(data: Config) -> None:

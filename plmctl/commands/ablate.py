@@ -14,6 +14,8 @@ from rich.console import Console
 from rich.table import Table
 
 from plmctl.ablation import plan as planning
+from plmctl.ablation.launched import Launched
+from plmctl.ablation.local import Local
 from plmctl.ablation.plan import Plan
 from plmctl.ablation.results import Results
 from plmctl.ablation.run import Runner, opened
@@ -21,6 +23,7 @@ from plmctl.ablation.study import parse
 from plmctl.ablation.table import write_table
 from plmctl.config.build import plain
 from plmctl.config.compose import Flags
+from plmctl.errors import ConfigError, UsageError
 
 EDITED = "The study's file was edited while it ran; this is the table of the study as it was at the start. Run it again."
 
@@ -38,7 +41,7 @@ def run(cfg: DictConfig, flags: Flags) -> int:
     for line in study.left_out:
         _say(f"left out, and its metrics with it, until it is given: {line}")
     with opened(folder, settings):
-        runner = Runner(plan, folder, processes=settings["processes"], plugins=flags.plugins, say=_say)
+        runner = _runner(plan, folder, settings["processes"], flags)
         code = runner.run()
         notes = [EDITED] if _digest(file) != before else []
         record = write_table(study, Results(plan, runner.states, runner.place), folder, notes=notes)
@@ -46,6 +49,18 @@ def run(cfg: DictConfig, flags: Flags) -> int:
         _say(note)
     _conclude(record, folder, flags, code)
     return code
+
+
+def _runner(plan: Plan, folder: Path, processes: int, flags: Flags) -> Runner:
+    """Processes of this machine, or with `hydra/launcher=` whatever that starts."""
+    common: dict[str, Any] = {"plugins": flags.plugins, "say": _say}
+    if not flags.launcher:
+        return Local(plan, folder, processes=processes, **common)
+    if not any(word.startswith("hydra/launcher=") for word in flags.launcher):
+        raise UsageError(f"{flags.launcher[0]}: of which launcher?\n  fix: hydra/launcher=<name> before it")
+    if processes != 1:
+        raise ConfigError("processes", processes, "the launcher decides how many jobs run at a time", fix="leave it out")
+    return Launched(plan, folder, words=flags.launcher, **common)
 
 
 def _conclude(record: dict[str, Any], folder: Path, flags: Flags, code: int) -> None:
@@ -56,7 +71,12 @@ def _conclude(record: dict[str, Any], folder: Path, flags: Flags, code: int) -> 
     print(f"table: {folder / 'table.md'}", file=sys.stderr)
     if code:
         what = "stopped; what is finished stays so" if code > 1 else "some jobs failed; what is finished stays so"
-        words = [str(flags.recipe), *flags.overrides, *(word for name in flags.plugins for word in ("--plugin", name))]
+        words = [
+            str(flags.recipe),
+            *flags.overrides,
+            *flags.launcher,
+            *(word for name in flags.plugins for word in ("--plugin", name)),
+        ]
         print(f"{what}. To go on:\n  plmctl ablate {shlex.join(words)}", file=sys.stderr)
 
 
@@ -74,7 +94,7 @@ def _print(record: dict[str, Any]) -> None:
 
 def _show(plan: Plan, folder: Path, flags: Flags) -> int:
     """The plan and its cost; nothing is written."""
-    runner = Runner(plan, folder, processes=1)
+    runner = _runner(plan, folder, 1, flags)
     verbs = list(dict.fromkeys(job.verb for job in plan.jobs.values()))
     counts = {
         verb: [sum(job.verb == verb for job in plan.jobs.values()),

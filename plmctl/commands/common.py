@@ -15,7 +15,7 @@ from omegaconf import DictConfig, OmegaConf
 from plmctl.config.build import build, entry, plain
 from plmctl.config.compose import Flags
 from plmctl.errors import DataError
-from plmctl.models.base import Model
+from plmctl.models.base import Backbone, Model
 from plmctl.objectives.base import Objective
 from plmctl.objectives.mix import Entry, Mix
 from plmctl.training import rundir
@@ -170,7 +170,8 @@ def fit(
         if world.main and (session.folder / METRICS).exists():
             cut_back(session.folder, trainer.progress.step)
         session.say(f"resumed from {newest}" if newest else "starting at update 0")
-    compile_backbone(model.backbone, train.compile, world.device, say=session.say)
+    for backbone in dict.fromkeys([model.backbone, *(part for part in objective.modules() if isinstance(part, Backbone))]):
+        compile_backbone(backbone, train.compile, world.device, say=session.say)
     return trainer.fit()
 
 
@@ -184,11 +185,16 @@ def budget_of(cfg: DictConfig, *, rows_per_epoch: int) -> Budget:
 
 
 def build_objective(cfg: DictConfig, given: Mapping[str, Any], plugins: Sequence[str] = ()) -> Mix:
-    """The mix of everything under `objective`, each with its weight and the data source it looks at."""
+    """The mix of everything under `objective`, each with its weight and the data source it looks at.
+
+    `seed` fixes the first weights of what objectives own; the state of torch's global generator is left as it was.
+    """
     entries = {}
-    for name, node in plain(cfg.objective).items():
-        part, weight, source = entry(node, f"objective.{name}")
-        entries[name] = Entry(build(part, given, plugins, path=f"objective.{name}"), weight, source)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(cfg.seed)
+        for name, node in plain(cfg.objective).items():
+            part, weight, source = entry(node, f"objective.{name}")
+            entries[name] = Entry(build(part, given, plugins, path=f"objective.{name}"), weight, source)
     return Mix(entries)
 
 

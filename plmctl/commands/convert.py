@@ -6,13 +6,16 @@ import os
 import shutil
 import sys
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from omegaconf import DictConfig, OmegaConf
+from safetensors.torch import load_file
 
 from plmctl.assembly import build_model
 from plmctl.config.compose import Flags
 from plmctl.convert import hf
+from plmctl.convert.generator import generator
 from plmctl.errors import DataError, UsageError
 from plmctl.loading import Source, open_source
 from plmctl.nn.tables import count
@@ -22,15 +25,15 @@ from plmctl.training.progress import Progress
 
 
 def run(cfg: DictConfig, flags: Flags) -> int:
-    convert(Path(cfg.input), Path(cfg.out), to=cfg.to, plugins=flags.plugins)
+    convert(Path(cfg.input), Path(cfg.out), to=cfg.to, part=cfg.part, plugins=flags.plugins)
     return 0
 
 
-def convert(source: Path, target: Path, *, to: str, plugins: Sequence[str] = ()) -> None:
-    """Read `source`, whatever it is, and write `target`, which appears only when it is complete."""
+def convert(source: Path, target: Path, *, to: str, part: str = "model", plugins: Sequence[str] = ()) -> None:
+    """Read `source`, whatever it is, or its `part` "generator", and write `target`, which appears only when it is complete."""
     if target.exists() and (not target.is_dir() or any(target.iterdir())):
         raise UsageError(f"{target} exists and is not an empty folder\n  fix: give another OUT, or remove it")
-    found = open_source(source)
+    found = open_source(source) if part == "model" else _generator(open_source(source))
     broken = hf.finite(found.tensors)
     if broken:
         raise DataError(f"not finite: {', '.join(broken)}", file=found.folder, fix="use a checkpoint from before it diverged")
@@ -82,6 +85,13 @@ def to_plmctl(source: Source, folder: Path, plugins: Sequence[str] = ()) -> str:
         os.replace(part, folder / part.name)
     shutil.rmtree(folder / "steps")
     return f"{count(model):,} parameters"
+
+
+def _generator(source: Source) -> Source:
+    """The generator that an ELECTRA run trained beside its model."""
+    file = source.folder / "objective.safetensors"
+    config, tensors = generator(source.config, source.tensors, load_file(file) if file.is_file() else {})
+    return replace(source, config=config, tensors=tensors)
 
 
 def _vocab(source: Source) -> Vocab | None:

@@ -37,7 +37,7 @@ SOURCE_KEYS = ("path", "mixture", "format", "noise", "weight")  # of one of `dat
 SEED_STEP = 1_000_003  # between the seeds of two sources, which must not draw the same numbers
 CORPUS_STEP = 15_485_863  # between those of two corpora of a mixture
 ALWAYS_KEPT = frozenset(
-    {"tracks.document", "tracks.position", "tracks.segment"}
+    {"tracks.document", "tracks.position", "tracks.segment", "tracks.language"}
 )  # tracks that a backbone reads if they are there
 
 

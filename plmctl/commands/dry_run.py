@@ -11,10 +11,11 @@ from omegaconf import DictConfig
 from rich.console import Console
 from rich.table import Table
 
-from plmctl.assembly import build_model
+from plmctl.assembly import build_model, known_to_objectives
 from plmctl.commands.common import build_objective
 from plmctl.commands.corpus import sources
 from plmctl.config.compose import Flags
+from plmctl.config.contract import TINY
 from plmctl.cost import Cost, cost
 from plmctl.data.shards import is_tokens
 from plmctl.models.base import Model
@@ -46,11 +47,12 @@ def estimate(cfg: DictConfig, flags: Flags) -> dict[str, dict[str, Any]]:
     length, train = cfg.format.max_length, cfg.train
     precision = choose(train.precision, device_of(train.device))
     with torch.device("meta"):
-        model = build_model(cfg, vocab_size=vocabulary(cfg), plugins=flags.plugins)
-        build_objective(cfg, {"width": model.backbone.width, "model": model}, flags.plugins)
+        size = vocabulary(cfg)
+        model = build_model(cfg, vocab_size=size, plugins=flags.plugins)
+        objective = build_objective(cfg, {"vocab": TINY, **known_to_objectives(model, vocab_size=size)}, flags.plugins)
     rates = [node.get("rate") for node in (cfg.noise or {}).values() if node.get("rate") is not None]
-    predicted = {name: rates[0] if rates else 1.0 for name in model.heads}
-    costs = cost(model, length=length, predicted=predicted)
+    predicted = dict.fromkeys([*model.heads, "mlm"], rates[0] if rates else 1.0)
+    costs = cost(model, length=length, predicted=predicted, objective=objective)
     micro = train.micro_batch_size or max(1, train.batch_size // train.processes)
     bytes_each = 4 if precision.name == "fp32" else 2
     return {

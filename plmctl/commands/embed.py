@@ -31,9 +31,16 @@ from plmctl.commands.lines import Line, read
 from plmctl.config.compose import Flags
 from plmctl.data.loader import collate
 from plmctl.errors import ConfigError, DataError
+from plmctl.heads.features import read as features_of
 from plmctl.loading import Loaded, load
 
-OF_ROWS = ("class", "score", "nsp")  # heads that decide about the row, at the token that stands for it
+OF_ROWS = (
+    "class",
+    "score",
+    "nsp",
+    "sop",
+    "sentence_structure",
+)  # heads that decide about the row, at the token that stands for it
 HEADS = ("class", "score", "tag", "span", "mlm", "clm")  # whose logits are `logits_<i>`: the first that the model has
 TOKENS = 16384  # padded tokens of one forward pass at most, however many rows batch_size allows
 
@@ -72,7 +79,7 @@ def embed(
         batch = batch_of(some).to(device)
         hidden = loaded.model(batch, record=frozenset({"hidden"}))
         states = torch.stack([hidden.recorded["hidden"][layer] for layer in layers], 1)  # [B, layers, T, W]
-        heads = _logits(loaded, batch, hidden.last) if logits else {}
+        heads = _logits(loaded, batch, features_of(loaded.model, batch, hidden)) if logits else {}
         for row, (i, line) in enumerate(zip(index, some, strict=True)):
             yield f"hidden_{i}", _array(states[row, :, : len(line.ids)])
             yield f"ids_{i}", np.asarray(line.ids, dtype=np.int64)
@@ -123,14 +130,14 @@ def write(file: Path, arrays: Iterator[tuple[str, np.ndarray]]) -> None:
         partial.unlink(missing_ok=True)
 
 
-def _logits(loaded: Loaded, batch: Batch, last: Tensor) -> dict[str, Tensor]:
+def _logits(loaded: Loaded, batch: Batch, seen: Tensor) -> dict[str, Tensor]:
     """{"logits": [B, T, K] or [B, K]} of the first head in `HEADS`, "logits_<name>" of the others."""
     heads, found = loaded.model.heads, {}
     names = [name for name in (*HEADS, *OF_ROWS) if name in heads]
     for name in dict.fromkeys(names):
-        features = last
+        features = seen
         if name in OF_ROWS:
-            features = last[torch.arange(len(last), device=last.device), _anchors(loaded, batch)]
+            features = seen[torch.arange(len(seen), device=seen.device), _anchors(loaded, batch)]
             features = heads["pooler"](features) if "pooler" in heads else features
         found["logits" if name == names[0] else f"logits_{name}"] = heads[name](features)
     return found

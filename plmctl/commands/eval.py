@@ -11,13 +11,14 @@ from omegaconf import DictConfig, OmegaConf
 
 from plmctl import loading
 from plmctl.assembly import longest
-from plmctl.commands import scoring
+from plmctl.commands import held_out, scoring
 from plmctl.config.build import build, locate, plain
 from plmctl.config.compose import Flags
 from plmctl.errors import ConfigError, DataError, UsageError
 from plmctl.loading import Loaded
 from plmctl.tasks import files, inference
 from plmctl.tasks.base import Example, Task
+from plmctl.tasks.held_out import HeldOut
 from plmctl.tasks.lm import LanguageModel, Text
 from plmctl.text.reader import documents
 from plmctl.training.precision import Precision, choose
@@ -33,6 +34,10 @@ def run(cfg: DictConfig, flags: Flags) -> int:
     part = build(_task_node(cfg, loaded, flags), given, flags.plugins, path="task")
     if isinstance(part, LanguageModel):
         return _measure(cfg, flags, loaded, part, precision)
+    if isinstance(part, HeldOut):
+        scores = held_out.score(cfg, flags, loaded, part, precision)
+        scoring.show("held-out rows", scores, as_json=flags.json, extra={"checkpoint": str(loaded.source.folder)})
+        return 0
     assert isinstance(part, Task)
     out = Path(cfg.out) if cfg.out else _home(loaded)
     if flags.submission:
@@ -59,8 +64,8 @@ def _task_node(cfg: DictConfig, loaded: Loaded, flags: Flags) -> dict[str, Any]:
         fix = "task=lm data.path=<text>, the run of a finetune, or task=<name> for a published classifier"
         raise ConfigError("checkpoint", cfg.checkpoint, "it was not fine-tuned on a task", fix=fix)
     given = own if cfg.task is None else plain(cfg.task)
-    if _is_text_measure(given) or given is own:
-        return given  # in the first case the model itself says whether it has a language-model head
+    if not _is_labelled(given, flags) or given is own:
+        return given  # in the first case the model itself says whether it has the heads
     if own.get("name") == given.get("name"):
         node = OmegaConf.create(own)
         for key in told:  # only what stands on the command line is another than in training
@@ -88,8 +93,9 @@ def _published(given: Mapping[str, Any], loaded: Loaded) -> dict[str, Any]:
     return found
 
 
-def _is_text_measure(node: dict[str, Any]) -> bool:
-    return node["_target_"] == f"{LanguageModel.__module__}.{LanguageModel.__qualname__}"
+def _is_labelled(node: dict[str, Any], flags: Flags) -> bool:
+    part = locate(node["_target_"], flags.plugins)
+    return isinstance(part, type) and issubclass(part, Task)
 
 
 def _precision(cfg: DictConfig, loaded: Loaded) -> Precision:

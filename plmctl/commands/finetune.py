@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
@@ -27,6 +27,7 @@ from plmctl.tasks.inference import Split
 from plmctl.text.tokenizer import META, Tokenizer
 from plmctl.training.budget import Budget
 from plmctl.training.checkpoint import Checkpoints, load_exactly, read
+from plmctl.training.freezing import apply_freezing
 from plmctl.training.stages import Stage
 from plmctl.training.trainer import Result
 
@@ -38,7 +39,9 @@ def run(cfg: DictConfig, flags: Flags) -> int:
     """Fine-tune, or with --dry-run only say what that would be; returns the exit code."""
     if not flags.resume:
         cfg = complete(OmegaConf.create(plain(cfg)), flags)
-        _check_files(build_task(cfg, flags))
+        task = build_task(cfg, flags)
+        _check_files(task)
+        _check_model(cfg, task, flags)
     if flags.dry_run:
         return _dry_run(cfg, flags)
     ready: list[Tokenizer] = []
@@ -60,20 +63,30 @@ def complete(cfg: DictConfig, flags: Flags) -> DictConfig:
         if bound is not None and cfg.task.max_length > bound:
             raise ConfigError("task.max_length", cfg.task.max_length, f"at most {bound}, the longest row of {cfg.checkpoint}",
                               fix=f"task.max_length={bound}")  # fmt: skip
-    _fit_heads(cfg)
+        if "classifier" not in cfg.model:
+            cfg.model.classifier = _classifier(cfg, source.config.get("heads") or {})
+    if "pooler" in cfg.heads:
+        _fit_heads(cfg, flags)
     return cfg
 
 
-def _fit_heads(cfg: DictConfig) -> None:
-    """The task files' pooler is BERT's. Without segments (RoBERTa) a dense layer of the head itself takes its place, under a
-    causal pattern (GPT) nothing does: the heads with which the published classes of these families were fine-tuned.
-    """
+def _classifier(cfg: DictConfig, heads: Mapping[str, Any]) -> dict[str, bool]:
+    """What a checkpoint means that does not say it: BERT's pooler if it has one, GPT's bare head, otherwise RoBERTa's."""
     causal = scoring.pooling(cfg) == "last"
-    segments = OmegaConf.select(cfg, "model.embedding.segments", default=1)
-    if "pooler" in cfg.heads and (causal or not segments):
+    return {"pooler": "pooler" in heads, "dense": "pooler" not in heads and not causal, "bias": not causal}
+
+
+def _fit_heads(cfg: DictConfig, flags: Flags) -> None:
+    """Heads that decide about rows as `model.classifier` says: with the pooler or without, and with its settings of the head.
+
+    What stands on the command line (`heads.class.dense=true`) stays.
+    """
+    told = {word.lstrip("+").partition("=")[0] for word in flags.overrides}
+    settings = dict(cfg.model.get("classifier") or {})
+    if not settings.pop("pooler", False):
         del cfg.heads["pooler"]
-        for node in cfg.heads.values():
-            node.dense, node.bias = not causal, not causal
+    for name in {"class", "score"} & set(cfg.heads):
+        cfg.heads[name].update({key: value for key, value in settings.items() if f"heads.{name}.{key}" not in told})
 
 
 def build_task(cfg: DictConfig, flags: Flags) -> Task:
@@ -88,6 +101,20 @@ def _check_files(task: Task) -> None:
     task.fit_labels(task.read("train"))
     for name in _devs(task):
         task.fit_labels(task.read(name))
+
+
+def _check_model(cfg: DictConfig, task: Task, flags: Flags) -> Model:
+    """The model without its numbers: whether its parts fit, and whether `train.frozen` names some of them."""
+    cfg = cfg.copy()
+    settle(cfg, task)
+    size = open_source(cfg.checkpoint).vocab_size if cfg.checkpoint else cfg.tokenizer.get("vocab_size") or 0
+    with torch.device("meta"):
+        model = build_model(cfg, vocab_size=int(size) or 1, plugins=flags.plugins)
+    apply_freezing(model, trainable=cfg.train.trainable, frozen=cfg.train.frozen)
+    if not any(parameter.requires_grad for parameter in model.parameters()):
+        fix = "freeze less: train.frozen=[backbone]"
+        raise ConfigError("train.frozen", plain(cfg.train.frozen), "something must be left to train", fix=fix)
+    return model
 
 
 def _devs(task: Task) -> list[str]:
@@ -153,7 +180,8 @@ def train(session: Session, tokenizer: Tokenizer) -> Result:
         return scoring.predict(model, task, data["dev"], precision=session.precision)[1] if world.main else {}
 
     result = fit(
-        session, model=model, objective=task, stages=[Stage(batches=lambda: batches)], budget=_budget(cfg, every),
+        session, model=model, objective=task, budget=_budget(cfg, every),
+        stages=[Stage(batches=lambda: batches, trainable=cfg.train.trainable, frozen=cfg.train.frozen)],
         evaluate=evaluate if "dev" in data else None, extras=lambda folder: tokenizer.save(folder / TOKENIZER),
         keep_best=task.metrics[0], best_is_largest=True,
         settings={name: every for name in ("eval_every", "save_every") if cfg.train[name] is None},
@@ -214,10 +242,7 @@ def _dry_run(cfg: DictConfig, flags: Flags) -> int:
     task = build_task(cfg, flags)
     examples = task.read("train")
     task.fit_labels(examples)
-    settle(cfg, task)
-    size = open_source(cfg.checkpoint).vocab_size if cfg.checkpoint else cfg.tokenizer.get("vocab_size") or 0
-    with torch.device("meta"):
-        model = build_model(cfg, vocab_size=int(size) or 1, plugins=flags.plugins)
+    model = _check_model(cfg, task, flags)
     updates = -(-len(examples) // cfg.train.batch_size)
     parts = {"backbone": model.backbone, **{f"heads.{name}": head for name, head in model.heads.items()}}
     counts = {f"parameters of {name}": count(part) for name, part in parts.items()}

@@ -7,21 +7,22 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
+import torch
 from omegaconf import DictConfig
 from rich.console import Console
 
-from plmctl.assembly import build_model
+from plmctl.assembly import build_model, known_to_objectives
 from plmctl.batch import Batch
 from plmctl.commands.common import Session, budget_of, build_objective, fit, training
 from plmctl.commands.corpus import STAGE_KEYS, Corpus, check_data, check_updates, held_out, open_corpus, training_loader
 from plmctl.config.compose import Flags
 from plmctl.config.contract import check_contract
-from plmctl.cost import cost
+from plmctl.cost import cost, own_parameters
 from plmctl.data.loader import Loader
 from plmctl.data.mixture import Mixture
 from plmctl.data.preview import preview
 from plmctl.data.reader import Reader
-from plmctl.errors import UsageError
+from plmctl.errors import ConfigError, UsageError
 from plmctl.models.base import Model
 from plmctl.nn.tables import count
 from plmctl.objectives.mix import Mix
@@ -74,7 +75,8 @@ def train(session: Session) -> Result:
     cfg, plugins, world = session.cfg, session.flags.plugins, session.world
     corpus: Corpus = session.prepared
     model = build_model(cfg, vocab_size=corpus.vocab.size, seed=cfg.seed, plugins=plugins)
-    objective = build_objective(cfg, {"vocab": corpus.vocab, "width": model.backbone.width, "model": model}, plugins)
+    given = {"vocab": corpus.vocab, **known_to_objectives(model, vocab_size=corpus.vocab.size)}
+    objective = build_objective(cfg, given, plugins)
     if cfg.init and not any((session.folder / "checkpoints").glob("step-*")):  # --resume of a run that saved nothing yet, too
         from plmctl.loading import initialize
 
@@ -84,29 +86,34 @@ def train(session: Session) -> Result:
     loaders = [
         training_loader(cfg, corpus, world, stage=n, labels=objective.labels, needs=needs, plugins=plugins) for n in numbers
     ]
+    for loader in loaders:
+        _check_languages(cfg, loader)
     stages = [Stage(batches=loader.__iter__, **_stage_settings(cfg, n)) for n, loader in zip(numbers, loaders, strict=True)]
     budget = budget_of(cfg, rows_per_epoch=sum(source.reader.rows_per_epoch for source in loaders[0].sources.values()))
-    for line in _overview(session, corpus, model, budget, loaders[0]):
+    for line in _overview(session, corpus, model, objective, budget, loaders[0]):
         session.say(line)
     try:
         return fit(
             session, model=model, objective=objective, stages=stages, evaluate=_validation(session, corpus, objective, needs),
             budget=budget,
             extras=lambda folder: corpus.tokenizer.save(folder / "tokenizer"),
-            flops_per_token=_flops_per_token(cfg, model, next(iter(loaders[0].sources.values())).capacity()),
+            flops_per_token=_flops_per_token(cfg, model, objective, next(iter(loaders[0].sources.values())).capacity()),
         )  # fmt: skip
     finally:
         for loader in loaders:
             loader.close()
 
 
-def _overview(session: Session, corpus: Corpus, model: Model, budget: Budget, loader: Loader) -> list[str]:
+def _overview(
+    session: Session, corpus: Corpus, model: Model, objective: Mix, budget: Budget, loader: Loader
+) -> list[str]:  # fmt: skip
     """What will be trained, for how long, where, and on what: the first lines of a run."""
     cfg, world = session.cfg, session.world
-    millions = count(model) / 1e6
+    millions, beside = count(model) / 1e6, own_parameters(objective, model) / 1e6
     place = f"{world.device.type} in {session.precision.name}" + (f", {world.size} processes" if world.size > 1 else "")
     lines = [
-        f"{cfg.run.name}: {' + '.join(cfg.objective)}, {millions:.2f} M parameters, "
+        f"{cfg.run.name}: {' + '.join(cfg.objective)}, {millions:.2f} M parameters"
+        f"{f' and {beside:.2f} M of the objective' if beside else ''}, "
         f"{corpus.vocab.size:,} {corpus.tokenizer.kind} tokens",
         f"{budget} of {cfg.train.batch_size} rows of at most {cfg.format.max_length} tokens, on {place}; {session.folder}",
     ]
@@ -129,9 +136,20 @@ def _reading(name: str, reader: Reader | Mixture) -> list[str]:
     return lines
 
 
+def _check_languages(cfg: DictConfig, loader: Loader) -> None:
+    """Every language that a corpus tells apart has a vector, where languages have vectors at all."""
+    table = (cfg.model.get("embedding") or {}).get("languages") or 0
+    for name, source in loader.sources.items() if table else ():
+        for corpus, (reader, _) in source.reader.corpora(name).items():
+            if table < (found := reader.format.languages(reader.shards)):
+                allowed = f"at least {found}, or 0 (none): the rows of '{corpus}' have languages up to number {found - 1}"
+                raise ConfigError("model.embedding.languages", table, allowed, fix=f"model.embedding.languages={found}")
+
+
 def _stage_settings(cfg: DictConfig, number: int) -> dict:
     stage = cfg.train.stages[number] if cfg.train.stages else {}
-    return {key: stage[key] for key in STAGE_KEYS if key in stage}
+    of_the_run = {"trainable": cfg.train.trainable, "frozen": cfg.train.frozen}
+    return of_the_run | {key: stage[key] for key in STAGE_KEYS if key in stage}
 
 
 def _validation(
@@ -173,18 +191,21 @@ def _scores(parts: Mapping[str, Measured], bytes_per_token: Mapping[str, float],
     return found
 
 
-def _flops_per_token(cfg: DictConfig, model: Model, capacity: Mapping[str, int]) -> float:
-    """Training FLOPs of one token; a head that no noise limits is given every position."""
+def _flops_per_token(cfg: DictConfig, model: Model, objective: Mix, capacity: Mapping[str, int]) -> float:
+    """Training FLOPs of one token; a head that no noise limits is given the hidden positions, or all where none is hidden."""
     length = cfg.format.max_length
-    return cost(
-        model, length=length, predicted={name: capacity.get(name, length) / length for name in model.heads}
-    ).flops_per_token
+    hidden = capacity.get("mlm", length)
+    predicted = {name: capacity.get(name, hidden) / length for name in (*model.heads, "mlm")}
+    return cost(model, length=length, predicted=predicted, objective=objective).flops_per_token
 
 
 def _preview(cfg: DictConfig, flags: Flags, *, asked: bool) -> None:
     """Print the first rows of training, of each source, as a person reads them; `asked`: with what the objective derives."""
     corpus, console = open_corpus(cfg, flags.plugins), Console()
-    objective = build_objective(cfg, {"vocab": corpus.vocab}, flags.plugins) if asked else None
+    with torch.device("meta"):
+        model = build_model(cfg, vocab_size=corpus.vocab.size, plugins=flags.plugins) if asked else None
+        given = {"vocab": corpus.vocab, **(known_to_objectives(model, vocab_size=corpus.vocab.size) if model else {})}
+        objective = build_objective(cfg, given, flags.plugins) if asked else None
     labels, needs = (objective.labels, objective.needs) if objective else (None, frozenset[str]())
     loader = training_loader(cfg, corpus, World(), stage=0, labels=labels, needs=needs, plugins=flags.plugins)
     for name, each in loader.sources.items():

@@ -4,6 +4,7 @@ compose.py    the config of `plmctl <verb> [recipe] [overrides]`, every problem 
 recipes.py    where conf/ and recipes/ are, and what each file says of itself
 overrides.py  the words of the command line: paths quoted, shortcuts spelled out, unknown keys named
 schema.py     the plumbing (data, train, eval, run): keys, types, ranges, defaults
+resolvers.py  the arithmetic in config files: ${portion:share,total}
 values.py     one value against one annotation
 finish.py     after composition: one length, no leftovers of replaced parts, types and signatures
 build.py      a node with `_target_` becomes an object

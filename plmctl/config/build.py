@@ -2,7 +2,7 @@
 
 A node is a mapping with `_target_: package.module.Name`; its other keys are the keyword arguments. `_partial_: true` makes a
 factory. What the config cannot know (the vocabulary, a width) is handed in as `given`: it fills parameters of that name at
-every depth.
+every depth. `_given_: {width: 64}` puts other numbers in its place for this node and what is inside (a smaller network).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from plmctl.errors import ConfigError, UsageError, nearest, raise_all
 
 # what configs may name: these folders of plmctl
 SAFE = ("text", "data", "noise", "attention", "nn", "models", "heads", "objectives", "tasks", "training")
-MARKS = ("_target_", "_partial_")
+MARKS = ("_target_", "_partial_", "_given_")
 
 
 MISSING = "???"  # OmegaConf's spelling of "must be given"
@@ -42,6 +42,7 @@ def check(node: Any, given: Iterable[str] | None, plugins: Sequence[str] = (), *
     if not isinstance(node, (dict, list)):
         return []
     children = node.items() if isinstance(node, dict) else enumerate(node)
+    given = given if given is None or isinstance(node, list) else {*given, *(node.get("_given_") or ())}
     errors = [error for key, child in children for error in check(child, given, plugins, path=_join(path, key))]
     if isinstance(node, dict) and "_target_" in node:
         try:
@@ -113,7 +114,7 @@ def _make(node: Any, given: Mapping[str, Any], plugins: Sequence[str], path: str
         return [_make(child, given, plugins, _join(path, place), errors) for place, child in enumerate(node)]
     if not isinstance(node, dict):
         return node
-    before = len(errors)
+    before, given = len(errors), {**given, **(node.get("_given_") or {})}
     made = {key: _make(child, given, plugins, _join(path, key), errors) for key, child in node.items() if key not in MARKS}
     if "_target_" not in node or len(errors) > before:
         return made

@@ -14,6 +14,7 @@ from plmctl.config.build import build, check
 from plmctl.config.finish import finish
 from plmctl.config.overrides import Word, read, settle
 from plmctl.config.recipes import conf_dir, find_study, recipes_dir, store_recipe
+from plmctl.config.resolvers import register
 from plmctl.errors import UsageError, nearest, raise_all
 
 if TYPE_CHECKING:
@@ -37,6 +38,7 @@ class Flags:
     preview: int = 0  # rows to show
     json: bool = False
     submission: bool = False
+    launcher: tuple[str, ...] = ()  # of a study's jobs: hydra/launcher=... and its settings
     changes: tuple[str, ...] = ()  # what --resume was allowed to change: "key: old -> new"
 
 
@@ -109,6 +111,7 @@ def session(verb: str, config_dirs: Sequence[str] = ()) -> Iterator[Hydra]:
         if not Path(folder).is_dir():
             raise UsageError(f"--config-dir {folder}: there is no such folder")
     version.setbase("1.3")
+    register()
     ConfigStore.instance().store(group="plumbing", name=verb, node=schema.defaults(verb), package="_global_")
     search = create_config_search_path(str(conf_dir()))
     for place, folder in enumerate(reversed(config_dirs)):

@@ -39,18 +39,25 @@ def check_contract(cfg: Any, plugins: Sequence[str] = (), config_dirs: Sequence[
     """Build the parts of a pretraining config on a vocabulary of nothing, and raise every mismatch among them."""
     import torch
 
-    from plmctl.assembly import build_model
+    from plmctl.assembly import build_model, known_to_objectives
+    from plmctl.training.freezing import apply_freezing
 
     config = plain(cfg)
     errors: list[UsageError] = []
+    given: dict[str, Any] = {"vocab": TINY, "vocab_size": TINY.size}
     with _collected(errors), torch.device("meta"):
         built = build_model(config, vocab_size=TINY.size, plugins=plugins)
         model, heads = {"model": built.backbone}, list(built.heads)
+        given |= known_to_objectives(built, vocab_size=TINY.size)
+        train = config.get("train") or {}
+        for stage in train.get("stages") or [{}]:
+            own = {key: stage.get(key, train.get(key)) or () for key in ("trainable", "frozen")}
+            apply_freezing(built, **own)
     asked: dict[str, tuple[Objective, str | None]] = {}
-    for name, node in (config["objective"] or {}).items():
-        with _collected(errors):
+    for name, node in (config["objective"] or {}).items() if "model" in given else ():  # some are built around the model
+        with _collected(errors), torch.device("meta"):
             part, _, source = entry(node, f"objective.{name}")
-            asked[name] = (build(part, {"vocab": TINY, "vocab_size": TINY.size}, plugins, path=f"objective.{name}"), source)
+            asked[name] = (build(part, given, plugins, path=f"objective.{name}"), source)
     for source, node in ((config["data"] or {}).get("sources") or {None: {}}).items():
         with _collected(errors):
             format = build(node.get("format", config["format"]), {"vocab": TINY}, plugins, path="format")
@@ -58,6 +65,11 @@ def check_contract(cfg: Any, plugins: Sequence[str] = (), config_dirs: Sequence[
             objectives = {name: part for name, (part, on) in asked.items() if source is None or on in (None, source)}
             if not errors:
                 errors += mismatches(format, noise, objectives, heads, model, config_dirs, plugins)
+                errors += miscounts(format, objectives, dict(built.heads), config_dirs, plugins)
+            if not errors and "eval" in config:
+                quiet = build(config["eval"]["noise"] or {}, {"vocab": TINY}, plugins, path="eval.noise")
+                errors += unmeasured(format, quiet, objectives)
+    errors += too_few_rows(config.get("train") or {}, {name: part for name, (part, _) in asked.items()})
     raise_all(list({str(error): error for error in errors}.values()))  # two sources may lack the same
 
 
@@ -94,6 +106,72 @@ def mismatches(
     return errors
 
 
+def unmeasured(format: Format, noise: Mapping[str, Noise], objectives: Mapping[str, Objective]) -> list[UsageError]:
+    """Every field of an objective that training gives and validation, which has a noise of its own, does not."""
+    there = set(format.provides)
+    for part in noise.values():
+        there = (there - part.removes) | part.writes
+    errors: list[UsageError] = []
+    for name, objective in objectives.items():
+        for field in sorted(objective.needs - there - derived(objective, there)):
+            if not held_by_data(field):
+                allowed = f"needs '{field}' ({FIELDS[field]}) in validation too, and eval.noise does not give it"
+                errors.append(ConfigError(f"objective.{name}", ..., allowed, fix="eval.noise='${noise}'"))
+    return errors
+
+
+def miscounts(
+    format: Format,
+    objectives: Mapping[str, Objective],
+    heads: Mapping[str, Any],
+    config_dirs: Sequence[str] = (),
+    plugins: Sequence[str] = (),
+) -> list[UsageError]:
+    """Every head with more or fewer outputs than the format has numbers for the label that it answers."""
+    errors: list[UsageError] = []
+    for name, objective in objectives.items():
+        for label, head in objective.answers.items():
+            words, outputs = format.meanings.get(label), getattr(heads.get(head), "num_classes", None)
+            if words is None or outputs in (None, len(words)):
+                continue
+            meant = "; ".join(f"{number} = {meaning}" for number, meaning in enumerate(words))
+            allowed = f"{len(words)}, as many as the format tells apart (labels.{label} {meant}), which objective.{name} asks"
+            fitting = _answering(len(words), config_dirs)
+            swaps = [",".join(other if it == name else it for it in objectives) for other in fitting if other not in objectives]
+            fix = [f"objective=[{swap}]" for swap in swaps[:SHOWN]]
+            fix = [f"heads.{head}.num_classes={len(words)}"] if name in fitting else fix
+            fix += [f"format={other}" for other in _numbering(label, outputs, config_dirs, plugins)[:SHOWN]]
+            errors.append(ConfigError(f"heads.{head}.num_classes", outputs, allowed, fix=" or ".join(fix)))
+    return errors
+
+
+def too_few_rows(train: Mapping[str, Any], objectives: Mapping[str, Objective]) -> list[UsageError]:
+    """Every stage whose micro-batches have fewer rows than an objective compares."""
+    errors: list[UsageError] = []
+    for number, stage in enumerate(train.get("stages") or [{}]):
+        own = {**train, **{key.removeprefix("train."): value for key, value in stage.items()}}
+        key, processes = ("micro_batch_size", 1) if own.get("micro_batch_size") else ("batch_size", train.get("processes", 1))
+        where = f"train.stages.{number}.train.{key}" if f"train.{key}" in stage else f"train.{key}"
+        for name, objective in objectives.items():
+            least = objective.least_rows * processes
+            if own.get(key, least) < least:
+                allowed = f"at least {least}: objective.{name} compares {objective.least_rows} rows or more of a micro-batch"
+                errors.append(ConfigError(where, own[key], allowed, fix=f"{where}={least}"))
+    return errors
+
+
+def _answering(outputs: int, config_dirs: Sequence[str]) -> list[str]:
+    """The objectives in conf/ that bring a head of so many outputs."""
+    found = [(file.stem, (load(file).get("heads") or {}).values()) for file in _files("objective", config_dirs)]
+    return [name for name, nodes in found if any(node.get("num_classes") == outputs for node in nodes)]
+
+
+def _numbering(label: str, outputs: int, config_dirs: Sequence[str], plugins: Sequence[str]) -> list[str]:
+    """The formats in conf/ that number so many relations of `label`."""
+    found = {file.stem: _built(file, plugins) for file in _files("format", config_dirs)}
+    return [name for name, part in found.items() if len(getattr(part, "meanings", {}).get(label, ())) == outputs]
+
+
 def derived(objective: Objective, there: Iterable[str]) -> set[str]:
     """The targets that `objective.labels` makes out of a row by itself, found by showing it one row of zeros."""
     length = 4
@@ -114,25 +192,29 @@ def providers(config_dirs: Sequence[str] = (), plugins: Sequence[str] = ()) -> d
     Parts that the recipes use come first.
     """
     found: dict[str, list[str]] = {}
-    recipes = "".join(file.read_text(encoding="utf-8") for file in sorted(recipes_dir().glob("*.yaml")))
     for slot, attribute in GIVERS.items():
-        for folder in [*(Path(base) for base in config_dirs), conf_dir()]:
-            files = sorted((folder / slot).glob("*.yaml"))
-            for file in sorted(files, key=lambda file: -len(re.findall(rf"/{slot}: .*\b{file.stem}\b", recipes))):
-                for field in _gives(file, attribute, plugins):
-                    setting = f"{slot}=[{file.stem}]" if slot == "noise" else f"{slot}={file.stem}"
-                    found.setdefault(field, []).append(setting)
+        for file in _files(slot, config_dirs):
+            for field in getattr(_built(file, plugins), attribute, ()):
+                setting = f"{slot}=[{file.stem}]" if slot == "noise" else f"{slot}={file.stem}"
+                found.setdefault(field, []).append(setting)
     return found
 
 
-def _gives(file: Path, attribute: str, plugins: Sequence[str]) -> frozenset[str]:
-    """What one part file would add; built, since some parts know it only then."""
+def _files(slot: str, config_dirs: Sequence[str]) -> list[Path]:
+    """The part files of a slot: of every folder, those that the recipes use come first."""
+    recipes = "".join(file.read_text(encoding="utf-8") for file in sorted(recipes_dir().glob("*.yaml")))
+    used = lambda file: -len(re.findall(rf"/{slot}: .*\b{file.stem}\b", recipes))  # noqa: E731
+    folders = [*(Path(base) for base in config_dirs), conf_dir()]
+    return [file for folder in folders for file in sorted(sorted((folder / slot).glob("*.yaml")), key=used)]
+
+
+def _built(file: Path, plugins: Sequence[str]) -> Any:
+    """The part that a file describes, since some know only then what they add; None where it cannot be made by itself."""
     try:
         whole = OmegaConf.create({"train": {"batch_size": 2}, "part": load(file)})  # what part files may refer to
-        part = build(whole.part, {"vocab": TINY, "max_length": 8}, plugins)
+        return build(whole.part, {"vocab": TINY, "max_length": 8}, plugins)
     except (UsageError, ValueError):  # a part of a plugin that is not given, or one that needs more
-        return frozenset()
-    return frozenset(getattr(part, attribute, ()))
+        return None
 
 
 @contextlib.contextmanager

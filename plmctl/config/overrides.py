@@ -49,7 +49,7 @@ def read(texts: Sequence[str], loader: ConfigLoader, *, sweep: bool) -> tuple[li
 def quoted(text: str, *, sweep: bool = False) -> str:
     """The override with its value in quotes if it is a path, or has letters that Hydra's grammar lacks (Chinese column names).
 
-    So no letter of a file name is grammar; commas sweep only with `sweep`. In a list of overrides, `[size=tiny,seed=1]`, each is.
+    So no letter of a file name is grammar; commas sweep only with `sweep`. In a list of overrides, [size=tiny,seed=1], each is.
     """
     key, equals, value = text.partition("=")
     if re.fullmatch(r"\[\s*[\w.@/+~]+=.*\]", value, re.DOTALL):  # overrides of a study's runs

@@ -68,6 +68,8 @@ class Train:
     save_every: Whole | None = None  # updates; null: ten times a run; 0: at the end only
     keep_last: Count = 2  # checkpoints
     keep_best: bool = True  # and the one with the best validation score
+    trainable: list[str] = dataclasses.field(default_factory=list)  # names or globs of the only parameters that are trained
+    frozen: list[str] = dataclasses.field(default_factory=list)  # and of those that are not: [backbone.embedding*]
     sources: Literal["together", "sampled"] = "together"  # one batch of each source per update, or one drawn source
     stages: list[dict[str, Any]] = dataclasses.field(default_factory=list)  # [{share: 0.9, format.max_length: 128}, ...]
 
@@ -133,8 +135,10 @@ class Finetune:
 class Evaluate:
     checkpoint: str = MISSING
     task: Any = None  # null: the one the checkpoint was fine-tuned on
+    format: Any = None  # this and noise: of task=held_out; null: as in the checkpoint's own run
+    noise: Any = None
     split: str = "dev"  # dev, test, train, or another that the task's files have (mnli: dev_mismatched); valid means dev
-    data: Data = dataclasses.field(default_factory=Data)  # of task=lm
+    data: Data = dataclasses.field(default_factory=Data)  # of task=lm and task=held_out
     input: str | None = None  # unlabelled lines, to be labelled
     out: str | None = None  # folder of predictions; null: eval/ in the run
     batch_size: Count = 32

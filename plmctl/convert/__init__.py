@@ -1,1 +1,1 @@
-"""To and from published checkpoints: names (rules), family, bert, roberta, gpt1, gpt2, weights (files), hf (whole folders)."""
+"""To and from published checkpoints: names (rules), family and its members, weights (files), hf (whole folders)."""

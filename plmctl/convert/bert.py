@@ -30,6 +30,15 @@ MLM: list[Rule] = [
 ]
 POOLER = linear("heads.pooler.dense", "bert.pooler.dense")
 NSP = linear("heads.nsp.linear", "cls.seq_relationship")
+_SBO = "cls.pair_target_predictions"
+SBO: list[Rule] = [  # as in SpanBERT's own checkpoints: `transformers` has no class for it and leaves these tensors out
+    same("heads.sbo.place.weight", f"{_SBO}.position_embeddings.weight"),
+    *linear("heads.sbo.inner", f"{_SBO}.mlp_layer_norm.linear1"),
+    *linear("heads.sbo.norm", f"{_SBO}.mlp_layer_norm.layer_norm1"),
+    *linear("heads.sbo.lm.dense", f"{_SBO}.mlp_layer_norm.linear2"),
+    *linear("heads.sbo.lm.norm", f"{_SBO}.mlp_layer_norm.layer_norm2"),
+    same("heads.sbo.lm.bias", f"{_SBO}.bias"),
+]
 ACTIVATIONS = {"gelu": "gelu", "gelu_new": "gelu_tanh", "gelu_pytorch_tanh": "gelu_tanh", "relu": "relu", "silu": "silu"}
 
 
@@ -70,6 +79,7 @@ def encoder_nodes(numbers: Numbers) -> Node:
                 },
             },
             "initializer": {"_target_": "plmctl.nn.init.truncated_normal", "_partial_": True, "std": 0.02},
+            "classifier": {"pooler": True, "dense": False, "bias": True},
         },
     }  # fmt: skip
 
@@ -91,6 +101,7 @@ def task_head(name: str, numbers: Numbers, outputs: int) -> Node:
 TIES = {
     "cls.predictions.decoder.weight": "embeddings.word_embeddings.weight",
     "cls.predictions.decoder.bias": "cls.predictions.bias",
+    f"{_SBO}.decoder.weight": "embeddings.word_embeddings.weight",
 }
 
 
@@ -106,6 +117,8 @@ class Bert(Family):
         ),
         Architecture("BertForSequenceClassification", ("pooler", "class"), POOLER + linear("heads.class.linear", "classifier")),
         *tasks("Bert"),
+        Architecture("BertForPreTraining", ("mlm", "pooler", "nsp", "sbo"), MLM + POOLER + NSP + SBO),
+        Architecture("BertForMaskedLM", ("mlm", "sbo"), MLM + SBO),
         Architecture("BertForPreTraining", ("mlm", "pooler", "nsp"), MLM + POOLER + NSP),
         Architecture("BertForMaskedLM", ("mlm",), MLM),
         Architecture("BertForNextSentencePrediction", ("pooler", "nsp"), POOLER + NSP),
@@ -146,9 +159,9 @@ class Bert(Family):
         return nodes
 
     def head(self, name: str, numbers: Numbers, outputs: int) -> Node:
+        inside: Node = {"activation": numbers.activation, "eps": numbers.eps}
+        if name == "sbo":
+            return {"_target_": "plmctl.heads.sbo.SBOHead", "max_targets": outputs, "place_width": 200, **inside}
         if name != "mlm":
             return task_head(name, numbers, outputs)
-        return {
-            "_target_": "plmctl.heads.lm.LMHead", "tied": numbers.tied, "transform": True, "bias": True,
-            "activation": numbers.activation, "eps": numbers.eps,
-        }  # fmt: skip
+        return {"_target_": "plmctl.heads.lm.LMHead", "tied": numbers.tied, "transform": True, "bias": True, **inside}

@@ -15,9 +15,11 @@ from torch import Tensor
 from plmctl.config.build import locate, parameters
 from plmctl.convert.names import Rule, Tensors
 from plmctl.errors import ConfigError, DataError, nearest
+from plmctl.heads.features import BEFORE_HEADS
 
 Node = dict[str, Any]
-FREE = frozenset({"dropout", "initializer", "chunk", "num_classes", "tied", "max_length"})  # no matter of structure
+# no matter of structure:
+FREE = frozenset({"dropout", "initializer", "chunk", "num_classes", "tied", "max_length", "max_targets", "classifier"})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,6 +39,13 @@ class Numbers:
     eps: float
     tied: bool = True
     pad: int = 0  # id of the padding token, on which RoBERTa's places depend
+    table_width: int = 0  # ALBERT: columns of its tables
+    groups: int = 0  # ALBERT: sets of weights that its layers share; 0: each layer has its own
+
+    @property
+    def blocks(self) -> int:
+        """Layers with weights of their own."""
+        return self.groups or self.num_layers
 
 
 @dataclass(frozen=True)
@@ -71,6 +80,11 @@ class Family:
     architectures: Sequence[Architecture]  # in order of preference for a model that has the heads of several
     ties: Mapping[str, str]  # tied tensor -> the one it is tied to, without the prefix
     activations: Mapping[str, str]  # theirs -> ours
+
+    @property
+    def heads(self) -> set[str]:
+        """All heads that some class of it has."""
+        return {head for architecture in self.architectures for head in architecture.heads}
 
     def numbers(self, settings: Mapping[str, Any]) -> Numbers:
         """From `config.json`; ConfigError for a setting that our parts cannot express."""
@@ -142,6 +156,11 @@ class Family:
 
     def architecture_for(self, heads: Sequence[str]) -> tuple[Architecture, list[str]]:
         """(the class that holds most of `heads`, the heads it leaves out)."""
+        between = [name for name in BEFORE_HEADS if name in heads]
+        if between:
+            fix = "fine-tune with features=last head_encoder=none, or keep the run as it is: plmctl.load reads it"
+            allowed = f"null: no class of {self.model_type} has anything between the last layer and its heads"
+            raise ConfigError(f"heads.{between[0]}", ", ".join(heads), allowed, fix=fix)
         chosen = next(a for a in self.architectures if set(a.heads) <= set(heads))
         lost = [name for name in heads if name not in chosen.heads]
         if lost and chosen.bare:

@@ -83,6 +83,7 @@ class GPT2(Family):
         model = nodes["model"]
         model["embedding"] |= {"segments": 0, "norm": None}
         model["stack"]["residual"]["_target_"] = "plmctl.nn.residual.PreNorm"
+        model["classifier"] = {"pooler": False, "dense": False, "bias": False}
         model["initializer"]["_target_"] = "plmctl.nn.init.scaled_residual"
         return nodes
 

@@ -14,7 +14,9 @@ from torch import Tensor
 
 from plmctl.assembly import settled
 from plmctl.convert import weights
+from plmctl.convert.albert import Albert
 from plmctl.convert.bert import Bert
+from plmctl.convert.electra import Electra
 from plmctl.convert.family import Architecture, Family, Numbers, without_aliases
 from plmctl.convert.gpt1 import GPT
 from plmctl.convert.gpt2 import GPT2
@@ -22,7 +24,7 @@ from plmctl.convert.names import Tensors, missing, to_ours, to_theirs
 from plmctl.convert.roberta import Roberta
 from plmctl.errors import ConfigError, DataError, nearest
 
-FAMILIES: tuple[Family, ...] = (Bert(), Roberta(), GPT2(), GPT())
+FAMILIES: tuple[Family, ...] = (Bert(), Roberta(), GPT2(), GPT(), Electra(), Albert())
 TABLE = "backbone.embedding.token.weight"
 
 
@@ -69,7 +71,7 @@ def read(folder: Path) -> Imported:
     if architecture.bare and any(key.startswith(family.prefix) for key in found):
         found = {key.removeprefix(family.prefix): tensor for key, tensor in found.items()}
     rules = family.table(numbers, architecture)
-    absent = missing(found, rules, num_layers=numbers.num_layers)
+    absent = missing(found, rules, num_layers=numbers.blocks)
     if absent:
         raise DataError(
             f"{architecture.name} without its tensors {', '.join(absent)}", file=folder, fix="download the whole model"
@@ -133,10 +135,10 @@ def _settings(folder: Path) -> dict[str, Any]:
 
 
 def _family_of(settings: Mapping[str, Any], folder: Path) -> tuple[Family, str | None]:
-    """The family, and the published class where config.json names one."""
+    """The family, and the published class where config.json names one; the first files name neither, and are BERT's."""
     name = next(iter(settings.get("architectures") or []), None)
     known = [family for family in FAMILIES if any(a.name == name for a in family.architectures)]
-    by_type = [family for family in FAMILIES if family.model_type == settings.get("model_type")]
+    by_type = [family for family in FAMILIES if family.model_type == settings.get("model_type", Bert.model_type)]
     family = next(iter(known or by_type), None)
     if family is None or (name is not None and not known):
         allowed = supported()
@@ -148,10 +150,11 @@ def _family_of(settings: Mapping[str, Any], folder: Path) -> tuple[Family, str |
 
 
 def _describing(config: Mapping[str, Any], tensors: Mapping[str, Tensor], pad: int) -> tuple[Family, Numbers]:
-    """The family that `config` is a member of, the one it came from first; else how it differs from the nearest."""
+    """The family that `config` is a member of: the one it came from, or that knows its heads; else how it differs."""
     if TABLE not in tensors:
         raise ConfigError("model", config["model"].get("_target_"), f"a model with the tensor {TABLE}")
-    asked = sorted(FAMILIES, key=lambda family: family.model_type != (config.get("origin") or {}).get("family"))
+    heads, origin = config.get("heads") or {}, (config.get("origin") or {}).get("family")
+    asked = sorted(FAMILIES, key=lambda family: (family.model_type != origin, not set(heads) <= family.heads))
     answers = [
         (family, numbers := family.measured(config, tensors, pad), family.describes(config, numbers)) for family in asked
     ]
@@ -166,7 +169,8 @@ def _describing(config: Mapping[str, Any], tensors: Mapping[str, Tensor], pad: i
 
 
 def _outputs(head: str, ours: Mapping[str, Tensor]) -> int:
-    weight = ours.get(f"heads.{head}.linear.weight")
+    """How many answers a classifier has, or how many places of a span SpanBERT's head knows."""
+    weight = ours.get(f"heads.{head}.linear.weight", ours.get(f"heads.{head}.place.weight"))
     return 0 if weight is None else weight.shape[0]
 
 

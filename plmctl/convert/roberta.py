@@ -67,7 +67,9 @@ class Roberta(Bert):
         return tensors | {prefix + SEGMENTS: tensors[f"{prefix}embeddings.word_embeddings.weight"].new_zeros(1, numbers.width)}
 
     def nodes(self, numbers: Numbers) -> Node:
-        return encoder_nodes(numbers)
+        nodes = encoder_nodes(numbers)
+        nodes["model"]["classifier"] = {"pooler": False, "dense": True, "bias": True}
+        return nodes
 
     def head(self, name: str, numbers: Numbers, outputs: int) -> Node:
         if name == "mlm":  # its activation is GELU whatever the encoder's is

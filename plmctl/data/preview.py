@@ -16,7 +16,7 @@ from plmctl.batch import IGNORE, Rows, Seq
 Pieces = Callable[[list[int]], Sequence[str]]  # a tokenizer's `pieces`
 Meanings = Mapping[str, Sequence[str]]  # label -> what its numbers mean
 
-TOKENS = ("mlm", "clm", "plm", "shuffle")  # targets that are ids of tokens
+TOKENS = ("mlm", "clm", "plm", "shuffle", "sbo")  # targets that are ids of tokens
 SILENT = ("word_start", "position", "real")  # tracks that pieces and their order show already
 MARKS = {  # before a piece: (style, meaning)
     "*": ("bold yellow", "hidden"),

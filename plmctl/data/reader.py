@@ -89,6 +89,8 @@ class Reader:
                     fix=f"plmctl tokenize with data.{'spans' if kind == 'spans' else 'tags'}=[{name}] and .jsonl text",
                 )  # fmt: skip
         tokens, documents = len(self.shards.ids), len(self.shards.documents) - 1
+        if tokens >= self.input_length and not allow_short:
+            self.format.check(self.shards, self.plan(0))
         if tokens < (1 if allow_short else self.input_length) or self.plan(0).rows == 0:
             raise DataError(
                 f"{tokens} tokens in {documents} documents fill no row of format.max_length={self.format.max_length}",

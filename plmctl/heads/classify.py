@@ -4,23 +4,27 @@ from __future__ import annotations
 
 from torch import Tensor, nn
 
+from plmctl.nn.cells.feedforward import activation_function
 from plmctl.nn.dropout import Dropout
 
 
 class Classify(nn.Module):
     """`linear(dropout(h))`, [..., W] -> [..., K], K = 1 for regression: BERT's, on pooled features.
 
-    With `dense`, `linear(dropout(tanh(dense(dropout(h)))))`: RoBERTa's, on the state of the first token itself. Without `bias`:
-    that of the published GPT classifiers, on the state of the last token.
+    With `dense`, `linear(dropout(activation(dense(dropout(h)))))`: RoBERTa's (tanh), on the state of the first token itself.
+    Without `bias`: that of the published GPT classifiers, on the state of the last token.
     """
 
-    def __init__(self, *, width: int, num_classes: int, dropout: float, dense: bool = False, bias: bool = True) -> None:
+    def __init__(
+        self, *, width: int, num_classes: int, dropout: float, dense: bool = False, activation: str = "tanh", bias: bool = True
+    ) -> None:
         super().__init__()
+        self.activation = activation_function(activation)
         self.dropout = Dropout(rate=dropout)
         self.dense = nn.Linear(width, width) if dense else None
         self.linear = nn.Linear(width, num_classes, bias=bias)
 
     def forward(self, features: Tensor) -> Tensor:
         if self.dense is not None:
-            features = self.dense(self.dropout(features)).tanh()
+            features = self.activation(self.dense(self.dropout(features)))
         return self.linear(self.dropout(features))

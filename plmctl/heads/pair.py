@@ -6,10 +6,11 @@ from torch import Tensor, nn
 
 
 class PairHead(nn.Module):
-    """`linear(pooled)`, [..., W] -> [..., K]; next-sentence prediction has K = 2, 0 = B follows A."""
+    """`linear(pooled)`, [..., W] -> [..., K]: a logit for each relation that the format tells apart (`labels.pair`)."""
 
     def __init__(self, *, width: int, num_classes: int = 2) -> None:
         super().__init__()
+        self.num_classes = num_classes
         self.linear = nn.Linear(width, num_classes)
 
     def forward(self, features: Tensor) -> Tensor:

@@ -35,8 +35,10 @@ class Backbone(nn.Module):
 
     needs: frozenset[str] = frozenset({"text"})
     width: int
+    num_layers: int  # states that "hidden" records behind the embedding output
     token_embedding: nn.Module  # has `.weight`, at least [V, W] or [V, E], for tied heads
     max_length: int | None  # longest row the positions allow
+    classifier: Mapping[str, Any] = {}  # how fine-tuning decides about rows: `pooler` (kept or not), and settings of its head
 
     def embed(self, batch: Batch) -> Tensor:
         """[B, T, W] the input of the first layer."""

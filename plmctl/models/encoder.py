@@ -5,7 +5,7 @@ Encoder and decoder are one class here: what makes a decoder is its pattern (`Ca
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
@@ -27,23 +27,28 @@ class Encoder(Backbone):
     """`stack(embedding(ids))` where tokens see each other as `pattern & Padding & Documents` allows.
 
     Token ids [B, T] -> states [B, T, W]. `initializer(model, generator=g)` is the rule that draws the first weights of the
-    backbone and of its heads; it is kept here and called by whoever starts a model from nothing.
+    backbone and of its heads; it is kept here and called by whoever starts a model from nothing. `classifier` says how rows
+    are classified in fine-tuning: `pooler`, whether BERT's stands before the head, and settings of `heads.classify.Classify`.
     """
 
     def __init__(
         self, *, embedding: Embedding, position: Position, stack: Stack, pattern: Pattern,
-        initializer: Initializer | None = None,
+        initializer: Initializer | None = None, classifier: Mapping[str, Any] | None = None,
     ) -> None:  # fmt: skip
         super().__init__()
         self.embedding, self.position, self.stack = embedding, position, stack
         self.pattern = pattern & Padding() & Documents()
-        self.initializer = initializer
+        self.initializer, self.classifier = initializer, dict(classifier or {})
         self.needs = frozenset({"text"}) | self.pattern.needs
         self.max_length = position.max_length
 
     @property
     def width(self) -> int:  # type: ignore[override]
         return self.embedding.width
+
+    @property
+    def num_layers(self) -> int:  # type: ignore[override]
+        return self.stack.num_layers
 
     @property
     def token_embedding(self) -> nn.Embedding:  # type: ignore[override]

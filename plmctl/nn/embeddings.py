@@ -16,12 +16,13 @@ class Embedding(nn.Module):
     """`dropout(norm(token[id] + segment[segment id] + place))`, ids [B, T] -> [B, T, W] (Devlin et al., 2019, sec. 3, fig. 2).
 
     `segments = 0` leaves the segment table out (RoBERTa, GPT), `norm = None` the norm (GPT). Rows without a segment track
-    are all of segment 0. With `table_width` E, tables, places and norm have E columns and a linear map leads from E to W: the
-    factorised embedding (Lan et al., 2020, arXiv:1909.11942, sec. 3.1). E = W is the same as none.
+    are all of segment 0. `languages` is another such table, by tracks.language (Conneau and Lample, 2019, arXiv:1901.07291,
+    sec. 3.1). With `table_width` E, tables, places and norm have E columns and a linear map leads from E to W: the factorised
+    embedding (Lan et al., 2020, arXiv:1909.11942, sec. 3.1). E = W is the same as none.
     """
 
     def __init__(
-        self, *, vocab_size: int, width: int, dropout: float, segments: int = 0,
+        self, *, vocab_size: int, width: int, dropout: float, segments: int = 0, languages: int = 0,
         norm: Callable[..., nn.Module] | None = None, table_width: int | None = None,
     ) -> None:  # fmt: skip
         super().__init__()
@@ -29,13 +30,15 @@ class Embedding(nn.Module):
         self.width = width
         self.token = TokenTable(vocab_size=vocab_size, width=inner)
         self.segment = nn.Embedding(segments, inner) if segments else None
+        self.language = nn.Embedding(languages, inner) if languages else None
         self.norm = norm(width=inner) if norm else nn.Identity()
         self.dropout = Dropout(rate=dropout)
         self.project = nn.Linear(inner, width) if inner != width else nn.Identity()
 
     def forward(self, seq: Seq, position: Position, places: Tensor) -> Tensor:
         x = self.token(seq.ids)
-        if self.segment is not None:
-            segment = seq.tracks.get("segment")
-            x = x + (self.segment.weight[0] if segment is None else self.segment(segment))
+        for table, name in ((self.segment, "segment"), (self.language, "language")):
+            if table is not None:
+                kind = seq.tracks.get(name)
+                x = x + (table.weight[0] if kind is None else table(kind))
         return self.project(self.dropout(self.norm(position.embed(x, places))))

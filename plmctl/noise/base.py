@@ -74,7 +74,7 @@ class Chain(Noise):
     def capacity(self, length: int) -> dict[str, int]:
         found: dict[str, int] = {}
         for noise in self.noises:
-            found |= noise.capacity(length)
+            found |= {name: min(length, found.get(name, 0) + most) for name, most in noise.capacity(length).items()}
         return found
 
     def input_length(self, length: int) -> int:

@@ -12,6 +12,8 @@ from plmctl.noise.draws import HALF, Draws, below
 from plmctl.noise.masking import Corrupt, Masking, Select, Spans, ordinary
 from plmctl.text.vocab import Vocab
 
+TABLE = 1 << 20  # entries of a table that one draw picks a token from
+
 
 class EachToken(Select):
     """Every ordinary token by itself with probability `rate`."""
@@ -55,20 +57,32 @@ class Replace(Corrupt):
         return rows.with_seq(rows.input, replace(seq, ids=ids)).with_targets(**targets)
 
 
+def flattened(sample: np.ndarray, power: float) -> np.ndarray:
+    """Ids as often as `(their count in sample) ** power`, to within one of about a million."""
+    ids, counts = np.unique(sample, return_counts=True)
+    weights = counts**power
+    return np.repeat(ids, np.maximum(1, np.rint(weights * (TABLE / weights.sum()))).astype(np.int64))
+
+
 class TokenReplace(Masking):
     """`rate` of the tokens, each by itself, are replaced by random ordinary tokens; targets.replaced says where.
 
     The replaced-token detection of ELECTRA (Clark et al., 2020, arXiv:2003.10555, sec. 2) with a generator that knows only how
-    frequent tokens are in the corpus (`unigram`), or not even that. As there, a token that is replaced by itself counts as
+    frequent tokens are in the corpus (`unigram`), or not even that; P(token) ~ frequency^power, 0.75 as the negative samples of
+    word2vec (Mikolov et al., 2013, arXiv:1310.4546, sec. 2.2). As in ELECTRA, a token that is replaced by itself counts as
     original. `ask_originals` asks them too, as targets.mlm at every chosen token.
     Differs: ELECTRA's generator is a masked language model; that one is an objective, since noise never touches a network.
     """
 
     def __init__(
-        self, *, vocab: Vocab, rate: float, unigram: bool = True, ask_originals: bool = False, static: int | None = None,
-        corpus_sample: np.ndarray | None = None,
+        self, *, vocab: Vocab, rate: float, unigram: bool = True, power: float = 1.0, ask_originals: bool = False,
+        static: int | None = None, corpus_sample: np.ndarray | None = None,
     ) -> None:  # fmt: skip
+        if not 0 < power <= 1:
+            raise ConfigError("noise.power", power, "0 < power <= 1; unigram=false: every ordinary token as likely")
         choices = ordinary(vocab, corpus_sample if unigram else None)
+        if power < 1:
+            choices = flattened(choices, power)
         super().__init__(
             select=EachToken(vocab=vocab, rate=rate),
             corrupt=Replace(vocab=vocab, choices=choices, ask_originals=ask_originals),

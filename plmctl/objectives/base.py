@@ -31,11 +31,16 @@ class Output:
 class Objective(nn.Module):
     """One published question to the model. Owns what only training needs (a generator, a projection); heads live in Model.
 
-    `needs`: fields of the batch, as in `batch.FIELDS`. `heads`: names it looks up in `model.heads`.
+    `needs`: fields of the batch, as in `batch.FIELDS`. `heads`: names it looks up in `model.heads`. `answers`: for each label
+    that the format numbers (`Format.meanings`), the head that has one output for each number. `at_every_token`: heads that are
+    given every position of a row, for the count of FLOPs.
     """
 
     needs: frozenset[str] = frozenset()
     heads: frozenset[str] = frozenset()
+    answers: Mapping[str, str] = {}
+    least_rows: int = 1
+    at_every_token: frozenset[str] = frozenset()
 
     def labels(self, rows: Rows) -> dict[str, np.ndarray]:
         """Targets `{name: [n, T]}` that follow from the row alone (next tokens, say); runs in the loader, numpy only."""

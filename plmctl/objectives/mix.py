@@ -33,6 +33,7 @@ class Mix(Objective):
         self.parts = nn.ModuleDict({name: entry.objective for name, entry in entries.items()})
         self.needs = frozenset().union(*(entry.objective.needs for entry in entries.values()))
         self.heads = frozenset().union(*(entry.objective.heads for entry in entries.values()))
+        self.at_every_token = frozenset().union(*(entry.objective.at_every_token for entry in entries.values()))
 
     def _active(self, batch: Batch) -> dict[str, Entry]:
         return {name: entry for name, entry in self.entries.items() if entry.on in (None, batch.source)}

@@ -1,1 +1,1 @@
-"""Reports of runs, from `metrics.jsonl` alone: chart (curves as SVG), page (Markdown and HTML), runs (what a folder says)."""
+"""Reports of runs: chart (curves as SVG), page (Markdown and HTML), runs (what a folder says), layers (what its model does)."""

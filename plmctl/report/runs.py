@@ -59,9 +59,11 @@ class RunLog:
 
 
 def write_report(folders: Sequence[Path], out: Path) -> list[Path]:
-    """A page on one run, or on several side by side: final numbers, curves, main settings; returns the files written."""
+    """A page on one run, or on several side by side: numbers, curves, settings, layers; returns the files written."""
     logs = [RunLog.read(folder) for folder in folders]
-    return write_page(report_blocks(logs), out)
+    from plmctl.report.layers import panel  # brings torch, which whoever reads logs does not need
+
+    return write_page(report_blocks(logs) + panel(list(zip(_names(logs), folders, strict=True))), out)
 
 
 def report_blocks(logs: Sequence[RunLog]) -> list[Block]:

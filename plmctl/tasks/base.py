@@ -12,6 +12,7 @@ from torch import Tensor
 
 from plmctl.batch import Batch, Rows
 from plmctl.errors import ConfigError, DataError, nearest
+from plmctl.heads.features import read as features_of
 from plmctl.models.base import Model
 from plmctl.objectives.base import Objective, Output
 
@@ -24,6 +25,7 @@ class Example:
     fields: Mapping[str, Any]  # {"text": ..., "text2": ...} or {"words": [...]} or {"question": ..., "context": ...}
     label: Any = None
     place: str = ""  # file:line, for error messages
+    document: int | None = None  # examples with the same number stood in one document, in this order
 
 
 class Reader(Protocol):
@@ -114,8 +116,9 @@ class Task(Objective):
         raise NotImplementedError(type(self).__name__)
 
     def pooled(self, model: Model, batch: Batch) -> Tensor:
-        """[N, W] the states of the tokens that stand for rows, through the pooler where the model has one."""
-        features = model(batch).at_anchors(batch.anchors)
+        """[N, W'] the features of the tokens that stand for rows, through the pooler where the model has one."""
+        assert batch.anchors is not None
+        features = features_of(model, batch)[batch.anchors[:, 0], batch.anchors[:, 1]]
         return model.heads["pooler"](features) if "pooler" in model.heads else features
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from plmctl.errors import DataError
 from plmctl.tasks import files
@@ -34,7 +35,8 @@ class Columns:
     """Reads sentences of tagged words: CoNLL column files, JSON lines of lists, or tables of space-separated lists.
 
     `columns`: `tokens` and `tags` are column numbers (negative from the right) in column files, names in JSON lines and tables.
-    `layout="auto"` takes `.jsonl` as JSON lines, everything else as column files; `-DOCSTART-` lines separate documents.
+    `layout="auto"` takes `.jsonl` as JSON lines, everything else as column files; `-DOCSTART-` lines begin documents, as does
+    another value of the field `document` in JSON lines.
     """
 
     def __init__(self, *, splits: Mapping[str, Sequence[str]], layout: str = "auto", iob1: bool = False) -> None:
@@ -55,20 +57,22 @@ class Columns:
             layout = "jsonl" if files.suffix(file) in (".jsonl", ".json") else "columns"
         sentences = {"jsonl": _json_lists, "table": _table_lists, "columns": _blocks}[layout](file, columns)
         found = []
-        for number, (line, words, tags) in enumerate(sentences):
+        for number, (line, words, tags, document) in enumerate(sentences):
             if tags is not None and len(tags) != len(words):
                 raise DataError(f"{len(words)} words but {len(tags)} tags", file=file, line=line)
             if tags is None and labelled:
                 raise DataError(f"no column {columns['tags']} with tags", file=file, line=line, fix="set task.columns.tags")
             label = None if tags is None else canonical(iob1_to_iob2(tags) if self.iob1 else tags)
             if words:
-                found.append(Example(id=str(number), fields={"words": words}, label=label, place=f"{file}:{line}"))
+                found.append(
+                    Example(id=str(number), fields={"words": words}, label=label, place=f"{file}:{line}", document=document)
+                )
         if not found:
             raise DataError("no sentences", file=file)
         return found
 
 
-Sentence = tuple[int, list[str], list[str] | None]  # line, words, tags
+Sentence = tuple[int, list[str], list[str] | None, int | None]  # line, words, tags, number of the document
 
 
 def _blocks(file: Path, columns: Mapping[str, Column]) -> Iterator[Sentence]:
@@ -78,13 +82,14 @@ def _blocks(file: Path, columns: Mapping[str, Column]) -> Iterator[Sentence]:
                         fix="task.columns.tokens=0 task.columns.tags=-1, or task.layout=table")  # fmt: skip
     words: list[str] = []
     tags: list[str] = []
-    first = 1
+    first, document = 1, -1
     for number, line in [*files.lines(file), (0, "")]:
         cells = line.split("\t") if "\t" in line else line.split()
         if not line.strip() or cells[0] == "-DOCSTART-":
             if words:
-                yield first, words, tags
+                yield first, words, tags, document if document >= 0 else None
             words, tags = [], []
+            document += line.lstrip().startswith("-DOCSTART-")
             continue
         first = first if words else number
         for place in (token, tag):
@@ -96,6 +101,7 @@ def _blocks(file: Path, columns: Mapping[str, Column]) -> Iterator[Sentence]:
 
 
 def _json_lists(file: Path, columns: Mapping[str, Column]) -> Iterator[Sentence]:
+    documents: list[Any] = []
     for number, line in files.lines(file):
         if not line.strip():
             continue
@@ -109,7 +115,10 @@ def _json_lists(file: Path, columns: Mapping[str, Column]) -> Iterator[Sentence]
                 f"no field {names[0]}; found {', '.join(row)}", file=file, line=number, fix="set task.columns.tokens"
             )
         tags = row.get(names[1])
-        yield number, [str(word) for word in row[names[0]]], None if tags is None else [str(tag) for tag in tags]
+        document = row.get("document")
+        documents += [document] if document is not None and [document] != documents[-1:] else []
+        place = None if document is None else len(documents) - 1
+        yield number, [str(word) for word in row[names[0]]], None if tags is None else [str(tag) for tag in tags], place
 
 
 def _names(columns: Mapping[str, Column]) -> list[tuple[Column, str]]:
@@ -121,4 +130,5 @@ def _table_lists(file: Path, columns: Mapping[str, Column]) -> Iterator[Sentence
     roles = {"tokens": columns["tokens"], "label": columns["tags"]}
     for example in table.read_file(file, roles, labelled=False):
         line = int(example.place.rpartition(":")[2])
-        yield line, str(example.fields["tokens"]).split(), None if example.label is None else str(example.label).split()
+        tags = None if example.label is None else str(example.label).split()
+        yield line, str(example.fields["tokens"]).split(), tags, None

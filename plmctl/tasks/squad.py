@@ -13,6 +13,7 @@ from torch.nn import functional as F
 
 from plmctl.batch import IGNORE, Batch, Rows
 from plmctl.errors import ConfigError, DataError
+from plmctl.heads.features import read as features_of
 from plmctl.models.base import Model
 from plmctl.objectives.base import Output, Term
 from plmctl.tasks import encode, squad_score
@@ -107,7 +108,7 @@ class Squad(Task):
         return self._passages[context]
 
     def logits(self, model: Model, batch: Batch) -> dict[str, Tensor]:
-        found = model.heads["span"](model(batch).last).float()  # [B, T, 2]
+        found = model.heads["span"](features_of(model, batch)).float()  # [B, T, 2]
         found = found.masked_fill(~batch.text.real[:, :, None], torch.finfo(found.dtype).min)
         return {"start": found[..., 0], "end": found[..., 1]}  # [B, T]
 

@@ -4,17 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from torch import Tensor
 from torch.nn import functional as F
 
 from plmctl.batch import IGNORE, Batch, Rows
+from plmctl.errors import ConfigError
+from plmctl.heads.features import read as features_of
 from plmctl.models.base import Model
 from plmctl.objectives.base import Output, Term
 from plmctl.tasks import encode, metrics
 from plmctl.tasks.base import Example, Reader, Task, label_ids
+
+Pieces = list[list[int]]  # of each word
 
 
 class Tagging(Task):
@@ -22,7 +26,8 @@ class Tagging(Task):
 
     `loss = -log softmax(head(h_first))[tag]`, averaged over words. A sentence longer than a row is split into windows at word
     boundaries, so that every word is tagged. `joiner` stands between words in the text that is tokenized ("" for Chinese).
-    Differs: no document context around the sentence (the paper's packing was never released), no CRF.
+    `context="document"` fills the row around it with the words before and after it in its document, as many as fit, one from
+    each side in turn; they are read and not asked. Differs: the paper's own packing of the context was never released.
     """
 
     head = "tag"
@@ -30,13 +35,14 @@ class Tagging(Task):
 
     def __init__(
         self, *, name: str, reader: Reader, columns: Mapping[str, Any], max_length: int, metrics: Sequence[str],
-        label_names: Sequence[str] | None = None, joiner: str = " ", pooling: str = "first", path: Any = None,
+        label_names: Sequence[str] | None = None, joiner: str = " ", context: Literal["sentence", "document"] = "sentence",
+        pooling: str = "first", path: Any = None,
     ) -> None:  # fmt: skip
         super().__init__(
             name=name, reader=reader, columns=columns, max_length=max_length, metrics=metrics, label_names=label_names,
             submission=None, pooling=pooling, path=path,
         )  # fmt: skip
-        self.joiner = joiner
+        self.joiner, self.context = joiner, context
 
     def parse(self, line: str, number: int) -> Example:
         """Words separated by spaces; without spaces and with `joiner=""`, every character is a word."""
@@ -45,6 +51,9 @@ class Tagging(Task):
         return Example(id=str(number - 1), fields={"words": words or [""]}, place=f"line {number}")
 
     def fit_labels(self, examples: Iterable[Example]) -> None:
+        examples = list(examples)
+        if self.context == "document" and not any(example.document is not None for example in examples):
+            raise ConfigError("task.context", "document", "sentence: neither -DOCSTART- lines nor fields `document` are here")
         pairs = [(tag, example.place) for example in examples for tag in example.label]
         if self.label_names is None:
             self.label_names = sorted(_closed({tag for tag, _ in pairs}), key=lambda tag: (tag != "O", tag[2:], tag))
@@ -55,23 +64,37 @@ class Tagging(Task):
         laid: list[encode.Row] = []
         example_of: list[int] = []
         words: list[tuple[int, int, int, int]] = []  # row, position of its first piece, pieces, number of the word
-        for number, example in enumerate(examples):
-            pieces = word_pieces(example.fields["words"], tokenizer, joiner=self.joiner)
-            for first, last in windows([min(len(p), room) for p in pieces], room):
-                kept = [piece[:room] for piece in pieces[first:last]]
-                row = encode.lay_out(
-                    [i for piece in kept for i in piece],
-                    None,
-                    tokenizer.vocab,
-                    max_length=self.max_length,
-                    pooling=self.pooling,
-                )
-                starts = row.a_start + np.cumsum([0, *map(len, kept)])
+        pieces = [word_pieces(example.fields["words"], tokenizer, joiner=self.joiner) for example in examples]
+        for number, own in enumerate(pieces):
+            for first, last in windows([min(len(p), room) for p in own], room):
+                kept = [piece[:room] for piece in own[first:last]]
+                left, right = self._context(number, first, last, examples, pieces, room - sum(map(len, kept)))
+                ids = [i for piece in (*left, *kept, *right) for i in piece]
+                row = encode.lay_out(ids, None, tokenizer.vocab, max_length=self.max_length, pooling=self.pooling)
+                starts = row.a_start + np.cumsum([sum(map(len, left)), *map(len, kept)])
                 words += [(len(laid), int(starts[w]), len(kept[w]), first + w) for w in range(len(kept))]
-                laid.append(replace(row, cut=sum(map(len, pieces[first:last])) - sum(map(len, kept))))
+                laid.append(replace(row, cut=sum(map(len, own[first:last])) - sum(map(len, kept))))
                 example_of.append(number)
         rows = encode.pad(laid, tokenizer.vocab, example=example_of)
         return self._with_tags(replace(rows, spans={"word": np.array(words, dtype=np.int64)}), examples)
+
+    def _context(
+        self, number: int, first: int, last: int, examples: Sequence[Example], pieces: Sequence[Pieces], room: int
+    ) -> tuple[Pieces, Pieces]:
+        """The words before `first` and from `last` of a sentence on, in its document, that `room` more tokens hold."""
+        document = examples[number].document
+        if self.context == "sentence" or document is None:
+            return [], []
+        before, after = pieces[number][:first], pieces[number][last:]
+        place = number - 1
+        while place >= 0 and examples[place].document == document and len(before) < room:
+            before = [*pieces[place], *before]
+            place -= 1
+        place = number + 1
+        while place < len(examples) and examples[place].document == document and len(after) < room:
+            after = [*after, *pieces[place]]
+            place += 1
+        return surrounding(before, after, room)
 
     def _with_tags(self, rows: Rows, examples: Sequence[Example]) -> Rows:
         if any(example.label is None for example in examples):
@@ -83,7 +106,7 @@ class Tagging(Task):
         return rows.with_targets(tag=target)
 
     def logits(self, model: Model, batch: Batch) -> dict[str, Tensor]:
-        return {"tag": model.heads["tag"](model(batch).last)}  # [B, T, K]
+        return {"tag": model.heads["tag"](features_of(model, batch))}  # [B, T, K]
 
     def loss(self, logits: Mapping[str, Tensor], batch: Batch) -> Output:
         target = batch.require("targets.tag")
@@ -129,7 +152,22 @@ def windows(lengths: Sequence[int], room: int) -> list[tuple[int, int]]:
     return [*found, (first, len(lengths))]
 
 
-def word_pieces(words: Sequence[str], tokenizer: Any, *, joiner: str) -> list[list[int]]:
+def surrounding(before: Pieces, after: Pieces, room: int) -> tuple[Pieces, Pieces]:
+    """The end of `before` and the begin of `after` that `room` holds: one word from each in turn, until neither's next fits."""
+    taken = [0, 0]
+    sides = (before[::-1], after)
+    turn, stuck = 0, 0
+    while stuck < 2:
+        side, count = sides[turn], taken[turn]
+        if count < len(side) and len(side[count]) <= room:
+            room, taken[turn], stuck = room - len(side[count]), count + 1, 0
+        else:
+            stuck += 1
+        turn = 1 - turn
+    return before[len(before) - taken[0] :], after[: taken[1]]
+
+
+def word_pieces(words: Sequence[str], tokenizer: Any, *, joiner: str) -> Pieces:
     """The pieces of each word, at least one a word, tokenized as part of the sentence.
 
     A piece belongs to the word in which its first visible character lies. Where a piece spans two words (so that one of them

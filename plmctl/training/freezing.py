@@ -1,4 +1,4 @@
-"""Which parameters a stage trains: `trainable:` and `frozen:` globs over parameter names."""
+"""Which parameters are trained: `trainable` and `frozen` globs over their names, of a whole run or of a stage."""
 
 from __future__ import annotations
 
@@ -15,13 +15,14 @@ def apply_freezing(model: nn.Module, *, trainable: Sequence[str] = (), frozen: S
     """Train what matches `trainable` (everything if empty) and not `frozen`; undoes any earlier call.
 
     Frozen = no gradient, and every module without a trainable parameter stays in eval mode whatever `.train()` says.
-    A pattern is a glob over names such as `backbone.stack.layers.0.*`, or the name of a whole module.
+    A pattern is a glob over names such as `backbone.stack.blocks.*.0.*`, or the name of a whole module. A parameter that never
+    has a gradient never gets a state in the optimizer.
     """
     named = dict(model.named_parameters())
     for path, patterns in (("trainable", trainable), ("frozen", frozen)):
         for pattern in patterns:
             if not any(_match(name, [pattern]) for name in named):
-                raise ConfigError(f"train.stages.{path}", pattern, "matches no parameter" + nearest(pattern, _places(named)))
+                raise ConfigError(f"train.{path}", pattern, "matches no parameter" + nearest(pattern, _places(named)))
     for name, parameter in named.items():
         parameter.requires_grad_((not trainable or _match(name, trainable)) and not _match(name, frozen))
     for module in model.modules():

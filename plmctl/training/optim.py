@@ -6,6 +6,7 @@ rates given here are peaks: the trainer multiplies each group's `initial_lr` by 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from fnmatch import fnmatchcase
 from typing import Any
@@ -28,12 +29,17 @@ def decays(name: str, parameter: Tensor) -> bool:
 
 
 def groups(
-    parameters: Named, *, lr: float, weight_decay: float, scales: Mapping[str, float] | None = None, **extra: Any
-) -> list[dict[str, Any]]:
-    """Parameter groups by (decays or not, rate scale); `scales`: glob over names -> factor of lr, the last match counts."""
+    parameters: Named, *, lr: float, weight_decay: float, scales: Mapping[str, float] | None = None, layer_decay: float = 1.0,
+    **extra: Any,
+) -> list[dict[str, Any]]:  # fmt: skip
+    """Parameter groups by (decays or not, rate scale); `scales`: glob over names -> factor of lr, the last match counts.
+
+    Without a match the factor is that of `layer_scales`.
+    """
     found: dict[tuple[bool, float], list[tuple[str, nn.Parameter]]] = {}
+    by_layer = layer_scales([name for name, _ in parameters], layer_decay)
     for name, parameter in parameters:
-        scale = 1.0
+        scale = by_layer[name]
         for pattern, factor in (scales or {}).items():
             scale = factor if fnmatchcase(name, pattern) else scale
         found.setdefault((decays(name, parameter), scale), []).append((name, parameter))
@@ -41,6 +47,24 @@ def groups(
         {"params": named, "lr": lr * scale, "initial_lr": lr * scale, "weight_decay": weight_decay if decay else 0.0, **extra}
         for (decay, scale), named in found.items()
     ]
+
+
+def layer_scales(names: Sequence[str], decay: float) -> dict[str, float]:
+    """{name: d^(L + 2 - depth)}: depth 0 for embeddings, i + 1 for layer i, L for what follows the last, L + 2 for heads.
+
+    As in ELECTRA's code (Clark et al., 2020, `optimization.py`). A block that serves several layers has the depth of the last
+    of them, and L counts distinct layers: one for ALBERT. Blocks of a letter are taken as spread evenly over the layers.
+    """
+    block = re.compile(r"backbone\.stack\.blocks\.([a-z]+)\.([0-9]+)\.")
+    places = {name: (found[1], int(found[2]) + 1) for name in names if (found := block.match(name))}
+    copies = {letter: max(n for other, n in places.values() if other == letter) for letter, _ in places.values()}
+    layers = max(copies.values(), default=0)
+    depths: dict[str, float] = {}
+    for name in names:
+        letter, place = places.get(name, ("", 0))
+        stack = layers if name.startswith("backbone.stack.") else 0
+        depths[name] = place * layers / copies[letter] if place else stack if name.startswith("backbone.") else layers + 2
+    return {name: decay ** (layers + 2 - depth) for name, depth in depths.items()}
 
 
 def check(*, lr: float, betas: Sequence[float], eps: float, weight_decay: float) -> None:
@@ -65,11 +89,13 @@ class AdamW(torch.optim.AdamW):
 
     def __init__(
         self, *, parameters: Named, lr: float, betas: Sequence[float], eps: float, weight_decay: float,
-        bias_correction: bool = True, scales: Mapping[str, float] | None = None,
+        bias_correction: bool = True, scales: Mapping[str, float] | None = None, layer_decay: float = 1.0,
     ) -> None:  # fmt: skip
         check(lr=lr, betas=betas, eps=eps, weight_decay=weight_decay)
+        if not 0 < layer_decay <= 1:
+            raise ConfigError("optim.layer_decay", layer_decay, "0 < layer_decay <= 1; 1 is the same rate for all layers")
         self.bias_correction = bias_correction
-        named = groups(parameters, lr=lr, weight_decay=weight_decay, scales=scales)
+        named = groups(parameters, lr=lr, weight_decay=weight_decay, scales=scales, layer_decay=layer_decay)
         super().__init__(named, lr=lr, betas=(betas[0], betas[1]), eps=eps, fused=fusable(parameters))
 
     @torch.no_grad()

@@ -67,13 +67,13 @@ class Update:
         return entries
 
     def apply(self, multiplier: float, norm: float) -> float:
-        """Clip a gradient of this norm and step, every group at `multiplier` of its own rate; returns the first group's."""
+        """Clip a gradient of this norm and step, every group at `multiplier` of its own rate; returns the largest."""
         if 0 < self.clip < norm:
             nn.utils.clip_grads_with_norm_(self.parameters, self.clip, torch.tensor(norm, device=self.world.device))
         for group in self.optimizer.param_groups:
             group["lr"] = group["initial_lr"] * multiplier
         self.optimizer.step()
-        return self.optimizer.param_groups[0]["lr"]
+        return max(group["lr"] for group in self.optimizer.param_groups)
 
     def end(self) -> None:
         """Forget the gradient, whether it was used or not."""

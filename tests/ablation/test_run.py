@@ -18,8 +18,9 @@ import toy_study
 from typer.testing import CliRunner
 
 from plmctl.ablation.job import DONE
+from plmctl.ablation.local import Local
 from plmctl.ablation.plan import Job, Plan
-from plmctl.ablation.run import Runner, opened
+from plmctl.ablation.run import opened
 from plmctl.cli import make_app
 from plmctl.errors import UsageError
 
@@ -109,6 +110,36 @@ def test_side_by_side_it_ends_in_the_same_table_and_a_changed_arm_runs(here: Pat
     assert second["rows"][1]["arm"] == "other"
 
 
+@pytest.mark.parametrize("launcher", [("hydra/launcher=basic",), ("hydra/launcher=joblib", "hydra.launcher.n_jobs=2")])
+def test_through_a_launcher_it_ends_in_the_same_table(here: Path, launcher: tuple[str, ...]) -> None:
+    if "hydra/launcher=basic" not in launcher:
+        pytest.importorskip("hydra_plugins.hydra_joblib_launcher")
+    evaluation = {"text": {"of": "pretrain", "overrides": ["task=lm", "data.path=corpus.txt", "task.pseudo_tokens=0"]}}
+    metrics = {"loss": {"of": "pretrain", "key": "loss"}, "text": {"of": "text", "key": "masked_perplexity"}}
+    toy_study.write_study(here, finetune=None, eval=evaluation, metrics=metrics)
+    assert ablate("out=one").exit_code == 0
+    done = ablate("out=two", *launcher)
+    assert done.exit_code == 0, done.output
+    assert without_time(here / "two") == without_time(here / "one")
+    assert Counter(event for event, _ in events(here / "two")) == Counter(event for event, _ in events(here / "one"))
+    assert ablate("out=two", *launcher).exit_code == 0  # and all is done already
+
+
+@pytest.mark.parametrize(
+    ("words", "answer"),
+    [
+        (("hydra.launcher.n_jobs=2",), "of which launcher?"),
+        (("hydra/launcher=basic", "processes=2"), "the launcher decides how many jobs run at a time"),
+        (("hydra/launcher=nowhere",), "there is no hydra/launcher 'nowhere'"),
+    ],
+)
+def test_words_for_a_launcher(here: Path, words: tuple[str, ...], answer: str) -> None:
+    toy_study.write_study(here, finetune=None, metrics={"loss": {"of": "pretrain", "key": "loss"}})
+    done = ablate("out=two", *words)
+    assert done.exit_code == 2
+    assert answer in done.output
+
+
 class Child:
     """Stands for a process that has ended."""
 
@@ -116,7 +147,7 @@ class Child:
         self.exitcode = code
 
 
-class Pretended(Runner):
+class Pretended(Local):
     """Its jobs take no time and fail as told."""
 
     def __init__(self, plan: Plan, folder: Path, fails: Callable[[Job], str] = lambda job: "") -> None:

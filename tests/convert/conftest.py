@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -23,10 +24,11 @@ def published(tmp_path: Path) -> Callable[..., tuple[Any, Path]]:
             numbers: dict[str, Any] = {"n_embd": 16, "n_layer": 2, "n_head": 2, "n_positions": 12, "pad_token_id": 0}
             numbers |= {"bos_token_id": 0, "eos_token_id": 0}
         else:
-            kind = transformers.BertConfig if name.startswith("Bert") else transformers.RobertaConfig
+            kind = getattr(transformers, name[: re.match("[A-Z][a-z]+", name).end()] + "Config")  # type: ignore[union-attr]
             numbers = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 24}
-            numbers |= {"max_position_embeddings": 12, "layer_norm_eps": 1e-12 if name.startswith("Bert") else 1e-5}
-            numbers |= {} if name.startswith("Bert") else {"type_vocab_size": 1, "max_position_embeddings": 14}
+            numbers |= {"max_position_embeddings": 12, "layer_norm_eps": 1e-5 if name.startswith("Roberta") else 1e-12}
+            numbers |= {"type_vocab_size": 1, "max_position_embeddings": 14} if name.startswith("Roberta") else {}
+            numbers |= {"embedding_size": 8} if name.startswith("Albert") else {}
         torch.manual_seed(0)
         model = getattr(transformers, name)(kind(**{"vocab_size": VOCAB} | numbers | changes)).eval()
         generator = torch.Generator().manual_seed(1)

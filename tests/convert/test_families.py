@@ -24,12 +24,12 @@ transformers = pytest.importorskip("transformers")
 pytestmark = pytest.mark.parity
 
 KINDS = ("Model", "ForMaskedLM", "ForSequenceClassification", "ForTokenClassification", "ForQuestionAnswering")
-ENCODERS = [f"{family}{kind}" for family in ("Bert", "Roberta") for kind in KINDS]
+ENCODERS = [f"{family}{kind}" for family in ("Bert", "Roberta", "Albert") for kind in KINDS]
 DECODERS = ["GPT2Model", "GPT2LMHeadModel", "GPT2ForTokenClassification", "GPT2ForQuestionAnswering",
             "GPT2ForSequenceClassification", "OpenAIGPTModel", "OpenAIGPTLMHeadModel"]  # fmt: skip
 BASE = {"vocab_size": 30522, "hidden_size": 768, "num_hidden_layers": 12, "num_attention_heads": 12, "intermediate_size": 3072,
         "max_position_embeddings": 512}  # fmt: skip
-CLASSES = [*ENCODERS, "BertForPreTraining", "BertForNextSentencePrediction", *DECODERS]
+CLASSES = [*ENCODERS, "BertForPreTraining", "AlbertForPreTraining", "BertForNextSentencePrediction", *DECODERS]
 
 
 def inputs(length: list[int]) -> tuple[Tensor, Tensor]:
@@ -52,7 +52,8 @@ def ours(loaded: Loaded, given: Batch) -> dict[str, Tensor]:
     row = last[torch.arange(len(last)), given.text.length - 1] if pooling(loaded.config) == "last" else last[:, 0]
     first = heads["pooler"](row) if "pooler" in heads else row
     found = {f"hidden_{i}": state for i, state in enumerate(hidden.recorded["hidden"])}
-    for name, features in (("mlm", last), ("clm", last), ("tag", last), ("class", first), ("score", first), ("nsp", first)):
+    for name, features in (("mlm", last), ("clm", last), ("tag", last), ("class", first), ("score", first), ("nsp", first),
+                           ("sop", first)):  # fmt: skip
         if name in heads:
             found[name] = heads[name](features)
     if "span" in heads:
@@ -66,6 +67,8 @@ def theirs(model: Any, ids: Tensor, mask: Tensor, segment: Tensor | None = None)
     out = model(ids, attention_mask=mask.long(), output_hidden_states=True, **extra)
     found = {f"hidden_{i}": state for i, state in enumerate(out.hidden_states)}
     name = type(model).__name__
+    if name == "AlbertForPreTraining":
+        return found | {"mlm": out.prediction_logits, "sop": out.sop_logits}
     if name == "BertForPreTraining":
         return found | {"mlm": out.prediction_logits, "nsp": out.seq_relationship_logits}
     if name.endswith("QuestionAnswering"):
@@ -82,10 +85,15 @@ def agree(found: dict[str, Tensor], wanted: dict[str, Tensor], mask: Tensor) -> 
         assert_close(found[name][mask] if tokens else found[name], value[mask] if tokens else value, atol=1e-5, rtol=1e-5)
 
 
+def labels(name: str) -> int:
+    """Of the classifiers of `transformers`, sentence order among them."""
+    return 2 if "Question" in name or name == "AlbertForPreTraining" else 3
+
+
 @pytest.mark.parametrize("length", [[9, 9], [9, 4, 1]], ids=["unpadded", "padded"])
 @pytest.mark.parametrize("name", CLASSES)
 def test_import_agrees(name: str, length: list[int], published) -> None:
-    model, folder = published(name, num_labels=2 if "Question" in name else 3, pad_token_id=1)
+    model, folder = published(name, num_labels=labels(name), pad_token_id=1)
     loaded = plmctl.load(folder)
     assert not loaded.source.unused
     ids, mask = inputs(length)
@@ -95,7 +103,7 @@ def test_import_agrees(name: str, length: list[int], published) -> None:
 @pytest.mark.parametrize("name", CLASSES)
 def test_there_and_back_is_bitwise(name: str, published, tmp_path: Path) -> None:
     """Published -> plmctl -> published -> plmctl: what transformers reads is the same model, and our tensors the same bits."""
-    model, folder = published(name, num_labels=2 if "Question" in name else 3)
+    model, folder = published(name, num_labels=labels(name))
     convert(folder, tmp_path / "a", to="plmctl")
     convert(tmp_path / "a", tmp_path / "b", to="hf")
     convert(tmp_path / "b", tmp_path / "c", to="plmctl")

@@ -19,7 +19,8 @@ SMALL = ["checkpoint=null", "size=tiny", "train.precision=fp32", "train.threads=
          "train.batch_size=8", "task.max_length=64", "optim.lr=1e-2"]  # fmt: skip
 GPT2 = ["tokenizer=byte_bpe", "tokenizer.specials=gpt2", "tokenizer.vocab_size=270", "model=decoder", "pattern=causal"]
 BERT = ["tokenizer=wordpiece", "tokenizer.vocab_size=45"]
-ROBERTA = ["tokenizer=byte_bpe", "tokenizer.vocab_size=270", "model.embedding.segments=0"]
+ROBERTA = ["tokenizer=byte_bpe", "tokenizer.vocab_size=270", "model.embedding.segments=0",
+           "model.classifier.pooler=false", "model.classifier.dense=true"]  # fmt: skip
 TEXTS = ["a fine film", "dull", "it is a long and rather dull film", "fine, fine", "a film"]
 
 

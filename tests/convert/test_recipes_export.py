@@ -18,7 +18,7 @@ from plmctl.training.checkpoint import tensors_of
 transformers = pytest.importorskip("transformers")
 pytestmark = pytest.mark.parity
 
-RECIPES = {"bert": "BertForPreTraining", "roberta": "RobertaForMaskedLM"}
+RECIPES = {"bert": "BertForPreTraining", "roberta": "RobertaForMaskedLM", "albert": "AlbertForPreTraining"}
 RECIPES |= {"gpt": "OpenAIGPTLMHeadModel", "gpt2": "GPT2LMHeadModel"}
 
 
@@ -43,7 +43,7 @@ def test_a_recipe_exports_to_its_family(recipe: str, tmp_path: Path) -> None:
         out = published.eval()(ids, attention_mask=real.long())
         last = model(Batch(torch.arange(2), {"text": Seq(ids, real.sum(1))})).last
         found = model.heads["clm" if "gpt" in recipe else "mlm"](last)
-    wanted = out.prediction_logits if recipe == "bert" else out.logits
+    wanted = out.prediction_logits if RECIPES[recipe].endswith("PreTraining") else out.logits
     assert_close(found[real], wanted[real], atol=1e-5, rtol=1e-5)
     back = hf.read(tmp_path)
     assert back.tensors.keys() == tensors_of(model).keys()

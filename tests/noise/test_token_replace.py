@@ -50,6 +50,16 @@ def test_a_token_replaced_by_itself_is_original(vocab_of):
     assert set(np.unique(noised.targets["replaced"])) == {IGNORE, 0}
 
 
+def test_frequencies_to_a_power(vocab_of):
+    """word2vec's unigram table: counts 16, 81 and 1 to the power of 0.75 are 8, 27 and 1."""
+    rows, sample = worded(2000, 64), np.array([3] * 5 + [11] * 16 + [12] * 81 + [13])
+    noised = TokenReplace(vocab=vocab_of(), rate=0.3, power=0.75, corpus_sample=sample)(rows, Draws(0, 0))
+    new = noised.seqs["text"].ids[(noised.targets["replaced"] == 1)]
+    assert stats.chisquare(np.bincount(new)[11:], np.array([8, 27, 1]) / 36 * len(new)).pvalue > 1e-3
+    with pytest.raises(ConfigError, match="power"):
+        TokenReplace(vocab=vocab_of(), rate=0.3, power=1.5, corpus_sample=sample)
+
+
 def test_frequencies_of_the_corpus_or_uniform(vocab_of):
     rows, sample = worded(2000, 64), np.array([3] * 5 + [11] * 6 + [12] * 3 + [13])  # 3 is special: never shown
     before = rows.seqs["text"].ids

@@ -12,6 +12,7 @@ from plmctl.config import compose as config
 from plmctl.errors import ConfigError, ConfigErrors, DataError, UsageError
 from plmctl.tasks.classification import Classification
 from plmctl.tasks.tables import Table
+from plmctl.training.log import Log
 
 WORDS = {"good": ["fine", "great", "lovely", "superb"], "bad": ["awful", "poor", "dull", "terrible"]}
 SMALL = [
@@ -145,19 +146,14 @@ def test_an_interrupted_run_without_dev_goes_on(tmp_path, monkeypatch):
     from plmctl.config.resume import resumed
 
     (_table(tmp_path) / "dev.tsv").unlink()
-    say = finetune.Session.say
+    record = Log.record
 
-    def interrupt(session, message):
-        say(session, message)
-        if message.startswith("train:"):
-            signal.setitimer(signal.ITIMER_REAL, 0.3)
+    def interrupt(log, entry, **also):
+        record(log, entry, **also)
+        signal.raise_signal(signal.SIGINT)
 
-    monkeypatch.setattr(finetune.Session, "say", interrupt)
-    signal.signal(signal.SIGALRM, lambda *_: signal.raise_signal(signal.SIGINT))
-    try:
-        assert _finetune(tmp_path, tmp_path / "run", "train.epochs=null", "train.steps=100000") == 130
-    finally:
-        signal.signal(signal.SIGALRM, signal.SIG_DFL)
+    monkeypatch.setattr(Log, "record", interrupt)  # the first update is logged
+    assert _finetune(tmp_path, tmp_path / "run", "train.epochs=null", "train.steps=100000") == 130
     monkeypatch.undo()
     done = max(int(path.name.removeprefix("step-")) for path in (tmp_path / "run" / "checkpoints").glob("step-*"))
     words = (f"run.dir={tmp_path / 'run'}", f"train.steps={done + 2}")
@@ -166,9 +162,10 @@ def test_an_interrupted_run_without_dev_goes_on(tmp_path, monkeypatch):
     assert (tmp_path / "run" / "checkpoints" / f"step-{done + 2}").is_dir()
 
 
-def test_an_encoder_without_segments_has_robertas_head(tmp_path, trained):
+def test_an_encoder_may_have_robertas_head(tmp_path, trained):
     folder, _ = trained
-    _finetune(folder, tmp_path / "run", "model.embedding.segments=0", "train.epochs=null", "train.steps=1")
+    head = ["model.classifier.pooler=false", "model.classifier.dense=true"]
+    _finetune(folder, tmp_path / "run", *head, "train.epochs=null", "train.steps=1")
     from plmctl import load
 
     assert {name for name, _ in load(tmp_path / "run").model.heads.named_parameters()} == {

@@ -42,6 +42,14 @@ class Format:
         """`input_length` tokens (at most `max_length`) may be laid out in a row, the noise needs the rest."""
         raise NotImplementedError(type(self).__name__)
 
+    def check(self, shards: Shards, plan: Plan) -> None:
+        """DataError where `shards` cannot give what the format is for; asked of the text that a run trains on."""
+
     def rows(self, shards: Shards, plan: Plan, index: np.ndarray, wanted: frozenset[str] | None = None) -> Rows:
         """The rows `index`; of tracks and spans that cost time, only those that somebody wants (None: all there are)."""
         raise NotImplementedError(type(self).__name__)
+
+    def languages(self, shards: Shards) -> int:
+        """How many languages its rows tell apart: every number in tracks.language is below that."""
+        track = shards.tracks.get("language")
+        return 1 if track is None or not len(track) else int(track.max()) + 1

@@ -13,7 +13,7 @@ from plmctl.data.formats.base import Format, Plan
 from plmctl.data.formats.edges import document_edges, sentence_edges
 from plmctl.data.formats.pairs import Pairs, check_copies, check_rate, pair_begin, pair_plan, shares
 from plmctl.data.formats.pieces import lay, wraps
-from plmctl.errors import ConfigError
+from plmctl.errors import ConfigError, DataError
 from plmctl.noise.masking import runs
 from plmctl.text.vocab import Vocab
 
@@ -99,6 +99,7 @@ class SentencePair(Format):
         plan.report.update(
             repeated=drawn, cut=offered - plan.report["laid_out"], dropped=len(shards.ids) + drawn - offered,
             random_pairs=int((cuts.fate == RANDOM).sum()), swapped_pairs=int((cuts.fate == PREVIOUS).sum()),
+            lone_pairs=int((cuts.last - cuts.first == 1).sum()),
         )  # fmt: skip
         return plan
 
@@ -156,6 +157,15 @@ class SentencePair(Format):
         for a, b in ((pairs.a_start, pairs.b_start), (pairs.a_end, pairs.b_end)):
             a[swapped], b[swapped] = b[swapped], a[swapped]
         return pairs, int((stop - begin).sum())
+
+    def check(self, shards: Shards, plan: Plan) -> None:
+        if self.swap_rate and plan.report["lone_pairs"] == len(plan.arrays["pair"]):
+            raise DataError(
+                f"every chunk of at most {self.max_length} tokens is a single sentence, so that there is nothing to swap",
+                file=getattr(shards, "folder", None),
+                fix="give documents of several sentences (.txt: a sentence a line, a blank line ends a document), or a larger "
+                "format.max_length, or do without pairs: format=full_sentences objective=[mlm]",
+            )
 
     def rows(self, shards: Shards, plan: Plan, index: np.ndarray, wanted: frozenset[str] | None = None) -> Rows:
         layout = lay(shards, plan, index, self.kinds, self.vocab, wanted)

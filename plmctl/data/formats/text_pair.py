@@ -36,6 +36,9 @@ class TextPair(Format):
         isolated = {"tracks.document"} if packed else set()
         self.provides = frozenset({"text", "tracks.position", "tracks.language", *self.carried, *isolated})
 
+    def languages(self, shards: Shards) -> int:
+        return super().languages(shards) if "language" in shards.tracks else 2
+
     def plan(self, shards: Shards, *, seed: int, epoch: int, input_length: int) -> Plan:
         """The same in every epoch; only the order of rows changes."""
         pairs = parallel(shards, "format=text_pair")

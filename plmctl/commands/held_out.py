@@ -1,0 +1,77 @@
+"""`plmctl eval task=held_out`: a pretrained checkpoint's own objectives on held-out rows."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from omegaconf import DictConfig, OmegaConf
+
+from plmctl.assembly import known_to_objectives
+from plmctl.commands.common import build_objective
+from plmctl.commands.corpus import held_out, open_corpus
+from plmctl.config.build import plain
+from plmctl.config.compose import Flags
+from plmctl.config.contract import check_contract
+from plmctl.errors import ConfigError, UsageError, nearest
+from plmctl.loading import Loaded
+from plmctl.tasks.held_out import HeldOut
+from plmctl.training.checkpoint import load_exactly, read
+from plmctl.training.distributed import World
+from plmctl.training.evaluation import Measured, measure
+from plmctl.training.precision import Precision
+
+
+def score(cfg: DictConfig, flags: Flags, loaded: Loaded, part: HeldOut, precision: Precision) -> dict[str, dict[str, float]]:
+    """{corpus: {"loss/mlm": ..., "acc/mlm": ...}}; UsageError for a checkpoint that no `plmctl pretrain` has made."""
+    run = staged(cfg, flags, loaded, part)
+    check_contract(OmegaConf.merge(run, {"noise": run.eval.noise}), flags.plugins, flags.config_dirs)
+    corpus, world = open_corpus(run, flags.plugins), World(device=precision.device)
+    given = {"vocab": corpus.vocab, **known_to_objectives(loaded.model, vocab_size=corpus.vocab.size)}
+    objective = build_objective(run, given, flags.plugins)
+    folder = loaded.source.folder
+    load_exactly(objective, read(folder).objective, file=folder / "objective.safetensors", without=loaded.model)
+    objective.to(precision.device).eval()
+    needs = loaded.model.backbone.needs | objective.needs
+    batches = held_out(run, corpus, world, labels=objective.labels, needs=needs, plugins=flags.plugins)
+    with torch.no_grad(), precision.autocast():
+        parts = {name: measure(loaded.model, objective, each, world=world) for name, each in batches.items()}
+    together = {"all": Measured.together(parts.values())} if len(parts) > 1 else {}
+    return {name: each.means() for name, each in {**parts, **together}.items()}
+
+
+def staged(cfg: DictConfig, flags: Flags, loaded: Loaded, part: HeldOut) -> DictConfig:
+    """The config of the run, with its checkpoint's tokenizer and what of text, rows and noise is asked for instead."""
+    own = loaded.config
+    if loaded.source.published or not own.get("objective"):
+        fix = "give the run of a plmctl pretrain, or task=lm data.path=<text>"
+        raise UsageError(f"checkpoint={cfg.checkpoint}: plmctl pretrain has not made it, so it has no objective\n  fix: {fix}")
+    tokenizer = {**own["tokenizer"], "path": str(loaded.source.folder / "tokenizer")}
+    run: dict[str, Any] = {**own, "init": None, "tokenizer": tokenizer}
+    run["objective"] = _asked(own["objective"], part)
+    run["eval"] = {**own["eval"], "rows": part.rows, "seed": part.seed, "batch_size": cfg.batch_size}
+    if cfg.format is not None:
+        run["format"] = _rows(plain(cfg.format), own["format"], flags)
+    if cfg.noise is not None:
+        run["eval"]["noise"] = plain(cfg.noise)
+    if cfg.data.path is not None:
+        run["data"] = {**own["data"], **plain(cfg.data), "mixture": {}, "sources": {}}
+    made = OmegaConf.create(run)
+    assert isinstance(made, DictConfig)
+    return made
+
+
+def _asked(own: Mapping[str, Any], part: HeldOut) -> dict[str, Any]:
+    names = list(own) if part.objectives is None else list(part.objectives)
+    unknown = [name for name in names if name not in own]
+    if unknown or not names:
+        allowed = f"those of the run: {', '.join(own)}{nearest(unknown[0], own) if unknown else ''}"
+        raise ConfigError("task.objectives", names, allowed)
+    return {name: own[name] for name in names}
+
+
+def _rows(asked: dict[str, Any], own: Mapping[str, Any], flags: Flags) -> dict[str, Any]:
+    """Rows as long as in training, unless told otherwise: the model may have no more places."""
+    told = any(word.lstrip("+").startswith("format.max_length=") for word in flags.overrides)
+    return asked if told else {**asked, "max_length": own["max_length"]}

@@ -1,0 +1,55 @@
+"""One sentence a row: what sentence embeddings are trained on (Gao et al., 2021; Kong et al., 2020)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from plmctl.batch import Rows
+from plmctl.data.formats.base import Format, Plan
+from plmctl.data.formats.edges import sentence_edges
+from plmctl.data.formats.pieces import lay, piece_plan, wraps
+from plmctl.errors import ConfigError
+from plmctl.text.vocab import Vocab
+
+if TYPE_CHECKING:
+    from plmctl.data.shards import Shards
+
+
+class Sentences(Format):
+    """`cls` sentence `sep`, padded to `max_length`; the anchor of a row is its first token.
+
+    A longer sentence is cut at its end, one of fewer than `min_tokens` tokens (special ones not counted) is dropped; the plan
+    reports how many tokens that takes. (arXiv:2104.08821, released code: a sentence a line, cut to 32 tokens, none dropped.)
+    """
+
+    copies = 1
+
+    def __init__(self, *, vocab: Vocab, max_length: int, min_tokens: int) -> None:
+        self.vocab, self.max_length, self.min_tokens = vocab, max_length, min_tokens
+        self.kinds = wraps(vocab, vocab.single)
+        self.provides = frozenset({"text", *self.carried})
+        if min_tokens < 1:
+            raise ConfigError("format.min_tokens", min_tokens, "at least 1")
+        if max_length < min_tokens + self.kinds[0].size:
+            allowed = f"at least {min_tokens + self.kinds[0].size}: the special tokens and min_tokens={min_tokens}"
+            raise ConfigError("format.max_length", max_length, allowed)
+
+    def plan(self, shards: Shards, *, seed: int, epoch: int, input_length: int) -> Plan:
+        """The same in every epoch; only the order of rows changes."""
+        edges = sentence_edges(shards)
+        start, whole = edges[:-1], np.diff(edges)
+        kept = whole >= self.min_tokens
+        size = np.minimum(whole[kept], input_length - self.kinds[0].size)
+        plan = piece_plan(
+            shards=shards, width=input_length, row_start=np.arange(len(size) + 1), start=start[kept], size=size,
+            kind=np.zeros(len(size)), kinds=self.kinds,
+        )  # fmt: skip
+        plan.report.update(dropped=int(whole[~kept].sum()), cut=int(whole[kept].sum() - size.sum()))
+        return plan
+
+    def rows(self, shards: Shards, plan: Plan, index: np.ndarray, wanted: frozenset[str] | None = None) -> Rows:
+        layout = lay(shards, plan, index, self.kinds, self.vocab, wanted)
+        anchors = np.stack([np.arange(len(index)), np.zeros(len(index), np.int64)], 1)
+        return Rows(key=index, seqs={"text": layout.seq}, anchors=anchors, spans=layout.spans)

@@ -1,0 +1,46 @@
+"""What objectives that compare the rows of a micro-batch have in common: InfoNCE, and the text as it was before noise."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from plmctl.batch import IGNORE, Batch
+
+
+def info_nce(scores: Tensor, barred: Tensor, counted: Tensor) -> tuple[Tensor, Tensor]:
+    """`- sum over counted i of log exp(s_ii) / sum_j exp(s_ij)`, j over what is not barred; and how often s_ii is the largest.
+
+    scores [N, N], barred [N, N], counted [N]; a row's own answer is never barred. I(a; b) >= log N - the mean of it (van den
+    Oord et al., 2018, arXiv:1807.03748, sec. 2.3).
+    """
+    own = torch.eye(len(scores), dtype=torch.bool, device=scores.device)
+    scores = scores.masked_fill(barred & ~own, -torch.inf)
+    answers = torch.arange(len(scores), device=scores.device).masked_fill(~counted, IGNORE)
+    return F.cross_entropy(scores, answers, ignore_index=IGNORE, reduction="sum"), (scores.argmax(1) == answers).sum()
+
+
+def products(a: Tensor, b: Tensor) -> Tensor:
+    """`a b^T` [N, M] in fp32 or wider also under autocast: in bf16 a product of 700 may be wrong by 2, and so may its logit."""
+    wide = torch.promote_types(a.dtype, torch.float32)
+    with torch.autocast(a.device.type, enabled=False):
+        return a.to(wide) @ b.to(wide).T
+
+
+def equal(ids: Tensor) -> Tensor:
+    """[N, N] bool: which rows of `ids [N, T]` are the same: no negatives of each other."""
+    return (ids[:, None] == ids).all(-1)
+
+
+def originals(batch: Batch) -> Batch:
+    """The batch with the tokens of `targets.mlm` in their places: what was there before noise hid them."""
+    hidden, text = batch.targets.get("mlm"), batch.text
+    if hidden is None:
+        return batch
+    size = text.ids.numel()
+    ids = F.pad(text.ids.flatten(), (0, 1))  # one place more, for the spare slots
+    ids[hidden.index.masked_fill(hidden.ids == IGNORE, size)] = hidden.ids
+    return replace(batch, seqs={**batch.seqs, "text": replace(text, ids=ids[:size].view_as(text.ids))})

@@ -1,0 +1,64 @@
+"""InfoWord (Kong et al., 2020): asks which n-gram of the batch is the one that was taken out of a sentence."""
+
+from __future__ import annotations
+
+import torch
+from torch.nn import functional as F
+
+from plmctl.batch import Batch, Seq
+from plmctl.data.formats.pieces import wraps
+from plmctl.errors import ConfigError
+from plmctl.models.base import Model
+from plmctl.objectives.base import Objective, Output, Term
+from plmctl.objectives.contrast import equal, info_nce, originals, products
+from plmctl.text.vocab import Vocab
+
+
+class InfoWord(Objective):
+    """`- sum_k log exp(g(x_k) . g(y_k) / t) / sum_l exp(g(x_k) . g(y_l) / t)`, x_k a row from which its n-gram y_k is hidden.
+
+    g is the last state of the first token of the one encoder; an n-gram is a row of its own, cls y sep, with places from 0. The
+    n-grams are spans.chosen, their tokens targets.mlm. Others of the same row, and equal ones, are no negatives. Rows without
+    spans ask nothing.
+    (Kong et al., 2020, arXiv:1910.08350, sec. 4.2: Deep InfoMax of a sentence and its n-grams, with t = 1.)
+    Differs: negatives are the n-grams of the micro-batch; `temperature` may divide the products, which grow with the width; of
+    spans of more than `max_tokens` the first ones are taken.
+    """
+
+    needs = frozenset({"text", "targets.mlm", "spans.chosen"})
+    least_rows = 2
+
+    def __init__(self, *, vocab: Vocab, temperature: float, max_tokens: int) -> None:
+        super().__init__()
+        for name, value, least in (("temperature", temperature, "above 0"), ("max_tokens", max_tokens, "at least 1")):
+            if value <= 0:
+                raise ConfigError(name, value, least)
+        self.temperature, self.max_tokens = temperature, max_tokens
+        self.pad, self.wrap = vocab.pad, wraps(vocab, vocab.single)[0]
+
+    def counts(self, batch: Batch) -> dict[str, int]:
+        return {"infoword": len(batch.spans.get("chosen", ()))}
+
+    def forward(self, model: Model, batch: Batch, state: object = None) -> Output:
+        if not self.counts(batch)["infoword"]:
+            return Output({})
+        ngrams, row = self.ngrams(batch), batch.spans["chosen"][:, 0]
+        sentence, alone = model(batch, state).last[row, 0], model(ngrams).last[:, 0]
+        barred = equal(ngrams.text.ids) | (row[:, None] == row)
+        loss, right = info_nce(products(sentence, alone) / self.temperature, barred, torch.ones_like(row, dtype=torch.bool))
+        return Output({"infoword": Term(loss)}, {"acc/infoword": (right, len(row))})
+
+    def ngrams(self, batch: Batch) -> Batch:
+        """spans.chosen of the original text as rows [m, max_tokens + specials], padded."""
+        spans, ids = batch.spans["chosen"], originals(batch).text.ids
+        row, start, length = spans[:, 0], spans[:, 1], spans[:, 2].clamp(max=self.max_tokens)
+        step = torch.arange(self.max_tokens, device=ids.device)
+        place = (row * ids.shape[1] + start)[:, None] + step
+        tokens = ids.flatten()[place.clamp(max=ids.numel() - 1)].masked_fill(step >= length[:, None], self.pad)
+        before, after = len(self.wrap.before), len(self.wrap.after)
+        tokens = F.pad(tokens, (before, after), value=self.pad)
+        for column, token in enumerate(self.wrap.before):
+            tokens[:, column] = token
+        for number, token in enumerate(self.wrap.after):
+            tokens.scatter_(1, (before + length + number)[:, None], token)
+        return Batch(batch.key[row], {"text": Seq(tokens, length + before + after)})

@@ -1,0 +1,38 @@
+"""Decisions about two segments: what the objectives of BERT, ALBERT and StructBERT on segments have in common."""
+
+from __future__ import annotations
+
+import torch
+from torch.nn import functional as F
+
+from plmctl.batch import IGNORE, Batch
+from plmctl.models.base import Model
+from plmctl.objectives.base import Objective, Output, Term
+
+
+class PairObjective(Objective):
+    """`- sum over anchors of log p(labels.pair | pooled state)`: logits [N, K] of the head called `name`, after the pooler.
+
+    Which relation each of the K labels is, the format says; a subclass is a `name`: of its term, its accuracy and its head.
+    """
+
+    needs = frozenset({"text", "labels.pair"})
+    name: str
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.heads = frozenset({"pooler", self.name})
+        self.answers = {"pair": self.name}
+
+    def counts(self, batch: Batch) -> dict[str, int]:
+        return {self.name: batch.counts["pair"]}
+
+    def forward(self, model: Model, batch: Batch, state: object = None) -> Output:
+        labels = batch.require("labels.pair")
+        assert batch.anchors is not None  # the loader sets them together with labels
+        pooled = model.heads["pooler"](model(batch, state).at_anchors(batch.anchors))
+        logits = model.heads[self.name](pooled)
+        logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
+        total = F.cross_entropy(logits, labels, ignore_index=IGNORE, reduction="sum")
+        right = (logits.argmax(-1) == labels).sum()
+        return Output({self.name: Term(total)}, {f"acc/{self.name}": (right, batch.counts["pair"])})

@@ -1,0 +1,67 @@
+"""The span boundary objective (Joshi et al., 2020): asks for the tokens of a hidden span, from what stands beside it."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from plmctl.batch import IGNORE, Batch, Rows
+from plmctl.models.base import Model
+from plmctl.noise.masking import Spans
+from plmctl.objectives.base import Objective, Output, Term
+from plmctl.text.vocab import Vocab
+
+
+class SBO(Objective):
+    """`- sum over tokens i of spans s..e of log p(x_i | h_{s-1}, h_{e+1}, p_{i-s+1})`, h the last states, p learned places.
+
+    Asked of the first `max_targets` tokens of each of spans.chosen, where both neighbours are ordinary tokens of the same
+    document: at an end of the text there is only one. Rows without spans ask nothing.
+    (Joshi et al., 2020, arXiv:1907.10529, sec. 3.2; facebookresearch/SpanBERT, pretraining/fairseq.)
+    Differs: the mean over an update's targets; the released code divides by their number plus one.
+    """
+
+    needs = frozenset({"text", "targets.mlm", "spans.chosen"})
+    heads = frozenset({"sbo"})
+
+    def __init__(self, *, vocab: Vocab, max_targets: int) -> None:
+        super().__init__()
+        self.special, self.max_targets = vocab.special, max_targets
+
+    def labels(self, rows: Rows) -> dict[str, np.ndarray]:
+        """`targets.sbo`, those of `targets.mlm` that a span asks for."""
+        seq = rows.seqs["text"]
+        asked = np.full(seq.ids.shape, IGNORE, np.int32)
+        table = rows.spans.get("chosen", np.zeros((0, 3), np.int64))
+        begin, end = table[:, 1] - 1, table[:, 1] + table[:, 2]
+        table = table[(begin >= 0) & (end < seq.length[table[:, 0]])]
+        row, begin, end = table[:, 0], table[:, 1] - 1, table[:, 1] + table[:, 2]
+        kept = ~self.special[seq.ids[row, begin]] & ~self.special[seq.ids[row, end]]
+        if "document" in seq.tracks:
+            kept &= seq.tracks["document"][row, begin] == seq.tracks["document"][row, end]
+        place = Spans(row[kept], table[kept, 1], np.minimum(table[kept, 2], self.max_targets)).tokens()
+        if len(place[0]):
+            asked[place] = rows.targets["mlm"][place]
+        return {"sbo": asked}
+
+    def counts(self, batch: Batch) -> dict[str, int]:
+        return {"sbo": batch.counts["sbo"]}
+
+    def forward(self, model: Model, batch: Batch, state: object = None) -> Output:
+        targets, hidden = batch.require("targets.sbo"), model(batch, state)
+        spans = batch.spans.get("chosen", targets.index.new_zeros(0, 3))
+        slots = len(batch.targets["mlm"].index) if len(spans) else 0  # all are asked there too, so no more than that
+        index, ids = targets.index[:slots], targets.ids[:slots]
+        before, after, place = self._around(index, spans, batch.text.ids)
+        loss, right = model.heads["sbo"].loss(hidden.at(before), hidden.at(after), place, ids)  # type: ignore[operator]
+        return Output({"sbo": Term(loss)}, {"acc/sbo": (right, batch.counts["sbo"])})
+
+    def _around(self, index: Tensor, spans: Tensor, ids: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """For each slot [P]: the flattened neighbours of its span, and its place inside; anything valid in spare slots."""
+        row, start, length = spans[:, :3].unbind(1)
+        first = row * ids.shape[1] + start  # rising: spans come in the order of rows and places
+        span = (torch.searchsorted(first, index, right=True) - 1).clamp(min=0)
+        before, after = first[span] - 1, first[span] + length[span]
+        most = ids.numel() - 1
+        return before.clamp(0, most), after.clamp(0, most), (index - first[span]).clamp(0, self.max_targets - 1)

@@ -1,0 +1,66 @@
+"""SimCSE (Gao et al., 2021): asks which row of the batch is the same sentence, under another dropout."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from plmctl.batch import Batch
+from plmctl.errors import ConfigError
+from plmctl.heads.pooler import Pooler
+from plmctl.models.base import Model
+from plmctl.objectives.base import Objective, Output, Term
+from plmctl.objectives.contrast import equal, info_nce, originals, products
+
+
+class SimCSE(Objective):
+    """`- sum_i log exp(cos(h_i, h'_i) / t) / sum_j exp(cos(h_i, h'_j) / t)`, h and h' two passes of the clean rows.
+
+    h = tanh(dense(state of the first token)); the dense layer belongs to the objective, so that embeddings are the states
+    before it. Only dropout tells the passes apart; rows of equal ids are no negatives of each other. Logged, of the states
+    before the layer, brought to length 1: `align` = mean |x_i - x'_i|^2, `uniform` = log mean_{i != j} exp(-2 |x_i - x_j|^2).
+    (Gao et al., 2021, arXiv:2104.08821, sec. 3, eq. 4 and sec. 2.3; princeton-nlp/SimCSE, models.py: `mlp_only_train`.)
+    Differs: negatives are the rows of the micro-batch, where the released code gathers those of all processes; equal rows are
+    masked. Beside mlm, each mask is drawn by the noise of the run, and both passes read the text before it.
+    """
+
+    needs = frozenset({"text"})
+    least_rows = 2
+
+    def __init__(self, *, width: int, temperature: float) -> None:
+        super().__init__()
+        if temperature <= 0:
+            raise ConfigError("temperature", temperature, "above 0")
+        self.temperature = temperature
+        self.mlp = Pooler(width=width)
+
+    def counts(self, batch: Batch) -> dict[str, int]:
+        return {"simcse": batch.counts["rows"]}
+
+    def forward(self, model: Model, batch: Batch, state: object = None) -> Output:
+        clean = originals(batch)
+        first, second = (model(view).last[:, 0] for view in (clean, replace(clean)))
+        real, count = batch.text.length > 0, batch.counts["rows"]
+        a, b = (unit(self.mlp(states)) for states in (first, second))
+        loss, right = info_nce(products(a, b) / self.temperature, equal(clean.text.ids) | ~real, real)
+        logs: dict[str, tuple[Tensor, int | Tensor]] = {"acc/simcse": (right, count)}
+        if count > 1:
+            apart, spread = _geometry(first.detach(), second.detach(), real)
+            logs |= {"align": (apart, count), "uniform": (spread * count, count)}
+        return Output({"simcse": Term(loss)}, logs)
+
+
+def unit(states: Tensor) -> Tensor:
+    """[N, W] brought to length 1, in fp32 or wider."""
+    return F.normalize(states.to(torch.promote_types(states.dtype, torch.float32)), dim=-1)
+
+
+def _geometry(first: Tensor, second: Tensor, real: Tensor) -> tuple[Tensor, Tensor]:
+    """(sum of squared distances of the two views, log of the mean Gaussian potential of pairs), rows brought to length 1."""
+    x, y = unit(first), unit(second)
+    pairs = (real[:, None] & real).fill_diagonal_(False)
+    potential = torch.exp(4 * (products(x, x) - 1)).masked_fill(~pairs, 0)  # |x - y|^2 = 2 - 2 x.y
+    return ((x - y).square().sum(1) * real).sum(), (potential.sum() / pairs.sum()).log()

@@ -1,0 +1,11 @@
+"""Sentence-order prediction (Lan et al., 2020): asks whether two neighbouring segments have changed places."""
+
+from __future__ import annotations
+
+from plmctl.objectives.pair import PairObjective
+
+
+class SOP(PairObjective):
+    """`labels.pair` 0 = in order, 1 = swapped (Lan et al., 2020, arXiv:1909.11942, sec. 3.1)."""
+
+    name = "sop"

@@ -1,0 +1,26 @@
+"""The word structural objective (Wang et al., 2020, StructBERT): asks which token stood where before trigrams were shuffled."""
+
+from __future__ import annotations
+
+from plmctl.batch import Batch
+from plmctl.models.base import Model
+from plmctl.objectives.base import Objective, Output, Term
+
+
+class WordStructure(Objective):
+    """`- sum over shuffled places of log p(token that stood here | shuffled row)`, answered by the head of masked tokens.
+
+    (Wang et al., 2020, arXiv:1908.04577, sec. 2.2.1: trained jointly with MLM, with equal weight.) Differs: the paper does not
+    say what the mean is taken over; here it is over the shuffled places alone, beside MLM's own mean.
+    """
+
+    needs = frozenset({"text", "targets.shuffle"})
+    heads = frozenset({"mlm"})
+
+    def counts(self, batch: Batch) -> dict[str, int]:
+        return {"shuffle": batch.counts["shuffle"]}
+
+    def forward(self, model: Model, batch: Batch, state: object = None) -> Output:
+        targets = batch.require("targets.shuffle")
+        loss, right = model.heads["mlm"].loss(model(batch, state).at(targets.index), targets.ids)  # type: ignore[operator]
+        return Output({"shuffle": Term(loss)}, {"acc/shuffle": (right, batch.counts["shuffle"])})

@@ -1,0 +1,71 @@
+"""`plmctl eval task=held_out`: the figures of a run's own validation, and of other rows."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from plmctl.cli import make_app
+
+SHAPE = ("size=tiny", "size.width=16", "size.inner_width=32", "size.num_heads=2", "format.max_length=24", "format.lone_rate=0")
+
+
+@pytest.fixture(scope="module")
+def run(tokens_of: Callable[..., Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("held") / "run"
+    words = [f"data.path={tokens_of('wordpiece')}", "train.steps=3", "eval.rows=null", f"run.dir={folder}", *SHAPE]
+    assert CliRunner().invoke(make_app(), ["pretrain", "bert", *words]).exit_code == 0
+    return folder
+
+
+def scores(run: Path, *words: str) -> dict[str, float]:
+    done = CliRunner().invoke(make_app(), ["eval", f"checkpoint={run}", "task=held_out", "--json", *words])
+    assert done.exit_code == 0, done.output
+    found: dict[str, Any] = json.loads(done.stdout)["metrics"]
+    return found["text"]
+
+
+def test_without_other_words_it_is_the_validation_of_the_run(run: Path) -> None:
+    records = [json.loads(line) for line in (run / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
+    last = [record for record in records if "valid/loss" in record][-1]
+    found = scores(run)
+    assert {name for name in found if name.startswith(("loss", "acc"))} == {
+        "loss",
+        "loss/mlm",
+        "loss/nsp",
+        "acc/mlm",
+        "acc/nsp",
+    }
+    for name, value in found.items():
+        assert value == pytest.approx(last[f"valid/{name}"], rel=1e-3)
+
+
+def test_other_rows_and_other_noise(run: Path) -> None:
+    own = scores(run)
+    swapped = scores(run, "format=sentence_order", "format.lone_rate=0")
+    assert swapped.keys() == own.keys()
+    assert swapped["loss/nsp"] != own["loss/nsp"]
+    assert scores(run, "noise=[whole_word_mask]")["loss/mlm"] != own["loss/mlm"]
+    alone = scores(run, "task.objectives=[mlm]", "format=full_sentences", "task.rows=64")
+    assert set(alone) == {"loss", "loss/mlm", "acc/mlm"}
+    assert alone["loss"] == alone["loss/mlm"]
+
+
+@pytest.mark.parametrize(
+    ("words", "answer"),
+    [
+        (("task.objectives=[nps]",), "did you mean 'nsp'"),
+        (("task.objectives=[]",), "those of the run: mlm, nsp"),
+        (("format=blocks",), "objective.nsp: needs 'labels.pair'"),
+        (("noise=[autoencode]",), "noise.autoencode turns into a source"),
+    ],
+)
+def test_what_does_not_fit_is_answered(run: Path, words: tuple[str, ...], answer: str) -> None:
+    done = CliRunner().invoke(make_app(), ["eval", f"checkpoint={run}", "task=held_out", *words])
+    assert done.exit_code == 2
+    assert answer in " ".join(done.output.split())
