@@ -76,7 +76,7 @@ def test_print_config(toy_study: Any, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "answer"),
     [
-        ((), "which study? There are bert_sizes"),
+        ((), "which study? There are albert_pairs"),
         (("bert_size",), "did you mean 'bert_sizes'"),
         (("./none.yaml",), "there is no such file"),
         (("bert_sizes", "baseline=tny"), "did you mean 'tiny'"),
@@ -102,7 +102,7 @@ def test_a_study_that_is_edited_while_it_runs(toy_study: Any, tmp_path: Path, mo
         file.write_text(file.read_text().replace("- 1\n", "- 1\n- 2\n", 1))
         return 1
 
-    monkeypatch.setattr(command.Runner, "run", run)
+    monkeypatch.setattr(command.Local, "run", run)
     done = ablate("./toy.yaml", "out=out")
     assert (done.exit_code, ran) == (1, [9])
     assert "was edited while it ran" in done.stderr

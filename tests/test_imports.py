@@ -22,6 +22,7 @@ MAY: dict[str, set[str]] = {
     **{layer: BASE | set(MODEL[:place]) for place, layer in enumerate(MODEL)},
     "training": BASE | {"nn", "models", "objectives", "data"},
 }  # fmt: skip
+MAY["objectives"] |= {"text"}  # which ids are special, and what stands around a segment
 MAY["tasks"] |= {"text", "data", "noise"}
 NUMPY_ONLY = ("text", "noise", "data", "errors", "batch", "config", "cli")
 TORCH_IN_DATA = {"data/loader.py"}  # collate makes the batch

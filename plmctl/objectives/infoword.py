@@ -6,11 +6,11 @@ import torch
 from torch.nn import functional as F
 
 from plmctl.batch import Batch, Seq
-from plmctl.data.formats.pieces import wraps
 from plmctl.errors import ConfigError
 from plmctl.models.base import Model
 from plmctl.objectives.base import Objective, Output, Term
 from plmctl.objectives.contrast import equal, info_nce, originals, products
+from plmctl.text.template import wraps
 from plmctl.text.vocab import Vocab
 
 

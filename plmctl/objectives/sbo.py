@@ -8,7 +8,6 @@ from torch import Tensor
 
 from plmctl.batch import IGNORE, Batch, Rows
 from plmctl.models.base import Model
-from plmctl.noise.masking import Spans
 from plmctl.objectives.base import Objective, Output, Term
 from plmctl.text.vocab import Vocab
 
@@ -40,8 +39,10 @@ class SBO(Objective):
         kept = ~self.special[seq.ids[row, begin]] & ~self.special[seq.ids[row, end]]
         if "document" in seq.tracks:
             kept &= seq.tracks["document"][row, begin] == seq.tracks["document"][row, end]
-        place = Spans(row[kept], table[kept, 1], np.minimum(table[kept, 2], self.max_targets)).tokens()
-        if len(place[0]):
+        start, length = table[kept, 1], np.minimum(table[kept, 2], self.max_targets)
+        if len(start):
+            inside = np.arange(length.sum()) - np.repeat(np.cumsum(length) - length, length)
+            place = np.repeat(row[kept], length), np.repeat(start, length) + inside
             asked[place] = rows.targets["mlm"][place]
         return {"sbo": asked}
 

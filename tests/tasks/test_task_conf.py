@@ -6,7 +6,7 @@ import pytest
 
 from plmctl.config import compose as config
 
-NAMES = sorted(file.stem for file in (config.conf_dir() / "task").glob("*.yaml") if file.stem != "lm")
+NAMES = sorted(file.stem for file in (config.conf_dir() / "task").glob("*.yaml") if file.stem not in ("lm", "held_out"))
 SHARED = Path(__file__).resolve().parents[2].parent / "shared" / "data"
 
 

@@ -10,8 +10,9 @@ from plmctl.batch import Rows
 from plmctl.data.formats.base import Format, Plan
 from plmctl.data.formats.edges import Stream, document_edges
 from plmctl.data.formats.packing import best_fit_decreasing, chunks
-from plmctl.data.formats.pieces import Wrap, lay, piece_plan, special, wraps
+from plmctl.data.formats.pieces import lay, piece_plan
 from plmctl.errors import ConfigError
+from plmctl.text.template import Wrap, special, wraps
 from plmctl.text.vocab import Vocab
 
 if TYPE_CHECKING:

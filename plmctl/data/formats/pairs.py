@@ -8,8 +8,9 @@ import numpy as np
 
 from plmctl.data.formats.base import Plan
 from plmctl.data.formats.packing import best_fit_decreasing
-from plmctl.data.formats.pieces import Layout, Wrap, piece_plan
+from plmctl.data.formats.pieces import Layout, piece_plan
 from plmctl.errors import ConfigError, DataError
+from plmctl.text.template import Wrap
 
 if TYPE_CHECKING:
     from plmctl.data.shards import Shards

@@ -11,8 +11,9 @@ from plmctl.data.formats.base import Format, Plan
 from plmctl.data.formats.blocks import closed
 from plmctl.data.formats.carried import asked
 from plmctl.data.formats.edges import Stream, document_edges
-from plmctl.data.formats.pieces import Wrap, lay, piece_plan
+from plmctl.data.formats.pieces import lay, piece_plan
 from plmctl.errors import ConfigError
+from plmctl.text.template import Wrap
 from plmctl.text.vocab import Vocab
 
 if TYPE_CHECKING:

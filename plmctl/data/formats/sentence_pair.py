@@ -12,9 +12,10 @@ from plmctl.batch import Rows
 from plmctl.data.formats.base import Format, Plan
 from plmctl.data.formats.edges import document_edges, sentence_edges
 from plmctl.data.formats.pairs import Pairs, check_copies, check_rate, pair_begin, pair_plan, shares
-from plmctl.data.formats.pieces import lay, wraps
+from plmctl.data.formats.pieces import lay
 from plmctl.errors import ConfigError, DataError
 from plmctl.noise.masking import runs
+from plmctl.text.template import wraps
 from plmctl.text.vocab import Vocab
 
 if TYPE_CHECKING:

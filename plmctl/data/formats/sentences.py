@@ -9,8 +9,9 @@ import numpy as np
 from plmctl.batch import Rows
 from plmctl.data.formats.base import Format, Plan
 from plmctl.data.formats.edges import sentence_edges
-from plmctl.data.formats.pieces import lay, piece_plan, wraps
+from plmctl.data.formats.pieces import lay, piece_plan
 from plmctl.errors import ConfigError
+from plmctl.text.template import wraps
 from plmctl.text.vocab import Vocab
 
 if TYPE_CHECKING:

@@ -10,8 +10,9 @@ import numpy as np
 from plmctl.batch import Rows
 from plmctl.data.formats.base import Format, Plan
 from plmctl.data.formats.pairs import pair_plan, parallel
-from plmctl.data.formats.pieces import Layout, Pieces, lay_pieces, wraps
+from plmctl.data.formats.pieces import Layout, Pieces, lay_pieces
 from plmctl.errors import ConfigError
+from plmctl.text.template import wraps
 from plmctl.text.vocab import Vocab
 
 if TYPE_CHECKING:

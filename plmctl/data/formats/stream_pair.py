@@ -12,8 +12,9 @@ from plmctl.data.formats.base import Format, Plan
 from plmctl.data.formats.blocks import closed
 from plmctl.data.formats.edges import Stream, document_edges, sentence_edges
 from plmctl.data.formats.pairs import check_copies, check_rate, shares
-from plmctl.data.formats.pieces import Layout, Wrap, lay, piece_plan, special
+from plmctl.data.formats.pieces import Layout, lay, piece_plan
 from plmctl.errors import ConfigError
+from plmctl.text.template import Wrap, special
 from plmctl.text.vocab import Vocab
 
 if TYPE_CHECKING:

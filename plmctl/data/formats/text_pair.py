@@ -9,8 +9,9 @@ import numpy as np
 from plmctl.batch import Rows
 from plmctl.data.formats.base import Format, Plan
 from plmctl.data.formats.pairs import pair_plan, parallel
-from plmctl.data.formats.pieces import Pieces, lay, wraps
+from plmctl.data.formats.pieces import Pieces, lay
 from plmctl.errors import ConfigError
+from plmctl.text.template import wraps
 from plmctl.text.vocab import Vocab
 
 if TYPE_CHECKING:

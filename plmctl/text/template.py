@@ -1,0 +1,42 @@
+"""The special tokens around segments, as a tokenizer's templates state them in roles."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from plmctl.errors import ConfigError
+from plmctl.text.vocab import Vocab
+
+
+@dataclass(frozen=True)
+class Wrap:
+    """The special tokens around one kind of piece."""
+
+    before: tuple[int, ...] = ()
+    after: tuple[int, ...] = ()
+
+    @property
+    def size(self) -> int:
+        return len(self.before) + len(self.after)
+
+
+def wraps(vocab: Vocab, template: Sequence[str]) -> list[Wrap]:
+    """One `Wrap` for each segment of a template of roles: `("cls", "A", "sep", "B", "sep")` gives cls A sep and B sep."""
+    found: list[list[list[int]]] = []
+    leading: list[int] = []
+    for role in template:
+        if role in ("A", "B"):
+            found.append([leading, []])
+            leading = []
+        else:
+            (found[-1][1] if found else leading).append(special(vocab, role))
+    return [Wrap(tuple(before), tuple(after)) for before, after in found]
+
+
+def special(vocab: Vocab, role: str) -> int:
+    """The id of a role that a format puts into rows; ConfigError where the tokenizer lacks it."""
+    value = getattr(vocab, role)
+    if value is None:
+        raise ConfigError("format", role, f"this tokenizer has no '{role}' token", fix="choose another format or tokenizer")
+    return value
