@@ -136,6 +136,13 @@ class Targets:
     ids: Tensor  # [P] int64 label, IGNORE in spare slots
     count: int  # real ones among the P
 
+    def written(self, ids: Tensor, tokens: Tensor) -> Tensor:
+        """`ids [B, T]` with `tokens [P]` at these places; spare slots, which all point at place 0, write nothing."""
+        size = ids.numel()
+        flat = ids.new_empty(size + 1)  # one place more, for the spare slots
+        flat[:size] = ids.flatten()
+        return flat.scatter(0, self.index.masked_fill(self.ids == IGNORE, size), tokens.to(ids.dtype))[:size].view_as(ids)
+
 
 @dataclass(frozen=True)
 class Batch:

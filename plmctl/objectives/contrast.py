@@ -40,7 +40,4 @@ def originals(batch: Batch) -> Batch:
     hidden, text = batch.targets.get("mlm"), batch.text
     if hidden is None:
         return batch
-    size = text.ids.numel()
-    ids = F.pad(text.ids.flatten(), (0, 1))  # one place more, for the spare slots
-    ids[hidden.index.masked_fill(hidden.ids == IGNORE, size)] = hidden.ids
-    return replace(batch, seqs={**batch.seqs, "text": replace(text, ids=ids[:size].view_as(text.ids))})
+    return replace(batch, seqs={**batch.seqs, "text": replace(text, ids=hidden.written(text.ids, hidden.ids))})

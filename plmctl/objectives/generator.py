@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from plmctl.batch import IGNORE, Batch, Targets
+from plmctl.batch import Batch, Targets
 from plmctl.errors import ConfigError
 from plmctl.heads.lm import LMHead
 from plmctl.models.base import Model
@@ -66,8 +66,8 @@ class Generator(nn.Module):
         targets: Targets = batch.require("targets.mlm")
         features = self.backbone(batch).at(targets.index)
         samples = self.sample(features.detach(), targets.ids)
-        original = written(batch.text.ids, targets, targets.ids)
-        ids = written(batch.text.ids, targets, samples)
+        original = targets.written(batch.text.ids, targets.ids)
+        ids = targets.written(batch.text.ids, samples)
         changed = replace(batch, seqs={**batch.seqs, "text": replace(batch.text, ids=ids)})
         return Drawn(features, samples, changed, original, ids != original)
 
@@ -109,13 +109,6 @@ def positions_like(*, model: Model, num_heads: int) -> Position:
     """Places of the same kind and size as the model's, with weights of their own, for cells of `num_heads` heads."""
     position = model.backbone.position
     return ALiBi(num_heads=num_heads) if isinstance(position, ALiBi) else copy.deepcopy(position)  # type: ignore[return-value, arg-type]
-
-
-def written(ids: Tensor, targets: Targets, tokens: Tensor) -> Tensor:
-    """ids [B, T] with `tokens [P]` at the places of `targets`; spare slots, which all point at place 0, write nothing."""
-    flat = torch.cat([ids.flatten(), ids.new_zeros(1)])
-    place = targets.index.where(targets.ids != IGNORE, len(flat) - 1)
-    return flat.scatter(0, place, tokens.to(flat.dtype))[:-1].view_as(ids)
 
 
 def log_likelihood(head: LMHead, features: Tensor, ids: Tensor, temperature: float = 1.0) -> Tensor:

@@ -20,7 +20,6 @@ from plmctl.config.contract import check_contract
 from plmctl.cost import cost, own_parameters
 from plmctl.errors import UsageError
 from plmctl.nn.tables import count
-from plmctl.objectives.generator import written
 from plmctl.objectives.rtd import RTD
 
 EXACT = {"atol": 1e-10, "rtol": 1e-10}
@@ -97,7 +96,7 @@ def test_samples_stand_where_they_were_asked_and_nowhere_else(fixed: list[int]) 
 
 def test_a_spare_slot_does_not_overwrite_a_chosen_first_place() -> None:
     targets = Targets(torch.tensor([0, 3, 0]), torch.tensor([7, 8, IGNORE]), 2)
-    assert written(torch.zeros(2, 2, dtype=torch.int64), targets, torch.tensor([5, 6, 9])).tolist() == [[5, 0], [0, 6]]
+    assert targets.written(torch.zeros(2, 2, dtype=torch.int64), torch.tensor([5, 6, 9])).tolist() == [[5, 0], [0, 6]]
 
 
 def grads(parameters: Any) -> float:
