@@ -13,30 +13,35 @@ import torch
 VOCAB = 40
 
 
+def publish(place: Path, name: str, *, perturb: float = 0.2, **changes: Any) -> tuple[Any, Path]:
+    """`publish(place, "BertForMaskedLM", num_labels=3)` -> (the transformers model in eval mode, the folder `place`)."""
+    transformers = pytest.importorskip("transformers")
+    if "GPT" in name:
+        kind = transformers.GPT2Config if name.startswith("GPT2") else transformers.OpenAIGPTConfig
+        numbers: dict[str, Any] = {"n_embd": 16, "n_layer": 2, "n_head": 2, "n_positions": 12, "pad_token_id": 0}
+        numbers |= {"bos_token_id": 0, "eos_token_id": 0}
+    else:
+        kind = getattr(transformers, name[: re.match("[A-Z][a-z]+", name).end()] + "Config")  # type: ignore[union-attr]
+        numbers = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 24}
+        numbers |= {"max_position_embeddings": 12, "layer_norm_eps": 1e-5 if name.startswith("Roberta") else 1e-12}
+        numbers |= {"type_vocab_size": 1, "max_position_embeddings": 14} if name.startswith("Roberta") else {}
+        numbers |= {"embedding_size": 8} if name.startswith("Albert") else {}
+    torch.manual_seed(0)
+    model = getattr(transformers, name)(kind(**{"vocab_size": VOCAB} | numbers | changes)).eval()
+    generator = torch.Generator().manual_seed(1)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(perturb * torch.randn(parameter.shape, generator=generator))
+    model.save_pretrained(place)
+    return model, place
+
+
 @pytest.fixture
 def published(tmp_path: Path) -> Callable[..., tuple[Any, Path]]:
-    """`published("BertForMaskedLM", num_labels=3)` -> (the transformers model in eval mode, its folder)."""
-    transformers = pytest.importorskip("transformers")
+    """`publish` into a folder of the test's own."""
 
-    def make(name: str, folder: str = "published", *, perturb: float = 0.2, **changes: Any) -> tuple[Any, Path]:
-        if "GPT" in name:
-            kind = transformers.GPT2Config if name.startswith("GPT2") else transformers.OpenAIGPTConfig
-            numbers: dict[str, Any] = {"n_embd": 16, "n_layer": 2, "n_head": 2, "n_positions": 12, "pad_token_id": 0}
-            numbers |= {"bos_token_id": 0, "eos_token_id": 0}
-        else:
-            kind = getattr(transformers, name[: re.match("[A-Z][a-z]+", name).end()] + "Config")  # type: ignore[union-attr]
-            numbers = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 24}
-            numbers |= {"max_position_embeddings": 12, "layer_norm_eps": 1e-5 if name.startswith("Roberta") else 1e-12}
-            numbers |= {"type_vocab_size": 1, "max_position_embeddings": 14} if name.startswith("Roberta") else {}
-            numbers |= {"embedding_size": 8} if name.startswith("Albert") else {}
-        torch.manual_seed(0)
-        model = getattr(transformers, name)(kind(**{"vocab_size": VOCAB} | numbers | changes)).eval()
-        generator = torch.Generator().manual_seed(1)
-        with torch.no_grad():
-            for parameter in model.parameters():
-                parameter.add_(perturb * torch.randn(parameter.shape, generator=generator))
-        model.save_pretrained(tmp_path / folder)
-        return model, tmp_path / folder
+    def make(name: str, folder: str = "published", **changes: Any) -> tuple[Any, Path]:
+        return publish(tmp_path / folder, name, **changes)
 
     return make
 
