@@ -4,6 +4,7 @@ VENV   := .venv
 PY     := $(VENV)/bin/python
 PIP    := $(PY) -m pip --disable-pip-version-check --quiet --no-input
 TESTS  ?=
+WORKERS ?= 2
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
@@ -16,8 +17,8 @@ help: ## show this list
 demo: $(VENV)/.base ## install, then the whole main job on an embedded corpus (5 minutes on 2 cores); report: demo/report.md
 	$(PY) -m plmctl.commands.demo demo
 
-test: lint ## install, check style and types, run the tests (TESTS="tests/text -k unigram" for some of them)
-	$(PY) -m pytest -m "not slow and not gpu" $(TESTS)
+test: lint ## install, check style and types, run the tests (TESTS="tests/text -k unigram" for some of them, WORKERS=8 for more at a time)
+	OMP_NUM_THREADS=1 $(PY) -m pytest -n $(WORKERS) --dist loadfile -m "not slow and not gpu" $(TESTS)
 
 lint: $(VENV)/.test ## style and types only
 	$(PY) -m ruff check .
