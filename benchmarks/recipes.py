@@ -1,6 +1,6 @@
 """Speed of each recipe beside BERT's, and what the rule for FLOPs says it should be.
 
-    python benchmarks/recipes.py --tokens wiki-tokens     # a WordPiece token directory; default: the text that comes with Python
+    python benchmarks/recipes.py --tokens wiki-tokens   # of WordPiece; default: the text that comes with Python
     python benchmarks/recipes.py --recipes bert albert electra --size mini --rounds 3 --threads 1
 
 Every recipe runs at the same size, row length, batch and vocabulary, as a process of its own; rounds alternate, medians count.
