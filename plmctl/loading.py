@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -29,8 +29,8 @@ class Source:
     """Weights and what is needed to use them, before a model is built."""
 
     folder: Path  # the checkpoint or Hugging Face folder itself
-    config: dict[str, Any]  # resolved; its position states its own max_length
-    tensors: Mapping[str, Tensor]  # by our names
+    config: dict[str, Any] = field(repr=False)  # resolved; its position states its own max_length
+    tensors: Mapping[str, Tensor] = field(repr=False)  # by our names
     unused: Sequence[str] = ()  # tensors of a published model that ours has no place for
     published: bool = False  # a Hugging Face folder
 

@@ -315,3 +315,17 @@ def test_config_errors_carry_their_path(run: Compose) -> None:
     with pytest.raises(ConfigError) as caught:
         run("optim.lr=abc")
     assert (caught.value.path, caught.value.value) == ("optim.lr", "abc")
+
+
+@pytest.mark.parametrize(
+    ("verb", "word", "answer"),
+    [
+        ("pretrain", "features=mix", "features=: plmctl pretrain chooses no such part; it belongs to plmctl finetune"),
+        ("pretrain", "model.stack.cells={x:1}", "there is no 'x' there"),
+    ],
+)
+def test_a_choice_that_another_command_has(verb: str, word: str, answer: str) -> None:
+    with pytest.raises(UsageError) as refused:
+        compose(verb, None, [word])
+    assert answer in str(refused.value)
+    assert "append" not in str(refused.value)

@@ -9,9 +9,10 @@ import numpy as np
 import pytest
 from omegaconf import OmegaConf
 
+from plmctl.config.compose import compose
 from plmctl.config.contract import check_contract, derived, mismatches, providers
 from plmctl.config.recipes import conf_dir, load
-from plmctl.errors import ConfigError, ConfigErrors
+from plmctl.errors import ConfigError, ConfigErrors, UsageError
 
 
 class Ask:
@@ -146,3 +147,15 @@ def test_a_source_is_checked_with_the_objectives_that_look_at_it() -> None:
     two.objective.nsp.on = "text"
     with pytest.raises(ConfigError, match=r"labels.pair"):
         check_contract(two)
+
+
+def test_parallel_rows_of_plain_text_are_refused_before_it_is_read() -> None:
+    with pytest.raises(UsageError, match=r"data\.target_path.*parallel text\n  fix: data\.path=<lines> data\.target_path="):
+        check_contract(compose("pretrain", "tlm", ["size=tiny", "data.path=corpus.txt"]))
+    check_contract(compose("pretrain", "tlm", ["size=tiny", "data.path=a.txt", "data.target_path=b.txt"]))
+
+
+def test_numbers_of_optimizer_and_schedule_are_refused_together() -> None:
+    words = ["size=tiny", "optim.layer_decay=8", "schedule.warmup_steps=-3"]
+    with pytest.raises(UsageError, match=r"2 problems(.|\n)*optim\.layer_decay=8(.|\n)*schedule\.warmup_steps=-3"):
+        check_contract(compose("pretrain", "bert", words))

@@ -29,6 +29,7 @@ FITTING = {
     **dict.fromkeys(("objective=word_structure", "objective=sentence_structure"), "structbert"),
 }
 BESIDE = {  # what a part is used with
+    "format=text_pair": ["format=text_pair", "data.path=a.txt", "data.target_path=b.txt"],
     "objective=nsp": ["objective=[mlm,nsp]"],
     "objective=sop": ["objective=[mlm,sop]"],
     "objective=word_structure": ["objective=[mlm,word_structure]"],

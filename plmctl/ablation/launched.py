@@ -68,7 +68,7 @@ class Launched(Runner):
             try:
                 hydra.multirun(None, Launch(os.getcwd()), [f"+job_path={folders}", *sweep, *self.words])
             except HydraException as error:
-                raise UsageError(reason(error, hydra)) from None
+                raise UsageError(reason(error, hydra, "ablate")) from None
             except KeyboardInterrupt:
                 return True
         return False

@@ -125,8 +125,9 @@ def _print_costs(console: Console, arms: list[dict[str, Any]], seeds: int) -> No
         numbers = [_number(each["tokens"]), _number(flops), _number(None if flops is None else flops * seeds)]
         table.add_row(each["arm"], f"{each['parameters']:,}", *numbers)
     known = [each["flops"] for each in arms if each["flops"] is not None]
-    table.add_section()
-    table.add_row("total", "", "", _number(sum(known)), _number(sum(known) * seeds))
+    if known:
+        table.add_section()
+        table.add_row("total", "", "", _number(sum(known)), _number(sum(known) * seeds))
     console.print(table)
 
 

@@ -50,7 +50,9 @@ def staged(cfg: DictConfig, flags: Flags, loaded: Loaded, part: HeldOut) -> Dict
     tokenizer = {**own["tokenizer"], "path": str(loaded.source.folder / "tokenizer")}
     run: dict[str, Any] = {**own, "init": None, "tokenizer": tokenizer}
     run["objective"] = _asked(own["objective"], part)
-    run["eval"] = {**own["eval"], "rows": part.rows, "seed": part.seed, "batch_size": cfg.batch_size}
+    told = any(word.startswith("batch_size=") for word in flags.overrides)  # a comparison of rows depends on how many there are
+    batch = {"batch_size": cfg.batch_size} if told else {}
+    run["eval"] = {**own["eval"], "rows": part.rows, "seed": part.seed, **batch}
     if cfg.format is not None:
         run["format"] = _rows(plain(cfg.format), own["format"], flags)
     if cfg.noise is not None:

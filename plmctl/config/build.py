@@ -128,7 +128,8 @@ def _make(node: Any, given: Mapping[str, Any], plugins: Sequence[str], path: str
         return part(**arguments)
     except ConfigError as error:  # the part knows the parameter, only we know where in the config it stands
         name = error.path.rpartition(".")[2]
-        known = ConfigError(_join(path, name), error.value, error.allowed, fix=error.fix)
+        fix = _join(path, error.fix) if error.fix.startswith(f"{name}=") else error.fix
+        known = ConfigError(_join(path, name), error.value, error.allowed, fix=fix)
         errors.append(known if name in wanted else error)
         return None
 

@@ -153,7 +153,9 @@ def _set(cfg: DictConfig, words: Sequence[Word]) -> list[UsageError]:
         try:
             ConfigLoaderImpl._apply_overrides_to_config([override], cfg)
         except HydraException as error:
-            bad.append(UsageError(f"{override.input_line}: {error} {error.__cause__ or ''}".strip()))
+            unknown = re.search(r"Key '(.+?)' is not in struct", str(error.__cause__))
+            why = f"there is no '{unknown[1]}' there" if unknown else f"{error} {error.__cause__ or ''}".strip()
+            bad.append(UsageError(f"{override.input_line}: {why}"))
     return bad
 
 
@@ -166,18 +168,31 @@ def _run(hydra: Hydra, verb: str, overrides: list[str]) -> DictConfig:
     try:
         return hydra.compose_config(verb, overrides, RunMode.RUN, from_shell=False)
     except (HydraException, OmegaConfBaseException, ValueError) as error:
-        raise UsageError(reason(error, hydra)) from None
+        raise UsageError(reason(error, hydra, verb)) from None
 
 
-def reason(error: Exception, hydra: Hydra) -> str:
+def reason(error: Exception, hydra: Hydra, verb: str) -> str:
     """Hydra's complaint in one or two lines, with the nearest option where one is unknown."""
     place = re.search(r"(?:In '(.+?)': )?Could not (?:find|load) '(.+)/([^/]+?)'", str(error))
+    if found := re.search(r"Could not override '([\w/@.]+)'", str(error)):
+        return _elsewhere(found[1], verb)
     if place is None:
         return f"{error}\n  {error.__cause__}".removesuffix("\n  None").strip()
     file, group, option = place.groups()
     options = hydra.config_loader.get_group_options(group)
     listed = f"; there are {', '.join(options)}" if options else ""
     return f"{file or 'config'}: there is no {group} '{option}'{nearest(option, options)}{listed}"
+
+
+def _elsewhere(group: str, verb: str) -> str:
+    """A choice of parts that another command has: which one, and how a study says it."""
+    slot = re.compile(rf"^  - (?:override /)?{re.escape(group)}:", re.MULTILINE)
+    owners = [file.stem for file in sorted(conf_dir().glob("*.yaml")) if slot.search(file.read_text(encoding="utf-8"))]
+    known = f"it belongs to plmctl {', '.join(owners)}" if owners else "no command has it"
+    fix = (
+        f"\n  fix: pretrain.overrides=[{group}=...], which takes the place of the study's own list" if verb == "ablate" else ""
+    )
+    return f"{group}=: plmctl {verb} chooses no such part; {known}{fix}"
 
 
 def _plain(cfg: DictConfig) -> dict[str, Any]:

@@ -19,6 +19,7 @@ from omegaconf import OmegaConf
 from plmctl.batch import FIELDS, IGNORE, INPUTS, SEQS, Rows, Seq, held_by_data
 from plmctl.config.build import build, entry, plain
 from plmctl.config.recipes import conf_dir, load, recipes_dir
+from plmctl.data.shards import is_tokens
 from plmctl.errors import ConfigError, ConfigErrors, UsageError, raise_all
 from plmctl.text.vocab import Vocab
 
@@ -65,10 +66,12 @@ def check_contract(cfg: Any, plugins: Sequence[str] = (), config_dirs: Sequence[
             objectives = {name: part for name, (part, on) in asked.items() if source is None or on in (None, source)}
             if not errors:
                 errors += mismatches(format, noise, objectives, heads, model, config_dirs, plugins)
+                errors += unpaired(format, config)
                 errors += miscounts(format, objectives, dict(built.heads), config_dirs, plugins)
             if not errors and "eval" in config:
                 quiet = build(config["eval"]["noise"] or {}, {"vocab": TINY}, plugins, path="eval.noise")
                 errors += unmeasured(format, quiet, objectives)
+    errors += wrong_numbers(config, plugins) if config.get("optim") and config.get("schedule") else []
     errors += too_few_rows(config.get("train") or {}, {name: part for name, (part, _) in asked.items()})
     raise_all(list({str(error): error for error in errors}.values()))  # two sources may lack the same
 
@@ -142,6 +145,31 @@ def miscounts(
             fix = [f"heads.{head}.num_classes={len(words)}"] if name in fitting else fix
             fix += [f"format={other}" for other in _numbering(label, outputs, config_dirs, plugins)[:SHOWN]]
             errors.append(ConfigError(f"heads.{head}.num_classes", outputs, allowed, fix=" or ".join(fix)))
+    return errors
+
+
+def unpaired(format: Format, config: Mapping[str, Any]) -> list[UsageError]:
+    """A format of parallel text over text of which nothing says that it is; several texts are looked at when they are read."""
+    data = config.get("data") or {}
+    if not format.parallel or data.get("sources") or data.get("mixture") or is_tokens(data.get("path")):
+        return []
+    if data.get("target_path") or data.get("fields"):
+        return []
+    fix = "data.path=<lines> data.target_path=<their translations>, or data.fields=[source,target] of one .tsv or .jsonl"
+    return [ConfigError("data.target_path", None, "this format reads parallel text", fix=fix)]
+
+
+def wrong_numbers(config: Mapping[str, Any], plugins: Sequence[str]) -> list[UsageError]:
+    """What optimizer and schedule say of their numbers, asked over a small matrix of the blocks and a vector of the rest."""
+    import torch
+
+    errors: list[UsageError] = []
+    with _collected(errors):
+        shapes = {"backbone.stack.blocks.f.0.cell.up.weight": (2, 2), "backbone.embedding.norm.weight": (2,)}
+        small = [(name, torch.nn.Parameter(torch.zeros(shape))) for name, shape in shapes.items()]
+        build(config["optim"], plugins=plugins, path="optim")(parameters=small)
+    with _collected(errors):
+        build(config["schedule"], plugins=plugins, path="schedule")
     return errors
 
 

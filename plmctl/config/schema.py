@@ -178,7 +178,7 @@ class Embed:
     checkpoint: str = MISSING
     input: str = MISSING  # lines of text, or JSON lines with input_ids
     out: str = MISSING  # .npz
-    layers: int | list[int] | Literal["all"] = "all"
+    layers: int | list[int] | Literal["all"] = "all"  # or numbers: 0 is the embedding output, -1 the last, [0,-1]
     logits: bool = False
     batch_size: Count = 32
     device: Literal["auto", "cpu", "cuda"] = "auto"
@@ -244,10 +244,16 @@ def _settings(schema: type, path: str, comments: Mapping[tuple[str, str], str]) 
             yield from _settings(typing.cast(type, hint), f"{path}{name}.", comments)
         elif hint is not Any and name != "recipe" and f"{path}{name}" != "run.resume":  # parts are listed by themselves
             shown = {MISSING: "", "None": "null", "True": "true", "False": "false"}.get(str(value), value)
-            choices = [str(x).lower() for x in _choices(hint)]
+            choices = [str(x).lower() for x in _choices(hint)] if _closed(hint) else []
             owner = next(base.__name__ for base in schema.__mro__ if (base.__name__, name) in comments)
             words = [comments[owner, name], f"one of {', '.join(choices)}" if choices else ""]
             yield f"{path}{name}={shown}", "; ".join(filter(None, words))
+
+
+def _closed(hint: Any) -> bool:
+    """Whether nothing but the choices (and null) is allowed."""
+    parts = [hint] if typing.get_origin(hint) is Literal else typing.get_args(hint)
+    return all(typing.get_origin(part) is Literal or part is type(None) for part in parts)
 
 
 def _choices(hint: Any) -> list[Any]:

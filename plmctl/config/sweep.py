@@ -97,7 +97,7 @@ def multirun(flags: Flags) -> int:
             overrides = [text for text in overrides if not text.startswith("hydra.sweep.dir=")]
             hydra.multirun(flags.verb, Job(flags), [*overrides, quoted(f"hydra.sweep.dir={folder}")])
         except HydraException as error:
-            raise UsageError(reason(error, hydra)) from None
+            raise UsageError(reason(error, hydra, flags.verb)) from None
         except KeyboardInterrupt:
             code = 130
     records = _records(Path(folder))

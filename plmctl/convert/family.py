@@ -19,6 +19,10 @@ from plmctl.heads.features import BEFORE_HEADS
 
 Node = dict[str, Any]
 # no matter of structure:
+ROW_HEADS = (  # whichever family the backbone is of
+    "fine-tune with a head that a published class has: heads.class.dense=true heads.class.activation=gelu (ELECTRA's), "
+    "heads.class.dense=true (RoBERTa's), or with the pooler (BERT's, ALBERT's)"
+)
 FREE = frozenset({"dropout", "initializer", "chunk", "num_classes", "tied", "max_length", "max_targets", "classifier"})
 
 
@@ -169,7 +173,8 @@ class Family:
                 "; ".join(f"{a.name} has {', '.join(a.heads)}" for a in able)
                 or f"no class of {self.model_type} has such a head"
             )
-            raise ConfigError(f"heads.{lost[0]}", ", ".join(heads), f"heads that a published class has: {needs}")
+            fix = ROW_HEADS if lost[0] in ("class", "score") else "keep the run as it is: plmctl.load reads it"
+            raise ConfigError(f"heads.{lost[0]}", ", ".join(heads), f"heads that a published class has: {needs}", fix=fix)
         return chosen, lost
 
     def architecture_of(self, name: str | None, tensors: Mapping[str, Tensor]) -> Architecture:

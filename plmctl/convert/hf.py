@@ -141,11 +141,13 @@ def _family_of(settings: Mapping[str, Any], folder: Path) -> tuple[Family, str |
     by_type = [family for family in FAMILIES if family.model_type == settings.get("model_type", Bert.model_type)]
     family = next(iter(known or by_type), None)
     if family is None or (name is not None and not known):
-        allowed = supported()
-        shown = name if name is not None else settings.get("model_type")
-        raise ConfigError(
-            f"{folder / 'config.json'}: architectures", shown, f"one of {', '.join(allowed)}{nearest(str(shown), allowed)}"
-        )
+        if family is None:
+            kinds = sorted({family.model_type for family in FAMILIES})
+            allowed = f"a family that plmctl reads: {', '.join(kinds)}{nearest(str(settings.get('model_type')), kinds)}"
+            raise ConfigError(f"{folder / 'config.json'}: model_type", settings.get("model_type"), allowed)
+        classes = list(dict.fromkeys(architecture.name for architecture in family.architectures))
+        allowed = f"one of {', '.join(classes)}{nearest(str(name), classes)}"
+        raise ConfigError(f"{folder / 'config.json'}: architectures", name, allowed)
     return family, name
 
 

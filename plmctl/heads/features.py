@@ -39,7 +39,7 @@ class Layers(nn.Module):
         for layer in layers:
             if not -num_layers - 1 <= layer <= num_layers:
                 allowed = f"0 (the embedding output) to {num_layers}, or -1 (the last layer) to {-num_layers - 1}"
-                raise ConfigError("layers", list(layers), allowed)
+                raise ConfigError("layers", list(layers), allowed, fix=f"layers=[{','.join(map(str, range(-num_layers, 0)))}]")
         if not layers:
             raise ConfigError("layers", [], "at least one layer")
         self.width, self.layers = width, list(layers)

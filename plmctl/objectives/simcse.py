@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional as F
 
 from plmctl.batch import Batch
 from plmctl.errors import ConfigError
 from plmctl.heads.pooler import Pooler
 from plmctl.models.base import Model
+from plmctl.nn.cells.attention import Attention
+from plmctl.nn.dropout import Dropout
 from plmctl.objectives.base import Objective, Output, Term
 from plmctl.objectives.contrast import equal, info_nce, originals, products
 
@@ -20,8 +24,9 @@ class SimCSE(Objective):
     """`- sum_i log exp(cos(h_i, h'_i) / t) / sum_j exp(cos(h_i, h'_j) / t)`, h and h' two passes of the clean rows.
 
     h = tanh(dense(state of the first token)); the dense layer belongs to the objective, so that embeddings are the states
-    before it. Only dropout tells the passes apart; rows of equal ids are no negatives of each other. Logged, of the states
-    before the layer, brought to length 1: `align` = mean |x_i - x'_i|^2, `uniform` = log mean_{i != j} exp(-2 |x_i - x_j|^2).
+    before it. Only dropout tells the passes apart: it is on in validation too. Rows of equal ids are no negatives of each
+    other. Logged, of the states before the layer, brought to length 1: `align` = mean |x_i - x'_i|^2, `uniform` = log
+    mean_{i != j} exp(-2 |x_i - x_j|^2).
     (Gao et al., 2021, arXiv:2104.08821, sec. 3, eq. 4 and sec. 2.3; princeton-nlp/SimCSE, models.py: `mlp_only_train`.)
     Differs: negatives are the rows of the micro-batch, where the released code gathers those of all processes; equal rows are
     masked. Beside mlm, each mask is drawn by the noise of the run, and both passes read the text before it.
@@ -42,7 +47,8 @@ class SimCSE(Objective):
 
     def forward(self, model: Model, batch: Batch, state: object = None) -> Output:
         clean = originals(batch)
-        first, second = (model(view).last[:, 0] for view in (clean, replace(clean)))
+        with nullcontext() if self.training else dropping(model.backbone):
+            first, second = (model(view).last[:, 0] for view in (clean, replace(clean)))
         real, count = batch.text.length > 0, batch.counts["rows"]
         a, b = (unit(self.mlp(states)) for states in (first, second))
         loss, right = info_nce(products(a, b) / self.temperature, equal(clean.text.ids) | ~real, real)
@@ -51,6 +57,19 @@ class SimCSE(Objective):
             apart, spread = _geometry(first.detach(), second.detach(), real)
             logs |= {"align": (apart, count), "uniform": (spread * count, count)}
         return Output({"simcse": Term(loss)}, logs)
+
+
+@contextmanager
+def dropping(backbone: nn.Module) -> Iterator[None]:
+    """Dropout also in validation: without it the two passes are one, and every row is right."""
+    sleeping = [part for part in backbone.modules() if isinstance(part, Dropout | Attention) and not part.training]
+    for part in sleeping:
+        part.training = True
+    try:
+        yield
+    finally:
+        for part in sleeping:
+            part.training = False
 
 
 def unit(states: Tensor) -> Tensor:

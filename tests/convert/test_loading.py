@@ -79,9 +79,15 @@ def test_what_is_no_model_is_refused(tmp_path: Path, published, checkpoint: Path
 def test_an_unsupported_architecture_lists_the_supported_ones(published) -> None:
     _, folder = published("BertModel")
     settings = json.loads((folder / "config.json").read_text())
-    for change in ({"architectures": ["BertForSequenceClasification"]}, {"architectures": ["T5Model"], "model_type": "t5"}):
+    for change, answer in (
+        ({"architectures": ["BertForSequenceClasification"]}, r"one of .*\(did you mean 'BertForSequenceClassification'"),
+        (
+            {"architectures": ["T5Model"], "model_type": "t5"},
+            r"model_type='t5': a family that plmctl reads: albert, bert, .*gpt2",
+        ),
+    ):
         (folder / "config.json").write_text(json.dumps(settings | change))
-        with pytest.raises(ConfigError, match=r"BertForSequenceClassification.*GPT2LMHeadModel"):
+        with pytest.raises(ConfigError, match=answer):
             load(folder)
     (folder / "config.json").write_text(json.dumps(settings | {"hidden_act": "mish"}))
     with pytest.raises(ConfigError, match=r"hidden_act.*gelu_new"):

@@ -142,3 +142,13 @@ def test_masked_tokens_beside_it() -> None:
 def test_wrong_temperature() -> None:
     with pytest.raises(ConfigError, match="above 0"):
         SimCSE(width=W, temperature=0.0)
+
+
+def test_validation_has_dropout_too_and_leaves_the_model_as_it_was() -> None:
+    model, objective, batch = encoder(0.3).eval(), simcse().eval(), batch_of(rows_of(LENGTHS))
+    torch.manual_seed(7)
+    found = objective(model, batch)
+    assert found.logs["align"][0] > 0.1
+    assert not any(part.training for part in model.modules())
+    torch.manual_seed(7)
+    assert objective.train()(model.train(), batch).terms["simcse"].total.equal(found.terms["simcse"].total)

@@ -33,6 +33,7 @@ class Format:
     carried = frozenset({"tracks.word_start", "tracks.sentence"})  # what every format can lay beside the tokens of any text
     provides: frozenset[str] = frozenset({"text"})
     max_length: int
+    parallel: bool = False  # reads parallel text and no other
     ordered: bool = False  # rows are read in the order of the plan (streams), not in a random one
     streams: int | None = None  # of an ordered format: the rows of a batch, each of which goes on in the next one
     meanings: Mapping[str, Sequence[str]] = {}  # label -> what its numbers say, in words: {"pair": ("B follows A", ...)}

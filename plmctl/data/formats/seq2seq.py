@@ -30,6 +30,8 @@ class Seq2Seq(Format):
 
     copies = 1
 
+    parallel = True
+
     def __init__(
         self, *, vocab: Vocab, max_length: int, target_length: int, truncated: bool,
         source_template: Sequence[str] | None = None, target_template: Sequence[str] | None = None,

@@ -28,6 +28,8 @@ class TextPair(Format):
 
     copies = 1
 
+    parallel = True
+
     def __init__(self, *, vocab: Vocab, max_length: int, packed: bool) -> None:
         self.vocab, self.max_length, self.packed = vocab, max_length, packed
         self.kinds = wraps(vocab, vocab.single) * 2
