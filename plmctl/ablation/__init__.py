@@ -7,7 +7,9 @@ checks.py      are the arms comparable, and does every metric exist?
 content.py     what a job depends on, as a key
 plan.py        arms x seeds x stages as jobs that share what they can
 job.py         one job, as a child process
-run.py         jobs in sequence or side by side; what is finished stays finished
+run.py         the jobs of a plan and how each stands; what is finished stays finished
+local.py       ... run on this machine, in sequence or side by side
+launched.py    ... run wherever a Hydra launcher puts them
 early.py       the rule that ends hopeless runs
 results.py     the numbers of finished jobs
 statistics.py  differences, intervals, tests, verdicts

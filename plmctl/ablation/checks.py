@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
-from plmctl.ablation.composing import Composed, produced
+from plmctl.ablation.composing import Composed
 from plmctl.ablation.study import PRETRAIN, Metric, Study
 from plmctl.errors import ConfigError, UsageError, nearest
 from plmctl.tasks.base import Task
@@ -15,20 +15,19 @@ HELD_OUT = ("data.valid_path", "data.valid_target_path", "data.field", "data.lin
 MEASURED = ("eval.noise", "eval.seed", "eval.rows")
 
 
-def check_study(
-    study: Study, arms: Mapping[str, Composed], tasks: Mapping[str, Task], plugins: Sequence[str] = ()
-) -> list[UsageError]:
+def check_study(study: Study, arms: Mapping[str, Composed], tasks: Mapping[str, Task]) -> list[UsageError]:
     """Everything that would make a figure meaningless."""
     errors: list[UsageError] = []
     for name, metric in study.metrics.items():
-        errors += _missing(f"metrics.{name}", metric, study, arms, tasks, plugins)
+        errors += _missing(f"metrics.{name}", metric, study, arms, tasks)
     of_pretraining = {name: metric for name, metric in study.metrics.items() if metric.of == PRETRAIN}
-    pretrained = {name: each.pretrain for name, each in arms.items() if each.arm.pretrain}
+    pretrained = {name: each for name, each in arms.items() if each.arm.pretrain}
     if of_pretraining and len(pretrained) > 1:
-        errors += _other_validation(pretrained)
-        errors += _other_tokens(of_pretraining, pretrained)
+        configs = {name: each.pretrain for name, each in pretrained.items()}
+        errors += _other_validation(configs)
+        errors += _other_tokens(of_pretraining, configs)
     if study.stop:
-        kept = {key for config in pretrained.values() for key in produced(config, plugins)}
+        kept = {key for each in pretrained.values() for key in each.measured}
         wanted = study.stop.metric.removeprefix("valid/")
         if wanted not in kept:
             errors.append(_no_metric("stop.metric", study.stop.metric, "pretraining", kept))
@@ -36,7 +35,7 @@ def check_study(
 
 
 def _missing(
-    path: str, metric: Metric, study: Study, arms: Mapping[str, Composed], tasks: Mapping[str, Task], plugins: Sequence[str]
+    path: str, metric: Metric, study: Study, arms: Mapping[str, Composed], tasks: Mapping[str, Task]
 ) -> list[UsageError]:
     of = study.evals[metric.of].of if metric.of in study.evals else metric.of
     if of in tasks:
@@ -46,9 +45,8 @@ def _missing(
         return []  # of text: what the checkpoint's heads can be asked
     errors: list[UsageError] = []
     for name, each in arms.items():
-        has = produced(each.pretrain, plugins)
-        if each.arm.pretrain and metric.key not in has:
-            errors.append(_no_metric(f"{path}.key", metric.key, f"the pretraining of arm '{name}'", has))
+        if each.arm.pretrain and metric.key not in each.measured:
+            errors.append(_no_metric(f"{path}.key", metric.key, f"the pretraining of arm '{name}'", set(each.measured)))
     return errors
 
 

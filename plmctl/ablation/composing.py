@@ -46,6 +46,7 @@ class Composed:
     evals: Mapping[str, Config]
     flops_per_token: float
     parameters: int
+    measured: frozenset[str]  # names of the metrics that validation of its pretraining gives
 
 
 class Composer:
@@ -56,7 +57,7 @@ class Composer:
         self.tasks: dict[str, Task] = {}
         self._errors: list[UsageError] = []
         self._known: dict[tuple[str, ...], Any] = {}  # compositions
-        self._costs: dict[str, tuple[float, int]] = {}
+        self._looked: dict[str, tuple[float, int, frozenset[str]]] = {}
         self._made: dict[tuple[str, ...], Config | None] = {}
 
     def arms(self) -> dict[str, Composed]:
@@ -70,14 +71,14 @@ class Composer:
     def _arm(self, arm: Arm, evals: Mapping[str, Config]) -> Composed | None:
         with self._collected(f"arm '{arm.name}'"):
             config = self._pretrain(arm)
-            rate, parameters = self._cost(config)
+            rate, parameters, measured = self._look(config)
             if self.study.budget and self.study.budget[0] == "flops" and arm.pretrain:
                 config["train"]["tokens"] = max(1, round(self.study.budget[1] / rate))
             tuned = {
                 name: [self._tuned(arm, name, task, setting, config) for setting in self.study.settings]
                 for name, task in self.study.tasks.items()
             }
-            return Composed(arm, config, tuned, evals, rate, parameters)
+            return Composed(arm, config, tuned, evals, rate, parameters, measured)
         return None
 
     def _pretrain(self, arm: Arm) -> Config:
@@ -101,14 +102,15 @@ class Composer:
             raise ConfigError(key, value, "the budget is the same for all arms", fix=f"budget.{kind}=...")
         return {str(key): value for key, value in plain(cfg).items()}
 
-    def _cost(self, config: Config) -> tuple[float, int]:
-        """Training FLOPs per token, and parameters; once for each model."""
+    def _look(self, config: Config) -> tuple[float, int, frozenset[str]]:
+        """Training FLOPs per token, parameters, and what validation measures; once for each model."""
         nodes = ("size", "model", "pattern", "position", "heads", "objective", "tokenizer", "format", "noise", "data", "init")
         key = json.dumps({name: config[name] for name in nodes}, sort_keys=True, default=str)
-        if key not in self._costs:
+        if key not in self._looked:
             report = estimate(OmegaConf.create(config), self.flags)
-            self._costs[key] = (float(report["run"]["training FLOPs per token"]), sum(report["parameters"].values()))
-        return self._costs[key]
+            rate, parameters = float(report["run"]["training FLOPs per token"]), sum(report["parameters"].values())
+            self._looked[key] = (rate, parameters, produced(config, self.flags.plugins))
+        return self._looked[key]
 
     def _tuned(self, arm: Arm, name: str, task: Labelled, setting: Sequence[str], pretrain: Config) -> Config:
         words = (*self._task_words(name, task), *self.study.tuning, *task.overrides, *setting, *arm.finetune)
@@ -170,7 +172,7 @@ def builtin_task(cache_dir: str | None = None) -> Path:
     return folder
 
 
-def produced(config: Config, plugins: Sequence[str] = ()) -> set[str]:
+def produced(config: Config, plugins: Sequence[str] = ()) -> frozenset[str]:
     """The validation metrics of a pretraining config: losses, accuracies, and bits per byte of targets made of tokens."""
     with torch.device("meta"):
         model = build_model(config, vocab_size=TINY.size, plugins=plugins)
@@ -179,11 +181,8 @@ def produced(config: Config, plugins: Sequence[str] = ()) -> set[str]:
     nothing = Batch(torch.empty(0), {}, counts=defaultdict(int))
     terms = {name for part in parts for name in part.counts(nothing)}
     of_tokens = {name for part in parts for name in terms if f"targets.{name}" in part.needs}
-    return {
-        "loss",
-        *(f"{kind}/{name}" for name in terms for kind in ("loss", "acc")),
-        *(f"bits_per_byte/{n}" for n in of_tokens),
-    }
+    each = {f"{kind}/{name}" for name in terms for kind in ("loss", "acc")}
+    return frozenset({"loss", *each, *(f"bits_per_byte/{name}" for name in of_tokens)})
 
 
 def _check_files(data: Config) -> None:

@@ -21,10 +21,10 @@ from pathlib import Path
 from typing import Any
 
 from plmctl.config.compose import Flags
+from plmctl.config.sweep import STOPPED
 from plmctl.errors import PlmctlError
 
 JOB, DONE, ERROR, RUN, LOG = "job.json", "done.json", "error.json", "run", "log.txt"
-STOPPED = (130, 143)
 
 
 def enter(folder: str, here: str) -> None:
@@ -66,8 +66,13 @@ def perform(folder: Path) -> int:
 
 def write(file: Path, record: Any) -> None:
     """JSON, whole or not at all."""
+    write_text(file, json.dumps(record, indent=1))
+
+
+def write_text(file: Path, text: str) -> None:
+    """The whole text or nothing of it."""
     partial = file.with_name(f"{file.name}.{os.getpid()}")
-    partial.write_text(json.dumps(record, indent=1), encoding="utf-8")
+    partial.write_text(text, encoding="utf-8")
     os.replace(partial, file)
 
 

@@ -8,10 +8,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from plmctl.ablation.job import LOG, STOPPED, perform
+from plmctl.ablation.job import LOG, perform
 from plmctl.ablation.run import Runner
 from plmctl.config.compose import reason, session
 from plmctl.config.overrides import quoted
+from plmctl.config.sweep import STOPPED
 from plmctl.errors import UsageError
 
 if TYPE_CHECKING:

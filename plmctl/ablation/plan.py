@@ -80,7 +80,7 @@ def plan(study: Study, flags: Flags) -> Plan:
     """The plan of a study; raises every arm that does not compose, and everything that makes arms incomparable."""
     composer = Composer(study, flags)
     arms = composer.arms()
-    raise_all(check_study(study, arms, composer.tasks, flags.plugins))
+    raise_all(check_study(study, arms, composer.tasks))
     made = _Jobs(study)
     cells = [made.cell(each, seed) for seed in study.seeds for each in arms.values()]
     raise_all(_twins(cells))

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import csv
 import io
-import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from plmctl.ablation.curves import picture
-from plmctl.ablation.job import write
+from plmctl.ablation.job import write, write_text
 from plmctl.ablation.results import Results, missing
 from plmctl.ablation.statistics import ALPHA, Difference, compare, holm, judge, spread
 from plmctl.ablation.study import PRETRAIN, Metric, Study
@@ -69,7 +68,7 @@ def write_table(study: Study, results: Results, folder: Path, *, notes: Sequence
         "notes": notes,
     }  # fmt: skip
     write(folder / "table.json", record)
-    _write_text(folder / "table.csv", _csv(found, costs))
+    write_text(folder / "table.csv", _csv(found, costs))
     write_page(_blocks(study, results, record), folder / "table.md")
     return record
 
@@ -135,12 +134,6 @@ def _csv(found: Sequence[Row], costs: Sequence[Mapping[str, Any]]) -> str:
         joined = " ".join(f"{seed}={value!r}" for seed, value in row["values"].items())
         writer.writerow({**row, **by_arm[row["arm"]], "values": joined})
     return text.getvalue()
-
-
-def _write_text(file: Path, text: str) -> None:
-    partial = file.with_name(f"{file.name}.{os.getpid()}")
-    partial.write_text(text, encoding="utf-8")
-    os.replace(partial, file)
 
 
 def _number(value: float | None) -> str:

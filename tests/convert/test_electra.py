@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 from safetensors.torch import load_file
-from test_families import batch, inputs
+from test_families import batch, inputs, there_and_back
 from torch import Tensor
 from torch.testing import assert_close
 from typer.testing import CliRunner
@@ -61,17 +61,7 @@ def test_import_agrees(name: str, embedding: int, length: list[int], dtype: torc
 @pytest.mark.parametrize("embedding", [8, 16])
 @pytest.mark.parametrize("name", CLASSES)
 def test_there_and_back_is_bitwise(name: str, embedding: int, published: Any, tmp_path: Path) -> None:
-    model, folder = published(name, num_labels=2 if "Question" in name else 3, embedding_size=embedding)
-    convert(folder, tmp_path / "a", to="plmctl")
-    convert(tmp_path / "a", tmp_path / "b", to="hf")
-    convert(tmp_path / "b", tmp_path / "c", to="plmctl")
-    again, info = getattr(transformers, name).from_pretrained(tmp_path / "b", output_loading_info=True)
-    assert not info["missing_keys"]
-    assert not info["unexpected_keys"]
-    assert all(again.state_dict()[key].equal(tensor) for key, tensor in model.state_dict().items())
-    first, last = (load_file(tmp_path / place / "model.safetensors") for place in "ac")
-    assert first.keys() == last.keys()
-    assert all(first[key].equal(last[key]) for key in first)
+    there_and_back(*published(name, num_labels=2 if "Question" in name else 3, embedding_size=embedding), tmp_path)
 
 
 def test_the_papers_classifier_has_no_published_class(published: Any, tmp_path: Path) -> None:
