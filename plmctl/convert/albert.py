@@ -109,12 +109,8 @@ class Albert(Bert):
     def measured(self, config: Mapping[str, Any], tensors: Mapping[str, Tensor], pad: int) -> Numbers:
         config = _spelled_out(config)
         numbers = super().measured(config, tensors, pad)
-        project = tensors.get("backbone.embedding.project.weight")
         groups = (config["model"].get("stack") or {}).get("share") or {}
-        return replace(
-            numbers, width=numbers.width if project is None else len(project), table_width=numbers.width,
-            groups=groups.get("a", numbers.num_layers),
-        )  # fmt: skip
+        return replace(numbers, groups=groups.get("a", numbers.num_layers))
 
     def describes(self, config: Mapping[str, Any], numbers: Numbers) -> list[str]:
         config = _spelled_out(config)

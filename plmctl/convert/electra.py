@@ -6,11 +6,10 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from torch import Tensor
-
 from plmctl.convert.bert import BACKBONE, PLACES, Bert, tasks
 from plmctl.convert.family import Architecture, Node, Numbers
 from plmctl.convert.names import Rule, linear, same
+from plmctl.convert.roberta import classifier
 
 MLM: list[Rule] = [
     *linear("heads.mlm.dense", "generator_predictions.dense"),
@@ -25,10 +24,6 @@ DISCRIMINATOR = [
 
 
 TIES = {"generator_lm_head.weight": "embeddings.word_embeddings.weight"}
-
-
-def classifier(head: str) -> list[Rule]:
-    return linear(f"heads.{head}.dense", "classifier.dense") + linear(f"heads.{head}.linear", "classifier.out_proj")
 
 
 class Electra(Bert):
@@ -71,11 +66,6 @@ class Electra(Bert):
             return {"_target_": "plmctl.heads.discriminator.Discriminator", "activation": numbers.activation}
         node = super().head(name, replace(numbers, activation="gelu"), outputs)
         return node | ({"dense": True, "activation": "gelu"} if name in ("class", "score") else {})
-
-    def measured(self, config: Mapping[str, Any], tensors: Mapping[str, Tensor], pad: int) -> Numbers:
-        numbers = super().measured(config, tensors, pad)
-        project = tensors.get("backbone.embedding.project.weight")
-        return replace(numbers, width=numbers.width if project is None else len(project), table_width=numbers.width)
 
     def describes(self, config: Mapping[str, Any], numbers: Numbers) -> list[str]:
         if numbers.table_width == numbers.width:  # the same as none

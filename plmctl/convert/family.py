@@ -43,7 +43,7 @@ class Numbers:
     eps: float
     tied: bool = True
     pad: int = 0  # id of the padding token, on which RoBERTa's places depend
-    table_width: int = 0  # ALBERT: columns of its tables
+    table_width: int = 0  # columns of the tables, where they may be narrower than the width (ALBERT, ELECTRA)
     groups: int = 0  # ALBERT: sets of weights that its layers share; 0: each layer has its own
 
     @property
@@ -130,10 +130,11 @@ class Family:
         stack, embedding = _at(config, "model.stack") or {}, _at(config, "model.embedding") or {}
         cells = stack.get("cells") or {}
         attention, inner = cells.get("a") or {}, cells.get("f") or {}
-        table = tensors["backbone.embedding.token.weight"]
+        table, project = tensors["backbone.embedding.token.weight"], tensors.get("backbone.embedding.project.weight")
         return Numbers(
-            num_layers=_layers(stack.get("layout", "")), width=table.shape[1], num_heads=attention.get("num_heads", 1),
-            inner_width=inner.get("inner_width", 0), vocab_size=table.shape[0],
+            num_layers=_layers(stack.get("layout", "")), width=table.shape[1] if project is None else len(project),
+            num_heads=attention.get("num_heads", 1), inner_width=inner.get("inner_width", 0), vocab_size=table.shape[0],
+            table_width=table.shape[1],
             max_length=_at(config, "position.max_length") or 0, segments=embedding.get("segments", 0),
             dropout=embedding.get("dropout", 0.0), attention_dropout=attention.get("dropout", 0.0),
             activation=inner.get("activation", "gelu"), eps=_at(config, "model.stack.residual.norm.eps") or 0.0,
