@@ -12,6 +12,7 @@ from plmctl.config.build import build, locate, parameters, plain
 from plmctl.errors import ConfigError
 from plmctl.heads.features import BEFORE_HEADS
 from plmctl.models.base import Model
+from plmctl.text.vocab import Vocab
 
 NODES = ("size", "pattern", "position", "model", "heads")  # of a config: what a model is built from
 
@@ -20,19 +21,21 @@ def build_model(
     config: Any,
     *,
     vocab_size: int,
+    vocab: Vocab | None = None,
     heads: Mapping[str, Any] | None = None,
     seed: int | None = None,
     plugins: Sequence[str] = (),
 ) -> Model:
     """The model of `config`, with `heads` in place of the config's own where given.
 
-    With `seed`, the backbone's `initializer` draws all first weights from a generator of its own; without, they are to be
-    loaded.
-    The state of torch's global generator is left as it was.
+    `vocab`: which ids have a role; without it, a part whose config names a role can be looked at but not run. With `seed`,
+    the backbone's `initializer` draws all first weights from a generator of its own; without, they are to be loaded. The
+    state of torch's global generator is left as it was.
     """
     config = settled(config, plugins=plugins)
     nodes = (config.get("heads") or {}) if heads is None else plain(heads)
     given: dict[str, Any] = {"vocab_size": vocab_size, **config["size"], "max_length": longest(config)}
+    given |= {"vocab": vocab} if vocab else {}
     with torch.random.fork_rng(devices=[]):
         tables = given | {"width": (config["model"].get("embedding") or {}).get("table_width") or given["width"]}
         slots = {name: build(config[name], tables, plugins, path=name) for name in ("pattern", "position")}
@@ -84,6 +87,12 @@ def longest(config: Mapping[str, Any]) -> int | None:
     """The longest row that `config` ever makes: of its position, its format, its sources' formats, and those of all stages."""
     train, data = config.get("train") or {}, config.get("data") or {}
     formats = [config.get("format"), *((source or {}).get("format") for source in (data.get("sources") or {}).values())]
-    stages = [value for stage in train.get("stages") or [] for key, value in stage.items() if key.endswith("format.max_length")]
-    found = [(node or {}).get("max_length") for node in (config.get("position"), *formats)] + stages
+    stages = [
+        value
+        for stage in train.get("stages") or []
+        for key, value in stage.items()
+        if key.endswith(("format.max_length", "format.target_length"))
+    ]
+    nodes = (config.get("position"), *formats)
+    found = [(node or {}).get(name) for node in nodes for name in ("max_length", "target_length")] + stages
     return max((int(length) for length in found if length is not None), default=None)

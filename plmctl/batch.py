@@ -42,12 +42,14 @@ FIELDS: dict[str, str] = {
     "tracks.sentence": "[n, T] int: number of the sentence inside the row (specials: of the one beside them; padding: -1)",
     "tracks.language": "[n, T] int: number of the token's language (translation LM)",
     "tracks.order": "[n, T] int: place of the token in the order of factorisation; what is not predicted comes first",
+    "tracks.previous": "[n, T] int: of a target, the token that the decoder reads here, where it is not the one before",
     "tracks.real": "[n, T] bool: not padding, where padding is not simply what follows `length`",
     # and any further track that the token directory holds (data.tags=[sense] gives tracks.sense)
     # targets: [n, T] labels with IGNORE in Rows, a `Targets` in Batch
     "targets.mlm": "[n, T] id of the token that the noise hid, IGNORE elsewhere",
     "targets.clm": "[n, T] id of the next token of the same document, IGNORE where there is none",
     "targets.plm": "[n, T] id of a token that is predicted in the order of factorisation, IGNORE elsewhere",
+    "targets.seq2seq": "[n, T] id of the token of the target that is written here, IGNORE at padding",
     "targets.shuffle": "[n, T] id of the token that stood here before tokens were shuffled, IGNORE elsewhere",
     "targets.sbo": "[n, T] id of a hidden token that is asked of the neighbours of its span, IGNORE elsewhere",
     "targets.replaced": "[n, T] 1 where the noise put another token, 0 where it did not, IGNORE at specials and padding",

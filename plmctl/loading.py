@@ -80,7 +80,8 @@ class Loaded:
 def load(path: str | os.PathLike[str], *, plugins: Sequence[str] = ()) -> Loaded:
     """The model at `path`: a run (its best checkpoint, else the newest), a checkpoint `step-N`, or a Hugging Face folder."""
     source = open_source(path)
-    model = build_model(source.config, vocab_size=source.vocab_size, plugins=plugins)
+    vocab = source.tokenizer.vocab if source.has_tokenizer else None
+    model = build_model(source.config, vocab_size=source.vocab_size, vocab=vocab, plugins=plugins)
     load_exactly(model, source.tensors, file=source.folder)
     return Loaded(model.eval(), source)
 

@@ -175,7 +175,7 @@ def builtin_task(cache_dir: str | None = None) -> Path:
 def produced(config: Config, plugins: Sequence[str] = ()) -> frozenset[str]:
     """The validation metrics of a pretraining config: losses, accuracies, and bits per byte of targets made of tokens."""
     with torch.device("meta"):
-        model = build_model(config, vocab_size=TINY.size, plugins=plugins)
+        model = build_model(config, vocab_size=TINY.size, vocab=TINY, plugins=plugins)
         given = {"vocab": TINY, **known_to_objectives(model, vocab_size=TINY.size)}
         parts = [build(entry(node)[0], given, plugins, path=f"objective.{name}") for name, node in config["objective"].items()]
     nothing = Batch(torch.empty(0), {}, counts=defaultdict(int))

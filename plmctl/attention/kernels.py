@@ -31,9 +31,12 @@ class Mask:
     _derived: dict[torch.dtype, tuple[Tensor, Tensor]] = field(default_factory=dict, repr=False, compare=False)
 
     @classmethod
-    def of(cls, pattern: Pattern, seq: Seq) -> Mask:
+    def of(cls, pattern: Pattern, seq: Seq, *, k_offset: int = 0) -> Mask:
+        """For all of `seq`; with `k_offset`, for the queries from there on, of which a single last one sees all its past."""
         left = pattern.given(seq)
-        return cls(None, causal=True) if isinstance(left, Causal) else cls(left.dense(seq))
+        if isinstance(left, Causal) and k_offset in (0, seq.ids.shape[1] - 1):
+            return cls(None, causal=k_offset == 0 and seq.ids.shape[1] > 1)
+        return cls(left.dense(seq, k_offset=k_offset))
 
     def derived(self, q: Tensor, k: Tensor) -> tuple[Tensor, Tensor] | None:
         """(what to add to scores, which probabilities to keep) for the CPU kernel, made once for all layers."""

@@ -208,7 +208,7 @@ def _model(session: Session, task: Task, tokenizer: Tokenizer) -> Model:
     resuming = Checkpoints(session.folder / "checkpoints", say=lambda message: None).newest() if session.flags.resume else None
     source = open_source(resuming or cfg.checkpoint) if resuming or cfg.checkpoint else None
     size = source.vocab_size if source else tokenizer.vocab.size
-    model = build_model(cfg, vocab_size=size, seed=cfg.seed, plugins=session.flags.plugins)
+    model = build_model(cfg, vocab_size=size, vocab=tokenizer.vocab, seed=cfg.seed, plugins=session.flags.plugins)
     head_seed = cfg.seed if cfg.head_seed is None else cfg.head_seed
     initialize = cast(Callable[..., None], model.backbone.initializer)
     initialize(model.heads, generator=torch.Generator().manual_seed(head_seed))

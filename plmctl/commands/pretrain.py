@@ -74,7 +74,7 @@ def train(session: Session) -> Result:
     """Build everything the config names and fit it."""
     cfg, plugins, world = session.cfg, session.flags.plugins, session.world
     corpus: Corpus = session.prepared
-    model = build_model(cfg, vocab_size=corpus.vocab.size, seed=cfg.seed, plugins=plugins)
+    model = build_model(cfg, vocab_size=corpus.vocab.size, vocab=corpus.vocab, seed=cfg.seed, plugins=plugins)
     given = {"vocab": corpus.vocab, **known_to_objectives(model, vocab_size=corpus.vocab.size)}
     objective = build_objective(cfg, given, plugins)
     if cfg.init and not any((session.folder / "checkpoints").glob("step-*")):  # --resume of a run that saved nothing yet, too
@@ -203,7 +203,7 @@ def _preview(cfg: DictConfig, flags: Flags, *, asked: bool) -> None:
     """Print the first rows of training, of each source, as a person reads them; `asked`: with what the objective derives."""
     corpus, console = open_corpus(cfg, flags.plugins), Console()
     with torch.device("meta"):
-        model = build_model(cfg, vocab_size=corpus.vocab.size, plugins=flags.plugins) if asked else None
+        model = build_model(cfg, vocab_size=corpus.vocab.size, vocab=corpus.vocab, plugins=flags.plugins) if asked else None
         given = {"vocab": corpus.vocab, **(known_to_objectives(model, vocab_size=corpus.vocab.size) if model else {})}
         objective = build_objective(cfg, given, flags.plugins) if asked else None
     labels, needs = (objective.labels, objective.needs) if objective else (None, frozenset[str]())

@@ -47,7 +47,7 @@ def check_contract(cfg: Any, plugins: Sequence[str] = (), config_dirs: Sequence[
     errors: list[UsageError] = []
     given: dict[str, Any] = {"vocab": TINY, "vocab_size": TINY.size}
     with _collected(errors), torch.device("meta"):
-        built = build_model(config, vocab_size=TINY.size, plugins=plugins)
+        built = build_model(config, vocab_size=TINY.size, vocab=TINY, plugins=plugins)
         model, heads = {"model": built.backbone}, list(built.heads)
         given |= known_to_objectives(built, vocab_size=TINY.size)
         train = config.get("train") or {}

@@ -63,10 +63,19 @@ class LMHead(Padded):
 
     def loss(self, features: Tensor, ids: Tensor) -> tuple[Tensor, Tensor]:
         """features [P, W], ids [P] -> (summed cross-entropy in fp32, number of right first guesses), both without IGNORE."""
+        return self.smoothed(features, ids, 0.0)[:2]
+
+    def smoothed(self, features: Tensor, ids: Tensor, smoothing: float) -> tuple[Tensor, Tensor, Tensor]:
+        """(loss, right, plain): `(1 - e) plain + e mean_v (- log p(v))` over the V tokens, and `plain`, the sum without e.
+
+        (Szegedy et al., 2016, arXiv:1512.00567, sec. 7.) `plain` carries no gradient.
+        """
         if features.device.type == "cpu":  # which need not keep its shapes from batch to batch: spare slots cost nothing
             asked = (ids != IGNORE).nonzero()[:, 0]
             features, ids = (features, ids) if len(asked) == len(ids) else (features[asked], ids[asked])
-        return _CrossEntropy.apply(self.transformed(features), self.table, self.bias, ids, self.vocab_size, self.chunk)
+        return _CrossEntropy.apply(
+            self.transformed(features), self.table, self.bias, ids, self.vocab_size, self.chunk, smoothing
+        )
 
 
 class _CrossEntropy(Function):
@@ -78,31 +87,31 @@ class _CrossEntropy(Function):
 
     @staticmethod
     def forward(
-        ctx: Any, h: Tensor, table: Tensor, bias: Tensor | None, ids: Tensor, vocab_size: int, chunk: int
-    ) -> tuple[Tensor, Tensor]:
+        ctx: Any, h: Tensor, table: Tensor, bias: Tensor | None, ids: Tensor, vocab_size: int, chunk: int, smoothing: float
+    ) -> tuple[Tensor, Tensor, Tensor]:
         device = h.device.type
         low = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else h.dtype
         with torch.autocast(device, enabled=False):
             train = any(ctx.needs_input_grad[:3])
             rows = max(1, chunk // len(table))
-            loss, right, grads = _in_chunks(h.to(low), table.to(low), bias, ids, vocab_size, rows, train)
-        ctx.mark_non_differentiable(right)
+            loss, right, plain, grads = _in_chunks(h.to(low), table.to(low), bias, ids, vocab_size, rows, train, smoothing)
+        ctx.mark_non_differentiable(right, plain)
         ctx.save_for_backward(*grads)
         ctx.types = [None if x is None else x.dtype for x in (h, table, bias)]
-        return loss, right
+        return loss, right, plain
 
     @staticmethod
-    def backward(ctx: Any, grad: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
+    def backward(ctx: Any, grad: Tensor, *_: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
         made = zip(ctx.saved_tensors, ctx.types, ctx.needs_input_grad[:3], strict=True)
-        return *(x.to(dtype, copy=True).mul_(grad) if needed else None for x, dtype, needed in made), None, None, None
+        return *(x.to(dtype, copy=True).mul_(grad) if needed else None for x, dtype, needed in made), None, None, None, None
 
 
 def _in_chunks(
-    h: Tensor, table: Tensor, bias: Tensor | None, ids: Tensor, vocab_size: int, rows: int, train: bool
-) -> tuple[Tensor, Tensor, list[Tensor | None]]:
-    """(loss, right, [dh, dtable, dbias]) over `rows` positions at a time; sums in fp32 (or float64)."""
+    h: Tensor, table: Tensor, bias: Tensor | None, ids: Tensor, vocab_size: int, rows: int, train: bool, smoothing: float
+) -> tuple[Tensor, Tensor, Tensor, list[Tensor | None]]:
+    """(loss, right, plain loss, [dh, dtable, dbias]) over `rows` positions at a time; sums in fp32 (or float64)."""
     wide = torch.promote_types(h.dtype, torch.float32)
-    loss, right = h.new_zeros((), dtype=wide), h.new_zeros((), dtype=torch.int64)
+    sums = [h.new_zeros((), dtype=kind) for kind in (wide, torch.int64, wide)]
     counted = (ids != IGNORE)[:, None]
     h = h.masked_fill(~counted, 0)  # so that other positions add nothing to dtable
     dh, dtable = torch.empty_like(h) if train else None, torch.zeros_like(table) if train and not len(h) else None
@@ -114,14 +123,15 @@ def _in_chunks(
             place = slice(chunk.start + strip.start, chunk.start + strip.stop)
             torch.mm(h[place], table.T, out=z[strip])
             for part in _slices(place.stop - place.start, _BLOCK if cached else rows):
-                summed, correct = _softmax_minus_answer(z[strip][part], bias, ids[place][part], vocab_size, wide, dbias)
-                loss, right = loss + summed, right + correct
+                found = _softmax_minus_answer(z[strip][part], bias, ids[place][part], vocab_size, wide, dbias, smoothing)
+                sums = [a + b for a, b in zip(sums, found, strict=True)]
             if dh is not None:  # z is dloss / dlogits by now
                 torch.mm(z[strip], table, out=dh[place])
         if train:
             product = z.T @ h[chunk]
             dtable = product if dtable is None else dtable.to(wide).add_(product)
-    return loss, right, [None if dh is None else dh.mul_(counted), dtable, dbias]
+    loss, right, plain = sums
+    return loss, right, plain, [None if dh is None else dh.mul_(counted), dtable, dbias]
 
 
 def _slices(count: int, most: int) -> list[slice]:
@@ -131,22 +141,27 @@ def _slices(count: int, most: int) -> list[slice]:
 
 
 def _softmax_minus_answer(
-    z: Tensor, bias: Tensor | None, answer: Tensor, vocab_size: int, wide: torch.dtype, dbias: Tensor | None
-) -> tuple[Tensor, Tensor]:
-    """Summed loss and right guesses of the logits `z [p, V or more]` before bias; turns z into its gradient, as if all counted.
+    z: Tensor, bias: Tensor | None, answer: Tensor, vocab_size: int, wide: torch.dtype, dbias: Tensor | None, smoothing: float
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Summed loss, right guesses and summed plain loss of the logits `z [p, V or more]` before bias.
 
-    A guess is right if the answer scores above every other token: a tie, common in bf16, counts as wrong. With m the largest
-    logit, logsumexp(z) = m - log max_v softmax(z)_v: the softmax, one fused pass, is all that is needed.
+    `z` becomes its gradient, as if all counted. A guess is right if the answer scores above every other token: a tie, common
+    in bf16, counts as wrong. With m the largest logit, logsumexp(z) = m - log max_v softmax(z)_v: the softmax, one fused pass,
+    is all that is needed.
     """
     counted, place = (answer != IGNORE)[:, None], answer[:, None].clamp(min=0)
     logits = z.to(wide, copy=True)
     logits = logits if bias is None else logits.add_(bias)
+    mean = logits[:, :vocab_size].mean(1, keepdim=True) if smoothing else None
     logits[:, vocab_size:] = -torch.inf
     own, p = logits.gather(1, place), torch.softmax(logits, 1)
     rival = logits.scatter_(1, place, -torch.inf).amax(1, keepdim=True)
-    loss = (torch.maximum(own, rival) - p.amax(1, keepdim=True).log() - own).masked_fill_(~counted, 0).sum()
-    dz = p.scatter_add_(1, place, -torch.ones_like(own))
+    plain = (torch.maximum(own, rival) - p.amax(1, keepdim=True).log() - own).masked_fill_(~counted, 0)
+    loss = plain if mean is None else plain + smoothing * (own - mean).masked_fill_(~counted, 0)
+    dz = p.scatter_add_(1, place, torch.full_like(own, smoothing - 1.0))
+    if smoothing:
+        dz[:, :vocab_size] -= smoothing / vocab_size
     if dbias is not None:
         dbias += (counted.to(wide).T @ dz)[0]
     z.copy_(dz)
-    return loss, ((own > rival) & counted).sum()
+    return loss.sum(), ((own > rival) & counted).sum(), plain.sum()

@@ -10,6 +10,8 @@ import torch
 from torch import Tensor, nn
 
 from plmctl.batch import Batch
+from plmctl.errors import UsageError
+from plmctl.nn.cache import Cache
 
 
 @dataclass(frozen=True)
@@ -40,7 +42,9 @@ class Backbone(nn.Module):
     max_length: int | None  # longest row the positions allow
     classifier: Mapping[str, Any] = {}  # how fine-tuning decides about rows: `pooler` (kept or not), and settings of its head
 
-    def embed(self, batch: Batch) -> Tensor:
+    writes: str = "text"  # the sequence that a causal model continues
+
+    def embed(self, batch: Batch, state: Any = None) -> Tensor:
         """[B, T, W] the input of the first layer."""
         raise NotImplementedError(type(self).__name__)
 
@@ -48,7 +52,11 @@ class Backbone(nn.Module):
         raise NotImplementedError(type(self).__name__)
 
     def forward(self, batch: Batch, state: Any = None, record: frozenset[str] = frozenset()) -> Hidden:
-        return self.encode(self.embed(batch), batch, state, record)
+        return self.encode(self.embed(batch, state), batch, state, record)
+
+    def fresh_cache(self, batch: Batch) -> Cache:
+        """What `forward(..., state=cache)` needs to read token by token; an encoder-decoder has read the source of `batch`."""
+        raise UsageError(f"{type(self).__name__} cannot read token by token")
 
     def fresh_state(self, rows: int, device: torch.device) -> Any:
         """The state before the first segment of `rows` streams; None for a backbone without memory."""

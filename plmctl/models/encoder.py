@@ -13,9 +13,10 @@ from torch import Tensor, nn
 
 from plmctl.attention.kernels import Mask
 from plmctl.attention.patterns import Documents, Padding, Pattern
-from plmctl.batch import Batch
+from plmctl.batch import Batch, Seq
 from plmctl.models.base import Backbone, Hidden
-from plmctl.nn.cells.base import Context
+from plmctl.nn.cache import Cache
+from plmctl.nn.cells.base import Context, Read
 from plmctl.nn.embeddings import Embedding
 from plmctl.nn.positions import Position
 from plmctl.nn.stack import Stack
@@ -54,17 +55,39 @@ class Encoder(Backbone):
     def token_embedding(self) -> nn.Embedding:  # type: ignore[override]
         return self.embedding.token
 
-    def embed(self, batch: Batch) -> Tensor:
-        return self.embedding(batch.text, self.position, self._places(batch))
+    def embed(self, batch: Batch, state: Any = None) -> Tensor:
+        return self.embedded(batch.text, state.length if isinstance(state, Cache) else 0)
 
     def encode(self, x: Tensor, batch: Batch, state: Any = None, record: frozenset[str] = frozenset()) -> Hidden:
-        """`record={"hidden"}` adds the embedding output and the state after every layer to `recorded["hidden"]`."""
-        context = Context(Mask.of(self.pattern, batch.text), self.position, self._places(batch))
-        last, hidden = self.stack(x, context, record="hidden" in record)
-        return Hidden(last, recorded={"hidden": hidden} if hidden else {})
+        """`record={"hidden"}` adds the embedding output and the state after every layer to `recorded["hidden"]`.
 
-    def _places(self, batch: Batch) -> Tensor:
-        """[B | 1, T] the position track where rows are packed, otherwise 0..T-1."""
-        seq = batch.text
-        track = seq.tracks.get("position")
-        return torch.arange(seq.ids.shape[1], device=seq.ids.device)[None] if track is None else track
+        With a `Cache` as state the batch holds only tokens that it has not seen yet: they read on behind those.
+        """
+        return self.read(batch.text, x, cache=state, record=record)
+
+    def fresh_cache(self, batch: Batch) -> Cache:
+        return Cache.of(len(self.stack.steps))
+
+    def embedded(self, seq: Seq, start: int = 0) -> Tensor:
+        """[B, T, W] the input of the first layer, for tokens from place `start` on."""
+        return self.embedding(seq, self.position, places(seq, start))
+
+    def read(
+        self, seq: Seq, x: Tensor, *, cache: Cache | None = None, source: Read | None = None,
+        record: frozenset[str] = frozenset(),
+    ) -> Hidden:  # fmt: skip
+        """The states of `seq`, whose embeddings are `x`; `source` is what cross-attention sees."""
+        start = 0 if cache is None else cache.length
+        seen = seq if cache is None else cache.grown(seq)
+        context = Context(
+            Mask.of(self.pattern, seen, k_offset=start), self.position, places(seq, start), all_places=places(seen, 0),
+            source=source, cache=cache,
+        )  # fmt: skip
+        last, hidden = self.stack(x, context, record="hidden" in record)
+        return Hidden(last, recorded={"hidden": hidden} if hidden else {}, state=cache)
+
+
+def places(seq: Seq, start: int) -> Tensor:
+    """[B | 1, T] the position track where rows are packed or padded in front, otherwise `start`, `start + 1`, ..."""
+    track = seq.tracks.get("position")
+    return torch.arange(start, start + seq.ids.shape[1], device=seq.ids.device)[None] if track is None else track

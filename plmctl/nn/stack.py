@@ -49,10 +49,10 @@ class Stack(nn.Module):
         """The last state, and with `record` the input followed by the state after every layer (the last one normed)."""
         recorded = [x]
         layer, begins = 0, True
-        for step in self.steps:
+        for number, step in enumerate(self.steps):
             if begins:
                 x = context.position.every_step(x, layer)
-            x = self.blocks[step.letter][step.copy](x, context)  # type: ignore[index]
+            x = self.blocks[step.letter][step.copy](x, context.at(number, layer))  # type: ignore[index]
             begins = step.ends
             if step.ends:
                 layer += 1

@@ -31,7 +31,7 @@ class ToyBackbone(Backbone):
         self.block = nn.Sequential(nn.Linear(W, W), nn.GELU(), nn.Dropout(dropout), nn.LayerNorm(W))
         self.width, self.max_length = W, None
 
-    def embed(self, batch: Batch) -> Tensor:
+    def embed(self, batch: Batch, state: Any = None) -> Tensor:
         return self.token_embedding(batch.text.ids)
 
     def encode(self, x: Tensor, batch: Batch, state: Any = None, record: frozenset[str] = frozenset()) -> Hidden:

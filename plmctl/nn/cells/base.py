@@ -2,12 +2,27 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 from torch import Tensor, nn
 
 from plmctl.attention.kernels import Mask
+from plmctl.nn.cache import Cache, Slot
 from plmctl.nn.positions import Position
+
+
+@dataclass(frozen=True)
+class Read:
+    """What cross-attention reads: the states of another stack, and which of them each token may see."""
+
+    states: Tensor  # [B, S, W]
+    mask: Mask  # [B, 1, T | 1, S]
+
+    def select(self, rows: Tensor) -> Read:
+        """The same for these rows of the batch."""
+        allowed = self.mask.allowed
+        return Read(self.states[rows], Mask(allowed if allowed is None or len(allowed) == 1 else allowed[rows]))
 
 
 @dataclass(frozen=True)
@@ -17,6 +32,32 @@ class Context:
     mask: Mask  # who may see whom
     position: Position  # how strongly, by place
     places: Tensor  # [B | 1, T] place of every token
+    all_places: Tensor | None = None  # [B | 1, Tk] of the keys, where they are not just those tokens
+    source: Read | None = None
+    cache: Cache | None = None
+    memory: Sequence[Tensor] | None = None  # [B, M, W] for each layer: its input in the segments before
+    keys: int | None = None  # only the first so many tokens are seen, the others only look (XLNet's query stream)
+    step: int = 0
+    layer: int = 0
+
+    @property
+    def key_places(self) -> Tensor:
+        """[B | 1, Tk]."""
+        return self.places if self.all_places is None else self.all_places
+
+    @property
+    def slot(self) -> Slot | None:
+        """What this step keeps between calls, where tokens come one by one."""
+        return None if self.cache is None else self.cache.slots[self.step]
+
+    @property
+    def remembered(self) -> Tensor | None:
+        """[B, M, W] the input of this layer in the segments before."""
+        return None if self.memory is None else self.memory[self.layer]
+
+    def at(self, step: int, layer: int) -> Context:
+        """The same for one step of the layout; itself where nothing depends on the step."""
+        return self if self.cache is None and self.memory is None else replace(self, step=step, layer=layer)
 
 
 class Cell(nn.Module):

@@ -1,0 +1,137 @@
+"""Two stacks (Vaswani et al., 2017): one reads the source, the other writes the target with the first in view."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor, nn
+
+from plmctl.attention.kernels import Mask
+from plmctl.attention.patterns import Padding
+from plmctl.batch import Batch, Seq
+from plmctl.errors import ConfigError, UsageError, nearest
+from plmctl.models.base import Backbone, Hidden
+from plmctl.models.encoder import Encoder, Initializer
+from plmctl.nn.cache import Cache
+from plmctl.nn.cells.base import Read
+
+if TYPE_CHECKING:
+    from plmctl.text.vocab import Vocab
+
+ROLES = ("cls", "sep", "bos", "eos", "pad")
+
+
+class EncoderDecoder(Backbone):
+    """`last = decoder(start, y_1 .. y_{n-1} | encoder(x))`: source ids [B, S] and target ids [B, T] -> states [B, T, W].
+
+    The state at place t has read the target before t, and predicts y_t. `streams["encoder"]` are the states of the source
+    [B, S, W]. The first token that the decoder reads is `start`: a role of the tokenizer, or an id. Where a row has a track
+    `target.tracks.previous`, the decoder reads that instead. Without a target, the text is read at both ends, which is how a
+    sequence is classified (Lewis et al., 2020, arXiv:1910.13461, sec. 3.1). In packed rows a document sees its own source
+    alone. `tied`: one table of tokens for both ends.
+
+    With a `Cache` the batch holds the very tokens that the decoder reads next, as `target`.
+    """
+
+    writes = "target"
+
+    def __init__(
+        self, *, encoder: Encoder, decoder: Encoder, start: str | int, tied: bool = True, vocab: Vocab | None = None,
+        initializer: Initializer | None = None, classifier: Mapping[str, Any] | None = None,
+    ) -> None:  # fmt: skip
+        super().__init__()
+        self.encoder, self.decoder = encoder, decoder
+        if tied:
+            decoder.embedding.token = encoder.embedding.token
+        self.start = _id(start, vocab)
+        self.initializer, self.classifier = initializer, dict(classifier or {})
+        self.needs = (encoder.needs | decoder.needs) - {"text"}
+        lengths = [part.max_length for part in (encoder, decoder) if part.max_length is not None]
+        self.max_length = min(lengths, default=None)
+
+    @property
+    def width(self) -> int:  # type: ignore[override]
+        return self.decoder.width
+
+    @property
+    def num_layers(self) -> int:  # type: ignore[override]
+        return self.decoder.num_layers
+
+    @property
+    def token_embedding(self) -> nn.Embedding:  # type: ignore[override]
+        return self.decoder.token_embedding
+
+    def embed(self, batch: Batch, state: Any = None) -> Tensor:
+        """[B, T, W] the input of the decoder's first layer."""
+        if isinstance(state, Cache):
+            return self.decoder.embedded(_target(batch), state.length)
+        return self.decoder.embedded(self._previous(_target(batch)))
+
+    def encode(self, x: Tensor, batch: Batch, state: Any = None, record: frozenset[str] = frozenset()) -> Hidden:
+        """The decoder from `x` on; `record={"hidden"}` records its layers, {"source"} those of the encoder."""
+        if isinstance(state, Cache):
+            assert isinstance(state.source, Read)
+            return self.decoder.read(_target(batch), x, cache=state, source=state.source, record=record)
+        read, layers = self._read(batch, record)
+        found = self.decoder.read(_target(batch), x, source=read, record=record)
+        recorded = {**found.recorded, **({"source": layers} if layers else {})}
+        return replace(found, streams={"encoder": read.states}, recorded=recorded)
+
+    def fresh_cache(self, batch: Batch) -> Cache:
+        cache = Cache.of(len(self.decoder.stack.steps))
+        cache.source = self._read(batch, frozenset())[0]
+        return cache
+
+    def _read(self, batch: Batch, record: frozenset[str]) -> tuple[Read, list[Tensor]]:
+        """The source as cross-attention sees it, and its layers where they are recorded."""
+        source = batch.seqs[batch.input]
+        found = self.encoder.read(
+            source, self.encoder.embedded(source), record=frozenset({"hidden"}) if "source" in record else frozenset()
+        )
+        return Read(found.last, _visible(source, batch.seqs.get("target"))), found.recorded.get("hidden", [])
+
+    def _previous(self, target: Seq) -> Seq:
+        """What the decoder reads: every token one place later, `start` at the beginning of each row and document."""
+        if "previous" in target.tracks:
+            return replace(target, ids=target.tracks["previous"])
+        if self.start is None:
+            raise UsageError(
+                "the model does not know which token the decoder reads first: model.start is a role without a tokenizer"
+            )
+        shifted = torch.cat([torch.full_like(target.ids[:, :1], self.start), target.ids[:, :-1]], 1)
+        document = target.tracks.get("document")
+        if document is not None:
+            begins = document != torch.cat([torch.full_like(document[:, :1], -1), document[:, :-1]], 1)
+            shifted = shifted.masked_fill(begins, self.start)
+        return replace(target, ids=shifted)
+
+
+def _target(batch: Batch) -> Seq:
+    return batch.seqs.get("target") or batch.text
+
+
+def _visible(source: Seq, target: Seq | None) -> Mask:
+    """Which states of the source each token of the target may see: no padding, and of packed documents the same one."""
+    allowed = Padding().dense(source) if not source.full else None  # [B, 1, 1, S]
+    target = source if target is None else target
+    if "document" in source.tracks and "document" in target.tracks:
+        same = target.tracks["document"][:, None, :, None] == source.tracks["document"][:, None, None, :]
+        allowed = same if allowed is None else same & allowed
+    return Mask(allowed)
+
+
+def _id(start: str | int, vocab: Vocab | None) -> int | None:
+    if isinstance(start, int):
+        return start
+    if start not in ROLES:
+        raise ConfigError("model.start", start, f"an id, or one of {', '.join(ROLES)}{nearest(start, ROLES)}")
+    if vocab is None:
+        return None
+    found: int | None = getattr(vocab, start)
+    if found is None:
+        there = ", ".join(role for role in ROLES if getattr(vocab, role) is not None)
+        raise ConfigError("model.start", start, f"this tokenizer has no such token, but {there}", fix="model.start=pad")
+    return found

@@ -1,0 +1,45 @@
+"""Sequence to sequence (Sutskever et al., 2014): asks for the target, token by token, with the source in view."""
+
+from __future__ import annotations
+
+import numpy as np
+from torch import Tensor
+
+from plmctl.batch import IGNORE, Batch, Rows
+from plmctl.errors import ConfigError
+from plmctl.models.base import Model
+from plmctl.objectives.base import Objective, Output, Term
+
+
+class Seq2Seq(Objective):
+    """`- sum_t log p(y_t | y_1 .. y_{t-1}, source)` over all tokens of the target, those around the text included.
+
+    With `smoothing` e each loss is `(1 - e) (- log p(y_t)) + e mean_v (- log p(v))` (Szegedy et al., 2016,
+    arXiv:1512.00567, sec. 7); `loss/seq2seq` is then the smoothed loss, `nll/seq2seq` the plain one, which perplexities are of.
+    (arXiv:1409.3215, eq. 1; Vaswani et al., 2017, arXiv:1706.03762, sec. 5.4: 0.1.)
+    """
+
+    needs = frozenset({"source", "target", "targets.seq2seq"})
+    heads = frozenset({"seq2seq"})
+
+    def __init__(self, *, smoothing: float = 0.0) -> None:
+        super().__init__()
+        if not 0 <= smoothing < 1:
+            raise ConfigError("smoothing", smoothing, "0 (none) up to 1, which is not allowed")
+        self.smoothing = smoothing
+
+    def labels(self, rows: Rows) -> dict[str, np.ndarray]:
+        target = rows.seqs["target"]
+        return {"seq2seq": np.where(target.real, target.ids, IGNORE)}
+
+    def counts(self, batch: Batch) -> dict[str, int]:
+        return {"seq2seq": batch.counts["seq2seq"]}
+
+    def forward(self, model: Model, batch: Batch, state: object = None) -> Output:
+        targets = batch.require("targets.seq2seq")
+        hidden = model(batch, state)
+        head, count = model.heads["seq2seq"], batch.counts["seq2seq"]
+        loss, right, plain = head.smoothed(hidden.at(targets.index), targets.ids, self.smoothing)  # type: ignore[operator]
+        logs: dict[str, tuple[Tensor, int | Tensor]] = {"acc/seq2seq": (right, count)}
+        logs |= {"nll/seq2seq": (plain, count)} if self.smoothing else {}
+        return Output({"seq2seq": Term(loss)}, logs, hidden.state)
