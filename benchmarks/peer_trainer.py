@@ -16,6 +16,8 @@ from transformers import (
     BertConfig,
     BertForMaskedLM,
     DataCollatorForLanguageModeling,
+    GPT2Config,
+    GPT2LMHeadModel,
     PreTrainedTokenizerFast,
     Trainer,
     TrainerCallback,
@@ -60,13 +62,7 @@ def main(settings: dict[str, Any]) -> None:
     set_seed(settings["seed"])
     vocab = json.loads(Path(settings["vocab"]).read_text())
     width = settings["width"]
-    model = BertForMaskedLM(
-        BertConfig(
-            vocab_size=vocab["size"], hidden_size=width, num_hidden_layers=settings["layers"], num_attention_heads=width // 64,
-            intermediate_size=4 * width, max_position_embeddings=settings["length"], hidden_dropout_prob=settings["dropout"],
-            attention_probs_dropout_prob=settings["dropout"], pad_token_id=vocab["pad"],
-        )
-    )  # fmt: skip
+    model = {"bert": bert, "gpt": gpt}[settings["model"]](settings, vocab, width)
     clock = Clock()
     with tempfile.TemporaryDirectory() as folder:
         arguments = TrainingArguments(
@@ -74,7 +70,8 @@ def main(settings: dict[str, Any]) -> None:
             learning_rate=settings["lr"], lr_scheduler_type="constant", weight_decay=0.01, bf16=settings["bf16"], use_cpu=True,
             logging_steps=1, save_strategy="no", report_to="none", disable_tqdm=True, seed=settings["seed"],
         )  # fmt: skip
-        collator = DataCollatorForLanguageModeling(stand_in(vocab), mlm_probability=settings["rate"])
+        masked = {"mlm_probability": settings["rate"]} if settings["model"] == "bert" else {"mlm": False}
+        collator = DataCollatorForLanguageModeling(stand_in(vocab), **masked)
         Trainer(model, arguments, collator, Rows(settings["rows"]), callbacks=[clock]).train()
     seconds = clock.ends[-1] - clock.ends[settings["warm"] - 1]
     warm = clock.ends[settings["warm"] - 1] - settings["warm"] * seconds / settings["updates"]
@@ -83,6 +80,26 @@ def main(settings: dict[str, Any]) -> None:
         "compile_seconds": warm, "losses": clock.losses, "vocab_size": vocab["size"],
     }  # fmt: skip
     print(json.dumps(figures))
+
+
+def bert(settings: dict[str, Any], vocab: dict[str, int], width: int) -> BertForMaskedLM:
+    return BertForMaskedLM(
+        BertConfig(
+            vocab_size=vocab["size"], hidden_size=width, num_hidden_layers=settings["layers"], num_attention_heads=width // 64,
+            intermediate_size=4 * width, max_position_embeddings=settings["length"], hidden_dropout_prob=settings["dropout"],
+            attention_probs_dropout_prob=settings["dropout"], pad_token_id=vocab["pad"],
+        )
+    )  # fmt: skip
+
+
+def gpt(settings: dict[str, Any], vocab: dict[str, int], width: int) -> GPT2LMHeadModel:
+    rate = settings["dropout"]
+    return GPT2LMHeadModel(
+        GPT2Config(
+            vocab_size=vocab["size"], n_embd=width, n_layer=settings["layers"], n_head=width // 64,
+            n_positions=settings["length"], embd_pdrop=rate, attn_pdrop=rate, resid_pdrop=rate,
+        )
+    )  # fmt: skip
 
 
 def stand_in(vocab: dict[str, int]) -> PreTrainedTokenizerFast:

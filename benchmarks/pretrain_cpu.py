@@ -1,13 +1,14 @@
-"""Masked-LM pretraining speed on CPU: plmctl beside `transformers` (Trainer, BertForMaskedLM, its own MLM collator).
+"""Pretraining speed on CPU: plmctl beside `transformers` (Trainer, BertForMaskedLM or GPT2LMHeadModel, its own collator).
 
     python benchmarks/pretrain_cpu.py                                    # tiny, mini and base; an hour or two on 2 cores
+    python benchmarks/pretrain_cpu.py --model gpt --sizes mini           # next tokens, rows of 512
     python benchmarks/pretrain_cpu.py --sizes tiny --rounds 1 --steps 6 --words 20000 --vocab 2000     # does it run
 
-Both sides read the same packed rows (T = 128, no padding), mask 15% afresh, use the same model shape, dropout 0.1, AdamW at the
-same constant rate, the same cores, and each run is a process of its own. Runs alternate; the medians of the ratios count. The
-first updates (compiling, warming up) are left out of the rate and their cost is stated beside it. The share of the matmul rate
-divides model FLOPs (6 per weight and token, attention included, the head only where it is asked) by a bf16 matrix product
-measured between the runs.
+Both sides read the same packed rows without padding (BERT: 32 of 128 tokens, GPT: 8 of 512), BERT masks 15% afresh; both use
+the same model shape, dropout 0.1, AdamW at the same constant rate, the same cores, and each run is a process of its own. Runs
+alternate; the medians of the ratios count. The first updates (compiling, warming up) are left out of the rate and their cost is
+stated beside it. The share of the matmul rate divides model FLOPs (6 per weight and token, attention included, the head only
+where it is asked) by a bf16 matrix product measured between the runs.
 """
 
 from __future__ import annotations
@@ -20,11 +21,28 @@ import subprocess
 import sys
 import tempfile
 import time
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
-T, RATE, DROPOUT, LEARNING_RATE, BATCH = 128, 0.15, 0.1, 5e-4, 32
+
+@dataclass(frozen=True)
+class Kind:
+    """What is trained: rows, which share of the positions reaches the head, and our settings of it."""
+
+    length: int
+    batch: int
+    asked: float
+    term: str
+    words: tuple[str, ...]
+
+
+MODELS = {
+    "bert": Kind(128, 32, 0.15, "mlm", ("objective=[mlm]", "noise.rate=0.15")),
+    "gpt": Kind(512, 8, 1.0, "clm", ("gpt2", "tokenizer=wordpiece", "objective=[clm]")),
+}
+DROPOUT, LEARNING_RATE = 0.1, 5e-4
 SHAPES = {"tiny": (2, 128), "mini": (4, 256), "base": (12, 768)}  # layers, width
 UPDATES = {"tiny": 200, "mini": 80, "base": 20}  # timed ones
 WARM = {"tiny": 10, "mini": 6, "base": 3}  # not timed
@@ -39,13 +57,14 @@ def main() -> None:
         work.mkdir(parents=True, exist_ok=True)
         tokens = prepare(work, options)
         results = {size: measure(size, tokens, work, options) for size in options.sizes}
-    show(results)
+    show(results, MODELS[options.model])
     if options.out:
         Path(options.out).write_text(json.dumps(results, indent=1))
 
 
 def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--model", default="bert", choices=list(MODELS))
     parser.add_argument("--sizes", nargs="+", default=list(SHAPES), choices=list(SHAPES))
     parser.add_argument("--rounds", type=int, default=5, help="each runs every side once")
     parser.add_argument("--steps", type=int, help="timed updates of a run (default: 200 tiny, 80 mini, 20 base)")
@@ -66,19 +85,24 @@ def prepare(work: Path, options: argparse.Namespace) -> Path:
     from plmctl.data.shards import Shards
     from plmctl.text.tokenizer import Tokenizer
 
-    tokens, rows = work / "tokens", work / "rows.npy"
+    length = MODELS[options.model].length
+    tokens, rows = work / "tokens", rows_file(work, length)
     if rows.exists():
         return tokens
     text = Path(options.text) if options.text else made_up_text(work / "text.txt", options.words)
     plmctl("tokenize", f"data.path={text}", "tokenizer=wordpiece", f"tokenizer.vocab_size={options.vocab}", f"out={tokens}")
     vocab = Tokenizer.load(tokens / "tokenizer").vocab
-    blocks = Blocks(vocab=vocab, max_length=T, crossing=True, specials=False)
+    blocks = Blocks(vocab=vocab, max_length=length, crossing=True, specials=False)
     shards = Shards.open(tokens, split="train")
-    plan = blocks.plan(shards, seed=0, epoch=0, input_length=T)
+    plan = blocks.plan(shards, seed=0, epoch=0, input_length=length)
     text_rows = blocks.rows(shards, plan, np.arange(plan.rows)).seqs["text"]
-    np.save(rows, np.asarray(text_rows.ids)[np.asarray(text_rows.length) == T].astype(np.int32))
+    np.save(rows, np.asarray(text_rows.ids)[np.asarray(text_rows.length) == length].astype(np.int32))
     (work / "vocab.json").write_text(json.dumps({"size": vocab.size, "mask": vocab.mask, "pad": vocab.pad}))
     return tokens
+
+
+def rows_file(work: Path, length: int) -> Path:
+    return work / f"rows-{length}.npy"
 
 
 def made_up_text(path: Path, words: int, kinds: int = 60_000) -> Path:
@@ -117,19 +141,19 @@ def measure(size: str, tokens: Path, work: Path, options: argparse.Namespace) ->
 
 def ours(side: str, size: str, tokens: Path, work: Path, updates: int, seed: int, options: argparse.Namespace) -> dict:
     folder = Path(tempfile.mkdtemp(dir=work)) / "run"
-    warm = WARM[size]
+    warm, kind = WARM[size], MODELS[options.model]
     start = time.perf_counter()
     plmctl(
-        "pretrain", f"data.path={tokens}", f"size={size}", "objective=[mlm]", "format=blocks", "format.crossing=true",
-        "format.specials=false", f"format.max_length={T}", f"noise.rate={RATE}", f"model.embedding.dropout={DROPOUT}",
-        f"optim.lr={LEARNING_RATE}", "optim.eps=1e-8", "optim.bias_correction=true",
+        "pretrain", *kind.words, f"data.path={tokens}", f"size={size}", "format=blocks", "format.crossing=true",
+        "format.specials=false", f"format.max_length={kind.length}", f"model.embedding.dropout={DROPOUT}",
+        f"optim.lr={LEARNING_RATE}", "optim.eps=1e-8", "optim.bias_correction=true", "optim.weight_decay=0.01",
         "schedule=constant", "schedule.warmup_steps=0", f"train.steps={warm + updates}",
-        f"train.batch_size={BATCH}", f"train.precision={options.precision}", f"train.compile={options.compile}",
+        f"train.batch_size={kind.batch}", f"train.precision={options.precision}", f"train.compile={options.compile}",
         "train.log_every=1", "train.eval_every=0", "train.save_every=0", f"train.threads={options.threads}", f"seed={seed}",
         f"run.dir={folder}", threads=options.threads,
     )  # fmt: skip
     lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
-    steps = {line["step"]: line for line in lines if "loss/mlm" in line}
+    steps = {line["step"]: line for line in lines if f"loss/{kind.term}" in line}
     first, last = steps[warm], steps[warm + updates]
     seconds = last["seconds"] - first["seconds"]
     rate = (last["tokens"] - first["tokens"]) / seconds
@@ -137,23 +161,24 @@ def ours(side: str, size: str, tokens: Path, work: Path, updates: int, seed: int
         "tokens_per_second": rate,
         "compile_seconds": first["seconds"] - warm * seconds / updates,
         "process_seconds": time.perf_counter() - start,
-        "losses": [steps[step]["loss/mlm"] for step in sorted(steps)],
+        "losses": [steps[step][f"loss/{kind.term}"] for step in sorted(steps)],
     }
 
 
 def peer(side: str, size: str, tokens: Path, work: Path, updates: int, seed: int, options: argparse.Namespace) -> dict:
     layers, width = SHAPES[size]
+    kind = MODELS[options.model]
     settings = {
-        "rows": str(work / "rows.npy"), "vocab": str(work / "vocab.json"), "layers": layers, "width": width, "length": T,
-        "batch": BATCH, "updates": updates, "warm": WARM[size], "lr": LEARNING_RATE, "rate": RATE, "dropout": DROPOUT,
-        "bf16": side.endswith("bf16"), "seed": seed,
+        "model": options.model, "rows": str(rows_file(work, kind.length)), "vocab": str(work / "vocab.json"), "layers": layers,
+        "width": width, "length": kind.length, "batch": kind.batch, "updates": updates, "warm": WARM[size],
+        "lr": LEARNING_RATE, "rate": kind.asked, "dropout": DROPOUT, "bf16": side.endswith("bf16"), "seed": seed,
     }  # fmt: skip
     start = time.perf_counter()
     answer = child([sys.executable, str(HERE / "peer_trainer.py"), json.dumps(settings)], options)
     return json.loads(answer) | {"process_seconds": time.perf_counter() - start}
 
 
-def show(results: dict[str, dict[str, list[dict]]]) -> None:
+def show(results: dict[str, dict[str, list[dict]]], kind: Kind) -> None:
     """The table: medians over alternations, ratios paired by alternation, spread as min..max."""
     print(f"\n{'size':5} {'side':18} {'tokens/s':>10} {'ours / it':>10} {'(min..max)':>14} {'compile s':>9} {'last loss':>16}")
     for size, found in results.items():
@@ -172,7 +197,7 @@ def show(results: dict[str, dict[str, list[dict]]]) -> None:
         print(f"{size:5} {agreement(found)}")
         matmul = statistics.median(run["flops"] for run in found["matmul"])
         vocab = results_vocab(found)
-        flops = flops_per_token(size, vocab) * statistics.median(own)
+        flops = flops_per_token(size, vocab, kind) * statistics.median(own)
         print(
             f"{size:5} V={vocab:,}: model {flops / 1e9:,.0f} GFLOP/s of {matmul / 1e9:,.0f} in a bf16 matrix "
             f"product: {flops / matmul:.0%}"
@@ -198,10 +223,15 @@ def results_vocab(found: dict[str, list[dict]]) -> int:
     return int(found["transformers fp32"][0]["vocab_size"])
 
 
-def flops_per_token(size: str, vocab: int) -> float:
-    """`6 N_blocks + 12 L T d + 6 p (d^2 + V d)` for a trained token, with p = the share of positions that reach the head."""
+def flops_per_token(size: str, vocab: int, kind: Kind) -> float:
+    """`6 N_blocks + 12 L T d + 6 p (d^2 + V d)` for a trained token, with p = the share of positions that reach the head.
+
+    GPT's head has no d^2 before its table, and half of its scores are never looked at.
+    """
     layers, width = SHAPES[size]
-    return 6 * 12 * layers * width**2 + 12 * layers * T * width + 6 * RATE * (width**2 + vocab * width)
+    causal = kind.asked == 1.0
+    scores = (6 if causal else 12) * layers * kind.length * width
+    return 6 * 12 * layers * width**2 + scores + 6 * kind.asked * ((0 if causal else width**2) + vocab * width)
 
 
 MATMUL = """

@@ -15,6 +15,7 @@ from plmctl.models.base import Model
 from plmctl.text.vocab import Vocab
 
 NODES = ("size", "pattern", "position", "model", "heads")  # of a config: what a model is built from
+LENGTHS = ("max_length", "target_length")  # of a format
 
 
 def build_model(
@@ -40,7 +41,8 @@ def build_model(
         tables = given | {"width": (config["model"].get("embedding") or {}).get("table_width") or given["width"]}
         slots = {name: build(config[name], tables, plugins, path=name) for name in ("pattern", "position")}
         backbone = build(config["model"], given | slots, plugins, path="model")
-        given |= {"width": backbone.width, "num_layers": backbone.num_layers, "token_embedding": backbone.token_embedding}
+        given |= {"width": backbone.width, "state_width": backbone.width}
+        given |= {"num_layers": backbone.num_layers, "token_embedding": backbone.token_embedding}
         made: dict[str, nn.Module] = {}
         for name in dict.fromkeys([*BEFORE_HEADS, *nodes]):
             if nodes.get(name) is None:
@@ -59,9 +61,10 @@ def build_model(
 def known_to_objectives(model: Model, *, vocab_size: int) -> dict[str, Any]:
     """What an objective and its own parts may ask for by these names, besides the `vocab`: the model, and its measures."""
     backbone = model.backbone
+    table = backbone.token_embedding
     return {
         "model": model, "width": backbone.width, "vocab_size": vocab_size, "max_length": backbone.max_length,
-        "table_width": int(backbone.token_embedding.weight.shape[1]),  # type: ignore[index, union-attr, arg-type]
+        "table_width": backbone.width if table is None else int(table.weight.shape[1]),  # type: ignore[index, union-attr, arg-type]
     }  # fmt: skip
 
 
@@ -85,14 +88,17 @@ def settled(config: Any, *, plugins: Sequence[str] = ()) -> dict[str, Any]:
 
 def longest(config: Mapping[str, Any]) -> int | None:
     """The longest row that `config` ever makes: of its position, its format, its sources' formats, and those of all stages."""
+    own = (config.get("position") or {}).get("max_length")
+    return max([*row_lengths(config).values(), *([int(own)] if own is not None else [])], default=None)
+
+
+def row_lengths(config: Mapping[str, Any]) -> dict[str, int]:
+    """{config path: tokens} of every length that a format of `config` is given, for a source or a target, in any stage."""
     train, data = config.get("train") or {}, config.get("data") or {}
-    formats = [config.get("format"), *((source or {}).get("format") for source in (data.get("sources") or {}).values())]
-    stages = [
-        value
-        for stage in train.get("stages") or []
-        for key, value in stage.items()
-        if key.endswith(("format.max_length", "format.target_length"))
-    ]
-    nodes = (config.get("position"), *formats)
-    found = [(node or {}).get(name) for node in nodes for name in ("max_length", "target_length")] + stages
-    return max((int(length) for length in found if length is not None), default=None)
+    formats = {"format": config.get("format")}
+    formats |= {f"data.sources.{name}.format": (node or {}).get("format") for name, node in (data.get("sources") or {}).items()}
+    found = {f"{path}.{name}": (node or {}).get(name) for path, node in formats.items() for name in LENGTHS}
+    for number, stage in enumerate(train.get("stages") or []):
+        wanted = {key: value for key, value in stage.items() if key.endswith(tuple(f"format.{name}" for name in LENGTHS))}
+        found |= {f"train.stages.{number}.{key}": value for key, value in wanted.items()}
+    return {path: int(length) for path, length in found.items() if length is not None}

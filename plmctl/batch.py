@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 IGNORE = -100  # a label that no loss and no metric counts
-SEQS = frozenset({"text", "source", "target", "characters"})  # the sequences among FIELDS
+SEQS = frozenset({"text", "source", "target", "reverse", "characters"})  # the sequences among FIELDS
 INPUTS = frozenset({"text", "source"})  # of them, what a network is shown: what noise changes, "input" in `Noise.reads`
 
 FIELDS: dict[str, str] = {
@@ -33,6 +33,7 @@ FIELDS: dict[str, str] = {
     "text": "Seq: the sequence an encoder or decoder reads",
     "source": "Seq: what an encoder-decoder reads",
     "target": "Seq: what an encoder-decoder writes",
+    "reverse": "Seq: a stream of text from its end to its beginning, beside `text` (the backward half of a biLM)",
     "characters": "Seq of ids [n, T, C]: the C characters of each word (ELMo)",
     # tracks: [n, T] beside the ids of a Seq
     "tracks.segment": "[n, T] int: 0 for the first segment with its specials, 1 for the second",
@@ -48,6 +49,7 @@ FIELDS: dict[str, str] = {
     # targets: [n, T] labels with IGNORE in Rows, a `Targets` in Batch
     "targets.mlm": "[n, T] id of the token that the noise hid, IGNORE elsewhere",
     "targets.clm": "[n, T] id of the next token of the same document, IGNORE where there is none",
+    "targets.backward": "[n, T] id of the token before: of `reverse` where there is one, else of `text`; IGNORE where none is",
     "targets.plm": "[n, T] id of a token that is predicted in the order of factorisation, IGNORE elsewhere",
     "targets.seq2seq": "[n, T] id of the token of the target that is written here, IGNORE at padding",
     "targets.shuffle": "[n, T] id of the token that stood here before tokens were shuffled, IGNORE elsewhere",
@@ -58,12 +60,14 @@ FIELDS: dict[str, str] = {
     "labels.pair": "[N] int: relation of two segments (0 = B follows A; the format says what 1 and 2 are)",
     "labels.class": "[N] int: class of the example",
     "labels.score": "[N] float: score of the example (regression)",
+    "labels.choice": "[N] int: number of the right choice, at the first row of an example; IGNORE at its others",
     "labels.span": "[N, 2] int: first and last token of the answer in the row",
     # values: one for each row
     "values.example": "[n] int: number of the example a fine-tuning row comes from",
     "values.prefix": "[n] int: tokens at the row's start that see each other whatever the pattern says of the rest",
     "values.continues": "[n] bool: the row goes on where the same row of the batch before it ended (state is kept)",
     "values.reversed": "[n] bool: the row's text runs from its end to its beginning",
+    "values.group": "[n] int: rows with the same number, neighbours, make one example (choices; both orders of a pair)",
     "values.cut": "[n] int: tokens of the example that max_length left no room for",
     # spans: [m, 3+] = row, start, length, ...; those of the token directory (data.spans=[entity]) have an id as fourth column
     "spans.entity": "[m, 4] int: row, start, length, id of a mention",

@@ -26,9 +26,10 @@ USERS_FILES = {errno.ENOSPC, errno.EDQUOT, errno.EACCES, errno.EPERM, errno.EROF
 GROUPS = {  # the slots whose options a verb's --help lists
     "tokenize": ("tokenizer",),
     "pretrain": ("size", "tokenizer", "format", "noise", "pattern", "position", "model", "objective", "optim", "schedule"),
-    "finetune": ("task", "features", "head_encoder", "size", "model", "optim", "schedule"),
+    "finetune": ("task", "features", "head_encoder", "output_features", "size", "model", "optim", "schedule"),
     "eval": ("task",),
     "data check": ("task", "format"),
+    "generate": ("search",),
 }
 
 Words = Annotated[list[str] | None, typer.Argument(metavar="[./FILE.yaml] KEY=VALUE", show_default=False, hidden=True)]
@@ -143,6 +144,11 @@ def embed(words: Words = None, print_config: PrintConfig = False, plugin: Plugin
     _main("embed", words, None, plugin, print_config, False)
 
 
+def generate(words: Words = None, as_json: Json = False, print_config: PrintConfig = False, plugin: Plugin = None) -> None:
+    """Let a model write: what follows a prompt, or what a source becomes; an encoder fills the masks of a text."""
+    _main("generate", words, None, plugin, print_config, False, json=as_json)
+
+
 def convert(
     source: Annotated[str, typer.Argument(metavar="IN", help="A run, checkpoint or Hugging Face folder.")],
     out: Annotated[str, typer.Argument(metavar="OUT", help="The folder to write.")],
@@ -150,12 +156,29 @@ def convert(
     part: Annotated[Literal["model", "generator"], typer.Option("--part", help="Of an ELECTRA run: what to take.")] = "model",
     plugin: Plugin = None,
 ) -> None:
-    """Convert weights, config and tokenizer to or from Hugging Face's layout."""
+    """Convert weights, config and tokenizer to or from Hugging Face's layout.
+
+    Families: BERT (SpanBERT, UniLM), RoBERTa, ALBERT, ELECTRA, GPT, GPT-2, BART, Marian, T5, XLNet.
+    """
     from omegaconf import OmegaConf
 
     with _reported():
         cfg = OmegaConf.create({"input": os.path.expanduser(source), "out": os.path.expanduser(out), "to": to, "part": part})
         raise typer.Exit(_command("convert", cfg, Flags("convert", plugins=tuple(plugin or ()))))
+
+
+def average(
+    run: Annotated[str, typer.Argument(metavar="RUN", help="A run directory.")],
+    last: Annotated[int, typer.Option("--last", metavar="N", help="How many checkpoints, the newest first.")] = 5,
+    out: Annotated[str | None, typer.Option("--out", metavar="DIR", help="A new folder; by default RUN-average.")] = None,
+) -> None:
+    """Average the weights of a run's last checkpoints into one (train.keep_last says how many a run keeps)."""
+    from omegaconf import OmegaConf
+
+    with _reported():
+        folder = os.path.expanduser(run).rstrip("/")
+        cfg = OmegaConf.create({"run": folder, "out": os.path.expanduser(out or f"{folder}-average"), "last": last})
+        raise typer.Exit(_command("average", cfg, Flags("average")))
 
 
 def report(
@@ -181,6 +204,8 @@ VERBS: dict[str, Callable[..., None]] = {
     "convert": convert,
     "ablate": ablate,
     "embed": embed,
+    "generate": generate,
+    "average": average,
     "report": report,
 }
 

@@ -10,9 +10,17 @@ from torch import nn
 from plmctl.heads.lm import LMHead
 from plmctl.models.base import Backbone, Model
 from plmctl.nn.cells.attention import Attention
+from plmctl.nn.cells.convolution import Convolution
+from plmctl.nn.cells.cross_attention import CrossAttention
+from plmctl.nn.cells.recurrent import Recurrent
+from plmctl.nn.cells.relative_attention import RelativeAttention
 from plmctl.nn.stack import Stack
 from plmctl.nn.tables import real
 from plmctl.objectives.base import Objective
+
+KINDS = (
+    (Attention | CrossAttention | RelativeAttention, "attention"), (Recurrent, "recurrence"), (Convolution, "convolution"),
+)  # fmt: skip  # of cells, by what they compute; the others are feed-forward
 
 
 @dataclass(frozen=True)
@@ -21,6 +29,8 @@ class Cost:
 
     F = 6 N + 12 L T d + 6 p (head weights): N the matrices that every token meets, L the attention cells, T the row length,
     d their width, p the share of positions that reach the language-model head. Lookups and recomputation are not counted.
+    Of two stacks, a row is S tokens of the source and T of the target, and a token costs the (S + T)-th part of what they cost
+    together: F = 6 (S N_e + T N_d + S N_kv + 2 L_e S S d + 2 L_d T (T + S) d) / (S + T) + 6 p (head weights).
     """
 
     parameters: dict[str, int]  # by part, each tensor once, without spare rows of tables
@@ -43,26 +53,32 @@ class Cost:
         return {"weights": weights, "gradients": weights, "optimizer": 2 * weights, "activations": activations}
 
 
-def cost(model: Model, *, length: int, predicted: Mapping[str, float], objective: Objective | None = None) -> Cost:
+def cost(
+    model: Model, *, length: int, predicted: Mapping[str, float], objective: Objective | None = None, target_length: int = 0
+) -> Cost:
     """The cost for rows of `length` tokens; `predicted[head]` is the share of positions that a language-model head is given.
 
-    With `objective`, what it owns counts too: networks (a generator, whose head is given `predicted["mlm"]`) as "generator",
-    parameters as "objective"; heads `at_every_token` are given all positions. Drawing samples is not counted.
+    A model that writes what it does not read has `target_length` tokens more in a row. With `objective`, what it owns counts
+    too: networks (a generator, whose head is given `predicted["mlm"]`) as "generator", parameters as "objective"; heads
+    `at_every_token` are given all positions. Drawing samples is not counted.
     """
-    macs, saved = _backbone(model.backbone, length)
+    tokens = length + target_length
+    shares = [predicted.get(name, 0.0) for name, head in model.heads.items() if _tables(head)]
+    asked = max(shares, default=0.0) if "query" in model.backbone.streams else 0.0
+    macs, saved = _backbone(model.backbone, length, target_length, asked)
     everywhere = objective.at_every_token if objective else frozenset()
     for name, head in model.heads.items():
-        seldom = predicted.get(name, 0.0) if _tables(head) else 1 / length
-        work, kept = _head(head, 1.0 if name in everywhere else seldom, length)
+        seldom = predicted.get(name, 0.0) if _tables(head) else 1 / tokens
+        work, kept = _head(head, 1.0 if name in everywhere else seldom, tokens)
         macs["heads"] += work
         saved += kept
     scores = macs["attention scores"]
     for part in objective.modules() if objective else ():
         if isinstance(part, Backbone):
-            inner, kept = _backbone(part, length)
+            inner, kept = _backbone(part, length, target_length)
             work, scores = sum(inner.values()), scores + inner["attention scores"]
         elif isinstance(part, LMHead):
-            work, kept = _head(part, predicted.get("mlm", 0.0), length)
+            work, kept = _head(part, predicted.get("mlm", 0.0), tokens)
         else:
             continue
         macs["generator"], saved = macs.get("generator", 0.0) + work, saved + kept
@@ -78,20 +94,46 @@ def own_parameters(objective: Objective, model: Model) -> int:
     return sum(p.numel() for p in real(objective, own).values())
 
 
-def _backbone(backbone: Backbone, length: int) -> tuple[dict[str, float], float]:
-    """(multiply-adds of a token by kind, numbers that a row keeps for the backward pass)."""
+def _backbone(
+    backbone: Backbone, length: int, target_length: int, asked: float = 0.0
+) -> tuple[dict[str, float], float]:  # fmt: skip
+    """(multiply-adds of a token by kind, numbers that a row keeps for the backward pass); `asked`: rows of a query stream."""
     macs, saved = {"attention": 0.0, "attention scores": 0.0, "feed-forward": 0.0, "heads": 0.0}, 0.0
+    total = length + target_length
     macs |= _embedding(backbone)
-    for stack in (module for module in backbone.modules() if isinstance(module, Stack)):
+    for stack, tokens, source in backbone.stacks(length, target_length):
         for step in stack.steps:  # a shared block counts every time it runs
             cell = stack.blocks[step.letter][step.copy].cell  # type: ignore[index, union-attr]
-            kind = "attention" if isinstance(cell, Attention) else "feed-forward"
-            macs[kind] += _matrices(cell)
-            saved += length * (3 * backbone.width + sum(part.out_features for part in _linears(cell)))
-            if isinstance(cell, Attention):
-                macs["attention scores"] += 2 * length * cell.num_heads * cell.head_width
-                saved += 2 * cell.num_heads * length * length
+            kind = next((kind for part, kind in KINDS if isinstance(cell, part)), "feed-forward")
+            macs[kind] = macs.get(kind, 0.0) + tokens / total * _matrices(cell)
+            saved += tokens * (3 * backbone.width + sum(part.out_features for part in _linears(cell)) + _gates(cell))
+            if asked:  # more rows for every token
+                macs[kind] += asked * tokens / total * _matrices(cell)
+                saved += asked * tokens * (3 * backbone.width + sum(part.out_features for part in _linears(cell)))
+            if isinstance(cell, RelativeAttention):
+                remembered = getattr(backbone, "memory", 0)
+                own, scores = _relative(cell, tokens, remembered, asked)
+                macs[kind] += tokens / total * own
+                macs["attention scores"] += tokens / total * scores
+                saved += cell.num_heads * (1 + asked) * tokens * (4 * tokens + 3 * remembered)
+            if isinstance(cell, CrossAttention):  # keys and values are made of the source
+                macs[kind] += (source - tokens) / total * cell.kv.weight.numel()
+                saved += (source - tokens) * cell.kv.out_features
+            if isinstance(cell, Attention | CrossAttention):
+                keys = source if isinstance(cell, CrossAttention) else tokens
+                macs["attention scores"] += tokens / total * 2 * keys * cell.num_heads * cell.head_width
+                saved += 2 * cell.num_heads * tokens * keys
     return macs, saved
+
+
+def _relative(cell: RelativeAttention, tokens: int, remembered: int, asked: float) -> tuple[float, float]:
+    """(what a token's matrices cost more or less, scores): of M + T keys, and of as many distances and T more.
+
+    Keys and values are made of memory, too, and not of query rows; the map of distances is used once for all rows.
+    """
+    keys, inner = tokens + remembered, cell.num_heads * cell.head_width
+    own = (remembered / tokens - asked) * cell.kv.weight.numel() - (1 + asked) * cell.place.weight.numel()
+    return own, (1 + asked) * (3 * keys + tokens) * inner
 
 
 def _head(head: nn.Module, share: float, length: int) -> tuple[float, float]:
@@ -119,8 +161,18 @@ def _linears(module: nn.Module) -> list[nn.Linear]:
     return [part for part in module.modules() if isinstance(part, nn.Linear)]
 
 
+def _recurrent(module: nn.Module) -> list[nn.RNNBase]:
+    return [part for part in module.modules() if isinstance(part, nn.RNNBase)]
+
+
 def _matrices(module: nn.Module) -> int:
-    return sum(part.weight.numel() for part in _linears(module))
+    recurrent = [p.numel() for part in _recurrent(module) for p in part.parameters() if p.dim() > 1]
+    return sum(part.weight.numel() for part in _linears(module)) + sum(recurrent)
+
+
+def _gates(module: nn.Module) -> int:
+    """Numbers that recurrent networks keep of a token: what their gates are made of, and the states."""
+    return sum(p.numel() + part.hidden_size for part in _recurrent(module) for p in part.parameters() if p.dim() == 1) // 2
 
 
 def _parameters(model: Model) -> dict[str, int]:

@@ -53,5 +53,5 @@ def raise_all(errors: Sequence[UsageError]) -> None:
 
 def nearest(word: str, choices: Iterable[str]) -> str:
     """` (did you mean 'x'?)` for the closest of `choices`, or the empty string."""
-    found = difflib.get_close_matches(word, list(choices), n=1, cutoff=0.6)
+    found = difflib.get_close_matches(str(word), list(choices), n=1, cutoff=0.6)
     return f" (did you mean '{found[0]}'?)" if found else ""

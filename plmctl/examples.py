@@ -11,7 +11,7 @@ EXAMPLES = {
     ],
     "pretrain": [
         "plmctl pretrain size=tiny train.steps=50 run.dir=runs/first",
-        "plmctl pretrain gpt -m size=tiny train.steps=20 optim.lr=1e-3,1e-4",
+        "plmctl pretrain gpt -m size=tiny train.steps=20 optim.lr=1e-3,1e-4 run.dir=runs/gpt",
     ],
     "finetune": [
         "plmctl finetune task=sst2 task.path=glue/SST-2 checkpoint=runs/first run.dir=runs/sst2",
@@ -32,6 +32,14 @@ EXAMPLES = {
     "report": [
         "plmctl report runs/first",
         "plmctl report runs/first runs/sst2 --out compared.md",
+    ],
+    "average": [
+        "plmctl average runs/first --last 2",
+        "plmctl average runs/gpt/0 --last 2 --out averaged",
+    ],
+    "generate": [
+        'plmctl generate checkpoint=runs/gpt/0 prompt="Return the" search=sample search.top_p=0.9 max_new=20',
+        'plmctl generate checkpoint=runs/first prompt="a [MASK] of strings" top=3',
     ],
     "embed": [
         "plmctl embed checkpoint=runs/first input=README.md out=vectors.npz",

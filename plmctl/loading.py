@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -13,15 +13,19 @@ from omegaconf import DictConfig, OmegaConf
 from safetensors.torch import load_file
 from torch import Tensor
 
-from plmctl.assembly import build_model, longest, settled
+from plmctl.assembly import build_model, row_lengths, settled
 from plmctl.config.build import plain
-from plmctl.convert import hf
-from plmctl.errors import ConfigError, DataError, raise_all
+from plmctl.convert import elmo, hf
+from plmctl.convert.family import token_table
+from plmctl.errors import ConfigError, DataError, nearest, raise_all
 from plmctl.models.base import Model
 from plmctl.nn.tables import token_rows
+from plmctl.text.characters import Spelling
 from plmctl.text.tokenizer import META, Tokenizer
 from plmctl.text.vocab import Vocab
 from plmctl.training.checkpoint import Checkpoints, Fit, damage, load_exactly, load_tensors, progress_of
+
+_BACKBONE = "backbone."  # what names of tensors of a model's network begin with
 
 
 @dataclass(frozen=True)
@@ -37,23 +41,34 @@ class Source:
     @cached_property
     def tokenizer(self) -> Tokenizer:
         """DataError where the folder has none."""
+        if elmo.is_elmo(self.folder):
+            return elmo.tokenizer()
         if not self.has_tokenizer:
             files = "tokenizer.json, vocab.txt, vocab.json with merges.txt, or *.model"
             raise DataError("no tokenizer here", file=self.folder, fix=f"copy its files into this folder: {files}")
         return Tokenizer.load(self.folder if self.published else self.folder / "tokenizer")
+
+    @cached_property
+    def spelling(self) -> Spelling | None:
+        """How new text is written, word by word; None without a tokenizer of words."""
+        return Spelling(self.tokenizer) if self.has_tokenizer and self.tokenizer.vocab.spellings else None
 
     @property
     def has_tokenizer(self) -> bool:
         """Whether there are files of one (readable or not)."""
         if not self.published:
             return (self.folder / "tokenizer" / META).is_file()
+        if elmo.is_elmo(self.folder):
+            return True
+        if (self.folder / "source.spm").is_file():  # Marian: a model for each language, and ids from a third file
+            return False
         wanted = ("tokenizer.json", "vocab.txt", "vocab.json", "*.model", "*.spm")
         return any(file for name in wanted for file in self.folder.glob(name))
 
     @property
     def vocab_size(self) -> int:
         """Rows of the token table, which may be more than the tokenizer has tokens."""
-        table = self.tensors.get(hf.TABLE)
+        table = token_table(self.tensors)
         return self.tokenizer.vocab.size if table is None else table.shape[0]
 
 
@@ -90,7 +105,7 @@ def open_source(path: str | os.PathLike[str]) -> Source:
     """Config and tensors at `path`, without building anything."""
     folder = find(path)
     if not (folder / "config.yaml").is_file():
-        found = hf.read(folder)
+        found = (elmo if elmo.is_elmo(folder) else hf).read(folder)
         return Source(folder, found.config, found.tensors, found.unused, published=True)
     problem = damage(folder)
     if problem:
@@ -114,7 +129,7 @@ def find(path: str | os.PathLike[str]) -> Path:
         return _best(place / "checkpoints")
     if any(place.glob("step-*")):
         return _best(place)
-    if (place / "config.json").is_file():
+    if (place / "config.json").is_file() or elmo.is_elmo(place):
         return place
     if (place / "config.yaml").is_file():
         raise DataError("this run has no checkpoint yet", file=place, fix="train it until the first save")
@@ -150,34 +165,66 @@ def refuse_another_model(words: Sequence[str], decided: Sequence[str], *, key: s
     ])  # fmt: skip
 
 
+def refuse_longer_rows(cfg: DictConfig, places: int | None) -> None:
+    """ConfigError for every length of rows beyond the places that the model of `init` has learned."""
+    raise_all([
+        ConfigError(path, length, f"at most {places}, the places that {cfg.init} has learned", fix=f"{path}={places}")
+        for path, length in row_lengths(plain(cfg)).items() if places is not None and length > places
+    ])  # fmt: skip
+
+
 def adopt(cfg: DictConfig, words: Sequence[str] = ()) -> DictConfig:
     """`cfg` with size, model and position of the model that `init` names, its heads where both have them, and its tokenizer.
 
-    The pattern, the objective and the data stay those of the run: that is what further training may change.
+    The pattern, the objective and the data stay those of the run: that is what further training may change. So do the parts of
+    the model that `own` names, which are new.
     """
+    kept = tuple(f"model.{name}" for name in cfg.get("own") or ())
+    words = [word for word in words if not word.lstrip("+~").startswith(kept)] if kept else words
     refuse_another_model(words, ("size", "position", "model", "tokenizer"), key="init")
     source = open_source(cfg.init)
     heads = {name: node for name, node in (source.config.get("heads") or {}).items() if name in (cfg.get("heads") or {})}
     nodes = {name: source.config[name] for name in ("size", "model", "position")}
-    length, places = longest({**plain(cfg), "position": None}), nodes["position"].get("max_length")
-    if length is not None and places is not None and length > places:
-        raise ConfigError(
-            "format.max_length",
-            length,
-            f"at most {places}, the places that {cfg.init} has learned",
-            fix=f"format.max_length={places}",
-        )
+    if kept:
+        _same_kind(cfg, nodes["model"])
+    refuse_longer_rows(cfg, nodes["position"].get("max_length"))
     tokenizer = {**(plain(cfg.get("tokenizer")) or {}), "path": str(source.tokenizer and source.folder)}
     made = OmegaConf.create(
         {**plain(cfg), **nodes, "heads": {**(plain(cfg.get("heads")) or {}), **heads}, "tokenizer": tokenizer}
     )
     assert isinstance(made, DictConfig)
+    for path in kept:  # unresolved: its numbers are those of the adopted size
+        part = OmegaConf.select(OmegaConf.create(OmegaConf.to_container(cfg)), path)
+        if part is None:
+            name = path.removeprefix("model.")
+            raise ConfigError("own", name, f"no part of this run's model{nearest(name, cfg.model)}")
+        OmegaConf.update(made, path, OmegaConf.to_container(part), merge=False, force_add=True)
     return made
 
 
-def initialize(model: Model, path: str | os.PathLike[str], *, say: Callable[[str], None] = print) -> Fit:
-    """`take` from whatever lies at `path`; rows of its tables that are no token of its tokenizer are left out."""
+def _same_kind(cfg: DictConfig, found: Mapping[str, Any]) -> None:
+    """ConfigError where `own` would add parts to a model of another kind than the run's, which lacks what they refer to."""
+    theirs, ours = (node["_target_"].rpartition(".")[2] for node in (found, cfg.model))
+    if theirs != ours:
+        lacks = [name for name in cfg.model if name not in found and name not in cfg.own]
+        without = f" without {', '.join(lacks)}" if lacks else ""
+        allowed = f"a model of the kind {ours}, to which own=[{', '.join(cfg.own)}] adds; this one is {theirs}{without}"
+        raise ConfigError("init", cfg.init, allowed, fix=f"init=<a run whose model is of the kind {ours}>")
+
+
+def initialize(
+    model: Model, path: str | os.PathLike[str], *, into: str | None = None, say: Callable[[str], None] = print
+) -> Fit:
+    """`take` from whatever lies at `path`; rows of its tables that are no token of its tokenizer are left out.
+
+    `into`: its backbone becomes that part of the model's (encoder), and its heads are not asked for.
+    """
     source = open_source(path)
+    if into is not None:
+        inside = {name: tensor for name, tensor in source.tensors.items() if name.startswith(_BACKBONE)}
+        named = {f"{_BACKBONE}{into}.{name.removeprefix(_BACKBONE)}": tensor for name, tensor in inside.items()}
+        say(f"{_BACKBONE}{into} begins as the backbone of {source.folder}")
+        source = replace(source, tensors=named)
     return take(model, _tokens_only(model, source, say), source=source.folder, say=say)
 
 

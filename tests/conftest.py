@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -10,6 +12,11 @@ import pytest
 import torch
 
 torch.set_num_threads(1)  # reproducible, and other tests may run beside
+
+with contextlib.suppress(ImportError):  # it takes hold of pytest's stderr, and closes it when Hydra sets logging up anew
+    import absl.logging
+
+    absl.logging.get_absl_handler().python_handler.stream = sys.__stderr__
 
 
 @pytest.fixture(autouse=True, scope="session")

@@ -63,7 +63,7 @@ def test_dry_run_shows_jobs_and_cost(toy_study: Any, tmp_path: Path) -> None:
     toy_study.write_study(tmp_path)
     before = sorted(tmp_path.rglob("*"))
     shown = ablate("./toy.yaml", "--dry-run").output
-    for words in ("4 cells: 2 arms x 2 seeds", "tokenize", "finetune", "training FLOPs", "total"):
+    for words in ("4 cells: 2 arms x 2 seeds", "tokenize", "finetune", "training FLOPs", "total", "fine-tuning on "):
         assert words in shown
     assert sorted(tmp_path.rglob("*")) == before
 

@@ -229,10 +229,18 @@ def test_commas_sweep_paths_only_with_multirun(tmp_path: Path, monkeypatch: pyte
         ("model.width=${nowhere}", "nowhere"),
         ("objective.mlm.shrap=3", "did you mean 'objective.mlm.sharp'?"),
         ("+objective.mlm.sharp=3", "must be true or false"),
+        ("objective=[mlm,nsp,mlm]", "mlm is named twice, and counts once\n  fix: objective=[mlm,nsp]"),
     ],
 )
 def test_a_mistake_is_answered(run: Compose, word: str, answer: str) -> None:
     assert answer in failure(run, word)
+
+
+def test_a_setting_that_refers_to_what_a_chosen_part_lacks(run: Compose) -> None:
+    with pytest.raises(ConfigError, match=r"refers to format\.reuse_length, and format=blocks has") as caught:
+        run("format=blocks", recipe="xlnet")
+    assert caught.value.value == "${format.reuse_length}"
+    assert "fix: noise.factorization_order.block=<a value>, or leave out format=blocks" in str(caught.value)
 
 
 def test_several_mistakes_are_reported_together(run: Compose) -> None:
@@ -322,10 +330,13 @@ def test_config_errors_carry_their_path(run: Compose) -> None:
     [
         ("pretrain", "features=mix", "features=: plmctl pretrain chooses no such part; it belongs to plmctl finetune"),
         ("pretrain", "model.stack.cells={x:1}", "there is no 'x' there"),
+        ("finetune", "task.search=beam", "fix: search@task.search=beam"),
+        ("finetune", "task.search.temperature=2", "fix: search@task.search=sample task.search.temperature=2"),
+        ("generate", "search.temprature=2", "there is no such setting"),
     ],
 )
 def test_a_choice_that_another_command_has(verb: str, word: str, answer: str) -> None:
     with pytest.raises(UsageError) as refused:
-        compose(verb, None, [word])
+        compose(verb, None, ["task=translation", word] if word.startswith("task.") else [word])
     assert answer in str(refused.value)
     assert "append" not in str(refused.value)

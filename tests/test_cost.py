@@ -7,8 +7,13 @@ from functools import partial
 import pytest
 import torch
 
+from plmctl.assembly import build_model
 from plmctl.attention.patterns import Causal, Full
+from plmctl.config.build import build
+from plmctl.config.compose import compose
+from plmctl.config.contract import TINY
 from plmctl.cost import Cost, cost
+from plmctl.data.loader import row_lengths
 from plmctl.heads.lm import LMHead
 from plmctl.models.base import Model
 from plmctl.models.encoder import Encoder
@@ -19,6 +24,7 @@ from plmctl.nn.norm import layer_norm
 from plmctl.nn.positions import Learned
 from plmctl.nn.residual import PostNorm
 from plmctl.nn.stack import Stack
+from plmctl.noise.base import Chain
 
 
 def _cost(*, layout: str, width: int, heads: int, vocab_size: int, length: int, share: float, transform: bool) -> Cost:
@@ -67,3 +73,40 @@ def test_parameters_count_once_and_shared_blocks_compute_every_time() -> None:
     memory = own.memory(rows=2)
     assert memory["optimizer"] == 8 * own.total_parameters
     assert memory["activations"] > 0
+
+
+def test_two_stacks_by_hand() -> None:
+    """One layer a side, W = 8, F = 20, V = 30, S = 7, T = 5: every matrix once for each token that goes through it."""
+    width, inner, vocabulary, source, target = 8, 20, 30, 7, 5
+    settings = ["size.num_layers=1", "size.width=8", "size.num_heads=2", "size.inner_width=20", "data.path=x"]
+    with torch.device("meta"):
+        model = build_model(compose("pretrain", "transformer", settings), vocab_size=vocabulary, vocab=TINY)
+    found = cost(model, length=source, target_length=target, predicted={"seq2seq": target / (source + target)})
+    square = width * width
+    encoder = source * (4 * square + 2 * width * inner) + 2 * source * source * width
+    decoder = target * (4 * square + 2 * square + 2 * width * inner) + source * 2 * square  # k and v are made of the source
+    decoder += 2 * target * target * width + 2 * target * source * width
+    head = target * width * vocabulary
+    assert found.flops_per_token * (source + target) == pytest.approx(6 * (encoder + decoder + head), rel=1e-12)
+    scores = 2 * width * (source * source + target * target + target * source)
+    assert found.macs_per_token["attention scores"] * (source + target) == pytest.approx(scores, rel=1e-12)
+    assert found.total_parameters == sum(p.numel() for p in model.parameters()) - (64 - vocabulary) * width
+
+
+@pytest.mark.parametrize(
+    ("recipe", "words", "tokens"),
+    [
+        ("transformer", ["format.max_length=20", "format.target_length=30"], (20, 30)),
+        ("bart", ["format.max_length=20"], (20, 20)),
+        ("bart", ["format.max_length=20", "noise=[text_infill]"], (20, 20)),
+        ("mass", ["format.max_length=20", "noise.rate=0.3"], (20, 6)),
+        ("mass", ["format.max_length=20", "noise.feed=true"], (20, 20)),
+        ("t5", ["format.max_length=512"], (512, 114)),
+        ("gpt", ["format.max_length=20"], (20, 0)),
+    ],
+)
+def test_how_many_tokens_a_row_has_at_both_ends(recipe: str, words: list[str], tokens: tuple[int, int]) -> None:
+    cfg = compose("pretrain", recipe, ["data.path=x", *words])
+    format = build(cfg.format, {"vocab": TINY})
+    noise = Chain(list(build(cfg.noise, {"vocab": TINY}).values())) if cfg.noise else None
+    assert row_lengths(format, noise) == tokens

@@ -153,7 +153,7 @@ def test_a_disk_that_is_full_leaves_no_half_made_run(tmp_path: Path, monkeypatch
     monkeypatch.setattr(Path, "write_text", write)
     with pytest.raises(DataError, match="No space left"):
         rundir.create(tmp_path / "run", config="a: 1", overrides=[])
-    assert not list((tmp_path / "run").iterdir())
+    assert not (tmp_path / "run").exists()  # taken back
 
 
 def test_a_disk_that_is_full_while_tensors_are_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

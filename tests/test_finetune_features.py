@@ -13,7 +13,7 @@ from safetensors.torch import load_file
 import plmctl
 from plmctl.assembly import build_model
 from plmctl.commands import eval as evaluation
-from plmctl.commands import finetune
+from plmctl.commands import finetune, fitted
 from plmctl.commands.convert import convert
 from plmctl.config import compose as config
 from plmctl.config.resume import resumed
@@ -218,7 +218,7 @@ def test_what_the_command_line_says_of_the_head_stays(table, tmp_path):
 def test_checkpoints_from_before_it_was_said_mean_the_same(recipe, heads, wanted):
     cfg = config.compose("pretrain", recipe)
     assert OmegaConf.to_container(cfg.model.classifier) == wanted
-    assert finetune._classifier(cfg, dict.fromkeys(heads)) == wanted
+    assert fitted._classifier(cfg, dict.fromkeys(heads)) == wanted
 
 
 def test_embed_gives_the_logits_of_the_predictions(table, tmp_path):

@@ -10,7 +10,9 @@ from typer.testing import CliRunner
 
 from plmctl.cli import EXAMPLES, VERBS, make_app
 
-ORDER = ("tokenize", "data check", "pretrain", "finetune", "eval", "convert", "embed", "ablate", "report")
+ORDER = (
+    "tokenize", "data check", "pretrain", "finetune", "eval", "convert", "embed", "generate", "average", "ablate", "report"
+)  # fmt: skip
 REVIEWS = [("a warm and funny film", 1), ("dull from start to finish", 0), ("great acting", 1), ("a waste of time", 0)] * 20
 
 

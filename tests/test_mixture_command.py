@@ -224,7 +224,7 @@ SHOWN = {  # what a preview of a recipe must show
     "gpt": ["clm "],
     "gpt2": ["clm "],
 }
-KINDS = {"WordPiece": "wordpiece", "ByteBPE": "byte_bpe", "Unigram": "unigram", "BPE": "bpe"}
+KINDS = {"WordPiece": "wordpiece", "ByteBPE": "byte_bpe", "Unigram": "unigram", "BPE": "bpe", "Word": "word"}
 
 
 @pytest.mark.parametrize("recipe", sorted(file.stem for file in recipes_dir().glob("*.yaml")))
@@ -237,7 +237,8 @@ def test_preview_of_every_recipe(
     cfg = compose("pretrain", recipe)
     kind = KINDS[cfg.tokenizer._target_.rpartition(".")[2]]
     specials = ["tokenizer.specials=gpt2"] if cfg.tokenizer.get("specials") == "gpt2" else []
-    tokens = tokens_of(kind, *specials, pairs=cfg.format._target_.endswith("TextPair"))
+    specials += ["tokenizer.sentinels=100"] if cfg.tokenizer.get("sentinels") else []
+    tokens = tokens_of(kind, *specials, pairs=cfg.format._target_.endswith(("TextPair", "Seq2Seq")))
     output = plmctl("pretrain", recipe, f"data.path={tokens}", "format.max_length=40", "--preview", "3")
     assert output.count(" tokens") >= 3
     for words in SHOWN.get(recipe, ["row "]):

@@ -35,7 +35,7 @@ def check_command(line: str, *extra: str) -> None:
     if verb == "data":
         command, words = command.commands[words[0]], words[1:]
     context = command.make_context(verb, [*words, *extra])
-    if verb in ("convert", "report"):
+    if verb in ("average", "convert", "report"):
         return
     given = context.params
     words = cli.pathless(given["words"] or []) if verb == "data" else given["words"] or []

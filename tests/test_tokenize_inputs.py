@@ -85,7 +85,7 @@ def test_parallel_text(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: 
         assert shards.pairs
         assert len(shards.sentences) - 1 == 2 * (len(shards.documents) - 1)
     for words, message in (
-        ([*pair, f"data.valid_path={tmp_path / 'a.en'}"], "data.valid_target_path: must be given too"),
+        ([*pair, f"data.valid_path={tmp_path / 'a.en'}"], "data.valid_target_path=None: must be given too"),
         ([pair[0], f"data.valid_target_path={tmp_path / 'a.en'}"], "goes with data.valid_path, which is not given"),
         ([*pair, "data.fields=[1,2]"], "either data.fields (one file) or data.target_path (two)"),
         ([*pair, "data.spans=[entity]"], "parallel text holds no spans"),

@@ -16,11 +16,11 @@ import torch
 from omegaconf import OmegaConf
 
 from plmctl.ablation.study import BUILTIN, Arm, Labelled, Study
-from plmctl.assembly import build_model, known_to_objectives, longest
+from plmctl.assembly import build_model, known_to_objectives, settled
 from plmctl.batch import Batch
 from plmctl.commands.corpus import check_data, check_updates
 from plmctl.commands.dry_run import estimate
-from plmctl.commands.finetune import OF_THE_MODEL
+from plmctl.commands.fitted import OF_THE_MODEL
 from plmctl.commands.tokenize import sources
 from plmctl.config import schema
 from plmctl.config.build import build, entry, plain
@@ -116,7 +116,7 @@ class Composer:
         words = (*self._task_words(name, task), *self.study.tuning, *task.overrides, *setting, *arm.finetune)
         refuse_another_model([*self.study.tuning, *task.overrides, *setting, *arm.finetune], OF_THE_MODEL, key="arms")
         made = self._once("finetune", words)
-        bound = longest(pretrain)
+        bound = settled(pretrain)["position"].get("max_length")  # null: it has learned no places
         if bound is not None and made["task"]["max_length"] > bound and arm.checkpoint is None:
             path, value = f"finetune.tasks.{name}: task.max_length", made["task"]["max_length"]
             allowed = f"at most {bound}, the longest row of the arm's pretraining"

@@ -12,7 +12,7 @@ from plmctl.ablation.checks import check_study
 from plmctl.ablation.composing import Composed, Composer, Config
 from plmctl.ablation.content import JOB, key
 from plmctl.ablation.study import PRETRAIN, Study
-from plmctl.commands.finetune import OF_THE_MODEL
+from plmctl.commands.fitted import OF_THE_MODEL
 from plmctl.config import schema
 from plmctl.config.compose import Flags
 from plmctl.data.shards import is_tokens
@@ -102,8 +102,11 @@ class _Jobs:
             self._evals(cell, each, PRETRAIN, [cell.pretrain], place)
         for task, settings in each.tuned.items():
             cell.tuned[task] = [
-                [self._tuned(each, cell, config, order, head, f"{task} of {place}") for order, head in self._restarts(seed)]
-                for config in settings
+                [
+                    self._tuned(each, cell, config, order, head, f"{task}{_chosen(point)} of {place}")
+                    for order, head in self._restarts(seed)
+                ]
+                for point, config in zip(self.study.settings, settings, strict=True)
             ]
             self._evals(cell, each, task, [name for restarts in cell.tuned[task] for name in restarts], place)
         return cell
@@ -160,6 +163,11 @@ class _Jobs:
     ) -> str:
         job = Job(verb, key(verb, config), label, config, tuple(words), tuple(name for name in needs if name))
         return self.jobs.setdefault(job.name, job).name
+
+
+def _chosen(point: Sequence[str]) -> str:
+    """A point of the grid behind the name of its task: " (optim.lr=1e-4)"."""
+    return f" ({', '.join(point)})" if point else ""
 
 
 def _twins(cells: Sequence[Cell]) -> list[UsageError]:

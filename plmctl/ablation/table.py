@@ -20,6 +20,7 @@ READING = (
     "pairs of equal seeds (Welch's where the seeds differ). p: the paired test, corrected by Holm for all {count} comparisons "
     "of this table. Verdict on the expected direction: held or not held where p < {alpha:g}, else undecided at this scale."
 )
+ONE_SEED = "One seed says nothing about the spread between runs: no interval, no p, no verdict. More of them: seeds=[0,1,2]."
 CHOSEN = "Settings of fine-tuning are chosen on the dev split that is reported, in every arm alike."
 
 Row = dict[str, Any]
@@ -61,7 +62,8 @@ def write_table(study: Study, results: Results, folder: Path, *, notes: Sequence
         {"arm": arm, "parameters": results.plan.arms[arm].parameters, **results.cost(arm)} for arm in dict.fromkeys(study.arms)
     ]
     lacking = missing(results)
-    notes = [*notes, *dict.fromkeys(results.problems)]
+    alone = any(row["difference"] is not None and row["p"] is None for row in found)
+    notes = [*notes, *dict.fromkeys(results.problems), *([ONE_SEED] if alone else [])]
     record = {
         "study": study.name, "title": study.title, "baseline": study.baseline, "seeds": study.seeds,
         "budget": dict([study.budget] if study.budget else []), "rows": found, "costs": costs, "missing": lacking,

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from plmctl.batch import Seq
+from plmctl.errors import ConfigError
 
 MaskMod = Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]  # (b, h, q, k) index tensors -> bool, broadcast together
 
@@ -25,6 +26,11 @@ class Pattern:
     needs: frozenset[str] = frozenset()  # fields of the batch, as in `batch.FIELDS`
     static: bool = True  # the same for every batch of the same shape: a kernel may cache what it derives from it
     heads: int = 1  # how many heads it tells apart; 1 = the same for all
+
+    @property
+    def prefix_segments(self) -> tuple[int, int] | None:
+        """Numbers of the segments that are read as a source and written after it, where there are such."""
+        return None
 
     def predicate(self, seq: Seq) -> MaskMod:
         raise NotImplementedError(type(self).__name__)
@@ -73,6 +79,10 @@ class _Composed(Pattern):
         self.needs = frozenset().union(*(part.needs for part in self.parts))
         self.static = all(part.static for part in self.parts)
         self.heads = max(part.heads for part in self.parts)
+
+    @property
+    def prefix_segments(self) -> tuple[int, int] | None:
+        return next((part.prefix_segments for part in self.parts if part.prefix_segments), None)
 
     def predicate(self, seq: Seq) -> MaskMod:
         allowed = [part.predicate(seq) for part in self.parts]
@@ -187,15 +197,78 @@ class Documents(Pattern):
 
 
 class Prefix(Pattern):
-    """`segment[b, k] = 0  or  k <= q`: the first segment is seen by all, the second left to right.
+    """`segment[b, k] = source  or  k <= q`: the segment `source` is seen by all, what follows it left to right.
 
     (Dong et al., 2019, arXiv:1905.03197, sec. 2.3.)
-    A query of the first segment sees nothing of the second, since all of it lies to the right.
+    A query of the source sees nothing of what follows, since all of it lies to the right.
     """
 
     needs = frozenset({"tracks.segment"})
     static = False
 
+    def __init__(self, *, source: int = 0) -> None:
+        self.source = source
+
+    @property
+    def prefix_segments(self) -> tuple[int, int] | None:
+        return self.source, self.source + 1
+
     def predicate(self, seq: Seq) -> MaskMod:
         segment = seq.tracks["segment"]
-        return lambda b, h, q, k: (segment[b, k] == 0) | (k <= q)
+        return lambda b, h, q, k: (segment[b, k] == self.source) | (k <= q)
+
+
+class BySegment(Pattern):
+    """`parts[segment[b, q]](b, h, q, k)`: who a token sees is decided by the number of its segment.
+
+    UniLM's one network in four modes (Dong et al., 2019, arXiv:1905.03197, sec. 2.2 and 2.4; microsoft/unilm, unilm-v1,
+    seq2seq_loader.py: segment numbers name the mode). Numbers beyond the list are refused when the text is read.
+    """
+
+    needs = frozenset({"tracks.segment"})
+    static = False
+
+    def __init__(self, *, parts: Sequence[Pattern]) -> None:
+        if not parts:
+            raise ConfigError("pattern.parts", [], "a pattern for every number of a segment")
+        self.parts, self.heads = list(parts), max(part.heads for part in parts)
+        self.needs = frozenset({"tracks.segment"}).union(*(part.needs for part in parts))
+
+    @property
+    def prefix_segments(self) -> tuple[int, int] | None:
+        return next((part.prefix_segments for part in self.parts if part.prefix_segments), None)
+
+    def predicate(self, seq: Seq) -> MaskMod:
+        segment = seq.tracks["segment"]
+        kinds: dict[str, tuple[MaskMod, list[int]]] = {}
+        for number, part in enumerate(self.parts):  # equal parts are asked once
+            kinds.setdefault(f"{type(part)} {vars(part)}", (part.predicate(seq), []))[1].append(number)
+
+        def allowed(b: Tensor, h: Tensor, q: Tensor, k: Tensor) -> Tensor:
+            own = segment[b, q]
+            chosen = [f(b, h, q, k) & reduce(or_, (own == number for number in numbers)) for f, numbers in kinds.values()]
+            return reduce(or_, chosen)
+
+        return allowed
+
+
+class Order(Pattern):
+    """`order[b, k] <= order[b, q]`, with `strict` `<`: what comes first in the order of factorisation; everything without one.
+
+    The content stream of XLNet, which sees itself, and with `strict` its query stream, which does not (Yang et al., 2019,
+    arXiv:1906.08237, sec. 2.3).
+    """
+
+    static = False
+
+    def __init__(self, *, strict: bool = False) -> None:
+        self.strict = strict
+
+    def given(self, seq: Seq) -> Pattern:
+        return self if "order" in seq.tracks else Full()
+
+    def predicate(self, seq: Seq) -> MaskMod:
+        order = seq.tracks["order"]
+        if self.strict:
+            return lambda b, h, q, k: order[b, k] < order[b, q]
+        return lambda b, h, q, k: order[b, k] <= order[b, q]

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from omegaconf import DictConfig
+from rich import box
 from rich.console import Console
 from rich.table import Table
 
@@ -23,6 +24,7 @@ from plmctl.ablation.study import parse
 from plmctl.ablation.table import write_table
 from plmctl.config.build import plain
 from plmctl.config.compose import Flags
+from plmctl.config.schema import LENGTHS
 from plmctl.errors import ConfigError, UsageError
 
 EDITED = "The study's file was edited while it ran; this is the table of the study as it was at the start. Run it again."
@@ -45,7 +47,7 @@ def run(cfg: DictConfig, flags: Flags) -> int:
         code = runner.run()
         notes = [EDITED] if _digest(file) != before else []
         record = write_table(study, Results(plan, runner.states, runner.place), folder, notes=notes)
-    for note in notes:
+    for note in record["notes"]:
         _say(note)
     _conclude(record, folder, flags, code)
     return code
@@ -81,11 +83,18 @@ def _conclude(record: dict[str, Any], folder: Path, flags: Flags, code: int) -> 
 
 
 def _print(record: dict[str, Any]) -> None:
-    table = Table("metric", "arm", "n", "mean", "sd", "difference", "p (Holm)", "expected", "verdict", "published")
+    lines = []
     for row in record["rows"]:
         numbers = [_number(row[name]) for name in ("mean", "sd", "difference", "p_holm")]
         published = f"{_number(row['published'])} {row['unit']}".strip()
-        table.add_row(row["metric"], row["arm"], str(row["n"]), *numbers, row["expected"], row["verdict"], published)
+        lines.append([row["metric"], row["arm"], str(row["n"]), *numbers, row["expected"], row["verdict"], published])
+    head = ["metric", "arm", "n", "mean", "sd", "diff", "p", "expected", "verdict", "published"]
+    shown = [place for place in range(len(head)) if any(line[place] for line in lines)]
+    table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
+    for place in shown:
+        table.add_column(head[place], overflow="fold", min_width=len(head[place]))
+    for line in lines:
+        table.add_row(*(line[place] for place in shown))
     console = Console()
     console.print(table)
     for each in record["missing"]:
@@ -113,9 +122,23 @@ def _show(plan: Plan, folder: Path, flags: Flags) -> int:
         table.add_row(verb, str(total), str(done))
     console.print(table)
     _print_costs(console, arms, len(plan.study.seeds))
+    for line in _tuning(plan):
+        console.print(line, markup=False)
     for line in plan.study.left_out:
         console.print(f"left out until it is given: {line}", markup=False)
     return 0
+
+
+def _tuning(plan: Plan) -> list[str]:
+    """How long the fine-tuning on each task is, which the budget of pretraining does not shorten."""
+    lengths: dict[str, list[str]] = {}
+    for each in plan.arms.values():
+        for task, points in each.tuned.items():
+            for train in (point["train"] for point in points):
+                length = ", ".join(f"{train[name]:,} {name}" for name in LENGTHS if train.get(name) is not None)
+                lengths.setdefault(task, []).append(f"{length} of {train['batch_size']} rows an update")
+    note = "budget= is that of pretraining; finetune.overrides=[train.epochs=...] sets this"
+    return [f"fine-tuning on {task}: {' or '.join(dict.fromkeys(each))} ({note})" for task, each in lengths.items()]
 
 
 def _print_costs(console: Console, arms: list[dict[str, Any]], seeds: int) -> None:

@@ -33,18 +33,8 @@ from plmctl.training.trainer import Evaluate, Result, Settings, Trainer
 THREADS = "OMP_NUM_THREADS"  # whoever sets it (torchrun, `launch`, the user) decides the number of threads
 Prepare = Callable[[DictConfig], Any]  # what the main process does before there are others: tokenize, and open
 
-NEXT = {  # what one does with a run of each command
-    "pretrain": (
-        "plmctl finetune task=sst2 task.path=<folder> checkpoint={run}",
-        "plmctl eval task=lm data.path=<text> checkpoint={run}",
-        "plmctl report {run} --out report.md",
-    ),
-    "finetune": (
-        "plmctl eval checkpoint={run}",
-        "plmctl eval checkpoint={run} input=<unlabelled lines>",
-        "plmctl report {run} --out report.md",
-    ),
-}
+REPORT = "plmctl report {run} --out report.md"
+AFTER_FINETUNE = ("plmctl eval checkpoint={run}", "plmctl eval checkpoint={run} input=<unlabelled lines>", REPORT)
 
 
 @dataclass(frozen=True)
@@ -67,13 +57,24 @@ def training(cfg: DictConfig, flags: Flags, prepare: Prepare, train: Callable[[S
     """Run `train` in a fresh or resumed run directory, in `train.processes` processes; returns the exit code.
 
     The main process prepares the data and opens the directory before a process group exists; every process then reads the
-    config that is saved there, so that one process, several, and a resumed run take the same way.
+    config that is saved there, so that one process, several, and a resumed run take the same way. Whatever ends it before the
+    first update, a new directory goes again, so that the corrected command finds it free.
     """
     rank, _, size = environment()
-    if rank == 0:
-        cfg, prepared = _open(cfg, flags, prepare)
+    if rank != 0:
+        return _sitting(cfg, flags, prepare, None, train)
+    cfg, prepared, made = _open(cfg, flags, prepare)
+    try:
         if size == 1 and cfg.train.processes > 1:
             return _in_processes(cfg, flags)
+        return _sitting(cfg, flags, prepare, prepared, train)
+    finally:
+        if made is not None:
+            rundir.take_back(Path(cfg.run.dir), made)
+
+
+def _sitting(cfg: DictConfig, flags: Flags, prepare: Prepare, prepared: Any, train: Callable[[Session], Result]) -> int:
+    """This process' part, once the directory is open; returns the exit code."""
     world = join(cfg.train.device)
     try:
         cfg = OmegaConf.create(broadcast(OmegaConf.to_yaml(cfg), world))
@@ -85,12 +86,13 @@ def training(cfg: DictConfig, flags: Flags, prepare: Prepare, train: Callable[[S
     finally:
         leave()
     if world.main:
-        _farewell(result, Path(cfg.run.dir), flags)
+        _farewell(result, cfg, flags)
     return result.exit_code
 
 
-def _open(cfg: DictConfig, flags: Flags, prepare: Prepare) -> tuple[DictConfig, Any]:
-    """A new run directory with its config in it, and the data; on resume the directory is there, its config counts.
+def _open(cfg: DictConfig, flags: Flags, prepare: Prepare) -> tuple[DictConfig, Any, list[Path] | None]:
+    """A new run directory with its config in it, the data, and the folders that were made; None of those on resume, where the
+    directory is there, and its config counts.
 
     Data come first: what they refuse leaves no directory behind. `auto` precision is decided here, once for the whole run.
     """
@@ -98,14 +100,13 @@ def _open(cfg: DictConfig, flags: Flags, prepare: Prepare) -> tuple[DictConfig, 
     if THREADS not in os.environ:
         torch.set_num_threads(cfg.train.threads or max(1, torch.get_num_threads() // cfg.train.processes))
     if flags.resume:
-        return cfg, prepare(cfg)
+        return cfg, prepare(cfg), None
     folder = Path(cfg.run.dir) if cfg.run.dir else rundir.fresh(Path("runs") / (cfg.run.name or flags.verb))
     rundir.refuse_used(folder)
     prepared = prepare(cfg)
     cfg.run.dir, cfg.train.precision = str(folder), choose(cfg.train.precision, device_of(cfg.train.device)).name
     words = [*([flags.recipe] if flags.recipe else []), *flags.overrides]
-    rundir.create(folder, config=OmegaConf.to_yaml(cfg), overrides=words)
-    return cfg, prepared
+    return cfg, prepared, rundir.create(folder, config=OmegaConf.to_yaml(cfg), overrides=words)
 
 
 def _in_processes(cfg: DictConfig, flags: Flags) -> int:
@@ -198,16 +199,29 @@ def build_objective(cfg: DictConfig, given: Mapping[str, Any], plugins: Sequence
     return Mix(entries)
 
 
-def _farewell(result: Result, folder: Path, flags: Flags) -> None:
+def _farewell(result: Result, cfg: DictConfig, flags: Flags) -> None:
     """The last lines: where everything is, or how to go on after a signal."""
+    folder = Path(cfg.run.dir)
     if result.exit_code:
         plugins = "".join(f" --plugin {plugin}" for plugin in flags.plugins)
         print(f"stopped after {result.progress.step} updates, all saved. To go on:\n"
               f"  plmctl {flags.verb} --resume run.dir={_quoted(folder)}{plugins}", file=sys.stderr)  # fmt: skip
         return
     run = _quoted(folder)
+    lines = AFTER_FINETUNE if flags.verb == "finetune" else after_pretrain(cfg)
     print(f"run: {folder}\ncheckpoint: {result.checkpoint}", file=sys.stderr)
-    print("\n".join(["next:", *(f"  {line.format(run=run)}" for line in NEXT[flags.verb])]), file=sys.stderr)
+    print("\n".join(["next:", *(f"  {line.format(run=run)}" for line in lines)]), file=sys.stderr)
+
+
+def after_pretrain(cfg: DictConfig) -> list[str]:
+    """What one does with a pretrained model: by its heads, whether it reads one text and writes another, and in which rows."""
+    heads, pairs = set(cfg.heads or ()), bool(cfg.data.target_path or cfg.data.fields)
+    text = "data.path=<text> data.target_path=<translations>" if pairs else "data.path=<text>"
+    lines = [] if pairs else ["plmctl finetune task=sst2 task.path=<folder> checkpoint={run}"]
+    if heads & {"clm", "seq2seq"}:
+        lines.append('plmctl generate checkpoint={run} prompt="<text>"')
+    lines.append(f"plmctl eval task={'lm' if heads & {'clm', 'mlm'} else 'held_out'} {text} checkpoint={{run}}")
+    return [*lines, REPORT]
 
 
 def _quoted(path: Path) -> str:

@@ -18,6 +18,7 @@ from plmctl.convert import hf
 from plmctl.convert.generator import generator
 from plmctl.errors import DataError, UsageError
 from plmctl.loading import Source, open_source
+from plmctl.models.encoder_decoder import ROLES
 from plmctl.nn.tables import count
 from plmctl.text.vocab import Vocab
 from plmctl.training.checkpoint import Checkpoints, Snapshot, load_exactly, tensors_of
@@ -59,11 +60,13 @@ def to_hf(source: Source, folder: Path) -> str:
     """config.json, model.safetensors and the tokenizer, as `from_pretrained` reads them; returns the published class."""
     vocab = _vocab(source)
     exported = hf.export(source.config, source.tensors, pad=vocab.pad if vocab else None)
-    tokens = {} if vocab is None else {"pad": vocab.pad, "bos": vocab.bos, "eos": vocab.eos}
+    tokens = {} if vocab is None else {role: getattr(vocab, role) for role in ROLES}
     hf.write(folder, exported, tokens=tokens)
     if vocab is not None:
         length = source.config["position"].get("max_length") or 1 << 30
-        source.tokenizer.export_hf(folder, model_max_length=length, framed=bool(source.config.get("task")))
+        rows = source.config.get("format") or {}
+        read = rows.get("source_template")  # there, the tokenizer alone says what stands around a source
+        source.tokenizer.export_hf(folder, model_max_length=length, framed=bool(source.config.get("task")), single=read)
     if exported.left_out:
         _say(f"left out, since {exported.architecture} has no place for them: {', '.join(exported.left_out)}")
     return exported.architecture

@@ -37,7 +37,7 @@ SOURCE_KEYS = ("path", "mixture", "format", "noise", "weight")  # of one of `dat
 SEED_STEP = 1_000_003  # between the seeds of two sources, which must not draw the same numbers
 CORPUS_STEP = 15_485_863  # between those of two corpora of a mixture
 ALWAYS_KEPT = frozenset(
-    {"tracks.document", "tracks.position", "tracks.segment", "tracks.language"}
+    {"tracks.document", "tracks.position", "tracks.segment", "tracks.language", "tracks.previous"}
 )  # tracks that a backbone reads if they are there
 
 
@@ -234,16 +234,25 @@ def held_out(
     every run, and at most `eval.rows` of them.
     """
     size = cfg.eval.batch_size or cfg.train.micro_batch_size or max(1, cfg.train.batch_size // world.size)
-    most = None if cfg.eval.rows is None else max(1, -(-cfg.eval.rows // (size * world.size)))
     found: dict[str, Iterator[Batch]] = {}
     for title, (name, part) in corpus.held_out().items():
+        node, own, shards = {**sources(cfg)[name], "noise": plain(cfg.eval.noise)}, size, corpus.valid[name][part]
+        if "streams" in node["format"]:  # a row goes on where the same row of the batch before ended
+            own = max(1, _streams(len(shards.ids), node["format"]["max_length"], size * world.size) // world.size)
+            node["format"] = {**node["format"], "streams": own * world.size}
         made = source(
-            {**sources(cfg)[name], "noise": plain(cfg.eval.noise)}, {part: corpus.valid[name][part]}, corpus.vocab,
-            needs=needs, plugins=plugins, seed=cfg.eval.seed, batch_size=size, world=world.size, rank=world.rank,
-            allow_short=True,
+            node, {part: shards}, corpus.vocab, needs=needs, plugins=plugins, seed=cfg.eval.seed, batch_size=own,
+            world=world.size, rank=world.rank, allow_short=True,
         )  # fmt: skip
-        found[title] = islice(once(made, batch_size=size, labels=labels, name=name, keep=needs | ALWAYS_KEPT), most)
+        most = None if cfg.eval.rows is None else max(1, -(-cfg.eval.rows // (own * world.size)))
+        found[title] = islice(once(made, batch_size=own, labels=labels, name=name, keep=needs | ALWAYS_KEPT), most)
     return found
+
+
+def _streams(tokens: int, length: int, most: int) -> int:
+    """How many streams of held-out text are read side by side: `most`, or an even number that leaves each a whole row."""
+    fewer = tokens // length
+    return most if fewer >= most else max(2, fewer - fewer % 2)
 
 
 def source(

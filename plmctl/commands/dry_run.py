@@ -14,12 +14,15 @@ from rich.table import Table
 from plmctl.assembly import build_model, known_to_objectives
 from plmctl.commands.common import build_objective
 from plmctl.commands.corpus import sources
+from plmctl.config.build import build, plain
 from plmctl.config.compose import Flags
 from plmctl.config.contract import TINY
 from plmctl.cost import Cost, cost
+from plmctl.data.loader import row_lengths
 from plmctl.data.shards import is_tokens
 from plmctl.models.base import Model
 from plmctl.nn.tables import token_rows
+from plmctl.noise.base import Chain
 from plmctl.training.distributed import device_of
 from plmctl.training.log import clock
 from plmctl.training.peak import peak_flops
@@ -44,22 +47,26 @@ def show(cfg: DictConfig, flags: Flags) -> int:
 
 def estimate(cfg: DictConfig, flags: Flags) -> dict[str, dict[str, Any]]:
     """The numbers that `show` prints."""
-    length, train = cfg.format.max_length, cfg.train
+    train = cfg.train
     precision = choose(train.precision, device_of(train.device))
     with torch.device("meta"):
         size = vocabulary(cfg)
         model = build_model(cfg, vocab_size=size, plugins=flags.plugins)
         objective = build_objective(cfg, {"vocab": TINY, **known_to_objectives(model, vocab_size=size)}, flags.plugins)
+        format = build(plain(cfg.format), {"vocab": TINY}, flags.plugins, path="format")
+        noise = Chain(list(build(plain(cfg.noise) or {}, {"vocab": TINY}, flags.plugins, path="noise").values()))
+    length, target = row_lengths(format, noise)
     rates = [node.get("rate") for node in (cfg.noise or {}).values() if node.get("rate") is not None]
-    predicted = dict.fromkeys([*model.heads, "mlm"], rates[0] if rates else 1.0)
-    costs = cost(model, length=length, predicted=predicted, objective=objective)
+    share = noise.capacity(length).get("seq2seq", target) / (length + target) if target else rates[0] if rates else 1.0
+    predicted = dict.fromkeys([*model.heads, "mlm"], share)
+    costs = cost(model, length=length, target_length=target, predicted=predicted, objective=objective)
     micro = train.micro_batch_size or max(1, train.batch_size // train.processes)
     bytes_each = 4 if precision.name == "fp32" else 2
     return {
         "parameters": costs.parameters,
         "macs_per_token": {name: round(value) for name, value in costs.macs_per_token.items()},
         "memory": {name: round(value) for name, value in costs.memory(rows=micro, activation_bytes=bytes_each).items()},
-        "run": _vocabulary(model) | _run(cfg, costs, length, peak_flops(precision)),
+        "run": _vocabulary(model) | _run(cfg, costs, length + target, peak_flops(precision)),
     }
 
 

@@ -33,6 +33,7 @@ from plmctl.data.loader import collate
 from plmctl.errors import ConfigError, DataError
 from plmctl.heads.features import read as features_of
 from plmctl.loading import Loaded, load
+from plmctl.text.characters import Spelling
 
 OF_ROWS = (
     "class",
@@ -76,7 +77,7 @@ def embed(
         raise ConfigError("logits", True, "false: this model has no head", fix="embed with a model that was saved with one")
     for index in batches([len(line.ids) for line in lines], batch_size=batch_size):
         some = [lines[i] for i in index]
-        batch = batch_of(some).to(device)
+        batch = batch_of(some, loaded.source.spelling).to(device)
         hidden = loaded.model(batch, record=frozenset({"hidden"}))
         states = torch.stack([hidden.recorded["hidden"][layer] for layer in layers], 1)  # [B, layers, T, W]
         heads = _logits(loaded, batch, features_of(loaded.model, batch, hidden)) if logits else {}
@@ -100,18 +101,22 @@ def batches(lengths: Sequence[int], *, batch_size: int) -> Iterator[list[int]]:
         order = order[size:]
 
 
-def batch_of(lines: Sequence[Line]) -> Batch:
-    """The lines side by side, padded to the longest."""
+def batch_of(lines: Sequence[Line], spelling: Spelling | None = None) -> Batch:
+    """The lines side by side, padded to the longest, with the characters of their words where `spelling` knows them."""
     shape = (len(lines), max(len(line.ids) for line in lines))
     ids, segment, real = np.zeros(shape, np.int64), np.zeros(shape, np.int64), np.zeros(shape, bool)
     for row, line in enumerate(lines):
-        ids[row, : len(line.ids)] = line.ids
+        ids[row, : len(line.ids)] = line.spelled or line.ids
         segment[row, : len(line.segment)] = line.segment
         real[row, : len(line.ids)] = line.real or True
     length = real.sum(1)
     trailing = bool((real == (np.arange(shape[1]) < length[:, None])).all())
     tracks = {"segment": segment} | ({} if trailing else {"real": real})
-    return collate(Rows(key=np.arange(len(lines)), seqs={"text": Seq(ids, length, tracks)}), {})
+    rows = Rows(key=np.arange(len(lines)), seqs={"text": Seq(ids, length, tracks)})
+    if spelling is not None:
+        rows = spelling.rows(rows)
+        rows = rows.with_seq("characters", Seq(rows.seqs["characters"].ids[:], length))
+    return collate(rows, {})
 
 
 def write(file: Path, arrays: Iterator[tuple[str, np.ndarray]]) -> None:

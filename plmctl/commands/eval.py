@@ -19,7 +19,7 @@ from plmctl.loading import Loaded
 from plmctl.tasks import files, inference
 from plmctl.tasks.base import Example, Task
 from plmctl.tasks.held_out import HeldOut
-from plmctl.tasks.lm import LanguageModel, Text
+from plmctl.tasks.lm import HEADS, LanguageModel, Text
 from plmctl.text.reader import documents
 from plmctl.training.precision import Precision, choose
 
@@ -30,7 +30,7 @@ def run(cfg: DictConfig, flags: Flags) -> int:
     loaded = loading.load(cfg.checkpoint, plugins=flags.plugins)
     precision = _precision(cfg, loaded)
     loaded.model.to(precision.device)
-    given = {"vocab": loaded.vocab, "pooling": scoring.pooling(loaded.config)}
+    given = {"vocab": loaded.vocab, **scoring.reading(loaded.config, flags.plugins)}
     part = build(_task_node(cfg, loaded, flags), given, flags.plugins, path="task")
     if isinstance(part, LanguageModel):
         return _measure(cfg, flags, loaded, part, precision)
@@ -50,6 +50,8 @@ def run(cfg: DictConfig, flags: Flags) -> int:
     extra = {"task": part.name, "checkpoint": str(loaded.source.folder), "rows": len(found), "predictions": str(file)}
     if cut := inference.truncation(split.rows):
         extra["cut"] = cut
+    if part.signatures:
+        extra["signatures"] = part.signatures
     scoring.show(f"{part.name}: {name}", {name: metrics} if metrics else {}, as_json=flags.json, extra=extra)
     return 0
 
@@ -61,7 +63,7 @@ def _task_node(cfg: DictConfig, loaded: Loaded, flags: Flags) -> dict[str, Any]:
     if cfg.task is None and told:
         raise ConfigError(told[0], "", "of which task?", fix=f"task={own.get('name', '<name>')} before it")
     if cfg.task is None and not own:
-        fix = "task=lm data.path=<text>, the run of a finetune, or task=<name> for a published classifier"
+        fix = f"{held_out.unlabelled(loaded)}the run of a finetune, or task=<name> for a published classifier"
         raise ConfigError("checkpoint", cfg.checkpoint, "it was not fine-tuned on a task", fix=fix)
     given = own if cfg.task is None else plain(cfg.task)
     if not _is_labelled(given, flags) or given is own:
@@ -142,6 +144,10 @@ def _submit(cfg: DictConfig, loaded: Loaded, task: Task, precision: Precision, o
 def _measure(cfg: DictConfig, flags: Flags, loaded: Loaded, part: LanguageModel, precision: Precision) -> int:
     if cfg.data.path is None:
         raise ConfigError("data.path", None, "task=lm needs a text", fix="data.path=<file, folder or pattern>")
+    if not HEADS & set(loaded.model.heads):
+        has = ", ".join(loaded.model.heads) or "no head"
+        fix = f"{held_out.unlabelled(loaded)}a checkpoint with such a head"
+        raise UsageError(f"task=lm asks a head 'clm' or 'mlm'; this checkpoint has {has}\n  fix: {fix}")
     text = Text.of(_texts(cfg), loaded.tokenizer)
     with torch.no_grad(), precision.autocast():
         found = part.measure(loaded.model, text, loaded.vocab, batch_size=cfg.batch_size, device=precision.device)

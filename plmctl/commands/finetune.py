@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
@@ -11,13 +11,14 @@ from typing import Any, cast
 import torch
 from omegaconf import DictConfig, OmegaConf
 
-from plmctl.assembly import build_model, longest, settled
+from plmctl.assembly import build_model
 from plmctl.commands import scoring
 from plmctl.commands.common import Session, fit, training
-from plmctl.config.build import build, locate, parameters, plain
+from plmctl.commands.fitted import check_length, complete, fit_language_heads, settle, with_new_tokens
+from plmctl.config.build import build, plain
 from plmctl.config.compose import Flags
 from plmctl.errors import ConfigError, UsageError
-from plmctl.loading import find, open_source, refuse_another_model, take
+from plmctl.loading import find, open_source, take
 from plmctl.models.base import Model
 from plmctl.nn.tables import count
 from plmctl.tasks import inference
@@ -31,7 +32,6 @@ from plmctl.training.freezing import apply_freezing
 from plmctl.training.stages import Stage
 from plmctl.training.trainer import Result
 
-OF_THE_MODEL = ("size", "pattern", "position", "model", "tokenizer")  # a checkpoint brings these
 TOKENIZER = "tokenizer"  # folder of the run and of each checkpoint
 
 
@@ -40,6 +40,8 @@ def run(cfg: DictConfig, flags: Flags) -> int:
     if not flags.resume:
         cfg = complete(OmegaConf.create(plain(cfg)), flags)
         task = build_task(cfg, flags)
+        fit_language_heads(cfg, task)
+        check_length(cfg, task)
         _check_files(task)
         _check_model(cfg, task, flags)
     if flags.dry_run:
@@ -52,45 +54,8 @@ def run(cfg: DictConfig, flags: Flags) -> int:
     return training(cfg, flags, prepare=prepare, train=lambda session: train(session, ready[0]))
 
 
-def complete(cfg: DictConfig, flags: Flags) -> DictConfig:
-    """The config with the checkpoint's own model in it, and the heads that fit its kind of backbone."""
-    if cfg.checkpoint is not None:
-        refuse_another_model(flags.overrides, OF_THE_MODEL, key="checkpoint")
-        source = open_source(cfg.checkpoint)
-        for name in OF_THE_MODEL:
-            cfg[name] = source.config.get(name)
-        bound = longest(source.config)
-        if bound is not None and cfg.task.max_length > bound:
-            raise ConfigError("task.max_length", cfg.task.max_length, f"at most {bound}, the longest row of {cfg.checkpoint}",
-                              fix=f"task.max_length={bound}")  # fmt: skip
-        if "classifier" not in cfg.model:
-            cfg.model.classifier = _classifier(cfg, source.config.get("heads") or {})
-    if "pooler" in cfg.heads:
-        _fit_heads(cfg, flags)
-    return cfg
-
-
-def _classifier(cfg: DictConfig, heads: Mapping[str, Any]) -> dict[str, bool]:
-    """What a checkpoint means that does not say it: BERT's pooler if it has one, GPT's bare head, otherwise RoBERTa's."""
-    causal = scoring.pooling(cfg) == "last"
-    return {"pooler": "pooler" in heads, "dense": "pooler" not in heads and not causal, "bias": not causal}
-
-
-def _fit_heads(cfg: DictConfig, flags: Flags) -> None:
-    """Heads that decide about rows as `model.classifier` says: with the pooler or without, and with its settings of the head.
-
-    What stands on the command line (`heads.class.dense=true`) stays.
-    """
-    told = {word.lstrip("+").partition("=")[0] for word in flags.overrides}
-    settings = dict(cfg.model.get("classifier") or {})
-    if not settings.pop("pooler", False):
-        del cfg.heads["pooler"]
-    for name in {"class", "score"} & set(cfg.heads):
-        cfg.heads[name].update({key: value for key, value in settings.items() if f"heads.{name}.{key}" not in told})
-
-
 def build_task(cfg: DictConfig, flags: Flags) -> Task:
-    task = build(cfg.task, {"pooling": scoring.pooling(cfg)}, flags.plugins, path="task")
+    task = build(cfg.task, scoring.reading(cfg, flags.plugins), flags.plugins, path="task")
     if not isinstance(task, Task):
         raise UsageError(f"task={cfg.task.get('name') or cfg.task['_target_']} is for plmctl eval, it has nothing to train")
     return task
@@ -109,7 +74,7 @@ def _check_model(cfg: DictConfig, task: Task, flags: Flags) -> Model:
     settle(cfg, task)
     size = open_source(cfg.checkpoint).vocab_size if cfg.checkpoint else cfg.tokenizer.get("vocab_size") or 0
     with torch.device("meta"):
-        model = build_model(cfg, vocab_size=int(size) or 1, plugins=flags.plugins)
+        model = build_model(cfg, vocab_size=(int(size) or 1) + task.transform.new_tokens, plugins=flags.plugins)
     apply_freezing(model, trainable=cfg.train.trainable, frozen=cfg.train.frozen)
     if not any(parameter.requires_grad for parameter in model.parameters()):
         fix = "freeze less: train.frozen=[backbone]"
@@ -139,12 +104,9 @@ def _fresh_tokenizer(cfg: DictConfig, flags: Flags) -> Tokenizer:
 
         texts = [s for d in documents(cfg.data.path, field=cfg.data.field, lines=cfg.data.lines) for s in d.sentences]
     else:
-        texts = [str(text) for example in build_task(cfg, flags).read("train") for text in _texts(example.fields)]
+        task = build_task(cfg, flags)
+        texts = [str(text) for example in task.read("train") for text in task.texts(example)]
     return Tokenizer.learn(texts, build(cfg.tokenizer, path="tokenizer"))
-
-
-def _texts(fields: Any) -> list[str]:
-    return [" ".join(value) if isinstance(value, list) else value for name, value in fields.items() if name != "answers"]
 
 
 def splits(task: Task, tokenizer: Tokenizer) -> dict[str, Split]:
@@ -183,7 +145,7 @@ def train(session: Session, tokenizer: Tokenizer) -> Result:
         session, model=model, objective=task, budget=_budget(cfg, every),
         stages=[Stage(batches=lambda: batches, trainable=cfg.train.trainable, frozen=cfg.train.frozen)],
         evaluate=evaluate if "dev" in data else None, extras=lambda folder: tokenizer.save(folder / TOKENIZER),
-        keep_best=task.metrics[0], best_is_largest=True,
+        keep_best=task.metrics[0], best_is_largest=task.best_is_largest,
         settings={name: every for name in ("eval_every", "save_every") if cfg.train[name] is None},
     )  # fmt: skip
     if world.main and not result.exit_code:
@@ -192,28 +154,19 @@ def train(session: Session, tokenizer: Tokenizer) -> Result:
     return result
 
 
-def settle(cfg: DictConfig, task: Task) -> None:
-    """Write into the config, which every checkpoint carries, what labels and task decided: outputs, names, longest row."""
-    if task.label_names is not None:
-        cfg.task.label_names = task.label_names
-    node = cfg.heads[task.head]
-    if "num_classes" in parameters(locate(node["_target_"])):
-        node.num_classes = task.outputs
-    cfg.position = settled({**plain(cfg), "format": {"max_length": task.max_length}})["position"]
-
-
 def _model(session: Session, task: Task, tokenizer: Tokenizer) -> Model:
     """First weights by `seed`, those of new heads by `head_seed`, then whatever the checkpoint has."""
     cfg = session.cfg
     resuming = Checkpoints(session.folder / "checkpoints", say=lambda message: None).newest() if session.flags.resume else None
     source = open_source(resuming or cfg.checkpoint) if resuming or cfg.checkpoint else None
-    size = source.vocab_size if source else tokenizer.vocab.size
+    size, new = source.vocab_size if source else tokenizer.vocab.size, task.transform.new_tokens
+    size = max(size, tokenizer.vocab.size + new) if new else size
     model = build_model(cfg, vocab_size=size, vocab=tokenizer.vocab, seed=cfg.seed, plugins=session.flags.plugins)
     head_seed = cfg.seed if cfg.head_seed is None else cfg.head_seed
     initialize = cast(Callable[..., None], model.backbone.initializer)
     initialize(model.heads, generator=torch.Generator().manual_seed(head_seed))
     if source and not resuming:
-        take(model, source.tensors, source=cfg.checkpoint, say=session.say)
+        take(model, with_new_tokens(model, source.tensors), source=cfg.checkpoint, say=session.say)
     return model
 
 
@@ -230,7 +183,13 @@ def _conclude(session: Session, task: Task, model: Model, devs: dict[str, Split]
     for name, split in devs.items():
         predictions, metrics[name] = scoring.predict(model, task, split, precision=session.precision)
         scoring.write_predictions(session.folder / "predictions", name, predictions)
-    record = {"task": task.name, "checkpoint": str(best), "labels": task.label_names, "skipped": task.reader.skipped}
+    record: dict[str, Any] = {
+        "task": task.name,
+        "checkpoint": str(best),
+        "labels": task.label_names,
+        "skipped": task.reader.skipped,
+    }
+    record |= {"signatures": task.signatures} if task.signatures else {}
     (session.folder / "result.json").write_text(json.dumps({**record, "metrics": metrics}, indent=1), encoding="utf-8")
     extra = {"predictions": str(session.folder / "predictions")} if metrics else {}
     scoring.show(f"{task.name}: {best.name}", metrics, as_json=session.flags.json, extra=extra)
@@ -246,6 +205,7 @@ def _dry_run(cfg: DictConfig, flags: Flags) -> int:
     updates = -(-len(examples) // cfg.train.batch_size)
     parts = {"backbone": model.backbone, **{f"heads.{name}": head for name, head in model.heads.items()}}
     counts = {f"parameters of {name}": count(part) for name, part in parts.items()}
-    numbers = {"examples": len(examples), "labels": task.outputs, "updates an epoch, at least": updates, **counts}
+    labels = {"labels": task.outputs} if task.outputs else {}
+    numbers = {"examples": len(examples), **labels, "updates an epoch, at least": updates, **counts}
     scoring.show(f"finetune task={task.name}", {"train": numbers}, as_json=flags.json, extra={})
     return 0

@@ -17,6 +17,7 @@ from plmctl.config.contract import check_contract
 from plmctl.errors import ConfigError, UsageError, nearest
 from plmctl.loading import Loaded
 from plmctl.tasks.held_out import HeldOut
+from plmctl.tasks.lm import HEADS
 from plmctl.training.checkpoint import load_exactly, read
 from plmctl.training.distributed import World
 from plmctl.training.evaluation import Measured, measure
@@ -44,8 +45,8 @@ def score(cfg: DictConfig, flags: Flags, loaded: Loaded, part: HeldOut, precisio
 def staged(cfg: DictConfig, flags: Flags, loaded: Loaded, part: HeldOut) -> DictConfig:
     """The config of the run, with its checkpoint's tokenizer and what of text, rows and noise is asked for instead."""
     own = loaded.config
-    if loaded.source.published or not own.get("objective"):
-        fix = "give the run of a plmctl pretrain, or task=lm data.path=<text>"
+    if not _pretrained(loaded):
+        fix = f"{unlabelled(loaded)}the run of a plmctl pretrain"
         raise UsageError(f"checkpoint={cfg.checkpoint}: plmctl pretrain has not made it, so it has no objective\n  fix: {fix}")
     tokenizer = {**own["tokenizer"], "path": str(loaded.source.folder / "tokenizer")}
     run: dict[str, Any] = {**own, "init": None, "tokenizer": tokenizer}
@@ -62,6 +63,17 @@ def staged(cfg: DictConfig, flags: Flags, loaded: Loaded, part: HeldOut) -> Dict
     made = OmegaConf.create(run)
     assert isinstance(made, DictConfig)
     return made
+
+
+def unlabelled(loaded: Loaded) -> str:
+    """What a checkpoint can be asked of text without labels, with a comma behind it; nothing for one that no such task fits."""
+    if HEADS & set(loaded.model.heads):
+        return "task=lm data.path=<text>, "
+    return "task=held_out data.path=<text>, " if _pretrained(loaded) else ""
+
+
+def _pretrained(loaded: Loaded) -> bool:
+    return not loaded.source.published and bool(loaded.config.get("objective"))
 
 
 def _asked(own: Mapping[str, Any], part: HeldOut) -> dict[str, Any]:

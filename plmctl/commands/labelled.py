@@ -33,7 +33,8 @@ def labelled(cfg: DictConfig, flags: Flags) -> Report:
         parts = [_measured(task, examples[start : start + BATCH], tokenizer) for start in range(0, len(examples), BATCH)]
         return np.concatenate([part[0] for part in parts]), np.concatenate([part[1] for part in parts])
 
-    return labels.check(str(task.path), splits, measure=measure if tokenizer else None, skipped=task.reader.skipped)
+    how = measure if tokenizer else None
+    return labels.check(str(task.path), splits, measure=how, skipped=task.reader.skipped, classes=task.has_classes)
 
 
 def _measured(task: Task, examples: Sequence[labels.Example], tokenizer: Tokenizer | None) -> tuple[np.ndarray, np.ndarray]:
@@ -42,4 +43,5 @@ def _measured(task: Task, examples: Sequence[labels.Example], tokenizer: Tokeniz
     rows = task.encode(bare, tokenizer)
     owner, cut = rows.values["example"], rows.values["cut"]
     lost = np.bincount(owner, cut, len(bare)).astype(np.int64)
-    return lost + np.bincount(owner, rows.seqs["text"].length, len(bare)).astype(np.int64), lost
+    length = np.sum([seq.length for seq in rows.seqs.values()], axis=0)
+    return lost + np.bincount(owner, length, len(bare)).astype(np.int64), lost

@@ -22,6 +22,7 @@ class Line:
     ids: Sequence[int] = ()
     segment: Sequence[int] = ()  # beside ids, or empty: all of segment 0
     real: Sequence[bool] = ()  # beside ids, or empty: all are tokens
+    spelled: Sequence[int] = ()  # beside ids, of a vocabulary of words: numbers of a `Spelling`; empty: as the vocabulary does
 
 
 def read(file: Path, loaded: Loaded) -> list[Line]:
@@ -94,10 +95,12 @@ def _from_text(text: str, loaded: Loaded, limits: _Limits) -> tuple[Line, int]:
     """The ids of a text, cut to the model's places, between special tokens for an encoder and for whatever was fine-tuned."""
     vocab = loaded.vocab
     template = vocab.single if vocab.cls is not None or loaded.config.get("task") else ("A",)
-    ids = loaded.tokenizer.encode(text)
+    spelling = loaded.source.spelling
+    ids = (spelling or loaded.tokenizer).encode(text)
     room = len(ids) if limits.length is None else max(0, limits.length - len(template) + 1)
     parts = [ids[:room] if role == "A" else [vocab.id(role)] for role in template]
-    return Line([i for part in parts for i in part]), max(0, len(ids) - room)
+    laid, cut = [i for part in parts for i in part], max(0, len(ids) - room)
+    return (Line(laid) if spelling is None else Line(spelling.known(laid).tolist(), spelled=laid)), cut
 
 
 def _from_json(text: str, loaded: Loaded, limits: _Limits) -> tuple[Any, int]:

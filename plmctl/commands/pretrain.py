@@ -8,17 +8,27 @@ from functools import partial
 from typing import Any
 
 import torch
-from omegaconf import DictConfig
+from omegaconf import DictConfig, OmegaConf
 from rich.console import Console
 
 from plmctl.assembly import build_model, known_to_objectives
 from plmctl.batch import Batch
 from plmctl.commands.common import Session, budget_of, build_objective, fit, training
-from plmctl.commands.corpus import STAGE_KEYS, Corpus, check_data, check_updates, held_out, open_corpus, training_loader
+from plmctl.commands.corpus import (
+    STAGE_KEYS,
+    Corpus,
+    build_format,
+    check_data,
+    check_updates,
+    held_out,
+    open_corpus,
+    sources,
+    training_loader,
+)
 from plmctl.config.compose import Flags
 from plmctl.config.contract import check_contract
 from plmctl.cost import cost, own_parameters
-from plmctl.data.loader import Loader
+from plmctl.data.loader import Loader, Source
 from plmctl.data.mixture import Mixture
 from plmctl.data.preview import preview
 from plmctl.data.reader import Reader
@@ -37,6 +47,8 @@ def run(cfg: DictConfig, flags: Flags) -> int:
     """Train, or with the flags only show what would be trained; returns the exit code."""
     check_data(cfg)
     check_updates(cfg, processes=max(environment()[2], cfg.train.processes), plugins=flags.plugins)
+    if cfg.get("init_into") and not cfg.init:
+        raise ConfigError("init_into", cfg.init_into, "says where the weights of init=... go, and there are none")
     misfit = _misfit(cfg, flags)
     if misfit and not (flags.preview and _makes_rows(misfit)):
         raise misfit
@@ -45,9 +57,10 @@ def run(cfg: DictConfig, flags: Flags) -> int:
 
         return show(cfg, flags)
     if cfg.init and not flags.resume:
+        from plmctl.grafting import graft
         from plmctl.loading import adopt
 
-        cfg = adopt(cfg, flags.overrides)
+        cfg = (graft if cfg.get("init_into") else adopt)(cfg, flags.overrides)
     if flags.preview:
         _preview(cfg, flags, asked=misfit is None)
         if misfit:
@@ -80,7 +93,7 @@ def train(session: Session) -> Result:
     if cfg.init and not any((session.folder / "checkpoints").glob("step-*")):  # --resume of a run that saved nothing yet, too
         from plmctl.loading import initialize
 
-        initialize(model, cfg.init, say=session.say)
+        initialize(model, cfg.init, into=cfg.get("init_into"), say=session.say)
     needs = model.backbone.needs | objective.needs
     numbers = range(len(cfg.train.stages) or 1)
     loaders = [
@@ -88,6 +101,7 @@ def train(session: Session) -> Result:
     ]
     for loader in loaders:
         _check_languages(cfg, loader)
+        _check_memory(model, loader)
     stages = [Stage(batches=loader.__iter__, **_stage_settings(cfg, n)) for n, loader in zip(numbers, loaders, strict=True)]
     budget = budget_of(cfg, rows_per_epoch=sum(source.reader.rows_per_epoch for source in loaders[0].sources.values()))
     for line in _overview(session, corpus, model, objective, budget, loaders[0]):
@@ -97,7 +111,7 @@ def train(session: Session) -> Result:
             session, model=model, objective=objective, stages=stages, evaluate=_validation(session, corpus, objective, needs),
             budget=budget,
             extras=lambda folder: corpus.tokenizer.save(folder / "tokenizer"),
-            flops_per_token=_flops_per_token(cfg, model, objective, next(iter(loaders[0].sources.values())).capacity()),
+            flops_per_token=_flops_per_token(model, objective, next(iter(loaders[0].sources.values()))),
         )  # fmt: skip
     finally:
         for loader in loaders:
@@ -131,6 +145,7 @@ def _reading(name: str, reader: Reader | Mixture) -> list[str]:
         times = share * reader.rows_per_epoch / plan.rows
         mixed = f"; {share:.1%} of the mixture's rows, {times:.2f} times in its epoch" if len(corpora) > 1 else ""
         lines.append(f"{corpus}: {plan.rows:,} rows an epoch; {told}{mixed}")
+        lines += [f"{corpus}: {line}"] if (line := each.format.left_out(each.shards, plan)) else []
     if len(corpora) > 1:
         lines.append(f"{name}: an epoch of the mixture is {reader.rows_per_epoch:,} rows, as many as all its corpora have")
     return lines
@@ -138,12 +153,24 @@ def _reading(name: str, reader: Reader | Mixture) -> list[str]:
 
 def _check_languages(cfg: DictConfig, loader: Loader) -> None:
     """Every language that a corpus tells apart has a vector, where languages have vectors at all."""
-    table = (cfg.model.get("embedding") or {}).get("languages") or 0
+    path = "encoder.embedding" if cfg.model.get("encoder") else "embedding"  # of two stacks, both ends have the same
+    table = OmegaConf.select(cfg.model, f"{path}.languages") or 0
     for name, source in loader.sources.items() if table else ():
         for corpus, (reader, _) in source.reader.corpora(name).items():
             if table < (found := reader.format.languages(reader.shards)):
                 allowed = f"at least {found}, or 0 (none): the rows of '{corpus}' have languages up to number {found - 1}"
-                raise ConfigError("model.embedding.languages", table, allowed, fix=f"model.embedding.languages={found}")
+                raise ConfigError(f"model.{path}.languages", table, allowed, fix=f"model.{path}.languages={found}")
+
+
+def _check_memory(model: Model, loader: Loader) -> None:
+    """A stream has as many tokens as its model is to remember."""
+    memory, reuse = getattr(model.backbone, "memory", 0), getattr(model.backbone, "reuse", None)
+    for source in loader.sources.values() if memory else ():
+        for reader, _ in source.reader.corpora("").values():
+            rows = reader.plan(0).rows // (reader.format.streams or 1)
+            if memory > (found := rows * (reuse or reader.format.max_length)):
+                allowed = f"at most {found}, the tokens that a stream of this corpus hands on in an epoch"
+                raise ConfigError("model.memory", memory, allowed, fix=f"model.memory={found}, or more text")
 
 
 def _stage_settings(cfg: DictConfig, number: int) -> dict:
@@ -161,8 +188,12 @@ def _validation(
         session.say("no validation: the corpus is too small to hold a document out (data.valid_path=... gives one)")
         return None
     batches: dict[str, list[Batch]] = {}
-    totals = {x: corpus.valid[source][name].manifest["splits"]["valid"] for x, (source, name) in corpus.held_out().items()}
-    bytes_per_token = {name: each["bytes"] / max(1, each["tokens"]) for name, each in totals.items()}
+    formats = {name: build_format(node, corpus.vocab, session.flags.plugins) for name, node in sources(cfg).items()}
+    bytes_per_token = {}
+    for title, (source, name) in corpus.held_out().items():
+        if not formats[source].target_length:  # of parallel text, the bytes of one side alone are not known
+            whole = corpus.valid[source][name].manifest["splits"]["valid"]
+            bytes_per_token[title] = whole["bytes"] / max(1, whole["tokens"])
 
     def evaluate(model: Model) -> dict[str, float]:
         if not batches:
@@ -181,22 +212,28 @@ def _validation(
 
 
 def _scores(parts: Mapping[str, Measured], bytes_per_token: Mapping[str, float], targets: Sequence[str]) -> dict[str, float]:
-    """Means over all parts, every target counting once, and bits per byte of the losses of targets made of tokens."""
+    """Means over all parts, every target counting once, and bits per byte and perplexity of the targets made of tokens.
+
+    A smoothed loss is no probability: where there is `nll/<target>`, it counts. A part of which the bytes are not known (one
+    side of parallel text) has no bits per byte.
+    """
     whole = Measured.together(parts.values())
     found = whole.means()
-    for name in [name for name in targets if f"loss/{name}" in found]:
-        counts = {corpus: part.sums.get(f"loss/{name}", (0, 0))[1] for corpus, part in parts.items()}
+    for name in [name for name in targets if f"loss/{name}" in found and bytes_per_token.keys() >= parts.keys()]:
+        loss = f"nll/{name}" if f"nll/{name}" in found else f"loss/{name}"
+        counts = {corpus: part.sums.get(loss, (0, 0))[1] for corpus, part in parts.items()}
         size = sum(count * bytes_per_token[corpus] for corpus, count in counts.items())
-        found[f"bits_per_byte/{name}"] = whole.sums[f"loss/{name}"][0] / math.log(2) / max(size, 1e-9)
+        found[f"bits_per_byte/{name}"] = whole.sums[loss][0] / math.log(2) / max(size, 1e-9)
+        found[f"perplexity/{name}"] = math.exp(min(found[loss], 700.0))
     return found
 
 
-def _flops_per_token(cfg: DictConfig, model: Model, objective: Mix, capacity: Mapping[str, int]) -> float:
-    """Training FLOPs of one token; a head that no noise limits is given the hidden positions, or all where none is hidden."""
-    length = cfg.format.max_length
-    hidden = capacity.get("mlm", length)
-    predicted = {name: capacity.get(name, hidden) / length for name in (*model.heads, "mlm")}
-    return cost(model, length=length, predicted=predicted, objective=objective).flops_per_token
+def _flops_per_token(model: Model, objective: Mix, source: Source) -> float:
+    """Training FLOPs of one token; a head that no noise limits is given the target, else the hidden positions, else all."""
+    capacity, (length, target) = source.capacity(), source.lengths()
+    asked = target or capacity.get("mlm", length)
+    predicted = {name: capacity.get(name, asked) / (length + target) for name in (*model.heads, "mlm")}
+    return cost(model, length=length, target_length=target, predicted=predicted, objective=objective).flops_per_token
 
 
 def _preview(cfg: DictConfig, flags: Flags, *, asked: bool) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from plmctl.batch import Seq
-from plmctl.config.build import build
+from plmctl.config.build import build, locate
 from plmctl.models.base import Model
 from plmctl.tasks import inference
 from plmctl.tasks.base import Task
@@ -21,10 +21,35 @@ BATCH = 32  # rows of an evaluation batch, the default of `plmctl eval`: the sam
 
 
 def pooling(config: Any) -> str:
-    """Which token stands for a row: "last" where the pattern keeps the first from seeing the second, otherwise "first"."""
+    """Which token stands for a row: what `model.classifier.pooling` says; else "last" where the first cannot see the second."""
+    told = (config["model"].get("classifier") or {}).get("pooling")
+    return str(told) if told else "last" if not _sees(config, 0, 1) else "first"
+
+
+def reading(config: Any, plugins: Sequence[str] = ()) -> dict[str, Any]:
+    """What tasks ask about the model of `config`.
+
+    `kind`: its class; `pooling`: which token stands for a row; `writes`: the sequence that is written; `directed`: no token of
+    what is written sees a later one; `causal`: no token of any text does; `segments`: numbers of what is read and written.
+    """
+    part = locate(config["model"]["_target_"], plugins)
+    writes = getattr(part, "writes", "text")
+    read, written = build(config["pattern"], path="pattern").prefix_segments or (0, 1)
+    row = (read, written, written)
+    directed = writes == "target" or (writes == "text" and not _sees(config, 1, 2, row) and _sees(config, 2, 1, row))
+    causal = writes == "text" and not _sees(config, 0, 1, segments=(0, 0, 0))
+    return {
+        "kind": part.__name__, "pooling": pooling(config), "writes": writes, "directed": directed, "causal": causal,
+        "segments": (read, written),
+    }  # fmt: skip
+
+
+def _sees(config: Any, query: int, key: int, segments: Sequence[int] = (0, 1, 1)) -> bool:
+    """Whether in a row of three tokens of such segments, token `query` sees token `key`."""
     pattern = build(config["pattern"], path="pattern")
-    allowed = pattern.dense(Seq(torch.zeros(1, 2, dtype=torch.int64), torch.tensor([2]), full=True))
-    return "last" if allowed is not None and not bool(allowed[0, 0, 0, 1]) else "first"
+    tracks = {"segment": torch.tensor([list(segments)])}
+    allowed = pattern.dense(Seq(torch.zeros(1, 3, dtype=torch.int64), torch.tensor([3]), tracks, full=True))
+    return allowed is None or bool(allowed[0, 0, query, key])
 
 
 def predict(

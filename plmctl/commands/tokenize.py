@@ -62,7 +62,12 @@ def sources(data: dict[str, Any], path: Any) -> tuple[Source, Source | None]:
     if data["valid_path"] is not None:
         valid = replace(source, path=data["valid_path"], target=data["valid_target_path"])
         if valid.pairs != source.pairs:
-            raise ConfigError("data.valid_target_path", ..., "must be given too: data.path is parallel text")
+            if source.pairs:
+                fix = "data.valid_target_path=<the translations of data.valid_path>"
+                raise ConfigError("data.valid_target_path", None, "must be given too: data.path is parallel text", fix=fix)
+            fix = "leave it out, or data.target_path=<the translations of data.path>"
+            given = data["valid_target_path"]
+            raise ConfigError("data.valid_target_path", given, "data.path is not parallel text", fix=fix)
     return source, valid
 
 

@@ -19,7 +19,7 @@ from plmctl.config.values import fit
 from plmctl.errors import ConfigError, UsageError, nearest, raise_all
 
 # what configs may name: these folders of plmctl
-SAFE = ("text", "data", "noise", "attention", "nn", "models", "heads", "objectives", "tasks", "training")
+SAFE = ("text", "data", "noise", "attention", "nn", "models", "heads", "objectives", "generation", "tasks", "training")
 MARKS = ("_target_", "_partial_", "_given_")
 
 
@@ -128,7 +128,7 @@ def _make(node: Any, given: Mapping[str, Any], plugins: Sequence[str], path: str
         return part(**arguments)
     except ConfigError as error:  # the part knows the parameter, only we know where in the config it stands
         name = error.path.rpartition(".")[2]
-        fix = _join(path, error.fix) if error.fix.startswith(f"{name}=") else error.fix
+        fix = _join(path, error.fix) if error.fix.partition("=")[0] in wanted else error.fix
         known = ConfigError(_join(path, name), error.value, error.allowed, fix=fix)
         errors.append(known if name in wanted else error)
         return None

@@ -90,7 +90,9 @@ def composed(
         cfg, bad = (known[choices].copy(), []) if known and choices in known else _run_all(hydra, verb, chosen, groups)
         if known is not None and not bad:
             known[choices] = cfg.copy()
-        values, unknown = settle([word for word in words if not word.group and word.sample], _plain(cfg), plugins)
+        values, unknown = settle(
+            [word for word in words if not word.group and word.sample], _plain(cfg), plugins, hydra.config_loader
+        )
         unset = _set(cfg, values)
     words = groups + values + [word for word in words if not word.sample]
     removed, misfits = finish(cfg, verb, names[0] or None, words, plugins=plugins)

@@ -17,7 +17,7 @@ import numpy as np
 from omegaconf import OmegaConf
 
 from plmctl.batch import FIELDS, IGNORE, INPUTS, SEQS, Rows, Seq, held_by_data
-from plmctl.config.build import build, entry, plain
+from plmctl.config.build import build, entry, locate, plain
 from plmctl.config.recipes import conf_dir, load, recipes_dir
 from plmctl.data.shards import is_tokens
 from plmctl.errors import ConfigError, ConfigErrors, UsageError, raise_all
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 TINY = Vocab(
     size=8, pad=0, unk=1, cls=2, sep=3, mask=4, bos=5, eos=6, special=np.zeros(8, bool), word_start=np.zeros(8, bool),
-    sentinels=(7,),
+    sentinels=(7,), spellings=("",) * 8,
 )  # fmt: skip  # stands in for a tokenizer that is not trained yet
 SHOWN = 2  # settings of a fix that are written out
 GIVERS = {"format": "provides", "noise": "writes"}  # slot -> the attribute that says what its parts add
@@ -49,6 +49,8 @@ def check_contract(cfg: Any, plugins: Sequence[str] = (), config_dirs: Sequence[
     with _collected(errors), torch.device("meta"):
         built = build_model(config, vocab_size=TINY.size, vocab=TINY, plugins=plugins)
         model, heads = {"model": built.backbone}, list(built.heads)
+        errors += too_long(config, built.backbone.max_length)
+        errors += unspelled(config, built.backbone.of_words, plugins)
         given |= known_to_objectives(built, vocab_size=TINY.size)
         train = config.get("train") or {}
         for stage in train.get("stages") or [{}]:
@@ -100,6 +102,8 @@ def mismatches(
     for path, part in model.items():
         lacks += [(path, field) for field in sorted(getattr(part, "needs", frozenset()) - there)]
     givers = providers(config_dirs, plugins) if lacks else {}
+    helped = {asker for asker, field in lacks if field in givers}  # what the labels make of these fields comes with them
+    lacks = [(asker, field) for asker, field in lacks if field in givers or field in taken or asker not in helped]
     errors: list[UsageError] = [_lack(asker, field, givers, taken.get(field)) for asker, field in lacks]
     known = sorted(heads)
     for name, objective in objectives.items():
@@ -157,6 +161,27 @@ def unpaired(format: Format, config: Mapping[str, Any]) -> list[UsageError]:
         return []
     fix = "data.path=<lines> data.target_path=<their translations>, or data.fields=[source,target] of one .tsv or .jsonl"
     return [ConfigError("data.target_path", None, "this format reads parallel text", fix=fix)]
+
+
+def too_long(config: Mapping[str, Any], places: int | None) -> list[UsageError]:
+    """Every length of a row, read or written, beyond the places that the model has."""
+    from plmctl.assembly import row_lengths
+
+    return [
+        ConfigError(path, length, f"at most {places}, the places that the model has", fix=f"position.max_length={length}")
+        for path, length in row_lengths(config).items()
+        if places is not None and length > places
+    ]
+
+
+def unspelled(config: Mapping[str, Any], of_words: bool, plugins: Sequence[str]) -> list[UsageError]:
+    """A model that reads the characters of words, beside a tokenizer that cuts words; a given one is asked when it is read."""
+    node = config.get("tokenizer") or {}
+    if not of_words or node.get("path") or is_tokens((config.get("data") or {}).get("path")) or "_target_" not in node:
+        return []
+    kind = getattr(locate(node["_target_"], plugins), "kind", None)
+    allowed = "word: this model reads the characters of whole words"
+    return [] if kind in (None, "word") else [ConfigError("tokenizer", kind, allowed, fix="tokenizer=word")]
 
 
 def wrong_numbers(config: Mapping[str, Any], plugins: Sequence[str]) -> list[UsageError]:

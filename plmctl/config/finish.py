@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -32,8 +33,7 @@ def finish(
         try:
             content = {str(key): value for key, value in plain(cfg).items()}
         except OmegaConfBaseException as error:
-            where = getattr(error, "full_key", None) or "config"
-            return removed, [*errors, ConfigError(where, "${...}", str(error).splitlines()[0])]
+            return removed, [*errors, _unresolved(cfg, error, words)]
         changed, misfits = schema.fitted(verb, content)
         for path, value in changed.items():
             OmegaConf.update(cfg, path, value)
@@ -45,6 +45,23 @@ def finish(
             cfg.run.name = Path(recipe).stem
     errors += [*misfits, *_size_keys(content), *check_parts(content, plugins)]
     return removed, errors
+
+
+def _unresolved(cfg: DictConfig, error: Exception, words: Sequence[Word]) -> ConfigError:
+    """A setting that refers to another one, which the part chosen there does not have."""
+    from omegaconf import OmegaConf
+
+    where, reason = getattr(error, "full_key", None) or "config", str(error).splitlines()[0]
+    missing = re.search(r"Interpolation key '(.+?)' not found", reason)
+    if missing is None:
+        return ConfigError(where, "${...}", reason)
+    slot, _, name = missing[1].rpartition(".")
+    chosen = next((word.sample for word in words if word.group and word.key == slot), f"this {slot}" if slot else "the config")
+    raw = OmegaConf.to_container(cfg)
+    for key in where.split("."):
+        raw = raw.get(key, "${...}") if isinstance(raw, Mapping) else "${...}"  # the item of a list: not shown
+    fix = f"{where}=<a value>" + (f", or leave out {chosen}" if "=" in chosen else "")
+    return ConfigError(where, raw, f"refers to {missing[1]}, and {chosen} has no {name}", fix=fix)
 
 
 def check_parts(content: Mapping[str, Any], plugins: Sequence[str] = (), path: str = "") -> list[UsageError]:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from plmctl.config.build import locate, parameters
-from plmctl.config.schema import MANY, is_path
+from plmctl.config.schema import MANY, is_literal, is_path
 from plmctl.errors import ConfigError, UsageError, nearest
 
 if TYPE_CHECKING:
@@ -52,6 +52,8 @@ def quoted(text: str, *, sweep: bool = False) -> str:
     So no letter of a file name is grammar; commas sweep only with `sweep`. In a list of overrides, [size=tiny,seed=1], each is.
     """
     key, equals, value = text.partition("=")
+    if is_literal(key) and value != "null":
+        return f"{key}={_quote(value)}"
     if re.fullmatch(r"\[\s*[\w.@/+~]+=.*\]", value, re.DOTALL):  # overrides of a study's runs
         return f"{key}=[{_each(_split(value[1:-1]))}]"
     foreign = not value.isascii() and value[0] not in "{$"
@@ -66,16 +68,19 @@ def quoted(text: str, *, sweep: bool = False) -> str:
     return f"{key}={_each(_split(value) if sweep else [value])}"
 
 
-def settle(words: Sequence[Word], tree: Mapping[str, Any], plugins: Sequence[str] = ()) -> tuple[list[Word], list[UsageError]]:
+def settle(
+    words: Sequence[Word], tree: Mapping[str, Any], plugins: Sequence[str], loader: ConfigLoader
+) -> tuple[list[Word], list[UsageError]]:
     """Value overrides against the composed tree: `noise.rate` becomes `noise.token_mask.rate`, unknown keys become errors."""
     kept: list[Word] = []
     errors: list[UsageError] = []
     for word in words:
         try:
+            _no_part(word, tree, loader)
             if not word.mark and _names(word, tree):
                 kept.append(Word(f"+{word.text}", word.key, f"+{word.sample}", group=False))
             else:
-                kept.append(word if word.mark.startswith("+") or _known(tree, word.key) else _long(word, tree, plugins))
+                kept.append(word if word.mark.startswith("+") or _known(tree, word.key) else _long(word, tree, plugins, loader))
         except UsageError as error:
             errors.append(error)
     return kept, errors
@@ -105,7 +110,11 @@ def _read(text: str, loader: ConfigLoader, sweep: bool) -> Word:
     options = _group_options(loader, key)
     if not options:
         return Word(text, key, _sample(override), group=False)
-    for option in _options(override):
+    chosen = _options(override)
+    for place, option in enumerate(chosen):
+        if key in MANY and option in chosen[:place] and not override.is_sweep_override():
+            once = ",".join(dict.fromkeys(chosen))
+            raise ConfigError(key, f"[{','.join(chosen)}]", f"{option} is named twice, and counts once", fix=f"{key}=[{once}]")
         if option not in options:
             allowed = f"there is no such {key}{nearest(option, options)}; there are {', '.join(options)}"
             raise ConfigError(key, option, allowed)
@@ -152,7 +161,28 @@ def _sample(override: Override) -> str:
     return f"{override.get_key_element()}={first}"
 
 
-def _long(word: Word, tree: Mapping[str, Any], plugins: Sequence[str]) -> Word:
+def _no_part(word: Word, tree: Mapping[str, Any], loader: ConfigLoader) -> None:
+    """ConfigError for `task.search=beam`, the name of a part file as the value of a part."""
+    node, (_, _, value) = _select(tree, word.key), word.text.partition("=")
+    group = word.key.rpartition(".")[2]
+    if isinstance(node, Mapping) and "_target_" in node and value in _group_options(loader, group):
+        fix = f"{group}@{word.key}={value}"
+        raise ConfigError(
+            word.key, value, f"a part, not a value; parts inside of others are chosen by {group}@{word.key}", fix=fix
+        )
+
+
+def _elsewhere(loader: Any, slot: str, name: str) -> str:
+    """`search=sample`: the choices of a part for `slot` whose files have a setting `name`; as a choice in a fix."""
+    group = slot.rpartition(".")[2]
+    owners = [
+        option for option in _group_options(loader, group) if name in loader.repository.load_config(f"{group}/{option}").config
+    ]
+    one = owners[0] if len(owners) == 1 else f"<{' or '.join(owners)}>"
+    return f"{group if group == slot else f'{group}@{slot}'}={one}" if owners else ""
+
+
+def _long(word: Word, tree: Mapping[str, Any], plugins: Sequence[str], loader: ConfigLoader) -> Word:
     """The word for the only part of a slot that has its key, or for a parameter that a file leaves out; else an error."""
     slot, _, name = word.key.rpartition(".")
     parts = _select(tree, slot) if slot else None
@@ -171,7 +201,9 @@ def _long(word: Word, tree: Mapping[str, Any], plugins: Sequence[str]) -> Word:
     known = [*paths(tree), *(f"{slot}.{parameter}" for parameter in takes)]
     same = [f"'{path}'" for path in known if path.endswith(f".{word.key}")]
     hint = f" (did you mean {' or '.join(same)}?)" if same else nearest(word.key, known)
-    raise ConfigError(word.key, word.text.partition("=")[2], f"there is no such setting{hint}")
+    choice = _elsewhere(loader, slot, name) if isinstance(parts, Mapping) and "_target_" in parts else ""
+    allowed = f"{slot} has no such setting as it is chosen" if choice else f"there is no such setting{hint}"
+    raise ConfigError(word.key, word.text.partition("=")[2], allowed, fix=choice and f"{choice} {word.text}")
 
 
 def _parameters(node: Any, plugins: Sequence[str]) -> list[str]:

@@ -15,7 +15,7 @@ from plmctl.config.values import Rule, fit
 from plmctl.errors import ConfigError, nearest
 
 MANY = ("noise", "objective", "heads", "eval.noise")  # slots that hold several parts, each under its name
-ONE = ("format", "model", "pattern", "position", "optim", "schedule", "task")  # slots that are one part
+ONE = ("format", "model", "pattern", "position", "optim", "schedule", "task", "search")  # slots that are one part
 LENGTHS = ("steps", "tokens", "epochs", "minutes")  # of train: exactly one is set
 
 Whole = Annotated[int, Rule(lambda n: n >= 0, "0 or more")]
@@ -109,6 +109,8 @@ class Pretrain:
     run: Run = dataclasses.field(default_factory=Run)
     seed: Whole = 0  # first weights, order of the data, noise, dropout
     init: str | None = None  # start from these weights: a run, a checkpoint or a Hugging Face folder
+    init_into: str | None = None  # the part of the model that they are, of an encoder-decoder: encoder; null: all of it
+    own: list[str] = dataclasses.field(default_factory=list)  # parts of the model that init does not decide: [front]
 
 
 @dataclass
@@ -185,6 +187,19 @@ class Embed:
 
 
 @dataclass
+class Generate:
+    checkpoint: str = MISSING
+    prompt: str | None = None  # one text: to go on with, the source of what is written, or with masks to be filled
+    input: str | None = None  # a file of such texts, one a line; -: standard input, which null takes where it is no terminal
+    out: str | None = None  # a .jsonl file of the results; null: they are printed
+    search: Any = None
+    max_new: Count | None = None  # most tokens of a text; null: as many as the model has places, or 128
+    batch_size: Count = 32  # prompts at the same time
+    top: Count = 5  # candidates for each mask
+    device: Literal["auto", "cpu", "cuda"] = "auto"
+
+
+@dataclass
 class Limit:
     steps: Count | None = None  # updates
     tokens: Count | None = None  # real tokens
@@ -215,7 +230,7 @@ class Ablate:
 
 VERBS: dict[str, type] = {
     "tokenize": Tokenize, "pretrain": Pretrain, "finetune": Finetune, "eval": Evaluate, "embed": Embed, "data": Check,
-    "ablate": Ablate,
+    "ablate": Ablate, "generate": Generate,
 }  # fmt: skip
 
 
@@ -269,6 +284,11 @@ _PATHS = ("path", "valid_path", "target_path", "valid_target_path", "dir", "cach
 def is_path(key: str) -> bool:
     """Whether the config key names files: its value is taken literally, never as Hydra's grammar."""
     return key in ("out", "checkpoint", "init", "input") or key.rpartition(".")[2] in _PATHS
+
+
+def is_literal(key: str) -> bool:
+    """Whether the value is a text as it stands, in which nothing is grammar and nothing is a list."""
+    return key == "prompt"
 
 
 def fitted(verb: str, config: Mapping[str, Any]) -> tuple[dict[str, Any], list[ConfigError]]:

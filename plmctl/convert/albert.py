@@ -100,9 +100,10 @@ class Albert(Bert):
             raise ConfigError("config.json: embedding_size", numbers.table_width, allowed)
         return numbers, {name: tensor for name, tensor in tensors.items() if name not in maps}
 
-    def completed(self, tensors: Tensors, numbers: Numbers, prefix: str) -> Tensors:
+    def completed(self, tensors: Tensors, numbers: Numbers, architecture: Architecture) -> Tensors:
         if numbers.table_width != numbers.width:
             return tensors
+        prefix = "" if architecture.bare else self.prefix
         table = tensors[f"{prefix}embeddings.word_embeddings.weight"]
         return tensors | {f"{prefix}{MAP}.{part}": tensor.to(table) for part, tensor in _identity(numbers.width).items()}
 

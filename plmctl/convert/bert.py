@@ -39,6 +39,7 @@ SBO: list[Rule] = [  # as in SpanBERT's own checkpoints: `transformers` has no c
     *linear("heads.sbo.lm.norm", f"{_SBO}.mlp_layer_norm.layer_norm2"),
     same("heads.sbo.lm.bias", f"{_SBO}.bias"),
 ]
+UNILM = 6  # kinds of segments; its released config.json leaves out the epsilon, which its code has at 1e-5 (modeling.py)
 ACTIVATIONS = {"gelu": "gelu", "gelu_new": "gelu_tanh", "gelu_pytorch_tanh": "gelu_tanh", "relu": "relu", "silu": "silu"}
 
 
@@ -132,15 +133,16 @@ class Bert(Family):
         for key, allowed in (("position_embedding_type", "absolute"), ("is_decoder", False), ("add_cross_attention", False)):
             if settings.get(key, allowed) != allowed:
                 raise ConfigError(f"config.json: {key}", settings[key], f"{allowed} (nothing else is supported)")
+        segments = settings.get("type_vocab_size", 2)
         return Numbers(
             num_layers=settings["num_hidden_layers"], width=settings["hidden_size"], num_heads=settings["num_attention_heads"],
             inner_width=settings["intermediate_size"], vocab_size=settings["vocab_size"],
-            max_length=settings["max_position_embeddings"], segments=settings.get("type_vocab_size", 2),
+            max_length=settings["max_position_embeddings"], segments=segments,
             dropout=settings.get("hidden_dropout_prob", 0.1),
             attention_dropout=settings.get("attention_probs_dropout_prob", 0.1),
             activation=self.activation(settings.get("hidden_act", "gelu"), "hidden_act"),
-            eps=settings.get("layer_norm_eps", 1e-12), tied=settings.get("tie_word_embeddings", True),
-            pad=settings.get("pad_token_id") or 0,
+            eps=settings.get("layer_norm_eps", 1e-5 if segments == UNILM else 1e-12),
+            tied=settings.get("tie_word_embeddings", True), pad=settings.get("pad_token_id") or 0,
         )  # fmt: skip
 
     def settings(self, numbers: Numbers) -> Node:
@@ -158,6 +160,15 @@ class Bert(Family):
         nodes["model"]["embedding"]["segments"] = max(2, numbers.segments)  # fewer is RoBERTa
         return nodes
 
+    def describes(self, config: Mapping[str, Any], numbers: Numbers) -> list[str]:
+        if _by_segment(config):  # the mask of such a model is an argument of the published class
+            config = {**config, "pattern": self.nodes(numbers)["pattern"]}
+        return super().describes(config, numbers)
+
+    def unsaid(self, config: Mapping[str, Any]) -> list[str]:
+        told = "pattern: its config.json cannot say who sees whom; give each batch a 4-D attention_mask"
+        return [told] if _by_segment(config) else []
+
     def head(self, name: str, numbers: Numbers, outputs: int) -> Node:
         inside: Node = {"activation": numbers.activation, "eps": numbers.eps}
         if name == "sbo":
@@ -165,3 +176,8 @@ class Bert(Family):
         if name != "mlm":
             return task_head(name, numbers, outputs)
         return {"_target_": "plmctl.heads.lm.LMHead", "tied": numbers.tied, "transform": True, "bias": True, **inside}
+
+
+def _by_segment(config: Mapping[str, Any]) -> bool:
+    """UniLM (Dong et al., 2019, arXiv:1905.03197): BERT with more kinds of segments, which decide who sees whom."""
+    return str(config["pattern"].get("_target_")) == "plmctl.attention.patterns.BySegment"

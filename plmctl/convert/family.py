@@ -13,7 +13,7 @@ from typing import Any
 from torch import Tensor
 
 from plmctl.config.build import locate, parameters
-from plmctl.convert.names import Rule, Tensors
+from plmctl.convert.names import Rule, Tensors, missing
 from plmctl.errors import ConfigError, DataError, nearest
 from plmctl.heads.features import BEFORE_HEADS
 
@@ -23,7 +23,10 @@ ROW_HEADS = (  # whichever family the backbone is of
     "fine-tune with a head that a published class has: heads.class.dense=true heads.class.activation=gelu (ELECTRA's), "
     "heads.class.dense=true (RoBERTa's), or with the pooler (BERT's, ALBERT's)"
 )
-FREE = frozenset({"dropout", "initializer", "chunk", "num_classes", "tied", "max_length", "max_targets", "classifier"})
+TOKENS = ("backbone.embedding.token.weight", "backbone.encoder.embedding.token.weight")  # where a model has its table
+FREE = frozenset({"dropout", "initializer", "chunk", "num_classes", "tied", "max_length", "max_targets", "classifier"}) | {
+    "memory", "reuse",
+}  # fmt: skip
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,6 +48,8 @@ class Numbers:
     pad: int = 0  # id of the padding token, on which RoBERTa's places depend
     table_width: int = 0  # columns of the tables, where they may be narrower than the width (ALBERT, ELECTRA)
     groups: int = 0  # ALBERT: sets of weights that its layers share; 0: each layer has its own
+    memory: int = 0  # XLNet: tokens of the rows before that its layers remember, and of each row how many; null: all
+    reuse: int | None = None
 
     @property
     def blocks(self) -> int:
@@ -130,9 +135,10 @@ class Family:
         stack, embedding = _at(config, "model.stack") or {}, _at(config, "model.embedding") or {}
         cells = stack.get("cells") or {}
         attention, inner = cells.get("a") or {}, cells.get("f") or {}
-        table, project = tensors["backbone.embedding.token.weight"], tensors.get("backbone.embedding.project.weight")
+        table, project = token_table(tensors), tensors.get("backbone.embedding.project.weight")
+        assert table is not None
         return Numbers(
-            num_layers=_layers(stack.get("layout", "")), width=table.shape[1] if project is None else len(project),
+            num_layers=layers_of(stack.get("layout", "")), width=table.shape[1] if project is None else len(project),
             num_heads=attention.get("num_heads", 1), inner_width=inner.get("inner_width", 0), vocab_size=table.shape[0],
             table_width=table.shape[1],
             max_length=_at(config, "position.max_length") or 0, segments=embedding.get("segments", 0),
@@ -145,19 +151,27 @@ class Family:
         """Import: what the tensors (without prefix) say beyond `config.json`."""
         return numbers, tensors
 
-    def completed(self, tensors: Tensors, numbers: Numbers, prefix: str) -> Tensors:
+    def absent(self, tensors: Mapping[str, Tensor], rules: Sequence[Rule], numbers: Numbers) -> list[str]:
+        """Import: names of theirs that the member has and `tensors` lacks."""
+        return missing(tensors, rules, num_layers=numbers.blocks)
+
+    def completed(self, tensors: Tensors, numbers: Numbers, architecture: Architecture) -> Tensors:
         """Export: with the tensors that every member has and our model lacks."""
         return tensors
 
     def describes(self, config: Mapping[str, Any], numbers: Numbers) -> list[str]:
         """What of `config` differs from this family, as `path=value (family: value)`; empty: it is a member."""
         wanted: Node = self.nodes(numbers)
-        found = {name: config[name] for name in wanted if name != "size"}
+        found = {name: _running(config[name]) for name in wanted if name != "size"}
         differences = _differences(found, {name: wanted[name] for name in found}, "")
         for name, node in (config.get("heads") or {}).items():
             if node is not None and any(name in architecture.heads for architecture in self.architectures):
                 differences += _differences(node, self.head(name, numbers, 0), f"heads.{name}")
         return differences
+
+    def unsaid(self, config: Mapping[str, Any]) -> list[str]:
+        """Export: what of a member a published folder does not say, in words."""
+        return []
 
     def architecture_for(self, heads: Sequence[str]) -> tuple[Architecture, list[str]]:
         """(the class that holds most of `heads`, the heads it leaves out)."""
@@ -204,9 +218,24 @@ def without_aliases(tensors: Mapping[str, Tensor], ties: Mapping[str, str], pref
     return found
 
 
-def _layers(layout: str) -> int:
-    count = layout.removeprefix("af*")
+def token_table(tensors: Mapping[str, Tensor]) -> Tensor | None:
+    """The table of tokens of our model, of both ends or of the source."""
+    return next((tensors[name] for name in TOKENS if name in tensors), None)
+
+
+def layers_of(layout: str, letters: str = "af") -> int:
+    """How often a layout of one group repeats it; 0 where it is another."""
+    count = layout.removeprefix(f"{letters}*")
     return int(count) if count.isdecimal() else 0
+
+
+def _running(node: Any) -> Any:
+    """The same without the cells that no layout names."""
+    if not isinstance(node, Mapping):
+        return node
+    if "layout" in node and isinstance(node.get("cells"), Mapping):
+        node = {**node, "cells": {letter: cell for letter, cell in node["cells"].items() if letter in node["layout"]}}
+    return {key: _running(child) for key, child in node.items()}
 
 
 def _at(config: Mapping[str, Any], path: str) -> Any:

@@ -15,17 +15,20 @@ from torch import Tensor
 from plmctl.assembly import settled
 from plmctl.convert import weights
 from plmctl.convert.albert import Albert
+from plmctl.convert.bart import Bart
 from plmctl.convert.bert import Bert
 from plmctl.convert.electra import Electra
-from plmctl.convert.family import Architecture, Family, Numbers, without_aliases
+from plmctl.convert.family import TOKENS, Architecture, Family, Numbers, token_table, without_aliases
 from plmctl.convert.gpt1 import GPT
 from plmctl.convert.gpt2 import GPT2
-from plmctl.convert.names import Tensors, missing, to_ours, to_theirs
+from plmctl.convert.marian import Marian
+from plmctl.convert.names import Tensors, to_ours, to_theirs
 from plmctl.convert.roberta import Roberta
+from plmctl.convert.t5 import T5
+from plmctl.convert.xlnet import XLNet
 from plmctl.errors import ConfigError, DataError, nearest
 
-FAMILIES: tuple[Family, ...] = (Bert(), Roberta(), GPT2(), GPT(), Electra(), Albert())
-TABLE = "backbone.embedding.token.weight"
+FAMILIES: tuple[Family, ...] = (Bert(), Roberta(), GPT2(), GPT(), Electra(), Albert(), Bart(), Marian(), T5(), XLNet())
 
 
 @dataclass(frozen=True)
@@ -46,7 +49,7 @@ class Exported:
     architecture: str
     settings: dict[str, Any]
     tensors: Tensors
-    left_out: list[str] = field(default_factory=list)  # our heads that the published class lacks
+    left_out: list[str] = field(default_factory=list)  # our heads, and whatever else, that the published class lacks
 
 
 def supported() -> list[str]:
@@ -66,12 +69,16 @@ def read(folder: Path) -> Imported:
     found = without_aliases(found, family.ties, family.prefix, tied=numbers.tied)
     numbers, found = family.adapted(numbers, found)
     architecture = family.architecture_of(name, found)
-    if not architecture.bare and not any(key.startswith(family.prefix) for key in found):
-        architecture = family.architecture_of(None, {})  # a bare backbone under the name of a class with heads
+    if not architecture.bare and not any(key.startswith(family.prefix) for key in found):  # a bare backbone under such a name
+        if architecture.tensors:
+            architecture = family.architecture_of(None, {})
+        else:  # whose heads have nothing of their own: tied to its table
+            own = {part for rule in architecture.rules for part in rule.theirs}
+            found = {key if key in own else family.prefix + key: tensor for key, tensor in found.items()}
     if architecture.bare and any(key.startswith(family.prefix) for key in found):
         found = {key.removeprefix(family.prefix): tensor for key, tensor in found.items()}
     rules = family.table(numbers, architecture)
-    absent = missing(found, rules, num_layers=numbers.blocks)
+    absent = family.absent(found, rules, numbers)
     if absent:
         raise DataError(
             f"{architecture.name} without its tensors {', '.join(absent)}", file=folder, fix="download the whole model"
@@ -90,31 +97,38 @@ def read(folder: Path) -> Imported:
 def export(config: Mapping[str, Any], tensors: Mapping[str, Tensor], *, pad: int | None = None) -> Exported:
     """A plmctl model in Hugging Face's terms; ConfigError naming what no family can express. `pad`: id of the padding token."""
     config = settled(config)
+    kind = config["model"].get("_target_", "").rpartition(".")[2]
+    if kind == "BiLM":
+        fix = "plmctl embed writes its vectors; --to plmctl keeps the model"
+        raise ConfigError("model", kind, "ELMo has no class in transformers, so there is no such folder", fix=fix)
     pad = (config.get("origin") or {}).get("pad", 0) if pad is None else pad
     family, numbers = _describing(config, tensors, pad)
     heads = [name for name, node in (config.get("heads") or {}).items() if node is not None]
     architecture, lost = family.architecture_for(heads)
     kept = {name: t for name, t in tensors.items() if not any(name.startswith(f"heads.{head}.") for head in lost)}
-    prefix = "" if architecture.bare else family.prefix
     theirs, left = to_theirs(kept, family.table(numbers, architecture))
     if left:
         raise ConfigError("model", ", ".join(left), f"only tensors that {architecture.name} has a place for")
-    theirs = family.completed(theirs, numbers, prefix)
+    theirs = family.completed(theirs, numbers, architecture)
     if not numbers.tied:
         theirs |= {
             alias: theirs[home].clone() for alias, home in family.ties.items() if alias.endswith(".bias") and home in theirs
         }
     settings = family.settings(numbers) | {"architectures": [architecture.name], "dtype": "float32"}
-    return Exported(
-        architecture.name, settings | _id2label(config, architecture, tensors), theirs, [f"heads.{head}" for head in lost]
-    )
+    left_out = [*(f"heads.{head}" for head in lost), *family.unsaid(config)]
+    return Exported(architecture.name, settings | _id2label(config, architecture, tensors), theirs, left_out)
 
 
 def write(folder: Path, exported: Exported, *, tokens: Mapping[str, int | None]) -> None:
     """config.json (with the ids of special tokens) and model.safetensors."""
     folder.mkdir(parents=True, exist_ok=True)
-    ids = {f"{role}_token_id": place for role, place in tokens.items() if place is not None}
-    settings = exported.settings | {key: place for key, place in ids.items() if key not in exported.settings}
+    ids = {f"{role}_token_id": tokens[role] for role in ("pad", "bos", "eos") if tokens.get(role) is not None}
+    settings = {**exported.settings, **{key: place for key, place in ids.items() if key not in exported.settings}}
+    start = settings.get("decoder_start_token_id")
+    if isinstance(start, str):
+        if tokens.get(start) is None:
+            raise ConfigError("model.start", start, "an id, where no tokenizer says which token that is", fix="model.start=2")
+        settings["decoder_start_token_id"] = tokens[start]
     (folder / "config.json").write_text(json.dumps(settings, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
     save_file(
         {name: tensor.contiguous() for name, tensor in exported.tensors.items()}, folder / "model.safetensors", {"format": "pt"}
@@ -153,14 +167,14 @@ def _family_of(settings: Mapping[str, Any], folder: Path) -> tuple[Family, str |
 
 def _describing(config: Mapping[str, Any], tensors: Mapping[str, Tensor], pad: int) -> tuple[Family, Numbers]:
     """The family that `config` is a member of: the one it came from, or that knows its heads; else how it differs."""
-    if TABLE not in tensors:
-        raise ConfigError("model", config["model"].get("_target_"), f"a model with the tensor {TABLE}")
+    if token_table(tensors) is None:
+        raise ConfigError("model", config["model"].get("_target_"), f"a model with the tensor {' or '.join(TOKENS)}")
     heads, origin = config.get("heads") or {}, (config.get("origin") or {}).get("family")
     asked = sorted(FAMILIES, key=lambda family: (family.model_type != origin, not set(heads) <= family.heads))
     answers = [
         (family, numbers := family.measured(config, tensors, pad), family.describes(config, numbers)) for family in asked
     ]
-    family, numbers, differences = min(answers, key=lambda answer: len(answer[2]))
+    family, numbers, differences = min(answers, key=_distance)
     if differences:
         names = ", ".join(f.model_type for f in FAMILIES)
         raise ConfigError(
@@ -168,6 +182,12 @@ def _describing(config: Mapping[str, Any], tensors: Mapping[str, Tensor], pad: i
             "differs in\n    " + "\n    ".join(differences), fix="export a model without these changes",
         )  # fmt: skip
     return family, numbers
+
+
+def _distance(answer: tuple[Family, Numbers, list[str]]) -> tuple[bool, int]:
+    """Another kind of model is further off than any number of other settings."""
+    differences = answer[2]
+    return any(line.startswith("model=") for line in differences), len(differences)
 
 
 def _outputs(head: str, ours: Mapping[str, Tensor]) -> int:

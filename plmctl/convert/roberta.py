@@ -61,9 +61,10 @@ class Roberta(Bert):
             return numbers, tensors
         return replace(numbers, segments=0), {key: tensor for key, tensor in tensors.items() if key != name}
 
-    def completed(self, tensors: Tensors, numbers: Numbers, prefix: str) -> Tensors:
+    def completed(self, tensors: Tensors, numbers: Numbers, architecture: Architecture) -> Tensors:
         if numbers.segments:
             return tensors
+        prefix = "" if architecture.bare else self.prefix
         return tensors | {prefix + SEGMENTS: tensors[f"{prefix}embeddings.word_embeddings.weight"].new_zeros(1, numbers.width)}
 
     def nodes(self, numbers: Numbers) -> Node:

@@ -114,7 +114,7 @@ def encoded(
         message = "a tokenizing process was killed (out of memory?)\n  fix: the same command with processes=1"
         raise PlmctlError(f"{message}; what is done is kept") from error
     finally:
-        pool.shutdown(wait=False, cancel_futures=True)
+        pool.shutdown(cancel_futures=True)  # waits for chunks at work, or the pool closes its pipes twice now and then
         if warned is None:
             del os.environ["TOKENIZERS_PARALLELISM"]
         else:

@@ -22,8 +22,11 @@ from plmctl.noise.draws import Draws
 if TYPE_CHECKING:
     from torch import Tensor
 
+    from plmctl.data.formats.base import Format
+
 Labels = Callable[[Rows], dict[str, np.ndarray]]  # an objective's own targets: rows -> {name: [n, T]}
 SCHEDULES = ("together", "sampled")
+VIEWS = frozenset({"characters", "reverse"})  # sequences that show the tokens of another one
 
 
 @dataclass(frozen=True)
@@ -54,6 +57,16 @@ class Source:
 
     def capacity(self) -> dict[str, int]:
         return {} if self.noise is None else self.noise.capacity(self.reader.format.max_length)
+
+    def lengths(self) -> tuple[int, int]:
+        return row_lengths(self.reader.format, self.noise)
+
+
+def row_lengths(format: Format, noise: Noise | None) -> tuple[int, int]:
+    """(tokens that are read, tokens of the target beside them) of a whole row."""
+    length = format.max_length
+    made = noise.columns(noise.input_length(length)) if noise else {}
+    return made.get("source", length), made.get("target", format.target_length)
 
 
 class Loader:
@@ -222,8 +235,8 @@ def collate(rows: Rows, capacity: Mapping[str, int], *, keep: frozenset[str] | N
     made = {name: targets(name, labels) for name, labels in rows.targets.items()}
     counts = {name: target.count for name, target in made.items()}
     counts |= {name: _counted(label) for name, label in rows.labels.items()}
-    flat = [s for s in rows.seqs.values() if s.ids.ndim == 2] or rows.seqs.values()  # characters are a view of a text's words
-    counts |= {"tokens": sum(int(s.length.sum()) for s in flat), "rows": int((rows.key >= 0).sum())}
+    once_only = [s for name, s in rows.seqs.items() if name not in VIEWS] or rows.seqs.values()
+    counts |= {"tokens": sum(int(s.length.sum()) for s in once_only), "rows": int((rows.key >= 0).sum())}
     return Batch(
         key=tensor(rows.key), seqs={name: seq(given) for name, given in rows.seqs.items()}, targets=made, counts=counts,
         anchors=None if rows.anchors is None else tensor(rows.anchors), source=rows.source,

@@ -16,8 +16,9 @@ from plmctl.batch import IGNORE, Rows, Seq
 Pieces = Callable[[list[int]], Sequence[str]]  # a tokenizer's `pieces`
 Meanings = Mapping[str, Sequence[str]]  # label -> what its numbers mean
 
-TOKENS = ("mlm", "clm", "plm", "shuffle", "sbo")  # targets that are ids of tokens
-SILENT = ("word_start", "position", "real")  # tracks that pieces and their order show already
+TOKENS = ("mlm", "clm", "plm", "shuffle", "sbo", "seq2seq")  # targets that are ids of tokens
+WRITTEN = ("seq2seq",)  # those that are asked of the target, not of what is read
+SILENT = ("word_start", "position", "real", "previous")  # tracks that pieces and their order show already
 MARKS = {  # before a piece: (style, meaning)
     "*": ("bold yellow", "hidden"),
     "~": ("bold red", "another token"),
@@ -92,7 +93,9 @@ class _Shown:
         hidden = after.targets["mlm"][row, _places(after.seqs[name], row)] if "mlm" in after.targets else None
         marks = _marks(old, new, columns, self.mask, hidden)
         self.used |= {mark for pair in marks for mark in pair if mark}
-        clean = "target" if "target" in after.seqs and _ids(after.seqs["target"], row) == old else "before"
+        target = after.seqs.get("target")
+        plain = target is not None and "previous" not in target.tracks and _ids(target, row) == old
+        clean = "target" if plain else "before"
         lines = [Line(clean, {}, "dim"), Line(name, {})]
         for side, (line, ids) in enumerate(zip(lines, (old, new), strict=True)):
             words = self._words(ids)
@@ -105,12 +108,16 @@ class _Shown:
         return lines[1:] if same and clean == "before" else lines
 
     def _targets(self, row: int, seq: Seq, at: Mapping[int, int]) -> list[Line]:
-        """What is asked, below the tokens it is asked at."""
+        """What is asked, below the tokens it is asked at; of what is written, not where it is just those tokens."""
         lines = []
+        written = self.after.seqs.get("target")
+        width = self.after.seqs[self.after.input].ids.shape[1]
         for name, labels in self.after.targets.items():
             asked = [place for place in np.flatnonzero(labels[row] != IGNORE).tolist() if place in at]
-            if labels.shape[1] == seq.ids.shape[1]:
-                values = labels[row, asked].tolist()
+            values = labels[row, asked].tolist()
+            if written is not None and (name in WRITTEN or labels.shape[1] != width) != (seq is written):
+                continue
+            if labels.shape[1] == seq.ids.shape[1] and not (seq is written and values == _ids(seq, row)):
                 shown = self._words(values) if name in TOKENS else [str(value) for value in values]
                 lines.append(Line(name, {at[place]: word for place, word in zip(asked, shown, strict=True)}, "cyan"))
         return lines
@@ -123,8 +130,10 @@ class _Shown:
         places = _places(seq, row)
         at = {int(place): column for column, place in enumerate(places)}
         lines = [Line(name, dict(enumerate(self._words(_ids(seq, row)))))]
-        if seq.ids.shape[1] != self.after.seqs[self.after.input].ids.shape[1]:
-            lines += self._targets(row, seq, at)
+        if "previous" in seq.tracks:
+            read = self._words(seq.tracks["previous"][row, places].tolist())
+            lines.append(Line("reads", dict(enumerate(read)), "magenta"))
+        lines += self._targets(row, seq, at)
         return _block(lines + _tracks(seq, row, at), len(places), self.width)
 
     def _labels(self, row: int) -> list[Text]:

@@ -13,19 +13,22 @@ from plmctl.models.base import Hidden, Model
 from plmctl.nn.init import Starting
 
 HIDDEN = frozenset({"hidden"})
-BEFORE_HEADS = ("features", "encoder")  # of `Model.heads`: what stands between the backbone and the others, in this order
+BEFORE_HEADS = ("features", "encoder", "output")  # of `Model.heads`: what stands before the others, in this order
 
 
 def read(model: Model, batch: Batch, hidden: Hidden | None = None) -> Tensor:
-    """[B, T, W'] what heads see of every token: `heads.features` of all layers (without it the last), then `heads.encoder`.
+    """[B, T, W'] what heads see of every token: `heads.features` of all layers (without it the last), then `heads.encoder`,
+    and beside that `heads.output` of all layers.
 
     `hidden`: the backbone's answer where it is known already; it must have recorded the layers that are mixed.
     """
-    mixes = "features" in model.heads
+    mixes = "features" in model.heads or "output" in model.heads
     if hidden is None:
         hidden = model(batch, record=HIDDEN) if mixes else model(batch)
-    found = model.heads["features"](hidden.recorded["hidden"]) if mixes else hidden.last
-    return model.heads["encoder"](found, batch.text.real) if "encoder" in model.heads else found
+    states, real = hidden.recorded.get("hidden", []), batch.text.real
+    found = model.heads["features"](states, real) if "features" in model.heads else hidden.last
+    found = model.heads["encoder"](found, real) if "encoder" in model.heads else found
+    return model.heads["output"](found, states, real) if "output" in model.heads else found
 
 
 class Layers(nn.Module):
@@ -55,14 +58,14 @@ class Layer(Layers):
     def __init__(self, *, width: int, num_layers: int, layer: int) -> None:
         super().__init__(width=width, num_layers=num_layers, layers=[layer])
 
-    def forward(self, hidden: Sequence[Tensor]) -> Tensor:
+    def forward(self, hidden: Sequence[Tensor], real: Tensor | None = None) -> Tensor:
         return self.picked(hidden)[0]
 
 
 class Sum(Layers):
     """`sum_j h_j` over `layers`, [B, T, W]."""
 
-    def forward(self, hidden: Sequence[Tensor]) -> Tensor:
+    def forward(self, hidden: Sequence[Tensor], real: Tensor | None = None) -> Tensor:
         return torch.stack(self.picked(hidden)).sum(0)
 
 
@@ -73,26 +76,58 @@ class Concat(Layers):
         super().__init__(width=width, num_layers=num_layers, layers=layers)
         self.width = width * len(self.layers)
 
-    def forward(self, hidden: Sequence[Tensor]) -> Tensor:
+    def forward(self, hidden: Sequence[Tensor], real: Tensor | None = None) -> Tensor:
         return torch.cat(self.picked(hidden), -1)
 
 
 class Mix(Layers, Starting):
     """`gamma sum_j softmax(s)_j h_j` with learned s and gamma, [B, T, W] (Peters et al., 2018, arXiv:1802.05365, eq. 1).
 
-    s begins at 0, the mean, and gamma at 1. `layers=None`: all layers, without the embedding output.
+    s begins at 0, the mean, and gamma at 1. `layers=None`: all layers, without the embedding output. With `norm` each h_j is
+    `(h_j - m) / sqrt(v)` first, m and v the mean and variance of all its numbers in the batch, padding left out (sec. 3.2;
+    allenai/bilm-tf elmo.py): of a layer, not of a token, so they depend on what else is in the batch.
     """
 
-    def __init__(self, *, width: int, num_layers: int, layers: Sequence[int] | None = None) -> None:
+    def __init__(self, *, width: int, num_layers: int, layers: Sequence[int] | None = None, norm: bool = False) -> None:
         chosen = range(1, num_layers + 1) if layers is None else layers
         super().__init__(width=width, num_layers=num_layers, layers=chosen)
         self.scores = nn.Parameter(torch.zeros(len(self.layers)))
         self.gamma = nn.Parameter(torch.ones(()))
+        self.norm = norm
 
     def start(self, generator: Generator) -> None:
         nn.init.zeros_(self.scores)
         nn.init.ones_(self.gamma)
 
-    def forward(self, hidden: Sequence[Tensor]) -> Tensor:
-        shares = self.gamma * self.scores.softmax(0)
-        return sum(share * state for share, state in zip(shares, self.picked(hidden), strict=True))  # type: ignore[return-value]
+    def forward(self, hidden: Sequence[Tensor], real: Tensor | None = None) -> Tensor:
+        shares, states = self.gamma * self.scores.softmax(0), self.picked(hidden)
+        states = [_normalized(state, real) for state in states] if self.norm else states
+        return sum(share * state for share, state in zip(shares, states, strict=True))  # type: ignore[return-value]
+
+
+class Beside(nn.Module):
+    """`[h; gamma sum_j softmax(s)_j h_j]`: what the encoder before the head gives, and a mix of layers of its own beside it.
+
+    found [B, T, W'] and L + 1 states [B, T, W] -> [B, T, W' + W] (Peters et al., 2018, arXiv:1802.05365, sec. 3.3, "at the
+    output of the task RNN").
+    """
+
+    def __init__(
+        self, *, width: int, state_width: int, num_layers: int, layers: Sequence[int] | None = None, norm: bool = False
+    ) -> None:
+        super().__init__()
+        self.mix = Mix(width=state_width, num_layers=num_layers, layers=layers, norm=norm)
+        self.width = width + state_width
+
+    def forward(self, found: Tensor, hidden: Sequence[Tensor], real: Tensor | None = None) -> Tensor:
+        return torch.cat([found, self.mix(hidden, real)], -1)
+
+
+def _normalized(state: Tensor, real: Tensor | None) -> Tensor:
+    """[B, T, W] with mean 0 and variance 1 over all numbers of its real tokens."""
+    state = state.float() if state.dtype in (torch.bfloat16, torch.float16) else state
+    mask = torch.ones_like(state[..., :1]) if real is None else real[..., None].to(state.dtype)
+    count = mask.sum() * state.shape[-1]
+    mean = (state * mask).sum() / count
+    variance = ((state - mean).square() * mask).sum() / count
+    return (state - mean) * (variance + 1e-12).rsqrt()

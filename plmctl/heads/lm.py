@@ -25,24 +25,28 @@ class LMHead(Padded):
     `dense` leads from W to the width of the table, which is narrower than W where the embedding is factorised (ALBERT).
 
     `tied` takes the table from `token_embedding` at every call and stores nothing; otherwise the head owns `weight`. Table and
-    bias may have spare rows after the V of tokens: they get no probability and no gradient.
+    bias may have spare rows after the V of tokens: they get no probability and no gradient. With `scaled`, states count
+    W^-0.5 times: T5's tables are drawn from N(0, 1) (Raffel et al., 2020; mesh_tensorflow, transformer.py).
     """
 
     def __init__(
-        self, *, width: int, vocab_size: int, token_embedding: nn.Module, tied: bool, transform: bool, bias: bool,
-        activation: str = "gelu", eps: float = 1e-12, chunk: int = 1 << 26,
+        self, *, width: int, vocab_size: int, token_embedding: nn.Module | None, tied: bool, transform: bool, bias: bool,
+        activation: str = "gelu", eps: float = 1e-12, chunk: int = 1 << 26, scaled: bool = False,
     ) -> None:  # fmt: skip
         super().__init__()
         self.vocab_size = vocab_size
         self.chunk = chunk  # the most logits held at once (2^26 in bf16: 128 MiB)
-        inner = int(token_embedding.weight.shape[1])  # type: ignore[index, union-attr, arg-type]
+        self.factor = width**-0.5 if scaled else 1.0
+        if token_embedding is None and tied:
+            raise ConfigError("tied", True, "false: this model reads characters and has no table of tokens", fix="tied=false")
+        inner = width if token_embedding is None else int(token_embedding.weight.shape[1])  # type: ignore[index, union-attr, arg-type]
         if inner != width and not transform:
             raise ConfigError("transform", transform, f"true: states of {width} do not fit the tables of table_width={inner}")
         self.dense = nn.Linear(width, inner) if transform else None
         self.activation = activation_function(activation)
         self.norm = nn.LayerNorm(inner, eps=eps) if transform else None
         self._tied: tuple[nn.Module, ...] = (
-            (token_embedding,) if tied else ()
+            (token_embedding,) if tied and token_embedding is not None else ()
         )  # in a tuple: not a submodule, so not stored twice
         self.weight = None if tied else nn.Parameter(with_spare(torch.empty(vocab_size, inner).normal_(std=0.02)))
         self.bias = nn.Parameter(with_spare(torch.zeros(vocab_size), rows=len(self.table))) if bias else None
@@ -54,12 +58,17 @@ class LMHead(Padded):
 
     def transformed(self, features: Tensor) -> Tensor:
         """[..., W] the states just before the output embedding."""
+        features = features if self.factor == 1.0 else features * self.factor
         if self.dense is None or self.norm is None:
             return features
         return self.norm(self.activation(self.dense(features)))
 
     def forward(self, features: Tensor) -> Tensor:
-        return F.linear(self.transformed(features), self.table, self.bias)[..., : self.vocab_size]
+        return self.product(self.transformed(features))[..., : self.vocab_size]
+
+    def product(self, states: Tensor) -> Tensor:
+        """[..., W or E] -> [..., V or more], the output embedding itself."""
+        return F.linear(states, self.table, self.bias)
 
     def loss(self, features: Tensor, ids: Tensor) -> tuple[Tensor, Tensor]:
         """features [P, W], ids [P] -> (summed cross-entropy in fp32, number of right first guesses), both without IGNORE."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from plmctl.batch import Batch
 from plmctl.errors import UsageError
 from plmctl.nn.cache import Cache
+from plmctl.nn.stack import Stack
 
 
 @dataclass(frozen=True)
@@ -19,7 +20,7 @@ class Hidden:
     """What a backbone made of a batch."""
 
     last: Tensor  # [B, T, W]
-    streams: Mapping[str, Tensor] = field(default_factory=dict)  # e.g. XLNet's "query" [B, P, W], BART's "encoder"
+    streams: Mapping[str, Tensor] = field(default_factory=dict)  # e.g. XLNet's "query" [P, W], BART's "encoder"
     state: Any = None  # recurrent memory or KV cache to hand to the next call
     recorded: Mapping[str, list[Tensor]] = field(default_factory=dict)  # "hidden": embedding output first, then each layer
 
@@ -40,9 +41,13 @@ class Backbone(nn.Module):
     num_layers: int  # states that "hidden" records behind the embedding output
     token_embedding: nn.Module  # has `.weight`, at least [V, W] or [V, E], for tied heads
     max_length: int | None  # longest row the positions allow
-    classifier: Mapping[str, Any] = {}  # how fine-tuning decides about rows: `pooler` (kept or not), and settings of its head
+    # how fine-tuning decides about rows: `pooling` ("first": by the cls token, wherever it stands; "last": by the last token;
+    # absent: as the pattern lets tokens see), `pooler` (kept or not), and settings of the head
+    classifier: Mapping[str, Any] = {}
 
-    writes: str = "text"  # the sequence that a causal model continues
+    writes: str = "text"  # the sequence that a causal model continues; "": a model that cannot be causal
+    of_words: bool = False  # reads the characters of words, which only a tokenizer of words knows
+    streams: frozenset[str] = frozenset()  # names that `Hidden.streams` may have besides the last states
 
     def embed(self, batch: Batch, state: Any = None) -> Tensor:
         """[B, T, W] the input of the first layer."""
@@ -57,6 +62,10 @@ class Backbone(nn.Module):
     def fresh_cache(self, batch: Batch) -> Cache:
         """What `forward(..., state=cache)` needs to read token by token; an encoder-decoder has read the source of `batch`."""
         raise UsageError(f"{type(self).__name__} cannot read token by token")
+
+    def stacks(self, length: int, target_length: int) -> Iterator[tuple[Stack, int, int]]:
+        """(stack, tokens that run through it, tokens that its cross-attention reads) of one row; costs follow from it."""
+        yield from ((stack, length, 0) for stack in self.modules() if isinstance(stack, Stack))
 
     def fresh_state(self, rows: int, device: torch.device) -> Any:
         """The state before the first segment of `rows` streams; None for a backbone without memory."""

@@ -12,8 +12,9 @@ import torch
 from torch import Tensor, nn
 
 from plmctl.attention.kernels import Mask
-from plmctl.attention.patterns import Documents, Padding, Pattern
+from plmctl.attention.patterns import Causal, Documents, Full, Padding, Pattern
 from plmctl.batch import Batch, Seq
+from plmctl.errors import ConfigError
 from plmctl.models.base import Backbone, Hidden
 from plmctl.nn.cache import Cache
 from plmctl.nn.cells.base import Context, Read
@@ -38,6 +39,7 @@ class Encoder(Backbone):
     ) -> None:  # fmt: skip
         super().__init__()
         self.embedding, self.position, self.stack = embedding, position, stack
+        _fits(stack, pattern)
         self.pattern = pattern & Padding() & Documents()
         self.initializer, self.classifier = initializer, dict(classifier or {})
         self.needs = frozenset({"text"}) | self.pattern.needs
@@ -81,10 +83,23 @@ class Encoder(Backbone):
         seen = seq if cache is None else cache.grown(seq)
         context = Context(
             Mask.of(self.pattern, seen, k_offset=start), self.position, places(seq, start), all_places=places(seen, 0),
-            source=source, cache=cache,
+            source=source, cache=cache, seq=seq,
         )  # fmt: skip
         last, hidden = self.stack(x, context, record="hidden" in record)
         return Hidden(last, recorded={"hidden": hidden} if hidden else {}, state=cache)
+
+
+def _fits(stack: Stack, pattern: Pattern) -> None:
+    """ConfigError naming a cell that asks no pattern and reads what this one forbids."""
+    for letter, blocks in stack.blocks.items():
+        cell = blocks[0].cell  # type: ignore[index]
+        allowed = (Full,) if cell.ahead else (Full, Causal)
+        if cell.ahead is not None and not isinstance(pattern, allowed):
+            reads = "reads what comes before a token and behind it" if cell.ahead else "reads all that comes before a token"
+            wanted = f"{reads}, but {type(pattern).__name__} allows less"
+            causal = cell.ahead and isinstance(pattern, Causal)
+            fix = f"model.stack.cells.{letter}.causal=true" if causal else f"pattern=full, or no '{letter}' in the layout"
+            raise ConfigError(f"model.stack.cells.{letter}", type(cell).__name__, wanted, fix=fix)
 
 
 def places(seq: Seq, start: int) -> Tensor:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -14,14 +14,15 @@ from plmctl.attention.patterns import Padding
 from plmctl.batch import Batch, Seq
 from plmctl.errors import ConfigError, UsageError, nearest
 from plmctl.models.base import Backbone, Hidden
-from plmctl.models.encoder import Encoder, Initializer
+from plmctl.models.encoder import Encoder, Initializer, places
 from plmctl.nn.cache import Cache
 from plmctl.nn.cells.base import Read
+from plmctl.nn.stack import Stack
 
 if TYPE_CHECKING:
     from plmctl.text.vocab import Vocab
 
-ROLES = ("cls", "sep", "bos", "eos", "pad")
+ROLES = ("cls", "sep", "bos", "eos", "pad", "mask")
 
 
 class EncoderDecoder(Backbone):
@@ -31,7 +32,9 @@ class EncoderDecoder(Backbone):
     [B, S, W]. The first token that the decoder reads is `start`: a role of the tokenizer, or an id. Where a row has a track
     `target.tracks.previous`, the decoder reads that instead. Without a target, the text is read at both ends, which is how a
     sequence is classified (Lewis et al., 2020, arXiv:1910.13461, sec. 3.1). In packed rows a document sees its own source
-    alone. `tied`: one table of tokens for both ends.
+    alone. `tied`: one table of tokens for both ends. `unread`: a token whose states cross-attention leaves out, as MASS does
+    with the mask (microsoft/MASS, MASS-unsupNMT/src/trainer.py, mass_step). `front`: another encoder, whose states the encoder
+    reads in place of vectors of tokens, so that a pretrained model learns to read another language (Lewis et al., sec. 3.4).
 
     With a `Cache` the batch holds the very tokens that the decoder reads next, as `target`.
     """
@@ -39,17 +42,19 @@ class EncoderDecoder(Backbone):
     writes = "target"
 
     def __init__(
-        self, *, encoder: Encoder, decoder: Encoder, start: str | int, tied: bool = True, vocab: Vocab | None = None,
-        initializer: Initializer | None = None, classifier: Mapping[str, Any] | None = None,
+        self, *, encoder: Encoder, decoder: Encoder, start: str | int, tied: bool = True, unread: str | int | None = None,
+        front: Encoder | None = None, vocab: Vocab | None = None, initializer: Initializer | None = None,
+        classifier: Mapping[str, Any] | None = None,
     ) -> None:  # fmt: skip
         super().__init__()
-        self.encoder, self.decoder = encoder, decoder
+        self.encoder, self.decoder, self.front = encoder, decoder, front
         if tied:
             decoder.embedding.token = encoder.embedding.token
-        self.start = _id(start, vocab)
+        self.start = _id("start", start, vocab, decoder)
+        self.unread = None if unread is None else _id("unread", unread, vocab, encoder)
         self.initializer, self.classifier = initializer, dict(classifier or {})
         self.needs = (encoder.needs | decoder.needs) - {"text"}
-        lengths = [part.max_length for part in (encoder, decoder) if part.max_length is not None]
+        lengths = [part.max_length for part in (encoder, decoder, front) if part and part.max_length is not None]
         self.max_length = min(lengths, default=None)
 
     @property
@@ -85,13 +90,37 @@ class EncoderDecoder(Backbone):
         cache.source = self._read(batch, frozenset())[0]
         return cache
 
+    def stacks(self, length: int, target_length: int) -> Iterator[tuple[Stack, int, int]]:
+        reading = [part for part in (self.front, self.encoder) if part is not None]
+        yield from ((stack, length, 0) for part in reading for stack in part.modules() if isinstance(stack, Stack))
+        yield from ((stack, target_length, length) for stack in self.decoder.modules() if isinstance(stack, Stack))
+
     def _read(self, batch: Batch, record: frozenset[str]) -> tuple[Read, list[Tensor]]:
         """The source as cross-attention sees it, and its layers where they are recorded."""
         source = batch.seqs[batch.input]
         found = self.encoder.read(
-            source, self.encoder.embedded(source), record=frozenset({"hidden"}) if "source" in record else frozenset()
+            source, self._embedded(source), record=frozenset({"hidden"}) if "source" in record else frozenset()
         )
-        return Read(found.last, _visible(source, batch.seqs.get("target"))), found.recorded.get("hidden", [])
+        return Read(found.last, self._visible(source, batch.seqs.get("target"))), found.recorded.get("hidden", [])
+
+    def _embedded(self, source: Seq) -> Tensor:
+        """[B, S, W] the input of the encoder's first layer."""
+        if self.front is None:
+            return self.encoder.embedded(source)
+        vectors = self.front.read(source, self.front.embedded(source)).last
+        return self.encoder.embedding(source, self.encoder.position, places(source, 0), vectors)
+
+    def _visible(self, source: Seq, target: Seq | None) -> Mask:
+        """Which states of the source each token of the target may see: no padding, and of packed documents the same one."""
+        allowed = Padding().dense(source) if not source.full else None  # [B, 1, 1, S]
+        if self.unread is not None:
+            read = (source.ids != self.unread)[:, None, None]
+            allowed = read if allowed is None else read & allowed
+        target = source if target is None else target
+        if "document" in source.tracks and "document" in target.tracks:
+            same = target.tracks["document"][:, None, :, None] == source.tracks["document"][:, None, None, :]
+            allowed = same if allowed is None else same & allowed
+        return Mask(allowed)
 
     def _previous(self, target: Seq) -> Seq:
         """What the decoder reads: every token one place later, `start` at the beginning of each row and document."""
@@ -113,25 +142,19 @@ def _target(batch: Batch) -> Seq:
     return batch.seqs.get("target") or batch.text
 
 
-def _visible(source: Seq, target: Seq | None) -> Mask:
-    """Which states of the source each token of the target may see: no padding, and of packed documents the same one."""
-    allowed = Padding().dense(source) if not source.full else None  # [B, 1, 1, S]
-    target = source if target is None else target
-    if "document" in source.tracks and "document" in target.tracks:
-        same = target.tracks["document"][:, None, :, None] == source.tracks["document"][:, None, None, :]
-        allowed = same if allowed is None else same & allowed
-    return Mask(allowed)
-
-
-def _id(start: str | int, vocab: Vocab | None) -> int | None:
-    if isinstance(start, int):
-        return start
-    if start not in ROLES:
-        raise ConfigError("model.start", start, f"an id, or one of {', '.join(ROLES)}{nearest(start, ROLES)}")
+def _id(name: str, token: str | int, vocab: Vocab | None, reader: Encoder) -> int | None:
+    """The id of a role, or the id itself; None where the vocabulary is not known. `reader`: whose table it is looked up in."""
+    if isinstance(token, int):
+        table = reader.token_embedding.weight
+        if not 0 <= token < len(table) and not table.is_meta:  # a model without weights may have a table of any size
+            raise ConfigError(f"model.{name}", token, f"0 up to {len(table) - 1}, the ids of this vocabulary, or a role")
+        return token
+    if token not in ROLES:
+        raise ConfigError(f"model.{name}", token, f"an id, or one of {', '.join(ROLES)}{nearest(token, ROLES)}")
     if vocab is None:
         return None
-    found: int | None = getattr(vocab, start)
+    found: int | None = getattr(vocab, token)
     if found is None:
         there = ", ".join(role for role in ROLES if getattr(vocab, role) is not None)
-        raise ConfigError("model.start", start, f"this tokenizer has no such token, but {there}", fix="model.start=pad")
+        raise ConfigError(f"model.{name}", token, f"this tokenizer has no such token, but {there}", fix=f"model.{name}=pad")
     return found

@@ -43,14 +43,25 @@ class Slot:
             made[:, :, : self.length] = self.buffers[place][:, :, : self.length]
         return made
 
+    def _only(self, buffer: Tensor, rows: Tensor) -> Tensor:
+        made = buffer.new_empty(len(rows), *buffer.shape[1:])
+        made[:, :, : self.length] = buffer[:, :, : self.length].index_select(0, rows)
+        return made
+
     def once(self, make: Callable[[], tuple[Tensor, ...]]) -> tuple[Tensor, ...]:
         if self.fixed is None:
             self.fixed = make()
         return self.fixed
 
-    def select(self, rows: Tensor, *, same_source: bool = False) -> None:
+    def select(self, rows: Tensor, *, same_source: bool = False, shared: int | None = None) -> None:
         """Go on with these rows [B'] of the batch, in their order (a beam's survivors)."""
-        self.buffers = [buffer[rows] for buffer in self.buffers]
+        if shared is None:
+            self.buffers = [self._only(buffer, rows) for buffer in self.buffers]
+        else:
+            moved = (rows != torch.arange(len(rows), device=rows.device)).nonzero()[:, 0]
+            for buffer in self.buffers:
+                new = buffer[:, :, shared : self.length]
+                new[moved] = new[rows[moved]]
         self.kept = None if self.kept is None else tuple(x[rows] for x in self.kept)
         if not same_source:
             self.fixed = None if self.fixed is None else tuple(x[rows] for x in self.fixed)
@@ -81,10 +92,13 @@ class Cache:
         self.seen = new if self.seen is None else _joined(self.seen, new)
         return self.seen
 
-    def select(self, rows: Tensor, *, same_source: bool = False) -> None:
-        """Go on with these rows [B'] of the batch; `same_source`: each takes the place of one with the same source."""
+    def select(self, rows: Tensor, *, same_source: bool = False, shared: int | None = None) -> None:
+        """Go on with these rows [B'] of the batch; `same_source`: each takes the place of one with the same source.
+
+        `shared`: B' = B, and the first so many tokens of each row are those of the row that it replaces: they stay in place.
+        """
         for slot in self.slots:
-            slot.select(rows, same_source=same_source)
+            slot.select(rows, same_source=same_source, shared=shared)
         if self.source is not None and not same_source:
             self.source = self.source.select(rows)
         if self.seen is not None:

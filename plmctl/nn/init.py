@@ -7,6 +7,9 @@ from collections.abc import Callable
 import torch
 from torch import Generator, Tensor, nn
 
+from plmctl.nn.cells.attention import Attention
+from plmctl.nn.cells.cross_attention import CrossAttention
+from plmctl.nn.positions import RelativeBuckets
 from plmctl.nn.residual import Block
 from plmctl.nn.tables import real
 
@@ -38,6 +41,43 @@ def scaled_residual(module: nn.Module, *, std: float, generator: Generator) -> N
     with torch.no_grad():
         for block in blocks:
             block.cell.projection.weight.mul_(len(blocks) ** -0.5)
+
+
+def xavier(module: nn.Module, *, std: float, generator: Generator) -> None:
+    """Tables `~ N(0, std^2 / W)`, matrices `~ U(-a, a)`, a = std sqrt(6 / (rows + columns)); those of q, k and v count as one.
+
+    (Glorot and Bengio, 2010, sec. 4.2; fairseq, transformer, with std 1: Vaswani et al., 2017, do not say.)
+    """
+    _fill(module, lambda weight: nn.init.xavier_uniform_(weight, gain=std, generator=generator), generator)
+    for cell in [part for part in module.modules() if isinstance(part, CrossAttention)]:
+        for part in (cell.q, cell.kv):
+            bound = std * (6 / (3 * cell.q.out_features + cell.q.in_features)) ** 0.5
+            part.weight.data.uniform_(-bound, bound, generator=generator)
+    for table in _tables(module):
+        table.normal_(std=std * table.shape[1] ** -0.5, generator=generator)
+
+
+def fan_in(module: nn.Module, *, std: float, generator: Generator) -> None:
+    """Matrices `~ N(0, std^2 / columns)`, queries D^-0.5 times that, tables of tokens `~ N(0, std^2)`, of relative places
+    `~ N(0, std^2 / W)`: scores need no scale then.
+
+    (Raffel et al., 2020, arXiv:1910.10683; mesh_tensorflow, attention.py and transformer_layers.py, with std 1.)
+    """
+    _fill(module, lambda weight: weight.normal_(std=std * weight.shape[-1] ** -0.5, generator=generator), generator)
+    cells = [part for part in module.modules() if isinstance(part, Attention | CrossAttention)]
+    for cell in cells:
+        cell.soften(cell.head_width**-0.5)
+    for table in _tables(module):
+        table.normal_(std=std, generator=generator)
+    for part in module.modules():
+        if isinstance(part, RelativeBuckets):
+            part.table.weight.data.normal_(std=std * cells[0].out.out_features ** -0.5, generator=generator)
+
+
+def _tables(module: nn.Module) -> list[Tensor]:
+    """The tables that ids look up, without spare rows, to be written to."""
+    names = {f"{name}.weight" for name, part in module.named_modules() if isinstance(part, nn.Embedding)}
+    return [tensor.data for name, tensor in real(module).items() if name in names]
 
 
 @torch.no_grad()

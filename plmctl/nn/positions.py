@@ -7,7 +7,9 @@ import math
 import torch
 from torch import Tensor, nn
 
-from plmctl.errors import ConfigError
+from plmctl.errors import ConfigError, nearest
+
+LAYOUTS, FREQUENCIES = ("halves", "interleaved"), ("paper", "released")  # of `Sinusoidal`
 
 
 class Position(nn.Module):
@@ -54,18 +56,30 @@ class Learned(Position):
 class Sinusoidal(Position):
     """`x + [sin(p w_0) ... | cos(p w_0) ...]`, w_i = base^(-2i / W) (Vaswani et al., 2017, arXiv:1706.03762, sec. 3.5).
 
-    Differs: all sines first, then all cosines (as in the authors' code), not interleaved.
+    `layout="interleaved"`: sin(p w_0), cos(p w_0), sin(p w_1), ... as in the paper; "halves": all sines, then all cosines, as
+    in the authors' code. `frequencies="released"`: w_i = base^(-i / (W/2 - 1)), so that the last is 1 / base, as in that code
+    too (tensor2tensor, common_attention.py, get_timing_signal_1d); fairseq's begin at place `first` = padding id + 1.
     """
 
-    def __init__(self, *, width: int, base: float = 10000.0) -> None:
+    def __init__(
+        self, *, width: int, base: float = 10000.0, layout: str = "halves", frequencies: str = "paper", first: int = 0
+    ) -> None:
         super().__init__()
         if width % 2:
             raise ConfigError("size.width", width, "must be even for sinusoidal places")
-        self.width, self.base = width, base
+        if layout not in LAYOUTS:
+            raise ConfigError("layout", layout, f"one of {', '.join(LAYOUTS)}{nearest(layout, LAYOUTS)}")
+        if frequencies not in FREQUENCIES:
+            allowed = f"one of {', '.join(FREQUENCIES)}{nearest(frequencies, FREQUENCIES)}"
+            raise ConfigError("frequencies", frequencies, allowed)
+        self.width, self.base, self.first = width, base, first
+        self.interleaved = layout == "interleaved"
+        self.span = width if frequencies == "paper" else max(1, width - 2)  # base^(-2i / span)
 
     def embed(self, x: Tensor, places: Tensor) -> Tensor:
-        angles = _angles(places, self.width, self.base)
-        return x + torch.cat([angles.sin(), angles.cos()], -1).to(x.dtype)
+        angles = _angles(places + self.first, self.width, self.base, self.span)
+        waves = [angles.sin(), angles.cos()]
+        return x + (torch.stack(waves, -1).flatten(-2) if self.interleaved else torch.cat(waves, -1)).to(x.dtype)
 
 
 class Rotary(Position):
@@ -105,7 +119,40 @@ class ALiBi(Position):
         return (-slopes[:, None, None] * distance).to(q.dtype)
 
 
-def _angles(places: Tensor, width: int, base: float) -> Tensor:
-    """[B | 1, T, width / 2] place times frequency, in fp32."""
+class RelativeBuckets(Position):
+    """Score `+ table[bucket(k - q), head]`: one learned number a head for each range of distances, the same in every layer.
+
+    Where `bidirectional`, half of the `buckets` are for keys behind the query, else all are for keys at it or before it. Of
+    these n, n/2 hold one distance each, the others ranges that widen in proportion up to `max_distance`, the last all beyond:
+    bucket(a) = a for a < n/2, else min(n - 1, n/2 + floor(ln(a / (n/2)) / ln(max_distance / (n/2)) n/2)). (Raffel et al., 2020,
+    arXiv:1910.10683, sec. 2.1; mesh_tensorflow, transformer_layers.py, _relative_position_bucket.)
+    """
+
+    def __init__(self, *, num_heads: int, bidirectional: bool, buckets: int = 32, max_distance: int = 128) -> None:
+        super().__init__()
+        exact = buckets // (4 if bidirectional else 2)
+        if exact < 1 or buckets % (4 if bidirectional else 2):
+            allowed = "a multiple of 4: two directions, half of each exact" if bidirectional else "an even number"
+            raise ConfigError("buckets", buckets, allowed)
+        if max_distance <= exact:
+            raise ConfigError("max_distance", max_distance, f"more than the {exact} distances that have buckets of their own")
+        self.bidirectional, self.exact, self.max_distance = bidirectional, exact, max_distance
+        self.table = nn.Embedding(buckets, num_heads)
+
+    def bucket(self, offset: Tensor) -> Tensor:
+        """The bucket of each `offset` = place of the key - place of the query."""
+        far = offset.abs() if self.bidirectional else (-offset).clamp(min=0)
+        ratio = torch.log(far.clamp(min=1).float() / self.exact) / math.log(self.max_distance / self.exact)
+        wide = (self.exact + (ratio * self.exact).long()).clamp(max=2 * self.exact - 1)
+        found = torch.where(far < self.exact, far, wide)
+        return found + (offset > 0) * 2 * self.exact if self.bidirectional else found
+
+    def bias(self, q: Tensor, q_places: Tensor, k_places: Tensor) -> Tensor | None:
+        buckets = self.bucket(k_places[:, None, :] - q_places[:, :, None])  # [B | 1, Tq, Tk]
+        return self.table(buckets).permute(0, 3, 1, 2).to(q.dtype)
+
+
+def _angles(places: Tensor, width: int, base: float, span: int | None = None) -> Tensor:
+    """[B | 1, T, width / 2] place times frequency, base^(-2i / span), in fp32; `span` is the width."""
     step = torch.arange(0, width, 2, device=places.device, dtype=torch.float32)
-    return places[..., None].float() * torch.exp(step * (-math.log(base) / width))
+    return places[..., None].float() * torch.exp(step * (-math.log(base) / (span or width)))

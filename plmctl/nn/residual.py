@@ -29,7 +29,7 @@ class Block(nn.Module):
         self.dropout = Dropout(rate=dropout)
 
     def forward(self, x: Tensor, context: Context) -> Tensor:
-        y = self.norm_out(self.cell(self.norm_in(x), context))
+        y = self.norm_out(self.cell(self.norm_in(x), context.through(self.norm_in)))
         return self.norm_sum(self.dropout.add(x, y))
 
 

@@ -33,12 +33,19 @@ class Noise:
         """How many tokens the format must lay out so that the noised row has `length` (insertions make this smaller)."""
         return length
 
+    def columns(self, length: int) -> dict[str, int]:
+        """Columns of the sequences that it makes of a row of `length`; none where it changes only what is there."""
+        return {}
+
 
 class Denoising(Noise):
     """Noise whose target is the whole clean sequence: `text` becomes `source`, which it changes, and `target`."""
 
     writes = frozenset({"source", "target"})
     removes = frozenset({"text"})
+
+    def columns(self, length: int) -> dict[str, int]:
+        return {"source": length, "target": length}
 
 
 def denoising(rows: Rows) -> Rows:
@@ -81,3 +88,10 @@ class Chain(Noise):
         for noise in reversed(self.noises):
             length = noise.input_length(length)
         return length
+
+    def columns(self, length: int) -> dict[str, int]:
+        """The first that makes a target of its own decides; later ones keep the widths."""
+        for noise in self.noises:
+            if found := noise.columns(length):
+                return found
+        return {}

@@ -54,7 +54,7 @@ class FactorizationOrder(Noise):
             raise ConfigError("noise.selection", selection, f"one of {', '.join(SELECTIONS)}")
         self.vocab, self.context, self.block, self.whole_words = vocab, context, block, whole_words
         shares = 1 / np.arange(1, most + 1)
-        self.lengths = Lengths(shares)
+        self.sizes = Lengths(shares)
         self.budget = Budget(rate=1 / context, max_predictions=None, selection="exact", count_specials=False)
         self.spans: RandomSpans | None = None
         if selection == "exact":
@@ -113,7 +113,7 @@ class FactorizationOrder(Noise):
         open_, step = np.flatnonzero(left > 0), 0
         while len(open_):
             word = draws.words_at(rows.key, "span", row[open_], column[open_] + step * width)
-            size = np.minimum(self.lengths((word >> HALF).astype(np.uint32)), left[open_])
+            size = np.minimum(self.sizes((word >> HALF).astype(np.uint32)), left[open_])
             around = np.floor(size * self.context).astype(np.int64)
             before = below(word.astype(np.uint32), around)
             begin = np.minimum(at[open_] + before, n * width - 1)

@@ -77,6 +77,10 @@ class SpanSentinel(Noise):
         noise, spans = self.counts(raw)
         return max(1, int(np.count_nonzero(raw - noise + spans + 1 <= length)))  # the left side never falls
 
+    def columns(self, length: int) -> dict[str, int]:
+        source, noise, spans = self._widths(length)
+        return {"source": source, "target": noise + spans + 1}
+
     def __call__(self, rows: Rows, draws: Draws) -> Rows:
         seq = rows.seqs["text"]
         width = seq.ids.shape[1]

@@ -21,5 +21,6 @@ class MLM(Objective):
 
     def forward(self, model: Model, batch: Batch, state: object = None) -> Output:
         targets = batch.require("targets.mlm")
-        loss, right = model.heads["mlm"].loss(model(batch, state).at(targets.index), targets.ids)  # type: ignore[operator]
-        return Output({"mlm": Term(loss)}, {"acc/mlm": (right, batch.counts["mlm"])})
+        hidden = model(batch, state)
+        loss, right = model.heads["mlm"].loss(hidden.at(targets.index), targets.ids)  # type: ignore[operator]
+        return Output({"mlm": Term(loss)}, {"acc/mlm": (right, batch.counts["mlm"])}, hidden.state)

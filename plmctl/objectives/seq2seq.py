@@ -29,6 +29,9 @@ class Seq2Seq(Objective):
         self.smoothing = smoothing
 
     def labels(self, rows: Rows) -> dict[str, np.ndarray]:
+        """All of the target, unless the noise says itself what is asked of it."""
+        if "seq2seq" in rows.targets:
+            return {"seq2seq": rows.targets["seq2seq"]}
         target = rows.seqs["target"]
         return {"seq2seq": np.where(target.real, target.ids, IGNORE)}
 

@@ -15,6 +15,7 @@ from plmctl.errors import ConfigError, DataError, nearest
 from plmctl.heads.features import read as features_of
 from plmctl.models.base import Model
 from plmctl.objectives.base import Objective, Output
+from plmctl.tasks.transform import Transform, added
 
 
 @dataclass(frozen=True)
@@ -48,17 +49,21 @@ class Task(Objective):
     """
 
     head: str  # the name of the head that gives the logits
+    has_classes: bool = True  # labels are few and come again, or numbers; not texts that are written
 
     def __init__(
         self, *, name: str, reader: Reader, columns: Mapping[str, Any], max_length: int, metrics: Sequence[str],
         label_names: Sequence[str] | None, submission: Mapping[str, str] | None, pooling: str, path: Any,
+        transform: Transform | None = None,
     ) -> None:  # fmt: skip
         super().__init__()
         self.name, self.reader, self.columns, self.max_length = name, reader, dict(columns), max_length
         self.metrics, self.pooling, self.path = list(metrics), pooling, path
         self.label_names = [str(label) for label in label_names] if label_names else None
         self.submission = dict(submission or {})  # split -> the file name that a leader board asks for
-        self.heads = frozenset({self.head})
+        self.transform = transform or Transform()
+        self.heads = frozenset({self.head}) | self.transform.heads
+        self.signatures: dict[str, str] = {}  # of metrics whose exact definition has one, once `score` has computed them
 
     @property
     def outputs(self) -> int:
@@ -82,6 +87,26 @@ class Task(Objective):
             raise ConfigError("split", split, f"one of {', '.join(known)}{nearest(split, known)}")
         return self.reader.read(self.path, split, self.columns)
 
+    @property
+    def longest(self) -> int:
+        """Tokens of the longest row that the model has to have places for."""
+        return self.max_length
+
+    def fitting(self, places: int) -> dict[str, int]:
+        """Lengths, by the names of their settings, of which the longest row has `places` tokens."""
+        return {"max_length": places}
+
+    @property
+    def best_is_largest(self) -> bool:
+        """Of the first metric, which chooses the best checkpoint."""
+        return True
+
+    def texts(self, example: Example) -> list[str]:
+        """What a new tokenizer learns from."""
+        return [
+            " ".join(value) if isinstance(value, list) else value for name, value in example.fields.items() if name != "answers"
+        ]
+
     def parse(self, line: str, number: int) -> Example:
         """One line of a text file, unlabelled: tab-separated in the order of the task's text columns; else ValueError."""
         raise NotImplementedError(type(self).__name__)
@@ -102,10 +127,10 @@ class Task(Objective):
         raise NotImplementedError(type(self).__name__)
 
     def forward(self, model: Model, batch: Batch, state: Any = None) -> Output:
-        return self.loss(self.logits(model, batch), batch)
+        return self.transform.forward(self, model, batch)
 
     def counts(self, batch: Batch) -> dict[str, int]:
-        return {self.head: batch.counts[self.head]}
+        return {self.head: batch.counts[self.head], **self.transform.counts(batch)}
 
     def predict(self, logits: Mapping[str, np.ndarray], rows: Rows, examples: Sequence[Example]) -> list[dict[str, Any]]:
         """One JSON-able prediction for each example, with everything that `score` needs."""
@@ -115,10 +140,14 @@ class Task(Objective):
         """The metrics of `predictions`, a function of them alone, so that saved predictions give the same digits again."""
         raise NotImplementedError(type(self).__name__)
 
-    def pooled(self, model: Model, batch: Batch) -> Tensor:
-        """[N, W'] the features of the tokens that stand for rows, through the pooler where the model has one."""
+    def pooled(self, model: Model, batch: Batch, *, together: bool = False) -> Tensor:
+        """[N, W'] the features of the tokens that stand for rows, through the pooler where the model has one.
+
+        `together`: those of all rows of an example are added first.
+        """
         assert batch.anchors is not None
         features = features_of(model, batch)[batch.anchors[:, 0], batch.anchors[:, 1]]
+        features = added(features, batch) if together else features
         return model.heads["pooler"](features) if "pooler" in model.heads else features
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -15,11 +15,32 @@ from plmctl.noise.draws import Draws
 REACH = 50  # batches of a shuffled order that are sorted by length together
 
 
+@dataclass(frozen=True)
+class Units:
+    """What is counted as one of a batch: a row, or all neighbours with the same `values.group`, which stay together."""
+
+    first: np.ndarray  # [u] its first row
+    size: np.ndarray  # [u] rows
+    length: np.ndarray  # [u] tokens of its longest row, of all sequences together
+
+    @classmethod
+    def of(cls, rows: Rows) -> Units:
+        length = np.sum([seq.length for seq in rows.seqs.values()], axis=0)
+        group = rows.values.get("group", np.arange(len(length)))
+        first = np.flatnonzero(np.diff(group, prepend=-1))
+        size = np.diff(first, append=len(length))
+        return cls(first, size, np.maximum.reduceat(length, first) if len(first) else length)
+
+    def rows(self, chosen: np.ndarray) -> np.ndarray:
+        """The numbers of all rows of the `chosen` units, in their order."""
+        return np.concatenate([np.arange(f, f + n) for f, n in zip(self.first[chosen], self.size[chosen], strict=True)])
+
+
 def plan(length: np.ndarray, *, batch_size: int, seed: int, epoch: int, world: int = 1) -> list[np.ndarray]:
-    """The row numbers of each update of an epoch: every row once, rows of similar length together, a function of (seed, epoch).
+    """The units of each update of an epoch: every one once, those of similar length together, a function of (seed, epoch).
 
     A shuffled order is cut into stretches of `REACH` batches, each is sorted by length and cut into batches, and the batches
-    are shuffled. A rest too small for every process to have a row joins the batch before it.
+    are shuffled. A rest too small for every process to have one joins the batch before it.
     """
     draws, n = Draws(seed, epoch), len(length)
     order = np.argsort(draws.words(np.arange(n), "order", 1)[:, 0], kind="stable")
@@ -36,19 +57,27 @@ def plan(length: np.ndarray, *, batch_size: int, seed: int, epoch: int, world: i
 
 
 def collate(rows: Rows, index: np.ndarray) -> Batch:
-    """The batch of `rows[index]`, as long as the longest of them; one anchor a row, spans are left behind."""
-    assert rows.anchors is not None
-    text = rows.seqs["text"]
-    longest = max(1, int(text.length[index].max()))
-    tracks = {name: track[index, :longest] for name, track in text.tracks.items()}
+    """The batch of `rows[index]`, each sequence as long as the longest of them; one anchor a row, spans are left behind.
+
+    Targets belong to the sequence that is written: the `target` where there is one. `values.group` is numbered anew, from 0.
+    """
+    seqs = {name: _picked(seq, index) for name, seq in rows.seqs.items()}
+    written = seqs.get("target", next(iter(seqs.values()))).ids.shape[1]
+    values = {name: value[index] for name, value in rows.values.items()}
+    if "group" in values:
+        values["group"] = np.unique(values["group"], return_inverse=True)[1]
+    anchors = None if rows.anchors is None else np.stack([np.arange(len(index)), rows.anchors[index, 1]], axis=1)
     picked = replace(
-        rows, key=rows.key[index], seqs={"text": Seq(text.ids[index, :longest], text.length[index], tracks)},
-        targets={name: target[index, :longest] for name, target in rows.targets.items()},
-        anchors=np.stack([np.arange(len(index)), rows.anchors[index, 1]], axis=1),
-        labels={name: label[index] for name, label in rows.labels.items()},
-        values={name: value[index] for name, value in rows.values.items()}, spans={},
+        rows, key=rows.key[index], seqs=seqs, targets={name: target[index, :written] for name, target in rows.targets.items()},
+        anchors=anchors, labels={name: label[index] for name, label in rows.labels.items()}, values=values, spans={},
     )  # fmt: skip
     return loader.collate(picked, {})
+
+
+def _picked(seq: Seq, index: np.ndarray) -> Seq:
+    longest = max(1, int(seq.length[index].max()))
+    tracks = {name: track[index, :longest] for name, track in seq.tracks.items()}
+    return Seq(seq.ids[index, :longest], seq.length[index], tracks)
 
 
 class Batches:
@@ -58,6 +87,7 @@ class Batches:
         self, rows: Rows, *, batch_size: int, micro_batch_size: int | None, seed: int, world: int = 1, rank: int = 0
     ) -> None:
         self.rows, self.batch_size, self.seed, self.world, self.rank = rows, batch_size, seed, world, rank
+        self.units = Units.of(rows)
         self.micro_batch_size = micro_batch_size or batch_size
         self.waited = 0.0  # nothing is read from a disk here
         self._update = 0
@@ -69,8 +99,7 @@ class Batches:
 
     def _planned(self, epoch: int) -> list[np.ndarray]:
         if epoch != self._epoch:
-            length = self.rows.seqs["text"].length
-            self._plan = plan(length, batch_size=self.batch_size, seed=self.seed, epoch=epoch, world=self.world)
+            self._plan = plan(self.units.length, batch_size=self.batch_size, seed=self.seed, epoch=epoch, world=self.world)
             self._epoch = epoch
         return self._plan
 
@@ -83,7 +112,8 @@ class Batches:
         self._update += 1
         low, high = (len(index) * r // self.world for r in (self.rank, self.rank + 1))
         own = index[low:high]
-        return [collate(self.rows, own[at : at + self.micro_batch_size]) for at in range(0, len(own), self.micro_batch_size)]
+        parts = [own[at : at + self.micro_batch_size] for at in range(0, len(own), self.micro_batch_size)]
+        return [collate(self.rows, self.units.rows(part)) for part in parts]
 
     def state_dict(self) -> dict[str, Any]:
         return {"updates": self._update}

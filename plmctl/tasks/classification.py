@@ -10,19 +10,20 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from plmctl.batch import Batch, Rows
+from plmctl.batch import IGNORE, Batch, Rows
 from plmctl.errors import DataError
 from plmctl.models.base import Model
 from plmctl.objectives.base import Output, Term
 from plmctl.tasks import encode, metrics
 from plmctl.tasks.base import Example, Reader, Task, label_ids
+from plmctl.tasks.transform import Transform
 
 
 class Classification(Task):
     """Asks for the class of a text or a pair (Devlin et al., 2019, sec. 4.1; for decoders Radford et al., 2018, sec. 3.2).
 
-    `loss = -log softmax(head(pool(h)))[label]`, averaged over examples; pool: `Task.pooled`.
-    Differs: GPT's similarity tasks add both orders of a pair; here a pair is read once, in its given order.
+    `loss = -log softmax(head(pool(h)))[label]`, averaged over examples; pool: `Task.pooled`. `symmetric`: the two texts of a
+    pair stand in no order, so that `transform.both_orders` reads them both ways.
     """
 
     head = "class"
@@ -31,13 +32,14 @@ class Classification(Task):
     def __init__(
         self, *, name: str, reader: Reader, columns: Mapping[str, Any], max_length: int, metrics: Sequence[str],
         label_names: Sequence[str] | None = None, positive: str | None = None,
-        submission: Mapping[str, str] | None = None, pooling: str = "first", path: Any = None,
+        submission: Mapping[str, str] | None = None, transform: Transform | None = None, symmetric: bool = False,
+        pooling: str = "first", path: Any = None,
     ) -> None:  # fmt: skip
         super().__init__(
             name=name, reader=reader, columns=columns, max_length=max_length, metrics=metrics, label_names=label_names,
-            submission=submission, pooling=pooling, path=path,
+            submission=submission, transform=transform, pooling=pooling, path=path,
         )  # fmt: skip
-        self.positive = positive  # the class whose F1 counts
+        self.symmetric, self.positive = symmetric, positive  # the class whose F1 counts
 
     def parse(self, line: str, number: int) -> Example:
         return parse_texts(line, number, self.columns)
@@ -51,25 +53,30 @@ class Classification(Task):
         label_ids(((example.label, example.place) for example in examples), self.label_names)
 
     def encode(self, examples: Sequence[Example], tokenizer: Any) -> Rows:
-        rows = encode_texts(examples, tokenizer, max_length=self.max_length, pooling=self.pooling)
+        rows = encode_texts(
+            examples, tokenizer, max_length=self.max_length, pooling=self.pooling, transform=self.transform,
+            symmetric=self.symmetric,
+        )  # fmt: skip
         if any(example.label is None for example in examples):
             return rows
         ids = label_ids(((example.label, example.place) for example in examples), self.names)
         return encode.with_labels(rows, {"class": np.array(ids, dtype=np.int64)})
 
     def logits(self, model: Model, batch: Batch) -> dict[str, Tensor]:
-        return {"class": model.heads["class"](self.pooled(model, batch))}  # [N, K]
+        return {"class": model.heads["class"](self.pooled(model, batch, together=True))}  # [N, K]
 
     def loss(self, logits: Mapping[str, Tensor], batch: Batch) -> Output:
         gold, found = batch.require("labels.class"), logits["class"].float()
         right = (found.argmax(-1) == gold).sum()
         return Output(
-            {"class": Term(F.cross_entropy(found, gold, reduction="sum"))}, {"acc/class": (right, self.counts(batch)["class"])}
+            {"class": Term(F.cross_entropy(found, gold, ignore_index=IGNORE, reduction="sum"))},
+            {"acc/class": (right, self.counts(batch)["class"])},
         )
 
     def predict(self, logits: Mapping[str, np.ndarray], rows: Rows, examples: Sequence[Example]) -> list[dict[str, Any]]:
-        found = torch.from_numpy(logits["class"]).double().softmax(-1).tolist()
-        guesses = logits["class"].argmax(-1).tolist()
+        own = logits["class"][encode.firsts(rows)]
+        found = torch.from_numpy(own).double().softmax(-1).tolist()
+        guesses = own.argmax(-1).tolist()
         return [
             {"id": e.id, "gold": e.label, "guess": self.names[guess], "probabilities": dict(zip(self.names, p, strict=True))}
             for e, guess, p in zip(examples, guesses, found, strict=True)
@@ -96,13 +103,19 @@ def parse_texts(line: str, number: int, columns: Mapping[str, Any]) -> Example:
     return Example(id=str(number - 1), fields=dict(zip(roles, cells, strict=False)), place=f"line {number}")
 
 
-def encode_texts(examples: Sequence[Example], tokenizer: Any, *, max_length: int, pooling: str) -> Rows:
-    """One row an example: `text`, or `text` and `text2`, in the tokenizer's template; `values.cut` counts truncated tokens."""
+def encode_texts(
+    examples: Sequence[Example], tokenizer: Any, *, max_length: int, pooling: str, transform: Transform, symmetric: bool
+) -> Rows:
+    """One row an example: `text`, or `text` and `text2`, in the tokenizer's template; `values.cut` counts truncated tokens.
+
+    A symmetric pair makes two rows, one for each order, where the transform says so.
+    """
+    vocab = transform.vocab(tokenizer.vocab)
     first = tokenizer.encode_batch([str(example.fields["text"]) for example in examples])
     pair = "text2" in examples[0].fields
     second = tokenizer.encode_batch([str(example.fields["text2"]) for example in examples]) if pair else [None] * len(examples)
-    laid = [
-        encode.lay_out(a, b, tokenizer.vocab, max_length=max_length, pooling=pooling)
-        for a, b in zip(first, second, strict=True)
-    ]
-    return encode.pad(laid, tokenizer.vocab, example=range(len(laid)))
+    both = pair and symmetric and transform.both_orders
+    orders = [order for a, b in zip(first, second, strict=True) for order in ([(a, b), (b, a)] if both else [(a, b)])]
+    laid = [encode.lay_out(a, b, vocab, max_length=max_length, pooling=pooling) for a, b in orders]
+    rows = encode.pad(laid, vocab, example=[place // (1 + both) for place in range(len(laid))])
+    return transform.asked(encode.grouped(rows) if both else rows)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from plmctl.batch import Rows, Seq
+from plmctl.batch import IGNORE, Rows, Seq
 from plmctl.errors import ConfigError
 from plmctl.text.vocab import Vocab
 
@@ -80,6 +80,8 @@ def pad(found: Sequence[Row], vocab: Vocab, *, example: Sequence[int]) -> Rows:
         ids[place, : len(row.ids)] = row.ids
         if row.b_start is not None:
             segment[place, row.b_start : len(row.ids)] = 1
+        if vocab.single[-1] == "cls":  # XLNet's, a segment of its own
+            segment[place, len(row.ids) - 1] = 2
     number = np.arange(len(found), dtype=np.int64)
     return Rows(
         key=number,
@@ -89,6 +91,22 @@ def pad(found: Sequence[Row], vocab: Vocab, *, example: Sequence[int]) -> Rows:
     )
 
 
+def grouped(rows: Rows) -> Rows:
+    """`rows` with values.group, so that all of an example stay in one batch."""
+    return replace(rows, values={**rows.values, "group": rows.values["example"]})
+
+
+def firsts(rows: Rows) -> np.ndarray:
+    """The number of the first row of every example."""
+    return np.unique(rows.values["example"], return_index=True)[1]
+
+
 def with_labels(rows: Rows, labels: dict[str, np.ndarray]) -> Rows:
-    """`rows` with one label for each anchor."""
+    """`rows` with one label an example, at the first of its rows; IGNORE at the others where it has several."""
+    if "group" in rows.values:
+        places = firsts(rows)
+        wide = {name: np.full((len(rows.key), *label.shape[1:]), IGNORE, label.dtype) for name, label in labels.items()}
+        for name, label in labels.items():
+            wide[name][places] = label
+        labels = wide
     return replace(rows, labels={**rows.labels, **labels})

@@ -23,10 +23,10 @@ def locate(path: Where, split: str, patterns: Sequence[str], *, folder: str = ""
     A single file is whatever split is asked for. None where the split is absent.
     """
     if isinstance(path, Mapping):
-        return _existing(path[split]) if split in path else None
+        return existing(path[split]) if split in path else None
     if not isinstance(path, str | Path):
-        return _existing(path[SPLITS.index(split)]) if split in SPLITS[: len(path)] else None
-    place = _existing(path)
+        return existing(path[SPLITS.index(split)]) if split in SPLITS[: len(path)] else None
+    place = existing(path)
     if place.is_file():
         return place
     return _match(place, patterns) or next((_match(inner, patterns) for inner in _inside(place, folder)), None)
@@ -61,7 +61,8 @@ def _match(place: Path, patterns: Sequence[str]) -> Path | None:
     return None
 
 
-def _existing(path: Any) -> Path:
+def existing(path: Any) -> Path:
+    """`path`, with `~` filled in; DataError that lists what is beside it where there is nothing."""
     place = Path(path).expanduser()
     if not place.exists():
         near = sorted(f.name for f in place.parent.iterdir())[:12] if place.parent.is_dir() else []

@@ -10,9 +10,11 @@ import numpy as np
 import torch
 
 from plmctl.batch import Rows
+from plmctl.data.loader import VIEWS
 from plmctl.models.base import Model
 from plmctl.tasks import batches
 from plmctl.tasks.base import Example, Task
+from plmctl.text.characters import Spelling
 
 
 @dataclass(frozen=True)
@@ -29,7 +31,15 @@ class Split:
 
 
 def encoded(task: Task, name: str, examples: list[Example], tokenizer: Any) -> Split:
-    return Split(name, examples, task.encode(examples, tokenizer))
+    """With the characters of every word, where the tokenizer is one of words: a network that reads them knows new ones, too.
+
+    Not for a task that asks for tokens or adds some: those of the vocabulary are all there are.
+    """
+    tokens = task.transform.new_tokens or task.heads & {"clm", "seq2seq"}
+    if not tokenizer.vocab.spellings or "text" not in task.needs or tokens:
+        return Split(name, examples, task.encode(examples, tokenizer))
+    spelling = Spelling(tokenizer)
+    return Split(name, examples, spelling.rows(task.encode(examples, spelling)))
 
 
 def run(
@@ -40,19 +50,20 @@ def run(
     Rows are taken longest first, so the order and the numbers do not depend on who calls. The caller sets eval mode,
     `no_grad` and autocast.
     """
-    text = rows.seqs["text"]
-    order = np.argsort(-text.length, kind="stable")
+    units = batches.Units.of(rows)
+    order = np.argsort(-units.length, kind="stable")
     found: dict[str, np.ndarray] = {}
     total, count = 0.0, 0
     for start in range(0, len(order), batch_size):
-        index = order[start : start + batch_size]
+        index = units.rows(order[start : start + batch_size])
         batch = batches.collate(rows, index).to(device)
         logits = task.logits(model, batch)
         for name, values in logits.items():
-            _store(found, name, index, values.float().cpu().numpy(), len(order))
+            _store(found, name, index, values.float().cpu().numpy(), len(rows.key))
         if rows.labels or rows.targets:
-            total += sum(float(term.total) for term in task.loss(logits, batch).terms.values())
-            count += sum(task.counts(batch).values())
+            terms, counts = task.loss(logits, batch).terms, task.counts(batch)
+            total += sum(float(term.total) for term in terms.values())
+            count += sum(counts[name] for name in terms)
     return found, total / count if count else None
 
 
@@ -79,7 +90,8 @@ def truncation(rows: Rows) -> str:
     cut = rows.values["cut"]
     if not cut.any():
         return ""
-    tokens, lost = int(rows.seqs["text"].length.sum() + cut.sum()), int(cut.sum())
+    lost = int(cut.sum())
+    tokens = lost + sum(int(seq.length.sum()) for name, seq in rows.seqs.items() if name not in VIEWS)
     return f"{int((cut > 0).sum())} of {len(cut)} rows are cut to max_length: {lost} of {tokens} tokens ({lost / tokens:.2%})"
 
 

@@ -21,6 +21,8 @@ from plmctl.noise.draws import Draws
 from plmctl.tasks import encode
 from plmctl.text.vocab import Vocab
 
+HEADS = frozenset({"clm", "mlm"})  # that can be asked
+
 
 @dataclass(frozen=True)
 class Text:

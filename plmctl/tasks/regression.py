@@ -9,13 +9,14 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
-from plmctl.batch import Batch, Rows
+from plmctl.batch import IGNORE, Batch, Rows
 from plmctl.errors import DataError
 from plmctl.models.base import Model
 from plmctl.objectives.base import Output, Term
 from plmctl.tasks import encode, metrics
 from plmctl.tasks.base import Example, Reader, Task
 from plmctl.tasks.classification import encode_texts, parse_texts
+from plmctl.tasks.transform import Transform
 
 
 class Regression(Task):
@@ -31,12 +32,14 @@ class Regression(Task):
 
     def __init__(
         self, *, name: str, reader: Reader, columns: Mapping[str, Any], max_length: int, metrics: Sequence[str],
-        submission: Mapping[str, str] | None = None, pooling: str = "first", path: Any = None,
+        submission: Mapping[str, str] | None = None, transform: Transform | None = None, symmetric: bool = False,
+        pooling: str = "first", path: Any = None,
     ) -> None:  # fmt: skip
         super().__init__(
             name=name, reader=reader, columns=columns, max_length=max_length, metrics=metrics, label_names=None,
-            submission=submission, pooling=pooling, path=path,
+            submission=submission, transform=transform, pooling=pooling, path=path,
         )  # fmt: skip
+        self.symmetric = symmetric
 
     def parse(self, line: str, number: int) -> Example:
         return parse_texts(line, number, self.columns)
@@ -46,22 +49,26 @@ class Regression(Task):
             _number(example)
 
     def encode(self, examples: Sequence[Example], tokenizer: Any) -> Rows:
-        rows = encode_texts(examples, tokenizer, max_length=self.max_length, pooling=self.pooling)
+        rows = encode_texts(
+            examples, tokenizer, max_length=self.max_length, pooling=self.pooling, transform=self.transform,
+            symmetric=self.symmetric,
+        )  # fmt: skip
         if any(example.label is None for example in examples):
             return rows
         return encode.with_labels(rows, {"score": np.array([_number(example) for example in examples], dtype=np.float32)})
 
     def logits(self, model: Model, batch: Batch) -> dict[str, Tensor]:
-        return {"score": model.heads["score"](self.pooled(model, batch)).squeeze(-1)}  # [N]
+        return {"score": model.heads["score"](self.pooled(model, batch, together=True)).squeeze(-1)}  # [N]
 
     def loss(self, logits: Mapping[str, Tensor], batch: Batch) -> Output:
-        error = logits["score"].float() - batch.require("labels.score")
+        gold = batch.require("labels.score")
+        error = (logits["score"].float() - gold).masked_fill(gold == IGNORE, 0)
         return Output({"score": Term(error.square().sum())})
 
     def predict(self, logits: Mapping[str, np.ndarray], rows: Rows, examples: Sequence[Example]) -> list[dict[str, Any]]:
         return [
             {"id": e.id, "gold": None if e.label is None else _number(e), "guess": float(guess)}
-            for e, guess in zip(examples, logits["score"], strict=True)
+            for e, guess in zip(examples, logits["score"][encode.firsts(rows)], strict=True)
         ]
 
     def score(self, predictions: Sequence[Mapping[str, Any]]) -> dict[str, float]:

@@ -29,7 +29,7 @@ class Table:
         self, *, splits: Mapping[str, Sequence[str]], folder: str = "", header: bool | None = None, lenient: bool = False,
         test_columns: Mapping[str, Column] | None = None,
     ) -> None:  # fmt: skip
-        self.splits = {split: list(patterns) for split, patterns in splits.items()}
+        self.splits: Mapping[str, Sequence[str]] = {split: list(patterns) for split, patterns in splits.items()}
         self.folder, self.header, self.lenient = folder, header, lenient
         self.test_columns = dict(test_columns) if test_columns else None
         self.skipped: dict[str, int] = {}  # file -> rows left out
@@ -59,6 +59,12 @@ class Table:
             raise DataError("no rows" + (f" ({self.skipped[str(file)]} were skipped)" if self.lenient else ""), file=file)
         return found
 
+    def cell(self, role: str, value: Any) -> Any:
+        """What a JSON value means as the field `role`: a text or a number as it is, no label as none; else ValueError."""
+        if not isinstance(value, str | int | float) and not (role == "label" and value is None):
+            raise ValueError(_kind(value))
+        return value
+
     def _cells(self, file: Path, columns: Mapping[str, Column], header: bool | None, labelled: bool) -> Iterator[Example]:
         rows = list(_csv_rows(file) if files.suffix(file) == ".csv" else _tab_rows(file))
         if header is None:
@@ -73,7 +79,8 @@ class Table:
                     what = (
                         f"{len(cells)} columns where {max(places.values()) + 1} are needed" if short else "the label is empty"
                     )
-                    raise DataError(f"{what}: {chr(9).join(cells)[:80]!r}", file=file, line=line)
+                    fix = "correct the line, or pass such lines over: task.reader.lenient=true"
+                    raise DataError(f"{what}: {chr(9).join(cells)[:80]!r}", file=file, line=line, fix=fix)
                 self.skipped[str(file)] += 1
                 continue
             yield _example({role: cells[place] for role, place in places.items()}, number, f"{file}:{line}")
@@ -97,8 +104,11 @@ class Table:
             if labelled and cells.get("label", 0) in (None, ""):
                 raise DataError("the label is empty", file=file, line=line)
             for role, cell in cells.items():
-                if not isinstance(cell, str | int | float) and not (role == "label" and cell is None):
-                    raise DataError(f"field {columns[role]} is {_kind(cell)}, not a text", file=file, line=line)
+                try:
+                    cells[role] = self.cell(role, cell)
+                except ValueError as error:
+                    fix = "a text in quotes; where another field has it: task.columns.<name>=<field>"
+                    raise DataError(f"field {columns[role]} is {error}, not a text", file=file, line=line, fix=fix) from error
             yield _example(cells, number, f"{file}:{line}")
 
 
@@ -108,7 +118,7 @@ def _kind(cell: Any) -> str:
 
 def _example(cells: dict[str, Any], number: int, place: str) -> Example:
     label = cells.pop("label", None)
-    if label is not None:
+    if label is not None and not isinstance(label, tuple):
         label = (str(label).lower() if isinstance(label, bool) else str(label)).strip()
     return Example(id=str(cells.pop("id", number)), fields=cells, label=label, place=place)
 

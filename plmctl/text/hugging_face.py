@@ -146,6 +146,8 @@ def _roles_among(tokens: set[str], config: dict[str, Any]) -> Roles:
     named["unused"] = roles.numbered(roles.UNUSED, tokens.intersection(_listed(config)))
     double = named.get("sep") == "</s>"  # RoBERTa's family
     named_pair = ("cls", "A", "sep", "sep", "B", "sep") if double else ("cls", "A", "sep", "B", "sep")
+    if named.get("cls") == roles.XLNET.cls and "sep" in named:
+        return Roles(**named, single=roles.XLNET.single, pair=roles.XLNET.pair)
     if "cls" in named and "sep" in named:
         return Roles(**named, pair=named_pair)
     first = ("bos",) if "bos" in named else ()

@@ -80,6 +80,11 @@ GPT2 = Roles(
     single=("bos", "A", "eos"), pair=("bos", "A", "eos", "B", "eos"),
 )  # fmt: skip
 
+XLNET = Roles(  # the token that stands for a row comes last, in a segment of its own; <eod> closes documents
+    pad="<pad>", unk="<unk>", cls="<cls>", sep="<sep>", mask="<mask>", bos="<s>", eos="<eod>",
+    single=("A", "sep", "cls"), pair=("A", "sep", "B", "sep", "cls"),
+)  # fmt: skip
+
 
 def vocabulary(tokens: Sequence[str], roles: Roles, kind: str, special: Sequence[str] = ()) -> Vocab:
     """The `Vocab` of a tokenizer with these `tokens` (by id); `special` are further tokens that never stand for text."""
@@ -98,6 +103,7 @@ def vocabulary(tokens: Sequence[str], roles: Roles, kind: str, special: Sequence
     return Vocab(
         size=len(tokens), pad=pad, special=never, word_start=starts, single=roles.single, pair=roles.pair, **found,
         sentinels=tuple(ids[token] for token in roles.sentinels), unused=tuple(ids[token] for token in roles.unused),
+        spellings=tuple(tokens) if kind == "word" else (),
     )  # fmt: skip
 
 

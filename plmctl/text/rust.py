@@ -63,6 +63,9 @@ class Rust:
         return {FILE: self.tokenizer.to_str(pretty=False).encode()}
 
 
+SEGMENTED = ("[SEP]", "<sep>")  # how families spell it that number their segments
+
+
 def finish(made: tokenizers.Tokenizer, special: Roles, *, framed: bool = False) -> tokenizers.Tokenizer:
     """Make known the special tokens, and what stands around one and two segments: of an encoder, or if it is to be `framed`."""
     made.add_special_tokens(
@@ -71,17 +74,22 @@ def finish(made: tokenizers.Tokenizer, special: Roles, *, framed: bool = False) 
     if special.cls or framed:
         ids = [(token, made.token_to_id(token)) for token in special.tokens]
         around = [
-            " ".join(f"${role}:{int(role == 'B' and special.sep == '[SEP]')}" if role in "AB" else _typed(special, order, place)
-                     for place, role in enumerate(order)) for order in (special.single, special.pair)
+            " ".join(_typed(special, order, place) for place in range(len(order))) for order in (special.single, special.pair)
         ]  # fmt: skip
         made.post_processor = processors.TemplateProcessing(single=around[0], pair=around[1], special_tokens=ids)
     return made
 
 
 def _typed(special: Roles, order: tuple[str, ...], place: int) -> str:
-    """A special token of a template with its segment: 1 from B on (BERT), always 0 for RoBERTa, which has no segments."""
-    second = special.sep == "[SEP]" and "B" in order[:place]
-    return f"{getattr(special, order[place])}:{int(second)}"
+    """A role of a template with its segment: 1 from B on (BERT), always 0 for RoBERTa, which has no segments.
+
+    XLNet's last token is a segment of its own.
+    """
+    role, before = order[place], order[: place + 1]
+    number = int(special.sep in SEGMENTED and "B" in before)
+    if role in "AB":
+        return f"${role}:{number}"
+    return f"{getattr(special, role)}:{2 if role == 'cls' and 'A' in before else number}"
 
 
 def _stage_types(stage: dict[str, Any] | None) -> list[str]:

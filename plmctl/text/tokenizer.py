@@ -6,6 +6,7 @@ import hashlib
 import json
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -142,9 +143,16 @@ class Tokenizer:
             raise DataError("the files do not belong together (fingerprint)", file=place, fix="copy the whole folder again")
         return made
 
-    def export_hf(self, folder: str | os.PathLike[str], *, model_max_length: int, framed: bool = False) -> None:
-        """Write a folder that `transformers.AutoTokenizer` reads, with the same ids; `framed`: special tokens around a text."""
-        hugging_face.write(Path(folder), self._backend, self.roles, self.kind, model_max_length, framed=framed)
+    def export_hf(
+        self, folder: str | os.PathLike[str], *, model_max_length: int, framed: bool = False,
+        single: Sequence[str] | None = None,
+    ) -> None:  # fmt: skip
+        """Write a folder that `transformers.AutoTokenizer` reads, with the same ids; `framed`: special tokens around a text.
+
+        `single`: which ones, where a model has learned others than the tokenizer's own.
+        """
+        special = replace(self.roles, single=tuple(single)) if single else self.roles
+        hugging_face.write(Path(folder), self._backend, special, self.kind, model_max_length, framed=framed or bool(single))
 
     def _meta(self) -> dict[str, Any]:
         return {"version": VERSION, "kind": self.kind, "roles": self.roles.settings()}

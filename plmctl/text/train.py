@@ -31,9 +31,13 @@ class _Pieces(Recipe):
     character_coverage: float = 0.9995  # of the characters of the text; the rest become [UNK] or bytes
     byte_fallback: bool = False
     lowercase: bool = False
+    specials: str | None = None  # xlnet: <pad> <unk> <cls> <sep> ..., <cls> at the end of a row; None: BERT's
 
     def train(self, texts: Iterable[str]) -> tuple[Backend, Roles]:
-        special, model = self.special(), io.BytesIO()
+        families = {None: roles.BERT, "xlnet": roles.XLNET}
+        if self.specials not in families:
+            raise ConfigError("tokenizer.specials", self.specials, f"xlnet, or null{nearest(str(self.specials), ['xlnet'])}")
+        special, model = self.special(families[self.specials]), io.BytesIO()
         try:
             _aside(
                 sentencepiece.SentencePieceTrainer.train,
@@ -41,7 +45,7 @@ class _Pieces(Recipe):
                 character_coverage=self.character_coverage, byte_fallback=self.byte_fallback,
                 normalization_rule_name="nmt_nfkc_cf" if self.lowercase else "nmt_nfkc",
                 pad_id=0, unk_id=1, bos_id=-1, eos_id=-1, pad_piece=special.pad, unk_piece=special.unk,
-                control_symbols=[special.cls, special.sep, special.mask, *special.further],
+                control_symbols=[token for token in special.tokens if token not in (special.pad, special.unk)],
                 num_threads=4,  # fixed: the sums of the training, and so the pieces, depend on it
                 max_sentence_length=1 << 20, minloglevel=2,
             )  # fmt: skip

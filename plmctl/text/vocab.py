@@ -6,6 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from plmctl.text.characters import table
+
 
 @dataclass(frozen=True)
 class Vocab:
@@ -28,6 +30,13 @@ class Vocab:
     pair: tuple[str, ...] = ("cls", "A", "sep", "B", "sep")  # roles around two segments (RoBERTa: two sep between)
     sentinels: tuple[int, ...] = ()  # stand for cut-out spans, in this order (T5: <extra_id_0>, <extra_id_1>, ...)
     unused: tuple[int, ...] = ()  # slots without a meaning yet
+    spellings: tuple[str, ...] = ()  # [V] of a vocabulary of whole words: how each is written; else empty
+
+    def characters(self) -> np.ndarray:
+        """[V, C] int16: each word as a row of characters; ValueError where this vocabulary is not one of words."""
+        if not self.spellings:
+            raise ValueError("only a vocabulary of whole words has characters")
+        return table(self)
 
     def id(self, role: str) -> int:
         """The id of a role; ValueError where this vocabulary has none."""

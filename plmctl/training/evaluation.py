@@ -34,12 +34,18 @@ class Measured:
 
 
 def measure(model: Model, objective: Objective, batches: Iterable[Batch], *, world: World) -> Measured:
-    """The sums over all batches of all ranks; `batches` are this rank's share. Whole on the main process, empty on others."""
+    """The sums over all batches of all ranks; `batches` are this rank's share. Whole on the main process, empty on others.
+
+    What a model remembers of a batch it reads the next one with.
+    """
     meter = Meter()
     weights: dict[str, float] = {}
+    state = None  # its own: what training remembers is left alone
     for batch in batches:
+        state = model.backbone.fresh_state(len(batch.key), world.device) if state is None else state
         counts = objective.counts(batch)
-        output = objective(model, batch.to(world.device))
+        output = objective(model, batch.to(world.device), state)
+        state = output.state
         for name, term in output.terms.items():
             meter.extend([(f"loss/{name}", term.total, counts.get(name, 0))])
             weights[f"loss/{name}"] = term.weight

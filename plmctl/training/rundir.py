@@ -9,6 +9,7 @@ import contextlib
 import json
 import os
 import platform
+import shutil
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -17,6 +18,10 @@ from typing import Any
 import torch
 
 from plmctl.errors import DataError, UsageError
+from plmctl.training.log import METRICS
+
+FILES = ("config.yaml", "overrides.txt", "env.json")
+FOLDERS = ("tokenizer", "checkpoints")  # what else is written before the first update
 
 
 def fresh(root: Path) -> Path:
@@ -33,22 +38,40 @@ def refuse_used(folder: Path) -> None:
         raise UsageError(f"run.dir={folder} is not empty\n  fix: {go_on}another run.dir")
 
 
-def create(folder: Path, *, config: str, overrides: Sequence[str]) -> None:
-    """Start a run directory; UsageError if something is in it already, DataError if it cannot be written."""
+def create(folder: Path, *, config: str, overrides: Sequence[str]) -> list[Path]:
+    """Start a run directory, and return the folders that were made for it, the innermost first.
+
+    UsageError if something is in it already, DataError if it cannot be written.
+    """
     refuse_used(folder)
-    files = {"config.yaml": config, "overrides.txt": "".join(f"{line}\n" for line in overrides)}
-    files["env.json"] = json.dumps(environment(), indent=1)
+    made = [place for place in (folder, *folder.parents) if not place.exists()]
+    texts = (config, "".join(f"{line}\n" for line in overrides), json.dumps(environment(), indent=1))
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        for name, text in files.items():
+        for name, text in zip(FILES, texts, strict=True):
             (folder / name).write_text(text, encoding="utf-8")
     except OSError as error:
-        for name in files:  # the folder was empty: leave it so
-            with contextlib.suppress(OSError):
-                (folder / name).unlink()
+        take_back(folder, made)
         raise DataError(
             f"cannot write the run directory: {error.strerror}", file=folder, fix="run.dir=<a writable folder>"
         ) from error
+    return made
+
+
+def take_back(folder: Path, made: Sequence[Path]) -> None:
+    """Leave `folder`, which was empty, as it was before `create`, unless an update was made there; `made`: what that returned.
+
+    Files of others stay, and so do the folders that hold them.
+    """
+    if (folder / METRICS).exists() or any((folder / "checkpoints").glob("step-*")):
+        return
+    for name in FOLDERS:
+        shutil.rmtree(folder / name, ignore_errors=True)
+    with contextlib.suppress(OSError):
+        for name in FILES:
+            (folder / name).unlink(missing_ok=True)
+        for place in made:
+            place.rmdir()
 
 
 def environment() -> dict[str, Any]:

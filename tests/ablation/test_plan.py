@@ -51,6 +51,9 @@ def test_what_arms_share_is_done_once(planned: Planned) -> None:
         assert {plan.jobs[name].needs for restarts in cell.tuned["toy"] for name in restarts} == {(cell.pretrain,)}
     seeds = {(job.config["seed"], job.config["head_seed"]) for job in plan.jobs.values() if job.verb == "finetune"}
     assert seeds == {(0, 0), (1, 0), (1000, 1000), (1001, 1000)}
+    labels = {job.label for job in plan.jobs.values() if job.verb == "finetune"}
+    assert len(labels) == 4 * 3
+    assert all(label.startswith("toy (optim.lr=") and ") of " in label for label in labels), labels
 
 
 def test_arms_that_differ_in_fine_tuning_share_the_pretraining(planned: Planned) -> None:

@@ -7,14 +7,15 @@ from collections.abc import Callable
 import pytest
 import torch
 
-from plmctl.attention.patterns import And, Anticausal, Causal, Dilated, Documents, Full, Padding, Pattern, Prefix, Window
+from plmctl.attention.patterns import And, Anticausal, Causal, Dilated, Documents, Full, Order, Padding, Pattern, Prefix, Window
 from plmctl.batch import Seq
 
 T = 11
 LENGTH = torch.tensor([11, 7])
 DOCUMENT = torch.tensor([[0, 0, 0, 1, 1, 1, 1, 2, 2, 2, 2], [0, 0, 1, 1, 1, 1, 1, -1, -1, -1, -1]])
 SEGMENT = torch.tensor([[0] * 5 + [1] * 6, [0] * 3 + [1] * 8])
-SEQ = Seq(torch.zeros(2, T, dtype=torch.long), LENGTH, {"document": DOCUMENT, "segment": SEGMENT})
+ORDER = torch.tensor([[0, 3, 0, 0, 1, 2, 0, 5, 4, 0, 6], [2, 0, 0, 1, 0, 3, 0, 0, 0, 0, 0]])
+SEQ = Seq(torch.zeros(2, T, dtype=torch.long), LENGTH, {"document": DOCUMENT, "segment": SEGMENT, "order": ORDER})
 
 # pattern, and its definition: may query q of row b in head h see key k?
 TABLE: list[tuple[Pattern, Callable[[int, int, int, int], bool]]] = [
@@ -26,6 +27,8 @@ TABLE: list[tuple[Pattern, Callable[[int, int, int, int], bool]]] = [
     (Padding(), lambda b, h, q, k: k < int(LENGTH[b])),
     (Documents(), lambda b, h, q, k: bool(DOCUMENT[b, q] == DOCUMENT[b, k])),
     (Prefix(), lambda b, h, q, k: (k < (5, 3)[b]) if q < (5, 3)[b] else k <= q),
+    (Order(), lambda b, h, q, k: bool(ORDER[b, k] <= ORDER[b, q])),
+    (Order(strict=True), lambda b, h, q, k: bool(ORDER[b, k] < ORDER[b, q])),
     (
         Causal() & Padding() & Documents(),
         lambda b, h, q, k: k <= q and k < (11, 7)[b] and bool(DOCUMENT[b, q] == DOCUMENT[b, k]),

@@ -26,7 +26,8 @@ pytestmark = pytest.mark.parity
 KINDS = ("Model", "ForMaskedLM", "ForSequenceClassification", "ForTokenClassification", "ForQuestionAnswering")
 ENCODERS = [f"{family}{kind}" for family in ("Bert", "Roberta", "Albert") for kind in KINDS]
 DECODERS = ["GPT2Model", "GPT2LMHeadModel", "GPT2ForTokenClassification", "GPT2ForQuestionAnswering",
-            "GPT2ForSequenceClassification", "OpenAIGPTModel", "OpenAIGPTLMHeadModel"]  # fmt: skip
+            "GPT2ForSequenceClassification", "OpenAIGPTModel", "OpenAIGPTLMHeadModel",
+            "OpenAIGPTForSequenceClassification"]  # fmt: skip
 BASE = {"vocab_size": 30522, "hidden_size": 768, "num_hidden_layers": 12, "num_attention_heads": 12, "intermediate_size": 3072,
         "max_position_embeddings": 512}  # fmt: skip
 CLASSES = [*ENCODERS, "BertForPreTraining", "AlbertForPreTraining", "BertForNextSentencePrediction", *DECODERS]

@@ -21,6 +21,7 @@ GPT2 = ["tokenizer=byte_bpe", "tokenizer.specials=gpt2", "tokenizer.vocab_size=2
 BERT = ["tokenizer=wordpiece", "tokenizer.vocab_size=45"]
 ROBERTA = ["tokenizer=byte_bpe", "tokenizer.vocab_size=270", "model.embedding.segments=0",
            "model.classifier.pooler=false", "model.classifier.dense=true"]  # fmt: skip
+BART = ["tokenizer=byte_bpe", "tokenizer.vocab_size=270", "model=encoder_decoder"]
 TEXTS = ["a fine film", "dull", "it is a long and rather dull film", "fine, fine", "a film"]
 
 
@@ -37,7 +38,7 @@ def table(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize("task", ["classification", "pair_classification", "regression"])
-@pytest.mark.parametrize("model", [BERT, ROBERTA, GPT2], ids=["bert", "roberta", "gpt2"])
+@pytest.mark.parametrize("model", [BERT, ROBERTA, GPT2, BART], ids=["bert", "roberta", "gpt2", "bart"])
 def test_predictions_agree_in_a_padded_batch(model: list[str], task: str, table: Path, tmp_path: Path) -> None:
     folder = tmp_path / "run"
     assert run("finetune", finetune, f"task={task}", f"task.path={table}", f"run.dir={folder}", *SMALL, *model) == 0

@@ -19,7 +19,7 @@ transformers = pytest.importorskip("transformers")
 pytestmark = pytest.mark.parity
 
 RECIPES = {"bert": "BertForPreTraining", "roberta": "RobertaForMaskedLM", "albert": "AlbertForPreTraining"}
-RECIPES |= {"gpt": "OpenAIGPTLMHeadModel", "gpt2": "GPT2LMHeadModel"}
+RECIPES |= {"gpt": "OpenAIGPTLMHeadModel", "gpt2": "GPT2LMHeadModel", "xlnet": "XLNetLMHeadModel"}
 
 
 @pytest.mark.parametrize("recipe", RECIPES)
@@ -42,7 +42,7 @@ def test_a_recipe_exports_to_its_family(recipe: str, tmp_path: Path) -> None:
     with torch.no_grad():
         out = published.eval()(ids, attention_mask=real.long())
         last = model(Batch(torch.arange(2), {"text": Seq(ids, real.sum(1))})).last
-        found = model.heads["clm" if "gpt" in recipe else "mlm"](last)
+        found = model.heads["plm" if recipe == "xlnet" else "clm" if "gpt" in recipe else "mlm"](last)
     wanted = out.prediction_logits if RECIPES[recipe].endswith("PreTraining") else out.logits
     assert_close(found[real], wanted[real], atol=1e-5, rtol=1e-5)
     back = hf.read(tmp_path)

@@ -56,3 +56,13 @@ def test_the_anchor_of_a_decoder_is_the_last_token_that_is_not_padding(gpt_toy):
     row = encode.lay_out([7, 8], None, replace(vocab, pad=end), max_length=9, pooling="last")
     assert (row.ids, row.anchor) == ([end, 7, 8, end], 2)
     assert encode.lay_out([], None, replace(vocab, pad=end), max_length=9, pooling="last").anchor == 0
+
+
+def test_xlnets_last_token_stands_for_a_row_in_a_segment_of_its_own(toy):
+    vocab = replace(toy.vocab, single=("A", "sep", "cls"), pair=("A", "sep", "B", "sep", "cls"))
+    pair = encode.lay_out([10, 11], [12], vocab, max_length=16, pooling="first")
+    single = encode.lay_out([10], None, vocab, max_length=16, pooling="first")
+    rows = encode.pad([pair, single], vocab, example=[0, 1])
+    assert rows.seqs["text"].ids.tolist() == [[10, 11, 3, 12, 3, 2], [10, 3, 2, 0, 0, 0]]
+    assert rows.seqs["text"].tracks["segment"].tolist() == [[0, 0, 0, 1, 1, 2], [0, 0, 2, 0, 0, 0]]
+    assert rows.anchors.tolist() == [[0, 5], [1, 2]]

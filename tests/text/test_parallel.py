@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from test_tokenizer import TEXTS
 
+from plmctl.commands.tokenize import sources
 from plmctl.data import encoding, tokenizing
 from plmctl.data.shards import Shards
 from plmctl.data.survey import Source
@@ -113,6 +114,15 @@ def test_settings_that_do_not_fit(files: tuple[Path, Path]) -> None:
         both(None, targets=files[1])
     with pytest.raises(ConfigError, match=r"data\.tags=.*parallel text holds no spans"):
         Source(files[0], target=files[1], tags=("sense",))
+
+
+def test_validation_needs_its_translations_too(files: tuple[Path, Path]) -> None:
+    data = dict.fromkeys(("field", "lines", "valid_target_path", "target_path"))
+    data |= {"path": files[0], "valid_path": files[0], "spans": [], "tags": [], "fields": []}
+    with pytest.raises(ConfigError, match=r"fix: data\.valid_target_path=<the translations"):
+        sources({**data, "target_path": files[1]}, files[0])
+    with pytest.raises(ConfigError, match=r"data\.path is not parallel text\s+fix: leave it out"):
+        sources({**data, "valid_target_path": files[1]}, files[0])
 
 
 @pytest.mark.shared

@@ -22,6 +22,7 @@ KINDS = {
     "unigram": {"vocab_size": 1200}, "bpe": {"vocab_size": 1200}, "wordpiece": {"vocab_size": 1200},
     "byte_bpe": {"vocab_size": 1200}, "char": {"vocab_size": 1200},
     "unigram bytes": {"vocab_size": 1200, "byte_fallback": True}, "wordpiece cased": {"vocab_size": 1200, "lowercase": False},
+    "unigram xlnet": {"vocab_size": 1200, "specials": "xlnet"},
     "byte_bpe gpt2": {"vocab_size": 1200, "specials": "gpt2"}, "word": {"vocab_size": 1200},
 }  # fmt: skip
 ODD = [

@@ -85,3 +85,12 @@ def test_wrong_numbers(kwargs, message):
         Constant(**kwargs)
     with pytest.raises(ConfigError, match="linear, cosine, sqrt"):
         WarmupStableDecay(shape="round")
+
+
+def test_inverse_sqrt_is_the_rate_of_the_transformer() -> None:
+    """`d^-0.5 min(t^-0.5, t W^-1.5)` (Vaswani et al., 2017, sec. 5.3) lr = (d W)^-0.5; decay begins one update later."""
+    width, warmup = 512, 4000
+    schedule, lr = InverseSqrt(warmup_steps=warmup), (width * warmup) ** -0.5
+    for t in (1, 2, 999, 4000, 4001, 4002, 16000, 100_000):
+        at = t if t <= warmup else t - 1
+        assert lr * schedule(t, 100_000) == pytest.approx(width**-0.5 * min(at**-0.5, at * warmup**-1.5), rel=1e-12)

@@ -33,15 +33,20 @@ Splits = Mapping[str, Sequence[Example]]
 Measure = Callable[[Sequence[Example]], tuple[np.ndarray, np.ndarray]]  # (tokens, tokens cut off) of each example
 
 
-def check(path: str, splits: Splits, *, measure: Measure | None = None, skipped: Mapping[str, int] | None = None) -> Report:
-    """The report on the splits of a labelled set, train first; `measure` is the task's own way to rows."""
+def check(
+    path: str, splits: Splits, *, measure: Measure | None = None, skipped: Mapping[str, int] | None = None, classes: bool = True
+) -> Report:  # fmt: skip
+    """The report on the splits of a labelled set, train first; `measure` is the task's own way to rows.
+
+    `classes=False`: labels are texts of their own, which no two examples need share.
+    """
     train = splits.get("train")
     if not train:
         raise DataError("there is no training split", file=path, fix="name the files: task.path=[train.tsv,dev.tsv]")
     keys = {name: [_key(example) for example in examples] for name, examples in splits.items()}
     lengths = Lengths()
     lengths.add([_words(example) for example in train])
-    findings = [_sizes(splits, skipped or {}), *_balance(splits), *_copies(splits, keys)]
+    findings = [_sizes(splits, skipped or {}), *(_balance(splits) if classes else []), *_copies(splits, keys)]
     findings += [_leak(name, splits, keys) for name in splits if name != "train"]
     unit = "words"
     if measure:

@@ -33,6 +33,7 @@ class Format:
     carried = frozenset({"tracks.word_start", "tracks.sentence"})  # what every format can lay beside the tokens of any text
     provides: frozenset[str] = frozenset({"text"})
     max_length: int
+    target_length: int = 0  # of a format that has a target beside what is read
     parallel: bool = False  # reads parallel text and no other
     ordered: bool = False  # rows are read in the order of the plan (streams), not in a random one
     streams: int | None = None  # of an ordered format: the rows of a batch, each of which goes on in the next one
@@ -45,6 +46,10 @@ class Format:
 
     def check(self, shards: Shards, plan: Plan) -> None:
         """DataError where `shards` cannot give what the format is for; asked of the text that a run trains on."""
+
+    def left_out(self, shards: Shards, plan: Plan) -> str:
+        """One line about what has no place in any row and why; nothing to say: ""."""
+        return ""
 
     def rows(self, shards: Shards, plan: Plan, index: np.ndarray, wanted: frozenset[str] | None = None) -> Rows:
         """The rows `index`; of tracks and spans that cost time, only those that somebody wants (None: all there are)."""

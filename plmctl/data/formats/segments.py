@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -28,21 +29,24 @@ class Segments(Format):
     each closed by the end-of-text token. The tokens that do not share out, fewer than streams, are cut; the last batch is
     shorter. `targets.clm` of a row's last token is the first one of the next. `shuffled=True`: documents come in a new
     order in every epoch (LM1B), False: always as in the corpus (WikiText-103, enwik8).
+    `both=True` adds `reverse`, for the backward half of a biLM: row `t * streams + b` is part b's tokens from the `t`-th last
+    `T` on, read from right to left, so that it goes on, too; `targets.backward` are the tokens that come next in it.
     (arXiv:1901.02860, sec. 3.2, and kimiyoung/transformer-xl data_utils.py; arXiv:1802.05365, its code unrolls 20 tokens.)
     """
 
     ordered = True
     streams: int
 
-    def __init__(self, *, vocab: Vocab, max_length: int, streams: int, shuffled: bool) -> None:
+    def __init__(self, *, vocab: Vocab, max_length: int, streams: int, shuffled: bool, both: bool = False) -> None:
         if streams < 1:
             raise ConfigError("format.streams", streams, "at least 1; train.batch_size, the rows of an update")
         if max_length < 1:
             raise ConfigError("format.max_length", max_length, "at least 1")
-        self.vocab, self.max_length, self.streams, self.shuffled = vocab, max_length, streams, shuffled
+        self.vocab, self.max_length, self.streams, self.shuffled, self.both = vocab, max_length, streams, shuffled, both
         self.copies = None if shuffled else 1
         self.kinds = [Wrap(), closed(vocab)]
-        self.provides = frozenset({"text", "targets.clm", "values.continues", *self.carried})
+        backward = {"reverse", "targets.backward"} if both else set()
+        self.provides = frozenset({"text", "targets.clm", "values.continues", *backward, *self.carried})
 
     def plan(self, shards: Shards, *, seed: int, epoch: int, input_length: int) -> Plan:
         edges = document_edges(shards)
@@ -63,10 +67,28 @@ class Segments(Format):
     def rows(self, shards: Shards, plan: Plan, index: np.ndarray, wanted: frozenset[str] | None = None) -> Rows:
         layout = lay(shards, plan, index, self.kinds, self.vocab, wanted)
         targets = {"clm": self._following(shards, plan, index, layout.seq)} if asked("targets.clm", wanted) else {}
-        return Rows(
+        rows = Rows(
             key=index, seqs={"text": layout.seq}, targets=targets, spans=layout.spans,
             values={"continues": index >= self.streams},
         )  # fmt: skip
+        return self._with_reverse(rows, shards, plan) if self.both else rows
+
+    def _with_reverse(self, rows: Rows, shards: Shards, plan: Plan) -> Rows:
+        """The stream's rows in the other order, each from right to left, and what comes next in that direction."""
+        step, number = np.divmod(rows.key, self.streams)
+        index = (plan.rows // self.streams - 1 - step) * self.streams + number
+        seq = lay(shards, plan, index, self.kinds, self.vocab, frozenset()).seq
+        place = np.arange(seq.ids.shape[1])
+        last = np.where(place < seq.length[:, None], seq.length[:, None] - 1 - place, place)
+        seq = replace(seq, ids=np.take_along_axis(seq.ids, last, 1))
+        found = np.full(seq.ids.shape, IGNORE, np.int32)
+        found[:, :-1] = np.where(seq.real[:, 1:], seq.ids[:, 1:], IGNORE)
+        more = np.flatnonzero(index >= self.streams)
+        piece = plan.arrays["row_start"][index[more] - self.streams + 1] - 1  # the last of the row that stands before this one
+        end = plan.arrays["start"][piece] + plan.arrays["size"][piece] - 1
+        token = np.asarray(shards.ids).take(end, mode="clip")
+        found[more, seq.length[more] - 1] = np.where(plan.arrays["kind"][piece] == 1, self.kinds[1].after[0], token)
+        return replace(rows, seqs={**rows.seqs, "reverse": seq}, targets={**rows.targets, "backward": found})
 
     def _following(self, shards: Shards, plan: Plan, index: np.ndarray, seq: Seq) -> np.ndarray:
         """[n, T] the next token of the stream; IGNORE after its last one."""

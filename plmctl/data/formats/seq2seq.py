@@ -11,7 +11,7 @@ from plmctl.batch import Rows
 from plmctl.data.formats.base import Format, Plan
 from plmctl.data.formats.pairs import pair_plan, parallel
 from plmctl.data.formats.pieces import Layout, Pieces, lay_pieces
-from plmctl.errors import ConfigError
+from plmctl.errors import ConfigError, DataError
 from plmctl.text.template import wraps
 from plmctl.text.vocab import Vocab
 
@@ -45,6 +45,9 @@ class Seq2Seq(Format):
             if roles.count("A") != 1 or "B" in roles:
                 raise ConfigError(f"format.{name}", roles, "roles of special tokens around one A, e.g. [cls, A, sep]")
             self.kinds += wraps(vocab, roles)
+            if name == "target_template" and roles[-1] == "A":
+                allowed = "roles whose last is a special token: it ends what is written"
+                raise ConfigError(f"format.{name}", roles, allowed, fix=f"format.{name}=[A, eos]")
             if length <= self.kinds[-1].size:
                 key = "max_length" if name == "source_template" else "target_length"
                 raise ConfigError(f"format.{key}", length, f"more than the {self.kinds[-1].size} special tokens of a row")
@@ -54,7 +57,7 @@ class Seq2Seq(Format):
     def plan(self, shards: Shards, *, seed: int, epoch: int, input_length: int) -> Plan:
         """The same in every epoch; `input_length` is of the source, which noise changes."""
         given = parallel(shards, "format=seq2seq")
-        source_room, target_room = input_length - self.kinds[0].size, self.target_length - self.kinds[1].size
+        source_room, target_room = self._rooms(input_length)
         a, b = given.a_end - given.a_start, given.b_end - given.b_start
         good = (a > 0) & (b > 0) & (self.truncated | ((a <= source_room) & (b <= target_room)))
         whole = given.at(np.flatnonzero(good))
@@ -63,6 +66,31 @@ class Seq2Seq(Format):
         plan, _ = pair_plan(shards, kept, self.kinds, input_length + self.target_length, packed=False)
         plan.report.update(cut=whole.tokens - kept.tokens, dropped=given.tokens - whole.tokens)
         return plan
+
+    def check(self, shards: Shards, plan: Plan) -> None:
+        """DataError where every pair is too long, with the length that would take them all."""
+        if not plan.rows and (told := self.left_out(shards, plan)):
+            pairs = parallel(shards, "format=seq2seq")
+            lengths = ((pairs.a_end - pairs.a_start).max(), (pairs.b_end - pairs.b_start).max())
+            limits = {"max_length": self.max_length, "target_length": self.target_length}
+            needed = dict(zip(limits, (int(n) + kind.size for n, kind in zip(lengths, self.kinds, strict=True)), strict=True))
+            fix = " ".join(f"format.{key}={length}" for key, length in needed.items() if length > limits[key])
+            raise DataError(told, file=getattr(shards, "folder", None), fix=f"{fix or 'less noise'}, or format.truncated=true")
+
+    def left_out(self, shards: Shards, plan: Plan) -> str:
+        given = parallel(shards, "format=seq2seq")
+        source_room, target_room = self._rooms(plan.width - self.target_length)
+        sources, targets = given.a_end - given.a_start > source_room, given.b_end - given.b_start > target_room
+        count = 0 if self.truncated else int((sources | targets).sum())
+        if not count:
+            return ""
+        sides = f"{int(sources.sum()):,} sources, {int(targets.sum()):,} targets"
+        limits = f"format.max_length={self.max_length} / format.target_length={self.target_length}"
+        return f"{count:,} of {len(sources):,} pairs are longer than {limits} ({sides}) and are left out"
+
+    def _rooms(self, input_length: int) -> tuple[int, int]:
+        """The tokens of a source and of a target that fit between the special tokens."""
+        return input_length - self.kinds[0].size, self.target_length - self.kinds[1].size
 
     def rows(self, shards: Shards, plan: Plan, index: np.ndarray, wanted: frozenset[str] | None = None) -> Rows:
         source = self._side(shards, plan, index, 0, plan.width - self.target_length, wanted)

@@ -5,38 +5,58 @@ from __future__ import annotations
 from torch import Tensor, nn
 
 from plmctl.attention.kernels import attend
-from plmctl.errors import ConfigError
+from plmctl.errors import ConfigError, nearest
 from plmctl.nn.cells.base import Cell, Context
+from plmctl.nn.scores import score
+
+PROJECTIONS = {"own": (0, 1, 2), "shared": (0, 0, 1), "none": (0, 0, 0)}  # which of the maps makes q, k and v
 
 
 class Attention(Cell):
     """`out(softmax(q k^T / sqrt(D)) v)` with q, k, v from one fused linear map `qkv` and dropout on the probabilities.
 
-    [B, T, W] -> [B, T, W]. The rows of `qkv.weight [3 H D, W]` are all of q, then k, then v, each ordered (head, D). With
-    `scaled=False` scores are not divided by sqrt(D) (Raffel et al., 2020, T5).
+    [B, T, W] -> [B, T, W]. The rows of `qkv.weight [3 H D, W]` are all of q, then k, then v, each ordered (head, D).
+    `scores`: scaled, dot (Raffel et al., 2020, T5) or general, see nn/scores.py. `projections`: "shared", one map makes q and
+    k, `qkv.weight [2 H D, W]` (Kitaev et al., 2020, arXiv:2001.04451, sec. 2); "none", q, k and v of a head are its D columns
+    of the stream, and only `out` is learned.
+    Differs: shared keys keep their length, and a token sees itself.
     """
 
     def __init__(
         self, *, width: int, num_heads: int, dropout: float, head_width: int | None = None, bias: bool = True,
-        scaled: bool = True,
+        scores: str = "scaled", projections: str = "own",
     ) -> None:  # fmt: skip
         super().__init__()
         if head_width is None and width % num_heads:
             raise ConfigError("size.num_heads", num_heads, f"must divide size.width={width}", fix="or set head_width")
+        if projections not in PROJECTIONS:
+            allowed = f"one of {', '.join(PROJECTIONS)}{nearest(projections, PROJECTIONS)}"
+            raise ConfigError("projections", projections, allowed)
         self.num_heads, self.head_width, self.dropout = num_heads, head_width or width // num_heads, dropout
-        self.factor = 1.0 if scaled else self.head_width**0.5
-        self.qkv = nn.Linear(width, 3 * num_heads * self.head_width, bias=bias)
-        self.out = nn.Linear(num_heads * self.head_width, width, bias=bias)
+        self.made_by, inner = PROJECTIONS[projections], num_heads * self.head_width
+        if projections == "none" and inner != width:
+            raise ConfigError("head_width", head_width, f"size.width / size.num_heads where projections=none: {width} columns")
+        rows = (1 + max(self.made_by)) * inner
+        self.qkv: nn.Module = nn.Identity() if projections == "none" else nn.Linear(width, rows, bias=bias)
+        self.score = score(scores, num_heads=num_heads, head_width=self.head_width)
+        self.out = nn.Linear(inner, width, bias=bias)
 
     @property
     def projection(self) -> nn.Linear:  # type: ignore[override]
         return self.out
 
+    def soften(self, factor: float) -> None:
+        """Multiply the scores that the weights give by `factor`."""
+        if isinstance(self.qkv, nn.Linear):
+            shared = self.made_by[0] == self.made_by[1]  # then it counts twice
+            self.qkv.weight.data[: self.out.in_features].mul_(factor**0.5 if shared else factor)
+
     def forward(self, x: Tensor, context: Context) -> Tensor:
-        qkv = self.qkv(x).unflatten(-1, (3, self.num_heads, self.head_width))  # [B, T, 3, H, D]
-        q, k, v = qkv.permute(2, 0, 3, 1, 4).unbind(0)  # [B, H, T, D] each
+        made = self.qkv(x).unflatten(-1, (-1, self.num_heads, self.head_width))  # [B, T, 1 to 3, H, D]
+        made = made.permute(2, 0, 3, 1, 4).unbind(0)
+        q, k, v = (made[place] for place in self.made_by)  # [B, H, T, D] each
         position, places = context.position, context.places
-        q, k = position.rotate(q if self.factor == 1.0 else q * self.factor, k, places, places)
+        q, k = position.rotate(self.score(q), k, places, places)
         if context.slot is not None:
             k, v = context.slot.extended(k, v)
         bias = position.bias(q, places, context.key_places)

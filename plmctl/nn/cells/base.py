@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+import torch
 from torch import Tensor, nn
 
 from plmctl.attention.kernels import Mask
+from plmctl.batch import Seq
 from plmctl.nn.cache import Cache, Slot
 from plmctl.nn.positions import Position
+from plmctl.nn.relations import Relations
 
 
 @dataclass(frozen=True)
@@ -36,7 +39,10 @@ class Context:
     source: Read | None = None
     cache: Cache | None = None
     memory: Sequence[Tensor] | None = None  # [B, M, W] for each layer: its input in the segments before
+    norm: nn.Module | None = None  # what memory goes through before it is read, as the tokens do (pre-norm)
     keys: int | None = None  # only the first so many tokens are seen, the others only look (XLNet's query stream)
+    relations: Relations | None = None  # distances between queries and keys, for relative attention
+    seq: Seq | None = None  # the tokens themselves, for cells that ask no pattern whom they see
     step: int = 0
     layer: int = 0
 
@@ -53,17 +59,30 @@ class Context:
     @property
     def remembered(self) -> Tensor | None:
         """[B, M, W] the input of this layer in the segments before."""
-        return None if self.memory is None else self.memory[self.layer]
+        found = None if self.memory is None else self.memory[self.layer]
+        return found if found is None or self.norm is None else self.norm(found)
+
+    @property
+    def documents(self) -> Tensor | None:
+        """[B, T] number of each token's document, -1 at padding; None where every row is one document without padding."""
+        if self.seq is None or (self.seq.full and "document" not in self.seq.tracks):
+            return None
+        return torch.where(self.seq.real, self.seq.tracks.get("document", torch.zeros_like(self.seq.ids)), -1)
 
     def at(self, step: int, layer: int) -> Context:
         """The same for one step of the layout; itself where nothing depends on the step."""
         return self if self.cache is None and self.memory is None else replace(self, step=step, layer=layer)
+
+    def through(self, norm: nn.Module) -> Context:
+        """The same for a cell whose input has gone through `norm`."""
+        return self if self.memory is None or isinstance(norm, nn.Identity) else replace(self, norm=norm)
 
 
 class Cell(nn.Module):
     """`forward(x [B, T, W], context) -> [B, T, W]`; `projection` is the last linear map, the one that writes to the stream."""
 
     projection: nn.Linear
+    ahead: bool | None = None  # reads what comes behind a token or only what is before; None: no more than the pattern allows
 
     def forward(self, x: Tensor, context: Context) -> Tensor:
         raise NotImplementedError(type(self).__name__)

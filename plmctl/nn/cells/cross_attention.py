@@ -7,37 +7,41 @@ from torch import Tensor, nn
 from plmctl.attention.kernels import attend
 from plmctl.errors import ConfigError
 from plmctl.nn.cells.base import Cell, Context
+from plmctl.nn.scores import score
 
 
 class CrossAttention(Cell):
     """`out(softmax(q k^T / sqrt(D)) v)` with q from the stream and k, v from the states of `context.source`.
 
     [B, T, W] -> [B, T, W]. The rows of `kv.weight [2 H D, W]` are all of k, then v, each ordered (head, D). Keys have no
-    places: what stands where is in the states. With `scaled=False` scores are not divided by sqrt(D) (T5).
+    places: what stands where is in the states. `scores`: scaled, dot (T5) or general, see nn/scores.py.
     """
 
     def __init__(
         self, *, width: int, num_heads: int, dropout: float, head_width: int | None = None, bias: bool = True,
-        scaled: bool = True, source_width: int | None = None,
+        scores: str = "scaled", source_width: int | None = None,
     ) -> None:  # fmt: skip
         super().__init__()
         if head_width is None and width % num_heads:
             raise ConfigError("size.num_heads", num_heads, f"must divide size.width={width}", fix="or set head_width")
         self.num_heads, self.head_width, self.dropout = num_heads, head_width or width // num_heads, dropout
-        self.factor = 1.0 if scaled else self.head_width**0.5
         self.q = nn.Linear(width, num_heads * self.head_width, bias=bias)
         self.kv = nn.Linear(source_width or width, 2 * num_heads * self.head_width, bias=bias)
+        self.score = score(scores, num_heads=num_heads, head_width=self.head_width)
         self.out = nn.Linear(num_heads * self.head_width, width, bias=bias)
 
     @property
     def projection(self) -> nn.Linear:  # type: ignore[override]
         return self.out
 
+    def soften(self, factor: float) -> None:
+        """Multiply the scores that the weights give by `factor`."""
+        self.q.weight.data.mul_(factor)
+
     def forward(self, x: Tensor, context: Context) -> Tensor:
         if context.source is None:
             raise ConfigError("model.stack.layout", "c", "cross-attention has nothing to read in a model of one stack")
-        q = self.q(x).unflatten(-1, (self.num_heads, self.head_width)).transpose(1, 2)  # [B, H, T, D]
-        q = q if self.factor == 1.0 else q * self.factor
+        q = self.score(self.q(x).unflatten(-1, (self.num_heads, self.head_width)).transpose(1, 2))  # [B, H, T, D]
         states, mask = context.source.states, context.source.mask
         k, v = self._keys(states) if context.slot is None else context.slot.once(lambda: self._keys(states))
         y = attend(q, k, v, mask=mask, dropout=self.dropout if self.training else 0.0)

@@ -1,0 +1,19 @@
+"""`plmctl average`: the mean of a run's last checkpoints, as a checkpoint."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from omegaconf import DictConfig
+
+    from plmctl.config.compose import Flags
+
+
+def run(cfg: DictConfig, *, flags: Flags) -> int:
+    """Write the checkpoint and print its folder."""
+    from plmctl.training.averaging import average
+
+    print(average(Path(cfg.run), Path(cfg.out), last=cfg.last))
+    return 0

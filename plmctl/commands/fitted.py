@@ -1,0 +1,96 @@
+"""The config of a task and that of a model made one: heads of the right kind, lengths, labels, tokens that are new."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from omegaconf import DictConfig
+from torch import Tensor
+
+from plmctl.assembly import settled
+from plmctl.commands import scoring
+from plmctl.config.build import locate, parameters, plain
+from plmctl.config.compose import Flags
+from plmctl.errors import ConfigError
+from plmctl.loading import open_source, refuse_another_model
+from plmctl.models.base import Model
+from plmctl.nn.tables import token_rows
+from plmctl.tasks.base import Task
+
+LANGUAGE_HEAD = {"_target_": "plmctl.heads.lm.LMHead", "tied": True, "transform": False, "bias": False}
+OF_THE_MODEL = ("size", "pattern", "position", "model", "tokenizer")  # a checkpoint brings these
+
+
+def complete(cfg: DictConfig, flags: Flags) -> DictConfig:
+    """The config with the checkpoint's own model in it, and the heads that fit its kind of backbone."""
+    if cfg.checkpoint is not None:
+        refuse_another_model(flags.overrides, OF_THE_MODEL, key="checkpoint")
+        source = open_source(cfg.checkpoint)
+        for name in OF_THE_MODEL:
+            cfg[name] = source.config.get(name)
+        if "classifier" not in cfg.model:
+            cfg.model.classifier = _classifier(cfg, source.config.get("heads") or {})
+    if "pooler" in cfg.heads:
+        _fit_heads(cfg, flags)
+    return cfg
+
+
+def _classifier(cfg: DictConfig, heads: Mapping[str, Any]) -> dict[str, bool]:
+    """What a checkpoint means that does not say it: BERT's pooler if it has one, GPT's bare head, otherwise RoBERTa's."""
+    causal = scoring.pooling(cfg) == "last"
+    return {"pooler": "pooler" in heads, "dense": "pooler" not in heads and not causal, "bias": not causal}
+
+
+def _fit_heads(cfg: DictConfig, flags: Flags) -> None:
+    """Heads that decide about rows as `model.classifier` says: with the pooler or without, and with its settings of the head.
+
+    What stands on the command line (`heads.class.dense=true`) stays.
+    """
+    told = {word.lstrip("+").partition("=")[0] for word in flags.overrides}
+    settings = dict(cfg.model.get("classifier") or {})
+    settings.pop("pooling", None)
+    if not settings.pop("pooler", False):
+        del cfg.heads["pooler"]
+    for name in {"class", "score", "choice"} & set(cfg.heads):
+        cfg.heads[name].update({key: value for key, value in settings.items() if f"heads.{name}.{key}" not in told})
+
+
+def fit_language_heads(cfg: DictConfig, task: Task) -> None:
+    """Heads that the task looks up and its file does not make, those that write: the checkpoint's own, else a tied one."""
+    own = (open_source(cfg.checkpoint).config.get("heads") or {}) if cfg.checkpoint else {}
+    for name in sorted(task.heads - set(cfg.heads)):
+        cfg.heads[name] = own.get(name) or LANGUAGE_HEAD
+
+
+def check_length(cfg: DictConfig, task: Task) -> None:
+    """No row is longer than the places that a checkpoint has learned."""
+    bound = open_source(cfg.checkpoint).config["position"].get("max_length") if cfg.checkpoint else None
+    if bound is not None and task.longest > bound:
+        own = {"max_length": task.max_length, "max_target": getattr(task, "max_target", None)}
+        fits = [f"task.{name}={length}" for name, length in task.fitting(bound).items() if length != own[name]]
+        more = "" if task.longest == task.max_length else f"; with task.max_target a row has {task.longest} tokens"
+        raise ConfigError("task.max_length", task.max_length, f"at most {bound}, the longest row of {cfg.checkpoint}{more}",
+                          fix=" ".join(fits))  # fmt: skip
+
+
+def settle(cfg: DictConfig, task: Task) -> None:
+    """Write into the config, which every checkpoint carries, what labels and task decided: outputs, names, longest row."""
+    if task.label_names is not None:
+        cfg.task.label_names = task.label_names
+    node = cfg.heads[task.head]
+    if "num_classes" in parameters(locate(node["_target_"])):
+        node.num_classes = task.outputs
+    cfg.position = settled({**plain(cfg), "format": {"max_length": task.longest}})["position"]
+
+
+def with_new_tokens(model: Model, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """`tensors` of a checkpoint with as many rows of tokens as `model` has: those it lacks are the model's first ones."""
+    own = dict(model.named_parameters(remove_duplicate=False))
+    found = dict(tensors)
+    for name, rows in token_rows(model).items():
+        if name in found and len(found[name]) < rows:
+            new = own[name][len(found[name]) : rows].detach().to(found[name].dtype)
+            found[name] = torch.cat([found[name], new.to(found[name].device)])
+    return found

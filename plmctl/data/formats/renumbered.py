@@ -1,0 +1,39 @@
+"""The rows of another format under other segment numbers, which say what kind of language model they are for (UniLM)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from plmctl.batch import Rows
+from plmctl.data.formats.base import Format, Plan
+from plmctl.data.formats.wrapped import Wrapped
+from plmctl.errors import ConfigError
+
+if TYPE_CHECKING:
+    from plmctl.data.shards import Shards
+
+
+class Renumbered(Wrapped):
+    """Rows of `format` whose segment s becomes `segments[s]`; rows of one segment have number 0 before.
+
+    UniLM's segment embedding tells bidirectional pairs (0, 1), left to right (2), right to left (3), and source and target of
+    sequence to sequence (4, 5) apart (Dong et al., 2019, arXiv:1905.03197, sec. 2.1; numbers as in microsoft/unilm, unilm-v1,
+    new_segment_ids).
+    """
+
+    def __init__(self, *, format: Format, segments: Sequence[int]) -> None:
+        if not segments or min(segments) < 0:
+            raise ConfigError("format.segments", list(segments), "a number from 0 on for every segment of a row")
+        super().__init__(format=format, provides=frozenset({"tracks.segment"}), settings=list(segments))
+        self.segments = np.array(segments, np.int8)
+
+    def rows(self, shards: Shards, plan: Plan, index: np.ndarray, wanted: frozenset[str] | None = None) -> Rows:
+        rows = self.format.rows(shards, plan, index, wanted)
+        text = rows.seqs["text"]
+        segment = text.tracks.get("segment", np.zeros(text.ids.shape, np.int8))
+        seqs = {**rows.seqs, "text": text.with_tracks(segment=self.segments[segment])}
+        return replace(rows, seqs=seqs)

@@ -1,0 +1,34 @@
+"""A format around another one, whose rows it changes without laying any token elsewhere."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from plmctl.data.formats.base import Format, Plan
+
+if TYPE_CHECKING:
+    from plmctl.data.shards import Shards
+
+
+class Wrapped(Format):
+    """Plans and lengths of `format`; `rows` is up to the subclass, whose `settings` count for the identity of the rows."""
+
+    def __init__(self, *, format: Format, provides: frozenset[str], settings: object) -> None:
+        self.format = format
+        self.max_length, self.target_length, self.parallel = format.max_length, format.target_length, format.parallel
+        self.ordered, self.streams, self.meanings, self.copies = format.ordered, format.streams, format.meanings, format.copies
+        self.provides = format.provides | provides
+        inner = {name: value for name, value in vars(format).items() if isinstance(value, int | float | str | None)}
+        self.settings = repr((type(format).__name__, inner, settings))
+
+    def plan(self, shards: Shards, *, seed: int, epoch: int, input_length: int) -> Plan:
+        return self.format.plan(shards, seed=seed, epoch=epoch, input_length=input_length)
+
+    def check(self, shards: Shards, plan: Plan) -> None:
+        self.format.check(shards, plan)
+
+    def left_out(self, shards: Shards, plan: Plan) -> str:
+        return self.format.left_out(shards, plan)
+
+    def languages(self, shards: Shards) -> int:
+        return self.format.languages(shards)

@@ -1,0 +1,12 @@
+"""Writing text: how a model reads on, and how the next token is chosen.
+
+step.py      a model as something that answers with the next token's log-probabilities
+search.py    what every search is given and returns, and the rules all obey (least length, n-grams, first token)
+walk.py      one text a row, token by token: what greedy search and sampling share
+greedy.py    the likeliest token, always
+sample.py    a drawn token: temperature, top-k, top-p
+beam.py      the likeliest texts of several kept side by side
+decode.py    `generate`, the one entry of commands and tasks
+packed.py    linear maps laid out for few rows at a time
+fill.py      what stands at the masks of a text
+"""

@@ -1,0 +1,27 @@
+"""The likeliest token, always."""
+
+from __future__ import annotations
+
+import numpy as np
+from torch import Tensor
+
+from plmctl.generation.search import Hypothesis, Rules, Start, Step
+from plmctl.generation.walk import walk
+
+
+class Greedy:
+    """`y_t = argmax_v p(v | y_<t)`; the score is `sum_t log p(y_t | y_<t)`. Of equals, the lowest id."""
+
+    count = 1
+
+    def __init__(self, *, min_length: int = 0, no_repeat_ngram: int = 0, first: int | None = None) -> None:
+        self.rules = Rules(min_length=min_length, no_repeat_ngram=no_repeat_ngram, first=first)
+
+    def __call__(self, step: Step, start: Start) -> list[list[Hypothesis]]:
+        self.rules.fits(start.logp.shape[1])
+        return [[text] for text in walk(step, start, self.rules, likeliest)]
+
+
+def likeliest(logp: Tensor, rows: np.ndarray, written: int) -> tuple[Tensor, Tensor]:
+    gain, tokens = logp.max(-1)
+    return tokens, gain

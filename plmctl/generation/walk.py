@@ -1,0 +1,41 @@
+"""One text a row, token by token: what greedy search and sampling share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from plmctl.generation.search import Hypothesis, Rules, Start, Step
+
+Choose = Callable[[Tensor, np.ndarray, int], tuple[Tensor, Tensor]]  # (logp [N, V], rows [N], t) -> tokens [N], their logp
+
+
+def walk(step: Step, start: Start, rules: Rules, choose: Choose) -> list[Hypothesis]:
+    """A text for each row; rows leave the batch as they end."""
+    rows, ids, logp = np.arange(len(start.logp)), start.read, start.logp
+    before, found = ids.shape[1], [Hypothesis([], 0.0, False)] * len(rows)
+    scores = np.zeros(len(rows))
+    for written in range(int(start.limits.max(initial=0))):
+        picked, gain = choose(rules(logp, written, start.end, ids), rows, written)
+        tokens = picked.cpu().numpy()
+        scores += gain.double().cpu().numpy()
+        ids = np.concatenate([ids, tokens[:, None]], 1)
+        if start.watch is not None:
+            start.watch(tokens.tolist())
+        ended = tokens == start.end if start.end is not None else np.zeros(len(rows), bool)
+        done = ended | (written + 1 >= start.limits[rows])
+        if done.any():
+            for place in np.flatnonzero(done):
+                text = ids[place, before : before + written + 1 - ended[place]]
+                found[rows[place]] = Hypothesis(text.tolist(), float(scores[place]), bool(ended[place]))
+            kept = np.flatnonzero(~done)
+            if not len(kept):
+                break
+            rows, ids, scores, left = rows[kept], ids[kept], scores[kept], torch.from_numpy(kept).to(picked.device)
+            picked = picked[left]
+            step.select(left)
+        logp = step.advance(picked)
+    return found

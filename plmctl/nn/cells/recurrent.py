@@ -1,0 +1,53 @@
+"""Recurrent cells in place of attention: LSTM (Hochreiter and Schmidhuber, 1997) and GRU (Cho et al., 2014)."""
+
+from __future__ import annotations
+
+from torch import Tensor, nn
+
+from plmctl.errors import UsageError
+from plmctl.nn.cells.base import Cell, Context
+from plmctl.nn.recurrence import Recurrence
+
+
+class Recurrent(Cell):
+    """`out([h_1 .. h_T])`, h_t = step(x_t, h_t-1) from the first token of a document on; not `causal`: and from its last.
+
+    [B, T, W] -> [B, T, W] through `hidden_width` units in each direction, torch's own; the state begins anew with every
+    document of a packed row and passes over padding. One cell is one layer: more are a matter of the layout.
+    """
+
+    kind: type[nn.LSTM | nn.GRU]
+
+    def __init__(self, *, width: int, hidden_width: int, causal: bool) -> None:
+        super().__init__()
+        self.ahead = not causal
+        self.read = Recurrence(net=self.kind(width, hidden_width, batch_first=True, bidirectional=not causal))
+        self.out = nn.Linear((1 if causal else 2) * hidden_width, width)
+
+    @property
+    def projection(self) -> nn.Linear:  # type: ignore[override]
+        return self.out
+
+    def forward(self, x: Tensor, context: Context) -> Tensor:
+        slot = context.slot
+        if slot is not None and self.ahead:
+            raise UsageError(f"{type(self).__name__} in both directions cannot read token by token")
+        states, kept = self.read(x, context.documents, None if slot is None else slot.kept)
+        if slot is not None:
+            slot.kept = kept
+        return self.out(states)
+
+
+class LSTM(Recurrent):
+    """The long short-term memory with forget gates (Gers et al., 2000); GPT's ablation has one of 2048 units.
+
+    (Radford et al., 2018, sec. 5, table 5.)
+    """
+
+    kind = nn.LSTM
+
+
+class GRU(Recurrent):
+    """The gated recurrent unit (Cho et al., 2014, arXiv:1406.1078), in torch's form, whose reset gate acts on U h + b."""
+
+    kind = nn.GRU

@@ -1,0 +1,61 @@
+"""Bidirectional language modelling (Peters et al., 2018): asks for the next word and for the one before."""
+
+from __future__ import annotations
+
+import numpy as np
+from torch import Tensor
+
+from plmctl.batch import IGNORE, Batch, Rows
+from plmctl.errors import ConfigError
+from plmctl.models.base import Model
+from plmctl.objectives.base import Objective, Output, Term
+from plmctl.text.vocab import Vocab
+
+
+class BiLM(Objective):
+    """`- 1/2 mean_t log p(w_{t+1} | w_0..w_t) - 1/2 mean_t log p(w_{t-1} | w_t..w_T)`, both from the head "bilm".
+
+    A format whose rows go on knows both words itself; else they are read off the row, within its document. Words of the
+    vocabulary beyond the first `words` are asked for as the unknown word, and read as they are spelled. The perplexity of the
+    paper's sec. 3.4 is exp(loss). (arXiv:1802.05365, sec. 3.1; allenai/bilm-tf training.py.)
+    Differs: the equation of sec. 3.1 is the sum of both directions, the released code half of it, as here.
+    """
+
+    needs = frozenset({"text", "targets.clm", "targets.backward"})
+    heads = frozenset({"bilm"})
+
+    def __init__(self, *, vocab: Vocab, words: int | None = None) -> None:
+        super().__init__()
+        self.words, self.unknown = words, -1 if vocab.unk is None else vocab.unk
+        if words is not None and not 0 <= self.unknown < words:
+            raise ConfigError("words", words, f"more than {vocab.unk}, the unknown word's own place, or null for all")
+
+    def labels(self, rows: Rows) -> dict[str, np.ndarray]:
+        found = {"clm": rows.targets.get("clm"), "backward": rows.targets.get("backward")}
+        text = rows.seqs["text"]
+        near = text.real[:, :-1] & text.real[:, 1:]
+        if "document" in text.tracks:
+            near &= text.tracks["document"][:, :-1] == text.tracks["document"][:, 1:]
+        for name, to, of in (("clm", slice(None, -1), slice(1, None)), ("backward", slice(1, None), slice(None, -1))):
+            if found[name] is None:
+                made = found[name] = np.full(text.ids.shape, IGNORE, np.int64)
+                made[:, to] = np.where(near, text.ids[:, of], IGNORE)
+        return {name: self._known(labels) for name, labels in found.items() if labels is not None}
+
+    def _known(self, labels: np.ndarray) -> np.ndarray:
+        return labels if self.words is None else np.where(labels >= self.words, self.unknown, labels).astype(labels.dtype)
+
+    def counts(self, batch: Batch) -> dict[str, int]:
+        return {name: batch.counts[name] for name in ("clm", "backward")}
+
+    def forward(self, model: Model, batch: Batch, state: object = None) -> Output:
+        hidden = model(batch, state)
+        terms: dict[str, Term] = {}
+        logs: dict[str, tuple[Tensor, int | Tensor]] = {}
+        for name, stream in (("clm", "forward"), ("backward", "backward")):
+            targets = batch.require(f"targets.{name}")
+            states = hidden.streams[stream].flatten(0, 1)[targets.index]
+            loss, right = model.heads["bilm"].loss(states, targets.ids)  # type: ignore[operator]
+            terms[name] = Term(loss, 0.5)
+            logs |= {} if right is None else {f"acc/{name}": (right, batch.counts[name])}
+        return Output(terms, logs, hidden.state)

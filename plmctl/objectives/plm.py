@@ -1,0 +1,33 @@
+"""Permutation language modelling (Yang et al., 2019, XLNet): asks for tokens given those before them in a random order."""
+
+from __future__ import annotations
+
+from plmctl.batch import Batch
+from plmctl.errors import ConfigError
+from plmctl.models.base import Model
+from plmctl.objectives.base import Objective, Output, Term
+
+
+class PLM(Objective):
+    """`- sum_t log p(x_t | x of lower order, place t)` over `targets.plm`, from the query stream there.
+
+    (arXiv:1906.08237, eq. 3 to 5: the last of the order are predicted.)
+    """
+
+    needs = frozenset({"text", "tracks.order", "targets.plm"})
+    heads = frozenset({"plm"})
+
+    def __init__(self, *, model: Model) -> None:
+        super().__init__()
+        if "query" not in model.backbone.streams:
+            allowed = "a backbone with a query stream, which does not see the token that it predicts"
+            fix = "model=xlnet position=none, or objective=[mlm] noise=[token_mask]"
+            raise ConfigError("model.two_streams", type(model.backbone).__name__, allowed, fix=fix)
+
+    def counts(self, batch: Batch) -> dict[str, int]:
+        return {"plm": batch.counts["plm"]}
+
+    def forward(self, model: Model, batch: Batch, state: object = None) -> Output:
+        targets, hidden = batch.require("targets.plm"), model(batch, state)
+        loss, right = model.heads["plm"].loss(hidden.streams["query"], targets.ids)  # type: ignore[operator]
+        return Output({"plm": Term(loss)}, {"acc/plm": (right, batch.counts["plm"])}, hidden.state)

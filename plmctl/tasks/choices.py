@@ -1,0 +1,157 @@
+"""Multiple choice: one right answer of several, each with the context in a row of its own (SWAG, RACE, ARC, ROCStories)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from plmctl.batch import IGNORE, Batch, Rows
+from plmctl.errors import DataError
+from plmctl.models.base import Model
+from plmctl.objectives.base import Output, Term
+from plmctl.tasks import encode, metrics
+from plmctl.tasks.base import Example, Reader, Task
+from plmctl.tasks.tables import Column, Table
+from plmctl.tasks.transform import Transform
+
+
+class Choices(Table):
+    """Tables and JSON lines: `columns.choices` is a list of columns, or the name of a field that holds a list.
+
+    `columns.lead` stands at the start of every choice (SWAG's `sent2`). Empty choices at the end of a row are none.
+    """
+
+    def read_file(
+        self, file: Path, columns: Mapping[str, Any], *, header: bool | None = None, labelled: bool = True
+    ) -> list[Example]:
+        named = columns["choices"]
+        many: dict[str, Column] = {} if isinstance(named, str | int) else {f"choice{n}": c for n, c in enumerate(named)}
+        roles = {role: column for role, column in columns.items() if role != "choices"}
+        found = super().read_file(file, roles | (many or {"choices": named}), header=header, labelled=labelled)
+        examples = []
+        for example in found:
+            try:
+                examples.append(_with_choices(example, list(many)))
+            except DataError:
+                if not self.lenient:
+                    raise
+                self.skipped[str(file)] = self.skipped.get(str(file), 0) + 1
+        return examples
+
+    def cell(self, role: str, value: Any) -> Any:
+        if (
+            role == "choices"
+            and isinstance(value, list)
+            and value
+            and all(isinstance(text, str | int | float) for text in value)
+        ):
+            return tuple(value)
+        return super().cell(role, value)
+
+
+def _with_choices(example: Example, many: list[str]) -> Example:
+    fields = example.fields
+    told = fields["choices"] if not many else [fields[role] for role in many]
+    choices = [str(text).strip() for text in ([told] if isinstance(told, str | int | float) else told)]
+    while choices and not choices[-1]:
+        choices.pop()
+    if len(choices) < 2 or not all(choices):
+        empty = "one of them is empty" if len(choices) > 1 else "two are needed at least"
+        raise DataError(f"{len(choices)} choices: {empty}", file=example.place, fix="task.columns.choices=[<column>,<column>]")
+    lead = str(fields["lead"]).strip() + " " if "lead" in fields else ""
+    return replace(example, fields={"text": str(fields["text"]), "choices": [lead + choice for choice in choices]})
+
+
+class Choice(Task):
+    """Asks which of an example's choices is right: a score for each row `text, choice`, and a softmax over them.
+
+    `loss = -log softmax_k(head(pool(h_k)))[right]`, averaged over examples (Radford et al., 2018, sec. 3.3; Devlin et al.,
+    2019, sec. 4.4). Examples may have different numbers of choices. Labels are numbers from `first_label` on, or letters
+    from A on.
+    """
+
+    head = "choice"
+    needs = frozenset({"text", "labels.choice", "values.group"})
+    outputs = 1
+
+    def __init__(
+        self, *, name: str, reader: Reader, columns: Mapping[str, Any], max_length: int, metrics: Sequence[str],
+        transform: Transform | None = None, first_label: int = 0, pooling: str = "first", path: Any = None,
+    ) -> None:  # fmt: skip
+        super().__init__(
+            name=name, reader=reader, columns=columns, max_length=max_length, metrics=metrics, label_names=None,
+            submission=None, transform=transform, pooling=pooling, path=path,
+        )  # fmt: skip
+        self.first_label = first_label
+
+    def parse(self, line: str, number: int) -> Example:
+        text, *choices = line.split("\t")
+        if len(choices) < 2:
+            raise ValueError(f"text <tab> choice <tab> choice ... is needed, found {len(choices) + 1} columns")
+        return Example(id=str(number - 1), fields={"text": text, "choices": choices}, place=f"line {number}")
+
+    def texts(self, example: Example) -> list[str]:
+        return [example.fields["text"], *example.fields["choices"]]
+
+    def fit_labels(self, examples: Iterable[Example]) -> None:
+        for example in examples:
+            self._right(example)
+
+    def _right(self, example: Example) -> int:
+        """The number, from 0, of the right choice."""
+        label, count = str(example.label), len(example.fields["choices"])
+        letter = len(label) == 1 and label.isalpha() and label.isascii()
+        found = ord(label.upper()) - ord("A") if letter else int(label) - self.first_label if label.isdecimal() else -1
+        if not 0 <= found < count:
+            last = f"{self.first_label} to {self.first_label + count - 1}, or A to {chr(ord('A') + count - 1)}"
+            other = 1 - self.first_label  # counted from 0 or from 1
+            fits = label.isdecimal() and other in (0, 1) and 0 <= int(label) - other < count
+            fix = f"task.first_label={other} where choices are counted from {other}, or " if fits else ""
+            raise DataError(f"label '{label}' of {count} choices: {last}", file=example.place, fix=f"{fix}correct the label")
+        return found
+
+    def encode(self, examples: Sequence[Example], tokenizer: Any) -> Rows:
+        vocab = self.transform.vocab(tokenizer.vocab)
+        laid: list[encode.Row] = []
+        example_of: list[int] = []
+        for number, example in enumerate(examples):
+            text = tokenizer.encode(example.fields["text"])
+            for choice in tokenizer.encode_batch(example.fields["choices"]):
+                laid.append(encode.lay_out(text, choice, vocab, max_length=self.max_length, pooling=self.pooling))
+                example_of.append(number)
+        rows = self.transform.asked(encode.grouped(encode.pad(laid, vocab, example=example_of)))
+        if any(example.label is None for example in examples):
+            return rows
+        right = np.array([self._right(example) for example in examples], dtype=np.int64)
+        return encode.with_labels(rows, {"choice": right})
+
+    def logits(self, model: Model, batch: Batch) -> dict[str, Tensor]:
+        return {"choice": model.heads["choice"](self.pooled(model, batch)).squeeze(-1)}  # [N]
+
+    def loss(self, logits: Mapping[str, Tensor], batch: Batch) -> Output:
+        found, group, gold = logits["choice"].float(), batch.require("values.group"), batch.require("labels.choice")
+        first = (gold != IGNORE).nonzero()[:, 0]  # of each example; its rows are neighbours
+        most = found.new_full(found.shape, -torch.inf).scatter_reduce(0, group, found.detach(), "amax")
+        norm = found.new_zeros(found.shape).index_add(0, group, (found - most[group]).exp()).log() + most
+        own = found[first + gold[first]]
+        total = (norm[group[first]] - own).sum()
+        return Output({"choice": Term(total)}, {"acc/choice": ((own == most[group[first]]).sum(), len(first))})
+
+    def predict(self, logits: Mapping[str, np.ndarray], rows: Rows, examples: Sequence[Example]) -> list[dict[str, Any]]:
+        scores = np.split(logits["choice"].astype(np.float64), encode.firsts(rows)[1:])
+        return [
+            {"id": e.id, "gold": None if e.label is None else self._right(e), "guess": int(own.argmax()),
+             "probabilities": torch.from_numpy(own).softmax(0).tolist()}
+            for e, own in zip(examples, scores, strict=True)
+        ]  # fmt: skip
+
+    def score(self, predictions: Sequence[Mapping[str, Any]]) -> dict[str, float]:
+        gold, guess = [str(p["gold"]) for p in predictions], [str(p["guess"]) for p in predictions]
+        known = metrics.by_name(None)
+        return {name: known[name](gold, guess) for name in self.metrics} | {"majority": metrics.majority(gold)}

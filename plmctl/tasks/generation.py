@@ -1,0 +1,163 @@
+"""Text for text: translation, summarization, dialogue, and labels in words."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from plmctl.batch import IGNORE, Batch, Rows, Seq
+from plmctl.errors import ConfigError, DataError
+from plmctl.generation.decode import generate
+from plmctl.generation.search import Search
+from plmctl.models.base import Model
+from plmctl.objectives.base import Output, Term
+from plmctl.tasks import sequences, written
+from plmctl.tasks.base import Example, Task
+from plmctl.tasks.pairs import Pairs
+
+_NONE = -1  # in `written`: no token
+
+
+class Generation(Task):
+    """Asks for the target, token by token, with the source in view; scored on texts that the model writes itself.
+
+    `loss = - sum_t log p(y_t | y_1 .. y_{t-1}, source)` over the target and its end; `smoothing` as in `objectives.seq2seq`.
+    An encoder-decoder reads the source at one end and writes at the other (Lewis et al., 2020, sec. 3.3), a decoder reads both
+    in one row and is asked for the second part alone (Dong et al., 2019, sec. 2.4; Radford et al., 2019, sec. 3.6). `prefix`
+    stands before every source ("translate English to German: "; Raffel et al., 2020, arXiv:1910.10683, sec. 2.4).
+    Predictions keep nll (plain, in nats) and number of tokens of the first reference, so that scores follow from them alone.
+    """
+
+    outputs = 0
+    has_classes = False
+
+    def __init__(
+        self, *, name: str, reader: Pairs, columns: Mapping[str, Any], max_length: int, max_target: int, metrics: Sequence[str],
+        search: Search, smoothing: float = 0.0, prefix: str = "", tokenize: str = "13a", lowercase: bool = False,
+        kind: str = "", writes: str = "target", directed: bool = True, pooling: str = "first", path: Any = None,
+        segments: Sequence[int] = (0, 1),
+    ) -> None:  # fmt: skip
+        if not directed:
+            raise ConfigError(
+                "model", kind, f"task={name} needs a model that writes: an encoder-decoder, or a decoder, whose tokens do not"
+                " see what follows them", fix="checkpoint=<such a model>, or from scratch model=encoder_decoder",
+            )  # fmt: skip
+        if not 0 <= smoothing < 1:
+            raise ConfigError("task.smoothing", smoothing, "0 (none) up to 1, which is not allowed")
+        if columns["source"] == columns.get("target"):
+            raise ConfigError("task.columns.target", columns["target"], "the source, so that there is nothing to learn",
+                              fix="task.columns.target=<the column or language that is written>")  # fmt: skip
+        self.head = "seq2seq" if writes == "target" else "clm"
+        super().__init__(
+            name=name, reader=reader, columns=columns, max_length=max_length, metrics=written.known(metrics, tokenize),
+            label_names=None, submission=None, pooling=pooling, path=path,
+        )  # fmt: skip
+        self.pairs = reader
+        self.max_target, self.search, self.smoothing, self.prefix = max_target, search, smoothing, prefix
+        self.tokenize, self.lowercase, self.writes, self.segments = tokenize, lowercase, writes, segments
+        self.needs = frozenset({"source", "target"} if writes == "target" else {"text"}) | {f"targets.{self.head}"}
+        self._tokenizer: Any = None  # of the rows encoded last, for the texts that are written
+
+    @property
+    def longest(self) -> int:
+        return max(self.max_length, self.max_target) if self.writes == "target" else self.max_length + self.max_target
+
+    def fitting(self, places: int) -> dict[str, int]:
+        """In one row, source and target have the shares that they were to have."""
+        if self.writes == "target":
+            return {"max_length": min(self.max_length, places), "max_target": min(self.max_target, places)}
+        target = max(1, places * self.max_target // self.longest)
+        return {"max_length": places - target, "max_target": target}
+
+    @property
+    def best_is_largest(self) -> bool:
+        return self.metrics[0] not in written.LEAST_IS_BEST
+
+    def has(self, split: str) -> bool:
+        return self.pairs.has(self.path, split, self.columns)
+
+    def texts(self, example: Example) -> list[str]:
+        return [example.fields["source"], *(example.label or ())]
+
+    def parse(self, line: str, number: int) -> Example:
+        """The source alone."""
+        return Example(id=str(number - 1), fields={"source": line}, place=f"line {number}")
+
+    def fit_labels(self, examples: Iterable[Example]) -> None:
+        for example in examples:
+            if not all(text.strip() for text in (example.fields["source"], *(example.label or ("",)))):
+                raise DataError("source or target is empty", file=example.place, fix="leave this pair out")
+
+    def encode(self, examples: Sequence[Example], tokenizer: Any) -> Rows:
+        self._tokenizer = tokenizer
+        sources = tokenizer.encode_batch([self.prefix + str(example.fields["source"]) for example in examples])
+        labelled = all(example.label is not None for example in examples)
+        targets = tokenizer.encode_batch([example.label[0] for example in examples]) if labelled else None
+        lay = sequences.beside if self.writes == "target" else partial(sequences.behind, segments=self.segments)
+        return lay(sources, targets, tokenizer.vocab, max_length=self.max_length, max_target=self.max_target)
+
+    def counts(self, batch: Batch) -> dict[str, int]:
+        return {self.head: batch.counts[self.head]}
+
+    def forward(self, model: Model, batch: Batch, state: Any = None) -> Output:
+        """What is trained: the loss over the target, nothing is written."""
+        asked, head, count = batch.require(f"targets.{self.head}"), model.heads[self.head], self.counts(batch)[self.head]
+        loss, right, plain = head.smoothed(model(batch).at(asked.index), asked.ids, self.smoothing)  # type: ignore[operator]
+        logs: dict[str, tuple[Tensor, int | Tensor]] = {f"acc/{self.head}": (right, count)}
+        logs |= {f"nll/{self.head}": (plain, count)} if self.smoothing else {}
+        return Output({self.head: Term(loss)}, logs)
+
+    def logits(self, model: Model, batch: Batch) -> dict[str, Tensor]:
+        """written [B, max_target] the ids of each row's best text, -1 behind it; nll and tokens [B] of the target, if any."""
+        vocab = self._tokenizer.vocab
+        best = [found[0].ids for found in generate(
+            model, self._prompts(batch), vocab=vocab, search=self.search, head=self.head, max_new=self.max_target,
+            keys=batch.values["example"].tolist(),
+        )]  # fmt: skip
+        ids = torch.full((len(best), self.max_target), _NONE)
+        for row, text in enumerate(best):
+            ids[row, : len(text)] = torch.tensor(text, dtype=torch.int64)
+        return {"written": ids, **(self._likelihood(model, batch) if self.head in batch.targets else {})}
+
+    def _prompts(self, batch: Batch) -> Batch:
+        """The batch without its targets: a decoder is given the first segment of each row."""
+        if self.writes == "target":
+            return Batch(batch.key, {"source": batch.seqs["source"]}, values=batch.values)
+        text = batch.text
+        length = (text.real & (text.tracks["segment"] == self.segments[0])).sum(1)
+        longest = int(length.max())
+        tracks = {name: track[:, :longest] for name, track in text.tracks.items()}
+        tracks["segment"] = torch.full_like(tracks["segment"], self.segments[0])  # targets are padding now
+        prompts = Seq(text.ids[:, :longest], length, tracks, full=bool((length == longest).all()))
+        return Batch(batch.key, {"text": prompts}, values=batch.values)
+
+    def _likelihood(self, model: Model, batch: Batch) -> dict[str, Tensor]:
+        """One row's logits at a time: those of a whole batch would be B T V numbers."""
+        asked, head = batch.require(f"targets.{self.head}"), model.heads[self.head]
+        seq = batch.seqs[self.writes]
+        ids = asked.written(torch.full_like(seq.ids, IGNORE), asked.ids)
+        states = model(batch).last
+        nll = [head.loss(row, gold)[0] for row, gold in zip(states, ids, strict=True)]  # type: ignore[operator]
+        return {"nll": torch.stack(nll), "tokens": (ids != IGNORE).sum(1)}
+
+    def loss(self, logits: Mapping[str, Tensor], batch: Batch) -> Output:
+        return Output({self.head: Term(logits["nll"].sum())})
+
+    def predict(self, logits: Mapping[str, np.ndarray], rows: Rows, examples: Sequence[Example]) -> list[dict[str, Any]]:
+        texts = [self._tokenizer.decode(ids[ids != _NONE].astype(np.int64)).strip() for ids in logits["written"]]
+        found: list[dict[str, Any]] = []
+        for place, (example, guess) in enumerate(zip(examples, texts, strict=True)):
+            golds = None if example.label is None else list(example.label)
+            found.append({"id": example.id, "source": example.fields["source"], "golds": golds, "guess": guess})
+            if "nll" in logits:
+                found[-1] |= {"nll": float(logits["nll"][place]), "tokens": int(logits["tokens"][place])}
+        return found
+
+    def score(self, predictions: Sequence[Mapping[str, Any]]) -> dict[str, float]:
+        found, self.signatures = written.score(predictions, self.metrics, tokenize=self.tokenize, lowercase=self.lowercase)
+        return found

@@ -1,0 +1,93 @@
+"""From a source and a target to rows: side by side for an encoder-decoder, one behind the other for a decoder."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from plmctl.batch import IGNORE, Rows, Seq
+from plmctl.errors import ConfigError
+from plmctl.text.vocab import Vocab
+
+Ids = Sequence[Sequence[int]]
+
+
+def beside(sources: Ids, targets: Ids | None, vocab: Vocab, *, max_length: int, max_target: int) -> Rows:
+    """`source` and `target`, each in the tokenizer's template for one segment; targets.seq2seq asks for the whole target.
+
+    What is too long is cut at its end, specials stay. Without `targets` there is a source alone.
+    """
+    left, cut = _wrapped(sources, vocab, max_length, "task.max_length")
+    seqs, asked = {"source": left}, {}
+    if targets is not None:
+        seqs["target"], more = _wrapped(targets, vocab, max_target, "task.max_target")
+        cut += more
+        asked["seq2seq"] = np.where(seqs["target"].real, seqs["target"].ids, IGNORE)
+    return _rows(seqs, asked, cut)
+
+
+def behind(
+    sources: Ids, targets: Ids | None, vocab: Vocab, *, max_length: int, max_target: int, segments: Sequence[int] = (0, 1)
+) -> Rows:  # fmt: skip
+    """One `text` a pair: the source as the first segment of the tokenizer's template for two, the target with its end behind.
+
+    Source and target are the two `segments`; targets.clm asks for the target alone, its first token at the place before it. The
+    source and what stands around it take `max_length` tokens at most, the target and its end `max_target` (Dong et al., 2019,
+    arXiv:1905.03197, 2.4).
+    """
+    end, (before, between) = _end(vocab), _around(vocab)
+    room = max_length - len(before) - len(between)
+    _at_least_one(room, "task.max_length", max_length)
+    _at_least_one(max_target - 1, "task.max_target", max_target)
+    heads = [[*before, *source[:room], *between] for source in sources]
+    tails = [[] if targets is None else [*targets[n][: max_target - 1], end] for n in range(len(heads))]
+    seq = _padded([head + tail for head, tail in zip(heads, tails, strict=True)], vocab.pad)
+    place, first = np.arange(seq.ids.shape[1]), np.array([len(head) for head in heads])[:, None]
+    asked = np.full(seq.ids.shape, IGNORE, dtype=np.int32)
+    asked[:, :-1] = np.where((place[:-1] >= first - 1) & seq.real[:, 1:], seq.ids[:, 1:], IGNORE)
+    cut = np.array([max(0, len(source) - room) for source in sources])
+    cut += 0 if targets is None else np.array([max(0, len(target) - max_target + 1) for target in targets])
+    seq = seq.with_tracks(segment=np.where((place >= first) & seq.real, segments[1], segments[0]).astype(np.uint8))
+    return _rows({"text": seq}, {} if targets is None else {"clm": asked}, cut)
+
+
+def _wrapped(texts: Ids, vocab: Vocab, longest: int, path: str) -> tuple[Seq, np.ndarray]:
+    at = vocab.single.index("A")
+    before, after = ([vocab.id(role) for role in part] for part in (vocab.single[:at], vocab.single[at + 1 :]))
+    room = longest - len(before) - len(after)
+    _at_least_one(room, path, longest)
+    cut = np.array([max(0, len(text) - room) for text in texts])
+    return _padded([[*before, *text[:room], *after] for text in texts], vocab.pad), cut
+
+
+def _around(vocab: Vocab) -> tuple[list[int], list[int]]:
+    """What stands before the first segment, and between it and the second: at least one token."""
+    a, b = vocab.pair.index("A"), vocab.pair.index("B")
+    between = [vocab.id(role) for role in vocab.pair[a + 1 : b]]
+    return [vocab.id(role) for role in vocab.pair[:a]], between or [_end(vocab)]
+
+
+def _end(vocab: Vocab) -> int:
+    if vocab.eos is None:
+        raise ConfigError("tokenizer", "eos", "this tokenizer has no such token, so that no text could end",
+                          fix="train one: plmctl tokenize")  # fmt: skip
+    return vocab.eos
+
+
+def _at_least_one(room: int, path: str, value: int) -> None:
+    if room < 1:
+        raise ConfigError(path, value, f"too short for {value - room} special tokens and any text")
+
+
+def _padded(ids: list[list[int]], pad: int) -> Seq:
+    length = np.array([len(row) for row in ids], dtype=np.int64)
+    made = np.full((len(ids), max(1, int(length.max()))), pad, dtype=np.int32)
+    for place, row in enumerate(ids):
+        made[place, : len(row)] = row
+    return Seq(made, length)
+
+
+def _rows(seqs: dict[str, Seq], targets: dict[str, np.ndarray], cut: np.ndarray) -> Rows:
+    number = np.arange(len(cut), dtype=np.int64)
+    return Rows(key=number, seqs=seqs, targets=targets, values={"example": number, "cut": cut})

@@ -1,0 +1,79 @@
+"""What GPT does with a task's rows: tokens of its own around texts, pairs in both orders, a language model besides."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from torch import Tensor
+
+from plmctl.batch import Batch, Rows
+from plmctl.errors import ConfigError
+from plmctl.models.base import Model, Once
+from plmctl.objectives.base import Objective, Output, Term
+from plmctl.objectives.clm import CLM
+from plmctl.text.vocab import Vocab
+
+OWN = ("bos", "sep", "eos")  # the roles of start, delimiter and extract
+
+
+class Transform:
+    """The input transformations of Radford et al. (2018, sec. 3.3), each by itself; without any, rows are as BERT's.
+
+    `own_tokens`: `start A extract` and `start A delimiter B extract`, three new rows of the table behind the tokenizer's own,
+    so that nothing the checkpoint knows gets another meaning; the extract token stands for the row. `both_orders`: a pair that
+    has no order (`task.symmetric`) makes two rows, whose states are added before the head. `language_model`: the weight of the
+    loss of the next tokens of the rows, specials included, beside that of the task (eq. 5: 0.5).
+    Differs: that loss is a mean over tokens; the released code means over a row's tokens, then over rows.
+    """
+
+    def __init__(
+        self, *, own_tokens: bool = False, both_orders: bool = False, language_model: float = 0.0, causal: bool = True
+    ) -> None:
+        if language_model < 0:
+            raise ConfigError("language_model", language_model, "0 (none) or a weight above it")
+        if language_model and not causal:
+            raise ConfigError(
+                "language_model", language_model, "0: in this model every token sees the one that would be asked for",
+                fix="language_model=0, or a checkpoint whose pattern is causal",
+            )  # fmt: skip
+        self.own_tokens, self.both_orders, self.language_model = own_tokens, both_orders, language_model
+        self.clm = CLM()
+
+    @property
+    def new_tokens(self) -> int:
+        """How many rows of the table of tokens follow those of the tokenizer."""
+        return len(OWN) if self.own_tokens else 0
+
+    @property
+    def heads(self) -> frozenset[str]:
+        return self.clm.heads if self.language_model else frozenset()
+
+    def vocab(self, vocab: Vocab) -> Vocab:
+        """The same tokens, in GPT's template where it has tokens of its own."""
+        if not self.own_tokens:
+            return vocab
+        own: dict[str, Any] = {role: vocab.size + place for place, role in enumerate(OWN)}
+        return replace(vocab, cls=None, **own, single=("bos", "A", "eos"), pair=("bos", "A", "sep", "B", "eos"))
+
+    def asked(self, rows: Rows) -> Rows:
+        """With targets.clm, where the language model is asked."""
+        return rows.with_targets(**self.clm.labels(rows)) if self.language_model else rows
+
+    def counts(self, batch: Batch) -> dict[str, int]:
+        return self.clm.counts(batch) if self.language_model else {}
+
+    def forward(self, task: Objective, model: Model, batch: Batch) -> Output:
+        """The task's answer, and the language model's from the same states."""
+        if not self.language_model:
+            return task.loss(task.logits(model, batch), batch)  # type: ignore[operator]
+        once = Once(model)
+        out, also = task.loss(task.logits(once, batch), batch), self.clm(once, batch)  # type: ignore[operator]
+        terms = {name: Term(term.total, self.language_model) for name, term in also.terms.items()}
+        return Output({**out.terms, **terms}, {**out.logs, **also.logs})
+
+
+def added(states: Tensor, batch: Batch) -> Tensor:
+    """[N, W] where several rows make one example: for each the sum over them all."""
+    group = batch.values.get("group")
+    return states if group is None else states.new_zeros(states.shape).index_add(0, group, states)[group]

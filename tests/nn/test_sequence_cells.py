@@ -1,0 +1,218 @@
+"""LSTM, GRU and convolution in place of attention: loops over tokens, documents apart, padding unread, token by token."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import Tensor
+
+from plmctl.attention.kernels import Mask
+from plmctl.batch import Seq
+from plmctl.errors import ConfigError, UsageError
+from plmctl.nn.cache import Cache
+from plmctl.nn.cells.base import Cell, Context
+from plmctl.nn.cells.convolution import Convolution
+from plmctl.nn.cells.recurrent import GRU, LSTM
+from plmctl.nn.init import normal
+from plmctl.nn.positions import NoPosition
+
+W, HIDDEN = 6, 4
+DOCUMENTS = torch.tensor([[0, 0, 0, 1, 1, 2, 2], [0, 0, 0, 0, 0, -1, -1], [-1, -1, 0, 0, 1, 1, 1], [-1] * 7])  # -1: padding
+KINDS: dict[str, Callable[[bool], Cell]] = {
+    "lstm": lambda causal: LSTM(width=W, hidden_width=HIDDEN, causal=causal),
+    "gru": lambda causal: GRU(width=W, hidden_width=HIDDEN, causal=causal),
+    "convolution": lambda causal: Convolution(width=W, hidden_width=HIDDEN, kernel=3, causal=causal),
+}
+KIND = pytest.mark.parametrize("kind", KINDS)
+CAUSAL = pytest.mark.parametrize("causal", [True, False])
+
+
+def made(kind: str, causal: bool) -> Cell:
+    torch.manual_seed(0)
+    return KINDS[kind](causal).double().eval()
+
+
+def stream(rows: int = 4, length: int = 7) -> Tensor:
+    return torch.randn(rows, length, W, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+
+
+def packed(documents: Tensor, cache: Cache | None = None, start: int = 0) -> Context:
+    """A context of rows whose tokens are of these documents."""
+    real = documents >= 0
+    tracks = {"document": documents.clamp(min=0), "real": real}
+    seq = Seq(torch.zeros_like(documents), real.sum(1), tracks)
+    places = torch.arange(start, start + documents.shape[1])[None]
+    return Context(Mask(None), NoPosition(), places, cache=cache, seq=seq)
+
+
+def plain(rows: int, length: int, cache: Cache | None = None, start: int = 0) -> Context:
+    seq = Seq(torch.zeros(rows, length, dtype=torch.long), torch.full((rows,), length), full=True)
+    return Context(Mask(None), NoPosition(), torch.arange(start, start + length)[None], cache=cache, seq=seq)
+
+
+def lstm(p: dict[str, Tensor], x: list[Tensor]) -> list[Tensor]:
+    """Gers et al., 2000: i, f, g, o = W x + U h + b; c = f c + i g; h = o tanh(c)."""
+    h = c = torch.zeros(HIDDEN, dtype=torch.float64)
+    found = []
+    for token in x:
+        i, f, g, o = (p["weight_ih"] @ token + p["bias_ih"] + p["weight_hh"] @ h + p["bias_hh"]).split(HIDDEN)
+        c = torch.sigmoid(f) * c + torch.sigmoid(i) * torch.tanh(g)
+        h = torch.sigmoid(o) * torch.tanh(c)
+        found.append(h)
+    return found
+
+
+def gru(p: dict[str, Tensor], x: list[Tensor]) -> list[Tensor]:
+    """Cho et al., 2014, with the reset gate on U h + b: h = (1 - z) n + z h."""
+    h = torch.zeros(HIDDEN, dtype=torch.float64)
+    found = []
+    for token in x:
+        given, past = p["weight_ih"] @ token + p["bias_ih"], p["weight_hh"] @ h + p["bias_hh"]
+        (r, z, n), (ur, uz, un) = given.split(HIDDEN), past.split(HIDDEN)
+        z = torch.sigmoid(z + uz)
+        h = (1 - z) * torch.tanh(n + torch.sigmoid(r + ur) * un) + z * h
+        found.append(h)
+    return found
+
+
+def recurrent(cell: LSTM | GRU, x: Tensor, causal: bool) -> Tensor:
+    """One document [T, W] -> [T, W]."""
+    step = lstm if isinstance(cell, LSTM) else gru
+    net = cell.read.net
+    names = ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
+    states = step({name: getattr(net, f"{name}_l0") for name in names}, list(x))
+    if not causal:
+        back = step({name: getattr(net, f"{name}_l0_reverse") for name in names}, list(x.flip(0)))[::-1]
+        states = [torch.cat(both) for both in zip(states, back, strict=True)]
+    return torch.stack([cell.out.weight @ state + cell.out.bias for state in states])
+
+
+def convolved(cell: Convolution, x: Tensor, causal: bool) -> Tensor:
+    """One document [T, W] -> [T, W] (Gehring et al., 2017, sec. 3.2)."""
+    found = []
+    for t in range(len(x)):
+        total = cell.taps.bias.clone()
+        for tap in range(cell.kernel):
+            place = t + tap - (cell.kernel - 1 if causal else cell.kernel // 2)
+            if 0 <= place < len(x):
+                total += cell.taps.weight[:, tap * W : (tap + 1) * W] @ x[place]
+        found.append(cell.out.weight @ (total[:HIDDEN] * torch.sigmoid(total[HIDDEN:])) + cell.out.bias)
+    return torch.stack(found)
+
+
+def alone(cell: Cell, x: Tensor, causal: bool) -> Tensor:
+    return convolved(cell, x, causal) if isinstance(cell, Convolution) else recurrent(cell, x, causal)  # type: ignore[arg-type]
+
+
+@KIND
+@CAUSAL
+@torch.no_grad()
+def test_it_is_the_loop_over_each_document_alone(kind: str, causal: bool) -> None:
+    cell, x = made(kind, causal), stream()
+    found = cell(x, packed(DOCUMENTS))
+    for row, documents in enumerate(DOCUMENTS):
+        for number in documents.unique()[documents.unique() >= 0]:
+            own = documents == number
+            torch.testing.assert_close(found[row, own], alone(cell, x[row, own], causal), rtol=1e-10, atol=1e-10)
+    assert found.isfinite().all()
+
+
+@KIND
+@CAUSAL
+@torch.no_grad()
+def test_whole_rows_need_no_tracks(kind: str, causal: bool) -> None:
+    cell, x = made(kind, causal), stream()
+    whole = cell(x, plain(4, 7))
+    torch.testing.assert_close(whole, torch.stack([alone(cell, row, causal) for row in x]), rtol=1e-10, atol=1e-10)
+    torch.testing.assert_close(cell(x, packed(torch.zeros_like(DOCUMENTS))), whole, rtol=1e-12, atol=1e-12)
+
+
+@KIND
+@CAUSAL
+def test_no_gradient_crosses_documents_padding_or_time(kind: str, causal: bool) -> None:
+    cell, x = made(kind, causal), stream().requires_grad_()
+    y = cell(x, packed(DOCUMENTS))
+    weights = torch.randn(W, dtype=torch.float64)
+    reach = 3 if isinstance(cell, Convolution) else 99
+    for row, place in ((0, 3), (0, 4), (1, 4), (2, 3)):
+        (grad,) = torch.autograd.grad(y[row, place] @ weights, x, retain_graph=True)
+        for t in range(7):
+            behind = t > place and causal
+            near = abs(t - place) < reach if causal else abs(t - place) <= reach // 2
+            read = DOCUMENTS[row, t] == DOCUMENTS[row, place] and not behind and near
+            assert bool(grad[row, t].any()) == bool(read), (row, place, t)
+        grad[row] = 0
+        assert not grad.any()
+
+
+@KIND
+@torch.no_grad()
+def test_token_by_token_equals_all_at_once(kind: str) -> None:
+    cell, x = made(kind, True), stream()
+    cache = Cache.of(1)
+    steps = [cell(x[:, t : t + 1], plain(4, 1, cache, t)) for t in range(7)]
+    torch.testing.assert_close(torch.cat(steps, 1), cell(x, plain(4, 7)), rtol=1e-12, atol=1e-12)
+
+
+@KIND
+@pytest.mark.parametrize("cuts", [[3, 1, 3], [1] * 7, [2, 5]])
+@torch.no_grad()
+def test_packed_and_padded_rows_in_pieces(kind: str, cuts: list[int]) -> None:
+    cell, x = made(kind, True), stream()
+    cache, found, start = Cache.of(1), [], 0
+    for cut in cuts:
+        piece = slice(start, start + cut)
+        found.append(cell(x[:, piece], packed(DOCUMENTS[:, piece], cache, start)))
+        start += cut
+    torch.testing.assert_close(torch.cat(found, 1), cell(x, packed(DOCUMENTS)), rtol=1e-12, atol=1e-12)
+
+
+@KIND
+@torch.no_grad()
+def test_a_prompt_padded_in_front_goes_on_without_tracks(kind: str) -> None:
+    """What generation does: rows of unequal length, then one token a row."""
+    cell, x = made(kind, True), stream(2, 5)
+    documents = torch.tensor([[0, 0, 0, 0], [-1, -1, 0, 0]])
+    cache = Cache.of(1)
+    cell(x[:, :4], packed(documents, cache))
+    found = cell(x[:, 4:], plain(2, 1, cache, 4))
+    torch.testing.assert_close(found[0, 0], alone(cell, x[0], True)[-1], rtol=1e-10, atol=1e-10)
+    torch.testing.assert_close(found[1, 0], alone(cell, x[1, 2:], True)[-1], rtol=1e-10, atol=1e-10)
+
+
+@KIND
+@torch.no_grad()
+def test_rows_of_a_cache_can_be_chosen(kind: str) -> None:
+    cell, x, cache = made(kind, True), stream(2, 4), Cache.of(1)
+    cell(x[:, :3], plain(2, 3, cache))
+    cache.select(torch.tensor([1, 1, 0]))
+    found = cell(x[:, 3:].repeat(2, 1, 1)[:3], plain(3, 1, cache, 3))
+    for row, before in enumerate((1, 1, 0)):
+        text = torch.cat([x[before, :3], x[row % 2, 3:]])
+        torch.testing.assert_close(found[row, 0], alone(cell, text, True)[-1], rtol=1e-10, atol=1e-10)
+
+
+@KIND
+def test_what_looks_ahead_cannot_read_token_by_token(kind: str) -> None:
+    with pytest.raises(UsageError, match="token by token"):
+        made(kind, False)(stream(1, 1), plain(1, 1, Cache.of(1)))
+
+
+def test_an_even_window_has_no_middle() -> None:
+    with pytest.raises(ConfigError, match="odd"):
+        Convolution(width=W, hidden_width=HIDDEN, kernel=2, causal=False)
+    assert Convolution(width=W, hidden_width=HIDDEN, kernel=2, causal=True).reach == 1
+
+
+@pytest.mark.parametrize("kind", ["lstm", "gru"])
+def test_first_weights_follow_the_seed_and_torchs_rule(kind: str) -> None:
+    a, b = made(kind, True), made(kind, False)
+    normal(a, std=0.02, generator=torch.Generator().manual_seed(3))
+    c = KINDS[kind](True).double()
+    normal(c, std=0.02, generator=torch.Generator().manual_seed(3))
+    assert all(x.equal(y) for x, y in zip(a.parameters(), c.parameters(), strict=True))
+    recurrence = a.read.net.weight_hh_l0  # type: ignore[union-attr]
+    assert HIDDEN**-0.5 * 0.5 < float(recurrence.detach().abs().max()) <= HIDDEN**-0.5
+    assert float(a.projection.weight.detach().abs().max()) < 0.1 < float(b.projection.weight.detach().abs().max())

@@ -1,0 +1,142 @@
+"""Multiple choice: files of all layouts, rows that stay together, and the softmax over each example's own choices."""
+
+import json
+
+import numpy as np
+import pytest
+import torch
+
+from plmctl.batch import IGNORE
+from plmctl.errors import DataError
+from plmctl.models.base import Hidden
+from plmctl.tasks import batches, inference
+from plmctl.tasks.base import Example
+from plmctl.tasks.choices import Choice, Choices
+
+COLUMNS = {"text": "text", "choices": "choices", "label": "label"}
+
+
+def _task(**settings):
+    return Choice(name="toy", reader=Choices(splits={"train": ["train.*"]}), columns=COLUMNS, max_length=24,
+                  metrics=["accuracy"], **settings)  # fmt: skip
+
+
+def _example(number, text, choices, label):
+    return Example(str(number), {"text": text, "choices": choices}, label, f"x.tsv:{number}")
+
+
+EXAMPLES = [
+    _example(0, "a dog", ["runs", "flies home", "writes a long letter"], "0"), _example(1, "rain", ["falls", "sings"], "B"),
+    _example(2, "why", ["one", "two", "three", "four"], "3"), _example(3, "birds fly", ["yes they do", "no"], "a"),
+]  # fmt: skip
+RIGHT = [0, 1, 3, 0]
+
+
+class Weighted(torch.nn.Module):
+    """A model whose state at a row's first token is the sum of the row's ids."""
+
+    def __init__(self):
+        super().__init__()
+        self.heads = torch.nn.ModuleDict({"choice": torch.nn.Linear(1, 1, bias=False).double()})
+        torch.nn.init.constant_(self.heads["choice"].weight, 0.003)
+
+    def forward(self, batch, state=None, record=frozenset()):
+        ids = batch.text.ids * batch.text.real
+        return Hidden(ids.sum(1)[:, None, None].expand(*ids.shape, 1).double())
+
+
+def _expected(toy):
+    """[(loss, guess)] by the definition, one example at a time."""
+    found = []
+    for example, right in zip(EXAMPLES, RIGHT, strict=True):
+        rows = [[2, *toy.encode(example.fields["text"]), 3, *toy.encode(choice), 3] for choice in example.fields["choices"]]
+        scores = np.array([0.003 * sum(row) for row in rows])
+        p = np.exp(scores - scores.max()) / np.exp(scores - scores.max()).sum()
+        found.append((-np.log(p[right]), int(scores.argmax())))
+    return found
+
+
+def test_the_loss_is_a_softmax_over_each_examples_choices_in_any_batching(toy):
+    task, model = _task(), Weighted()
+    rows = task.encode(EXAMPLES, toy)
+    assert rows.values["group"].tolist() == [0] * 3 + [1] * 2 + [2] * 4 + [3] * 2
+    assert rows.labels["choice"].tolist() == [0, IGNORE, IGNORE, 1, IGNORE, 3, IGNORE, IGNORE, IGNORE, 0, IGNORE]
+    units = batches.Units.of(rows)
+    expected = sum(loss for loss, _ in _expected(toy))
+    for parts in ([[0, 1, 2, 3]], [[3, 1], [2, 0]], [[2], [0], [3], [1]]):
+        made = [batches.collate(rows, units.rows(np.array(part))) for part in parts]
+        assert sum(task(model, batch).terms["choice"].total.item() for batch in made) == pytest.approx(expected, rel=1e-5)
+        assert sum(task.counts(batch)["choice"] for batch in made) == 4
+        right = sum(int(task(model, batch).logs["acc/choice"][0]) for batch in made)
+        assert right == sum(guess == gold for (_, guess), gold in zip(_expected(toy), RIGHT, strict=True))
+
+
+def test_predictions(toy):
+    task = _task()
+    split = inference.encoded(task, "dev", EXAMPLES, toy)
+    with torch.no_grad():
+        found, loss = inference.predictions(Weighted(), task, split, batch_size=3, device=torch.device("cpu"))
+    assert [p["guess"] for p in found] == [guess for _, guess in _expected(toy)]
+    assert [p["gold"] for p in found] == RIGHT
+    assert [len(p["probabilities"]) for p in found] == [3, 2, 4, 2]
+    assert loss == pytest.approx(sum(loss for loss, _ in _expected(toy)) / 4, rel=1e-5)
+    assert task.score(found)["accuracy"] == sum(g == r for (_, g), r in zip(_expected(toy), RIGHT, strict=True)) / 4
+    unlabelled = inference.encoded(task, "new", [task.parse("rain\tfalls\tsings", 1)], toy)
+    with torch.no_grad():
+        assert inference.predictions(Weighted(), task, unlabelled, batch_size=1, device=torch.device("cpu"))[1] is None
+
+
+def test_batches_count_examples_and_never_part_their_rows(toy):
+    rows = _task().encode(EXAMPLES * 5, toy)
+    stream = batches.Batches(rows, batch_size=4, micro_batch_size=2, seed=1)
+    seen = []
+    for _ in range(stream.updates_per_epoch):
+        for batch in next(stream):
+            sizes = np.bincount(batch.values["group"])
+            assert batch.counts["choice"] == len(sizes) == 2
+            own = batch.values["example"].numpy()
+            assert sizes.sum() == sum(len(EXAMPLES[e % 4].fields["choices"]) for e in np.unique(own))
+            seen += np.unique(own).tolist()
+    assert sorted(seen) == list(range(20))
+
+
+def test_rows_without_groups_are_units_themselves():
+    from plmctl.batch import Rows, Seq
+
+    rows = Rows(key=np.arange(3), seqs={"text": Seq(np.ones((3, 4), int), np.array([4, 1, 2]))})
+    units = batches.Units.of(rows)
+    assert units.length.tolist() == [4, 1, 2]
+    assert units.rows(np.array([2, 0])).tolist() == [2, 0]
+
+
+def test_files(tmp_path):
+    lines = [{"text": "t", "choices": ["x", "y", "z"], "label": 2}, {"text": "u", "choices": ["x", "y"], "label": "A"}]
+    (tmp_path / "train.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    task = _task(path=tmp_path)
+    examples = task.read("train")
+    task.fit_labels(examples)
+    assert [example.fields["choices"] for example in examples] == [["x", "y", "z"], ["x", "y"]]
+    (tmp_path / "swag.csv").write_text('n,sent1,sent2,e0,e1,label\n0,"He, there","He",runs.,sits.,1\n')
+    columns = {"text": "sent1", "lead": "sent2", "choices": ["e0", "e1"], "label": "label"}
+    found = Choices(splits={}).read_file(tmp_path / "swag.csv", columns)[0]
+    assert found.fields == {"text": "He, there", "choices": ["He runs.", "He sits."]}
+    (tmp_path / "few.tsv").write_text("q\tx\ty\t\nq\tx\t\ty\n")
+    columns = {"text": 0, "choices": [1, 2, 3], "label": 0}
+    with pytest.raises(DataError, match=r"few.tsv:2: 3 choices: one of them is empty"):
+        Choices(splits={}).read_file(tmp_path / "few.tsv", columns)
+    (tmp_path / "few.tsv").write_text("q\tx\ty\t\nq\tx\t\t\n")
+    with pytest.raises(DataError, match=r"few.tsv:2: 1 choices: two are needed at least"):
+        Choices(splits={}).read_file(tmp_path / "few.tsv", columns)
+    lenient = Choices(splits={}, lenient=True)
+    assert len(lenient.read_file(tmp_path / "few.tsv", columns)) == 1
+    assert lenient.skipped == {str(tmp_path / "few.tsv"): 1}
+
+
+def test_labels_outside_the_choices_are_named():
+    for label in ("2", "C", "-1", "both"):
+        with pytest.raises(DataError, match=rf"(?s)x.tsv:7: label '{label}' of 2 choices: 0 to 1, or A to B"):
+            _task().fit_labels([_example(7, "t", ["x", "y"], label)])
+    _task(first_label=1).fit_labels([_example(7, "t", ["x", "y"], "2")])
+    for first, label, fix in ((1, "0", "task.first_label=0 where"), (0, "2", "task.first_label=1 where"), (0, "9", "correct")):
+        with pytest.raises(DataError, match=rf"fix: {fix}"):
+            _task(first_label=first).fit_labels([_example(7, "t", ["x", "y"], label)])
