@@ -73,7 +73,7 @@ class BiLM(Backbone):
     def _looked_up(self, ids: Tensor) -> Tensor:
         """Every word is made once, however often it stands there; not on a GPU, which would have to be waited for."""
         if ids.device.type != "cpu" or torch.compiler.is_compiling():
-            return self.words(self.spellings[ids.flatten()]).unflatten(0, ids.shape)  # type: ignore[index]
+            return self._embedded(self.spellings[ids])  # type: ignore[index]
         different, place = ids.unique(return_inverse=True)
         return nn.functional.embedding(place, self.words(self.spellings[different]))  # type: ignore[index]
 

@@ -39,19 +39,12 @@ class Encoder(Backbone):
     ) -> None:  # fmt: skip
         super().__init__()
         self.embedding, self.position, self.stack = embedding, position, stack
+        self.width, self.num_layers = embedding.width, stack.num_layers
         _fits(stack, pattern)
         self.pattern = pattern & Padding() & Documents()
         self.initializer, self.classifier = initializer, dict(classifier or {})
         self.needs = frozenset({"text"}) | self.pattern.needs
         self.max_length = position.max_length
-
-    @property
-    def width(self) -> int:  # type: ignore[override]
-        return self.embedding.width
-
-    @property
-    def num_layers(self) -> int:  # type: ignore[override]
-        return self.stack.num_layers
 
     @property
     def token_embedding(self) -> nn.Embedding:  # type: ignore[override]

@@ -48,6 +48,7 @@ class EncoderDecoder(Backbone):
     ) -> None:  # fmt: skip
         super().__init__()
         self.encoder, self.decoder, self.front = encoder, decoder, front
+        self.width, self.num_layers = decoder.width, decoder.num_layers
         if tied:
             decoder.embedding.token = encoder.embedding.token
         self.start = _id("start", start, vocab, decoder)
@@ -56,14 +57,6 @@ class EncoderDecoder(Backbone):
         self.needs = (encoder.needs | decoder.needs) - {"text"}
         lengths = [part.max_length for part in (encoder, decoder, front) if part and part.max_length is not None]
         self.max_length = min(lengths, default=None)
-
-    @property
-    def width(self) -> int:  # type: ignore[override]
-        return self.decoder.width
-
-    @property
-    def num_layers(self) -> int:  # type: ignore[override]
-        return self.decoder.num_layers
 
     @property
     def token_embedding(self) -> nn.Embedding:  # type: ignore[override]

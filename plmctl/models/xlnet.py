@@ -76,6 +76,7 @@ class XLNet(Backbone):
         if reuse is not None and reuse < 1:
             raise ConfigError("reuse", reuse, "at least 1 token of each row, or null: all")
         self.embedding, self.position, self.stack = embedding, position, stack
+        self.width, self.num_layers = embedding.width, stack.num_layers
         self.memory, self.reuse, self.two_streams = memory, reuse, two_streams
         self.pattern = pattern & Padding() & Documents() & Order()
         self.asking = pattern & Padding() & Documents() & Order(strict=True)
@@ -85,14 +86,6 @@ class XLNet(Backbone):
         self.needs = frozenset({"text", *(["values.continues"] if memory else [])}) | pattern.needs
         self.max_length = None
         self._check_layers()
-
-    @property
-    def width(self) -> int:  # type: ignore[override]
-        return self.embedding.width
-
-    @property
-    def num_layers(self) -> int:  # type: ignore[override]
-        return self.stack.num_layers
 
     @property
     def token_embedding(self) -> nn.Embedding:  # type: ignore[override]

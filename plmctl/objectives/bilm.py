@@ -5,10 +5,11 @@ from __future__ import annotations
 import numpy as np
 from torch import Tensor
 
-from plmctl.batch import IGNORE, Batch, Rows
+from plmctl.batch import Batch, Rows
 from plmctl.errors import ConfigError
 from plmctl.models.base import Model
 from plmctl.objectives.base import Objective, Output, Term
+from plmctl.objectives.clm import beside
 from plmctl.text.vocab import Vocab
 
 
@@ -31,16 +32,9 @@ class BiLM(Objective):
             raise ConfigError("words", words, f"more than {vocab.unk}, the unknown word's own place, or null for all")
 
     def labels(self, rows: Rows) -> dict[str, np.ndarray]:
-        found = {"clm": rows.targets.get("clm"), "backward": rows.targets.get("backward")}
-        text = rows.seqs["text"]
-        near = text.real[:, :-1] & text.real[:, 1:]
-        if "document" in text.tracks:
-            near &= text.tracks["document"][:, :-1] == text.tracks["document"][:, 1:]
-        for name, to, of in (("clm", slice(None, -1), slice(1, None)), ("backward", slice(1, None), slice(None, -1))):
-            if found[name] is None:
-                made = found[name] = np.full(text.ids.shape, IGNORE, np.int64)
-                made[:, to] = np.where(near, text.ids[:, of], IGNORE)
-        return {name: self._known(labels) for name, labels in found.items() if labels is not None}
+        text, there = rows.seqs["text"], rows.targets
+        found = {name: there[name] if name in there else beside(text, after=name == "clm") for name in ("clm", "backward")}
+        return {name: self._known(labels) for name, labels in found.items()}
 
     def _known(self, labels: np.ndarray) -> np.ndarray:
         return labels if self.words is None else np.where(labels >= self.words, self.unknown, labels).astype(labels.dtype)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from plmctl.batch import IGNORE, Batch, Rows
+from plmctl.batch import IGNORE, Batch, Rows, Seq
 from plmctl.models.base import Model
 from plmctl.objectives.base import Objective, Output, Term
 
@@ -22,14 +22,7 @@ class CLM(Objective):
     def labels(self, rows: Rows) -> dict[str, np.ndarray]:
         if "clm" in rows.targets:
             return {"clm": rows.targets["clm"]}
-        text = rows.seqs["text"]
-        following = np.full(text.ids.shape, IGNORE, dtype=np.int64)
-        asked = text.real[:, :-1] & text.real[:, 1:]
-        if "document" in text.tracks:
-            document = text.tracks["document"]
-            asked = asked & (document[:, :-1] == document[:, 1:])
-        following[:, :-1] = np.where(asked, text.ids[:, 1:], IGNORE)
-        return {"clm": following}
+        return {"clm": beside(rows.seqs["text"], after=True)}
 
     def counts(self, batch: Batch) -> dict[str, int]:
         return {"clm": batch.counts["clm"]}
@@ -39,3 +32,15 @@ class CLM(Objective):
         hidden = model(batch, state)
         loss, right = model.heads["clm"].loss(hidden.at(targets.index), targets.ids)  # type: ignore[operator]
         return Output({"clm": Term(loss)}, {"acc/clm": (right, batch.counts["clm"])}, hidden.state)
+
+
+def beside(text: Seq, *, after: bool) -> np.ndarray:
+    """[n, T] the token after each one, or before it, in the same document; IGNORE where there is none."""
+    left, right = slice(None, -1), slice(1, None)
+    near = text.real[:, left] & text.real[:, right]
+    if "document" in text.tracks:
+        near = near & (text.tracks["document"][:, left] == text.tracks["document"][:, right])
+    found = np.full(text.ids.shape, IGNORE, dtype=np.int64)
+    to, of = (left, right) if after else (right, left)
+    found[:, to] = np.where(near, text.ids[:, of], IGNORE)
+    return found

@@ -39,10 +39,14 @@ class Seq2Seq(Objective):
         return {"seq2seq": batch.counts["seq2seq"]}
 
     def forward(self, model: Model, batch: Batch, state: object = None) -> Output:
-        targets = batch.require("targets.seq2seq")
-        hidden = model(batch, state)
-        head, count = model.heads["seq2seq"], batch.counts["seq2seq"]
-        loss, right, plain = head.smoothed(hidden.at(targets.index), targets.ids, self.smoothing)  # type: ignore[operator]
-        logs: dict[str, tuple[Tensor, int | Tensor]] = {"acc/seq2seq": (right, count)}
-        logs |= {"nll/seq2seq": (plain, count)} if self.smoothing else {}
-        return Output({"seq2seq": Term(loss)}, logs, hidden.state)
+        return asked_of(model, batch, "seq2seq", smoothing=self.smoothing, state=state)
+
+
+def asked_of(model: Model, batch: Batch, name: str, *, smoothing: float, state: object = None) -> Output:
+    """The loss of the head called `name` at `targets.<name>`, under that name; with smoothing the plain one is logged, too."""
+    targets, hidden = batch.require(f"targets.{name}"), model(batch, state)
+    head, count = model.heads[name], batch.counts[name]
+    loss, right, plain = head.smoothed(hidden.at(targets.index), targets.ids, smoothing)  # type: ignore[operator]
+    logs: dict[str, tuple[Tensor, int | Tensor]] = {f"acc/{name}": (right, count)}
+    logs |= {f"nll/{name}": (plain, count)} if smoothing else {}
+    return Output({name: Term(loss)}, logs, hidden.state)

@@ -51,11 +51,18 @@ def _inside(place: Path, folder: str) -> list[Path]:
 
 def _match(place: Path, patterns: Sequence[str]) -> Path | None:
     files = sorted(f for f in place.iterdir() if f.is_file())
+    return matching(
+        [(f.name.lower().removesuffix(".gz"), f) for f in files], patterns, place, fix="name them: task.path=[train,dev]"
+    )
+
+
+def matching(named: Sequence[tuple[str, Path]], patterns: Sequence[str], place: Path, *, fix: str) -> Path | None:
+    """The file whose name fits the first pattern that any fits; DataError with `fix` where several do."""
     for pattern in patterns:
-        found = [f for f in files if fnmatch(f.name.lower().removesuffix(".gz"), pattern.lower())]
+        found = [file for name, file in named if fnmatch(name.lower(), pattern.lower())]
         if len(found) > 1:
-            names = ", ".join(f.name for f in found)
-            raise DataError(f"several files could be meant: {names}", file=place, fix="name them: task.path=[train,dev]")
+            names = ", ".join(file.name for file in found)
+            raise DataError(f"several files could be meant: {names}", file=place, fix=fix)
         if found:
             return found[0]
     return None

@@ -16,6 +16,7 @@ from plmctl.generation.decode import generate
 from plmctl.generation.search import Search
 from plmctl.models.base import Model
 from plmctl.objectives.base import Output, Term
+from plmctl.objectives.seq2seq import asked_of
 from plmctl.tasks import sequences, written
 from plmctl.tasks.base import Example, Task
 from plmctl.tasks.pairs import Pairs
@@ -106,11 +107,7 @@ class Generation(Task):
 
     def forward(self, model: Model, batch: Batch, state: Any = None) -> Output:
         """What is trained: the loss over the target, nothing is written."""
-        asked, head, count = batch.require(f"targets.{self.head}"), model.heads[self.head], self.counts(batch)[self.head]
-        loss, right, plain = head.smoothed(model(batch).at(asked.index), asked.ids, self.smoothing)  # type: ignore[operator]
-        logs: dict[str, tuple[Tensor, int | Tensor]] = {f"acc/{self.head}": (right, count)}
-        logs |= {f"nll/{self.head}": (plain, count)} if self.smoothing else {}
-        return Output({self.head: Term(loss)}, logs)
+        return asked_of(model, batch, self.head, smoothing=self.smoothing)
 
     def logits(self, model: Model, batch: Batch) -> dict[str, Tensor]:
         """written [B, max_target] the ids of each row's best text, -1 behind it; nll and tokens [B] of the target, if any."""

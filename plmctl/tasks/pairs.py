@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from fnmatch import fnmatch
 from itertools import zip_longest
 from pathlib import Path
 from typing import Any
@@ -79,17 +78,9 @@ class Pairs(Table):
 
     def _matching(self, folder: Path, split: str, ends: tuple[str, ...] | list[str]) -> Path | None:
         """The file of `split`, by the first pattern that any matches; DataError where several do."""
-        there = [
-            (file, end) for file in sorted(folder.iterdir()) for end in ends if file.is_file() and _bare(file).endswith(end)
-        ]
-        for pattern in self.splits.get(split, []):
-            found = [file for file, end in there if fnmatch(_bare(file).removesuffix(end).lower(), pattern.lower())]
-            if len(found) > 1:
-                names = ", ".join(file.name for file in found)
-                raise DataError(f"several files could be meant: {names}", file=folder, fix="name them: task.path=[...]")
-            if found:
-                return found[0]
-        return None
+        inside = [file for file in sorted(folder.iterdir()) if file.is_file()]
+        there = [(_bare(file).removesuffix(end), file) for file in inside for end in ends if _bare(file).endswith(end)]
+        return files.matching(there, self.splits.get(split, []), folder, fix="name them: task.path=[...]")
 
     def _absent(self, path: Any, split: str, columns: Columns) -> DataError:
         place = Path(str(path)).expanduser()

@@ -35,9 +35,9 @@ def average(run: Path, out: Path, *, last: int, say: Callable[[str], None] = pri
     for folder in folders:
         if problem := damage(folder):
             raise DataError(problem, file=folder, fix="a smaller --last, or remove this checkpoint")
-    newest, parts = read(folders[-1]), [read(folder) for folder in folders]
+    parts = [read(folder) for folder in folders]
     made = replace(
-        newest, model=mean([part.model for part in parts]), objective=mean([part.objective for part in parts]), optimizer={},
+        parts[-1], model=mean([part.model for part in parts]), objective=mean([part.objective for part in parts]), optimizer={},
         random={},
     )  # fmt: skip
 
