@@ -2,35 +2,23 @@
 
 from __future__ import annotations
 
-import contextlib
-import errno
-import importlib
-import importlib.util
 import os
-import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import typer
-from typer.core import TyperCommand
 
+from plmctl import cli_recipes
 from plmctl.config.compose import Flags, composed
-from plmctl.config.recipes import STUDIES, conf_dir, described, recipes_dir
-from plmctl.config.schema import VERBS as SCHEMAS
-from plmctl.config.schema import settings
-from plmctl.errors import PlmctlError, UsageError
-from plmctl.examples import EXAMPLES
-
-USERS_FILES = {errno.ENOSPC, errno.EDQUOT, errno.EACCES, errno.EPERM, errno.EROFS, errno.EFBIG, errno.EISDIR, errno.ENOTDIR}
-GROUPS = {  # the slots whose options a verb's --help lists
-    "tokenize": ("tokenizer",),
-    "pretrain": ("size", "tokenizer", "format", "noise", "pattern", "position", "model", "objective", "optim", "schedule"),
-    "finetune": ("task", "features", "head_encoder", "output_features", "size", "model", "optim", "schedule"),
-    "eval": ("task",),
-    "data check": ("task", "format"),
-    "generate": ("search",),
-}
+from plmctl.config.lesson import as_training
+from plmctl.console import ConfigDir, Json, Plugin
+from plmctl.console import command as _command
+from plmctl.console import reported as _reported
+from plmctl.console import see_plugins as _see_plugins
+from plmctl.errors import UsageError
+from plmctl.help import Verb
+from plmctl.report import options
 
 Words = Annotated[list[str] | None, typer.Argument(metavar="[./FILE.yaml] KEY=VALUE", show_default=False, hidden=True)]
 RecipeWords = Annotated[list[str] | None, typer.Argument(metavar="RECIPE | KEY=VALUE", show_default=False, hidden=True)]
@@ -40,39 +28,10 @@ Resume = Annotated[bool, typer.Option("--resume", help="Continue the run in run.
 Preview = Annotated[
     int, typer.Option("--preview", metavar="N", min=0, help="Show N rows before and after noise, with targets, and stop.")
 ]
-ConfigDir = Annotated[
-    list[str] | None, typer.Option("--config-dir", metavar="DIR", help="Own parts, and own recipes in DIR/recipes.")
-]
-Plugin = Annotated[
-    list[str] | None, typer.Option("--plugin", metavar="PACKAGE", help="A package whose classes configs may name.")
-]
 Multirun = Annotated[
     bool, typer.Option("-m", "--multirun", help="Sweep: key=a,b or choice(), range(), glob(); Hydra's grammar.")
 ]
-Json = Annotated[bool, typer.Option("--json", help="Print results as JSON.")]
 Submission = Annotated[bool, typer.Option("--submission", help="Write the files that GLUE's server takes.")]
-
-
-class Verb(TyperCommand):
-    """A command whose help ends with runnable examples and the options that conf/ and recipes/ hold."""
-
-    def format_epilog(self, ctx: Any, formatter: Any) -> None:
-        name = ctx.command_path.partition(" ")[2]
-        verb = name.split()[0]
-        with formatter.section("Examples"):
-            formatter.write("".join(f"  {line}\n" for line in EXAMPLES[name]))
-        if verb in SCHEMAS:
-            with formatter.section("Settings (key=value; --print-config shows all, those of parts too)"):
-                formatter.write_dl(settings(verb))
-        if name == "pretrain":
-            with formatter.section("Recipes"):
-                formatter.write_dl(described(recipes_dir()) or [("-", "")])
-        if name == "ablate":
-            with formatter.section("Studies"):
-                formatter.write_dl(described(recipes_dir() / STUDIES) or [("-", "")])
-        for group in GROUPS.get(name, ()):
-            with formatter.section(f"{group}="):
-                formatter.write_dl(described(conf_dir() / group) or [("-", "")])
 
 
 def pretrain(
@@ -92,6 +51,15 @@ def finetune(
     """Train a checkpoint, or a fresh model, on a labelled task."""
     flags = {"dry_run": dry_run, "resume": resume, "json": as_json}
     _main("finetune", words, config_dir, plugin, print_config, multirun, **flags)
+
+
+def distill(
+    words: RecipeWords = None, print_config: PrintConfig = False, dry_run: DryRun = False, resume: Resume = False,
+    multirun: Multirun = False, config_dir: ConfigDir = None, plugin: Plugin = None, as_json: Json = False,
+) -> None:  # fmt: skip
+    """Train a smaller model to answer as teacher=<run or Hugging Face folder> does: on text, or with task= on labelled data."""
+    flags = {"dry_run": dry_run, "resume": resume, "json": as_json}
+    _main("distill", words, config_dir, plugin, print_config, multirun, **flags)
 
 
 def evaluate(
@@ -118,6 +86,22 @@ def check(
 ) -> None:  # fmt: skip
     """Look at text, a token directory, or with task=<name> labelled files, before a long run: plain verdicts."""
     _main("data", pathless(words or [], out), config_dir, plugin, print_config, False, json=as_json)
+
+
+def augment(
+    words: Words = None, as_json: Json = False, print_config: PrintConfig = False, config_dir: ConfigDir = None,
+    plugin: Plugin = None,
+) -> None:  # fmt: skip
+    """Write a larger training set: copies of its texts in which a masked language model replaces words (TinyBERT)."""
+    _main("augment", words, config_dir, plugin, print_config, False, json=as_json)
+
+
+def rewrite(
+    words: Words = None, as_json: Json = False, print_config: PrintConfig = False, config_dir: ConfigDir = None,
+    plugin: Plugin = None,
+) -> None:  # fmt: skip
+    """Write a training set whose targets a teacher wrote (sequence-level distillation)."""
+    _main("rewrite", words, config_dir, plugin, print_config, False, json=as_json)
 
 
 def pathless(words: list[str], out: str | None = None) -> list[str]:
@@ -171,35 +155,41 @@ def average(
     run: Annotated[str, typer.Argument(metavar="RUN", help="A run directory.")],
     last: Annotated[int, typer.Option("--last", metavar="N", help="How many checkpoints, the newest first.")] = 5,
     out: Annotated[str | None, typer.Option("--out", metavar="DIR", help="A new folder; by default RUN-average.")] = None,
+    kept: Annotated[bool, typer.Option("--kept", help="The average that the run itself kept (distill=self_ensemble).")] = False,
 ) -> None:
     """Average the weights of a run's last checkpoints into one (train.keep_last says how many a run keeps)."""
     from omegaconf import OmegaConf
 
     with _reported():
         folder = os.path.expanduser(run).rstrip("/")
-        cfg = OmegaConf.create({"run": folder, "out": os.path.expanduser(out or f"{folder}-average"), "last": last})
+        place = os.path.expanduser(out or f"{folder}-average")
+        cfg = OmegaConf.create({"run": folder, "out": place, "last": last, "kept": kept})
         raise typer.Exit(_command("average", cfg, Flags("average")))
 
 
 def report(
-    runs: Annotated[list[str], typer.Argument(metavar="RUN...", help="Run directories.")],
-    out: Annotated[
-        str, typer.Option("--out", metavar="FILE", help="A .md file; the .html is written beside it.")
-    ] = "report.md",
-) -> None:
-    """Write curves and final numbers of one or several runs to one page."""
+    runs: Annotated[list[str], typer.Argument(metavar="RUN... | STUDY", help="Run directories, or a study's folder.")],
+    out: options.Out = "report.html", markdown: options.Markdown = False, attention: options.Heads = None,
+    sentence: options.Sentences = None, probe: options.Probes = None, card: options.Card = None, fact: options.Facts = None,
+) -> None:  # fmt: skip
+    """Write one page, readable offline, on one or several runs, or on a study."""
     from omegaconf import OmegaConf
 
     with _reported():
-        cfg = OmegaConf.create({"runs": [os.path.expanduser(folder) for folder in runs], "out": os.path.expanduser(out)})
+        wishes = {"heads": attention, "sentences": sentence or [], "probes": probe or [], "card": card, "facts": fact or []}
+        folders = [os.path.expanduser(folder) for folder in runs]
+        cfg = OmegaConf.create({"runs": folders, "out": os.path.expanduser(out), "markdown": markdown, **wishes})
         raise typer.Exit(_command("report", cfg, Flags("report")))
 
 
 VERBS: dict[str, Callable[..., None]] = {
     "tokenize": tokenize,
     "data check": check,
+    "data augment": augment,
+    "data rewrite": rewrite,
     "pretrain": pretrain,
     "finetune": finetune,
+    "distill": distill,
     "eval": evaluate,
     "convert": convert,
     "ablate": ablate,
@@ -207,9 +197,14 @@ VERBS: dict[str, Callable[..., None]] = {
     "generate": generate,
     "average": average,
     "report": report,
+    "recipes ls": cli_recipes.ls,
+    "recipes show": cli_recipes.show,
+    "recipes cp": cli_recipes.cp,
+    "recipes run": cli_recipes.run,
 }
 
 
+FRONTS = {"distill": as_training}  # of commands whose config is another's: the flags of that one
 COMMANDS = Path(__file__).with_name("commands")
 
 
@@ -246,6 +241,7 @@ def _main(
         if verb == "pretrain" and recipe is None and not flags["resume"]:
             recipe = "bert"
         given = Flags(verb, recipe, tuple(overrides), tuple(config_dir or ()), tuple(plugin or ()), **flags)
+        given = FRONTS[verb](given) if verb in FRONTS else given
         _see_plugins(given.plugins)
         raise typer.Exit(_go(given, print_config, multirun))
 
@@ -275,12 +271,7 @@ def _go(flags: Flags, print_config: bool, multirun: bool) -> int:
             end="",
         )
         return 0
-    return _command(flags.verb, cfg, flags)
-
-
-def _command(verb: str, cfg: Any, flags: Flags) -> int:
-    result = importlib.import_module(f"plmctl.commands.{verb}").run(cfg, flags=flags)
-    return result if isinstance(result, int) else 0
+    return _command(flags.command, cfg, flags)
 
 
 def _sorted(words: list[str], *, resume: bool) -> tuple[str | None, list[str]]:
@@ -292,30 +283,3 @@ def _sorted(words: list[str], *, resume: bool) -> tuple[str | None, list[str]]:
     if bare and resume and Path(bare[0]).is_dir():
         return None, [*overrides, f"run.dir={bare[0]}"]
     return (bare[0] if bare else None), overrides
-
-
-def _see_plugins(plugins: tuple[str, ...]) -> None:
-    """Packages named by --plugin are found from the current folder too, and must exist."""
-    if plugins and os.getcwd() not in sys.path:
-        sys.path.insert(0, os.getcwd())
-    for name in plugins:
-        if not name.isidentifier() or importlib.util.find_spec(name) is None:
-            raise UsageError(f"--plugin {name}: there is no such package; it is looked for here and among the installed ones")
-
-
-@contextlib.contextmanager
-def _reported() -> Iterator[None]:
-    """A user's mistake is one message and an exit code; a mistake of ours keeps its traceback."""
-    try:
-        yield
-    except PlmctlError as error:
-        print(f"plmctl: {error}", file=sys.stderr)
-        raise typer.Exit(error.exit_code) from None
-    except KeyboardInterrupt:
-        print("plmctl: stopped", file=sys.stderr)
-        raise typer.Exit(130) from None
-    except OSError as error:
-        if error.errno not in USERS_FILES:
-            raise
-        print(f"plmctl: {error.strerror}: {error.filename or 'while writing'}", file=sys.stderr)
-        raise typer.Exit(1) from None

@@ -28,6 +28,10 @@ class DataError(PlmctlError):
         super().__init__(f"{place}{message}" + (f"\n  fix: {fix}" if fix else ""))
 
 
+class AbsentData(DataError):
+    """A file that somebody has to download first is not there."""
+
+
 class ConfigError(UsageError):
     """One wrong setting: its config path, its value (`...` where there is none), what is allowed there, the smallest fix."""
 

@@ -31,7 +31,7 @@ def graft(cfg: DictConfig, words: Sequence[str] = ()) -> DictConfig:
         allowed = f"a network inside the model: {', '.join(parts)}{nearest(cfg.init_into, parts)}" if parts else "null here"
         fix = f"init_into={next(iter(parts))}" if parts else "model=encoder_decoder, or init_into=null"
         raise ConfigError("init_into", cfg.init_into, allowed, fix=fix)
-    source = open_source(cfg.init)
+    source = open_source(cfg.init, plain(cfg.get("kept_layers")))
     network = {key: node for key, node in source.config["model"].items() if key not in OWN}
     kind = parts[cfg.init_into]["_target_"]
     if network["_target_"] != kind:
@@ -39,6 +39,10 @@ def graft(cfg: DictConfig, words: Sequence[str] = ()) -> DictConfig:
     refuse_longer_rows(cfg, source.config["position"].get("max_length"))
     made = OmegaConf.create(OmegaConf.to_container(cfg))  # unresolved: what refers to the new nodes follows them
     assert isinstance(made, DictConfig)
+    start = cfg.model.get("start")
+    if isinstance(start, int) and not 0 <= start < source.vocab_size:
+        allowed = f"0 up to {source.vocab_size - 1}, the ids of the vocabulary of {cfg.init}, or a role"
+        raise ConfigError("model.start", start, allowed, fix="model.start=bos")
     made.tokenizer = {**(plain(cfg.get("tokenizer")) or {}), "path": str(source.tokenizer and source.folder)}
     for where, node in ((path, network), *((name, source.config[name]) for name in ("size", "position"))):
         OmegaConf.update(made, where, node, merge=False)

@@ -101,8 +101,12 @@ def load(path: str | os.PathLike[str], *, plugins: Sequence[str] = ()) -> Loaded
     return Loaded(model.eval(), source)
 
 
-def open_source(path: str | os.PathLike[str]) -> Source:
-    """Config and tensors at `path`, without building anything."""
+def open_source(path: str | os.PathLike[str], layers: Any = None) -> Source:
+    """Config and tensors at `path`, without building anything; with `layers` (`shrinking.picked`) only these of its layers."""
+    if layers is not None:
+        from plmctl.shrinking import shrunk
+
+        return shrunk(open_source(path), layers)
     folder = find(path)
     if not (folder / "config.yaml").is_file():
         found = (elmo if elmo.is_elmo(folder) else hf).read(folder)
@@ -182,7 +186,7 @@ def adopt(cfg: DictConfig, words: Sequence[str] = ()) -> DictConfig:
     kept = tuple(f"model.{name}" for name in cfg.get("own") or ())
     words = [word for word in words if not word.lstrip("+~").startswith(kept)] if kept else words
     refuse_another_model(words, ("size", "position", "model", "tokenizer"), key="init")
-    source = open_source(cfg.init)
+    source = open_source(cfg.init, plain(cfg.get("kept_layers")))
     heads = {name: node for name, node in (source.config.get("heads") or {}).items() if name in (cfg.get("heads") or {})}
     nodes = {name: source.config[name] for name in ("size", "model", "position")}
     if kept:
@@ -213,13 +217,14 @@ def _same_kind(cfg: DictConfig, found: Mapping[str, Any]) -> None:
 
 
 def initialize(
-    model: Model, path: str | os.PathLike[str], *, into: str | None = None, say: Callable[[str], None] = print
-) -> Fit:
+    model: Model, path: str | os.PathLike[str], *, into: str | None = None, layers: Any = None,
+    say: Callable[[str], None] = print,
+) -> Fit:  # fmt: skip
     """`take` from whatever lies at `path`; rows of its tables that are no token of its tokenizer are left out.
 
     `into`: its backbone becomes that part of the model's (encoder), and its heads are not asked for.
     """
-    source = open_source(path)
+    source = open_source(path, layers)
     if into is not None:
         inside = {name: tensor for name, tensor in source.tensors.items() if name.startswith(_BACKBONE)}
         named = {f"{_BACKBONE}{into}.{name.removeprefix(_BACKBONE)}": tensor for name, tensor in inside.items()}

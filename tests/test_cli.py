@@ -219,11 +219,12 @@ def test_one_run_dir_holds_the_folders_of_all_jobs(plmctl: Invoke, command: Comm
 
 
 def test_sweeps_of_groups_ranges_recipes_and_paths(plmctl: Invoke, command: Command) -> None:
-    words = ("size=tiny,mini", "seed=range(1,3)", "noise.rate=choice(0.1,0.2)", "data.path=a b,c")
+    words = ("size=tiny,mini", "seed=range(3,4)", "noise.rate=choice(0.1)", "data.path=a b,c")
     done = plmctl("pretrain", "probe", "-m", *words, "--json", "--dry-run")
     assert done.exit_code == 0, done.stderr
     seen = {(c.size.width, c.seed, c.noise.token_mask.rate, c.data.path) for c, _ in command.calls}
-    assert len(seen) == len(command.calls) == 16
+    assert seen == {(width, 3, 0.1, path) for width in (128, 256) for path in ("a b", "c")}
+    assert len(command.calls) == 4
     assert {record["code"] for record in json.loads(done.stdout)} == {0}
     command.calls.clear()
     assert plmctl("pretrain", "probe", "-m", "size=glob([tiny,mini])", "hydra.sweep.dir=again").exit_code == 0
@@ -299,7 +300,7 @@ def test_runs_that_differ_in_the_seed_get_a_mean(plmctl: Invoke, command: Comman
     command.run = lambda cfg, *, flags: {"valid/acc": float(cfg.seed)}  # type: ignore[method-assign]
     for verb in cli.VERBS:
         sys.modules[f"plmctl.commands.{verb.split()[0]}"].run = command.run  # type: ignore[attr-defined]
-    assert "3 ± 1" in plmctl("pretrain", "probe", "-m", "seed=2,3,4").stdout
+    assert "3 ± 1.4" in plmctl("pretrain", "probe", "-m", "seed=2,4").stdout
     assert "±" not in plmctl("pretrain", "probe", "-m", "optim.lr=1,2").stdout
 
 

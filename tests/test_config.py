@@ -58,6 +58,18 @@ def test_every_leaf_of_a_recipe_arrives(run: Compose) -> None:
     assert cfg["recipe"] == cfg["run"]["name"] == "probe"
 
 
+def test_what_shipped_files_made_is_remembered_and_each_config_is_its_own(tmp_path: Path) -> None:
+    first = compose("pretrain", "bert", ["optim.lr=0.5"])
+    first.size.width = 7
+    second = compose("pretrain", "bert", ["train.steps=3"])
+    assert (second.size.width, second.train.steps) == (128, 3)
+    assert second.optim.lr != 0.5
+    mine = tmp_path / "bert.yaml"  # a user's file may change between two looks
+    for seed in (5, 6):
+        mine.write_text(f"# @package _global_\nseed: {seed}\ntrain: {{steps: 1}}\n", encoding="utf-8")
+        assert compose("pretrain", str(mine)).seed == seed
+
+
 def test_the_command_line_wins_over_the_recipe(run: Compose) -> None:
     cfg = run("optim.lr=1", "seed=2", "size=mini", "objective=[nsp,mlm]", "heads.nsp.tied=true", "train.batch_size=8")
     assert (cfg.optim.lr, cfg.seed, cfg.size.width, cfg.train.batch_size, cfg.heads.nsp.tied) == (1, 2, 256, 8, True)

@@ -19,7 +19,8 @@ from safetensors import SafetensorError
 from typer.testing import CliRunner
 
 from plmctl.cli import make_app
-from plmctl.config.schema import VERBS, defaults, settings
+from plmctl.config.schema import VERBS, defaults
+from plmctl.config.settings import settings
 from plmctl.errors import DataError, PlmctlError
 from plmctl.training import checkpoint, rundir
 from plmctl.training.checkpoint import Checkpoints, Snapshot
@@ -219,7 +220,8 @@ def test_ctrl_c_during_tokenizing_keeps_what_is_done(tmp_path: Path, kind: str) 
 
 @pytest.mark.parametrize("verb", sorted(VERBS))
 def test_help_lists_every_setting(plmctl: Invoke, verb: str) -> None:
-    output = plmctl(*("data", "check") if verb == "data" else (verb,), "--help", code=0)
+    inner = {"data": ("data", "check"), "augment": ("data", "augment"), "rewrite": ("data", "rewrite")}
+    output = plmctl(*inner.get(verb, (verb,)), "--help", code=0)
     for setting, _ in settings(verb):
         assert setting.partition("=")[0] + "=" in output
     assert {setting.split(".")[0].split("=")[0] for setting, _ in settings(verb)} <= defaults(verb).keys()

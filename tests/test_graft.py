@@ -84,6 +84,7 @@ def test_the_log_says_what_was_taken_and_what_is_new(bert: tuple[Path, str], gra
         (["init_into=encoder", "model.encoder.stack.layout=af*3"], "init decides model.encoder"),
         (["init_into=encoder", "format.max_length=48"], "at most 24"),
         (["init=null", "init_into=encoder"], "there are none"),
+        (["init_into=encoder", "model.start=600", "--dry-run"], "model.start=600: 0 up to 599, the ids of the vocabulary"),
     ],
 )
 def test_what_is_refused(words: list[str], answer: str, bert: tuple[Path, str], tmp_path: Path) -> None:

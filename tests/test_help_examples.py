@@ -1,4 +1,4 @@
-"""The two examples at the end of each command's --help run as they stand, one after the other in one folder."""
+"""The two examples at the end of each command's --help run, one after the other in one folder: narrower, and on less text."""
 
 from __future__ import annotations
 
@@ -9,10 +9,17 @@ import pytest
 from typer.testing import CliRunner
 
 from plmctl.cli import EXAMPLES, VERBS, make_app
+from plmctl.text import corpus
 
 ORDER = (
-    "tokenize", "data check", "pretrain", "finetune", "eval", "convert", "embed", "generate", "average", "ablate", "report"
+    "tokenize", "data check", "pretrain", "finetune", "data augment", "data rewrite", "distill", "eval", "convert", "embed",
+    "generate", "average", "ablate", "report", "recipes ls", "recipes show", "recipes cp", "recipes run",
 )  # fmt: skip
+NARROW = ["size.width=32", "size.inner_width=64", "train.batch_size=4"]  # wherever a new model is trained
+TRANSLATOR = (
+    "plmctl finetune task=translation task.path=en-de tokenizer.path=tokens task.metrics=[exact] checkpoint=null size=tiny"
+)
+TRANSLATOR += " model=encoder_decoder task.columns.source=en task.columns.target=de train.epochs=1 run.dir=runs/en-de"
 REVIEWS = [("a warm and funny film", 1), ("dull from start to finish", 0), ("great acting", 1), ("a waste of time", 0)] * 20
 
 
@@ -31,8 +38,18 @@ def test_they_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     Path("README.md").write_text(
         "Any text will do.\n\nIt has two documents, and more than one sentence.\n" * 9, encoding="utf-8"
     )
-    for line in (line for verb in ORDER for line in EXAMPLES[verb]):
-        result = CliRunner().invoke(make_app(), shlex.split(line)[1:])
+    Path("en-de").mkdir()
+    for split, language in (("train", "en"), ("train", "de"), ("dev", "en"), ("dev", "de")):
+        Path(f"en-de/{split}.{language}").write_text(
+            "a red house\nold\n" * 4 if language == "en" else "ein rotes Haus\nalt\n" * 4
+        )
+    documents = corpus.documents()[::4]
+    monkeypatch.setattr(corpus, "documents", lambda: documents)
+    for line in (line for verb in ORDER for line in [*([TRANSLATOR] if verb == "data rewrite" else []), *EXAMPLES[verb]]):
+        words = shlex.split(line)[1:]
+        words += NARROW if "size=tiny" in words else []
+        words += ["tokenizer.vocab_size=2048"] if words[0] == "pretrain" else []
+        result = CliRunner().invoke(make_app(), words)
         assert result.exit_code == 0, f"{line}\n{result.output}\n{result.exception!r}"
     assert Path("tokens/manifest.json").exists()
     assert Path("exported/model.safetensors").exists()

@@ -182,15 +182,11 @@ def test_a_second_run_in_the_same_folder_is_refused(tokens_of: Callable[..., Pat
 def test_what_fails_before_the_first_update_can_be_corrected(
     tokens_of: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A folder that was there stays, empty; with several processes, too; a later failure keeps what was made."""
+    """A folder that was there stays, empty; a later failure keeps what was made."""
     run = tmp_path / "run"
     words = ["gpt", *TINY, tokens("gpt", tokens_of), "train.steps=2", f"run.dir={run}"]
     run.mkdir()
     assert "fill no row" in pretrain(*words, "format.max_length=900000", code=3)
-    assert list(run.iterdir()) == []
-    command = [sys.executable, "-m", "plmctl", "pretrain", *words, "format.max_length=900000", "train.processes=2"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=240, env={**os.environ, "OMP_NUM_THREADS": "1"})
-    assert done.returncode == 3, done.stderr
     assert list(run.iterdir()) == []
 
     def stopped(*_: object) -> None:
@@ -205,6 +201,15 @@ def test_what_fails_before_the_first_update_can_be_corrected(
         pretrain(*words, code=130)
     assert (run / "checkpoints/step-2").is_dir()
     assert (run / "config.yaml").is_file()
+
+
+@pytest.mark.slow  # the code of a failed process: tests/training/test_distributed.py; the folder: above
+def test_what_fails_before_the_first_update_of_two_processes(tokens_of: Callable[..., Path], tmp_path: Path) -> None:
+    words = ["gpt", *TINY, tokens("gpt", tokens_of), "train.steps=2", f"run.dir={tmp_path}", "format.max_length=900000"]
+    command = [sys.executable, "-m", "plmctl", "pretrain", *words, "train.processes=2"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=240, env={**os.environ, "OMP_NUM_THREADS": "1"})
+    assert done.returncode == 3, done.stderr
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_finished_run_can_be_made_longer(tokens_of: Callable[..., Path], tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ import typer
 from plmctl import cli
 from plmctl.batch import IGNORE, Targets
 from plmctl.config import compose as config
+from plmctl.config.schema import VERBS as SCHEMAS
 
 ROOT = Path(__file__).resolve().parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -32,16 +33,20 @@ def check_command(line: str, *extra: str) -> None:
     """Parse `line` as the program does and compose its config; nothing is read or trained."""
     _, verb, *words = shlex.split(line)
     command = typer.main.get_command(cli.make_app()).commands[verb]
-    if verb == "data":
-        command, words = command.commands[words[0]], words[1:]
+    if verb in ("data", "recipes"):
+        command, words = command.commands[(inner := words[0])], words[1:]
+        verb = inner if inner in SCHEMAS else verb  # of data augment
     context = command.make_context(verb, [*words, *extra])
-    if verb in ("average", "convert", "report"):
+    if verb in ("average", "convert", "report", "recipes"):
         return
     given = context.params
     words = cli.pathless(given["words"] or []) if verb == "data" else given["words"] or []
     recipe, overrides = cli._sorted(words, resume=given.get("resume", False))
     if given.get("resume"):
         return  # the saved config counts
+    if verb in cli.FRONTS:
+        made = cli.FRONTS[verb](config.Flags(verb, recipe, tuple(overrides)))
+        verb, recipe, overrides = made.verb, made.recipe, made.overrides
     if verb == "pretrain" and recipe is None:
         recipe = "bert"
     config.composed(
@@ -75,6 +80,11 @@ def test_linked_file_exists(target):
 def test_every_recipe_is_in_the_table():
     recipes = {file.name for file in (ROOT / "recipes").glob("*.yaml")}
     assert recipes == set(re.findall(r"\(recipes/([\w-]+\.yaml)\)", README))
+
+
+def test_every_study_is_in_the_table():
+    studies = {file.name for file in (ROOT / "recipes" / "studies").glob("*.yaml")}
+    assert studies == set(re.findall(r"\(recipes/studies/([\w-]+\.yaml)\)", README))
 
 
 def test_every_slot_of_conf_is_in_the_table():

@@ -107,3 +107,20 @@ def test_a_segmenter_of_a_plugin(
     assert manifest["settings"]["segment"] == "own_words.cut"
     assert run(monkeypatch, *words[:1], "data.segment=jeiba", *words[2:]) == 2
     assert "did you mean 'jieba'?" in capsys.readouterr().err
+
+
+def test_a_whole_file_held_out_is_said_and_a_run_lends_its_tokenizer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name, word in (("a.txt", "red"), ("b.txt", "blue")):
+        (tmp_path / name).write_text(f"the {word} house stands here\n" * 40, encoding="utf-8")
+    words = [f"data.path={tmp_path}", "tokenizer=word", "data.lines=sentence"]
+    assert run(monkeypatch, *words, f"out={tmp_path / 'out'}") == 0
+    assert "50% of the text is held out, for there are only 2 documents" in capsys.readouterr().out
+    saved = tmp_path / "run" / "checkpoints" / "step-7"
+    saved.mkdir(parents=True)
+    (tmp_path / "out" / "tokenizer").rename(saved / "tokenizer")
+    assert run(monkeypatch, *words, "data.valid_share=0", f"tokenizer.path={tmp_path / 'run'}", f"out={tmp_path / 'two'}") == 0
+    printed = capsys.readouterr().out
+    assert "is held out" not in printed
+    assert Tokenizer.load(tmp_path / "run").fingerprint == Tokenizer.load(tmp_path / "two").fingerprint

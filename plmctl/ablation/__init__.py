@@ -14,5 +14,6 @@ early.py       the rule that ends hopeless runs
 results.py     the numbers of finished jobs
 statistics.py  differences, intervals, tests, verdicts
 table.py       the table as Markdown, HTML, CSV and JSON
+shown.py       its rows for people
 curves.py      learning curves of all arms in one picture
 """

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 from plmctl.config.compose import session
 from plmctl.config.overrides import quoted
+from plmctl.config.schema import Amount
 from plmctl.errors import UsageError
 
 
@@ -20,6 +21,9 @@ class ArmNode:
     finetune: list[str] = field(default_factory=list)  # of fine-tuning
     pretrain: bool = True  # false: fine-tuned from first weights
     checkpoint: str | None = None  # fine-tuned from these weights instead
+    times: Amount = 1.0  # the study's budget, where it is length that is compared
+    teacher: str | None = None  # an arm before this one: what it becomes on a task, at the same seed, teaches (distill=kd)
+    from_teacher: bool = False  # and is what it begins with (kept_layers=...)
 
 
 @dataclass(frozen=True)
@@ -32,12 +36,16 @@ class Arm:
     finetune: tuple[str, ...] = ()
     pretrain: bool = True
     checkpoint: str | None = None
+    times: float = 1.0
+    teacher: str | None = None
+    from_teacher: bool = False
 
     @classmethod
     def of(cls, name: str, node: ArmNode, recipe: str) -> Arm:
         return cls(
             name, node.recipe or recipe, tuple(node.overrides), tuple(node.finetune),
-            node.pretrain and node.checkpoint is None, node.checkpoint,
+            node.pretrain and node.checkpoint is None and not node.from_teacher, node.checkpoint, node.times,
+            node.teacher, node.from_teacher,
         )  # fmt: skip
 
 

@@ -26,10 +26,13 @@ from plmctl.config import schema
 from plmctl.config.build import build, entry, plain
 from plmctl.config.compose import Flags, composed
 from plmctl.config.contract import TINY, check_contract
+from plmctl.config.headers import naming_source
+from plmctl.config.overrides import spelled
 from plmctl.data.shards import is_tokens
 from plmctl.data.tokenizing import cache_folder
 from plmctl.errors import ConfigError, DataError, PlmctlError, UsageError, raise_all
 from plmctl.loading import refuse_another_model
+from plmctl.nn.last_maps import last_maps
 from plmctl.tasks.base import Task
 from plmctl.text.corpus import write_task
 
@@ -73,7 +76,7 @@ class Composer:
             config = self._pretrain(arm)
             rate, parameters, measured = self._look(config)
             if self.study.budget and self.study.budget[0] == "flops" and arm.pretrain:
-                config["train"]["tokens"] = max(1, round(self.study.budget[1] / rate))
+                config["train"]["tokens"] = max(1, round(arm.times * self.study.budget[1] / rate))
             tuned = {
                 name: [self._tuned(arm, name, task, setting, config) for setting in self.study.settings]
                 for name, task in self.study.tasks.items()
@@ -84,8 +87,9 @@ class Composer:
     def _pretrain(self, arm: Arm) -> Config:
         """Validation is on all held-out rows, since fewer would be other text under another tokenizer."""
         given = dataclasses.asdict(schema.Data())
-        data = [f"data.{name}={_word(value)}" for name, value in self.study.data.items() if value != given[name]]
+        data = [f"data.{name}={spelled(value)}" for name, value in self.study.data.items() if value != given[name]]
         kind, amount = self.study.budget or ("steps", 1)
+        amount = arm.times * amount if kind == "minutes" else max(1, round(arm.times * amount))
         budget = f"train.{'tokens' if kind == 'flops' else kind}={1 if kind == 'flops' else amount}"
         words = ["eval.rows=null", *self.study.pretrain, *data, budget, *arm.overrides]
         made = composed(
@@ -99,13 +103,15 @@ class Composer:
         told = [word for word in arm.overrides if word.lstrip("+").startswith(tuple(f"train.{x}=" for x in schema.LENGTHS))]
         if told and arm.pretrain:
             key, _, value = told[0].partition("=")
-            raise ConfigError(key, value, "the budget is the same for all arms", fix=f"budget.{kind}=...")
+            fix = f"budget.{kind}=..., or where length is compared, times: 2 in the arm"
+            raise ConfigError(key, value, "the budget is the same for all arms", fix=fix)
         return {str(key): value for key, value in plain(cfg).items()}
 
     def _look(self, config: Config) -> tuple[float, int, frozenset[str]]:
         """Training FLOPs per token, parameters, and what validation measures; once for each model."""
         nodes = ("size", "model", "pattern", "position", "heads", "objective", "tokenizer", "format", "noise", "data", "init")
-        key = json.dumps({name: config[name] for name in nodes}, sort_keys=True, default=str)
+        known = {name: config[name] for name in nodes} | {"norms": config["train"]["grad_norms"]}
+        key = json.dumps(known, sort_keys=True, default=str)
         if key not in self._looked:
             report = estimate(OmegaConf.create(config), self.flags)
             rate, parameters = float(report["run"]["training FLOPs per token"]), sum(report["parameters"].values())
@@ -139,7 +145,7 @@ class Composer:
     def _check_tasks(self) -> None:
         """Files, labels, and a dev split to choose by."""
         for name, node in self.study.tasks.items():
-            with self._collected(f"finetune.tasks.{name}"):
+            with self._collected(f"finetune.tasks.{name}"), naming_source("task", node.task, self.flags.config_dirs):
                 config = self._once("finetune", (*self._task_words(name, node), *self.study.tuning, *node.overrides))
                 task = build(config["task"], {"pooling": "first"}, self.flags.plugins, path="task")
                 if not isinstance(task, Task):
@@ -151,7 +157,7 @@ class Composer:
 
     def _task_words(self, name: str, node: Labelled) -> tuple[str, ...]:
         path = builtin_task(self.study.data.get("cache_dir")) if node.path == BUILTIN else node.path
-        return f"task={node.task}", f"task.path={_word(path)}", "checkpoint=null"
+        return f"task={node.task}", f"task.path={spelled(path)}", "checkpoint=null"
 
     @contextlib.contextmanager
     def _collected(self, what: str) -> Iterator[None]:
@@ -182,6 +188,7 @@ def produced(config: Config, plugins: Sequence[str] = ()) -> frozenset[str]:
     terms = {name for part in parts for name in part.counts(nothing)}
     of_tokens = {name for part in parts for name in terms if f"targets.{name}" in part.needs}
     each = {f"{kind}/{name}" for name in terms for kind in ("loss", "acc")}
+    each |= {f"start/grad_norm/{name}" for name in last_maps(model)} if config["train"]["grad_norms"] else set()
     return frozenset({"loss", *each, *(f"bits_per_byte/{name}" for name in of_tokens)})
 
 
@@ -191,12 +198,3 @@ def _check_files(data: Config) -> None:
         for source in sources(data, data["path"]):
             if source is not None:
                 source.files()
-
-
-def _word(value: Any) -> str:
-    """A value as an override writes it."""
-    if value is None:
-        return "null"
-    if isinstance(value, bool):
-        return str(value).lower()
-    return f"[{','.join(map(_word, value))}]" if isinstance(value, (list, tuple)) else str(value)

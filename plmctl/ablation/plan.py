@@ -93,6 +93,7 @@ class _Jobs:
     def __init__(self, study: Study) -> None:
         self.study = study
         self.jobs: dict[str, Job] = {}
+        self._first: dict[tuple[str, int, str], str] = {}  # arm, seed, task -> its fine-tuning at the first point of the grid
 
     def cell(self, each: Composed, seed: int) -> Cell:
         cell = Cell(each.arm.name, seed)
@@ -101,13 +102,15 @@ class _Jobs:
             cell.pretrain = self._pretrain(each, seed, place)
             self._evals(cell, each, PRETRAIN, [cell.pretrain], place)
         for task, settings in each.tuned.items():
+            teacher = self._first[each.arm.teacher, seed, task] if each.arm.teacher else None
             cell.tuned[task] = [
                 [
-                    self._tuned(each, cell, config, order, head, f"{task}{_chosen(point)} of {place}")
+                    self._tuned(each, cell, config, order, head, f"{task}{_chosen(point)} of {place}", teacher)
                     for order, head in self._restarts(seed)
                 ]
                 for point, config in zip(self.study.settings, settings, strict=True)
             ]
+            self._first[each.arm.name, seed, task] = cell.tuned[task][0][0]
             self._evals(cell, each, task, [name for restarts in cell.tuned[task] for name in restarts], place)
         return cell
 
@@ -131,13 +134,15 @@ class _Jobs:
         config = {"data": {name: data[name] for name in names}, "tokenizer": each.pretrain["tokenizer"], "out": None}
         return self._add("tokenize", f"tokenize for {each.arm.name}", {**config, "processes": None, "seed": 0})
 
-    def _tuned(self, each: Composed, cell: Cell, config: Config, order: int, head: int, label: str) -> str:
+    def _tuned(self, each: Composed, cell: Cell, config: Config, order: int, head: int, label: str, teacher: str | None) -> str:
         made = {**config, "seed": order, "head_seed": head}
-        if cell.pretrain:
-            made["checkpoint"] = f"{JOB}{cell.pretrain}"
-            return self._add("finetune", label, made, needs=[cell.pretrain])
+        made |= {"teacher": f"{JOB}{teacher}"} if teacher and config["distill"] else {}
+        first = teacher if each.arm.from_teacher else cell.pretrain
+        if first:
+            made["checkpoint"] = f"{JOB}{first}"
+            return self._add("finetune", label, made, needs=list(dict.fromkeys([first, teacher])))
         if each.arm.checkpoint:
-            return self._add("finetune", label, {**made, "checkpoint": each.arm.checkpoint})
+            return self._add("finetune", label, {**made, "checkpoint": each.arm.checkpoint}, needs=[teacher])
         tokens = self._tokens(each)
         source = f"{JOB}{tokens}" if tokens else each.pretrain["tokenizer"].get("path") or each.pretrain["data"]["path"]
         if not source:
@@ -145,7 +150,7 @@ class _Jobs:
             raise ConfigError(f"arms.{each.arm.name}", ..., "several texts make no one tokenizer before pretraining", fix=fix)
         made |= {name: each.pretrain[name] for name in OF_THE_MODEL}
         made["tokenizer"] = {**each.pretrain["tokenizer"], "path": source}
-        return self._add("finetune", label, made, needs=[tokens])
+        return self._add("finetune", label, made, needs=[tokens, teacher])
 
     def _evals(self, cell: Cell, each: Composed, of: str, checkpoints: Sequence[str], place: str) -> None:
         for name, node in self.study.evals.items():

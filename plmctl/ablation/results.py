@@ -51,7 +51,7 @@ class Results:
         found: dict[str, Curve] = {}
         for arm, each in self.plan.arms.items():
             names = [cell.pretrain for cell in self.cells(arm) if cell.pretrain and self._done(cell.pretrain)]
-            runs = [along(self._log(name), f"valid/{metric.key}", by, each.flops_per_token) for name in names]
+            runs = [along(self._log(name), metric.series, by, each.flops_per_token) for name in names]
             found[arm] = [(x, math.exp(y) if metric.exp else y) for x, y in mean_curve(runs)]
         return found
 
@@ -71,7 +71,7 @@ class Results:
 
     def _value(self, metric: Metric, cell: Cell) -> float | None:
         if metric.of == PRETRAIN:
-            return self._last(cell.pretrain, f"valid/{metric.key}") if cell.pretrain and self._done(cell.pretrain) else None
+            return self._last(cell.pretrain, metric.series) if cell.pretrain and self._done(cell.pretrain) else None
         node = self.plan.study.evals.get(metric.of)
         owner = node.of if node else metric.of
         if owner == PRETRAIN:

@@ -129,15 +129,18 @@ class Runner(ABC):
 
 
 @contextlib.contextmanager
-def opened(folder: Path, settings: Mapping[str, Any]) -> Iterator[IO[str]]:
+def opened(
+    folder: Path, settings: Mapping[str, Any], *, kind: str = "study", command: str = "plmctl ablate"
+) -> Iterator[IO[str]]:
     """The folder of a study, in no other process' hands; what is in it stays, unless it is something else's."""
-    if folder.is_file() or (folder.is_dir() and any(folder.iterdir()) and not (folder / LOCK).is_file()):
-        raise UsageError(f"out={str(folder)!r}: holds something that is not a study\n  fix: out=<another folder>")
+    there = {file.name for file in folder.iterdir()} if folder.is_dir() else set()
+    if folder.is_file() or not (there <= {LOCK} or there >= {LOCK, f"{kind}.json"}):
+        raise UsageError(f"out={str(folder)!r}: holds something that is not a {kind}\n  fix: out=<another folder>")
     folder.mkdir(parents=True, exist_ok=True)
     with (folder / LOCK).open("w") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
-            raise UsageError(f"out={str(folder)!r}: another plmctl ablate is at work there") from None
-        write(folder / "study.json", dict(settings))
+            raise UsageError(f"out={str(folder)!r}: another {command} is at work there") from None
+        write(folder / f"{kind}.json", dict(settings))
         yield lock

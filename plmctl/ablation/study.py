@@ -85,6 +85,11 @@ class Metric:
     published: Any = None
 
     @property
+    def series(self) -> str:
+        """Its name in the log of a pretraining: of validation, or `start/...` of the first update."""
+        return self.key if self.key.startswith("start/") else f"valid/{self.key}"
+
+    @property
     def lower_is_better(self) -> bool:
         falling = self.exp or any(word in self.key for word in ("loss", "bits_per", "perplexity"))
         return falling if self.better == "auto" else self.better == "lower"
@@ -204,6 +209,12 @@ def _check_names(
         shown = ", ".join([*list(arms)[:6], *([f"and {len(arms) - 6} more"] if len(arms) > 6 else [])]) or "none"
         known = f"is no arm of this study{nearest(str(baseline), arms)}; there are {shown}"
         errors.append(ConfigError("baseline", ... if baseline == MISSING else baseline, known))
+    names = list(arms)
+    for place, (name, arm) in enumerate(arms.items()):
+        if arm.teacher is not None and arm.teacher not in names[:place]:
+            errors.append(_unknown(f"arms.{name}.teacher", arm.teacher, names[:place]))
+        if arm.from_teacher and arm.teacher is None:
+            errors.append(ConfigError(f"arms.{name}.from_teacher", True, "needs a teacher, an arm that stands before this one"))
     if not seeds or len(set(seeds)) < len(seeds):
         errors.append(ConfigError("seeds", list(seeds), "one seed or more, none twice", fix="seeds=[0,1,2]"))
     errors += [

@@ -11,15 +11,11 @@ from typing import Any
 from plmctl.ablation.curves import picture
 from plmctl.ablation.job import write, write_text
 from plmctl.ablation.results import Results, missing
-from plmctl.ablation.statistics import ALPHA, Difference, compare, holm, judge, spread
+from plmctl.ablation.shown import cost_table, metric_table, reading
+from plmctl.ablation.statistics import Difference, compare, holm, judge, spread
 from plmctl.ablation.study import PRETRAIN, Metric, Study
 from plmctl.report.page import Block, Chart, Heading, Table, Text, write_page
 
-READING = (
-    "Mean ± standard deviation over seeds. Difference: arm minus baseline, with its {level:.0%} interval by Student's t over "
-    "pairs of equal seeds (Welch's where the seeds differ). p: the paired test, corrected by Holm for all {count} comparisons "
-    "of this table. Verdict on the expected direction: held or not held where p < {alpha:g}, else undecided at this scale."
-)
 ONE_SEED = "One seed says nothing about the spread between runs: no interval, no p, no verdict. More of them: seeds=[0,1,2]."
 CHOSEN = "Settings of fine-tuning are chosen on the dev split that is reported, in every arm alike."
 
@@ -77,15 +73,14 @@ def write_table(study: Study, results: Results, folder: Path, *, notes: Sequence
 
 def _blocks(study: Study, results: Results, record: Mapping[str, Any]) -> list[Block]:
     found: list[Row] = record["rows"]
-    tested = sum(row["p"] is not None for row in found)
     budget = ", ".join(f"{value:,} {name}" for name, value in record["budget"].items()) or "none"
     seeds = ", ".join(map(str, study.seeds))
     facts = f"Baseline: {study.baseline}. Seeds: {seeds}. Budget of every pretraining: {budget}."
     blocks: list[Block] = [Heading(study.title, 1), Text(facts)]
     for name, metric in study.metrics.items():
-        blocks += [Heading(name), Text(_what(metric)), _metric_table([row for row in found if row["metric"] == name], metric)]
-    blocks += [Text(READING.format(level=1 - ALPHA, count=tested, alpha=ALPHA)), *([Text(CHOSEN)] if study.tasks else [])]
-    blocks += [Heading("Cost of an arm, mean over seeds"), _cost_table(record["costs"])]
+        blocks += [Heading(name), Text(_what(metric)), metric_table([row for row in found if row["metric"] == name])]
+    blocks += [Text(reading(found)), *([Text(CHOSEN)] if study.tasks else [])]
+    blocks += [Heading("Cost of an arm, mean over seeds"), cost_table(record["costs"])]
     for number, (name, metric) in enumerate((name, m) for name, m in study.metrics.items() if m.of == PRETRAIN):
         svg = picture(results.curves(metric, study.curves), metric=name, by=study.curves, seeds=len(study.seeds))
         title = [Heading("Learning curves on the held-out documents")] if not number else []
@@ -105,26 +100,6 @@ def _what(metric: Metric) -> str:
     return f"{'exp of ' if metric.exp else ''}{metric.key} of {where}; {side} is better.{source}"
 
 
-def _metric_table(found: Sequence[Row], metric: Metric) -> Table:
-    head = ["arm", "n", "mean ± sd", "difference", "interval", "p (Holm)", "expected", "verdict"]
-    head += [f"published, {metric.published.unit}"] if metric.published else []
-    lines = []
-    for row in found:
-        line = [row["arm"], str(row["n"]), _with_spread(row["mean"], row["sd"]), _signed(row["difference"])]
-        line += [_interval(row["low"], row["high"]), _p(row["p_holm"]), row["expected"], _verdict(row["verdict"])]
-        lines.append([*line, *([_number(row["published"])] if metric.published else [])])
-    return Table(head, lines)
-
-
-def _cost_table(costs: Sequence[Mapping[str, Any]]) -> Table:
-    head = ["arm", "parameters", "tokens of pretraining", "training FLOPs of it", "seconds, fine-tuning included"]
-    lines = [
-        [each["arm"], f"{each['parameters']:,}", _whole(each["tokens"]), _number(each["flops"]), _whole(each["seconds"])]
-        for each in costs
-    ]
-    return Table(head, lines)
-
-
 def _csv(found: Sequence[Row], costs: Sequence[Mapping[str, Any]]) -> str:
     """One line a row, the arm's cost beside it; values by seed are joined as seed=value."""
     by_arm = {each["arm"]: each for each in costs}
@@ -136,31 +111,3 @@ def _csv(found: Sequence[Row], costs: Sequence[Mapping[str, Any]]) -> str:
         joined = " ".join(f"{seed}={value!r}" for seed, value in row["values"].items())
         writer.writerow({**row, **by_arm[row["arm"]], "values": joined})
     return text.getvalue()
-
-
-def _number(value: float | None) -> str:
-    return "" if value is None else f"{value:.4g}"
-
-
-def _whole(value: float | None) -> str:
-    return "" if value is None else f"{value:,.0f}"
-
-
-def _signed(value: float | None) -> str:
-    return "" if value is None else f"{value:+.4g}"
-
-
-def _with_spread(mean: float | None, deviation: float | None) -> str:
-    return "missing" if mean is None else f"{mean:.4g}" + (f" ± {deviation:.2g}" if deviation is not None else "")
-
-
-def _interval(low: float | None, high: float | None) -> str:
-    return "" if low is None or high is None else f"{low:+.3g} to {high:+.3g}"
-
-
-def _p(p: float | None) -> str:
-    return "" if p is None else "< 0.001" if p < 0.001 else f"{p:.3f}"
-
-
-def _verdict(verdict: str) -> str:
-    return "undecided at this scale" if verdict == "undecided" else verdict

@@ -13,7 +13,8 @@ if TYPE_CHECKING:
 
 def run(cfg: DictConfig, *, flags: Flags) -> int:
     """Write the checkpoint and print its folder."""
-    from plmctl.training.averaging import average
+    from plmctl.training.averaging import average, kept
 
-    print(average(Path(cfg.run), Path(cfg.out), last=cfg.last))
+    run, out = Path(cfg.run), Path(cfg.out)
+    print(kept(run, out) if cfg.kept else average(run, out, last=cfg.last))
     return 0

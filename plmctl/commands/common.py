@@ -16,6 +16,7 @@ from plmctl.config.build import build, entry, plain
 from plmctl.config.compose import Flags
 from plmctl.errors import DataError
 from plmctl.models.base import Backbone, Model
+from plmctl.nn.last_maps import last_maps
 from plmctl.objectives.base import Objective
 from plmctl.objectives.mix import Entry, Mix
 from plmctl.training import rundir
@@ -51,6 +52,9 @@ class Session:
 
     def say(self, message: str) -> None:
         self.log.say(message)
+
+
+After = Callable[[Session, Result], Result]  # what another command does once the training is over
 
 
 def training(cfg: DictConfig, flags: Flags, prepare: Prepare, train: Callable[[Session], Result]) -> int:
@@ -101,7 +105,7 @@ def _open(cfg: DictConfig, flags: Flags, prepare: Prepare) -> tuple[DictConfig, 
         torch.set_num_threads(cfg.train.threads or max(1, torch.get_num_threads() // cfg.train.processes))
     if flags.resume:
         return cfg, prepare(cfg), None
-    folder = Path(cfg.run.dir) if cfg.run.dir else rundir.fresh(Path("runs") / (cfg.run.name or flags.verb))
+    folder = Path(cfg.run.dir) if cfg.run.dir else rundir.fresh(Path("runs") / (cfg.run.name or flags.command))
     rundir.refuse_used(folder)
     prepared = prepare(cfg)
     cfg.run.dir, cfg.train.precision = str(folder), choose(cfg.train.precision, device_of(cfg.train.device)).name
@@ -113,7 +117,7 @@ def _in_processes(cfg: DictConfig, flags: Flags) -> int:
     """The children resume the directory that is open now, with the same changes; without a checkpoint in it they begin at 0."""
     changes = [word for word in flags.overrides if flags.resume and not word.startswith("run.dir=")]
     plugins = [word for plugin in flags.plugins for word in ("--plugin", plugin)]
-    return launch(cfg.train.processes, [flags.verb, "--resume", f"run.dir={cfg.run.dir}", *changes, *plugins])
+    return launch(cfg.train.processes, [flags.command, "--resume", f"run.dir={cfg.run.dir}", *changes, *plugins])
 
 
 def _session(cfg: DictConfig, flags: Flags, world: World, prepared: Any) -> Session:
@@ -157,7 +161,7 @@ def fit(
         model=model, objective=objective, optimizer=build(cfg.optim, plugins=session.flags.plugins, path="optim"),
         schedule=build(cfg.schedule, plugins=session.flags.plugins, path="schedule"), budget=budget, stages=stages,
         precision=session.precision, world=world, checkpoints=checkpoints, log=session.log, evaluate=evaluate,
-        settings=replace(numbers, **(settings or {})),
+        settings=replace(numbers, **(settings or {})), layers=last_maps(model) if train.get("grad_norms") else None,
     )  # fmt: skip
     if session.flags.resume:
         newest = checkpoints.newest()
@@ -205,7 +209,7 @@ def _farewell(result: Result, cfg: DictConfig, flags: Flags) -> None:
     if result.exit_code:
         plugins = "".join(f" --plugin {plugin}" for plugin in flags.plugins)
         print(f"stopped after {result.progress.step} updates, all saved. To go on:\n"
-              f"  plmctl {flags.verb} --resume run.dir={_quoted(folder)}{plugins}", file=sys.stderr)  # fmt: skip
+              f"  plmctl {flags.command} --resume run.dir={_quoted(folder)}{plugins}", file=sys.stderr)  # fmt: skip
         return
     run = _quoted(folder)
     lines = AFTER_FINETUNE if flags.verb == "finetune" else after_pretrain(cfg)

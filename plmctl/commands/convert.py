@@ -20,6 +20,7 @@ from plmctl.errors import DataError, UsageError
 from plmctl.loading import Source, open_source
 from plmctl.models.encoder_decoder import ROLES
 from plmctl.nn.tables import count
+from plmctl.report.card import card
 from plmctl.text.vocab import Vocab
 from plmctl.training.checkpoint import Checkpoints, Snapshot, load_exactly, tensors_of
 from plmctl.training.progress import Progress
@@ -57,11 +58,13 @@ def convert(source: Path, target: Path, *, to: str, part: str = "model", plugins
 
 
 def to_hf(source: Source, folder: Path) -> str:
-    """config.json, model.safetensors and the tokenizer, as `from_pretrained` reads them; returns the published class."""
+    """config.json, model.safetensors and tokenizer, as `from_pretrained` reads them, and a model card; returns the class."""
     vocab = _vocab(source)
     exported = hf.export(source.config, source.tensors, pad=vocab.pad if vocab else None)
     tokens = {} if vocab is None else {role: getattr(vocab, role) for role in ROLES}
     hf.write(folder, exported, tokens=tokens)
+    home = source.folder.parents[1] if source.folder.parent.name == "checkpoints" else source.folder
+    (folder / "README.md").write_text(card(home, source.config, library="transformers"), encoding="utf-8")
     if vocab is not None:
         length = source.config["position"].get("max_length") or 1 << 30
         rows = source.config.get("format") or {}

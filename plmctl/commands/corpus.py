@@ -90,6 +90,8 @@ def open_corpus(cfg: DictConfig, plugins: tuple[str, ...] = ()) -> Corpus:
         for split in SPLITS
     )
     held = {source: {name: shards for name, shards in parts.items() if len(shards.ids)} for source, parts in valid.items()}
+    share = (cfg.get("train") or {}).get("share", 1.0)  # runs of before have none
+    train = {source: {name: part.first(share) for name, part in parts.items()} for source, parts in train.items()}
     return Corpus(train, held, tokenizer)
 
 

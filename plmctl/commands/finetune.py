@@ -13,10 +13,13 @@ from omegaconf import DictConfig, OmegaConf
 
 from plmctl.assembly import build_model
 from plmctl.commands import scoring
-from plmctl.commands.common import Session, fit, training
+from plmctl.commands.common import After, Session, fit, training
 from plmctl.commands.fitted import check_length, complete, fit_language_heads, settle, with_new_tokens
+from plmctl.commands.remembering import check_cache
+from plmctl.commands.teaching import checked_task, taught
 from plmctl.config.build import build, plain
 from plmctl.config.compose import Flags
+from plmctl.config.headers import naming_source
 from plmctl.errors import ConfigError, UsageError
 from plmctl.loading import find, open_source, take
 from plmctl.models.base import Model
@@ -35,15 +38,17 @@ from plmctl.training.trainer import Result
 TOKENIZER = "tokenizer"  # folder of the run and of each checkpoint
 
 
-def run(cfg: DictConfig, flags: Flags) -> int:
+def run(cfg: DictConfig, flags: Flags, after: After = lambda session, result: result) -> int:
     """Fine-tune, or with --dry-run only say what that would be; returns the exit code."""
     if not flags.resume:
         cfg = complete(OmegaConf.create(plain(cfg)), flags)
         task = build_task(cfg, flags)
         fit_language_heads(cfg, task)
         check_length(cfg, task)
-        _check_files(task)
-        _check_model(cfg, task, flags)
+        with naming_source("task", cfg.task.get("name"), flags.config_dirs):
+            _check_files(task)
+        cfg = checked_task(cfg, flags, _check_model(cfg, task, flags), task)
+        check_cache(cfg, task, flags.plugins)
     if flags.dry_run:
         return _dry_run(cfg, flags)
     ready: list[Tokenizer] = []
@@ -51,7 +56,7 @@ def run(cfg: DictConfig, flags: Flags) -> int:
     def prepare(cfg: DictConfig) -> None:
         ready[:] = [_tokenizer(cfg, flags)]
 
-    return training(cfg, flags, prepare=prepare, train=lambda session: train(session, ready[0]))
+    return training(cfg, flags, prepare=prepare, train=lambda session: after(session, train(session, ready[0])))
 
 
 def build_task(cfg: DictConfig, flags: Flags) -> Task:
@@ -73,6 +78,10 @@ def _check_model(cfg: DictConfig, task: Task, flags: Flags) -> Model:
     cfg = cfg.copy()
     settle(cfg, task)
     size = open_source(cfg.checkpoint).vocab_size if cfg.checkpoint else cfg.tokenizer.get("vocab_size") or 0
+    if not cfg.checkpoint and cfg.tokenizer.get("path"):
+        size = Tokenizer.load(cfg.tokenizer.path).vocab.size
+    if size:
+        task.check_vocabulary(int(size))
     with torch.device("meta"):
         model = build_model(cfg, vocab_size=(int(size) or 1) + task.transform.new_tokens, plugins=flags.plugins)
     apply_freezing(model, trainable=cfg.train.trainable, frozen=cfg.train.frozen)
@@ -109,11 +118,11 @@ def _fresh_tokenizer(cfg: DictConfig, flags: Flags) -> Tokenizer:
     return Tokenizer.learn(texts, build(cfg.tokenizer, path="tokenizer"))
 
 
-def splits(task: Task, tokenizer: Tokenizer) -> dict[str, Split]:
-    """train and every dev split that is there, encoded; `fit_labels` has seen train."""
+def splits(task: Task, tokenizer: Tokenizer, share: float = 1.0) -> dict[str, Split]:
+    """train, a `share` of it, and every dev split that is there, encoded; `fit_labels` has seen all of train."""
     train = task.read("train")
     task.fit_labels(train)
-    found = {"train": train, **{name: task.read(name) for name in _devs(task)}}
+    found = {"train": inference.portion(train, share), **{name: task.read(name) for name in _devs(task)}}
     return {name: inference.encoded(task, name, examples, tokenizer) for name, examples in found.items()}
 
 
@@ -123,7 +132,7 @@ def train(session: Session, tokenizer: Tokenizer) -> Result:
     task = build_task(cfg, session.flags)
     if world.main and not (session.folder / TOKENIZER / META).is_file():
         tokenizer.save(session.folder / TOKENIZER)
-    data = splits(task, tokenizer)
+    data = splits(task, tokenizer, cfg.train.get("share", 1.0))
     for split in data.values():
         session.say(f"{split.name}: {len(split.examples)} examples; {inference.truncation(split.rows) or 'nothing is cut'}")
     if "dev" not in data:
@@ -134,18 +143,19 @@ def train(session: Session, tokenizer: Tokenizer) -> Result:
     model = _model(session, task, tokenizer)
     batches = Batches(
         data["train"].rows, batch_size=cfg.train.batch_size, micro_batch_size=cfg.train.micro_batch_size, seed=cfg.seed,
-        world=world.size, rank=world.rank,
+        world=world.size, rank=world.rank, noise=task.noise(tokenizer.vocab),
     )  # fmt: skip
     every = batches.updates_per_epoch
 
     def evaluate(model: Model) -> dict[str, float]:
         return scoring.predict(model, task, data["dev"], precision=session.precision)[1] if world.main else {}
 
+    objective = taught(session, model, task, rows=len(data["train"].rows.key))
     result = fit(
-        session, model=model, objective=task, budget=_budget(cfg, every),
+        session, model=model, objective=objective, budget=_budget(cfg, every),
         stages=[Stage(batches=lambda: batches, trainable=cfg.train.trainable, frozen=cfg.train.frozen)],
         evaluate=evaluate if "dev" in data else None, extras=lambda folder: tokenizer.save(folder / TOKENIZER),
-        keep_best=task.metrics[0], best_is_largest=task.best_is_largest,
+        keep_best=task.metrics[0] if objective.heads_learn else "", best_is_largest=task.best_is_largest,
         settings={name: every for name in ("eval_every", "save_every") if cfg.train[name] is None},
     )  # fmt: skip
     if world.main and not result.exit_code:
@@ -158,7 +168,8 @@ def _model(session: Session, task: Task, tokenizer: Tokenizer) -> Model:
     """First weights by `seed`, those of new heads by `head_seed`, then whatever the checkpoint has."""
     cfg = session.cfg
     resuming = Checkpoints(session.folder / "checkpoints", say=lambda message: None).newest() if session.flags.resume else None
-    source = open_source(resuming or cfg.checkpoint) if resuming or cfg.checkpoint else None
+    layers = None if resuming else plain(cfg.get("kept_layers"))
+    source = open_source(resuming or cfg.checkpoint, layers) if resuming or cfg.checkpoint else None
     size, new = source.vocab_size if source else tokenizer.vocab.size, task.transform.new_tokens
     size = max(size, tokenizer.vocab.size + new) if new else size
     model = build_model(cfg, vocab_size=size, vocab=tokenizer.vocab, seed=cfg.seed, plugins=session.flags.plugins)
@@ -192,7 +203,8 @@ def _conclude(session: Session, task: Task, model: Model, devs: dict[str, Split]
     record |= {"signatures": task.signatures} if task.signatures else {}
     (session.folder / "result.json").write_text(json.dumps({**record, "metrics": metrics}, indent=1), encoding="utf-8")
     extra = {"predictions": str(session.folder / "predictions")} if metrics else {}
-    scoring.show(f"{task.name}: {best.name}", metrics, as_json=session.flags.json, extra=extra)
+    if not session.flags.front:  # else that command shows them in its own table
+        scoring.show(f"{task.name}: {best.name}", metrics, as_json=session.flags.json, extra=extra)
     return best
 
 
@@ -201,6 +213,7 @@ def _dry_run(cfg: DictConfig, flags: Flags) -> int:
     task = build_task(cfg, flags)
     examples = task.read("train")
     task.fit_labels(examples)
+    examples = inference.portion(examples, cfg.train.share)
     model = _check_model(cfg, task, flags)
     updates = -(-len(examples) // cfg.train.batch_size)
     parts = {"backbone": model.backbone, **{f"heads.{name}": head for name, head in model.heads.items()}}

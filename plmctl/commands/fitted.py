@@ -25,9 +25,11 @@ OF_THE_MODEL = ("size", "pattern", "position", "model", "tokenizer")  # a checkp
 
 def complete(cfg: DictConfig, flags: Flags) -> DictConfig:
     """The config with the checkpoint's own model in it, and the heads that fit its kind of backbone."""
+    if cfg.get("kept_layers") and not cfg.checkpoint:
+        raise ConfigError("kept_layers", plain(cfg.kept_layers), "says which layers of checkpoint=... to take; there is none")
     if cfg.checkpoint is not None:
         refuse_another_model(flags.overrides, OF_THE_MODEL, key="checkpoint")
-        source = open_source(cfg.checkpoint)
+        source = open_source(cfg.checkpoint, plain(cfg.get("kept_layers")))
         for name in OF_THE_MODEL:
             cfg[name] = source.config.get(name)
         if "classifier" not in cfg.model:

@@ -13,7 +13,7 @@ from rich.console import Console
 
 from plmctl.assembly import build_model, known_to_objectives
 from plmctl.batch import Batch
-from plmctl.commands.common import Session, budget_of, build_objective, fit, training
+from plmctl.commands.common import After, Session, budget_of, build_objective, fit, training
 from plmctl.commands.corpus import (
     STAGE_KEYS,
     Corpus,
@@ -25,6 +25,9 @@ from plmctl.commands.corpus import (
     sources,
     training_loader,
 )
+from plmctl.commands.teaching import checked, taught
+from plmctl.commands.tokenize import too_much_held_out
+from plmctl.config.build import plain
 from plmctl.config.compose import Flags
 from plmctl.config.contract import check_contract
 from plmctl.cost import cost, own_parameters
@@ -35,7 +38,7 @@ from plmctl.data.reader import Reader
 from plmctl.errors import ConfigError, UsageError
 from plmctl.models.base import Model
 from plmctl.nn.tables import count
-from plmctl.objectives.mix import Mix
+from plmctl.objectives.base import Objective
 from plmctl.training.budget import Budget
 from plmctl.training.distributed import World, environment
 from plmctl.training.evaluation import Measured, measure
@@ -43,30 +46,34 @@ from plmctl.training.stages import Stage
 from plmctl.training.trainer import Result
 
 
-def run(cfg: DictConfig, flags: Flags) -> int:
+def run(cfg: DictConfig, flags: Flags, after: After = lambda session, result: result) -> int:
     """Train, or with the flags only show what would be trained; returns the exit code."""
     check_data(cfg)
     check_updates(cfg, processes=max(environment()[2], cfg.train.processes), plugins=flags.plugins)
     if cfg.get("init_into") and not cfg.init:
         raise ConfigError("init_into", cfg.init_into, "says where the weights of init=... go, and there are none")
+    if cfg.get("kept_layers") and not cfg.init:
+        raise ConfigError("kept_layers", plain(cfg.kept_layers), "says which layers of init=... to take, and there is none")
     misfit = _misfit(cfg, flags)
     if misfit and not (flags.preview and _makes_rows(misfit)):
         raise misfit
-    if flags.dry_run:
-        from plmctl.commands.dry_run import show
-
-        return show(cfg, flags)
+    cfg = cfg if flags.resume or misfit else checked(cfg, flags)
     if cfg.init and not flags.resume:
         from plmctl.grafting import graft
         from plmctl.loading import adopt
 
         cfg = (graft if cfg.get("init_into") else adopt)(cfg, flags.overrides)
+    if flags.dry_run:
+        from plmctl.commands.dry_run import show
+
+        return show(cfg, flags)
     if flags.preview:
         _preview(cfg, flags, asked=misfit is None)
         if misfit:
             raise misfit
         return 0
-    return training(cfg, flags, prepare=partial(open_corpus, plugins=flags.plugins), train=train)
+    prepare = partial(open_corpus, plugins=flags.plugins)
+    return training(cfg, flags, prepare=prepare, train=lambda session: after(session, train(session)))
 
 
 def _misfit(cfg: DictConfig, flags: Flags) -> UsageError | None:
@@ -89,11 +96,13 @@ def train(session: Session) -> Result:
     corpus: Corpus = session.prepared
     model = build_model(cfg, vocab_size=corpus.vocab.size, vocab=corpus.vocab, seed=cfg.seed, plugins=plugins)
     given = {"vocab": corpus.vocab, **known_to_objectives(model, vocab_size=corpus.vocab.size)}
-    objective = build_objective(cfg, given, plugins)
+    objective: Objective = build_objective(cfg, given, plugins)
     if cfg.init and not any((session.folder / "checkpoints").glob("step-*")):  # --resume of a run that saved nothing yet, too
         from plmctl.loading import initialize
 
-        initialize(model, cfg.init, into=cfg.get("init_into"), say=session.say)
+        layers = plain(cfg.get("kept_layers"))
+        initialize(model, cfg.init, into=cfg.get("init_into"), layers=layers, say=session.say)
+    objective = taught(session, model, objective)
     needs = model.backbone.needs | objective.needs
     numbers = range(len(cfg.train.stages) or 1)
     loaders = [
@@ -119,7 +128,7 @@ def train(session: Session) -> Result:
 
 
 def _overview(
-    session: Session, corpus: Corpus, model: Model, objective: Mix, budget: Budget, loader: Loader
+    session: Session, corpus: Corpus, model: Model, objective: Objective, budget: Budget, loader: Loader
 ) -> list[str]:  # fmt: skip
     """What will be trained, for how long, where, and on what: the first lines of a run."""
     cfg, world = session.cfg, session.world
@@ -131,7 +140,9 @@ def _overview(
         f"{corpus.vocab.size:,} {corpus.tokenizer.kind} tokens",
         f"{budget} of {cfg.train.batch_size} rows of at most {cfg.format.max_length} tokens, on {place}; {session.folder}",
     ]
-    return [*lines, *(line for name, each in loader.sources.items() for line in _reading(name, each.reader))]
+    lines += [line for name, each in loader.sources.items() for line in _reading(name, each.reader)]
+    parts = [part for source in corpus.train.values() for part in source.values()]
+    return [*lines, *(line.strip() for part in parts for line in too_much_held_out(part.manifest))]
 
 
 def _reading(name: str, reader: Reader | Mixture) -> list[str]:
@@ -180,7 +191,7 @@ def _stage_settings(cfg: DictConfig, number: int) -> dict:
 
 
 def _validation(
-    session: Session, corpus: Corpus, objective: Mix, needs: frozenset[str]
+    session: Session, corpus: Corpus, objective: Objective, needs: frozenset[str]
 ) -> Callable[[Model], dict[str, float]] | None:
     """Losses on the held-out documents, and bits per byte for every target made of tokens; None without held-out text."""
     cfg, world = session.cfg, session.world
@@ -228,7 +239,7 @@ def _scores(parts: Mapping[str, Measured], bytes_per_token: Mapping[str, float],
     return found
 
 
-def _flops_per_token(model: Model, objective: Mix, source: Source) -> float:
+def _flops_per_token(model: Model, objective: Objective, source: Source) -> float:
     """Training FLOPs of one token; a head that no noise limits is given the target, else the hidden positions, else all."""
     capacity, (length, target) = source.capacity(), source.lengths()
     asked = target or capacity.get("mlm", length)

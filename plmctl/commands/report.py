@@ -1,19 +1,48 @@
-"""`plmctl report`: one page, Markdown and HTML, on finished or running runs side by side."""
+"""`plmctl report`: one page on runs side by side, finished or not, or on a study; and a model card."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from plmctl.report.runs import write_report
+from plmctl.errors import DataError, UsageError
+from plmctl.report import options
+from plmctl.report.build import write_report
+from plmctl.report.card import card
+from plmctl.report.page import put
+from plmctl.report.subject import Subject, of
 
 if TYPE_CHECKING:
     from omegaconf import DictConfig
 
     from plmctl.config.compose import Flags
 
+SUFFIXES = (".html", ".md")
+
 
 def run(cfg: DictConfig, *, flags: Flags) -> int:
-    """Write the page and print the files that were made."""
-    print("\n".join(str(file) for file in write_report([Path(folder) for folder in cfg.runs], Path(cfg.out))))
+    """Write the page, and the card where one is asked for, and print the files that were made."""
+    out = Path(cfg.out)
+    if out.suffix not in SUFFIXES:
+        raise UsageError(f"--out {out}: a {' or a '.join(SUFFIXES)} file\n  fix: --out {out}.html")
+    facts = options.facts(cfg.facts)
+    if facts and not cfg.card:
+        raise UsageError("--fact: for a model card\n  fix: --card README.md before it")
+    subject = of([Path(folder) for folder in cfg.runs], options.wishes(cfg.heads, cfg.sentences, cfg.probes))
+    if cfg.card and len(subject.runs) != 1:
+        raise UsageError("--card: of one run, not of several or of a study")
+    try:
+        written = write_report(subject, out, markdown=cfg.markdown)
+        written += [_card(subject, Path(cfg.card), facts)] if cfg.card else []
+    except OSError as error:
+        raise DataError(f"cannot write: {error.strerror or error}", file=error.filename or out) from error
+    print("\n".join(str(file) for file in written))
     return 0
+
+
+def _card(subject: Subject, file: Path, facts: Mapping[str, str]) -> Path:
+    run = subject.runs[0]
+    file.parent.mkdir(parents=True, exist_ok=True)
+    put(file, card(run.folder, run.log.config, facts))
+    return file

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -93,6 +93,7 @@ def report(manifest: dict[str, Any], out: object) -> list[str]:
             f"  {name}: {split['documents']:,} documents, {split['sentences']:,} sentences, {split['tokens']:,} tokens, "
             f"{ratio:.2f} bytes a token"
         )
+    lines += too_much_held_out(manifest)
     readings = sorted({entry["lines"] for entry in manifest["files"] if entry.get("found")})
     if readings:
         lines.append(f"  lines are read as: {', '.join(readings)} (data.lines=auto)")
@@ -103,6 +104,19 @@ def report(manifest: dict[str, Any], out: object) -> list[str]:
     if manifest["dropped_from_train"]:
         lines.append(f"  {manifest['dropped_from_train']:,} documents are in data.valid_path too and were left out of train")
     return lines
+
+
+def too_much_held_out(manifest: Mapping[str, Any]) -> list[str]:
+    """A line where whole documents are held out of so few that validation takes far more than the share asked for."""
+    tokens = {name: split["tokens"] for name, split in manifest["splits"].items()}
+    share, wanted = tokens["valid"] / max(1, sum(tokens.values())), manifest["settings"]["valid_share"]
+    if not wanted or share < max(0.2, 2 * wanted):
+        return []
+    few = manifest["splits"]["train"]["documents"] + manifest["splits"]["valid"]["documents"]
+    return [
+        f"  {share:.0%} of the text is held out, for there are only {few:,} documents: put blank lines between documents, "
+        "or give data.valid_path=..."
+    ]
 
 
 @contextmanager

@@ -19,7 +19,20 @@ from plmctl.config.values import fit
 from plmctl.errors import ConfigError, UsageError, nearest, raise_all
 
 # what configs may name: these folders of plmctl
-SAFE = ("text", "data", "noise", "attention", "nn", "models", "heads", "objectives", "generation", "tasks", "training")
+SAFE = (
+    "text",
+    "data",
+    "noise",
+    "attention",
+    "nn",
+    "models",
+    "heads",
+    "objectives",
+    "distill",
+    "generation",
+    "tasks",
+    "training",
+)
 MARKS = ("_target_", "_partial_", "_given_")
 
 

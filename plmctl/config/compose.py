@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import pickle
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -13,7 +14,7 @@ from plmctl.config import schema
 from plmctl.config.build import build, check
 from plmctl.config.finish import finish
 from plmctl.config.overrides import Word, read, settle
-from plmctl.config.recipes import conf_dir, find_study, recipes_dir, store_recipe
+from plmctl.config.recipes import conf_dir, find_study, is_shipped, option_name, recipes_dir, store_recipe
 from plmctl.config.resolvers import register
 from plmctl.errors import UsageError, nearest, raise_all
 
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
     from omegaconf import DictConfig
 
 __all__ = ["Composed", "Flags", "build", "check", "compose", "composed", "conf_dir", "recipes_dir"]
+
+_SHIPPED: dict[tuple[str, ...], bytes] = {}  # what shipped files made together: they do not change while a process runs
 
 
 @dataclass(frozen=True)
@@ -40,6 +43,12 @@ class Flags:
     submission: bool = False
     launcher: tuple[str, ...] = ()  # of a study's jobs: hydra/launcher=... and its settings
     changes: tuple[str, ...] = ()  # what --resume was allowed to change: "key: old -> new"
+    front: str = ""  # the command that was typed, where its config is that of another, `verb`: distill
+
+    @property
+    def command(self) -> str:
+        """What stands behind `plmctl`."""
+        return self.front or self.verb
 
 
 @dataclass(frozen=True)
@@ -69,11 +78,11 @@ def composed(
     config_dirs: Sequence[str] = (),
     plugins: Sequence[str] = (),
     sweep: bool = False,
-    known: dict[tuple[str, ...], DictConfig] | None = None,
+    known: dict[tuple[str, ...], bytes] | None = None,
 ) -> Composed:
     """`compose`, with the overrides as Hydra was told them and what was removed; `sweep` composes the first job of a sweep.
 
-    `known` remembers what part files made together, for callers that compose many configs of few choices in a row.
+    `known` remembers what a user's part files made together, for callers that compose many configs of few choices in a row.
     """
     if verb == "ablate":
         recipe = str(find_study(recipe or "", config_dirs))
@@ -83,13 +92,17 @@ def composed(
             f"'{recipe}': recipes are for pretrain; {verb} takes key=value settings, or your own ./file.yaml of them"
         )
     with session(verb, config_dirs) as hydra:
-        chosen = [f"recipe={stored}" for stored in [store_recipe(name, config_dirs) for name in names if name]][:1]
+        known = _SHIPPED if not config_dirs and all(is_shipped(name) for name in names if name) else known
+        chosen = [f"recipe={option_name(name)}" for name in names if name][:1]
         words, errors = read(overrides, hydra.config_loader, sweep=sweep)
         groups = [word for word in words if word.group]
         choices = (verb, *chosen, *(word.sample for word in groups))
-        cfg, bad = (known[choices].copy(), []) if known and choices in known else _run_all(hydra, verb, chosen, groups)
-        if known is not None and not bad:
-            known[choices] = cfg.copy()
+        if known is None or choices not in known:
+            for name in filter(None, names):
+                store_recipe(name, config_dirs)
+        cfg, bad = (pickle.loads(known[choices]), []) if known and choices in known else _run_all(hydra, verb, chosen, groups)
+        if known is not None and not bad and choices not in known:
+            known[choices] = pickle.dumps(cfg)
         values, unknown = settle(
             [word for word in words if not word.group and word.sample], _plain(cfg), plugins, hydra.config_loader
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -157,12 +158,17 @@ def _size_keys(content: Mapping[str, Any]) -> list[ConfigError]:
     given = content.get("size")
     if not isinstance(given, Mapping):
         return []
-    known = {str(key) for file in (conf_dir() / "size").glob("*.yaml") for key in load(file)}
+    known = _shipped_sizes()
     return [
         ConfigError(f"size.{key}", value, f"no such number{nearest(key, known)}")
         for key, value in given.items()
         if known - {key} == known
     ]
+
+
+@functools.cache
+def _shipped_sizes() -> set[str]:
+    return {str(key) for file in (conf_dir() / "size").glob("*.yaml") for key in load(file)}
 
 
 def _paths_of(content: Mapping[str, Any], prefix: str = "") -> Iterator[str]:

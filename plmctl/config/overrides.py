@@ -68,6 +68,15 @@ def quoted(text: str, *, sweep: bool = False) -> str:
     return f"{key}={_each(_split(value) if sweep else [value])}"
 
 
+def spelled(value: Any) -> str:
+    """A value as an override writes it."""
+    if value is None:
+        return "null"
+    if isinstance(value, bool):
+        return str(value).lower()
+    return f"[{','.join(map(spelled, value))}]" if isinstance(value, (list, tuple)) else str(value)
+
+
 def settle(
     words: Sequence[Word], tree: Mapping[str, Any], plugins: Sequence[str], loader: ConfigLoader
 ) -> tuple[list[Word], list[UsageError]]:

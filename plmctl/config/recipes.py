@@ -39,16 +39,26 @@ def find_recipe(name: str, config_dirs: Sequence[str] = ()) -> Path:
     raise UsageError(f"there is no recipe '{name}'{nearest(name, known)}; there are {', '.join(known)}, or give ./yours.yaml")
 
 
+def is_shipped(name: str) -> bool:
+    """Whether this name, or this file, is of recipes/; a user's folders are not looked into."""
+    return find_recipe(name).resolve().is_relative_to(recipes_dir())
+
+
 def find_study(name: str, config_dirs: Sequence[str] = ()) -> Path:
     """The file of a study: ./mine.yaml as it stands, a name from studies/ of the user's recipes, then of recipes/."""
     if name.endswith((".yaml", ".yml")):
         return find_recipe(name)
-    folders = [*(Path(folder, STUDIES) for folder in _recipe_folders(config_dirs)), recipes_dir() / STUDIES]
-    files = {file.stem: file for folder in reversed(folders) for file in sorted(folder.glob("*.yaml"))}
+    files = studies(config_dirs)
     if name not in files:
         problem = f"there is no study '{name}'{nearest(name, files)}" if name else "which study?"
         raise UsageError(f"{problem} There are {', '.join(files)}, or give ./yours.yaml")
     return files[name]
+
+
+def studies(config_dirs: Sequence[str] = ()) -> dict[str, Path]:
+    """{name: file} of every study; a user's own hides one of recipes/ that is called the same."""
+    folders = [*(Path(folder, STUDIES) for folder in _recipe_folders(config_dirs)), recipes_dir() / STUDIES]
+    return {file.stem: file for folder in reversed(folders) for file in sorted(folder.glob("*.yaml"))}
 
 
 def recipe_names(config_dirs: Sequence[str] = ()) -> list[str]:

@@ -26,7 +26,7 @@ def resumed(flags: Flags) -> tuple[DictConfig, Flags]:
     """The config to go on with, and the flags with every allowed change noted as "key: old -> new"."""
     from omegaconf import OmegaConf, open_dict
 
-    folder = _run_dir(flags)
+    folder = run_dir(flags)
     saved_file = folder / "config.yaml"
     if not saved_file.is_file():  # nothing was saved yet: the run starts at 0
         cfg = _given(flags, flags.recipe, flags.overrides).cfg
@@ -52,10 +52,11 @@ def resumed(flags: Flags) -> tuple[DictConfig, Flags]:
     return saved, dataclasses.replace(flags, changes=noted)
 
 
-def _run_dir(flags: Flags) -> Path:
+def run_dir(flags: Flags) -> Path:
+    """The folder that --resume names; UsageError where there is none."""
     given = [text.partition("=")[2] for text in flags.overrides if text.startswith("run.dir=")]
     if not given:
-        raise UsageError(f"--resume needs the run\n  fix: plmctl {flags.verb} --resume run.dir=runs/<name>/<id>")
+        raise UsageError(f"--resume needs the run\n  fix: plmctl {flags.command} --resume run.dir=runs/<name>/<id>")
     if not Path(given[-1]).expanduser().is_dir():
         raise UsageError(f"--resume: there is no folder {given[-1]}")
     return Path(given[-1]).expanduser()
@@ -100,12 +101,13 @@ def _given(flags: Flags, recipe: str | None, words: Sequence[str]) -> Composed:
 def _values(cfg: DictConfig) -> dict[str, Any]:
     from omegaconf import OmegaConf
 
-    return dict(_leaves(OmegaConf.to_container(cfg, resolve=True)))
+    return dict(leaves(OmegaConf.to_container(cfg, resolve=True)))
 
 
-def _leaves(node: Any, path: str = "") -> Iterator[tuple[str, Any]]:
+def leaves(node: Any, path: str = "") -> Iterator[tuple[str, Any]]:
+    """(dotted key, value) of everything in nested mappings that is no mapping, or an empty one."""
     if isinstance(node, Mapping) and node:
         for key, value in node.items():
-            yield from _leaves(value, f"{path}.{key}" if path else str(key))
+            yield from leaves(value, f"{path}.{key}" if path else str(key))
     else:
         yield path, node

@@ -3,25 +3,25 @@
 from __future__ import annotations
 
 import dataclasses
-import re
 import typing
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from plmctl.config.build import MISSING
+from plmctl.config.making import Augment, Rewrite
 from plmctl.config.values import Rule, fit
 from plmctl.errors import ConfigError, nearest
 
 MANY = ("noise", "objective", "heads", "eval.noise")  # slots that hold several parts, each under its name
-ONE = ("format", "model", "pattern", "position", "optim", "schedule", "task", "search")  # slots that are one part
+ONE = ("format", "model", "pattern", "position", "optim", "schedule", "task", "search", "distill")  # slots that are one part
 LENGTHS = ("steps", "tokens", "epochs", "minutes")  # of train: exactly one is set
 
 Whole = Annotated[int, Rule(lambda n: n >= 0, "0 or more")]
 Count = Annotated[int, Rule(lambda n: n > 0, "1 or more")]
 Number = Annotated[float, Rule(lambda x: x >= 0, "0 or more")]
 Amount = Annotated[float, Rule(lambda x: x > 0, "more than 0")]
+Part = Annotated[float, Rule(lambda x: 0 < x <= 1, "more than 0, at most 1")]
 
 
 @dataclass
@@ -53,6 +53,7 @@ class Train:
     tokens: Count | None = None  # real tokens read, over all processes
     epochs: Amount | None = None  # may be a part of one: 0.5
     minutes: Amount | None = None  # of wall-clock time, evaluation included
+    share: Part = 1.0  # of the training text or examples; a smaller share is a part of a larger one
     batch_size: Count = 32  # rows of an update, over all processes
     micro_batch_size: Count | None = None  # rows of one backward pass; null: a process' whole share
     clip: Number = 1.0  # gradient norm; 0: off
@@ -64,6 +65,7 @@ class Train:
     threads: Count | None = None  # of the CPU, for each process; null: what torch takes
     deterministic: bool = False  # refuse GPU kernels whose result depends on the order of execution
     log_every: Whole = 10  # updates; 0: the first and the last only
+    grad_norms: bool = False  # of every layer, in the first update: start/grad_norm/<layer>
     eval_every: Whole | None = None  # updates; null: ten times a run; 0: at the end only
     save_every: Whole | None = None  # updates; null: ten times a run; 0: at the end only
     keep_last: Count = 2  # checkpoints
@@ -101,6 +103,7 @@ class Pretrain:
     position: Any = None
     model: Any = None
     objective: Any = None
+    distill: Any = None
     heads: Any = None
     optim: Any = None
     schedule: Any = None
@@ -111,6 +114,9 @@ class Pretrain:
     init: str | None = None  # start from these weights: a run, a checkpoint or a Hugging Face folder
     init_into: str | None = None  # the part of the model that they are, of an encoder-decoder: encoder; null: all of it
     own: list[str] = dataclasses.field(default_factory=list)  # parts of the model that init does not decide: [front]
+    kept_layers: str | list[int] | dict[str, Any] | None = None  # of init, as in plmctl finetune
+    teacher: str | list[str] | None = None  # of distill: a run, a checkpoint or a Hugging Face folder, or several of them
+    teacher_weights: list[float] | None = None  # of several teachers; null: all count the same
 
 
 @dataclass
@@ -118,6 +124,7 @@ class Finetune:
     recipe: str | None = None
     task: Any = MISSING
     checkpoint: str | None = MISSING  # a run, a checkpoint or a Hugging Face folder; null: from scratch
+    distill: Any = None
     data: Data = dataclasses.field(default_factory=Data)  # from scratch: what the tokenizer is trained on
     tokenizer: Any = None
     size: Any = None
@@ -131,6 +138,10 @@ class Finetune:
     run: Run = dataclasses.field(default_factory=Run)
     seed: Whole = 0  # order of the data, dropout
     head_seed: Whole | None = None  # first weights of new heads; null: seed
+    kept_layers: str | list[int] | dict[str, Any] | None = None  # of checkpoint: spread, first2, last (half), [0,2,5] (from 0)
+    teacher: str | list[str] | None = None  # of distill: a run, a checkpoint or a Hugging Face folder, or several of them
+    teacher_weights: list[float] | None = None  # of several teachers; null: all count the same
+    teacher_cache: str | None = None  # a folder that keeps what the teacher answers, to be read instead of computed again
 
 
 @dataclass
@@ -230,7 +241,7 @@ class Ablate:
 
 VERBS: dict[str, type] = {
     "tokenize": Tokenize, "pretrain": Pretrain, "finetune": Finetune, "eval": Evaluate, "embed": Embed, "data": Check,
-    "ablate": Ablate, "generate": Generate,
+    "ablate": Ablate, "generate": Generate, "augment": Augment, "rewrite": Rewrite,
 }  # fmt: skip
 
 
@@ -239,51 +250,12 @@ def defaults(verb: str) -> dict[str, Any]:
     return dataclasses.asdict(VERBS[verb]())
 
 
-def settings(verb: str) -> list[tuple[str, str]]:
-    """(key=default, its meaning: the comment behind it in this file) of the plumbing of `verb`, for --help."""
-    comments: dict[tuple[str, str], str] = {}
-    owner = ""
-    for line in Path(__file__).read_text(encoding="utf-8").splitlines():
-        if line.startswith("class "):
-            owner = re.split(r"[(:]", line.removeprefix("class "))[0]
-        elif found := re.match(r"    (\w+): .*?(?:  # (.*))?$", line):
-            comments[owner, found[1]] = found[2] or ""
-    return list(_settings(VERBS[verb], "", comments))
-
-
-def _settings(schema: type, path: str, comments: Mapping[tuple[str, str], str]) -> Iterator[tuple[str, str]]:
-    made = schema()
-    for name, hint in typing.get_type_hints(schema).items():
-        value = getattr(made, name)
-        if dataclasses.is_dataclass(hint):
-            yield from _settings(typing.cast(type, hint), f"{path}{name}.", comments)
-        elif hint is not Any and name != "recipe" and f"{path}{name}" != "run.resume":  # parts are listed by themselves
-            shown = {MISSING: "", "None": "null", "True": "true", "False": "false"}.get(str(value), value)
-            choices = [str(x).lower() for x in _choices(hint)] if _closed(hint) else []
-            owner = next(base.__name__ for base in schema.__mro__ if (base.__name__, name) in comments)
-            words = [comments[owner, name], f"one of {', '.join(choices)}" if choices else ""]
-            yield f"{path}{name}={shown}", "; ".join(filter(None, words))
-
-
-def _closed(hint: Any) -> bool:
-    """Whether nothing but the choices (and null) is allowed."""
-    parts = [hint] if typing.get_origin(hint) is Literal else typing.get_args(hint)
-    return all(typing.get_origin(part) is Literal or part is type(None) for part in parts)
-
-
-def _choices(hint: Any) -> list[Any]:
-    """What a `Literal`, or a union with one, allows."""
-    if typing.get_origin(hint) is Literal:
-        return list(typing.get_args(hint))
-    return [choice for part in typing.get_args(hint) for choice in _choices(part)]
-
-
-_PATHS = ("path", "valid_path", "target_path", "valid_target_path", "dir", "cache_dir")
+_PATHS = ("path", "valid_path", "target_path", "valid_target_path", "dir", "cache_dir", "vectors", "stop_words")
 
 
 def is_path(key: str) -> bool:
     """Whether the config key names files: its value is taken literally, never as Hydra's grammar."""
-    return key in ("out", "checkpoint", "init", "input") or key.rpartition(".")[2] in _PATHS
+    return key in ("out", "checkpoint", "init", "input", "teacher", "teacher_cache") or key.rpartition(".")[2] in _PATHS
 
 
 def is_literal(key: str) -> bool:

@@ -70,7 +70,7 @@ class Job:
         elif "out" in cfg:
             cfg.out = cfg.out or str(folder)
         flags = replace(self.flags, recipe=recipe, overrides=tuple(word.text for word in words))
-        result = importlib.import_module(f"plmctl.commands.{self.flags.verb}").run(cfg, flags=flags)
+        result = importlib.import_module(f"plmctl.commands.{self.flags.command}").run(cfg, flags=flags)
         place = {"dir": str(cfg.run.dir if "run" in cfg else folder)}
         return place | ({"code": 0, "metrics": dict(result)} if isinstance(result, Mapping) else {"code": int(result or 0)})
 

@@ -93,6 +93,7 @@ def task_head(name: str, numbers: Numbers, outputs: int) -> Node:
         "nsp": {"_target_": "plmctl.heads.pair.PairHead", "num_classes": outputs},
         "class": {"_target_": "plmctl.heads.classify.Classify", "num_classes": outputs, **dropout},
         "score": {"_target_": "plmctl.heads.classify.Classify", "num_classes": outputs, **dropout},
+        "choice": {"_target_": "plmctl.heads.classify.Classify", "num_classes": outputs, **dropout},
         "tag": {"_target_": "plmctl.heads.tag.Tag", "num_classes": outputs, **dropout},
         "span": {"_target_": "plmctl.heads.span.Span"},
     }

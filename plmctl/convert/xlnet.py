@@ -70,6 +70,9 @@ class XLNet(Family):
         Architecture(
             "XLNetForSequenceClassification", ("pooler", "class"), SUMMARY + linear("heads.class.linear", "logits_proj")
         ),
+        Architecture(
+            "XLNetForMultipleChoice", ("pooler", "choice"), SUMMARY + linear("heads.choice.linear", "logits_proj"), outputs=1
+        ),
         Architecture("XLNetForTokenClassification", ("tag",), linear("heads.tag.linear", "classifier")),
         Architecture("XLNetForQuestionAnsweringSimple", ("span",), linear("heads.span.linear", "qa_outputs")),
         Architecture(

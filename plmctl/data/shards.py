@@ -7,8 +7,10 @@ manifest.json  tokenizer/  <split>.ids.npy  <split>.sentences.npy  <split>.docum
 
 from __future__ import annotations
 
+import copy
 import hashlib
 import json
+import math
 import os
 from collections.abc import Mapping
 from pathlib import Path
@@ -86,11 +88,29 @@ class Shards:
         """Whether each document is a text and its counterpart: two sentences, source and target."""
         return bool(self.manifest.get("pairs", False))
 
+    def first(self, share: float) -> Shards:
+        """The first documents, as few as have `share` of the tokens."""
+        if share == 1 or not len(self.ids):
+            return self
+        ends = self.sentences[self.documents]
+        documents = int(np.searchsorted(ends, math.ceil(share * len(self.ids))))
+        sentences, tokens = int(self.documents[documents]), int(ends[documents])
+        made = copy.copy(self)
+        made.ids, made.sentences = self.ids[:tokens], self.sentences[: sentences + 1]
+        made.documents = self.documents[: documents + 1]
+        made.tracks = {name: track[:tokens] for name, track in self.tracks.items()}
+        marks = {name: int(np.searchsorted(span.start, tokens)) for name, span in self.spans.items()}
+        made.spans = {name: SpanTrack(*(part[: marks[name]] for part in span)) for name, span in self.spans.items()}
+        made.counts = {name: count[:documents] for name, count in self.counts.items()}
+        return made
+
     @property
     def fingerprint(self) -> str:
         """A hash of the split's arrays and of the tokenizer: the same tokens, wherever they lie."""
         stated = {name: entry["sha256"] for name, entry in self._stated.items()}
-        text = json.dumps([self.manifest["tokenizer"]["fingerprint"], self.split, stated], sort_keys=True)
+        whole = len(self.ids) == self._stated["ids"]["length"]
+        part = [] if whole else [len(self.ids)]
+        text = json.dumps([self.manifest["tokenizer"]["fingerprint"], self.split, stated, *part], sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()[:32]
 
     def verify(self) -> None:

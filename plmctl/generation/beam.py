@@ -49,13 +49,15 @@ class Beam:
         base = length if self.penalty == "length" else (5 + length) / 6
         return float(base**self.alpha)
 
-    def __call__(self, step: Step, start: Start) -> list[list[Hypothesis]]:
-        size = start.logp.shape[1]
+    def fits(self, size: int) -> None:
         if self.width > size:
             raise ConfigError(
                 "search.width", self.width, f"at most {size}, the size of the vocabulary", fix=f"search.width={size}"
             )
         self.rules.fits(size)
+
+    def __call__(self, step: Step, start: Start) -> list[list[Hypothesis]]:
+        self.fits(start.logp.shape[1])
         pools = [_Pool(self.width) for _ in start.limits]
         beams = _Beams(np.arange(len(pools)), start.read, np.zeros((len(pools), 1)))
         logp = start.logp

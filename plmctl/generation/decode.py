@@ -48,6 +48,18 @@ def generate(
         model.train(training)
 
 
+@torch.inference_mode()
+def likelihood(model: Model, batch: Batch, ids: Tensor, *, vocab: Vocab, head: str | None = None) -> Tensor:
+    """[B] `sum_t log p(ids_t | prompt, ids_<t)` of texts `ids [B, T]` (below 0: none), asked as `generate` asks for its own."""
+    step, start = _begin(model, batch, writer(model, head), vocab, ids.shape[1], {})
+    logp, total = start.logp, torch.zeros(len(ids), dtype=start.logp.dtype, device=ids.device)
+    for place, tokens in enumerate(ids.clamp(min=0).unbind(1)):
+        total += logp.gather(1, tokens[:, None])[:, 0].masked_fill(ids[:, place] < 0, 0.0)
+        if place + 1 < ids.shape[1]:
+            logp = step.advance(tokens)
+    return total
+
+
 def writer(model: Model, head: str | None = None) -> str:
     """The head that is asked for the next token; UsageError for a model that cannot write."""
     backbone = model.backbone

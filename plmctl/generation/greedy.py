@@ -16,9 +16,10 @@ class Greedy:
 
     def __init__(self, *, min_length: int = 0, no_repeat_ngram: int = 0, first: int | None = None) -> None:
         self.rules = Rules(min_length=min_length, no_repeat_ngram=no_repeat_ngram, first=first)
+        self.fits = self.rules.fits
 
     def __call__(self, step: Step, start: Start) -> list[list[Hypothesis]]:
-        self.rules.fits(start.logp.shape[1])
+        self.fits(start.logp.shape[1])
         return [[text] for text in walk(step, start, self.rules, likeliest)]
 
 

@@ -37,9 +37,10 @@ class Sample:
             raise ConfigError("search.seed", seed, "0 or more")
         self.temperature, self.top_k, self.top_p, self.seed, self.count = temperature, top_k, top_p, seed, count
         self.rules = Rules(min_length=min_length, no_repeat_ngram=no_repeat_ngram, first=first)
+        self.fits = self.rules.fits
 
     def __call__(self, step: Step, start: Start) -> list[list[Hypothesis]]:
-        self.rules.fits(start.logp.shape[1])
+        self.fits(start.logp.shape[1])
         rows = np.repeat(np.arange(len(start.logp)), self.count)
         keys = range(len(start.logp)) if start.keys is None else start.keys
         if self.count > 1:

@@ -54,6 +54,9 @@ class Search(Protocol):
 
     count: int  # texts that each row gets
 
+    def fits(self, size: int) -> None:
+        """ConfigError for a setting that a vocabulary of `size` tokens does not allow."""
+
     def __call__(self, step: Step, start: Start) -> list[list[Hypothesis]]: ...
 
 

@@ -47,6 +47,7 @@ class Backbone(nn.Module):
 
     writes: str = "text"  # the sequence that a causal model continues; "": a model that cannot be causal
     of_words: bool = False  # reads the characters of words, which only a tokenizer of words knows
+    records: frozenset[str] = frozenset({"hidden"})  # names that `record` may have
     streams: frozenset[str] = frozenset()  # names that `Hidden.streams` may have besides the last states
 
     def embed(self, batch: Batch, state: Any = None) -> Tensor:
@@ -88,13 +89,20 @@ class Model(nn.Module):
 
 
 class Once:
-    """A model seen through a memory of one update: the same (batch, record) runs the backbone only once."""
+    """A model seen through a memory of one update: the same (batch, record) runs the backbone only once.
 
-    def __init__(self, model: Model) -> None:
-        self.model, self.heads, self.backbone = model, model.heads, model.backbone
-        self._seen: list[tuple[Batch, frozenset[str], Hidden]] = []
+    `record`: what every pass records, whoever asks. A `Once` of a `Once` shares its memory.
+    """
+
+    def __init__(self, model: Model | Once, record: frozenset[str] = frozenset()) -> None:
+        inner = model if isinstance(model, Once) else None
+        self.model: Model = inner.model if inner else model  # type: ignore[assignment]
+        self.heads, self.backbone = self.model.heads, self.model.backbone
+        self._record: frozenset[str] = record | inner._record if inner else record
+        self._seen: list[tuple[Batch, frozenset[str], Hidden]] = inner._seen if inner else []
 
     def __call__(self, batch: Batch, state: Any = None, record: frozenset[str] = frozenset()) -> Hidden:
+        record |= self._record
         for seen, recorded, hidden in self._seen:
             if seen is batch and record <= recorded:
                 return hidden

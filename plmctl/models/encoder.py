@@ -20,6 +20,7 @@ from plmctl.nn.cache import Cache
 from plmctl.nn.cells.base import Context, Read
 from plmctl.nn.embeddings import Embedding
 from plmctl.nn.positions import Position
+from plmctl.nn.recorder import ATTENTION, Recorder
 from plmctl.nn.stack import Stack
 
 Initializer = Callable[..., None]  # (module, *, generator)
@@ -50,11 +51,16 @@ class Encoder(Backbone):
     def token_embedding(self) -> nn.Embedding:  # type: ignore[override]
         return self.embedding.token
 
+    @property
+    def records(self) -> frozenset[str]:  # type: ignore[override]
+        return frozenset({"hidden"}) | (ATTENTION if self.stack.records else frozenset())
+
     def embed(self, batch: Batch, state: Any = None) -> Tensor:
         return self.embedded(batch.text, state.length if isinstance(state, Cache) else 0)
 
     def encode(self, x: Tensor, batch: Batch, state: Any = None, record: frozenset[str] = frozenset()) -> Hidden:
-        """`record={"hidden"}` adds the embedding output and the state after every layer to `recorded["hidden"]`.
+        """`record={"hidden"}` adds the embedding output and the state after every layer to `recorded["hidden"]`; other names
+        are those of `nn.recorder`.
 
         With a `Cache` as state the batch holds only tokens that it has not seen yet: they read on behind those.
         """
@@ -72,14 +78,15 @@ class Encoder(Backbone):
         record: frozenset[str] = frozenset(),
     ) -> Hidden:  # fmt: skip
         """The states of `seq`, whose embeddings are `x`; `source` is what cross-attention sees."""
-        start = 0 if cache is None else cache.length
+        start, recorder = 0 if cache is None else cache.length, Recorder.of(record)
         seen = seq if cache is None else cache.grown(seq)
         context = Context(
             Mask.of(self.pattern, seen, k_offset=start), self.position, places(seq, start), all_places=places(seen, 0),
-            source=source, cache=cache, seq=seq,
+            source=source, cache=cache, seq=seq, recorder=recorder,
         )  # fmt: skip
         last, hidden = self.stack(x, context, record="hidden" in record)
-        return Hidden(last, recorded={"hidden": hidden} if hidden else {}, state=cache)
+        recorded = {**({"hidden": hidden} if hidden else {}), **(recorder.made if recorder else {})}
+        return Hidden(last, recorded=recorded, state=cache)
 
 
 def _fits(stack: Stack, pattern: Pattern) -> None:

@@ -62,6 +62,10 @@ class EncoderDecoder(Backbone):
     def token_embedding(self) -> nn.Embedding:  # type: ignore[override]
         return self.decoder.token_embedding
 
+    @property
+    def records(self) -> frozenset[str]:  # type: ignore[override]
+        return self.decoder.records | {"source"}
+
     def embed(self, batch: Batch, state: Any = None) -> Tensor:
         """[B, T, W] the input of the decoder's first layer."""
         if isinstance(state, Cache):
@@ -69,7 +73,8 @@ class EncoderDecoder(Backbone):
         return self.decoder.embedded(self._previous(_target(batch)))
 
     def encode(self, x: Tensor, batch: Batch, state: Any = None, record: frozenset[str] = frozenset()) -> Hidden:
-        """The decoder from `x` on; `record={"hidden"}` records its layers, {"source"} those of the encoder."""
+        """The decoder from `x` on; `record={"hidden"}` records its layers, {"source"} those of the encoder, and the names of
+        `nn.recorder` the decoder's self-attention."""
         if isinstance(state, Cache):
             assert isinstance(state.source, Read)
             return self.decoder.read(_target(batch), x, cache=state, source=state.source, record=record)

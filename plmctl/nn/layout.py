@@ -60,6 +60,16 @@ def _shared(steps: list[Step], made: Mapping[str, int], share: Mapping[str, int]
     return [Step(s.letter, s.copy * share.get(s.letter, made[s.letter]) // made[s.letter], s.ends) for s in steps]
 
 
+def layers(steps: list[Step]) -> list[list[tuple[int, Step]]]:
+    """The steps of each layer, with their numbers."""
+    found: list[list[tuple[int, Step]]] = [[]]
+    for number, step in enumerate(steps):
+        found[-1].append((number, step))
+        if step.ends:
+            found.append([])
+    return found[:-1]
+
+
 def copies(steps: list[Step]) -> dict[str, int]:
     """{letter: how many copies have to be built}, in order of first use."""
     found: dict[str, int] = {}

@@ -32,6 +32,7 @@ class Stack(nn.Module):
     ) -> None:  # fmt: skip
         super().__init__()
         self.steps = grammar.parse(layout, share=share)
+        self.layers = grammar.layers(self.steps)
         copies = grammar.copies(self.steps)
         for letter in copies:
             if letter not in cells:
@@ -43,20 +44,30 @@ class Stack(nn.Module):
 
     @property
     def num_layers(self) -> int:
-        return sum(step.ends for step in self.steps)
+        return len(self.layers)
+
+    @property
+    def records(self) -> bool:
+        """Whether each layer has just one cell of self-attention that can be recorded."""
+        found = [0]
+        for step in self.steps:
+            found[-1] += self.blocks[step.letter][step.copy].cell.records  # type: ignore[index, union-attr]
+            found += [0] * step.ends
+        return set(found[:-1]) == {1}
 
     def forward(self, x: Tensor, context: Context, *, record: bool = False) -> tuple[Tensor, list[Tensor]]:
         """The last state, and with `record` the input followed by the state after every layer (the last one normed)."""
         recorded = [x]
-        layer, begins = 0, True
-        for number, step in enumerate(self.steps):
-            if begins:
-                x = context.position.every_step(x, layer)
-            x = self.blocks[step.letter][step.copy](x, context.at(number, layer))  # type: ignore[index]
-            begins = step.ends
-            if step.ends:
-                layer += 1
-                if record:
-                    recorded.append(x)
+        for number in range(len(self.layers)):
+            x = self.layer(number, x, context)
+            if record:
+                recorded.append(x)
         x = self.final_norm(x)
         return x, [*recorded[:-1], x] if record else []
+
+    def layer(self, number: int, x: Tensor, context: Context) -> Tensor:
+        """[B, T, W] the state after one layer, from the one before it."""
+        x = context.position.every_step(x, number)
+        for place, step in self.layers[number]:
+            x = self.blocks[step.letter][step.copy](x, context.at(place, number))  # type: ignore[index]
+        return x

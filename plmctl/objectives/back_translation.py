@@ -72,7 +72,8 @@ class BackTranslation(Objective):
         """What the model makes of `target`: [B, S] ids as a text is written, its end token last, with their languages."""
         target = batch.seqs["target"]
         other = self._other(batch.key, target.tracks["language"][:, :1].long())
-        given = Batch(batch.key, {"source": target})
+        shown = replace(target, length=target.length.clamp(min=1))  # a spare row, which fills a batch up, has no token to read
+        given = Batch(batch.key, {"source": shown})
         most = int(1.3 * int(target.length.max()) + 5)
         limit = model.backbone.max_length
         found = generate(

@@ -33,7 +33,8 @@ class Objective(nn.Module):
 
     `needs`: fields of the batch, as in `batch.FIELDS`. `heads`: names it looks up in `model.heads`. `answers`: for each label
     that the format numbers (`Format.meanings`), the head that has one output for each number. `at_every_token`: heads that are
-    given every position of a row, for the count of FLOPs.
+    given every position of a row, for the count of FLOPs. `heads_learn`: what it teaches shows in their answers, so that they
+    say which checkpoint is best.
     """
 
     needs: frozenset[str] = frozenset()
@@ -41,6 +42,7 @@ class Objective(nn.Module):
     answers: Mapping[str, str] = {}
     least_rows: int = 1
     at_every_token: frozenset[str] = frozenset()
+    heads_learn: bool = True
 
     def labels(self, rows: Rows) -> dict[str, np.ndarray]:
         """Targets `{name: [n, T]}` that follow from the row alone (next tokens, say); runs in the loader, numpy only."""

@@ -1,17 +1,15 @@
-"""A report page as a list of blocks, rendered to Markdown (charts in files beside it) or to one self-contained HTML file."""
+"""A report page as a list of blocks, written as Markdown (charts in files beside it) or as one self-contained HTML file."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import os
+import re
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from html import escape
 from pathlib import Path
 
-_STYLE = (
-    "body{font-family:sans-serif;max-width:52rem;margin:2rem auto;padding:0 1rem;line-height:1.45}"
-    "table{border-collapse:collapse}td,th{border:1px solid #ccc;padding:.25rem .6rem;text-align:left}"
-    "pre{background:#f4f4f4;padding:.6rem;overflow-x:auto}"
-)
+from plmctl.report.style import STYLE
 
 
 @dataclass(frozen=True)
@@ -29,6 +27,7 @@ class Text:
 class Table:
     head: Sequence[str]
     rows: Sequence[Sequence[str]]
+    shade: Sequence[Sequence[float]] | None = None  # of each cell, 0 to 1; a hint for the eye, Markdown has none
 
 
 @dataclass(frozen=True)
@@ -42,23 +41,55 @@ class Code:
     text: str
 
 
-Block = Heading | Text | Table | Chart | Code
+@dataclass(frozen=True)
+class Folded:
+    """Blocks that a reader opens; Markdown shows them."""
+
+    title: str
+    blocks: Sequence[Block]
+
+
+Block = Heading | Text | Table | Chart | Code | Folded
+_NUMBER = re.compile(r"[-+−]?[\d.,]+( ?%)?( ± [\d.e-]+)?")
 
 
 def write_page(blocks: Sequence[Block], out: Path) -> list[Path]:
     """`out` (a `.md` file), its charts as `<out>_files/*.svg`, and the same page as `.html`; returns the files."""
-    out.parent.mkdir(parents=True, exist_ok=True)
     folder = out.with_name(out.stem + "_files")
-    written = [out, out.with_suffix(".html")]
+    written = [out, write_html(blocks, out.with_suffix(".html"))]
+    for chart in charts(blocks):
+        folder.mkdir(exist_ok=True)
+        written.append(folder / f"{chart.name}.svg")
+        put(written[-1], chart.svg + "\n")
+    put(out, markdown(blocks, charts=folder.name))
+    return written
+
+
+def write_html(blocks: Sequence[Block], out: Path) -> Path:
+    """The page as one `.html` file."""
+    out.parent.mkdir(parents=True, exist_ok=True)
+    title = next((block.text for block in blocks if isinstance(block, Heading)), out.stem)
+    put(out, html(blocks, title=title))
+    return out
+
+
+def put(file: Path, text: str) -> None:
+    """The whole text or nothing of it."""
+    partial = file.with_name(f".{file.name}.{os.getpid()}")
+    try:
+        partial.write_text(text, encoding="utf-8")
+        os.replace(partial, file)
+    finally:
+        partial.unlink(missing_ok=True)
+
+
+def charts(blocks: Sequence[Block]) -> Iterator[Chart]:
+    """All charts, those in folded parts too."""
     for block in blocks:
         if isinstance(block, Chart):
-            folder.mkdir(exist_ok=True)
-            written.append(folder / f"{block.name}.svg")
-            written[-1].write_text(block.svg + "\n", encoding="utf-8")
-    out.write_text(markdown(blocks, charts=folder.name), encoding="utf-8")
-    title = next((block.text for block in blocks if isinstance(block, Heading)), out.stem)
-    written[1].write_text(html(blocks, title=title), encoding="utf-8")
-    return written
+            yield block
+        elif isinstance(block, Folded):
+            yield from charts(block.blocks)
 
 
 def markdown(blocks: Sequence[Block], *, charts: str) -> str:
@@ -67,10 +98,37 @@ def markdown(blocks: Sequence[Block], *, charts: str) -> str:
 
 
 def html(blocks: Sequence[Block], *, title: str) -> str:
-    """The page in one HTML file that needs nothing beside it."""
-    body = "\n".join(_html(block) for block in blocks)
-    head = f'<meta charset="utf-8"><title>{escape(title)}</title><style>{_STYLE}</style>'
+    """The page in one HTML file that needs nothing beside it, with a table of contents where it has three parts or more."""
+    names = _Names()
+    drawn = [_html(block, names) for block in blocks]
+    parts = "".join(f'<li><a href="#{name}">{escape(text)}</a></li>' for name, text in names.parts)
+    contents = f'<nav aria-label="Contents"><ul>{parts}</ul></nav>' if len(names.parts) > 2 else ""
+    first = next((place for place, block in enumerate(blocks) if isinstance(block, Heading) and block.level == 2), len(blocks))
+    body = "\n".join([*drawn[:first], *([contents] if contents else []), *drawn[first:]])
+    head = (
+        '<meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">'
+        f"<title>{escape(title)}</title><style>{STYLE}</style>"
+    )
     return f'<!doctype html>\n<html lang="en"><head>{head}</head><body>\n{body}\n</body></html>\n'
+
+
+class _Names:
+    """The id of every heading, each once; `parts` are those of the second level."""
+
+    def __init__(self) -> None:
+        self.given: set[str] = set()
+        self.parts: list[tuple[str, str]] = []
+
+    def of(self, heading: Heading) -> str:
+        stem = re.sub(r"\W+", "-", heading.text.lower()).strip("-") or "part"
+        name, number = stem, 1
+        while name in self.given:
+            number += 1
+            name = f"{stem}-{number}"
+        self.given.add(name)
+        if heading.level == 2:
+            self.parts.append((name, heading.text))
+        return name
 
 
 def _markdown(block: Block, charts: str) -> str:
@@ -86,20 +144,42 @@ def _markdown(block: Block, charts: str) -> str:
             return f"![{name}](<{charts}/{name}.svg>)"
         case Table(head, rows):
             lines = [list(head), ["---"] * len(head), *rows]
-            return "\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines)
+            return "\n".join("| " + " | ".join(_cell(cell) for cell in line) + " |" for line in lines)
+        case Folded(title, blocks):
+            return "\n\n".join([f"**{title}**", *(_markdown(inner, charts) for inner in blocks)])
 
 
-def _html(block: Block) -> str:
+def _cell(text: str) -> str:
+    """What ends a cell or a line in Markdown, as what does not."""
+    return " ".join(text.replace("|", "\\|").splitlines())
+
+
+def _html(block: Block, names: _Names) -> str:
     match block:
         case Heading(text, level):
-            return f"<h{level}>{escape(text)}</h{level}>"
+            return f'<h{level} id="{names.of(block)}">{escape(text)}</h{level}>'
         case Text(text):
             return f"<p>{escape(text)}</p>"
         case Code(text):
             return f"<pre>{escape(text)}</pre>"
         case Chart(_, svg):
             return f"<figure>{svg}</figure>"
-        case Table(head, rows):
-            top = "".join(f"<th>{escape(cell)}</th>" for cell in head)
-            body = "".join("<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in row) + "</tr>" for row in rows)
-            return f"<table><tr>{top}</tr>{body}</table>"
+        case Table(head, rows, shade):
+            top = "".join(f'<th scope="col">{escape(cell)}</th>' for cell in head)
+            columns = [all(_NUMBER.fullmatch(row[place]) for row in rows if row[place]) for place in range(len(head))]
+            lines = [_row(row, columns, shade[place] if shade else ()) for place, row in enumerate(rows)]
+            body = f"<thead><tr>{top}</tr></thead><tbody>{''.join(lines)}</tbody>"
+            return f'<div class="wide" tabindex="0"><table>{body}</table></div>'
+        case Folded(title, blocks):
+            inner = "\n".join(_html(each, names) for each in blocks)
+            return f"<details><summary>{escape(title)}</summary>\n{inner}\n</details>"
+
+
+def _row(row: Sequence[str], numbers: Sequence[bool], shade: Sequence[float]) -> str:
+    cells = []
+    for place, cell in enumerate(row):
+        number = ' class="n"' if numbers[place] else ""
+        dark = shade[place] if place < len(shade) else 0.0
+        tint = f' style="background:rgba(0,114,178,{0.4 * dark:.2f})"' if dark > 0.01 else ""
+        cells.append(f"<td{number}{tint}>{escape(cell)}</td>")
+    return f"<tr>{''.join(cells)}</tr>"

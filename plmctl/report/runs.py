@@ -1,24 +1,19 @@
-"""What a run directory says about itself, and the page made of it."""
+"""What a run directory says about itself: its numbers, its settings, and how far it is."""
 
 from __future__ import annotations
 
 import json
-import math
-from collections.abc import Sequence
+import time
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from plmctl.errors import DataError
-from plmctl.report.chart import Curve, line_chart
-from plmctl.report.page import Block, Chart, Heading, Table, Text, write_page
+from plmctl.report.chart import Curve
 
-# the settings a reader wants to see first; a run lacks the ones its command does not have
-_CHOICES = (
-    "data.path", "tokenizer.kind", "tokenizer.vocab_size", "objective", "noise", "format", "size", "optim.lr", "schedule",
-    "task.path", "checkpoint", "train.batch_size", "train.precision", "train.steps", "train.tokens", "train.epochs",
-    "train.minutes", "seed",
-)  # fmt: skip
+METRICS, CONFIG, RESULT = "metrics.jsonl", "config.yaml", "result.json"
+RECENT = 300  # seconds since the last record after which a run that has not reached its end counts as stopped
 
 
 @dataclass(frozen=True)
@@ -28,26 +23,35 @@ class RunLog:
     folder: Path
     config: dict[str, Any]
     series: dict[str, Curve]
-
-    @property
-    def name(self) -> str:
-        return self.folder.name
+    cut: bool = False  # the last line is half written
 
     @classmethod
     def read(cls, folder: Path) -> RunLog:
         """Needs `metrics.jsonl`; DataError where it is missing, empty or broken (but for a last line that a kill cut short)."""
-        file = folder / "metrics.jsonl"
+        file = folder / METRICS
         if not file.is_file():
             raise DataError("this is not a run directory: no metrics.jsonl in it", file=folder)
+        found = cls.begun(folder)
+        if not found.series:
+            raise DataError("no metric has been logged yet", file=file)
+        return found
+
+    @classmethod
+    def begun(cls, folder: Path) -> RunLog:
+        """The same of a run that may have logged nothing yet."""
+        file = folder / METRICS
         series: dict[str, list[tuple[float, float]]] = {}
-        text = file.read_text(encoding="utf-8")
+        text = file.read_text(encoding="utf-8", errors="replace") if file.is_file() else ""
         whole = text[: text.rfind("\n") + 1]
         for number, line in enumerate(whole.splitlines(), 1):
             for name, point in _points(line, file, number):
                 series.setdefault(name, []).append(point)
-        if not series:
-            raise DataError("no metric has been logged yet", file=file)
-        return cls(folder, _config(folder), dict(series))
+        return cls(folder, _config(folder), dict(series), cut=len(whole) < len(text))
+
+    @property
+    def step(self) -> int:
+        """The last update that anything was logged of."""
+        return int(max((curve[-1][0] for curve in self.series.values()), default=0))
 
     def last(self, name: str) -> float | None:
         """The last value of a metric, None where it was never logged."""
@@ -58,35 +62,76 @@ class RunLog:
         return {name: curve for name, curve in self.series.items() if group in name.split("/")[:-1] or name == group}
 
 
-def write_report(folders: Sequence[Path], out: Path) -> list[Path]:
-    """A page on one run, or on several side by side: numbers, curves, settings, layers; returns the files written."""
-    logs = [RunLog.read(folder) for folder in folders]
-    from plmctl.report.layers import panel  # brings torch, which whoever reads logs does not need
+@dataclass(frozen=True)
+class Standing:
+    """How far a run is; `why` says what that is known from."""
 
-    return write_page(report_blocks(logs) + panel(list(zip(_names(logs), folders, strict=True))), out)
+    state: Literal["finished", "still going", "stopped", "unknown"]
+    why: str
 
 
-def report_blocks(logs: Sequence[RunLog]) -> list[Block]:
-    """The blocks of the page on `logs`."""
-    names = _names(logs)
-    blocks: list[Block] = [Heading("Report", 1), Text(f"Runs: {', '.join(str(log.folder) for log in logs)}.")]
-    metrics = sorted({name for log in logs for name in log.series})
-    finals = [[metric, *(_number(log.last(metric)) for log in logs)] for metric in metrics]
-    blocks += [Heading("Last values"), Table(["metric", *names], finals)]
-    blocks.append(Heading("Curves"))
-    for group, title in (("loss", "Loss, nats"), ("acc", "Accuracy")):
-        curves = {
-            name if len(logs) == 1 else f"{run}: {name}": curve
-            for run, log in zip(names, logs, strict=True)
-            for name, curve in log.curves(group).items()
-        }
-        if curves:
-            blocks.append(Chart(group, line_chart(curves, title=title, x="update", y=group)))
-    rows = [[path, *(_setting(log.config, path) for log in logs)] for path in _CHOICES]
-    rows = [row for row in rows if any(row[1:])]
-    if rows:
-        blocks += [Heading("Settings"), Table(["setting", *names], rows)]
-    return blocks
+def standing(log: RunLog, now: float | None = None) -> Standing:
+    """From the length that the config states, what was logged, and when; no other process is asked."""
+    share, length = _done(log)
+    if (share is not None and share >= 1) or (log.folder / RESULT).is_file():
+        return Standing("finished", f"{log.step:,} updates")
+    file = log.folder / METRICS
+    age = (time.time() if now is None else now) - (file if file.is_file() else log.folder).stat().st_mtime
+    told = f"{log.step:,} updates, {share:.0%} of {length}" if share is not None else f"{log.step:,} updates{length}"
+    if age < RECENT:
+        return Standing("still going", f"{told}; last record {age:.0f} s ago: numbers are those up to now")
+    if share is None:
+        return Standing("unknown", f"{told}; its length in updates is not written down")
+    again = f"plmctl {'finetune' if 'task' in log.config else 'pretrain'} --resume run.dir={log.folder}"
+    return Standing("stopped", f"{told}; go on with: {again}")
+
+
+def _done(log: RunLog) -> tuple[float | None, str]:
+    """(the share that is done, None where only an epoch's length would tell; the length in words)."""
+    train = log.config.get("train") or {}
+    so_far = {"steps": log.step, "tokens": log.last("tokens") or 0.0, "minutes": (log.last("seconds") or 0.0) / 60}
+    words = {"steps": "updates", "tokens": "tokens", "minutes": "minutes"}
+    for name, value in so_far.items():
+        if train.get(name):
+            return value / train[name], f"{train[name]:,} {words[name]}"
+    return None, f" of {train['epochs']} epochs" if train.get("epochs") else ""
+
+
+def result(folder: Path) -> dict[str, Any] | None:
+    """result.json of a fine-tuned run (or of an evaluation); None where there is none, or half of one."""
+    file = folder / RESULT
+    try:
+        found = json.loads(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+    return found if isinstance(found, dict) and isinstance(found.get("metrics"), dict) else None
+
+
+def predictions(folder: Path) -> dict[str, list[dict[str, Any]]]:
+    """{split: predictions} of a fine-tuned run; a line that is no JSON ends a file."""
+    found = {}
+    for file in sorted((folder / "predictions").glob("*.jsonl")):
+        rows = list(_json_lines(file))
+        if rows:
+            found[file.stem] = rows
+    return found
+
+
+def flat(node: Any, path: str = "") -> Iterator[tuple[str, Any]]:
+    """(path, value) of every leaf of a config; an empty group is a leaf."""
+    if isinstance(node, Mapping) and node:
+        for name, value in node.items():
+            yield from flat(value, f"{path}.{name}" if path else str(name))
+    else:
+        yield path, node
+
+
+def _json_lines(file: Path) -> Iterator[dict[str, Any]]:
+    for line in file.read_text(encoding="utf-8").splitlines():
+        try:
+            yield json.loads(line)
+        except ValueError:
+            return
 
 
 def _points(line: str, file: Path, number: int) -> list[tuple[str, tuple[float, float]]]:
@@ -102,40 +147,12 @@ def _points(line: str, file: Path, number: int) -> list[tuple[str, tuple[float, 
 
 
 def _config(folder: Path) -> dict[str, Any]:
-    file = folder / "config.yaml"
+    file = folder / CONFIG
     if not file.is_file():
         return {}
     import yaml
 
-    return yaml.safe_load(file.read_text(encoding="utf-8")) or {}
-
-
-def _names(logs: Sequence[RunLog]) -> list[str]:
-    """Folder names, or whole paths where two runs share a name."""
-    short = [log.name for log in logs]
-    return short if len(set(short)) == len(short) else [str(log.folder) for log in logs]
-
-
-def _setting(config: dict[str, Any], path: str) -> str:
-    value: Any = config
-    for key in path.split("."):
-        value = value.get(key) if isinstance(value, dict) else None
-    if isinstance(value, dict):
-        return ", ".join(_part(name, part) for name, part in value.items() if name != "_partial_")
-    return "" if value is None else str(value)
-
-
-def _part(name: str, part: Any) -> str:
-    if name == "_target_":
-        return str(part).rpartition(".")[2]
-    if isinstance(part, dict):
-        return str(part.get("_target_", name)).rpartition(".")[2]
-    return f"{name}={part}"
-
-
-def _number(value: float | None) -> str:
-    if value is None:
-        return ""
-    if not math.isfinite(value):
-        return str(value)
-    return f"{value:,.0f}" if value == int(value) or abs(value) >= 10_000 else f"{value:.4g}"
+    try:
+        return yaml.safe_load(file.read_text(encoding="utf-8")) or {}
+    except yaml.YAMLError as error:
+        raise DataError(f"not YAML: {str(error).splitlines()[0]}", file=file) from error

@@ -10,12 +10,14 @@ from typing import Any, Protocol
 import numpy as np
 from torch import Tensor
 
-from plmctl.batch import Batch, Rows
+from plmctl.batch import IGNORE, Batch, Rows
 from plmctl.errors import ConfigError, DataError, nearest
 from plmctl.heads.features import read as features_of
 from plmctl.models.base import Model
+from plmctl.noise.base import Noise
 from plmctl.objectives.base import Objective, Output
 from plmctl.tasks.transform import Transform, added
+from plmctl.text.vocab import Vocab
 
 
 @dataclass(frozen=True)
@@ -49,6 +51,7 @@ class Task(Objective):
     """
 
     head: str  # the name of the head that gives the logits
+    chooses: bool = True  # among answers, each with a probability
     has_classes: bool = True  # labels are few and come again, or numbers; not texts that are written
 
     def __init__(
@@ -96,6 +99,9 @@ class Task(Objective):
         """Lengths, by the names of their settings, of which the longest row has `places` tokens."""
         return {"max_length": places}
 
+    def check_vocabulary(self, size: int) -> None:
+        """ConfigError for a setting that a vocabulary of `size` tokens does not allow."""
+
     @property
     def best_is_largest(self) -> bool:
         """Of the first metric, which chooses the best checkpoint."""
@@ -119,9 +125,24 @@ class Task(Objective):
         """All rows of a split, padded to the longest; an example may make several, `values.example` numbers it."""
         raise NotImplementedError(type(self).__name__)
 
+    def noise(self, vocab: Vocab) -> Noise | None:
+        """What hides parts of the rows in training, afresh in every epoch; None: they are trained on as they are."""
+        return None
+
     def logits(self, model: Model, batch: Batch) -> dict[str, Tensor]:
         """What `predict` reads, by name, `[B, ...]`; a second dimension of T is padded to the split's longest row."""
         raise NotImplementedError(type(self).__name__)
+
+    @property
+    def answered(self) -> tuple[str, ...]:
+        """Names of the logits of one example, or of one word."""
+        return (self.head,)
+
+    def places(self, logits: Mapping[str, Tensor], batch: Batch) -> dict[str, tuple[Tensor, Tensor]]:
+        """By the names in `answered`: `[P, K]` logits over K answers each, and `[P]` bool, where it is known which is right."""
+        gold = batch.require(f"labels.{self.head}")
+        asked = (gold != IGNORE).view(len(gold), -1).any(1)
+        return {name: (found if found.ndim > 1 else found[:, None], asked) for name, found in logits.items()}
 
     def loss(self, logits: Mapping[str, Tensor], batch: Batch) -> Output:
         raise NotImplementedError(type(self).__name__)

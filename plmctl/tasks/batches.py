@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from plmctl.batch import Batch, Rows, Seq
 from plmctl.data import loader
+from plmctl.noise.base import Noise
 from plmctl.noise.draws import Draws
 
 REACH = 50  # batches of a shuffled order that are sorted by length together
@@ -56,9 +58,10 @@ def plan(length: np.ndarray, *, batch_size: int, seed: int, epoch: int, world: i
     return [found[place] for place in places]
 
 
-def collate(rows: Rows, index: np.ndarray) -> Batch:
+def collate(rows: Rows, index: np.ndarray, noise: Callable[[Rows], Rows] | None = None) -> Batch:
     """The batch of `rows[index]`, each sequence as long as the longest of them; one anchor a row, spans are left behind.
 
+    `noise` may change these rows first.
     Targets belong to the sequence that is written: the `target` where there is one. `values.group` is numbered anew, from 0.
     """
     seqs = {name: _picked(seq, index) for name, seq in rows.seqs.items()}
@@ -71,7 +74,7 @@ def collate(rows: Rows, index: np.ndarray) -> Batch:
         rows, key=rows.key[index], seqs=seqs, targets={name: target[index, :written] for name, target in rows.targets.items()},
         anchors=anchors, labels={name: label[index] for name, label in rows.labels.items()}, values=values, spans={},
     )  # fmt: skip
-    return loader.collate(picked, {})
+    return loader.collate(picked if noise is None else noise(picked), {})
 
 
 def _picked(seq: Seq, index: np.ndarray) -> Seq:
@@ -84,8 +87,10 @@ class Batches:
     """Iterates over updates without end, each the list of this process's micro-batches; the state is the number of updates."""
 
     def __init__(
-        self, rows: Rows, *, batch_size: int, micro_batch_size: int | None, seed: int, world: int = 1, rank: int = 0
-    ) -> None:
+        self, rows: Rows, *, batch_size: int, micro_batch_size: int | None, seed: int, world: int = 1, rank: int = 0,
+        noise: Noise | None = None,
+    ) -> None:  # fmt: skip
+        self.noise = noise
         self.rows, self.batch_size, self.seed, self.world, self.rank = rows, batch_size, seed, world, rank
         self.units = Units.of(rows)
         self.micro_batch_size = micro_batch_size or batch_size
@@ -113,7 +118,8 @@ class Batches:
         low, high = (len(index) * r // self.world for r in (self.rank, self.rank + 1))
         own = index[low:high]
         parts = [own[at : at + self.micro_batch_size] for at in range(0, len(own), self.micro_batch_size)]
-        return [collate(self.rows, self.units.rows(part)) for part in parts]
+        hide = None if self.noise is None else partial(self.noise, draws=Draws(self.seed, epoch))
+        return [collate(self.rows, self.units.rows(part), hide) for part in parts]
 
     def state_dict(self) -> dict[str, Any]:
         return {"updates": self._update}

@@ -134,6 +134,15 @@ class Choice(Task):
     def logits(self, model: Model, batch: Batch) -> dict[str, Tensor]:
         return {"choice": model.heads["choice"](self.pooled(model, batch)).squeeze(-1)}  # [N]
 
+    def places(self, logits: Mapping[str, Tensor], batch: Batch) -> dict[str, tuple[Tensor, Tensor]]:
+        """One place for each example; those with fewer choices have the lowest number behind them."""
+        found = logits["choice"]
+        _, group, sizes = batch.require("values.group").unique_consecutive(return_inverse=True, return_counts=True)
+        first = sizes.cumsum(0) - sizes
+        laid = found.new_full((len(sizes), int(sizes.max())), torch.finfo(found.dtype).min)
+        laid = laid.index_put((group, torch.arange(len(group), device=group.device) - first[group]), found)
+        return {"choice": (laid, batch.require("labels.choice")[first] != IGNORE)}
+
     def loss(self, logits: Mapping[str, Tensor], batch: Batch) -> Output:
         found, group, gold = logits["choice"].float(), batch.require("values.group"), batch.require("labels.choice")
         first = (gold != IGNORE).nonzero()[:, 0]  # of each example; its rows are neighbours

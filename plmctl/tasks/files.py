@@ -9,7 +9,7 @@ from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
 
-from plmctl.errors import DataError
+from plmctl.errors import AbsentData, DataError
 
 SPLITS = ("train", "dev", "test")  # the order in which a list of files is taken
 
@@ -39,7 +39,7 @@ def need(path: Where, split: str, patterns: Sequence[str], *, folder: str = "") 
         return found
     names = sorted(f.name for f in Path(str(path)).iterdir())[:12] if Path(str(path)).is_dir() else []
     there = f"; the folder has {', '.join(names)}" if names else ""
-    raise DataError(
+    raise AbsentData(
         f"no file for the split '{split}': looked for {', '.join(patterns)} (also .gz){there}", file=path,
         fix="name the files in order: task.path=[train.tsv,dev.tsv]",
     )  # fmt: skip
@@ -73,7 +73,7 @@ def existing(path: Any) -> Path:
     place = Path(path).expanduser()
     if not place.exists():
         near = sorted(f.name for f in place.parent.iterdir())[:12] if place.parent.is_dir() else []
-        raise DataError("no such file or directory" + (f"; there is {', '.join(near)}" if near else ""), file=place)
+        raise AbsentData("no such file or directory" + (f"; there is {', '.join(near)}" if near else ""), file=place)
     return place
 
 

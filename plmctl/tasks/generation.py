@@ -12,14 +12,17 @@ from torch import Tensor
 
 from plmctl.batch import IGNORE, Batch, Rows, Seq
 from plmctl.errors import ConfigError, DataError
-from plmctl.generation.decode import generate
+from plmctl.generation.decode import generate, likelihood
 from plmctl.generation.search import Search
 from plmctl.models.base import Model
+from plmctl.noise.base import Noise
+from plmctl.noise.target_mask import TargetMask
 from plmctl.objectives.base import Output, Term
 from plmctl.objectives.seq2seq import asked_of
 from plmctl.tasks import sequences, written
 from plmctl.tasks.base import Example, Task
 from plmctl.tasks.pairs import Pairs
+from plmctl.text.vocab import Vocab
 
 _NONE = -1  # in `written`: no token
 
@@ -29,8 +32,11 @@ class Generation(Task):
 
     `loss = - sum_t log p(y_t | y_1 .. y_{t-1}, source)` over the target and its end; `smoothing` as in `objectives.seq2seq`.
     An encoder-decoder reads the source at one end and writes at the other (Lewis et al., 2020, sec. 3.3), a decoder reads both
-    in one row and is asked for the second part alone (Dong et al., 2019, sec. 2.4; Radford et al., 2019, sec. 3.6). `prefix`
-    stands before every source ("translate English to German: "; Raffel et al., 2020, arXiv:1910.10683, sec. 2.4).
+    in one row and is asked for the second part alone (Radford et al., 2019, sec. 3.6). `masked` is UniLM's way (Dong et al.,
+    2019, arXiv:1905.03197, sec. 2.5): so large a share of the target, its end among the candidates, is hidden as
+    `noise.TargetMask` does, afresh in every epoch, and asked at its own places; what is written is asked at a mask behind it,
+    token by token, and so is the likelihood of a given target. `prefix` stands before every source ("translate English to
+    German: "; Raffel et al., 2020, arXiv:1910.10683, sec. 2.4).
     Predictions keep nll (plain, in nats) and number of tokens of the first reference, so that scores follow from them alone.
     """
 
@@ -41,7 +47,7 @@ class Generation(Task):
         self, *, name: str, reader: Pairs, columns: Mapping[str, Any], max_length: int, max_target: int, metrics: Sequence[str],
         search: Search, smoothing: float = 0.0, prefix: str = "", tokenize: str = "13a", lowercase: bool = False,
         kind: str = "", writes: str = "target", directed: bool = True, pooling: str = "first", path: Any = None,
-        segments: Sequence[int] = (0, 1),
+        segments: Sequence[int] = (0, 1), masked: float | None = None,
     ) -> None:  # fmt: skip
         if not directed:
             raise ConfigError(
@@ -53,7 +59,8 @@ class Generation(Task):
         if columns["source"] == columns.get("target"):
             raise ConfigError("task.columns.target", columns["target"], "the source, so that there is nothing to learn",
                               fix="task.columns.target=<the column or language that is written>")  # fmt: skip
-        self.head = "seq2seq" if writes == "target" else "clm"
+        _check_masked(masked, writes, kind)
+        self.head = "seq2seq" if writes == "target" else "clm" if masked is None else "mlm"
         super().__init__(
             name=name, reader=reader, columns=columns, max_length=max_length, metrics=written.known(metrics, tokenize),
             label_names=None, submission=None, pooling=pooling, path=path,
@@ -61,6 +68,7 @@ class Generation(Task):
         self.pairs = reader
         self.max_target, self.search, self.smoothing, self.prefix = max_target, search, smoothing, prefix
         self.tokenize, self.lowercase, self.writes, self.segments = tokenize, lowercase, writes, segments
+        self.masked = masked
         self.needs = frozenset({"source", "target"} if writes == "target" else {"text"}) | {f"targets.{self.head}"}
         self._tokenizer: Any = None  # of the rows encoded last, for the texts that are written
 
@@ -74,6 +82,13 @@ class Generation(Task):
             return {"max_length": min(self.max_length, places), "max_target": min(self.max_target, places)}
         target = max(1, places * self.max_target // self.longest)
         return {"max_length": places - target, "max_target": target}
+
+    def check_vocabulary(self, size: int) -> None:
+        try:
+            self.search.fits(size)
+        except ConfigError as error:
+            fix = error.fix and f"task.{error.fix}"
+            raise ConfigError(f"task.{error.path}", error.value, error.allowed, fix=fix) from None
 
     @property
     def best_is_largest(self) -> bool:
@@ -99,8 +114,17 @@ class Generation(Task):
         sources = tokenizer.encode_batch([self.prefix + str(example.fields["source"]) for example in examples])
         labelled = all(example.label is not None for example in examples)
         targets = tokenizer.encode_batch([example.label[0] for example in examples]) if labelled else None
-        lay = sequences.beside if self.writes == "target" else partial(sequences.behind, segments=self.segments)
+        behind = partial(sequences.behind, segments=self.segments, asked="clm" if self.masked is None else "mlm")
+        lay = sequences.beside if self.writes == "target" else behind
         return lay(sources, targets, tokenizer.vocab, max_length=self.max_length, max_target=self.max_target)
+
+    def noise(self, vocab: Vocab) -> Noise | None:
+        if self.masked is None:
+            return None
+        if vocab.mask is None:
+            allowed = "needs a mask token, which this tokenizer has not"
+            raise ConfigError("task.masked", self.masked, allowed, fix="task.masked=null")
+        return TargetMask(vocab=vocab, rate=self.masked, segment=self.segments[1])
 
     def counts(self, batch: Batch) -> dict[str, int]:
         return {self.head: batch.counts[self.head]}
@@ -135,12 +159,24 @@ class Generation(Task):
 
     def _likelihood(self, model: Model, batch: Batch) -> dict[str, Tensor]:
         """One row's logits at a time: those of a whole batch would be B T V numbers."""
+        if self.masked is not None:
+            return self._at_masks(model, batch)
         asked, head = batch.require(f"targets.{self.head}"), model.heads[self.head]
         seq = batch.seqs[self.writes]
         ids = asked.written(torch.full_like(seq.ids, IGNORE), asked.ids)
         states = model(batch).last
         nll = [head.loss(row, gold)[0] for row, gold in zip(states, ids, strict=True)]  # type: ignore[operator]
         return {"nll": torch.stack(nll), "tokens": (ids != IGNORE).sum(1)}
+
+    def _at_masks(self, model: Model, batch: Batch) -> dict[str, Tensor]:
+        """As texts are written: what stands before a token is given, and the token asked at a mask."""
+        text, prompts = batch.text, self._prompts(batch)
+        first = prompts.text.length
+        tokens = text.real.sum(1) - first
+        place = first[:, None] + torch.arange(int(tokens.max()), device=first.device)
+        there = place < (first + tokens)[:, None]
+        ids = text.ids.gather(1, place.clamp(max=text.ids.shape[1] - 1)).masked_fill(~there, _NONE)
+        return {"nll": -likelihood(model, prompts, ids, vocab=self._tokenizer.vocab, head=self.head), "tokens": tokens}
 
     def loss(self, logits: Mapping[str, Tensor], batch: Batch) -> Output:
         return Output({self.head: Term(logits["nll"].sum())})
@@ -158,3 +194,13 @@ class Generation(Task):
     def score(self, predictions: Sequence[Mapping[str, Any]]) -> dict[str, float]:
         found, self.signatures = written.score(predictions, self.metrics, tokenize=self.tokenize, lowercase=self.lowercase)
         return found
+
+
+def _check_masked(masked: float | None, writes: str, kind: str) -> None:
+    if masked is None:
+        return
+    if writes == "target":
+        allowed = f"for a model that reads source and target in one row; {kind or 'this one'} has a decoder"
+        raise ConfigError("task.masked", masked, allowed, fix="task.masked=null, or model=encoder pattern=unilm")
+    if not 0 < masked < 1:
+        raise ConfigError("task.masked", masked, "0 < masked < 1, or null: each token is asked at the one before it")

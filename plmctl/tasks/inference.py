@@ -30,12 +30,18 @@ class Split:
         return bool(self.rows.labels or self.rows.targets)
 
 
+def portion(examples: list[Example], share: float) -> list[Example]:
+    """A `share` of the examples, one at least, in their order; chosen at random, a smaller share is part of a larger one."""
+    chosen = np.random.default_rng(0).permutation(len(examples))[: max(1, round(share * len(examples)))]
+    return examples if share == 1 else [examples[place] for place in sorted(chosen.tolist())]
+
+
 def encoded(task: Task, name: str, examples: list[Example], tokenizer: Any) -> Split:
     """With the characters of every word, where the tokenizer is one of words: a network that reads them knows new ones, too.
 
     Not for a task that asks for tokens or adds some: those of the vocabulary are all there are.
     """
-    tokens = task.transform.new_tokens or task.heads & {"clm", "seq2seq"}
+    tokens = task.transform.new_tokens or task.heads & {"clm", "mlm", "seq2seq"}
     if not tokenizer.vocab.spellings or "text" not in task.needs or tokens:
         return Split(name, examples, task.encode(examples, tokenizer))
     spelling = Spelling(tokenizer)

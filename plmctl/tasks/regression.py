@@ -29,6 +29,7 @@ class Regression(Task):
     head = "score"
     needs = frozenset({"text", "labels.score"})
     outputs = 1
+    chooses = False
 
     def __init__(
         self, *, name: str, reader: Reader, columns: Mapping[str, Any], max_length: int, metrics: Sequence[str],

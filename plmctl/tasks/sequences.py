@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Literal
 
 import numpy as np
 
@@ -28,13 +29,14 @@ def beside(sources: Ids, targets: Ids | None, vocab: Vocab, *, max_length: int, 
 
 
 def behind(
-    sources: Ids, targets: Ids | None, vocab: Vocab, *, max_length: int, max_target: int, segments: Sequence[int] = (0, 1)
+    sources: Ids, targets: Ids | None, vocab: Vocab, *, max_length: int, max_target: int, segments: Sequence[int] = (0, 1),
+    asked: Literal["clm", "mlm"] = "clm",
 ) -> Rows:  # fmt: skip
     """One `text` a pair: the source as the first segment of the tokenizer's template for two, the target with its end behind.
 
-    Source and target are the two `segments`; targets.clm asks for the target alone, its first token at the place before it. The
-    source and what stands around it take `max_length` tokens at most, the target and its end `max_target` (Dong et al., 2019,
-    arXiv:1905.03197, 2.4).
+    Source and target are the two `segments`; targets.clm asks for the target alone, its first token at the place before it,
+    targets.mlm for each token of it at its own place. The source and what stands around it take `max_length` tokens at most,
+    the target and its end `max_target` (Dong et al., 2019, arXiv:1905.03197, 2.4).
     """
     end, (before, between) = _end(vocab), _around(vocab)
     room = max_length - len(before) - len(between)
@@ -44,12 +46,13 @@ def behind(
     tails = [[] if targets is None else [*targets[n][: max_target - 1], end] for n in range(len(heads))]
     seq = _padded([head + tail for head, tail in zip(heads, tails, strict=True)], vocab.pad)
     place, first = np.arange(seq.ids.shape[1]), np.array([len(head) for head in heads])[:, None]
-    asked = np.full(seq.ids.shape, IGNORE, dtype=np.int32)
-    asked[:, :-1] = np.where((place[:-1] >= first - 1) & seq.real[:, 1:], seq.ids[:, 1:], IGNORE)
+    gold = np.where((place >= first) & seq.real, seq.ids, IGNORE).astype(np.int32)
+    if asked == "clm":  # one place earlier
+        gold = np.concatenate([gold[:, 1:], np.full_like(gold[:, :1], IGNORE)], 1)
     cut = np.array([max(0, len(source) - room) for source in sources])
     cut += 0 if targets is None else np.array([max(0, len(target) - max_target + 1) for target in targets])
     seq = seq.with_tracks(segment=np.where((place >= first) & seq.real, segments[1], segments[0]).astype(np.uint8))
-    return _rows({"text": seq}, {} if targets is None else {"clm": asked}, cut)
+    return _rows({"text": seq}, {} if targets is None else {asked: gold}, cut)
 
 
 def _wrapped(texts: Ids, vocab: Vocab, longest: int, path: str) -> tuple[Seq, np.ndarray]:

@@ -112,6 +112,10 @@ class Squad(Task):
         found = found.masked_fill(~batch.text.real[:, :, None], torch.finfo(found.dtype).min)
         return {"start": found[..., 0], "end": found[..., 1]}  # [B, T]
 
+    @property
+    def answered(self) -> tuple[str, ...]:
+        return ("start", "end")
+
     def loss(self, logits: Mapping[str, Tensor], batch: Batch) -> Output:
         gold = batch.require("labels.span")  # [B, 2]
         start = F.cross_entropy(logits["start"], gold[:, 0], ignore_index=IGNORE, reduction="sum")

@@ -65,12 +65,19 @@ class Table:
             raise ValueError(_kind(value))
         return value
 
-    def _cells(self, file: Path, columns: Mapping[str, Column], header: bool | None, labelled: bool) -> Iterator[Example]:
+    def cells(
+        self, file: Path, columns: Mapping[str, Column], *, header: bool | None = None, labelled: bool = True
+    ) -> tuple[list[str] | None, list[Row], dict[str, int]]:
+        """(the header, if there is one; rows of cells; {role: place of its cell}) of a file that is not JSON."""
         rows = list(_csv_rows(file) if files.suffix(file) == ".csv" else _tab_rows(file))
         if header is None:
             header = any(isinstance(column, str) for column in columns.values())
-        names = rows.pop(0)[1] if header else [str(n) for n in range(len(rows[0][1]))]
-        places = _places(file, columns, names, rows, labelled)
+        names = rows.pop(0)[1] if header else None
+        known = [str(n) for n in range(len(rows[0][1]))] if names is None else names
+        return names, rows, _places(file, columns, known, rows, labelled)
+
+    def _cells(self, file: Path, columns: Mapping[str, Column], header: bool | None, labelled: bool) -> Iterator[Example]:
+        _, rows, places = self.cells(file, columns, header=header, labelled=labelled)
         self.skipped[str(file)] = 0
         for number, (line, cells) in enumerate(rows):
             short = len(cells) <= max(places.values())

@@ -108,6 +108,10 @@ class Tagging(Task):
     def logits(self, model: Model, batch: Batch) -> dict[str, Tensor]:
         return {"tag": model.heads["tag"](features_of(model, batch))}  # [B, T, K]
 
+    def places(self, logits: Mapping[str, Tensor], batch: Batch) -> dict[str, tuple[Tensor, Tensor]]:
+        target = batch.require("targets.tag")
+        return {"tag": (logits["tag"].flatten(0, 1)[target.index], target.ids != IGNORE)}
+
     def loss(self, logits: Mapping[str, Tensor], batch: Batch) -> Output:
         target = batch.require("targets.tag")
         found = logits["tag"].flatten(0, 1)[target.index].float()  # [P, K]

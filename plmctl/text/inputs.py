@@ -33,7 +33,7 @@ def find_files(path: str | Path) -> list[Path]:
     """The text files that a file name, a folder (all of them, sorted) or a pattern names; DataError where there are none."""
     given = Path(path).expanduser()
     if given.is_dir():
-        files = sorted(file for file in given.rglob("*") if file.is_file())
+        files = sorted(file for file in given.rglob("*") if file.is_file() and not _hidden(file.relative_to(given)))
         found = [file for file in files if file.name.endswith(_SUFFIXES) or _WIKI.fullmatch(file.name)]
         if not found:
             raise DataError(
@@ -52,6 +52,11 @@ def find_files(path: str | Path) -> list[Path]:
         if file.stat().st_size == 0:
             raise DataError("the file is empty", file=file, fix="remove it, or name files with text in data.path")
     return found
+
+
+def _hidden(inner: Path) -> bool:
+    """Names that begin with a dot are no text of the user's: `.git`, and what is being written there at this moment."""
+    return any(part.startswith(".") for part in inner.parts)
 
 
 def find_all(paths: str | Path | Iterable[str | Path]) -> list[Input]:

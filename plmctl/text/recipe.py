@@ -39,8 +39,9 @@ class Recipe:
 
     def settings(self) -> dict[str, Any]:
         """What decides the result, for the manifest; slots only where there are some, so that old caches stay."""
+        optional = ("sentinels", "unused", "specials", "segment")
         named = {key: value for key, value in asdict(self).items() if key != "path"}
-        return {"kind": self.kind, **{k: v for k, v in named.items() if v or k not in ("sentinels", "unused", "specials")}}
+        return {"kind": self.kind, **{key: value for key, value in named.items() if value or key not in optional}}
 
     def special(self, family: Roles = roles.BERT) -> Roles:
         """The special tokens that the vocabulary begins with: those of its family, and the further slots."""

@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from plmctl.errors import ConfigError, DataError, nearest
-from plmctl.text import hugging_face, roles, rust, sentence_piece
+from plmctl.errors import ConfigError, DataError, UsageError, nearest
+from plmctl.text import hugging_face, roles, rust, segmented, sentence_piece
 from plmctl.text.backend import Backend, Span, spelled
 from plmctl.text.roles import Roles
 from plmctl.text.train import KINDS, Recipe
@@ -118,8 +118,7 @@ class Tokenizer:
         place = Path(folder).expanduser()
         if not place.exists():
             raise DataError("there is no such tokenizer folder", file=place, fix="tokenizer.path=<folder with a tokenizer>")
-        if place.is_dir() and not (place / META).exists() and (place / "tokenizer" / META).exists():
-            place = place / "tokenizer"  # a token directory, a checkpoint
+        place = _within(place)
         if not (place / META).exists():
             backend, special, kind = hugging_face.read(place)
             return cls(backend=backend, roles_=special, kind=kind)
@@ -132,7 +131,9 @@ class Tokenizer:
             added = roles.appended(special.further)
             found = sentence_piece.SentencePiece((place / sentence_piece.GIVEN).read_bytes(), added=added)
         elif (place / rust.FILE).exists():
-            found = rust.Rust.read((place / rust.FILE).read_bytes(), place / rust.FILE)
+            found = made_by = rust.Rust.read((place / rust.FILE).read_bytes(), place / rust.FILE)
+            if (place / segmented.FILE).exists():
+                found = segmented.Segmented(made_by, (place / segmented.FILE).read_text(encoding="utf-8"))
         else:
             raise DataError(
                 f"neither {sentence_piece.FILE} nor {rust.FILE} beside {META}", file=place, fix="copy the whole folder"
@@ -151,6 +152,8 @@ class Tokenizer:
 
         `single`: which ones, where a model has learned others than the tokenizer's own.
         """
+        if isinstance(self._backend, segmented.Segmented):
+            raise UsageError("a tokenizer.json cannot cut Chinese words: this tokenizer has no place in a Hugging Face folder")
         special = replace(self.roles, single=tuple(single)) if single else self.roles
         hugging_face.write(Path(folder), self._backend, special, self.kind, model_max_length, framed=framed or bool(single))
 
@@ -176,6 +179,12 @@ class _Memory(dict[str, Any]):
         if len(self) < self.ROOM and len(text) <= 32:
             self[text] = made
         return made
+
+
+def _within(place: Path) -> Path:
+    """Where our files lie: a token directory, a checkpoint and a run (in each of its checkpoints) have them further inside."""
+    inner = [place, place / "tokenizer", *place.glob("checkpoints/step-*/tokenizer")]
+    return next((folder for folder in inner if (folder / META).exists()), place)
 
 
 def _counted(texts: Iterable[str], seen: dict[str, int]) -> Iterator[str]:

@@ -16,7 +16,7 @@ import tokenizers
 from tokenizers import decoders, models, normalizers, pre_tokenizers, trainers
 
 from plmctl.errors import ConfigError, nearest
-from plmctl.text import roles
+from plmctl.text import roles, segmented
 from plmctl.text.backend import Backend
 from plmctl.text.recipe import Recipe, covering, no_text
 from plmctl.text.roles import Roles
@@ -103,18 +103,22 @@ class WordPiece(Recipe):
     lowercase: bool = True
     character_coverage: float = 0.9995
     min_frequency: int = 2
+    segment: str | None = None  # jieba: pieces of Chinese words; None: Chinese characters alone
 
     def train(self, texts: Iterable[str]) -> tuple[Backend, Roles]:
         special = self.special()
+        if self.segment is not None:
+            cut = segmented.find(self.segment)
+            texts = (segmented.spaced(text, cut)[0] for text in texts)
         made = tokenizers.Tokenizer(models.WordPiece(unk_token=special.unk, max_input_chars_per_word=100))
-        made.normalizer = normalizers.BertNormalizer(lowercase=self.lowercase)
+        made.normalizer = normalizers.BertNormalizer(lowercase=self.lowercase, handle_chinese_chars=self.segment is None)
         made.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
         words = Counter[str]()
         for spaced, count in Counter(word for text in texts for word in text.split()).items():
             for word, _ in made.pre_tokenizer.pre_tokenize_str(made.normalizer.normalize_str(spaced)):
                 words[word] += count
         alphabet, known = covering(words, self.character_coverage), special.tokens
-        inner = {character for word in words for character in word[1:]}  # never a Chinese one
+        inner = {character for word in words for character in word[1:]}  # a Chinese one only where words are segmented
         # Both forms of every character come first and in order: left to itself the trainer numbers them at random.
         known += [*alphabet, *(f"##{character}" for character in alphabet if character in inner)]
         if len(known) > self.vocab_size:
@@ -136,7 +140,8 @@ class WordPiece(Recipe):
             raise self.at_most(len(vocab))
         made.model = models.WordPiece(vocab, unk_token=special.unk, max_input_chars_per_word=100)
         made.decoder = decoders.WordPiece(cleanup=False)
-        return Rust(finish(made, special)), special
+        backend = Rust(finish(made, special))
+        return (backend if self.segment is None else segmented.Segmented(backend, self.segment)), special
 
 
 @dataclass(frozen=True)

@@ -11,9 +11,10 @@ import torch
 from torch import Tensor
 
 from plmctl.errors import ConfigError, DataError
-from plmctl.training.checkpoint import Checkpoints, damage, read
+from plmctl.training.checkpoint import Checkpoints, Snapshot, damage, read
 
 BESIDE = ("config.yaml", "tokenizer")  # what a checkpoint has of its run
+KEPT = "teacher.average."  # what names of tensors of a running average begin with, in the state of the objective
 
 
 def average(run: Path, out: Path, *, last: int, say: Callable[[str], None] = print) -> Path:
@@ -23,11 +24,7 @@ def average(run: Path, out: Path, *, last: int, say: Callable[[str], None] = pri
     """
     if last < 2:
         raise ConfigError("--last", last, "at least 2 checkpoints")
-    if out.exists() and any(out.iterdir()):
-        raise ConfigError("--out", str(out), "is not empty", fix="another folder")
-    if not run.is_dir():
-        raise DataError("there is no such folder", file=run, fix="the folder of a run, or its checkpoints/")
-    saved = Checkpoints(run / "checkpoints" if (run / "checkpoints").is_dir() else run, say=say)
+    saved = _of(run, out, say)
     folders = [saved.path(step) for step in saved.steps()][-last:]
     if len(folders) < last:
         fix = f"--last {len(folders)}, or train with train.keep_last={last}" if len(folders) > 1 else f"train.keep_last={last}"
@@ -40,14 +37,47 @@ def average(run: Path, out: Path, *, last: int, say: Callable[[str], None] = pri
         parts[-1], model=mean([part.model for part in parts]), objective=mean([part.objective for part in parts]), optimizer={},
         random={},
     )  # fmt: skip
+    say(f"the mean of {', '.join(folder.name for folder in folders)}")
+    return _saved(folders[-1], out, made, say)
+
+
+def kept(run: Path, out: Path, *, say: Callable[[str], None] = print) -> Path:
+    """A checkpoint in `out` whose weights are the average that the run itself keeps (`distill.self_ensemble`), the newest.
+
+    ConfigError where `out` has something; DataError where the run keeps none.
+    """
+    saved = _of(run, out, say)
+    newest = saved.newest()
+    if newest is None:
+        raise DataError("has no complete checkpoint", file=run, fix="train until the first save")
+    found = read(newest)
+    known = {name.removeprefix(KEPT): tensor for name, tensor in found.objective.items() if name.startswith(KEPT)}
+    if missing := [name for name in found.model if name not in known]:
+        what = f"keeps no average of {missing[0]}" if known else "keeps no average"
+        raise DataError(what, file=run, fix="train with distill=self_ensemble, or --last 5: the mean of checkpoints")
+    model = {name: known[name][: len(own)] if own.dim() else known[name] for name, own in found.model.items()}
+    say(f"the average that {newest.name} keeps")
+    return _saved(newest, out, replace(found, model=model, objective={}, optimizer={}, random={}), say)
+
+
+def _of(run: Path, out: Path, say: Callable[[str], None]) -> Checkpoints:
+    """The checkpoints of `run`, once `out` is seen to be free."""
+    if out.exists() and any(out.iterdir()):
+        raise ConfigError("--out", str(out), "is not empty", fix="another folder")
+    if not run.is_dir():
+        raise DataError("there is no such folder", file=run, fix="the folder of a run, or its checkpoints/")
+    return Checkpoints(run / "checkpoints" if (run / "checkpoints").is_dir() else run, say=say)
+
+
+def _saved(like: Path, out: Path, made: Snapshot, say: Callable[[str], None]) -> Path:
+    """`made` as a checkpoint, with the config and the tokenizer of `like`."""
 
     def beside(folder: Path) -> None:
         for name in BESIDE:
-            copy = shutil.copytree if (folders[-1] / name).is_dir() else shutil.copy2
-            copy(folders[-1] / name, folder / name)  # type: ignore[operator]
+            copy = shutil.copytree if (like / name).is_dir() else shutil.copy2
+            copy(like / name, folder / name)  # type: ignore[operator]
 
-    say(f"the mean of {', '.join(folder.name for folder in folders)}")
-    return Checkpoints(out / "checkpoints", extras=beside, say=say).save(made, step=saved.steps()[-1])
+    return Checkpoints(out / "checkpoints", extras=beside, say=say).save(made, step=int(like.name.removeprefix("step-")))
 
 
 def mean(parts: Sequence[Mapping[str, Tensor]]) -> dict[str, Tensor]:

@@ -18,6 +18,7 @@ class Progress:
     bad_in_row: int = 0
     stage: int = 0
     best: float | None = None
+    best_loss: float | None = None  # of that validation: it decides between equals
     best_step: int | None = None
 
     def count(self, *, tokens: int, rows: int) -> None:

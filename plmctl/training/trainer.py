@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from plmctl.batch import Batch
 from plmctl.errors import PlmctlError
@@ -22,6 +23,7 @@ from plmctl.training.budget import Budget
 from plmctl.training.checkpoint import Checkpoints, Snapshot
 from plmctl.training.distributed import World, broadcast, distribute
 from plmctl.training.freezing import apply_freezing
+from plmctl.training.gradients import gradient_norms
 from plmctl.training.log import Log
 from plmctl.training.memory import Memory, refuse_other_processes
 from plmctl.training.meter import Meter, add_up, means, rounded
@@ -65,12 +67,15 @@ class Result:
 
 
 class Trainer:
-    """Fits `model` to `objective` over the data of `stages` until `budget` is used up."""
+    """Fits `model` to `objective` over the data of `stages` until `budget` is used up.
+
+    `layers`: weights by name, whose gradients' norms are logged in the first update.
+    """
 
     def __init__(
         self, *, model: Model, objective: Objective, optimizer: OptimizerFactory, schedule: Schedule, budget: Budget,
         stages: Sequence[Stage], precision: Precision, world: World, checkpoints: Checkpoints, log: Log,
-        evaluate: Evaluate | None = None, settings: Settings | None = None,
+        evaluate: Evaluate | None = None, settings: Settings | None = None, layers: Mapping[str, Tensor] | None = None,
     ) -> None:  # fmt: skip
         check_shares([stage.share for stage in stages])
         self.settings = settings or Settings()
@@ -82,6 +87,7 @@ class Trainer:
         self.parameters = [*model.named_parameters(), *extra]
         self.rows = {**token_rows(model), **{f"objective.{name}": count for name, count in token_rows(objective).items()}}
         self.optimizer = optimizer(parameters=self.parameters)
+        self.layers = layers or {}
         self.memory = Memory(model.backbone, world.device)
         self.update = Update(
             model=model, objective=objective, optimizer=self.optimizer, parameters=self.parameters, precision=precision,
@@ -150,6 +156,8 @@ class Trainer:
         norm = total_norm.item()  # the one wait for the device in an update
         finite = math.isfinite(norm)
         if finite:
+            if self.layers and progress.step == 0:
+                self.log.record({"step": 1, **{name: rounded(value) for name, value in gradient_norms(self.layers).items()}})
             self.rate = self.update.apply(self._multiplier(counts["tokens"]), norm)
         self.update.end()
         if not finite:
@@ -207,12 +215,14 @@ class Trainer:
             self.objective.train()
         if metrics:
             self.log.record({"step": p.step, **{f"valid/{name}": rounded(value) for name, value in metrics.items()}})
-        value = broadcast(metrics.get(settings.keep_best), self.world)
+        value, loss = (broadcast(metrics.get(name), self.world) for name in (settings.keep_best, "loss"))
         if value is None or not math.isfinite(value):
             return False
-        if p.best is not None and (value <= p.best if settings.best_is_largest else value >= p.best):
+        sign = 1 if settings.best_is_largest else -1
+        lower = loss is not None and (p.best_loss is None or loss < p.best_loss)  # BLEU 0 everywhere says nothing
+        if p.best is not None and not (sign * value > sign * p.best or (value == p.best and lower)):
             return False
-        p.best, p.best_step = value, p.step
+        p.best, p.best_loss, p.best_step = value, loss, p.step
         return True
 
     @contextmanager

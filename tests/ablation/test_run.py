@@ -93,35 +93,51 @@ def test_killed_and_interrupted_it_ends_in_the_same_table(here: Path) -> None:
     assert without_time(out) == whole
 
 
-def test_side_by_side_it_ends_in_the_same_table_and_a_changed_arm_runs(here: Path) -> None:
-    toy_study.write_study(here, finetune=None, metrics={"loss": {"of": "pretrain", "key": "loss"}})
-    assert ablate("out=one").exit_code == 0
+TEXT = {"of": "pretrain", "overrides": ["task=lm", "data.path=corpus.txt", "task.pseudo_tokens=0"]}
+LOSSES: dict[str, Any] = {
+    "finetune": None, "seeds": [0], "eval": {"text": TEXT},
+    "metrics": {"loss": {"of": "pretrain", "key": "loss"}, "text": {"of": "text", "key": "masked_perplexity"}},
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def one_by_one(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The study of LOSSES, its jobs one after the other."""
+    folder = tmp_path_factory.mktemp("study")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        patch.setenv("OMP_NUM_THREADS", "1")
+        toy_study.write_files(folder)
+        toy_study.write_study(folder, **LOSSES)
+        assert ablate("out=one").exit_code == 0
+    return folder / "one"
+
+
+def test_side_by_side_it_ends_in_the_same_table_and_a_changed_arm_runs(here: Path, one_by_one: Path) -> None:
+    toy_study.write_study(here, **LOSSES)
     assert ablate("out=two", "processes=3").exit_code == 0
-    first = without_time(here / "one")
-    assert without_time(here / "two") == first
+    first = without_time(here / "two")
+    assert first == without_time(one_by_one)
     arms = {"slow": ["optim.lr=1e-3"], "other": ["optim.lr=5e-3"]}  # one is changed (and renamed), one is gone
-    toy_study.write_study(here, finetune=None, arms=arms, metrics={"loss": {"of": "pretrain", "key": "loss"}})
-    before = len(events(here / "one"))
-    assert ablate("out=one").exit_code == 0
-    new = events(here / "one")[before:]
-    assert Counter(event for event, _ in new) == {"started": 2, "finished": 2}
-    second = without_time(here / "one")
+    toy_study.write_study(here, **{**LOSSES, "arms": arms})
+    before = len(events(here / "two"))
+    assert ablate("out=two").exit_code == 0
+    new = events(here / "two")[before:]
+    assert Counter(event for event, _ in new) == {"started": 2, "finished": 2}  # its pretraining and its evaluation
+    second = without_time(here / "two")
     assert second["rows"][0] == first["rows"][0]
     assert second["rows"][1]["arm"] == "other"
 
 
 @pytest.mark.parametrize("launcher", [("hydra/launcher=basic",), ("hydra/launcher=joblib", "hydra.launcher.n_jobs=2")])
-def test_through_a_launcher_it_ends_in_the_same_table(here: Path, launcher: tuple[str, ...]) -> None:
+def test_through_a_launcher_it_ends_in_the_same_table(here: Path, one_by_one: Path, launcher: tuple[str, ...]) -> None:
     if "hydra/launcher=basic" not in launcher:
         pytest.importorskip("hydra_plugins.hydra_joblib_launcher")
-    evaluation = {"text": {"of": "pretrain", "overrides": ["task=lm", "data.path=corpus.txt", "task.pseudo_tokens=0"]}}
-    metrics = {"loss": {"of": "pretrain", "key": "loss"}, "text": {"of": "text", "key": "masked_perplexity"}}
-    toy_study.write_study(here, finetune=None, eval=evaluation, metrics=metrics)
-    assert ablate("out=one").exit_code == 0
+    toy_study.write_study(here, **LOSSES)
     done = ablate("out=two", *launcher)
     assert done.exit_code == 0, done.output
-    assert without_time(here / "two") == without_time(here / "one")
-    assert Counter(event for event, _ in events(here / "two")) == Counter(event for event, _ in events(here / "one"))
+    assert without_time(here / "two") == without_time(one_by_one)
+    assert Counter(event for event, _ in events(here / "two")) == Counter(event for event, _ in events(one_by_one))
     assert ablate("out=two", *launcher).exit_code == 0  # and all is done already
 
 

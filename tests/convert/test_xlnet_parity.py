@@ -21,7 +21,7 @@ transformers = pytest.importorskip("transformers")
 pytestmark = pytest.mark.parity
 
 CLASSES = ["XLNetModel", "XLNetLMHeadModel", "XLNetForSequenceClassification", "XLNetForTokenClassification",
-           "XLNetForQuestionAnsweringSimple"]  # fmt: skip
+           "XLNetForQuestionAnsweringSimple", "XLNetForMultipleChoice"]  # fmt: skip
 DTYPES = {torch.float32: 1e-5, torch.float64: 1e-10}
 T = 10
 
@@ -110,7 +110,8 @@ def test_classes_agree(name: str, dtype: torch.dtype, tmp_path: Path) -> None:
         seq = text(3, segment=segment)
         seq = Seq(seq.ids, torch.tensor(length), seq.tracks, full=length[1] == T)
         last = ours(Batch(torch.arange(2), {"text": seq})).last
-        wanted = model(seq.ids, attention_mask=seq.real.to(dtype), token_type_ids=segment)
+        given = {"attention_mask": seq.real.to(dtype), "token_type_ids": segment}
+        wanted = model(seq.ids, **given) if name != "XLNetForMultipleChoice" else None
         real = seq.real
         if name == "XLNetModel":
             assert_close(last[real], wanted.last_hidden_state[real], **close)
@@ -121,6 +122,10 @@ def test_classes_agree(name: str, dtype: torch.dtype, tmp_path: Path) -> None:
         elif name == "XLNetForQuestionAnsweringSimple":
             spans = torch.stack([wanted.start_logits, wanted.end_logits], -1)
             assert_close(ours.heads["span"](last)[real], spans[real], **close)
+        elif name == "XLNetForMultipleChoice":  # the rows are the choices of one example
+            if length[1] == T:
+                wanted = model(seq.ids[None], **{key: value[None] for key, value in given.items()})
+                assert_close(ours.heads["choice"](ours.heads["pooler"](last[:, -1]))[:, 0], wanted.logits[0], **close)
         elif length[1] == T:  # theirs takes what stands last, padding or not
             assert_close(ours.heads["class"](ours.heads["pooler"](last[:, -1])), wanted.logits, **close)
 

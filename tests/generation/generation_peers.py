@@ -148,7 +148,23 @@ def copy_bart(theirs: Any, ours: Any) -> None:
             same(blocks["f"][number].norm_sum, layer.final_layer_norm)
 
 
-PEERS = {"GPT-2": gpt2, "BART": bart}
+def t5() -> Peer:
+    import transformers
+
+    torch.manual_seed(1)  # weights with which a text depends on its source: 0's is one token again and again
+    special = {"pad_token_id": PAD, "eos_token_id": START, "decoder_start_token_id": PAD}
+    numbers = {"d_model": 16, "d_kv": 8, "d_ff": 24, "num_layers": 2, "num_heads": 2, "vocab_size": SIZE}
+    theirs = perturbed(transformers.T5ForConditionalGeneration(transformers.T5Config(**numbers, **special)))
+    with torch.no_grad():
+        theirs.shared.weight.div_(theirs.shared.weight.norm(dim=1, keepdim=True))  # or the longest vector is always written
+        theirs.decoder.final_layer_norm.weight.fill_(4)
+    with tempfile.TemporaryDirectory() as place:
+        theirs.save_pretrained(place)
+        ours = plmctl.load(Path(place)).model.double()
+    return Peer(theirs, ours, vocabulary(), source=True, end=3)
+
+
+PEERS = {"GPT-2": gpt2, "BART": bart, "T5": t5}
 
 
 def prompts(count: int) -> list[list[int]]:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import generation_peers as peers
+import numpy as np
 import pytest
 
 pytest.importorskip("transformers")
-COUNT = 40  # tests/generation/equality_table.py: 200
+COUNT = 24  # tests/generation/equality_table.py: 200
 
 
 @pytest.fixture(scope="module", params=list(peers.PEERS))
@@ -23,6 +24,8 @@ def test_the_same_texts(peer: peers.Peer, name: str) -> None:
     ours = peers.written_by_ours(peer, given, search)
     theirs = peers.written_by_theirs(peer, given, settings)
     assert [[peers.cut(text.ids, peer.end) for text in texts] for texts in ours] == theirs
-    ends = [text.finished for texts in ours for text in texts]
-    assert any(ends)
-    assert not all(ends)
+
+
+def test_some_texts_end_by_themselves(peer: peers.Peer) -> None:
+    ours = peers.written_by_ours(peer, peers.prompts(60), peers.SETTINGS["beam 4"][0])
+    assert 0.01 < np.mean([text.finished for texts in ours for text in texts]) < 0.9

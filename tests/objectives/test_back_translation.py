@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import random
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -141,6 +142,16 @@ def test_the_translation_is_in_the_other_language() -> None:
         model.backbone.decoder.embedding.language.weight[1] *= -5  # type: ignore[union-attr, index, operator]
     after = objective.translated(model, batch).ids
     assert not (before[0].tolist() == after[0].tolist() and before[2].tolist() == after[2].tolist())
+
+
+def test_a_spare_row_changes_nothing() -> None:
+    model, whole = model_of(), batch_of([5, 3], [0, 1])
+    filled = batch_of([5, 3, 0], [0, 1, 0])
+    filled = replace(filled, key=torch.tensor([0, 1, -1]), seqs={n: replace(s, ids=s.ids.index_copy(
+        0, torch.arange(2), whole.seqs[n].ids)) for n, s in filled.seqs.items()}, targets=whole.targets)  # fmt: skip
+    objective = BackTranslation(model=model, vocab=TINY)
+    found = [objective(model, batch).terms["back_translation"].total for batch in (whole, filled)]
+    torch.testing.assert_close(*found, rtol=0, atol=1e-10)
 
 
 def test_the_loss_falls_on_texts_of_two_languages() -> None:

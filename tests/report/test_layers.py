@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -12,8 +11,11 @@ from typer.testing import CliRunner
 
 import plmctl
 from plmctl import cli
-from plmctl.report.layers import SENTENCES, measured, moves, panel
+from plmctl.report.layers import measured, moves
 from plmctl.report.page import Chart, Text
+from plmctl.report.panels.layers import panel
+from plmctl.report.sentences import SENTENCES
+from plmctl.report.subject import of
 
 
 def test_moves_are_means_over_the_real_tokens() -> None:
@@ -43,51 +45,42 @@ def test_a_layer_that_turns_a_right_angle_and_one_that_does_nothing() -> None:
     assert (still.distance, still.angle) == (0.0, 0.0)
 
 
-@pytest.fixture(scope="module")
-def run(tokens_of: Callable[..., Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Two updates of a small ALBERT of four layers."""
-    folder = tmp_path_factory.mktemp("albert") / "run"
-    words = ["pretrain", "albert", f"data.path={tokens_of('unigram')}", "size.width=32", "size.inner_width=64", "train.steps=2",
-             "model.embedding.table_width=16", "train.batch_size=4", "format.max_length=64", f"run.dir={folder}",
-             "train.threads=1", "eval.rows=16"]  # fmt: skip
-    made = CliRunner().invoke(cli.make_app(), words)
-    assert made.exit_code == 0, made.output
-    return folder
-
-
-def test_the_page_of_a_run_shows_them(run: Path, tmp_path: Path) -> None:
-    made = CliRunner().invoke(cli.make_app(), ["report", str(run), "--out", str(tmp_path / "r.md")])
+def test_the_page_of_a_run_shows_them(trained: Path, tmp_path: Path) -> None:
+    made = CliRunner().invoke(cli.make_app(), ["report", str(trained), "--out", str(tmp_path / "r.md")])
     assert made.exit_code == 0, made.output
     text = (tmp_path / "r.md").read_text()
     assert "(<r_files/layer_distance.svg>)" in text
     assert "(<r_files/layer_angle.svg>)" in text
-    loaded = plmctl.load(run)
+    loaded = plmctl.load(trained)
     found, tokens = measured(loaded)
     assert len(found) == 4
     assert tokens == sum(len(loaded.tokenizer.encode(sentence)) + 2 for sentence in SENTENCES)
     assert f"Means over the tokens of 8 English sentences that come with plmctl. run: step-2, {tokens} tokens." in text
 
 
-def test_a_run_without_a_checkpoint_is_said(run: Path, tmp_path: Path) -> None:
-    (tmp_path / "config.yaml").write_text("seed: 0\n")
-    text, *charts = panel([("new", tmp_path), ("old", run)])[1:]
+def test_a_run_without_a_checkpoint_is_said(trained: Path, tmp_path: Path) -> None:
+    new = tmp_path / "new"
+    new.mkdir()
+    (new / "config.yaml").write_text("seed: 0\n")
+    text, *charts = panel(of([new, trained]))[1:]
     assert isinstance(text, Text)
     assert "new: not measured" in text.text
     assert "this run has no checkpoint yet" in text.text
     assert [chart.name for chart in charts if isinstance(chart, Chart)] == ["layer_distance", "layer_angle"]
-    assert len(panel([("new", tmp_path)])) == 2  # and no empty charts
+    assert len(panel(of([new]))) == 2  # and no empty charts
 
 
 @pytest.mark.parity
-def test_the_exported_model_and_tokenizer_are_those_of_the_run(run: Path, tmp_path: Path) -> None:
+def test_the_exported_model_and_tokenizer_are_those_of_the_run(trained: Path, tmp_path: Path) -> None:
     transformers = pytest.importorskip("transformers")
-    made = CliRunner().invoke(cli.make_app(), ["convert", str(run), str(tmp_path / "hf"), "--to", "hf"])
+    made = CliRunner().invoke(cli.make_app(), ["convert", str(trained), str(tmp_path / "hf"), "--to", "hf"])
     assert made.exit_code == 0, made.output
+    assert "library_name: transformers" in (tmp_path / "hf" / "README.md").read_text()
     theirs = transformers.AlbertForPreTraining.from_pretrained(tmp_path / "hf").eval()
     given = transformers.AutoTokenizer.from_pretrained(tmp_path / "hf")(list(SENTENCES), padding=True, return_tensors="pt")
     with torch.no_grad():
         states = theirs(**given, output_hidden_states=True).hidden_states
-    found, tokens = measured(plmctl.load(run))
+    found, tokens = measured(plmctl.load(trained))
     wanted = moves(states, given["attention_mask"].bool())
     assert int(given["attention_mask"].sum()) == tokens
     assert [(move.distance, move.angle) for move in found] == [

@@ -1,7 +1,6 @@
-"""Charts are checked as XML and in numbers, pages by what a reader must find in them."""
+"""Charts are checked as XML and in numbers; what is no run is said."""
 
 import itertools
-import json
 import math
 from pathlib import Path
 from xml.etree import ElementTree
@@ -9,25 +8,12 @@ from xml.etree import ElementTree
 import pytest
 
 from plmctl.errors import DataError
+from plmctl.report.bars import Level, levels
 from plmctl.report.chart import line_chart, thin, ticks
-from plmctl.report.page import Code, Heading, Table, html, markdown
-from plmctl.report.runs import RunLog, write_report
+from plmctl.report.runs import RunLog
+from plmctl.report.style import DARK, DARK_INK, DARK_SERIES, INK, LIGHT, SERIES
 
 SVG = "{http://www.w3.org/2000/svg}"
-
-
-@pytest.fixture
-def run(tmp_path: Path) -> Path:
-    folder = tmp_path / "a run"
-    folder.mkdir()
-    records = [{"step": s, "loss/mlm": 8.0 / (1 + s), "lr": 1e-3} for s in range(10)]
-    records.append({"step": 9, "valid/loss/mlm": 0.91, "valid/acc/mlm": 0.25, "note": "text is not a metric", "final": True})
-    (folder / "metrics.jsonl").write_text("".join(json.dumps(r) + "\n" for r in records))
-    (folder / "config.yaml").write_text(
-        "optim: {_target_: plmctl.training.optim.AdamW, lr: 0.001}\n"
-        "objective: {mlm: {_target_: plmctl.objectives.mlm.MLM}}\nseed: 3\n"
-    )
-    return folder
 
 
 @pytest.mark.parametrize(("low", "high"), [(0, 1), (2.13, 9.7), (-3, 1e6), (5, 5), (0, 0), (1e-9, 3e-9)])
@@ -65,34 +51,45 @@ def test_thin_keeps_the_last_point():
     assert len(kept) <= 602
 
 
-def test_page_escapes_what_each_language_needs():
-    blocks = [Heading("a < b"), Table(["x"], [["p|q"]]), Code("1 < 2")]
-    assert "p\\|q" in markdown(blocks, charts="c")
-    page = html(blocks, title="a < b")
-    assert "<h2>a &lt; b</h2>" in page
-    assert "<pre>1 &lt; 2</pre>" in page
+def test_many_curves_are_told_apart_and_named_below():
+    svg = line_chart({f"arm {n}": [(0, n), (1, n + 1)] for n in range(20)}, title="t", x="x", y="y")
+    tree = ElementTree.fromstring(svg)
+    lines = [(line.get("color"), line.get("stroke-dasharray")) for line in tree.findall(f"{SVG}polyline")]
+    assert len(set(lines)) == 20
+    height = float(tree.get("viewBox").split()[3])
+    names = {text.text: float(text.get("y")) for text in tree.iter(f"{SVG}text") if (text.text or "").startswith("arm")}
+    assert len(names) == 20
+    assert all(300 < y < height for y in names.values())
 
 
-def test_report_of_a_run(run: Path, tmp_path: Path):
-    written = write_report([run], tmp_path / "out" / "my report.md")
-    assert all(file.is_file() for file in written)
-    text = written[0].read_text()
-    assert "| valid/loss/mlm | 0.91 |" in text
-    assert "| optim.lr | 0.001 |" in text
-    assert "| objective | MLM |" in text
-    assert "(<my report_files/loss.svg>)" in text
-    assert "note" not in text
-    page = written[1].read_text()
-    assert page.count("<svg") == 2  # loss and accuracy, inside the page
+def contrast(one: str, other: str) -> float:
+    """WCAG 2.2, relative luminance."""
+
+    def luminance(colour: str) -> float:
+        parts = [int(colour[place : place + 2], 16) / 255 for place in (1, 3, 5)]
+        red, green, blue = (c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in parts)
+        return 0.2126 * red + 0.7152 * green + 0.0722 * blue
+
+    light, dark = sorted((luminance(one), luminance(other)), reverse=True)
+    return (light + 0.05) / (dark + 0.05)
 
 
-def test_report_of_two_runs_puts_them_side_by_side(run: Path, tmp_path: Path):
-    other = tmp_path / "other"
-    other.mkdir()
-    (other / "metrics.jsonl").write_text('{"step": 1, "loss/clm": 3.5}\n')
-    text = write_report([run, other], tmp_path / "r.md")[0].read_text()
-    assert "| metric | a run | other |" in text
-    assert "| loss/clm |  | 3.5 |" in text
+@pytest.mark.parametrize(("ground", "ink", "series"), [(LIGHT, INK, SERIES), (DARK, DARK_INK, DARK_SERIES)])
+def test_colours_can_be_seen_on_light_and_dark(ground, ink, series):
+    assert contrast(ground, ink) >= 7
+    assert min(contrast(ground, colour) for colour in series) >= 3
+    assert len(set(series)) == 6
+
+
+def test_levels_are_drawn_where_they_belong():
+    found = [Level("a & b", 2.0, 0.5, [1.5, 2.5]), Level("c", 4.0)]
+    tree = ElementTree.fromstring(levels(found, title="t", x="x", marks={"base": 2.0}))
+    dots = {float(dot.get("cx")) for dot in tree.findall(f"{SVG}circle") if dot.get("r") == "5"}
+    points = sorted(float(dot.get("cx")) for dot in tree.findall(f"{SVG}circle") if dot.get("r") == "2.5")
+    assert len(dots) == 2
+    assert sum(points) / 2 == pytest.approx(min(dots), abs=0.2)
+    assert min(dots) in [float(line.get("x1")) for line in tree.findall(f"{SVG}line") if line.get("stroke-dasharray")]
+    ElementTree.fromstring(levels([], title="t", x="x"))
 
 
 @pytest.mark.parametrize(

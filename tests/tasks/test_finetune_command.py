@@ -276,3 +276,13 @@ def test_submission_files_are_glues(tmp_path):
     assert text == "index\tprediction\n0\tentailment\n1\tnot_entailment\n"
     text = scoring.write_submission(tmp_path, "STS-B.tsv", [{"id": "0", "guess": 2.34567}]).read_text()
     assert text == "index\tprediction\n0\t2.346\n"
+
+
+def test_a_share_of_the_examples(trained, tmp_path, capsys):
+    few = ["train.share=0.25", "train.epochs=null", "train.steps=1"]
+    assert _finetune(trained[0], tmp_path / "run", *few, dry_run=True) == 0
+    assert "24" in capsys.readouterr().out
+    assert _finetune(trained[0], tmp_path / "run", *few) == 0
+    said = capsys.readouterr().err
+    assert "train: 24 examples" in said
+    assert "dev: 32 examples" in said

@@ -78,6 +78,7 @@ def test_writes_for_new_lines(trained, tmp_path, capsys):
 KINDS = {
     "encoder_decoder": ["model=encoder_decoder"], "decoder": ["model=decoder", "pattern=causal", "tokenizer=byte_bpe"],
     "unilm": ["model=encoder", "pattern=unilm", "model.embedding.segments=6"],
+    "masked": ["model=encoder", "pattern=unilm", "model.embedding.segments=6", "task.masked=0.7"],
 }  # fmt: skip
 
 
@@ -143,4 +144,6 @@ def test_what_cannot_be_is_refused_before_a_run_exists(trained, tmp_path):
         _finetune(tmp_path / "train.jsonl", tmp_path / "run", "model=encoder_decoder")
     with pytest.raises(ConfigError, match=r"fix: task.search.width=9"):
         _finetune(folder, tmp_path / "run", "model=encoder_decoder", "search@task.search=beam", "task.search.count=9")
+    with pytest.raises(ConfigError, match=r"(?s)task.search.width=40: at most 39, the size of.*fix: task.search.width=39$"):
+        _finetune(folder, tmp_path / "run", "model=encoder_decoder", "search@task.search=beam", "task.search.width=40")
     assert not (tmp_path / "run").exists()

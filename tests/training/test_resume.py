@@ -119,6 +119,17 @@ def test_eval_and_save_change_no_bit(tmp_path):
     assert best["step"] in busy.checkpoints.steps()
 
 
+def test_of_equal_scores_the_lower_loss_is_kept(tmp_path):
+    """BLEU is 0 for long when a model begins to write; where the loss says no more either, the first one stays."""
+    losses = iter([3.0, 2.0, 2.5, 2.0])
+    trainer = make_trainer(
+        tmp_path, steps=8, evaluate=lambda model: {"bleu": 0.0, "loss": next(losses)},
+        settings={"eval_every": 2, "save_every": 2, "keep_best": "bleu", "best_is_largest": True},
+    )  # fmt: skip
+    trainer.fit()
+    assert (trainer.progress.best, trainer.progress.best_loss, trainer.progress.best_step) == (0.0, 2.0, 4)
+
+
 def test_first_signal_saves_and_the_code_is_128_more(tmp_path):
     before = signal.getsignal(signal.SIGINT)
     result = stop_at(make_trainer(tmp_path), 4, signal.SIGINT)

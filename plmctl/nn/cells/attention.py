@@ -22,6 +22,8 @@ class Attention(Cell):
     Differs: shared keys keep their length, and a token sees itself.
     """
 
+    records = True
+
     def __init__(
         self, *, width: int, num_heads: int, dropout: float, head_width: int | None = None, bias: bool = True,
         scores: str = "scaled", projections: str = "own",
@@ -56,9 +58,13 @@ class Attention(Cell):
         made = made.permute(2, 0, 3, 1, 4).unbind(0)
         q, k, v = (made[place] for place in self.made_by)  # [B, H, T, D] each
         position, places = context.position, context.places
+        if context.recorder is not None:
+            context.recorder.vectors(q, k, v)
         q, k = position.rotate(self.score(q), k, places, places)
         if context.slot is not None:
             k, v = context.slot.extended(k, v)
         bias = position.bias(q, places, context.key_places)
+        if context.recorder is not None:
+            context.recorder.products(q, k, context.mask, bias)
         y = attend(q, k, v, mask=context.mask, bias=bias, dropout=self.dropout if self.training else 0.0)
         return self.out(y.transpose(1, 2).flatten(2))

@@ -12,6 +12,7 @@ from plmctl.attention.kernels import Mask
 from plmctl.batch import Seq
 from plmctl.nn.cache import Cache, Slot
 from plmctl.nn.positions import Position
+from plmctl.nn.recorder import Recorder
 from plmctl.nn.relations import Relations
 
 
@@ -42,6 +43,7 @@ class Context:
     norm: nn.Module | None = None  # what memory goes through before it is read, as the tokens do (pre-norm)
     keys: int | None = None  # only the first so many tokens are seen, the others only look (XLNet's query stream)
     relations: Relations | None = None  # distances between queries and keys, for relative attention
+    recorder: Recorder | None = None  # what self-attention leaves behind
     seq: Seq | None = None  # the tokens themselves, for cells that ask no pattern whom they see
     step: int = 0
     layer: int = 0
@@ -82,6 +84,7 @@ class Cell(nn.Module):
     """`forward(x [B, T, W], context) -> [B, T, W]`; `projection` is the last linear map, the one that writes to the stream."""
 
     projection: nn.Linear
+    records: bool = False  # fills `context.recorder`, once each time it runs
     ahead: bool | None = None  # reads what comes behind a token or only what is before; None: no more than the pattern allows
 
     def forward(self, x: Tensor, context: Context) -> Tensor:

@@ -1,0 +1,164 @@
+"""`plmctl distill`: train with a teacher (`plmctl pretrain` or `finetune` with `distill=`), then say what came of it."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import math
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import torch
+from omegaconf import DictConfig, OmegaConf
+
+from plmctl import loading
+from plmctl.assembly import known_to_objectives
+from plmctl.batch import Batch
+from plmctl.commands import finetune, scoring
+from plmctl.commands.common import Session, build_objective
+from plmctl.commands.corpus import Corpus, held_out
+from plmctl.commands.side_by_side import BATCHES, Column, Forward, Table, latencies
+from plmctl.config.compose import Flags
+from plmctl.cost import own_parameters
+from plmctl.loading import Loaded
+from plmctl.models.base import Model
+from plmctl.nn.tables import count
+from plmctl.tasks import batches, inference
+from plmctl.tasks.base import Task
+from plmctl.training.distributed import World
+from plmctl.training.evaluation import Measured, measure
+from plmctl.training.trainer import Result
+
+Score = Callable[[Model], dict[str, float]]
+
+
+def run(cfg: DictConfig, flags: Flags) -> int:
+    """Train the student, or with --dry-run say what that would be; returns the exit code."""
+    training = importlib.import_module(f"plmctl.commands.{flags.verb}")
+    code: int = training.run(cfg, flags, after=compared)
+    if flags.dry_run:
+        models = {path: loading.load(path, plugins=flags.plugins).model for path in teachers_of(cfg)}
+        shown = {path: {"parameters": count(model), "layers": model.backbone.num_layers} for path, model in models.items()}
+        scoring.show("teachers", shown, as_json=flags.json, extra={})
+    return code
+
+
+def teachers_of(cfg: DictConfig) -> list[str]:
+    """What `teacher` names: none, one, or several."""
+    given = cfg.get("teacher")
+    return [] if given is None else [given] if isinstance(given, str) else list(given)
+
+
+def compared(session: Session, result: Result) -> Result:
+    """Teachers and student measured on the same rows: the table is printed, added to result.json, and written to distill.md."""
+    if result.exit_code or not session.world.main:
+        return result
+    plugins = session.flags.plugins
+    teachers = [loading.load(path, plugins=plugins) for path in teachers_of(session.cfg)]
+    student = loading.load(session.folder, plugins=plugins)
+    session.say("measuring teacher and student")
+    table = measured(session, teachers, student)
+    file = session.folder / "result.json"
+    record = (
+        json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {"metrics": {"dev": dict(table.student.scores)}}
+    )
+    _write(file, json.dumps({**record, "distillation": table.to_json()}, indent=1))
+    _write(session.folder / "distill.md", table.markdown())
+    if session.flags.json:
+        print(json.dumps({"run": str(session.folder), **table.to_json()}))
+    else:
+        table.show()
+    return result
+
+
+def measured(session: Session, teachers: list[Loaded], student: Loaded) -> Table:
+    """Every model on the dev split of the task, or on held-out text."""
+    loaded = [*teachers, student]
+    for each in loaded:
+        each.model.to(session.precision.device).eval()
+    of_task = session.flags.verb == "finetune"
+    scores, timed, forward, metric, largest = (_on_task if of_task else _on_text)(session, loaded)
+    times = latencies([each.model for each in loaded], timed, forward, precision=session.precision)
+    titles = [f"teacher {n}" for n in range(1, len(teachers) + 1)] if len(teachers) > 1 else ["teacher"] * len(teachers)
+    columns = [
+        replace(Column.of(title, each), latency=times[place], scores=scores[place])
+        for place, (title, each) in enumerate(zip([*titles, "student"], loaded, strict=True))
+    ]
+    device = session.precision.device.type
+    threads = f", {torch.get_num_threads()} threads" if device == "cpu" else ""
+    place = f"{device}, {session.precision.name}{threads}, medians of alternating runs on the rows that are scored"
+    return Table(columns[:-1], columns[-1], metric=metric, largest_is_best=largest, place=place)
+
+
+Measures = tuple[list[dict[str, float]], dict[int, Batch], Forward, str, bool]  # scores, batches to be timed, how, metric, best
+
+
+def _on_task(session: Session, loaded: list[Loaded]) -> Measures:
+    """On the dev split; a teacher without the head of the task has no score, and then only backbones are timed."""
+    task = finetune.build_task(session.cfg, session.flags)
+    task.fit_labels(train := task.read("train"))
+    student = loaded[-1]
+    name = "dev" if task.has("dev") else "train"
+    split = inference.encoded(task, name, task.read("dev") if task.has("dev") else train, student.tokenizer)
+    scores = [_scored(session, task, each, split) if name == "dev" else {} for each in loaded]
+    answer = all(_answers(task, each) for each in loaded)
+    length = batches.Units.of(split.rows).length
+    middle = np.argsort(np.abs(length - np.median(length)), kind="stable")
+    timed = {rows: batches.collate(split.rows, middle[:rows]) for rows in BATCHES}
+    forward: Forward = task.logits if answer else lambda model, batch: model(batch)
+    return scores, timed, forward, task.metrics[0], task.best_is_largest
+
+
+def _scored(session: Session, task: Task, loaded: Loaded, split: inference.Split) -> dict[str, float]:
+    return scoring.predict(loaded.model, task, split, precision=session.precision)[1] if _answers(task, loaded) else {}
+
+
+def _answers(task: Task, loaded: Loaded) -> bool:
+    """Whether a model has the heads of a task, and answers with the same labels."""
+    known = (loaded.config.get("task") or {}).get("label_names")
+    return task.heads <= set(loaded.model.heads) and (not known or task.label_names in (None, [str(label) for label in known]))
+
+
+def _on_text(session: Session, loaded: list[Loaded]) -> Measures:
+    """On held-out rows, by the run's own objective; where it owns parameters, or a model lacks its heads, there is no score."""
+    cfg, world, corpus = session.cfg, World(device=session.precision.device), session.prepared
+    assert isinstance(corpus, Corpus)
+    found: dict[str, list[Batch]] = {}
+    scores: list[dict[str, float]] = []
+    for each in [loaded[-1], *loaded[:-1]]:
+        given = {"vocab": corpus.vocab, **known_to_objectives(each.model, vocab_size=corpus.vocab.size)}
+        objective = build_objective(cfg, given, session.flags.plugins).to(world.device).eval()
+        if not found:
+            needs = each.model.backbone.needs | objective.needs
+            rows = held_out(cfg, corpus, world, labels=objective.labels, needs=needs, plugins=session.flags.plugins)
+            found = {title: list(part) for title, part in rows.items()}
+        if own_parameters(objective, each.model) or not objective.heads <= set(each.model.heads):
+            scores.append({})
+            continue
+        with torch.no_grad(), session.precision.autocast():
+            parts = [measure(each.model, objective, rows, world=world) for rows in found.values()]
+        scores.append(_with_perplexity(Measured.together(parts).means(), found))
+    timed = {}
+    for number in BATCHES if found else ():
+        some = cfg.copy()
+        OmegaConf.update(some, "eval", {"batch_size": number, "rows": number})
+        batch = next(
+            next(iter(held_out(some, corpus, world, labels=None, needs=needs, plugins=session.flags.plugins).values()))
+        )
+        timed[len(batch.key)] = batch
+    return [*scores[1:], scores[0]], timed, lambda model, batch: model(batch), "loss", False
+
+
+def _with_perplexity(scores: dict[str, float], found: Mapping[str, list[Batch]]) -> dict[str, float]:
+    """And e^loss of every target made of tokens."""
+    names = {name for rows in found.values() for batch in rows[:1] for name in batch.targets}
+    return scores | {f"perplexity/{n}": math.exp(scores[f"loss/{n}"]) for n in sorted(names) if f"loss/{n}" in scores}
+
+
+def _write(file: Path, text: str) -> None:
+    partial = file.with_name(f".{file.name}.partial")
+    partial.write_text(text, encoding="utf-8")
+    os.replace(partial, file)

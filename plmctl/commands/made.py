@@ -1,0 +1,93 @@
+"""What the commands share that write a data set with a model: a folder that appears when it is complete, and what made it."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from plmctl.commands.counting import Counting
+from plmctl.data.journal import Journal, unfinished
+from plmctl.errors import ConfigError, DataError
+from plmctl.loading import Source
+
+RECORD = "made.json"  # in the folder: which model wrote it, from what, and how
+_COMMIT = 10.0  # seconds of work that a kill may cost
+
+
+def new_folder(out: str) -> Path:
+    """ConfigError where there is something already."""
+    place = Path(out).expanduser()
+    if place.exists() and (not place.is_dir() or any(place.iterdir())):
+        raise ConfigError("out", out, "is there already, and not empty", fix="out=<a new folder>")
+    return place
+
+
+def on(device: str) -> torch.device:
+    return torch.device(("cuda" if torch.cuda.is_available() else "cpu") if device == "auto" else device)
+
+
+def identity(source: Source) -> str:
+    """A hash of what a model answers by: its config, its weights and its tokenizer."""
+    nodes = {name: source.config.get(name) for name in ("model", "position", "pattern", "size", "heads")}
+    found = hashlib.sha256(json.dumps(nodes, sort_keys=True, default=str).encode())
+    for name, tensor in sorted(source.tensors.items()):
+        found.update(f"{name} {tensor.dtype} {list(tensor.shape)}".encode())
+        found.update(tensor.contiguous().flatten().view(torch.uint8).numpy().data)
+    found.update(source.tokenizer.fingerprint.encode())
+    return found.hexdigest()
+
+
+def digest(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def hash_of(file: Path) -> str:
+    try:
+        with file.open("rb") as stream:
+            return hashlib.file_digest(stream, "sha256").hexdigest()
+    except OSError as error:
+        raise DataError(f"cannot be read: {error.strerror}", file=file) from error
+
+
+def write(
+    out: Path, name: str, job: Mapping[str, Any], rows: Sequence[Any], *, of: Callable[[Sequence[Any], int], Iterator[str]],
+    begin: str = "", together: int = 64, others: Mapping[str, Path | str], state: dict[str, int], what: str = "examples",
+) -> None:  # fmt: skip
+    """`out`/`name`: `begin`, and what `of(some rows, number of the first)` makes of all `rows`, in their order.
+
+    Stopped at any moment, the same job goes on where it was: its bytes are those of a job that was never stopped. `state` is
+    what is counted on the way. `others`: further files, copied, or as the text they are to have.
+    """
+    with unfinished(out, job, tell=lambda line: print(f"plmctl: {line}", file=sys.stderr, flush=True)) as journal:
+        file = journal.folder / name
+        done, size = journal.state.get("rows", 0), journal.state.get("bytes", 0)
+        state.update(journal.state.get("counted", {}))
+        count, last = Counting(what, len(rows), begun=done), time.monotonic()
+        with file.open("r+b" if file.exists() else "w+b") as stream:
+            stream.truncate(size)
+            stream.seek(size)
+            stream.write(begin.encode() if not size else b"")
+            while done < len(rows):
+                some = rows[done : done + together]
+                stream.write("".join(of(some, done)).encode())
+                done += len(some)
+                count(done)
+                if time.monotonic() - last > _COMMIT or done == len(rows):
+                    last = time.monotonic()
+                    stream.flush()
+                    journal.commit(rows=done, bytes=stream.tell(), counted=dict(state))
+        _beside(journal, {**others, RECORD: json.dumps({**job, "counted": state}, indent=1, ensure_ascii=False) + "\n"})
+        journal.finish(out)
+
+
+def _beside(journal: Journal, others: Mapping[str, Path | str]) -> None:
+    for name, content in others.items():
+        whole = content.read_bytes() if isinstance(content, Path) else content.encode()
+        (journal.folder / name).write_bytes(whole)

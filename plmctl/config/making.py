@@ -1,0 +1,42 @@
+"""The plumbing of what writes a data set with a model: `plmctl data augment` and `plmctl data rewrite`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal
+
+from plmctl.config.values import Rule
+
+MISSING = "???"  # OmegaConf's spelling of "must be given"
+Count = Annotated[int, Rule(lambda n: n > 0, "1 or more")]
+Chance = Annotated[float, Rule(lambda x: 0 < x <= 1, "more than 0, at most 1")]
+
+
+@dataclass
+class Making:
+    checkpoint: str = MISSING  # the model that writes: a run, a checkpoint or a Hugging Face folder
+    task: Any = None
+    out: str = MISSING  # a new folder, for task.path
+    batch_size: Count = 32  # rows that the model reads at the same time
+    device: Literal["auto", "cpu", "cuda"] = "auto"
+    heads: Any = None  # these four stand in the files of tasks; nothing is trained here
+    optim: Any = None
+    schedule: Any = None
+    train: Any = None
+
+
+@dataclass
+class Augment(Making):
+    copies: Count = 20  # of each example, beside itself; TinyBERT: 10 to 30, the fewer examples the more
+    rate: Chance = 0.4  # of the words of a copy that are replaced
+    candidates: Count = 15  # words that one may be replaced by
+    vectors: str | None = None  # word vectors (GloVe's .txt), for words of several pieces; null: those stay as they are
+    stop_words: str | None = None  # words that stay as they are, one a line; null: English function words
+    seed: Annotated[int, Rule(lambda n: n >= 0, "0 or more")] = 0
+
+
+@dataclass
+class Rewrite(Making):
+    search: Any = None
+    pick: Literal["best", "nearest"] = "best"  # of the texts that a search finds: the likeliest, or nearest to the reference
+    max_new: Count | None = None  # most tokens of a text; null: task.max_target

@@ -1,0 +1,64 @@
+"""Who looks at whom, layer by layer: raw scores (TinyBERT) or probabilities (MobileBERT)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor
+
+from plmctl.batch import Batch
+from plmctl.distill.base import Answers, Measures, Signal, Teacher
+from plmctl.distill.maps import Layers, layer_map
+from plmctl.distill.relations import divergence, same_heads
+from plmctl.errors import ConfigError
+from plmctl.objectives.base import Output, Term
+
+
+class Attention(Signal):
+    """A distance of the scores of paired layers, head by head; subclasses say which. ConfigError where heads do not meet."""
+
+    record = frozenset({"scores"})
+
+    def __init__(self, *, weight: float, student: Measures, teacher: Teacher, layers: Layers = "uniform") -> None:
+        super().__init__(weight=weight)
+        same_heads(student, teacher.measures)
+        self.pairs = layer_map(layers, student=student.num_layers, teacher=teacher.measures.num_layers)
+        if any(g == 0 for _, g in self.pairs):
+            raise ConfigError("layers", layers, "layers from 1 on: the embedding output (0) has no attention")
+
+    def counts(self, batch: Batch, asked: Mapping[str, int], real: int) -> dict[str, int]:
+        return {"": real}
+
+    def forward(self, student: Answers, teacher: Answers, batch: Batch) -> Output:
+        own, other = student.recorded["scores"], teacher.recorded["scores"]
+        found = [self.distance(own[m - 1], other[g - 1]).where(student.real, 0.0).sum() for m, g in self.pairs]
+        return Output({"": Term(torch.stack(found).sum(), self.weight)})
+
+    def distance(self, own: Tensor, other: Tensor) -> Tensor:
+        """[B, H, T, T] of both -> [B, T] of each query."""
+        raise NotImplementedError(type(self).__name__)
+
+
+class AttentionMSE(Attention):
+    """`sum_m mean_h,j (A_S - A_T)_hij^2` of raw scores, those that a token may not see being 0; the mean over real queries i.
+
+    j runs over the keys that i may see. (Jiao et al., 2020, arXiv:1909.10351, eq. 7.) Differs: the released code's mean is over
+    all T^2 pairs of a padded row; where rows are full, it is the same number.
+    """
+
+    def distance(self, own: Tensor, other: Tensor) -> Tensor:
+        lowest = torch.finfo(other.dtype).min / 2
+        seen = (own > lowest) | (other > lowest)
+        gap = own.where(own > lowest, 0.0) - other.where(other > lowest, 0.0)
+        return (gap.square().sum(-1) / seen.sum(-1).clamp(min=1)).mean(1)
+
+
+class AttentionKL(Attention):
+    """`sum_m mean_h KL(softmax A_T[i] || softmax A_S[i])`, the mean over real queries i.
+
+    (Sun et al., 2020, arXiv:2004.02984, sec. 3.2, attention transfer.)
+    """
+
+    def distance(self, own: Tensor, other: Tensor) -> Tensor:
+        return divergence(own, other).mean(1)

@@ -1,0 +1,144 @@
+"""TinyBERT's data augmentation (Jiao et al., 2020): copies of a text in which words are replaced by likely ones."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from plmctl.data.loader import collate
+from plmctl.distill.neighbours import Neighbours
+from plmctl.errors import UsageError
+from plmctl.generation.fill import fill
+from plmctl.models.base import Model
+from plmctl.tasks import encode
+from plmctl.text.tokenizer import Tokenizer
+
+_WORD = re.compile(r"[^\W_]+(?:['’-][^\W_]+)*")  # don't and well-made are one word each
+_ROOM = 512  # tokens of a row, where the model itself has no bound
+
+
+@dataclass(frozen=True)
+class Slot:
+    """A word of a text, and what may stand in its place."""
+
+    start: int  # of its characters
+    end: int
+    words: list[str]
+
+
+@dataclass(frozen=True)
+class _Masked:
+    """A word of one token that is to be asked for."""
+
+    text: int  # number of the text
+    start: int
+    end: int
+    row: encode.Row
+
+
+class Augmenter:
+    """Finds for every word of a text what may stand in its place.
+
+    Of a word of one token: the `candidates` likeliest tokens at its place in `text with [MASK] there, text`, the two as a pair,
+    without those that are no word by themselves. Of a word of several: the `candidates` nearest by `vectors`; without
+    vectors, or where it has none, it stays. Words of `stop` and words with other characters than letters stay.
+    (arXiv:1909.10351, algorithm 1; huawei-noah/Pretrained-Language-Model, TinyBERT/data_augmentation.py.)
+    Differs: letters of any script count, not a to z alone; punctuation is no candidate; of a text that is too long to
+    stand twice in a row, what is around the word is read.
+    """
+
+    def __init__(
+        self, *, model: Model, tokenizer: Tokenizer, candidates: int, stop: Collection[str], vectors: Neighbours | None = None,
+        batch_size: int = 32, device: torch.device | str = "cpu",
+    ) -> None:  # fmt: skip
+        if "mlm" not in model.heads or tokenizer.vocab.mask is None or model.backbone.writes != "text":
+            raise UsageError(
+                "words are replaced by a masked language model: this one has no head 'mlm', or no mask token"
+                "\n  fix: checkpoint=<a run or a Hugging Face folder of BERT, RoBERTa or the like, with its head>"
+            )
+        self.model, self.tokenizer, self.candidates, self.stop = model, tokenizer, candidates, stop
+        self.vectors, self.batch_size, self.device = vectors, batch_size, device
+        self.seen = {"words": 0, "replaceable": 0, "of several tokens": 0}  # of all texts so far
+
+    def __call__(self, texts: Sequence[str]) -> list[list[Slot]]:
+        """For each text its replaceable words, from left to right."""
+        masked: list[_Masked] = []
+        whole: list[tuple[int, re.Match[str]]] = []
+        for number, text in enumerate(texts):
+            ids, spans = self.tokenizer.encode_offsets(text)
+            for word in _WORD.finditer(text):
+                if not word[0].isalpha() or word[0].lower() in self.stop:
+                    continue
+                self.seen["words"] += 1
+                tokens = [place for place, (start, end) in enumerate(spans) if start < word.end() and end > word.start()]
+                if len(tokens) == 1 and spans[tokens[0]] == word.span():
+                    masked.append(_Masked(number, *word.span(), self._row(ids, tokens[0])))
+                else:
+                    whole.append((number, word))
+        found: list[list[Slot]] = [[] for _ in texts]
+        for one, words in zip(masked, self._likely([one.row for one in masked]), strict=True):
+            found[one.text].append(Slot(one.start, one.end, words))
+        near = self._near({word[0] for _, word in whole})
+        for number, word in whole:
+            found[number].append(Slot(*word.span(), near.get(word[0], [])))
+        self.seen["of several tokens"] += len(whole)
+        kept = [sorted((slot for slot in slots if slot.words), key=lambda slot: slot.start) for slots in found]
+        self.seen["replaceable"] += sum(map(len, kept))
+        return kept
+
+    def _row(self, ids: Sequence[int], place: int) -> encode.Row:
+        """The text with a mask at `place`, and the text; of a long one what is around that place."""
+        vocab, limit = self.tokenizer.vocab, self.model.backbone.max_length or _ROOM
+        half = (limit - encode.specials(vocab, pair=True)) // 2
+        first = min(max(0, place - half // 2), max(0, len(ids) - half))
+        text = list(ids[first : first + half])
+        hidden = [vocab.id("mask") if first + n == place else i for n, i in enumerate(text)]
+        return encode.lay_out(hidden, text, vocab, max_length=limit, pooling="first")
+
+    def _likely(self, rows: Sequence[encode.Row]) -> list[list[str]]:
+        """What the model says at the mask of each row."""
+        vocab = self.tokenizer.vocab
+        order = sorted(range(len(rows)), key=lambda n: len(rows[n].ids))
+        found: list[list[str]] = [[] for _ in rows]
+        for start in range(0, len(order), self.batch_size):
+            some = order[start : start + self.batch_size]
+            laid = encode.pad([rows[n] for n in some], vocab, example=range(len(some)))
+            batch = collate(laid, {}).to(self.device)
+            top = min(self.candidates, vocab.size)
+            for n, masks in zip(some, fill(self.model, batch, mask=vocab.id("mask"), top=top, size=vocab.size), strict=True):
+                tokens = [i for i, _ in masks[0] if vocab.word_start[i] and not vocab.special[i]]
+                words = [self.tokenizer.decode([i]).strip() for i in tokens]
+                found[n] = [word for word in words if word.isalpha()]
+        return found
+
+    def _near(self, words: Collection[str]) -> Mapping[str, list[str]]:
+        return {} if self.vectors is None else self.vectors.near(sorted(words), self.candidates)
+
+
+def copies(
+    texts: Mapping[str, str], slots: Mapping[str, Sequence[Slot]], *, count: int, rate: float, draws: np.random.Generator
+) -> list[dict[str, str]]:
+    """Up to `count` other versions of an example's texts: each word is replaced with probability `rate` by one drawn for it.
+
+    Copies that came out like another one, or like the original, are left out.
+    """
+    found: dict[tuple[str, ...], dict[str, str]] = {}
+    for _ in range(count):
+        made = {role: replaced(text, slots.get(role, ()), rate=rate, draws=draws) for role, text in texts.items()}
+        if made != dict(texts):
+            found.setdefault(tuple(made.values()), made)
+    return list(found.values())
+
+
+def replaced(text: str, slots: Sequence[Slot], *, rate: float, draws: np.random.Generator) -> str:
+    """`text` with some of its words replaced, all else as it stands."""
+    parts, at = list[str](), 0
+    for slot, chance, share in zip(slots, draws.random(len(slots)), draws.random(len(slots)), strict=True):
+        if chance < rate:
+            parts += [text[at : slot.start], slot.words[int(share * len(slot.words))]]
+            at = slot.end
+    return "".join([*parts, text[at:]])

@@ -1,0 +1,287 @@
+"""What a teacher answered, kept on the disk: a row that comes again is read, not computed.
+
+    <folder>/<key>/shard-<number>.safetensors    "rows" [n, 16] hashes of rows; "<field>" all their numbers, one row behind the
+                                                 other; "<field>/shape" [n, d] the shape of each row
+
+`key`: a hash of the teacher (its weights, config and tokenizer), the precision, and what is recorded; another teacher has
+another. A field is "logits/<name>" or "<recorded>/<layer>", of each row its real tokens only.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import weakref
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+from torch import Tensor
+
+from plmctl.batch import Batch
+from plmctl.distill.base import LOGITS, Answers, Logits, Question, Teacher
+from plmctl.distill.questions import OfTask
+from plmctl.errors import ConfigError, DataError, PlmctlError
+from plmctl.models.base import Model
+from plmctl.tasks.base import Task
+
+SHARD = 64 << 20  # bytes that wait in memory before they become a file
+NUMBERS = ("example", "cut", "group")  # values of a row that no model reads
+PADDED = {
+    "hidden": (0,),
+    "queries": (1,),
+    "keys": (1,),
+    "values": (1,),
+    "scores": (1, 2),
+    "attention": (1, 2),
+}  # axes of tokens
+
+
+class Cached(Teacher):
+    """The answers of `teacher`, bit for bit as it gave them when a row came first (rows beside it change the last digits).
+
+    Rows are looked up by what a model reads of them. Where one of a batch is new, the teacher answers the whole batch. The
+    first new batch says through `say` how large everything will be, for `rows` rows. ConfigError for a task that writes: the
+    answers would be as many as its tokens times the vocabulary.
+    """
+
+    def __init__(self, *, teacher: Teacher, folder: Path, identity: str, rows: int, say: Callable[[str], None] = print) -> None:
+        super().__init__()
+        self.teacher, self.measures = teacher, teacher.measures
+        self.folder, self.identity, self.rows, self.say = folder, identity, rows, say
+        self._stores: dict[frozenset[str], Store] = {}
+        self._said = False
+
+    def meet(self, question: Question) -> None:
+        self.teacher.meet(question)
+
+    def answers(self, batch: Batch, question: Question, record: frozenset[str]) -> Answers:
+        if not isinstance(question, OfTask):
+            raise ConfigError("teacher_cache", str(self.folder), "null: only answers of tasks with labels are kept")
+        task = question.task
+        if record not in self._stores:
+            kind = batch.key.device.type
+            precision = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else "as the weights"
+            words = [self.identity, str(precision), *sorted(record)]
+            self._stores[record] = Store(self.folder / hashlib.sha256("\0".join(words).encode()).hexdigest()[:16])
+        store, keys = self._stores[record], row_keys(batch)
+        if all(key in store for key in keys):
+            return _together([store[key] for key in keys], task, batch)
+        asked = _Asked(task)
+        answers = self.teacher.answers(batch, asked, record)
+        self._keep(store, keys, {**_recorded(answers), **asked.fields}, batch)
+        return answers
+
+    def _keep(self, store: Store, keys: Sequence[bytes], fields: Mapping[str, Tensor], batch: Batch) -> None:
+        found = [{name: _trimmed(name, value[row], int(length)) for name, value in fields.items()}
+                 for row, length in enumerate(_lengths(batch))]  # fmt: skip
+        if not self._said:
+            self._said = True
+            each = sum(_bytes(row) for row in found) / len(found)
+            expected = round(each * max(0, self.rows - len(store)))
+            self.say(f"the teacher's answers: about {_size(expected)} for {self.rows:,} rows, kept in {store.folder}")
+            free = shutil.disk_usage(store.folder.parent).free
+            if expected > free:
+                fix = "teacher_cache=<a folder with more room>, or teacher_cache=null to compute them"
+                raise PlmctlError(f"teacher_cache: {_size(free)} are free for about {_size(expected)}\n  fix: {fix}")
+        for key, row in zip(keys, found, strict=True):
+            store.add(key, row)
+
+
+class _Asked(OfTask):
+    """The question of a task that also keeps the logits by row, before they are laid out by place."""
+
+    fields: Mapping[str, Tensor] = {}
+
+    def logits(self, model: Model, batch: Batch) -> dict[str, Logits]:
+        found = self.task.logits(model, batch)
+        self.fields = {f"{LOGITS}/{name}": value for name, value in found.items()}
+        return {name: Logits(*placed) for name, placed in self.task.places(found, batch).items()}
+
+
+@dataclass(eq=False)
+class Store:
+    """Rows of fields by key: those of all shards of a folder, and those that wait to be written.
+
+    A shard is whole or absent. What waits is written when it is `SHARD` bytes, and when the store goes or the program ends.
+    """
+
+    folder: Path
+    _shards: dict[Path, Shard] = field(default_factory=dict)
+    _places: dict[bytes, tuple[Path, int]] = field(default_factory=dict)
+    _waiting: dict[bytes, dict[str, Tensor]] = field(default_factory=dict)
+    _size: int = 0
+
+    def __post_init__(self) -> None:
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise DataError(
+                f"cannot keep answers here: {error.strerror}", file=self.folder, fix="another teacher_cache"
+            ) from error
+        for file in sorted(self.folder.glob("shard-*.safetensors")):
+            self._open(file)
+        weakref.finalize(self, _write, self.folder, self._waiting)
+
+    def __contains__(self, key: bytes) -> bool:
+        return key in self._places or key in self._waiting
+
+    def __len__(self) -> int:
+        return len(self._places) + len(self._waiting)
+
+    def __getitem__(self, key: bytes) -> dict[str, Tensor]:
+        if key in self._waiting:
+            return self._waiting[key]
+        file, place = self._places[key]
+        return self._shards[file].row(place)
+
+    def add(self, key: bytes, row: dict[str, Tensor]) -> None:
+        if key in self:
+            return
+        self._waiting[key] = row
+        self._size += _bytes(row)
+        if self._size >= SHARD:
+            self.flush()
+
+    def flush(self) -> None:
+        """Write what waits, as one shard."""
+        if (file := _write(self.folder, self._waiting)) is not None:
+            self._waiting.clear()
+            self._size = 0
+            self._open(file)
+
+    def _open(self, file: Path) -> None:
+        """A damaged shard is as if it were not there: its rows are computed again."""
+        try:
+            self._shards[file] = Shard(file)
+        except (SafetensorError, OSError):
+            return
+        self._places |= {key: (file, place) for place, key in enumerate(self._shards[file].keys)}
+
+
+class Shard:
+    """One file of rows, read where they are asked for."""
+
+    def __init__(self, file: Path) -> None:
+        self._file = safe_open(str(file), framework="pt")
+        names = set(self._file.keys()) - {"rows"}
+        self.keys = [bytes(key.tolist()) for key in self._file.get_tensor("rows")]
+        self.shapes = {name: self._file.get_tensor(f"{name}/shape") for name in names if f"{name}/shape" in names}
+        self.ends = {name: shape.prod(1).cumsum(0).tolist() for name, shape in self.shapes.items()}
+
+    def row(self, place: int) -> dict[str, Tensor]:
+        found = {}
+        for name, shapes in self.shapes.items():
+            begin, end = (self.ends[name][place - 1] if place else 0), self.ends[name][place]
+            found[name] = self._file.get_slice(name)[begin:end].view(shapes[place].tolist())
+        return found
+
+
+def _write(folder: Path, rows: Mapping[bytes, Mapping[str, Tensor]]) -> Path | None:
+    """A new shard of `rows`, whole or not at all; None where there are none."""
+    if not rows:
+        return None
+    tensors = {"rows": torch.tensor([list(key) for key in rows], dtype=torch.uint8)}
+    for name in next(iter(rows.values())):
+        tensors[name] = torch.cat([row[name].flatten() for row in rows.values()])
+        shapes = [row[name].shape for row in rows.values()]
+        tensors[f"{name}/shape"] = torch.tensor(shapes, dtype=torch.int64).reshape(len(rows), len(shapes[0]))
+    taken = [int(file.stem.split("-")[1]) for file in folder.glob("shard-*.safetensors")]
+    file = folder / f"shard-{max(taken, default=-1) + 1:05d}-{os.getpid()}.safetensors"
+    partial = file.with_name(f".{file.name}.partial")
+    try:
+        save_file(tensors, partial)
+        os.replace(partial, file)
+    except (OSError, SafetensorError) as error:
+        partial.unlink(missing_ok=True)
+        raise PlmctlError(f"cannot write {file}: {error}\n  fix: free some space, or teacher_cache=null") from error
+    return file
+
+
+def row_keys(batch: Batch) -> list[bytes]:
+    """A hash of each row: its tokens with their tracks, its anchor, and what it says of itself; of a group, of all its rows."""
+    parts = [(f"{name}.ids", seq.ids, seq.length) for name, seq in sorted(batch.seqs.items())]
+    parts += [(f"{name}.{track}", value, seq.length) for name, seq in sorted(batch.seqs.items())
+              for track, value in sorted(seq.tracks.items())]  # fmt: skip
+    whole = [(name, value) for name, value in sorted(batch.values.items()) if name not in NUMBERS]
+    whole += [("anchor", batch.anchors[:, 1])] if batch.anchors is not None and len(batch.anchors) == len(batch.key) else []
+    cut = [(name, value.cpu().numpy(), length.tolist()) for name, value, length in parts]
+    plain = [(name, value.cpu().numpy()) for name, value in whole]
+    found = []
+    for row in range(len(batch.key)):
+        digest = hashlib.blake2b(digest_size=16)
+        for name, value, length in cut:
+            digest.update(name.encode() + value[row, : length[row]].astype("int64").tobytes())
+        for name, value in plain:
+            digest.update(name.encode() + value[row].astype("int64").tobytes())
+        found.append(digest.digest())
+    return found if "group" not in batch.values else list(_of_groups(found, batch.values["group"].tolist()))
+
+
+def _of_groups(keys: Sequence[bytes], groups: Sequence[int]) -> Iterator[bytes]:
+    """The keys of rows whose answers depend on the others of their example."""
+    together: dict[int, bytes] = {}
+    for key, group in zip(keys, groups, strict=True):
+        together[group] = together.get(group, b"") + key
+    return (hashlib.blake2b(key + together[group], digest_size=16).digest() for key, group in zip(keys, groups, strict=True))
+
+
+def _recorded(answers: Answers) -> dict[str, Tensor]:
+    return {f"{name}/{layer}": value for name, layers in answers.recorded.items() for layer, value in enumerate(layers)}
+
+
+def _axes(name: str, dims: int) -> tuple[int, ...]:
+    """The axes of a row of `name` that are its tokens: of logits, those of each token, or the ends of a span among them."""
+    kind, _, which = name.partition("/")
+    return PADDED.get(kind, (0,)) if kind != LOGITS else (0,) if dims == 2 or which in ("start", "end") else ()
+
+
+def _lengths(batch: Batch) -> list[int]:
+    """Of each row, the tokens up to the last real one."""
+    real: Tensor = next(iter(batch.seqs.values())).real
+    return [int(row.nonzero().max()) + 1 for row in real.cpu()]
+
+
+def _trimmed(name: str, row: Tensor, length: int) -> Tensor:
+    for axis in _axes(name, row.ndim):
+        row = row.narrow(axis, 0, length)
+    return row.detach().cpu().clone()
+
+
+def _together(rows: Sequence[Mapping[str, Tensor]], task: Task, batch: Batch) -> Answers:
+    """The answers of a batch out of those of its rows; what stands at padding is never read."""
+    device, real = batch.key.device, next(iter(batch.seqs.values())).real
+    width = real.shape[1]
+    fields: dict[str, Tensor] = {}
+    for name, first in rows[0].items():
+        axes = _axes(name, first.ndim)
+        shape = [width if axis in axes else size for axis, size in enumerate(first.shape)]
+        lowest = name.startswith(("scores/", f"{LOGITS}/start", f"{LOGITS}/end"))
+        laid = first.new_full((len(rows), *shape), torch.finfo(first.dtype).min if lowest else 0)
+        for place, row in enumerate(rows):
+            laid[place][tuple(slice(size) for size in row[name].shape)] = row[name]
+        fields[name] = laid.to(device)
+    logits = {name.partition("/")[2]: value for name, value in fields.items() if name.startswith(f"{LOGITS}/")}
+    recorded: dict[str, dict[int, Tensor]] = {}
+    for name, value in fields.items():
+        kind, _, layer = name.partition("/")
+        if kind != LOGITS:
+            recorded.setdefault(kind, {})[int(layer)] = value
+    placed = task.places(logits, batch) if logits else {}
+    return Answers(
+        real, {name: Logits(*found) for name, found in placed.items()},
+        {kind: [layers[n] for n in range(len(layers))] for kind, layers in recorded.items()},
+    )  # fmt: skip
+
+
+def _bytes(row: Mapping[str, Tensor]) -> int:
+    return sum(value.nbytes for value in row.values())
+
+
+def _size(number: float) -> str:
+    return next(f"{number / 1e3**power:.1f} {unit}" for power, unit in ((3, "GB"), (2, "MB"), (1, "kB"), (0, "bytes"))
+                if number >= 1e3**power or not power)  # fmt: skip

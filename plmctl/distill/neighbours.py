@@ -1,0 +1,71 @@
+"""The words nearest to a word by their vectors (Pennington et al., 2014), from a text file."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from plmctl.errors import DataError
+
+LIMIT = 100_000  # words that are read; GloVe's files have the frequent ones first (TinyBERT, data_augmentation.py)
+_TOGETHER = 64  # words that are compared at the same time
+
+
+class Neighbours:
+    """`vectors` [N, D] of `words`: near is what has the largest cosine."""
+
+    def __init__(self, words: Sequence[str], vectors: np.ndarray) -> None:
+        self.words = list(words)
+        self.place = {word: place for place, word in reversed(list(enumerate(self.words)))}
+        norms = np.linalg.norm(vectors, axis=1, keepdims=True)
+        self.vectors = vectors / np.where(norms > 0, norms, 1)
+
+    @classmethod
+    def read(cls, file: Path, limit: int = LIMIT) -> Neighbours:
+        """Lines `word x1 ... xD`; a first line of two numbers, how many words and D, is passed over. DataError for others."""
+        words, rows = list[str](), list[np.ndarray]()
+        try:
+            with file.open(encoding="utf-8") as stream:
+                for number, line in enumerate(stream, 1):
+                    word, *cells = line.rstrip().split(" ")
+                    if number == 1 and len(cells) == 1:
+                        continue
+                    if len(rows) == limit:
+                        break
+                    rows.append(_vector(cells, len(rows[0]) if rows else len(cells), file, number))
+                    words.append(word)
+        except (OSError, UnicodeDecodeError) as error:
+            raise DataError(f"cannot be read: {error}", file=file, fix="vectors=<text, as GloVe's .txt files>") from None
+        if not rows:
+            raise DataError("there are no vectors in it", file=file, fix="lines of a word and its numbers")
+        return cls(words, np.stack(rows))
+
+    def near(self, asked: Sequence[str], count: int) -> dict[str, list[str]]:
+        """{word: the `count` nearest other ones}, of the words that have a vector, as they are written or in small letters.
+
+        Those of a word with a capital have one too.
+        """
+        places = {word: place for word in asked if (place := self.place.get(word, self.place.get(word.lower()))) is not None}
+        found: dict[str, list[str]] = {}
+        known = list(places)
+        for start in range(0, len(known), _TOGETHER):
+            some = known[start : start + _TOGETHER]
+            own = [places[word] for word in some]
+            alike = self.vectors[own] @ self.vectors.T  # [n, N]
+            alike[np.arange(len(own)), own] = -np.inf
+            for word, order in zip(some, np.argsort(-alike, axis=1, kind="stable")[:, :count], strict=True):
+                others = [self.words[place] for place in order if place != places[word]]
+                found[word] = [other.title() for other in others] if word.istitle() else others
+        return found
+
+
+def _vector(cells: list[str], width: int, file: Path, line: int) -> np.ndarray:
+    try:
+        found = np.array(cells, dtype=np.float32)
+    except ValueError:
+        found = np.zeros(0, np.float32)
+    if not len(found) or len(found) != width:
+        raise DataError(f"a word and {width or 'its'} numbers are needed, separated by spaces", file=file, line=line)
+    return found

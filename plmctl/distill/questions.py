@@ -1,0 +1,91 @@
+"""Where the logits of student and teacher are compared: at the places where a task or an objective asks for an answer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Literal
+
+from torch import Tensor
+
+from plmctl.batch import IGNORE, Batch
+from plmctl.distill.base import Logits, Question, tokens, written
+from plmctl.heads.lm import LMHead
+from plmctl.models.base import Model
+from plmctl.objectives.base import Objective
+from plmctl.tasks.base import Task
+
+Places = Literal["predicted", "all"]
+
+
+class OfTask:
+    """The answers of a fine-tuning task, at every example (or word, or end of a span) with a label."""
+
+    def __init__(self, task: Task) -> None:
+        self.task, self.heads, self.chooses = task, frozenset({task.head}), task.chooses
+
+    def counts(self, batch: Batch) -> dict[str, int]:
+        return dict.fromkeys(self.task.answered, batch.counts[self.task.head])
+
+    def logits(self, model: Model, batch: Batch) -> dict[str, Logits]:
+        found = self.task.places(self.task.logits(model, batch), batch)
+        return {name: Logits(logits, asked) for name, (logits, asked) in found.items()}
+
+
+class OfTokens:
+    """The answers of language-model heads: at `targets.<head>`, or with `places="all"` at every real token.
+
+    `sizes`: how many tokens count, those of the student; tables of published models have more rows.
+    """
+
+    chooses = True
+
+    def __init__(self, sizes: Mapping[str, int], *, writes: str, places: Places) -> None:
+        self.sizes, self.writes, self.places = dict(sizes), writes, places
+        self.heads = frozenset(sizes)
+
+    def counts(self, batch: Batch) -> dict[str, int]:
+        there = [name for name in self.sizes if name in batch.targets]
+        return {name: batch.counts[name] if self.places == "predicted" else tokens(self.writes, batch) for name in there}
+
+    def logits(self, model: Model, batch: Batch) -> dict[str, Logits]:
+        hidden, found = model(batch), {}
+        for name in [name for name in self.sizes if name in batch.targets]:
+            head = partial(_first, model.heads[name], self.sizes[name])
+            if self.places == "predicted":
+                target = batch.targets[name]
+                found[name] = Logits(hidden.at(target.index), target.ids != IGNORE, head)
+            else:
+                found[name] = Logits(hidden.last.flatten(0, 1), written(self.writes, batch).real.flatten(), head)
+        return found
+
+
+def _first(head: Callable[[Tensor], Tensor], size: int, features: Tensor) -> Tensor:
+    return head(features)[..., :size]
+
+
+class Nothing:
+    """No logits at all: what an objective without heads for tokens or labels is asked."""
+
+    heads: frozenset[str] = frozenset()
+    chooses = False
+
+    def counts(self, batch: Batch) -> dict[str, int]:
+        return {}
+
+    def logits(self, model: Model, batch: Batch) -> dict[str, Logits]:
+        return {}
+
+
+def question_of(objective: Objective, model: Model, places: Places) -> Question:
+    """What `objective` asks of a model, as far as it has one softmax at known places."""
+    if isinstance(objective, Task) and objective.has_classes:
+        return OfTask(objective)
+    sizes = {name: int(model.heads[name].vocab_size) for name in token_heads(objective, model)}  # type: ignore[arg-type]
+    return OfTokens(sizes, writes=model.backbone.writes, places=places) if sizes else Nothing()
+
+
+def token_heads(objective: Objective, model: Model) -> list[str]:
+    """The language-model heads that `objective` reads at targets of the same name, from the last states of the backbone."""
+    asked = [name for name in sorted(objective.heads) if f"targets.{name}" in objective.needs]
+    return [name for name in asked if isinstance(model.heads[name], LMHead) and "query" not in model.backbone.streams]

@@ -1,0 +1,90 @@
+"""Teachers that are trained models: one, or several whose probabilities are averaged."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from plmctl.batch import Batch
+from plmctl.distill.base import LOGITS, Answers, Logits, Measures, Question, Teacher, answers_of
+from plmctl.errors import ConfigError
+from plmctl.models.base import Model, Once
+
+
+class Frozen(Teacher):
+    """A trained model as it is: in evaluation mode, without gradient, and no submodule, so that nobody trains or saves it."""
+
+    def __init__(self, *, model: Model, name: str) -> None:
+        super().__init__()
+        self._held = (model.eval().requires_grad_(False),)
+        self.measures = Measures.of(model, name)
+
+    @property
+    def model(self) -> Model:
+        return self._held[0]
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Any:
+        """Goes to the device, and takes the number type, of what holds it."""
+        self.model._apply(fn)
+        return super()._apply(fn, recurse)
+
+    def meet(self, question: Question) -> None:
+        if lacks := sorted(question.heads - set(self.model.heads)):
+            there = ", ".join(self.model.heads) or "none"
+            allowed = f"a model with the head {', '.join(lacks)}, whose answers are compared; {self.measures.name} has {there}"
+            fix = "teacher=<a model trained for that>, or distill=tinybert, which compares layers only"
+            raise ConfigError("teacher", ..., allowed, fix=fix)
+
+    def answers(self, batch: Batch, question: Question, record: frozenset[str]) -> Answers:
+        with torch.no_grad():
+            return answers_of(Once(self.model, record - {LOGITS}), batch, question, record)  # type: ignore[arg-type]
+
+
+@dataclass(frozen=True)
+class Mean(Logits):
+    """Of several teachers at the same places; `features` are those of the first, which is not asked here."""
+
+    parts: Sequence[Logits] = ()
+    weights: Sequence[float] = ()
+
+    def at(self, places: slice | Tensor) -> Tensor:
+        """[p, K] `sum_i w_i z_i`."""
+        return torch.stack([w * part.at(places) for w, part in zip(self.weights, self.parts, strict=True)]).sum(0)
+
+    def probabilities(self, places: slice | Tensor, temperature: float) -> Tensor:
+        """[p, K] `sum_i w_i softmax(z_i / temperature)`."""
+        found = [part.probabilities(places, temperature) for part in self.parts]
+        return torch.stack([w * p for w, p in zip(self.weights, found, strict=True)]).sum(0)
+
+
+class Several(Teacher):
+    """`p = sum_i w_i p_i` of teachers that answer the same question, w_i their shares of `weights` (Hinton et al., 2015,
+    arXiv:1503.02531, sec. 1: the arithmetic mean). Their layers have nothing in common: only logits are answered.
+    """
+
+    def __init__(self, *, teachers: Sequence[Teacher], weights: Sequence[float] | None = None) -> None:
+        super().__init__()
+        weights = [1.0] * len(teachers) if weights is None else list(weights)
+        if len(weights) != len(teachers) or min(weights) < 0 or not sum(weights):
+            raise ConfigError("weights", weights, f"{len(teachers)} numbers, one for each teacher, none below 0 and not all 0")
+        self.teachers: Sequence[Any] = nn.ModuleList(teachers)  # type: ignore[assignment]
+        self.weights = [weight / sum(weights) for weight in weights]
+        name = f"the {len(teachers)} teachers"
+        self.measures = replace(teachers[0].measures, name=name, records=frozenset({LOGITS}))
+
+    def meet(self, question: Question) -> None:
+        for teacher in self.teachers:
+            teacher.meet(question)
+
+    def answers(self, batch: Batch, question: Question, record: frozenset[str]) -> Answers:
+        found = [teacher.answers(batch, question, record) for teacher in self.teachers]
+        first = found[0]
+        logits = {
+            name: Mean(own.features, own.asked, parts=[each.logits[name] for each in found], weights=self.weights)
+            for name, own in first.logits.items()
+        }
+        return Answers(first.real, logits)

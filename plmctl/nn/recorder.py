@@ -1,0 +1,58 @@
+"""What self-attention leaves behind for those who look at it: distillation, attention maps."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from plmctl.attention.kernels import Mask
+
+ATTENTION = frozenset({"queries", "keys", "values", "scores", "attention"})
+
+
+@dataclass(frozen=True)
+class Recorder:
+    """Lists by name, one tensor for each layer of self-attention that has run.
+
+    "queries", "keys", "values" [B, H, T, D] as the linear maps give them; "scores" [B, H, Tq, Tk], `q k^T / sqrt(D)` and what
+    the places add, the lowest number where a token may not see; "attention", their softmax without dropout, 0 there.
+    """
+
+    made: dict[str, list[Tensor]]
+
+    @classmethod
+    def of(cls, record: frozenset[str]) -> Recorder | None:
+        """None where nothing of it is recorded."""
+        wanted = sorted(record & ATTENTION)
+        return cls({name: [] for name in wanted}) if wanted else None
+
+    def vectors(self, q: Tensor, k: Tensor, v: Tensor) -> None:
+        """What the maps made, before places turn it."""
+        for name, vector in (("queries", q), ("keys", k), ("values", v)):
+            if name in self.made:
+                self.made[name].append(vector)
+
+    def products(self, q: Tensor, k: Tensor, mask: Mask, bias: Tensor | None) -> None:
+        """What the kernel is given; computed again, in fp32 or wider, since kernels keep no scores."""
+        if not {"scores", "attention"} & self.made.keys():
+            return
+        wide = torch.promote_types(q.dtype, torch.float32)
+        with torch.autocast(q.device.type, enabled=False):
+            scores = q.to(wide) @ k.to(wide).transpose(-1, -2) * q.shape[-1] ** -0.5
+            scores = scores if bias is None else scores + bias
+        hidden = _hidden(mask, scores)
+        scores = scores if hidden is None else scores.masked_fill(hidden, torch.finfo(wide).min)
+        if "scores" in self.made:
+            self.made["scores"].append(scores)
+        if "attention" in self.made:
+            shares = scores.softmax(-1)
+            self.made["attention"].append(shares if hidden is None else shares.masked_fill(hidden, 0))
+
+
+def _hidden(mask: Mask, scores: Tensor) -> Tensor | None:
+    """[B | 1, H | 1, Tq, Tk] True where a token may not see; None: nowhere."""
+    if mask.causal:
+        return torch.ones(scores.shape[-2:], dtype=torch.bool, device=scores.device).triu(1)
+    return None if mask.allowed is None else ~mask.allowed

@@ -1,0 +1,39 @@
+"""A report: every panel of the folder panels/, in the order that they state, on one page."""
+
+from __future__ import annotations
+
+import importlib
+from pathlib import Path
+from typing import Protocol, cast
+
+from plmctl.report import panels
+from plmctl.report.page import Block, Heading, write_html, write_page
+from plmctl.report.subject import Subject
+
+
+class Panel(Protocol):
+    """A file of panels/: what it has to say about a subject, which may be nothing."""
+
+    ORDER: int  # place on the page
+
+    def panel(self, subject: Subject) -> list[Block]: ...
+
+
+def found() -> list[Panel]:
+    """All panels, in the order of the page."""
+    names = sorted(file.stem for file in Path(panels.__path__[0]).glob("*.py") if file.stem != "__init__")
+    modules = [importlib.import_module(f"{panels.__name__}.{name}") for name in names]
+    return sorted((cast(Panel, module) for module in modules), key=lambda module: module.ORDER)
+
+
+def blocks(subject: Subject) -> list[Block]:
+    title = subject.study.title if subject.study else f"Report: {', '.join(run.name for run in subject.runs)}"
+    return [Heading(title, 1), *(block for each in found() for block in each.panel(subject))]
+
+
+def write_report(subject: Subject, out: Path, *, markdown: bool = False) -> list[Path]:
+    """One self-contained `.html` file; with `markdown`, or where `out` is a `.md` file, the page in Markdown beside it."""
+    page = blocks(subject)
+    if markdown or out.suffix == ".md":
+        return write_page(page, out.with_suffix(".md"))
+    return [write_html(page, out)]

@@ -1,0 +1,90 @@
+"""A model card in Hugging Face's format (Mitchell et al., 2019, arXiv:1810.03993): YAML front matter, then a few paragraphs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from plmctl.report.page import Block, Heading, Table, Text, markdown
+from plmctl.report.runs import RunLog, predictions, result
+from plmctl.report.text import number, setting
+
+FACTS = ("license", "language", "name")  # what no config knows
+PIPELINES = {  # class of a task: Hugging Face's name of what the model does
+    "Classification": "text-classification", "Regression": "text-classification", "Tagging": "token-classification",
+    "Squad": "question-answering", "Choice": "multiple-choice",
+}  # fmt: skip
+OBJECTIVES = {"mlm": "fill-mask", "clm": "text-generation"}
+UNSTATED = "Not stated."
+
+
+def card(folder: Path, config: Mapping[str, Any], facts: Mapping[str, str] | None = None, *, library: str = "plmctl") -> str:
+    """README.md of the run in `folder`, whose settings are `config`; what is not known is said to be not stated.
+
+    `library`: what reads the weights beside it.
+    """
+    facts = facts or {}
+    task = config.get("task") or {}
+    name = facts.get("name") or folder.resolve().name
+    found = result(folder) or {}
+    scores = {split: dict(values) for split, values in (found.get("metrics") or {}).items()}
+    front = {
+        "license": facts.get("license", "unknown"),
+        **({"language": [word.strip() for word in facts["language"].split(",")]} if "language" in facts else {}),
+        "library_name": library,
+        **({"pipeline_tag": tag} if (tag := _pipeline(config)) else {}),
+        "tags": [word for word in ("plmctl", Path(str(config.get("recipe") or "")).stem, str(task.get("name") or "")) if word],
+        **({"datasets": [str(task["name"])], "metrics": list(task.get("metrics") or [])} if task.get("name") else {}),
+        **({"model-index": [{"name": name, "results": _results(task, tag, scores)}]} if scores else {}),
+    }
+    import yaml
+
+    head = yaml.safe_dump(front, sort_keys=False, allow_unicode=True)
+    return f"---\n{head}---\n\n# {name}\n\n" + markdown(_body(folder, config, scores), charts="")
+
+
+def _pipeline(config: Mapping[str, Any]) -> str:
+    kind = setting((config.get("task") or {}).get("_target_"))
+    known = [PIPELINES[kind]] if kind in PIPELINES else [] if config.get("task") else [
+        word for head, word in OBJECTIVES.items() if head in (config.get("objective") or {})
+    ]  # fmt: skip
+    return known[0] if known else ""
+
+
+def _results(task: Mapping[str, Any], tag: str, scores: Mapping[str, Mapping[str, float]]) -> list[dict[str, Any]]:
+    """One entry a split, as the leader boards of the hub read it."""
+    return [
+        {
+            "task": {"type": tag or "other", "name": str(task.get("name"))},
+            "dataset": {"name": str(task.get("name")), "type": str(task.get("name")), "split": split},
+            "metrics": [{"type": metric, "name": metric, "value": float(value)} for metric, value in values.items()],
+        }
+        for split, values in scores.items()
+    ]
+
+
+def _body(folder: Path, config: Mapping[str, Any], scores: Mapping[str, Mapping[str, float]]) -> list[Block]:
+    log = RunLog.begun(folder)
+    size, train = config.get("size") or {}, config.get("train") or {}
+    data = (config.get("task") or {}).get("path") if config.get("task") else (config.get("data") or {}).get("path")
+    facts = {
+        "made with": "plmctl", "recipe": Path(str(config.get("recipe") or "")).stem,
+        "starts from": config.get("checkpoint") or config.get("init"),
+        "trained on": Path(str(data)).name if data else "the text that ships with plmctl" if not config.get("task") else None,
+        **{name.replace("_", " "): value for name, value in size.items()},
+        "updates": f"{log.step:,}" if log.series else None, "tokens": number(log.last("tokens")),
+        "batch size": train.get("batch_size"), "learning rate": (config.get("optim") or {}).get("lr"),
+        "precision": train.get("precision"), "seed": config.get("seed"),
+    }  # fmt: skip
+    rows = [[name, str(value)] for name, value in facts.items() if value not in (None, "")]
+    held_out = {name: log.last(name) for name in log.series if name.startswith("valid/")} if not scores else {}
+    tables: list[Block] = [Heading("Training"), Table(["what", "value"], rows)]
+    evaluated = [[split, metric, number(value)] for split, values in scores.items() for metric, value in values.items()]
+    evaluated += [["held-out documents", name.removeprefix("valid/"), number(value)] for name, value in held_out.items()]
+    if evaluated:
+        tables += [Heading("Evaluation"), Table(["data", "metric", "value"], evaluated)]
+    counts = {split: len(rows) for split, rows in predictions(folder).items()}
+    if counts:
+        tables.append(Text("Examples: " + ", ".join(f"{split} {count:,}" for split, count in counts.items()) + "."))
+    return [*tables, Heading("Intended use"), Text(UNSTATED), Heading("Limitations"), Text(UNSTATED)]

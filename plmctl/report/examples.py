@@ -1,0 +1,36 @@
+"""The texts behind saved predictions, read again from the files of the task."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from plmctl.errors import DataError, PlmctlError
+from plmctl.report.subject import Run
+
+
+def texts(run: Run, split: str) -> tuple[Sequence[Mapping[str, Any]] | None, str]:
+    """(the fields of every example of a split, in the order of its predictions; why there are none)."""
+    try:
+        return _fields(run, split), ""
+    except PlmctlError as error:
+        return None, f"{run.name}: without the texts: {str(error).splitlines()[0]}."
+
+
+def shown(fields: Mapping[str, Any]) -> str:
+    """The texts of an example in one line."""
+    words = [" ".join(value) if isinstance(value, list) and name == "words" else value for name, value in fields.items()]
+    return " ‖ ".join(" / ".join(value) if isinstance(value, list) else str(value) for value in words)
+
+
+def _fields(run: Run, split: str) -> Sequence[Mapping[str, Any]]:
+    from plmctl.commands.scoring import reading  # brings torch
+    from plmctl.config.build import build
+
+    node = run.log.config.get("task")
+    if not node or "model" not in run.log.config:
+        raise DataError("its config.yaml names no task or no model", file=run.folder)
+    examples = build(node, reading(run.log.config), path="task").read(split)
+    if [example.id for example in examples] != [each["id"] for each in run.predictions[split]]:
+        raise DataError(f"the files of the task are other ones by now: {node.get('path')}", file=run.folder)
+    return [example.fields for example in examples]

@@ -1,0 +1,63 @@
+"""What a head attends to, drawn as lines between two columns of tokens (after Vig, 2019, arXiv:1906.05714, its head view)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from html import escape
+
+import torch
+from torch import Tensor
+
+from plmctl.errors import DataError
+from plmctl.loading import Loaded
+from plmctl.report.chart import svg
+from plmctl.report.sentences import batched
+from plmctl.report.style import SERIES
+
+LONGEST = 40  # tokens of a sentence that is drawn
+FAINT = 0.03  # a weight below this has no line, unless it is among the strongest of its token
+_STRONGEST = 2
+_ROW, _TOP, _LEFT, _RIGHT = 17, 36, 200, 360
+
+
+@torch.inference_mode()
+def attention(loaded: Loaded, sentences: Sequence[str]) -> list[tuple[list[str], list[Tensor]]]:
+    """For each sentence its tokens, and for each layer of self-attention the probabilities [H, T, T], query by key.
+
+    DataError where the model records none.
+    """
+    if "attention" not in loaded.model.backbone.records:
+        raise DataError("this model has no self-attention that is recorded")
+    batch, rows = batched(loaded, sentences, most=LONGEST)
+    layers = loaded.model(batch, record=frozenset({"attention"})).recorded["attention"]
+    return [
+        (loaded.tokenizer.pieces(row), [layer[place, :, : len(row), : len(row)] for layer in layers])
+        for place, row in enumerate(rows)
+    ]
+
+
+def drawn(tokens: Sequence[str], weights: Sequence[Sequence[float]], *, title: str) -> str:
+    """One SVG: from every token (left) to those it attends to (right), a line as opaque as the weight."""
+    strongest = [torch.tensor(row).topk(min(_STRONGEST, len(row))).indices.tolist() for row in weights]
+    parts = []
+    for query, token in enumerate(tokens):
+        y = _TOP + _ROW * query + 10
+        lines = [
+            f'<line x1="{_LEFT}" y1="{y - 4}" x2="{_RIGHT}" y2="{_TOP + _ROW * key + 6}" stroke-opacity="{weight:.2f}"/>'
+            for key, weight in enumerate(weights[query])
+            if weight >= FAINT or key in strongest[query]
+        ]
+        name = f'<text x="{_LEFT - 6}" y="{y}" text-anchor="end">{escape(token)}</text>'
+        parts.append(
+            f'<g class="from c0" color="{SERIES[0]}" stroke-width="2">{name}<g stroke="currentColor">{"".join(lines)}</g></g>'
+        )
+    parts += [f'<text x="{_RIGHT + 6}" y="{_TOP + _ROW * key + 10}">{escape(token)}</text>' for key, token in enumerate(tokens)]
+    return svg(parts, title=title, height=_TOP + _ROW * len(tokens) + 10, kind="pairs")
+
+
+def check(heads: Sequence[tuple[int, int]], layers: Sequence[Tensor]) -> None:
+    """DataError for a head that is not there."""
+    for layer, head in heads:
+        if not (0 <= layer < len(layers) and 0 <= head < len(layers[layer])):
+            shape = f"{len(layers)} layers of {len(layers[0])} heads, counted from 0"
+            raise DataError(f"there is no head {layer}.{head}: this model has {shape}")

@@ -1,0 +1,72 @@
+"""Questions: how answers go wrong, and the ones furthest off."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from plmctl.report.examples import texts
+from plmctl.report.page import Block, Heading, Table, Text
+from plmctl.report.subject import Run, Subject
+from plmctl.report.text import clipped, percent
+from plmctl.tasks.squad_score import exact, f1
+
+ORDER = 52
+MOST = 10
+KINDS = {
+    "exact": "an answer of the file",
+    "overlap": "words in common with one",
+    "elsewhere": "no word in common",
+    "should be empty": "an answer to a question that has none",
+    "left empty": "no answer to a question that has one",
+    "rightly empty": "no answer where there is none",
+}
+
+
+def panel(subject: Subject) -> list[Block]:
+    blocks: list[Block] = []
+    for run in subject.runs:
+        for split, rows in run.predictions.items():
+            if "golds" in rows[0] and "n_best" in rows[0]:
+                blocks += [Heading(f"{run.name}, {split}", 3), *_blocks(run, split, rows)]
+    return [Heading("Answers"), *blocks] if blocks else []
+
+
+def kind(row: Mapping[str, Any], *, threshold: float | None) -> str:
+    """One of `KINDS`; `threshold`: above these odds the answer is empty, None where every question has one."""
+    golds, guess = [gold for gold in row["golds"] if gold.strip()], answer(row, threshold)
+    if not golds:
+        return "should be empty" if guess else "rightly empty"
+    if not guess:
+        return "left empty"
+    if max(exact(gold, guess) for gold in golds):
+        return "exact"
+    return "overlap" if max(f1(gold, guess) for gold in golds) > 0 else "elsewhere"
+
+
+def answer(row: Mapping[str, Any], threshold: float | None) -> str:
+    return "" if threshold is not None and row["null_odds"] > threshold else str(row["guess"] or "")
+
+
+def _blocks(run: Run, split: str, rows: Sequence[Mapping[str, Any]]) -> list[Block]:
+    task = run.log.config.get("task") or {}
+    threshold = float(task.get("null_threshold") or 0.0) if task.get("version") == 2 else None
+    kinds = [kind(row, threshold=threshold) for row in rows]
+    counts = Counter(kinds)
+    table = Table(
+        ["answer", "questions", "share", "what it is"],
+        [[name, str(counts[name]), percent(counts[name] / len(rows)), what] for name, what in KINDS.items() if counts[name]],
+    )
+    wrong = [place for place, found in enumerate(kinds) if found not in ("exact", "rightly empty")]
+    worst = sorted(wrong, key=lambda place: rows[place]["null_odds"])[:MOST]
+    fields, note = texts(run, split)
+    lines = [
+        [kinds[place], clipped(" / ".join(dict.fromkeys(rows[place]["golds"])) or "(none)", 120),
+         clipped(answer(rows[place], threshold) or "(none)", 120), *([clipped(fields[place]["question"])] if fields else [])]
+        for place in worst
+    ]  # fmt: skip
+    head = ["error", "gold", "guess", *(["question"] if fields else [])]
+    told = Text(f"Wrong answers that the model prefers most to none. {note}".strip())
+    worst_ones: list[Block] = [told, Table(head, lines)] if lines else []
+    return [table, *worst_ones]

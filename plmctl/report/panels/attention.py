@@ -1,0 +1,39 @@
+"""What chosen heads attend to on chosen sentences; drawn where heads are chosen."""
+
+from __future__ import annotations
+
+from plmctl.errors import PlmctlError
+from plmctl.report.page import Block, Chart, Heading, Text
+from plmctl.report.subject import Run, Subject
+
+ORDER = 60
+READING = (
+    "Each token on the left attends to those on the right, the darker the line the more; layers and heads count from 0. "
+    "With a pointer, one token at a time."
+)
+
+
+def panel(subject: Subject) -> list[Block]:
+    if not subject.wishes.heads:
+        return []
+    blocks: list[Block] = [Heading("Attention"), Text(READING)]
+    for number, run in enumerate(subject.runs):
+        try:
+            blocks += [Heading(run.name, 3), *_maps(subject, run, number)]
+        except PlmctlError as error:
+            blocks.append(Text(f"Not drawn: {str(error).splitlines()[0]}."))
+    return blocks
+
+
+def _maps(subject: Subject, run: Run, number: int) -> list[Block]:
+    loaded = run.loaded
+    from plmctl.report import maps  # brings torch
+    from plmctl.report.sentences import SENTENCES
+
+    blocks: list[Block] = []
+    for place, (tokens, layers) in enumerate(maps.attention(loaded, subject.wishes.sentences or SENTENCES[:2])):
+        maps.check(subject.wishes.heads, layers)
+        for layer, head in subject.wishes.heads:
+            svg = maps.drawn(tokens, layers[layer][head].tolist(), title=f"Layer {layer}, head {head}")
+            blocks.append(Chart(f"attention-{number}-{place}-{layer}.{head}", svg))
+    return blocks

@@ -1,0 +1,47 @@
+"""Which class is taken for which."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from plmctl.report.page import Block, Heading, Table, Text
+from plmctl.report.subject import Subject
+from plmctl.report.text import percent
+
+ORDER = 50
+MOST = 20  # classes of a matrix; of more, the pairs that are confused most often
+
+
+def panel(subject: Subject) -> list[Block]:
+    blocks: list[Block] = []
+    for run in subject.runs:
+        for split, rows in run.predictions.items():
+            if isinstance(rows[0].get("probabilities"), dict) and rows[0].get("gold") is not None:
+                labels = list(rows[0]["probabilities"])
+                blocks += [Heading(f"{run.name}, {split}", 3), *_blocks(labels, rows)]
+    return [Heading("Confusion"), *blocks] if blocks else []
+
+
+def _blocks(labels: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> list[Block]:
+    counts = Counter((str(row["gold"]), str(row["guess"])) for row in rows)
+    if len(labels) <= MOST:
+        return [matrix(labels, counts)]
+    often = [[gold, guess, str(n)] for (gold, guess), n in counts.most_common() if gold != guess][:MOST]
+    return [Text(f"{len(labels)} classes: the pairs confused most often."), Table(["gold", "guess", "examples"], often)]
+
+
+def matrix(labels: Sequence[str], counts: Mapping[tuple[str, str], int]) -> Table:
+    """Gold classes down, guesses across, shaded by their share of the gold class; recall and precision at the edges."""
+    rows, shade = [], []
+    for gold in labels:
+        own = [counts.get((gold, guess), 0) for guess in labels]
+        total = sum(own)
+        rows.append([gold, *map(str, own), percent(counts.get((gold, gold), 0) / total) if total else ""])
+        shade.append([0.0, *(n / total if total else 0.0 for n in own)])
+    columns = [sum(counts.get((gold, guess), 0) for gold in labels) for guess in labels]
+    precision = [percent(counts.get((name, name), 0) / n) if n else "" for name, n in zip(labels, columns, strict=True)]
+    right = sum(counts.get((name, name), 0) for name in labels)
+    rows.append(["precision", *precision, percent(right / max(1, sum(columns)))])
+    return Table(["gold \\ guess", *labels, "recall"], rows, [*shade, []])

@@ -1,0 +1,42 @@
+"""Loss, accuracy and scores along training and on what was held out, and the last value of everything that was logged."""
+
+from __future__ import annotations
+
+from plmctl.report.chart import Curve, line_chart
+from plmctl.report.page import Block, Chart, Folded, Heading, Table, Text
+from plmctl.report.subject import Run, Subject
+from plmctl.report.text import number
+
+ORDER = 20
+FEW = 4  # runs of which every term has a curve; of more, the whole loss
+
+
+def panel(subject: Subject) -> list[Block]:
+    runs = [run for run in subject.runs if run.log.series]
+    if not runs:
+        return []
+    blocks: list[Block] = [Heading("Curves")]
+    for group, title in (("loss", "Loss, nats"), ("acc", "Accuracy"), ("score", "Scores on dev")):
+        curves = {
+            name if len(subject.runs) == 1 else f"{run.name}: {name}": curve
+            for run in runs
+            for name, curve in _curves(run, group, few=len(runs) <= FEW).items()
+        }
+        if curves:
+            blocks.append(Chart(group, line_chart(curves, title=title, x="update", y=group)))
+    worst = [f"{run.name}: {skipped:,.0f} updates were thrown away, their gradient was not finite." for run in runs
+             if (skipped := run.log.last("skipped") or 0)]  # fmt: skip
+    metrics = sorted({name for run in runs for name in run.log.series})
+    finals = [[metric, *(number(run.log.last(metric)) for run in subject.runs)] for metric in metrics]
+    last = Table(["metric", *(run.name for run in subject.runs)], finals)
+    return [*blocks, *([Text(" ".join(worst))] if worst else []), Folded("Last values", [last])]
+
+
+def _curves(run: Run, group: str, *, few: bool) -> dict[str, Curve]:
+    if group == "score":
+        names = [f"valid/{name}" for name in (run.log.config.get("task") or {}).get("metrics") or ()]
+        return {name: run.log.series[name] for name in names[: None if few else 1] if name in run.log.series}
+    whole = {name: run.log.series[name] for name in (group, f"valid/{group}") if name in run.log.series}
+    found = run.log.curves(group)
+    alone = not any(name.startswith(f"valid/{group}/") for name in found)  # a task's loss has no terms
+    return {**found, **(whole if alone else {})} if few else whole or found

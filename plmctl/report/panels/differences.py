@@ -1,0 +1,62 @@
+"""The settings in which runs differ, or of a single run the ones that a reader asks for first."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from plmctl.report.page import Block, Heading, Table, Text
+from plmctl.report.runs import flat
+from plmctl.report.subject import Subject
+from plmctl.report.text import setting
+
+ORDER = 10
+FIRST = (
+    "data.path", "tokenizer.kind", "tokenizer.vocab_size", "objective", "noise", "format", "size", "optim.lr", "schedule",
+    "task.path", "checkpoint", "train.batch_size", "train.precision", "train.steps", "train.tokens", "train.epochs",
+    "train.minutes", "seed",
+)  # fmt: skip
+OWN = ("run.", "train.threads")  # which no reader compares
+
+
+def panel(subject: Subject) -> list[Block]:
+    configs = [run.log.config for run in subject.runs]
+    if not any(configs):
+        return []
+    names = [run.name for run in subject.runs]
+    if len(configs) == 1:
+        rows = [[path, chosen] for path in FIRST if (chosen := _chosen(configs[0], path))]
+        return [Heading("Settings"), Table(["setting", *names], rows)]
+    rows = differing(configs)
+    if not rows:
+        return [Heading("Settings that differ"), Text("None: these runs have the same settings.")]
+    return [Heading("Settings that differ"), Table(["setting", *names], rows)]
+
+
+def differing(configs: list[dict[str, Any]]) -> list[list[str]]:
+    """One line for each setting of which not all have the same value; a run that lacks it has an empty cell."""
+    leaves = [dict(flat(config)) for config in configs]
+    paths = dict.fromkeys(path for each in leaves for path in each if not path.startswith(OWN))
+    found = []
+    for path in paths:
+        cells = [setting(each[path]) if path in each else "" for each in leaves]
+        if any(each.get(path, ...) != leaves[0].get(path, ...) for each in leaves[1:]):
+            found.append([path, *cells])
+    return found
+
+
+def _chosen(config: Mapping[str, Any], path: str) -> str:
+    value: Any = config
+    for key in path.split("."):
+        value = value.get(key) if isinstance(value, dict) else None
+    if isinstance(value, dict):
+        return ", ".join(_part(name, part) for name, part in value.items() if name != "_partial_")
+    return "" if value is None else str(value)
+
+
+def _part(name: str, part: Any) -> str:
+    if name == "_target_":
+        return str(part).rpartition(".")[2]
+    if isinstance(part, dict):
+        return str(part.get("_target_", name)).rpartition(".")[2]
+    return f"{name}={part}"

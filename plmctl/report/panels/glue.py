@@ -1,0 +1,74 @@
+"""GLUE: a score for each task, the averages as published, and each task as a share of what people reach."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable, Mapping, Sequence
+
+from plmctl.report import glue
+from plmctl.report.bars import Level, levels
+from plmctl.report.page import Block, Chart, Heading, Table, Text
+from plmctl.report.subject import Run, Subject
+
+ORDER = 41
+READING = (
+    "On dev, in percent; several runs of a task from one checkpoint are averaged. Average: over eight tasks, without WNLI, "
+    "a task with two metrics by their mean (Wang et al., 2019); as in BERT's table 1: F1 of MRPC and QQP, Spearman of STS-B, "
+    "MNLI's two sets apart (Devlin et al., 2019). Published figures are of the test sets. People: Nangia and Bowman (2019)."
+)
+
+Scores = dict[str, dict[str, float]]
+
+
+def panel(subject: Subject) -> list[Block]:
+    groups = grouped(subject.runs)
+    if not groups:
+        return []
+    blocks: list[Block] = [Heading("GLUE"), Text(READING), _table(groups)]
+    for number, (name, scores) in enumerate(groups.items()):
+        shares = [
+            Level(task, 100 * value / statistics.fmean(glue.HUMAN[task].values()))
+            for task in glue.HUMAN
+            if (value := glue.score(task, scores.get(task, {}))) is not None
+        ]
+        if shares:
+            title, people = f"Share of the human baseline, {name}", {"people": 100.0}
+            svg = levels(shares, title=title, x="% of people's score", marks=people, start=0)
+            blocks.append(Chart(f"glue-{number}", svg))
+    return blocks
+
+
+def grouped(runs: Sequence[Run]) -> dict[str, Scores]:
+    """{checkpoint: {task: {metric: percent}}} of the runs on GLUE's tasks, means over runs of the same task and checkpoint."""
+    found: dict[str, dict[str, list[dict[str, float]]]] = {}
+    for run in runs:
+        if run.result and run.task in glue.HUMAN:
+            start = str(run.log.config.get("checkpoint") or "from scratch")
+            found.setdefault(start, {}).setdefault(run.task, []).append(glue.of_result(run.result["metrics"], run.task))
+    return {start: {task: _means(each) for task, each in tasks.items()} for start, tasks in found.items()}
+
+
+def _means(each: Sequence[dict[str, float]]) -> dict[str, float]:
+    names = [name for name in each[0] if all(name in values for values in each)]
+    return {name: statistics.fmean(values[name] for values in each) for name in names}
+
+
+def _table(groups: dict[str, Scores]) -> Table:
+    rows = []
+    for task, human in glue.HUMAN.items():
+        cells = [_cell(task, scores.get(task, {})) for scores in groups.values()]
+        if any(cells):
+            rows.append([task, " / ".join(human), *cells, _cell(task, human)])
+    for name, average in (("average", glue.average), ("average as in BERT's table 1", glue.bert_average)):
+        rows.append([name, "", *(_average(average, scores) for scores in groups.values()), _average(average, glue.HUMAN)])
+    return Table(["task", "metric", *groups, "people"], rows)
+
+
+def _cell(task: str, values: Mapping[str, float]) -> str:
+    return " / ".join(f"{values[name]:.1f}" for name in glue.HUMAN[task] if name in values)
+
+
+def _average(average: Callable[[glue.Scores], float | None], scores: glue.Scores) -> str:
+    value = average(scores)
+    there = sum(glue.score(task, scores.get(task, {})) is not None for task in glue.COUNTED)
+    return f"{there} of {len(glue.COUNTED)} tasks" if value is None else f"{value:.1f}"

@@ -1,0 +1,41 @@
+"""What each layer changes, a curve for each run."""
+
+from __future__ import annotations
+
+from plmctl.errors import PlmctlError
+from plmctl.report.chart import Curve, line_chart
+from plmctl.report.page import Block, Chart, Heading, Text
+from plmctl.report.subject import Subject
+
+ORDER = 61
+KINDS = (
+    ("distance", "Distance between a layer's input and output", "L2 distance"),
+    ("angle", "Angle between a layer's input and output", "degrees"),
+)
+
+
+def panel(subject: Subject) -> list[Block]:
+    """A chart of distances and one of angles; a line for a run without a model."""
+    if not subject.runs:
+        return []
+    from plmctl.report.layers import Move, measured  # brings torch, which whoever reads logs does not need
+    from plmctl.report.sentences import SENTENCES
+
+    moves: dict[str, list[Move]] = {}
+    notes = []
+    for run in subject.runs:
+        try:
+            moves[run.name], tokens = measured(run.loaded)
+        except PlmctlError as error:
+            notes.append(f"{run.name}: not measured, {str(error).splitlines()[0]}.")
+            continue
+        notes.append(f"{run.name}: {run.loaded.source.folder.name}, {tokens} tokens.")
+    text = f"Means over the tokens of {len(SENTENCES)} English sentences that come with plmctl. {' '.join(notes)}"
+    blocks: list[Block] = [Heading("What each layer changes"), Text(text)]
+    for name, title, y in KINDS:
+        curves: dict[str, Curve] = {
+            run: [(float(layer), getattr(move, name)) for layer, move in enumerate(found, 1)] for run, found in moves.items()
+        }
+        if curves:
+            blocks.append(Chart(f"layer_{name}", line_chart(curves, title=title, x="layer", y=y)))
+    return blocks

@@ -1,0 +1,25 @@
+"""Which runs these are, and how far each is."""
+
+from __future__ import annotations
+
+from plmctl.report.page import Block, Table, Text
+from plmctl.report.runs import standing
+from plmctl.report.subject import Subject
+from plmctl.report.text import setting
+
+ORDER = 0
+CUT = "{}: the last line of metrics.jsonl is half written and left out."
+EMPTY = "{}: no metric has been logged yet."
+
+
+def panel(subject: Subject) -> list[Block]:
+    if not subject.runs:
+        return []
+    rows, notes = [], []
+    for run in subject.runs:
+        found = standing(run.log)
+        made = run.task or f"pretraining, {setting(run.log.config.get('recipe'))}"
+        rows.append([run.name, str(run.folder), made, found.state, found.why])
+        notes += [CUT.format(run.name)] if run.log.cut else []
+        notes += [EMPTY.format(run.name)] if not run.log.series else []
+    return [Table(["run", "folder", "what", "state", "how far"], rows), *([Text(" ".join(notes))] if notes else [])]

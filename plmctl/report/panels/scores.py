@@ -1,0 +1,22 @@
+"""The scores of fine-tuned runs, every metric of every split."""
+
+from __future__ import annotations
+
+from plmctl.report.page import Block, Heading, Table
+from plmctl.report.subject import Subject
+from plmctl.report.text import number
+
+ORDER = 40
+
+
+def panel(subject: Subject) -> list[Block]:
+    runs = [run for run in subject.runs if run.result]
+    values: dict[tuple[str, str, str], dict[str, float]] = {}
+    for run in runs:
+        for split, scores in (run.result or {})["metrics"].items():
+            for metric, value in scores.items():
+                values.setdefault((run.task, split, metric), {})[run.name] = value
+    if not values:
+        return []
+    rows = [[*place, *(number(of.get(run.name)) for run in runs)] for place, of in values.items()]
+    return [Heading("Scores"), Table(["task", "split", "metric", *(run.name for run in runs)], rows)]

@@ -1,0 +1,22 @@
+"""All settings of every run, folded; of many runs those of the first, from which the others differ as told before."""
+
+from __future__ import annotations
+
+from plmctl.report.page import Block, Code, Folded, Heading
+from plmctl.report.runs import CONFIG
+from plmctl.report.subject import Subject
+
+ORDER = 90
+FEW = 8
+
+
+def panel(subject: Subject) -> list[Block]:
+    blocks: list[Block] = []
+    for run in subject.runs[: FEW if len(subject.runs) <= FEW else 1]:
+        file = run.folder / CONFIG
+        if file.is_file():
+            given = run.folder / "overrides.txt"
+            words = given.read_text(encoding="utf-8").strip() if given.is_file() else ""
+            inner: list[Block] = [*([Code(words)] if words else []), Code(file.read_text(encoding="utf-8").rstrip())]
+            blocks.append(Folded(f"All settings of {run.name}", inner))
+    return [Heading("All settings"), *blocks] if blocks else []

@@ -1,0 +1,45 @@
+"""What a study compares, and how far it is."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from plmctl.report.page import Block, Table, Text
+from plmctl.report.studies import StudyFolder
+from plmctl.report.subject import Subject
+
+ORDER = 0
+STATES = ("done", "stopped early", "failed", "still going", "not finished")
+NO_TABLE = (
+    "There is no table yet: it is made at the end of a start. Below are the jobs so far. To go on: plmctl ablate with the "
+    "words that started it; what is finished stays so."
+)
+OLD = "Some jobs are newer than the table: it is that of the last start that came to its end."
+
+
+def panel(subject: Subject) -> list[Block]:
+    study = subject.study
+    if study is None:
+        return []
+    counts: Counter[str] = Counter(job.state for job in study.jobs)
+    found = ", ".join(f"{counts[state]} {state}" for state in STATES if counts[state]) or "none begun"
+    seeds = ", ".join(map(str, study.settings.get("seeds") or [])) or "not stated"
+    budget = ", ".join(f"{value:,} {name}" for name, value in (study.settings.get("budget") or {}).items() if value) or "none"
+    facts = f"{study.folder}. Jobs: {found}. Seeds: {seeds}. Budget of every pretraining: {budget}."
+    blocks: list[Block] = [Text(facts)]
+    if study.table is None:
+        blocks.append(Text(NO_TABLE))
+    elif counts["still going"] or counts["not finished"]:
+        blocks.append(Text(OLD))
+    return [*blocks, *_arms(study)]
+
+
+def _arms(study: StudyFolder) -> list[Block]:
+    """In what the arms differ: their own words."""
+    rows = []
+    for name, given in (study.settings.get("arms") or {}).items():
+        own = given if isinstance(given, dict) else {"overrides": given}
+        words = [str(word) for part in ("overrides", "finetune") for word in own.get(part) or []]
+        other = [f"{key}={value}" for key, value in own.items() if key not in ("overrides", "finetune")]
+        rows.append([str(name) + (" (baseline)" if name == study.settings.get("baseline") else ""), " ".join([*other, *words])])
+    return [Table(["arm", "its settings"], rows)] if rows else []

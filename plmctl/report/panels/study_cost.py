@@ -1,0 +1,19 @@
+"""What each arm of a study cost."""
+
+from __future__ import annotations
+
+from plmctl.ablation.shown import cost_table
+from plmctl.report.page import Block, Heading, Text
+from plmctl.report.subject import Subject
+
+ORDER = 3
+
+
+def panel(subject: Subject) -> list[Block]:
+    table = subject.study.table if subject.study else None
+    if not table or not table.get("costs"):
+        return []
+    seconds = [each["seconds"] for each in table["costs"] if each["seconds"] is not None]
+    total = len(table["seeds"]) * sum(seconds) / 3600
+    told = Text(f"Means over seeds; about {total:.2f} hours of training in all.")
+    return [Heading("Cost of an arm"), told, cost_table(table["costs"])]

@@ -1,0 +1,43 @@
+"""Curves of a study: validation by arm, a mean over the seeds that are there."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from plmctl.ablation.curves import along, mean_curve
+from plmctl.report.chart import Curve, line_chart
+from plmctl.report.page import Block, Chart, Heading, Text
+from plmctl.report.runs import RunLog
+from plmctl.report.subject import Subject
+
+ORDER = 2
+
+
+def panel(subject: Subject) -> list[Block]:
+    study = subject.study
+    if study is None:
+        return []
+    by_arm: dict[str, list[RunLog]] = {}
+    for job in study.jobs:
+        if job.verb == "pretrain" and job.arm and job.log.series:
+            by_arm.setdefault(job.arm, []).append(job.log)
+    blocks: list[Block] = []
+    for number, name in enumerate(_series(list(by_arm.values()))):
+        curves: dict[str, Curve] = {}
+        for arm, logs in by_arm.items():
+            mean = mean_curve([along(log, name, "steps", 1.0) for log in logs if name in log.series])
+            if mean:
+                curves[f"{arm} ({len(logs)})" if len(logs) > 1 else arm] = mean
+        blocks.append(Chart(f"curves-{number}", line_chart(curves, title=name, x="update", y=name)))
+    if not blocks:
+        return []
+    told = "Pretraining on the held-out documents; in brackets the number of seeds. Arms that share a run share its curve."
+    return [Heading("Curves by arm"), Text(told), *blocks]
+
+
+def _series(arms: Sequence[Sequence[RunLog]]) -> list[str]:
+    """What most arms have of a validation loss: its terms, or the whole where there are none."""
+    names = [name for logs in arms for name in dict.fromkeys(n for log in logs for n in log.series)]
+    shared = [name for name in dict.fromkeys(names) if name.startswith("valid/loss/") and names.count(name) * 2 >= len(arms)]
+    whole = any("valid/loss" in log.series for logs in arms for log in logs)
+    return shared or (["valid/loss"] if whole else [])

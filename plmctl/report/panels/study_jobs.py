@@ -1,0 +1,35 @@
+"""The jobs of a study: those that failed with their reasons, and all of them with their folders."""
+
+from __future__ import annotations
+
+from plmctl.report.page import Block, Folded, Heading, Table, Text
+from plmctl.report.studies import JobFolder
+from plmctl.report.subject import Subject
+from plmctl.report.text import clipped, number
+
+ORDER = 5
+
+
+def panel(subject: Subject) -> list[Block]:
+    study = subject.study
+    if study is None or not study.jobs:
+        return []
+    blocks: list[Block] = [Heading("Jobs")]
+    unlucky = [job for job in study.jobs if job.state != "done"]
+    if unlucky:
+        rows = [[job.label, job.state, clipped(job.why), f"jobs/{job.folder.name}/log.txt"] for job in unlucky]
+        blocks.append(Table(["not done", "state", "why", "log"], rows))
+    missing = (study.table or {}).get("missing") or []
+    open_ = [[each["label"], each["why"].splitlines()[0], each["cells"]] for each in missing if each["state"] == "open"]
+    if open_:
+        blocks += [Text("Not begun when the table was made:"), Table(["job", "why", "cells"], open_)]
+    told = Text("A job's own page: plmctl report <study>/jobs/<job>/run")
+    head = ["job", "state", "updates", "last validation loss", "seconds", "folder"]
+    return [*blocks, told, Folded(f"All {len(study.jobs)} jobs", [Table(head, [_row(job) for job in study.jobs])])]
+
+
+def _row(job: JobFolder) -> list[str]:
+    log = job.log
+    loss = log.last("valid/loss")
+    return [job.label, job.state, number(log.step) if log.series else "", number(loss), number(log.last("seconds")),
+            f"jobs/{job.folder.name}"]  # fmt: skip

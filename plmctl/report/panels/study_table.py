@@ -1,0 +1,41 @@
+"""The table of a study: for each metric means, differences, verdicts, and a picture of them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from plmctl.ablation.shown import metric_table, reading
+from plmctl.report.bars import Level, levels
+from plmctl.report.page import Block, Chart, Heading, Table, Text
+from plmctl.report.subject import Subject
+
+ORDER = 1
+
+
+def panel(subject: Subject) -> list[Block]:
+    table = subject.study.table if subject.study else None
+    if not table or not table.get("rows"):
+        return []
+    rows: Sequence[Mapping[str, Any]] = table["rows"]
+    blocks: list[Block] = [Heading("Findings"), *_verdicts(rows)]
+    for number, metric in enumerate(dict.fromkeys(row["metric"] for row in rows)):
+        own = [row for row in rows if row["metric"] == metric]
+        blocks += [Heading(metric, 3), metric_table(own)]
+        there = [row for row in own if row["mean"] is not None]
+        known = [Level(row["arm"], row["mean"], row["sd"] or 0.0, list(row["values"].values())) for row in there]
+        if known:
+            base = next((row["mean"] for row in own if row["arm"] == table["baseline"]), None)
+            marks = {} if base is None else {table["baseline"]: base}
+            blocks.append(Chart(f"levels-{number}", levels(known, title=metric, x="mean, deviation, seeds", marks=marks)))
+    notes = [Text(note) for note in table.get("notes") or []]
+    return [*blocks, Text(reading(rows)), *notes]
+
+
+def _verdicts(rows: Sequence[Mapping[str, Any]]) -> list[Block]:
+    counts = Counter(row["verdict"] for row in rows if row["verdict"])
+    if not counts:
+        return []
+    names = {"held": "held", "not held": "not held", "undecided": "undecided at this scale"}
+    return [Table(["expected direction", "comparisons"], [[word, str(counts[name])] for name, word in names.items()])]

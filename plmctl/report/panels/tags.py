@@ -1,0 +1,66 @@
+"""Tagged spans: what of each type is found, how the others go wrong, and sentences in which they do."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from plmctl.report.page import Block, Heading, Table
+from plmctl.report.subject import Subject
+from plmctl.report.text import percent
+from plmctl.tasks.metrics import Entity, entities
+
+ORDER = 51
+MOST = 10
+KINDS = {  # of a gold or guessed span that is not exactly right, the first that fits
+    "another type": "the same words, another type",
+    "other bounds": "words in common",
+    "missed": "no guess has a word of it",
+    "made up": "a guess without a word of any gold span",
+}
+
+
+def panel(subject: Subject) -> list[Block]:
+    blocks: list[Block] = []
+    for run in subject.runs:
+        for split, rows in run.predictions.items():
+            if "words" in rows[0] and rows[0].get("gold") is not None:
+                blocks += [Heading(f"{run.name}, {split}", 3), *_blocks(rows)]
+    return [Heading("Spans"), *blocks] if blocks else []
+
+
+def _blocks(rows: Sequence[Mapping[str, Any]]) -> list[Block]:
+    pairs = [(entities(row["gold"]), entities(row["guess"])) for row in rows]
+    kinds = sorted({span[0] for pair in pairs for spans in pair for span in spans})
+    found = Counter(kind for golds, guesses in pairs for kind in errors(golds, guesses))
+    wrong = Table(["error", "spans", "what it is"], [[kind, str(found[kind]), what] for kind, what in KINDS.items()])
+    unlike = [place for place, (golds, guesses) in enumerate(pairs) if golds != guesses]
+    worst = sorted(unlike, key=lambda place: -len(pairs[place][0] ^ pairs[place][1]))[:MOST]
+    shown = [[_marked(rows[place]["words"], spans) for spans in pairs[place]] for place in worst]
+    head = ["type", "gold", "guessed", "right", "precision", "recall"]
+    return [Table(head, [_row(kind, pairs) for kind in kinds]), wrong, *([Table(["gold", "guess"], shown)] if shown else [])]
+
+
+def _row(kind: str, pairs: Sequence[tuple[set[Entity], set[Entity]]]) -> list[str]:
+    gold, guess = (sum(span[0] == kind for pair in pairs for span in pair[side]) for side in (0, 1))
+    right = sum(span[0] == kind for golds, guesses in pairs for span in golds & guesses)
+    return [kind, str(gold), str(guess), str(right), *(percent(right / n) if n else "" for n in (guess, gold))]
+
+
+def errors(gold: set[Entity], guess: set[Entity]) -> list[str]:
+    """One of `KINDS` for every span that is not exactly right; a gold span and the guess that meets it are one error."""
+    found, met = [], set()
+    for _, first, last in sorted(gold - guess):
+        others = {span for span in guess - gold if span[1] <= last and first <= span[2]}
+        met |= others
+        same = any(span[1:] == (first, last) for span in others)
+        found.append("another type" if same else "other bounds" if others else "missed")
+    return found + ["made up"] * len(guess - gold - met)
+
+
+def _marked(words: Sequence[str], spans: set[Entity]) -> str:
+    """`[EU]ORG rejects ...`."""
+    begins = {first: "[" for _, first, _ in spans}
+    ends = {last: f"]{kind}" for kind, _, last in spans}
+    return " ".join(f"{begins.get(place, '')}{word}{ends.get(place, '')}" for place, word in enumerate(words))

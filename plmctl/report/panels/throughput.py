@@ -1,0 +1,47 @@
+"""How fast training went: tokens a second, the share of time that waits for data, and of the device's peak that is used."""
+
+from __future__ import annotations
+
+import statistics
+
+from plmctl.report.chart import Curve, line_chart
+from plmctl.report.page import Block, Chart, Heading, Table, Text
+from plmctl.report.subject import Run, Subject
+from plmctl.report.text import number, percent
+
+ORDER = 30
+SHARES = {"data_wait": "data wait", "mfu": "MFU"}
+
+
+def panel(subject: Subject) -> list[Block]:
+    runs = [run for run in subject.runs if "tokens_per_second" in run.log.series]
+    if not runs:
+        return []
+    blocks: list[Block] = [
+        Heading("Throughput"),
+        Text("Medians over the records after the first. MFU: share of the device's peak, on a CPU of a matrix product's."),
+        Table(["run", "tokens/s", "data wait", "MFU", "tokens", "hours"], [_row(run) for run in runs]),
+    ]
+    speeds = {run.name: run.log.series["tokens_per_second"] for run in runs}
+    shares: dict[str, Curve] = {
+        f"{run.name}: {word}" if len(runs) > 1 else word: [(x, 100 * y) for x, y in run.log.series[name]]
+        for run in runs
+        for name, word in SHARES.items()
+        if name in run.log.series
+    }
+    blocks.append(Chart("throughput", line_chart(speeds, title="Tokens a second", x="update", y="tokens/s")))
+    if shares:
+        blocks.append(Chart("shares", line_chart(shares, title="Data wait and MFU", x="update", y="%")))
+    return blocks
+
+
+def _row(run: Run) -> list[str]:
+    seconds = run.log.last("seconds")
+    medians = [_median(run.log.series.get(name, ())) for name in ("tokens_per_second", *SHARES)]
+    hours = "" if seconds is None else f"{seconds / 3600:.2f}"
+    return [run.name, number(medians[0], 4), *map(percent, medians[1:]), number(run.log.last("tokens")), hours]
+
+
+def _median(curve: Curve) -> float | None:
+    values = [value for _, value in (curve[1:] if len(curve) > 1 else curve)]
+    return statistics.median(values) if values else None

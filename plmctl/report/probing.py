@@ -1,0 +1,204 @@
+"""Linear probes: what a linear map alone reads off each layer's states (Tenney et al., 2019; Hewitt and Liang, 2019)."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from plmctl.errors import DataError
+from plmctl.report.subject import Labels
+from plmctl.tasks import batches, files, inference
+from plmctl.tasks.base import Example
+from plmctl.tasks.conll import Columns
+from plmctl.tasks.tagging import Tagging
+
+if TYPE_CHECKING:
+    from plmctl.loading import Loaded
+
+TRAIN, TEST = 4000, 2000  # labelled items at most: enough for a comparison of layers, in seconds
+PENALTY = 1e-3  # of the map's squared weights
+_LONGEST = 128  # tokens of a row
+
+
+@dataclass(frozen=True)
+class Item:
+    """One thing that is asked: a word in its sentence, or one word in two."""
+
+    places: Sequence[tuple[int, int]]  # (sentence, word)
+    label: str
+    word: str
+
+
+@dataclass(frozen=True)
+class Found:
+    """Accuracy on held-out items after each layer, the embedding output first, and what needs no model."""
+
+    accuracy: list[float]
+    majority: float
+    by_word: float  # always the label that the word has most often in training
+    train: int
+    test: int
+    classes: int
+
+
+def probe(loaded: Loaded, labels: Labels) -> Found:
+    """A linear map for each layer, trained on the first four fifths of the items of `labels`, scored on the others.
+
+    Of a word in two sentences the map reads `|u - v|` and `u * v` of its states u, v; test words are none of training's
+    (Pilehvar and Camacho-Collados, 2019, WiC). The state of a word is that of its first piece.
+    """
+    sentences, items = read(labels)
+    train, test = _split(items)
+    names = {name: number for number, name in enumerate(sorted({item.label for item in train}))}
+    if len(names) < 2 or not test:
+        raise DataError("too few labels or sentences for a probe", file=labels.file)
+    wanted = sorted({place[0] for item in (*train, *test) for place in item.places})
+    states = _states(loaded, [sentences[n] for n in wanted], wanted)
+    x, y = _features(train, states), torch.tensor([names[item.label] for item in train])
+    test_x, test_y = _features(test, states), torch.tensor([names.get(item.label, -1) for item in test])
+    accuracy = [
+        float((predicted(linear(a, y, len(names)), b).argmax(-1) == test_y).float().mean())
+        for a, b in zip(x, test_x, strict=True)
+    ]
+    return Found(accuracy, *_floors(train, test), len(train), len(test), len(names))
+
+
+@dataclass(frozen=True)
+class Map:
+    """A linear map of standardised features: `W (x - mean) / deviation + b`."""
+
+    mean: Tensor
+    deviation: Tensor
+    weight: Tensor  # [K, W]
+    bias: Tensor
+
+
+def linear(x: Tensor, y: Tensor, classes: int) -> Map:
+    """The map with the least `mean CE(W z + b, y) + PENALTY / 2 |W|^2`, z the standardised x [N, W]; by L-BFGS."""
+    mean, deviation = x.mean(0), x.std(0).clamp_min(1e-6)
+    z = (x - mean) / deviation
+    weight = torch.zeros(classes, x.shape[1], dtype=x.dtype, requires_grad=True)
+    bias = torch.zeros(classes, dtype=x.dtype, requires_grad=True)
+    optimizer = torch.optim.LBFGS([weight, bias], max_iter=60, history_size=10, line_search_fn="strong_wolfe")
+
+    def closure() -> Tensor:
+        optimizer.zero_grad()
+        loss = F.cross_entropy(z @ weight.T + bias, y) + PENALTY / 2 * weight.square().sum()
+        loss.backward()
+        return loss
+
+    optimizer.step(closure)
+    return Map(mean, deviation, weight.detach(), bias.detach())
+
+
+def predicted(found: Map, x: Tensor) -> Tensor:
+    """[N, K] the logits of a map."""
+    return (x - found.mean) / found.deviation @ found.weight.T + found.bias
+
+
+def read(labels: Labels) -> tuple[list[list[str]], list[Item]]:
+    """(sentences as words, items in the order of the file)."""
+    if not labels.file.is_file():
+        raise DataError("no such file", file=labels.file)
+    if files.suffix(labels.file) in (".jsonl", ".json"):
+        return _pairs(labels.file)
+    found = Columns(splits={}).read_file(labels.file, {"tokens": labels.tokens, "tags": labels.tags})
+    sentences = [list(example.fields["words"]) for example in found]
+    items = [
+        Item([(n, w)], tag, sentences[n][w].lower()) for n, example in enumerate(found) for w, tag in enumerate(example.label)
+    ]
+    return sentences, items
+
+
+def _pairs(file: Path) -> tuple[list[list[str]], list[Item]]:
+    sentences: list[list[str]] = []
+    items = []
+    for number, line in files.lines(file):
+        try:
+            row: dict[str, Any] = json.loads(line) if line.strip() else {}
+            texts = [str(row[name]).split() for name in ("sentence1", "sentence2")] if row else []
+            items += [Item(_places(row["word"], texts, len(sentences)), str(row["label"]), row["word"])] if row else []
+        except (ValueError, KeyError, TypeError) as error:
+            names = "word, sentence1, sentence2, label"
+            raise DataError(f"not a JSON object with {names}", file=file, line=number) from error
+        sentences += texts
+    return sentences, items
+
+
+def _places(word: str, texts: Sequence[Sequence[str]], start: int) -> list[tuple[int, int]]:
+    """Of each text the word with the longest beginning in common with `word`: the files do not say where it stands."""
+
+    def common(other: str) -> int:
+        other = other.lower()
+        unlike = (n for n, (a, b) in enumerate(zip(word.lower(), other, strict=False)) if a != b)
+        return next(unlike, min(len(word), len(other)))
+
+    return [(start + n, max(range(len(words)), key=lambda w: (common(words[w]), -w))) for n, words in enumerate(texts)]
+
+
+def _split(items: Sequence[Item]) -> tuple[list[Item], list[Item]]:
+    """Four fifths and the rest, cut between sentences; of pairs, every fifth word is kept, with all that is asked of it."""
+    if items and len(items[0].places) > 1:
+        words = list(dict.fromkeys(item.word for item in items))
+        known = {word for place, word in enumerate(words) if place % 5 < 4}
+        train, test = ([item for item in items if (item.word in known) == first] for first in (True, False))
+        return train[:TRAIN], test[:TEST]
+    cut = len(items) * 4 // 5
+    while 0 < cut < len(items) and items[cut - 1].places[0][0] == items[cut].places[0][0]:
+        cut += 1
+    return list(items[: min(cut, TRAIN)]), list(items[cut : cut + TEST])
+
+
+def _states(loaded: Loaded, sentences: Sequence[Sequence[str]], numbers: Sequence[int]) -> dict[tuple[int, int], Tensor]:
+    """{(sentence, word): [L + 1, W]} the states of first pieces after each layer."""
+    longest = min(_LONGEST, loaded.model.backbone.max_length or _LONGEST)
+    reader: Any = Columns(splits={})
+    task = Tagging(name="probe", reader=reader, columns={}, max_length=longest, metrics=[])
+    examples = [Example(str(n), {"words": list(words)}) for n, words in zip(numbers, sentences, strict=True)]
+    rows = inference.encoded(task, "probe", examples, loaded.tokenizer).rows
+    found = {}
+    for index in _chunks(len(rows.key)):
+        with torch.inference_mode():
+            recorded = loaded.model(batches.collate(rows, index), record=frozenset({"hidden"})).recorded
+        if not recorded:
+            raise DataError("this model does not record the states between its layers")
+        layers = torch.stack(list(recorded["hidden"]))  # [L + 1, B, T, W]
+        first, last = np.searchsorted(rows.spans["word"][:, 0], [index[0], index[-1] + 1])
+        for row, start, _, word in rows.spans["word"][first:last].tolist():
+            sentence = numbers[int(rows.values["example"][row])]
+            found[sentence, word] = layers[:, row - int(index[0]), start].float().clone()
+    return found
+
+
+def _chunks(count: int, size: int = 32) -> Iterator[np.ndarray]:
+    yield from (np.arange(start, min(start + size, count)) for start in range(0, count, size))
+
+
+def _features(items: Sequence[Item], states: dict[tuple[int, int], Tensor]) -> Tensor:
+    """[L + 1, N, W], of pairs [L + 1, N, 2 W]."""
+    found = []
+    for item in items:
+        u, *rest = (states[place] for place in item.places)
+        found.append(torch.cat([(u - rest[0]).abs(), u * rest[0]], -1) if rest else u)
+    return torch.stack(found, 1)
+
+
+def _floors(train: Sequence[Item], test: Sequence[Item]) -> tuple[float, float]:
+    """(accuracy of the most frequent label, of the most frequent label of each word)."""
+    most = Counter(item.label for item in train).most_common(1)[0][0]
+    of_word: dict[str, Counter[str]] = {}
+    for item in train:
+        of_word.setdefault(item.word, Counter())[item.label] += 1
+    known = {word: counts.most_common(1)[0][0] for word, counts in of_word.items()}
+    majority = sum(item.label == most for item in test)
+    by_word = sum(item.label == known.get(item.word, most) for item in test)
+    return majority / len(test), by_word / len(test)

@@ -1,0 +1,95 @@
+"""What a study's folder says about itself: its settings, its table where it has one, and how each job stands."""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Literal
+
+from plmctl.errors import DataError
+from plmctl.report.runs import METRICS, RECENT, RunLog
+
+STUDY, TABLE, JOBS = "study.json", "table.json", "jobs"
+_CELL = re.compile(r"(?:pretrain|.+ of) (?P<arm>.+), seed (?P<seed>\d+)")
+
+
+@dataclass(frozen=True)
+class JobFolder:
+    """One job of a study, as it stands."""
+
+    verb: str
+    label: str  # the first cell that asked for it
+    state: Literal["done", "stopped early", "failed", "still going", "not finished"]
+    why: str
+    folder: Path
+
+    @property
+    def arm(self) -> str | None:
+        found = _CELL.fullmatch(self.label)
+        return found["arm"] if found else None
+
+    @cached_property
+    def log(self) -> RunLog:
+        return RunLog.begun(self.folder / "run")
+
+
+@dataclass(frozen=True)
+class StudyFolder:
+    """A study, finished or not."""
+
+    folder: Path
+    settings: Mapping[str, Any]
+    table: Mapping[str, Any] | None  # None where no start has come to its end yet
+
+    @property
+    def title(self) -> str:
+        return str(self.settings.get("title") or Path(str(self.settings.get("recipe") or self.folder.name)).stem)
+
+    @classmethod
+    def read(cls, folder: Path) -> StudyFolder:
+        settings = _json(folder / STUDY)
+        if settings is None:
+            raise DataError("cannot be read", file=folder / STUDY, fix="start the study again; what is finished stays so")
+        return cls(folder, settings, _json(folder / TABLE))
+
+    @cached_property
+    def jobs(self) -> list[JobFolder]:
+        """In the order in which they were begun."""
+        places = [place for place in (self.folder / JOBS).glob("*") if (place / "job.json").is_file()]
+        return [_job(place) for place in sorted(places, key=lambda place: (place / "job.json").stat().st_mtime_ns)]
+
+    @property
+    def going(self) -> bool:
+        return any(job.state == "still going" for job in self.jobs)
+
+
+def is_study(folder: Path) -> bool:
+    return (folder / STUDY).is_file()
+
+
+def _job(place: Path) -> JobFolder:
+    record = _json(place / "job.json") or {}
+    done, error = _json(place / "done.json"), _json(place / "error.json")
+    verb, label = str(record.get("verb", "?")), str(record.get("label", place.name))
+    if done is not None:
+        return JobFolder(verb, label, "stopped early" if done.get("stopped") else "done", str(done.get("stopped") or ""), place)
+    if error is not None:
+        return JobFolder(verb, label, "failed", str(error.get("error", "")), place)
+    newest = max(
+        file.stat().st_mtime for file in (place / "job.json", place / "log.txt", place / "run" / METRICS) if file.is_file()
+    )
+    return JobFolder(verb, label, "still going" if time.time() - newest < RECENT else "not finished", "", place)
+
+
+def _json(file: Path) -> dict[str, Any] | None:
+    """None where there is no such file, or half of one."""
+    try:
+        found = json.loads(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+    return found if isinstance(found, dict) else None

@@ -1,0 +1,105 @@
+"""What a report is about, and what the reader wishes to see of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from plmctl.errors import DataError, UsageError
+from plmctl.report.runs import CONFIG, METRICS, RunLog, predictions, result
+from plmctl.report.studies import STUDY, StudyFolder, is_study
+
+if TYPE_CHECKING:
+    from plmctl.loading import Loaded
+
+
+@dataclass(frozen=True)
+class Labels:
+    """Labelled words: a column file (CoNLL), or JSON lines `{word, sentence1, sentence2, label}` (WiC)."""
+
+    file: Path
+    tokens: int = 0
+    tags: int = 1
+
+
+@dataclass(frozen=True)
+class Wishes:
+    """What is drawn only where it is asked for."""
+
+    heads: Sequence[tuple[int, int]] = ()  # (layer, head) whose attention is drawn, from 0
+    sentences: Sequence[str] = ()  # on which; none: two of those that come with plmctl
+    probes: Mapping[str, Labels] = field(default_factory=dict)  # what is asked of the layers: labelled words
+
+
+@dataclass(frozen=True)
+class Run:
+    """One run directory under the name that it has on the page."""
+
+    name: str
+    log: RunLog
+
+    @property
+    def folder(self) -> Path:
+        return self.log.folder
+
+    @property
+    def task(self) -> str:
+        """The name of the task that it was fine-tuned on; empty for a pretraining."""
+        return str((self.log.config.get("task") or {}).get("name") or "")
+
+    @cached_property
+    def loaded(self) -> Loaded:
+        """Its model, its best checkpoint if it has one; DataError where there is none, or one of another version's parts."""
+        from plmctl.loading import load  # brings torch, which whoever reads logs does not need
+
+        try:
+            return load(self.folder)
+        except (TypeError, KeyError, AttributeError) as error:  # of parts that take other settings by now
+            raise DataError(f"this version of plmctl cannot build its model: {error}", file=self.folder) from error
+
+    @cached_property
+    def result(self) -> dict[str, Any] | None:
+        return result(self.folder)
+
+    @cached_property
+    def predictions(self) -> dict[str, list[dict[str, Any]]]:
+        return predictions(self.folder)
+
+
+@dataclass(frozen=True)
+class Subject:
+    """Runs side by side, or one study."""
+
+    runs: Sequence[Run] = ()
+    study: StudyFolder | None = None
+    wishes: Wishes = field(default_factory=Wishes)
+
+
+def of(folders: Sequence[Path], wishes: Wishes | None = None) -> Subject:
+    """The subject that `folders` are; DataError for a folder that is neither run nor study."""
+    wishes = wishes or Wishes()
+    studies = [folder for folder in folders if is_study(folder)]
+    if studies and len(folders) > 1:
+        raise UsageError(f"{studies[0]} is a study: a report shows one study, or runs\n  fix: plmctl report {studies[0]}")
+    if studies:
+        return Subject(study=StudyFolder.read(studies[0]), wishes=wishes)
+    for folder in folders:
+        _check(folder)
+    names = [folder.resolve().name for folder in folders]
+    if len(set(names)) < len(names):
+        names = [str(folder) for folder in folders]
+    return Subject([Run(name, RunLog.begun(folder)) for name, folder in zip(names, folders, strict=True)], wishes=wishes)
+
+
+def _check(folder: Path) -> None:
+    if not folder.is_dir():
+        raise DataError("is a file, but a folder is needed" if folder.exists() else "there is no such folder", file=folder)
+    if (folder / METRICS).is_file() or (folder / CONFIG).is_file():
+        return
+    wanted = (f"{place}/{name}" for place in ("*", "jobs/*/run") for name in (METRICS, STUDY))
+    inside = sorted(file.parent for pattern in wanted for file in folder.glob(pattern))
+    fix = f"give one of those in it: {', '.join(map(str, inside[:5]))}" if inside else "give a run.dir, or a study's out"
+    raise DataError("neither a run (metrics.jsonl) nor a study (study.json)", file=folder, fix=fix)

@@ -1,0 +1,243 @@
+"""TinyBERT's data augmentation: candidates against a loop over words, copies, and the files that the command writes."""
+
+import json
+import random
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from typer.testing import CliRunner
+
+import plmctl
+from plmctl.batch import Batch, Seq
+from plmctl.cli import make_app
+from plmctl.commands import augment, made
+from plmctl.config import compose as config
+from plmctl.distill.augmentation import Augmenter, Slot, copies, replaced
+from plmctl.distill.function_words import ENGLISH
+from plmctl.distill.neighbours import Neighbours
+from plmctl.errors import ConfigError, DataError, UsageError
+
+SMALL = ["size=tiny", "size.width=32", "size.inner_width=48", "format.max_length=48", "train.steps=1", "train.batch_size=2"]
+WORDS = ["list", "string", "return", "value", "function", "object", "method", "the", "of", "qwzxk"]
+
+
+def pretrained(folder: Path, tokens: Path, recipe: str) -> str:
+    done = CliRunner().invoke(make_app(), ["pretrain", recipe, *SMALL, f"data.path={tokens}", f"run.dir={folder}"])
+    assert done.exit_code == 0, done.output
+    return str(folder)
+
+
+@pytest.fixture(scope="module")
+def run(tokens_of, tmp_path_factory) -> str:
+    return pretrained(tmp_path_factory.mktemp("runs") / "bert", tokens_of("wordpiece"), "bert")
+
+
+@pytest.fixture(scope="module")
+def loaded(run):
+    return plmctl.load(run)
+
+
+def augmenter(loaded, **how) -> Augmenter:
+    how = {"candidates": 8, "stop": ENGLISH, **how}
+    return Augmenter(model=loaded.model, tokenizer=loaded.tokenizer, **how)
+
+
+def reviews(folder: Path, rows: int = 70) -> Path:
+    draw = random.Random(0)
+    for split, count in (("train", rows), ("dev", 6)):
+        lines = [f"{' '.join(draw.choices(WORDS, k=5))} .\t{draw.randint(0, 1)}" for _ in range(count)]
+        (folder / f"{split}.tsv").write_text("\n".join(["sentence\tlabel", *lines]) + "\n", encoding="utf-8")
+    return folder
+
+
+def command(*words: str) -> None:
+    augment.run(config.compose("augment", None, list(words)), flags=config.Flags("augment", overrides=tuple(words)))
+
+
+def test_candidates_are_those_of_a_loop_over_words(loaded):
+    """[CLS] text with [MASK] [SEP] text [SEP], one row a word, no padding, in float64."""
+    texts = ["Return the list of a string.", "value: object of the method function"]
+    model, vocab, tokenizer = loaded.model.double(), loaded.vocab, loaded.tokenizer
+    slots = augmenter(loaded)(texts)
+    asked = 0
+    for text, found in zip(texts, slots, strict=True):
+        ids, spans = tokenizer.encode_offsets(text)
+        expected = {}
+        for place, (start, end) in enumerate(spans):
+            word = text[start:end]
+            alone = (start == 0 or text[start - 1] == " ") and (end == len(text) or not text[end].isalpha())
+            if not (alone and word.isalpha()) or word.lower() in ENGLISH:
+                continue
+            hidden = [*ids[:place], vocab.mask, *ids[place + 1 :]]
+            row = [vocab.cls, *hidden, vocab.sep, *ids, vocab.sep]
+            segment = [0] * (len(ids) + 2) + [1] * (len(ids) + 1)
+            seq = Seq(torch.tensor([row]), torch.tensor([len(row)]), {"segment": torch.tensor([segment])}, full=True)
+            with torch.no_grad():
+                scores = model.heads["mlm"](model(Batch(torch.zeros(1), {"text": seq})).last[0, place + 1])[: vocab.size]
+            best = sorted(range(vocab.size), key=lambda i, scores=scores: -scores[i])[:8]
+            pieces = [tokenizer.pieces([i])[0] for i in best]
+            words = [piece for piece in pieces if piece.isalpha() and not piece.startswith("##")]
+            if words:
+                expected[start, end] = words
+        assert {(slot.start, slot.end): slot.words for slot in found} == expected
+        asked += len(expected)
+    assert asked > 3
+    loaded.model.float()
+
+
+def test_only_whole_words_of_letters_that_mean_something(loaded):
+    text = "Don't the well-made 3D value, VALUE of qwzxkj"
+    model = augmenter(loaded, candidates=200)
+    (found,) = model([text])
+    assert {text[slot.start : slot.end] for slot in found} <= {"value", "VALUE"}
+    assert found
+    assert model.seen == {"words": 3, "replaceable": len(found), "of several tokens": 1}  # the nonsense word stays
+    vectors = Neighbours(["qwzxkj", "near", "far"], np.array([[1, 0], [1, 0.1], [0, 1]], np.float32))
+    (found,) = augmenter(loaded, candidates=1, vectors=vectors)([text])
+    assert found[-1].words == ["near"]
+
+
+def test_of_a_long_text_what_is_around_the_word_is_read(loaded):
+    text = "list " * 200
+    row = augmenter(loaded)._row(loaded.tokenizer.encode(text), 150)
+    assert len(row.ids) <= loaded.model.backbone.max_length
+    assert row.ids.count(loaded.vocab.mask) == 1
+
+
+def test_near_is_the_largest_cosine(tmp_path):
+    draw = np.random.default_rng(0)
+    words, vectors = [f"w{n}" for n in range(30)], draw.normal(size=(30, 5)).round(4)
+    (tmp_path / "v.txt").write_text(
+        "30 5\n" + "".join(f"{w} {' '.join(map(str, v))}\n" for w, v in zip(words, vectors, strict=True))
+    )
+    found = Neighbours.read(tmp_path / "v.txt").near(["w3", "W7", "nowhere"], 4)
+    for word, own in (("w3", 3), ("W7", 7)):
+        cosine = {
+            w: v @ vectors[own] / np.linalg.norm(v) / np.linalg.norm(vectors[own]) for w, v in zip(words, vectors, strict=True)
+        }
+        cosine.pop(f"w{own}")
+        expected = sorted(cosine, key=cosine.__getitem__, reverse=True)[:4]
+        assert found[word] == ([w.title() for w in expected] if word.istitle() else expected)
+    assert "nowhere" not in found
+    (tmp_path / "v.txt").write_text("a 1 2\nb 1\n")
+    with pytest.raises(DataError, match=r"v.txt:2: a word and 2 numbers"):
+        Neighbours.read(tmp_path / "v.txt")
+    with pytest.raises(DataError, match="cannot be read"):
+        Neighbours.read(tmp_path / "absent.txt")
+
+
+def test_a_copy_replaces_each_word_with_its_probability():
+    text, slots = "ab, cd! (ef)", [Slot(0, 2, ["x"]), Slot(4, 6, ["y", "z"]), Slot(9, 11, ["w"])]
+    draws = np.random.default_rng(0)
+    assert replaced(text, slots, rate=1.0, draws=draws) in ("x, y! (w)", "x, z! (w)")
+    made_of = [replaced(text, slots, rate=0.4, draws=draws) for _ in range(4000)]
+    for what, share in (("x", 0.4), ("y", 0.2), ("z", 0.2), ("w", 0.4)):
+        found = sum(what in copy for copy in made_of)
+        assert abs(found - 4000 * share) < 4 * (4000 * share * (1 - share)) ** 0.5
+    several = copies({"text": text, "text2": "same"}, {"text": slots}, count=300, rate=0.5, draws=draws)
+    assert len({copy["text"] for copy in several}) == len(several) == 2 * 3 * 2 - 1  # all versions but the original, once
+    assert {copy["text2"] for copy in several} == {"same"}
+    assert copies({"text": text}, {"text": []}, count=5, rate=1.0, draws=draws) == []
+
+
+def test_writes_the_table_with_copies_behind_each_example(run, tmp_path, capsys):
+    path, out = reviews(tmp_path), tmp_path / "out"
+    words = ["task=sst2", f"task.path={path}", f"checkpoint={run}", "copies=3", "candidates=30"]
+    command(*words, f"out={out}")
+    assert f"70 examples became {len((out / 'train.tsv').read_text().splitlines()) - 1}" in capsys.readouterr().out
+    before = [line.split("\t") for line in (path / "train.tsv").read_text().splitlines()]
+    after = [line.split("\t") for line in (out / "train.tsv").read_text().splitlines()]
+    assert after[0] == before[0]
+    originals, copied = [], 0
+    for text, label in after:
+        if [text, label] == before[min(len(originals), len(before) - 1)]:
+            originals.append(text)
+            continue
+        copied += 1
+        words_of, words_in = text.split(), originals[-1].split()
+        assert label == before[len(originals) - 1][1]
+        assert len(words_of) == len(words_in)
+        changed = {old for old, new in zip(words_in, words_of, strict=True) if old != new}
+        assert changed
+        assert not changed & {"the", "of", "."}
+    assert len(originals) == len(before)
+    assert 70 < copied <= 210
+    assert (out / "dev.tsv").read_bytes() == (path / "dev.tsv").read_bytes()
+    record = json.loads((out / "made.json").read_text())
+    assert record["copies"] == 3
+    assert record["counted"]["examples"] == 70 + copied
+    command(*words, f"out={tmp_path / 'again'}", "batch_size=7")
+    assert (tmp_path / "again" / "train.tsv").read_bytes() == (out / "train.tsv").read_bytes()
+    command(*words, f"out={tmp_path / 'other'}", "seed=1")
+    assert (tmp_path / "other" / "train.tsv").read_bytes() != (out / "train.tsv").read_bytes()
+
+
+def test_goes_on_where_it_was_stopped(run, tmp_path, monkeypatch, capsys):
+    path = reviews(tmp_path, rows=140)
+    words = ["task=sst2", f"task.path={path}", f"checkpoint={run}", "copies=1"]
+    command(*words, f"out={tmp_path / 'whole'}")
+    monkeypatch.setattr(made, "_COMMIT", 0.0)
+    whole, calls = Augmenter.__call__, []
+
+    def stopped(self, texts):
+        calls.append(len(texts))
+        if len(calls) == 3:
+            raise KeyboardInterrupt
+        return whole(self, texts)
+
+    monkeypatch.setattr(Augmenter, "__call__", stopped)
+    with pytest.raises(KeyboardInterrupt):
+        command(*words, f"out={tmp_path / 'parts'}")
+    assert not (tmp_path / "parts").exists()
+    monkeypatch.setattr(Augmenter, "__call__", lambda self, texts: (calls.append(len(texts)), whole(self, texts))[1])
+    command(*words, f"out={tmp_path / 'parts'}")
+    assert calls == [64, 64, 12, 12]
+    assert "going on from there" in capsys.readouterr().err
+    for name in ("train.tsv", "made.json"):
+        assert (tmp_path / "parts" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()
+
+
+@pytest.mark.parametrize(("name", "columns"), [("train.jsonl", "text"), ("train.csv", "text"), ("train.tsv", "0")])
+def test_other_layouts_stay_what_they_are(run, tmp_path, name, columns):
+    (tmp_path / "in").mkdir()
+    texts, label = ['a "list", of value', "return value"], "label" if columns == "text" else "1"
+    content = {
+        "train.jsonl": "".join(json.dumps({"id": n, "text": t, "label": n}) + "\n" for n, t in enumerate(texts)),
+        "train.csv": 'text,label\n"a ""list"", of value",0\nreturn value,1\n',
+        "train.tsv": f"{texts[0]}\t0\n{texts[1]}\t1\n",
+    }[name]
+    (tmp_path / "in" / name).write_text(content)
+    words = ["task=classification", f"task.columns.text={columns}", f"task.columns.label={label}", f"checkpoint={run}"]
+    command(*words, f"task.path={tmp_path / 'in'}", "copies=4", "rate=1.0", "candidates=40", f"out={tmp_path / 'out'}")
+    from plmctl.config.build import build
+
+    cfg = config.compose("augment", None, [*words, f"task.path={tmp_path / 'out'}", "out=x"])
+    examples = build(cfg.task, {"pooling": "first"}, path="task").read("train")
+    assert [e.fields["text"] for e in examples if e.fields["text"] in texts] == texts
+    assert len(examples) > 4
+    first = [e for e in examples if e.label == "0"]
+    assert all('"' in e.fields["text"] and e.fields["text"].startswith("a ") for e in first)
+
+
+def test_refusals_come_before_work(run, tokens_of, tmp_path):
+    path = reviews(tmp_path)
+    words = [f"task.path={path}", f"checkpoint={run}", f"out={tmp_path / 'out'}"]
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "file").write_text("x")
+    with pytest.raises(ConfigError, match="is there already, and not empty"):
+        command("task=sst2", *words[:2], f"out={tmp_path / 'full'}")
+    with pytest.raises(ConfigError, match="only tasks of this kind"):
+        command("task=swag", *words)
+    with pytest.raises(ConfigError, match="whose training set is it"):
+        command(*words[1:])
+    with pytest.raises(DataError, match="no such file"):
+        command("task=sst2", *words, f"task.path={tmp_path / 'nowhere'}")
+    with pytest.raises(DataError, match=r"absent.txt: cannot be read"):
+        command("task=sst2", *words, f"vectors={tmp_path / 'absent.txt'}")
+    gpt = pretrained(tmp_path / "gpt", tokens_of("byte_bpe", "tokenizer.specials=gpt2"), "gpt")
+    with pytest.raises(UsageError, match="by a masked language model"):
+        command("task=sst2", words[0], f"checkpoint={gpt}", words[2])
+    assert not (tmp_path / "out").exists()
+    assert not list(tmp_path.glob(".out*"))

@@ -1,0 +1,157 @@
+"""Sequence-level distillation: what is picked of a teacher's texts, and the training set that the command writes."""
+
+import json
+import math
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from plmctl.cli import make_app
+from plmctl.commands import finetune, made, rewrite
+from plmctl.config import compose as config
+from plmctl.config.build import build, plain
+from plmctl.distill.sequence import Nearest, likeliest
+from plmctl.errors import ConfigError, DataError
+
+PAIRS = [("red new", "rot neu"), ("small", "klein"), ("old cold blue", "alt kalt blau"), ("big", "gross"), ("cold", "kalt")] * 6
+SIDES = ["task.columns.source=en", "task.columns.target=de"]
+SMALL = ["size=tiny", "size.num_layers=1", "tokenizer.vocab_size=34", "train.precision=fp32", "train.steps=30", "optim.lr=2e-3"]
+SMALL += ["train.epochs=null", "task.max_length=16", "task.max_target=8", "task.metrics=[perplexity]"]
+SMALL += ["search@task.search=greedy", "train.eval_every=0", "train.batch_size=8", "schedule=constant"]
+
+
+def parallel(folder: Path) -> Path:
+    folder.mkdir()
+    for split, pairs in (("train", PAIRS), ("dev", PAIRS[:3])):
+        for side, name in enumerate(("en", "de")):
+            (folder / f"{split}.{name}").write_text("".join(f"{pair[side]}\n" for pair in pairs))
+    return folder
+
+
+def command(*words: str) -> None:
+    rewrite.run(config.compose("rewrite", None, list(words)), flags=config.Flags("rewrite", overrides=tuple(words)))
+
+
+@pytest.fixture(scope="module")
+def teacher(tmp_path_factory) -> str:
+    folder = tmp_path_factory.mktemp("teacher")
+    words = ["task=translation", f"task.path={parallel(folder / 'data')}", "checkpoint=null", "model=encoder_decoder"]
+    words += [*SIDES, *SMALL, f"run.dir={folder / 'run'}"]
+    assert finetune.run(config.compose("finetune", None, words), config.Flags("finetune", overrides=tuple(words))) == 0
+    return str(folder / "run")
+
+
+def lines(file: Path) -> list[dict]:
+    return [json.loads(line) for line in file.read_text().splitlines()]
+
+
+def test_targets_are_what_the_teacher_writes(teacher, tmp_path, capsys):
+    """The likeliest text of a beam of five, as `plmctl generate` gives it for the same sources."""
+    out = tmp_path / "out"
+    command(f"checkpoint={teacher}", f"out={out}", "batch_size=4")
+    said = capsys.readouterr().out
+    found = lines(out / "train.jsonl")
+    assert [row["en"] for row in found] == [source for source, _ in PAIRS]
+    (tmp_path / "sources").write_text("".join(f"{source}\n" for source, _ in PAIRS))
+    told = ["search=beam", "search.width=5", f"input={tmp_path / 'sources'}", f"out={tmp_path / 'texts.jsonl'}", "max_new=8"]
+    done = CliRunner().invoke(make_app(), ["generate", f"checkpoint={teacher}", *told])
+    assert done.exit_code == 0, done.output
+    written = [row["texts"][0]["text"] for row in lines(tmp_path / "texts.jsonl")]
+    assert [row["de"] for row in found] == [text or gold for text, (_, gold) in zip(written, PAIRS, strict=True)]
+    assert lines(out / "dev.jsonl") == [{"en": source, "de": target} for source, target in PAIRS[:3]]
+    record = json.loads((out / "made.json").read_text())
+    assert record["search"]["width"] == 5
+    assert record["counted"]["empty, so the reference"] == sum(not text for text in written)
+    assert f"task.path={out} task.columns.source=en task.columns.target=de" in said
+    command(f"checkpoint={teacher}", f"out={tmp_path / 'again'}", "batch_size=32")
+    assert (tmp_path / "again" / "train.jsonl").read_bytes() == (out / "train.jsonl").read_bytes()
+    cfg = config.compose("finetune", None, ["task=translation", f"task.path={out}", *SIDES, "checkpoint=null"])
+    task = build({**plain(cfg.task), "metrics": []}, {"pooling": "first"}, path="task")
+    assert [example.label for example in task.read("train")] == [(row["de"],) for row in found]
+    assert len(task.read("dev")) == 3
+
+
+def sentence_bleu(text: str, reference: str) -> float:
+    """`100 min(1, e^(1 - r/c)) (prod p_n)^(1/N)`, N the n-grams that the text is long enough for; of p_n without a match the
+    k-th is 1 / (2^k c_n) (Chen and Cherry, 2014, method 3)."""
+    words, gold = text.split(), reference.split()
+    logs, misses = [], 0
+    for n in range(1, min(4, len(words)) + 1):
+        grams = Counter(zip(*(words[i:] for i in range(n)), strict=False))
+        golds = Counter(zip(*(gold[i:] for i in range(n)), strict=False))
+        match, total = sum((grams & golds).values()), sum(grams.values())
+        misses += match == 0
+        logs.append(math.log(match / total if match else 1 / (2**misses * total)))
+    short = min(0.0, 1 - len(gold) / len(words))
+    return 100 * math.exp(short + sum(logs) / len(logs)) if set(words) & set(gold) else 0.0
+
+
+def test_nearest_has_the_highest_sentence_bleu():
+    gold = "the cat sat on the red mat"
+    texts = ["the dog ran", "on the red mat", "the cat sat on a mat", "the cat sat on the mat today", ""]
+    pick = Nearest(tokenize="none", lowercase=False)
+    for text in texts[:-1]:
+        assert pick.bleu.sentence_score(text, [gold]).score == pytest.approx(sentence_bleu(text, gold), abs=1e-9)
+    best = max(texts[:-1], key=lambda text: sentence_bleu(text, gold))
+    assert pick(texts, [gold]) == best == "the cat sat on the mat today"
+    assert pick(["", ""], [gold]) is None
+    assert pick(["a b", "a b", "c"], ["x"]) == "a b"  # none is near: the likeliest
+    assert likeliest(["", "b", "c"], ["c"]) == "b"
+
+
+def test_nearest_chooses_among_the_beam(teacher, tmp_path):
+    command(f"checkpoint={teacher}", f"out={tmp_path / 'near'}", "pick=nearest")
+    command(f"checkpoint={teacher}", f"out={tmp_path / 'best'}")
+    pick = Nearest(tokenize="13a", lowercase=False)
+    near, best = (lines(tmp_path / name / "train.jsonl") for name in ("near", "best"))
+    score = [
+        [pick.bleu.sentence_score(row["de"], [gold]).score for row, (_, gold) in zip(rows, PAIRS, strict=True)]
+        for rows in (near, best)
+    ]
+    assert all(one >= other for one, other in zip(*score, strict=True))
+    assert sum(score[0]) > sum(score[1])
+
+
+def test_goes_on_where_it_was_stopped(teacher, tmp_path, monkeypatch):
+    command(f"checkpoint={teacher}", f"out={tmp_path / 'whole'}", "batch_size=1")
+    monkeypatch.setattr(made, "_COMMIT", 0.0)
+    whole, calls = rewrite.generate, []
+
+    def stopped(*args, **how):
+        calls.append(how["keys"])
+        if len(calls) == 20:
+            raise KeyboardInterrupt
+        return whole(*args, **how)
+
+    monkeypatch.setattr(rewrite, "generate", stopped)
+    with pytest.raises(KeyboardInterrupt):
+        command(f"checkpoint={teacher}", f"out={tmp_path / 'parts'}", "batch_size=1")
+    monkeypatch.setattr(rewrite, "generate", whole)
+    assert not (tmp_path / "parts").exists()
+    command(f"checkpoint={teacher}", f"out={tmp_path / 'parts'}", "batch_size=1")
+    for name in ("train.jsonl", "made.json"):
+        assert (tmp_path / "parts" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()
+
+
+def test_refusals_come_before_work(teacher, tokens_of, tmp_path):
+    out = f"out={tmp_path / 'out'}"
+    with pytest.raises(ConfigError, match="at least 2: pick=nearest"):
+        command(f"checkpoint={teacher}", out, "pick=nearest", "search.count=1")
+    with pytest.raises(DataError, match="no such file"):
+        command(f"checkpoint={teacher}", out, "task=translation", f"task.path={tmp_path / 'nowhere'}")
+    with pytest.raises(ConfigError, match="a task whose targets are texts"):
+        command(f"checkpoint={teacher}", out, "task=sst2", f"task.path={tmp_path}")
+    small = ["size=tiny", "size.width=32", "size.inner_width=48", "format.max_length=32", "train.steps=1", "train.batch_size=2"]
+    kinds = {"bert": ("an encoder", ["wordpiece"]), "gpt": ("a decoder that was", ["byte_bpe", "tokenizer.specials=gpt2"])}
+    for recipe, (what, tokens) in kinds.items():
+        words = ["pretrain", recipe, *small, f"data.path={tokens_of(*tokens)}", f"run.dir={tmp_path / recipe}"]
+        assert CliRunner().invoke(make_app(), words).exit_code == 0
+        with pytest.raises(ConfigError, match="whose sources are they"):
+            command(f"checkpoint={tmp_path / recipe}", out)
+        data = [f"task.path={Path(teacher).parent / 'data'}", *SIDES]
+        with pytest.raises(ConfigError, match=f"this is {what}|needs a model that writes") as refused:
+            command(f"checkpoint={tmp_path / recipe}", out, "task=translation", *data)
+        assert "encoder-decoder" in str(refused.value)
+    assert not (tmp_path / "out").exists()

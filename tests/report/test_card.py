@@ -1,0 +1,71 @@
+"""The model card: front matter that Hugging Face's own library reads, and what a config knows."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import fabricated
+import pytest
+import yaml
+from typer.testing import CliRunner
+
+from plmctl.cli import make_app
+from plmctl.report.card import card
+from plmctl.report.runs import RunLog
+
+TASK = {"_target_": "plmctl.tasks.classification.Classification", "name": "sst2", "metrics": ["accuracy"], "path": "/a/b/SST-2"}
+
+
+@pytest.fixture
+def tuned(tmp_path: Path) -> Path:
+    rows = [{"id": "0", "gold": "1", "guess": "1", "probabilities": {"0": 0.1, "1": 0.9}}]
+    return fabricated.tuned(tmp_path / "sst2", TASK, {"dev": {"accuracy": 0.9, "loss": 0.3}}, rows, checkpoint="runs/wiki")
+
+
+def front(text: str) -> dict[str, object]:
+    begin, head, _ = text.split("---\n", 2)
+    assert begin == ""
+    return yaml.safe_load(head)
+
+
+def test_of_a_fine_tuned_run(tuned: Path, tmp_path: Path) -> None:
+    words = ["report", str(tuned), "--out", str(tmp_path / "r.html"), "--card", str(tmp_path / "c" / "README.md")]
+    done = CliRunner().invoke(make_app(), [*words, "--fact", "license=mit", "--fact", "language=en,de", "--fact", "name=mine"])
+    assert done.exit_code == 0, done.output
+    text = (tmp_path / "c" / "README.md").read_text()
+    assert front(text) == {
+        "license": "mit", "language": ["en", "de"], "library_name": "plmctl", "pipeline_tag": "text-classification",
+        "tags": ["plmctl", "bert", "sst2"], "datasets": ["sst2"], "metrics": ["accuracy"],
+        "model-index": [{"name": "mine", "results": [{
+            "task": {"type": "text-classification", "name": "sst2"},
+            "dataset": {"name": "sst2", "type": "sst2", "split": "dev"},
+            "metrics": [{"type": "accuracy", "name": "accuracy", "value": 0.9}, {"type": "loss", "name": "loss", "value": 0.3}],
+        }]}],
+    }  # fmt: skip
+    for line in (
+        "# mine",
+        "| starts from | runs/wiki |",
+        "| trained on | SST-2 |",
+        "| dev | accuracy | 0.9 |",
+        "Examples: dev 1.",
+    ):
+        assert line in text
+    assert "/a/b" not in text
+
+
+def test_of_a_pretraining(tmp_path: Path) -> None:
+    folder = fabricated.run(tmp_path / "wiki")
+    text = card(folder, RunLog.read(folder).config)
+    found = front(text)
+    assert (found["license"], found["pipeline_tag"]) == ("unknown", "fill-mask")
+    assert "model-index" not in found
+    assert "| held-out documents | loss/mlm | 1.827 |" in text
+    assert "Not stated." in text
+
+
+def test_the_hub_reads_it(tuned: Path) -> None:
+    hub = pytest.importorskip("huggingface_hub")
+    read = hub.ModelCard(card(tuned, RunLog.read(tuned).config, {"license": "mit"}))
+    (accuracy, _) = read.data.eval_results
+    assert (accuracy.metric_type, accuracy.metric_value, accuracy.dataset_split) == ("accuracy", 0.9, "dev")
+    assert read.data.to_dict()["license"] == "mit"

@@ -1,0 +1,78 @@
+"""Attention maps: what is drawn is what the heads do."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from xml.etree import ElementTree
+
+import parsed
+import pytest
+import torch
+from typer.testing import CliRunner
+
+import plmctl
+from plmctl.cli import make_app
+from plmctl.report import maps
+from plmctl.report.page import Chart, Text
+from plmctl.report.panels.attention import panel
+from plmctl.report.subject import Wishes, of
+
+SVG = "{http://www.w3.org/2000/svg}"
+
+
+def test_lines_go_from_queries_to_keys() -> None:
+    weights = [[0.0, 1.0, 0.0], [0.5, 0.5, 0.0], [0.01, 0.01, 0.98]]
+    tree = ElementTree.fromstring(maps.drawn(["a", "<b>", "c"], weights, title="t"))
+    groups = [group for group in tree.iter(f"{SVG}g") if "from" in (group.get("class") or "")]
+    assert [group.find(f"{SVG}text").text for group in groups] == ["a", "<b>", "c"]  # type: ignore[union-attr]
+    drawn = [{line.get("y2"): float(line.get("stroke-opacity") or 0) for line in group.iter(f"{SVG}line")} for group in groups]
+    keys = [str(float(text.get("y") or 0) - 4).removesuffix(".0") for text in tree.findall(f"{SVG}text")[1:]]
+    assert [[round(lines.get(key, 0.0), 2) for key in keys] for lines in drawn] == [
+        [0.0, 1.0, 0.0],
+        [0.5, 0.5, 0.0],
+        [0.01, 0.0, 0.98],
+    ]
+
+
+def test_even_attention_has_lines_too() -> None:
+    size = 40
+    tree = ElementTree.fromstring(maps.drawn(["x"] * size, [[1 / size] * size] * size, title="t"))
+    assert len(list(tree.iter(f"{SVG}line"))) == 2 * size
+
+
+def test_probabilities_of_a_trained_model(trained: Path) -> None:
+    sentences = ["return the value", "a"]
+    found = maps.attention(plmctl.load(trained), sentences)
+    for (tokens, layers), sentence in zip(found, sentences, strict=True):
+        assert tokens[0] == "[CLS]"
+        assert len(layers) == 4
+        for layer in layers:
+            assert layer.shape[1:] == (len(tokens), len(tokens))
+            torch.testing.assert_close(layer.sum(-1), torch.ones(layer.shape[:2]))
+        alone = maps.attention(plmctl.load(trained), [sentence])[0][1]
+        torch.testing.assert_close(layers[2], alone[2], atol=1e-6, rtol=1e-4)  # padding changes nothing
+
+
+def test_on_the_page(trained: Path, tmp_path: Path) -> None:
+    words = ["report", str(trained), "--attention", "0.0,3.1", "--sentence", "return the value", "--sentence", "a < b"]
+    done = CliRunner().invoke(make_app(), [*words, "--out", str(tmp_path / "r.html")])
+    assert done.exit_code == 0, done.output
+    text = (tmp_path / "r.html").read_text()
+    parsed.parse(text)
+    assert text.count('<svg xmlns="http://www.w3.org/2000/svg" class="pairs"') == 4
+
+
+def test_a_head_that_is_not_there(trained: Path) -> None:
+    blocks = panel(of([trained], Wishes(heads=[(4, 0)])))
+    assert not [block for block in blocks if isinstance(block, Chart)]
+    assert "no head 4.0: this model has 4 layers" in " ".join(block.text for block in blocks if isinstance(block, Text))
+
+
+def test_a_sentence_that_is_too_long_is_cut(trained: Path) -> None:
+    ((tokens, layers),) = maps.attention(plmctl.load(trained), ["word " * 200])
+    assert len(tokens) == maps.LONGEST == layers[0].shape[-1]
+
+
+@pytest.mark.parametrize("heads", [[], [(0, 0)]])
+def test_nothing_is_drawn_that_nobody_asked_for(trained: Path, heads: list[tuple[int, int]]) -> None:
+    assert bool(panel(of([trained], Wishes(heads=heads)))) == bool(heads)

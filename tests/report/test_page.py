@@ -1,0 +1,53 @@
+"""Blocks as HTML and as Markdown: the same content, nothing that breaks either."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import parsed
+import pytest
+
+from plmctl.report.page import Chart, Code, Folded, Heading, Table, Text, html, markdown, write_page
+
+SVG = '<svg xmlns="http://www.w3.org/2000/svg"><text>x</text></svg>'
+BLOCKS = [
+    Heading("a < b", 1), Text("1 & 2"), Heading("Twice"), Table(["x", "y"], [["p|q\nr", "1.5"]], [[0.0, 1.0]]),
+    Heading("Twice"), Code("1 < 2"), Heading("Last"), Folded("More & more", [Table(["z"], [["in the fold"]]), Chart("c", SVG)]),
+]  # fmt: skip
+
+
+def test_html_is_balanced_and_needs_nothing_beside_it() -> None:
+    page = parsed.parse(html(BLOCKS, title="a < b"))
+    assert page.headings == ["a < b", "Twice", "Twice", "Last"]
+    assert page.ids == ["a-b", "twice", "twice-2", "last"]
+    assert page.addresses == ["#twice", "#twice-2", "#last"]
+    assert page.table("x", "y") == [["p|q\nr", "1.5"]]
+    assert page.table("z") == [["in the fold"]]
+
+
+def test_tables_scroll_and_shade() -> None:
+    page = html(BLOCKS, title="t")
+    assert '<div class="wide" tabindex="0"><table>' in page
+    assert 'class="n" style="background:rgba(0,114,178,0.40)"' in page
+    assert ".wide,pre{overflow-x:auto}" in page
+
+
+def test_a_short_page_has_no_contents() -> None:
+    assert "<nav" not in html(BLOCKS[:4], title="t")
+
+
+def test_markdown_holds_the_same() -> None:
+    text = markdown(BLOCKS, charts="my files")
+    assert "| p\\|q r | 1.5 |" in text
+    assert "**More & more**" in text
+    assert "| in the fold |" in text
+    assert "![c](<my files/c.svg>)" in text
+    assert "```\n1 < 2\n```" in text
+
+
+@pytest.mark.parametrize("name", ["my report.md", "deep/er/r.md"])
+def test_charts_lie_beside_the_markdown(tmp_path: Path, name: str) -> None:
+    written = write_page(BLOCKS, tmp_path / name)
+    assert all(file.is_file() for file in written)
+    assert [file.suffix for file in written] == [".md", ".html", ".svg"]
+    assert f"(<{written[2].parent.name}/c.svg>)" in written[0].read_text()

@@ -1,0 +1,112 @@
+"""Linear probes: against scikit-learn, against data with a known answer, and on a trained model."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch.nn import functional as F
+
+import plmctl
+from plmctl.errors import DataError
+from plmctl.report import probing
+from plmctl.report.page import Chart, Table, Text
+from plmctl.report.panels.probes import panel
+from plmctl.report.subject import Labels, Wishes, of
+
+TAGGED = "the DT x\ncat NN x\nruns VB x\n\na DT x\ndog NN x\nsees VB x\nthe DT x\nmoon NN x\n\n"
+
+
+def test_the_map_is_the_one_of_scikit_learn() -> None:
+    linear_model = pytest.importorskip("sklearn.linear_model")
+    generator = torch.Generator().manual_seed(0)
+    x = torch.randn(200, 6, generator=generator, dtype=torch.float64) * torch.tensor([1, 2, 3, 4, 5, 6.0]) + 3
+    y = (x[:, :3] + torch.randn(200, 3, generator=generator)).argmax(-1)
+    found = probing.linear(x, y, 3)
+    z = (x - x.mean(0)) / x.std(0)
+    theirs = linear_model.LogisticRegression(C=1 / (probing.PENALTY * 200), tol=1e-10, max_iter=10_000).fit(
+        z.numpy(), y.numpy()
+    )
+    assert np.abs(probing.predicted(found, x).softmax(-1).numpy() - theirs.predict_proba(z.numpy())).max() < 1e-3
+
+
+def test_the_map_has_the_least_loss() -> None:
+    """The gradient of the penalised loss is nothing there."""
+    generator = torch.Generator().manual_seed(1)
+    x, y = torch.randn(60, 4, generator=generator, dtype=torch.float64), torch.arange(60) % 3
+    found = probing.linear(x, y, 3)
+    weight = found.weight.clone().requires_grad_()
+    loss = F.cross_entropy((x - found.mean) / found.deviation @ weight.T + found.bias, y)
+    loss = loss + probing.PENALTY / 2 * weight.square().sum()
+    (gradient,) = torch.autograd.grad(loss, weight)
+    assert gradient.abs().max() < 1e-5
+
+
+def test_part_of_speech_of_a_trained_model(trained: Path, tmp_path: Path) -> None:
+    (tmp_path / "pos.txt").write_text(TAGGED * 15)
+    found = probing.probe(plmctl.load(trained), Labels(tmp_path / "pos.txt"))
+    assert len(found.accuracy) == 5  # the embeddings and four layers
+    assert (found.train + found.test, found.classes) == (8 * 15, 3)
+    assert found.by_word == 1.0
+    assert found.majority < 0.5
+    assert found.accuracy[0] == 1.0  # the words of every class are its own
+
+
+def test_word_sense(trained: Path, tmp_path: Path) -> None:
+    rows = [
+        {
+            "word": f"w{n}ord",
+            "sentence1": f"a w{n}ords here",
+            "sentence2": f"W{n}ord {'of' if n % 2 else 'to'}",
+            "label": not n % 2,
+        }
+        for n in range(40)
+    ]
+    (tmp_path / "wic.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    sentences, items = probing.read(Labels(tmp_path / "wic.jsonl"))
+    assert [[sentences[s][w] for s, w in item.places] for item in items[:2]] == [["w0ords", "W0ord"], ["w1ords", "W1ord"]]
+    found = probing.probe(plmctl.load(trained), Labels(tmp_path / "wic.jsonl"))
+    assert (found.train, found.test, found.classes) == (32, 8, 2)
+    assert found.majority == 0.5
+    repeated = rows[:5] * 8  # of five words, one is kept for the test
+    (tmp_path / "wic.jsonl").write_text("".join(json.dumps(row) + "\n" for row in repeated))
+    found = probing.probe(plmctl.load(trained), Labels(tmp_path / "wic.jsonl"))
+    assert (found.train, found.test, found.by_word) == (32, 8, found.majority)
+
+
+def test_too_little_to_probe(trained: Path, tmp_path: Path) -> None:
+    (tmp_path / "pos.txt").write_text("a x\nb x\n\nc x\n")
+    with pytest.raises(DataError, match="too few"):
+        probing.probe(plmctl.load(trained), Labels(tmp_path / "pos.txt"))
+
+
+def test_states_are_those_of_the_first_pieces(trained: Path) -> None:
+    loaded = plmctl.load(trained)
+    states = probing._states(loaded, [["return", "unbelievably", "it"]], [7])
+    assert set(states) == {(7, 0), (7, 1), (7, 2)}
+    from plmctl.report.sentences import batched
+
+    batch, (ids,) = batched(loaded, ["return unbelievably it"])
+    hidden = loaded.model(batch, record=frozenset({"hidden"})).recorded["hidden"]
+    pieces = [loaded.tokenizer.encode(text) for text in ("return", "return unbelievably")]
+    for word, place in ((0, 1), (1, 1 + len(pieces[0])), (2, 1 + len(pieces[1]))):
+        wanted = torch.stack([layer[0, place] for layer in hidden])
+        torch.testing.assert_close(states[7, word], wanted, atol=1e-5, rtol=1e-5)
+    assert len(ids) > 4
+
+
+def test_the_panel(trained: Path, tmp_path: Path) -> None:
+    (tmp_path / "pos.txt").write_text(TAGGED * 10)
+    new = tmp_path / "new"
+    new.mkdir()
+    (new / "config.yaml").write_text("seed: 0\n")
+    wishes = Wishes(probes={"pos": Labels(tmp_path / "pos.txt"), "none": Labels(tmp_path / "absent")})
+    blocks = panel(of([trained, new], wishes))
+    assert [block.name for block in blocks if isinstance(block, Chart)] == ["probe-pos"]
+    assert [row[0] for block in blocks if isinstance(block, Table) for row in block.rows] == ["run"]
+    text = " ".join(block.text for block in blocks if isinstance(block, Text))
+    assert "new: not probed" in text
+    assert "absent: no such file" in text

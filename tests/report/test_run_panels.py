@@ -1,0 +1,310 @@
+"""The panels on runs, each from a folder made by hand; runs that are going, cut off, empty; folders that are no runs."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import re
+import time
+from pathlib import Path
+from typing import Any
+
+import fabricated
+import parsed
+import pytest
+from typer.testing import CliRunner
+
+from plmctl.cli import make_app
+from plmctl.report import build, glue
+from plmctl.report.page import Block, Chart, Table, Text
+from plmctl.report.panels import answers, confusion, curves, differences, mistakes, overview, scores, tags, throughput
+from plmctl.report.panels import glue as glue_panel
+from plmctl.report.runs import RunLog, standing
+from plmctl.report.subject import of
+
+LABELS = {"_target_": "plmctl.tasks.classification.Classification", "name": "sst2", "metrics": ["accuracy"], "path": "no/where"}
+
+
+def report(*words: str) -> Any:
+    return CliRunner().invoke(make_app(), ["report", *words])
+
+
+def tables(blocks: list[Block]) -> list[Table]:
+    return [block for block in blocks if isinstance(block, Table)]
+
+
+def words(blocks: list[Block]) -> str:
+    return " ".join(block.text for block in blocks if isinstance(block, Text))
+
+
+def guess(number: int, gold: str, sure: float, other: str = "b") -> dict[str, Any]:
+    """One prediction of the class `other` with probability `sure`."""
+    return {"id": str(number), "gold": gold, "guess": other, "probabilities": {"a": 1 - sure, "b": sure} if other == "b" else
+            {"a": sure, "b": 1 - sure}}  # fmt: skip
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Path:
+    return fabricated.run(tmp_path / "a run")
+
+
+def test_panels_are_found_without_a_list() -> None:
+    found = build.found()
+    names = [str(panel.__name__).rpartition(".")[2] for panel in found]  # type: ignore[attr-defined]
+    assert set(names) == {file.stem for file in Path(overview.__file__).parent.glob("*.py")} - {"__init__"}
+    assert [panel.ORDER for panel in found] == sorted(panel.ORDER for panel in found)
+
+
+def test_every_panel_is_silent_where_it_has_nothing_to_say() -> None:
+    from plmctl.report.subject import Subject
+
+    for panel in build.found():
+        assert panel.panel(Subject()) == []
+
+
+def test_page_of_a_run(run: Path, tmp_path: Path) -> None:
+    done = report(str(run), "--out", str(tmp_path / "out" / "my report.md"))
+    assert done.exit_code == 0, done.output
+    text, html = ((tmp_path / "out" / f"my report.{kind}").read_text() for kind in ("md", "html"))
+    for line in ("| valid/loss/mlm | 1.827 |", "| optim.lr | 0.001 |", "| objective | MLM |", "(<my report_files/loss.svg>)"):
+        assert line in text
+    page = parsed.parse(html)
+    assert page.headings[0] == "Report: a run"
+    assert page.table("run", "folder")[0][3] == "finished"
+    assert page.tags.count("svg") == text.count("![")  # what is drawn in one is drawn in the other
+    assert len(page.tables) == len(re.findall(r"^\| --- ", text, re.MULTILINE))
+    assert all(heading in text for heading in page.headings)
+
+
+def test_html_alone_by_default(run: Path, tmp_path: Path) -> None:
+    assert report(str(run), "--out", str(tmp_path / "r.html")).stdout.split() == [str(tmp_path / "r.html")]
+    assert not (tmp_path / "r.md").exists()
+    assert report(str(run), "--out", str(tmp_path / "s.html"), "--markdown").exit_code == 0
+    assert (tmp_path / "s.md").is_file()
+
+
+def test_settings_that_differ(run: Path, tmp_path: Path) -> None:
+    other = fabricated.run(tmp_path / "b", config={"optim": {"lr": 0.1}, "run": {"dir": "y"}})
+    (table,) = tables(differences.panel(of([run, other])))
+    assert table.head == ["setting", "a run", "b"]
+    assert [list(row) for row in table.rows] == [["optim._target_", "AdamW", ""], ["optim.lr", "0.001", "0.1"]]
+    assert "same settings" in words(differences.panel(of([run, fabricated.run(tmp_path / "c")])))
+
+
+def test_throughput_leaves_out_the_start(run: Path) -> None:
+    (table,) = tables(throughput.panel(of([run])))
+    assert table.rows == [["a run", "1,006", "2.0%", "30.0%", "1,000", "0.00"]]
+
+
+def test_curves_of_few_and_of_many_runs(tmp_path: Path) -> None:
+    folders = [fabricated.run(tmp_path / f"r{number}") for number in range(5)]
+    few = next(block for block in curves.panel(of(folders[:1])) if isinstance(block, Chart))
+    assert [name in few.svg for name in (">loss<", ">loss/mlm<", ">valid/loss/mlm<", ">valid/loss<")] == [
+        True,
+        True,
+        True,
+        False,
+    ]
+    many = next(block for block in curves.panel(of(folders)) if isinstance(block, Chart))
+    assert many.svg.count("<polyline") == 10
+    assert ">r4: valid/loss<" in many.svg
+    lines = [{"step": step, "loss": 2.0, "loss/class": 2.0, "valid/loss": 1.0, "valid/accuracy": 0.5} for step in (1, 2)]
+    (folders[0] / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    (folders[0] / "config.yaml").write_text("task: {name: sst2, metrics: [accuracy]}")
+    loss, score = (block for block in curves.panel(of(folders[:1])) if isinstance(block, Chart))
+    assert ">valid/loss<" in loss.svg
+    assert ">valid/accuracy<" in score.svg
+
+
+def test_a_run_that_is_still_going(run: Path) -> None:
+    log = RunLog.begun(run)
+    log.config["train"] = {"steps": 40}
+    found = standing(log)
+    assert (found.state, "25% of 40 updates" in found.why) == ("still going", True)
+    later = standing(log, now=time.time() + 3600)
+    assert (later.state, f"plmctl pretrain --resume run.dir={run}" in later.why) == ("stopped", True)
+    log.config["train"] = {"epochs": 3}
+    assert standing(log, now=time.time() + 3600).state == "unknown"
+    log.config["train"] = {"tokens": 1000}
+    assert standing(log).state == "finished"
+
+
+def test_a_run_that_was_cut_off(run: Path, tmp_path: Path) -> None:
+    with (run / "metrics.jsonl").open("a") as file:
+        file.write('{"step": 11, "loss": 3')
+    subject = of([run])
+    assert "half written" in words(overview.panel(subject))
+    assert subject.runs[0].log.step == 10
+    assert report(str(run), "--out", str(tmp_path / "r.html")).exit_code == 0
+
+
+def test_a_run_without_numbers(tmp_path: Path) -> None:
+    (tmp_path / "new").mkdir()
+    (tmp_path / "new" / "config.yaml").write_text("seed: 1\ntrain: {steps: 3}\n")
+    done = report(str(tmp_path / "new"), "--attention", "0.0", "--out", str(tmp_path / "r.html"))
+    assert done.exit_code == 0, done.output
+    text = (tmp_path / "r.html").read_text()
+    parsed.parse(text)
+    assert "no metric has been logged yet" in text
+    assert "new: not measured" in text
+    assert "Not drawn:" in text
+
+
+def test_broken_predictions_and_results_are_passed_over(run: Path) -> None:
+    (run / "result.json").write_text('{"task": "sst2", "metr')
+    (run / "predictions").mkdir()
+    (run / "predictions" / "dev.jsonl").write_text(json.dumps(guess(0, "a", 0.9)) + '\n{"id": "1", "go')
+    (only,) = of([run]).runs
+    assert only.result is None
+    assert [len(rows) for rows in only.predictions.values()] == [1]
+
+
+@pytest.mark.parametrize(
+    ("given", "code", "answer"),
+    [
+        (["nowhere"], 3, "there is no such folder"),
+        (["file"], 3, "is a file"),
+        (["."], 3, "give one of those in it: a run"),
+        (["empty"], 3, "neither a run (metrics.jsonl) nor a study (study.json)"),
+        (["study", "a run"], 2, "is a study: a report shows one study, or runs"),
+        (["a run", "--out", "r.pdf"], 2, "fix: --out r.pdf.html"),
+        (["a run", "--attention", "2"], 2, "layer.head"),
+        (["a run", "--sentence", "x"], 2, "fix: --attention 0.0"),
+        (["a run", "--probe", "pos"], 2, "NAME=FILE"),
+        (["a run", "--probe", "pos=x:1"], 2, "two columns"),
+        (["a run", "--fact", "license=mit"], 2, "--card"),
+        (["a run", "--card", "c.md", "--fact", "licence=mit"], 2, "one of license, language, name"),
+        (["study", "--card", "c.md"], 2, "of one run"),
+        (["a run", "--out", "file/r.html"], 3, "cannot write"),
+    ],
+)
+def test_mistakes(run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, given: list[str], code: int, answer: str) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "file").write_text("x")
+    (tmp_path / "empty").mkdir()
+    fabricated.study(tmp_path / "study", arms=2, seeds=1, steps=3)
+    done = report(*given)
+    assert done.exit_code == code, done.output
+    assert answer in done.stderr.replace("\n", " ")
+    assert "Traceback" not in done.output
+
+
+def test_scores_side_by_side(tmp_path: Path) -> None:
+    one = fabricated.tuned(tmp_path / "one", LABELS, {"dev": {"accuracy": 0.9}})
+    two = fabricated.tuned(tmp_path / "two", LABELS, {"dev": {"accuracy": 0.8, "loss": 0.5}})
+    (table,) = tables(scores.panel(of([one, two])))
+    assert table.rows == [["sst2", "dev", "accuracy", "0.9", "0.8"], ["sst2", "dev", "loss", "", "0.5"]]
+
+
+BERT_BASE = {  # Devlin et al., 2019, table 1, in percent, and its average
+    "mnli": {"accuracy": 84.6, "accuracy, mismatched": 83.4}, "qqp": {"f1": 71.2}, "qnli": {"accuracy": 90.5},
+    "sst2": {"accuracy": 93.5}, "cola": {"matthews": 52.1}, "stsb": {"spearman": 85.8}, "mrpc": {"f1": 88.9},
+    "rte": {"accuracy": 66.4},
+}  # fmt: skip
+
+
+def test_averages_as_published() -> None:
+    assert glue.bert_average(BERT_BASE) == pytest.approx(79.6, abs=0.05)
+    assert glue.average(BERT_BASE) is None  # one metric of two is not the task's score
+    whole = [glue.score(task, values) for task, values in glue.HUMAN.items()]
+    assert sum(value or math.nan for value in whole) / 9 == pytest.approx(87.1, abs=0.05)  # of people, with WNLI: as published
+    without = [value for task, value in zip(glue.HUMAN, whole, strict=True) if task != "wnli"]
+    assert glue.average(glue.HUMAN) == pytest.approx(sum(value or math.nan for value in without) / 8)
+
+
+def test_glue_of_runs_from_one_checkpoint(tmp_path: Path) -> None:
+    folders = []
+    for task, human in glue.HUMAN.items():
+        plain = {name: value / 200 for name, value in human.items() if "mismatched" not in name}
+        metrics = {"dev": plain} | ({"dev_mismatched": {"accuracy": 0.464}} if task == "mnli" else {})
+        folders.append(fabricated.tuned(tmp_path / task, {**LABELS, "name": task}, metrics, checkpoint="runs/bert"))
+    again = fabricated.tuned(tmp_path / "again", {**LABELS, "name": "rte"}, {"dev": {"accuracy": 0.5}}, checkpoint="runs/bert")
+    blocks = glue_panel.panel(of([*folders, again]))
+    (table,) = tables(blocks)
+    rows = {row[0]: row[2:] for row in table.rows}
+    assert rows["mnli"] == ["46.0 / 46.4", "92.0 / 92.8"]
+    assert rows["rte"] == [f"{(46.8 + 50) / 2:.1f}", "93.6"]
+    assert rows["average"] == [f"{(glue.average(glue.HUMAN) or 0) / 2 + 1.6 / 8:.1f}", "85.9"]
+    assert tables(glue_panel.panel(of(folders[:2])))[0].rows[-1][2] == "2 of 8 tasks"
+
+
+def test_confusion(tmp_path: Path) -> None:
+    rows = [guess(0, "a", 0.9, "a"), guess(1, "a", 0.8), guess(2, "b", 0.7), guess(3, "b", 0.6)]
+    folder = fabricated.tuned(tmp_path / "r", LABELS, {"dev": {"accuracy": 0.75}}, rows)
+    (table,) = tables(confusion.panel(of([folder])))
+    assert table.head == ["gold \\ guess", "a", "b", "recall"]
+    assert table.rows == [["a", "1", "1", "50.0%"], ["b", "0", "2", "100.0%"], ["precision", "100.0%", "66.7%", "75.0%"]]
+    assert table.shade == [[0.0, 0.5, 0.5], [0.0, 0.0, 1.0], []]
+
+
+def test_many_classes_show_what_is_confused_most(tmp_path: Path) -> None:
+    names = [f"c{n}" for n in range(30)]
+    rows = [
+        {"id": str(n), "gold": "c1", "guess": "c2" if n else "c3", "probabilities": dict.fromkeys(names, 1 / 30)}
+        for n in range(3)
+    ]
+    folder = fabricated.tuned(tmp_path / "r", LABELS, {"dev": {}}, rows)
+    assert tables(confusion.panel(of([folder])))[0].rows == [["c1", "c2", "2"], ["c1", "c3", "1"]]
+
+
+def test_most_confidently_wrong_with_their_texts(tmp_path: Path) -> None:
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "dev.tsv").write_text("sentence\tlabel\nfine\ta\nworst | of all\ta\nbad\tb\nless\ta\n")
+    node = {
+        **LABELS, "path": str(tmp_path / "data"), "columns": {"text": "sentence", "label": "label"}, "max_length": 8,
+        "reader": {"_target_": "plmctl.tasks.tables.Table", "splits": {"train": ["train.tsv"], "dev": ["dev.tsv"]}},
+    }  # fmt: skip
+    rows = [guess(0, "a", 0.9, "a"), guess(1, "a", 0.99), guess(2, "b", 0.9), guess(3, "a", 0.6)]
+    model = {"model": {"_target_": "plmctl.models.encoder.Encoder"}, "pattern": {"_target_": "plmctl.attention.patterns.Full"}}
+    folder = fabricated.tuned(tmp_path / "r", node, {"dev": {"accuracy": 0.5}}, rows, **model)
+    (table,) = tables(mistakes.panel(of([folder])))
+    assert table.rows == [["1", "a", "b", "99.0%", "worst | of all"], ["3", "a", "b", "60.0%", "less"]]
+    (tmp_path / "data" / "dev.tsv").write_text("sentence\tlabel\nanother\ta\n")
+    blocks = mistakes.panel(of([folder]))
+    assert "without the texts" in words(blocks)
+    assert tables(blocks)[0].rows == [["1", "a", "b", "99.0%"], ["3", "a", "b", "60.0%"]]
+
+
+def test_scores_furthest_off(tmp_path: Path) -> None:
+    rows = [{"id": str(n), "gold": 2.0, "guess": 2.0 + n} for n in range(3)]
+    folder = fabricated.tuned(tmp_path / "r", LABELS, {"dev": {}}, rows)
+    assert tables(mistakes.panel(of([folder])))[0].rows == [["2", "2.00", "4.00", "2.00"], ["1", "2.00", "3.00", "1.00"]]
+
+
+def test_span_errors(tmp_path: Path) -> None:
+    sentence = ["EU", "rejects", "Peter", "Smith", "in", "Rome", "."]
+    gold = ["B-ORG", "O", "B-PER", "I-PER", "O", "B-LOC", "O"]
+    found = ["B-LOC", "B-ORG", "B-PER", "O", "O", "O", "O"]
+    rows = [
+        {"id": "0", "words": sentence, "gold": gold, "guess": found},
+        {"id": "1", "words": sentence, "gold": gold, "guess": gold},
+    ]
+    folder = fabricated.tuned(tmp_path / "r", {**LABELS, "name": "conll2003"}, {"dev": {}}, rows)
+    types, errors, examples = tables(tags.panel(of([folder])))
+    assert types.rows == [[kind, "2", "2", "1", "50.0%", "50.0%"] for kind in ("LOC", "ORG", "PER")]
+    assert [row[:2] for row in errors.rows] == [["another type", "1"], ["other bounds", "1"], ["missed", "1"], ["made up", "1"]]
+    assert examples.rows == [
+        ["[EU]ORG rejects [Peter Smith]PER in [Rome]LOC .", "[EU]LOC [rejects]ORG [Peter]PER Smith in Rome ."]
+    ]
+
+
+def test_answer_errors(tmp_path: Path) -> None:
+    def row(number: int, golds: list[str], guess: str, odds: float) -> dict[str, Any]:
+        return {"id": str(number), "golds": golds, "guess": guess, "null_odds": odds, "n_best": []}
+
+    rows = [row(0, ["the cat"], "cat", -3), row(1, ["a red cat"], "red dog", -2), row(2, ["cat"], "dog", -1),
+            row(3, [], "dog", -4), row(4, ["cat"], "cat", 2), row(5, [], "dog", 2)]  # fmt: skip
+    folder = fabricated.tuned(tmp_path / "r", {**LABELS, "name": "squad_v2", "version": 2}, {"dev": {}}, rows)
+    kinds, worst = tables(answers.panel(of([folder])))
+    assert [line[0] for line in kinds.rows] == list(answers.KINDS)
+    assert all(line[1] == "1" for line in kinds.rows)
+    assert [line[:2] for line in worst.rows] == [
+        ["should be empty", "(none)"], ["overlap", "a red cat"], ["elsewhere", "cat"], ["left empty", "cat"]
+    ]  # fmt: skip
+
+
+def test_runs_of_one_name_have_their_paths(tmp_path: Path) -> None:
+    folders = [fabricated.run(tmp_path / name / "run") for name in ("a", "b")]
+    assert [run.name for run in of(folders).runs] == [str(folder) for folder in folders]
+    assert os.fspath(folders[0]) in of(folders).runs[0].name

@@ -1,0 +1,89 @@
+"""The page of a study: finished, half done, with jobs that failed; and that fifty runs stay a small page."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import fabricated
+import parsed
+import pytest
+from typer.testing import CliRunner
+
+from plmctl.cli import make_app
+from plmctl.report import build
+from plmctl.report.page import html
+from plmctl.report.studies import StudyFolder
+from plmctl.report.subject import of
+
+
+@pytest.fixture(scope="module")
+def study(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return fabricated.study(tmp_path_factory.mktemp("study") / "rates")
+
+
+def page(folder: Path) -> tuple[parsed.Page, str]:
+    text = html(build.blocks(of([folder])), title="t")
+    return parsed.parse(text), text
+
+
+def test_a_finished_study(study: Path) -> None:
+    found, text = page(study)
+    assert found.headings[0] == "Rates < & > others"
+    assert {"Findings", "Curves by arm", "Cost of an arm", "Jobs"} <= set(found.headings)
+    rows = found.table("arm", "n")
+    assert [row[0] for row in rows] == ["rate 0", "rate 1", "rate 2"]
+    assert rows[1][-2] in ("held", "not held", "undecided at this scale")
+    assert found.tables[[table[0][0] for table in found.tables].index("expected direction")][1][0] == "held"
+    assert found.table("arm", "parameters")[0] == ["rate 0", "1,000", "4,000", "2.4e+07", "4"]
+    assert found.table("arm", "its settings")[0] == ["rate 0 (baseline)", "optim.lr=0e-3"]
+    assert "A note." in text
+    assert text.count("<svg") == 2  # one metric, one curve
+    assert text.count("<polyline") == 3
+
+
+def test_its_jobs(study: Path) -> None:
+    found, _ = page(study)
+    assert found.table("not done") == [
+        ["sst2 of rate 2, seed 1", "failed", "DataError: no room second line", "jobs/finetune-failed/log.txt"],
+        ["sst2 of rate 2, seed 1", "still going", "", "jobs/finetune-cut/log.txt"],
+    ]
+    assert found.table("job", "why") == [["eval of last", "not run yet", "rate 2, seed 0"]]
+    listed = found.table("job", "state")
+    assert len(listed) == 8
+    assert listed[0][:2] == ["pretrain rate 0, seed 0", "done"]
+    assert (study / listed[0][-1]).is_dir()
+
+
+def test_a_study_half_done(tmp_path: Path) -> None:
+    folder = fabricated.study(tmp_path / "rates", done=False)
+    found, text = page(folder)
+    assert "There is no table yet" in text
+    assert {"Curves by arm", "Jobs"} <= set(found.headings)
+    assert "Findings" not in found.headings
+    (folder / "table.json").write_text('{"rows": [')  # half of one
+    assert "There is no table yet" in page(folder)[1]
+    shutil.rmtree(folder / "jobs")
+    assert "none begun" in page(folder)[1]
+
+
+def test_a_job_cut_off_in_its_last_line(tmp_path: Path) -> None:
+    folder = fabricated.study(tmp_path / "rates", arms=2, seeds=1)
+    job = next(job for job in StudyFolder.read(folder).jobs if job.verb == "pretrain")
+    with (job.folder / "run" / "metrics.jsonl").open("a") as file:
+        file.write('{"step": 99, "lo')
+    assert "99" not in [row[2] for row in page(folder)[0].table("job", "state")]
+
+
+def test_a_study_that_cannot_be_read(tmp_path: Path) -> None:
+    (tmp_path / "study.json").write_text("{")
+    done = CliRunner().invoke(make_app(), ["report", str(tmp_path)])
+    assert done.exit_code == 3
+    assert "start the study again" in done.stderr
+
+
+def test_fifty_runs_are_a_small_page(tmp_path: Path) -> None:
+    folder = fabricated.study(tmp_path / "rates", arms=10, seeds=5, steps=300)
+    found, text = page(folder)
+    assert len(found.table("job", "state")) == 52
+    assert len(text.encode()) < 100_000

@@ -1,0 +1,340 @@
+"""`plmctl recipes`: the list, a recipe in detail, its copy, and its chain, stopped, changed, and without its data."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from plmctl.ablation import job
+from plmctl.ablation.plan import resolved
+from plmctl.chains.plan import plan
+from plmctl.chains.stages import given, stages
+from plmctl.cli import make_app
+from plmctl.commands import eval as evaluating
+from plmctl.commands import pretrain
+from plmctl.commands.dry_run import estimate
+from plmctl.config.build import plain
+from plmctl.config.compose import Flags, compose
+from plmctl.config.headers import header, source_of
+from plmctl.config.recipes import conf_dir, find_recipe, recipe_names, recipes_dir
+from plmctl.config.resume import leaves
+
+RECIPES = recipe_names()
+RESULTS = (recipes_dir() / "RESULTS.md").read_text(encoding="utf-8")
+NEEDS_TEXT = {"tlm", "transformer", "bart_translation", "mass_translation"}
+SMALL = [
+    "size.width=32", "size.inner_width=64", "size.num_heads=2", "train.steps=2", "train.batch_size=8", "train.save_every=1",
+    "finetune.train.steps=1",
+]  # fmt: skip
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def plmctl(*words: str) -> Any:
+    return CliRunner().invoke(make_app(), ["recipes", *words])
+
+
+def text_of(recipe: str, files: tuple[Path, Path]) -> list[str]:
+    """The settings that give a recipe the text which it cannot do without."""
+    keys = [word.partition("=")[0] for word in header(find_recipe(recipe)).command() if word.startswith("data.")]
+    return [f"{key}={file}" for key, file in zip(keys, files, strict=True)] if len(keys) > 1 else []
+
+
+# ls
+
+
+def test_ls_is_a_table_of_every_recipe_without_torch() -> None:
+    code = "import sys; sys.argv = ['plmctl', 'recipes', 'ls', '--json']\nfrom plmctl.cli import main\n"
+    code += "try: main()\nfinally: print('torch' in sys.modules, file=sys.stderr)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stderr.strip() == "False"
+    rows = {row["name"]: row for row in json.loads(done.stdout)}
+    assert list(rows) == RECIPES
+    assert rows["bert"]["paper"] == "Devlin et al., 2019"
+    assert rows["bert"]["system"] == "BERT (Devlin et al., 2019, arXiv:1810.04805)"
+    assert rows["bert"]["scale"] == "tiny, 2,000 steps, 32 x 128"
+    assert rows["mass_translation"]["paper"] == "Song et al., 2019"
+    assert rows["tlm"]["reached"] == "not measured"
+
+
+def test_ls_of_studies() -> None:
+    rows = {row["name"]: row for row in json.loads(plmctl("ls", "--studies", "--json").stdout)}
+    assert set(rows) == {file.stem for file in (recipes_dir() / "studies").glob("*.yaml")}
+    assert rows["bert_sizes"] | {"title": ""} == {
+        "name": "bert_sizes", "title": "", "arms": "3", "seeds": "3", "budget": rows["bert_sizes"]["budget"],
+        "tasks": "docstrings, sst2", "results": "RESULTS.md",
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("recipe", RECIPES)
+def test_the_header_states_cost_and_data_as_they_are(recipe: str) -> None:
+    found = header(find_recipe(recipe))
+    report = estimate(compose("pretrain", recipe), Flags("pretrain"))
+    parameters, flops = sum(report["parameters"].values()) / 1e6, float(report["run"]["training FLOPs"])
+    expected = f"{parameters:.1f} M parameters, {flops:.1e} FLOPs".replace("e+", "e")
+    assert found.text("Cost").partition(" (")[0] == expected, f"# Cost:      {expected}"
+    assert "https://" in found.text("Data")
+
+
+@pytest.mark.parametrize("recipe", [name for name in RECIPES if header(find_recipe(name)).text("Reached")])
+def test_figures_that_were_reached_stand_in_the_results(recipe: str) -> None:
+    told = header(find_recipe(recipe)).text("Reached")
+    assert told.endswith("(RESULTS.md)")
+    assert all(number in RESULTS for number in re.findall(r"\d+\.\d+", told))
+
+
+@pytest.mark.parametrize("task", ["cola", "sst2", "mrpc", "stsb", "qqp", "mnli", "qnli", "rte", "wnli", "conll2003", "squad",
+                                  "squad_v2", "swag", "translation", "summarization"])  # fmt: skip
+def test_published_tasks_say_where_their_files_are(task: str) -> None:
+    assert "https://" in source_of("task", task)
+    assert (conf_dir() / f"task/{task}.yaml").is_file()
+
+
+# show and cp
+
+
+def test_show_has_header_differences_and_a_chain_that_can_be_typed() -> None:
+    record = json.loads(plmctl("show", "bert", "--json").stdout)
+    assert record["differences"]["optim.lr"] == ["0.0005", "0.0001"]
+    assert record["differences"]["format"] == ["sentence_pair", ""]
+    assert record["data"].startswith("English Wikipedia, https://dumps.wikimedia.org")
+    verbs = [shlex.split(line)[:2] for line in record["chain"]]
+    assert verbs == [["plmctl", verb] for verb in ("tokenize", "pretrain", "finetune", "eval")]
+    shown = plmctl("show", "bert").stdout
+    assert "# Published: plmctl pretrain bert" in shown
+    assert record["chain"][1] in shown
+
+
+def test_cp_copies_once_and_says_how_to_go_on(here: Path) -> None:
+    done = plmctl("cp", "gpt2")
+    assert done.exit_code == 0
+    assert "plmctl pretrain ./gpt2.yaml" in done.stdout
+    assert (here / "gpt2.yaml").read_bytes() == (recipes_dir() / "gpt2.yaml").read_bytes()
+    (here / "gpt2.yaml").write_text("mine: 1", encoding="utf-8")
+    again = plmctl("cp", "gpt2")
+    assert (again.exit_code, (here / "gpt2.yaml").read_text(encoding="utf-8")) == (2, "mine: 1")
+    assert "gpt2.yaml: is there already" in again.stderr
+    assert plmctl("cp", "gpt2", "other.yaml").exit_code == 0
+    assert "./other.yaml" in plmctl("show", "./other.yaml").stdout
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["show", "robert"], "there is no recipe 'robert' (did you mean 'roberta'?)"),
+        (["run", "bert_sizes"], "plmctl ablate bert_sizes --dry-run"),
+        (["cp", "bert", "nowhere/mine.yaml"], "mkdir -p nowhere"),
+        (["cp", "bert", "mine"], "fix: mine.yaml"),
+        (["run", "bert", "gpt"], "one recipe at a time"),
+        (["run", "bert", "tasks.sst=builtin"], "there is no such task (did you mean 'sst2'?)"),
+        (["run", "bert", "tran.steps=3"], "did you mean 'train.steps'?"),
+        (["run", "bert", "finetune.size=mini"], "size"),
+    ],
+)
+def test_mistakes_are_named_before_anything_is_made(words: list[str], told: str, here: Path) -> None:
+    done = plmctl(*words)
+    assert done.exit_code == 2
+    assert told in done.stderr
+    assert not list(here.iterdir())
+
+
+def test_own_recipes_have_names_too(here: Path) -> None:
+    (here / "conf/recipes").mkdir(parents=True)
+    own = (recipes_dir() / "gpt.yaml").read_text(encoding="utf-8").replace("plmctl pretrain gpt", "plmctl pretrain mine")
+    (here / "conf/recipes/mine.yaml").write_text(own, encoding="utf-8")
+    rows = json.loads(plmctl("ls", "--json", "--config-dir", "conf").stdout)
+    assert rows[0]["name"] == "mine"
+    line = plmctl("run", "mine", "--dry-run", "--config-dir", "conf").stdout.splitlines()[1]
+    assert line.startswith("plmctl pretrain mine ")
+    assert line.endswith("--config-dir conf")
+
+
+# the stages that a header states
+
+
+def test_file_names_in_a_header_stand_for_those_of_the_user(here: Path) -> None:
+    file = here / "two.yaml"
+    file.write_text(
+        "# Two (A, 2020): from one.\n# Before:    plmctl pretrain bart data.path=x.en run.dir=runs/bart\n"
+        "# Launch:    plmctl pretrain two init=runs/bart data.path=x.ro data.target_path=x.en\n",
+        encoding="utf-8",
+    )
+    found = header(file)
+    words = ("data.path=my.ro", "data.target_path=my.en", "size=mini", "train.steps=5", "bart.train.steps=9")
+    first, own = stages("two", found, given(words, ["bart"]))
+    assert first.words == ("data.path=my.en", "size=mini", "train.steps=9")  # what decides the model belongs where it begins
+    assert own.words == ("init=runs/bart", "data.path=my.ro", "data.target_path=my.en", "train.steps=5")
+    assert own.uses == {"bart"}
+    (alone,) = stages("two", found, given((*words, "init=elsewhere"), ["bart"]))
+    assert "size=mini" in alone.words
+    assert "init=elsewhere" in alone.words
+
+
+@pytest.mark.parametrize("recipe", RECIPES)
+def test_every_chain_composes(recipe: str, translation: tuple[Path, Path]) -> None:
+    """Each step is a command line of its own that composes to the config which the chain runs."""
+    chain = plan(recipe, header(find_recipe(recipe)), text_of(recipe, translation), None, Flags("recipes"))
+    assert bool(text_of(recipe, translation)) == (recipe in NEEDS_TEXT)
+    assert [step.verb for step in chain.steps][-1] == "eval"
+    assert "pretrain" in {step.name for step in chain.steps}
+    known = set[str]()
+    for step in chain.steps:
+        used = set(re.findall(r"job:([\w-]+)", json.dumps(step.config)))
+        assert used <= known, "a step reads only what is there"
+        known.add(step.folder)
+    line = shlex.split(chain.steps[-1].line(chain.folders(Path("out"))))
+    assert compose("eval", None, line[2:]).checkpoint.startswith("out/")
+
+
+def test_a_line_that_is_typed_makes_the_config_that_the_chain_runs(small_text: Path) -> None:
+    words = [f"data.path={small_text}", "data.lines=paragraph", "size=mini", "wiki.seed=3", "docstrings.optim.lr=1e-3"]
+    chain = plan("simcse", header(find_recipe("simcse")), words, None, Flags("recipes"))
+    folders = chain.folders(Path("out"))
+    for step in chain.steps:
+        _, verb, *typed = shlex.split(step.line(folders))
+        recipe = typed.pop(0) if verb == "pretrain" else None
+        made = dict(leaves(plain(compose(verb, recipe, typed))))
+        ran = dict(leaves(resolved(step.config, folders)))
+        assert {key for key in made | ran if made.get(key) != ran.get(key)} <= {"out", "run.dir"}
+    assert chain.steps[1].config["seed"] == 3
+    assert chain.steps[1].config["size"]["num_layers"] == 4
+    assert chain.steps[2].config["seed"] == 0
+
+
+# run
+
+
+@pytest.fixture
+def chain_words(tokens_of: Callable[..., Path]) -> list[str]:
+    tokens = tokens_of("wordpiece")
+    return ["run", "simcse", f"data.path={tokens}", *SMALL, "wiki.train.steps=2", "wiki.train.save_every=1", "out=out"]
+
+
+class Interrupted:
+    """A command that is stopped once, after it has worked: what it saved is there, but it has not ended well."""
+
+    def __init__(self, real: Callable[..., Any], times: int = 1) -> None:
+        self.real, self.times, self.calls = real, times, 0
+
+    def __call__(self, cfg: Any, *, flags: Any) -> Any:
+        self.calls += 1
+        if self.calls <= self.times:
+            raise KeyboardInterrupt
+        return self.real(cfg, flags=flags)
+
+
+def table(stdout: str) -> list[dict[str, Any]]:
+    return json.loads(stdout.splitlines()[-1])["steps"]
+
+
+def test_a_chain_goes_on_where_it_was_stopped(chain_words: list[str], monkeypatch: pytest.MonkeyPatch, here: Path) -> None:
+    stop = Interrupted(evaluating.run)
+    monkeypatch.setattr(evaluating, "run", stop)
+    first = plmctl(*chain_words, "--json")
+    assert first.exit_code == 130
+    assert f"To go on:\n  plmctl recipes {shlex.join(chain_words)}" in first.stderr
+    assert [step["step"] for step in table(first.stdout)] == ["wiki", "pretrain", "docstrings"]
+    (tuned,) = (here / "out").glob("docstrings-*")
+    written = (tuned / "run/metrics.jsonl").read_bytes()
+    (tuned / job.DONE).unlink()  # as if it had been killed just before it said so
+    (pretrained,) = (here / "out").glob("pretrain-*")
+    ran: list[str] = []
+    monkeypatch.setattr(pretrain, "run", lambda cfg, flags: ran.append("pretrain"))
+    second = plmctl(*chain_words, "--json")
+    assert second.exit_code == 0, second.stderr
+    assert not ran, "what is finished is passed over"
+    assert second.stderr.count("finished before") == 2
+    assert "docstrings: goes on" in second.stderr
+    assert (tuned / "run/metrics.jsonl").read_bytes() == written, "it was resumed, and there was nothing left to do"
+    steps = table(second.stdout)
+    assert [step["step"] for step in steps] == ["wiki", "pretrain", "docstrings", "eval-docstrings"]
+    assert steps[2]["figure"] == steps[3]["figure"]
+    assert steps[2]["figure"].startswith("accuracy 0.")
+    assert all(step["seconds"] > 0 for step in steps)
+    page = (here / "out/chain.md").read_text(encoding="utf-8")
+    assert all(step["command"] in page and step["figure"] in page for step in steps)
+    assert str(pretrained.relative_to(here)) in page
+
+    third = plmctl(*chain_words, "finetune.optim.lr=1e-3", "--json")  # another setting: that step anew, and what needs it
+    assert third.exit_code == 0, third.stderr
+    assert not ran
+    assert "optim.lr: 0.0005 -> 0.001" in third.stderr
+    assert len(list((here / "out").glob("docstrings-*"))) == 2, "the other one stays"
+
+
+def test_a_cut_off_pretraining_is_resumed(tokens_of: Callable[..., Path], here: Path) -> None:
+    """Killed after its first checkpoint: the second start begins there, not at update 0."""
+    tokens = tokens_of("byte_bpe", "tokenizer.specials=gpt2")
+    words = ["run", "gpt", f"data.path={tokens}", *SMALL, "tasks=none", "out=out", "--json"]
+    assert plmctl(*words).exit_code == 0
+    (place,) = (here / "out").glob("pretrain-*")
+    whole = [json.loads(line) for line in (place / "run/metrics.jsonl").read_text(encoding="utf-8").splitlines()]
+    (place / job.DONE).unlink()
+    for folder in (place / "run/checkpoints").glob("step-2"):
+        folder.rename(here / "gone")
+    done = plmctl(*words)
+    assert done.exit_code == 0, done.stderr
+    assert "resumed from" in done.stderr
+    again = [json.loads(line) for line in (place / "run/metrics.jsonl").read_text(encoding="utf-8").splitlines()]
+    assert [row["loss"] for row in again if "loss" in row] == [row["loss"] for row in whole if "loss" in row]
+    assert [step["step"] for step in table(done.stdout)] == ["pretrain", "eval-pretrain"]
+
+
+def test_a_failing_step_ends_the_chain_with_its_code(chain_words: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    from plmctl.errors import DataError
+
+    def fail(cfg: Any, *, flags: Any) -> int:
+        raise DataError("broken", file="here.txt")
+
+    monkeypatch.setattr(pretrain, "run", fail)
+    done = plmctl(*chain_words)
+    assert done.exit_code == 3
+    assert "plmctl: here.txt: broken" in done.stderr
+    assert "wiki failed; what is finished stays so" in done.stderr
+
+
+def test_raw_text_is_tokenized_first_and_once(small_text: Path) -> None:
+    words = ["run", "simcse", f"data.path={small_text}", "data.lines=paragraph", "tokenizer.vocab_size=700"]
+    lines = [shlex.split(line) for line in plmctl(*words, "--dry-run").stdout.splitlines()]
+    assert [line[1] for line in lines] == ["tokenize", "pretrain", "pretrain", "finetune", "eval"]
+    assert {"tokenizer=wordpiece", "tokenizer.vocab_size=700", "data.lines=paragraph"} <= set(lines[0])
+    tokens = next(word for word in lines[0] if word.startswith("out=")).removeprefix("out=")
+    assert all(f"data.path={tokens}" in line for line in lines[1:3])
+
+
+# data that are not there
+
+
+def test_a_recipe_without_its_text_says_what_to_download(here: Path) -> None:
+    done = plmctl("run", "transformer")
+    assert done.exit_code == 3
+    assert "https://www.statmt.org/wmt14/translation-task.html" in done.stderr
+    assert "fix: plmctl recipes run transformer data.path=train.en data.target_path=train.de" in done.stderr
+    assert not list(here.iterdir())
+
+
+def test_all_that_is_absent_is_named_at_once(here: Path) -> None:
+    done = plmctl("run", "bert", "data.path=wiki.txt", "tasks.sst2=glue/SST-2", "tasks.squad=squad")
+    assert done.exit_code == 3
+    for told in ("wiki.txt", "dumps.wikimedia.org", "SST-2.zip", "rajpurkar.github.io/SQuAD-explorer"):
+        assert told in done.stderr
+    assert not list(here.iterdir())
+
+
+def test_finetune_says_where_an_absent_task_is() -> None:
+    done = CliRunner().invoke(make_app(), ["finetune", "task=sst2", "task.path=glue/SST-2", "checkpoint=null", "size=tiny"])
+    assert done.exit_code == 3
+    assert "https://dl.fbaipublicfiles.com/glue/data/SST-2.zip" in done.stderr
