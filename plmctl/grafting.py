@@ -9,9 +9,16 @@ from omegaconf import DictConfig, OmegaConf
 
 from plmctl.config.build import plain
 from plmctl.errors import ConfigError, nearest, raise_all
-from plmctl.loading import open_source, refuse_another_model, refuse_longer_rows
+from plmctl.loading import adopt, open_source, refuse_another_model, refuse_longer_rows
 
 OWN = ("initializer", "classifier")  # of a whole model, none of a part's
+
+
+def begun(cfg: DictConfig, words: Sequence[str] = ()) -> DictConfig:
+    """`cfg` with all that the model of `init` decides of this run's; as it is without one."""
+    if not cfg.init:
+        return cfg
+    return (graft if cfg.get("init_into") else adopt)(cfg, words)
 
 
 def graft(cfg: DictConfig, words: Sequence[str] = ()) -> DictConfig:

@@ -71,6 +71,19 @@ def test_what_validation_says(data: dict[str, str], tmp_path: Path) -> None:
     assert plain["valid/bits_per_byte/seq2seq"] < plain["valid/loss/seq2seq"] / math.log(2)  # a token is more than a byte
 
 
+def test_what_was_pretrained_on_pairs_is_scored_as_it_stands(data: dict[str, str], tmp_path: Path) -> None:
+    plmctl("transformer", *TINY, data["transformer"], "train.steps=1", f"run.dir={tmp_path / 'run'}")
+    for name, text in {"test.en": "a red house\nold\n", "test.ne": "esuoh der a\ndlo\n"}.items():
+        (tmp_path / name).write_text(text, encoding="utf-8")
+    words = ["task=translation", f"task.path={tmp_path}", "task.columns.source=en", "task.columns.target=ne", "split=test"]
+    words += ["search@task.search=greedy", "task.metrics=[bleu,perplexity]", "task.max_target=8", "--json"]
+    done = CliRunner().invoke(make_app(), ["eval", f"checkpoint={tmp_path / 'run'}", *words])
+    assert done.exit_code == 0, done.output
+    found = json.loads(done.stdout.strip().splitlines()[-1])
+    assert found["rows"] == 2
+    assert {"bleu", "perplexity"} <= found["metrics"]["test"].keys()
+
+
 def test_a_target_longer_than_the_source_has_places(data: dict[str, str], tmp_path: Path) -> None:
     words = ["transformer", data["transformer"], "format.max_length=24", "format.target_length=40", "train.steps=1"]
     plmctl(*words, *TINY, "position=learned", f"run.dir={tmp_path / 'run'}")

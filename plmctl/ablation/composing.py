@@ -21,6 +21,7 @@ from plmctl.batch import Batch
 from plmctl.commands.corpus import check_data, check_updates
 from plmctl.commands.dry_run import estimate
 from plmctl.commands.fitted import OF_THE_MODEL
+from plmctl.commands.teaching import check_teacher
 from plmctl.commands.tokenize import sources
 from plmctl.config import schema
 from plmctl.config.build import build, entry, plain
@@ -31,6 +32,7 @@ from plmctl.config.overrides import spelled
 from plmctl.data.shards import is_tokens
 from plmctl.data.tokenizing import cache_folder
 from plmctl.errors import ConfigError, DataError, PlmctlError, UsageError, raise_all
+from plmctl.grafting import begun
 from plmctl.loading import refuse_another_model
 from plmctl.nn.last_maps import last_maps
 from plmctl.tasks.base import Task
@@ -74,11 +76,13 @@ class Composer:
     def _arm(self, arm: Arm, evals: Mapping[str, Config]) -> Composed | None:
         with self._collected(f"arm '{arm.name}'"):
             config = self._pretrain(arm)
-            rate, parameters, measured = self._look(config)
+            built = begun(OmegaConf.create(config), [*self.study.pretrain, *arm.overrides])
+            model = {str(key): value for key, value in plain(built).items()}
+            rate, parameters, measured = self._look(model)
             if self.study.budget and self.study.budget[0] == "flops" and arm.pretrain:
                 config["train"]["tokens"] = max(1, round(arm.times * self.study.budget[1] / rate))
             tuned = {
-                name: [self._tuned(arm, name, task, setting, config) for setting in self.study.settings]
+                name: [self._tuned(arm, name, task, setting, model) for setting in self.study.settings]
                 for name, task in self.study.tasks.items()
             }
             return Composed(arm, config, tuned, evals, rate, parameters, measured)
@@ -122,6 +126,8 @@ class Composer:
         words = (*self._task_words(name, task), *self.study.tuning, *task.overrides, *setting, *arm.finetune)
         refuse_another_model([*self.study.tuning, *task.overrides, *setting, *arm.finetune], OF_THE_MODEL, key="arms")
         made = self._once("finetune", words)
+        taught = {"teacher": arm.teacher} if arm.teacher and made["distill"] else {}
+        check_teacher(OmegaConf.create(made | taught), self.flags.plugins)
         bound = settled(pretrain)["position"].get("max_length")  # null: it has learned no places
         if bound is not None and made["task"]["max_length"] > bound and arm.checkpoint is None:
             path, value = f"finetune.tasks.{name}: task.max_length", made["task"]["max_length"]

@@ -212,9 +212,11 @@ def _check_names(
     names = list(arms)
     for place, (name, arm) in enumerate(arms.items()):
         if arm.teacher is not None and arm.teacher not in names[:place]:
-            errors.append(_unknown(f"arms.{name}.teacher", arm.teacher, names[:place]))
+            errors.append(_teacher(name, arm.teacher, names, place))
         if arm.from_teacher and arm.teacher is None:
             errors.append(ConfigError(f"arms.{name}.from_teacher", True, "needs a teacher, an arm that stands before this one"))
+        if arm.times != 1 and not arm.pretrain:
+            errors.append(ConfigError(f"arms.{name}.times", arm.times, "is of the budget of pretraining, which this arm has not"))
     if not seeds or len(set(seeds)) < len(seeds):
         errors.append(ConfigError("seeds", list(seeds), "one seed or more, none twice", fix="seeds=[0,1,2]"))
     errors += [
@@ -246,6 +248,13 @@ def _with_published(metric: Metric, path: str, arms: Mapping[str, Arm], errors: 
     if found:
         errors += [_unknown(f"{path}.values", arm, arms) for arm in found.values if arm not in arms]
     return dataclasses.replace(metric, published=found)
+
+
+def _teacher(arm: str, teacher: str, names: Sequence[str], place: int) -> ConfigError:
+    if teacher not in names:
+        return _unknown(f"arms.{arm}.teacher", teacher, names[:place])
+    allowed = "has to stand before its student" if teacher != arm else "is the student itself; its teacher is another arm"
+    return ConfigError(f"arms.{arm}.teacher", teacher, allowed, fix=f"one of {', '.join(names[:place])}" if place else "")
 
 
 def _unknown(path: str, value: str, known: Sequence[str] | Mapping[str, Any]) -> ConfigError:

@@ -34,7 +34,7 @@ from plmctl.training.trainer import Evaluate, Result, Settings, Trainer
 THREADS = "OMP_NUM_THREADS"  # whoever sets it (torchrun, `launch`, the user) decides the number of threads
 Prepare = Callable[[DictConfig], Any]  # what the main process does before there are others: tokenize, and open
 
-REPORT = "plmctl report {run} --out report.md"
+REPORT = "plmctl report {run}"
 AFTER_FINETUNE = ("plmctl eval checkpoint={run}", "plmctl eval checkpoint={run} input=<unlabelled lines>", REPORT)
 
 

@@ -75,8 +75,9 @@ def _task_node(cfg: DictConfig, loaded: Loaded, flags: Flags) -> dict[str, Any]:
         return {**plain(node), **_decided(own)}
     if own.get("_target_") == given["_target_"]:
         return {**given, **_decided(own)}
-    head = getattr(locate(given["_target_"], flags.plugins), "head", None)
-    if not own and head in (loaded.config.get("heads") or {}):
+    kind = locate(given["_target_"], flags.plugins)
+    writes = not getattr(kind, "has_classes", True)  # then pretraining has made the head: a Transformer trained to translate
+    if not own and (writes or getattr(kind, "head", None) in (loaded.config.get("heads") or {})):
         return {**given, **_published(given, loaded)}
     trained = f"{cfg.checkpoint} was " + (f"fine-tuned on {own['name']}" if own else "not fine-tuned")
     raise ConfigError("task", given.get("name"), trained, fix=f"plmctl finetune task={given.get('name')} checkpoint=...")

@@ -59,10 +59,9 @@ def run(cfg: DictConfig, flags: Flags, after: After = lambda session, result: re
         raise misfit
     cfg = cfg if flags.resume or misfit else checked(cfg, flags)
     if cfg.init and not flags.resume:
-        from plmctl.grafting import graft
-        from plmctl.loading import adopt
+        from plmctl.grafting import begun
 
-        cfg = (graft if cfg.get("init_into") else adopt)(cfg, flags.overrides)
+        cfg = begun(cfg, flags.overrides)
     if flags.dry_run:
         from plmctl.commands.dry_run import show
 

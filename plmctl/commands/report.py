@@ -29,9 +29,14 @@ def run(cfg: DictConfig, *, flags: Flags) -> int:
     facts = options.facts(cfg.facts)
     if facts and not cfg.card:
         raise UsageError("--fact: for a model card\n  fix: --card README.md before it")
+    if cfg.card and Path(cfg.card).resolve() in [out.with_suffix(suffix).resolve() for suffix in SUFFIXES]:
+        raise UsageError(f"--card {cfg.card}: the page itself is written there\n  fix: --card README.md")
     subject = of([Path(folder) for folder in cfg.runs], options.wishes(cfg.heads, cfg.sentences, cfg.probes))
     if cfg.card and len(subject.runs) != 1:
         raise UsageError("--card: of one run, not of several or of a study")
+    if subject.study and (subject.wishes.heads or subject.wishes.probes):
+        asked = "--attention" if subject.wishes.heads else "--probe"
+        raise UsageError(f"{asked}: of runs, not of a study\n  fix: plmctl report {subject.study.folder}/jobs/<job>/run")
     try:
         written = write_report(subject, out, markdown=cfg.markdown)
         written += [_card(subject, Path(cfg.card), facts)] if cfg.card else []

@@ -18,6 +18,7 @@ from plmctl.distill.base import LOGITS, Measures, Teacher
 from plmctl.distill.distillation import Distillation
 from plmctl.distill.teachers import Frozen, Several
 from plmctl.errors import ConfigError
+from plmctl.grafting import begun
 from plmctl.loading import Source, load, open_source
 from plmctl.models.base import Model
 from plmctl.nn.tables import count
@@ -63,12 +64,7 @@ def checked(cfg: DictConfig, flags: Flags) -> DictConfig:
         given = {"vocab": vocab, **known_to_objectives(model, vocab_size=vocab.size)}
         return model, build_objective(made, given, flags.plugins)
 
-    made = cfg
-    if cfg.get("distill") and cfg.init:
-        from plmctl.grafting import graft
-        from plmctl.loading import adopt
-
-        made = (graft if cfg.get("init_into") else adopt)(cfg, flags.overrides)
+    made = begun(cfg, flags.overrides) if cfg.get("distill") else cfg
     return _checked(cfg, flags, student, row_lengths(plain(made)), own=cfg.init)
 
 
@@ -81,7 +77,7 @@ def checked_task(cfg: DictConfig, flags: Flags, model: Model, task: Task) -> Dic
 
 def _checked(cfg: DictConfig, flags: Flags, student: Student, lengths: dict[str, int], *, own: str | None) -> DictConfig:
     """`own`: whose weights the student begins with."""
-    _has_teacher(cfg, flags)
+    check_teacher(cfg, flags.plugins)
     sources = [open_source(path) for path in _paths(cfg)]
     if not cfg.get("distill"):
         return cfg
@@ -114,7 +110,7 @@ def _name(source: Source) -> str:
     return f"the teacher {source.folder}"
 
 
-def _has_teacher(cfg: DictConfig, flags: Flags) -> None:
+def check_teacher(cfg: DictConfig, plugins: Sequence[str]) -> None:
     """A teacher where the lesson asks for one, and none where nothing would be learnt of it."""
     paths = _paths(cfg)
     if not cfg.get("distill"):
@@ -122,7 +118,7 @@ def _has_teacher(cfg: DictConfig, flags: Flags) -> None:
             raise ConfigError("teacher", plain(cfg.teacher), "nothing is learnt of it with distill=none", fix="distill=kd")
         return
     own = "teacher" in cfg.distill  # its config says who teaches: the student itself
-    wanted = None if own else parameters(locate(cfg.distill["_target_"], flags.plugins)).get("teacher")
+    wanted = None if own else parameters(locate(cfg.distill["_target_"], plugins)).get("teacher")
     if wanted is None and paths:
         raise ConfigError("teacher", plain(cfg.teacher), "null: this method has no other teacher than the student itself")
     if wanted is not None and wanted.default is wanted.empty and not paths:

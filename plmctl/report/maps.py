@@ -8,7 +8,7 @@ from html import escape
 import torch
 from torch import Tensor
 
-from plmctl.errors import DataError
+from plmctl.errors import DataError, UsageError
 from plmctl.loading import Loaded
 from plmctl.report.chart import svg
 from plmctl.report.sentences import batched
@@ -56,8 +56,8 @@ def drawn(tokens: Sequence[str], weights: Sequence[Sequence[float]], *, title: s
 
 
 def check(heads: Sequence[tuple[int, int]], layers: Sequence[Tensor]) -> None:
-    """DataError for a head that is not there."""
+    """UsageError for a head that is not there."""
     for layer, head in heads:
         if not (0 <= layer < len(layers) and 0 <= head < len(layers[layer])):
             shape = f"{len(layers)} layers of {len(layers[0])} heads, counted from 0"
-            raise DataError(f"there is no head {layer}.{head}: this model has {shape}")
+            raise UsageError(f"--attention {layer}.{head}: there is no such head; this model has {shape}")

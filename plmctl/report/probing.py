@@ -39,6 +39,15 @@ class Item:
 
 
 @dataclass(frozen=True)
+class Asked:
+    """The items that maps are trained and scored on, and the sentences that they are in."""
+
+    sentences: Sequence[Sequence[str]]
+    train: Sequence[Item]
+    test: Sequence[Item]
+
+
+@dataclass(frozen=True)
 class Found:
     """Accuracy on held-out items after each layer, the embedding output first, and what needs no model."""
 
@@ -50,19 +59,25 @@ class Found:
     classes: int
 
 
-def probe(loaded: Loaded, labels: Labels) -> Found:
-    """A linear map for each layer, trained on the first four fifths of the items of `labels`, scored on the others.
+def asked(labels: Labels) -> Asked:
+    """The first four fifths of the items of `labels` to train on, the others to score; DataError where they are too few."""
+    sentences, items = read(labels)
+    train, test = _split(items)
+    if len({item.label for item in train}) < 2 or not test:
+        raise DataError("too few labels or sentences for a probe", file=labels.file)
+    return Asked(sentences, train, test)
+
+
+def probe(loaded: Loaded, question: Asked) -> Found:
+    """A linear map for each layer.
 
     Of a word in two sentences the map reads `|u - v|` and `u * v` of its states u, v; test words are none of training's
     (Pilehvar and Camacho-Collados, 2019, WiC). The state of a word is that of its first piece.
     """
-    sentences, items = read(labels)
-    train, test = _split(items)
+    train, test = question.train, question.test
     names = {name: number for number, name in enumerate(sorted({item.label for item in train}))}
-    if len(names) < 2 or not test:
-        raise DataError("too few labels or sentences for a probe", file=labels.file)
     wanted = sorted({place[0] for item in (*train, *test) for place in item.places})
-    states = _states(loaded, [sentences[n] for n in wanted], wanted)
+    states = _states(loaded, [question.sentences[n] for n in wanted], wanted)
     x, y = _features(train, states), torch.tensor([names[item.label] for item in train])
     test_x, test_y = _features(test, states), torch.tensor([names.get(item.label, -1) for item in test])
     accuracy = [
@@ -126,7 +141,8 @@ def _pairs(file: Path) -> tuple[list[list[str]], list[Item]]:
         try:
             row: dict[str, Any] = json.loads(line) if line.strip() else {}
             texts = [str(row[name]).split() for name in ("sentence1", "sentence2")] if row else []
-            items += [Item(_places(row["word"], texts, len(sentences)), str(row["label"]), row["word"])] if row else []
+            word = str(row["word"]) if row else ""
+            items += [Item(_places(word, texts, len(sentences)), str(row["label"]), word)] if row else []
         except (ValueError, KeyError, TypeError) as error:
             names = "word, sentence1, sentence2, label"
             raise DataError(f"not a JSON object with {names}", file=file, line=number) from error

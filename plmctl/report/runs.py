@@ -139,7 +139,7 @@ def _points(line: str, file: Path, number: int) -> list[tuple[str, tuple[float, 
         record = json.loads(line)
     except ValueError:
         record = None
-    if not isinstance(record, dict) or "step" not in record:
+    if not isinstance(record, dict) or not isinstance(record.get("step"), int | float):
         raise DataError("not a JSON object with a 'step'", file=file, line=number)
     step = float(record["step"])
     numbers = {name: value for name, value in record.items() if isinstance(value, int | float) and not isinstance(value, bool)}
@@ -153,6 +153,9 @@ def _config(folder: Path) -> dict[str, Any]:
     import yaml
 
     try:
-        return yaml.safe_load(file.read_text(encoding="utf-8")) or {}
-    except yaml.YAMLError as error:
+        found = yaml.safe_load(file.read_text(encoding="utf-8")) or {}
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
         raise DataError(f"not YAML: {str(error).splitlines()[0]}", file=file) from error
+    if not isinstance(found, dict):
+        raise DataError("not a group of settings", file=file)
+    return found

@@ -47,7 +47,7 @@ def test_the_map_has_the_least_loss() -> None:
 
 def test_part_of_speech_of_a_trained_model(trained: Path, tmp_path: Path) -> None:
     (tmp_path / "pos.txt").write_text(TAGGED * 15)
-    found = probing.probe(plmctl.load(trained), Labels(tmp_path / "pos.txt"))
+    found = probing.probe(plmctl.load(trained), probing.asked(Labels(tmp_path / "pos.txt")))
     assert len(found.accuracy) == 5  # the embeddings and four layers
     assert (found.train + found.test, found.classes) == (8 * 15, 3)
     assert found.by_word == 1.0
@@ -68,19 +68,30 @@ def test_word_sense(trained: Path, tmp_path: Path) -> None:
     (tmp_path / "wic.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     sentences, items = probing.read(Labels(tmp_path / "wic.jsonl"))
     assert [[sentences[s][w] for s, w in item.places] for item in items[:2]] == [["w0ords", "W0ord"], ["w1ords", "W1ord"]]
-    found = probing.probe(plmctl.load(trained), Labels(tmp_path / "wic.jsonl"))
+    found = probing.probe(plmctl.load(trained), probing.asked(Labels(tmp_path / "wic.jsonl")))
     assert (found.train, found.test, found.classes) == (32, 8, 2)
     assert found.majority == 0.5
     repeated = rows[:5] * 8  # of five words, one is kept for the test
     (tmp_path / "wic.jsonl").write_text("".join(json.dumps(row) + "\n" for row in repeated))
-    found = probing.probe(plmctl.load(trained), Labels(tmp_path / "wic.jsonl"))
+    found = probing.probe(plmctl.load(trained), probing.asked(Labels(tmp_path / "wic.jsonl")))
     assert (found.train, found.test, found.by_word) == (32, 8, found.majority)
 
 
-def test_too_little_to_probe(trained: Path, tmp_path: Path) -> None:
-    (tmp_path / "pos.txt").write_text("a x\nb x\n\nc x\n")
-    with pytest.raises(DataError, match="too few"):
-        probing.probe(plmctl.load(trained), Labels(tmp_path / "pos.txt"))
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("pos.txt", "a x\nb x\n\nc x\n", "too few"),
+        ("pos.txt", None, "no such file"),
+        ("pos.txt", "", "pos.txt"),
+        ("wic.jsonl", '{"word": "a"}\n', "wic.jsonl:1: not a JSON object with word"),
+        ("wic.jsonl", '{"word": 5, "sentence1": "a b", "sentence2": "c", "label": 1}\n', "too few"),
+    ],
+)
+def test_a_file_that_cannot_be_asked(tmp_path: Path, name: str, content: str | None, message: str) -> None:
+    if content is not None:
+        (tmp_path / name).write_text(content)
+    with pytest.raises(DataError, match=message):
+        probing.asked(Labels(tmp_path / name))
 
 
 def test_states_are_those_of_the_first_pieces(trained: Path) -> None:
@@ -103,10 +114,10 @@ def test_the_panel(trained: Path, tmp_path: Path) -> None:
     new = tmp_path / "new"
     new.mkdir()
     (new / "config.yaml").write_text("seed: 0\n")
-    wishes = Wishes(probes={"pos": Labels(tmp_path / "pos.txt"), "none": Labels(tmp_path / "absent")})
-    blocks = panel(of([trained, new], wishes))
+    blocks = panel(of([trained, new], Wishes(probes={"pos": Labels(tmp_path / "pos.txt")})))
     assert [block.name for block in blocks if isinstance(block, Chart)] == ["probe-pos"]
     assert [row[0] for block in blocks if isinstance(block, Table) for row in block.rows] == ["run"]
     text = " ".join(block.text for block in blocks if isinstance(block, Text))
     assert "new: not probed" in text
-    assert "absent: no such file" in text
+    with pytest.raises(DataError, match="absent: no such file"):  # no run's fault
+        panel(of([trained], Wishes(probes={"none": Labels(tmp_path / "absent")})))

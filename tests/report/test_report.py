@@ -99,6 +99,7 @@ def test_levels_are_drawn_where_they_belong():
         ("", "no metric has been logged"),
         ("{\n", "metrics.jsonl:1: not a JSON object"),
         ("[1]\n", "not a JSON object"),
+        ('{"step": "x", "loss": 3}\n', "metrics.jsonl:1: not a JSON object with a 'step'"),
         ('{"step": 1, "loss": 3', "no metric has been logged"),
     ],
 )

@@ -176,6 +176,11 @@ def test_broken_predictions_and_results_are_passed_over(run: Path) -> None:
         (["a run", "--fact", "license=mit"], 2, "--card"),
         (["a run", "--card", "c.md", "--fact", "licence=mit"], 2, "one of license, language, name"),
         (["study", "--card", "c.md"], 2, "of one run"),
+        (["a run", "--card", "report.html"], 2, "the page itself is written there"),
+        (["a run", "--out", "r.md", "--card", "./r.md"], 2, "the page itself is written there"),
+        (["a run", "--probe", "pos=absent"], 3, "absent: no such file"),
+        (["study", "--probe", "pos=x"], 2, "--probe: of runs, not of a study"),
+        (["study", "--attention", "0.0"], 2, "fix: plmctl report study/jobs/<job>/run"),
         (["a run", "--out", "file/r.html"], 3, "cannot write"),
     ],
 )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from plmctl.errors import PlmctlError
+from plmctl.errors import PlmctlError, UsageError
 from plmctl.report.page import Block, Chart, Heading, Text
 from plmctl.report.subject import Run, Subject
 
@@ -14,14 +14,19 @@ READING = (
 
 
 def panel(subject: Subject) -> list[Block]:
+    """UsageError for heads that none of the runs has: of models of unlike depth, one may lack what another has."""
     if not subject.wishes.heads:
         return []
     blocks: list[Block] = [Heading("Attention"), Text(READING)]
+    absent = []
     for number, run in enumerate(subject.runs):
         try:
             blocks += [Heading(run.name, 3), *_maps(subject, run, number)]
         except PlmctlError as error:
             blocks.append(Text(f"Not drawn: {str(error).splitlines()[0]}."))
+            absent += [error] if isinstance(error, UsageError) else []
+    if absent and len(absent) == len(subject.runs):
+        raise absent[0]
     return blocks
 
 

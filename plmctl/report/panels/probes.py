@@ -23,16 +23,17 @@ READING = (
 def panel(subject: Subject) -> list[Block]:
     if not subject.wishes.probes or not subject.runs:
         return []
-    from plmctl.report.probing import probe  # brings torch
+    from plmctl.report.probing import asked, probe  # brings torch
 
     blocks: list[Block] = [Heading("Probes"), Text(READING)]
     for name, labels in subject.wishes.probes.items():
         curves: dict[str, Curve] = {}
         marks: dict[str, float] = {}
         rows, notes = [], []
+        question = asked(labels)  # a file that cannot be read is no run's fault, and ends the report
         for run in subject.runs:
             try:
-                found = probe(run.loaded, labels)
+                found = probe(run.loaded, question)
             except PlmctlError as error:
                 notes.append(f"{run.name}: not probed, {str(error).splitlines()[0]}.")
                 continue
