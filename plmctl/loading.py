@@ -121,12 +121,14 @@ def find(path: str | os.PathLike[str]) -> Path:
     """The checkpoint or Hugging Face folder that `path` means; DataError naming what was looked for."""
     place = Path(path).expanduser()
     if not place.exists():
-        fix = (
-            f"download it first: hf download {path} --local-dir {place.name}" if str(path).count("/") < 2 else "check the path"
-        )
-        raise DataError("there is no such run, checkpoint or Hugging Face folder", file=place, fix=fix)
+        near = _near(place)
+        hub = not near and str(path).count("/") < 2
+        fix = f"download it first: hf download {path} --local-dir {place.name}" if hub else "check the path"
+        raise DataError(f"there is no such run, checkpoint or Hugging Face folder{near}", file=place, fix=fix)
     if not place.is_dir():
-        raise DataError("is a file, but a folder is needed", file=place, fix=f"give {place.parent}")
+        of_a_model = any((place.parent / name).is_file() for name in ("config.yaml", "config.json"))
+        folder = place.parent if of_a_model else "the folder of a run or a model"
+        raise DataError("is a file, but a folder is needed", file=place, fix=f"give {folder}")
     if (place / "model.safetensors").is_file() and (place / "config.yaml").is_file():
         return place
     if (place / "checkpoints").is_dir():
@@ -139,6 +141,14 @@ def find(path: str | os.PathLike[str]) -> Path:
         raise DataError("this run has no checkpoint yet", file=place, fix="train it until the first save")
     wanted = "checkpoints/ of a run, config.yaml and model.safetensors of a checkpoint, config.json of a Hugging Face folder"
     raise DataError(f"neither {wanted}", file=place, fix="give the folder of a run or a model")
+
+
+def _near(place: Path) -> str:
+    """A hint at the folder that may be meant, where the first part of the path that does not exist is misspelled."""
+    missing = place
+    while not missing.parent.exists():
+        missing = missing.parent
+    return nearest(missing.name, (folder.name for folder in missing.parent.glob("*/")))
 
 
 def take(model: Model, tensors: Mapping[str, Tensor], *, source: object, say: Callable[[str], None] = print) -> Fit:

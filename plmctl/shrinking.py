@@ -90,13 +90,19 @@ def _by_stack(layers: Layers | Mapping[str, Layers], stacks: Mapping[str, Any]) 
     if isinstance(layers, Mapping):
         for name in layers:
             if name not in stacks:
-                raise ConfigError(f"kept_layers.{name}", layers[name], f"a stack: {', '.join(stacks)}{nearest(name, stacks)}")
+                told = f"there is no stack '{name}'{nearest(name, stacks)}; there is {' and '.join(stacks)}"
+                fix = f"kept_layers={_shown(layers[name])}" if len(stacks) == 1 else ""
+                raise ConfigError(f"kept_layers.{name}", layers[name], told, fix=fix)
         return layers
     if len(stacks) > 1:
-        shown = layers if isinstance(layers, str) else f"[{','.join(map(str, layers))}]"
-        fix = f"'kept_layers={{{list(stacks)[-1]}:{shown}}}'"
+        fix = f"'kept_layers={{{list(stacks)[-1]}:{_shown(layers)}}}'"
         raise ConfigError("kept_layers", layers, f"of which stack? There are {' and '.join(stacks)}", fix=fix)
     return {next(iter(stacks)): layers}
+
+
+def _shown(layers: Layers) -> str:
+    """As the command line takes them."""
+    return layers if isinstance(layers, str) else f"[{','.join(map(str, layers))}]"
 
 
 def _layers(node: Mapping[str, Any]) -> list[list[Step]]:

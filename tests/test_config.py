@@ -264,6 +264,14 @@ def test_several_mistakes_are_reported_together(run: Compose) -> None:
         assert word in text
 
 
+def test_what_a_misspelled_part_leaves_missing_is_no_mistake_of_its_own(run: Compose) -> None:
+    given = ("task=sst", "task.path=glue", "checkpoint=runs/wiki")
+    assert failure(run, *given, recipe=None, verb="finetune").startswith(
+        "task='sst': there is no such task (did you mean 'sst2'?)"
+    )
+    assert "did you mean 'train.clip'" in failure(run, *given, "train.clipp=1", recipe=None, verb="finetune")
+
+
 def test_mistakes_in_a_recipe_are_found(run: Compose, tmp_path: Path) -> None:
     file = tmp_path / "mine é.yaml"
     file.write_text("trian: {steps: 3}\ntrain: {steps: 5, batchsize: 1}\noptim: {lrr: 1}\nsize: {widht: 3}\n", encoding="utf-8")

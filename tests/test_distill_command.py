@@ -216,7 +216,11 @@ def test_a_dry_run_tells_of_both(teacher: Path, data: Path, capsys: pytest.Captu
         (["teacher={teacher}", "kept_layers=[0,4]"], ConfigError, r"there is no layer 4; its layers are 0 to 3"),
         (["teacher={teacher}", "kept_layers=spred"], ConfigError, r"did you mean 'spread'"),
         (["teacher={teacher}", "kept_layers=first", "size=mini"], ConfigError, r"size='?mini"),
-        (["teacher={teacher}", "kept_layers=first", "checkpoint=null"], ConfigError, r"which layers of checkpoint"),
+        (
+            ["teacher={teacher}", "kept_layers=first", "checkpoint=null"],
+            ConfigError,
+            r"which layers of checkpoint.*\n  fix: checkpoint=<run>",
+        ),
         (["teacher=nowhere"], DataError, r"nowhere: there is no such run"),
         (["teacher={data}/train.tsv"], DataError, r"is a file, but a folder is needed"),
         ([], ConfigError, r"teacher=None: a run, a checkpoint or a Hugging Face folder"),

@@ -127,6 +127,7 @@ def test_cp_copies_once_and_says_how_to_go_on(here: Path) -> None:
     again = plmctl("cp", "gpt2")
     assert (again.exit_code, (here / "gpt2.yaml").read_text(encoding="utf-8")) == (2, "mine: 1")
     assert "gpt2.yaml: is there already" in again.stderr
+    assert "fix: another name: plmctl recipes cp gpt2 gpt2-2.yaml" in again.stderr
     assert plmctl("cp", "gpt2", "other.yaml").exit_code == 0
     assert "./other.yaml" in plmctl("show", "./other.yaml").stdout
 
@@ -139,7 +140,7 @@ def test_cp_copies_once_and_says_how_to_go_on(here: Path) -> None:
         (["cp", "bert", "nowhere/mine.yaml"], "mkdir -p nowhere"),
         (["cp", "bert", "mine"], "fix: mine.yaml"),
         (["run", "bert", "gpt"], "one recipe at a time"),
-        (["run", "bert", "tasks.sst=builtin"], "there is no such task (did you mean 'sst2'?)"),
+        (["run", "bert", "tasks.sst=builtin"], "plmctl: task='sst': there is no such task (did you mean 'sst2'?)"),
         (["run", "bert", "tran.steps=3"], "did you mean 'train.steps'?"),
         (["run", "bert", "finetune.size=mini"], "size"),
     ],

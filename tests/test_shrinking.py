@@ -112,8 +112,10 @@ def test_of_two_stacks_one_is_named() -> None:
         ConfigError, match=r"of which stack\? There are encoder and decoder\n  fix: 'kept_layers=\{decoder:first\}'"
     ):
         shrunk(teacher, "first")
-    with pytest.raises(ConfigError, match=r"kept_layers.decodr"):
+    with pytest.raises(ConfigError, match=r"no stack 'decodr' \(did you mean 'decoder'\?\); there is encoder and decoder$"):
         shrunk(teacher, {"decodr": "first"})
+    with pytest.raises(ConfigError, match=r"no stack 'decoder'; there is stack\n  fix: kept_layers=\[0,2\]"):
+        shrunk(source("bert")[0], {"decoder": [0, 2]})
     student = built(shrunk(teacher, {"decoder": [0, 2]}))
     assert (student.backbone.encoder.num_layers, student.backbone.num_layers) == (3, 2)
     rows = batch("source", "target")

@@ -51,16 +51,22 @@ def _whole(value: float | None) -> str:
     return "" if value is None else f"{value:,.0f}"
 
 
+def _figures(value: float, digits: int, sign: str = "-") -> str:
+    """`digits` of them, and of a large number all before the point: 220, not 2.2e+02."""
+    large = abs(value) >= 10**digits - 0.5
+    return f"{value:{sign},.0f}" if large else f"{value:{sign}.{digits}g}"
+
+
 def _signed(value: float | None) -> str:
-    return "" if value is None else f"{value:+.4g}"
+    return "" if value is None else _figures(value, 4, "+")
 
 
 def _with_spread(mean: float | None, deviation: float | None) -> str:
-    return "missing" if mean is None else f"{mean:.4g}" + (f" ± {deviation:.2g}" if deviation is not None else "")
+    return "missing" if mean is None else _figures(mean, 4) + (f" ± {_figures(deviation, 2)}" if deviation is not None else "")
 
 
 def _interval(low: float | None, high: float | None) -> str:
-    return "" if low is None or high is None else f"{low:+.3g} to {high:+.3g}"
+    return "" if low is None or high is None else f"{_figures(low, 3, '+')} to {_figures(high, 3, '+')}"
 
 
 def _p(p: float | None) -> str:

@@ -87,7 +87,12 @@ class Metric:
     @property
     def series(self) -> str:
         """Its name in the log of a pretraining: of validation, or `start/...` of the first update."""
-        return self.key if self.key.startswith("start/") else f"valid/{self.key}"
+        return f"valid/{self.key}" if self.validated else self.key
+
+    @property
+    def validated(self) -> bool:
+        """Whether it is measured again and again on held-out documents in pretraining."""
+        return self.of == PRETRAIN and not self.key.startswith("start/")
 
     @property
     def lower_is_better(self) -> bool:
@@ -216,7 +221,7 @@ def _check_names(
         if arm.from_teacher and arm.teacher is None:
             errors.append(ConfigError(f"arms.{name}.from_teacher", True, "needs a teacher, an arm that stands before this one"))
         if arm.times != 1 and not arm.pretrain:
-            errors.append(ConfigError(f"arms.{name}.times", arm.times, "is of the budget of pretraining, which this arm has not"))
+            errors.append(ConfigError(f"arms.{name}.times", arm.times, "is of a pretraining, which this arm has not"))
     if not seeds or len(set(seeds)) < len(seeds):
         errors.append(ConfigError("seeds", list(seeds), "one seed or more, none twice", fix="seeds=[0,1,2]"))
     errors += [

@@ -63,7 +63,7 @@ def write_table(study: Study, results: Results, folder: Path, *, notes: Sequence
     record = {
         "study": study.name, "title": study.title, "baseline": study.baseline, "seeds": study.seeds,
         "budget": dict([study.budget] if study.budget else []), "rows": found, "costs": costs, "missing": lacking,
-        "notes": notes,
+        "notes": notes, "about": {name: _what(metric) for name, metric in study.metrics.items()},
     }  # fmt: skip
     write(folder / "table.json", record)
     write_text(folder / "table.csv", _csv(found, costs))
@@ -77,11 +77,12 @@ def _blocks(study: Study, results: Results, record: Mapping[str, Any]) -> list[B
     seeds = ", ".join(map(str, study.seeds))
     facts = f"Baseline: {study.baseline}. Seeds: {seeds}. Budget of every pretraining: {budget}."
     blocks: list[Block] = [Heading(study.title, 1), Text(facts)]
-    for name, metric in study.metrics.items():
-        blocks += [Heading(name), Text(_what(metric)), metric_table([row for row in found if row["metric"] == name])]
+    for name in study.metrics:
+        blocks += [Heading(name), Text(record["about"][name]), metric_table([row for row in found if row["metric"] == name])]
     blocks += [Text(reading(found)), *([Text(CHOSEN)] if study.tasks else [])]
     blocks += [Heading("Cost of an arm, mean over seeds"), cost_table(record["costs"])]
-    for number, (name, metric) in enumerate((name, m) for name, m in study.metrics.items() if m.of == PRETRAIN):
+    measured = [(name, metric) for name, metric in study.metrics.items() if metric.validated]
+    for number, (name, metric) in enumerate(measured):
         svg = picture(results.curves(metric, study.curves), metric=name, by=study.curves, seeds=len(study.seeds))
         title = [Heading("Learning curves on the held-out documents")] if not number else []
         blocks += [*title, Chart(f"curve-{number}-{study.curves}", svg)]
@@ -95,7 +96,7 @@ def _blocks(study: Study, results: Results, record: Mapping[str, Any]) -> list[B
 
 def _what(metric: Metric) -> str:
     source = f" Published: {metric.published.source}." if metric.published and metric.published.source else ""
-    where = "pretraining, on the held-out documents" if metric.of == PRETRAIN else metric.of
+    where = "pretraining" + ", on the held-out documents" * metric.validated if metric.of == PRETRAIN else metric.of
     side = "lower" if metric.lower_is_better else "higher"
     return f"{'exp of ' if metric.exp else ''}{metric.key} of {where}; {side} is better.{source}"
 

@@ -26,7 +26,9 @@ OF_THE_MODEL = ("size", "pattern", "position", "model", "tokenizer")  # a checkp
 def complete(cfg: DictConfig, flags: Flags) -> DictConfig:
     """The config with the checkpoint's own model in it, and the heads that fit its kind of backbone."""
     if cfg.get("kept_layers") and not cfg.checkpoint:
-        raise ConfigError("kept_layers", plain(cfg.kept_layers), "says which layers of checkpoint=... to take; there is none")
+        told = "says which layers of checkpoint=... to take; there is none"
+        fix = "checkpoint=<run>, or size.num_layers=<number> for a new model"
+        raise ConfigError("kept_layers", plain(cfg.kept_layers), told, fix=fix)
     if cfg.checkpoint is not None:
         refuse_another_model(flags.overrides, OF_THE_MODEL, key="checkpoint")
         source = open_source(cfg.checkpoint, plain(cfg.get("kept_layers")))

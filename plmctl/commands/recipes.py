@@ -6,6 +6,7 @@ import json
 import shlex
 import shutil
 from collections.abc import Mapping, Sequence
+from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -70,9 +71,9 @@ def _cp(cfg: DictConfig, flags: Flags) -> int:
     if place.suffix not in (".yaml", ".yml"):
         raise UsageError(f"{place}: a recipe is a .yaml file, or a folder that is there\n  fix: {place}.yaml")
     if place.exists():
-        raise UsageError(
-            f"{place}: is there already, and stays as it is\n  fix: another name: plmctl recipes cp {cfg.name} ./mine.yaml"
-        )
+        other = next(free for n in count(2) if not (free := place.with_stem(f"{place.stem}-{n}")).exists())
+        fix = shlex.join(["plmctl", "recipes", "cp", cfg.name, str(other)])
+        raise UsageError(f"{place}: is there already, and stays as it is\n  fix: another name: {fix}")
     if not place.parent.is_dir():
         raise UsageError(f"{place}: there is no folder {place.parent}\n  fix: mkdir -p {shlex.quote(str(place.parent))}")
     shutil.copyfile(found.file, place)

@@ -18,8 +18,9 @@ from plmctl.training.checkpoint import tensors_of
 from plmctl.training.precision import Precision
 
 BATCHES = (1, 32)  # rows of the batches that are timed
-ROUNDS = 9  # of timing, in which models take turns
-PATIENCE = 5.0  # seconds of timing at one batch size, after which three rounds do
+ROUNDS = 9  # of timing at least, in which models take turns
+ENOUGH = 0.3  # seconds of timing at one batch size, after which that many rounds do
+PATIENCE = 5.0  # seconds after which three rounds do
 
 Forward = Callable[[Model, Batch], Any]  # what is timed
 
@@ -53,7 +54,10 @@ class Column:
 def latencies(
     models: Sequence[Model], batches: Mapping[int, Batch], forward: Forward, *, precision: Precision
 ) -> list[dict[int, float]]:
-    """For each model {rows: milliseconds of `forward`}: medians of rounds in which all take turns, after one to warm up."""
+    """For each model {rows: milliseconds of `forward`}: rounds in which all take turns, after one to warm up.
+
+    The lower quartile of the rounds: whatever else the machine does only ever adds to one.
+    """
     found: list[dict[int, float]] = [{} for _ in models]
     for rows, batch in batches.items():
         batch = batch.to(precision.device)
@@ -61,13 +65,14 @@ def latencies(
         for model in models:
             _timed(model, batch, forward, precision)
         began = time.perf_counter()
-        for number in range(ROUNDS):
+        while True:
             for place, model in enumerate(models):
                 times[place].append(_timed(model, batch, forward, precision))
-            if number >= 2 and time.perf_counter() - began > PATIENCE:
+            spent, rounds = time.perf_counter() - began, len(times[0])
+            if (spent > ENOUGH and rounds >= ROUNDS) or (spent > PATIENCE and rounds >= 3):
                 break
         for place, each in enumerate(times):
-            found[place][rows] = round(1000 * statistics.median(each), 3)
+            found[place][rows] = round(1000 * statistics.quantiles(each, n=4)[0], 3)
     return found
 
 

@@ -16,7 +16,7 @@ from plmctl.config.finish import finish
 from plmctl.config.overrides import Word, read, settle
 from plmctl.config.recipes import conf_dir, find_study, is_shipped, option_name, recipes_dir, store_recipe
 from plmctl.config.resolvers import register
-from plmctl.errors import UsageError, nearest, raise_all
+from plmctl.errors import ConfigError, UsageError, nearest, raise_all
 
 if TYPE_CHECKING:
     from hydra._internal.hydra import Hydra
@@ -109,8 +109,20 @@ def composed(
         unset = _set(cfg, values)
     words = groups + values + [word for word in words if not word.sample]
     removed, misfits = finish(cfg, verb, names[0] or None, words, plugins=plugins)
-    raise_all([*errors, *bad, *unknown, *unset, *misfits])
+    raise_all([*errors, *bad, *_no_echoes(errors, [*unknown, *unset], misfits)])
     return Composed(cfg, words, removed)
+
+
+def _no_echoes(errors: Sequence[UsageError], unknown: Sequence[UsageError], misfits: Sequence[UsageError]) -> list[UsageError]:
+    """`unknown` and `misfits`, less what is only so because a part that is needed was chosen by a name that does not exist.
+
+    All of its settings look unknown then, and what it would have brought is missing.
+    """
+    wrong, missing = ({error.path for error in some if isinstance(error, ConfigError)} for some in (errors, misfits))
+    lost = tuple(f"{path}." for path in wrong & missing)
+    if not lost:
+        return [*unknown, *misfits]
+    return [error for error in unknown if not (isinstance(error, ConfigError) and error.path.startswith(lost))]
 
 
 @contextlib.contextmanager

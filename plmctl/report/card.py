@@ -26,6 +26,7 @@ def card(folder: Path, config: Mapping[str, Any], facts: Mapping[str, str] | Non
     """
     facts = facts or {}
     task = config.get("task") or {}
+    data = _data(config) or str(task.get("name"))
     name = facts.get("name") or folder.resolve().name
     found = result(folder) or {}
     scores = {split: dict(values) for split, values in (found.get("metrics") or {}).items()}
@@ -35,8 +36,8 @@ def card(folder: Path, config: Mapping[str, Any], facts: Mapping[str, str] | Non
         "library_name": library,
         **({"pipeline_tag": tag} if (tag := _pipeline(config)) else {}),
         "tags": [word for word in ("plmctl", Path(str(config.get("recipe") or "")).stem, str(task.get("name") or "")) if word],
-        **({"datasets": [str(task["name"])], "metrics": list(task.get("metrics") or [])} if task.get("name") else {}),
-        **({"model-index": [{"name": name, "results": _results(task, tag, scores)}]} if scores else {}),
+        **({"datasets": [data], "metrics": list(task.get("metrics") or [])} if task.get("name") else {}),
+        **({"model-index": [{"name": name, "results": _results(task, data, tag, scores)}]} if scores else {}),
     }
     import yaml
 
@@ -52,26 +53,42 @@ def _pipeline(config: Mapping[str, Any]) -> str:
     return known[0] if known else ""
 
 
-def _results(task: Mapping[str, Any], tag: str, scores: Mapping[str, Mapping[str, float]]) -> list[dict[str, Any]]:
+def _results(task: Mapping[str, Any], data: str, tag: str, scores: Mapping[str, Mapping[str, float]]) -> list[dict[str, Any]]:
     """One entry a split, as the leader boards of the hub read it."""
     return [
         {
             "task": {"type": tag or "other", "name": str(task.get("name"))},
-            "dataset": {"name": str(task.get("name")), "type": str(task.get("name")), "split": split},
+            "dataset": {"name": data, "type": str(task.get("name")), "split": split},
             "metrics": [{"type": metric, "name": metric, "value": float(value)} for metric, value in values.items()],
         }
         for split, values in scores.items()
     ]
 
 
+def _data(config: Mapping[str, Any]) -> str:
+    """What it was trained on, without the folders that are the author's own business."""
+    task, data = config.get("task") or {}, config.get("data") or {}
+    several = [*(data.get("mixture") or {}), *(data.get("sources") or {})]
+    return (
+        _names(task.get("path") or data.get("path"))
+        or ", ".join(several)
+        or ("" if task else "the text that ships with plmctl")
+    )
+
+
+def _names(paths: Any) -> str:
+    """The last parts of one path or of several."""
+    return ", ".join(Path(str(path)).name for path in ([paths] if isinstance(paths, str) else paths or []))
+
+
 def _body(folder: Path, config: Mapping[str, Any], scores: Mapping[str, Mapping[str, float]]) -> list[Block]:
     log = RunLog.begun(folder)
     size, train = config.get("size") or {}, config.get("train") or {}
-    data = (config.get("task") or {}).get("path") if config.get("task") else (config.get("data") or {}).get("path")
     facts = {
         "made with": "plmctl", "recipe": Path(str(config.get("recipe") or "")).stem,
         "starts from": config.get("checkpoint") or config.get("init"),
-        "trained on": Path(str(data)).name if data else "the text that ships with plmctl" if not config.get("task") else None,
+        "taught by": _names(config.get("teacher")), "trained on": _data(config),
+        "share of it": share if (share := train.get("share")) != 1 else None,
         **{name.replace("_", " "): value for name, value in size.items()},
         "updates": f"{log.step:,}" if log.series else None, "tokens": number(log.last("tokens")),
         "batch size": train.get("batch_size"), "learning rate": (config.get("optim") or {}).get("lr"),

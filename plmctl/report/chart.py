@@ -26,7 +26,8 @@ def line_chart(curves: Mapping[str, Curve], *, title: str, x: str, y: str, marks
     marks = {name: level for name, level in (marks or {}).items() if math.isfinite(level)}
     xs = [px for curve in drawn.values() for px, _ in curve] or [0.0]
     ys = [py for curve in drawn.values() for _, py in curve] + list(marks.values()) or [0.0]
-    x_ticks, y_ticks = ticks(min(xs), max(xs)), ticks(min(ys), max(ys))
+    x_ticks = ticks(min(xs), max(xs), least=1.0 if all(px == int(px) for px in xs) else 0.0)  # there is no layer 1.2
+    y_ticks = ticks(min(ys), max(ys))
     place = _Frame(x_ticks[0], x_ticks[-1], y_ticks[0], y_ticks[-1])
     lines = [_line(name, curve, place, number) for number, (name, curve) in enumerate(drawn.items())]
     levels = [_level(name, level, place) for name, level in marks.items()]
@@ -50,13 +51,16 @@ def svg(parts: Sequence[str], *, title: str, height: float, kind: str = "") -> s
     )
 
 
-def ticks(low: float, high: float, wanted: int = 6) -> list[float]:
-    """Round numbers, a constant step of 1, 2 or 5 times a power of ten apart, that enclose `low` and `high`."""
+def ticks(low: float, high: float, wanted: int = 6, least: float = 0.0) -> list[float]:
+    """Round numbers, a constant step of 1, 2 or 5 times a power of ten apart, that enclose `low` and `high`.
+
+    `least`: the smallest step.
+    """
     if high - low <= 1e-12 * max(abs(low), abs(high), 1.0):
         low, high = low - 0.5, high + 0.5
     rough = (high - low) / (wanted - 1)
     power = 10.0 ** math.floor(math.log10(rough))
-    step = next(factor * power for factor in (1, 2, 5, 10) if factor * power >= rough * 0.999)
+    step = max(least, next(factor * power for factor in (1, 2, 5, 10) if factor * power >= rough * 0.999))
     first, last = math.floor(low / step + 1e-9), math.ceil(high / step - 1e-9)
     return [round(k * step, 12) for k in range(first, last + 1)]
 

@@ -50,7 +50,8 @@ class Folded:
 
 
 Block = Heading | Text | Table | Chart | Code | Folded
-_NUMBER = re.compile(r"[-+−]?[\d.,]+( ?%)?( ± [\d.e-]+)?")
+_NUMBER = re.compile(r"[-+−]?[\d.,]+( ?%)?( ± [\d.,e-]+)?")
+_MARK = re.compile(r"[*<`]|(?<![^\W_])_|_(?![^\W_])")  # what Markdown would take for markup; a_b is none
 
 
 def write_page(blocks: Sequence[Block], out: Path) -> list[Path]:
@@ -134,9 +135,9 @@ class _Names:
 def _markdown(block: Block, charts: str) -> str:
     match block:
         case Heading(text, level):
-            return f"{'#' * level} {text}"
+            return f"{'#' * level} {_literal(text)}"
         case Text(text):
-            return text
+            return _literal(text)
         case Code(text):
             return f"```\n{text}\n```"
         case Chart(name, _):
@@ -146,12 +147,16 @@ def _markdown(block: Block, charts: str) -> str:
             lines = [list(head), ["---"] * len(head), *rows]
             return "\n".join("| " + " | ".join(_cell(cell) for cell in line) + " |" for line in lines)
         case Folded(title, blocks):
-            return "\n\n".join([f"**{title}**", *(_markdown(inner, charts) for inner in blocks)])
+            return "\n\n".join([f"**{_literal(title)}**", *(_markdown(inner, charts) for inner in blocks)])
 
 
 def _cell(text: str) -> str:
     """What ends a cell or a line in Markdown, as what does not."""
-    return " ".join(text.replace("|", "\\|").splitlines())
+    return " ".join(_literal(text).replace("|", "\\|").splitlines())
+
+
+def _literal(text: str) -> str:
+    return _MARK.sub(r"\\\g<0>", text)
 
 
 def _html(block: Block, names: _Names) -> str:

@@ -71,10 +71,10 @@ def test_a_teacher_is_what_its_arm_became_on_the_task_at_the_same_seed(planned: 
         ({"slow": [], "taught": STUDENT | {"teacher": "slo"}}, "did you mean 'slow'"),
         ({"slow": [], "kept": {"from_teacher": True}}, "arms.kept.from_teacher"),
         ({"slow": [], "long": {"times": 0}}, "arms.long.times=0"),
-        ({"slow": [], "long": {"times": 3, "pretrain": False}}, "arms.long.times=3.0: is of the budget of pretraining"),
+        ({"slow": [], "long": {"times": 3, "pretrain": False}}, "arms.long.times=3.0: is of a pretraining"),
         ({"taught": STUDENT, "slow": []}, "has to stand before its student"),
         ({"slow": STUDENT, "fast": []}, "is the student itself"),
-        ({"slow": [], "taught": {"finetune": ["distill=kd"]}}, "arm 'taught': teacher=None: a run, a checkpoint"),
+        ({"slow": [], "fast": {"finetune": ["distill=kd"]}}, "arm 'fast': teacher=None: a run, a checkpoint"),
     ],
 )
 def test_teachers_that_cannot_be(planned: Planned, arms: dict[str, Any], words: str) -> None:

@@ -16,6 +16,7 @@ from plmctl.ablation.curves import along, mean_curve
 from plmctl.ablation.plan import Plan
 from plmctl.ablation.results import Results
 from plmctl.ablation.run import State
+from plmctl.ablation.shown import metric_table
 from plmctl.ablation.table import write_table
 from plmctl.report.runs import RunLog
 
@@ -132,3 +133,19 @@ def test_curves_over_every_axis(plan: Plan, here: Path) -> None:
 def test_a_mean_curve_is_over_what_all_seeds_have() -> None:
     assert mean_curve([[(1, 10, 2.0), (2, 20, 1.0)], [(2, 24, 3.0), (3, 30, 9.0)]]) == [(22, 2.0)]
     assert mean_curve([]) == []
+
+
+@pytest.mark.parametrize(
+    ("mean", "deviation", "difference", "shown"),
+    [
+        (1129.2, 215.7, 202.2, ["1129 ± 216", "+202.2", "-303 to +12,345"]),
+        (0.28812, 0.1634, -0.015, ["0.2881 ± 0.16", "-0.015", "-303 to +12,345"]),
+        (23456.0, 99.7, -23456.0, ["23,456 ± 100", "-23,456", "-303 to +12,345"]),
+    ],
+)
+def test_large_numbers_have_no_exponent(mean: float, deviation: float, difference: float, shown: list[str]) -> None:
+    row = {
+        "arm": "a", "n": 3, "mean": mean, "sd": deviation, "difference": difference, "low": -303.1, "high": 12345.0,
+        "p_holm": 0.5, "expected": "", "verdict": "", "published": None, "unit": "",
+    }  # fmt: skip
+    assert list(metric_table([row]).rows[0][2:5]) == shown

@@ -65,7 +65,11 @@ def test_what_is_no_model_is_refused(tmp_path: Path, published, checkpoint: Path
         load("bert-base-uncased")
     with pytest.raises(DataError, match="is a file"):
         load(checkpoint / "model.safetensors")
+    with pytest.raises(DataError, match=r"is a file, but a folder is needed\n  fix: give the folder of a run or a model$"):
+        load(__file__)
     (tmp_path / "empty").mkdir()
+    with pytest.raises(DataError, match=r"folder \(did you mean 'empty'\?\)\n  fix: check the path"):
+        load(tmp_path / "emty/run")
     with pytest.raises(DataError, match="neither checkpoints/"):
         load(tmp_path / "empty")
     (tmp_path / "empty/config.yaml").write_text("seed: 0\n")

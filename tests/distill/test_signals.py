@@ -94,6 +94,20 @@ def test_logit_mse_leaves_out_padding_and_places_without_an_answer():
     assert float(term.total) == pytest.approx((1 + 4 + 9) / 3 + (4 + 1) / 2)
 
 
+@pytest.mark.parametrize("form", ["ce", "kl"])
+def test_soft_targets_are_the_same_under_autocast(form):
+    z, other = (torch.randn(8, 1000, generator=torch.Generator().manual_seed(seed)) + 5 for seed in (0, 1))
+    found = []
+    for enabled in (False, True):
+        s = z.clone().requires_grad_()
+        with torch.autocast("cpu", dtype=torch.bfloat16, enabled=enabled):
+            total = SoftTargets(weight=1.0, temperature=2.0, form=form)(of(s), of(other), None).terms["class"].total
+        total.backward()
+        found.append((total.detach(), s.grad))
+    assert torch.equal(found[0][0], found[1][0])
+    assert torch.equal(found[0][1], found[1][1])
+
+
 def test_padding_of_spans_leaves_soft_targets_finite_below_one():
     s = torch.tensor([[1.0, 2.0, torch.finfo(torch.float32).min]], requires_grad=True)
     term = SoftTargets(weight=1.0, temperature=0.5, form="ce")(of(s), of(s.detach() + torch.tensor([1.0, 0.0, 0.0])), None)

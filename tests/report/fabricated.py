@@ -111,4 +111,5 @@ def _table(settings: Mapping[str, Any], names: Sequence[str], seeds: int) -> dic
         {"job": "eval-1", "label": "eval of last", "state": "open", "why": "not run yet", "cells": f"{names[-1]}, seed 0"}
     ]
     return {"study": "rates", "title": settings["title"], "baseline": names[0], "seeds": list(range(seeds)),
-            "budget": {"steps": 40}, "rows": rows, "costs": costs, "missing": missing, "notes": ["A note."]}  # fmt: skip
+            "budget": {"steps": 40}, "rows": rows, "costs": costs, "missing": missing, "notes": ["A note."],
+            "about": {rows[0]["metric"]: "Of what it is; higher is better."}}  # fmt: skip

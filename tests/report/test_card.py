@@ -35,10 +35,10 @@ def test_of_a_fine_tuned_run(tuned: Path, tmp_path: Path) -> None:
     text = (tmp_path / "c" / "README.md").read_text()
     assert front(text) == {
         "license": "mit", "language": ["en", "de"], "library_name": "plmctl", "pipeline_tag": "text-classification",
-        "tags": ["plmctl", "bert", "sst2"], "datasets": ["sst2"], "metrics": ["accuracy"],
+        "tags": ["plmctl", "bert", "sst2"], "datasets": ["SST-2"], "metrics": ["accuracy"],
         "model-index": [{"name": "mine", "results": [{
             "task": {"type": "text-classification", "name": "sst2"},
-            "dataset": {"name": "sst2", "type": "sst2", "split": "dev"},
+            "dataset": {"name": "SST-2", "type": "sst2", "split": "dev"},
             "metrics": [{"type": "accuracy", "name": "accuracy", "value": 0.9}, {"type": "loss", "name": "loss", "value": 0.3}],
         }]}],
     }  # fmt: skip
@@ -69,3 +69,18 @@ def test_the_hub_reads_it(tuned: Path) -> None:
     (accuracy, _) = read.data.eval_results
     assert (accuracy.metric_type, accuracy.metric_value, accuracy.dataset_split) == ("accuracy", 0.9, "dev")
     assert read.data.to_dict()["license"] == "mit"
+
+
+@pytest.mark.parametrize(
+    ("config", "wanted"),
+    [
+        ({"task": {"name": "translation", "path": ["/a/train.en", "/a/train.de"]}}, "train.en, train.de"),
+        ({"data": {"path": None, "mixture": {"en": {}, "zh": {}}}}, "en, zh"),
+        ({"data": {"path": "/a/wiki"}}, "wiki"),
+        ({"data": {"path": None}}, "the text that ships with plmctl"),
+    ],
+)
+def test_what_it_was_trained_on(tmp_path: Path, config: dict[str, object], wanted: str) -> None:
+    text = card(tmp_path, {**config, "teacher": "runs/big", "train": {"share": 0.1}})
+    for line in (f"| trained on | {wanted} |", "| taught by | big |", "| share of it | 0.1 |"):
+        assert line in text

@@ -12,8 +12,8 @@ from typer.testing import CliRunner
 
 import plmctl
 from plmctl.cli import make_app
+from plmctl.errors import UsageError
 from plmctl.report import maps
-from plmctl.report.page import Chart, Text
 from plmctl.report.panels.attention import panel
 from plmctl.report.subject import Wishes, of
 

@@ -45,6 +45,16 @@ def test_markdown_holds_the_same() -> None:
     assert "```\n1 < 2\n```" in text
 
 
+def test_markdown_takes_nothing_for_markup() -> None:
+    table = Table(["setting"], [["task.reader._target_"], ["[train.*, *train*]"], ["the <b>smoke"], ["train.batch_size"]])
+    text = markdown([Heading("a <b>"), Text("plmctl report <study>/jobs"), table], charts="")
+    for line in (
+        "## a \\<b>", "plmctl report \\<study>/jobs", "| task.reader.\\_target\\_ |", "| [train.\\*, \\*train\\*] |",
+        "| the \\<b>smoke |", "| train.batch_size |",
+    ):  # fmt: skip
+        assert line in text.splitlines()
+
+
 @pytest.mark.parametrize("name", ["my report.md", "deep/er/r.md"])
 def test_charts_lie_beside_the_markdown(tmp_path: Path, name: str) -> None:
     written = write_page(BLOCKS, tmp_path / name)

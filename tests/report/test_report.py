@@ -26,6 +26,13 @@ def test_ticks_enclose_the_range_and_are_evenly_spaced(low, high):
     assert max(gaps) == pytest.approx(min(gaps), rel=1e-2)
 
 
+def test_steps_between_layers_are_whole():
+    assert ticks(1, 2, least=1.0) == [1, 2]
+    assert ticks(0, 12, least=1.0) == ticks(0, 12)
+    marks = ElementTree.fromstring(line_chart({"a": [(1, 7), (2, 8)]}, title="t", x="layer", y="y")).iter(f"{SVG}text")
+    assert "1.2" not in [mark.text for mark in marks]
+
+
 def test_chart_draws_each_curve_where_it_belongs():
     svg = line_chart({"a & b": [(0, 0), (5, 5), (10, 10)], "c": [(0, 10)]}, title="<t>", x="x", y="y", marks={"floor": 2.0})
     tree = ElementTree.fromstring(svg)

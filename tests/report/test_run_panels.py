@@ -17,7 +17,7 @@ from typer.testing import CliRunner
 
 from plmctl.cli import make_app
 from plmctl.report import build, glue
-from plmctl.report.page import Block, Chart, Table, Text
+from plmctl.report.page import Block, Chart, Folded, Table, Text
 from plmctl.report.panels import answers, confusion, curves, differences, mistakes, overview, scores, tags, throughput
 from plmctl.report.panels import glue as glue_panel
 from plmctl.report.runs import RunLog, standing
@@ -90,6 +90,16 @@ def test_settings_that_differ(run: Path, tmp_path: Path) -> None:
     assert table.head == ["setting", "a run", "b"]
     assert [list(row) for row in table.rows] == [["optim._target_", "AdamW", ""], ["optim.lr", "0.001", "0.1"]]
     assert "same settings" in words(differences.panel(of([run, fabricated.run(tmp_path / "c")])))
+
+
+def test_many_settings_of_one_run_alone_are_folded(run: Path, tmp_path: Path) -> None:
+    task = {f"setting{n:02}": n for n in range(differences.FEW + 1)}
+    other = fabricated.run(tmp_path / "b", config={**RunLog.begun(run).config, "task": task, "seed": 7})
+    _, shared, folded = differences.panel(of([run, other]))
+    assert isinstance(shared, Table)
+    assert [row[0] for row in shared.rows] == ["seed"]
+    assert isinstance(folded, Folded)
+    assert [list(row) for row in tables(folded.blocks)[0].rows] == [[f"task.{name}", "", str(n)] for name, n in task.items()]
 
 
 def test_throughput_leaves_out_the_start(run: Path) -> None:

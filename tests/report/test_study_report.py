@@ -38,6 +38,7 @@ def test_a_finished_study(study: Path) -> None:
     assert found.table("arm", "parameters")[0] == ["rate 0", "1,000", "4,000", "2.4e+07", "4"]
     assert found.table("arm", "its settings")[0] == ["rate 0 (baseline)", "optim.lr=0e-3"]
     assert "A note." in text
+    assert "Of what it is; higher is better." in text
     assert text.count("<svg") == 2  # one metric, one curve
     assert text.count("<polyline") == 3
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from plmctl.report.page import Block, Heading, Table, Text
+from plmctl.report.page import Block, Folded, Heading, Table, Text
 from plmctl.report.runs import flat
 from plmctl.report.subject import Subject
 from plmctl.report.text import setting
@@ -16,6 +16,7 @@ FIRST = (
     "task.path", "checkpoint", "train.batch_size", "train.precision", "train.steps", "train.tokens", "train.epochs",
     "train.minutes", "seed",
 )  # fmt: skip
+FEW = 12  # settings that not all runs have, as of a pretraining beside a fine-tuning: more are folded
 OWN = ("run.", "train.threads")  # which no reader compares
 
 
@@ -30,7 +31,12 @@ def panel(subject: Subject) -> list[Block]:
     rows = differing(configs)
     if not rows:
         return [Heading("Settings that differ"), Text("None: these runs have the same settings.")]
-    return [Heading("Settings that differ"), Table(["setting", *names], rows)]
+    shared = [row for row in rows if all(row[1:])]
+    if len(rows) - len(shared) <= FEW:
+        return [Heading("Settings that differ"), Table(["setting", *names], rows)]
+    others = [row for row in rows if not all(row[1:])]
+    folded = Folded(f"{len(others)} settings that not all of them have", [Table(["setting", *names], others)])
+    return [Heading("Settings that differ"), *([Table(["setting", *names], shared)] if shared else []), folded]
 
 
 def differing(configs: list[dict[str, Any]]) -> list[list[str]]:

@@ -22,7 +22,8 @@ def panel(subject: Subject) -> list[Block]:
     blocks: list[Block] = [Heading("Findings"), *_verdicts(rows)]
     for number, metric in enumerate(dict.fromkeys(row["metric"] for row in rows)):
         own = [row for row in rows if row["metric"] == metric]
-        blocks += [Heading(metric, 3), metric_table(own)]
+        about = (table.get("about") or {}).get(metric)  # tables of older versions say nothing of it
+        blocks += [Heading(metric, 3), *([Text(about)] if about else []), metric_table(own)]
         there = [row for row in own if row["mean"] is not None]
         known = [Level(row["arm"], row["mean"], row["sd"] or 0.0, list(row["values"].values())) for row in there]
         if known:
