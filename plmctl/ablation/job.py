@@ -23,6 +23,7 @@ from typing import Any
 from plmctl.config.compose import Flags
 from plmctl.config.sweep import STOPPED
 from plmctl.errors import PlmctlError
+from plmctl.whole import write_json
 
 JOB, DONE, ERROR, RUN, LOG = "job.json", "done.json", "error.json", "run", "log.txt"
 
@@ -60,20 +61,8 @@ def perform(folder: Path) -> int:
         if code == 0:
             _conclude(job, folder)
         elif problem:
-            write(folder / ERROR, problem)
+            write_json(folder / ERROR, problem)
     return code
-
-
-def write(file: Path, record: Any) -> None:
-    """JSON, whole or not at all."""
-    write_text(file, json.dumps(record, indent=1))
-
-
-def write_text(file: Path, text: str) -> None:
-    """The whole text or nothing of it."""
-    partial = file.with_name(f"{file.name}.{os.getpid()}")
-    partial.write_text(text, encoding="utf-8")
-    os.replace(partial, file)
 
 
 def _run(job: dict[str, Any], run: Path) -> int:
@@ -111,7 +100,7 @@ def _saved(job: dict[str, Any], run: Path) -> Any:
 
 
 def _conclude(job: dict[str, Any], folder: Path) -> None:
-    write(folder / DONE, {"kept": job["keep"]})
+    write_json(folder / DONE, {"kept": job["keep"]})
     if not job["keep"]:
         shutil.rmtree(folder / RUN / "checkpoints", ignore_errors=True)
 

@@ -13,10 +13,11 @@ from pathlib import Path
 from typing import IO, Any, Literal
 
 from plmctl.ablation.early import hopeless
-from plmctl.ablation.job import DONE, ERROR, LOG, RUN, write
+from plmctl.ablation.job import DONE, ERROR, LOG, RUN
 from plmctl.ablation.job import JOB as RECORD
 from plmctl.ablation.plan import Job, Plan, resolved
 from plmctl.errors import UsageError
+from plmctl.whole import write_json
 
 JOBS, EVENTS, LOCK = "jobs", "log.jsonl", "lock"
 
@@ -71,7 +72,7 @@ class Runner(ABC):
         keep = job.verb != "finetune" or self.plan.study.keep or self.plan.needed(job.name)
         again = (place / RUN).exists()
         (place / DONE).unlink(missing_ok=True)  # of a job that a rule had stopped, or whose checkpoints are gone
-        write(place / RECORD, {
+        write_json(place / RECORD, {
             "verb": job.verb, "label": job.label, "config": resolved(job.config, runs), "words": job.words,
             "plugins": self.plugins, "keep": keep,
         })  # fmt: skip
@@ -82,7 +83,7 @@ class Runner(ABC):
         """How a job stands by what it left behind; `code`: how its process ended, `ended`: by a signal to the study."""
         place = self.place(job.name)
         if stopped := self.stopped(job):
-            write(place / DONE, {"stopped": stopped.why, "kept": True})
+            write_json(place / DONE, {"stopped": stopped.why, "kept": True})
             return stopped
         if not code and (place / DONE).is_file():
             return State("done")
@@ -142,5 +143,5 @@ def opened(
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
             raise UsageError(f"out={str(folder)!r}: another {command} is at work there") from None
-        write(folder / f"{kind}.json", dict(settings))
+        write_json(folder / f"{kind}.json", dict(settings))
         yield lock

@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import Any
 
 from plmctl.ablation.curves import picture
-from plmctl.ablation.job import write, write_text
 from plmctl.ablation.results import Results, missing
 from plmctl.ablation.shown import cost_table, metric_table, reading
 from plmctl.ablation.statistics import Difference, compare, holm, judge, spread
 from plmctl.ablation.study import PRETRAIN, Metric, Study
 from plmctl.report.page import Block, Chart, Heading, Table, Text, write_page
+from plmctl.whole import write_json, write_text
 
 ONE_SEED = "One seed says nothing about the spread between runs: no interval, no p, no verdict. More of them: seeds=[0,1,2]."
 CHOSEN = "Settings of fine-tuning are chosen on the dev split that is reported, in every arm alike."
@@ -65,7 +65,7 @@ def write_table(study: Study, results: Results, folder: Path, *, notes: Sequence
         "budget": dict([study.budget] if study.budget else []), "rows": found, "costs": costs, "missing": lacking,
         "notes": notes, "about": {name: _what(metric) for name, metric in study.metrics.items()},
     }  # fmt: skip
-    write(folder / "table.json", record)
+    write_json(folder / "table.json", record)
     write_text(folder / "table.csv", _csv(found, costs))
     write_page(_blocks(study, results, record), folder / "table.md")
     return record

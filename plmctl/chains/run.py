@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from plmctl.ablation.content import JOB
-from plmctl.ablation.job import DONE, perform, write
+from plmctl.ablation.job import DONE, perform
 from plmctl.ablation.job import JOB as RECORD
 from plmctl.ablation.plan import resolved
 from plmctl.ablation.run import opened
@@ -21,6 +21,7 @@ from plmctl.config.resume import leaves
 from plmctl.data.shards import MANIFEST
 from plmctl.report.runs import RunLog
 from plmctl.training.log import clock
+from plmctl.whole import write_json
 
 TIME = "seconds.json"  # of a step, over all sittings
 
@@ -73,7 +74,7 @@ def _perform(step: Step, place: Path, folders: Mapping[str, str], quiet: bool) -
     place.mkdir(parents=True, exist_ok=True)
     (place / DONE).unlink(missing_ok=True)  # of a run that is gone
     words = [filled(word, folders) for word in step.words]
-    write(place / RECORD, {
+    write_json(place / RECORD, {
         "verb": step.verb, "label": step.name, "config": resolved(step.config, folders), "words": words,
         "plugins": step.plugins, "keep": True, "plan": step.config,
     })  # fmt: skip
@@ -81,7 +82,7 @@ def _perform(step: Step, place: Path, folders: Mapping[str, str], quiet: bool) -
     with contextlib.ExitStack() as stack:
         if quiet:
             stack.enter_context(contextlib.redirect_stdout(sys.stderr))
-        stack.callback(lambda: write(place / TIME, _seconds(place) + time.monotonic() - start))
+        stack.callback(lambda: write_json(place / TIME, _seconds(place) + time.monotonic() - start))
         return perform(place)
 
 

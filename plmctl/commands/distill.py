@@ -5,10 +5,8 @@ from __future__ import annotations
 import importlib
 import json
 import math
-import os
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import torch
@@ -31,6 +29,7 @@ from plmctl.tasks.base import Task
 from plmctl.training.distributed import World
 from plmctl.training.evaluation import Measured, measure
 from plmctl.training.trainer import Result
+from plmctl.whole import write_json, write_text
 
 Score = Callable[[Model], dict[str, float]]
 
@@ -65,8 +64,8 @@ def compared(session: Session, result: Result) -> Result:
     record = (
         json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {"metrics": {"dev": dict(table.student.scores)}}
     )
-    _write(file, json.dumps({**record, "distillation": table.to_json()}, indent=1))
-    _write(session.folder / "distill.md", table.markdown())
+    write_json(file, {**record, "distillation": table.to_json()})
+    write_text(session.folder / "distill.md", table.markdown())
     if session.flags.json:
         print(json.dumps({"run": str(session.folder), **table.to_json()}))
     else:
@@ -156,9 +155,3 @@ def _with_perplexity(scores: dict[str, float], found: Mapping[str, list[Batch]])
     """And e^loss of every target made of tokens."""
     names = {name for rows in found.values() for batch in rows[:1] for name in batch.targets}
     return scores | {f"perplexity/{n}": math.exp(scores[f"loss/{n}"]) for n in sorted(names) if f"loss/{n}" in scores}
-
-
-def _write(file: Path, text: str) -> None:
-    partial = file.with_name(f".{file.name}.partial")
-    partial.write_text(text, encoding="utf-8")
-    os.replace(partial, file)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -34,6 +33,7 @@ from plmctl.training.checkpoint import Checkpoints, load_exactly, read
 from plmctl.training.freezing import apply_freezing
 from plmctl.training.stages import Stage
 from plmctl.training.trainer import Result
+from plmctl.whole import write_json
 
 TOKENIZER = "tokenizer"  # folder of the run and of each checkpoint
 
@@ -201,7 +201,7 @@ def _conclude(session: Session, task: Task, model: Model, devs: dict[str, Split]
         "skipped": task.reader.skipped,
     }
     record |= {"signatures": task.signatures} if task.signatures else {}
-    (session.folder / "result.json").write_text(json.dumps({**record, "metrics": metrics}, indent=1), encoding="utf-8")
+    write_json(session.folder / "result.json", {**record, "metrics": metrics})
     extra = {"predictions": str(session.folder / "predictions")} if metrics else {}
     if not session.flags.front:  # else that command shows them in its own table
         scoring.show(f"{task.name}: {best.name}", metrics, as_json=session.flags.json, extra=extra)

@@ -10,8 +10,8 @@ from plmctl.errors import DataError, UsageError
 from plmctl.report import options
 from plmctl.report.build import write_report
 from plmctl.report.card import card
-from plmctl.report.page import put
 from plmctl.report.subject import Subject, of
+from plmctl.whole import write_text
 
 if TYPE_CHECKING:
     from omegaconf import DictConfig
@@ -49,5 +49,5 @@ def run(cfg: DictConfig, *, flags: Flags) -> int:
 def _card(subject: Subject, file: Path, facts: Mapping[str, str]) -> Path:
     run = subject.runs[0]
     file.parent.mkdir(parents=True, exist_ok=True)
-    put(file, card(run.folder, run.log.config, facts))
+    write_text(file, card(run.folder, run.log.config, facts))
     return file

@@ -54,12 +54,13 @@ def _pipeline(config: Mapping[str, Any]) -> str:
 
 
 def _results(task: Mapping[str, Any], data: str, tag: str, scores: Mapping[str, Mapping[str, float]]) -> list[dict[str, Any]]:
-    """One entry a split, as the leader boards of the hub read it."""
+    """One entry a split, as the leader boards of the hub read it; of what was measured, the metrics of the task."""
+    asked = task.get("metrics") or ()
     return [
         {
             "task": {"type": tag or "other", "name": str(task.get("name"))},
             "dataset": {"name": data, "type": str(task.get("name")), "split": split},
-            "metrics": [{"type": metric, "name": metric, "value": float(value)} for metric, value in values.items()],
+            "metrics": [{"type": each, "name": each, "value": float(value)} for each, value in values.items() if each in asked],
         }
         for split, values in scores.items()
     ]

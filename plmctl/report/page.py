@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -10,6 +9,7 @@ from html import escape
 from pathlib import Path
 
 from plmctl.report.style import STYLE
+from plmctl.whole import write_text
 
 
 @dataclass(frozen=True)
@@ -61,8 +61,8 @@ def write_page(blocks: Sequence[Block], out: Path) -> list[Path]:
     for chart in charts(blocks):
         folder.mkdir(exist_ok=True)
         written.append(folder / f"{chart.name}.svg")
-        put(written[-1], chart.svg + "\n")
-    put(out, markdown(blocks, charts=folder.name))
+        write_text(written[-1], chart.svg + "\n")
+    write_text(out, markdown(blocks, charts=folder.name))
     return written
 
 
@@ -70,18 +70,8 @@ def write_html(blocks: Sequence[Block], out: Path) -> Path:
     """The page as one `.html` file."""
     out.parent.mkdir(parents=True, exist_ok=True)
     title = next((block.text for block in blocks if isinstance(block, Heading)), out.stem)
-    put(out, html(blocks, title=title))
+    write_text(out, html(blocks, title=title))
     return out
-
-
-def put(file: Path, text: str) -> None:
-    """The whole text or nothing of it."""
-    partial = file.with_name(f".{file.name}.{os.getpid()}")
-    try:
-        partial.write_text(text, encoding="utf-8")
-        os.replace(partial, file)
-    finally:
-        partial.unlink(missing_ok=True)
 
 
 def charts(blocks: Sequence[Block]) -> Iterator[Chart]:

@@ -63,7 +63,7 @@ def kept(run: Path, out: Path, *, say: Callable[[str], None] = print) -> Path:
 def _of(run: Path, out: Path, say: Callable[[str], None]) -> Checkpoints:
     """The checkpoints of `run`, once `out` is seen to be free."""
     if out.exists() and any(out.iterdir()):
-        raise ConfigError("--out", str(out), "is not empty", fix="another folder")
+        raise ConfigError("--out", str(out), "is not empty", fix="--out <another folder>")
     if not run.is_dir():
         raise DataError("there is no such folder", file=run, fix="the folder of a run, or its checkpoints/")
     return Checkpoints(run / "checkpoints" if (run / "checkpoints").is_dir() else run, say=say)

@@ -10,9 +10,10 @@ from typing import Any
 
 import yaml
 
-from plmctl.ablation.job import DONE, ERROR, write
+from plmctl.ablation.job import DONE, ERROR
 from plmctl.ablation.job import JOB as RECORD
 from plmctl.ablation.statistics import compare, holm, judge, spread
+from plmctl.whole import write_json
 
 CONFIG = {
     "recipe": "bert", "data": {"path": None}, "size": {"num_layers": 2, "width": 32},
@@ -64,23 +65,25 @@ def study(folder: Path, *, arms: int = 3, seeds: int = 2, steps: int = 40, done:
         "budget": {"steps": steps, "tokens": None},
     }  # fmt: skip
     folder.mkdir(parents=True)
-    write(folder / "study.json", settings)
+    write_json(folder / "study.json", settings)
     for number, name in enumerate(names):
         for seed in range(seeds):
             place = folder / "jobs" / f"pretrain-{number:08x}{seed:08x}"
             run(place / "run", steps=steps, level=_level(number, seed))
             label = f"pretrain {name}, seed {seed}"
-            write(place / RECORD, {"verb": "pretrain", "label": label, "config": {}, "words": [], "plugins": [], "keep": True})
-            write(place / DONE, {"kept": True})
+            write_json(
+                place / RECORD, {"verb": "pretrain", "label": label, "config": {}, "words": [], "plugins": [], "keep": True}
+            )
+            write_json(place / DONE, {"kept": True})
     for name, what in (("failed", "DataError: no room\nsecond line"), ("cut", None)):
         place = folder / "jobs" / f"finetune-{name}"
         place.mkdir()
         label = f"sst2 of {names[-1]}, seed {seeds - 1}"
-        write(place / RECORD, {"verb": "finetune", "label": label, "config": {}, "words": [], "plugins": [], "keep": True})
+        write_json(place / RECORD, {"verb": "finetune", "label": label, "config": {}, "words": [], "plugins": [], "keep": True})
         if what:
-            write(place / ERROR, {"code": 3, "error": what})
+            write_json(place / ERROR, {"code": 3, "error": what})
     if done:
-        write(folder / "table.json", _table(settings, names, seeds))
+        write_json(folder / "table.json", _table(settings, names, seeds))
     return folder
 
 
