@@ -77,7 +77,7 @@ def test_print_config(toy_study: Any, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "answer"),
     [
-        ((), "which study? There are albert_pairs"),
+        ((), "which study? There are albert_embedding"),
         (("bert_size",), "did you mean 'bert_sizes'"),
         (("./none.yaml",), "there is no such file"),
         (("bert_sizes", "baseline=tny"), "did you mean 'tiny'"),

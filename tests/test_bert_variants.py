@@ -120,7 +120,7 @@ def test_left_to_right_and_bilstm(tokens_of: Callable[..., Path], tmp_path: Path
 
 
 def test_the_headers_feature_line_composes() -> None:
-    command = re.sub(r"\n#\s+", " ", HEADER[HEADER.index("#   plmctl finetune task=conll2003") :]).partition(" Differs:")[0]
+    command = re.sub(r"\n#\s+", " ", HEADER[HEADER.index("#   plmctl finetune task=conll2003") :]).partition(" Cost:")[0]
     words = shlex.split(command.lstrip("# "))[2:]
     cfg = compose("finetune", None, words)
     assert cfg.heads.features._target_.endswith("Concat")

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from plmctl.cli import EXAMPLES, VERBS, make_app
+from plmctl.cli import VERBS, make_app
+from plmctl.examples import EXAMPLES
 from plmctl.text import corpus
 
 ORDER = (
@@ -48,7 +49,7 @@ def test_they_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for line in (line for verb in ORDER for line in [*([TRANSLATOR] if verb == "data rewrite" else []), *EXAMPLES[verb]]):
         words = shlex.split(line)[1:]
         words += NARROW if "size=tiny" in words else []
-        words += ["tokenizer.vocab_size=2048"] if words[0] == "pretrain" else []
+        words += ["tokenizer.vocab_size=2048"] if words[0] == "pretrain" or words[:2] == ["recipes", "run"] else []
         result = CliRunner().invoke(make_app(), words)
         assert result.exit_code == 0, f"{line}\n{result.output}\n{result.exception!r}"
     assert Path("tokens/manifest.json").exists()

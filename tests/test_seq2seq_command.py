@@ -76,12 +76,17 @@ def test_what_was_pretrained_on_pairs_is_scored_as_it_stands(data: dict[str, str
     for name, text in {"test.en": "a red house\nold\n", "test.ne": "esuoh der a\ndlo\n"}.items():
         (tmp_path / name).write_text(text, encoding="utf-8")
     words = ["task=translation", f"task.path={tmp_path}", "task.columns.source=en", "task.columns.target=ne", "split=test"]
-    words += ["search@task.search=greedy", "task.metrics=[bleu,perplexity]", "task.max_target=8", "--json"]
+    words += ["search@task.search=greedy", "task.metrics=[bleu,perplexity]", "task.max_target=40", "--json"]
     done = CliRunner().invoke(make_app(), ["eval", f"checkpoint={tmp_path / 'run'}", *words])
     assert done.exit_code == 0, done.output
     found = json.loads(done.stdout.strip().splitlines()[-1])
     assert found["rows"] == 2
-    assert {"bleu", "perplexity"} <= found["metrics"]["test"].keys()
+    words = ["task=held_out", f"data.path={tmp_path / 'test.en'}", f"data.target_path={tmp_path / 'test.ne'}", "--json"]
+    done = CliRunner().invoke(make_app(), ["eval", f"checkpoint={tmp_path / 'run'}", *words])
+    assert done.exit_code == 0, done.output
+    (held,) = json.loads(done.stdout.strip().splitlines()[-1])["metrics"].values()
+    lines = [json.loads(line) for line in Path(found["predictions"]).read_text(encoding="utf-8").splitlines()]
+    assert held["nll/seq2seq"] in [pytest.approx(line["nll"] / line["tokens"], rel=1e-5) for line in lines]  # the same specials
 
 
 def test_a_target_longer_than_the_source_has_places(data: dict[str, str], tmp_path: Path) -> None:

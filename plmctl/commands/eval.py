@@ -12,6 +12,7 @@ from omegaconf import DictConfig, OmegaConf
 from plmctl import loading
 from plmctl.assembly import longest
 from plmctl.commands import held_out, scoring
+from plmctl.commands.fitted import framing
 from plmctl.config.build import build, locate, plain
 from plmctl.config.compose import Flags
 from plmctl.errors import ConfigError, DataError, UsageError
@@ -84,13 +85,14 @@ def _task_node(cfg: DictConfig, loaded: Loaded, flags: Flags) -> dict[str, Any]:
 
 
 def _decided(own: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: own[name] for name in ("label_names", "max_length") if name in own}
+    return {name: own[name] for name in ("label_names", "max_length", "source_template", "target_template") if name in own}
 
 
 def _published(given: Mapping[str, Any], loaded: Loaded) -> dict[str, Any]:
     """What a Hugging Face folder says of the task it was fine-tuned on: the names of its labels, and its longest row."""
     bound = longest(loaded.config)
     found: dict[str, Any] = {"max_length": min(given["max_length"], bound or given["max_length"])}
+    found |= {name: value for name, value in framing(loaded.config).items() if given.get(name, 0) is None}
     if "label_names" in given and (names := loaded.config.get("labels") or given["label_names"]):
         found["label_names"] = names
     return found

@@ -34,11 +34,18 @@ def complete(cfg: DictConfig, flags: Flags) -> DictConfig:
         source = open_source(cfg.checkpoint, plain(cfg.get("kept_layers")))
         for name in OF_THE_MODEL:
             cfg[name] = source.config.get(name)
+        cfg.task.update({name: value for name, value in framing(source.config).items() if cfg.task.get(name, 0) is None})
         if "classifier" not in cfg.model:
             cfg.model.classifier = _classifier(cfg, source.config.get("heads") or {})
     if "pooler" in cfg.heads:
         _fit_heads(cfg, flags)
     return cfg
+
+
+def framing(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Which special tokens stood around the sources and targets that a model was trained on, as far as its config says so."""
+    rows = config.get("format") or config.get("task") or {}
+    return {name: rows[name] for name in ("source_template", "target_template") if rows.get(name)}
 
 
 def _classifier(cfg: DictConfig, heads: Mapping[str, Any]) -> dict[str, bool]:

@@ -48,6 +48,7 @@ class Generation(Task):
         search: Search, smoothing: float = 0.0, prefix: str = "", tokenize: str = "13a", lowercase: bool = False,
         kind: str = "", writes: str = "target", directed: bool = True, pooling: str = "first", path: Any = None,
         segments: Sequence[int] = (0, 1), masked: float | None = None,
+        source_template: Sequence[str] | None = None, target_template: Sequence[str] | None = None,
     ) -> None:  # fmt: skip
         if not directed:
             raise ConfigError(
@@ -68,7 +69,7 @@ class Generation(Task):
         self.pairs = reader
         self.max_target, self.search, self.smoothing, self.prefix = max_target, search, smoothing, prefix
         self.tokenize, self.lowercase, self.writes, self.segments = tokenize, lowercase, writes, segments
-        self.masked = masked
+        self.masked, self.templates = masked, (source_template, target_template)
         self.needs = frozenset({"source", "target"} if writes == "target" else {"text"}) | {f"targets.{self.head}"}
         self._tokenizer: Any = None  # of the rows encoded last, for the texts that are written
 
@@ -115,7 +116,7 @@ class Generation(Task):
         labelled = all(example.label is not None for example in examples)
         targets = tokenizer.encode_batch([example.label[0] for example in examples]) if labelled else None
         behind = partial(sequences.behind, segments=self.segments, asked="clm" if self.masked is None else "mlm")
-        lay = sequences.beside if self.writes == "target" else behind
+        lay = partial(sequences.beside, templates=self.templates) if self.writes == "target" else behind
         return lay(sources, targets, tokenizer.vocab, max_length=self.max_length, max_target=self.max_target)
 
     def noise(self, vocab: Vocab) -> Noise | None:

@@ -12,17 +12,21 @@ from plmctl.errors import ConfigError
 from plmctl.text.vocab import Vocab
 
 Ids = Sequence[Sequence[int]]
+Template = Sequence[str] | None  # roles around A, a text: [bos, A, eos]
 
 
-def beside(sources: Ids, targets: Ids | None, vocab: Vocab, *, max_length: int, max_target: int) -> Rows:
-    """`source` and `target`, each in the tokenizer's template for one segment; targets.seq2seq asks for the whole target.
+def beside(
+    sources: Ids, targets: Ids | None, vocab: Vocab, *, max_length: int, max_target: int,
+    templates: tuple[Template, Template] = (None, None),
+) -> Rows:  # fmt: skip
+    """`source` and `target`, each in its template, null: the tokenizer's for one segment; targets.seq2seq asks for all of it.
 
     What is too long is cut at its end, specials stay. Without `targets` there is a source alone.
     """
-    left, cut = _wrapped(sources, vocab, max_length, "task.max_length")
+    left, cut = _wrapped(sources, vocab, templates[0], max_length, "task.max_length")
     seqs, asked = {"source": left}, {}
     if targets is not None:
-        seqs["target"], more = _wrapped(targets, vocab, max_target, "task.max_target")
+        seqs["target"], more = _wrapped(targets, vocab, templates[1], max_target, "task.max_target")
         cut += more
         asked["seq2seq"] = np.where(seqs["target"].real, seqs["target"].ids, IGNORE)
     return _rows(seqs, asked, cut)
@@ -55,9 +59,10 @@ def behind(
     return _rows({"text": seq}, {} if targets is None else {asked: gold}, cut)
 
 
-def _wrapped(texts: Ids, vocab: Vocab, longest: int, path: str) -> tuple[Seq, np.ndarray]:
-    at = vocab.single.index("A")
-    before, after = ([vocab.id(role) for role in part] for part in (vocab.single[:at], vocab.single[at + 1 :]))
+def _wrapped(texts: Ids, vocab: Vocab, template: Template, longest: int, path: str) -> tuple[Seq, np.ndarray]:
+    roles = list(template or vocab.single)
+    at = roles.index("A")
+    before, after = ([vocab.id(role) for role in part] for part in (roles[:at], roles[at + 1 :]))
     room = longest - len(before) - len(after)
     _at_least_one(room, path, longest)
     cut = np.array([max(0, len(text) - room) for text in texts])
