@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -115,15 +115,6 @@ def predictions(folder: Path) -> dict[str, list[dict[str, Any]]]:
         if rows:
             found[file.stem] = rows
     return found
-
-
-def flat(node: Any, path: str = "") -> Iterator[tuple[str, Any]]:
-    """(path, value) of every leaf of a config; an empty group is a leaf."""
-    if isinstance(node, Mapping) and node:
-        for name, value in node.items():
-            yield from flat(value, f"{path}.{name}" if path else str(name))
-    else:
-        yield path, node
 
 
 def _json_lines(file: Path) -> Iterator[dict[str, Any]]:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from plmctl.config.resume import leaves
 from plmctl.report.page import Block, Folded, Heading, Table, Text
-from plmctl.report.runs import flat
 from plmctl.report.subject import Subject
 from plmctl.report.text import setting
 
@@ -41,12 +41,12 @@ def panel(subject: Subject) -> list[Block]:
 
 def differing(configs: list[dict[str, Any]]) -> list[list[str]]:
     """One line for each setting of which not all have the same value; a run that lacks it has an empty cell."""
-    leaves = [dict(flat(config)) for config in configs]
-    paths = dict.fromkeys(path for each in leaves for path in each if not path.startswith(OWN))
+    settings = [dict(leaves(config)) for config in configs]
+    paths = dict.fromkeys(path for each in settings for path in each if not path.startswith(OWN))
     found = []
     for path in paths:
-        cells = [setting(each[path]) if path in each else "" for each in leaves]
-        if any(each.get(path, ...) != leaves[0].get(path, ...) for each in leaves[1:]):
+        cells = [setting(each[path]) if path in each else "" for each in settings]
+        if any(each.get(path, ...) != settings[0].get(path, ...) for each in settings[1:]):
             found.append([path, *cells])
     return found
 
