@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from torch import nn
 
@@ -31,13 +31,15 @@ class Cost:
     d their width, p the share of positions that reach the language-model head. Lookups and recomputation are not counted.
     Of two stacks, a row is S tokens of the source and T of the target, and a token costs the (S + T)-th part of what they cost
     together: F = 6 (S N_e + T N_d + S N_kv + 2 L_e S S d + 2 L_d T (T + S) d) / (S + T) + 6 p (head weights).
+    A teacher runs forward only: a third of that for what it is asked; what compares the two is not counted.
     """
 
     parameters: dict[str, int]  # by part, each tensor once, without spare rows of tables
     macs_per_token: dict[str, float]  # forward multiply-adds by kind of module, the head at its share p
-    flops_per_token: float  # forward and backward, of one real token
+    flops_per_token: float  # forward and backward, of a teacher only forward, of one real token
     causal_flops_per_token: float  # the same with 6 L T d: only the half of the scores that a causal pattern needs
     saved_per_row: float  # numbers that one row keeps for the backward pass
+    held: int = 0  # parameters of the teachers
 
     @property
     def total_parameters(self) -> int:
@@ -50,7 +52,8 @@ class Cost:
     def memory(self, *, rows: int, activation_bytes: int = 2) -> dict[str, float]:
         """Estimated peak bytes of training `rows` rows at once: fp32 weights, gradients and two AdamW moments, activations."""
         weights, activations = 4.0 * self.total_parameters, rows * self.saved_per_row * activation_bytes
-        return {"weights": weights, "gradients": weights, "optimizer": 2 * weights, "activations": activations}
+        held = {"teachers": 4.0 * self.held} if self.held else {}
+        return {"weights": weights, "gradients": weights, "optimizer": 2 * weights, "activations": activations, **held}
 
 
 def cost(
@@ -60,8 +63,29 @@ def cost(
 
     A model that writes what it does not read has `target_length` tokens more in a row. With `objective`, what it owns counts
     too: networks (a generator, whose head is given `predicted["mlm"]`) as "generator", parameters as "objective"; heads
-    `at_every_token` are given all positions. Drawing samples is not counted.
+    `at_every_token` are given all positions, and its `helpers` count as "teacher", forward. Drawing samples is not counted.
     """
+    own = _learning(model, objective, length, target_length, predicted)
+    parts = objective.modules() if objective else ()
+    helpers = [each for part in parts if isinstance(part, Objective) for each in part.helpers()]
+    everywhere = objective.at_every_token if objective else frozenset()
+    for teacher, names in helpers:
+        heads = {name: head for name, head in teacher.heads.items() if name in names}
+        shares = {name: 1.0 if name in everywhere else predicted.get(name, 0.0) for name in heads}
+        found = _learning(Model(backbone=teacher.backbone, heads=heads), None, length, target_length, shares)
+        macs = own.macs_per_token | {"teacher": own.macs_per_token.get("teacher", 0.0) + sum(found.macs_per_token.values())}
+        own = replace(
+            own, macs_per_token=macs, flops_per_token=own.flops_per_token + found.flops_per_token / 3,
+            causal_flops_per_token=own.causal_flops_per_token + found.causal_flops_per_token / 3,
+            held=own.held + sum(_parameters(teacher).values()),
+        )  # fmt: skip
+    return own
+
+
+def _learning(
+    model: Model, objective: Objective | None, length: int, target_length: int, predicted: Mapping[str, float]
+) -> Cost:
+    """Of all that runs forward and backward."""
     tokens = length + target_length
     shares = [predicted.get(name, 0.0) for name, head in model.heads.items() if _tables(head)]
     asked = max(shares, default=0.0) if "query" in model.backbone.streams else 0.0
@@ -74,6 +98,8 @@ def cost(
         saved += kept
     scores = macs["attention scores"]
     for part in objective.modules() if objective else ():
+        if not any(parameter.requires_grad for parameter in part.parameters()):
+            continue  # a copy that learns nothing
         if isinstance(part, Backbone):
             inner, kept = _backbone(part, length, target_length)
             work, scores = sum(inner.values()), scores + inner["attention scores"]

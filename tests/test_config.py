@@ -360,3 +360,8 @@ def test_a_choice_that_another_command_has(verb: str, word: str, answer: str) ->
         compose(verb, None, ["task=translation", word] if word.startswith("task.") else [word])
     assert answer in str(refused.value)
     assert "append" not in str(refused.value)
+
+
+def test_a_misspelt_segmenter_is_refused_with_the_config():
+    with pytest.raises(UsageError, match=r"tokenizer\.segment='jiba': must be one of jieba \(did you mean 'jieba'\?\)"):
+        compose("tokenize", None, ["tokenizer=wordpiece", "tokenizer.segment=jiba", "out=x"])

@@ -67,6 +67,7 @@ VARIANTS = {
     "input, normed": [*MIX, "heads.features.norm=true"],
     "output": ["output_features=mix", "heads.output.layers=[0,1,2]"],
     "both": [*MIX, "output_features=mix", "heads.output.norm=true"],
+    "held": [*MIX, "heads.features.penalty=1", "heads.features.dropout=0.5", "output_features=mix", "heads.output.penalty=2"],
     "one layer": ["features=layer", "heads.features.layer=1"],
     "top": [],
 }
@@ -84,7 +85,9 @@ def test_placements_on_tagging(variant: str, elmo: Path, tagged: Path, tmp_path:
     assert all(torch.equal(saved[name], before[name]) for name in frozen)
     for name in ("heads.features.scores", "heads.output.mix.scores"):
         assert name not in saved or saved[name].any()  # zeros at first
-    width = {"output": 32, "both": 32}.get(variant, 16)
+    penalized = ["loss/penalty" in line for line in map(json.loads, (tmp_path / "run/metrics.jsonl").read_text().splitlines())]
+    assert any(penalized) == (variant == "held")
+    width = {"output": 32, "both": 32, "held": 32}.get(variant, 16)
     assert saved["heads.tag.linear.weight"].shape[1] == width
 
 

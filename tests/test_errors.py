@@ -118,6 +118,14 @@ def test_a_corpus_too_small_for_the_row_length(plmctl: Invoke, tokens_of: Callab
     assert "fix:" in output
 
 
+def test_a_text_is_called_as_it_was_given(plmctl: Invoke, tmp_path: Path) -> None:
+    """Not by the folder of the cache that holds its tokens."""
+    for name in ("short", "shorter"):
+        (tmp_path / f"{name}.txt").write_text(f"{name} two three.\n\nFour five six.\n" * 20, encoding="utf-8")
+    words = [*TINY, "data.path=[short.txt,shorter.txt]", "tokenizer=char", "tokenizer.vocab_size=40", "format.max_length=9999"]
+    assert "short.txt, shorter.txt: " in plmctl("pretrain", "gpt", *words, f"data.cache_dir={tmp_path / 'cache'}", code=3)
+
+
 def test_a_single_document_is_not_held_out_and_that_is_said(plmctl: Invoke, tmp_path: Path, small_text: Path) -> None:
     (tmp_path / "one.txt").write_text(small_text.read_text(encoding="utf-8")[:20000].replace("\n\n", "\n"), encoding="utf-8")
     output = plmctl("tokenize", "data.path=one.txt", "tokenizer.vocab_size=200", "out=tokens", code=0)

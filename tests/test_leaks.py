@@ -96,7 +96,8 @@ def crossing(source: Seq, target: Seq) -> Sees:
 
 ONE_STACK: dict[str, Callable[[Batch], Sees]] = {
     **dict.fromkeys(("bert", "roberta", "albert", "structbert", "electra", "spanbert", "simcse", "infoword", "tlm"), full),
-    "modern_encoder": full, "distilbert": full, **dict.fromkeys(("gpt", "gpt2", "transformer_xl"), causal), "unilm": unilm,
+    **dict.fromkeys(("modern_encoder", "distilbert", "minilm", "tinybert"), full),
+    **dict.fromkeys(("gpt", "gpt2", "transformer_xl"), causal), "unilm": unilm,
 }  # fmt: skip
 
 TWO_STACKS = ["transformer", "bart", "bart_translation", "mass", "mass_translation", "t5"]

@@ -55,6 +55,7 @@ BESIDE = {  # what a part is used with
     "noise=token_replace": ["noise=[token_replace]", "noise.token_replace.ask_originals=true"],
 }
 UNREAD: set[str] = set()  # what no objective reads yet
+TAUGHT = ("minilm", "tinybert")  # nothing is asked without a teacher: tests/distill/test_layers_alone.py
 
 
 def tokenizer_of(recipe: str, tokens_of: Callable[..., Path]) -> list[str]:
@@ -70,7 +71,7 @@ def test_there_are_recipes() -> None:
     assert {"bert", "roberta", "gpt", "gpt2"} <= set(RECIPES)
 
 
-@pytest.mark.parametrize("recipe", RECIPES)
+@pytest.mark.parametrize("recipe", [recipe for recipe in RECIPES if recipe not in TAUGHT])
 def test_the_loss_falls_on_one_repeated_batch(recipe: str, tokens_of: Callable[..., Path]) -> None:
     cfg = compose("pretrain", recipe, [*SMALL, *tokenizer_of(recipe, tokens_of)])
     check_contract(cfg)

@@ -184,6 +184,21 @@ def test_file_names_in_a_header_stand_for_those_of_the_user(here: Path) -> None:
     assert "init=elsewhere" in alone.words
 
 
+@pytest.mark.parametrize(("recipe", "begins"), [("minilm", False), ("distilbert", True)])
+def test_the_size_is_the_student_s_own_where_it_does_not_begin_as_its_teacher(recipe: str, begins: bool) -> None:
+    words = ("size=small", "tokenizer.vocab_size=900", "data.path=my.txt")
+    teacher, own = stages(recipe, header(find_recipe(recipe)), given(words, ["bert"]))
+    assert ("size=small" in teacher.words, "size=small" in own.words) == (begins, not begins)
+    assert "tokenizer.vocab_size=900" in teacher.words  # the student takes its teacher's
+    assert "tokenizer.vocab_size=900" not in own.words
+    assert own.uses == {"bert"}
+
+
+def test_a_student_of_layers_alone_has_no_objective_to_be_measured_by() -> None:
+    chain = plan("minilm", header(find_recipe("minilm")), [], {}, Flags("recipes"))
+    assert [step.name for step in chain.steps] == ["tokenize", "bert", "pretrain"]
+
+
 @pytest.mark.parametrize("recipe", RECIPES)
 def test_every_chain_composes(recipe: str, translation: tuple[Path, Path]) -> None:
     """Each step is a command line of its own that composes to the config which the chain runs."""

@@ -12,6 +12,7 @@ import pytest
 from plmctl.commands.tokenize import run
 from plmctl.config.compose import Flags, compose, conf_dir
 from plmctl.data.shards import Shards
+from plmctl.errors import UsageError
 from plmctl.text.tokenizer import Tokenizer
 
 DATA = Path(__file__).resolve().parents[1] / "../shared/data/pretraining"
@@ -72,6 +73,31 @@ def test_mistakes(text: Path, tmp_path: Path, words: list[str], code: int, messa
     assert message in found.stderr
     assert "Traceback" not in found.stderr
     assert not (tmp_path / "out").exists()
+
+
+def test_finished_tokens_of_something_else_are_not_written_over(text: Path, tmp_path: Path) -> None:
+    """As a run's directory; the same command again makes the same, and so mends damaged arrays."""
+
+    def again(*words: str, path: Path = text) -> int:
+        given = [f"data.path={path}", "tokenizer.vocab_size=66", f"out={tmp_path / 'out'}", *words]
+        return run(compose("tokenize", None, given), flags=Flags("tokenize"))
+
+    again()
+    before = (tmp_path / "out/train.ids.npy").read_bytes()
+    (tmp_path / "out/train.ids.npy").write_bytes(b"")
+    moved = tmp_path / "elsewhere.txt"
+    moved.write_bytes(text.read_bytes())
+    again(path=moved)
+    assert (tmp_path / "out/train.ids.npy").read_bytes() == before
+    other = tmp_path / "other.txt"
+    other.write_text(TEXT.replace("cat", "dog"), encoding="utf-8")
+    for words, path, told in (
+        ((), other, "another text|text: "), (("data.valid_share=0.2",), text, "settings.valid_share: 0.01 -> 0.2"),
+        (("tokenizer=bpe",), text, 'settings.tokenizer.kind: "unigram" -> "bpe"'),
+    ):  # fmt: skip
+        with pytest.raises(UsageError, match=f"holds tokens already.*({told})"):
+            again(*words, path=path)
+    assert (tmp_path / "out/train.ids.npy").read_bytes() == before
 
 
 def test_ctrl_c_names_the_command_that_goes_on(text: Path, tmp_path: Path) -> None:

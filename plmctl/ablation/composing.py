@@ -114,7 +114,7 @@ class Composer:
     def _look(self, config: Config) -> tuple[float, int, frozenset[str]]:
         """Training FLOPs per token, parameters, and what validation measures; once for each model."""
         nodes = ("size", "model", "pattern", "position", "heads", "objective", "tokenizer", "format", "noise", "data", "init")
-        known = {name: config[name] for name in nodes} | {"norms": config["train"]["grad_norms"]}
+        known = {name: config[name] for name in (*nodes, "distill", "teacher")} | {"norms": config["train"]["grad_norms"]}
         key = json.dumps(known, sort_keys=True, default=str)
         if key not in self._looked:
             report = estimate(OmegaConf.create(config), self.flags)
@@ -189,7 +189,8 @@ def produced(config: Config, plugins: Sequence[str] = ()) -> frozenset[str]:
     with torch.device("meta"):
         model = build_model(config, vocab_size=TINY.size, vocab=TINY, plugins=plugins)
         given = {"vocab": TINY, **known_to_objectives(model, vocab_size=TINY.size)}
-        parts = [build(entry(node)[0], given, plugins, path=f"objective.{name}") for name, node in config["objective"].items()]
+        asked = (config["objective"] or {}).items()
+        parts = [build(entry(node)[0], given, plugins, path=f"objective.{name}") for name, node in asked]
     nothing = Batch(torch.empty(0), {}, counts=defaultdict(int))
     terms = {name for part in parts for name in part.counts(nothing)}
     of_tokens = {name for part in parts for name in terms if f"targets.{name}" in part.needs}

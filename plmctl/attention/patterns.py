@@ -17,6 +17,7 @@ from torch import Tensor
 from plmctl.batch import Seq
 from plmctl.errors import ConfigError
 
+_ROW = 16  # tokens of a row that a pattern is looked at with
 MaskMod = Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]  # (b, h, q, k) index tensors -> bool, broadcast together
 
 
@@ -56,6 +57,12 @@ class Pattern:
         aranges = [torch.arange(n, device=seq.ids.device) for n in (rows, pattern.heads, queries, keys)]
         b, h, q, k = (a.view([-1 if axis == place else 1 for axis in range(4)]) for place, a in enumerate(aranges))
         return pattern.bind(seq, q_index=q_index, k_offset=k_offset)(b, h, q, k)
+
+    def looks_ahead(self, segment: int = 0) -> bool:
+        """Whether some token sees one behind it, in a row all of that segment."""
+        row = torch.full((1, _ROW), segment)
+        allowed = self.dense(Seq(torch.zeros_like(row), torch.tensor([_ROW]), {"segment": row}, full=True))
+        return allowed is None or bool(allowed.triu(1).any())
 
     def __and__(self, other: Pattern) -> Pattern:
         return And(self, other)

@@ -50,7 +50,7 @@ def plan(recipe: str, header: Header, words: Sequence[str], tasks: Mapping[str, 
         made.pretrain(stage)
     for name, path in tasks.items():
         made.tuned(name, path)
-    if not tasks:
+    if not tasks and made.pretrained[OWN].config["objective"]:  # a student of layers alone has none to be measured by
         made.evaluated(OWN, "task=held_out")
     if made.absent:
         raise DataError("\n".join(made.absent))
@@ -129,7 +129,7 @@ class _Planner:
     def _tokens(self, stage: Stage, cfg: DictConfig) -> Step | None:
         """The step that tokenizes a stage's text; None where it names tokens, or pretraining itself tokenizes.
 
-        That is so for several texts, and for a text of its own of a stage whose tokenizer comes with the weights.
+        That is so for several texts, and for a text of its own of a stage whose tokenizer comes with weights or a teacher.
         """
         data = plain(cfg.data)
         if (
@@ -139,7 +139,7 @@ class _Planner:
         ):
             return None
         known = next((step for text, step in self.texts if text == data), None)
-        if cfg.init:
+        if cfg.init or cfg.get("teacher"):
             return known
         tokenizer = plain(cfg.tokenizer)
         words = [*self._spelled(tokenizer), *_changed("data", data, dataclasses.asdict(schema.Data()))]

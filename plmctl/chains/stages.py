@@ -12,14 +12,16 @@ import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from plmctl.chains.listing import plain
 from plmctl.config.headers import Header
 from plmctl.config.schema import is_path
 from plmctl.errors import UsageError
 
 OWN = "pretrain"  # the step of the recipe itself
 TUNING = "finetune"  # in front of a setting: of every fine-tuning
-STARTS = ("init", "teacher")  # whose model the recipe's own is, or is made from
+STARTS = ("init", "teacher")  # whose model the recipe's own is, or is made from, or learns of
 OF_A_MODEL = ("size", "model", "position", "tokenizer")  # what a model that is started from brings
+OF_A_TEACHER = ("tokenizer",)  # what one brings that teaches a new model
 
 
 @dataclass(frozen=True)
@@ -81,7 +83,8 @@ def stages(recipe: str, header: Header, words: Given) -> list[Stage]:
     launch = header.command()[3:]
     examples = {_value(word): _key(word) for word in launch if _is_file(word)}
     told = {_key(word): word for word in words.own}
-    of_model = [word for word in words.own if _key(word).partition(".")[0] in OF_A_MODEL]
+    new = not plain(header.file).get("init") and not any(_key(word) == "init" for word in (*launch, *words.own))
+    of_model = [word for word in words.own if _key(word).partition(".")[0] in (OF_A_TEACHER if new else OF_A_MODEL)]
     kept = [word for word in launch if _key(word) in STARTS and _value(word) in runs and not told.keys() & {_key(word), "init"}]
     starts = {runs[_value(word)] for word in kept}
     if starts:  # the model is decided there

@@ -1,7 +1,7 @@
 """`plmctl data augment`: a larger training set, with words replaced as TinyBERT does (Jiao et al., 2020, algorithm 1).
 
 `out` has the files of the task as they are, but a training file in which up to `copies` changed copies follow each example,
-with its label: `task.path=<out>` trains on it.
+with its label or its tags: `task.path=<out>` trains on it.
 """
 
 from __future__ import annotations
@@ -23,6 +23,8 @@ from plmctl.loading import load
 from plmctl.tasks import files
 from plmctl.tasks.base import Task
 from plmctl.tasks.sheet import Sheet
+from plmctl.tasks.tagged_sheet import TaggedSheet
+from plmctl.training.distributed import device_of
 
 if TYPE_CHECKING:
     from omegaconf import DictConfig
@@ -34,8 +36,8 @@ def run(cfg: DictConfig, *, flags: Flags) -> int:
     """Write `out` and say what is in it."""
     out, (task, sheet) = made.new_folder(cfg.out), _task(cfg, flags)
     stop = ENGLISH if cfg.stop_words is None else _words(Path(cfg.stop_words).expanduser())
-    vectors = None if cfg.vectors is None else Neighbours.read(Path(cfg.vectors).expanduser())
-    loaded, device = load(cfg.checkpoint, plugins=flags.plugins), made.on(cfg.device)
+    vectors = None if cfg.vectors is None else Neighbours.read(files.existing(cfg.vectors))
+    device, loaded = device_of(cfg.device, "device"), load(cfg.checkpoint, plugins=flags.plugins)
     augmenter = Augmenter(
         model=loaded.model.to(device), tokenizer=loaded.tokenizer, candidates=cfg.candidates, stop=stop, vectors=vectors,
         batch_size=cfg.batch_size, device=device,
@@ -45,38 +47,41 @@ def run(cfg: DictConfig, *, flags: Flags) -> int:
     job = {
         "made by": "plmctl data augment", "model": made.identity(loaded.source), "train": made.hash_of(named["train"][1]),
         **{key: cfg[key] and made.hash_of(Path(cfg[key]).expanduser()) for key in ("vectors", "stop_words")},
-        **{key: cfg[key] for key in ("copies", "rate", "candidates", "seed")},
+        **{key: cfg[key] for key in ("copies", "rate", "candidates", "seed", "tagged_words")},
     }  # fmt: skip
     counted = augmenter.seen
     counted["examples"] = 0
 
     def of(rows: Sequence[Any], first: int) -> Iterator[str]:
         texts = [(n, role, text) for n, row in enumerate(rows) for role, text in sheet.texts(row).items()]
-        slots = augmenter([text for _, _, text in texts])
+        stay = [[] if cfg.tagged_words else sheet.tagged(rows[n]).get(role, []) for n, role, _ in texts]
+        slots = augmenter([text for _, _, text in texts], stay)
         places: list[dict[str, Any]] = [{} for _ in rows]
         for (n, role, _), found in zip(texts, slots, strict=True):
             places[n][role] = found
         for n, row in enumerate(rows):
             draws = np.random.default_rng([cfg.seed, first + n])
             others = copies(sheet.texts(row), places[n], count=cfg.copies, rate=cfg.rate, draws=draws)
-            counted["examples"] += 1 + len(others)
+            counted["examples"] += bool(places[n]) + len(others)
             yield from (sheet.line(row), *(sheet.line(row, other) for other in others))
 
     beside: dict[str, Path | str] = {other: file for split, (other, file) in named.items() if split != "train"}
     begin = "" if sheet.header is None else sheet.line(sheet.header)
     made.write(out, name, job, sheet.rows, of=of, begin=begin, others=beside, state=counted)
-    _report(cfg, len(sheet.rows), counted, vectors is not None, as_json=flags.json)
+    _report(cfg, sum(bool(sheet.texts(row)) for row in sheet.rows), counted, vectors is not None, as_json=flags.json)
     return 0
 
 
-def _task(cfg: DictConfig, flags: Flags) -> tuple[Task, Sheet]:
-    """The task and its training file; ConfigError for a task without a table of texts."""
+def _task(cfg: DictConfig, flags: Flags) -> tuple[Task, Sheet | TaggedSheet]:
+    """The task and its training file; ConfigError for a task without a table of texts or of tagged words."""
     if cfg.task is None:
         raise ConfigError("task", ..., "must be given: whose training set is it?", fix="task=sst2 task.path=<folder>")
     task = build(cfg.task, {"pooling": "first"}, flags.plugins, path="task")
-    sheet = Sheet.of(task, "train") if isinstance(task, Task) else None
+    sheet = (Sheet.of(task, "train") or TaggedSheet.of(task, "train")) if isinstance(task, Task) else None
+    if cfg.tagged_words and isinstance(sheet, Sheet):
+        raise ConfigError("tagged_words", True, "false: the words of this task have no tags")
     if sheet is None:
-        fitting = "a class or a score for texts in the columns of a table (classification, regression, GLUE's)"
+        fitting = "a class or a score for texts in columns of a table (classification, regression, GLUE's), or tags of words"
         raise ConfigError("task", cfg.task.get("name"), f"only tasks of this kind are augmented: {fitting}")
     return task, sheet
 
@@ -87,7 +92,7 @@ def _named(task: Task) -> dict[str, tuple[str, Path]]:
     found = {}
     for split, patterns in task.reader.splits.items():
         if split == "train" or (not single and task.has(split)):
-            file = files.need(task.path, split, patterns, folder=task.reader.folder)  # type: ignore[attr-defined]
+            file = files.need(task.path, split, patterns, folder=getattr(task.reader, "folder", ""))
             own = isinstance(task.path, str) and not single
             end = "".join(Path(file.name).suffixes[-2:]) if file.name.endswith(".gz") else file.suffix
             found[split] = (file.name if own else f"{split}{end}", file)
@@ -100,7 +105,9 @@ def _words(file: Path) -> frozenset[str]:
 
 def _report(cfg: DictConfig, before: int, counted: dict[str, int], vectors: bool, *, as_json: bool) -> None:
     if not counted["replaceable"]:
-        raise UsageError(f"no word of the {before:,} examples could be replaced; {cfg.out} is the training set as it was")
+        told = f"no word of the {before:,} examples could be replaced; {cfg.out} is the training set as it was"
+        tags = "columns" in cfg.task and "tags" in cfg.task.columns and not cfg.tagged_words
+        raise UsageError(told + ("\n  fix: tagged_words=true, where no word has the tag O" if tags else ""))
     if as_json:
         print(json.dumps({"out": cfg.out, "before": before, **counted}))
         return

@@ -190,14 +190,14 @@ def budget_of(cfg: DictConfig, *, rows_per_epoch: int) -> Budget:
 
 
 def build_objective(cfg: DictConfig, given: Mapping[str, Any], plugins: Sequence[str] = ()) -> Mix:
-    """The mix of everything under `objective`, each with its weight and the data source it looks at.
+    """The mix of everything under `objective`, each with its weight and the data source it looks at; [] asks nothing.
 
     `seed` fixes the first weights of what objectives own; the state of torch's global generator is left as it was.
     """
     entries = {}
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(cfg.seed)
-        for name, node in plain(cfg.objective).items():
+        for name, node in (plain(cfg.objective) or {}).items():
             part, weight, source = entry(node, f"objective.{name}")
             entries[name] = Entry(build(part, given, plugins, path=f"objective.{name}"), weight, source)
     return Mix(entries)
@@ -224,7 +224,8 @@ def after_pretrain(cfg: DictConfig) -> list[str]:
     lines = [] if pairs else ["plmctl finetune task=sst2 task.path=<folder> checkpoint={run}"]
     if heads & {"clm", "seq2seq"}:
         lines.append('plmctl generate checkpoint={run} prompt="<text>"')
-    lines.append(f"plmctl eval task={'lm' if heads & {'clm', 'mlm'} else 'held_out'} {text} checkpoint={{run}}")
+    if cfg.objective:
+        lines.append(f"plmctl eval task={'lm' if heads & {'clm', 'mlm'} else 'held_out'} {text} checkpoint={{run}}")
     return [*lines, REPORT]
 
 

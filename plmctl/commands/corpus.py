@@ -73,7 +73,6 @@ def open_corpus(cfg: DictConfig, plugins: tuple[str, ...] = ()) -> Corpus:
         if lent is not None:
             jobs = {path: replace(each, recipe=replace(each.recipe, path=str(lent))) for path, each in jobs.items()}
         folders = {path: open_or_tokenize(each, cache_dir=cfg.data.cache_dir) for path, each in jobs.items()}
-    homes = {source: {name: folders[path] for name, path in parts.items()} for source, parts in paths.items()}
     wanted = cfg.tokenizer.get("path") if cfg.tokenizer else None
     given = wanted or lent or next(iter(folders.values()))
     tokenizer = Tokenizer.load(given)
@@ -86,7 +85,10 @@ def open_corpus(cfg: DictConfig, plugins: tuple[str, ...] = ()) -> Corpus:
                 file=home, fix=f"give the text instead of its tokens, or tokenize it again with tokenizer.path={given}",
             )  # fmt: skip
     train, valid = (
-        {source: {name: Shards.open(home, split) for name, home in parts.items()} for source, parts in homes.items()}
+        {
+            source: {name: Shards.open(folders[path], split, given=path) for name, path in parts.items()}
+            for source, parts in paths.items()
+        }
         for split in SPLITS
     )
     held = {source: {name: shards for name, shards in parts.items() if len(shards.ids)} for source, parts in valid.items()}

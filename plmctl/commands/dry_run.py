@@ -14,6 +14,7 @@ from rich.table import Table
 from plmctl.assembly import build_model, known_to_objectives
 from plmctl.commands.common import build_objective
 from plmctl.commands.corpus import sources
+from plmctl.commands.teaching import outlined
 from plmctl.config.build import build, plain
 from plmctl.config.compose import Flags
 from plmctl.config.contract import TINY
@@ -52,7 +53,8 @@ def estimate(cfg: DictConfig, flags: Flags) -> dict[str, dict[str, Any]]:
     with torch.device("meta"):
         size = vocabulary(cfg)
         model = build_model(cfg, vocab_size=size, plugins=flags.plugins)
-        objective = build_objective(cfg, {"vocab": TINY, **known_to_objectives(model, vocab_size=size)}, flags.plugins)
+        own = build_objective(cfg, {"vocab": TINY, **known_to_objectives(model, vocab_size=size)}, flags.plugins)
+        objective = outlined(cfg, model, own, flags.plugins)
         format = build(plain(cfg.format), {"vocab": TINY}, flags.plugins, path="format")
         noise = Chain(list(build(plain(cfg.noise) or {}, {"vocab": TINY}, flags.plugins, path="noise").values()))
     length, target = row_lengths(format, noise)

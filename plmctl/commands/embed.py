@@ -34,6 +34,7 @@ from plmctl.errors import ConfigError, DataError
 from plmctl.heads.features import read as features_of
 from plmctl.loading import Loaded, load
 from plmctl.text.characters import Spelling
+from plmctl.training.distributed import device_of
 
 OF_ROWS = (
     "class",
@@ -47,10 +48,9 @@ TOKENS = 16384  # padded tokens of one forward pass at most, however many rows b
 
 
 def run(cfg: DictConfig, flags: Flags) -> int:
-    loaded = load(cfg.checkpoint, plugins=flags.plugins)
+    device, loaded = device_of(cfg.device, "device"), load(cfg.checkpoint, plugins=flags.plugins)
     layers = chosen(cfg.layers, count=_num_layers(loaded))
     lines = read(Path(cfg.input), loaded)
-    device = torch.device(("cuda" if torch.cuda.is_available() else "cpu") if cfg.device == "auto" else cfg.device)
     loaded.model.to(device)
     write(Path(cfg.out), embed(loaded, lines, layers=layers, logits=cfg.logits, batch_size=cfg.batch_size, device=device))
     print(

@@ -22,6 +22,7 @@ from plmctl.tasks.base import Example, Task
 from plmctl.tasks.held_out import HeldOut
 from plmctl.tasks.lm import HEADS, LanguageModel, Text
 from plmctl.text.reader import documents
+from plmctl.training.distributed import device_of
 from plmctl.training.precision import Precision, choose
 
 ALSO = {"valid": "dev", "validation": "dev"}  # other words for the default split
@@ -105,9 +106,9 @@ def _is_labelled(node: dict[str, Any], flags: Flags) -> bool:
 
 def _precision(cfg: DictConfig, loaded: Loaded) -> Precision:
     """That of the run unless told otherwise, so that scores come out as they did in training; fp32 where there was no run."""
-    kind = cfg.device if cfg.device != "auto" else "cuda" if torch.cuda.is_available() else "cpu"
+    device = device_of(cfg.device, "device")
     trained = (loaded.config.get("train") or {}).get("precision", "fp32")
-    return choose(cfg.precision if cfg.precision != "auto" else trained, torch.device(kind))
+    return choose(cfg.precision if cfg.precision != "auto" else trained, device)
 
 
 def _home(loaded: Loaded) -> Path:

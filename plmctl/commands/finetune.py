@@ -23,6 +23,7 @@ from plmctl.errors import ConfigError, UsageError
 from plmctl.loading import find, open_source, take
 from plmctl.models.base import Model
 from plmctl.nn.tables import count
+from plmctl.objectives.penalty import penalized
 from plmctl.tasks import inference
 from plmctl.tasks.base import Task
 from plmctl.tasks.batches import Batches
@@ -150,7 +151,7 @@ def train(session: Session, tokenizer: Tokenizer) -> Result:
     def evaluate(model: Model) -> dict[str, float]:
         return scoring.predict(model, task, data["dev"], precision=session.precision)[1] if world.main else {}
 
-    objective = taught(session, model, task, rows=len(data["train"].rows.key))
+    objective = penalized(model, taught(session, model, task, rows=len(data["train"].rows.key)))
     result = fit(
         session, model=model, objective=objective, budget=_budget(cfg, every),
         stages=[Stage(batches=lambda: batches, trainable=cfg.train.trainable, frozen=cfg.train.frozen)],

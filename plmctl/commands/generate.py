@@ -25,7 +25,7 @@ from typing import Any
 import torch
 from omegaconf import DictConfig
 
-from plmctl.commands.prompts import Prompt, Reader, note, texts
+from plmctl.commands.prompts import AHEAD, Prompt, Reader, alike, note, texts
 from plmctl.config.build import build
 from plmctl.config.compose import Flags
 from plmctl.errors import ConfigError, DataError, raise_all
@@ -33,18 +33,16 @@ from plmctl.generation.decode import generate
 from plmctl.generation.fill import Candidates, fill
 from plmctl.generation.search import Hypothesis, Search
 from plmctl.loading import Loaded, load
-
-AHEAD = 16  # batches that are sorted by length together
+from plmctl.training.distributed import device_of
 
 
 def run(cfg: DictConfig, flags: Flags) -> int:
     search = build(cfg.search, {}, flags.plugins, path="search")
     source, lines = texts(cfg.prompt, cfg.input)
-    loaded = load(cfg.checkpoint, plugins=flags.plugins)
+    device, loaded = device_of(cfg.device, "device"), load(cfg.checkpoint, plugins=flags.plugins)
     size = loaded.vocab.size
     if cfg.top > size:
         raise ConfigError("top", cfg.top, f"at most {size}, the size of the vocabulary")
-    device = torch.device(("cuda" if torch.cuda.is_available() else "cpu") if cfg.device == "auto" else cfg.device)
     loaded.model.to(device)
     reader = Reader.of(loaded, source, flags.plugins)
     _refuse_idle(reader.kind, flags.overrides)
@@ -125,10 +123,8 @@ def _in_order(
     interactive = sys.stdin is not None and sys.stdin.isatty()
     while some := list(islice(prompts, 1 if interactive else AHEAD * batch_size)):
         found = {place: blank(prompt) for place, prompt in enumerate(some) if not prompt.ids}
-        by_length = sorted((i for i in range(len(some)) if i not in found), key=lambda i: -len(some[i].ids))
         shown = 0
-        for place in range(0, max(1, len(by_length)), batch_size):
-            chosen = by_length[place : place + batch_size]
+        for chosen in alike(some, batch_size, without=found) or [[]]:
             found |= dict(zip(chosen, answer([some[i] for i in chosen]), strict=True)) if chosen else {}
             while shown in found:
                 yield found[shown]

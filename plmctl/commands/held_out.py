@@ -47,7 +47,9 @@ def staged(cfg: DictConfig, flags: Flags, loaded: Loaded, part: HeldOut) -> Dict
     own = loaded.config
     if not _pretrained(loaded):
         fix = f"{unlabelled(loaded)}the run of a plmctl pretrain"
-        raise UsageError(f"checkpoint={cfg.checkpoint}: plmctl pretrain has not made it, so it has no objective\n  fix: {fix}")
+        taught = own.get("distill") and "objective" in own and not own["objective"]
+        why = "it learnt of its teacher's layers" if taught else "plmctl pretrain has not made it"
+        raise UsageError(f"checkpoint={cfg.checkpoint}: {why}, so it has no objective\n  fix: {fix}")
     tokenizer = {**own["tokenizer"], "path": str(loaded.source.folder / "tokenizer")}
     run: dict[str, Any] = {**own, "init": None, "tokenizer": tokenizer}
     run["objective"] = _asked(own["objective"], part)

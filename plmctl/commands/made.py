@@ -29,10 +29,6 @@ def new_folder(out: str) -> Path:
     return place
 
 
-def on(device: str) -> torch.device:
-    return torch.device(("cuda" if torch.cuda.is_available() else "cpu") if device == "auto" else device)
-
-
 def identity(source: Source) -> str:
     """A hash of what a model answers by: its config, its weights and its tokenizer."""
     nodes = {name: source.config.get(name) for name in ("model", "position", "pattern", "size", "heads")}

@@ -133,8 +133,9 @@ def _overview(
     cfg, world = session.cfg, session.world
     millions, beside = count(model) / 1e6, own_parameters(objective, model) / 1e6
     place = f"{world.device.type} in {session.precision.name}" + (f", {world.size} processes" if world.size > 1 else "")
+    asked = " + ".join(cfg.objective or ("its teacher's layers alone",))
     lines = [
-        f"{cfg.run.name}: {' + '.join(cfg.objective)}, {millions:.2f} M parameters"
+        f"{cfg.run.name}: {asked}, {millions:.2f} M parameters"
         f"{f' and {beside:.2f} M of the objective' if beside else ''}, "
         f"{corpus.vocab.size:,} {corpus.tokenizer.kind} tokens",
         f"{budget} of {cfg.train.batch_size} rows of at most {cfg.format.max_length} tokens, on {place}; {session.folder}",
@@ -164,12 +165,16 @@ def _reading(name: str, reader: Reader | Mixture) -> list[str]:
 def _check_languages(cfg: DictConfig, loader: Loader) -> None:
     """Every language that a corpus tells apart has a vector, where languages have vectors at all."""
     path = "encoder.embedding" if cfg.model.get("encoder") else "embedding"  # of two stacks, both ends have the same
-    table = OmegaConf.select(cfg.model, f"{path}.languages") or 0
+    table, told = OmegaConf.select(cfg.model, f"{path}.languages") or 0, False
     for name, source in loader.sources.items() if table else ():
         for corpus, (reader, _) in source.reader.corpora(name).items():
+            told = told or "tracks.language" in reader.format.provides or "language" in reader.shards.tracks
             if table < (found := reader.format.languages(reader.shards)):
                 allowed = f"at least {found}, or 0 (none): the rows of '{corpus}' have languages up to number {found - 1}"
                 raise ConfigError(f"model.{path}.languages", table, allowed, fix=f"model.{path}.languages={found}")
+    if table and not told:
+        fix = f"model.{path}.languages=0, or data.tags=[language] of .jsonl, or format=text_pair of parallel text"
+        raise ConfigError(f"model.{path}.languages", table, "0 (none): no text says which language it is in", fix=fix)
 
 
 def _check_memory(model: Model, loader: Loader) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,6 +21,7 @@ from plmctl.loading import Loaded
 from plmctl.tasks.base import Example
 from plmctl.tasks.generation import Generation
 
+AHEAD = 16  # batches that are sorted by length together
 MASKS = ("[MASK]", "<mask>")  # are understood whatever the tokenizer's own spelling
 
 
@@ -206,3 +207,9 @@ def _lines(stream: Any, name: str) -> Iterator[str]:
             yield line.decode("utf-8-sig" if number == 1 else "utf-8").rstrip("\r\n")
         except UnicodeDecodeError as error:
             raise DataError(f"not UTF-8 ({error.reason} at byte {error.start})", file=name, line=number) from error
+
+
+def alike(prompts: Sequence[Prompt], batch_size: int, *, without: Container[int] = ()) -> list[list[int]]:
+    """The places of the prompts, but for those `without`, in batches of similar length, the longest first."""
+    places = sorted((n for n in range(len(prompts)) if n not in without), key=lambda n: -len(prompts[n].ids))
+    return [places[start : start + batch_size] for start in range(0, len(places), batch_size)]

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from plmctl.commands import made, scoring
 from plmctl.commands.generate import said
-from plmctl.commands.prompts import Reader
+from plmctl.commands.prompts import AHEAD, Reader, alike
 from plmctl.config.build import build, plain
 from plmctl.distill.sequence import Nearest, Pick, likeliest
 from plmctl.errors import ConfigError
@@ -23,18 +23,18 @@ from plmctl.generation.search import Hypothesis
 from plmctl.loading import Loaded, load
 from plmctl.tasks.base import Example
 from plmctl.tasks.generation import Generation
+from plmctl.training.distributed import device_of
 
 if TYPE_CHECKING:
     from omegaconf import DictConfig
 
     from plmctl.config.compose import Flags
 
-AHEAD = 16  # batches that are sorted by length together
-
 
 def run(cfg: DictConfig, *, flags: Flags) -> int:
     """Write `out` and say what is in it."""
-    out, search = made.new_folder(cfg.out), build(cfg.search, {}, flags.plugins, path="search")
+    device, out = device_of(cfg.device, "device"), made.new_folder(cfg.out)
+    search = build(cfg.search, {}, flags.plugins, path="search")
     if cfg.pick == "nearest" and search.count < 2:
         raise ConfigError("search.count", search.count, "at least 2: pick=nearest chooses among them", fix="search.count=5")
     loaded = load(cfg.checkpoint, plugins=flags.plugins)
@@ -42,7 +42,7 @@ def run(cfg: DictConfig, *, flags: Flags) -> int:
     pick: Pick = Nearest(tokenize=task.tokenize, lowercase=task.lowercase) if cfg.pick == "nearest" else likeliest
     examples = task.read("train")
     task.fit_labels(examples)
-    device, names = made.on(cfg.device), _names(task)
+    names = _names(task)
     loaded.model.to(device)
     limit = cfg.max_new or (reader.task or task).max_target
     job = {
@@ -54,10 +54,8 @@ def run(cfg: DictConfig, *, flags: Flags) -> int:
 
     def of(some: Sequence[Example], first: int) -> Iterator[str]:
         prompts = [reader(str(example.fields["source"]), first + n) for n, example in enumerate(some)]
-        order = sorted(range(len(some)), key=lambda n: -len(prompts[n].ids))
         texts: dict[int, list[Hypothesis]] = {}
-        for start in range(0, len(order), cfg.batch_size):
-            chosen = order[start : start + cfg.batch_size]
+        for chosen in alike(prompts, cfg.batch_size):
             batch = reader.batch([prompts[n] for n in chosen]).to(device)
             found = generate(
                 loaded.model, batch, vocab=loaded.vocab, search=search, head=reader.head, max_new=limit,

@@ -10,7 +10,6 @@ from typing import Any
 import torch
 
 from plmctl.attention.patterns import Pattern
-from plmctl.batch import Seq
 from plmctl.config.build import build, locate
 from plmctl.models.base import Model
 from plmctl.tasks import inference
@@ -22,9 +21,9 @@ BATCH = 32  # rows of an evaluation batch, the default of `plmctl eval`: the sam
 
 
 def pooling(config: Any) -> str:
-    """Which token stands for a row: what `model.classifier.pooling` says; else "last" where the first cannot see the second."""
+    """Which token stands for a row: what `model.classifier.pooling` says; else the "last" where some see none behind them."""
     told = (config["model"].get("classifier") or {}).get("pooling")
-    return str(told) if told else "last" if not _sees(_pattern(config), 0, 1) else "first"
+    return str(told) if told else "first" if all(_pattern(config).looks_ahead(segment) for segment in (0, 1)) else "last"
 
 
 def reading(config: Any, plugins: Sequence[str] = ()) -> dict[str, Any]:
@@ -37,9 +36,8 @@ def reading(config: Any, plugins: Sequence[str] = ()) -> dict[str, Any]:
     writes = getattr(part, "writes", "text")
     pattern = _pattern(config)
     read, written = pattern.prefix_segments or (0, 1)
-    row = (read, written, written)
-    directed = writes == "target" or (writes == "text" and not _sees(pattern, 1, 2, row) and _sees(pattern, 2, 1, row))
-    causal = writes == "text" and not _sees(pattern, 0, 1, segments=(0, 0, 0))
+    directed = writes == "target" or (writes == "text" and not pattern.looks_ahead(written))
+    causal = writes == "text" and not pattern.looks_ahead()
     return {
         "kind": part.__name__, "pooling": pooling(config), "writes": writes, "directed": directed, "causal": causal,
         "segments": (read, written),
@@ -49,13 +47,6 @@ def reading(config: Any, plugins: Sequence[str] = ()) -> dict[str, Any]:
 def _pattern(config: Any) -> Pattern:
     pattern: Pattern = build(config["pattern"], path="pattern")
     return pattern
-
-
-def _sees(pattern: Pattern, query: int, key: int, segments: Sequence[int] = (0, 1, 1)) -> bool:
-    """Whether in a row of three tokens of such segments, token `query` sees token `key`."""
-    tracks = {"segment": torch.tensor([list(segments)])}
-    allowed = pattern.dense(Seq(torch.zeros(1, 3, dtype=torch.int64), torch.tensor([3]), tracks, full=True))
-    return allowed is None or bool(allowed[0, 0, query, key])
 
 
 def predict(

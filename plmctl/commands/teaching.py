@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Sequence
 
 import torch
@@ -71,7 +72,9 @@ def checked(cfg: DictConfig, flags: Flags) -> DictConfig:
 def checked_task(cfg: DictConfig, flags: Flags, model: Model, task: Task) -> DictConfig:
     """The same of a fine-tuning run; `model` is the student without weights, `task` knows its labels."""
     for path in _paths(cfg) if cfg.get("distill") else ():
-        _same_labels(path, open_source(path), task)
+        _same_labels(path, source := open_source(path), task)
+        if told := _another_task(path, source, task):
+            print(f"plmctl: {told}", file=sys.stderr)
     return _checked(cfg, flags, lambda vocab: (model, task), {"task.max_length": task.longest}, own=cfg.checkpoint)
 
 
@@ -82,14 +85,28 @@ def _checked(cfg: DictConfig, flags: Flags, student: Student, lengths: dict[str,
     if not cfg.get("distill"):
         return cfg
     cfg, vocab = _same_tokens(cfg, sources, own) if sources else (cfg, TINY)
-    teachers: list[Teacher] = []
     with torch.device("meta"):
-        for source in sources:
-            model = build_model(source.config, vocab_size=source.vocab_size, vocab=vocab, plugins=flags.plugins)
-            _has_places(source, model, lengths)
-            teachers.append(Frozen(model=model, name=_name(source)))
+        teachers = [_outline(source, vocab, flags.plugins) for source in sources]
+        for source, teacher in zip(sources, teachers, strict=True):
+            _has_places(source, teacher.model, lengths)
         lesson(cfg, *student(vocab), together(teachers, cfg), flags.plugins)
     return cfg
+
+
+def outlined(cfg: DictConfig, model: Model, objective: Objective, plugins: Sequence[str]) -> Objective:
+    """What `taught` will be, of models without weights; `objective` itself where nothing says who teaches."""
+    paths = _paths(cfg)
+    if not cfg.get("distill") or not (paths or "teacher" in cfg.distill):
+        return objective
+    with torch.device("meta"):
+        sources = [open_source(path) for path in paths]
+        teachers = [_outline(source, source.tokenizer.vocab, plugins) for source in sources]
+        return lesson(cfg, model, objective, together(teachers, cfg), plugins)
+
+
+def _outline(source: Source, vocab: Vocab, plugins: Sequence[str]) -> Frozen:
+    model = build_model(source.config, vocab_size=source.vocab_size, vocab=vocab, plugins=plugins)
+    return Frozen(model=model, name=_name(source))
 
 
 def together(teachers: Sequence[Teacher], cfg: DictConfig) -> Teacher | None:
@@ -174,6 +191,15 @@ def _same_labels(path: str, source: Source, task: Task) -> None:
     own, other = ", ".join(task.label_names), ", ".join(map(str, theirs))
     allowed = f"a model of the student's labels in their order: {own}; it has {other}"
     raise ConfigError("teacher", path, allowed, fix=f"task.label_names=[{other.replace(', ', ',')}] where they mean the same")
+
+
+def _another_task(path: str, source: Source, task: Task) -> str:
+    """A line that names both tasks, where they differ: fine for another set of reviews, not for paraphrases."""
+    theirs = (source.config.get("task") or {}).get("name")
+    if theirs in (None, task.name):
+        return ""
+    labels = f"; where answers are compared, its labels stand for those of {task.name}: {', '.join(task.label_names or ())}"
+    return f"teacher={path} was fine-tuned on {theirs}, the student learns {task.name}" + (labels if task.label_names else "")
 
 
 def _has_places(source: Source, model: Model, lengths: dict[str, int]) -> None:

@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
+import json
 import shlex
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from plmctl.config.build import build, plain
 from plmctl.data import tokenizing
-from plmctl.data.shards import is_tokens
+from plmctl.data.journal import differences
+from plmctl.data.shards import is_tokens, read_manifest
 from plmctl.data.survey import Say, Source, quiet
 from plmctl.data.tokenizing import Job
-from plmctl.errors import ConfigError
+from plmctl.errors import ConfigError, DataError, UsageError
 from plmctl.text import segment
+from plmctl.text.tokenizer import Tokenizer
 from plmctl.text.train import Recipe
 
 if TYPE_CHECKING:
@@ -31,9 +35,32 @@ def run(cfg: DictConfig, *, flags: Flags) -> int:
     if is_tokens(path):
         raise ConfigError("data.path", path, "holds tokens already; give the text they were made from")
     with progress(again(flags)) as say:
-        manifest = tokenizing.tokenize(job(cfg, path, say=say, processes=cfg.processes, plugins=flags.plugins), cfg.out)
+        made = job(cfg, path, say=say, processes=cfg.processes, plugins=flags.plugins)
+        _refuse_others(made, Path(cfg.out).expanduser())
+        manifest = tokenizing.tokenize(made, cfg.out)
     print("\n".join(report(manifest, cfg.out)))
     return 0
+
+
+def _refuse_others(made: Job, out: Path) -> None:
+    """UsageError where `out` has sound tokens of another text, tokenizer or setting: like a run, they are not written over."""
+    try:
+        old = read_manifest(out)
+    except DataError:
+        return
+    files = [entry for source in (made.source, made.valid) if source for entry in source.content()]
+    given = Tokenizer.load(made.recipe.path).fingerprint if made.recipe.path else None
+    known = old["tokenizer"]["fingerprint"] if given or "path" in old["tokenizer"] else None
+    before = {"text": _hashes(old["files"]), "tokenizer": known, "settings": old["settings"]}
+    now = {"text": _hashes(files), "tokenizer": given, "settings": json.loads(json.dumps(made.settings()))}
+    if changed := differences(before, now):
+        told = "; ".join(changed[:3])
+        raise UsageError(f"out={out}: holds tokens already, and these would be others ({told})\n  fix: out=<new folder>")
+
+
+def _hashes(files: Sequence[Mapping[str, Any]]) -> list[str]:
+    """What each file holds, wherever it stands."""
+    return [entry.get("sha256", entry["path"]) for entry in files]
 
 
 def job(cfg: DictConfig, path: Any, *, say: Say = quiet, processes: int | None = None, plugins: tuple[str, ...] = ()) -> Job:

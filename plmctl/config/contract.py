@@ -18,6 +18,7 @@ from omegaconf import OmegaConf
 
 from plmctl.batch import FIELDS, IGNORE, INPUTS, SEQS, Rows, Seq, held_by_data
 from plmctl.config.build import build, entry, locate, plain
+from plmctl.config.peeking import altered, peeking
 from plmctl.config.recipes import conf_dir, load, recipes_dir
 from plmctl.data.shards import is_tokens
 from plmctl.errors import ConfigError, ConfigErrors, UsageError, raise_all
@@ -69,10 +70,15 @@ def check_contract(cfg: Any, plugins: Sequence[str] = (), config_dirs: Sequence[
             if not errors:
                 errors += mismatches(format, noise, objectives, heads, model, config_dirs, plugins)
                 errors += unpaired(format, config)
+                errors += altered(format, noise, objectives, "noise")
                 errors += miscounts(format, objectives, dict(built.heads), config_dirs, plugins)
             if not errors and "eval" in config:
                 quiet = build(config["eval"]["noise"] or {}, {"vocab": TINY}, plugins, path="eval.noise")
-                errors += unmeasured(format, quiet, objectives)
+                errors += unmeasured(format, quiet, objectives) + altered(format, quiet, objectives, "eval.noise")
+    errors += peeking({name: part for name, (part, _) in asked.items()}, built.backbone) if asked else []
+    if not config["objective"] and not config.get("distill"):
+        fix = "objective=[mlm], or distill=minilm teacher=runs/<run>, whose student learns of layers alone"
+        errors.append(ConfigError("objective", [], "something to learn: without an objective there is no loss", fix=fix))
     errors += wrong_numbers(config, plugins) if config.get("optim") and config.get("schedule") else []
     errors += too_few_rows(config.get("train") or {}, {name: part for name, (part, _) in asked.items()})
     raise_all(list({str(error): error for error in errors}.values()))  # two sources may lack the same

@@ -31,6 +31,7 @@ class Augment(Making):
     rate: Chance = 0.4  # of the words of a copy that are replaced
     candidates: Count = 15  # words that one may be replaced by
     vectors: str | None = None  # word vectors (GloVe's .txt), for words of several pieces; null: those stay as they are
+    tagged_words: bool = False  # in tagging, also words whose tag is not O: names may become what is none
     stop_words: str | None = None  # words that stay as they are, one a line; null: English function words
     seed: Annotated[int, Rule(lambda n: n >= 0, "0 or more")] = 0
 

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 FUNCTION = re.compile(r"(choice|glob|range|interval|sort|shuffle|tag)\(.*\)", re.DOTALL)  # of Hydra's sweep grammar
 NAMED = ("data.mixture", "data.sources")  # mappings from names that the user gives
+IN_STUDIES = ("arms", "finetune.tasks", "eval", "metrics")  # the same, of a study
 
 
 @dataclass
@@ -49,13 +50,14 @@ def read(texts: Sequence[str], loader: ConfigLoader, *, sweep: bool) -> tuple[li
 def quoted(text: str, *, sweep: bool = False) -> str:
     """The override with its value in quotes if it is a path, or has letters that Hydra's grammar lacks (Chinese column names).
 
-    So no letter of a file name is grammar; commas sweep only with `sweep`. In a list of overrides, [size=tiny,seed=1], each is.
+    So no letter of a file name is grammar; commas sweep only with `sweep`. In a list of overrides, [size=tiny,seed=1], each is,
+    in a mapping of such lists, too.
     """
     key, equals, value = text.partition("=")
     if is_literal(key) and value != "null":
         return f"{key}={_quote(value)}"
-    if re.fullmatch(r"\[\s*[\w.@/+~]+=.*\]", value, re.DOTALL):  # overrides of a study's runs
-        return f"{key}=[{_each(_split(value[1:-1]))}]"
+    if value[:1] in ("[", "{") and (inner := _overrides(value)) != value:
+        return f"{key}={inner}"
     foreign = not value.isascii() and value[0] not in "{$"
     if not equals or not (foreign or is_path(key.lstrip("+~"))) or value in ("", "null") or _in_quotes(value):
         return text
@@ -226,9 +228,10 @@ def _parameters(node: Any, plugins: Sequence[str]) -> list[str]:
 
 def _names(word: Word, tree: Mapping[str, Any]) -> bool:
     """Whether the word gives new names to a mapping of `NAMED`, or something to such a name."""
-    if word.key in NAMED:
-        return word.text.partition("=")[2].startswith("{")
-    return word.key.startswith(tuple(f"{name}." for name in NAMED)) and not _known(tree, word.key)
+    named = (*NAMED, *IN_STUDIES) if "arms" in tree else NAMED
+    if not f"{word.key}.".startswith(tuple(f"{name}." for name in named)):
+        return False
+    return word.text.partition("=")[2].startswith("{") or not (word.key in named or _known(tree, word.key))
 
 
 def _known(tree: Mapping[str, Any], key: str) -> bool:
@@ -259,6 +262,16 @@ def _quote(text: str) -> str:
 
 def _each(parts: Sequence[str]) -> str:
     return ",".join(part if _in_quotes(part) else _quote(part) for part in map(str.strip, parts))
+
+
+def _overrides(value: str) -> str:
+    """`value` with quotes around each override in its lists of them, which stand in mappings, too: {name: [size=tiny]}."""
+    if re.fullmatch(r"\[\s*[\w.@/+~]+=.*\]", value, re.DOTALL):
+        return f"[{_each(_split(value[1:-1]))}]"
+    if not re.fullmatch(r"\{.*\}", value, re.DOTALL):
+        return value
+    pairs = [part.partition(":") for part in _split(value[1:-1])]
+    return "{" + ",".join(f"{name}{colon}{_overrides(inner.strip())}" for name, colon, inner in pairs) + "}"
 
 
 def _in_quotes(text: str) -> bool:

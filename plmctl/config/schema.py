@@ -29,7 +29,7 @@ class Data:
     path: str | list[str] | None = None  # token directory, or text: file, folder, glob, hf:<data set>; null: embedded corpus
     valid_path: str | list[str] | None = None  # held-out text; null: a share of `path`
     valid_share: float = 0.01  # of the documents, chosen by their content
-    field: str = "text"  # of .jsonl, .parquet and hf:
+    field: str = "text"  # of .jsonl, .csv, .parquet and hf:
     spans: list[str] = dataclasses.field(default_factory=list)  # fields with lists of {"start", "end", "id"}: span tracks
     tags: list[str] = dataclasses.field(default_factory=list)  # the same, as one id for each token (0: none)
     target_path: str | list[str] | None = None  # parallel text: the lines that belong to those of `path`

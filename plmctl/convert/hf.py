@@ -168,7 +168,8 @@ def _family_of(settings: Mapping[str, Any], folder: Path) -> tuple[Family, str |
 def _describing(config: Mapping[str, Any], tensors: Mapping[str, Tensor], pad: int) -> tuple[Family, Numbers]:
     """The family that `config` is a member of: the one it came from, or that knows its heads; else how it differs."""
     if token_table(tensors) is None:
-        raise ConfigError("model", config["model"].get("_target_"), f"a model with the tensor {' or '.join(TOKENS)}")
+        allowed = f"a model that a published class has: this one has neither {' nor '.join(TOKENS)}"
+        raise ConfigError("model", config["model"].get("_target_"), allowed)
     heads, origin = config.get("heads") or {}, (config.get("origin") or {}).get("family")
     asked = sorted(FAMILIES, key=lambda family: (family.model_type != origin, not set(heads) <= family.heads))
     answers = [

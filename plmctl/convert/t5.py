@@ -8,10 +8,12 @@ from typing import Any
 
 from torch import Tensor
 
+from plmctl.convert.bart import classifier
 from plmctl.convert.family import Architecture, Node, Numbers
 from plmctl.convert.names import Rule, Tensors, linear, same
 from plmctl.convert.stacks import HEAD, OUTPUT, SHARED, TABLES, EncoderDecoder, Ends, nodes, start_of
 
+INSIDE, ROWS = "transformer.", "T5ForSequenceClassification"  # the class whose backbone stands under a name
 GATED, POSITION = "plmctl.nn.cells.glu.GLU", "plmctl.nn.positions.RelativeBuckets"
 PROJECTIONS = {  # theirs -> (the cell between the two maps, its activation)
     "relu": ("plmctl.nn.cells.feedforward.FeedForward", "relu"),
@@ -56,6 +58,8 @@ class T5(EncoderDecoder):
     model_type = "t5"
     prefix = ""
     architectures = (
+        Architecture(ROWS, ("score",), classifier("score"), outputs=1),
+        Architecture(ROWS, ("class",), classifier("class")),
         Architecture("T5ForQuestionAnswering", ("span",), linear("heads.span.linear", "qa_outputs")),
         Architecture("T5ForConditionalGeneration", (HEAD,), [same(f"heads.{HEAD}.weight", OUTPUT, optional=True)]),
         Architecture("T5Model", bare=True),
@@ -137,8 +141,13 @@ class T5(EncoderDecoder):
         tables = [] if numbers.shared else ["model.tied=False (there: True)"]
         return super().describes(config, numbers) + tables
 
+    def adapted(self, numbers: Numbers, tensors: Tensors) -> tuple[Numbers, Tensors]:
+        return super().adapted(numbers, {name.removeprefix(INSIDE): tensor for name, tensor in tensors.items()})
+
     def completed(self, tensors: Tensors, numbers: Numbers, architecture: Architecture) -> Tensors:
         assert isinstance(numbers, Ends)
+        if architecture.name == ROWS:
+            return {name if name in architecture.tensors else INSIDE + name: tensor for name, tensor in tensors.items()}
         if numbers.scaled or HEAD not in architecture.heads:
             return tensors
         return {OUTPUT: tensors[SHARED].clone()} | tensors

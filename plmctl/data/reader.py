@@ -85,7 +85,7 @@ class Reader:
             if held_by_data(field) and field not in there:
                 kind, _, name = field.partition(".")
                 raise DataError(
-                    f"these tokens have no {field}", file=getattr(self.shards, "folder", None),
+                    f"these tokens have no {field}", file=getattr(self.shards, "given", None),
                     fix=f"plmctl tokenize with data.{'spans' if kind == 'spans' else 'tags'}=[{name}] and .jsonl text",
                 )  # fmt: skip
         tokens, documents = len(self.shards.ids), len(self.shards.documents) - 1
@@ -94,7 +94,7 @@ class Reader:
         if tokens < (1 if allow_short else self.input_length) or self.plan(0).rows == 0:
             raise DataError(
                 f"{tokens} tokens in {documents} documents fill no row of format.max_length={self.format.max_length}",
-                file=getattr(self.shards, "folder", None), fix="give data.path more text, or set a smaller format.max_length",
+                file=getattr(self.shards, "given", None), fix="give data.path more text, or set a smaller format.max_length",
             )  # fmt: skip
 
     @property

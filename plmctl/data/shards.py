@@ -53,6 +53,7 @@ class Shards:
 
     def __init__(self, folder: Path, split: str, manifest: Mapping[str, Any]) -> None:
         self.folder, self.split, self.manifest = folder, split, manifest
+        self.given: object = folder
         self._stated: dict[str, dict[str, Any]] = manifest["splits"][split]["arrays"]
         self.ids, self.sentences, self.documents = (self._map(name) for name in ("ids", "sentences", "documents"))
         self.tracks: dict[str, np.ndarray] = {name: self._map(name) for name in manifest["tracks"]}
@@ -61,8 +62,13 @@ class Shards:
         self._check_ends()
 
     @classmethod
-    def open(cls, folder: str | os.PathLike[str], split: str = "train", *, tokenizer: Tokenizer | None = None) -> Shards:
-        """The split of a token directory; DataError where it is damaged or was made by another `tokenizer`."""
+    def open(
+        cls, folder: str | os.PathLike[str], split: str = "train", *, tokenizer: Tokenizer | None = None, given: object = None
+    ) -> Shards:
+        """The split of a token directory; DataError where it is damaged or was made by another `tokenizer`.
+
+        `given`: what the user calls it, one path or several, for messages about the text; None: the directory.
+        """
         place = Path(folder).expanduser()
         manifest = read_manifest(place)
         if split not in SPLITS:
@@ -79,7 +85,9 @@ class Shards:
                 fix=f"take theirs (tokenizer.path={place}), or tokenize the text again",
             )  # fmt: skip
         try:
-            return cls(place, split, manifest)
+            made = cls(place, split, manifest)
+            made.given = ", ".join(map(str, given)) if isinstance(given, tuple) else given or place
+            return made
         except (OSError, ValueError, KeyError) as error:
             raise DataError(f"a damaged token directory ({error})", file=place, fix="tokenize the text again") from error
 

@@ -64,14 +64,17 @@ class Augmenter:
         self.vectors, self.batch_size, self.device = vectors, batch_size, device
         self.seen = {"words": 0, "replaceable": 0, "of several tokens": 0}  # of all texts so far
 
-    def __call__(self, texts: Sequence[str]) -> list[list[Slot]]:
-        """For each text its replaceable words, from left to right."""
+    def __call__(self, texts: Sequence[str], stay: Sequence[Sequence[tuple[int, int]]] = ()) -> list[list[Slot]]:
+        """For each text its replaceable words, from left to right; `stay`: of each text, the characters that are left alone."""
         masked: list[_Masked] = []
         whole: list[tuple[int, re.Match[str]]] = []
         for number, text in enumerate(texts):
             ids, spans = self.tokenizer.encode_offsets(text)
+            left = stay[number] if stay else ()
             for word in _WORD.finditer(text):
                 if not word[0].isalpha() or word[0].lower() in self.stop:
+                    continue
+                if any(start < word.end() and end > word.start() for start, end in left):
                     continue
                 self.seen["words"] += 1
                 tokens = [place for place, (start, end) in enumerate(spans) if start < word.end() and end > word.start()]

@@ -112,6 +112,10 @@ class Teacher(nn.Module):
 
     measures: Measures
 
+    def models(self) -> list[Model]:
+        """Those that run for every batch; none where answers are read."""
+        return []
+
     def meet(self, question: Question) -> None:
         """ConfigError where it cannot answer that."""
 

@@ -19,10 +19,10 @@ from plmctl.objectives.base import Objective, Output, Term
 class Distillation(Objective):
     """`hard * (terms of the objective) + sum_s weight_s * signal_s(student, teacher)`, both of the very same batch.
 
-    `hard=0`: the labels are not asked in training, only measured in validation. `places`: where answers about tokens are
-    compared, at the "predicted" ones or at "all" real ones. The backbone of the student runs once for everything.
-    (Hinton et al., 2015, arXiv:1503.02531, sec. 2.) ConfigError where a signal asks for what a model does not record, or for
-    answers where the objective has none.
+    `hard=0`: the labels are not asked in training, only measured in validation; without any (objective=[]) the signals are
+    all there is. `places`: where answers about tokens are compared, at the "predicted" ones or at "all" real ones. The backbone
+    of the student runs once for everything. (Hinton et al., 2015, arXiv:1503.02531, sec. 2.) ConfigError where a signal asks
+    for what a model does not record, or for answers where the objective has none, and where there is nothing to learn.
     """
 
     def __init__(
@@ -36,10 +36,14 @@ class Distillation(Objective):
         self.question: Question = question_of(objective, model, places)
         self.record = frozenset[str]().union(*(signal.record for signal in signals.values()))
         self.needs, self.heads, self.answers = objective.needs, objective.heads, objective.answers
-        self.least_rows, self.at_every_token = objective.least_rows, objective.at_every_token
+        everywhere = self.asked_heads() if places == "all" else frozenset()
+        self.least_rows, self.at_every_token = objective.least_rows, objective.at_every_token | everywhere
         self.heads_learn = hard > 0 or LOGITS in self.record
         if hard < 0:
             raise ConfigError("hard", hard, "0 (no labels) or a weight above it")
+        if not signals and not (hard and objective.needs):
+            allowed = "something to learn: no labels are asked (hard=0, or objective=[]), and nothing of the teacher"
+            raise ConfigError("signals", {}, allowed, fix="distill=kd, or distill=minilm, which asks for layers only")
         self._check(student, signals)
 
     def _check(self, student: Measures, signals: Mapping[str, Signal]) -> None:
@@ -57,6 +61,13 @@ class Distillation(Objective):
             if signal.of_choices and not self.question.chooses:
                 allowed = "compares probabilities, and this task's answer is a number"
                 raise ConfigError(f"distill.signals.{name}", ..., allowed, fix="distill=mse")
+
+    def asked_heads(self) -> frozenset[str]:
+        """Of student and teacher alike: those whose answers are compared."""
+        return self.question.heads if LOGITS in self.record else frozenset()
+
+    def helpers(self) -> list[tuple[Model, frozenset[str]]]:
+        return [(model, self.asked_heads()) for model in self.teacher.models()] if self.record else []
 
     def labels(self, rows: Rows) -> dict[str, np.ndarray]:
         return self.objective.labels(rows)

@@ -37,7 +37,8 @@ class Neighbours:
                     rows.append(_vector(cells, len(rows[0]) if rows else len(cells), file, number))
                     words.append(word)
         except (OSError, UnicodeDecodeError) as error:
-            raise DataError(f"cannot be read: {error}", file=file, fix="vectors=<text, as GloVe's .txt files>") from None
+            reason = getattr(error, "strerror", error)
+            raise DataError(f"cannot be read: {reason}", file=file, fix="vectors=<text, as GloVe's .txt files>") from None
         if not rows:
             raise DataError("there are no vectors in it", file=file, fix="lines of a word and its numbers")
         return cls(words, np.stack(rows))

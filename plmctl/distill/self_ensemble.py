@@ -52,6 +52,9 @@ class SelfEnsemble(Teacher):
         """Stays in evaluation mode."""
         return super().train(False)
 
+    def models(self) -> list[Any]:
+        return list(self.past or ()) if self.vote else [self.average]
+
     def answers(self, batch: Batch, question: Question, record: frozenset[str]) -> Answers:
         with torch.no_grad():
             if not self.vote:

@@ -32,6 +32,9 @@ class Frozen(Teacher):
         self.model._apply(fn)
         return super()._apply(fn, recurse)
 
+    def models(self) -> list[Model]:
+        return [self.model]
+
     def meet(self, question: Question) -> None:
         if lacks := sorted(question.heads - set(self.model.heads)):
             there = ", ".join(self.model.heads) or "none"
@@ -75,6 +78,9 @@ class Several(Teacher):
         self.weights = [weight / sum(weights) for weight in weights]
         name = f"the {len(teachers)} teachers"
         self.measures = replace(teachers[0].measures, name=name, records=frozenset({LOGITS}))
+
+    def models(self) -> list[Model]:
+        return [model for teacher in self.teachers for model in teacher.models()]
 
     def meet(self, question: Question) -> None:
         for teacher in self.teachers:

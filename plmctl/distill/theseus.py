@@ -48,6 +48,9 @@ class Theseus(Objective):
             raise ConfigError("until", until, "1 or more updates, or null: the rate alone decides")
         if not isinstance(teacher, Frozen):
             raise ConfigError("teacher", ..., "one trained model: layers are taken of it, and of several there is no mean")
+        if not objective.needs:
+            allowed = "learns of an objective alone, and there is none"
+            raise ConfigError("_target_", type(self).__name__, allowed, fix="objective=[mlm]")
         self.objective, self.teacher = objective, teacher
         self.rate, self.slope, self.until, self.seed = rate, slope, until, seed
         self.needs, self.heads, self.answers = objective.needs, objective.heads, objective.answers

@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from plmctl.attention.patterns import Pattern
 from plmctl.batch import Batch, Seq
 from plmctl.errors import DataError, UsageError
 from plmctl.generation.packed import packed
@@ -18,7 +19,6 @@ from plmctl.models.base import Backbone, Model
 from plmctl.text.vocab import Vocab
 
 HEADS = ("seq2seq", "clm", "plm", "mlm")  # that can say what comes next, in this order; the last one at a mask
-_SHOWN = 16  # tokens that a pattern is looked at with
 _FIX = "\n  fix: checkpoint=<a decoder or an encoder-decoder>, pretrained or fine-tuned on a task that writes"
 LONGEST = 128  # tokens, where neither max_new nor the model's places say how many
 
@@ -81,12 +81,8 @@ def _directed(backbone: Backbone) -> bool:
     """Whether no token of the part that is written sees one behind it."""
     if "query" in backbone.streams:
         return True  # of two streams, one asks for the next place and sees only what stands before it
-    pattern = getattr(backbone, "pattern", None)
-    if pattern is None:
-        return True  # a backbone that reads token by token has no other way
-    written = torch.full((1, _SHOWN), prefix_segments(backbone)[1])
-    allowed = pattern.dense(Seq(torch.zeros_like(written), torch.tensor([_SHOWN]), {"segment": written}, full=True))
-    return allowed is not None and not bool(allowed.triu(1).any())
+    pattern: Pattern | None = getattr(backbone, "pattern", None)
+    return pattern is None or not pattern.looks_ahead(prefix_segments(backbone)[1])  # none: it reads token by token
 
 
 def prefix_segments(backbone: Backbone) -> tuple[int, int]:

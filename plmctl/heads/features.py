@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import torch
@@ -10,7 +11,9 @@ from torch import Generator, Tensor, nn
 from plmctl.batch import Batch
 from plmctl.errors import ConfigError
 from plmctl.models.base import Hidden, Model
+from plmctl.nn.dropout import Dropout
 from plmctl.nn.init import Starting
+from plmctl.nn.restrained import Restrained
 
 HIDDEN = frozenset({"hidden"})
 BEFORE_HEADS = ("features", "encoder", "output")  # of `Model.heads`: what stands before the others, in this order
@@ -80,43 +83,55 @@ class Concat(Layers):
         return torch.cat(self.picked(hidden), -1)
 
 
-class Mix(Layers, Starting):
+class Mix(Layers, Starting, Restrained):
     """`gamma sum_j softmax(s)_j h_j` with learned s and gamma, [B, T, W] (Peters et al., 2018, arXiv:1802.05365, eq. 1).
 
     s begins at 0, the mean, and gamma at 1. `layers=None`: all layers, without the embedding output. With `norm` each h_j is
     `(h_j - m) / sqrt(v)` first, m and v the mean and variance of all its numbers in the batch, padding left out (sec. 3.2;
-    allenai/bilm-tf elmo.py): of a layer, not of a token, so they depend on what else is in the batch.
+    allenai/bilm-tf elmo.py): of a layer, not of a token, so they depend on what else is in the batch. `penalty`: lambda of
+    `lambda |s|^2`, added to the loss: 1 keeps s near the mean, 0.001 leaves it free (sec. 3.3, 5.1). `dropout`: of the result.
     """
 
-    def __init__(self, *, width: int, num_layers: int, layers: Sequence[int] | None = None, norm: bool = False) -> None:
+    def __init__(
+        self, *, width: int, num_layers: int, layers: Sequence[int] | None = None, norm: bool = False, penalty: float = 0.0,
+        dropout: float = 0.0,
+    ) -> None:  # fmt: skip
         chosen = range(1, num_layers + 1) if layers is None else layers
         super().__init__(width=width, num_layers=num_layers, layers=chosen)
+        if not 0 <= penalty < math.inf:
+            raise ConfigError("penalty", penalty, "0 (none) or a weight above it", fix="penalty=0.001, as published")
         self.scores = nn.Parameter(torch.zeros(len(self.layers)))
         self.gamma = nn.Parameter(torch.ones(()))
-        self.norm = norm
+        self.norm, self.strength, self.dropout = norm, penalty, Dropout(rate=dropout)
 
     def start(self, generator: Generator) -> None:
         nn.init.zeros_(self.scores)
         nn.init.ones_(self.gamma)
 
+    def penalty(self) -> Tensor:
+        """[] `lambda sum_j s_j^2`."""
+        return self.strength * self.scores.square().sum()
+
     def forward(self, hidden: Sequence[Tensor], real: Tensor | None = None) -> Tensor:
         shares, states = self.gamma * self.scores.softmax(0), self.picked(hidden)
         states = [_normalized(state, real) for state in states] if self.norm else states
-        return sum(share * state for share, state in zip(shares, states, strict=True))  # type: ignore[return-value]
+        mixed = sum(share * state for share, state in zip(shares, states, strict=True))
+        return self.dropout(mixed)  # type: ignore[no-any-return]
 
 
 class Beside(nn.Module):
-    """`[h; gamma sum_j softmax(s)_j h_j]`: what the encoder before the head gives, and a mix of layers of its own beside it.
+    """`[h; mix]`: what the encoder before the head gives, and a `Mix` of layers with weights of its own beside it.
 
     found [B, T, W'] and L + 1 states [B, T, W] -> [B, T, W' + W] (Peters et al., 2018, arXiv:1802.05365, sec. 3.3, "at the
     output of the task RNN").
     """
 
     def __init__(
-        self, *, width: int, state_width: int, num_layers: int, layers: Sequence[int] | None = None, norm: bool = False
-    ) -> None:
+        self, *, width: int, state_width: int, num_layers: int, layers: Sequence[int] | None = None, norm: bool = False,
+        penalty: float = 0.0, dropout: float = 0.0,
+    ) -> None:  # fmt: skip
         super().__init__()
-        self.mix = Mix(width=state_width, num_layers=num_layers, layers=layers, norm=norm)
+        self.mix = Mix(width=state_width, num_layers=num_layers, layers=layers, norm=norm, penalty=penalty, dropout=dropout)
         self.width = width + state_width
 
     def forward(self, found: Tensor, hidden: Sequence[Tensor], real: Tensor | None = None) -> Tensor:

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from plmctl.attention.patterns import Pattern
 from plmctl.batch import Batch
 from plmctl.errors import UsageError
 from plmctl.nn.cache import Cache
@@ -59,6 +60,13 @@ class Backbone(nn.Module):
 
     def forward(self, batch: Batch, state: Any = None, record: frozenset[str] = frozenset()) -> Hidden:
         return self.encode(self.embed(batch, state), batch, state, record)
+
+    def looks_ahead(self, seq: str) -> bool:
+        """Whether a state of the sequence `seq` may have seen what follows it there."""
+        pattern: Pattern | None = getattr(self, "pattern", None)
+        if pattern is None or self.writes != seq:
+            return self.writes != seq  # without a pattern: it reads token by token
+        return any(pattern.looks_ahead(segment) for segment in pattern.prefix_segments or (0,))
 
     def fresh_cache(self, batch: Batch) -> Cache:
         """What `forward(..., state=cache)` needs to read token by token; an encoder-decoder has read the source of `batch`."""

@@ -42,6 +42,7 @@ class BiLM(Backbone):
 
     token_embedding = None  # type: ignore[assignment]  # words have no table
     of_words = True
+    streams = frozenset({"forward", "backward"})
     writes = ""  # nothing: half of every state has read what follows
 
     def __init__(

@@ -66,6 +66,9 @@ class EncoderDecoder(Backbone):
     def records(self) -> frozenset[str]:  # type: ignore[override]
         return self.decoder.records | {"source"}
 
+    def looks_ahead(self, seq: str) -> bool:
+        return seq != "target" or self.decoder.looks_ahead("text")
+
     def embed(self, batch: Batch, state: Any = None) -> Tensor:
         """[B, T, W] the input of the decoder's first layer."""
         if isinstance(state, Cache):

@@ -22,6 +22,7 @@ class TwoWay(Backbone):
     (Devlin et al., 2019, arXiv:1810.04805, sec. 5.1; Peters et al., 2018b, arXiv:1808.08949, sec. 3.1.)
     """
 
+    streams = frozenset({"forward", "backward"})
     writes = ""  # nothing: half of every state has read what follows
 
     def __init__(

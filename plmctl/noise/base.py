@@ -15,12 +15,14 @@ class Noise:
 
     `reads`, `writes` and `removes` name fields as in `batch.FIELDS` ("tracks.word_start", "targets.mlm"); the contract check
     uses them. "input" is the sequence that noise changes, `rows.input`: `source` where there is one, else `text`.
+    `changes`: tokens of the input become others, or move.
     A subclass is one file, keyword-only constructor, built from numbers and the `vocab`.
     """
 
     reads: frozenset[str] = frozenset({"input"})
     writes: frozenset[str] = frozenset()
     removes: frozenset[str] = frozenset()
+    changes: bool = True
 
     def __call__(self, rows: Rows, draws: Draws) -> Rows:
         raise NotImplementedError(type(self).__name__)

@@ -42,6 +42,7 @@ class FactorizationOrder(Noise):
 
     reads = frozenset({"input", "tracks.word_start"})
     writes = frozenset({"tracks.order", "targets.plm"})
+    changes = False
 
     def __init__(
         self, *, vocab: Vocab, context: float, most: int = 5, block: int | None = 256, whole_words: bool = False,

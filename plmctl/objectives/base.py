@@ -33,7 +33,9 @@ class Objective(nn.Module):
 
     `needs`: fields of the batch, as in `batch.FIELDS`. `heads`: names it looks up in `model.heads`. `answers`: for each label
     that the format numbers (`Format.meanings`), the head that has one output for each number. `at_every_token`: heads that are
-    given every position of a row, for the count of FLOPs. `heads_learn`: what it teaches shows in their answers, so that they
+    given every position of a row, for the count of FLOPs. `asks_next`: the sequence whose every state is asked for the token
+    behind it, so that none may have seen it. `plain`: `labels` reads answers off the text, which no noise may have changed.
+    `heads_learn`: what it teaches shows in their answers, so that they
     say which checkpoint is best.
     """
 
@@ -42,7 +44,13 @@ class Objective(nn.Module):
     answers: Mapping[str, str] = {}
     least_rows: int = 1
     at_every_token: frozenset[str] = frozenset()
+    asks_next: str | None = None
+    plain: bool = False
     heads_learn: bool = True
+
+    def helpers(self) -> list[tuple[Model, frozenset[str]]]:
+        """Models that answer every batch without learning of it, each with its heads that are asked: for the count of FLOPs."""
+        return []
 
     def labels(self, rows: Rows) -> dict[str, np.ndarray]:
         """Targets `{name: [n, T]}` that follow from the row alone (next tokens, say); runs in the loader, numpy only."""

@@ -24,9 +24,14 @@ class BiLM(Objective):
 
     needs = frozenset({"text", "targets.clm", "targets.backward"})
     heads = frozenset({"bilm"})
+    plain = True
 
-    def __init__(self, *, vocab: Vocab, words: int | None = None) -> None:
+    def __init__(self, *, vocab: Vocab, words: int | None = None, model: Model | None = None) -> None:
         super().__init__()
+        if model is not None and not {"forward", "backward"} <= model.backbone.streams:
+            allowed = "a backbone with a stream for each direction, neither of which sees the other"
+            fix = "model=two_way, or model=bilm tokenizer=word"
+            raise ConfigError("model", type(model.backbone).__name__, allowed, fix=fix)
         self.words, self.unknown = words, -1 if vocab.unk is None else vocab.unk
         if words is not None and not 0 <= self.unknown < words:
             raise ConfigError("words", words, f"more than {vocab.unk}, the unknown word's own place, or null for all")

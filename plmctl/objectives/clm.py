@@ -18,6 +18,8 @@ class CLM(Objective):
 
     needs = frozenset({"text", "targets.clm"})
     heads = frozenset({"clm"})
+    asks_next = "text"
+    plain = True
 
     def labels(self, rows: Rows) -> dict[str, np.ndarray]:
         if "clm" in rows.targets:

@@ -21,6 +21,7 @@ class Seq2Seq(Objective):
 
     needs = frozenset({"source", "target", "targets.seq2seq"})
     heads = frozenset({"seq2seq"})
+    asks_next = "target"
 
     def __init__(self, *, smoothing: float = 0.0) -> None:
         super().__init__()

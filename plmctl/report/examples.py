@@ -1,12 +1,25 @@
-"""The texts behind saved predictions, read again from the files of the task."""
+"""Saved predictions split by split, and the texts behind them, read again from the files of the task."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from plmctl.errors import DataError, PlmctlError
-from plmctl.report.subject import Run
+from plmctl.report.page import Block, Heading
+from plmctl.report.subject import Run, Subject
+
+Rows = Sequence[Mapping[str, Any]]
+
+
+def by_split(subject: Subject, title: str, of: Callable[[Run, str, Rows], list[Block]]) -> list[Block]:
+    """What `of` says of the predictions of every run and split, each under its name; all under `title`, if that is anything."""
+    blocks: list[Block] = []
+    for run in subject.runs:
+        for split, rows in run.predictions.items():
+            if found := of(run, split, rows):
+                blocks += [Heading(f"{run.name}, {split}", 3), *found]
+    return [Heading(title), *blocks] if blocks else []
 
 
 def texts(run: Run, split: str) -> tuple[Sequence[Mapping[str, Any]] | None, str]:

@@ -53,6 +53,10 @@ class Sheet:
         except IndexError:
             return {}
 
+    def tagged(self, row: Any) -> dict[str, list[tuple[int, int]]]:
+        """None of the words has a tag."""
+        return {}
+
     def line(self, row: Any, texts: Mapping[str, str] | None = None) -> str:
         """The row as the file has it, with these texts in place of its own."""
         changed = row.copy()

@@ -1,7 +1,8 @@
-"""Where text comes from: files that a path names, their lines (plain, gzip, zstandard) and rows (JSON lines, parquet)."""
+"""Where text comes from: files that a path names, their lines (plain, gzip, zstandard) and rows (JSON lines, CSV, parquet)."""
 
 from __future__ import annotations
 
+import csv
 import gzip
 import importlib
 import io
@@ -24,7 +25,7 @@ Row = tuple[int, dict[str, Any]]  # number of the line, its fields
 _LINE = 1 << 20  # bytes of a line held at once
 _PACKED = (".gz", ".zst")
 _JSON = (".jsonl", ".json", ".ndjson")
-_PARQUET = ".parquet"
+_PARQUET, _CSV = ".parquet", ".csv"
 _SUFFIXES = (*(stem + end for stem in (".txt", ".jsonl") for end in ("", *_PACKED)), _PARQUET)
 _WIKI = re.compile(r"wiki_\d+(\.gz|\.zst)?")  # WikiExtractor's own file names
 
@@ -70,14 +71,16 @@ def find_all(paths: str | Path | Iterable[str | Path]) -> list[Input]:
 
 def has_rows(given: Input) -> bool:
     """Whether the text stands in fields of rows, not in lines."""
-    return isinstance(given, DataSet) or given.name.removesuffix(".gz").removesuffix(".zst").endswith((*_JSON, _PARQUET))
+    return isinstance(given, DataSet) or given.name.removesuffix(".gz").removesuffix(".zst").endswith((*_JSON, _PARQUET, _CSV))
 
 
 def rows(given: Input, fields: Sequence[str]) -> Iterator[Row]:
     """(number, fields) of each row; of columns at least those named in `fields`."""
     if isinstance(given, DataSet):
         return given.rows()
-    return _parquet_rows(given, fields) if given.name.endswith(_PARQUET) else _json_rows(given)
+    if given.name.endswith(_PARQUET):
+        return _parquet_rows(given, fields)
+    return _csv_rows(given) if _CSV in given.suffixes[-2:] else _json_rows(given)
 
 
 def text_of(row: dict[str, Any], field: str, given: Input, number: int, setting: str = "data.field") -> str:
@@ -146,6 +149,18 @@ def _json_rows(file: Path) -> Iterator[Row]:
         if not isinstance(row, dict):
             raise DataError(f"this line has a {type(row).__name__}", file=file, line=number, fix="one JSON object a line")
         yield number, row
+
+
+def _csv_rows(file: Path) -> Iterator[Row]:
+    """Cells under the names of the first line; in quotes they may have commas and several lines."""
+    csv.field_size_limit(1 << 30)  # of this process: a document is longer than the 128 kB that csv takes by itself
+    table = csv.DictReader((f"{line}\n" for _, line in lines(file, cut=False)), strict=True)
+    try:
+        for row in table:
+            yield table.line_num, {name: cell for name, cell in row.items() if name is not None}
+    except csv.Error as error:
+        fix = "quote cells with commas or quotes in them, and double those quotes"
+        raise DataError(f"not a table with commas ({error})", file=file, line=table.reader.line_num, fix=fix) from error
 
 
 def _parquet_rows(file: Path, fields: Sequence[str]) -> Iterator[Row]:

@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import KW_ONLY, dataclass
 from threading import Thread
-from typing import Any
+from typing import Any, Literal
 
 import sentencepiece
 import tokenizers
@@ -103,7 +103,7 @@ class WordPiece(Recipe):
     lowercase: bool = True
     character_coverage: float = 0.9995
     min_frequency: int = 2
-    segment: str | None = None  # jieba: pieces of Chinese words; None: Chinese characters alone
+    segment: Literal["jieba"] | None = None  # pieces of Chinese words; None: Chinese characters alone
 
     def train(self, texts: Iterable[str]) -> tuple[Backend, Roles]:
         special = self.special()

@@ -83,12 +83,12 @@ def environment() -> tuple[int, int, int]:
     return tuple(int(os.environ.get(name, default)) for name, default in (("RANK", 0), ("LOCAL_RANK", 0), ("WORLD_SIZE", 1)))  # type: ignore[return-value]
 
 
-def device_of(name: str = "auto") -> torch.device:
+def device_of(name: str = "auto", setting: str = "train.device") -> torch.device:
     """The device of this process: `auto` is a GPU each if there are any, else the CPU; ConfigError if it is not there."""
     _, local, size = environment()
     kind = name if name != "auto" else "cuda" if torch.cuda.is_available() else "cpu"
     if kind.startswith("cuda") and not torch.cuda.is_available():
-        raise ConfigError("train.device", name, "this torch sees no GPU", fix="train.device=cpu")
+        raise ConfigError(setting, name, "this torch sees no GPU", fix=f"{setting}=cpu")
     place = torch.device("cuda", local) if kind == "cuda" else torch.device(kind)
     if place.type == "cuda" and (place.index or 0) >= torch.cuda.device_count():
         raise ConfigError("train.processes", size, f"at most {torch.cuda.device_count()}, the number of GPUs")

@@ -116,12 +116,13 @@ def line_of(record: Mapping[str, Any], *, share: float | None = None, eta: float
         if (kind == "acc" and f"loss/{term}" in numbers) or (name == "loss" and any(n.startswith("loss/") for n in numbers)):
             continue
         accuracy = numbers.get(f"acc/{term}") if kind == "loss" else None
-        words.append(_word(name, value) + ("" if accuracy is None else f" ({accuracy:.1%})"))
+        alone = sum(other.startswith(f"{kind}/") for other in numbers) < 2
+        words.append(_word(name, value, alone=alone) + ("" if accuracy is None else f" ({accuracy:.1%})"))
     return "  ".join(words + ([] if eta is None else [f"{clock(eta)} left"]))
 
 
-def _word(name: str, value: Any) -> str:
-    """One number as a person reads it."""
+def _word(name: str, value: Any, *, alone: bool = True) -> str:
+    """One number as a person reads it; of several of a kind that has a short name, each says which it is."""
     kind, _, term = name.rpartition("/")
     if not isinstance(value, (int, float)):
         return f"{name} {value}"
@@ -131,7 +132,8 @@ def _word(name: str, value: Any) -> str:
         return f"{value / 1e3:.1f}k tok/s" if value >= 1e4 else f"{value:.0f} tok/s"
     if kind == "acc" or name in ("mfu", "data_wait"):
         return f"{SHORT.get(name, name)} {value:.1%}" if kind else f"{SHORT.get(name, name)} {value:.0%}"
-    return f"{SHORT.get(kind or name, name)} {value:.3g}"
+    which = f" {term}" if kind in SHORT and not alone else ""
+    return f"{SHORT.get(kind or name, name)}{which} {value:.3g}"
 
 
 def clock(seconds: float) -> str:

@@ -34,6 +34,27 @@ def test_rows_and_grid(parsed: Parsed) -> None:
 METRIC = {"toy": {"of": "toy", "key": "accuracy"}}
 
 
+def test_a_command_line_names_arms_and_settings_of_tasks(parsed: Parsed) -> None:
+    """Names that the file lacks, and keys that it leaves out, overrides of lists as they are, quoted or not."""
+    study = parsed(
+        "arms={hot: [optim.lr=1, 'size.width=16'], tuned: {finetune: [features=mix, heads.features.layers=[0,1]]}}",
+        "arms.cold=[optim.lr=1e-4]", "finetune.tasks.toy.overrides=[train.share=0.5, task.max_length=8]",
+        "finetune.tasks.other={task: classification, path: task}", "metrics.other={of: other, key: f1, expect: {hot: lower}}",
+    )  # fmt: skip
+    assert list(study.arms) == ["slow", "fast", "hot", "tuned", "cold"]
+    assert study.arms["hot"].overrides == ("optim.lr=1", "size.width=16")
+    assert study.arms["tuned"].finetune == ("features=mix", "heads.features.layers=[0,1]")
+    assert study.arms["cold"].overrides == ("optim.lr=1e-4",)
+    assert study.tasks["toy"].overrides == ["train.share=0.5", "task.max_length=8"]
+    assert study.tasks["other"].path == "task"
+    assert study.metrics["other"].expect == {"hot": "lower"}
+
+
+def test_a_typo_on_the_command_line_is_still_one(parsed: Parsed) -> None:
+    assert "did you mean 'overrides'?" in message(parsed, "finetune.tasks.toy.overides=[train.share=0.5]")
+    assert "did you mean 'finetune.tasks'" in message(parsed, "finetune.task={}")
+
+
 def test_the_recipe_is_a_dimension_too(parsed: Parsed) -> None:
     study = parsed(arms={}, grid=["recipe=bert,roberta"], baseline="bert", metrics=METRIC)
     assert [(arm.recipe, arm.overrides) for arm in study.arms.values()] == [("bert", ()), ("roberta", ())]

@@ -181,17 +181,17 @@ def test_goes_on_where_it_was_stopped(run, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(made, "_COMMIT", 0.0)
     whole, calls = Augmenter.__call__, []
 
-    def stopped(self, texts):
+    def stopped(self, texts, stay):
         calls.append(len(texts))
         if len(calls) == 3:
             raise KeyboardInterrupt
-        return whole(self, texts)
+        return whole(self, texts, stay)
 
     monkeypatch.setattr(Augmenter, "__call__", stopped)
     with pytest.raises(KeyboardInterrupt):
         command(*words, f"out={tmp_path / 'parts'}")
     assert not (tmp_path / "parts").exists()
-    monkeypatch.setattr(Augmenter, "__call__", lambda self, texts: (calls.append(len(texts)), whole(self, texts))[1])
+    monkeypatch.setattr(Augmenter, "__call__", lambda self, *given: (calls.append(len(given[0])), whole(self, *given))[1])
     command(*words, f"out={tmp_path / 'parts'}")
     assert calls == [64, 64, 12, 12]
     assert "going on from there" in capsys.readouterr().err
@@ -221,6 +221,43 @@ def test_other_layouts_stay_what_they_are(run, tmp_path, name, columns):
     assert all('"' in e.fields["text"] and e.fields["text"].startswith("a ") for e in first)
 
 
+NAMED = [("The", "O"), ("list", "B-PER"), ("value", "I-PER"), ("method", "O"), ("of", "O"), ("object", "O"), (".", "O")]
+
+
+@pytest.mark.parametrize(("name", "between"), [("train.txt", " "), ("train.txt", "\t"), ("train.jsonl", "")])
+@pytest.mark.parametrize("everything", [False, True])
+def test_tags_stay_and_so_do_tagged_words_unless_asked(run, tmp_path, name, between, everything):
+    words, tags = map(list, zip(*NAMED, strict=True))
+    block = "".join(f"{word}{between}x{between}{tag}\n" for word, tag in NAMED)
+    content = f"-DOCSTART- -X- O\n\n{block}\n{block}" if between else (json.dumps({"tokens": words, "tags": tags}) + "\n") * 2
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / name).write_text(content)
+    (tmp_path / "in" / name.replace("train", "dev")).write_text(content)
+    given = ["task=tagging", f"checkpoint={run}", "copies=6", "rate=1.0", "candidates=60", f"tagged_words={everything}"]
+    command(*given, f"task.path={tmp_path / 'in'}", f"out={tmp_path / 'out'}")
+    from plmctl.config.build import build
+
+    cfg = config.compose("augment", None, [*given, f"task.path={tmp_path / 'out'}", "out=x"])
+    examples = build(cfg.task, {"pooling": "first"}, path="task").read("train")
+    assert all(example.label == tags for example in examples)
+    assert [example.fields["words"] for example in examples].count(words) == 2
+    assert len(examples) == json.loads((tmp_path / "out/made.json").read_text())["counted"]["examples"] > 6
+    changed = {old for example in examples for old, new in zip(words, example.fields["words"], strict=True) if old != new}
+    assert changed == ({"list", "value", "method", "object"} if everything else {"method", "object"})
+    assert (tmp_path / "out" / name.replace("train", "dev")).read_text() == content
+    lines = (tmp_path / "out" / name).read_text().splitlines()
+    assert not between or (lines[:2] == ["-DOCSTART- -X- O", ""] and all(not x or between in x for x in lines[2:]))
+
+
+def test_where_every_word_has_a_tag_it_is_said_how_they_are_replaced(run, tmp_path):
+    (tmp_path / "train.txt").write_text("list NOUN\nvalue NOUN\n\nmethod NOUN\n")
+    words = ["task=tagging", f"task.path={tmp_path / 'train.txt'}", f"checkpoint={run}", "copies=1"]
+    with pytest.raises(UsageError, match=r"no word of the 2 examples could be replaced(?s:.*)tagged_words=true"):
+        command(*words, f"out={tmp_path / 'out'}")
+    with pytest.raises(ConfigError, match="the words of this task have no tags"):
+        command("task=sst2", f"task.path={reviews(tmp_path)}", *words[2:], "tagged_words=true", f"out={tmp_path / 'o'}")
+
+
 def test_refusals_come_before_work(run, tokens_of, tmp_path):
     path = reviews(tmp_path)
     words = [f"task.path={path}", f"checkpoint={run}", f"out={tmp_path / 'out'}"]
@@ -234,8 +271,10 @@ def test_refusals_come_before_work(run, tokens_of, tmp_path):
         command(*words[1:])
     with pytest.raises(DataError, match="no such file"):
         command("task=sst2", *words, f"task.path={tmp_path / 'nowhere'}")
-    with pytest.raises(DataError, match=r"absent.txt: cannot be read"):
+    with pytest.raises(DataError, match=r"absent.txt: no such file or directory; there is .*full"):
         command("task=sst2", *words, f"vectors={tmp_path / 'absent.txt'}")
+    with pytest.raises(DataError, match=r"full: cannot be read: Is a directory"):
+        command("task=sst2", *words, f"vectors={tmp_path / 'full'}")
     gpt = pretrained(tmp_path / "gpt", tokens_of("byte_bpe", "tokenizer.specials=gpt2"), "gpt")
     with pytest.raises(UsageError, match="by a masked language model"):
         command("task=sst2", words[0], f"checkpoint={gpt}", words[2])

@@ -137,6 +137,17 @@ def test_what_does_not_meet_is_said_before_any_work(place, tmp_path):
             "distill=kd", f"teacher={swapped(place)}", "task.label_names=[bad,good]")  # fmt: skip
 
 
+def test_a_teacher_of_another_task_is_named_and_taken(place, capsys):
+    """The same labels mean the same to a program; whether they do is for people to say, so both tasks are named."""
+    other = tuned(place, "paraphrases", "task.name=paraphrases", "train.steps=1")
+    capsys.readouterr()
+    tuned(place, "warned", "distill=kd", f"teacher={other}", dry_run=True)
+    told = f"plmctl: teacher={other} was fine-tuned on paraphrases, the student learns classification; where answers are"
+    assert f"{told} compared, its labels stand for those of classification: bad, good\n" in capsys.readouterr().err
+    taught(place, "unwarned", "kd", dry_run=True)
+    assert "was fine-tuned on" not in capsys.readouterr().err
+
+
 def swapped(place):
     return tuned(place, "swapped", "task.label_names=[good,bad]", "train.steps=1")
 

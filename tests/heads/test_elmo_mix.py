@@ -1,4 +1,4 @@
-"""Layer norm before the mix, and a second mix beside the encoder, number by number."""
+"""Layer norm before the mix, its penalty and dropout, and a second mix beside the encoder, number by number."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import math
 import pytest
 import torch
 
+from plmctl.errors import ConfigError
 from plmctl.heads.features import Beside, Mix
 
 B, T, W, L = 2, 4, 3, 2
@@ -56,3 +57,29 @@ def test_beside(hidden) -> None:
     assert beside.width == out.shape[-1] == 5 + W
     assert torch.equal(out[..., :5], found)
     assert torch.equal(out[..., 5:], beside.mix(hidden))
+
+
+def test_the_penalty_is_of_the_weights_before_their_softmax() -> None:
+    """`lambda sum_j s_j^2` and its gradient, 2 lambda s_j; gamma costs nothing."""
+    beside = Beside(width=5, state_width=W, num_layers=L, layers=[0, 1, 2], penalty=0.3).double()
+    scores = [-1.0, 0.5, 2.0]
+    with torch.no_grad():
+        beside.mix.scores.copy_(torch.tensor(scores))
+    penalty = beside.mix.penalty()
+    penalty.backward()
+    assert penalty.item() == pytest.approx(0.3 * sum(s * s for s in scores), abs=1e-10)
+    assert beside.mix.scores.grad.tolist() == pytest.approx([2 * 0.3 * s for s in scores], abs=1e-10)
+    assert beside.mix.gamma.grad is None
+    with pytest.raises(ConfigError, match="penalty=-1"):
+        Mix(width=W, num_layers=L, penalty=-1)
+
+
+def test_dropout_is_of_the_mix_alone(hidden) -> None:
+    """Each number of the mix is 0 or 1 / kept of what evaluation gives; what it stands beside is left as it is."""
+    beside, found = Beside(width=5, state_width=W, num_layers=L, dropout=0.5).double(), torch.randn(B, T, 5).double()
+    torch.manual_seed(0)
+    trained, whole = beside(found, hidden), beside.eval()(found, hidden)
+    assert torch.equal(trained[..., :5], found)
+    share = (trained / whole)[..., 5:].flatten().tolist()
+    assert {round(x, 10) for x in share} == {0.0, 2.0}
+    assert 4 <= share.count(0.0) <= 20  # of 24

@@ -86,6 +86,14 @@ def test_a_language_beyond_the_table_is_refused_before_work(tlm, tmp_path: Path)
     assert not list((tmp_path / "run").glob("checkpoints/step-*"))
 
 
+def test_text_that_names_no_language_wants_no_table(tlm, tokens_of, tmp_path: Path) -> None:
+    code, said = tlm(f"data.path={tokens_of('bpe')}", "format=blocks", "objective=[mlm]", "noise=[token_mask]")
+    assert code == 2
+    assert "model.embedding.languages=2: 0 (none): no text says which language it is in" in said
+    assert "fix: model.embedding.languages=0" in said
+    assert not (tmp_path / "run").exists()
+
+
 def test_formats_say_how_many_languages_their_rows_tell_apart(tokens_of) -> None:
     home = tokens_of("bpe", pairs=True)
     shards, vocab = Shards.open(home), Tokenizer.load(home).vocab

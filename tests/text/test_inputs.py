@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import sys
 import tracemalloc
@@ -55,6 +56,22 @@ def test_damaged_zstandard(tmp_path: Path, damage: str) -> None:
     message = r"this is zstandard data(.|\n)*name it a\.txt\.zst" if damage == "name" else "damaged zstandard file"
     with pytest.raises(DataError, match=message):
         list(documents(file))
+
+
+def test_csv(tmp_path: Path, plain: Path) -> None:
+    """What a spreadsheet writes: commas, quotes and line ends inside of cells."""
+    with (tmp_path / "a.csv").open("w", encoding="utf-8", newline="") as file:
+        table = csv.writer(file)
+        table.writerows([["id", "body, with a comma"], *([row["id"], row["text"]] for row in ROWS), ["last", "x " * 100_000]])
+    made = [document.sentences for document in documents(tmp_path / "a.csv", field="body, with a comma")]
+    assert made[:-1] == [sentences for sentences, _ in found(plain)]
+    assert made[-1] == [("x " * 100_000).strip()]
+    (tmp_path / "b.csv").write_text("body,label\nGood.,1\n", encoding="utf-8")
+    with pytest.raises(DataError, match=r"b.csv:2: no text in a field 'text' \(this line has 'body'.*\)\n  fix: .*=body"):
+        list(documents(tmp_path / "b.csv"))
+    (tmp_path / "c.csv").write_text('text\nGood.\n"never "closed\n', encoding="utf-8")
+    with pytest.raises(DataError, match=r"c\.csv:3: not a table with commas"):
+        list(documents(tmp_path / "c.csv"))
 
 
 def test_parquet(tmp_path: Path, plain: Path) -> None:

@@ -9,7 +9,7 @@ from toy import ToyBatches, make_batch, make_model, make_trainer
 
 from plmctl.errors import ConfigError, DataError, UsageError
 from plmctl.training import compiling, precision, rundir
-from plmctl.training.distributed import join
+from plmctl.training.distributed import device_of, join
 from plmctl.training.freezing import apply_freezing
 from plmctl.training.log import Log, clock, cut_back, line_of, read_metrics
 from plmctl.training.peak import peak_flops
@@ -103,6 +103,8 @@ def test_line_of_a_record():
     assert line_of(record, share=0.12, eta=200) == expected
     valid = {"step": 20, "valid/loss": 4.6, "valid/loss/mlm": 4.6, "valid/acc/mlm": 0.2, "valid/bits_per_byte/mlm": 2.3456}
     assert line_of(valid) == "step 20  valid  mlm 4.600 (20.0%)  bits/byte 2.35"
+    both = {"step": 20, "valid/bits_per_byte/forward": 2.3456, "valid/bits_per_byte/backward": 2.5}
+    assert line_of(both) == "step 20  valid  bits/byte forward 2.35  bits/byte backward 2.5"
     assert line_of({"step": 3, "loss": 0.5, "valid/accuracy": 0.75}) == "step 3  valid  loss 0.5  accuracy 0.75"
     assert clock(3723) == "1:02:03"
 
@@ -175,3 +177,5 @@ def test_device_without_a_gpu():
     with pytest.raises(ConfigError, match="sees no GPU"):
         join("cuda")
     assert join("auto").device == CPU
+    with pytest.raises(ConfigError, match=r"^device='cuda': this torch sees no GPU\n  fix: device=cpu"):
+        device_of("cuda", "device")

@@ -65,14 +65,14 @@ def pair_begin(layout: Layout) -> np.ndarray:
 
 def parallel(shards: Shards, who: str) -> Pairs:
     """The source and the target of every document of parallel text; DataError where the text is not parallel."""
-    folder = getattr(shards, "folder", None)
+    given = getattr(shards, "given", None)
     if not shards.pairs:
         message = f"{who} reads parallel text, these tokens are plain text"
-        raise DataError(message, file=folder, fix="give the translations, line by line: data.target_path=<text>")
+        raise DataError(message, file=given, fix="give the translations, line by line: data.target_path=<text>")
     documents, sentences = np.asarray(shards.documents), np.asarray(shards.sentences)
     if (np.diff(documents) != 2).any():
         number = int(np.flatnonzero(np.diff(documents) != 2)[0])
-        raise DataError(f"pair {number} is not one source and one target", file=folder, fix="tokenize the text again")
+        raise DataError(f"pair {number} is not one source and one target", file=given, fix="tokenize the text again")
     return Pairs(sentences[:-1:2], sentences[1::2], sentences[1::2], sentences[2::2])
 
 

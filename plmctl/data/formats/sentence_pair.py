@@ -163,7 +163,7 @@ class SentencePair(Format):
         if self.swap_rate and plan.report["lone_pairs"] == len(plan.arrays["pair"]):
             raise DataError(
                 f"every chunk of at most {self.max_length} tokens is a single sentence, so that there is nothing to swap",
-                file=getattr(shards, "folder", None),
+                file=getattr(shards, "given", None),
                 fix="give documents of several sentences (.txt: a sentence a line, a blank line ends a document), or a larger "
                 "format.max_length, or do without pairs: format=full_sentences objective=[mlm]",
             )

@@ -75,7 +75,7 @@ class Seq2Seq(Format):
             limits = {"max_length": self.max_length, "target_length": self.target_length}
             needed = dict(zip(limits, (int(n) + kind.size for n, kind in zip(lengths, self.kinds, strict=True)), strict=True))
             fix = " ".join(f"format.{key}={length}" for key, length in needed.items() if length > limits[key])
-            raise DataError(told, file=getattr(shards, "folder", None), fix=f"{fix or 'less noise'}, or format.truncated=true")
+            raise DataError(told, file=getattr(shards, "given", None), fix=f"{fix or 'less noise'}, or format.truncated=true")
 
     def left_out(self, shards: Shards, plan: Plan) -> str:
         given = parallel(shards, "format=seq2seq")

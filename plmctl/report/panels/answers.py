@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
-from plmctl.report.examples import texts
-from plmctl.report.page import Block, Heading, Table, Text
+from plmctl.report.examples import Rows, by_split, texts
+from plmctl.report.page import Block, Table, Text
 from plmctl.report.subject import Run, Subject
 from plmctl.report.text import clipped, percent
 from plmctl.tasks.squad_score import exact, f1
@@ -25,12 +25,7 @@ KINDS = {
 
 
 def panel(subject: Subject) -> list[Block]:
-    blocks: list[Block] = []
-    for run in subject.runs:
-        for split, rows in run.predictions.items():
-            if "golds" in rows[0] and "n_best" in rows[0]:
-                blocks += [Heading(f"{run.name}, {split}", 3), *_blocks(run, split, rows)]
-    return [Heading("Answers"), *blocks] if blocks else []
+    return by_split(subject, "Answers", _blocks)
 
 
 def kind(row: Mapping[str, Any], *, threshold: float | None) -> str:
@@ -49,7 +44,9 @@ def answer(row: Mapping[str, Any], threshold: float | None) -> str:
     return "" if threshold is not None and row["null_odds"] > threshold else str(row["guess"] or "")
 
 
-def _blocks(run: Run, split: str, rows: Sequence[Mapping[str, Any]]) -> list[Block]:
+def _blocks(run: Run, split: str, rows: Rows) -> list[Block]:
+    if not {"golds", "n_best"} <= rows[0].keys():
+        return []
     task = run.log.config.get("task") or {}
     threshold = float(task.get("null_threshold") or 0.0) if task.get("version") == 2 else None
     kinds = [kind(row, threshold=threshold) for row in rows]

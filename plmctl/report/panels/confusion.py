@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import Any
 
-from plmctl.report.page import Block, Heading, Table, Text
-from plmctl.report.subject import Subject
+from plmctl.report.examples import Rows, by_split
+from plmctl.report.page import Block, Table, Text
+from plmctl.report.subject import Run, Subject
 from plmctl.report.text import percent
 
 ORDER = 50
@@ -15,16 +15,13 @@ MOST = 20  # classes of a matrix; of more, the pairs that are confused most ofte
 
 
 def panel(subject: Subject) -> list[Block]:
-    blocks: list[Block] = []
-    for run in subject.runs:
-        for split, rows in run.predictions.items():
-            if isinstance(rows[0].get("probabilities"), dict) and rows[0].get("gold") is not None:
-                labels = list(rows[0]["probabilities"])
-                blocks += [Heading(f"{run.name}, {split}", 3), *_blocks(labels, rows)]
-    return [Heading("Confusion"), *blocks] if blocks else []
+    return by_split(subject, "Confusion", _blocks)
 
 
-def _blocks(labels: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> list[Block]:
+def _blocks(run: Run, split: str, rows: Rows) -> list[Block]:
+    if not isinstance(rows[0].get("probabilities"), dict) or rows[0].get("gold") is None:
+        return []
+    labels = list(rows[0]["probabilities"])
     counts = Counter((str(row["gold"]), str(row["guess"])) for row in rows)
     if len(labels) <= MOST:
         return [matrix(labels, counts)]

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
-from plmctl.report.page import Block, Heading, Table
-from plmctl.report.subject import Subject
+from plmctl.report.examples import Rows, by_split
+from plmctl.report.page import Block, Table
+from plmctl.report.subject import Run, Subject
 from plmctl.report.text import percent
 from plmctl.tasks.metrics import Entity, entities
 
@@ -22,15 +22,12 @@ KINDS = {  # of a gold or guessed span that is not exactly right, the first that
 
 
 def panel(subject: Subject) -> list[Block]:
-    blocks: list[Block] = []
-    for run in subject.runs:
-        for split, rows in run.predictions.items():
-            if "words" in rows[0] and rows[0].get("gold") is not None:
-                blocks += [Heading(f"{run.name}, {split}", 3), *_blocks(rows)]
-    return [Heading("Spans"), *blocks] if blocks else []
+    return by_split(subject, "Spans", _blocks)
 
 
-def _blocks(rows: Sequence[Mapping[str, Any]]) -> list[Block]:
+def _blocks(run: Run, split: str, rows: Rows) -> list[Block]:
+    if "words" not in rows[0] or rows[0].get("gold") is None:
+        return []
     pairs = [(entities(row["gold"]), entities(row["guess"])) for row in rows]
     kinds = sorted({span[0] for pair in pairs for spans in pair for span in spans})
     found = Counter(kind for golds, guesses in pairs for kind in errors(golds, guesses))

@@ -1,0 +1,38 @@
+"""Is a question for the next token an honest one? If not, every number of the run is worthless, and none says so."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from plmctl.errors import ConfigError, UsageError
+
+if TYPE_CHECKING:
+    from plmctl.data.formats.base import Format
+    from plmctl.models.base import Backbone
+    from plmctl.noise.base import Noise
+    from plmctl.objectives.base import Objective
+
+
+def peeking(objectives: Mapping[str, Objective], backbone: Backbone) -> list[UsageError]:
+    """Every objective that asks all states of a sequence for the token behind them, where they look ahead."""
+    errors: list[UsageError] = []
+    for name, objective in objectives.items():
+        if objective.asks_next is not None and backbone.looks_ahead(objective.asks_next):
+            given = f"{objective.asks_next}, whose states in this {type(backbone).__name__} have seen what follows them"
+            allowed = f"asks for the next token of the {given}: the answer stands in the input"
+            fix = "pattern=causal in a model that goes by it, such as model=decoder; or objective=[mlm] and a noise that hides"
+            errors.append(ConfigError(f"objective.{name}", ..., allowed, fix=fix))
+    return errors
+
+
+def altered(format: Format, noise: Mapping[str, Noise], objectives: Mapping[str, Objective], where: str) -> list[UsageError]:
+    """Every objective that would read its answers off a text which a noise of the list at `where` has changed."""
+    changing = next((name for name, part in noise.items() if part.changes), None)
+    errors: list[UsageError] = []
+    for name, objective in objectives.items():
+        if changing is not None and objective.plain and not objective.needs <= format.provides:
+            allowed = f"reads its answers off the text, which {where}.{changing} has changed: masks would be asked for"
+            fix = "eval.noise=null" if where == "eval.noise" else "noise=[], or objective=[mlm], which asks for what is hidden"
+            errors.append(ConfigError(f"objective.{name}", ..., allowed, fix=fix))
+    return errors

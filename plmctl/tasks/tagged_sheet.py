@@ -1,0 +1,98 @@
+"""Sentences of tagged words as they stand in their file, which can be written again with other words in them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from plmctl.tasks import files
+from plmctl.tasks.base import Task
+from plmctl.tasks.conll import Columns
+from plmctl.tasks.tables import Column
+from plmctl.tasks.tagging import Tagging
+
+ROLE = "text"  # of the words of a sentence, with one space between them
+
+
+@dataclass(frozen=True)
+class TaggedSheet:
+    """Rows of a column file (the lines of a sentence, or a line between two) or JSON objects, with the calls of a `Sheet`.
+
+    A word in the place of another leaves the tags where they are. Sentences whose words have spaces in them stay.
+    """
+
+    kind: str  # of the file: .jsonl or columns
+    rows: list[Any]
+    columns: Mapping[str, Any]  # of tokens and of tags
+    header = None
+
+    @classmethod
+    def of(cls, task: Task, split: str) -> TaggedSheet | None:
+        """That of `split`; None for a task without tags, and for words that are written without spaces or stand in tables."""
+        if not isinstance(task, Tagging) or not isinstance(task.reader, Columns) or task.joiner != " ":
+            return None
+        if task.reader.layout == "table":
+            return None
+        task.read(split)  # DataError for whatever the task itself would refuse
+        file = files.need(task.path, split, task.reader.splits[split])
+        if task.reader.layout == "jsonl" or (task.reader.layout == "auto" and files.suffix(file) in (".jsonl", ".json")):
+            names = {role: name if isinstance(name, str) else role for role, name in task.columns.items()}
+            return cls(".jsonl", [json.loads(line) for _, line in files.lines(file) if line.strip()], names)
+        return cls("columns", list(_parts(file)), task.columns)
+
+    def texts(self, row: Any) -> dict[str, str]:
+        words = self._of(row, "tokens")
+        return {ROLE: " ".join(words)} if words and not any(len(word.split()) != 1 for word in words) else {}
+
+    def tagged(self, row: Any) -> dict[str, list[tuple[int, int]]]:
+        """Where in its text the words stand whose tag is not O."""
+        found, start = [], 0
+        for word, tag in zip(self._of(row, "tokens"), self._of(row, "tags"), strict=True):
+            found += [(start, start + len(word))] if tag != "O" else []
+            start += len(word) + 1
+        return {ROLE: found}
+
+    def line(self, row: Any, texts: Mapping[str, str] | None = None) -> str:
+        """The row as the file has it, with these words in place of its own; in a column file behind an empty line."""
+        words = texts[ROLE].split(" ") if texts else None
+        if isinstance(row, dict):
+            changed = row if words is None else {**row, self.columns["tokens"]: words}
+            return json.dumps(changed, ensure_ascii=False) + "\n"
+        if words is None:
+            return "".join(f"{line}\n" for line in row)
+        return "\n" + "".join(f"{_with(line, self.columns['tokens'], word)}\n" for line, word in zip(row, words, strict=True))
+
+    def _of(self, row: Any, role: str) -> list[str]:
+        place = self.columns[role]
+        if isinstance(row, dict):
+            return [str(word) for word in row.get(place) or ()]
+        return [] if _between(row[0]) else [_cells(line)[place].strip() for line in row]
+
+
+def _parts(file: Path) -> Iterator[list[str]]:
+    """The lines of each sentence, and each line between two."""
+    words: list[str] = []
+    for _, line in files.lines(file):
+        if not _between(line):
+            words.append(line)
+            continue
+        yield from [words, [line]] if words else [[line]]
+        words = []
+    yield from [words] if words else []
+
+
+def _between(line: str) -> bool:
+    return not line.strip() or _cells(line)[0] == "-DOCSTART-"
+
+
+def _cells(line: str) -> list[str]:
+    return line.split("\t") if "\t" in line else line.split()
+
+
+def _with(line: str, place: Column, word: str) -> str:
+    cells = _cells(line)
+    cells[int(place)] = word
+    return ("\t" if "\t" in line else " ").join(cells)
