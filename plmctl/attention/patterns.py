@@ -60,8 +60,9 @@ class Pattern:
 
     def looks_ahead(self, segment: int = 0) -> bool:
         """Whether some token sees one behind it, in a row all of that segment."""
-        row = torch.full((1, _ROW), segment)
-        allowed = self.dense(Seq(torch.zeros_like(row), torch.tensor([_ROW]), {"segment": row}, full=True))
+        row = torch.full((1, _ROW), segment, device="cpu")  # also while a model without numbers is made
+        length = torch.tensor([_ROW], device="cpu")
+        allowed = self.dense(Seq(torch.zeros_like(row), length, {"segment": row}, full=True))
         return allowed is None or bool(allowed.triu(1).any())
 
     def __and__(self, other: Pattern) -> Pattern:

@@ -15,6 +15,7 @@ from plmctl.commands import scoring
 from plmctl.commands.common import After, Session, fit, training
 from plmctl.commands.fitted import check_length, complete, fit_language_heads, settle, with_new_tokens
 from plmctl.commands.remembering import check_cache
+from plmctl.commands.rewrite import by_teacher
 from plmctl.commands.teaching import checked_task, taught
 from plmctl.config.build import build, plain
 from plmctl.config.compose import Flags
@@ -55,6 +56,7 @@ def run(cfg: DictConfig, flags: Flags, after: After = lambda session, result: re
     ready: list[Tokenizer] = []
 
     def prepare(cfg: DictConfig) -> None:
+        by_teacher(cfg, flags)
         ready[:] = [_tokenizer(cfg, flags)]
 
     return training(cfg, flags, prepare=prepare, train=lambda session: after(session, train(session, ready[0])))

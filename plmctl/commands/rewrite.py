@@ -7,15 +7,19 @@ trains on it, and so does `data.path=<out>/train.jsonl data.fields=[source,targe
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from omegaconf import OmegaConf
+
 from plmctl.commands import made, scoring
 from plmctl.commands.generate import said
 from plmctl.commands.prompts import AHEAD, Reader, alike
 from plmctl.config.build import build, plain
+from plmctl.data.tokenizing import cache_folder
 from plmctl.distill.sequence import Nearest, Pick, likeliest
 from plmctl.errors import ConfigError
 from plmctl.generation.decode import generate
@@ -33,45 +37,78 @@ if TYPE_CHECKING:
 
 def run(cfg: DictConfig, *, flags: Flags) -> int:
     """Write `out` and say what is in it."""
-    device, out = device_of(cfg.device, "device"), made.new_folder(cfg.out)
-    search = build(cfg.search, {}, flags.plugins, path="search")
-    if cfg.pick == "nearest" and search.count < 2:
-        raise ConfigError("search.count", search.count, "at least 2: pick=nearest chooses among them", fix="search.count=5")
-    loaded = load(cfg.checkpoint, plugins=flags.plugins)
-    task, reader = _task(cfg, flags, loaded), _reader(cfg, flags, loaded)
-    pick: Pick = Nearest(tokenize=task.tokenize, lowercase=task.lowercase) if cfg.pick == "nearest" else likeliest
-    examples = task.read("train")
-    task.fit_labels(examples)
-    names = _names(task)
-    loaded.model.to(device)
-    limit = cfg.max_new or (reader.task or task).max_target
-    job = {
-        "made by": "plmctl data rewrite", "model": made.identity(loaded.source), "pick": cfg.pick, "max_new": limit,
-        "search": plain(cfg.search), "columns": names,
-        "train": made.digest("".join(_line(example, names) for example in examples)),
-    }  # fmt: skip
-    counted = {"as the reference": 0, "cut at max_new": 0, "empty, so the reference": 0}
+    out = made.new_folder(cfg.out)
+    work = Rewriting(cfg, flags)
+    work.write(out)
+    _report(cfg, work, as_json=flags.json)
+    return 0
 
-    def of(some: Sequence[Example], first: int) -> Iterator[str]:
+
+def by_teacher(cfg: DictConfig, flags: Flags) -> None:
+    """Put the texts of `teacher` in place of the targets that the fine-tuning `cfg` would read.
+
+    They are written once, into a folder of the cache called by all that decides them. Nothing where that is done already.
+    """
+    if not (told := (cfg.get("distill") or {}).get("rewrite")):
+        return
+    own = {**plain(told), "checkpoint": cfg.teacher, "task": plain(cfg.task), "device": cfg.train.device}
+    work = Rewriting(OmegaConf.create(own), flags)
+    decides = {**work.job, **{name: made.digest(str(text)) for name, text in _others(work.task, work.names).items()}}
+    out = cache_folder(cfg.data.cache_dir) / f"by-teacher-{made.digest(json.dumps(decides, sort_keys=True))[:16]}"
+    if not out.exists():
+        work.write(out)
+    print(f"targets by {cfg.teacher}: {out}", file=sys.stderr if flags.json else sys.stdout)
+    cfg.task.path, cfg.task.columns = str(out), {**work.names, "id": None}
+    cfg.distill.rewrite = None
+
+
+class Rewriting:
+    """A teacher, the examples of a task and how it writes them; `job`: all that decides the bytes of `train.jsonl`."""
+
+    def __init__(self, cfg: DictConfig, flags: Flags) -> None:
+        self.device, self.batch_size = device_of(cfg.device, "device"), cfg.batch_size
+        self.search = build(cfg.search, {}, flags.plugins, path="search")
+        if cfg.pick == "nearest" and self.search.count < 2:
+            raise ConfigError(
+                "search.count", self.search.count, "at least 2: pick=nearest chooses among them", fix="search.count=5"
+            )
+        self.loaded = load(cfg.checkpoint, plugins=flags.plugins)
+        self.task, self.reader = _task(cfg, flags, self.loaded), _reader(cfg, flags, self.loaded)
+        near = cfg.pick == "nearest"
+        self.pick: Pick = Nearest(tokenize=self.task.tokenize, lowercase=self.task.lowercase) if near else likeliest
+        self.examples = self.task.read("train")
+        self.task.fit_labels(self.examples)
+        self.names = _names(self.task)
+        self.limit = cfg.max_new or (self.reader.task or self.task).max_target
+        self.counted = {"as the reference": 0, "cut at max_new": 0, "empty, so the reference": 0}
+        self.job = {
+            "made by": "plmctl data rewrite", "model": made.identity(self.loaded.source), "pick": cfg.pick,
+            "max_new": self.limit, "search": plain(cfg.search), "columns": self.names,
+            "train": made.digest("".join(_line(example, self.names) for example in self.examples)),
+        }  # fmt: skip
+
+    def write(self, out: Path) -> None:
+        """The folder `out`, which appears when it is complete."""
+        self.loaded.model.to(self.device)
+        made.write(
+            out, "train.jsonl", self.job, self.examples, of=self._of, together=AHEAD * self.batch_size,
+            others=_others(self.task, self.names), state=self.counted, what="sources",
+        )  # fmt: skip
+
+    def _of(self, some: Sequence[Example], first: int) -> Iterator[str]:
+        reader = self.reader
         prompts = [reader(str(example.fields["source"]), first + n) for n, example in enumerate(some)]
         texts: dict[int, list[Hypothesis]] = {}
-        for chosen in alike(prompts, cfg.batch_size):
-            batch = reader.batch([prompts[n] for n in chosen]).to(device)
+        for chosen in alike(prompts, self.batch_size):
+            batch = reader.batch([prompts[n] for n in chosen]).to(self.device)
             found = generate(
-                loaded.model, batch, vocab=loaded.vocab, search=search, head=reader.head, max_new=limit,
+                self.loaded.model, batch, vocab=self.loaded.vocab, search=self.search, head=reader.head, max_new=self.limit,
                 keys=[prompts[n].number for n in chosen],
             )  # fmt: skip
             texts |= dict(zip(chosen, found, strict=True))
         for n, example in enumerate(some):
             words = [said(reader, prompts[n], text.ids).strip() for text in texts[n]]
-            yield _line(replace(example, label=(_chosen(pick, words, texts[n], example, counted),)), names)
-
-    made.write(
-        out, "train.jsonl", job, examples, of=of, together=AHEAD * cfg.batch_size, others=_others(task, names), state=counted,
-        what="sources",
-    )  # fmt: skip
-    _report(cfg, task, len(examples), counted, names, as_json=flags.json)
-    return 0
+            yield _line(replace(example, label=(_chosen(self.pick, words, texts[n], example, self.counted),)), self.names)
 
 
 def _task(cfg: DictConfig, flags: Flags, loaded: Loaded) -> Generation:
@@ -125,13 +162,12 @@ def _chosen(pick: Pick, words: Sequence[str], texts: Sequence[Hypothesis], examp
     return references[0] if text is None else text
 
 
-def _report(
-    cfg: DictConfig, task: Generation, count: int, counted: dict[str, int], names: dict[str, str], *, as_json: bool
-) -> None:  # fmt: skip
+def _report(cfg: DictConfig, work: Rewriting, *, as_json: bool) -> None:
+    count, names = len(work.examples), work.names
     if as_json:
-        print(json.dumps({"out": cfg.out, "sources": count, **counted}))
+        print(json.dumps({"out": cfg.out, "sources": count, **work.counted}))
         return
-    told = ", ".join(f"{value:,} {what}" for what, value in counted.items() if value)
+    told = ", ".join(f"{value:,} {what}" for what, value in work.counted.items() if value)
     columns = f" task.columns.source={names['source']} task.columns.target={names['target']}"
     print(f"{cfg.out}: targets of {count:,} sources" + (f"; {told}" if told else ""))
-    print(f"next: plmctl finetune task={task.name} task.path={cfg.out}{columns} ...")
+    print(f"next: plmctl finetune task={work.task.name} task.path={cfg.out}{columns} ...")

@@ -6,6 +6,7 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
+from omegaconf import OmegaConf
 from typer.testing import CliRunner
 
 from plmctl.cli import make_app
@@ -13,10 +14,11 @@ from plmctl.commands import finetune, made, rewrite
 from plmctl.config import compose as config
 from plmctl.config.build import build, plain
 from plmctl.distill.sequence import Nearest, likeliest
-from plmctl.errors import ConfigError, DataError
+from plmctl.errors import ConfigError, DataError, UsageError
 
 PAIRS = [("red new", "rot neu"), ("small", "klein"), ("old cold blue", "alt kalt blau"), ("big", "gross"), ("cold", "kalt")] * 6
 SIDES = ["task.columns.source=en", "task.columns.target=de"]
+SHORT = ["task.max_length=16", "task.max_target=8"]
 SMALL = ["size=tiny", "size.num_layers=1", "tokenizer.vocab_size=34", "train.precision=fp32", "train.steps=30", "optim.lr=2e-3"]
 SMALL += ["train.epochs=null", "task.max_length=16", "task.max_target=8", "task.metrics=[perplexity]"]
 SMALL += ["search@task.search=greedy", "train.eval_every=0", "train.batch_size=8", "schedule=constant"]
@@ -155,3 +157,47 @@ def test_refusals_come_before_work(teacher, tokens_of, tmp_path):
             command(f"checkpoint={tmp_path / recipe}", out, "task=translation", *data)
         assert "encoder-decoder" in str(refused.value)
     assert not (tmp_path / "out").exists()
+
+
+def test_one_command(teacher, tmp_path, monkeypatch, capsys):
+    """`distill=sequence` trains on the very texts that `plmctl data rewrite` writes, which are written once."""
+    monkeypatch.setenv("PLMCTL_CACHE", str(tmp_path / "cache"))
+    data = Path(teacher).parent / "data"
+    words = ["task=translation", f"task.path={data}", *SIDES, f"teacher={teacher}", "distill=sequence", "checkpoint=null"]
+    words += [
+        "model=encoder_decoder",
+        *[word for word in SMALL if "vocab_size" not in word and "steps" not in word],
+        "train.steps=2",
+    ]
+    for run in ("a", "b"):
+        told = [*words, f"run.dir={tmp_path / run}"]
+        assert finetune.run(config.compose("finetune", None, told), config.Flags("finetune", overrides=tuple(told))) == 0
+    [folder] = (tmp_path / "cache").glob("by-teacher-*")
+    command(f"checkpoint={teacher}", f"out={tmp_path / 'by hand'}")
+    assert (folder / "train.jsonl").read_bytes() == (tmp_path / "by hand" / "train.jsonl").read_bytes()
+    assert (folder / "dev.jsonl").read_bytes() == (tmp_path / "by hand" / "dev.jsonl").read_bytes()
+    saved = OmegaConf.load(tmp_path / "a" / "config.yaml")
+    assert saved.task.path == str(folder)
+    assert saved.distill.rewrite is None
+    assert (tmp_path / "a/checkpoints/step-2/model.safetensors").read_bytes() == (
+        tmp_path / "b/checkpoints/step-2/model.safetensors"
+    ).read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("words", "wrong"),
+    [
+        (
+            ["task=classification", "task.columns.text=en", "task.columns.label=de", "task.max_length=16"],
+            "a task whose targets are texts",
+        ),
+        (["task=translation", *SIDES, *SHORT, "distill.rewrite.pick=nearest", "distill.rewrite.search.count=1"], "at least 2"),
+    ],
+)
+def test_refused_before_work(teacher, tmp_path, words, wrong):
+    (tmp_path / "train.tsv").write_text("en\tde\n" + "".join(f"{a}\t{b}\n" for a, b in PAIRS))
+    told = [*words, f"task.path={tmp_path}", f"teacher={teacher}", "distill=sequence", "checkpoint=null", "size=tiny"]
+    told += ["model=encoder_decoder", f"run.dir={tmp_path / 'run'}", f"data.cache_dir={tmp_path / 'cache'}"]
+    with pytest.raises(UsageError, match=wrong):
+        finetune.run(config.compose("finetune", None, told), config.Flags("finetune", overrides=tuple(told)))
+    assert not (tmp_path / "run").exists()
