@@ -6,6 +6,8 @@ from plmctl.attention.patterns import Anticausal, BySegment, Causal, Dilated, Fu
 from plmctl.config.compose import compose
 from plmctl.config.contract import check_contract
 from plmctl.errors import UsageError
+from plmctl.tasks import inference
+from plmctl.tasks.base import Example
 
 SEES_ALL = "model.decoder.pattern={_target_: plmctl.attention.patterns.Full}"
 
@@ -16,6 +18,7 @@ SEES_ALL = "model.decoder.pattern={_target_: plmctl.attention.patterns.Full}"
         ("gpt", ["pattern=full"]),
         ("gpt", ["pattern=prefix", "format=prefix"]),  # the first segment is seen whole, and asked as well
         ("gpt", ["model=two_way", "heads.clm.transform=true"]),
+        ("gpt", ["pattern=dilated", "pattern.dilation=[16,17]"]),  # over two layers: the next token
         ("transformer_xl", ["pattern=full"]),
         ("unilm", ["objective=[clm]"]),
         ("bart", [SEES_ALL]),
@@ -47,10 +50,49 @@ def test_the_published_ones_are_not_refused(recipe: str) -> None:
     check_contract(compose("pretrain", recipe, ["size=tiny"]))
 
 
+@pytest.mark.parametrize(
+    ("recipe", "words", "wrong"),
+    [
+        ("bert", ["pattern=causal"], "objective.nsp: asks the first token"),
+        ("bert", ["pattern=prefix"], "objective.nsp: asks the first token"),  # the first segment does not see the second
+        ("albert", ["pattern=causal"], "objective.sop: asks the first token"),
+        ("simcse", ["pattern=causal", "init=null"], "objective.simcse: asks the first token"),
+        ("roberta", ["noise.token_mask.mask_share=0", "noise.token_mask.random_share=0"], "something to hide"),
+    ],
+)
+def test_questions_that_nobody_could_answer_or_anybody(recipe: str, words: list[str], wrong: str) -> None:
+    with pytest.raises(UsageError, match=wrong):
+        check_contract(compose("pretrain", recipe, ["size=tiny", *words]))
+
+
+@pytest.mark.parametrize(
+    ("recipe", "words"),
+    [("bert", ["pattern=window"]), ("xlnet", ["objective=[plm,nsp]", "format=stream_pair"]), ("unilm", []), ("structbert", [])],
+)
+def test_a_token_that_hears_of_its_row_layer_by_layer_is_asked(recipe: str, words: list[str]) -> None:
+    check_contract(compose("pretrain", recipe, ["size=tiny", *words]))
+
+
 def test_looking_ahead() -> None:
     for pattern in (Causal(), Causal() & Window(reach=2), ~Anticausal() | Causal()):
         assert not pattern.looks_ahead()
-    for pattern in (Full(), Anticausal(), Window(reach=1), Dilated(reach=1, dilation=[8]), Causal() | Window(reach=1)):
+    for pattern in (
+        Full(),
+        Anticausal(),
+        Window(reach=1),
+        Dilated(reach=1, dilation=[8]),
+        Dilated(reach=1, dilation=[40, 41]),
+        Causal() | Window(reach=1),
+    ):
         assert pattern.looks_ahead()
     assert [Prefix().looks_ahead(segment) for segment in (0, 1)] == [True, False]
     assert [BySegment(parts=[Full(), Causal()]).looks_ahead(segment) for segment in (0, 1)] == [True, False]
+
+
+def test_examples_that_train_has_too() -> None:
+    train = [Example(str(n), {"text": text}, label) for n, (text, label) in enumerate([("a", "x"), ("b", "y"), ("c", "x")])]
+    assert (
+        inference.known(train, [Example("0", {"text": "b"}, "y"), Example("1", {"text": "a"}, "y")])
+        == "1 of 2 are in train too"
+    )
+    assert inference.known(train, [Example("0", {"text": "d"}, "y")]) == ""

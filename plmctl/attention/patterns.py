@@ -17,7 +17,7 @@ from torch import Tensor
 from plmctl.batch import Seq
 from plmctl.errors import ConfigError
 
-_ROW = 16  # tokens of a row that a pattern is looked at with
+_ROW = 1024  # tokens of a row that a pattern is looked at with: more than any reach
 MaskMod = Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]  # (b, h, q, k) index tensors -> bool, broadcast together
 
 
@@ -60,10 +60,24 @@ class Pattern:
 
     def looks_ahead(self, segment: int = 0) -> bool:
         """Whether some token sees one behind it, in a row all of that segment."""
-        row = torch.full((1, _ROW), segment, device="cpu")  # also while a model without numbers is made
-        length = torch.tensor([_ROW], device="cpu")
-        allowed = self.dense(Seq(torch.zeros_like(row), length, {"segment": row}, full=True))
+        allowed = self._shown((segment, segment))
         return allowed is None or bool(allowed.triu(1).any())
+
+    def learns_of_all(self, place: int, segments: tuple[int, int]) -> bool:
+        """Whether layer upon layer the token at `place` hears of every other, in a row whose halves are of these segments."""
+        allowed = self._shown(segments)
+        if allowed is None:
+            return True
+        sees = allowed[0].any(0)
+        heard, before = sees[place], None
+        while before is None or bool((heard != before).any()):
+            before, heard = heard, sees[heard].any(0) | heard
+        return bool(heard.all())
+
+    def _shown(self, segments: tuple[int, int]) -> Tensor | None:
+        """[1, H | 1, _ROW, _ROW] `dense` of such a row; on the CPU also while a model without numbers is made."""
+        row = torch.tensor(segments, device="cpu").repeat_interleave(_ROW // 2)[None]
+        return self.dense(Seq(torch.zeros_like(row), torch.tensor([_ROW], device="cpu"), {"segment": row}, full=True))
 
     def __and__(self, other: Pattern) -> Pattern:
         return And(self, other)

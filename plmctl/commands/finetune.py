@@ -137,7 +137,9 @@ def train(session: Session, tokenizer: Tokenizer) -> Result:
         tokenizer.save(session.folder / TOKENIZER)
     data = splits(task, tokenizer, cfg.train.get("share", 1.0))
     for split in data.values():
-        session.say(f"{split.name}: {len(split.examples)} examples; {inference.truncation(split.rows) or 'nothing is cut'}")
+        told = [f"{len(split.examples)} examples", inference.truncation(split.rows) or "nothing is cut"]
+        told += [inference.known(data["train"].examples, split.examples)] if split is not data["train"] else []
+        session.say(f"{split.name}: {'; '.join(filter(None, told))}")
     if "dev" not in data:
         session.say(f"no dev split (it would be {' or '.join(task.reader.splits['dev'])}): nothing is scored, the last is kept")
     if passed := inference.counted(task.reader.skipped):

@@ -18,7 +18,7 @@ from omegaconf import OmegaConf
 
 from plmctl.batch import FIELDS, IGNORE, INPUTS, SEQS, Rows, Seq, held_by_data
 from plmctl.config.build import build, entry, locate, plain
-from plmctl.config.peeking import altered, peeking
+from plmctl.config.peeking import altered, peeking, unheard
 from plmctl.config.recipes import conf_dir, load, recipes_dir
 from plmctl.data.shards import is_tokens
 from plmctl.errors import ConfigError, ConfigErrors, UsageError, raise_all
@@ -70,7 +70,7 @@ def check_contract(cfg: Any, plugins: Sequence[str] = (), config_dirs: Sequence[
             if not errors:
                 errors += mismatches(format, noise, objectives, heads, model, config_dirs, plugins)
                 errors += unpaired(format, config)
-                errors += altered(format, noise, objectives, "noise")
+                errors += altered(format, noise, objectives, "noise") + unheard(format, objectives, built.backbone)
                 errors += miscounts(format, objectives, dict(built.heads), config_dirs, plugins)
             if not errors and "eval" in config:
                 quiet = build(config["eval"]["noise"] or {}, {"vocab": TINY}, plugins, path="eval.noise")

@@ -1,4 +1,4 @@
-"""Is a question for the next token an honest one? If not, every number of the run is worthless, and none says so."""
+"""Can a question be answered, and was the answer not given away? If not, the numbers of a run are worthless."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from plmctl.errors import ConfigError, UsageError
 
 if TYPE_CHECKING:
+    from plmctl.attention.patterns import Pattern
     from plmctl.data.formats.base import Format
     from plmctl.models.base import Backbone
     from plmctl.noise.base import Noise
@@ -36,3 +37,16 @@ def altered(format: Format, noise: Mapping[str, Noise], objectives: Mapping[str,
             fix = "eval.noise=null" if where == "eval.noise" else "noise=[], or objective=[mlm], which asks for what is hidden"
             errors.append(ConfigError(f"objective.{name}", ..., allowed, fix=fix))
     return errors
+
+
+def unheard(format: Format, objectives: Mapping[str, Objective], backbone: Backbone) -> list[UsageError]:
+    """Every objective that asks one token about a row of which it hears nothing, or only a part."""
+    pattern: Pattern | None = getattr(backbone, "pattern", None)
+    place, segments = (-1, (0, 1)) if format.anchors_last else (0, (0, 1))
+    if pattern is None or pattern.learns_of_all(place, segments if "tracks.segment" in format.provides else (0, 0)):
+        return []
+    where = "last" if format.anchors_last else "first"
+    allowed = f"asks the {where} token about all of its row, of which it does not hear under this pattern"
+    fix = "pattern=full, or without this objective"
+    asking = [name for name, objective in objectives.items() if objective.asks_row]
+    return [ConfigError(f"objective.{name}", ..., allowed, fix=fix) for name in asking]

@@ -236,6 +236,9 @@ class MaskOrReplace(Corrupt):
             raise ConfigError(
                 "noise.mask_share", (mask_share, random_share), "mask_share + random_share in [0, 1], none negative"
             )
+        if mask_share == random_share == 0:
+            fix = "noise.token_mask.mask_share=0.8, or noise=[]"
+            raise ConfigError("noise.mask_share", (0, 0), "something to hide: every token that is asked for stays", fix=fix)
         self.mask_id = vocab.mask
         self.masked, self.changed = (np.uint64(share * 2**32) for share in (mask_share, mask_share + random_share))
         self.choices = np.arange(vocab.size, dtype=np.int32) if random_specials else ordinary(vocab, sample)

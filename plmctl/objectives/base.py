@@ -34,8 +34,8 @@ class Objective(nn.Module):
     `needs`: fields of the batch, as in `batch.FIELDS`. `heads`: names it looks up in `model.heads`. `answers`: for each label
     that the format numbers (`Format.meanings`), the head that has one output for each number. `at_every_token`: heads that are
     given every position of a row, for the count of FLOPs. `asks_next`: the sequence whose every state is asked for the token
-    behind it, so that none may have seen it. `plain`: `labels` reads answers off the text, which no noise may have changed.
-    `heads_learn`: what it teaches shows in their answers, so that they
+    behind it, so that none may have seen it. `asks_row`: one token is asked about all of its row. `plain`: `labels` reads
+    answers off the text, which no noise may have changed. `heads_learn`: what it teaches shows in their answers, so that they
     say which checkpoint is best.
     """
 
@@ -45,6 +45,7 @@ class Objective(nn.Module):
     least_rows: int = 1
     at_every_token: frozenset[str] = frozenset()
     asks_next: str | None = None
+    asks_row: bool = False
     plain: bool = False
     heads_learn: bool = True
 

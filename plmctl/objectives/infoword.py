@@ -27,6 +27,7 @@ class InfoWord(Objective):
 
     needs = frozenset({"text", "targets.mlm", "spans.chosen"})
     least_rows = 2
+    asks_row = True
 
     def __init__(self, *, vocab: Vocab, temperature: float, max_tokens: int) -> None:
         super().__init__()

@@ -17,6 +17,7 @@ class PairObjective(Objective):
     """
 
     needs = frozenset({"text", "labels.pair"})
+    asks_row = True
     name: str
 
     def __init__(self) -> None:

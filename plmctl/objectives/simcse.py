@@ -34,6 +34,7 @@ class SimCSE(Objective):
 
     needs = frozenset({"text"})
     least_rows = 2
+    asks_row = True
 
     def __init__(self, *, width: int, temperature: float) -> None:
         super().__init__()

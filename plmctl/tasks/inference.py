@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -99,6 +99,13 @@ def truncation(rows: Rows) -> str:
     lost = int(cut.sum())
     tokens = lost + sum(int(seq.length.sum()) for name, seq in rows.seqs.items() if name not in VIEWS)
     return f"{int((cut > 0).sum())} of {len(cut)} rows are cut to max_length: {lost} of {tokens} tokens ({lost / tokens:.2%})"
+
+
+def known(train: Sequence[Example], other: Sequence[Example]) -> str:
+    """How many examples of `other` are in `train` with their very label, for people; nothing to say: ""."""
+    there = {(str(example.fields), str(example.label)) for example in train}
+    found = sum((str(example.fields), str(example.label)) in there for example in other)
+    return f"{found:,} of {len(other):,} are in train too" if found else ""
 
 
 def counted(skipped: Mapping[str, int]) -> str:

@@ -37,6 +37,7 @@ class Format:
     parallel: bool = False  # reads parallel text and no other
     ordered: bool = False  # rows are read in the order of the plan (streams), not in a random one
     streams: int | None = None  # of an ordered format: the rows of a batch, each of which goes on in the next one
+    anchors_last: bool = False  # the last token of a row stands for it, not the first
     meanings: Mapping[str, Sequence[str]] = {}  # label -> what its numbers say, in words: {"pair": ("B follows A", ...)}
     copies: int | None = None  # plans repeat after so many epochs (1: one plan for all; BERT's dupe_factor); None: never
 

@@ -43,7 +43,7 @@ class StreamPair(Format):
     Differs: the code's label is 1 where B goes on. Streams are cut afresh in every epoch where `copies` is null.
     """
 
-    ordered = True
+    ordered = anchors_last = True
     streams: int
 
     def __init__(
