@@ -44,6 +44,7 @@ BESIDE = {  # what a part is used with
     "model=two_way": ["model=two_way", "objective=[bilm]", "format=blocks", "noise=[]", "eval.noise=null"],
     "format=text_pair": ["format=text_pair", "data.path=a.txt", "data.target_path=b.txt"],
     "format=seq2seq": ["format=seq2seq", "data.path=a.txt", "data.target_path=b.txt"],
+    "pattern=prefix": ["pattern=prefix", "objective=[mlm]"],
     "objective=nsp": ["objective=[mlm,nsp]"],
     "objective=sop": ["objective=[mlm,sop]"],
     "objective=word_structure": ["objective=[mlm,word_structure]"],

@@ -140,7 +140,8 @@ def check_teacher(cfg: DictConfig, plugins: Sequence[str]) -> None:
         raise ConfigError("teacher", plain(cfg.teacher), "null: this method has no other teacher than the student itself")
     if wanted is not None and wanted.default is wanted.empty and not paths:
         allowed = "a run, a checkpoint or a Hugging Face folder, which the student learns from"
-        raise ConfigError("teacher", None, allowed, fix="teacher=runs/<run>, or distill=none")
+        without = ", or distill=none" if cfg.get("objective", True) else ""
+        raise ConfigError("teacher", None, allowed, fix=f"teacher=runs/<run>{without}")
 
 
 def _tokenizer(cfg: DictConfig, own: str | None) -> Tokenizer | None:
