@@ -41,12 +41,11 @@ def altered(format: Format, noise: Mapping[str, Noise], objectives: Mapping[str,
 
 def unheard(format: Format, objectives: Mapping[str, Objective], backbone: Backbone) -> list[UsageError]:
     """Every objective that asks one token about a row of which it hears nothing, or only a part."""
-    pattern: Pattern | None = getattr(backbone, "pattern", None)
-    place, segments = (-1, (0, 1)) if format.anchors_last else (0, (0, 1))
-    if pattern is None or pattern.learns_of_all(place, segments if "tracks.segment" in format.provides else (0, 0)):
-        return []
-    where = "last" if format.anchors_last else "first"
-    allowed = f"asks the {where} token about all of its row, of which it does not hear under this pattern"
-    fix = "pattern=full, or without this objective"
     asking = [name for name, objective in objectives.items() if objective.asks_row]
-    return [ConfigError(f"objective.{name}", ..., allowed, fix=fix) for name in asking]
+    pattern: Pattern | None = getattr(backbone, "pattern", None)
+    place, where = (-1, "last") if format.anchors_last else (0, "first")
+    segments = (0, 1) if "tracks.segment" in format.provides else (0, 0)
+    if not asking or pattern is None or pattern.learns_of_all(place, segments):
+        return []
+    allowed = f"asks the {where} token about all of its row, of which it does not hear under this pattern"
+    return [ConfigError(f"objective.{name}", ..., allowed, fix="pattern=full, or without this objective") for name in asking]
