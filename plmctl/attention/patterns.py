@@ -7,7 +7,7 @@ aranges. True = may attend. With memory, `seq` describes all keys (memory first)
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import reduce
+from functools import lru_cache, reduce
 from operator import and_, or_
 from typing import Any, ClassVar
 
@@ -60,8 +60,7 @@ class Pattern:
 
     def looks_ahead(self, segment: int = 0) -> bool:
         """Whether some token sees one behind it, in a row all of that segment."""
-        allowed = self._shown((segment, segment))
-        return allowed is None or bool(allowed.triu(1).any())
+        return _looks_ahead(self, segment)
 
     def learns_of_all(self, place: int, segments: tuple[int, int]) -> bool:
         """Whether layer upon layer the token at `place` hears of every other, in a row whose halves are of these segments."""
@@ -87,6 +86,12 @@ class Pattern:
 
     def __invert__(self) -> Pattern:
         return Not(self)
+
+
+@lru_cache(maxsize=64)  # asked before every text that is written, and always of the same few
+def _looks_ahead(pattern: Pattern, segment: int) -> bool:
+    allowed = pattern._shown((segment, segment))
+    return allowed is None or bool(allowed.triu(1).any())
 
 
 class _Composed(Pattern):

@@ -7,6 +7,7 @@ from typing import Any
 
 from plmctl.distill.base import Teacher
 from plmctl.errors import ConfigError
+from plmctl.generation.decode import writer
 from plmctl.objectives.base import Objective
 from plmctl.tasks import written
 from plmctl.tasks.generation import Generation
@@ -18,13 +19,13 @@ def sequence(*, objective: Objective, teacher: Teacher, rewrite: Mapping[str, An
     """`- sum_t log p(y_t | y_<t, x)` of the texts y that the teacher wrote for x, in place of the references (sec. 3.2).
 
     That is the task's own loss: what differs are its targets, which are written before the first update as `rewrite` says
-    (None: they are written). ConfigError for what is no task that writes, and for a teacher that does not.
+    (None: they are written). ConfigError for what is no task that writes, UsageError for a teacher that cannot.
     """
     if not isinstance(objective, Generation):
         fix = "task=translation (or another that writes); in pretraining, data.path=<what plmctl data rewrite made>"
         raise ConfigError("distill", "sequence", "a task whose targets are texts, which the teacher writes anew", fix=fix)
-    if all(model.backbone.looks_ahead(model.backbone.writes) for model in teacher.models()):
-        raise ConfigError("teacher", ..., "one model that writes: an encoder-decoder or a decoder", fix="teacher=<its run>")
+    for model in teacher.models():
+        writer(model)
     return objective
 
 

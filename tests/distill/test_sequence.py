@@ -3,17 +3,20 @@
 import json
 import math
 from collections import Counter
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
 from omegaconf import OmegaConf
 from typer.testing import CliRunner
 
+from plmctl.assembly import build_model
 from plmctl.cli import make_app
 from plmctl.commands import finetune, made, rewrite
 from plmctl.config import compose as config
 from plmctl.config.build import build, plain
-from plmctl.distill.sequence import Nearest, likeliest
+from plmctl.distill.sequence import Nearest, likeliest, sequence
+from plmctl.distill.teachers import Frozen
 from plmctl.errors import ConfigError, DataError, UsageError
 
 PAIRS = [("red new", "rot neu"), ("small", "klein"), ("old cold blue", "alt kalt blau"), ("big", "gross"), ("cold", "kalt")] * 6
@@ -201,3 +204,16 @@ def test_refused_before_work(teacher, tmp_path, words, wrong):
     with pytest.raises(UsageError, match=wrong):
         finetune.run(config.compose("finetune", None, told), config.Flags("finetune", overrides=tuple(told)))
     assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(("pattern", "writes"), [("prefix", True), ("causal", True), ("full", False)])
+def test_a_teacher_that_writes(pattern, writes):
+    """As `plmctl generate` says: what is written sees nothing behind it, though a source may be seen whole."""
+    words = ["task=translation", "task.path=none", "checkpoint=null", "model=encoder", f"pattern={pattern}", "task.metrics=[]"]
+    cfg = config.compose("finetune", None, [*words, "size=tiny", "position.max_length=16"])
+    task = build(plain(cfg.task), {"writes": "text", "directed": True, "kind": "Encoder", "segments": (0, 1)}, path="task")
+    heads = {"clm": {"_target_": "plmctl.heads.lm.LMHead", "transform": False, "bias": False, "tied": True}}
+    cfg.heads = heads
+    teacher = Frozen(model=build_model(cfg, vocab_size=9), name="the teacher")
+    with nullcontext() if writes else pytest.raises(UsageError, match="cannot write"):
+        assert sequence(objective=task, teacher=teacher, rewrite=None) is task
