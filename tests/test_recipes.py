@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-import re
-import shlex
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 
 import pytest
 import torch
+from omegaconf import DictConfig, OmegaConf
 
 from plmctl.assembly import build_model, known_to_objectives
 from plmctl.commands.common import build_objective
 from plmctl.commands.corpus import open_corpus, training_loader
 from plmctl.config.build import build
 from plmctl.config.compose import compose, conf_dir, recipes_dir
-from plmctl.config.contract import check_contract
+from plmctl.config.contract import TINY, check_contract
+from plmctl.config.headers import header
 from plmctl.errors import UsageError
 from plmctl.training.distributed import World
 
@@ -105,11 +106,83 @@ def test_header(recipe: str) -> None:
     for word in ("# Launch:", "# Published:", "# Scaled:", "# Differs:"):
         assert word in text
     assert len(text.splitlines()) <= 64
-    comment = re.sub(r"\n#\s+", " ", text[text.index("# Published:") : text.index("# Scaled:")])
-    command = comment.removeprefix("# Published:").split(" (")[0].strip()
-    words = shlex.split(command)
+    words = header(recipes_dir() / f"{recipe}.yaml").command("Published")
     assert words[:3] in (["plmctl", "pretrain", recipe], ["plmctl", "distill", recipe])
-    check_contract(compose("pretrain", recipe, words[3:]))
+    check_contract(published(recipe))
+
+
+@cache
+def published(recipe: str, *more: str) -> DictConfig:
+    """The config of a recipe's published launch line, without the remark behind it."""
+    return compose("pretrain", recipe, [*header(recipes_dir() / f"{recipe}.yaml").command("Published")[3:], *more])
+
+
+def layers(*, encoder: int, decoder: int = 0, width: int, inner: int) -> float:
+    """Millions of parameters, by hand: attention of 4 maps, 2 of the feed-forward, a norm behind each; all with biases."""
+    attention, feed_forward, norm = 4 * (width * width + width), 2 * width * inner + inner + width, 2 * width
+    return (encoder * (attention + feed_forward + 2 * norm) + decoder * (2 * attention + feed_forward + 3 * norm)) / 1e6
+
+
+MASS = layers(encoder=6, decoder=6, width=1024, inner=4096) + 1024 * (60_000 + 2 * 100) / 1e6
+STUDENT = ["init=null", "kept_layers=null", "size=base", "size.num_layers=6", "tokenizer.vocab_size=30522"]  # of BERT-base
+PARAMETERS: dict[str, tuple[float, list[str]]] = {  # millions, and what a folder named in the line would decide
+    "albert": (12, []),  # table 1, base
+    "bart": (400, []),  # facebookresearch/fairseq, examples/bart: 12 + 12 layers
+    "bart_translation": (400 + layers(encoder=6, width=1024, inner=4096) + 50.265 * 1.024, []),  # a table of its own
+    "bert": (110, []),  # sec. 3, base
+    "distilbert": (66, STUDENT),  # table 3
+    "electra": (14, []),  # table 1, small
+    "elmo": (93.6, []),  # allennlp.org/elmo, original; without the softmax
+    "gpt": (117, []),  # Radford et al., 2019, table 2
+    "gpt2": (124, []),  # openai/gpt-2, README: not 117, as the paper says
+    "infoword": (110, []),  # BERT-base
+    "mass": (MASS, []),  # not published
+    "mass_translation": (MASS, []),
+    "minilm": (66, ["tokenizer.vocab_size=30522"]),  # table 2, 6 layers of 768
+    "modern_encoder": (110, []),  # BERT-base: a gated feed-forward of the same size
+    "roberta": (125, []),  # facebookresearch/fairseq, examples/roberta, base
+    "simcse": (110, ["init=null", "size=base", "tokenizer.vocab_size=30522"]),  # BERT-base
+    "spanbert": (340, []),  # BERT-large
+    "structbert": (110, []),  # sec. 3.1, base
+    "t5": (220, []),  # sec. 3.1.1
+    "tinybert": (14.5, ["tokenizer.vocab_size=30522"]),  # table 1
+    "tlm": (250, []),  # Conneau et al., 2020, arXiv:1911.02116, table 5: XLM of 15 languages
+    "transformer": (65, []),  # table 3, base
+    "transformer_xl": (151, []),  # table 1, standard
+    "unilm": (340, []),  # sec. 2.4, large
+    "xlnet": (340 + 24 * 1.024**2, []),  # as BERT-large (sec. 3.1), and in each layer a map of distances
+}
+
+
+@pytest.mark.parametrize("recipe", RECIPES)
+def test_the_published_line_makes_a_model_of_the_published_size(recipe: str) -> None:
+    total, more = PARAMETERS[recipe]
+    cfg = published(recipe, *more)
+    with torch.device("meta"):
+        model = build_model(cfg, vocab_size=int(cfg.tokenizer.vocab_size), vocab=TINY)
+    left_out = "heads.bilm" if recipe == "elmo" else "objective"
+    counted = sum(p.numel() for name, p in model.named_parameters() if not name.startswith(left_out))
+    assert counted / 1e6 == pytest.approx(total, rel=0.04)
+
+
+@pytest.mark.parametrize(
+    ("recipe", "key", "value"),
+    [
+        ("gpt", "schedule.min_ratio", 0),  # sec. 4.1: cosine to 0
+        ("transformer_xl", "schedule.min_ratio", 0),  # kimiyoung/transformer-xl, train.py: eta_min, and Adam's own eps
+        ("transformer_xl", "optim.eps", 1e-8),
+        ("elmo", "schedule.warmup_steps", 0),  # allenai/bilm-tf, training.py: Adagrad at one rate
+        ("mass", "format.max_length", 100),  # microsoft/MASS, train.py: max_len; README: min_len
+        ("mass", "format.min_tokens", 5),
+        ("mass_translation", "format.max_length", 100),
+        ("unilm", "model.embedding.norm.eps", 1e-5),  # microsoft/unilm, modeling.py
+        ("unilm", "model.stack.residual.norm.eps", 1e-5),
+        ("unilm", "heads.mlm.eps", 1e-5),
+        ("tlm", "heads.mlm.transform", False),  # facebookresearch/XLM, transformer.py: PredLayer is one linear map
+    ],
+)
+def test_what_papers_and_released_code_say_is_set(recipe: str, key: str, value: object) -> None:
+    assert OmegaConf.select(published(recipe), key) == value
 
 
 def options() -> list[str]:
