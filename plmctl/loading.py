@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -151,10 +151,14 @@ def _near(place: Path) -> str:
     return nearest(missing.name, (folder.name for folder in missing.parent.glob("*/")))
 
 
-def take(model: Model, tensors: Mapping[str, Tensor], *, source: object, say: Callable[[str], None] = print) -> Fit:
-    """Copy into `model` what agrees in name and shape, and say which tensors were taken and which are new.
+def take(
+    model: Model, tensors: Mapping[str, Tensor], *, source: object, unused: Sequence[str] = (),
+    say: Callable[[str], None] = print,
+) -> Fit:  # fmt: skip
+    """Copy into `model` what agrees in name and shape, and say in one line what was taken, what is new, what is not used.
 
     Heads may be new or of another shape (another task, another vocabulary); a backbone tensor of another shape is refused.
+    `unused`: what the import of a published model has left out already.
     """
     fit = load_tensors(model, tensors)
     wrong = [line for line in fit.reshaped if line.startswith("backbone.")]
@@ -163,11 +167,23 @@ def take(model: Model, tensors: Mapping[str, Tensor], *, source: object, say: Ca
         raise DataError(
             f"its weights do not fit this model, {reason}", file=source, fix="take its size, position and model settings"
         )
-    new = [*fit.missing, *(line.split(" ")[0] for line in fit.reshaped)]
-    say(f"from {source}: {len(fit.taken)} tensors taken" + (f"; new: {', '.join(new)}" if new else ", nothing is new"))
-    if fit.unexpected:
-        say(f"not used: {', '.join(fit.unexpected)}")
+    new = parts_of([*fit.missing, *(line.split(" ")[0] for line in fit.reshaped)], among=model.state_dict(keep_vars=True))
+    left = [*parts_of(fit.unexpected, among=tensors), *unused]
+    told = f"; new and random: {', '.join(new)}" if new else ", nothing is new"
+    say(f"from {source}: {len(fit.taken)} tensors taken{told}" + (f"; not used: {', '.join(left)}" if left else ""))
     return fit
+
+
+def parts_of(names: Sequence[str], *, among: Iterable[str]) -> list[str]:
+    """`names` of tensors with whole parts (`heads.class`, `backbone.decoder.stack`) in place of all that these have `among`."""
+    others = {name[:end] for name in set(among).difference(names) for end in _ends(name)}
+    whole = (next((name[:end] for end in _ends(name) if name[:end] not in others), name) for name in names)
+    return list(dict.fromkeys(whole))
+
+
+def _ends(name: str) -> list[int]:
+    """Where the names of the parts end that hold the tensor `name`, the widest first: two words at least."""
+    return [end for end, letter in enumerate(name) if letter == "."][1:]
 
 
 def refuse_another_model(words: Sequence[str], decided: Sequence[str], *, key: str) -> None:
@@ -240,7 +256,7 @@ def initialize(
         named = {f"{_BACKBONE}{into}.{name.removeprefix(_BACKBONE)}": tensor for name, tensor in inside.items()}
         say(f"{_BACKBONE}{into} begins as the backbone of {source.folder}")
         source = replace(source, tensors=named)
-    return take(model, _tokens_only(model, source, say), source=source.folder, say=say)
+    return take(model, _tokens_only(model, source, say), source=source.folder, unused=source.unused, say=say)
 
 
 def _tokens_only(model: Model, source: Source, say: Callable[[str], None]) -> Mapping[str, Tensor]:

@@ -182,7 +182,8 @@ def _model(session: Session, task: Task, tokenizer: Tokenizer) -> Model:
     initialize = cast(Callable[..., None], model.backbone.initializer)
     initialize(model.heads, generator=torch.Generator().manual_seed(head_seed))
     if source and not resuming:
-        take(model, with_new_tokens(model, source.tensors), source=cfg.checkpoint, say=session.say)
+        found = with_new_tokens(model, source.tensors)
+        take(model, found, source=cfg.checkpoint, unused=source.unused, say=session.say)
     return model
 
 

@@ -35,6 +35,7 @@ MLM: list[Rule] = [
     same("heads.mlm.bias", "predictions.bias"),
     same("heads.mlm.weight", "predictions.decoder.weight", optional=True),
 ]
+OWN_POOLER = linear("heads.pooler.dense", "pooler")
 POOLER = linear("heads.pooler.dense", "albert.pooler")
 SOP = linear("heads.sop.linear", "sop_classifier.classifier")
 TIES = {"predictions.decoder.weight": "embeddings.word_embeddings.weight", "predictions.decoder.bias": "predictions.bias"}
@@ -56,10 +57,11 @@ class Albert(Bert):
         *tasks("Albert"),
         Architecture("AlbertForPreTraining", ("mlm", "pooler", "sop"), MLM + POOLER + SOP),
         Architecture("AlbertForMaskedLM", ("mlm",), MLM),
-        Architecture("AlbertModel", ("pooler",), linear("heads.pooler.dense", "pooler"), bare=True),
+        Architecture("AlbertModel", ("pooler",), OWN_POOLER, bare=True),
         Architecture("AlbertModel", bare=True),
     )
     ties = TIES
+    pooler = OWN_POOLER
 
     def numbers(self, settings: Mapping[str, Any]) -> Numbers:
         defaults = {"hidden_act": "gelu_new", "hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from plmctl.convert.family import Architecture, Family, Node, Numbers
@@ -28,6 +28,7 @@ MLM: list[Rule] = [
     same("heads.mlm.bias", "cls.predictions.bias"),
     same("heads.mlm.weight", "cls.predictions.decoder.weight", optional=True),
 ]
+OWN_POOLER = linear("heads.pooler.dense", "pooler.dense")
 POOLER = linear("heads.pooler.dense", "bert.pooler.dense")
 NSP = linear("heads.nsp.linear", "cls.seq_relationship")
 _SBO = "cls.pair_target_predictions"
@@ -124,11 +125,12 @@ class Bert(Family):
         Architecture("BertForPreTraining", ("mlm", "pooler", "nsp"), MLM + POOLER + NSP),
         Architecture("BertForMaskedLM", ("mlm",), MLM),
         Architecture("BertForNextSentencePrediction", ("pooler", "nsp"), POOLER + NSP),
-        Architecture("BertModel", ("pooler",), linear("heads.pooler.dense", "pooler.dense"), bare=True),
+        Architecture("BertModel", ("pooler",), OWN_POOLER, bare=True),
         Architecture("BertModel", bare=True),
     )
     ties = TIES
     activations = ACTIVATIONS
+    pooler: Sequence[Rule] = OWN_POOLER
 
     def numbers(self, settings: Mapping[str, Any]) -> Numbers:
         for key, allowed in (("position_embedding_type", "absolute"), ("is_decoder", False), ("add_cross_attention", False)):

@@ -44,6 +44,7 @@ class Electra(Bert):
         Architecture("ElectraModel", bare=True),
     )
     ties = TIES
+    pooler = ()
 
     def numbers(self, settings: Mapping[str, Any]) -> Numbers:
         return replace(super().numbers(settings), table_width=settings.get("embedding_size", 128))

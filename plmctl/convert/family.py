@@ -89,6 +89,7 @@ class Family:
     architectures: Sequence[Architecture]  # in order of preference for a model that has the heads of several
     ties: Mapping[str, str]  # tied tensor -> the one it is tied to, without the prefix
     activations: Mapping[str, str]  # theirs -> ours
+    pooler: Sequence[Rule] = ()  # without the prefix; files of any class may carry it, whether the class uses it or not
 
     @property
     def heads(self) -> set[str]:
@@ -181,6 +182,8 @@ class Family:
             allowed = f"null: no class of {self.model_type} has anything between the last layer and its heads"
             raise ConfigError(f"heads.{between[0]}", ", ".join(heads), allowed, fix=fix)
         chosen = next(a for a in self.architectures if set(a.heads) <= set(heads))
+        if "pooler" in heads and not chosen.bare:
+            chosen = self.with_pooler(chosen)
         lost = [name for name in heads if name not in chosen.heads]
         if lost and chosen.bare:
             able = [a for a in self.architectures if lost[0] in a.heads]
@@ -197,13 +200,27 @@ class Family:
 
         (The released bert-base calls itself BertForMaskedLM and carries the pooler and the next-sentence head.)
         """
+        plain = {key.removeprefix(self.prefix): tensor for key, tensor in tensors.items()}  # as the bare class calls them
         known = [a for a in self.architectures if name in (None, a.name)]
-        found = next((a for a in known if a.in_file(tensors)), None)
+        found = next((a for a in known if a.in_file(plain if a.bare else tensors)), None)
         if found is None:
             absent = [part for part in known[0].tensors if part not in tensors]
             raise DataError(f"{name} without its tensors {', '.join(absent)}", fix="check that the download is complete")
         more = [a for a in self.architectures if set(found.heads) < set(a.heads) and not found.bare and a.in_file(tensors)]
-        return max([found, *more], key=lambda a: len(a.heads))
+        chosen = max([found, *more], key=lambda a: len(a.heads))
+        carried = not chosen.bare and all(self.prefix + part in tensors for rule in self.pooler for part in rule.theirs)
+        return self.with_pooler(chosen) if carried else chosen
+
+    def bare_in(self, tensors: Mapping[str, Tensor]) -> Architecture:
+        """The backbone alone, or with its pooler, whichever is in `tensors` (without prefix)."""
+        return next(a for a in self.architectures if a.bare and a.in_file(tensors))
+
+    def with_pooler(self, architecture: Architecture) -> Architecture:
+        """`architecture` with the family's pooler beside its own heads."""
+        if not self.pooler or "pooler" in architecture.heads:
+            return architecture
+        rules = [replace(rule, theirs=tuple(self.prefix + name for name in rule.theirs)) for rule in self.pooler]
+        return replace(architecture, heads=(*architecture.heads, "pooler"), rules=[*architecture.rules, *rules])
 
 
 def without_aliases(tensors: Mapping[str, Tensor], ties: Mapping[str, str], prefix: str, *, tied: bool) -> Tensors:

@@ -71,7 +71,7 @@ def read(folder: Path) -> Imported:
     architecture = family.architecture_of(name, found)
     if not architecture.bare and not any(key.startswith(family.prefix) for key in found):  # a bare backbone under such a name
         if architecture.tensors:
-            architecture = family.architecture_of(None, {})
+            architecture = family.bare_in(found)
         else:  # whose heads have nothing of their own: tied to its table
             own = {part for rule in architecture.rules for part in rule.theirs}
             found = {key if key in own else family.prefix + key: tensor for key, tensor in found.items()}

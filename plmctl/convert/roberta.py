@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from plmctl.convert.bert import BACKBONE, PLACES, Bert, encoder_nodes, tasks
+from plmctl.convert.bert import BACKBONE, OWN_POOLER, PLACES, Bert, encoder_nodes, tasks
 from plmctl.convert.family import Architecture, Node, Numbers
 from plmctl.convert.names import Rule, Tensors, behind, linear, same
 
@@ -39,7 +39,7 @@ class Roberta(Bert):
         Architecture("RobertaForSequenceClassification", ("class",), classifier("class")),
         *tasks("Roberta"),
         Architecture("RobertaForMaskedLM", ("mlm",), MLM),
-        Architecture("RobertaModel", ("pooler",), linear("heads.pooler.dense", "pooler.dense"), bare=True),
+        Architecture("RobertaModel", ("pooler",), OWN_POOLER, bare=True),
         Architecture("RobertaModel", bare=True),
     )
     ties = TIES

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
@@ -33,7 +34,8 @@ class FactorizationOrder(Noise):
     Tokens that are not predicted have the lowest order of their section, so all see them; predicted tokens and the special ones
     have random ranks above it. About one token in `context` is predicted: an n-gram, n in 1..`most` with p(n) ~ 1/n, somewhere
     in a context of `context * n` tokens, beginning at a word; single tokens fill the budget up. A document is cut into
-    sections of `block` tokens; a later one sees all of an earlier one, never the other way round (null: one section).
+    sections of `block` tokens; a later one sees all of an earlier one, never the other way round (null: one section). In rows
+    that run backwards (`values.reversed`) n-grams are chosen in the order of the text: their first token there begins a word.
     `selection="exact"`: n-grams that never touch and cover the budget, every arrangement as likely.
     (Yang et al., 2019, arXiv:1906.08237, sec. 2.3, 2.4 and A.3: K = 6, n <= 5; zihangdai/xlnet, data_utils.py: _sample_mask,
     _local_perm with perm_size 256.) `whole_words=False`: n counts pieces, as that code does.
@@ -63,10 +65,14 @@ class FactorizationOrder(Noise):
 
     def __call__(self, rows: Rows, draws: Draws) -> Rows:
         seq = rows.seqs[rows.input]
-        found = units(rows, self.vocab, words=True)
         sections = self._sections(seq)
-        chosen = self._spread(rows, draws, found, sections) if self.spans is None else self._exact(rows, draws)
-        order = self._order(rows, draws.child("order"), sections, chosen | ~found.ordinary)
+        place = _reading_order(rows, sections)
+        text = _reordered(rows, place, self.vocab)
+        found = units(text, self.vocab, words=True)
+        spread = self._spread(text, draws, found, sections) if self.spans is None else self._exact(text, draws)
+        chosen, special = np.empty_like(spread), np.empty_like(spread)
+        chosen[place], special[place] = spread, ~found.ordinary
+        order = self._order(rows, draws.child("order"), sections, chosen | special)
         targets = np.where(chosen, seq.ids.ravel(), IGNORE).astype(np.int32).reshape(seq.ids.shape)
         changed = seq.with_tracks(order=order.reshape(seq.ids.shape))
         return rows.with_seq(rows.input, changed).with_targets(plm=targets)
@@ -141,6 +147,30 @@ class FactorizationOrder(Noise):
         order = _shuffled(rows, draws.child("fill"), sections, barred.reshape(rows.seqs[rows.input].ids.shape))
         place, allowed = order.at(runs(sections.start, np.minimum(left, sections.length)))
         chosen[place[allowed]] = True
+
+
+def _reading_order(rows: Rows, sections: Sections) -> np.ndarray:
+    """[n*T] which slot comes at each place if every section of a row that runs backwards is turned round."""
+    n, width = rows.seqs[rows.input].ids.shape
+    place = np.arange(n * width)
+    backward = rows.values.get("reversed", np.zeros(n, bool))[sections.start // width]
+    start, length = sections.start[backward], sections.length[backward]
+    place[runs(start, length)] = np.repeat(2 * start + length - 1, length) - runs(start, length)
+    return place
+
+
+def _reordered(rows: Rows, place: np.ndarray, vocab: Vocab) -> Rows:
+    """The ids of `rows` in the order of `place`; where they run backwards, a word starts with its last token in the row."""
+    seq = rows.seqs[rows.input]
+    begins = seq.tracks["word_start"].astype(bool)
+    turned = (place != np.arange(len(place))).reshape(begins.shape).any(1)
+    if not turned.any():
+        return rows
+    ends = np.roll(begins | vocab.special.take(seq.ids), -1, axis=1)
+    ends[:, -1] = True
+    starts = np.where(turned[:, None], ends, begins).ravel()[place].reshape(begins.shape)
+    changed = replace(seq, ids=seq.ids.ravel()[place].reshape(seq.ids.shape)).with_tracks(word_start=starts)
+    return rows.with_seq(rows.input, changed)
 
 
 def _shuffled(rows: Rows, draws: Draws, sections: Sections, barred: np.ndarray) -> Shuffled:

@@ -15,7 +15,7 @@ import plmctl
 from plmctl.assembly import build_model, longest, settled
 from plmctl.commands.convert import convert
 from plmctl.errors import ConfigError, DataError, PlmctlError, UsageError
-from plmctl.loading import adopt, find, initialize, load, open_source, take
+from plmctl.loading import adopt, find, initialize, load, open_source, parts_of, take
 from plmctl.training.checkpoint import Checkpoints, Snapshot, tensors_of
 from plmctl.training.progress import Progress
 
@@ -159,14 +159,20 @@ def test_take_says_what_is_taken_and_what_is_new(checkpoint: Path) -> None:
     said: list[str] = []
     fit = take(model, source.tensors, source="there", say=said.append)
     assert fit.missing == ["heads.tag.linear.weight", "heads.tag.linear.bias"]
-    assert "new: heads.tag.linear.weight, heads.tag.linear.bias" in said[0]
-    assert "heads.pooler.dense.weight" in said[1]
+    assert said == [f"from there: {len(fit.taken)} tensors taken; new and random: heads.tag; not used: heads.nsp, heads.pooler"]
     assert all(
         tensor.equal(source.tensors[name]) for name, tensor in tensors_of(model).items() if not name.startswith("heads.tag")
     )
     position = {**source.config["position"], "max_length": 6}
     with pytest.raises(DataError, match=r"position\.table\.weight \[12, 16\] for \[6, 16\]"):
         take(build_model(source.config | {"position": position}, vocab_size=40), source.tensors, source="there")
+
+
+def test_parts_that_are_whole_are_named_as_parts() -> None:
+    own = ["backbone.query", "backbone.stack.a.weight", "backbone.stack.a.bias", "backbone.stack.b.bias", "heads.mlm.bias"]
+    assert parts_of(["backbone.stack.a.weight", "backbone.stack.a.bias"], among=own) == ["backbone.stack.a"]
+    assert parts_of(["backbone.stack.a.bias"], among=own) == ["backbone.stack.a.bias"]
+    assert parts_of(own, among=own) == ["backbone.query", "backbone.stack", "heads.mlm"]
 
 
 @pytest.mark.parametrize("to", ["hf", "plmctl"])

@@ -1,6 +1,7 @@
 """XLNet's order and targets: the published visibility rule, and its span sampler as a literal loop."""
 
 from collections import Counter
+from dataclasses import replace
 from itertools import permutations
 
 import numpy as np
@@ -111,6 +112,36 @@ def test_spans_like_the_literal_loop(words):
         table = np.array([np.bincount(measure(x), minlength=13) for x in (ours, theirs)])
         assert stats.chi2_contingency(table[:, table.sum(0) > 0]).pvalue > 1e-3
     assert abs((start & ours).sum() / ours.sum() - (start & theirs).sum() / theirs.sum()) < 0.02
+
+
+@pytest.mark.parametrize("words", [False, True])
+def test_reversed_rows_are_sampled_in_the_order_of_the_text(words):
+    """The published sampler turns a reversed section round, chooses there, and turns its choice back (`_sample_mask`)."""
+    rows = make_rows(1200, 96, frame=False, seed=5, mean_word=2.0)
+    backward = np.arange(1200) % 2 == 1
+    seq = rows.seqs["text"]
+    starts = seq.tracks["word_start"].copy()  # in the order of the text
+    starts[:, 0] = True
+    ends = np.roll(starts, -1, axis=1)
+    ids = np.where(backward[:, None], seq.ids[:, ::-1], seq.ids)
+    track = np.where(backward[:, None], ends[:, ::-1], starts)  # as formats lay it: the first token of a word in the row
+    given = replace(rows.with_seq("text", replace(seq, ids=ids).with_tracks(word_start=track)), values={"reversed": backward})
+    row = order(block=48, whole_words=words)(given, Draws(0, 0)).targets["plm"] != IGNORE
+    text = np.where(backward[:, None], row[:, ::-1], row).reshape(-1, 48)  # sections, as the text has them
+    rng, cut = np.random.default_rng(2), starts.reshape(-1, 48)
+    theirs = np.array([sample_mask(s.tolist(), 8, 6, rng, words) for s in cut])
+
+    def shares(chosen: np.ndarray, cut: np.ndarray) -> list[float]:
+        """Of the n-grams chosen: which share begins where a word does, and which ends where a word does."""
+        edge = np.diff(np.pad(chosen, ((0, 0), (1, 1))).astype(np.int8), axis=1)
+        after = np.pad(cut, ((0, 0), (0, 1)), constant_values=True)
+        return [float(after[edge == 1].mean()), float(after[edge == -1].mean())]
+
+    wanted = shares(theirs, cut)
+    for part in (np.repeat(~backward, 2), np.repeat(backward, 2)):
+        assert shares(text[part], cut[part]) == pytest.approx(wanted, abs=0.03)
+    assert wanted[0] > 0.75
+    assert words or wanted[1] < 0.7
 
 
 def test_exact_spans_do_not_touch_and_hold_the_budget():
