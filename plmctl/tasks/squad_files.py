@@ -59,9 +59,9 @@ def _questions(data: list[Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:
 
 def _example(file: Path, context: str, qa: Mapping[str, Any]) -> Example:
     """The label is (first character, last character + 1) of the first answer, None without one, "misplaced" if not there."""
-    answers = [] if qa.get("is_impossible", False) else qa.get("answers", [])
+    answers = qa.get("answers", [])
     label: Any = None
-    if answers:
+    if answers and not qa.get("is_impossible", False):
         text, start = str(answers[0]["text"]), int(answers[0]["answer_start"])
         label = (start, start + len(text)) if text and context[start : start + len(text)] == text else "misplaced"
     fields = {"question": qa["question"], "context": context, "answers": [answer["text"] for answer in answers]}

@@ -43,36 +43,38 @@ def score_v1(predictions: Sequence[Mapping[str, Any]]) -> dict[str, float]:
 def score_v2(predictions: Sequence[Mapping[str, Any]], *, threshold: float = 0.0) -> dict[str, float]:
     """Version 2.0: `{"golds", "guess": best text, "null_odds"}`; the answer is empty where `null_odds > threshold`.
 
-    Gold answers that normalise to nothing are dropped, none left means unanswerable. Missing guesses (None) are left out.
-    `best_*` are the scores under the threshold that is best on these predictions.
+    A question with gold answers is answerable. Those that normalise to nothing are not compared with the guess; where no other
+    is left, the empty text is. Missing guesses (None) are left out. `best_*` are the scores under the threshold that is best on
+    these predictions.
     """
     present = [p for p in predictions if p["guess"] is not None]
-    golds = [[g for g in p["golds"] if normalise(g)] for p in present]
+    golds = [[g for g in p["golds"] if normalise(g)] or [""] for p in present]
+    has_answer = [bool(p["golds"]) for p in present]
     odds = [float(p["null_odds"]) for p in present]
     found: dict[str, float] = {}
     for name, metric in (("f1", f1), ("exact", exact)):
-        raw = [max(metric(g, p["guess"]) for g in gold or [""]) for gold, p in zip(golds, present, strict=True)]
-        null = [float(not gold) for gold in golds]
-        kept = [n if o > threshold else r for r, n, o in zip(raw, null, odds, strict=True)]
+        raw = [max(metric(g, p["guess"]) for g in gold) for gold, p in zip(golds, present, strict=True)]
+        kept = [float(not has) if o > threshold else r for r, has, o in zip(raw, has_answer, odds, strict=True)]
         found[name] = _percent(kept)
-        found[f"HasAns_{name}"] = _percent([k for k, gold in zip(kept, golds, strict=True) if gold])
-        found[f"NoAns_{name}"] = _percent([k for k, gold in zip(kept, golds, strict=True) if not gold])
-        found[f"best_{name}"], found[f"best_{name}_threshold"] = best_threshold(raw, golds, [p["guess"] for p in present], odds)
+        found[f"HasAns_{name}"] = _percent([k for k, has in zip(kept, has_answer, strict=True) if has])
+        found[f"NoAns_{name}"] = _percent([k for k, has in zip(kept, has_answer, strict=True) if not has])
+        best = best_threshold(raw, has_answer, [p["guess"] for p in present], odds)
+        found[f"best_{name}"], found[f"best_{name}_threshold"] = best
     return found
 
 
 def best_threshold(
-    raw: Sequence[float], golds: Sequence[Sequence[str]], guesses: Sequence[str], odds: Sequence[float]
+    raw: Sequence[float], has_answer: Sequence[bool], guesses: Sequence[str], odds: Sequence[float]
 ) -> tuple[float, float]:
     """(best score in percent, threshold): answers are admitted in the order of growing `odds`, the best prefix wins.
 
     Start from "everything is unanswerable"; an answerable question adds its raw score, an unanswerable one with a non-empty
     guess costs 1. The threshold is the odds of the last admitted question, 0.0 where admitting none is best.
     """
-    current = best = float(sum(not gold for gold in golds))
+    current = best = float(sum(not has for has in has_answer))
     threshold = 0.0
     for place in sorted(range(len(odds)), key=lambda i: odds[i]):
-        if golds[place]:
+        if has_answer[place]:
             current += raw[place]
         elif guesses[place]:
             current -= 1.0

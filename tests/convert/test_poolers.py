@@ -77,8 +77,8 @@ def test_fine_tuning_takes_the_pooler_and_names_what_it_leaves(
     edited(folder, "BertForMaskedLM", without=("cls.seq_relationship.",), added={"bert.extra.bias": extra})
     for name in ("train", "dev"):
         (tmp_path / f"{name}.tsv").write_text("text\tlabel\nthe cat sat\ta\nthe dog ran\tb\n")
-    words = [f"checkpoint={folder}", "task=classification", f"task.path={tmp_path}", f"run.dir={tmp_path / 'run'}",
-             "task.max_length=12", "train.steps=1", "train.precision=fp32", "train.threads=1", "train.batch_size=2"]  # fmt: skip
+    words = [f"checkpoint={folder}", "task=classification", f"task.path={tmp_path}", f"run.dir={tmp_path / 'run'}"]
+    words += ["task.max_length=12", "train.steps=1", "train.precision=fp32", "train.threads=1", "train.batch_size=2"]
     cfg = compose.compose("finetune", None, words)
     assert finetune.run(cfg, compose.Flags("finetune", overrides=tuple(words))) == 0
     said = " ".join(capsys.readouterr().err.split())

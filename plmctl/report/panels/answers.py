@@ -30,7 +30,7 @@ def panel(subject: Subject) -> list[Block]:
 
 def kind(row: Mapping[str, Any], *, threshold: float | None) -> str:
     """One of `KINDS`; `threshold`: above these odds the answer is empty, None where every question has one."""
-    golds, guess = [gold for gold in row["golds"] if gold.strip()], answer(row, threshold)
+    golds, guess = row["golds"], answer(row, threshold)
     if not golds:
         return "should be empty" if guess else "rightly empty"
     if not guess:
