@@ -13,6 +13,7 @@ from safetensors.torch import load_file
 
 from plmctl.convert.names import Tensors
 from plmctl.errors import DataError
+from plmctl.inside import outside
 
 FILES = ("model.safetensors", "model.safetensors.index.json", "pytorch_model.bin", "pytorch_model.bin.index.json")
 
@@ -44,6 +45,9 @@ def _shards(index: Path) -> list[Path]:
         names = sorted(set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values()))
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise DataError("not an index of weight files", file=index, fix="download it again") from error
+    for name in names:
+        if why := outside(index.parent, name):
+            raise DataError(f"names the weights {name!r}: {why}", file=index, fix="download it again")
     missing = [name for name in names if not (index.parent / name).is_file()]
     if missing:
         raise DataError(f"names {', '.join(missing)}, which is not there", file=index, fix="download the missing files")

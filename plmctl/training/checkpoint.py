@@ -30,6 +30,7 @@ from torch import Tensor, nn
 
 from plmctl.data.durable import sync
 from plmctl.errors import DataError, PlmctlError
+from plmctl.inside import outside
 from plmctl.nn.tables import real
 from plmctl.training.progress import Progress
 
@@ -156,6 +157,8 @@ def damage(folder: Path) -> str:
         return "it has no readable manifest.json"
     for name, entry in files.items():
         path = folder / name
+        if why := outside(folder, name):
+            return f"{name} {why}"
         if not path.is_file():
             return f"{name} is missing"
         if path.stat().st_size != entry["size"]:
