@@ -24,6 +24,7 @@ class DataError(PlmctlError):
     exit_code = 3
 
     def __init__(self, message: str, *, file: object = None, line: int | None = None, fix: str = "") -> None:
+        self.message = message
         place = "" if file is None else f"{file}:{line}: " if line is not None else f"{file}: "
         super().__init__(f"{place}{message}" + (f"\n  fix: {fix}" if fix else ""))
 

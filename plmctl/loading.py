@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
-from safetensors.torch import load_file
 from torch import Tensor
 
 from plmctl.assembly import build_model, row_lengths, settled
@@ -18,9 +17,9 @@ from plmctl.config.build import plain
 from plmctl.convert import elmo, hf
 from plmctl.convert.family import token_table
 from plmctl.errors import ConfigError, DataError, nearest, raise_all
-from plmctl.inside import refuse_links
 from plmctl.models.base import Model
 from plmctl.nn.tables import token_rows
+from plmctl.reading import read_tensors, read_yaml
 from plmctl.text.characters import Spelling
 from plmctl.text.tokenizer import META, Tokenizer
 from plmctl.text.vocab import Vocab
@@ -109,14 +108,13 @@ def open_source(path: str | os.PathLike[str], layers: Any = None) -> Source:
 
         return shrunk(open_source(path), layers)
     folder = find(path)
-    refuse_links(folder)
     if not (folder / "config.yaml").is_file():
         found = (elmo if elmo.is_elmo(folder) else hf).read(folder)
         return Source(folder, found.config, found.tensors, found.unused, published=True)
     problem = damage(folder)
     if problem:
         raise DataError(problem, file=folder, fix="use another checkpoint of the run")
-    return Source(folder, settled(OmegaConf.load(folder / "config.yaml")), load_file(folder / "model.safetensors"))
+    return Source(folder, settled(read_yaml(folder / "config.yaml")), read_tensors(folder / "model.safetensors"))
 
 
 def find(path: str | os.PathLike[str]) -> Path:

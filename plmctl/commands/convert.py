@@ -10,7 +10,6 @@ from dataclasses import replace
 from pathlib import Path
 
 from omegaconf import DictConfig, OmegaConf
-from safetensors.torch import load_file
 
 from plmctl.assembly import build_model
 from plmctl.config.compose import Flags
@@ -20,6 +19,7 @@ from plmctl.errors import DataError, UsageError
 from plmctl.loading import Source, open_source
 from plmctl.models.encoder_decoder import ROLES
 from plmctl.nn.tables import count
+from plmctl.reading import read_tensors
 from plmctl.report.card import card
 from plmctl.text.vocab import Vocab
 from plmctl.training.checkpoint import Checkpoints, Snapshot, load_exactly, tensors_of
@@ -96,7 +96,7 @@ def to_plmctl(source: Source, folder: Path, plugins: Sequence[str] = ()) -> str:
 def _generator(source: Source) -> Source:
     """The generator that an ELECTRA run trained beside its model."""
     file = source.folder / "objective.safetensors"
-    config, tensors = generator(source.config, source.tensors, load_file(file) if file.is_file() else {})
+    config, tensors = generator(source.config, source.tensors, read_tensors(file) if file.is_file() else {})
     return replace(source, config=config, tensors=tensors)
 
 

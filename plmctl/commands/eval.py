@@ -52,6 +52,8 @@ def run(cfg: DictConfig, flags: Flags) -> int:
     extra = {"task": part.name, "checkpoint": str(loaded.source.folder), "rows": len(found), "predictions": str(file)}
     if cut := inference.truncation(split.rows):
         extra["cut"] = cut
+    if part.remarks:
+        extra["files"] = "; ".join(part.remarks)
     if part.signatures:
         extra["signatures"] = part.signatures
     scoring.show(f"{part.name}: {name}", {name: metrics} if metrics else {}, as_json=flags.json, extra=extra)
@@ -138,8 +140,6 @@ def _submit(cfg: DictConfig, loaded: Loaded, task: Task, precision: Precision, o
     if not there:
         wanted = ", ".join(task.submission) or "none: this task has no leader board"
         raise UsageError(f"--submission: no test split of {task.name} in {task.path} (it takes {wanted})")
-    for name in there.values():
-        scoring.submission(out, name)
     for split, name in there.items():
         data = inference.encoded(task, split, task.read(split), loaded.tokenizer)
         found, _ = scoring.predict(loaded.model, task, data, precision=precision, batch_size=cfg.batch_size)

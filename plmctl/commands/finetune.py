@@ -144,6 +144,8 @@ def train(session: Session, tokenizer: Tokenizer) -> Result:
         session.say(f"no dev split (it would be {' or '.join(task.reader.splits['dev'])}): nothing is scored, the last is kept")
     if passed := inference.counted(task.reader.skipped):
         session.say(passed)
+    for remark in task.remarks:
+        session.say(remark)
     settle(cfg, task)
     model = _model(session, task, tokenizer)
     batches = Batches(

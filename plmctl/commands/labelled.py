@@ -34,7 +34,9 @@ def labelled(cfg: DictConfig, flags: Flags) -> Report:
         return np.concatenate([part[0] for part in parts]), np.concatenate([part[1] for part in parts])
 
     how = measure if tokenizer else None
-    return labels.check(str(task.path), splits, measure=how, skipped=task.reader.skipped, classes=task.has_classes)
+    return labels.check(
+        str(task.path), splits, measure=how, skipped=task.reader.skipped, classes=task.has_classes, remarks=task.remarks
+    )
 
 
 def _measured(task: Task, examples: Sequence[labels.Example], tokenizer: Tokenizer | None) -> tuple[np.ndarray, np.ndarray]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,6 +10,7 @@ from typing import Any
 
 from plmctl.errors import DataError, nearest
 from plmctl.loading import Loaded
+from plmctl.reading import parse_json
 
 KEYS = ("text", "input_ids", "segment_ids", "padding", "attention_mask")
 
@@ -105,7 +105,7 @@ def _from_text(text: str, loaded: Loaded, limits: _Limits) -> tuple[Line, int]:
 
 def _from_json(text: str, loaded: Loaded, limits: _Limits) -> tuple[Any, int]:
     try:
-        given = json.loads(text)
+        given = parse_json(text)
     except ValueError as error:
         return f"not JSON: {error}", 0
     if not isinstance(given, dict) or not ("input_ids" in given or isinstance(given.get("text"), str)):

@@ -7,7 +7,6 @@ import json
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +15,6 @@ import torch
 from plmctl.commands.counting import Counting
 from plmctl.data.journal import Journal, unfinished
 from plmctl.errors import ConfigError, DataError
-from plmctl.inside import inside
 from plmctl.loading import Source
 
 RECORD = "made.json"  # in the folder: which model wrote it, from what, and how
@@ -88,4 +86,4 @@ def write(
 def _beside(journal: Journal, others: Mapping[str, Path | str]) -> None:
     for name, content in others.items():
         whole = content.read_bytes() if isinstance(content, Path) else content.encode()
-        inside(journal.folder, name, partial(ConfigError, "task.path", name)).write_bytes(whole)
+        (journal.folder / name).write_bytes(whole)

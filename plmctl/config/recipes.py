@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from plmctl.errors import UsageError, nearest
+from plmctl.errors import DataError, UsageError, nearest
+from plmctl.reading import read_yaml
 
 if TYPE_CHECKING:
     from omegaconf import DictConfig
@@ -92,16 +93,11 @@ def store_recipe(name: str, config_dirs: Sequence[str] = ()) -> str:
 
 
 def load(file: Path) -> DictConfig:
-    import yaml
-    from omegaconf import DictConfig, OmegaConf
-
+    """The settings that a recipe, a study or a saved config writes."""
     try:
-        loaded = OmegaConf.load(file)
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise UsageError(f"{file}: not readable as YAML: {' '.join(str(error).split())}") from None
-    if not isinstance(loaded, DictConfig):
-        raise UsageError(f"{file}: a recipe is a mapping of settings")
-    return loaded
+        return read_yaml(file, fix="correct it: settings as key: value")
+    except DataError as error:
+        raise UsageError(str(error)) from None
 
 
 def _recipe_folders(config_dirs: Sequence[str]) -> list[Path]:

@@ -11,6 +11,7 @@ from plmctl.config.compose import Composed, Flags, composed
 from plmctl.config.recipes import load
 from plmctl.config.schema import LENGTHS
 from plmctl.errors import ConfigError, UsageError, raise_all
+from plmctl.reading import read_text
 
 if TYPE_CHECKING:
     from omegaconf import DictConfig
@@ -86,7 +87,7 @@ def _differences(saved: Any, flags: Flags, folder: Path) -> Iterator[tuple[str, 
 def _first_words(folder: Path) -> list[str]:
     """The settings on the command line that started the run; its recipe is in the config."""
     file = folder / "overrides.txt"
-    words = file.read_text(encoding="utf-8").splitlines() if file.is_file() else []
+    words = read_text(file).splitlines() if file.is_file() else []
     return [word for word in words if "=" in word or word.startswith("~")]
 
 

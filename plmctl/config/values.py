@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 import types
 import typing
@@ -22,7 +23,8 @@ class Rule(NamedTuple):
 def fit(value: Any, annotation: Any) -> Any:
     """`value` as `annotation` wants it (1e4 becomes the int 10000); ValueError naming what is allowed where it does not fit.
 
-    Knows scalars, Literal, unions, paths, and lists and mappings of these; other annotations take any part but no bare scalar.
+    Knows scalars, Literal, unions, paths, lists and mappings of these, and TypedDicts, which may have further keys; other
+    annotations take any part but no bare scalar.
     """
     origin, inner = typing.get_origin(annotation), typing.get_args(annotation)
     if origin is typing.Annotated:
@@ -35,10 +37,12 @@ def fit(value: Any, annotation: Any) -> Any:
         return _SCALARS[annotation if annotation is not None else type(None)](value)
     if (origin or annotation) in (list, tuple, Sequence, Collection, Iterable):
         return _fit_list(value, inner[0] if inner else Any)
+    if typing.is_typeddict(annotation):
+        return _fit_record(value, annotation)
     if (origin or annotation) in (dict, Mapping):
         if not isinstance(value, Mapping):
             raise ValueError("must be a mapping of names to values")
-        return {key: fit(item, inner[1] if inner else Any) for key, item in value.items()}
+        return {key: _fit_item(key, item, inner[1] if inner else Any) for key, item in value.items()}
     if inspect.isclass(annotation) and (value is None or isinstance(value, (str, int, float))) and annotation is not object:
         raise ValueError(f"must be a part ({annotation.__name__}), a mapping with _target_")
     return value
@@ -83,9 +87,39 @@ def _fit_union(value: Any, choices: tuple[Any, ...]) -> Any:
     raise ValueError(f"must be {' or '.join(dict.fromkeys(str(problem).removeprefix('must be ') for problem in problems))}")
 
 
+def _fit_record(value: Any, kind: Any) -> dict[str, Any]:
+    """The keys of a TypedDict, of which those marked NotRequired may be absent, and whatever else is there."""
+    if not isinstance(value, Mapping):
+        raise ValueError("must be a mapping of names to values")
+    wanted, required = _keys(kind)
+    if missing := [key for key in required if key not in value]:
+        raise ValueError(f"must have '{missing[0]}'")
+    return {key: _fit_item(key, item, wanted[key]) if key in wanted else item for key, item in value.items()}
+
+
+@functools.cache
+def _keys(kind: Any) -> tuple[dict[str, Any], list[str]]:
+    """({key: its annotation} of a TypedDict, the keys that must be there)."""
+    hints = typing.get_type_hints(kind, include_extras=True)
+    optional = {key for key, hint in hints.items() if typing.get_origin(hint) is typing.NotRequired}
+    wanted = {key: typing.get_args(hint)[0] if key in optional else hint for key, hint in hints.items()}
+    return wanted, [key for key in hints if key not in optional]
+
+
+def _fit_item(key: Any, value: Any, annotation: Any) -> Any:
+    """`fit`, where the problem is said of `key`, or of a key inside."""
+    try:
+        return fit(value, annotation)
+    except ValueError as error:
+        inner = str(error)
+        raise type(error)(f"'{key}.{inner[1:]}" if inner.startswith("'") else f"'{key}' {inner}") from None
+
+
 def _fit_list(value: Any, inner: Any) -> Any:
     if isinstance(value, str) or not isinstance(value, (list, tuple)):
         raise ValueError("must be a list, like [a,b]")
+    if typing.is_typeddict(inner):  # of records, it is said which one
+        return [_fit_item(place, item, inner) for place, item in enumerate(value)]
     return [fit(item, inner) for item in value]
 
 

@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-import json
 import pickle
 from pathlib import Path
-from typing import Any
+from typing import TypedDict
 
 import torch
-from safetensors import SafetensorError
-from safetensors.torch import load_file
 
 from plmctl.convert.names import Tensors
 from plmctl.errors import DataError
-from plmctl.inside import outside
+from plmctl.reading import first_line, read_json, read_tensors, taken_from
 
+AGAIN = "download it again"
 FILES = ("model.safetensors", "model.safetensors.index.json", "pytorch_model.bin", "pytorch_model.bin.index.json")
+
+
+class _Index(TypedDict):
+    weight_map: dict[str, str]
 
 
 def read(folder: Path) -> Tensors:
@@ -41,13 +43,7 @@ def modern(tensors: Tensors) -> Tensors:
 
 
 def _shards(index: Path) -> list[Path]:
-    try:
-        names = sorted(set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values()))
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise DataError("not an index of weight files", file=index, fix="download it again") from error
-    for name in names:
-        if why := outside(index.parent, name):
-            raise DataError(f"names the weights {name!r}: {why}", file=index, fix="download it again")
+    names = sorted(set(read_json(index, _Index, fix=AGAIN)["weight_map"].values()))
     missing = [name for name in names if not (index.parent / name).is_file()]
     if missing:
         raise DataError(f"names {', '.join(missing)}, which is not there", file=index, fix="download the missing files")
@@ -55,13 +51,13 @@ def _shards(index: Path) -> list[Path]:
 
 
 def _tensors(file: Path) -> Tensors:
-    try:
-        if file.suffix == ".safetensors":
-            return load_file(file)
-        content: Any = torch.load(file, map_location="cpu", weights_only=True)  # no code of a stranger's file is run
-    except (SafetensorError, pickle.UnpicklingError, RuntimeError, EOFError, ValueError, OSError) as error:
-        reason = (str(error) or type(error).__name__).splitlines()[0]
-        raise DataError(f"truncated or not a weight file ({reason})", file=file, fix="download it again") from error
+    if file.suffix == ".safetensors":
+        return read_tensors(file, fix=AGAIN)
+    with taken_from(file, "truncated or not a weight file", fix=AGAIN):
+        try:
+            content = torch.load(file, map_location="cpu", weights_only=True)  # no code of a stranger's file is run
+        except (pickle.UnpicklingError, EOFError, OSError) as error:
+            raise ValueError(first_line(error)) from error
     if not isinstance(content, dict):
         raise DataError("holds no table of tensors", file=file, fix="convert it to safetensors")
     return {name: tensor for name, tensor in content.items() if isinstance(tensor, torch.Tensor)}

@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from plmctl.batch import IGNORE, Batch, Rows, Seq, Targets
+from plmctl.config.schema import Whole
+from plmctl.config.values import fit
 from plmctl.data.mixture import Mixture
 from plmctl.data.reader import Part, Picks, Reader
 from plmctl.data.rows import blank, join
@@ -139,7 +141,7 @@ class Loader:
         self.close()
         for name, source in self.sources.items():
             source.reader.load_state_dict(state["sources"][name])
-        self._step = state["step"]
+        self._step = fit(state["step"], Whole)
 
     def close(self) -> None:
         """Stop the thread; the next update starts a new one at the present state."""

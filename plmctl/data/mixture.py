@@ -9,6 +9,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from plmctl.config.schema import Whole
+from plmctl.config.values import fit
 from plmctl.data.formats.base import Format
 from plmctl.data.reader import Part, Picks, Position, Reader, share_of, taken_here
 from plmctl.errors import ConfigError, nearest
@@ -100,8 +102,8 @@ class Mixture:
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Continue where the state was taken; the start, if it is of an earlier stage; DataError if the data are others."""
         same = taken_here(self, state, "another mixture", "corpora, weights, format and seed")
-        corpora = (Position(*state["corpora"][name]) for name in self.readers)
-        self.position = Places(state["row"], tuple(corpora)) if same else self._start()
+        corpora = (reader.place(*state["corpora"][name]) for name, reader in self.readers.items())
+        self.position = Places(fit(state["row"], Whole), tuple(corpora)) if same else self._start()
 
 
 def shares(weights: Mapping[str, float | None], tokens: Mapping[str, int], *, temperature: float | None) -> dict[str, float]:

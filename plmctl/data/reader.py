@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 import numpy as np
 
 from plmctl.batch import Rows, held_by_data
+from plmctl.config.schema import Whole
+from plmctl.config.values import fit
 from plmctl.data.formats.base import Format, Plan
 from plmctl.data.plans import code_of, kept
 from plmctl.errors import DataError
@@ -131,7 +133,13 @@ class Reader:
         return Draws(self.seed, epoch, ("stage", self.stage))
 
     def rows(self, epoch: int, index: np.ndarray) -> Rows:
-        return self.format.rows(self.shards, self.plan(epoch), index, self.wanted)
+        rows = self.format.rows(self.shards, self.plan(epoch), index, self.wanted)
+        size = self.shards.vocab_size
+        for seq in rows.seqs.values():
+            if seq.ids.size and seq.ids.max() >= size:
+                what = f"a damaged token directory: id {seq.ids.max()} of a vocabulary of {size}"
+                raise DataError(what, file=self.shards.given, fix="tokenize the text again")
+        return rows
 
     def following(self, position: Position, count: int) -> tuple[Picks, Position]:
         """The next `count` rows from `position` on, over the ends of epochs, and the position after them."""
@@ -182,7 +190,14 @@ class Reader:
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Continue where the state was taken; the start, if it is of an earlier stage; DataError if the data are others."""
         same = taken_here(self, state, "other rows", "data.path, tokenizer, format and seed")
-        self.position = Position(state["epoch"], state["cursor"]) if same else Position()
+        self.position = self.place(state["epoch"], state["cursor"]) if same else Position()
+
+    def place(self, epoch: Any, cursor: Any) -> Position:
+        """So many rows of an epoch; ValueError where it does not have as many."""
+        found = Position(fit(epoch, Whole), fit(cursor, Whole))
+        if found.cursor >= max(1, len(self.order(found.epoch))):
+            raise ValueError(f"cursor {found.cursor} is beyond the {len(self.order(found.epoch))} rows of an epoch")
+        return found
 
 
 class Stated(Protocol):

@@ -14,13 +14,14 @@ import math
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, NotRequired, TypedDict
 
 import numpy as np
 
+from plmctl.config.schema import Count, Whole
 from plmctl.data import arrays
 from plmctl.errors import DataError
-from plmctl.inside import inside
+from plmctl.reading import read_array, read_json
 from plmctl.text.tokenizer import META, Tokenizer
 
 MANIFEST = "manifest.json"
@@ -28,6 +29,38 @@ FORMAT, VERSION = "plmctl tokens", 1
 SPLITS = ("train", "valid")
 COUNTS = ("bytes", "characters", "words")
 AGAIN = "tokenize the text again"
+DAMAGED = "a damaged token directory"
+
+
+class _Array(TypedDict):
+    length: Whole
+    dtype: str
+    sha256: str
+
+
+class _Split(TypedDict):
+    tokens: Whole
+    documents: Whole
+    bytes: Whole
+    arrays: dict[str, _Array]
+
+
+class _Tokenizer(TypedDict):
+    fingerprint: str
+    kind: str
+    size: Count
+
+
+class _Manifest(TypedDict):
+    """What is read of a manifest here, or printed of it."""
+
+    format: str
+    version: Whole
+    tokenizer: _Tokenizer
+    splits: dict[str, _Split]
+    tracks: list[str]
+    spans: NotRequired[list[str]]
+    pairs: NotRequired[bool]
 
 
 class SpanTrack(NamedTuple):
@@ -60,7 +93,8 @@ class Shards:
         self.tracks: dict[str, np.ndarray] = {name: self._map(name) for name in manifest["tracks"]}
         self.spans: dict[str, SpanTrack] = {name: self._map_spans(name) for name in manifest.get("spans", ())}
         self.counts: dict[str, np.ndarray] = {name: self._map(name) for name in COUNTS}
-        self._check_ends()
+        self._check_lengths()
+        self._check_order()
 
     @classmethod
     def open(
@@ -90,12 +124,17 @@ class Shards:
             made.given = ", ".join(map(str, given)) if isinstance(given, tuple) else given or place
             return made
         except (OSError, ValueError, KeyError) as error:
-            raise DataError(f"a damaged token directory ({error})", file=place, fix="tokenize the text again") from error
+            raise DataError(f"{DAMAGED} ({error})", file=place, fix=AGAIN) from error
 
     @property
     def pairs(self) -> bool:
         """Whether each document is a text and its counterpart: two sentences, source and target."""
         return bool(self.manifest.get("pairs", False))
+
+    @property
+    def vocab_size(self) -> int:
+        """How many ids its tokenizer has."""
+        return int(self.manifest["tokenizer"]["size"])
 
     def first(self, share: float) -> Shards:
         """The first documents, as few as have `share` of the tokens."""
@@ -132,36 +171,39 @@ class Shards:
                 raise DataError(message, file=self._file(name), fix=AGAIN)
 
     def _file(self, name: str) -> Path:
-        return inside(self.folder, f"{self.split}.{name}.npy", lambda why: DataError(
-            f"a damaged manifest, its array {name!r} {why}", file=self.folder / MANIFEST, fix=AGAIN
-        ))  # fmt: skip
+        return self.folder / f"{self.split}.{name}.npy"
 
     def _map_spans(self, name: str) -> SpanTrack:
         found = SpanTrack(*(self._map(f"{name}.{part}") for part in SpanTrack._fields))
         if len({len(part) for part in found}) > 1:
             raise ValueError(f"{self.split}.{name}.*.npy have different lengths")
+        after = found.start + found.length
+        if not _ascending(np.concatenate([[0], np.stack([found.start, after], 1).ravel(), [len(self.ids)]])):
+            raise ValueError(f"{self.split}.{name}.*.npy: marks that overlap, or lie outside of the tokens")
         return found
 
     def _map(self, name: str) -> np.ndarray:
-        file, stated = self._file(name), self._stated[name]
-        expected = f"a damaged token directory: the manifest states {stated['dtype']} [{stated['length']}]"
-        try:
-            found = np.load(file, mmap_mode="r" if stated["length"] else None, allow_pickle=False)  # nothing cannot be mapped
-        except (OSError, ValueError, EOFError) as error:
-            size = f"has {file.stat().st_size} bytes ({error})" if file.exists() else "is missing"
-            raise DataError(f"{expected}, the file {size}", file=file, fix=AGAIN) from error
-        if found.shape != (stated["length"],) or found.dtype.name != stated["dtype"]:
-            raise DataError(f"{expected}, the file holds {found.dtype} {list(found.shape)}", file=file, fix=AGAIN)
-        return found
+        stated = self._stated[name]
+        return read_array(self._file(name), dtype=stated["dtype"], length=stated["length"], what=DAMAGED, fix=AGAIN)
 
-    def _check_ends(self) -> None:
-        """What costs nothing to compare: offsets end where the arrays that they point into end."""
-        for name, last, wanted in (
-            ("sentences", self.sentences[-1:], len(self.ids)), ("documents", self.documents[-1:], len(self.sentences) - 1)
+    def _check_lengths(self) -> None:
+        """Every token has its tracks, and every document its counts."""
+        wanted = dict.fromkeys(self.tracks, len(self.ids)) | dict.fromkeys(self.counts, len(self.documents) - 1)
+        for name, length in wanted.items():
+            if (found := self._stated[name]["length"]) != length:
+                raise DataError(f"{DAMAGED}: it has {found} values, not {length}", file=self._file(name), fix=AGAIN)
+
+    def _check_order(self) -> None:
+        """Offsets begin at 0, never go back, and end where the arrays that they point into end."""
+        for name, offsets, last in (
+            ("sentences", self.sentences, len(self.ids)), ("documents", self.documents, len(self.sentences) - 1)
         ):  # fmt: skip
-            if last.tolist() != [wanted]:
-                message = f"a damaged token directory: it ends at {last.tolist()}, not at {wanted}"
-                raise DataError(message, file=self._file(name), fix=AGAIN)
+            ends = [int(value) for value in (*offsets[:1], *offsets[-1:])]
+            if ends != [0, last]:
+                found = f"it goes from {ends[0]} to {ends[1]}" if ends else "it is empty"
+                raise DataError(f"{DAMAGED}: {found}, not from 0 to {last}", file=self._file(name), fix=AGAIN)
+            if not _ascending(offsets):
+                raise DataError(f"{DAMAGED}: its offsets are not in order", file=self._file(name), fix=AGAIN)
 
 
 def is_tokens(path: object) -> bool:
@@ -182,20 +224,27 @@ def read_manifest(folder: Path) -> dict[str, Any]:
             "not a token directory (no manifest.json)", file=folder, fix="plmctl tokenize data.path=<text> out=<dir>"
         )
     try:
-        manifest = json.loads(file.read_text(encoding="utf-8"))
-        version, _ = manifest["version"], manifest["splits"]["train"]["arrays"]["ids"]
-        manifest["tokenizer"]["fingerprint"]
-    except (ValueError, KeyError, TypeError) as error:
-        raise DataError("a damaged manifest", file=file, fix="tokenize the text again") from error
-    if manifest.get("format") != FORMAT or version > VERSION:
-        raise DataError(
-            f"format {manifest.get('format')!r} {version} is not known here", file=file, fix="update plmctl, or tokenize again"
-        )
+        manifest: dict[str, Any] = read_json(file, _Manifest, fix=AGAIN)
+    except DataError as error:
+        raise DataError(f"a damaged manifest: {error.message}", file=file, fix=AGAIN) from error
+    if (manifest["format"], manifest["version"]) != (FORMAT, VERSION):
+        told = f"format {manifest['format']!r} {manifest['version']} is not known here"
+        raise DataError(told, file=file, fix="update plmctl, or tokenize again")
+    for split in SPLITS:
+        arrays = manifest["splits"].get(split, {}).get("arrays", {})
+        spans = [f"{name}.{part}" for name in manifest.get("spans", ()) for part in SpanTrack._fields]
+        wanted = ("ids", "sentences", "documents", *COUNTS, *manifest["tracks"], *spans)
+        if missing := [name for name in wanted if name not in arrays]:
+            raise DataError(f"a damaged manifest: {split} has no array '{missing[0]}'", file=file, fix=AGAIN)
     return manifest
+
+
+def _ascending(values: np.ndarray) -> bool:
+    return bool(np.all(values[1:] >= values[:-1]))
 
 
 def _fingerprint_in(folder: Path) -> str:
     try:
-        return str(json.loads((folder / "tokenizer" / META).read_text(encoding="utf-8"))["fingerprint"])
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise DataError("its tokenizer/ is missing or damaged", file=folder, fix="tokenize the text again") from error
+        return str(read_json(folder / "tokenizer" / META, dict[str, Any])["fingerprint"])
+    except (DataError, KeyError) as error:
+        raise DataError("its tokenizer/ is missing or damaged", file=folder, fix=AGAIN) from error

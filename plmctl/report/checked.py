@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 from plmctl.report.bars import histogram
 from plmctl.report.page import Block, Chart, Heading, Table, Text, html, write_page
-from plmctl.whole import write_text
 
 if TYPE_CHECKING:
     from plmctl.data.check.finding import Report
@@ -34,12 +33,12 @@ def blocks(report: Report) -> list[Block]:
 
 
 def write(report: Report, out: Path) -> list[Path]:
-    """A `.md` file with its pictures and the same page as `.html`; anything else is that page alone; returns the files."""
+    """A `.html` file by itself, or a `.md` file with its pictures and the same page as `.html`; returns the files."""
     page = blocks(report)
-    if out.suffix == ".md":
+    if out.suffix != ".html":
         return write_page(page, out)
     out.parent.mkdir(parents=True, exist_ok=True)
-    write_text(out, html(page, title="Data check"))
+    out.write_text(html(page, title="Data check"), encoding="utf-8")
     return [out]
 
 

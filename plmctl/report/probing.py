@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -15,6 +14,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from plmctl.errors import DataError
+from plmctl.reading import parse_json
 from plmctl.report.subject import Labels
 from plmctl.tasks import batches, files, inference
 from plmctl.tasks.base import Example
@@ -139,11 +139,11 @@ def _pairs(file: Path) -> tuple[list[list[str]], list[Item]]:
     items = []
     for number, line in files.lines(file):
         try:
-            row: dict[str, Any] = json.loads(line) if line.strip() else {}
+            row: dict[str, Any] = parse_json(line) if line.strip() else {}
             texts = [str(row[name]).split() for name in ("sentence1", "sentence2")] if row else []
             word = str(row["word"]) if row else ""
             items += [Item(_places(word, texts, len(sentences)), str(row["label"]), word)] if row else []
-        except (ValueError, KeyError, TypeError) as error:
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
             names = "word, sentence1, sentence2, label"
             raise DataError(f"not a JSON object with {names}", file=file, line=number) from error
         sentences += texts

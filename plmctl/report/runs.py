@@ -9,7 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+from plmctl.config.build import plain
 from plmctl.errors import DataError
+from plmctl.reading import parse_json, read_yaml
 from plmctl.report.chart import Curve
 
 METRICS, CONFIG, RESULT = "metrics.jsonl", "config.yaml", "result.json"
@@ -127,7 +129,7 @@ def _json_lines(file: Path) -> Iterator[dict[str, Any]]:
 
 def _points(line: str, file: Path, number: int) -> list[tuple[str, tuple[float, float]]]:
     try:
-        record = json.loads(line)
+        record = parse_json(line)
     except ValueError:
         record = None
     if not isinstance(record, dict) or not isinstance(record.get("step"), int | float):
@@ -141,12 +143,4 @@ def _config(folder: Path) -> dict[str, Any]:
     file = folder / CONFIG
     if not file.is_file():
         return {}
-    import yaml
-
-    try:
-        found = yaml.safe_load(file.read_text(encoding="utf-8")) or {}
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise DataError(f"not YAML: {str(error).splitlines()[0]}", file=file) from error
-    if not isinstance(found, dict):
-        raise DataError("not a group of settings", file=file)
-    return found
+    return dict(plain(read_yaml(file)))

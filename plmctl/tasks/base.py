@@ -69,6 +69,11 @@ class Task(Objective):
         self.signatures: dict[str, str] = {}  # of metrics whose exact definition has one, once `score` has computed them
 
     @property
+    def remarks(self) -> list[str]:
+        """On the files that were read: what a score should be seen with."""
+        return []
+
+    @property
     def outputs(self) -> int:
         """How many logits the head has to give."""
         return len(self.names)

@@ -10,6 +10,8 @@ from typing import Any
 import numpy as np
 
 from plmctl.batch import Batch, Rows, Seq
+from plmctl.config.schema import Whole
+from plmctl.config.values import fit
 from plmctl.data import loader
 from plmctl.noise.base import Noise
 from plmctl.noise.draws import Draws
@@ -125,7 +127,7 @@ class Batches:
         return {"updates": self._update}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        self._update = int(state["updates"])
+        self._update = fit(state["updates"], Whole)
 
     def close(self) -> None:
         """Nothing runs in the background."""

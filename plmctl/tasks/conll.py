@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from plmctl.errors import DataError
+from plmctl.reading import json_in
 from plmctl.tasks import files
 from plmctl.tasks.base import Example
 from plmctl.tasks.tables import Column, Table
@@ -105,20 +105,24 @@ def _json_lists(file: Path, columns: Mapping[str, Column]) -> Iterator[Sentence]
     for number, line in files.lines(file):
         if not line.strip():
             continue
-        try:
-            row = json.loads(line)
-        except json.JSONDecodeError as error:
-            raise DataError(f"not a JSON object: {error.msg}", file=file, line=number) from error
+        row = json_in(line, file=file, line=number)
+        if not isinstance(row, dict):
+            what = f"a JSON object is needed on each line, found {type(row).__name__}"
+            raise DataError(what, file=file, line=number, fix="one {...} a line, not one list of them")
         names = [name if isinstance(name, str) else default for name, default in _names(columns)]
         if names[0] not in row:
             raise DataError(
                 f"no field {names[0]}; found {', '.join(row)}", file=file, line=number, fix="set task.columns.tokens"
             )
+        for name in names:
+            if not isinstance(row.get(name, []), list | None):
+                what = f"field {name} is no list, one item for each word"
+                raise DataError(what, file=file, line=number, fix='{"tokens": ["a", "b"], "tags": ["O", "O"]}')
         tags = row.get(names[1])
         document = row.get("document")
         documents += [document] if document is not None and [document] != documents[-1:] else []
         place = None if document is None else len(documents) - 1
-        yield number, [str(word) for word in row[names[0]]], None if tags is None else [str(tag) for tag in tags], place
+        yield number, [str(word) for word in row[names[0]] or ()], None if tags is None else [str(tag) for tag in tags], place
 
 
 def _names(columns: Mapping[str, Column]) -> list[tuple[Column, str]]:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from plmctl.errors import ConfigError, DataError, nearest
+from plmctl.reading import json_in
 from plmctl.tasks import files
 from plmctl.tasks.base import Example
 from plmctl.tasks.pairs import Columns, Pairs
@@ -62,11 +63,7 @@ def _objects(file: Path) -> Iterator[tuple[int, dict[str, Any]]]:
     for line, text in [(1, content)] if whole else files.lines(file):
         if not text.strip():
             continue
-        try:
-            read = json.loads(text)
-        except json.JSONDecodeError as error:
-            at = error.lineno if whole else line
-            raise DataError(f"not JSON: {error.msg}", file=file, line=at) from error
+        read = json_in(text, file=file, line=None if whole else line)
         for one in read if whole else [read]:
             if not isinstance(one, dict):
                 raise DataError(f"an object is needed, found {json.dumps(one)[:40]}", file=file, line=line)
@@ -74,8 +71,10 @@ def _objects(file: Path) -> Iterator[tuple[int, dict[str, Any]]]:
 
 
 def _turns(one: dict[str, Any], columns: Columns, file: Path, line: int) -> list[Turn]:
-    found = []
-    for turn in one.get(str(columns["turns"]), []):
+    found, turns = [], one.get(str(columns["turns"]), [])
+    if not isinstance(turns, list):
+        raise DataError(f"'{columns['turns']}' is no list of turns", file=file, line=line, fix="task.columns.turns=<a list>")
+    for turn in turns:
         said = turn if isinstance(turn, str) else turn.get(columns["utterance"]) if isinstance(turn, dict) else None
         if not isinstance(said, str) or not said.strip():
             hint = f" (it has {', '.join(turn)}{nearest(str(columns['utterance']), turn)})" if isinstance(turn, dict) else ""

@@ -68,6 +68,15 @@ class Squad(Task):
             raise ValueError(f"question <tab> passage is needed, found {len(cells)} columns")
         return Example(str(number - 1), {"question": cells[0], "context": cells[1], "answers": []}, place=f"line {number}")
 
+    @property
+    def remarks(self) -> list[str]:
+        misplaced: Mapping[str, list[str]] = getattr(self.reader, "misplaced", {})
+        return [
+            f"{file}: of {len(ids)} questions the answer does not stand where the file says (the first is {ids[0]}); they are"
+            " scored all the same, and no loss counts them"
+            for file, ids in misplaced.items() if ids
+        ]  # fmt: skip
+
     def fit_labels(self, examples: Iterable[Example]) -> None:
         if not any(example.fields["answers"] for example in examples):
             raise DataError("no question of the training split has an answer", file=next(iter(examples)).place)

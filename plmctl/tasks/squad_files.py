@@ -2,16 +2,43 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NotRequired, TypedDict
 
+from plmctl.config.values import fit
 from plmctl.errors import DataError
+from plmctl.reading import json_in
 from plmctl.tasks import files
 from plmctl.tasks.base import Example
 
+MISPLACED = "misplaced"  # the label of a question whose answer does not stand where the file says
 LAYOUT = "data -> paragraphs -> context, qas -> id, question, answers -> text, answer_start"
+
+
+class _Answer(TypedDict):
+    text: str
+    answer_start: int
+
+
+class _Question(TypedDict):
+    id: str
+    question: str
+    answers: NotRequired[list[_Answer] | None]
+    is_impossible: NotRequired[bool]
+
+
+class _Paragraph(TypedDict):
+    context: str
+    qas: list[_Question]
+
+
+class _Article(TypedDict):
+    paragraphs: list[_Paragraph]
+
+
+class _Content(TypedDict):
+    data: list[_Article]
 
 
 class SquadFiles:
@@ -24,6 +51,7 @@ class SquadFiles:
         self.splits = {split: list(patterns) for split, patterns in splits.items()}
         self.folder = folder
         self.skipped: dict[str, int] = {}
+        self.misplaced: dict[str, list[str]] = {}  # file -> ids of questions that stay although their answer is not there
 
     def has(self, path: files.Where, split: str) -> bool:
         return files.locate(path, split, self.splits.get(split, []), folder=self.folder) is not None
@@ -32,37 +60,33 @@ class SquadFiles:
         file = files.need(path, split, self.splits.get(split, []), folder=self.folder)
         found = self.read_file(file, columns)
         if not split.startswith("train"):
+            self.misplaced[str(file)] = [example.id for example in found if example.label == MISPLACED]
             return found
-        kept = [example for example in found if example.label != "misplaced"]
+        kept = [example for example in found if example.label != MISPLACED]
         self.skipped[str(file)] = len(found) - len(kept)
         return kept
 
     def read_file(self, file: Path, columns: Mapping[str, Any], *, labelled: bool = True) -> list[Example]:
         try:
-            data = json.loads(files.text(file))["data"]
-            found = [_example(file, context, qa) for context, qa in _questions(data)]
-        except json.JSONDecodeError as error:
-            raise DataError(f"not JSON: {error.msg}", file=file, line=error.lineno) from error
-        except (KeyError, TypeError) as error:
-            raise DataError(f"not in SQuAD's layout: {error} is missing", file=file, fix=LAYOUT) from error
+            content: _Content = fit(json_in(files.text(file), file=file), _Content)
+        except ValueError as error:
+            raise DataError(f"not in SQuAD's layout: {error}", file=file, fix=LAYOUT) from error
+        found = [
+            _example(file, paragraph["context"], question)
+            for article in content["data"] for paragraph in article["paragraphs"] for question in paragraph["qas"]
+        ]  # fmt: skip
         if not found:
             raise DataError("no questions", file=file)
         return found
 
 
-def _questions(data: list[Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    for article in data:
-        for paragraph in article["paragraphs"]:
-            for qa in paragraph["qas"]:
-                yield paragraph["context"], qa
-
-
-def _example(file: Path, context: str, qa: Mapping[str, Any]) -> Example:
-    """The label is (first character, last character + 1) of the first answer, None without one, "misplaced" if not there."""
-    answers = qa.get("answers", [])
+def _example(file: Path, context: str, qa: _Question) -> Example:
+    """The label is (first character, last character + 1) of the first answer, None without one, MISPLACED if not there."""
+    answers = qa.get("answers") or []
     label: Any = None
     if answers and not qa.get("is_impossible", False):
-        text, start = str(answers[0]["text"]), int(answers[0]["answer_start"])
-        label = (start, start + len(text)) if text and context[start : start + len(text)] == text else "misplaced"
+        text, start = answers[0]["text"], answers[0]["answer_start"]
+        there = text and start >= 0 and context[start : start + len(text)] == text
+        label = (start, start + len(text)) if there else MISPLACED
     fields = {"question": qa["question"], "context": context, "answers": [answer["text"] for answer in answers]}
-    return Example(id=str(qa["id"]), fields=fields, label=label, place=f"{file} question {qa['id']}")
+    return Example(id=qa["id"], fields=fields, label=label, place=f"{file} question {qa['id']}")

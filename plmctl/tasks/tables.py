@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import csv
 import io
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from plmctl.errors import DataError, nearest
+from plmctl.reading import json_in
 from plmctl.tasks import files
 from plmctl.tasks.base import Example
 
@@ -94,10 +94,7 @@ class Table:
 
     def _objects(self, file: Path, columns: Mapping[str, Column], labelled: bool) -> Iterator[Example]:
         for number, (line, text) in enumerate((n, t) for n, t in files.lines(file) if t.strip()):
-            try:
-                row = json.loads(text)
-            except json.JSONDecodeError as error:
-                raise DataError(f"not a JSON object: {error.msg}", file=file, line=line) from error
+            row = json_in(text, file=file, line=line)
             if not isinstance(row, dict):
                 raise DataError(f"a JSON object is needed on each line, found {type(row).__name__}", file=file, line=line,
                                 fix="one {...} a line, not one list of them")  # fmt: skip

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, cast
 
 from plmctl.errors import DataError, UsageError, nearest
+from plmctl.reading import json_in
 from plmctl.text.hub import DataSet
 
 Input = Path | DataSet
@@ -142,10 +143,7 @@ def _json_rows(file: Path) -> Iterator[Row]:
     for number, line in lines(file, cut=False):
         if not line or line.isspace():
             continue
-        try:
-            row = json.loads(line)
-        except ValueError as error:
-            raise DataError(f"not JSON ({error})", file=file, line=number, fix="one JSON object a line") from error
+        row = json_in(line, file=file, line=number, fix="one JSON object a line")
         if not isinstance(row, dict):
             raise DataError(f"this line has a {type(row).__name__}", file=file, line=number, fix="one JSON object a line")
         yield number, row

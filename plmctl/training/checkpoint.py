@@ -21,20 +21,23 @@ import shutil
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict
 
 import torch
 from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
+from safetensors.torch import save_file
 from torch import Tensor, nn
 
+from plmctl.config.schema import Count, Whole
 from plmctl.data.durable import sync
 from plmctl.errors import DataError, PlmctlError
-from plmctl.inside import outside
 from plmctl.nn.tables import real
+from plmctl.reading import read_json, read_tensors
 from plmctl.training.progress import Progress
 
 Say = Callable[[str], None]
+SEALED = ("model.safetensors", "trainer.json")  # what every checkpoint has
+OLDER = "use an older checkpoint of the run"
 
 
 @dataclass
@@ -45,7 +48,31 @@ class Snapshot:
     objective: dict[str, Tensor]
     optimizer: dict[str, Tensor]
     random: dict[str, Tensor]
-    trainer: dict[str, Any]  # {"progress": ..., "reader": ..., "scaler": ..., "meter": ..., "processes": ...}
+    trainer: Mapping[str, Any]  # a `Trained`; of a model that was converted, an `Advanced` alone
+
+
+class Advanced(TypedDict):
+    """trainer.json: how far the model was trained."""
+
+    progress: dict[str, Any]
+
+
+class Trained(Advanced):
+    """trainer.json of a run, which goes on from there."""
+
+    reader: dict[str, Any]
+    scaler: dict[str, Any]
+    meter: dict[str, list[float]]
+    processes: Count
+
+
+class _File(TypedDict):
+    size: Whole
+    sha256: str
+
+
+class _Manifest(TypedDict):
+    files: dict[str, _File]
 
 
 @dataclass
@@ -152,13 +179,13 @@ def _sha256(path: Path) -> str:
 def damage(folder: Path) -> str:
     """What is wrong with a checkpoint, in words; empty if every file is as it was written."""
     try:
-        files = json.loads((folder / "manifest.json").read_text(encoding="utf-8"))["files"]
-    except (OSError, ValueError, KeyError):
-        return "it has no readable manifest.json"
+        files = read_json(folder / "manifest.json", _Manifest)["files"]
+    except DataError as error:
+        return f"it has no readable manifest.json ({error.message})"
+    if missing := [name for name in SEALED if name not in files]:
+        return f"its manifest.json does not name {missing[0]}"
     for name, entry in files.items():
         path = folder / name
-        if why := outside(folder, name):
-            return f"{name} {why}"
         if not path.is_file():
             return f"{name} is missing"
         if path.stat().st_size != entry["size"]:
@@ -172,17 +199,18 @@ def read(folder: Path) -> Snapshot:
     """A checkpoint as it was saved; DataError if it is damaged."""
     problem = damage(folder)
     if problem:
-        raise DataError(problem, file=folder, fix="use an older checkpoint of the run")
+        raise DataError(problem, file=folder, fix=OLDER)
     tensors = {
-        name: load_file(path) if (path := folder / f"{name}.safetensors").exists() else {}
+        name: read_tensors(path, fix=OLDER) if (path := folder / f"{name}.safetensors").exists() else {}
         for name in ("model", "objective", "optimizer", "random")
     }
-    return Snapshot(**tensors, trainer=json.loads((folder / "trainer.json").read_text(encoding="utf-8")))
+    return Snapshot(**tensors, trainer=read_json(folder / "trainer.json", Advanced, fix=OLDER))
 
 
 def progress_of(folder: Path) -> Progress:
     """How far the run was at a checkpoint, without reading its tensors."""
-    return Progress.from_json(json.loads((folder / "trainer.json").read_text(encoding="utf-8"))["progress"])
+    file = folder / "trainer.json"
+    return Progress.from_json(read_json(file, Advanced, fix=OLDER)["progress"], file=file)
 
 
 def tensors_of(module: nn.Module, *, without: nn.Module | None = None) -> dict[str, Tensor]:
@@ -206,7 +234,7 @@ class Fit:
     taken: list[str]
     missing: list[str]  # the module has them, the file does not
     unexpected: list[str]  # the file has them, the module does not
-    reshaped: list[str]  # both, in different shapes
+    reshaped: list[str]  # both, in different shapes, or one of them in whole numbers
 
     def __str__(self) -> str:
         parts = [f"{word}: {', '.join(names)}" for word, names in vars(self).items() if names and word != "taken"]
@@ -223,14 +251,22 @@ def load_tensors(module: nn.Module, tensors: Mapping[str, Tensor], *, without: n
     for name, tensor in tensors.items():
         if name not in aliases:
             continue
-        if places[name].shape != tensor.shape:
-            reshaped.append(f"{name} {list(tensor.shape)} for {list(places[name].shape)}")
+        if problem := _misfit(tensor, places[name]):
+            reshaped.append(f"{name} {problem}")
             continue
         places[name].copy_(tensor)
         taken.append(name)
         covered.add(id(aliases[name]))
     missing = [name for name in own if id(aliases[name]) not in covered and not any(r.startswith(f"{name} ") for r in reshaped)]
     return Fit(taken, missing, [name for name in tensors if name not in aliases], reshaped)
+
+
+def _misfit(tensor: Tensor, place: Tensor) -> str:
+    """How a tensor differs in shape, or in being made of whole numbers; empty where it can be copied."""
+    if tensor.shape != place.shape:
+        return f"{list(tensor.shape)} for {list(place.shape)}"
+    whole = tensor.is_floating_point() != place.is_floating_point()
+    return f"{tensor.dtype} for {place.dtype}" if whole else ""
 
 
 def load_exactly(module: nn.Module, tensors: Mapping[str, Tensor], *, file: Path, without: nn.Module | None = None) -> None:

@@ -2,24 +2,28 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, fields
+import typing
+from dataclasses import asdict, dataclass
 from typing import Any
+
+from plmctl.config.schema import Number, Whole
+from plmctl.reading import fitted
 
 
 @dataclass
 class Progress:
     """Counters over all ranks and all sittings of the run."""
 
-    step: int = 0  # optimizer updates done; skipped ones are not counted
-    tokens: int = 0  # real tokens of those updates
-    rows: int = 0
-    seconds: float = 0.0  # wall-clock time, evaluation and saving included
-    skipped: int = 0  # updates thrown away because their gradient was not finite
-    bad_in_row: int = 0
-    stage: int = 0
+    step: Whole = 0  # optimizer updates done; skipped ones are not counted
+    tokens: Whole = 0  # real tokens of those updates
+    rows: Whole = 0
+    seconds: Number = 0.0  # wall-clock time, evaluation and saving included
+    skipped: Whole = 0  # updates thrown away because their gradient was not finite
+    bad_in_row: Whole = 0
+    stage: Whole = 0
     best: float | None = None
     best_loss: float | None = None  # of that validation: it decides between equals
-    best_step: int | None = None
+    best_step: Whole | None = None
 
     def count(self, *, tokens: int, rows: int) -> None:
         """One more good update."""
@@ -30,6 +34,8 @@ class Progress:
         return asdict(self)
 
     @classmethod
-    def from_json(cls, state: dict[str, Any]) -> Progress:
-        known = {f.name for f in fields(cls)}
-        return cls(**{name: value for name, value in state.items() if name in known})
+    def from_json(cls, state: dict[str, Any], *, file: object) -> Progress:
+        """The counters that `file` states; DataError for one that is not a number."""
+        hints = typing.get_type_hints(cls, include_extras=True)
+        known = {name: value for name, value in state.items() if name in hints}
+        return cls(**{name: fitted(value, hints[name], file=f"{file}: progress.{name}") for name, value in known.items()})

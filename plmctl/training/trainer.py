@@ -18,9 +18,10 @@ from plmctl.errors import PlmctlError
 from plmctl.models.base import Model
 from plmctl.nn.tables import token_rows
 from plmctl.objectives.base import Objective
+from plmctl.reading import fitted, taken_from
 from plmctl.training import checkpoint
 from plmctl.training.budget import Budget
-from plmctl.training.checkpoint import Checkpoints, Snapshot
+from plmctl.training.checkpoint import OLDER, Checkpoints, Snapshot, Trained
 from plmctl.training.distributed import World, broadcast, distribute
 from plmctl.training.freezing import apply_freezing
 from plmctl.training.gradients import gradient_norms
@@ -264,23 +265,31 @@ class Trainer:
 
     def resume(self, folder: Path) -> Progress:
         """Continue where the checkpoint in `folder` was taken, on the same or another number of processes."""
-        saved = checkpoint.read(folder)
+        saved, file = checkpoint.read(folder), folder / "trainer.json"
+        trainer: Trained = fitted(saved.trainer, Trained, file=file, fix=OLDER)
         checkpoint.load_exactly(self.model, saved.model, file=folder / "model.safetensors")
         checkpoint.load_exactly(self.objective, saved.objective, file=folder / "objective.safetensors", without=self.model)
-        load_optimizer_tensors(self.optimizer, self.parameters, saved.optimizer, rows=self.rows)
-        self.precision.load_state_dict(saved.trainer["scaler"])
-        self.progress = Progress.from_json(saved.trainer["progress"])
-        self.meter.load(saved.trainer["meter"] if self.world.main else {})
-        self._begin(self.stages[self.progress.stage]).load_state_dict(saved.trainer["reader"])
+        with taken_from(folder / "optimizer.safetensors", fix=OLDER):
+            load_optimizer_tensors(self.optimizer, self.parameters, saved.optimizer, rows=self.rows)
+        self.progress = Progress.from_json(trainer["progress"], file=file)
+        with taken_from(file, fix=OLDER):
+            self.precision.load_state_dict(trainer["scaler"])
+            self.meter.load(trainer["meter"] if self.world.main else {})
+            self._begin(self.stages[self.progress.stage]).load_state_dict(trainer["reader"])
+        with taken_from(folder / "random.safetensors", fix=OLDER):
+            self._restore(saved.random, processes=trainer["processes"])
+        return self.progress
+
+    def _restore(self, random: Mapping[str, Tensor], *, processes: int) -> None:
+        """The generators and the memory of this rank, where there are as many as when they were saved."""
         prefix = f"{self.world.rank}/"
-        own = {name.removeprefix(prefix): tensor for name, tensor in saved.random.items() if name.startswith(prefix)}
+        own = {name.removeprefix(prefix): tensor for name, tensor in random.items() if name.startswith(prefix)}
         memory = {name.removeprefix("memory/"): tensor for name, tensor in own.items() if name.startswith("memory/")}
-        if saved.trainer["processes"] == self.world.size:
+        if processes == self.world.size:
             restore_random_state(own, self.world.device)
             self.memory.load(memory)
         else:
-            if any("/memory/" in name for name in saved.random):
-                refuse_other_processes(saved.trainer["processes"], self.world.size)
+            if any("/memory/" in name for name in random):
+                refuse_other_processes(processes, self.world.size)
             seed_rank(self.settings.seed, self.world.rank, self.progress.step)
-            self.log.say(f"not bit-exact from here on: {saved.trainer['processes']} -> {self.world.size} processes")
-        return self.progress
+            self.log.say(f"not bit-exact from here on: {processes} -> {self.world.size} processes")

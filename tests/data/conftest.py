@@ -20,6 +20,8 @@ class MemoryShards:
     pairs: bool = False
     fingerprint: str = "memory"
     folder: str = "memory"
+    given: str = "memory"
+    vocab_size: int = 1 << 31
 
     def texts(self) -> list[list[list[int]]]:
         """Documents of sentences of ids, as lists: what the loop references read."""

@@ -202,7 +202,7 @@ def test_damage_is_seen(text: Path, tmp_path: Path) -> None:
         Shards.open(broken(lambda folder: (folder / "train.documents.npy").unlink()))
     with pytest.raises(DataError, match=rf"train\.ids\.npy: .* \[{stated}\], the file holds uint16 \[5\]"):
         Shards.open(broken(lambda folder: np.save(folder / "train.ids.npy", np.zeros(5, np.uint16))))
-    with pytest.raises(DataError, match=rf"train\.sentences\.npy: .*ends at \[{stated - 1}\], not at {stated}"):
+    with pytest.raises(DataError, match=rf"train\.sentences\.npy: .*goes from 0 to {stated - 1}, not from 0 to {stated}"):
         Shards.open(broken(swap_offsets))
     with pytest.raises(DataError, match="is not the one its tokens were made with"):
         Shards.open(broken(swap))

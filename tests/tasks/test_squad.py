@@ -118,6 +118,16 @@ def test_a_long_question_is_cut_and_room_is_needed(tmp_path, toy):
         _squad(max_length=7).encode(examples, toy)
 
 
+def test_misplaced_answers_of_dev_are_named(tmp_path, toy):
+    qas = [{"id": "a", "question": "?", "answers": [{"text": "England", "answer_start": -7}]}]
+    (tmp_path / "dev-v1.1.json").write_text(json.dumps({"data": [{"paragraphs": [{"context": CONTEXT, "qas": qas}]}]}))
+    task = _squad()
+    assert task.remarks == []
+    task.reader.read(tmp_path / "dev-v1.1.json", "dev", {})
+    (remark,) = task.remarks
+    assert "dev-v1.1.json: of 1 questions the answer does not stand where the file says (the first is a)" in remark
+
+
 def test_misplaced_answers_leave_training_and_are_ignored_elsewhere(tmp_path, toy):
     file = tmp_path / "dev-v1.1.json"
     qas = [{"id": "a", "question": "?", "answers": [{"text": "England", "answer_start": 3}]},
@@ -134,8 +144,15 @@ def test_misplaced_answers_leave_training_and_are_ignored_elsewhere(tmp_path, to
 
 
 @pytest.mark.parametrize(
-    ("content", "message"), [("{", "not JSON"), ('{"data": [{"paragraphs": [{}]}]}', "not in SQuAD's layout: 'qas' is missing")]
-)
+    ("content", "message"),
+    [
+        ("{", "not JSON: Expecting property name"),
+        ("[" * 100_000, "not JSON: nested too deeply"),
+        ("[]", "not in SQuAD's layout: must be a mapping"),
+        ('{"data": [{"paragraphs": [{}]}]}', r"not in SQuAD's layout: 'data\.0\.paragraphs\.0' must have 'context'"),
+        ('{"data": [{"paragraphs": [{"context": "a", "qas": 3}]}]}', r"'data\.0\.paragraphs\.0\.qas' must be a list"),
+    ],
+)  # fmt: skip
 def test_bad_files(tmp_path, content, message):
     (tmp_path / "train-x.json").write_text(content)
     with pytest.raises(DataError, match=message):

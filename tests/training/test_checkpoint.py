@@ -109,6 +109,29 @@ def test_a_damaged_checkpoint_is_passed_over_with_a_message(tmp_path, harm):
         checkpoint.read(target)
 
 
+@pytest.mark.parametrize(
+    ("manifest", "problem"),
+    [
+        ("[]", "damaged: must be a mapping of names to values"),
+        ("null", "damaged: must be a mapping of names to values"),
+        ('{"files": {}}', "its manifest.json does not name model.safetensors"),
+        ('{"files": {"model.safetensors": {"sha256": "0"}}}', "damaged: 'files.model.safetensors' must have 'size'"),
+        ('{"files": {"a.b": {"size": "x", "sha256": "0"}}}', "damaged: 'files.a.b.size' must be a whole number"),
+        ("[" * 100_000, "truncated or not JSON (nested too deeply)"),
+    ],
+)  # fmt: skip
+def test_a_malformed_manifest_is_passed_over_with_a_message(tmp_path, manifest, problem):
+    said = []
+    Checkpoints(tmp_path).save(snapshot(1), step=1)
+    target = Checkpoints(tmp_path).save(snapshot(2), step=2)
+    (target / "manifest.json").write_text(manifest)
+    found = Checkpoints(tmp_path, say=said.append).newest()
+    assert found is not None
+    assert (found.name, len(said)) == ("step-1", 1)
+    assert said[0].startswith(f"passing over {target}: ")
+    assert problem in said[0]
+
+
 def test_keeps_the_last_and_the_best(tmp_path):
     kept = Checkpoints(tmp_path, keep_last=2)
     for step in (10, 20, 100, 120):

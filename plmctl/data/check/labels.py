@@ -34,11 +34,12 @@ Measure = Callable[[Sequence[Example]], tuple[np.ndarray, np.ndarray]]  # (token
 
 
 def check(
-    path: str, splits: Splits, *, measure: Measure | None = None, skipped: Mapping[str, int] | None = None, classes: bool = True
+    path: str, splits: Splits, *, measure: Measure | None = None, skipped: Mapping[str, int] | None = None,
+    classes: bool = True, remarks: Sequence[str] = (),
 ) -> Report:  # fmt: skip
     """The report on the splits of a labelled set, train first; `measure` is the task's own way to rows.
 
-    `classes=False`: labels are texts of their own, which no two examples need share.
+    `classes=False`: labels are texts of their own, which no two examples need share. `remarks`: the task's own on its files.
     """
     train = splits.get("train")
     if not train:
@@ -47,6 +48,7 @@ def check(
     lengths = Lengths()
     lengths.add([_words(example) for example in train])
     findings = [_sizes(splits, skipped or {}), *(_balance(splits) if classes else []), *_copies(splits, keys)]
+    findings += [Finding("files", "look", remark, "Correct these in the file, or leave them out.") for remark in remarks]
     findings += [_leak(name, splits, keys) for name in splits if name != "train"]
     unit = "words"
     if measure:

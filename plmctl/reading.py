@@ -1,0 +1,136 @@
+"""Files that are copied, edited and damaged: text, JSON, YAML, weights and arrays, each kind read in one place.
+
+Whatever stands in such a file, the caller gets what it asked for, or a DataError with the file, what is wrong and the fix.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from plmctl.config.values import fit
+from plmctl.errors import DataError
+
+if TYPE_CHECKING:
+    import numpy as np
+    from torch import Tensor
+
+COPY = "copy it again"
+# what Python, numpy and torch raise for content that nothing was written for
+MALFORMED = (LookupError, TypeError, ValueError, AttributeError, ArithmeticError, RuntimeError, AssertionError, MemoryError)
+
+
+def read_text(file: Path, *, fix: str = COPY) -> str:
+    """The whole file, which is UTF-8."""
+    try:
+        return file.read_text(encoding="utf-8-sig")
+    except OSError as error:
+        raise DataError(f"cannot be read ({error.strerror})", file=file, fix=fix) from error
+    except UnicodeDecodeError as error:
+        line = error.object.count(b"\n", 0, error.start) + 1
+        what = f"not UTF-8: byte 0x{error.object[error.start]:02x}"
+        raise DataError(what, file=file, line=line, fix=fix) from error
+
+
+def parse_json(text: str) -> Any:
+    """The value that `text` writes; ValueError with the reason in a few words."""
+    try:
+        return json.loads(text)
+    except RecursionError:
+        raise ValueError("nested too deeply") from None
+
+
+def json_in(text: str, *, file: object, line: int | None = None, fix: str = "") -> Any:
+    """The value that `text` writes, which is that `line` of `file`, or all of it."""
+    try:
+        return parse_json(text)
+    except json.JSONDecodeError as error:
+        raise DataError(f"not JSON: {error.msg}", file=file, line=line or error.lineno, fix=fix) from error
+    except ValueError as error:
+        raise DataError(f"not JSON: {error}", file=file, line=line, fix=fix) from error
+
+
+def read_json(file: Path, kind: Any = dict[str, Any], *, fix: str = COPY) -> Any:
+    """The value in a JSON file as the annotation `kind` wants it: a TypedDict, or what `fit` knows."""
+    text = read_text(file, fix=fix)
+    try:
+        found = parse_json(text)
+    except ValueError as error:
+        raise DataError(f"truncated or not JSON ({error})", file=file, fix=fix) from error
+    return fitted(found, kind, file=file, fix=fix)
+
+
+def fitted(value: Any, kind: Any, *, file: object, line: int | None = None, fix: str = COPY) -> Any:
+    """`value`, which stands in `file`, as the annotation `kind` wants it."""
+    try:
+        return fit(value, kind)
+    except ValueError as error:
+        raise DataError(f"damaged: {error}", file=file, line=line, fix=fix) from error
+
+
+def read_yaml(file: Path, *, fix: str = COPY) -> Any:
+    """The group of settings in a YAML file, as an OmegaConf mapping; what it refers to is not resolved."""
+    import yaml
+    from omegaconf import DictConfig, OmegaConf
+    from omegaconf.errors import OmegaConfBaseException
+
+    text = read_text(file, fix=fix)
+    try:
+        found = OmegaConf.load(io.StringIO(text))
+    except RecursionError:
+        raise DataError("nested too deeply, or a group holds itself", file=file, fix=fix) from None
+    except (yaml.YAMLError, OmegaConfBaseException, OSError, ValueError, TypeError) as error:
+        reason = " ".join(str(error).split())
+        raise DataError(f"not readable as YAML ({reason[:300]})", file=file, fix=fix) from error
+    if not isinstance(found, DictConfig) or any(not isinstance(key, str) for key in found):
+        raise DataError("not a group of settings", file=file, fix=fix)
+    return found
+
+
+def read_tensors(file: Path, *, fix: str = COPY) -> dict[str, Tensor]:
+    """The tensors of a .safetensors file, all of them in memory."""
+    from safetensors import SafetensorError
+    from safetensors.torch import load_file
+
+    with taken_from(file, "truncated or not a weight file", fix=fix):
+        try:
+            return load_file(file)
+        except (SafetensorError, OSError) as error:
+            raise ValueError(first_line(error)) from error
+
+
+def read_array(file: Path, *, dtype: str, length: int, what: str = "damaged", fix: str = COPY) -> np.ndarray:
+    """The array of one dimension in a .npy file, mapped into memory; `what` it is where it is another than that."""
+    import numpy as np
+
+    wanted = f"{what}: the manifest states {dtype} [{length}]"
+    if not file.exists():
+        raise DataError(f"{wanted}, the file is missing", file=file, fix=fix)
+    with taken_from(file, f"{wanted}, the file has {file.stat().st_size} bytes", fix=fix):
+        try:
+            found = np.load(file, mmap_mode="r" if length else None, allow_pickle=False)  # nothing cannot be mapped
+        except (OSError, EOFError, SyntaxError) as error:
+            raise ValueError(first_line(error)) from error
+    if not isinstance(found, np.ndarray) or found.shape != (length,) or found.dtype.name != dtype:
+        holds = f"{found.dtype} {list(found.shape)}" if isinstance(found, np.ndarray) else "several arrays"
+        raise DataError(f"{wanted}, the file holds {holds}", file=file, fix=fix)
+    return found
+
+
+@contextmanager
+def taken_from(file: Path, what: str = "damaged", *, fix: str = COPY) -> Iterator[None]:
+    """What goes wrong inside is the fault of `file`: a DataError that says `what` it is, and why."""
+    try:
+        yield
+    except MALFORMED as error:
+        name = "" if type(error) is ValueError else f"{type(error).__name__}: "
+        raise DataError(f"{what} ({name}{first_line(error)})", file=file, fix=fix) from error
+
+
+def first_line(error: BaseException) -> str:
+    """What a library says of its error, short."""
+    return (str(error).strip() or type(error).__name__).splitlines()[0][:300]
