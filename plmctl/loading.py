@@ -17,6 +17,7 @@ from plmctl.config.build import plain
 from plmctl.convert import elmo, hf
 from plmctl.convert.family import token_table
 from plmctl.errors import ConfigError, DataError, nearest, raise_all
+from plmctl.inside import refuse_links
 from plmctl.models.base import Model
 from plmctl.nn.tables import token_rows
 from plmctl.reading import read_tensors, read_yaml
@@ -108,6 +109,7 @@ def open_source(path: str | os.PathLike[str], layers: Any = None) -> Source:
 
         return shrunk(open_source(path), layers)
     folder = find(path)
+    refuse_links(folder)
     if not (folder / "config.yaml").is_file():
         found = (elmo if elmo.is_elmo(folder) else hf).read(folder)
         return Source(folder, found.config, found.tensors, found.unused, published=True)

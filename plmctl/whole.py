@@ -1,23 +1,53 @@
-"""Small files that appear whole or not at all, whenever the process is stopped."""
+"""Files that appear whole or not at all, whenever the process is stopped; a link, a device or a pipe stays what it is."""
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
+
+
+@contextlib.contextmanager
+def opened(file: Path, mode: str = "w") -> Iterator[IO[Any]]:
+    """A stream ("w": UTF-8 text, "wb": bytes) into what becomes `file` at the end; what stood there before stays until then.
+
+    Of a link, what it leads to is replaced; a device or a pipe is written to directly.
+    """
+    encoding = None if "b" in mode else "utf-8"
+    if is_stream(file):
+        with file.open(mode, encoding=encoding) as stream:
+            yield stream
+        return
+    target = end_of(file)
+    partial = target.with_name(f".{target.name}.{os.getpid()}")
+    try:
+        with partial.open(mode, encoding=encoding) as stream:
+            yield stream
+        os.replace(partial, target)
+    finally:
+        partial.unlink(missing_ok=True)
 
 
 def write_text(file: Path, text: str) -> None:
-    """The whole text or nothing of it; what stood there before stays until then."""
-    partial = file.with_name(f".{file.name}.{os.getpid()}")
-    try:
-        partial.write_text(text, encoding="utf-8")
-        os.replace(partial, file)
-    finally:
-        partial.unlink(missing_ok=True)
+    """The whole text or nothing of it."""
+    with opened(file) as stream:
+        stream.write(text)
 
 
 def write_json(file: Path, record: Any) -> None:
     """The same of JSON."""
     write_text(file, json.dumps(record, indent=1))
+
+
+def is_stream(file: Path) -> bool:
+    """Whether `file` is a device or a pipe, or leads to one: it cannot be replaced."""
+    named = str(file.absolute()).startswith(("/dev/", "/proc/"))  # /dev/stdout is one, whatever it leads to
+    return file.exists() and (named or not file.is_file())
+
+
+def end_of(file: Path) -> Path:
+    """What `file` leads to, if it is a link, whether that is there or not."""
+    return Path(os.path.realpath(file)) if file.is_symlink() else file

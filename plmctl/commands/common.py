@@ -14,6 +14,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from plmctl.config.build import build, entry, plain
 from plmctl.config.compose import Flags
+from plmctl.config.run_name import runs_of
 from plmctl.errors import DataError
 from plmctl.models.base import Backbone, Model
 from plmctl.nn.last_maps import last_maps
@@ -105,7 +106,7 @@ def _open(cfg: DictConfig, flags: Flags, prepare: Prepare) -> tuple[DictConfig, 
         torch.set_num_threads(cfg.train.threads or max(1, torch.get_num_threads() // cfg.train.processes))
     if flags.resume:
         return cfg, prepare(cfg), None
-    folder = Path(cfg.run.dir) if cfg.run.dir else rundir.fresh(Path("runs") / (cfg.run.name or flags.command))
+    folder = Path(cfg.run.dir) if cfg.run.dir else rundir.fresh(runs_of(cfg.run.name or flags.command))
     rundir.refuse_used(folder)
     prepared = prepare(cfg)
     cfg.run.dir, cfg.train.precision = str(folder), choose(cfg.train.precision, device_of(cfg.train.device)).name

@@ -18,6 +18,7 @@ from plmctl.data.survey import Say, Source, look
 from plmctl.errors import UsageError
 from plmctl.report import checked
 from plmctl.text.tokenizer import Tokenizer
+from plmctl.whole import is_stream
 
 if TYPE_CHECKING:
     from omegaconf import DictConfig
@@ -29,7 +30,7 @@ SAMPLE = 1 << 24  # characters of raw text that are tokenized to see how a token
 
 def run(cfg: DictConfig, *, flags: Flags) -> int:
     """Check, say it, and write the page where one is asked for; what is found changes no exit code."""
-    if cfg.out and Path(cfg.out).suffix not in (".md", ".html"):
+    if cfg.out and Path(cfg.out).suffix not in (".md", ".html") and not is_stream(Path(cfg.out)):
         raise UsageError(f"--out {cfg.out}: a .md or a .html file")
     with progress() as say:
         if cfg.task is not None:

@@ -13,12 +13,11 @@ of the model give `logits_<head>_<i>`. Texts longer than the model's places are 
 
 from __future__ import annotations
 
-import os
 import sys
 import zipfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 import torch
@@ -35,6 +34,7 @@ from plmctl.heads.features import read as features_of
 from plmctl.loading import Loaded, load
 from plmctl.text.characters import Spelling
 from plmctl.training.distributed import device_of
+from plmctl.whole import opened
 
 OF_ROWS = (
     "class",
@@ -121,18 +121,30 @@ def batch_of(lines: Sequence[Line], spelling: Spelling | None = None) -> Batch:
 
 def write(file: Path, arrays: Iterator[tuple[str, np.ndarray]]) -> None:
     """An .npz that appears only when it is complete; one array at a time in memory."""
-    partial = file.with_name(f".{file.name}.partial")
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
-        with zipfile.ZipFile(partial, "w", zipfile.ZIP_STORED, allowZip64=True) as archive:
+        with opened(file, "wb") as stream, zipfile.ZipFile(_Forward(stream), "w", allowZip64=True) as archive:
             for name, array in arrays:
                 with archive.open(f"{name}.npy", "w", force_zip64=True) as member:
                     np.lib.format.write_array(member, array, allow_pickle=False)
-        os.replace(partial, file)
     except OSError as error:
         raise DataError(f"cannot write: {error.strerror or error}", file=file, fix="out=<a writable file with room>") from error
-    finally:
-        partial.unlink(missing_ok=True)
+
+
+class _Forward:
+    """A stream that is only ever written on, as a pipe is; a zip file then puts sizes behind its members."""
+
+    def __init__(self, stream: IO[bytes]) -> None:
+        self._stream = stream
+
+    def write(self, data: bytes, /) -> int:
+        return self._stream.write(data)
+
+    def flush(self) -> None:
+        self._stream.flush()
+
+    def close(self) -> None:
+        self._stream.close()
 
 
 def _logits(loaded: Loaded, batch: Batch, seen: Tensor) -> dict[str, Tensor]:

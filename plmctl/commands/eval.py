@@ -140,6 +140,8 @@ def _submit(cfg: DictConfig, loaded: Loaded, task: Task, precision: Precision, o
     if not there:
         wanted = ", ".join(task.submission) or "none: this task has no leader board"
         raise UsageError(f"--submission: no test split of {task.name} in {task.path} (it takes {wanted})")
+    for name in there.values():
+        scoring.submission(out, name)
     for split, name in there.items():
         data = inference.encoded(task, split, task.read(split), loaded.tokenizer)
         found, _ = scoring.predict(loaded.model, task, data, precision=precision, batch_size=cfg.batch_size)

@@ -34,6 +34,7 @@ from plmctl.generation.fill import Candidates, fill
 from plmctl.generation.search import Hypothesis, Search
 from plmctl.loading import Loaded, load
 from plmctl.training.distributed import device_of
+from plmctl.whole import end_of, is_stream
 
 
 def run(cfg: DictConfig, flags: Flags) -> int:
@@ -81,7 +82,7 @@ def _refuse_idle(kind: str, words: Sequence[str]) -> None:
 @contextmanager
 def _into(place: Path, source: str) -> Iterator[Callable[[str], None]]:
     """Writes lines of a file that appears when it is complete; what there is of one that was stopped stays beside it."""
-    device = place.exists() and not place.is_file()  # /dev/stdout
+    device, place = is_stream(place), place if is_stream(place) else end_of(place)
     unfinished = place if device else place.with_name(f"{place.name}.partial")
     try:
         place.parent.mkdir(parents=True, exist_ok=True)

@@ -7,6 +7,7 @@ import json
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ import torch
 from plmctl.commands.counting import Counting
 from plmctl.data.journal import Journal, unfinished
 from plmctl.errors import ConfigError, DataError
+from plmctl.inside import inside
 from plmctl.loading import Source
 
 RECORD = "made.json"  # in the folder: which model wrote it, from what, and how
@@ -86,4 +88,4 @@ def write(
 def _beside(journal: Journal, others: Mapping[str, Path | str]) -> None:
     for name, content in others.items():
         whole = content.read_bytes() if isinstance(content, Path) else content.encode()
-        (journal.folder / name).write_bytes(whole)
+        inside(journal.folder, name, partial(ConfigError, "task.path", name)).write_bytes(whole)

@@ -11,7 +11,7 @@ from plmctl.report import options
 from plmctl.report.build import write_report
 from plmctl.report.card import card
 from plmctl.report.subject import Subject, of
-from plmctl.whole import write_text
+from plmctl.whole import is_stream, write_text
 
 if TYPE_CHECKING:
     from omegaconf import DictConfig
@@ -24,7 +24,7 @@ SUFFIXES = (".html", ".md")
 def run(cfg: DictConfig, *, flags: Flags) -> int:
     """Write the page, and the card where one is asked for, and print the files that were made."""
     out = Path(cfg.out)
-    if out.suffix not in SUFFIXES:
+    if out.suffix not in SUFFIXES and not is_stream(out):
         raise UsageError(f"--out {out}: a {' or a '.join(SUFFIXES)} file\n  fix: --out {out}.html")
     facts = options.facts(cfg.facts)
     if facts and not cfg.card:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -11,11 +12,14 @@ import torch
 
 from plmctl.attention.patterns import Pattern
 from plmctl.config.build import build, locate
+from plmctl.errors import ConfigError
+from plmctl.inside import inside
 from plmctl.models.base import Model
 from plmctl.tasks import inference
 from plmctl.tasks.base import Task
 from plmctl.tasks.inference import Split
 from plmctl.training.precision import Precision
+from plmctl.whole import write_text
 
 BATCH = 32  # rows of an evaluation batch, the default of `plmctl eval`: the same batches give the same digits
 
@@ -65,20 +69,25 @@ def predict(
 def write_predictions(folder: Path, split: str, predictions: Sequence[Mapping[str, Any]]) -> Path:
     """`<folder>/<split>.jsonl`, one prediction a line."""
     folder.mkdir(parents=True, exist_ok=True)
-    file = folder / f"{split}.jsonl"
-    file.write_text("".join(json.dumps(p, ensure_ascii=False) + "\n" for p in predictions), encoding="utf-8")
+    file = inside(folder, f"{split}.jsonl", partial(ConfigError, "split", split))
+    write_text(file, "".join(json.dumps(p, ensure_ascii=False) + "\n" for p in predictions))
     return file
 
 
 def write_submission(folder: Path, name: str, predictions: Sequence[Mapping[str, Any]]) -> Path:
     """A file as GLUE's server takes it: `index <tab> prediction`, labels by name, scores with three digits."""
+    file = submission(folder, name)
     folder.mkdir(parents=True, exist_ok=True)
     lines = [
         f"{p['id']}\t{p['guess']:.3f}" if isinstance(p["guess"], float) else f"{p['id']}\t{p['guess']}" for p in predictions
     ]
-    file = folder / name
-    file.write_text("\n".join(["index\tprediction", *lines]) + "\n", encoding="utf-8")
+    write_text(file, "\n".join(["index\tprediction", *lines]) + "\n")
     return file
+
+
+def submission(folder: Path, name: str) -> Path:
+    """Where that file is; ConfigError for a name that leads out of `folder`."""
+    return inside(folder, name, partial(ConfigError, "task.submission", name))
 
 
 def show(title: str, metrics: Mapping[str, Mapping[str, float]], *, as_json: bool, extra: Mapping[str, Any]) -> None:

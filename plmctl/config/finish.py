@@ -13,6 +13,7 @@ from plmctl.config import schema
 from plmctl.config.build import check, locate, parameters, plain
 from plmctl.config.overrides import Word
 from plmctl.config.recipes import conf_dir, load
+from plmctl.config.run_name import wrong_name
 from plmctl.config.values import takes_mapping
 from plmctl.errors import ConfigError, UsageError, nearest
 
@@ -44,6 +45,8 @@ def finish(
             cfg.recipe = recipe
         if "run" in cfg and cfg.run.name is None and recipe:
             cfg.run.name = Path(recipe).stem
+        if "run" in cfg and cfg.run.name is not None:
+            errors += wrong_name(cfg.run.name)
     errors += [*misfits, *_size_keys(content), *check_parts(content, plugins)]
     return removed, errors
 

@@ -10,6 +10,7 @@ import torch
 
 from plmctl.convert.names import Tensors
 from plmctl.errors import DataError
+from plmctl.inside import outside
 from plmctl.reading import first_line, read_json, read_tensors, taken_from
 
 AGAIN = "download it again"
@@ -44,6 +45,9 @@ def modern(tensors: Tensors) -> Tensors:
 
 def _shards(index: Path) -> list[Path]:
     names = sorted(set(read_json(index, _Index, fix=AGAIN)["weight_map"].values()))
+    for name in names:
+        if why := outside(index.parent, name):
+            raise DataError(f"names the weights {name!r}: {why}", file=index, fix=AGAIN)
     missing = [name for name in names if not (index.parent / name).is_file()]
     if missing:
         raise DataError(f"names {', '.join(missing)}, which is not there", file=index, fix="download the missing files")

@@ -16,6 +16,7 @@ from typing import Any, TextIO
 
 from plmctl.data.durable import sync
 from plmctl.errors import DataError, UsageError
+from plmctl.inside import outside
 
 FILE, _LOCK = "journal.json", "lock"
 Tell = Callable[[str], None]  # a line that the user should keep
@@ -84,8 +85,9 @@ class Journal:
 
     def _has(self, sizes: Mapping[str, int]) -> bool:
         """Whether every file is there and as long as it was at the commit."""
-        files = [(self.scratch / name, size) for name, size in sizes.items() if not name.startswith((FILE, _LOCK))]
-        return all(file.is_file() and file.stat().st_size >= size for file, size in files)
+        files = [(name, self.scratch / name, size) for name, size in sizes.items() if not name.startswith((FILE, _LOCK))]
+        return all(not outside(self.scratch, name) and file.is_file() and file.stat().st_size >= size
+                   for name, file, size in files)  # fmt: skip
 
 
 @contextlib.contextmanager

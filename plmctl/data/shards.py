@@ -21,6 +21,7 @@ import numpy as np
 from plmctl.config.schema import Count, Whole
 from plmctl.data import arrays
 from plmctl.errors import DataError
+from plmctl.inside import inside
 from plmctl.reading import read_array, read_json
 from plmctl.text.tokenizer import META, Tokenizer
 
@@ -171,7 +172,9 @@ class Shards:
                 raise DataError(message, file=self._file(name), fix=AGAIN)
 
     def _file(self, name: str) -> Path:
-        return self.folder / f"{self.split}.{name}.npy"
+        return inside(self.folder, f"{self.split}.{name}.npy", lambda why: DataError(
+            f"a damaged manifest, its array {name!r} {why}", file=self.folder / MANIFEST, fix=AGAIN
+        ))  # fmt: skip
 
     def _map_spans(self, name: str) -> SpanTrack:
         found = SpanTrack(*(self._map(f"{name}.{part}") for part in SpanTrack._fields))

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from plmctl.report.bars import histogram
 from plmctl.report.page import Block, Chart, Heading, Table, Text, html, write_page
+from plmctl.whole import write_text
 
 if TYPE_CHECKING:
     from plmctl.data.check.finding import Report
@@ -33,12 +34,12 @@ def blocks(report: Report) -> list[Block]:
 
 
 def write(report: Report, out: Path) -> list[Path]:
-    """A `.html` file by itself, or a `.md` file with its pictures and the same page as `.html`; returns the files."""
+    """A `.md` file with its pictures and the same page as `.html`; anything else is that page alone; returns the files."""
     page = blocks(report)
-    if out.suffix != ".html":
+    if out.suffix == ".md":
         return write_page(page, out)
     out.parent.mkdir(parents=True, exist_ok=True)
-    out.write_text(html(page, title="Data check"), encoding="utf-8")
+    write_text(out, html(page, title="Data check"))
     return [out]
 
 

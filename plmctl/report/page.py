@@ -5,9 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from html import escape
 from pathlib import Path
 
+from plmctl.errors import DataError
+from plmctl.inside import inside
 from plmctl.report.style import STYLE
 from plmctl.whole import write_text
 
@@ -60,7 +63,7 @@ def write_page(blocks: Sequence[Block], out: Path) -> list[Path]:
     written = [out, write_html(blocks, out.with_suffix(".html"))]
     for chart in charts(blocks):
         folder.mkdir(exist_ok=True)
-        written.append(folder / f"{chart.name}.svg")
+        written.append(inside(folder, f"{chart.name}.svg", partial(DataError, file=folder)))
         write_text(written[-1], chart.svg + "\n")
     write_text(out, markdown(blocks, charts=folder.name))
     return written

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from plmctl.errors import ConfigError, DataError, UsageError, nearest
+from plmctl.inside import refuse_links
 from plmctl.text import hugging_face, roles, rust, segmented, sentence_piece
 from plmctl.text.backend import Backend, Span, spelled
 from plmctl.text.roles import Roles
@@ -119,6 +120,8 @@ class Tokenizer:
         if not place.exists():
             raise DataError("there is no such tokenizer folder", file=place, fix="tokenizer.path=<folder with a tokenizer>")
         place = _within(place)
+        if place.is_dir():
+            refuse_links(place)
         if not (place / META).exists():
             backend, special, kind = hugging_face.read(place)
             return cls(backend=backend, roles_=special, kind=kind)

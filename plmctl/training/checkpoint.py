@@ -31,6 +31,7 @@ from torch import Tensor, nn
 from plmctl.config.schema import Count, Whole
 from plmctl.data.durable import sync
 from plmctl.errors import DataError, PlmctlError
+from plmctl.inside import outside
 from plmctl.nn.tables import real
 from plmctl.reading import read_json, read_tensors
 from plmctl.training.progress import Progress
@@ -182,17 +183,18 @@ def damage(folder: Path) -> str:
         files = read_json(folder / "manifest.json", _Manifest)["files"]
     except DataError as error:
         return f"it has no readable manifest.json ({error.message})"
-    if missing := [name for name in SEALED if name not in files]:
-        return f"its manifest.json does not name {missing[0]}"
     for name, entry in files.items():
         path = folder / name
+        if why := outside(folder, name):
+            return f"{name} {why}"
         if not path.is_file():
             return f"{name} is missing"
         if path.stat().st_size != entry["size"]:
             return f"{name} is truncated: {path.stat().st_size} of {entry['size']} bytes"
         if _sha256(path) != entry["sha256"]:
             return f"{name} does not match its hash"
-    return ""
+    missing = [name for name in SEALED if name not in files]
+    return f"its manifest.json does not name {missing[0]}" if missing else ""
 
 
 def read(folder: Path) -> Snapshot:

@@ -207,13 +207,17 @@ def test_bad_files_are_found_before_a_run_directory_exists(tmp_path):
 
 
 def test_wrong_uses_of_eval(trained, tmp_path):
-    _, run = trained
+    folder, run = trained
     with pytest.raises(ConfigError, match="was fine-tuned on classification"):
         _run("eval", f"checkpoint={run}", "task=stsb", "task.path=x")
     with pytest.raises(UsageError, match=r"(?s)this checkpoint has pooler, class.*fix: a checkpoint with such a head"):
         _run("eval", f"checkpoint={run}", "task=lm", f"data.path={__file__}")
     with pytest.raises(UsageError, match="no test split"):
         _run("eval", f"checkpoint={run}", submission=True)
+    words = ["task=classification", f"task.path={folder}", f"out={tmp_path / 'out'}"]
+    with pytest.raises(ConfigError, match=r"^task.submission='../x.tsv': leads out of its folder"):
+        _run("eval", f"checkpoint={run}", *words, "task.submission={dev: ../x.tsv}", submission=True)
+    assert not list(tmp_path.iterdir())
     with pytest.raises(ConfigError, match=r"split='devv': one of train, dev, test \(did you mean 'dev'\?\)"):
         _run("eval", f"checkpoint={run}", "split=devv")
     with pytest.raises(ConfigError, match=r"(?s)task.path.*of which task.*fix: task=classification"):

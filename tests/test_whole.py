@@ -1,0 +1,112 @@
+"""What stands where a command writes its one file: a file, a link, a device or a pipe."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import os
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import cast
+
+import numpy as np
+import pytest
+
+from plmctl import whole
+from plmctl.commands import embed, generate
+from plmctl.data.check.finding import Report
+from plmctl.report import checked, page
+
+
+def _embed(out: Path) -> None:
+    embed.write(out, iter([("hidden_0", np.ones((2, 3), np.float32)), ("ids_0", np.arange(3))]))
+
+
+def _generate(out: Path) -> None:
+    with generate._into(out, "prompt") as write:
+        write("one")
+        write("two")
+
+
+def _report(out: Path) -> None:
+    page.write_html([page.Heading("x")], out)
+
+
+def _check(out: Path) -> None:
+    checked.write(cast(Report, None), out)
+
+
+WRITERS = [_embed, _generate, _report, _check]
+Writer = Callable[[Path], None]
+
+
+@pytest.fixture(autouse=True)
+def _report_of_a_check(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(checked, "blocks", lambda report: [page.Heading("x")])
+
+
+def _is_right(write: Writer, content: bytes) -> bool:
+    if write is _embed:
+        with np.load(io.BytesIO(content)) as found:
+            return found["hidden_0"].shape == (2, 3) and found["ids_0"].tolist() == [0, 1, 2]
+    return content == b"one\ntwo\n" if write is _generate else content.startswith(b"<!doctype html>")
+
+
+@pytest.mark.parametrize("write", WRITERS)
+def test_a_link_stays_and_what_it_leads_to_is_replaced(write: Writer, tmp_path: Path) -> None:
+    (tmp_path / "far").mkdir()
+    target, link = tmp_path / "far" / "file.html", tmp_path / "link.html"
+    target.write_text("old")
+    link.symlink_to(target)
+    before = target.stat().st_ino
+    write(link)
+    assert link.is_symlink()
+    assert _is_right(write, target.read_bytes())
+    assert target.stat().st_ino != before  # another file, moved there when it was complete
+    assert {file.name for file in tmp_path.rglob("*")} == {"far", "file.html", "link.html"}
+
+
+@pytest.mark.parametrize("write", WRITERS)
+def test_a_link_to_nothing_yet(write: Writer, tmp_path: Path) -> None:
+    link = tmp_path / "link.html"
+    link.symlink_to(tmp_path / "later.html")
+    write(link)
+    assert link.is_symlink()
+    assert _is_right(write, (tmp_path / "later.html").read_bytes())
+
+
+@pytest.mark.parametrize("write", WRITERS)
+def test_a_pipe_is_written_to(write: Writer, tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe.html"
+    os.mkfifo(pipe)
+    read: list[bytes] = []
+    reader = threading.Thread(target=lambda: read.append(pipe.read_bytes()))
+    reader.start()
+    write(pipe)
+    reader.join(10)
+    assert pipe.is_fifo()
+    assert _is_right(write, read[0])
+
+
+@pytest.mark.parametrize("write", WRITERS)
+def test_a_device_stays_one(write: Writer, tmp_path: Path) -> None:
+    device = Path("/dev/null")
+    link = tmp_path / "null.html"
+    link.symlink_to(device)
+    for place in (device, link):
+        write(place)
+    assert device.is_char_device()
+    assert link.is_symlink()
+    assert [file.name for file in tmp_path.iterdir()] == ["null.html"]
+
+
+def test_a_stopped_write_leaves_what_was_there(tmp_path: Path) -> None:
+    file = tmp_path / "file"
+    file.write_text("old")
+    with contextlib.suppress(KeyboardInterrupt), whole.opened(file) as stream:
+        stream.write("new")
+        stream.flush()
+        raise KeyboardInterrupt
+    assert file.read_text() == "old"
+    assert list(tmp_path.iterdir()) == [file]
