@@ -12,8 +12,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from plmctl.config.values import fit
 from plmctl.errors import DataError
+from plmctl.values import fit
 
 if TYPE_CHECKING:
     import numpy as np

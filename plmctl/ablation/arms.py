@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 
 from plmctl.config.compose import session
 from plmctl.config.overrides import quoted
-from plmctl.config.schema import Amount
 from plmctl.errors import UsageError
+from plmctl.values import Amount
 
 
 @dataclass(frozen=True)

@@ -10,9 +10,8 @@ from typing import Annotated, Any, Literal, TypeVar
 
 from plmctl.ablation.arms import Arm, ArmNode, gridded, swept
 from plmctl.config.build import MISSING
-from plmctl.config.schema import Count
-from plmctl.config.values import Rule, fit
 from plmctl.errors import ConfigError, UsageError, nearest, raise_all
+from plmctl.values import Count, Rule, fit
 
 BUILTIN = "builtin"  # as a task's path: the labelled docstrings that come with Python
 PRETRAIN = "pretrain"  # as what a metric or an evaluation is of

@@ -15,8 +15,8 @@ import typing
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from plmctl.config.values import fit
 from plmctl.errors import ConfigError, UsageError, nearest, raise_all
+from plmctl.values import fit
 
 # what configs may name: these folders of plmctl
 SAFE = (

@@ -14,8 +14,8 @@ from plmctl.config.build import check, locate, parameters, plain
 from plmctl.config.overrides import Word
 from plmctl.config.recipes import conf_dir, load
 from plmctl.config.run_name import wrong_name
-from plmctl.config.values import takes_mapping
 from plmctl.errors import ConfigError, UsageError, nearest
+from plmctl.values import takes_mapping
 
 if TYPE_CHECKING:
     from omegaconf import DictConfig

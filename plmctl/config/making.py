@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
-from plmctl.config.values import Rule
+from plmctl.values import Rule
 
 MISSING = "???"  # OmegaConf's spelling of "must be given"
 Count = Annotated[int, Rule(lambda n: n > 0, "1 or more")]

@@ -6,22 +6,16 @@ import dataclasses
 import typing
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
 from plmctl.config.build import MISSING
 from plmctl.config.making import Augment, Rewrite
-from plmctl.config.values import Rule, fit
 from plmctl.errors import ConfigError, nearest
+from plmctl.values import Amount, Count, Number, Part, Whole, fit
 
 MANY = ("noise", "objective", "heads", "eval.noise")  # slots that hold several parts, each under its name
 ONE = ("format", "model", "pattern", "position", "optim", "schedule", "task", "search", "distill")  # slots that are one part
 LENGTHS = ("steps", "tokens", "epochs", "minutes")  # of train: exactly one is set
-
-Whole = Annotated[int, Rule(lambda n: n >= 0, "0 or more")]
-Count = Annotated[int, Rule(lambda n: n > 0, "1 or more")]
-Number = Annotated[float, Rule(lambda x: x >= 0, "0 or more")]
-Amount = Annotated[float, Rule(lambda x: x > 0, "more than 0")]
-Part = Annotated[float, Rule(lambda x: 0 < x <= 1, "more than 0, at most 1")]
 
 
 @dataclass

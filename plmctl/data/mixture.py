@@ -9,12 +9,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from plmctl.config.schema import Whole
-from plmctl.config.values import fit
 from plmctl.data.formats.base import Format
 from plmctl.data.reader import Part, Picks, Position, Reader, share_of, taken_here
 from plmctl.errors import ConfigError, nearest
 from plmctl.noise.draws import Draws
+from plmctl.values import Whole, fit
 
 KEYS = ("path", "weight")  # of a corpus in `data.mixture`
 

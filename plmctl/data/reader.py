@@ -12,12 +12,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 import numpy as np
 
 from plmctl.batch import Rows, held_by_data
-from plmctl.config.schema import Whole
-from plmctl.config.values import fit
 from plmctl.data.formats.base import Format, Plan
 from plmctl.data.plans import code_of, kept
 from plmctl.errors import DataError
 from plmctl.noise.draws import Draws
+from plmctl.values import Whole, fit
 
 if TYPE_CHECKING:
     from plmctl.data.shards import Shards

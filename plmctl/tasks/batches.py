@@ -10,11 +10,10 @@ from typing import Any
 import numpy as np
 
 from plmctl.batch import Batch, Rows, Seq
-from plmctl.config.schema import Whole
-from plmctl.config.values import fit
 from plmctl.data import loader
 from plmctl.noise.base import Noise
 from plmctl.noise.draws import Draws
+from plmctl.values import Whole, fit
 
 REACH = 50  # batches of a shuffled order that are sorted by length together
 

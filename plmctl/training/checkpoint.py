@@ -28,13 +28,13 @@ from safetensors import SafetensorError
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
-from plmctl.config.schema import Count, Whole
 from plmctl.data.durable import sync
 from plmctl.errors import DataError, PlmctlError
 from plmctl.inside import outside
 from plmctl.nn.tables import real
 from plmctl.reading import read_json, read_tensors
 from plmctl.training.progress import Progress
+from plmctl.values import Count, Whole
 
 Say = Callable[[str], None]
 SEALED = ("model.safetensors", "trainer.json")  # what every checkpoint has

@@ -8,7 +8,7 @@ import types
 import typing
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, Union
+from typing import Annotated, Any, Literal, NamedTuple, Union
 
 from plmctl.errors import nearest
 
@@ -18,6 +18,13 @@ class Rule(NamedTuple):
 
     holds: Callable[[Any], bool]
     words: str  # "more than 0"
+
+
+Whole = Annotated[int, Rule(lambda n: n >= 0, "0 or more")]
+Count = Annotated[int, Rule(lambda n: n > 0, "1 or more")]
+Number = Annotated[float, Rule(lambda x: x >= 0, "0 or more")]
+Amount = Annotated[float, Rule(lambda x: x > 0, "more than 0")]
+Part = Annotated[float, Rule(lambda x: 0 < x <= 1, "more than 0, at most 1")]
 
 
 def fit(value: Any, annotation: Any) -> Any:
