@@ -67,7 +67,7 @@ def tokens_of(
             folder = tmp_path_factory.mktemp("tokens") / kind
             cfg = compose("tokenize", None, [f"tokenizer={kind}", "tokenizer.vocab_size=600", f"out={folder}", *settings])
             source = Source(str(translation[0]), target=str(translation[1])) if pairs else Source(str(small_text))
-            tokenize(Job(source=source, recipe=build(cfg.tokenizer), valid_share=0.1, processes=1), folder)
+            tokenize(Job(source=source, recipe=build(cfg.tokenizer, path="tokenizer"), valid_share=0.1, processes=1), folder)
             made[key] = folder
         return made[key]
 

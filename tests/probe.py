@@ -6,33 +6,48 @@ from pathlib import Path
 
 PLUGIN = "plmctl_probe"
 SOURCE = """
+from plmctl.parts import part_of
+@part_of("format")
 class Format:
     provides = frozenset({"text", "tracks.segment"})
     def __init__(self, *, max_length: int, path: str | None = None) -> None: ...
+@part_of("noise")
 class Mask:
     reads, writes = frozenset({"text"}), frozenset({"targets.mlm"})
     def __init__(self, *, rate: float, vocab: object = None) -> None: self.rate = rate
+@part_of("noise")
 class Drop:
     reads, writes = frozenset({"text"}), frozenset()
     def __init__(self, *, rate: float, share: float = 0.5) -> None: ...
+@part_of("noise")
 class Swap:
     reads, writes = frozenset({"text", "tracks.word_start"}), frozenset()
     def __init__(self, *, pairs: int) -> None: ...
+@part_of("pattern")
 class Pattern:
     needs = frozenset()
+@part_of("position")
+class Position: ...
+@part_of("model")
 class Model:
     def __init__(self, *, width: int, layout: str = "af*2") -> None: ...
+@part_of("objective")
 class Ask:
     needs, heads = frozenset({"targets.mlm"}), frozenset({"ask"})
     def __init__(self, *, sharp: bool = False) -> None: ...
+@part_of("heads")
 class Head:
     def __init__(self, *, tied: bool, width: int) -> None: ...
+@part_of("optim")
 class Adam:
     def __init__(self, *, lr: float, betas: list[float] | None = None) -> None: ...
+@part_of("optim")
 class Muon:
     def __init__(self, *, lr: float, momentum: float = 0.9) -> None: ...
+@part_of("schedule")
 class Linear:
     def __init__(self, *, warmup_steps: int = 0) -> None: ...
+@part_of("task")
 class Task:
     def __init__(self, *, path: str) -> None: ...
 """
@@ -58,7 +73,7 @@ PARTS = {
     "size/mini.yaml": "num_layers: 4\nwidth: 256\nnum_heads: 4\ninner_width: 1024\n",
     "size/tiny.yaml": "num_layers: 2\nwidth: 128\nnum_heads: 2\ninner_width: 512\n",
     "pattern/full.yaml": part("Pattern"),
-    "position/learned.yaml": part("Pattern"),
+    "position/learned.yaml": part("Position"),
     "model/encoder.yaml": part("Model", width="${size.width}"),
     "objective/mlm.yaml": objective("mlm"),
     "objective/nsp.yaml": objective("nsp"),

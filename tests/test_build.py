@@ -20,13 +20,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Literal
 import numpy as np
 from plmctl.errors import ConfigError
+from plmctl.parts import part_of
 if TYPE_CHECKING:
     from nowhere import Unknown
 
+@part_of("norm")
 class Norm:
     def __init__(self, *, width: int, eps: float = 1e-5) -> None:
         self.width, self.eps = width, eps
 
+@part_of("cells")
 class Cell:
     def __init__(self, *, norm: Norm, rate: float, kind: Literal["a", "b"] = "a", other: Unknown | None = None) -> None:
         if not 0 < rate < 1:
@@ -37,11 +40,17 @@ class Cell:
     def small(cls, *, width: int) -> Cell:
         return cls(norm=Norm(width=width), rate=0.5)
 
+@part_of("model")
 class Stack:
-    def __init__(self, *, cells: dict[str, Cell], layers: list[int], make: object = None, depth: int = 1) -> None:
+    def __init__(self, *, cells: dict[str, Cell], layers: list[int], make: Cell | None = None, depth: int = 1) -> None:
         self.cells, self.layers, self.make, self.depth = cells, layers, make, depth
 
 alias = Cell
+
+class Undeclared(Cell): ...
+
+@part_of("cells")
+class _Hidden(Cell): ...
 """
 
 
@@ -67,25 +76,32 @@ def problems(node: Any, given: Any = ("width",), path: str = "model") -> list[st
 
 
 def test_given_is_filled_at_every_depth_and_yaml_wins() -> None:
-    made = build(stack(cells={"a": cell(), "b": cell(norm={"_target_": f"{PLUGIN}.Norm", "width": 3})}), {"width": 8}, [PLUGIN])
+    made = build(
+        stack(cells={"a": cell(), "b": cell(norm={"_target_": f"{PLUGIN}.Norm", "width": 3})}),
+        {"width": 8},
+        [PLUGIN],
+        path="model",
+    )
     assert (made.cells["a"].norm.width, made.cells["b"].norm.width) == (8, 3)
 
 
 def test_partial_is_a_factory_that_may_lack_arguments() -> None:
-    made = build(stack(make={"_target_": f"{PLUGIN}.Cell", "_partial_": True, "rate": 0.2}), {"width": 8}, [PLUGIN])
+    made = build(
+        stack(make={"_target_": f"{PLUGIN}.Cell", "_partial_": True, "rate": 0.2}), {"width": 8}, [PLUGIN], path="model"
+    )
     assert isinstance(made.make, functools.partial)
     assert made.make.keywords == {"rate": 0.2}
 
 
-def test_a_class_method_and_a_list_and_an_omegaconf_node() -> None:
+def test_a_list_of_parts_and_an_omegaconf_node() -> None:
     from omegaconf import OmegaConf
 
-    node = OmegaConf.create({"w": 4, "parts": [{"_target_": f"{PLUGIN}.Cell.small", "width": "${w}"}]})
-    assert build(node, {}, [PLUGIN])["parts"][0].norm.width == 4
+    node = OmegaConf.create({"w": 4, "parts": [{"_target_": f"{PLUGIN}.Norm", "width": "${w}"}]})
+    assert build(node, {}, [PLUGIN], path="norm")["parts"][0].width == 4
 
 
 def test_whole_floats_become_ints() -> None:
-    made = build(stack(depth=1e4), {"width": 8}, [PLUGIN])
+    made = build(stack(depth=1e4), {"width": 8}, [PLUGIN], path="model")
     assert made.depth == 10_000
     assert type(made.depth) is int
 
@@ -113,24 +129,41 @@ def test_whole_floats_become_ints() -> None:
         "plmctl.noise",
         "..",
         "probe_parts_else.Cell",
+        f"{PLUGIN}.Cell.small",
+        f"{PLUGIN}.Undeclared",
+        f"{PLUGIN}._Hidden",
     ],
 )
-def test_only_what_is_defined_in_parts_or_plugins_may_be_named(target: Any) -> None:
-    (error,) = check({"_target_": target}, None, [PLUGIN], path="optim")
+def test_only_what_declares_itself_a_part_may_be_named(target: Any) -> None:
+    (error,) = check({"_target_": target}, None, [PLUGIN], path="model.stack.cells")
     assert isinstance(error, ConfigError)
-    assert error.path == "optim._target_"
+    assert error.path == "model.stack.cells._target_"
     with pytest.raises(ConfigError):
-        build({"_target_": target}, {}, [PLUGIN])
+        build({"_target_": target}, {}, [PLUGIN], path="cells")
+
+
+def test_a_part_stands_in_its_own_slot_alone() -> None:
+    """In the slot of the config path, and inside of a part in that of the parameter, whose type it has as well."""
+    (said,) = problems(cell(norm=cell()), path="cells")
+    assert said.startswith("cells.norm._target_='probe_parts.Cell': must be a part of the slot 'norm'")
+    (said,) = problems(cell(), path="optim")
+    assert said.startswith("optim._target_='probe_parts.Cell': must be a part of the slot 'optim', and this one is of 'cells'")
+    (said,) = problems({"one": cell()}, path="noise")
+    assert "noise.one._target_" in said
+    node = {"_target_": "plmctl.models.two_way.TwoWay", "initializer": None}
+    node["forward"] = {"_target_": "plmctl.models.bilm.BiLM"}
+    found = "\n".join(problems(node, given=None))
+    assert "model.forward._target_='plmctl.models.bilm.BiLM': must be a part of the type Encoder" in found
 
 
 def test_a_refused_package_is_not_even_imported() -> None:
     sys.modules.pop("antigravity", None)
-    check({"_target_": "antigravity.fly"}, None, [PLUGIN])
+    check({"_target_": "antigravity.fly"}, None, [PLUGIN], path="model")
     assert "antigravity" not in sys.modules
 
 
 def test_a_plugin_counts_only_when_named() -> None:
-    (error,) = check({"_target_": f"{PLUGIN}.Norm", "width": 1}, None, [], path="x")
+    (error,) = check({"_target_": f"{PLUGIN}.Norm", "width": 1}, None, [], path="norm")
     assert "--plugin" in str(error)
 
 
@@ -151,10 +184,10 @@ def test_all_errors_come_together_with_paths_and_nearest_names() -> None:
 
 def test_missing_arguments_are_named_only_where_nothing_fills_them() -> None:
     node = {"_target_": f"{PLUGIN}.Norm"}
-    assert "fix: model.width=..." in problems(node, given=())[0]
-    assert problems(node, given=("width",)) == []
-    assert problems(node, given=None) == []
-    assert "must be given" in problems({"_target_": f"{PLUGIN}.Norm", "width": "???"})[0]
+    assert "fix: norm.width=..." in problems(node, given=(), path="norm")[0]
+    assert problems(node, given=("width",), path="norm") == []
+    assert problems(node, given=None, path="norm") == []
+    assert "must be given" in problems({"_target_": f"{PLUGIN}.Norm", "width": "???"}, path="norm")[0]
 
 
 def test_an_error_of_a_part_gets_the_path_of_the_config() -> None:
@@ -164,7 +197,7 @@ def test_an_error_of_a_part_gets_the_path_of_the_config() -> None:
 
 
 def test_an_unknown_name_in_a_module_is_answered_with_the_nearest() -> None:
-    assert "did you mean 'Cell'?" in problems({"_target_": f"{PLUGIN}.Cel"})[0]
+    assert "did you mean 'Cell'?" in problems({"_target_": f"{PLUGIN}.Cel"}, path="cells")[0]
 
 
 @pytest.mark.parametrize(

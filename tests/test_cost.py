@@ -107,6 +107,6 @@ def test_two_stacks_by_hand() -> None:
 )
 def test_how_many_tokens_a_row_has_at_both_ends(recipe: str, words: list[str], tokens: tuple[int, int]) -> None:
     cfg = compose("pretrain", recipe, ["data.path=x", *words])
-    format = build(cfg.format, {"vocab": TINY})
-    noise = Chain(list(build(cfg.noise, {"vocab": TINY}).values())) if cfg.noise else None
+    format = build(cfg.format, {"vocab": TINY}, path="format")
+    noise = Chain(list(build(cfg.noise, {"vocab": TINY}, path="noise").values())) if cfg.noise else None
     assert row_lengths(format, noise) == tokens

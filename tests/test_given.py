@@ -14,20 +14,20 @@ NODE = {"_target_": "plmctl.nn.residual.PostNorm", "dropout": 0.0, "norm": NORM}
 
 
 def test_it_reaches_every_depth_and_nothing_beside() -> None:
-    made = build({"one": {**NODE, "_given_": {"width": 3}}, "other": NODE}, {"width": 8})
+    made = build({"one": {**NODE, "_given_": {"width": 3}}, "other": NODE}, {"width": 8}, path="residual")
     assert isinstance(made["one"], PostNorm)
     assert [made[name].norm().weight.shape[0] for name in ("one", "other")] == [3, 8]
 
 
 def test_what_is_written_at_a_part_wins() -> None:
-    assert build({**NODE, "norm": {**NORM, "width": 5}, "_given_": {"width": 3}}).norm().weight.shape[0] == 5
+    assert build({**NODE, "norm": {**NORM, "width": 5}, "_given_": {"width": 3}}, path="residual").norm().weight.shape[0] == 5
 
 
 def test_what_it_gives_is_not_missed() -> None:
     part = {"_target_": "plmctl.heads.discriminator.Discriminator"}
     with pytest.raises((ConfigError, ConfigErrors), match="width"):
-        build(part)
-    assert build({**part, "_given_": {"width": 4}}).dense.in_features == 4
+        build(part, path="heads")
+    assert build({**part, "_given_": {"width": 4}}, path="heads").dense.in_features == 4
 
 
 @pytest.mark.parametrize(

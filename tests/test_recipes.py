@@ -81,7 +81,7 @@ def test_the_loss_falls_on_one_repeated_batch(recipe: str, tokens_of: Callable[.
     model = build_model(cfg, vocab_size=corpus.vocab.size, vocab=corpus.vocab, seed=0).eval()  # no dropout
     objective = build_objective(cfg, {"vocab": corpus.vocab, **known_to_objectives(model, vocab_size=corpus.vocab.size)})
     objective.eval()
-    optimizer = build(cfg.optim)(parameters=list(model.named_parameters()))
+    optimizer = build(cfg.optim, path="optim")(parameters=list(model.named_parameters()))
     needs = model.backbone.needs | objective.needs
     with training_loader(cfg, corpus, World(), stage=0, labels=objective.labels, needs=needs, plugins=()) as loader:
         batch = next(loader)[0]

@@ -97,7 +97,13 @@ def test_parallel_text(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: 
 def test_a_segmenter_of_a_plugin(
     rows: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    (tmp_path / "own_words.py").write_text("def cut(text):\n    return [(0, len(text))] if text else []\n", encoding="utf-8")
+    lines = (
+        "from plmctl.parts import part_of",
+        '@part_of("segment")',
+        "def cut(text):",
+        "    return [(0, len(text))] if text else []",
+    )
+    (tmp_path / "own_words.py").write_text("\n".join(lines), encoding="utf-8")
     monkeypatch.syspath_prepend(tmp_path)
     words = ("tokenizer=char", "data.segment=own_words.cut", f"data.path={rows}", f"out={tmp_path / 'out'}")
     assert run(monkeypatch, *words) == 2

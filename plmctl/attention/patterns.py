@@ -16,11 +16,13 @@ from torch import Tensor
 
 from plmctl.batch import Seq
 from plmctl.errors import ConfigError
+from plmctl.parts import base_of, part_of
 
 _ROW = 1024  # tokens of a row that a pattern is looked at with: more than any reach
 MaskMod = Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]  # (b, h, q, k) index tensors -> bool, broadcast together
 
 
+@base_of("pattern")
 class Pattern:
     """A predicate `(b, h, q, k) -> bool`; a subclass writes `predicate`, whose q and k are places in the same sequence."""
 
@@ -79,10 +81,10 @@ class Pattern:
         return self.dense(Seq(torch.zeros_like(row), torch.tensor([_ROW], device="cpu"), {"segment": row}, full=True))
 
     def __and__(self, other: Pattern) -> Pattern:
-        return And(self, other)
+        return And(parts=[self, other])
 
     def __or__(self, other: Pattern) -> Pattern:
-        return Or(self, other)
+        return Or(parts=[self, other])
 
     def __invert__(self) -> Pattern:
         return Not(self)
@@ -99,7 +101,9 @@ class _Composed(Pattern):
 
     operator: ClassVar[Callable[[Any, Any], Any]]
 
-    def __init__(self, *parts: Pattern) -> None:
+    def __init__(self, *, parts: Sequence[Pattern]) -> None:
+        if not parts:
+            raise ConfigError("pattern.parts", [], "at least one pattern")
         self.parts: list[Pattern] = []
         for part in parts:
             self.parts += part.parts if isinstance(part, _Composed) and type(part) is type(self) else [part]
@@ -116,6 +120,7 @@ class _Composed(Pattern):
         return lambda b, h, q, k: reduce(type(self).operator, (f(b, h, q, k) for f in allowed))
 
 
+@part_of("pattern")
 class And(_Composed):
     """`a & b`: allowed by every part."""
 
@@ -123,9 +128,10 @@ class And(_Composed):
 
     def given(self, seq: Seq) -> Pattern:
         left = [part for part in (part.given(seq) for part in self.parts) if not isinstance(part, Full)]
-        return Full() if not left else left[0] if len(left) == 1 else And(*left)
+        return Full() if not left else left[0] if len(left) == 1 else And(parts=left)
 
 
+@part_of("pattern")
 class Or(_Composed):
     """`a | b`: allowed by at least one part."""
 
@@ -133,9 +139,10 @@ class Or(_Composed):
 
     def given(self, seq: Seq) -> Pattern:
         left = [part.given(seq) for part in self.parts]
-        return Full() if any(isinstance(part, Full) for part in left) else Or(*left)
+        return Full() if any(isinstance(part, Full) for part in left) else Or(parts=left)
 
 
+@part_of("pattern")
 class Not(Pattern):
     """`~a`: allowed where `a` forbids."""
 
@@ -147,6 +154,7 @@ class Not(Pattern):
         return lambda b, h, q, k: ~allowed(b, h, q, k)
 
 
+@part_of("pattern")
 class Full(Pattern):
     """`True`: everything sees everything (Devlin et al., 2019, arXiv:1810.04805)."""
 
@@ -154,6 +162,7 @@ class Full(Pattern):
         return lambda b, h, q, k: (q >= 0) & (k >= 0)
 
 
+@part_of("pattern")
 class Causal(Pattern):
     """`k <= q`: the past and oneself (Radford et al., 2018, sec. 3.1)."""
 
@@ -161,6 +170,7 @@ class Causal(Pattern):
         return lambda b, h, q, k: k <= q
 
 
+@part_of("pattern")
 class Anticausal(Pattern):
     """`k >= q`: the future and oneself; the right-to-left mode of UniLM (Dong et al., 2019, arXiv:1905.03197, sec. 2.3)."""
 
@@ -168,6 +178,7 @@ class Anticausal(Pattern):
         return lambda b, h, q, k: k >= q
 
 
+@part_of("pattern")
 class Window(Pattern):
     """`|q - k| <= reach`: a sliding window of 2 reach + 1 keys (Beltagy et al., 2020, arXiv:2004.05150, sec. 3.1)."""
 
@@ -178,6 +189,7 @@ class Window(Pattern):
         return lambda b, h, q, k: (q - k).abs() <= self.reach
 
 
+@part_of("pattern")
 class Dilated(Pattern):
     """`|q - k| <= reach d_h  and  (q - k) mod d_h = 0`: a window with gaps, d_h = `dilation[h]` (Beltagy et al., 2020).
 
@@ -223,6 +235,7 @@ class Documents(Pattern):
         return lambda b, h, q, k: document[b, q] == document[b, k]
 
 
+@part_of("pattern")
 class Prefix(Pattern):
     """`segment[b, k] = source  or  k <= q`: the segment `source` is seen by all, what follows it left to right.
 
@@ -245,6 +258,7 @@ class Prefix(Pattern):
         return lambda b, h, q, k: (segment[b, k] == self.source) | (k <= q)
 
 
+@part_of("pattern")
 class BySegment(Pattern):
     """`parts[segment[b, q]](b, h, q, k)`: who a token sees is decided by the number of its segment.
 

@@ -17,6 +17,7 @@ from plmctl.data.shards import Shards, is_tokens
 from plmctl.data.survey import Say, Source, look
 from plmctl.errors import UsageError
 from plmctl.report import checked
+from plmctl.text import segment
 from plmctl.text.tokenizer import Tokenizer
 from plmctl.whole import is_stream
 
@@ -74,6 +75,8 @@ def _tokenized(cfg: DictConfig, flags: Flags, source: Source, say: Say) -> list[
             stream.writelines(json.dumps({"text": "\n".join(document.paragraphs)}) + "\n" for document in sample)
         lines = "sentence" if all(document.whole for document in sample) else "paragraph"
         recipe = build(cfg.tokenizer, plugins=flags.plugins, path="tokenizer")
+        if cfg.data.segment is not None:
+            segment.find(cfg.data.segment, flags.plugins)
         job = tokenizing.Job(Source(str(file), lines=lines), recipe, valid_share=0, segment=cfg.data.segment, say=say)
         place = Path(folder, "tokens")
         tokenizing.tokenize(job, place)

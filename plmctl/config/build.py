@@ -1,8 +1,11 @@
 """From a config node to an object: `check` binds every signature and builds nothing, `build` instantiates.
 
-A node is a mapping with `_target_: package.module.Name`; its other keys are the keyword arguments. `_partial_: true` makes a
-factory. What the config cannot know (the vocabulary, a width) is handed in as `given`: it fills parameters of that name at
-every depth. `_given_: {width: 64}` puts other numbers in its place for this node and what is inside (a smaller network).
+A node is a mapping with `_target_: package.module.Name`; its other keys are the keyword arguments.
+What it names must declare itself a part (`plmctl.parts`) of the slot in which the node stands: its
+config path says which that is, and inside of a part the parameter. `_partial_: true` makes a factory.
+What the config cannot know (the vocabulary, a width) is handed in as `given`: it fills parameters of
+that name at every depth. `_given_: {width: 64}` puts other numbers in its place for this node and
+what is inside (a smaller network).
 """
 
 from __future__ import annotations
@@ -10,37 +13,32 @@ from __future__ import annotations
 import functools
 import importlib
 import inspect
-import types
+import pkgutil
+import sys
 import typing
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from plmctl.errors import ConfigError, UsageError, nearest, raise_all
+from plmctl.parts import declared, misfit, slot_of
 from plmctl.values import fit
 
-# what configs may name: these folders of plmctl
-SAFE = (
-    "text",
-    "data",
-    "noise",
-    "attention",
-    "nn",
-    "models",
-    "heads",
-    "objectives",
-    "distill",
-    "generation",
-    "tasks",
-    "training",
-)
 MARKS = ("_target_", "_partial_", "_given_")
 
 
 MISSING = "???"  # OmegaConf's spelling of "must be given"
+SEVERAL = ("noise", "objective", "heads")  # slots that hold several parts side by side, each under its name
 
 
-def build(node: Any, given: Mapping[str, Any] | None = None, plugins: Sequence[str] = (), *, path: str = "") -> Any:
-    """The object that `node` describes; all errors of all parts are raised together, each with its config path."""
+def build(node: Any, given: Mapping[str, Any] | None = None, plugins: Sequence[str] = (), *, path: str) -> Any:
+    """The object that `node` describes; all errors of all parts are raised together, each with its config path.
+
+    Args:
+        node: A part, or a list or mapping of parts of one slot.
+        given: {parameter name: value} of what the config cannot know.
+        plugins: Packages outside plmctl whose parts may be named.
+        path: The config path of the node, which says its slot.
+    """
     node, given = plain(node), given or {}
     raise_all(check(node, given, plugins, path=path))
     errors: list[UsageError] = []
@@ -49,43 +47,34 @@ def build(node: Any, given: Mapping[str, Any] | None = None, plugins: Sequence[s
     return made
 
 
-def check(node: Any, given: Iterable[str] | None, plugins: Sequence[str] = (), *, path: str = "") -> list[UsageError]:
+def check(node: Any, given: Iterable[str] | None, plugins: Sequence[str] = (), *, path: str) -> list[UsageError]:
     """Every problem that building `node` would meet in names and types; `given=None`: anything may still be filled in."""
-    node = plain(node)
-    if not isinstance(node, (dict, list)):
-        return []
-    children = node.items() if isinstance(node, dict) else enumerate(node)
-    given = given if given is None or isinstance(node, list) else {*given, *(node.get("_given_") or ())}
-    errors = [error for key, child in children for error in check(child, given, plugins, path=_join(path, key))]
-    if isinstance(node, dict) and "_target_" in node:
-        try:
-            part = locate(node["_target_"], plugins)
-        except ValueError as error:
-            return [*errors, ConfigError(_join(path, "_target_"), node["_target_"], str(error))]
-        names = None if given is None or node.get("_partial_") else set(given)
-        errors += _bind(part, {key: value for key, value in node.items() if key not in MARKS}, names, path)
-    return errors
+    return _check(plain(node), given, plugins, slot_at(path), Any, path)
+
+
+def slot_at(path: str) -> str:
+    """The slot at a config path: its last key, or the one above where several parts stand side by side (`noise.token_mask`)."""
+    *above, last = path.split(".")
+    return above[-1] if above and above[-1] in SEVERAL else last
 
 
 def locate(target: Any, plugins: Sequence[str] = ()) -> Callable[..., Any]:
-    """The class or function named `target`, which must be defined under exactly that name in plmctl or in a plugin.
+    """The part named `target`: a class or function of plmctl or of a plugin, defined at the top of the module that is named.
 
-    The prefix is looked at before anything is imported, the definition after: `plmctl.batch.np.load` is neither.
+    The name is looked at before anything is imported. ValueError for whatever does not declare itself a part.
     """
-    words = str(target).split(".")
-    allowed = words[0] in plugins or (words[0] == "plmctl" and len(words) > 2 and words[1] in SAFE)
-    if not allowed or not all(word.isidentifier() for word in words):
-        raise ValueError("a _target_ names a class or function of plmctl's parts, or of a package given with --plugin")
-    module, rest = _import(words)
-    part: Any = module
-    for word in rest:
-        if not hasattr(part, word):
-            raise ValueError(f"{getattr(part, '__name__', part)} has no '{word}'{nearest(word, dir(part))}")
-        part = getattr(part, word)
-    home = f"{getattr(part, '__module__', None)}.{getattr(part, '__qualname__', None)}"
-    if not rest or not (inspect.isclass(part) or inspect.isroutine(part)) or home != target:
-        raise ValueError(f"not a class or function defined there (it is {home if rest else 'a module'})")
-    return part
+    module, _, name = str(target).rpartition(".")
+    words = [*module.split("."), name]
+    if not (words[0] == "plmctl" or words[0] in plugins) or not module or not all(map(str.isidentifier, words)):
+        raise ValueError("a _target_ names a part of plmctl, or of a package given with --plugin")
+    if any(word.startswith("_") for word in words):
+        raise ValueError("private names are no parts")
+    made = _attribute(module, name)
+    home = f"{getattr(made, '__module__', None)}.{getattr(made, '__qualname__', None)}"
+    if home != target or not declared(made):
+        fix = "" if words[0] == "plmctl" else '; write @part_of("<slot>") of plmctl.parts above its definition'
+        raise ValueError(f"it is defined as {home}" if declared(made) else f"it does not declare itself a part{fix}")
+    return made  # type: ignore[no-any-return]
 
 
 def parameters(part: Callable[..., Any]) -> dict[str, inspect.Parameter]:
@@ -147,6 +136,33 @@ def _make(node: Any, given: Mapping[str, Any], plugins: Sequence[str], path: str
         return None
 
 
+def _check(
+    node: Any, given: Iterable[str] | None, plugins: Sequence[str], slot: str, annotation: Any, path: str
+) -> list[UsageError]:
+    """`check` of a plain node that a parameter of this annotation takes."""
+    if not isinstance(node, (dict, list)):
+        return []
+    if isinstance(node, list) or "_target_" not in node:
+        children = node.items() if isinstance(node, dict) else enumerate(node)
+        return [error for key, child in children for error in _check(child, given, plugins, slot, annotation, _join(path, key))]
+    try:
+        made = locate(node["_target_"], plugins)
+    except ValueError as error:
+        return [ConfigError(_join(path, "_target_"), node["_target_"], str(error))]
+    wanted = f"a part of the slot '{slot}', and this one is of '{declared(made)}'" if declared(made) != slot else ""
+    if wanted := wanted or misfit(made, annotation):
+        return [ConfigError(_join(path, "_target_"), node["_target_"], f"must be {wanted}")]
+    given = given if given is None else {*given, *(node.get("_given_") or ())}
+    names = None if given is None or node.get("_partial_") else set(given)
+    settings = {key: value for key, value in node.items() if key not in MARKS}
+    annotations = {key: parameter.annotation for key, parameter in parameters(made).items()}
+    errors: list[UsageError] = []
+    for key, value in settings.items():
+        inside = annotations.get(key, Any)
+        errors += _check(value, given, plugins, slot_of(key, inside), inside, _join(path, key))
+    return errors + _bind(made, settings, names, path)
+
+
 def _bind(part: Callable[..., Any], node: dict[str, Any], given: set[str] | None, path: str) -> list[UsageError]:
     wanted, name = parameters(part), part.__qualname__
     errors: list[UsageError] = []
@@ -177,16 +193,24 @@ def _holds_parts(value: Any) -> bool:
     return isinstance(value, list) and any(_holds_parts(child) for child in value)
 
 
-def _import(words: list[str]) -> tuple[types.ModuleType, list[str]]:
-    """The longest importable module at the front of `words`, and the attribute names behind it."""
-    for end in range(len(words), 0, -1):
-        name = ".".join(words[:end])
-        try:
-            return importlib.import_module(name), words[end:]
-        except ModuleNotFoundError as error:
-            if error.name is None or not (name == error.name or name.startswith(error.name + ".")):
-                raise  # the module is there, something that it imports is not
-    raise ValueError(f"no package named '{words[0]}'")
+def _attribute(module: str, name: str) -> Any:
+    """What `name` means at the top of `module`; ValueError where there is no such thing."""
+    try:
+        loaded = importlib.import_module(module)
+    except ModuleNotFoundError as error:
+        if error.name is None or not (module == error.name or module.startswith(error.name + ".")):
+            raise  # the module is there, something that it imports is not
+        raise ValueError(f"there is no module {error.name}{_near_module(error.name)}") from None
+    if name not in vars(loaded):
+        raise ValueError(f"{module} has no '{name}'{nearest(name, vars(loaded))}")
+    return vars(loaded)[name]
+
+
+def _near_module(name: str) -> str:
+    """A hint at the module beside it that may be meant."""
+    package, _, last = name.rpartition(".")
+    folders = getattr(sys.modules.get(package), "__path__", [])
+    return nearest(last, (module.name for module in pkgutil.iter_modules(folders)))
 
 
 def _evaluate(annotation: Any, scope: dict[str, Any]) -> Any:

@@ -271,7 +271,7 @@ def _built(file: Path, plugins: Sequence[str]) -> Any:
     """The part that a file describes, since some know only then what they add; None where it cannot be made by itself."""
     try:
         whole = OmegaConf.create({"train": {"batch_size": 2}, "part": load(file)})  # what part files may refer to
-        return build(whole.part, {"vocab": TINY, "max_length": 8}, plugins)
+        return build(whole.part, {"vocab": TINY, "max_length": 8}, plugins, path=file.parent.name)
     except (UsageError, ValueError):  # a part of a plugin that is not given, or one that needs more
         return None
 

@@ -8,12 +8,12 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from plmctl.config.build import MISSING
+from plmctl.config.build import MISSING, SEVERAL
 from plmctl.config.making import Augment, Rewrite
 from plmctl.errors import ConfigError, nearest
 from plmctl.values import Amount, Count, Number, Part, Whole, fit
 
-MANY = ("noise", "objective", "heads", "eval.noise")  # slots that hold several parts, each under its name
+MANY = (*SEVERAL, "eval.noise")  # where several parts stand side by side
 ONE = ("format", "model", "pattern", "position", "optim", "schedule", "task", "search", "distill")  # slots that are one part
 LENGTHS = ("steps", "tokens", "epochs", "minutes")  # of train: exactly one is set
 

@@ -13,6 +13,7 @@ from plmctl.distill.maps import Layers, layer_map
 from plmctl.distill.relations import divergence, same_heads
 from plmctl.errors import ConfigError
 from plmctl.objectives.base import Output, Term
+from plmctl.parts import part_of
 
 
 class Attention(Signal):
@@ -40,6 +41,7 @@ class Attention(Signal):
         raise NotImplementedError(type(self).__name__)
 
 
+@part_of("signals")
 class AttentionMSE(Attention):
     """`sum_m mean_h,j (A_S - A_T)_hij^2` of raw scores, those that a token may not see being 0; the mean over real queries i.
 
@@ -54,6 +56,7 @@ class AttentionMSE(Attention):
         return (gap.square().sum(-1) / seen.sum(-1).clamp(min=1)).mean(1)
 
 
+@part_of("signals")
 class AttentionKL(Attention):
     """`sum_m mean_h KL(softmax A_T[i] || softmax A_S[i])`, the mean over real queries i.
 

@@ -16,6 +16,7 @@ from plmctl.models.base import Model
 from plmctl.nn.cells.base import Cell
 from plmctl.objectives.base import Output
 from plmctl.objectives.generator import wide
+from plmctl.parts import base_of
 
 LOGITS = "logits"  # among the names of a record: the answers of a head; the others are those that a backbone records
 
@@ -104,6 +105,7 @@ def tokens(writes: str, batch: Batch) -> int:
     return batch.counts["tokens"] if len(batch.seqs) == 1 else int(written(writes, batch).real.sum())
 
 
+@base_of("teacher")
 class Teacher(nn.Module):
     """Answers a batch, in evaluation mode and without gradient.
 
@@ -127,6 +129,7 @@ class Teacher(nn.Module):
         """Called with the student after every optimizer step (averages of students)."""
 
 
+@base_of("signals")
 class Signal(nn.Module):
     """One thing that a student learns of its teacher, and the weight of its terms beside the others.
 

@@ -14,8 +14,10 @@ from plmctl.distill.questions import Places, question_of
 from plmctl.errors import ConfigError
 from plmctl.models.base import Model, Once
 from plmctl.objectives.base import Objective, Output, Term
+from plmctl.parts import part_of
 
 
+@part_of("distill")
 class Distillation(Objective):
     """`hard * (terms of the objective) + sum_s weight_s * signal_s(student, teacher)`, both of the very same batch.
 

@@ -15,8 +15,10 @@ from plmctl.distill.maps import Layers, layer_map
 from plmctl.errors import ConfigError
 from plmctl.objectives.base import Output, Term
 from plmctl.objectives.generator import wide
+from plmctl.parts import part_of
 
 
+@part_of("signals")
 class HiddenMSE(Signal):
     """`sum_m mean_d (W_m h_S^m + b_m - h_T^g(m))_d^2`, the mean over real tokens; with `embeddings` also m = 0 <-> g = 0.
 
@@ -53,6 +55,7 @@ class HiddenMSE(Signal):
         return (wide(own) - wide(other)).square().mean(-1).where(student.real, 0.0).sum()
 
 
+@part_of("signals")
 class HiddenCosine(Signal):
     """`1 - cos(h_S, h_T)` of the last layers, the mean over real tokens.
 
@@ -75,6 +78,7 @@ class HiddenCosine(Signal):
         return Output({"": Term(total, self.weight)})
 
 
+@part_of("signals")
 class Patient(Signal):
     """`sum_m |h_S^m / |h_S^m| - h_T^g(m) / |h_T^g(m)||^2` of the token that stands for a row, the mean over rows.
 

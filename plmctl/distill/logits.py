@@ -13,12 +13,14 @@ from plmctl.batch import Batch
 from plmctl.distill.base import LOGITS, Answers, Logits, Signal
 from plmctl.errors import ConfigError
 from plmctl.objectives.base import Output, Term
+from plmctl.parts import part_of
 
 CHUNK = 1 << 25  # logits alive at once, of student and teacher each: 128 MiB in fp32; beyond, they are made twice
 
 PerPlace = Callable[[Logits, Logits, Tensor], Tensor]  # (student, teacher, places [p]) -> [p]
 
 
+@part_of("signals")
 class SoftTargets(Signal):
     """`tau^2 sum_c - p_T(c) log p_S(c)`, p = softmax(z / tau); the mean over places.
 
@@ -53,6 +55,7 @@ class SoftTargets(Signal):
         return tau**2 * (cross - entropy)
 
 
+@part_of("signals")
 class LogitMSE(Signal):
     """`mean_c (z_S(c) - z_T(c))^2`; the mean over places. Padding of a row, which is no answer, does not count.
 

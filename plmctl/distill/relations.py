@@ -13,10 +13,12 @@ from plmctl.distill.base import Answers, Measures, Signal, Teacher
 from plmctl.errors import ConfigError
 from plmctl.objectives.base import Output, Term
 from plmctl.objectives.generator import wide
+from plmctl.parts import part_of
 
 VECTORS = ("queries", "keys", "values")
 
 
+@part_of("signals")
 class MiniLM(Signal):
     """`mean_h KL(A_T[i] || A_S[i]) + mean_h KL(VR_T[i] || VR_S[i])` of the last layers, the mean over real tokens i.
 
@@ -41,6 +43,7 @@ class MiniLM(Signal):
         return Output({name: Term(each.mean(1).where(real, 0.0).sum(), self.weight) for name, each in found.items()})
 
 
+@part_of("signals")
 class MiniLMv2(Signal):
     """`sum_X a_X mean_r KL(R_T[i] || R_S[i])`, R = softmax(X X^T / sqrt(d_r)), X of queries, keys, values; mean over tokens i.
 

@@ -15,8 +15,10 @@ from plmctl.distill.base import LOGITS, Answers, Measures, Question, Teacher, an
 from plmctl.distill.teachers import Mean
 from plmctl.errors import ConfigError
 from plmctl.models.base import Model, Once
+from plmctl.parts import part_of
 
 
+@part_of("teacher")
 class SelfEnsemble(Teacher):
     """The mean of the last `window` students, one after every update, or a moving one, as a teacher of the next.
 

@@ -9,12 +9,14 @@ from plmctl.distill.base import Teacher
 from plmctl.errors import ConfigError
 from plmctl.generation.decode import writer
 from plmctl.objectives.base import Objective
+from plmctl.parts import part_of
 from plmctl.tasks import written
 from plmctl.tasks.generation import Generation
 
 Pick = Callable[[Sequence[str], Sequence[str]], str | None]  # (texts, the likeliest first; references) -> one, or none
 
 
+@part_of("distill")
 def sequence(*, objective: Objective, teacher: Teacher, rewrite: Mapping[str, Any] | None) -> Objective:
     """`- sum_t log p(y_t | y_<t, x)` of the texts y that the teacher wrote for x, in place of the references (sec. 3.2).
 

@@ -21,8 +21,10 @@ from plmctl.models.encoder_decoder import EncoderDecoder
 from plmctl.nn.cells.base import Context
 from plmctl.nn.stack import Stack
 from plmctl.objectives.base import Objective, Output
+from plmctl.parts import part_of
 
 
+@part_of("distill")
 class Theseus(Objective):
     """The objective asked of a model whose i-th module is the student's layer i, or the teacher's N / M layers in its place.
 

@@ -13,10 +13,12 @@ from torch import Tensor
 
 from plmctl.errors import ConfigError
 from plmctl.generation.search import Hypothesis, Rules, Start, Step
+from plmctl.parts import part_of
 
 _CHUNK = 64  # values that `best` takes the maximum of first
 
 
+@part_of("search")
 class Beam:
     """`argmax_y log p(y) / penalty(|y|)` among the texts that are reached from the `width` best beginnings at every length.
 

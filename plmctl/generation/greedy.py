@@ -7,8 +7,10 @@ from torch import Tensor
 
 from plmctl.generation.search import Hypothesis, Rules, Start, Step
 from plmctl.generation.walk import walk
+from plmctl.parts import part_of
 
 
+@part_of("search")
 class Greedy:
     """`y_t = argmax_v p(v | y_<t)`; the score is `sum_t log p(y_t | y_<t)`. Of equals, the lowest id."""
 

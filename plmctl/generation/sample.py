@@ -11,8 +11,10 @@ from torch import Tensor
 from plmctl.errors import ConfigError
 from plmctl.generation.search import Hypothesis, Rules, Start, Step
 from plmctl.generation.walk import walk
+from plmctl.parts import part_of
 
 
+@part_of("search")
 class Sample:
     """`y_t ~ p(v | y_<t)^(1 / temperature)`, of the `top_k` likeliest tokens, of the fewest whose shares reach `top_p`.
 

@@ -6,8 +6,10 @@ from torch import Tensor, nn
 
 from plmctl.nn.cells.feedforward import activation_function
 from plmctl.nn.dropout import Dropout
+from plmctl.parts import part_of
 
 
+@part_of("heads")
 class Classify(nn.Module):
     """`linear(dropout(h))`, [..., W] -> [..., K], K = 1 for regression: BERT's, on pooled features.
 

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from torch import Tensor, nn
 
+from plmctl.parts import part_of
 
+
+@part_of("heads")
 class CopyGate(nn.Module):
     """`linear(h)`, [..., W] -> [...]: the logit of the input token being the original, so that it is copied."""
 

@@ -5,8 +5,10 @@ from __future__ import annotations
 from torch import Tensor, nn
 
 from plmctl.nn.cells.feedforward import activation_function
+from plmctl.parts import part_of
 
 
+@part_of("heads")
 class Discriminator(nn.Module):
     """`linear(activation(dense(h)))`, [..., W] -> [...]: the logit of a token having been replaced (above 0: it was)."""
 

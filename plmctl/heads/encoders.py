@@ -10,6 +10,7 @@ from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 from plmctl.errors import ConfigError
 from plmctl.nn.dropout import Dropout
 from plmctl.nn.init import Starting
+from plmctl.parts import part_of
 
 
 class Recurrent(Starting):
@@ -43,18 +44,21 @@ class Recurrent(Starting):
         return found * real[..., None]
 
 
+@part_of("heads")
 class BiLSTM(Recurrent):
     """`[forward LSTM; backward LSTM]`, layer by layer (Hochreiter and Schmidhuber, 1997; Graves and Schmidhuber, 2005)."""
 
     kind = nn.LSTM
 
 
+@part_of("heads")
 class BiGRU(Recurrent):
     """`[forward GRU; backward GRU]`, layer by layer (Cho et al., 2014, arXiv:1406.1078)."""
 
     kind = nn.GRU
 
 
+@part_of("heads")
 class CNN(nn.Module):
     """`x <- relu(sum_k W_k dropout(x)_{t+k} + b)`, |k| <= kernel // 2, layer by layer, [B, T, W] -> [B, T, hidden_width].
 

@@ -14,6 +14,7 @@ from plmctl.models.base import Hidden, Model
 from plmctl.nn.dropout import Dropout
 from plmctl.nn.init import Starting
 from plmctl.nn.restrained import Restrained
+from plmctl.parts import part_of
 
 HIDDEN = frozenset({"hidden"})
 BEFORE_HEADS = ("features", "encoder", "output")  # of `Model.heads`: what stands before the others, in this order
@@ -55,6 +56,7 @@ class Layers(nn.Module):
         return [hidden[layer] for layer in self.layers]
 
 
+@part_of("heads")
 class Layer(Layers):
     """`h_layer`, [B, T, W]: one layer, for example the second-to-last (Devlin et al., 2019, tab. 7)."""
 
@@ -65,6 +67,7 @@ class Layer(Layers):
         return self.picked(hidden)[0]
 
 
+@part_of("heads")
 class Sum(Layers):
     """`sum_j h_j` over `layers`, [B, T, W]."""
 
@@ -72,6 +75,7 @@ class Sum(Layers):
         return torch.stack(self.picked(hidden)).sum(0)
 
 
+@part_of("heads")
 class Concat(Layers):
     """`[h_i; h_j; ...]` over `layers`, [B, T, n W]: the best features of BERT (Devlin et al., 2019, tab. 7)."""
 
@@ -83,6 +87,7 @@ class Concat(Layers):
         return torch.cat(self.picked(hidden), -1)
 
 
+@part_of("heads")
 class Mix(Layers, Starting, Restrained):
     """`gamma sum_j softmax(s)_j h_j` with learned s and gamma, [B, T, W] (Peters et al., 2018, arXiv:1802.05365, eq. 1).
 
@@ -119,6 +124,7 @@ class Mix(Layers, Starting, Restrained):
         return self.dropout(mixed)  # type: ignore[no-any-return]
 
 
+@part_of("heads")
 class Beside(nn.Module):
     """`[h; mix]`: what the encoder before the head gives, and a `Mix` of layers with weights of its own beside it.
 

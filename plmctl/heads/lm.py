@@ -13,12 +13,14 @@ from plmctl.batch import IGNORE
 from plmctl.errors import ConfigError
 from plmctl.nn.cells.feedforward import activation_function
 from plmctl.nn.tables import Padded, with_spare
+from plmctl.parts import part_of
 
 # Sizes for a CPU's caches, in positions: matrix products of this many rows run at full speed (all 646 of 32 rows of 128 tokens
 # at once: a third slower), and the fp32 logits of a block and their softmax (2 x 16 x 30,522 x 4 = 3.9 MB) stay near.
 _STRIP, _BLOCK = 256, 16
 
 
+@part_of("heads")
 class LMHead(Padded):
     """`logits = norm(activation(dense(h))) table^T + bias`, [..., W] -> [..., V]; without `transform`, `h table^T + bias`.
 

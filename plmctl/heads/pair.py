@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from torch import Tensor, nn
 
+from plmctl.parts import part_of
 
+
+@part_of("heads")
 class PairHead(nn.Module):
     """`linear(pooled)`, [..., W] -> [..., K]: a logit for each relation that the format tells apart (`labels.pair`)."""
 

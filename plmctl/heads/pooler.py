@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from torch import Tensor, nn
 
+from plmctl.parts import part_of
 
+
+@part_of("heads")
 class Pooler(nn.Module):
     """`tanh(dense(h))`, [..., W] -> [..., W]."""
 

@@ -8,8 +8,10 @@ from torch import Tensor, nn
 from plmctl.errors import ConfigError
 from plmctl.heads.lm import LMHead
 from plmctl.nn.cells.feedforward import activation_function
+from plmctl.parts import part_of
 
 
+@part_of("heads")
 class SBOHead(nn.Module):
     """`h = norm(activation(inner([before; after; place])))`, and a language-model head on h: `norm(activation(dense(h)))`.
 

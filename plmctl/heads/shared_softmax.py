@@ -12,8 +12,10 @@ from plmctl.batch import IGNORE
 from plmctl.errors import ConfigError
 from plmctl.heads.lm import LMHead
 from plmctl.nn.init import Starting
+from plmctl.parts import part_of
 
 
+@part_of("heads")
 class SharedSoftmax(Starting):
     """`logits = h table^T + b`, states of one direction [..., W / 2] -> [..., V]; first weights N(0, 2 / W), b = 0.
 

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from torch import Tensor, nn
 
+from plmctl.parts import part_of
 
+
+@part_of("heads")
 class Span(nn.Module):
     """`linear(h)`, [..., W] -> [..., 2]: the logits of being the first and the last token of the answer."""
 

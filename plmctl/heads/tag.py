@@ -5,8 +5,10 @@ from __future__ import annotations
 from torch import Tensor, nn
 
 from plmctl.nn.dropout import Dropout
+from plmctl.parts import part_of
 
 
+@part_of("heads")
 class Tag(nn.Module):
     """`linear(dropout(h))` for every token, [..., W] -> [..., K]."""
 

@@ -14,6 +14,7 @@ from plmctl.batch import Batch
 from plmctl.errors import UsageError
 from plmctl.nn.cache import Cache
 from plmctl.nn.stack import Stack
+from plmctl.parts import base_of
 
 
 @dataclass(frozen=True)
@@ -34,6 +35,7 @@ class Hidden:
         return self.last[anchors[:, 0], anchors[:, 1]]
 
 
+@base_of("model")
 class Backbone(nn.Module):
     """Token sequences to states. `needs` names the fields (as in `batch.FIELDS`) it cannot do without."""
 

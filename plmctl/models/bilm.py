@@ -15,6 +15,7 @@ from plmctl.models.encoder import Initializer
 from plmctl.nn.char_cnn import CharCNN
 from plmctl.nn.dropout import Dropout
 from plmctl.nn.lstm import ProjectedLSTM, State
+from plmctl.parts import part_of
 
 if TYPE_CHECKING:
     from plmctl.text.vocab import Vocab
@@ -23,6 +24,7 @@ CHARACTERS = 50  # of a row
 Memory = tuple[Tensor, Tensor]  # h [B, 2 L, W / 2] and c [B, 2 L, H], the forward layers first
 
 
+@part_of("model")
 class BiLM(Backbone):
     """`last = [forward; backward]`: the words of `text`, read from both ends by two stacks of LSTMs that share the words.
 

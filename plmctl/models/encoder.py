@@ -22,10 +22,12 @@ from plmctl.nn.embeddings import Embedding
 from plmctl.nn.positions import Position
 from plmctl.nn.recorder import ATTENTION, Recorder
 from plmctl.nn.stack import Stack
+from plmctl.parts import part_of
 
 Initializer = Callable[..., None]  # (module, *, generator)
 
 
+@part_of("model")
 class Encoder(Backbone):
     """`stack(embedding(ids))` where tokens see each other as `pattern & Padding & Documents` allows.
 

@@ -18,6 +18,7 @@ from plmctl.models.encoder import Encoder, Initializer, places
 from plmctl.nn.cache import Cache
 from plmctl.nn.cells.base import Read
 from plmctl.nn.stack import Stack
+from plmctl.parts import part_of
 
 if TYPE_CHECKING:
     from plmctl.text.vocab import Vocab
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 ROLES = ("cls", "sep", "bos", "eos", "pad", "mask")
 
 
+@part_of("model")
 class EncoderDecoder(Backbone):
     """`last = decoder(start, y_1 .. y_{n-1} | encoder(x))`: source ids [B, S] and target ids [B, T] -> states [B, T, W].
 

@@ -11,8 +11,10 @@ from torch import Tensor, nn
 from plmctl.batch import Batch
 from plmctl.models.base import Backbone, Hidden
 from plmctl.models.encoder import Encoder, Initializer
+from plmctl.parts import part_of
 
 
+@part_of("model")
 class TwoWay(Backbone):
     """`last = [forward(x); backward(x)]`, token ids [B, T] -> states [B, T, 2 W]: every token between its two contexts.
 

@@ -21,6 +21,7 @@ from plmctl.nn.embeddings import Embedding
 from plmctl.nn.positions import NoPosition, Position
 from plmctl.nn.relations import Relations, relations
 from plmctl.nn.stack import Stack
+from plmctl.parts import part_of
 
 TARGETS = "plm"
 
@@ -46,6 +47,7 @@ class Asked(NamedTuple):
     slot: Tensor  # [P] where each slot of the targets is found among the flattened (row, P'); of spare slots anywhere
 
 
+@part_of("model")
 class XLNet(Backbone):
     """Two streams over one stack: content h, what a token is, and query g, which knows only where it stands.
 

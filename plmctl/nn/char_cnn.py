@@ -10,8 +10,10 @@ from torch.nn import functional as F
 
 from plmctl.errors import ConfigError
 from plmctl.nn.init import Starting
+from plmctl.parts import part_of
 
 
+@part_of("words")
 class CharCNN(Starting):
     """`y = W highway^n(relu(max_t conv_w(c)_t)) + b`, character ids [N, C] -> [N, width].
 

@@ -10,8 +10,10 @@ from plmctl.batch import Seq
 from plmctl.nn.dropout import Dropout
 from plmctl.nn.positions import Position
 from plmctl.nn.tables import TokenTable
+from plmctl.parts import part_of
 
 
+@part_of("embedding")
 class Embedding(nn.Module):
     """`dropout(norm(token[id] + segment[segment id] + place))`, ids [B, T] -> [B, T, W] (Devlin et al., 2019, sec. 3, fig. 2).
 

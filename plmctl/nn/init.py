@@ -12,6 +12,7 @@ from plmctl.nn.cells.cross_attention import CrossAttention
 from plmctl.nn.positions import RelativeBuckets
 from plmctl.nn.residual import Block
 from plmctl.nn.tables import real
+from plmctl.parts import part_of
 
 Draw = Callable[[Tensor], object]
 
@@ -23,17 +24,20 @@ class Starting(nn.Module):
         raise NotImplementedError(type(self).__name__)
 
 
+@part_of("initializer")
 def normal(module: nn.Module, *, std: float, generator: Generator) -> None:
     """Every matrix and table `~ N(0, std^2)`, biases 0, norms (1, 0) (Liu et al., 2019, released code)."""
     _fill(module, lambda weight: weight.normal_(std=std, generator=generator), generator)
 
 
+@part_of("initializer")
 def truncated_normal(module: nn.Module, *, std: float, generator: Generator) -> None:
     """The same, drawn again beyond two standard deviations (Devlin et al., 2019, released code)."""
     limit = 2 * std
     _fill(module, lambda weight: nn.init.trunc_normal_(weight, std=std, a=-limit, b=limit, generator=generator), generator)
 
 
+@part_of("initializer")
 def scaled_residual(module: nn.Module, *, std: float, generator: Generator) -> None:
     """`normal`, then each block's output projection times `1 / sqrt(number of blocks)` (Radford et al., 2019, sec. 2.3)."""
     normal(module, std=std, generator=generator)
@@ -43,6 +47,7 @@ def scaled_residual(module: nn.Module, *, std: float, generator: Generator) -> N
             block.cell.projection.weight.mul_(len(blocks) ** -0.5)
 
 
+@part_of("initializer")
 def xavier(module: nn.Module, *, std: float, generator: Generator) -> None:
     """Tables `~ N(0, std^2 / W)`, matrices `~ U(-a, a)`, a = std sqrt(6 / (rows + columns)); those of q, k and v count as one.
 
@@ -57,6 +62,7 @@ def xavier(module: nn.Module, *, std: float, generator: Generator) -> None:
         table.normal_(std=std * table.shape[1] ** -0.5, generator=generator)
 
 
+@part_of("initializer")
 def fan_in(module: nn.Module, *, std: float, generator: Generator) -> None:
     """Matrices `~ N(0, std^2 / columns)`, queries D^-0.5 times that, tables of tokens `~ N(0, std^2)`, of relative places
     `~ N(0, std^2 / W)`: scores need no scale then.

@@ -8,10 +8,12 @@ import torch
 from torch import Tensor, nn
 
 from plmctl.errors import ConfigError, nearest
+from plmctl.parts import base_of, part_of
 
 LAYOUTS, FREQUENCIES = ("halves", "interleaved"), ("paper", "released")  # of `Sinusoidal`
 
 
+@base_of("position")
 class Position(nn.Module):
     """Four hooks, no-ops here; a subclass overrides what its scheme does. Places are integer tensors [B | 1, T]."""
 
@@ -34,10 +36,12 @@ class Position(nn.Module):
         return x
 
 
+@part_of("position")
 class NoPosition(Position):
     """No places at all: a causal pattern alone tells them apart (Haviv et al., 2022, arXiv:2203.16634)."""
 
 
+@part_of("position")
 class Learned(Position):
     """`x + table[place]`, one learned vector for each place (Devlin et al., 2019, arXiv:1810.04805, sec. 3)."""
 
@@ -53,6 +57,7 @@ class Learned(Position):
         return x + self.table(places)
 
 
+@part_of("position")
 class Sinusoidal(Position):
     """`x + [sin(p w_0) ... | cos(p w_0) ...]`, w_i = base^(-2i / W) (Vaswani et al., 2017, arXiv:1706.03762, sec. 3.5).
 
@@ -82,6 +87,7 @@ class Sinusoidal(Position):
         return x + (torch.stack(waves, -1).flatten(-2) if self.interleaved else torch.cat(waves, -1)).to(x.dtype)
 
 
+@part_of("position")
 class Rotary(Position):
     """Turns each pair (i, i + D/2) of q and k by `place * base^(-2i / D)` (Su et al., 2021, arXiv:2104.09864, sec. 3.2.2).
 
@@ -102,6 +108,7 @@ class Rotary(Position):
         return torch.cat([left * cos - right * sin, right * cos + left * sin], -1)
 
 
+@part_of("position")
 class ALiBi(Position):
     """Score `- slope_h |q - k|`, slopes a geometric series down to 2^-8 (Press et al., 2022, arXiv:2108.12409, sec. 3).
 
@@ -119,6 +126,7 @@ class ALiBi(Position):
         return (-slopes[:, None, None] * distance).to(q.dtype)
 
 
+@part_of("position")
 class RelativeBuckets(Position):
     """Score `+ table[bucket(k - q), head]`: one learned number a head for each range of distances, the same in every layer.
 

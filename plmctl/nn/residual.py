@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from plmctl.nn.cells.base import Cell, Context
 from plmctl.nn.dropout import Dropout
+from plmctl.parts import part_of
 
 Norm = Callable[[], nn.Module]  # a factory such as partial(layer_norm, width=..., eps=...)
 
@@ -33,6 +34,7 @@ class Block(nn.Module):
         return self.norm_sum(self.dropout.add(x, y))
 
 
+@part_of("residual")
 @dataclass(frozen=True, kw_only=True)
 class PostNorm:
     """`y = norm(x + dropout(cell(x)))`, no norm after the stack (Vaswani et al., 2017, arXiv:1706.03762, sec. 3.1)."""
@@ -47,6 +49,7 @@ class PostNorm:
         return nn.Identity()
 
 
+@part_of("residual")
 @dataclass(frozen=True, kw_only=True)
 class PreNorm:
     """`y = x + dropout(cell(norm(x)))` and one norm after the stack (Radford et al., 2019, sec. 2.3)."""
@@ -62,6 +65,7 @@ class PreNorm:
         return self.norm() if self.final_norm else nn.Identity()
 
 
+@part_of("residual")
 @dataclass(frozen=True, kw_only=True)
 class SandwichNorm:
     """`y = x + dropout(norm(cell(norm(x))))` and one norm after the stack (Ding et al., 2021, arXiv:2105.13290, sec. 2.4)."""

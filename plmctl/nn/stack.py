@@ -11,8 +11,10 @@ from plmctl.errors import ConfigError
 from plmctl.nn import layout as grammar
 from plmctl.nn.cells.base import Cell, Context
 from plmctl.nn.residual import Block
+from plmctl.parts import base_of, part_of
 
 
+@base_of("residual")
 class Residual(Protocol):
     """How cells become blocks, and what follows the last: `PostNorm`, `PreNorm`, `SandwichNorm`."""
 
@@ -20,6 +22,7 @@ class Residual(Protocol):
     def final(self) -> nn.Module: ...
 
 
+@part_of("stack")
 class Stack(nn.Module):
     """`final_norm(block_n(... block_1(x)))`, [B, T, W] -> [B, T, W], in the order of `layout` (grammar: nn/layout.py).
 

@@ -5,8 +5,10 @@ from __future__ import annotations
 from plmctl.batch import Rows
 from plmctl.noise.base import Denoising, denoising
 from plmctl.noise.draws import Draws
+from plmctl.parts import part_of
 
 
+@part_of("noise")
 class Autoencode(Denoising):
     """`source = target = text`: an autoencoder, or first in a list the clean target of noise that keeps lengths.
 

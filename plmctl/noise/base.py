@@ -8,8 +8,10 @@ from dataclasses import replace
 from plmctl.batch import Rows
 from plmctl.errors import ConfigError
 from plmctl.noise.draws import Draws
+from plmctl.parts import base_of
 
 
+@base_of("noise")
 class Noise:
     """One published idea of what the input hides and what is asked; runs in the loader, never touches a network.
 

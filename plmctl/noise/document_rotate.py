@@ -11,9 +11,11 @@ from plmctl.noise.draws import Draws, below
 from plmctl.noise.masking import runs
 from plmctl.noise.moves import movable, permuted, stretches
 from plmctl.noise.units import units
+from plmctl.parts import part_of
 from plmctl.text.vocab import Vocab
 
 
+@part_of("noise")
 class DocumentRotate(Denoising):
     """`x_1 .. x_n` becomes `x_p .. x_n x_1 .. x_(p-1)`, p uniform in 1..n; `rate` of the documents are rotated.
 

@@ -12,6 +12,7 @@ from plmctl.noise.draws import Draws
 from plmctl.noise.groups import Lengths, Walk
 from plmctl.noise.masking import Budget, Masking, MaskOrReplace, Select, Spans, runs
 from plmctl.noise.units import marked, units
+from plmctl.parts import part_of
 from plmctl.text.vocab import Vocab
 
 
@@ -54,6 +55,7 @@ class MarkedSpans(Select):
         return self.budget.capacity(length)
 
 
+@part_of("noise")
 class EntityMask(Masking):
     """Whole marked spans (`spans: [entity, phrase]`, the first name winning where two overlap) instead of single tokens.
 

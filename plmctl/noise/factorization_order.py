@@ -15,6 +15,7 @@ from plmctl.noise.groups import Lengths
 from plmctl.noise.masking import Budget, Shuffled, barring, documents, runs, shared
 from plmctl.noise.spans import RandomSpans, Segmented
 from plmctl.noise.units import Units, units
+from plmctl.parts import part_of
 from plmctl.text.vocab import Vocab
 
 SELECTIONS = ("published", "exact")
@@ -28,6 +29,7 @@ class Sections(NamedTuple):
     number: np.ndarray  # [s] in its document
 
 
+@part_of("noise")
 class FactorizationOrder(Noise):
     """`tracks.order` and `targets.plm`: a token sees those of lower order, its content also those of its own order.
 

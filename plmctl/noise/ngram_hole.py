@@ -15,9 +15,11 @@ from plmctl.noise.groups import Lengths
 from plmctl.noise.masking import Spans
 from plmctl.noise.moves import stretches
 from plmctl.noise.units import units
+from plmctl.parts import part_of
 from plmctl.text.vocab import Vocab
 
 
+@part_of("noise")
 class NgramHole(Noise):
     """`x_i .. x_j` of a row show the mask; j - i + 1 ~ N(mean, deviation^2), rounded, within 1 .. max_tokens; i uniform.
 

@@ -7,9 +7,11 @@ import numpy as np
 from plmctl.errors import ConfigError
 from plmctl.noise.groups import RandomGroups
 from plmctl.noise.masking import Budget, Masking, MaskOrReplace
+from plmctl.parts import part_of
 from plmctl.text.vocab import Vocab
 
 
+@part_of("noise")
 class NgramMask(Masking):
     """For words in random order, n of them from there on are hidden, `p(n) = (1/n) / sum(1/k, k = 1 .. max_words)`.
 

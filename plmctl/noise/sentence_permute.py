@@ -11,9 +11,11 @@ from plmctl.noise.draws import HALF, Draws
 from plmctl.noise.masking import document_begins, runs
 from plmctl.noise.moves import movable, permuted
 from plmctl.noise.units import units
+from plmctl.parts import part_of
 from plmctl.text.vocab import Vocab
 
 
+@part_of("noise")
 class SentencePermute(Denoising):
     """`ceil(rate * s)` of a document's s sentences change places among themselves, uniformly; the others stay.
 

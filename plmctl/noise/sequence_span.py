@@ -13,9 +13,11 @@ from plmctl.noise.draws import HALF, Draws, below
 from plmctl.noise.masking import MaskOrReplace, Shuffled, Spans, document_begins, runs, shared
 from plmctl.noise.moves import gathered, stretches
 from plmctl.noise.units import Units, units
+from plmctl.parts import part_of
 from plmctl.text.vocab import Vocab
 
 
+@part_of("noise")
 class SequenceSpan(Noise):
     """`x_u .. x_v` with `v - u + 1 = round(rate * m)`; 80% of its tokens show the mask, 10% a random token, 10% themselves.
 

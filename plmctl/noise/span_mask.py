@@ -7,9 +7,11 @@ import numpy as np
 from plmctl.errors import ConfigError
 from plmctl.noise.masking import Budget, Masking
 from plmctl.noise.spans import MaskOrReplaceSpan, RandomSpans, Sampler
+from plmctl.parts import part_of
 from plmctl.text.vocab import Vocab
 
 
+@part_of("noise")
 class SpanMask(Masking):
     """Spans of `P(l) ~ p * (1 - p)^(l - 1)` words, l = 1 .. max_words, until `rate` of the tokens are asked.
 

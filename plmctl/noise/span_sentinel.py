@@ -15,6 +15,7 @@ from plmctl.noise.draws import Draws
 from plmctl.noise.masking import Shuffled, documents, running, runs, shared
 from plmctl.noise.moves import gathered, moved, stretches
 from plmctl.noise.units import Units, units
+from plmctl.parts import part_of
 from plmctl.text.vocab import Vocab
 
 
@@ -27,6 +28,7 @@ class Ends(NamedTuple):
     there: np.ndarray  # [m] bool: it stands in the row already
 
 
+@part_of("noise")
 class SpanSentinel(Noise):
     """`N = round(rate * n)` of n tokens in `S = round(N / mean_length)` spans, at least one of each; source and target:
 

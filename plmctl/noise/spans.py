@@ -11,9 +11,11 @@ from plmctl.noise.draws import HALF, Draws, below
 from plmctl.noise.groups import Lengths
 from plmctl.noise.masking import Budget, MaskOrReplace, Select, Shuffled, Spans, document_begins, running, runs
 from plmctl.noise.units import Units, units
+from plmctl.parts import base_of, part_of
 from plmctl.text.vocab import Vocab
 
 
+@base_of("sampler")
 class Sampler:
     """How spans of given lengths come to lie in a document: the slots [k] (flattened) that they cover."""
 
@@ -62,6 +64,7 @@ def shares_of(rows: Rows, found: Units, budget: Budget, draws: Draws) -> tuple[n
     return first, np.minimum(share, np.diff(before[np.append(first, len(found.ordinary))]))
 
 
+@part_of("sampler")
 class Anchored(Sampler):
     """SpanBERT's sampler: spans from random anchors until the budget is covered (pretraining/fairseq/data/masking.py).
 
@@ -129,6 +132,7 @@ def anchored(anchor: np.ndarray, begin: np.ndarray, end: np.ndarray, scratch: np
     return holder
 
 
+@part_of("sampler")
 class Segmented(Sampler):
     """An exact sampler: no two spans touch, so the lengths drawn are the lengths found, and the budget holds in tokens.
 

@@ -6,6 +6,7 @@ from plmctl.batch import Rows
 from plmctl.noise.draws import Draws
 from plmctl.noise.masking import Budget, Masking, MaskOrReplace, Select, Shuffled, Spans, barring
 from plmctl.noise.token_mask import first_tokens
+from plmctl.parts import part_of
 from plmctl.text.vocab import Vocab
 
 
@@ -27,6 +28,7 @@ class TargetTokens(Select):
         return self.budget.capacity(length)
 
 
+@part_of("noise")
 class TargetMask(Masking):
     """`min(max_predictions, max(1, round(rate * target tokens)))` tokens of the target are asked, 80/10/10 each.
 

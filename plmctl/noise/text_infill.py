@@ -15,11 +15,13 @@ from plmctl.noise.groups import Lengths
 from plmctl.noise.masking import Budget, Shuffled, running, runs
 from plmctl.noise.moves import movable, moved
 from plmctl.noise.units import Units, units
+from plmctl.parts import part_of
 from plmctl.text.vocab import Vocab
 
 SELECTIONS = ("published", "exact")
 
 
+@part_of("noise")
 class TextInfill(Denoising):
     """Span lengths ~ Poisson(mean_length) until `ceil(rate * words)` words are covered; one mask for each, between if 0.
 

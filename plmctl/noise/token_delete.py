@@ -10,9 +10,11 @@ from plmctl.noise.draws import Draws
 from plmctl.noise.masking import Budget, Shuffled
 from plmctl.noise.moves import kept, movable
 from plmctl.noise.token_mask import first_tokens
+from plmctl.parts import part_of
 from plmctl.text.vocab import Vocab
 
 
+@part_of("noise")
 class TokenDelete(Denoising):
     """`ceil(rate * n)` of a row's n ordinary tokens, uniformly without replacement; its documents share them by length.
 

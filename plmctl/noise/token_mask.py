@@ -7,6 +7,7 @@ import numpy as np
 from plmctl.batch import Rows
 from plmctl.noise.draws import Draws
 from plmctl.noise.masking import Budget, Masking, MaskOrReplace, Select, Shuffled, Spans, runs
+from plmctl.parts import part_of
 from plmctl.text.vocab import Vocab
 
 
@@ -33,6 +34,7 @@ def first_tokens(order: Shuffled, first: np.ndarray, budget: np.ndarray) -> Span
     return Spans(row, column, np.ones_like(row))
 
 
+@part_of("noise")
 class TokenMask(Masking):
     """BERT's masking: `rate` of the tokens are asked; of these 80% show the mask, 10% a random token, 10% themselves.
 

@@ -10,6 +10,7 @@ from plmctl.batch import IGNORE, Rows
 from plmctl.errors import ConfigError
 from plmctl.noise.draws import HALF, Draws, below
 from plmctl.noise.masking import Corrupt, Masking, Select, Spans, ordinary
+from plmctl.parts import part_of
 from plmctl.text.vocab import Vocab
 
 TABLE = 1 << 20  # entries of a table that one draw picks a token from
@@ -64,6 +65,7 @@ def flattened(sample: np.ndarray, power: float) -> np.ndarray:
     return np.repeat(ids, np.maximum(1, np.rint(weights * (TABLE / weights.sum()))).astype(np.int64))
 
 
+@part_of("noise")
 class TokenReplace(Masking):
     """`rate` of the tokens, each by itself, are replaced by random ordinary tokens; targets.replaced says where.
 

@@ -13,11 +13,13 @@ from plmctl.noise.draws import HALF, Draws, below
 from plmctl.noise.groups import first_come
 from plmctl.noise.masking import Budget, Shuffled, barring, running, runs
 from plmctl.noise.moves import permuted
+from plmctl.parts import part_of
 from plmctl.text.vocab import Vocab
 
 COUNTS = ("trigrams", "tokens")
 
 
+@part_of("noise")
 class TokenShuffle(Noise):
     """`rate` of the trigrams that hold no token chosen for masking are shuffled; `targets.shuffle` are their old tokens.
 

@@ -7,9 +7,11 @@ import numpy as np
 from plmctl.errors import ConfigError
 from plmctl.noise.masking import Budget, Masking, MaskOrReplace
 from plmctl.noise.spans import Anchored, RandomSpans
+from plmctl.parts import part_of
 from plmctl.text.vocab import Vocab
 
 
+@part_of("noise")
 class UnilmMask(Masking):
     """`1 - ngram_share` of the choices are one token, the rest 2 .. max_tokens in a row, each length as likely.
 

@@ -6,9 +6,11 @@ import numpy as np
 
 from plmctl.noise.groups import RandomGroups
 from plmctl.noise.masking import Budget, Masking, MaskOrReplace
+from plmctl.parts import part_of
 from plmctl.text.vocab import Vocab
 
 
+@part_of("noise")
 class WholeWordMask(Masking):
     """Words in random order until `rate` of the tokens are asked; a word that would exceed this is skipped.
 

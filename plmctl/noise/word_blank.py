@@ -12,9 +12,11 @@ from plmctl.noise.base import Denoising, denoising
 from plmctl.noise.draws import Draws
 from plmctl.noise.units import units
 from plmctl.noise.word_drop import struck, threshold
+from plmctl.parts import part_of
 from plmctl.text.vocab import Vocab
 
 
+@part_of("noise")
 class WordBlank(Denoising):
     """Every word is hidden with probability `rate`, independently; each of its tokens shows the mask.
 

@@ -11,9 +11,11 @@ from plmctl.noise.draws import Draws, below
 from plmctl.noise.masking import runs
 from plmctl.noise.moves import kept, movable, stretches
 from plmctl.noise.units import Units, units
+from plmctl.parts import part_of
 from plmctl.text.vocab import Vocab
 
 
+@part_of("noise")
 class WordDrop(Denoising):
     """Every word is dropped with probability `rate`, independently; where all of a stretch would go, one stays.
 

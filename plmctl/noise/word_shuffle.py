@@ -10,9 +10,11 @@ from plmctl.noise.base import Denoising, denoising
 from plmctl.noise.draws import Draws
 from plmctl.noise.moves import movable, permuted
 from plmctl.noise.units import Units, units
+from plmctl.parts import part_of
 from plmctl.text.vocab import Vocab
 
 
+@part_of("noise")
 class WordShuffle(Denoising):
     """The words of a stretch sorted by `i + (distance + 1) * u_i`, u_i ~ U[0, 1): `|sigma(i) - i| <= distance`.
 

@@ -12,8 +12,10 @@ from plmctl.objectives.base import Output, Term
 from plmctl.objectives.electra import Electra
 from plmctl.objectives.generator import Drawn, Generator, log_likelihood, wide
 from plmctl.objectives.rtd import detection
+from plmctl.parts import part_of
 
 
+@part_of("objective")
 class Adversarial(Electra):
     """ELECTRA whose generator maximises the model's loss by REINFORCE (Williams, 1992) instead of predicting tokens.
 

@@ -9,8 +9,10 @@ from plmctl.batch import Batch
 from plmctl.models.base import Model
 from plmctl.objectives.base import Objective, Output, Term
 from plmctl.objectives.generator import Generator, log_likelihood, wide
+from plmctl.parts import part_of
 
 
+@part_of("objective")
 class AllTokensMLM(Objective):
     """`mean_i - log p_G(x_i | masked) + mean_t - log p(x_t | text with G's samples)`, t over every token but padding.
 

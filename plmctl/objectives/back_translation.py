@@ -15,9 +15,11 @@ from plmctl.generation.greedy import Greedy
 from plmctl.models.base import Model, Once
 from plmctl.models.encoder_decoder import EncoderDecoder
 from plmctl.objectives.base import Objective, Output, Term
+from plmctl.parts import part_of
 from plmctl.text.vocab import Vocab
 
 
+@part_of("objective")
 class BackTranslation(Objective):
     """`- sum_t log p(y_t | y_1 .. y_{t-1}, u(y))`: y is text of language l, u(y) what the model writes for it in another one.
 

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from plmctl.batch import Batch, Rows
 from plmctl.models.base import Model
+from plmctl.parts import base_of
 
 
 @dataclass(frozen=True)
@@ -28,6 +29,7 @@ class Output:
     state: Any = None
 
 
+@base_of("objective")
 class Objective(nn.Module):
     """One published question to the model. Owns what only training needs (a generator, a projection); heads live in Model.
 

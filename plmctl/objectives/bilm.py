@@ -10,9 +10,11 @@ from plmctl.errors import ConfigError
 from plmctl.models.base import Model
 from plmctl.objectives.base import Objective, Output, Term
 from plmctl.objectives.clm import beside
+from plmctl.parts import part_of
 from plmctl.text.vocab import Vocab
 
 
+@part_of("objective")
 class BiLM(Objective):
     """`- 1/2 mean_t log p(w_{t+1} | w_0..w_t) - 1/2 mean_t log p(w_{t-1} | w_t..w_T)`, both from the head "bilm".
 

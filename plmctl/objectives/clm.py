@@ -7,8 +7,10 @@ import numpy as np
 from plmctl.batch import IGNORE, Batch, Rows, Seq
 from plmctl.models.base import Model
 from plmctl.objectives.base import Objective, Output, Term
+from plmctl.parts import part_of
 
 
+@part_of("objective")
 class CLM(Objective):
     """`- sum_t log p(token_{t+1} | tokens 0..t)`; nothing is asked at the end of a document or before padding.
 

@@ -9,8 +9,10 @@ from plmctl.models.base import Model
 from plmctl.objectives.base import Objective, Output, Term
 from plmctl.objectives.generator import Drawn, Generator
 from plmctl.objectives.rtd import detection
+from plmctl.parts import part_of
 
 
+@part_of("objective")
 class Electra(Objective):
     """`mean_i - log p_G(x_i | masked) + rtd_weight * mean_t - log p_D(replaced_t | text with G's samples)`.
 

@@ -18,6 +18,7 @@ from plmctl.heads.lm import LMHead
 from plmctl.models.base import Model
 from plmctl.models.encoder import Encoder
 from plmctl.nn.positions import ALiBi, Position
+from plmctl.parts import part_of
 
 Tied = Literal["none", "tokens", "all", "weights"]
 EMBEDDINGS = ("embedding.token", "embedding.segment", "embedding.norm", "position")
@@ -37,6 +38,7 @@ class Drawn:
     replaced: Tensor  # [B, T] bool: where `batch` differs from it
 
 
+@part_of("generator")
 class Generator(nn.Module):
     """Draws `x_i ~ softmax(head(backbone(text))_i / temperature)` at every place of `targets.mlm` (sec. 2).
 
@@ -105,6 +107,7 @@ def tie(backbone: Encoder, model: Model, tied: Tied) -> None:
             setattr(backbone.get_submodule(parent), name, other)
 
 
+@part_of("position")
 def positions_like(*, model: Model, num_heads: int) -> Position:
     """Places of the same kind and size as the model's, with weights of their own, for cells of `num_heads` heads."""
     position = model.backbone.position

@@ -10,10 +10,12 @@ from plmctl.errors import ConfigError
 from plmctl.models.base import Model
 from plmctl.objectives.base import Objective, Output, Term
 from plmctl.objectives.contrast import equal, info_nce, originals, products
+from plmctl.parts import part_of
 from plmctl.text.template import wraps
 from plmctl.text.vocab import Vocab
 
 
+@part_of("objective")
 class InfoWord(Objective):
     """`- sum_k log exp(g(x_k) . g(y_k) / t) / sum_l exp(g(x_k) . g(y_l) / t)`, x_k a row from which its n-gram y_k is hidden.
 

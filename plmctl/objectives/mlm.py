@@ -5,8 +5,10 @@ from __future__ import annotations
 from plmctl.batch import Batch
 from plmctl.models.base import Model
 from plmctl.objectives.base import Objective, Output, Term
+from plmctl.parts import part_of
 
 
+@part_of("objective")
 class MLM(Objective):
     """`- sum over hidden places of log p(token | noised row)`, from the states at `targets.mlm` only.
 

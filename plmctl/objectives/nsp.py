@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from plmctl.objectives.pair import PairObjective
+from plmctl.parts import part_of
 
 
+@part_of("objective")
 class NSP(PairObjective):
     """`labels.pair` 0 = B follows A, 1 = B is from elsewhere (Devlin et al., 2019, arXiv:1810.04805, sec. 3.1, task 2)."""
 

@@ -6,8 +6,10 @@ from plmctl.batch import Batch
 from plmctl.errors import ConfigError
 from plmctl.models.base import Model
 from plmctl.objectives.base import Objective, Output, Term
+from plmctl.parts import part_of
 
 
+@part_of("objective")
 class PLM(Objective):
     """`- sum_t log p(x_t | x of lower order, place t)` over `targets.plm`, from the query stream there.
 

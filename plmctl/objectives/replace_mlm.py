@@ -6,8 +6,10 @@ from plmctl.batch import Batch
 from plmctl.models.base import Model
 from plmctl.objectives.base import Objective, Output, Term
 from plmctl.objectives.generator import Generator
+from plmctl.parts import part_of
 
 
+@part_of("objective")
 class ReplaceMLM(Objective):
     """`mean_i - log p_G(x_i | masked) + mean_i - log p(x_i | text with G's samples)`, both over targets.mlm.
 

@@ -11,10 +11,12 @@ from plmctl.batch import IGNORE, Batch
 from plmctl.models.base import Model
 from plmctl.objectives.base import Objective, Output, Term
 from plmctl.objectives.generator import wide
+from plmctl.parts import part_of
 
 Logs = Mapping[str, tuple[Tensor, int | Tensor]]
 
 
+@part_of("objective")
 class RTD(Objective):
     """`- sum_t log p(replaced_t | text)` over targets.replaced: tokens that the noise replaced against all others.
 

@@ -9,9 +9,11 @@ from torch import Tensor
 from plmctl.batch import IGNORE, Batch, Rows
 from plmctl.models.base import Model
 from plmctl.objectives.base import Objective, Output, Term
+from plmctl.parts import part_of
 from plmctl.text.vocab import Vocab
 
 
+@part_of("objective")
 class SBO(Objective):
     """`- sum over tokens i of spans s..e of log p(x_i | h_{s-1}, h_{e+1}, p_{i-s+1})`, h the last states, p learned places.
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from plmctl.objectives.pair import PairObjective
+from plmctl.parts import part_of
 
 
+@part_of("objective")
 class SentenceStructure(PairObjective):
     """`labels.pair` 0 = B follows A, 1 = A follows B, 2 = B is from another document.
 

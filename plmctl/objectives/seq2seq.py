@@ -9,8 +9,10 @@ from plmctl.batch import IGNORE, Batch, Rows
 from plmctl.errors import ConfigError
 from plmctl.models.base import Model
 from plmctl.objectives.base import Objective, Output, Term
+from plmctl.parts import part_of
 
 
+@part_of("objective")
 class Seq2Seq(Objective):
     """`- sum_t log p(y_t | y_1 .. y_{t-1}, source)` over all tokens of the target, those around the text included.
 

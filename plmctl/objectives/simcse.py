@@ -18,8 +18,10 @@ from plmctl.nn.cells.attention import Attention
 from plmctl.nn.dropout import Dropout
 from plmctl.objectives.base import Objective, Output, Term
 from plmctl.objectives.contrast import equal, info_nce, originals, products
+from plmctl.parts import part_of
 
 
+@part_of("objective")
 class SimCSE(Objective):
     """`- sum_i log exp(cos(h_i, h'_i) / t) / sum_j exp(cos(h_i, h'_j) / t)`, h and h' two passes of the clean rows.
 

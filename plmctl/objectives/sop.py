@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from plmctl.objectives.pair import PairObjective
+from plmctl.parts import part_of
 
 
+@part_of("objective")
 class SOP(PairObjective):
     """`labels.pair` 0 = in order, 1 = swapped (Lan et al., 2020, arXiv:1909.11942, sec. 3.1)."""
 

@@ -11,8 +11,10 @@ from plmctl.models.base import Model
 from plmctl.objectives.base import Output
 from plmctl.objectives.electra import Electra
 from plmctl.objectives.generator import Generator
+from plmctl.parts import part_of
 
 
+@part_of("objective")
 class TwoStage(Electra):
     """`updates` updates of the generator alone; then the model takes its weights, the generator is frozen, the model learns.
 

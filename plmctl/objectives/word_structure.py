@@ -5,8 +5,10 @@ from __future__ import annotations
 from plmctl.batch import Batch
 from plmctl.models.base import Model
 from plmctl.objectives.base import Objective, Output, Term
+from plmctl.parts import part_of
 
 
+@part_of("objective")
 class WordStructure(Objective):
     """`- sum over shuffled places of log p(token that stood here | shuffled row)`, answered by the head of masked tokens.
 

@@ -16,6 +16,7 @@ from plmctl.heads.features import read as features_of
 from plmctl.models.base import Model
 from plmctl.noise.base import Noise
 from plmctl.objectives.base import Objective, Output
+from plmctl.parts import base_of
 from plmctl.tasks.transform import Transform, added
 from plmctl.text.vocab import Vocab
 
@@ -31,6 +32,7 @@ class Example:
     document: int | None = None  # examples with the same number stood in one document, in this order
 
 
+@base_of("reader")
 class Reader(Protocol):
     """What knows the layout of a data set's files (`tables.Table`, `conll.Columns`, `squad_files.SquadFiles`)."""
 
@@ -42,6 +44,7 @@ class Reader(Protocol):
     def read_file(self, file: Path, columns: Mapping[str, Any], *, labelled: bool = True) -> list[Example]: ...
 
 
+@base_of("task")
 class Task(Objective):
     """Fine-tuning is an Objective on labels: a Task reads files, encodes examples to Rows, names its head, scores predictions.
 

@@ -15,12 +15,14 @@ from plmctl.batch import IGNORE, Batch, Rows
 from plmctl.errors import DataError
 from plmctl.models.base import Model
 from plmctl.objectives.base import Output, Term
+from plmctl.parts import part_of
 from plmctl.tasks import encode, metrics
 from plmctl.tasks.base import Example, Reader, Task
 from plmctl.tasks.tables import Column, Table
 from plmctl.tasks.transform import Transform
 
 
+@part_of("reader")
 class Choices(Table):
     """Tables and JSON lines: `columns.choices` is a list of columns, or the name of a field that holds a list.
 
@@ -68,6 +70,7 @@ def _with_choices(example: Example, many: list[str]) -> Example:
     return replace(example, fields={"text": str(fields["text"]), "choices": [lead + choice for choice in choices]})
 
 
+@part_of("task")
 class Choice(Task):
     """Asks which of an example's choices is right: a score for each row `text, choice`, and a softmax over them.
 

@@ -14,11 +14,13 @@ from plmctl.batch import IGNORE, Batch, Rows
 from plmctl.errors import DataError
 from plmctl.models.base import Model
 from plmctl.objectives.base import Output, Term
+from plmctl.parts import part_of
 from plmctl.tasks import encode, metrics
 from plmctl.tasks.base import Example, Reader, Task, label_ids
 from plmctl.tasks.transform import Transform
 
 
+@part_of("task")
 class Classification(Task):
     """Asks for the class of a text or a pair (Devlin et al., 2019, sec. 4.1; for decoders Radford et al., 2018, sec. 3.2).
 

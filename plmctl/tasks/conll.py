@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from plmctl.errors import DataError
+from plmctl.parts import part_of
 from plmctl.reading import json_in
 from plmctl.tasks import files
 from plmctl.tasks.base import Example
@@ -31,6 +32,7 @@ def canonical(tags: Sequence[str]) -> list[str]:
     return [f"{_BMES[tag[0]]}-{tag[2:]}" if tag[1:2] == "-" and tag[0] in _BMES else tag for tag in tags]
 
 
+@part_of("reader")
 class Columns:
     """Reads sentences of tagged words: CoNLL column files, JSON lines of lists, or tables of space-separated lists.
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from plmctl.errors import ConfigError, DataError, nearest
+from plmctl.parts import part_of
 from plmctl.reading import json_in
 from plmctl.tasks import files
 from plmctl.tasks.base import Example
@@ -16,6 +17,7 @@ from plmctl.tasks.pairs import Columns, Pairs
 Turn = tuple[str, str]  # who, what
 
 
+@part_of("reader")
 class Dialogues(Pairs):
     """JSON dialogues, `{"turns": [...]}` one a line or in one list; or a table of context and response, as `Pairs` reads it.
 

@@ -19,6 +19,7 @@ from plmctl.noise.base import Noise
 from plmctl.noise.target_mask import TargetMask
 from plmctl.objectives.base import Output, Term
 from plmctl.objectives.seq2seq import asked_of
+from plmctl.parts import part_of
 from plmctl.tasks import sequences, written
 from plmctl.tasks.base import Example, Task
 from plmctl.tasks.pairs import Pairs
@@ -27,6 +28,7 @@ from plmctl.text.vocab import Vocab
 _NONE = -1  # in `written`: no token
 
 
+@part_of("task")
 class Generation(Task):
     """Asks for the target, token by token, with the source in view; scored on texts that the model writes itself.
 

@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from plmctl.parts import part_of
 
+
+@part_of("task")
 @dataclass(frozen=True, kw_only=True)
 class HeldOut:
     """Mean losses and accuracies of a pretrained checkpoint's own objectives on held-out rows.

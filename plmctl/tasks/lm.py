@@ -18,6 +18,7 @@ from plmctl.heads.lm import LMHead
 from plmctl.models.base import Model
 from plmctl.noise.base import Noise
 from plmctl.noise.draws import Draws
+from plmctl.parts import part_of
 from plmctl.tasks import encode
 from plmctl.text.vocab import Vocab
 
@@ -46,6 +47,7 @@ class Text:
         return sum(map(len, self.ids))
 
 
+@part_of("task")
 class LanguageModel:
     """`ppl = exp(NLL / units)`, `bits = NLL / (ln 2 * units)`; units are tokens, words, characters or UTF-8 bytes of the text.
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from plmctl.errors import DataError, nearest
+from plmctl.parts import part_of
 from plmctl.tasks import files
 from plmctl.tasks.base import Example
 from plmctl.tasks.tables import Column, Table
@@ -19,6 +20,7 @@ _NAMED = (".tsv", ".csv", ".jsonl", ".json")
 _TABLES = (*_NAMED, ".txt")
 
 
+@part_of("reader")
 class Pairs(Table):
     """`columns.source` and `columns.target` name two columns of a table, or what two line-parallel files end with.
 

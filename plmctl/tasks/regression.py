@@ -13,12 +13,14 @@ from plmctl.batch import IGNORE, Batch, Rows
 from plmctl.errors import DataError
 from plmctl.models.base import Model
 from plmctl.objectives.base import Output, Term
+from plmctl.parts import part_of
 from plmctl.tasks import encode, metrics
 from plmctl.tasks.base import Example, Reader, Task
 from plmctl.tasks.classification import encode_texts, parse_texts
 from plmctl.tasks.transform import Transform
 
 
+@part_of("task")
 class Regression(Task):
     """Asks for a score: one output, mean squared error (Cer et al., 2017, in the form of Devlin et al., 2019).
 

@@ -16,6 +16,7 @@ from plmctl.errors import ConfigError, DataError
 from plmctl.heads.features import read as features_of
 from plmctl.models.base import Model
 from plmctl.objectives.base import Output, Term
+from plmctl.parts import part_of
 from plmctl.tasks import encode, squad_score
 from plmctl.tasks.base import Example, Reader, Task
 
@@ -35,6 +36,7 @@ class Candidate:
     end: int
 
 
+@part_of("task")
 class Squad(Task):
     """Asks for the first and last token of the answer (Devlin et al., 2019, sec. 4.2 and 4.3; its run_squad settings).
 

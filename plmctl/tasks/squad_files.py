@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, NotRequired, TypedDict
 
 from plmctl.errors import DataError
+from plmctl.parts import part_of
 from plmctl.reading import json_in
 from plmctl.tasks import files
 from plmctl.tasks.base import Example
@@ -41,6 +42,7 @@ class _Content(TypedDict):
     data: list[_Article]
 
 
+@part_of("reader")
 class SquadFiles:
     """data -> paragraphs(context, qas(id, question, answers[text, answer_start], is_impossible)).
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from plmctl.errors import DataError, nearest
+from plmctl.parts import part_of
 from plmctl.reading import json_in
 from plmctl.tasks import files
 from plmctl.tasks.base import Example
@@ -17,6 +18,7 @@ Column = str | int
 Row = tuple[int, list[Any]]  # line number, cells
 
 
+@part_of("reader")
 class Table:
     """Reads a split's table into examples: `columns` maps text, text2, label, id to a name in the header or a number from 0.
 

@@ -15,12 +15,14 @@ from plmctl.errors import ConfigError
 from plmctl.heads.features import read as features_of
 from plmctl.models.base import Model
 from plmctl.objectives.base import Output, Term
+from plmctl.parts import part_of
 from plmctl.tasks import encode, metrics
 from plmctl.tasks.base import Example, Reader, Task, label_ids
 
 Pieces = list[list[int]]  # of each word
 
 
+@part_of("task")
 class Tagging(Task):
     """Asks for the tag of each word at its first piece, the other pieces are not asked (Devlin et al., 2019, sec. 5.3).
 

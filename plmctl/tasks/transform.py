@@ -12,11 +12,13 @@ from plmctl.errors import ConfigError
 from plmctl.models.base import Model, Once
 from plmctl.objectives.base import Objective, Output, Term
 from plmctl.objectives.clm import CLM
+from plmctl.parts import part_of
 from plmctl.text.vocab import Vocab
 
 OWN = ("bos", "sep", "eos")  # the roles of start, delimiter and extract
 
 
+@part_of("transform")
 class Transform:
     """The input transformations of Radford et al. (2018, sec. 3.3), each by itself; without any, rows are as BERT's.
 

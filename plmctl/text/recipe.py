@@ -8,11 +8,13 @@ from dataclasses import KW_ONLY, asdict, dataclass
 from typing import Any, ClassVar
 
 from plmctl.errors import ConfigError, DataError
+from plmctl.parts import base_of
 from plmctl.text import roles
 from plmctl.text.backend import Backend
 from plmctl.text.roles import Roles
 
 
+@base_of("tokenizer")
 @dataclass(frozen=True)
 class Recipe:
     """What all kinds share: the size, the share of characters that must be covered, and how much text is looked at."""

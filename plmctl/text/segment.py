@@ -8,6 +8,7 @@ from functools import cache
 from typing import Any
 
 from plmctl.errors import ConfigError, nearest
+from plmctl.parts import declared
 from plmctl.text.inputs import needed
 
 Segmenter = Callable[[str], Iterable[tuple[int, int]]]
@@ -22,7 +23,8 @@ def jieba(text: str) -> Iterator[tuple[int, int]]:
 def find(name: str, plugins: Sequence[str] | None = None) -> Segmenter:
     """The function of this file called `name`, or the one at a dotted path, which must lie in one of `plugins` if given.
 
-    Anything else is a ConfigError; a library that is not installed is a UsageError.
+    A function of a plugin declares itself by `@part_of("segment")`. Anything else is a ConfigError; a library that is not
+    installed is a UsageError.
     """
     module, _, function = name.rpartition(".")
     if not module and function in _OWN:
@@ -37,12 +39,13 @@ def find(name: str, plugins: Sequence[str] | None = None) -> Segmenter:
     if plugins is not None and name.partition(".")[0] not in plugins:
         raise ConfigError("data.segment", name, error.allowed, fix=f"--plugin {name.partition('.')[0]}")
     try:
-        part = getattr(importlib.import_module(module), function)
+        found = getattr(importlib.import_module(module), function)
     except (ImportError, AttributeError) as missing:
         raise ConfigError("data.segment", name, f"cannot be imported ({missing})") from missing
-    if not callable(part):
-        raise error
-    return part
+    if declared(found) != "segment":
+        fix = '@part_of("segment") of plmctl.parts above its definition'
+        raise ConfigError("data.segment", name, "does not declare itself a segmenter", fix=fix)
+    return found
 
 
 @cache

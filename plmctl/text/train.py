@@ -16,6 +16,7 @@ import tokenizers
 from tokenizers import decoders, models, normalizers, pre_tokenizers, trainers
 
 from plmctl.errors import ConfigError, nearest
+from plmctl.parts import part_of
 from plmctl.text import roles, segmented
 from plmctl.text.backend import Backend
 from plmctl.text.recipe import Recipe, covering, no_text
@@ -79,18 +80,21 @@ def _aside(work: Callable[..., None], **arguments: Any) -> None:
         raise errors[0]
 
 
+@part_of("tokenizer")
 class Unigram(_Pieces):
     """A unigram language model over pieces (Kudo, 2018, arXiv:1804.10959)."""
 
     kind = "unigram"
 
 
+@part_of("tokenizer")
 class BPE(_Pieces):
     """Byte-pair encoding over characters (Sennrich et al., 2016, arXiv:1508.07909)."""
 
     kind = "bpe"
 
 
+@part_of("tokenizer")
 @dataclass(frozen=True)
 class WordPiece(Recipe):
     """BERT's tokenizer: words split greedily into the longest known pieces (Devlin et al., 2019; Wu et al., 2016).
@@ -144,6 +148,7 @@ class WordPiece(Recipe):
         return (backend if self.segment is None else segmented.Segmented(backend, self.segment)), special
 
 
+@part_of("tokenizer")
 @dataclass(frozen=True)
 class ByteBPE(Recipe):
     """Byte-level BPE: no unknown tokens, spaces kept (Radford et al., 2019); ids laid out as RoBERTa's or GPT-2's."""
@@ -183,6 +188,7 @@ class ByteBPE(Recipe):
         return Rust(finish(made, special)), special
 
 
+@part_of("tokenizer")
 @dataclass(frozen=True)
 class Char(Recipe):
     """One token a character, spaces included; as many as cover the text, `vocab_size` at most."""

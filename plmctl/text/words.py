@@ -9,6 +9,7 @@ from dataclasses import KW_ONLY, dataclass
 import tokenizers
 from tokenizers import models, normalizers, pre_tokenizers
 
+from plmctl.parts import part_of
 from plmctl.text.backend import Backend
 from plmctl.text.recipe import Recipe, no_text
 from plmctl.text.roles import Roles
@@ -16,6 +17,7 @@ from plmctl.text.rust import Rust, finish
 from plmctl.text.sentences import CJK
 
 
+@part_of("tokenizer")
 @dataclass(frozen=True)
 class Word(Recipe):
     """Whole words, the most frequent first, at most `vocab_size`; the rest is [UNK] (ELMo's softmax: Peters et al., 2018)."""

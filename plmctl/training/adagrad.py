@@ -5,9 +5,11 @@ from __future__ import annotations
 import torch
 
 from plmctl.errors import ConfigError
+from plmctl.parts import part_of
 from plmctl.training.optim import Named, groups
 
 
+@part_of("optim")
 class Adagrad(torch.optim.Adagrad):
     """`s += g^2; theta -= lr g / (sqrt(s) + eps)`, s = `start` at first (Duchi et al., 2011, JMLR 12, sec. 1.1)."""
 

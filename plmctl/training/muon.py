@@ -11,6 +11,7 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 from plmctl.errors import ConfigError
+from plmctl.parts import part_of
 from plmctl.training.optim import Named, check, fusable, groups
 
 QUINTIC = (3.4445, -4.7750, 2.0315)  # steepest at 0 among those that keep singular values near 1 (Jordan et al., 2024)
@@ -32,6 +33,7 @@ def orthogonalize(matrix: Tensor, *, iterations: int = 5) -> Tensor:
     return (x.T if tall else x).to(matrix.dtype)
 
 
+@part_of("optim")
 class Muon(Optimizer):
     """`M <- lerp(M, G, 1-momentum); U = lerp(G, M, momentum); theta -= lr (s orthogonalize(U) + weight_decay theta)`.
 

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from plmctl.errors import ConfigError
+from plmctl.parts import part_of
 
 Named = Sequence[tuple[str, nn.Parameter]]
 OptimizerFactory = Callable[..., Optimizer]  # (*, parameters: Named)
@@ -79,6 +80,7 @@ def check(*, lr: float, betas: Sequence[float], eps: float, weight_decay: float)
         raise ConfigError("optim.weight_decay", weight_decay, "0 or more")
 
 
+@part_of("optim")
 class AdamW(torch.optim.AdamW):
     """`theta -= lr (m̂ / (sqrt(v̂) + eps) + weight_decay theta)` (Loshchilov and Hutter, 2019, arXiv:1711.05101).
 
@@ -122,6 +124,7 @@ def _moments(p: Tensor, *, step: float, fused: bool) -> dict[str, Tensor]:
     }
 
 
+@part_of("optim")
 class Lamb(Optimizer):
     """AdamW's step, made as long as the tensor it changes (You et al., 2020, arXiv:1904.00962, algorithm 2).
 

@@ -11,8 +11,10 @@ import math
 from dataclasses import dataclass
 
 from plmctl.errors import ConfigError
+from plmctl.parts import base_of, part_of
 
 
+@base_of("schedule")
 @dataclass(frozen=True, kw_only=True)
 class Schedule:
     """Warm-up to 1 over W updates, then what the subclass says.
@@ -58,6 +60,7 @@ def _place(s: float, start: float, end: float) -> float:
     return min(1.0, max(0.0, (s - start) / (end - start))) if end > start else 1.0
 
 
+@part_of("schedule")
 @dataclass(frozen=True, kw_only=True)
 class Constant(Schedule):
     """1 after warm-up."""
@@ -66,6 +69,7 @@ class Constant(Schedule):
         return 1.0
 
 
+@part_of("schedule")
 @dataclass(frozen=True, kw_only=True)
 class Polynomial(Schedule):
     """`end + (1 - end)(1 - (s-W)/(T-W))^power`; power 1 and end 0 is the linear decay of RoBERTa and of fine-tuning.
@@ -82,6 +86,7 @@ class Polynomial(Schedule):
         return self.end + (1 - self.end) * left**self.power
 
 
+@part_of("schedule")
 @dataclass(frozen=True, kw_only=True)
 class Cosine(Schedule):
     """`min + (1 - min)/2 (1 + cos(pi (s-W)/(T-W)))`: half a wave (Loshchilov and Hutter, 2017, 1608.03983)."""
@@ -93,6 +98,7 @@ class Cosine(Schedule):
         return self.min_ratio + (1 - self.min_ratio) * wave
 
 
+@part_of("schedule")
 @dataclass(frozen=True, kw_only=True)
 class WarmupStableDecay(Schedule):
     """1 until the last `decay_share` of the run, then down to `min_ratio` by `shape` (Hu et al., 2024, arXiv:2404.06395).
@@ -115,6 +121,7 @@ class WarmupStableDecay(Schedule):
         return self.min_ratio + (1 - self.min_ratio) * left
 
 
+@part_of("schedule")
 @dataclass(frozen=True, kw_only=True)
 class InverseSqrt(Schedule):
     """`sqrt(timescale / (s - W + timescale))`, with timescale = W sqrt(W/s) (Vaswani et al., 2017, sec. 5.3)."""

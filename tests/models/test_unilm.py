@@ -98,9 +98,10 @@ def test_a_composed_pattern_knows_which_segments_are_source_and_target() -> None
 
 def test_every_part_is_in_the_shipped_pattern() -> None:
     node = load(Path(conf_dir()) / "pattern" / "unilm.yaml")
-    assert [type(part).__name__ for part in build(node).parts] == ["Full", "Full", "Causal", "Anticausal", "Prefix", "Prefix"]
+    made = build(node, path="pattern")
+    assert [type(part).__name__ for part in made.parts] == ["Full", "Full", "Causal", "Anticausal", "Prefix", "Prefix"]
     with pytest.raises(ConfigError, match="number of a segment"):
-        build({**node, "parts": []})
+        build({**node, "parts": []}, path="pattern")
 
 
 def test_renumbered_rows_are_the_rows_with_other_numbers(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -22,7 +22,7 @@ def made(name: str, **options: object) -> Masking:
     node = plain(load(conf_dir() / "noise" / f"{name.removesuffix('_exact')}.yaml"))
     if name == "span_mask_exact":
         node["sampler"]["_target_"] = "plmctl.noise.spans.Segmented"
-    return build({**node, **options}, {"vocab": make_vocab()})
+    return build({**node, **options}, {"vocab": make_vocab()}, path="noise")
 
 
 def equal(one: Rows, two: Rows) -> bool:

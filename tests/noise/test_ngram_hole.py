@@ -22,7 +22,7 @@ MASK = 4
 
 
 def part(name: str, **settings: object):
-    return build({**plain(load(conf_dir() / "noise" / f"{name}.yaml")), **settings}, {"vocab": make_vocab()})
+    return build({**plain(load(conf_dir() / "noise" / f"{name}.yaml")), **settings}, {"vocab": make_vocab()}, path="noise")
 
 
 def test_one_run_a_row_all_of_it_mask_and_asked() -> None:

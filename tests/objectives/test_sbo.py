@@ -64,7 +64,7 @@ def rows_of(*, documents: bool = False, n: int = 12, width: int = 40) -> Rows:
 
 def noise(**settings: object):
     node = plain(load(conf_dir() / "noise" / "span_mask.yaml")) | settings
-    return build(node, {"vocab": VOCAB, "corpus_sample": np.arange(5, V)})
+    return build(node, {"vocab": VOCAB, "corpus_sample": np.arange(5, V)}, path="noise")
 
 
 def noised(**settings: object) -> Rows:

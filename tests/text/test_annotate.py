@@ -16,6 +16,7 @@ from plmctl.data.shards import Shards
 from plmctl.data.survey import Source
 from plmctl.data.tokenizing import Job
 from plmctl.errors import ConfigError, DataError, UsageError
+from plmctl.parts import part_of
 from plmctl.text import annotate, inputs, segment
 from plmctl.text.annotate import Wanted
 from plmctl.text.tokenizer import Tokenizer
@@ -25,6 +26,7 @@ WORDS = ["使用", "语言", "模型", "来", "预测", "一个", "词", "的", 
 SENTENCE = "使用语言模型来预测下一个词的probability。"  # the example of Cui et al. (2021), table 1
 
 
+@part_of("segment")
 def fake(text: str) -> Iterator[tuple[int, int]]:
     """A segmenter: the longest word of a short list, else one character."""
     at = 0
@@ -34,6 +36,7 @@ def fake(text: str) -> Iterator[tuple[int, int]]:
         at = end
 
 
+@part_of("segment")
 def beyond(text: str) -> list[tuple[int, int]]:
     return [(0, len(text) + 1)]
 

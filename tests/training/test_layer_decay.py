@@ -68,9 +68,9 @@ def test_it_is_a_setting_of_adamw():
         ("backbone.stack.blocks.a.0.w", torch.nn.Parameter(torch.ones(2, 2))),
         ("heads.w", torch.nn.Parameter(torch.ones(2, 2))),
     ]
-    optimizer = build(cfg.optim)(parameters=named)
+    optimizer = build(cfg.optim, path="optim")(parameters=named)
     assert [group["initial_lr"] for group in optimizer.param_groups] == pytest.approx([2e-5 * 0.64, 2e-5])
     for wrong in (0.0, 1.5):
         cfg.optim.layer_decay = wrong
         with pytest.raises(ConfigError, match=r"optim\.layer_decay"):
-            build(cfg.optim)(parameters=named)
+            build(cfg.optim, path="optim")(parameters=named)

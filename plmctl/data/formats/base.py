@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from plmctl.batch import Rows
+from plmctl.parts import base_of
 
 if TYPE_CHECKING:
     from plmctl.data.shards import Shards
@@ -24,6 +25,7 @@ class Plan:
     width: int = 0  # tokens of a row as `rows` lays it out, padding included
 
 
+@base_of("format")
 class Format:
     """How tokens become rows of `max_length`. `provides` names fields as in `batch.FIELDS`.
 

@@ -12,6 +12,7 @@ from plmctl.data.formats.edges import Stream, document_edges
 from plmctl.data.formats.packing import best_fit_decreasing, chunks
 from plmctl.data.formats.pieces import lay, piece_plan
 from plmctl.errors import ConfigError
+from plmctl.parts import part_of
 from plmctl.text.template import Wrap, special, wraps
 from plmctl.text.vocab import Vocab
 
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from plmctl.data.shards import Shards
 
 
+@part_of("format")
 class Blocks(Format):
     """Rows of `max_length` tokens in one of two ways.
 

@@ -12,6 +12,7 @@ from plmctl.data.formats.edges import document_edges, sentence_edges
 from plmctl.data.formats.packing import best_fit_decreasing, chain, chunks
 from plmctl.data.formats.pieces import lay, piece_plan
 from plmctl.errors import ConfigError
+from plmctl.parts import part_of
 from plmctl.text.template import Wrap, special, wraps
 from plmctl.text.vocab import Vocab
 
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from plmctl.data.shards import Shards
 
 
+@part_of("format")
 class FullSentences(Format):
     """`cls` sentences `sep`, filled with as many whole consecutive sentences as fit.
 

@@ -11,11 +11,13 @@ from plmctl.batch import Rows
 from plmctl.data.formats.base import Format, Plan
 from plmctl.data.formats.wrapped import Wrapped
 from plmctl.errors import ConfigError
+from plmctl.parts import part_of
 
 if TYPE_CHECKING:
     from plmctl.data.shards import Shards
 
 
+@part_of("format")
 class InLanguage(Wrapped):
     """Rows of `format` with `tracks.language = language` at every token: text of one language among several.
 

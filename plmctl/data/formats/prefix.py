@@ -12,12 +12,14 @@ from plmctl.data.formats.pairs import Pairs, pair_plan, parallel
 from plmctl.data.formats.pieces import lay
 from plmctl.data.formats.sentence_pair import SentencePair
 from plmctl.errors import ConfigError
+from plmctl.parts import part_of
 from plmctl.text.vocab import Vocab
 
 if TYPE_CHECKING:
     from plmctl.data.shards import Shards
 
 
+@part_of("format")
 class Prefix(Format):
     """`cls A sep B sep` with `values.prefix`, the tokens of `cls A sep`: they see each other, B sees them and what is before.
 

@@ -12,11 +12,13 @@ from plmctl.batch import Rows
 from plmctl.data.formats.base import Format, Plan
 from plmctl.data.formats.wrapped import Wrapped
 from plmctl.errors import ConfigError
+from plmctl.parts import part_of
 
 if TYPE_CHECKING:
     from plmctl.data.shards import Shards
 
 
+@part_of("format")
 class Renumbered(Wrapped):
     """Rows of `format` whose segment s becomes `segments[s]`; rows of one segment have number 0 before.
 

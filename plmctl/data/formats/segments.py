@@ -14,6 +14,7 @@ from plmctl.data.formats.carried import asked
 from plmctl.data.formats.edges import Stream, document_edges
 from plmctl.data.formats.pieces import lay, piece_plan
 from plmctl.errors import ConfigError
+from plmctl.parts import part_of
 from plmctl.text.template import Wrap
 from plmctl.text.vocab import Vocab
 
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from plmctl.data.shards import Shards
 
 
+@part_of("format")
 class Segments(Format):
     """The corpus in `streams` equal parts; row `t * streams + b` is part b's tokens `t * T .. (t + 1) * T`, T = max_length.
 

@@ -15,6 +15,7 @@ from plmctl.data.formats.pairs import Pairs, check_copies, check_rate, pair_begi
 from plmctl.data.formats.pieces import lay
 from plmctl.errors import ConfigError, DataError
 from plmctl.noise.masking import runs
+from plmctl.parts import part_of
 from plmctl.text.template import wraps
 from plmctl.text.vocab import Vocab
 
@@ -35,6 +36,7 @@ class Cuts(NamedTuple):
     fate: np.ndarray  # [n]
 
 
+@part_of("format")
 class SentencePair(Format):
     """`cls A sep B sep` with `labels.pair`: what B is to A. 0 = B follows A; the other kinds that occur are counted from 1:
     A follows B (`swap_rate`), B starts at a random sentence of another document (`random_rate`). So 1 is random in BERT,

@@ -11,6 +11,7 @@ from plmctl.data.formats.base import Format, Plan
 from plmctl.data.formats.edges import sentence_edges
 from plmctl.data.formats.pieces import lay, piece_plan
 from plmctl.errors import ConfigError
+from plmctl.parts import part_of
 from plmctl.text.template import wraps
 from plmctl.text.vocab import Vocab
 
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from plmctl.data.shards import Shards
 
 
+@part_of("format")
 class Sentences(Format):
     """`cls` sentence `sep`, padded to `max_length`; the anchor of a row is its first token.
 

@@ -12,6 +12,7 @@ from plmctl.data.formats.base import Format, Plan
 from plmctl.data.formats.pairs import pair_plan, parallel
 from plmctl.data.formats.pieces import Layout, Pieces, lay_pieces
 from plmctl.errors import ConfigError, DataError
+from plmctl.parts import part_of
 from plmctl.text.template import wraps
 from plmctl.text.vocab import Vocab
 
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from plmctl.data.shards import Shards
 
 
+@part_of("format")
 class Seq2Seq(Format):
     """A `source` and a `target` for each pair of parallel text, each with its own special tokens and length.
 

@@ -14,6 +14,7 @@ from plmctl.data.formats.edges import Stream, document_edges, sentence_edges
 from plmctl.data.formats.pairs import check_copies, check_rate, shares
 from plmctl.data.formats.pieces import Layout, lay, piece_plan
 from plmctl.errors import ConfigError
+from plmctl.parts import part_of
 from plmctl.text.template import Wrap, special
 from plmctl.text.vocab import Vocab
 
@@ -30,6 +31,7 @@ class Tails(NamedTuple):
     random: np.ndarray
 
 
+@part_of("format")
 class StreamPair(Format):
     """`R A sep B sep cls`: R are the next `reuse_length` tokens of the row's stream, A goes on after them.
 

@@ -11,6 +11,7 @@ from plmctl.data.formats.base import Format, Plan
 from plmctl.data.formats.pairs import pair_plan, parallel
 from plmctl.data.formats.pieces import Pieces, lay
 from plmctl.errors import ConfigError
+from plmctl.parts import part_of
 from plmctl.text.template import wraps
 from plmctl.text.vocab import Vocab
 
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from plmctl.data.shards import Shards
 
 
+@part_of("format")
 class TextPair(Format):
     """`cls A sep cls B sep` (XLM: all four are `</s>`): positions restart at the translation, `tracks.language` changes there.
 

@@ -8,10 +8,12 @@ from plmctl.attention.kernels import attend
 from plmctl.errors import ConfigError, nearest
 from plmctl.nn.cells.base import Cell, Context
 from plmctl.nn.scores import score
+from plmctl.parts import part_of
 
 PROJECTIONS = {"own": (0, 1, 2), "shared": (0, 0, 1), "none": (0, 0, 0)}  # which of the maps makes q, k and v
 
 
+@part_of("cells")
 class Attention(Cell):
     """`out(softmax(q k^T / sqrt(D)) v)` with q, k, v from one fused linear map `qkv` and dropout on the probabilities.
 

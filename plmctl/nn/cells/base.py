@@ -14,6 +14,7 @@ from plmctl.nn.cache import Cache, Slot
 from plmctl.nn.positions import Position
 from plmctl.nn.recorder import Recorder
 from plmctl.nn.relations import Relations
+from plmctl.parts import base_of
 
 
 @dataclass(frozen=True)
@@ -80,6 +81,7 @@ class Context:
         return self if self.memory is None or isinstance(norm, nn.Identity) else replace(self, norm=norm)
 
 
+@base_of("cells")
 class Cell(nn.Module):
     """`forward(x [B, T, W], context) -> [B, T, W]`; `projection` is the last linear map, the one that writes to the stream."""
 

@@ -7,8 +7,10 @@ from torch import Tensor, nn
 
 from plmctl.errors import ConfigError, UsageError
 from plmctl.nn.cells.base import Cell, Context
+from plmctl.parts import part_of
 
 
+@part_of("cells")
 class Convolution(Cell):
     """`out(a * sigmoid(b))`, [a_t; b_t] = b + sum_j W_j x_(t + j - reach), j = 0 .. kernel - 1: a window of tokens, gated.
 

@@ -8,8 +8,10 @@ from plmctl.attention.kernels import attend
 from plmctl.errors import ConfigError
 from plmctl.nn.cells.base import Cell, Context
 from plmctl.nn.scores import score
+from plmctl.parts import part_of
 
 
+@part_of("cells")
 class CrossAttention(Cell):
     """`out(softmax(q k^T / sqrt(D)) v)` with q from the stream and k, v from the states of `context.source`.
 

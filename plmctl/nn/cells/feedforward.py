@@ -11,6 +11,7 @@ from torch.nn import functional as F
 from plmctl.errors import ConfigError, nearest
 from plmctl.nn.cells.base import Cell, Context
 from plmctl.nn.dropout import Dropout
+from plmctl.parts import part_of
 
 Activation = Callable[[Tensor], Tensor]
 
@@ -31,6 +32,7 @@ def activation_function(name: str) -> Activation:
     return ACTIVATIONS[name]
 
 
+@part_of("cells")
 class FeedForward(Cell):
     """`down(activation(up(x)))`, [B, T, W] -> [B, T, W] through `inner_width`; `dropout` acts on the activations (BERT: 0)."""
 

@@ -7,8 +7,10 @@ from torch import Tensor, nn
 from plmctl.nn.cells.base import Cell, Context
 from plmctl.nn.cells.feedforward import activation_function
 from plmctl.nn.dropout import Dropout
+from plmctl.parts import part_of
 
 
+@part_of("cells")
 class GLU(Cell):
     """`down(activation(gate(x)) * up(x))`, [B, T, W] -> [B, T, W] through `inner_width`."""
 

@@ -7,6 +7,7 @@ from torch import Tensor, nn
 from plmctl.errors import UsageError
 from plmctl.nn.cells.base import Cell, Context
 from plmctl.nn.recurrence import Recurrence
+from plmctl.parts import part_of
 
 
 class Recurrent(Cell):
@@ -38,6 +39,7 @@ class Recurrent(Cell):
         return self.out(states)
 
 
+@part_of("cells")
 class LSTM(Recurrent):
     """The long short-term memory with forget gates (Gers et al., 2000); GPT's ablation has one of 2048 units.
 
@@ -47,6 +49,7 @@ class LSTM(Recurrent):
     kind = nn.LSTM
 
 
+@part_of("cells")
 class GRU(Recurrent):
     """The gated recurrent unit (Cho et al., 2014, arXiv:1406.1078), in torch's form, whose reset gate acts on U h + b."""
 

@@ -9,8 +9,10 @@ from plmctl.attention.kernels import attend
 from plmctl.errors import ConfigError
 from plmctl.nn.cells.base import Cell, Context
 from plmctl.nn.relations import Relations
+from plmctl.parts import part_of
 
 
+@part_of("cells")
 class RelativeAttention(Cell):
     """`out(softmax(A / sqrt(D)) v)`, A_ij = (q_i + u) k_j + (q_i + v) W_r R_{i-j} + (q_i + s) e_{[segment i = segment j]}.
 
