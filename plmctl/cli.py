@@ -19,6 +19,7 @@ from plmctl.console import see_plugins as _see_plugins
 from plmctl.errors import UsageError
 from plmctl.help import Verb
 from plmctl.report import options
+from plmctl.terminal import tell
 
 Words = Annotated[list[str] | None, typer.Argument(metavar="[./FILE.yaml] KEY=VALUE", show_default=False, hidden=True)]
 RecipeWords = Annotated[list[str] | None, typer.Argument(metavar="RECIPE | KEY=VALUE", show_default=False, hidden=True)]
@@ -266,7 +267,7 @@ def _go(flags: Flags, print_config: bool, multirun: bool) -> int:
     if print_config:
         from omegaconf import OmegaConf
 
-        print(
+        tell(
             "".join(f"# not used, its part is not chosen: {line}\n" for line in removed) + OmegaConf.to_yaml(cfg, resolve=True),
             end="",
         )

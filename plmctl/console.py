@@ -15,6 +15,7 @@ import typer
 
 from plmctl.config.compose import Flags
 from plmctl.errors import PlmctlError, UsageError
+from plmctl.terminal import remark
 
 USERS_FILES = {errno.ENOSPC, errno.EDQUOT, errno.EACCES, errno.EPERM, errno.EROFS, errno.EFBIG, errno.EISDIR, errno.ENOTDIR}
 
@@ -48,13 +49,13 @@ def reported() -> Iterator[None]:
     try:
         yield
     except PlmctlError as error:
-        print(f"plmctl: {error}", file=sys.stderr)
+        remark(f"plmctl: {error}")
         raise typer.Exit(error.exit_code) from None
     except KeyboardInterrupt:
-        print("plmctl: stopped", file=sys.stderr)
+        remark("plmctl: stopped")
         raise typer.Exit(130) from None
     except OSError as error:
         if error.errno not in USERS_FILES:
             raise
-        print(f"plmctl: {error.strerror}: {error.filename or 'while writing'}", file=sys.stderr)
+        remark(f"plmctl: {error.strerror}: {error.filename or 'while writing'}")
         raise typer.Exit(1) from None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import errno
 import json
 import re
@@ -216,6 +217,29 @@ def test_one_run_dir_holds_the_folders_of_all_jobs(plmctl: Invoke, command: Comm
     done = plmctl("pretrain", "probe", "-m", "seed=1,2", "run.dir=runs/my seeds")
     assert done.exit_code == 0, done.stderr
     assert [cfg.run.dir for cfg, _ in command.calls] == [str(Path("runs/my seeds", str(n)).resolve()) for n in (0, 1)]
+
+
+def test_a_sweep_says_and_keeps_what_it_varied(plmctl: Invoke, command: Command) -> None:
+    words = ("noise=[token_mask],[drop]", "optim.lr=1", "seed=1,2", "hydra.sweep.dir=swept")
+    done = plmctl("pretrain", "probe", "-m", *words)
+    assert done.exit_code == 0, done.stderr
+    table = done.stdout[done.stdout.index("4 jobs in") :]
+    assert [table.count(text) for text in ("noise=[token_mask]", "noise=[drop]", "seed=2", "optim.lr")] == [3, 3, 2, 0]
+    folder = Path("swept").resolve()
+    assert done.stderr == "table: swept/sweep.md\n"
+    assert Path("swept/sweep.md").read_text(encoding="utf-8").splitlines()[2:] == [
+        "| job | varied | status | valid/loss |", "| --- | --- | --- | --- |",
+        "| 0 | noise=[token_mask] seed=1 | ok | 2 |", "| 1 | noise=[token_mask] seed=2 | ok | 2 |",
+        "| 2 | noise=[drop] seed=1 | ok | 2 |", "| 3 | noise=[drop] seed=2 | ok | 2 |",
+        "|  | noise=[token_mask]: mean ± deviation | 2 ok | 2 ± 0 |", "|  | noise=[drop]: mean ± deviation | 2 ok | 2 ± 0 |",
+    ]  # fmt: skip
+    with Path("swept/sweep.csv").open(encoding="utf-8") as file:
+        rows = list(csv.DictReader(file))
+    assert [(row["noise"], row["seed"], row["valid/loss"], row["dir"]) for row in rows] == [
+        (noise, seed, "2", str(folder / str(2 * place + int(seed) - 1)))
+        for place, noise in enumerate(("[token_mask]", "[drop]"))
+        for seed in "12"
+    ]
 
 
 def test_sweeps_of_groups_ranges_recipes_and_paths(plmctl: Invoke, command: Command) -> None:

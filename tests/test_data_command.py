@@ -46,6 +46,18 @@ def test_text_with_a_page(small_text: Path, tmp_path: Path) -> None:
     assert check(str(small_text), "--out", "page.pdf")[0] == 2
 
 
+def test_escape_codes_of_users_do_not_reach_the_terminal(tmp_path: Path) -> None:
+    lines = ["text\tlabel", *(f"film {number}\tgood\x1b[2J\x07语" for number in range(4)), "plain\tbad"]
+    (tmp_path / "train.tsv").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    code, said = check(str(tmp_path), "task=classification", "task.columns.text=text", "task.columns.label=label")
+    assert code == 0, said
+    assert "good\\u001b[2J\\u0007语 80%" in said
+    assert "\x1b" not in said
+    code, said = check(str(tmp_path / "no\x1b[31mfile"))
+    assert code == 3
+    assert f"{tmp_path}/no\\u001b[31mfile" in said
+
+
 def test_text_with_a_tokenizer(small_text: Path, tokens_of: Callable[..., Path]) -> None:
     plain = found(str(small_text))
     assert "not looked at" in str(plain["tokens"]["found"])

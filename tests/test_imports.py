@@ -18,12 +18,13 @@ MAY: dict[str, set[str]] = {
     "inside": {"errors"},
     "values": {"errors"},
     "reading": {"errors", "values"},
+    "terminal": set(),
     "batch": {"errors"},
     "text": BASE,
     "noise": BASE | {"text"},
     "data": BASE | {"text", "noise"},
     **{layer: BASE | set(MODEL[:place]) for place, layer in enumerate(MODEL)},
-    "training": BASE | {"nn", "models", "objectives", "data"},
+    "training": BASE | {"nn", "models", "objectives", "data", "terminal"},
 }  # fmt: skip
 MAY["objectives"] |= {"text"}  # which ids are special, and what stands around a segment
 MAY["generation"] |= {"text"}

@@ -5,9 +5,10 @@ from __future__ import annotations
 import statistics
 from collections.abc import Mapping, Sequence
 
-from plmctl.report.chart import Curve, line_chart
+from plmctl.report.chart import Band, Curve, line_chart
 from plmctl.report.runs import RunLog
 
+Run = Sequence[tuple[float, float, float]]  # (update, x, value)
 AXES = {"steps": "updates", "tokens": "tokens", "flops": "training FLOPs", "time": "seconds"}
 
 
@@ -22,22 +23,28 @@ def along(log: RunLog, name: str, by: str, flops_per_token: float) -> list[tuple
     return found
 
 
-def mean_curve(runs: Sequence[Sequence[tuple[float, float, float]]]) -> Curve:
+def mean_curve(runs: Sequence[Run]) -> Curve:
     """The mean over seeds, at the updates at which all of them were measured."""
-    if not runs:
-        return []
-    by_step = [{step: (x, value) for step, x, value in run} for run in runs]
-    steps = sorted(set.intersection(*(set(points) for points in by_step)))
-    return [
-        (statistics.fmean(points[step][0] for points in by_step), statistics.fmean(points[step][1] for points in by_step))
-        for step in steps
-    ]
+    return [(x, statistics.fmean(values)) for x, values in _at_each_step(runs)]
 
 
-def picture(curves: Mapping[str, Curve], *, metric: str, by: str, seeds: int) -> str:
+def band(runs: Sequence[Run]) -> Band:
+    """The lowest and the highest value of all seeds, at the same updates; nothing of a single run."""
+    return [(x, min(values), max(values)) for x, values in _at_each_step(runs)] if len(runs) > 1 else []
+
+
+def picture(curves: Mapping[str, Curve], bands: Mapping[str, Band], *, metric: str, by: str, seeds: int) -> str:
     """One SVG, one line an arm."""
     shown = {name: curve for name, curve in curves.items() if curve}
-    return line_chart(shown, title=f"{metric}, mean of {seeds} seeds", x=AXES[by], y=metric)
+    title = f"{metric}, mean of {seeds} seeds" + (", shaded from lowest to highest" if any(bands.values()) else "")
+    return line_chart(shown, title=title, x=AXES[by], y=metric, bands=bands)
+
+
+def _at_each_step(runs: Sequence[Run]) -> list[tuple[float, list[float]]]:
+    """(mean of x, values) at the updates at which all runs were measured."""
+    by_step = [{step: (x, value) for step, x, value in run} for run in runs]
+    steps = sorted(set.intersection(*(set(points) for points in by_step))) if runs else []
+    return [(statistics.fmean(p[step][0] for p in by_step), [p[step][1] for p in by_step]) for step in steps]
 
 
 def _between(counter: Curve, step: float) -> float:

@@ -23,6 +23,7 @@ from typing import Any
 from plmctl.config.compose import Flags
 from plmctl.config.sweep import STOPPED
 from plmctl.errors import PlmctlError
+from plmctl.terminal import remark
 from plmctl.whole import write_json
 
 JOB, DONE, ERROR, RUN, LOG = "job.json", "done.json", "error.json", "run", "log.txt"
@@ -51,7 +52,7 @@ def perform(folder: Path) -> int:
             code = _run(job, folder / RUN)
             problem = {} if code in (0, *STOPPED) else {"code": code, "error": f"ended with code {code}"}
         except PlmctlError as error:
-            print(f"plmctl: {error}", file=sys.stderr)
+            remark(f"plmctl: {error}")
             code, problem = error.exit_code, {"code": error.exit_code, "error": str(error)}
         except KeyboardInterrupt:
             return 130

@@ -10,13 +10,13 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from plmctl.ablation.curves import along, mean_curve
+from plmctl.ablation.curves import Run, along, band, mean_curve
 from plmctl.ablation.job import RUN
 from plmctl.ablation.plan import Cell, Plan
 from plmctl.ablation.run import State
 from plmctl.ablation.study import PRETRAIN, Metric
 from plmctl.errors import DataError, nearest
-from plmctl.report.chart import Curve
+from plmctl.report.chart import Band, Curve
 from plmctl.report.runs import RunLog
 
 
@@ -48,12 +48,14 @@ class Results:
 
     def curves(self, metric: Metric, by: str) -> dict[str, Curve]:
         """{arm: mean curve} of a metric of pretraining."""
-        found: dict[str, Curve] = {}
-        for arm, each in self.plan.arms.items():
-            names = [cell.pretrain for cell in self.cells(arm) if cell.pretrain and self._done(cell.pretrain)]
-            runs = [along(self._log(name), metric.series, by, each.flops_per_token) for name in names]
-            found[arm] = [(x, math.exp(y) if metric.exp else y) for x, y in mean_curve(runs)]
-        return found
+        told = math.exp if metric.exp else float
+        return {arm: [(x, told(y)) for x, y in mean_curve(self._runs(arm, metric, by))] for arm in self.plan.arms}
+
+    def bands(self, metric: Metric, by: str) -> dict[str, Band]:
+        """{arm: its lowest and highest curve}."""
+        told = math.exp if metric.exp else float
+        found = {arm: band(self._runs(arm, metric, by)) for arm in self.plan.arms}
+        return {arm: [(x, told(low), told(high)) for x, low, high in each] for arm, each in found.items()}
 
     def cost(self, arm: str) -> dict[str, float | None]:
         """Means over the cells that are done: tokens and training FLOPs of pretraining, seconds of all training."""
@@ -68,6 +70,10 @@ class Results:
         mean = statistics.fmean(tokens) if tokens else None if self.plan.arms[arm].arm.pretrain else 0.0
         flops = None if mean is None else mean * rate
         return {"tokens": mean, "flops": flops, "seconds": statistics.fmean(seconds) if seconds else None}
+
+    def _runs(self, arm: str, metric: Metric, by: str) -> list[Run]:
+        names = dict.fromkeys(cell.pretrain for cell in self.cells(arm) if cell.pretrain and self._done(cell.pretrain))
+        return [along(self._log(name), metric.series, by, self.plan.arms[arm].flops_per_token) for name in names]
 
     def _value(self, metric: Metric, cell: Cell) -> float | None:
         if metric.of == PRETRAIN:

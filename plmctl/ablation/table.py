@@ -83,7 +83,8 @@ def _blocks(study: Study, results: Results, record: Mapping[str, Any]) -> list[B
     blocks += [Heading("Cost of an arm, mean over seeds"), cost_table(record["costs"])]
     measured = [(name, metric) for name, metric in study.metrics.items() if metric.validated]
     for number, (name, metric) in enumerate(measured):
-        svg = picture(results.curves(metric, study.curves), metric=name, by=study.curves, seeds=len(study.seeds))
+        curves, bands = results.curves(metric, study.curves), results.bands(metric, study.curves)
+        svg = picture(curves, bands, metric=name, by=study.curves, seeds=len(study.seeds))
         title = [Heading("Learning curves on the held-out documents")] if not number else []
         blocks += [*title, Chart(f"curve-{number}-{study.curves}", svg)]
     if record["missing"]:

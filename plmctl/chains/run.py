@@ -20,6 +20,7 @@ from plmctl.chains.steps import RUN, Chain, Step, filled
 from plmctl.config.resume import leaves
 from plmctl.data.shards import MANIFEST
 from plmctl.report.runs import RunLog
+from plmctl.terminal import remark
 from plmctl.training.log import clock
 from plmctl.whole import write_json
 
@@ -126,4 +127,4 @@ def figure(step: Step, run: Path) -> str:
 
 
 def say(line: str) -> None:
-    print(line, file=sys.stderr, flush=True)
+    remark(line)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 import shlex
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +25,7 @@ from plmctl.config.build import plain
 from plmctl.config.compose import Flags
 from plmctl.config.schema import LENGTHS
 from plmctl.errors import ConfigError, UsageError
+from plmctl.terminal import remark, screen, tell
 
 EDITED = "The study's file was edited while it ran; this is the table of the study as it was at the start. Run it again."
 
@@ -67,10 +67,10 @@ def _runner(plan: Plan, folder: Path, processes: int, flags: Flags) -> Runner:
 
 def _conclude(record: dict[str, Any], folder: Path, flags: Flags, code: int) -> None:
     if flags.json:
-        print(json.dumps(record))
+        tell(json.dumps(record))
     else:
         _print(record)
-    print(f"table: {folder / 'table.md'}", file=sys.stderr)
+    remark(f"table: {folder / 'table.md'}")
     if code:
         what = "stopped; what is finished stays so" if code > 1 else "some jobs failed; what is finished stays so"
         words = [
@@ -79,7 +79,7 @@ def _conclude(record: dict[str, Any], folder: Path, flags: Flags, code: int) -> 
             *flags.launcher,
             *(word for name in flags.plugins for word in ("--plugin", name)),
         ]
-        print(f"{what}. To go on:\n  plmctl ablate {shlex.join(words)}", file=sys.stderr)
+        remark(f"{what}. To go on:\n  plmctl ablate {shlex.join(words)}")
 
 
 def _print(record: dict[str, Any]) -> None:
@@ -95,10 +95,10 @@ def _print(record: dict[str, Any]) -> None:
         table.add_column(head[place], overflow="fold", min_width=len(head[place]))
     for line in lines:
         table.add_row(*(line[place] for place in shown))
-    console = Console()
+    console = screen()
     console.print(table)
     for each in record["missing"]:
-        console.print(f"{each['state']}: {each['label']}: {each['why'].splitlines()[0]}", markup=False, highlight=False)
+        console.print(f"{each['state']}: {each['label']}: {each['why'].splitlines()[0]}")
 
 
 def _show(plan: Plan, folder: Path, flags: Flags) -> int:
@@ -113,19 +113,19 @@ def _show(plan: Plan, folder: Path, flags: Flags) -> int:
     arms = [_cost(plan, name) for name in plan.arms]
     if flags.json:
         jobs = [{"job": name, "label": job.label, "state": runner.states[name].kind} for name, job in plan.jobs.items()]
-        print(json.dumps({"cells": len(plan.cells), "jobs": jobs, "arms": arms, "left_out": plan.study.left_out}))
+        tell(json.dumps({"cells": len(plan.cells), "jobs": jobs, "arms": arms, "left_out": plan.study.left_out}))
         return 0
-    console = Console()
-    console.print(f"{len(plan.cells)} cells: {len(plan.arms)} arms x {len(plan.study.seeds)} seeds, in {folder}", markup=False)
+    console = screen()
+    console.print(f"{len(plan.cells)} cells: {len(plan.arms)} arms x {len(plan.study.seeds)} seeds, in {folder}")
     table = Table("jobs", "all", "done already")
     for verb, (total, done) in counts.items():
         table.add_row(verb, str(total), str(done))
     console.print(table)
     _print_costs(console, arms, len(plan.study.seeds))
     for line in _tuning(plan):
-        console.print(line, markup=False)
+        console.print(line)
     for line in plan.study.left_out:
-        console.print(f"left out until it is given: {line}", markup=False)
+        console.print(f"left out until it is given: {line}")
     return 0
 
 
@@ -173,4 +173,4 @@ def _digest(file: Path) -> str:
 
 
 def _say(line: str) -> None:
-    print(line, file=sys.stderr, flush=True)
+    remark(line)

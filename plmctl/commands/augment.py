@@ -24,6 +24,7 @@ from plmctl.tasks import files
 from plmctl.tasks.base import Task
 from plmctl.tasks.sheet import Sheet
 from plmctl.tasks.tagged_sheet import TaggedSheet
+from plmctl.terminal import tell
 from plmctl.training.distributed import device_of
 
 if TYPE_CHECKING:
@@ -109,11 +110,11 @@ def _report(cfg: DictConfig, before: int, counted: dict[str, int], vectors: bool
         tags = "columns" in cfg.task and "tags" in cfg.task.columns and not cfg.tagged_words
         raise UsageError(told + ("\n  fix: tagged_words=true, where no word has the tag O" if tags else ""))
     if as_json:
-        print(json.dumps({"out": cfg.out, "before": before, **counted}))
+        tell(json.dumps({"out": cfg.out, "before": before, **counted}))
         return
     several = counted["of several tokens"]
     stayed = f"; {several:,} of several tokens stayed (vectors=<file> replaces them)" if several and not vectors else ""
-    print(
+    tell(
         f"{cfg.out}: {before:,} examples became {counted['examples']:,}\n"
         f"  of {counted['words']:,} words but function words, {counted['replaceable']:,} may be replaced{stayed}\n"
         f"next: plmctl finetune task={cfg.task.get('name')} task.path={cfg.out} ..."

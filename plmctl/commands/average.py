@@ -13,8 +13,9 @@ if TYPE_CHECKING:
 
 def run(cfg: DictConfig, *, flags: Flags) -> int:
     """Write the checkpoint and print its folder."""
+    from plmctl.terminal import tell
     from plmctl.training.averaging import average, kept
 
     run, out = Path(cfg.run), Path(cfg.out)
-    print(kept(run, out) if cfg.kept else average(run, out, last=cfg.last))
+    tell(kept(run, out) if cfg.kept else average(run, out, last=cfg.last))
     return 0

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -20,6 +19,7 @@ from plmctl.models.base import Backbone, Model
 from plmctl.nn.last_maps import last_maps
 from plmctl.objectives.base import Objective
 from plmctl.objectives.mix import Entry, Mix
+from plmctl.terminal import remark
 from plmctl.training import rundir
 from plmctl.training.allocator import keep_freed_memory
 from plmctl.training.budget import Budget
@@ -209,13 +209,13 @@ def _farewell(result: Result, cfg: DictConfig, flags: Flags) -> None:
     folder = Path(cfg.run.dir)
     if result.exit_code:
         plugins = "".join(f" --plugin {plugin}" for plugin in flags.plugins)
-        print(f"stopped after {result.progress.step} updates, all saved. To go on:\n"
-              f"  plmctl {flags.command} --resume run.dir={_quoted(folder)}{plugins}", file=sys.stderr)  # fmt: skip
+        remark(f"stopped after {result.progress.step} updates, all saved. To go on:\n"
+              f"  plmctl {flags.command} --resume run.dir={_quoted(folder)}{plugins}")  # fmt: skip
         return
     run = _quoted(folder)
     lines = AFTER_FINETUNE if flags.verb == "finetune" else after_pretrain(cfg)
-    print(f"run: {folder}\ncheckpoint: {result.checkpoint}", file=sys.stderr)
-    print("\n".join(["next:", *(f"  {line.format(run=run)}" for line in lines)]), file=sys.stderr)
+    remark(f"run: {folder}\ncheckpoint: {result.checkpoint}")
+    remark("\n".join(["next:", *(f"  {line.format(run=run)}" for line in lines)]))
 
 
 def after_pretrain(cfg: DictConfig) -> list[str]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import sys
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -21,6 +20,7 @@ from plmctl.models.encoder_decoder import ROLES
 from plmctl.nn.tables import count
 from plmctl.reading import read_tensors
 from plmctl.report.card import card
+from plmctl.terminal import remark
 from plmctl.text.vocab import Vocab
 from plmctl.training.checkpoint import Checkpoints, Snapshot, load_exactly, tensors_of
 from plmctl.training.progress import Progress
@@ -108,4 +108,4 @@ def _vocab(source: Source) -> Vocab | None:
 
 
 def _say(message: str) -> None:
-    print(message, file=sys.stderr)
+    remark(message)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import time
 
+from plmctl.terminal import tell
 from plmctl.training.log import clock
 
 EVERY = 10.0  # seconds between lines where nobody watches
@@ -26,4 +27,4 @@ class Counting:
         left = clock((self.total - done) / rate) if rate > 0 else "?"
         end = "\n" if done == self.total or not sys.stderr.isatty() else "\r"
         line = f"{done:,} of {self.total:,} {self.what}, {rate:,.1f} a second, {left} left"
-        print(f"{line:<78}", file=sys.stderr, end=end, flush=True)
+        tell(f"{line:<78}", file=sys.stderr, end=end)

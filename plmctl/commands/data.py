@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
@@ -17,6 +16,7 @@ from plmctl.data.shards import Shards, is_tokens
 from plmctl.data.survey import Say, Source, look
 from plmctl.errors import UsageError
 from plmctl.report import checked
+from plmctl.terminal import remark, tell
 from plmctl.text import segment
 from plmctl.text.tokenizer import Tokenizer
 from plmctl.whole import is_stream
@@ -40,9 +40,9 @@ def run(cfg: DictConfig, *, flags: Flags) -> int:
             report = labelled(cfg, flags)
         else:
             report = _corpus(cfg, flags, say)
-    print(json.dumps(report.as_json(), ensure_ascii=False) if flags.json else "\n".join(checked.lines(report)))
+    tell(json.dumps(report.as_json(), ensure_ascii=False) if flags.json else "\n".join(checked.lines(report)))
     if cfg.out:
-        print("\n".join(map(str, checked.write(report, Path(cfg.out)))), file=sys.stderr)
+        remark("\n".join(map(str, checked.write(report, Path(cfg.out)))))
     return 0
 
 

@@ -22,6 +22,7 @@ from plmctl.errors import PlmctlError, UsageError
 from plmctl.report.chart import Curve, line_chart
 from plmctl.report.page import Block, Chart, Code, Heading, Table, Text, write_page
 from plmctl.report.runs import RunLog
+from plmctl.terminal import remark, tell
 
 MARK = ".plmctl-demo"  # in folders that the demo made and may therefore empty
 TUNING = ("size=tiny", "train.batch_size=32", "train.epochs=10", "optim.lr=5e-4", "train.eval_every=0", "train.save_every=0")
@@ -63,7 +64,7 @@ class Demo:
     def plmctl(self, *words: str) -> None:
         """Run one command and let it talk; an unsuccessful one ends the demo with its exit code."""
         line = shlex.join([_program(), *words])
-        print(f"\n$ {line}", flush=True)
+        tell(f"\n$ {line}")
         start = time.perf_counter()
         code = subprocess.run([sys.executable, "-m", "plmctl", *words]).returncode
         self.done.append((line, time.perf_counter() - start))
@@ -99,13 +100,13 @@ def main(arguments: Sequence[str]) -> int:
         scratch = accuracy(RunLog.read(folder / "scratch"))
         write_page(blocks(demo, claims, scratch), folder / "report.md")
     except PlmctlError as error:
-        print(error, file=sys.stderr)
+        remark(error)
         return error.exit_code
-    print(f"\nWhat this proves ({time.perf_counter() - start:.0f} s in all):")
+    tell(f"\nWhat this proves ({time.perf_counter() - start:.0f} s in all):")
     for claim in claims:
-        print("  {:48} {:>7}   must beat {:40} {}".format(*claim.cells))
-    print(f"  {WITHOUT:48} {scratch:>7.3f}\n\n{LITTLE_TEXT}\n\nReport: {folder / 'report.md'}")
-    print("Try next:\n" + "\n".join(f"  {line}" for line in next_commands(folder)))
+        tell("  {:48} {:>7}   must beat {:40} {}".format(*claim.cells))
+    tell(f"  {WITHOUT:48} {scratch:>7.3f}\n\n{LITTLE_TEXT}\n\nReport: {folder / 'report.md'}")
+    tell("Try next:\n" + "\n".join(f"  {line}" for line in next_commands(folder)))
     return 0 if all(claim.holds for claim in claims) else 1
 
 

@@ -26,6 +26,7 @@ from plmctl.models.base import Model
 from plmctl.nn.tables import count
 from plmctl.tasks import batches, inference
 from plmctl.tasks.base import Task
+from plmctl.terminal import tell
 from plmctl.training.distributed import World
 from plmctl.training.evaluation import Measured, measure
 from plmctl.training.trainer import Result
@@ -67,7 +68,7 @@ def compared(session: Session, result: Result) -> Result:
     write_json(file, {**record, "distillation": table.to_json()})
     write_text(session.folder / "distill.md", table.markdown())
     if session.flags.json:
-        print(json.dumps({"run": str(session.folder), **table.to_json()}))
+        tell(json.dumps({"run": str(session.folder), **table.to_json()}))
     else:
         table.show()
     return result

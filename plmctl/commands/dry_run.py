@@ -8,7 +8,6 @@ from typing import Any
 
 import torch
 from omegaconf import DictConfig
-from rich.console import Console
 from rich.table import Table
 
 from plmctl.assembly import build_model, known_to_objectives
@@ -24,6 +23,7 @@ from plmctl.data.shards import is_tokens
 from plmctl.models.base import Model
 from plmctl.nn.tables import token_rows
 from plmctl.noise.base import Chain
+from plmctl.terminal import screen, tell
 from plmctl.training.distributed import device_of
 from plmctl.training.log import clock
 from plmctl.training.peak import peak_flops
@@ -36,9 +36,9 @@ def show(cfg: DictConfig, flags: Flags) -> int:
     """Print parameters by part, multiply-adds by module, FLOPs, memory, tokens, updates and time (`--json`: as one object)."""
     report = estimate(cfg, flags)
     if flags.json:
-        print(json.dumps(report, indent=1))
+        tell(json.dumps(report, indent=1))
         return 0
-    console = Console()
+    console = screen()
     console.print(_table("Parameters", report["parameters"], total=True))
     console.print(_table("Multiply-adds per token, forward", report["macs_per_token"], total=True))
     console.print(_table("Memory of one process, bytes (estimated)", report["memory"], total=True))

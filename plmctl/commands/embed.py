@@ -13,7 +13,6 @@ of the model give `logits_<head>_<i>`. Texts longer than the model's places are 
 
 from __future__ import annotations
 
-import sys
 import zipfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -32,6 +31,7 @@ from plmctl.data.loader import collate
 from plmctl.errors import ConfigError, DataError
 from plmctl.heads.features import read as features_of
 from plmctl.loading import Loaded, load
+from plmctl.terminal import remark
 from plmctl.text.characters import Spelling
 from plmctl.training.distributed import device_of
 from plmctl.whole import opened
@@ -53,9 +53,7 @@ def run(cfg: DictConfig, flags: Flags) -> int:
     lines = read(Path(cfg.input), loaded)
     loaded.model.to(device)
     write(Path(cfg.out), embed(loaded, lines, layers=layers, logits=cfg.logits, batch_size=cfg.batch_size, device=device))
-    print(
-        f"{cfg.out}: {len(lines)} lines, {sum(len(line.ids) for line in lines)} tokens, {len(layers)} layers", file=sys.stderr
-    )
+    remark(f"{cfg.out}: {len(lines)} lines, {sum(len(line.ids) for line in lines)} tokens, {len(layers)} layers")
     return 0
 
 

@@ -21,6 +21,7 @@ from plmctl.tasks import files, inference
 from plmctl.tasks.base import Example, Task
 from plmctl.tasks.held_out import HeldOut
 from plmctl.tasks.lm import HEADS, LanguageModel, Text
+from plmctl.terminal import tell
 from plmctl.text.reader import documents
 from plmctl.training.distributed import device_of
 from plmctl.training.precision import Precision, choose
@@ -145,7 +146,7 @@ def _submit(cfg: DictConfig, loaded: Loaded, task: Task, precision: Precision, o
     for split, name in there.items():
         data = inference.encoded(task, split, task.read(split), loaded.tokenizer)
         found, _ = scoring.predict(loaded.model, task, data, precision=precision, batch_size=cfg.batch_size)
-        print(scoring.write_submission(out, name, found))
+        tell(scoring.write_submission(out, name, found))
     return 0
 
 

@@ -33,6 +33,7 @@ from plmctl.generation.decode import generate
 from plmctl.generation.fill import Candidates, fill
 from plmctl.generation.search import Hypothesis, Search
 from plmctl.loading import Loaded, load
+from plmctl.terminal import tell
 from plmctl.training.distributed import device_of
 from plmctl.whole import end_of, is_stream
 
@@ -63,7 +64,7 @@ def run(cfg: DictConfig, flags: Flags) -> int:
         _streamed(reader, prompt, search, max_new, device)
         return 0
     blank = partial(_blank, reader, count=search.count, as_json=as_json)
-    with nullcontext(partial(print, flush=True)) if cfg.out is None else _into(Path(cfg.out), source) as write:
+    with nullcontext(tell) if cfg.out is None else _into(Path(cfg.out), source) as write:
         for line in _in_order(prompts, cfg.batch_size, answer, blank):
             write(line)
     return 0
@@ -93,7 +94,8 @@ def _into(place: Path, source: str) -> Iterator[Callable[[str], None]]:
 
     def write(line: str) -> None:
         nonlocal written
-        print(line, file=out, flush=True)
+        out.write(f"{line}\n")
+        out.flush()
         written += 1
 
     try:
@@ -180,7 +182,7 @@ def _streamed(reader: Reader, prompt: Prompt, search: Search, max_new: int | Non
         ids.extend(tokens)
         text = whole_characters(said(reader, prompt, ids))
         if text.startswith(shown):  # else a later token has changed how an earlier one is spelled: at the end
-            print(text[len(shown) :], end="", flush=True)
+            tell(text[len(shown) :], end="")
             shown = text
 
     loaded = reader.loaded
@@ -189,7 +191,7 @@ def _streamed(reader: Reader, prompt: Prompt, search: Search, max_new: int | Non
         loaded.model, batch, vocab=loaded.vocab, search=search, head=reader.head, max_new=max_new, keys=[0], watch=show
     )
     final = said(reader, prompt, found.ids)
-    print(final[len(shown) :] if final.startswith(shown) else f"\n{final}", flush=True)
+    tell(final[len(shown) :] if final.startswith(shown) else f"\n{final}")
 
 
 def whole_characters(text: str) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import Any
 from plmctl.errors import DataError, nearest
 from plmctl.loading import Loaded
 from plmctl.reading import parse_json
+from plmctl.terminal import remark
 
 KEYS = ("text", "input_ids", "segment_ids", "padding", "attention_mask")
 
@@ -42,10 +42,10 @@ def read(file: Path, loaded: Loaded) -> list[Line]:
         cut += lost > 0
     odd = next((i for i, line in enumerate(lines, 1) if line.real and line.real[-1] and not line.real[0]), None)
     if odd is not None:
-        print(f"line {odd}: `padding` says that the first token is padding and the last is not; where 1 means a token, "
-              "the name is `attention_mask`", file=sys.stderr)  # fmt: skip
+        remark(f"line {odd}: `padding` says that the first token is padding and the last is not; where 1 means a token, "
+              "the name is `attention_mask`")  # fmt: skip
     if cut:
-        print(f"{cut} of {len(lines)} lines are longer than {limits.length} tokens and were cut", file=sys.stderr)
+        remark(f"{cut} of {len(lines)} lines are longer than {limits.length} tokens and were cut")
     return lines
 
 

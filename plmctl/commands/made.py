@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
@@ -18,6 +17,7 @@ from plmctl.data.journal import Journal, unfinished
 from plmctl.errors import ConfigError, DataError
 from plmctl.inside import inside
 from plmctl.loading import Source
+from plmctl.terminal import remark
 
 RECORD = "made.json"  # in the folder: which model wrote it, from what, and how
 _COMMIT = 10.0  # seconds of work that a kill may cost
@@ -63,7 +63,7 @@ def write(
     Stopped at any moment, the same job goes on where it was: its bytes are those of a job that was never stopped. `state` is
     what is counted on the way. `others`: further files, copied, or as the text they are to have.
     """
-    with unfinished(out, job, tell=lambda line: print(f"plmctl: {line}", file=sys.stderr, flush=True)) as journal:
+    with unfinished(out, job, tell=lambda line: remark(f"plmctl: {line}")) as journal:
         file = journal.folder / name
         done, size = journal.state.get("rows", 0), journal.state.get("bytes", 0)
         state.update(journal.state.get("counted", {}))

@@ -9,7 +9,6 @@ from typing import Any
 
 import torch
 from omegaconf import DictConfig, OmegaConf
-from rich.console import Console
 
 from plmctl.assembly import build_model, known_to_objectives
 from plmctl.batch import Batch
@@ -39,6 +38,7 @@ from plmctl.errors import ConfigError, UsageError
 from plmctl.models.base import Model
 from plmctl.nn.tables import count
 from plmctl.objectives.base import Objective
+from plmctl.terminal import screen
 from plmctl.training.budget import Budget
 from plmctl.training.distributed import World, environment
 from plmctl.training.evaluation import Measured, measure
@@ -253,7 +253,7 @@ def _flops_per_token(model: Model, objective: Objective, source: Source) -> floa
 
 def _preview(cfg: DictConfig, flags: Flags, *, asked: bool) -> None:
     """Print the first rows of training, of each source, as a person reads them; `asked`: with what the objective derives."""
-    corpus, console = open_corpus(cfg, flags.plugins), Console()
+    corpus, console = open_corpus(cfg, flags.plugins), screen()
     with torch.device("meta"):
         model = build_model(cfg, vocab_size=corpus.vocab.size, vocab=corpus.vocab, plugins=flags.plugins) if asked else None
         given = {"vocab": corpus.vocab, **(known_to_objectives(model, vocab_size=corpus.vocab.size) if model else {})}

@@ -20,6 +20,7 @@ from plmctl.generation.decode import writer
 from plmctl.loading import Loaded
 from plmctl.tasks.base import Example
 from plmctl.tasks.generation import Generation
+from plmctl.terminal import remark
 
 AHEAD = 16  # batches that are sorted by length together
 MASKS = ("[MASK]", "<mask>")  # are understood whatever the tokenizer's own spelling
@@ -165,7 +166,7 @@ def written_task(loaded: Loaded, plugins: Sequence[str] = ()) -> Generation | No
 
 
 def note(text: str) -> None:
-    print(f"plmctl: {text}", file=sys.stderr, flush=True)
+    remark(f"plmctl: {text}")
 
 
 def _counted(count: int, what: str) -> str:

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rich import box
-from rich.console import Console
 from rich.table import Table
 
 from plmctl.chains import listing
@@ -22,6 +21,7 @@ from plmctl.config.recipes import find_recipe, recipe_names, studies
 from plmctl.config.resume import leaves
 from plmctl.config.schema import LENGTHS
 from plmctl.errors import UsageError
+from plmctl.terminal import screen, tell
 
 if TYPE_CHECKING:
     from omegaconf import DictConfig
@@ -37,7 +37,7 @@ def run(cfg: DictConfig, *, flags: Flags) -> int:
 def _ls(cfg: DictConfig, flags: Flags) -> int:
     rows = listing.study_rows(flags.config_dirs) if cfg.studies else listing.recipes(flags.config_dirs)
     if flags.json:
-        print(json.dumps(rows, indent=1, ensure_ascii=False))
+        tell(json.dumps(rows, indent=1, ensure_ascii=False))
     else:
         shown = [{key: value for key, value in row.items() if key != "system"} for row in rows]
         _print(list(shown[0]), [list(row.values()) for row in shown])
@@ -53,13 +53,13 @@ def _show(cfg: DictConfig, flags: Flags) -> int:
     lines = [step.line(chain.folders(out)) for step in chain.steps]
     if flags.json:
         record = {**listing.recipe(name, found.file), "file": str(found.file), "data": found.text("Data")}
-        print(json.dumps({**record, "differences": differences, "chain": lines}, indent=1, ensure_ascii=False))
+        tell(json.dumps({**record, "differences": differences, "chain": lines}, indent=1, ensure_ascii=False))
         return 0
-    print("\n".join([str(found.file), *found.lines]))
-    print("\nSettings that differ from the defaults of plmctl pretrain with the same parts:")
+    tell("\n".join([str(found.file), *found.lines]))
+    tell("\nSettings that differ from the defaults of plmctl pretrain with the same parts:")
     _print(("setting", "here", "default"), [[key, *values] for key, values in differences.items()])
-    print(f"plmctl recipes run {shlex.join([cfg.name, *cfg.words])}:")
-    print("\n".join(f"  {line}" for line in lines))
+    tell(f"plmctl recipes run {shlex.join([cfg.name, *cfg.words])}:")
+    tell("\n".join(f"  {line}" for line in lines))
     return 0
 
 
@@ -78,7 +78,7 @@ def _cp(cfg: DictConfig, flags: Flags) -> int:
         raise UsageError(f"{place}: there is no folder {place.parent}\n  fix: mkdir -p {shlex.quote(str(place.parent))}")
     shutil.copyfile(found.file, place)
     named = shlex.quote(str(place) if place.is_absolute() else f"./{place}")
-    print(f"{place}\nafter editing:\n  plmctl pretrain {named}\n  plmctl recipes run {named}")
+    tell(f"{place}\nafter editing:\n  plmctl pretrain {named}\n  plmctl recipes run {named}")
     return 0
 
 
@@ -88,7 +88,7 @@ def _run(cfg: DictConfig, flags: Flags) -> int:
     words, tasks, out = _told(cfg.words, name)
     chain = _plan(name, found, words, tasks, flags)
     if flags.dry_run:
-        print("\n".join(step.line(chain.folders(out)) for step in chain.steps))
+        tell("\n".join(step.line(chain.folders(out)) for step in chain.steps))
         return 0
     from plmctl.chains import page
     from plmctl.chains.run import run as run_chain
@@ -97,7 +97,7 @@ def _run(cfg: DictConfig, flags: Flags) -> int:
     code, done = run_chain(chain, out, quiet=flags.json)
     written = page.write(chain, done, out)
     if flags.json:
-        print(json.dumps(page.record(chain, done, code)))
+        tell(json.dumps(page.record(chain, done, code)))
     else:
         _print(page.HEAD, page.rows(done))
     say(f"page: {written}")
@@ -174,4 +174,4 @@ def _print(head: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
         table.add_column(name, overflow="fold", no_wrap=place == 0)
     for row in rows:
         table.add_row(*row)
-    Console(markup=False, highlight=False).print(table)
+    screen().print(table)

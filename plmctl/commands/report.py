@@ -11,6 +11,7 @@ from plmctl.report import options
 from plmctl.report.build import write_report
 from plmctl.report.card import card
 from plmctl.report.subject import Subject, of
+from plmctl.terminal import tell
 from plmctl.whole import is_stream, write_text
 
 if TYPE_CHECKING:
@@ -42,7 +43,7 @@ def run(cfg: DictConfig, *, flags: Flags) -> int:
         written += [_card(subject, Path(cfg.card), facts)] if cfg.card else []
     except OSError as error:
         raise DataError(f"cannot write: {error.strerror or error}", file=error.filename or out) from error
-    print("\n".join(str(file) for file in written))
+    tell("\n".join(str(file) for file in written))
     return 0
 
 

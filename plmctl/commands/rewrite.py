@@ -7,7 +7,6 @@ trains on it, and so does `data.path=<out>/train.jsonl data.fields=[source,targe
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -27,6 +26,7 @@ from plmctl.generation.search import Hypothesis
 from plmctl.loading import Loaded, load
 from plmctl.tasks.base import Example
 from plmctl.tasks.generation import Generation
+from plmctl.terminal import remark, tell
 from plmctl.training.distributed import device_of
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ def by_teacher(cfg: DictConfig, flags: Flags) -> None:
     out = cache_folder(cfg.data.cache_dir) / f"by-teacher-{made.digest(json.dumps(decides, sort_keys=True))[:16]}"
     if not out.exists():
         work.write(out)
-    print(f"targets by {cfg.teacher}: {out}", file=sys.stderr if flags.json else sys.stdout)
+    (remark if flags.json else tell)(f"targets by {cfg.teacher}: {out}")
     cfg.task.path, cfg.task.columns = str(out), {**work.names, "id": None}
     cfg.distill.rewrite = None
 
@@ -165,9 +165,9 @@ def _chosen(pick: Pick, words: Sequence[str], texts: Sequence[Hypothesis], examp
 def _report(cfg: DictConfig, work: Rewriting, *, as_json: bool) -> None:
     count, names = len(work.examples), work.names
     if as_json:
-        print(json.dumps({"out": cfg.out, "sources": count, **work.counted}))
+        tell(json.dumps({"out": cfg.out, "sources": count, **work.counted}))
         return
     told = ", ".join(f"{value:,} {what}" for what, value in work.counted.items() if value)
     columns = f" task.columns.source={names['source']} task.columns.target={names['target']}"
-    print(f"{cfg.out}: targets of {count:,} sources" + (f"; {told}" if told else ""))
-    print(f"next: plmctl finetune task={work.task.name} task.path={cfg.out}{columns} ...")
+    tell(f"{cfg.out}: targets of {count:,} sources" + (f"; {told}" if told else ""))
+    tell(f"next: plmctl finetune task={work.task.name} task.path={cfg.out}{columns} ...")

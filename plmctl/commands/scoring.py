@@ -18,6 +18,7 @@ from plmctl.models.base import Model
 from plmctl.tasks import inference
 from plmctl.tasks.base import Task
 from plmctl.tasks.inference import Split
+from plmctl.terminal import screen, tell
 from plmctl.training.precision import Precision
 from plmctl.whole import write_text
 
@@ -93,9 +94,8 @@ def submission(folder: Path, name: str) -> Path:
 def show(title: str, metrics: Mapping[str, Mapping[str, float]], *, as_json: bool, extra: Mapping[str, Any]) -> None:
     """One column a split on a terminal, or one JSON object."""
     if as_json:
-        print(json.dumps({**extra, "metrics": metrics}))
+        tell(json.dumps({**extra, "metrics": metrics}))
         return
-    from rich.console import Console
     from rich.table import Table
 
     table = Table(title=title)
@@ -104,11 +104,11 @@ def show(title: str, metrics: Mapping[str, Mapping[str, float]], *, as_json: boo
         table.add_column(split, justify="right")
     for name in dict.fromkeys(name for column in metrics.values() for name in column):
         table.add_row(name, *(_number(column.get(name)) for column in metrics.values()))
-    console = Console()
+    console = screen()
     if metrics:
         console.print(table)
     for name, value in extra.items():
-        console.print(f"{name}: {value}", markup=False, highlight=False, soft_wrap=True)
+        console.print(f"{name}: {value}", soft_wrap=True)
 
 
 def _number(value: float | None) -> str:

@@ -14,6 +14,7 @@ from plmctl.batch import Batch
 from plmctl.loading import Loaded
 from plmctl.models.base import Model
 from plmctl.nn.tables import count
+from plmctl.terminal import screen
 from plmctl.training.checkpoint import tensors_of
 from plmctl.training.precision import Precision
 
@@ -147,7 +148,6 @@ class Table:
         )
 
     def show(self) -> None:
-        from rich.console import Console
         from rich.table import Table as Shown
 
         header, rows = self.rows()
@@ -156,9 +156,9 @@ class Table:
             shown.add_column(name, justify="right" if place else "left")
         for row in rows:
             shown.add_row(*row)
-        console = Console()
+        console = screen()
         console.print(shown)
-        console.print(f"latency: {self.place}", markup=False, highlight=False, soft_wrap=True)
+        console.print(f"latency: {self.place}", soft_wrap=True)
 
 
 def _text(name: str, value: float | None) -> str:

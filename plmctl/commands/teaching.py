@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Sequence
 
 import torch
@@ -25,6 +24,7 @@ from plmctl.models.base import Model
 from plmctl.nn.tables import count
 from plmctl.objectives.base import Objective
 from plmctl.tasks.base import Task
+from plmctl.terminal import remark
 from plmctl.text.tokenizer import Tokenizer
 from plmctl.text.vocab import Vocab
 
@@ -74,7 +74,7 @@ def checked_task(cfg: DictConfig, flags: Flags, model: Model, task: Task) -> Dic
     for path in _paths(cfg) if cfg.get("distill") else ():
         _same_labels(path, source := open_source(path), task)
         if told := _another_task(path, source, task):
-            print(f"plmctl: {told}", file=sys.stderr)
+            remark(f"plmctl: {told}")
     return _checked(cfg, flags, lambda vocab: (model, task), {"task.max_length": task.longest}, own=cfg.checkpoint)
 
 

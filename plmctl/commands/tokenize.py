@@ -19,6 +19,7 @@ from plmctl.data.shards import is_tokens, read_manifest
 from plmctl.data.survey import Say, Source, quiet
 from plmctl.data.tokenizing import Job
 from plmctl.errors import ConfigError, DataError, UsageError
+from plmctl.terminal import remark, screen, tell, visible
 from plmctl.text import segment
 from plmctl.text.tokenizer import Tokenizer
 from plmctl.text.train import Recipe
@@ -38,7 +39,7 @@ def run(cfg: DictConfig, *, flags: Flags) -> int:
         made = job(cfg, path, say=say, processes=cfg.processes, plugins=flags.plugins)
         _refuse_others(made, Path(cfg.out).expanduser())
         manifest = tokenizing.tokenize(made, cfg.out)
-    print("\n".join(report(manifest, cfg.out)))
+    tell("\n".join(report(manifest, cfg.out)))
     return 0
 
 
@@ -72,7 +73,7 @@ def job(cfg: DictConfig, path: Any, *, say: Say = quiet, processes: int | None =
     source, valid = sources(data, path)
     return Job(
         source, recipe, valid=valid, valid_share=data["valid_share"], segment=data["segment"], processes=processes, say=say,
-        tell=lambda line: print(line, file=sys.stderr, flush=True),
+        tell=remark,
     )  # fmt: skip
 
 
@@ -153,7 +154,7 @@ def progress(command: str = "the same command") -> Iterator[Say]:
         with _shown() as say:
             yield say
     except KeyboardInterrupt:
-        print(f"tokenizing was stopped, its finished parts are kept. To go on:\n  {command}", file=sys.stderr)
+        remark(f"tokenizing was stopped, its finished parts are kept. To go on:\n  {command}")
         raise
 
 
@@ -176,15 +177,15 @@ def _shown() -> Iterator[Say]:
             text = line(doing, done, total)
             if time.monotonic() - last > 10:
                 last = time.monotonic()
-                print(text, file=sys.stderr, flush=True)
+                remark(text)
 
         yield plainly
         return
-    from rich.console import Console
+    from rich.text import Text
 
-    with Console(stderr=True).status("") as status:
+    with screen(stderr=True).status("") as status:
 
         def shown(doing: str, done: int, total: int) -> None:
-            status.update(f"{line(doing, done, total)}  {time.monotonic() - start:.0f} s")
+            status.update(Text(visible(f"{line(doing, done, total)}  {time.monotonic() - start:.0f} s")))
 
         yield shown

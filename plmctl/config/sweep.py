@@ -5,8 +5,6 @@ from __future__ import annotations
 import contextlib
 import importlib
 import json
-import statistics
-import sys
 import traceback
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -18,12 +16,13 @@ from plmctl.config.finish import finish
 from plmctl.config.overrides import Word, quoted
 from plmctl.config.recipes import option_name, store_recipe
 from plmctl.errors import PlmctlError, UsageError, raise_all
+from plmctl.report import sweeps
+from plmctl.terminal import remark, screen, tell
 
 if TYPE_CHECKING:
     from omegaconf import DictConfig
 
 STOPPED = (130, 143)  # a command that was interrupted says so: the sweep ends
-RECORD = "job.json"  # written into each job's folder, whatever launcher ran it
 
 
 @dataclass(frozen=True)
@@ -31,6 +30,7 @@ class Job:
     """One job as a launcher calls it, in this process or another: a failure is recorded, never raised, so the sweep goes on."""
 
     flags: Flags
+    swept: frozenset[str]  # the settings that jobs differ in
 
     def __call__(self, cfg: DictConfig) -> float:
         from hydra.core.hydra_config import HydraConfig
@@ -40,21 +40,22 @@ class Job:
         folder = Path(hydra.runtime.output_dir)
         record: dict[str, Any] = {
             "job": OmegaConf.select(hydra, "job.num", throw_on_missing=False),
-            "overrides": list(hydra.overrides.task),
+            "overrides": (told := list(hydra.overrides.task)),
+            "varied": [text for text in told if text.lstrip("+~").partition("=")[0] in self.swept],
             "code": 1,
             "dir": str(folder),
         }
         try:
             record |= self._run(cfg, hydra, folder)
         except PlmctlError as error:
-            print(f"plmctl: {error}", file=sys.stderr)
+            remark(f"plmctl: {error}")
             record |= {"code": error.exit_code, "error": str(error).splitlines()[0]}
         except Exception as error:  # the boundary of a job
             traceback.print_exc()
             record |= {"error": f"{type(error).__name__}: {error}"}
         record["metrics"] = record.get("metrics") or last_metrics(Path(record["dir"]))
         with contextlib.suppress(OSError):  # a full disk ends the job, not the sweep
-            (folder / RECORD).write_text(json.dumps(record), encoding="utf-8")
+            (folder / sweeps.RECORD).write_text(json.dumps(record), encoding="utf-8")
         if record["code"] in STOPPED:
             raise KeyboardInterrupt
         return score(record["metrics"])
@@ -93,15 +94,20 @@ def multirun(flags: Flags) -> int:
         overrides += [f"recipe={','.join(options)}"] if options else []
         code = 0
         try:
-            folder = str(hydra.compose_config(flags.verb, overrides, RunMode.MULTIRUN).hydra.sweep.dir)
+            own = hydra.compose_config(flags.verb, overrides, RunMode.MULTIRUN).hydra
+            folder = str(own.sweep.dir)
+            swept = {word.key for word in words if word.text != word.sample} | set(own.sweeper.get("params") or ())
+            swept |= {"recipe"} if len(options) > 1 else set()
             overrides = [text for text in overrides if not text.startswith("hydra.sweep.dir=")]
-            hydra.multirun(flags.verb, Job(flags), [*overrides, quoted(f"hydra.sweep.dir={folder}")])
+            hydra.multirun(flags.verb, Job(flags, frozenset(swept)), [*overrides, quoted(f"hydra.sweep.dir={folder}")])
         except HydraException as error:
             raise UsageError(reason(error, hydra, flags.verb)) from None
         except KeyboardInterrupt:
             code = 130
-    records = _records(Path(folder))
-    print(json.dumps(records)) if flags.json else _print_table(records, Path(folder))
+    records = sweeps.records(Path(folder))
+    tell(json.dumps(records)) if flags.json else _print_table(records, Path(folder))
+    if records:
+        remark(f"table: {sweeps.write(records, Path(folder))}")
     return code or int(any(record["code"] for record in records))
 
 
@@ -138,44 +144,17 @@ def _word(text: str, hydra: Any) -> Word:
     return Word(text, key, text, group=key in hydra.runtime.choices)
 
 
-def _records(folder: Path) -> list[dict[str, Any]]:
-    found = [json.loads(file.read_text(encoding="utf-8")) for file in folder.rglob(RECORD)]
-    return sorted(found, key=lambda record: (record["job"] is None, record["job"]))
-
-
 def _print_table(records: list[dict[str, Any]], folder: Path) -> None:
-    from rich.console import Console
     from rich.table import Column, Table
 
-    same = set.intersection(*(set(record["overrides"]) for record in records)) if len(records) > 1 else set()
-    names = list(dict.fromkeys(key for record in records for key in record["metrics"]))
-    shown = [key for key in names if "valid" in key] or [key for key in names if "loss" in key or "acc" in key] or names
-    table = Table(
-        "job",
-        Column("overrides", overflow="fold"),
-        "status",
-        *shown[:3],
-        title=f"{len(records)} jobs in {folder}",
-        title_justify="left",
-    )
-    for record in records:
-        status = "ok" if not record["code"] else f"failed ({record['code']})"
-        values = [f"{record['metrics'][key]:.4g}" if key in record["metrics"] else "-" for key in shown[:3]]
-        own = " ".join(text for text in record["overrides"] if text not in same)
-        table.add_row(str(record["job"]), own, status, *values)
-    if len(records) > 1 and _only_seeds(records, same):
-        done = [record["metrics"] for record in records if not record["code"]]
-        table.add_row("", "mean ± deviation", "", *(_spread([m[key] for m in done if key in m]) for key in shown[:3]))
-    console = Console()
-    console.print(table)
+    head, rows = sweeps.table(records)
+    widest = max(len(word) for row in rows for word in row[1].split() or [""])
+    columns = [Column(name, overflow="fold", min_width=min(widest, 36)) if name == "varied" else name for name in head]
+    shown = Table(*columns, title=f"{len(records)} jobs in {folder}", title_justify="left")
+    for row in rows:
+        shown.add_row(*row)
+    console = screen()
+    console.print(shown)
     for record in records:
         if record.get("error"):
-            console.print(f"job {record['job']}: {record['error']}", markup=False, highlight=False)
-
-
-def _only_seeds(records: list[dict[str, Any]], same: set[str]) -> bool:
-    return all(text.partition("=")[0] in ("seed", "head_seed") for record in records for text in {*record["overrides"]} - same)
-
-
-def _spread(values: list[float]) -> str:
-    return f"{statistics.mean(values):.4g} ± {statistics.stdev(values):.2g}" if len(values) > 1 else "-"
+            console.print(f"job {record['job']}: {record['error']}")

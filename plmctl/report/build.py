@@ -10,6 +10,8 @@ from plmctl.report import panels
 from plmctl.report.page import Block, Heading, write_html, write_page
 from plmctl.report.subject import Subject
 
+LONG = 80  # characters of a title
+
 
 class Panel(Protocol):
     """A file of panels/: what it has to say about a subject, which may be nothing."""
@@ -27,7 +29,9 @@ def found() -> list[Panel]:
 
 
 def blocks(subject: Subject) -> list[Block]:
-    title = subject.study.title if subject.study else f"Report: {', '.join(run.name for run in subject.runs)}"
+    names = ", ".join(run.name for run in subject.runs)
+    named = names if len(names) <= LONG else f"{len(subject.runs)} runs"
+    title = subject.study.title if subject.study else f"Report: {named}"
     return [Heading(title, 1), *(block for each in found() for block in each.panel(subject))]
 
 

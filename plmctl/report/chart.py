@@ -5,18 +5,25 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from html import escape
+from typing import TypeVar
 
 from plmctl.report.style import INK, LIGHT, ink
 
 Curve = Sequence[tuple[float, float]]  # (x, y), x ascending
+Band = Sequence[tuple[float, float, float]]  # (x, lowest, highest), x ascending
+
+Point = TypeVar("Point")
 
 WIDTH = 560  # of all pictures: on a phone the letters are still as large as a footnote's
 _HEIGHT, _LEGEND = 300, 18
 _LEFT, _RIGHT, _TOP, _BOTTOM = 58, 16, 34, 46
 
 
-def line_chart(curves: Mapping[str, Curve], *, title: str, x: str, y: str, marks: Mapping[str, float] | None = None) -> str:
-    """One SVG with a line for each curve and a dashed level for each of `marks`.
+def line_chart(
+    curves: Mapping[str, Curve], *, title: str, x: str, y: str,
+    marks: Mapping[str, float] | None = None, bands: Mapping[str, Band] | None = None,
+) -> str:  # fmt: skip
+    """One SVG with a line for each curve, a shade for each of `bands` (by the names of curves), a dashed level for `marks`.
 
     Points that are not finite are left out, and of long curves as many as keep the picture small.
     """
@@ -24,15 +31,20 @@ def line_chart(curves: Mapping[str, Curve], *, title: str, x: str, y: str, marks
     most = max(60, min(600, 3000 // max(1, len(drawn))))
     drawn = {name: thin(curve, most) for name, curve in drawn.items() if curve}
     marks = {name: level for name, level in (marks or {}).items() if math.isfinite(level)}
+    shades = {name: [p for p in band if all(map(math.isfinite, p))] for name, band in (bands or {}).items() if name in drawn}
+    shades = {name: thin(band, most) for name, band in shades.items() if len(band) > 1}
     xs = [px for curve in drawn.values() for px, _ in curve] or [0.0]
-    ys = [py for curve in drawn.values() for _, py in curve] + list(marks.values()) or [0.0]
+    ys = [py for curve in drawn.values() for _, py in curve] + list(marks.values())
+    ys = ys + [py for band in shades.values() for _, *ends in band for py in ends] or [0.0]
     x_ticks = ticks(min(xs), max(xs), least=1.0 if all(px == int(px) for px in xs) else 0.0)  # there is no layer 1.2
     y_ticks = ticks(min(ys), max(ys))
     place = _Frame(x_ticks[0], x_ticks[-1], y_ticks[0], y_ticks[-1])
     lines = [_line(name, curve, place, number) for number, (name, curve) in enumerate(drawn.items())]
+    below = [_shade(shades[name], place, number) for number, name in enumerate(drawn) if name in shades]
     levels = [_level(name, level, place) for name, level in marks.items()]
     legend, rows = _legend(list(drawn))
-    return svg([*_axes(x_ticks, y_ticks, place, x, y), *levels, *lines, *legend], title=title, height=_HEIGHT + _LEGEND * rows)
+    parts = [*_axes(x_ticks, y_ticks, place, x, y), *below, *levels, *lines, *legend]
+    return svg(parts, title=title, height=_HEIGHT + _LEGEND * rows)
 
 
 def svg(parts: Sequence[str], *, title: str, height: float, kind: str = "") -> str:
@@ -65,7 +77,7 @@ def ticks(low: float, high: float, wanted: int = 6, least: float = 0.0) -> list[
     return [round(k * step, 12) for k in range(first, last + 1)]
 
 
-def thin(curve: Curve, most: int = 600) -> list[tuple[float, float]]:
+def thin(curve: Sequence[Point], most: int = 600) -> list[Point]:
     """At most about `most` points: every k-th, the last one always kept."""
     every = max(1, math.ceil(len(curve) / most))
     kept = list(curve[::every])
@@ -115,6 +127,12 @@ def _line(name: str, curve: Curve, place: _Frame, number: int) -> str:
         return f'<circle {ink(number)} cx="{x}" cy="{y}" r="3" fill="currentColor">{title}</circle>'
     points = " ".join(f"{place.x(px):g},{place.y(py):g}" for px, py in curve)
     return f'<polyline {ink(number)} fill="none" stroke="currentColor" stroke-width="1.6" points="{points}">{title}</polyline>'
+
+
+def _shade(band: Band, place: _Frame, number: int) -> str:
+    edge = [(px, high) for px, _, high in band] + [(px, low) for px, low, _ in reversed(band)]
+    points = " ".join(f"{place.x(px):g},{place.y(py):g}" for px, py in edge)
+    return f'<polygon {ink(number)} fill="currentColor" fill-opacity="0.18" stroke="none" points="{points}"/>'
 
 
 def _level(name: str, level: float, place: _Frame) -> str:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from plmctl.errors import DataError, UsageError
+from plmctl.report import sweeps
 from plmctl.report.runs import CONFIG, METRICS, RunLog, predictions, result
 from plmctl.report.studies import STUDY, StudyFolder, is_study
 
@@ -36,10 +37,11 @@ class Wishes:
 
 @dataclass(frozen=True)
 class Run:
-    """One run directory under the name that it has on the page."""
+    """One run directory under the name that it has on the page; `group`: that of its repetitions with other seeds."""
 
     name: str
     log: RunLog
+    group: str | None = None
 
     @property
     def folder(self) -> Path:
@@ -86,12 +88,27 @@ def of(folders: Sequence[Path], wishes: Wishes | None = None) -> Subject:
         raise UsageError(f"{studies[0]} is a study: a report shows one study, or runs\n  fix: plmctl report {studies[0]}")
     if studies:
         return Subject(study=StudyFolder.read(studies[0]), wishes=wishes)
+    folders = [inner for folder in folders for inner in _jobs(folder)]
     for folder in folders:
         _check(folder)
-    names = [folder.resolve().name for folder in folders]
+    return Subject(_named(folders), wishes=wishes)
+
+
+def _jobs(folder: Path) -> list[Path]:
+    """The runs of a sweep, where `folder` holds one; otherwise itself."""
+    if (folder / METRICS).is_file() or (folder / CONFIG).is_file():
+        return [folder]
+    return [place for place in sweeps.folders(folder) if (place / CONFIG).is_file()] or [folder]
+
+
+def _named(folders: Sequence[Path]) -> list[Run]:
+    """Runs by the names of their folders, the jobs of a sweep by what it varied; by their paths where names are not unique."""
+    jobs = [sweeps.record(folder) for folder in folders]
+    names = [sweeps.name(job) or folder.resolve().name for job, folder in zip(jobs, folders, strict=True)]
     if len(set(names)) < len(names):
         names = [str(folder) for folder in folders]
-    return Subject([Run(name, RunLog.begun(folder)) for name, folder in zip(names, folders, strict=True)], wishes=wishes)
+    groups = [sweeps.name(job, seeds=False) or "all seeds" if job.get("varied") else None for job in jobs]
+    return [Run(name, RunLog.begun(folder), group) for name, folder, group in zip(names, folders, groups, strict=True)]
 
 
 def _check(folder: Path) -> None:

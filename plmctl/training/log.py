@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from plmctl.terminal import remark, screen, visible
 from plmctl.training.meter import plain
 
 METRICS = "metrics.jsonl"
@@ -64,7 +65,7 @@ class Log:
         if self._display is not None:
             self._display.say(message)
         else:
-            print(message, file=sys.stderr, flush=True)
+            remark(message)
 
     def sync(self) -> None:
         """Bring what was written to the disk: before a checkpoint that counts on it."""
@@ -85,19 +86,18 @@ class _Bar:
     """A rich progress bar: share done, and the newest metrics below it."""
 
     def __init__(self) -> None:
-        from rich.console import Console
         from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn
 
         columns = (BarColumn(bar_width=20), TaskProgressColumn(), TextColumn("{task.description}", markup=False))
-        self._progress = Progress(*columns, console=Console(stderr=True))
+        self._progress = Progress(*columns, console=screen(stderr=True))
         self._task = self._progress.add_task("", total=1.0)
         self._progress.start()
 
     def show(self, share: float, line: str) -> None:
-        self._progress.update(self._task, completed=share, description=line.replace("  grad ", "\ngrad ", 1))
+        self._progress.update(self._task, completed=share, description=visible(line).replace("  grad ", "\ngrad ", 1))
 
     def say(self, message: str) -> None:
-        self._progress.console.print(message, markup=False, highlight=False)
+        self._progress.console.print(message)
 
     def stop(self) -> None:
         self._progress.stop()

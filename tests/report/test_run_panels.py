@@ -9,6 +9,7 @@ import re
 import time
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree
 
 import fabricated
 import parsed
@@ -17,7 +18,7 @@ from typer.testing import CliRunner
 
 from plmctl.cli import make_app
 from plmctl.report import build, glue
-from plmctl.report.page import Block, Chart, Folded, Table, Text
+from plmctl.report.page import Block, Chart, Folded, Heading, Table, Text
 from plmctl.report.panels import answers, confusion, curves, differences, mistakes, overview, scores, tags, throughput
 from plmctl.report.panels import glue as glue_panel
 from plmctl.report.runs import RunLog, standing
@@ -323,3 +324,51 @@ def test_runs_of_one_name_have_their_paths(tmp_path: Path) -> None:
     folders = [fabricated.run(tmp_path / name / "run") for name in ("a", "b")]
     assert [run.name for run in of(folders).runs] == [str(folder) for folder in folders]
     assert os.fspath(folders[0]) in of(folders).runs[0].name
+
+
+@pytest.fixture
+def sweep(tmp_path: Path) -> Path:
+    """Two noises, three seeds of each; their folders are numbers."""
+    for job in range(6):
+        noise, seed = ("token_mask", "span_mask")[job // 3], job % 3
+        part = {"_target_": "x.Mask", **{f"{noise}{number}": number for number in range(differences.FEW)}}
+        config = {"noise": {noise: part}, "seed": seed}
+        folder = fabricated.run(
+            tmp_path / "swept" / str(job), steps=4, level=1 + noise.startswith("s") + seed / 10, config=config
+        )
+        varied = [f"noise=[{noise}]", f"seed={seed}"]
+        record = {"job": job, "overrides": ["optim.lr=1", *varied], "varied": varied, "metrics": {}, "code": 0, "dir": "x"}
+        (folder / "job.json").write_text(json.dumps(record))
+    return tmp_path / "swept"
+
+
+def test_the_jobs_of_a_sweep_are_called_by_what_it_varied(sweep: Path) -> None:
+    subject = of([sweep])
+    names = [f"noise=[{noise}] seed={seed}" for noise in ("token_mask", "span_mask") for seed in range(3)]
+    assert [run.name for run in subject.runs] == names
+    assert [run.name for run in of([sweep / "0", sweep / "4"]).runs] == [names[0], names[4]]
+    _, shown, folded = differences.panel(subject)
+    assert isinstance(shown, Table)
+    assert [list(row) for row in shown.rows] == [
+        ["noise", *["token_mask"] * 3, *["span_mask"] * 3], ["seed", *"012", *"012"],
+    ]  # fmt: skip
+    assert isinstance(folded, Folded)
+    assert build.blocks(subject)[0] == Heading("Report: 6 runs", 1)
+
+
+def test_seeds_of_a_sweep_are_one_curve_in_a_band(sweep: Path) -> None:
+    chart = next(block for block in curves.panel(of([sweep])) if isinstance(block, Chart))
+    tree = ElementTree.fromstring(chart.svg)
+    shown = [line.find("{*}title").text for line in tree.iter("{http://www.w3.org/2000/svg}polyline")]
+    assert shown == [
+        f"noise=[{noise}] (3): {name}"
+        for noise in ("token_mask", "span_mask")
+        for name in ("loss", "loss/mlm", "valid/loss/mlm")
+    ]
+    line, shade = (next(tree.iter(f"{{http://www.w3.org/2000/svg}}{kind}")) for kind in ("polyline", "polygon"))
+    points, edge = ([tuple(map(float, p.split(","))) for p in each.get("points").split()] for each in (line, shade))
+    assert len(edge) == 2 * len(points) == 8
+    for (x, y), (high_x, high), (low_x, low) in zip(points, edge[:4], reversed(edge[4:]), strict=True):
+        assert x == high_x == low_x
+        assert high < y < low  # pixels count downwards
+        assert y == pytest.approx((high + low) / 2, abs=0.11)  # levels are 0, 0.1 and 0.2 above the first

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from plmctl.report.chart import Curve, line_chart
+from plmctl.ablation.curves import band, mean_curve
+from plmctl.report.chart import Band, Curve, line_chart
 from plmctl.report.page import Block, Chart, Folded, Heading, Table, Text
 from plmctl.report.subject import Run, Subject
 from plmctl.report.text import number
 
 ORDER = 20
+REPEATED = "Runs that differ in their seeds alone: their mean, shaded from the lowest to the highest; in brackets how many."
 FEW = 4  # runs of which every term has a curve; of more, the whole loss
 
 
@@ -15,15 +17,24 @@ def panel(subject: Subject) -> list[Block]:
     runs = [run for run in subject.runs if run.log.series]
     if not runs:
         return []
+    groups: dict[str, list[Run]] = {}
+    for run in runs:
+        groups.setdefault(run.name if run.group is None else run.group, []).append(run)
     blocks: list[Block] = [Heading("Curves")]
-    for group, title in (("loss", "Loss, nats"), ("acc", "Accuracy"), ("score", "Scores on dev")):
-        curves = {
-            name if len(subject.runs) == 1 else f"{run.name}: {name}": curve
-            for run in runs
-            for name, curve in _curves(run, group, few=len(runs) <= FEW).items()
-        }
+    if any(len(group) > 1 for group in groups.values()):
+        blocks.append(Text(REPEATED))
+    for kind, title in (("loss", "Loss, nats"), ("acc", "Accuracy"), ("score", "Scores on dev")):
+        curves: dict[str, Curve] = {}
+        bands: dict[str, Band] = {}
+        for shown, repeated in groups.items():
+            every = [_curves(run, kind, few=len(groups) <= FEW) for run in repeated]
+            for name in dict.fromkeys(name for each in every for name in each):
+                same = [[(x, x, y) for x, y in each[name]] for each in every if name in each]
+                label = f"{shown} ({len(same)})" if len(same) > 1 else shown
+                label = name if len(groups) == len(subject.runs) == 1 else f"{label}: {name}"
+                curves[label], bands[label] = mean_curve(same), band(same)
         if curves:
-            blocks.append(Chart(group, line_chart(curves, title=title, x="update", y=group)))
+            blocks.append(Chart(kind, line_chart(curves, title=title, x="update", y=kind, bands=bands)))
     worst = [f"{run.name}: {skipped:,.0f} updates were thrown away, their gradient was not finite." for run in runs
              if (skipped := run.log.last("skipped") or 0)]  # fmt: skip
     metrics = sorted({name for run in runs for name in run.log.series})

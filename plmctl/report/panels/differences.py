@@ -36,7 +36,23 @@ def panel(subject: Subject) -> list[Block]:
         return [Heading("Settings that differ"), Table(["setting", *names], rows)]
     others = [row for row in rows if not all(row[1:])]
     folded = Folded(f"{len(others)} settings that not all of them have", [Table(["setting", *names], others)])
-    return [Heading("Settings that differ"), *([Table(["setting", *names], shared)] if shared else []), folded]
+    shown = [*_parts(configs, others), *shared]
+    return [Heading("Settings that differ"), *([Table(["setting", *names], shown)] if shown else []), folded]
+
+
+def _parts(configs: list[dict[str, Any]], rows: list[list[str]]) -> list[list[str]]:
+    """The parts that were chosen, of the slots whose settings are in `rows`; where they differ."""
+    slots = dict.fromkeys(path.split(".")[0] for path, *_ in rows)
+    found = [[slot, *(_named(config.get(slot)) for config in configs)] for slot in slots]
+    return [row for row in found if len(set(row[1:])) > 1]
+
+
+def _named(slot: Any) -> str:
+    """The class of a part, or the names of the parts that a slot holds."""
+    if not isinstance(slot, dict):
+        return ""
+    inner = [str(name) for name, part in slot.items() if isinstance(part, dict) and "_target_" in part]
+    return setting(slot["_target_"]) if "_target_" in slot else ", ".join(inner)
 
 
 def differing(configs: list[dict[str, Any]]) -> list[list[str]]:

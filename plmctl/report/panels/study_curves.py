@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from plmctl.ablation.curves import along, mean_curve
-from plmctl.report.chart import Curve, line_chart
+from plmctl.ablation.curves import along, band, mean_curve
+from plmctl.report.chart import Band, Curve, line_chart
 from plmctl.report.page import Block, Chart, Heading, Text
 from plmctl.report.runs import RunLog
 from plmctl.report.subject import Subject
@@ -24,14 +24,19 @@ def panel(subject: Subject) -> list[Block]:
     blocks: list[Block] = []
     for number, name in enumerate(_series(list(by_arm.values()))):
         curves: dict[str, Curve] = {}
+        bands: dict[str, Band] = {}
         for arm, logs in by_arm.items():
-            mean = mean_curve([along(log, name, "steps", 1.0) for log in logs if name in log.series])
-            if mean:
-                curves[f"{arm} ({len(logs)})" if len(logs) > 1 else arm] = mean
-        blocks.append(Chart(f"curves-{number}", line_chart(curves, title=name, x="update", y=name)))
+            runs = [along(log, name, "steps", 1.0) for log in logs if name in log.series]
+            if mean := mean_curve(runs):
+                shown = f"{arm} ({len(runs)})" if len(runs) > 1 else arm
+                curves[shown], bands[shown] = mean, band(runs)
+        blocks.append(Chart(f"curves-{number}", line_chart(curves, title=name, x="update", y=name, bands=bands)))
     if not blocks:
         return []
-    told = "Pretraining on the held-out documents; in brackets the number of seeds. Arms that share a run share its curve."
+    told = (
+        "Pretraining on the held-out documents: the mean, shaded from the lowest to the highest seed; in brackets the number "
+        "of seeds. Arms that share a run share its curve."
+    )
     return [Heading("Curves by arm"), Text(told), *blocks]
 
 

@@ -1,0 +1,96 @@
+"""What the jobs of a sweep say about themselves: what was varied, how they ended, their numbers, and the table of all."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import statistics
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from plmctl.report.page import Heading, Table, markdown
+from plmctl.whole import write_text
+
+RECORD = "job.json"  # in each job's folder, whatever launcher ran it
+PAGE, SHEET = "sweep.md", "sweep.csv"
+SEEDS = ("seed", "head_seed")  # runs that differ in these alone are one run, repeated
+FEW = 3  # metrics that are shown; the file of comma-separated values has all
+
+
+def record(folder: Path) -> dict[str, Any]:
+    """What the job of this folder left; empty where it is none of a sweep."""
+    try:
+        found = json.loads((folder / RECORD).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return found if isinstance(found, dict) and "overrides" in found and "metrics" in found else {}
+
+
+def folders(folder: Path) -> list[Path]:
+    """Of all jobs of the sweep in `folder`, by number."""
+    jobs = {file.parent: job for file in folder.rglob(RECORD) if (job := record(file.parent))}
+    return sorted(jobs, key=lambda place: (jobs[place]["job"] is None, jobs[place]["job"]))
+
+
+def records(folder: Path) -> list[dict[str, Any]]:
+    """What they left."""
+    return [record(place) for place in folders(folder)]
+
+
+def name(job: dict[str, Any], *, seeds: bool = True) -> str:
+    """The settings that the sweep varied, as this job has them; without `seeds`, what it shares with its repetitions."""
+    return " ".join(text for text in job.get("varied") or () if seeds or _key(text) not in SEEDS)
+
+
+def table(jobs: Sequence[dict[str, Any]]) -> tuple[list[str], list[list[str]]]:
+    """(head, rows): a row for each job, and behind them one for all that differ in their seeds alone."""
+    names = list(dict.fromkeys(key for job in jobs for key in job["metrics"]))
+    shown = [key for key in names if "valid" in key] or [key for key in names if "loss" in key or "acc" in key] or names
+    shown = shown[:FEW]
+    rows = []
+    for job in jobs:
+        values = [f"{job['metrics'][key]:.4g}" if key in job["metrics"] else "-" for key in shown]
+        rows.append([str(job["job"]), name(job) or " ".join(job["overrides"]), _status(job), *values])
+    groups: dict[str, list[dict[str, Any]]] = {}
+    for job in jobs:
+        groups.setdefault(name(job, seeds=False), []).append(job)
+    for shared, group in groups.items():
+        if len(group) > 1 and any(_key(text) in SEEDS for job in group for text in job.get("varied") or ()):
+            done = [job["metrics"] for job in group if not job["code"]]
+            spreads = [_spread([metrics[key] for metrics in done if key in metrics]) for key in shown]
+            rows.append(["", f"{shared}: mean ± deviation".removeprefix(": "), f"{len(done)} ok", *spreads])
+    return ["job", "varied", "status", *shown], rows
+
+
+def write(jobs: Sequence[dict[str, Any]], folder: Path) -> Path:
+    """The table as Markdown, and every number with every varied setting as comma-separated values; returns the former."""
+    write_text(folder / PAGE, markdown([Heading(f"{len(jobs)} jobs", 1), Table(*table(jobs))], charts=""))
+    pairs = [dict(_pair(text) for text in job.get("varied") or ()) for job in jobs]
+    varied = list(dict.fromkeys(key for each in pairs for key in each))
+    metrics = list(dict.fromkeys(key for job in jobs for key in job["metrics"]))
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(["job", *varied, "status", *metrics, "dir"])
+    for job, own in zip(jobs, pairs, strict=True):
+        numbers = [job["metrics"].get(key, "") for key in metrics]
+        writer.writerow([job["job"], *(own.get(key, "") for key in varied), _status(job), *numbers, job["dir"]])
+    write_text(folder / SHEET, text.getvalue())
+    return folder / PAGE
+
+
+def _status(job: dict[str, Any]) -> str:
+    return "ok" if not job["code"] else f"failed ({job['code']})"
+
+
+def _pair(text: str) -> tuple[str, str]:
+    return _key(text), text.partition("=")[2]
+
+
+def _key(text: str) -> str:
+    return text.partition("=")[0].lstrip("+~")
+
+
+def _spread(values: Sequence[float]) -> str:
+    return f"{statistics.mean(values):.4g} ± {statistics.stdev(values):.2g}" if len(values) > 1 else "-"

@@ -1,0 +1,44 @@
+"""What people read on a terminal: texts as they stand, but for characters that would steer it, which are shown escaped.
+
+`visible` escapes, `tell` prints lines, `screen` prints tables. Texts of users (file names, lines of data, what a model writes)
+go through one of them: neither an escape code nor square brackets mean anything there.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import Any, TextIO
+
+from rich.console import Console
+from rich.text import Text
+
+_DIRECTION = (*range(0x202A, 0x202F), *range(0x2066, 0x206A))  # these turn the order of the letters around
+_CONTROL = (*range(0x20), *range(0x7F, 0xA0), *_DIRECTION, *range(0xD800, 0xE000))  # surrogates: bytes of odd file names
+_ESCAPES = {code: f"\\u{code:04x}" for code in _CONTROL if chr(code) not in "\n\t"}
+
+
+def visible(text: object) -> str:
+    """`text` with control characters written `\\u001b`, as JSON spells them, so that JSON stays the same JSON."""
+    return str(text).translate(_ESCAPES)
+
+
+def tell(text: object, *, file: TextIO | None = None, end: str = "\n") -> None:
+    """Print a text, at once; by default to standard output."""
+    print(visible(text), file=file, end=end, flush=True)
+
+
+def remark(text: object) -> None:
+    """Print a line to standard error."""
+    tell(text, file=sys.stderr)
+
+
+def screen(*, stderr: bool = False) -> Console:
+    """A console for tables, bars and coloured lines."""
+    return _Screen(stderr=stderr, markup=False, highlight=False, emoji=False)
+
+
+class _Screen(Console):
+    """Every text that is printed, a table's cells and titles too, becomes a `Text` here."""
+
+    def render_str(self, text: str, **settings: Any) -> Text:  # type: ignore[override]
+        return super().render_str(visible(text), **settings)

@@ -1,0 +1,62 @@
+"""Nothing that users write steers a terminal: brackets stay, control characters are shown, and there is one way to print."""
+
+from __future__ import annotations
+
+import ast
+import io
+import json
+from pathlib import Path
+
+import pytest
+from rich.table import Table
+
+from plmctl import terminal
+
+PACKAGE = Path(__file__).parents[1] / "plmctl"
+
+
+def test_control_characters_are_spelled_and_the_rest_stays() -> None:
+    steering = "a\x1b[31mb\x07\x9b2J\r\x7f\u202e\udcff"
+    assert terminal.visible(steering) == r"a\u001b[31mb\u0007\u009b2J\u000d\u007f\u202e\udcff"
+    plain = "tab\tline\nÄ 语言 [bold]x[/bold] :smile: \u200d"
+    assert terminal.visible(plain) == plain
+
+
+def test_json_stays_the_same_json() -> None:
+    record = {"text": "\x1b[2J\x9b\x7f语"}
+    shown = terminal.visible(json.dumps(record, ensure_ascii=False))
+    assert json.loads(shown) == record
+    assert shown.isprintable()
+
+
+def test_tables_print_cells_and_titles_as_they_stand(capsys: pytest.CaptureFixture[str]) -> None:
+    table = Table("noise", title="jobs in [bold]/x\x1b[31m")
+    table.add_row("noise=[token_mask] :smile:")
+    table.add_row("\x1b[2Jcleared")
+    terminal.screen().print(table)
+    terminal.screen().print("[red]line[/red] \x1b[0m")
+    shown = capsys.readouterr().out
+    for text in (
+        "jobs in [bold]/x\\u001b[31m",
+        "noise=[token_mask] :smile:",
+        "\\u001b[2Jcleared",
+        "[red]line[/red] \\u001b[0m",
+    ):
+        assert text in shown
+    assert "\x1b" not in shown
+
+
+def test_lines_go_where_they_belong(capsys: pytest.CaptureFixture[str]) -> None:
+    other = io.StringIO()
+    terminal.tell("out\x1b")
+    terminal.remark("err\x1b")
+    terminal.tell("file\x1b", file=other, end="\r")
+    assert capsys.readouterr() == ("out\\u001b\n", "err\\u001b\n")
+    assert other.getvalue() == "file\\u001b\r"
+
+
+def test_nothing_is_printed_another_way() -> None:
+    for file in PACKAGE.rglob("*.py"):
+        calls = [node for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))) if isinstance(node, ast.Call)]
+        named = {node.func.id: node.lineno for node in calls if isinstance(node.func, ast.Name)}
+        assert file.name == "terminal.py" or not named.keys() & {"print", "Console"}, f"{file}: use plmctl.terminal"
