@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import cache
+from itertools import islice
 from pathlib import Path
 
 import pytest
@@ -12,13 +14,14 @@ from omegaconf import DictConfig, OmegaConf
 
 from plmctl.assembly import build_model, known_to_objectives
 from plmctl.commands.common import build_objective
-from plmctl.commands.corpus import open_corpus, training_loader
+from plmctl.commands.corpus import held_out, open_corpus, training_loader
 from plmctl.config.build import build
 from plmctl.config.compose import compose, conf_dir, recipes_dir
 from plmctl.config.contract import TINY, check_contract
 from plmctl.config.headers import header
 from plmctl.errors import UsageError
 from plmctl.training.distributed import World
+from plmctl.training.evaluation import mean_losses
 
 RECIPES = sorted(path.stem for path in recipes_dir().glob("*.yaml"))
 SMALL = ["size=tiny", "size.width=32", "size.inner_width=64", "format.max_length=48", "train.batch_size=8"]
@@ -183,6 +186,22 @@ def test_the_published_line_makes_a_model_of_the_published_size(recipe: str) -> 
 )
 def test_what_papers_and_released_code_say_is_set(recipe: str, key: str, value: object) -> None:
     assert OmegaConf.select(published(recipe), key) == value
+
+
+@pytest.mark.parametrize("recipe", ["elmo", "transformer_xl"])
+def test_validation_goes_on_where_the_row_before_ended(recipe: str, tokens_of: Callable[..., Path]) -> None:
+    cfg = compose("pretrain", recipe, [*SMALL, "format.max_length=8", "eval.batch_size=2", *tokenizer_of(recipe, tokens_of)])
+    corpus = open_corpus(cfg)
+    model = build_model(cfg, vocab_size=corpus.vocab.size, vocab=corpus.vocab, seed=0).eval()
+    objective = build_objective(cfg, {"vocab": corpus.vocab, **known_to_objectives(model, vocab_size=corpus.vocab.size)})
+    needs = model.backbone.needs | objective.needs
+    batches = next(iter(held_out(cfg, corpus, World(), labels=objective.labels, needs=needs, plugins=()).values()))
+    kept = list(islice(batches, 3))
+    assert [batch.values["continues"].tolist() for batch in kept] == [[False] * 2, [True] * 2, [True] * 2]
+    alone = [replace(batch, values={"continues": torch.zeros(2, dtype=torch.bool)}) for batch in kept]
+    with torch.no_grad():
+        found, without = (mean_losses(model, objective, each, world=World())["loss"] for each in (kept, alone))
+    assert found != without
 
 
 def options() -> list[str]:

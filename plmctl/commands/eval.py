@@ -33,7 +33,7 @@ def run(cfg: DictConfig, flags: Flags) -> int:
     loaded = loading.load(cfg.checkpoint, plugins=flags.plugins)
     precision = _precision(cfg, loaded)
     loaded.model.to(precision.device)
-    given = {"vocab": loaded.vocab, **scoring.reading(loaded.config, flags.plugins)}
+    given = {"vocab": loaded.vocab, "trained_length": longest(loaded.config), **scoring.reading(loaded.config, flags.plugins)}
     part = build(_task_node(cfg, loaded, flags), given, flags.plugins, path="task")
     if isinstance(part, LanguageModel):
         return _measure(cfg, flags, loaded, part, precision)

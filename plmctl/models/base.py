@@ -78,8 +78,11 @@ class Backbone(nn.Module):
         """(stack, tokens that run through it, tokens that its cross-attention reads) of one row; costs follow from it."""
         yield from ((stack, length, 0) for stack in self.modules() if isinstance(stack, Stack))
 
-    def fresh_state(self, rows: int, device: torch.device) -> Any:
-        """The state before the first segment of `rows` streams; None for a backbone without memory."""
+    def fresh_state(self, rows: int, device: torch.device, memory: int | None = None) -> Any:
+        """The state before the first segment of `rows` streams; None for a backbone without memory.
+
+        `memory`: how many tokens it has room for; None: as many as in training.
+        """
         return None
 
 

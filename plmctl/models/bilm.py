@@ -133,7 +133,7 @@ class BiLM(Backbone):
         h, c = (torch.cat([part[:, :layers], torch.zeros_like(part[:, layers:])], 1) for part in (h, c))
         return h, c
 
-    def fresh_state(self, rows: int, device: torch.device) -> Memory:
+    def fresh_state(self, rows: int, device: torch.device, memory: int | None = None) -> Memory:
         kind = self.words.projection.weight.dtype
         h, c = (
             torch.zeros(rows, 2 * self.num_layers, width, device=device, dtype=kind)

@@ -57,8 +57,8 @@ class XLNet(Backbone):
     places and segments; in rows whose `values.reversed` is set, distances count backwards.
 
     State: each layer's input of the first `reuse` tokens of a row (null: of all) goes behind those of the rows before it,
-    of which `memory` are kept, without gradient; everything sees them, as tokens of segment 0. A row that does not go on
-    (`values.continues`) sees none. `two_streams=False` with `pattern=causal` is Transformer-XL.
+    of which `memory` are kept (or as many as `fresh_state` was given), without gradient; everything sees them, as tokens of
+    segment 0. A row that does not go on (`values.continues`) sees none. `two_streams=False` with `pattern=causal` is Transformer-XL.
     (arXiv:1906.08237, sec. 2.3 to 2.5, appendix A.2; arXiv:1901.02860, sec. 3.2; zihangdai/xlnet, modeling.py.)
     Differs: whether a row reads backwards is its own matter, not that of its half of the batch; dropout on the sinusoids is the
     same for all rows.
@@ -87,7 +87,7 @@ class XLNet(Backbone):
         self.initializer, self.classifier = initializer, dict(classifier or {})
         self.needs = frozenset({"text", *(["values.continues"] if memory else [])}) | pattern.needs
         self.max_length = None
-        self._check_layers()
+        self._check_layers(memory)
 
     @property
     def token_embedding(self) -> nn.Embedding:  # type: ignore[override]
@@ -117,10 +117,12 @@ class XLNet(Backbone):
         kept = None if memory is None else self._kept(memory, layers, length)
         return Hidden(last[:, :length], streams, kept, recorded)
 
-    def fresh_state(self, rows: int, device: torch.device) -> Memory | None:
-        if not self.memory:
+    def fresh_state(self, rows: int, device: torch.device, memory: int | None = None) -> Memory | None:
+        room = self.memory if memory is None else memory
+        if not room:
             return None
-        empty = torch.zeros(rows, self.memory, self.width, device=device, dtype=self.embedding.token.weight.dtype)
+        self._check_layers(room)
+        empty = torch.zeros(rows, room, self.width, device=device, dtype=self.embedding.token.weight.dtype)
         return Memory((empty,) * self.num_layers, torch.zeros(rows, dtype=torch.int64, device=device))
 
     def fresh_cache(self, batch: Batch, memory: Memory | None = None) -> Cache:
@@ -201,20 +203,20 @@ class XLNet(Backbone):
         )  # fmt: skip
 
     def _kept(self, memory: Memory, layers: list[Tensor], length: int) -> Memory:
-        """Memory and the input of each layer behind it, the latest `memory` of them."""
-        count = length if self.reuse is None else self.reuse
+        """Memory and the input of each layer behind it, as many of the latest as there is room for."""
+        room, count = memory.layers[0].shape[1], length if self.reuse is None else self.reuse
         if count > length:
             raise ConfigError("model.reuse", count, f"at most {length}, the tokens of a row", fix="model.reuse=null")
         inputs = zip(memory.layers, layers, strict=False)  # the last state is no layer's input
-        kept = tuple(torch.cat([old, new[:, :count].detach()], 1)[:, -self.memory :] for old, new in inputs)
-        return Memory(kept, (memory.length + count).clamp(max=self.memory))
+        kept = tuple(torch.cat([old, new[:, :count].detach()], 1)[:, -room:] for old, new in inputs)
+        return Memory(kept, (memory.length + count).clamp(max=room))
 
-    def _check_layers(self) -> None:
+    def _check_layers(self, memory: int) -> None:
         """Memory is what a layer reads: where a layer begins with another cell, attention does not read that."""
         begins = True
         for step in self.stack.steps:
             cell = self.stack.blocks[step.letter][step.copy].cell  # type: ignore[index, union-attr]
-            if isinstance(cell, RelativeAttention) and not begins and self.memory:
+            if isinstance(cell, RelativeAttention) and not begins and memory:
                 allowed = f"each group beginning with '{step.letter}', for memory is the input of a layer"
                 raise ConfigError("model.stack.layout", step.letter, allowed, fix="model.memory=0")
             begins = step.ends

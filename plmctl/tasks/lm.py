@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import islice
+from itertools import chain, islice
 from typing import Any, cast
 
 import numpy as np
 import torch
 
 from plmctl.batch import IGNORE, Rows
+from plmctl.data.formats.blocks import closed
 from plmctl.data.loader import collate
 from plmctl.errors import ConfigError, DataError, UsageError
 from plmctl.heads.lm import LMHead
@@ -53,8 +55,12 @@ class LanguageModel:
 
     A causal model reads each document from its own `bos` on (not counted; without one the first token is not counted) in
     windows of `window` tokens that move by `stride`: every token is scored once, with at least `window - stride` tokens before
-    it. A masked model is scored on tokens hidden by `noise` with a fixed seed, and by pseudo-perplexity (Salazar et al.,
-    2020, arXiv:1910.14659, sec. 2): `exp(-1/N sum_t log p(w_t | w without t))`, one hidden token at a time, for the first
+    it. One with memory reads windows behind each other, each with the memory of those before it in its document, of `memory`
+    tokens (Dai et al., 2019, arXiv:1901.02860, sec. 3.2); what it reads first is the token that ends a text, as in training.
+    With `stream` all documents are one, and the token that ends each of them is scored, too.
+
+    A masked model is scored on tokens hidden by `noise` with a fixed seed, and by pseudo-perplexity (Salazar et al., 2020,
+    arXiv:1910.14659, sec. 2): `exp(-1/N sum_t log p(w_t | w without t))`, one hidden token at a time, for the first
     `pseudo_tokens` tokens. Neither compares with a causal perplexity.
     """
 
@@ -64,10 +70,14 @@ class LanguageModel:
         noise: Callable[[], Noise],  # a factory: only masked models have a mask token
         window: int | None = None,
         stride: int | None = None,
+        memory: int | None = None,
+        stream: bool = False,
+        trained_length: int | None = None,  # the longest row of training: the window of a model without a longest one
         pseudo_tokens: int | None = 2000,
         seed: int = 0,
     ) -> None:
         self.noise, self.window, self.stride = noise, window, stride
+        self.memory, self.stream, self.trained_length = memory, stream, trained_length
         self.pseudo_tokens, self.seed = pseudo_tokens, seed
 
     def measure(self, model: Model, text: Text, vocab: Vocab, *, batch_size: int, device: torch.device) -> dict[str, float]:
@@ -82,25 +92,46 @@ class LanguageModel:
             "window": window,
         }
         if "clm" in model.heads:
-            stride = self.stride or max(1, window // 2)
-            if stride > window - 1:
-                raise ConfigError("task.stride", stride, f"at most window - 1 = {window - 1}: every token has one before it")
-            return {**self._causal(run, text, window, stride), **size, "stride": stride}
+            remembers = run.remembers(self.memory)
+            stride = self._stride(window, remembers)
+            memory = getattr(model.backbone, "memory", None) if self.memory is None else self.memory
+            settings = {"stride": stride, **({"memory": memory} if memory else {})}
+            return {**self._causal(run, text, window, stride, remembers), **size, **settings}
+        for name, value, allowed in (("memory", self.memory, None), ("stream", self.stream, False)):
+            if value != allowed:
+                why = "this model is asked for hidden tokens, not from left to right"
+                raise ConfigError(f"task.{name}", value, f"{json.dumps(allowed)}: {why}")
         if "mlm" in model.heads:
             return {**self._masked(run, text, window), **self._pseudo(run, text, window), **size, "stride": window}
         has = ", ".join(model.heads) or "no head"
         raise UsageError(f"task=lm asks a language-model head ('clm' or 'mlm'); this checkpoint has {has}")
 
     def _window(self, model: Model) -> int:
-        longest = model.backbone.max_length or 512
-        if self.window is not None and not 4 <= self.window <= longest:
-            raise ConfigError("task.window", self.window, f"4 to {longest}, the longest row of this model")
-        return self.window or longest
+        longest = model.backbone.max_length
+        if self.window is not None and not 4 <= self.window <= (longest or self.window):
+            allowed = f"4 to {longest}, the longest row of this model" if longest else "at least 4"
+            raise ConfigError("task.window", self.window, allowed)
+        return self.window or longest or self.trained_length or 512
 
-    def _causal(self, run: _Run, text: Text, window: int, stride: int) -> dict[str, float]:
-        bos = run.vocab.bos
-        rows = [row for ids in text.ids for row in causal_windows(ids if bos is None else [bos, *ids], window, stride)]
-        loss, tokens = run.loss("clm", rows)
+    def _stride(self, window: int, remembers: bool) -> int:
+        if remembers:
+            if self.stride not in (None, window):
+                allowed = f"null: with memory each window goes on where the one before ended, after {window} tokens"
+                raise ConfigError("task.stride", self.stride, allowed, fix="task.stride=null, or task.memory=0")
+            return window
+        stride = self.stride or max(1, window // 2)
+        if stride > window - 1:
+            raise ConfigError("task.stride", stride, f"at most window - 1 = {window - 1}: every token has one before it")
+        return stride
+
+    def _causal(self, run: _Run, text: Text, window: int, stride: int, remembers: bool) -> dict[str, float]:
+        first, documents = run.vocab.bos, text.ids
+        if self.stream or remembers:
+            first = end = closed(run.vocab).after[0]
+            if self.stream:
+                documents = [[token for ids in documents for token in (*ids, end)]]
+        read = [causal_windows(ids if first is None else [first, *ids], window, stride) for ids in documents]
+        loss, tokens = run.in_order("clm", read, self.memory) if remembers else run.loss("clm", chain.from_iterable(read))
         return {
             "perplexity_per_token": math.exp(loss / tokens),
             "perplexity_per_word": _exp(loss / max(1, text.words)),
@@ -172,22 +203,62 @@ class _Run:
     batch_size: int
     device: torch.device
 
+    def remembers(self, memory: int | None) -> bool:
+        """Whether anything goes on from one window to the next."""
+        if memory is not None and memory < 0:
+            raise ConfigError("task.memory", memory, "0 (none) or more tokens, or null: as in training")
+        found = self.model.backbone.fresh_state(1, self.device, memory) is not None
+        if memory and not found:
+            allowed = "null: this model has no memory, its windows overlap (task.stride)"
+            raise ConfigError("task.memory", memory, allowed, fix="task.memory=null")
+        return found
+
     def loss(self, head: str, windows: Iterable[Window]) -> tuple[float, int]:
         """(summed negative log-likelihood in nats, tokens asked for) over all windows, in float64."""
         total, count = 0.0, 0
         pending = iter(windows)
         while group := list(islice(pending, self.batch_size)):
-            rows = _rows([encode.Row(list(map(int, ids)), 0, None, 0) for ids, _ in group], self.vocab)
-            target = np.full(rows.seqs["text"].ids.shape, IGNORE, dtype=np.int64)
-            for place, (_, asked) in enumerate(group):
-                target[place, : len(asked)] = asked
-            batch = collate(rows.with_targets(**{head: target}), {}).to(self.device)
-            asked_for = batch.targets[head]
-            features = self.model(batch).at(asked_for.index[: asked_for.count])
-            lm_head = cast(LMHead, self.model.heads[head])
-            total += float(lm_head.loss(features, asked_for.ids[: asked_for.count])[0])
-            count += asked_for.count
+            found, asked, _ = self._asked(head, group, None)
+            total, count = total + found, count + asked
         return total, count
+
+    def in_order(self, head: str, documents: Sequence[Iterable[Window]], memory: int | None) -> tuple[float, int]:
+        """The same of documents whose windows go on from each other, as many side by side as a batch has rows.
+
+        A row whose document has ended takes the next one, without memory; only the last window of one is shorter than others.
+        """
+        total, count = 0.0, 0
+        waiting = iter(documents)
+        reading: list[Iterator[Window]] = [iter(()) for _ in range(min(self.batch_size, len(documents)))]
+        state = self.model.backbone.fresh_state(len(reading), self.device, memory)
+        while True:
+            group = [next(each, None) for each in reading]
+            goes_on = [window is not None for window in group]
+            for row in range(len(group)):
+                while group[row] is None and (document := next(waiting, None)) is not None:
+                    reading[row] = iter(document)
+                    group[row] = next(reading[row], None)
+            if not any(group):
+                return total, count
+            nothing = ([self.vocab.pad], [IGNORE])
+            found, asked, state = self._asked(head, [window or nothing for window in group], state, np.array(goes_on))
+            total, count = total + found, count + asked
+
+    def _asked(
+        self, head: str, group: Sequence[Window], state: Any, goes_on: np.ndarray | None = None
+    ) -> tuple[float, int, Any]:
+        """(summed negative log-likelihood, tokens asked for, what is remembered) of a batch of windows."""
+        rows = _rows([encode.Row(list(map(int, ids)), 0, None, 0) for ids, _ in group], self.vocab)
+        target = np.full(rows.seqs["text"].ids.shape, IGNORE, dtype=np.int64)
+        for place, (_, asked) in enumerate(group):
+            target[place, : len(asked)] = asked
+        values = {} if goes_on is None else {"continues": goes_on}
+        batch = collate(replace(rows.with_targets(**{head: target}), values={**rows.values, **values}), {}).to(self.device)
+        asked_for = batch.targets[head]
+        hidden = self.model(batch, state)
+        features = hidden.at(asked_for.index[: asked_for.count])
+        loss = cast(LMHead, self.model.heads[head]).loss(features, asked_for.ids[: asked_for.count])[0]
+        return float(loss), asked_for.count, hidden.state
 
 
 def _exp(x: float) -> float:

@@ -7,7 +7,10 @@ import numpy as np
 import pytest
 import torch
 
-from plmctl.batch import IGNORE
+from plmctl.assembly import build_model
+from plmctl.batch import IGNORE, Batch, Seq
+from plmctl.config.compose import compose
+from plmctl.errors import ConfigError
 from plmctl.heads.lm import LMHead
 from plmctl.models.base import Hidden
 from plmctl.noise.token_mask import TokenMask
@@ -28,18 +31,21 @@ class Tiny(torch.nn.Module):
         self.heads = torch.nn.ModuleDict({head: LMHead(tied=True, **kind)})
         self.causal, self.backbone, self.max_length = causal, self, 16
 
+    def fresh_state(self, rows, device, memory=None):
+        return None
+
     def forward(self, batch, state=None, record=frozenset()):
         x = self.token(batch.text.ids) * batch.text.real[..., None]
         sums = x.cumsum(1) if self.causal else x.sum(1, keepdim=True).expand_as(x)
         return Hidden(sums + torch.arange(x.shape[1])[None, :, None] * 0.05)
 
 
-def _measure(model, tokenizer, **settings):
+def _measure(model, tokenizer, documents=DOCUMENTS, batch_size=3, **settings):
     noise = functools.partial(TokenMask, vocab=tokenizer.vocab, rate=0.15, mask_share=1.0, random_share=0.0)
     part = LanguageModel(noise=noise, **settings)
     with torch.no_grad():
-        text = Text.of(DOCUMENTS, tokenizer)
-        return text, part.measure(model, text, tokenizer.vocab, batch_size=3, device=torch.device("cpu"))
+        text = Text.of(documents, tokenizer)
+        return text, part.measure(model, text, tokenizer.vocab, batch_size=batch_size, device=torch.device("cpu"))
 
 
 @pytest.mark.parametrize(("window", "stride"), [(8, 4), (8, 7), (8, 1), (16, 8)])
@@ -91,3 +97,86 @@ def test_the_mask_is_fixed(toy):
     other = _measure(Tiny("mlm", causal=False), toy, seed=1)[1]["masked_perplexity"]
     assert first == again != other
     assert np.isfinite(first)
+
+
+TALE = [
+    "the cat sat",
+    "a",
+    "on the mat and the dog sat on the cat, said the mouse",
+    "why? nobody knew why; but all",
+    "so it is",
+]
+
+
+@pytest.fixture(scope="module")
+def remembering():
+    """Transformer-XL, trained with rows of 6 and a memory of 5."""
+    small = ["size=tiny", "size.width=8", "size.num_heads=2", "size.inner_width=12", "format.max_length=6", "model.memory=5"]
+    made = build_model(compose("pretrain", "transformer_xl", small), vocab_size=500, seed=0).double().eval()
+    generator = torch.Generator().manual_seed(1)
+    with torch.no_grad():
+        for parameter in made.parameters():
+            parameter.add_(0.3 * torch.randn(parameter.shape, generator=generator, dtype=parameter.dtype))
+    return made
+
+
+def _losses(model, ids, state, goes_on):
+    """(the loss of each token but the first, what is remembered) of one row."""
+    row = Seq(torch.tensor([ids[:-1]]), torch.tensor([len(ids) - 1]), full=True)
+    with torch.no_grad():
+        hidden = model(Batch(torch.arange(1), {"text": row}, values={"continues": torch.tensor([goes_on])}), state)
+        logits = model.heads["clm"](hidden.last[0])
+    return torch.nn.functional.cross_entropy(logits, torch.tensor(ids[1:]), reduction="sum").item(), hidden.state
+
+
+@pytest.mark.parametrize("memory", [2, 5, 9, None])
+@pytest.mark.parametrize("batch_size", [1, 2, 8])
+def test_memory_goes_on_inside_a_document_as_in_a_loop(remembering, toy, memory, batch_size):
+    text, found = _measure(remembering, toy, TALE, batch_size, memory=memory, trained_length=6)
+    total = 0.0
+    for ids in text.ids:
+        whole, state = [3, *ids], remembering.backbone.fresh_state(1, torch.device("cpu"), 5 if memory is None else memory)
+        for start in range(0, len(ids), 6):
+            loss, state = _losses(remembering, whole[start : start + 7], state, start > 0)
+            total += loss
+    assert found["perplexity_per_token"] == pytest.approx(math.exp(total / text.tokens), rel=1e-9)
+    assert (found["scored_tokens"], found["window"], found["memory"]) == (text.tokens, 6, memory or 5)
+
+
+def test_a_memory_of_the_whole_text_is_one_long_row(remembering, toy):
+    text, found = _measure(remembering, toy, TALE, stream=True, memory=200, window=7)
+    ids = [3, *(token for document in text.ids for token in (*document, 3))]
+    total, _ = _losses(remembering, ids, None, goes_on=False)
+    assert found["scored_tokens"] == text.tokens + len(TALE)  # what ends a document is asked, too
+    assert found["perplexity_per_token"] == pytest.approx(math.exp(total / found["scored_tokens"]), rel=1e-9)
+    assert found["perplexity_per_word"] == pytest.approx(math.exp(total / text.words), rel=1e-9)
+    without = _measure(remembering, toy, TALE, stream=True, memory=0, window=7)[1]
+    assert without["stride"] == 3  # windows overlap
+    assert "memory" not in without
+
+
+def test_a_stream_is_read_by_models_without_memory_too(gpt_toy):
+    text, found = _measure(Tiny("clm", causal=True, spread=0.0), gpt_toy, TALE, stream=True)
+    assert found["scored_tokens"] == text.tokens + len(TALE)
+    assert found["perplexity_per_token"] == pytest.approx(500, rel=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("head", "settings", "told"),
+    [
+        ("clm", {"memory": 64}, "task.memory=64: null: this model has no memory"),
+        ("clm", {"memory": -1}, "task.memory=-1: 0 (none) or more tokens"),
+        ("mlm", {"memory": 64}, "task.memory=64: null: this model is asked for hidden tokens"),
+        ("mlm", {"stream": True}, "task.stream=True: false: this model is asked for hidden tokens"),
+        ("clm", {"window": 2}, "task.window=2: 4 to 16"),
+    ],
+)
+def test_what_cannot_be_measured_is_refused(toy, head, settings, told):
+    with pytest.raises(ConfigError, match=r"task\.") as refused:
+        _measure(Tiny(head, head == "clm"), toy, **settings)
+    assert str(refused.value).startswith(told)
+
+
+def test_with_memory_windows_do_not_overlap(remembering, toy):
+    with pytest.raises(ConfigError, match="each window goes on where the one before ended, after 6 tokens"):
+        _measure(remembering, toy, TALE, stride=3, trained_length=6)
