@@ -58,7 +58,8 @@ class XLNet(Backbone):
 
     State: each layer's input of the first `reuse` tokens of a row (null: of all) goes behind those of the rows before it,
     of which `memory` are kept (or as many as `fresh_state` was given), without gradient; everything sees them, as tokens of
-    segment 0. A row that does not go on (`values.continues`) sees none. `two_streams=False` with `pattern=causal` is Transformer-XL.
+    segment 0. A row that does not go on (`values.continues`) sees none. `two_streams=False` with `pattern=causal` is
+    Transformer-XL.
     (arXiv:1906.08237, sec. 2.3 to 2.5, appendix A.2; arXiv:1901.02860, sec. 3.2; zihangdai/xlnet, modeling.py.)
     Differs: whether a row reads backwards is its own matter, not that of its half of the batch; dropout on the sinusoids is the
     same for all rows.
