@@ -11,17 +11,17 @@ import tokenizers
 from tokenizers import decoders, models, normalizers, pre_tokenizers
 
 from plmctl.errors import DataError
-from plmctl.text import roles
+from plmctl.text import roles, stripped
 from plmctl.text.backend import Backend
 from plmctl.text.roles import NAMES, Roles
 from plmctl.text.rust import Rust, finish
-from plmctl.text.sentence_piece import SentencePiece, as_rust
+from plmctl.text.sentence_piece import GIVEN, SentencePiece, as_rust
 
 _MODELS = ("spiece.model", "sentencepiece.bpe.model", "tokenizer.model", "sentencepiece.model")
 # Spellings by role, tried in this order where no file names the special tokens.
 _SPELLINGS = {
-    "pad": ("[PAD]", "<pad>", "<|padding|>", "<|endoftext|>", "</s>"), "unk": ("[UNK]", "<unk>"), "cls": ("[CLS]", "<s>"),
-    "sep": ("[SEP]", "</s>"), "mask": ("[MASK]", "<mask>"), "bos": ("[CLS]", "<s>", "<|endoftext|>"),
+    "pad": ("[PAD]", "<pad>", "<|padding|>", "<|endoftext|>", "</s>"), "unk": ("[UNK]", "<unk>"),
+    "cls": ("[CLS]", "<cls>", "<s>"), "sep": ("[SEP]", "<sep>", "</s>"), "mask": ("[MASK]", "<mask>"), "bos": ("[CLS]", "<s>", "<|endoftext|>"),
     "eos": ("[SEP]", "</s>", "<|endoftext|>"),
 }  # fmt: skip
 
@@ -113,12 +113,17 @@ def _from_merges(vocab_file: Path, merges_file: Path, config: dict[str, Any]) ->
     return Rust(_finished(made, config))
 
 
-def _from_model(file: Path, config: dict[str, Any]) -> SentencePiece:
+def _from_model(file: Path, config: dict[str, Any]) -> Backend:
+    plain = SentencePiece(file.read_bytes())
+    family = stripped.family(plain.tokens) if file.name == GIVEN else None
+    if family is not None:
+        return stripped.read(plain, family, config)
     if file.name == "sentencepiece.bpe.model" or config.get("do_lower_case"):
         why = "its ids are shifted, or its text is changed, by code outside the sentencepiece model"
         raise DataError(f"this tokenizer needs its tokenizer.json: {why}", file=file, fix="put tokenizer.json beside it")
     listed = _listed(config)
-    if not listed and ("extra_ids" in config or config.get("tokenizer_class", "").startswith("T5")):
+    t5 = "t5" in (_json(file.parent / "config.json").get("model_type"), config.get("tokenizer_class", "")[:2].lower())
+    if not listed and ("extra_ids" in config or t5):
         listed = [f"<extra_id_{n}>" for n in range(config.get("extra_ids", 100))]  # as its code adds them, the first one last
     return SentencePiece(file.read_bytes(), added=roles.appended(listed))
 

@@ -132,29 +132,35 @@ def _trim(text: str, start: int, end: int) -> Span:
     return start, end
 
 
-def as_rust(backend: SentencePiece, special: Roles) -> Rust:
-    """A sentencepiece model as a `tokenizers` pipeline: its own normalisation table, `▁` before each word, the same pieces."""
+def as_rust(
+    backend: SentencePiece, special: Roles, *, before: Sequence[Any] = (), scores: Sequence[float] | None = None
+) -> Rust:
+    """A sentencepiece model as a `tokenizers` pipeline: its own normalisation table, `▁` before each word, the same pieces.
+
+    `before`: normalizers that come first; `scores`: others than the model's own.
+    """
+    scores = backend.scores() if scores is None else scores
     unknown, tokens = backend.unknown, backend.tokens[: backend.count]
     model: models.Model
     if backend.kind == "unigram":
-        pieces = list(zip(tokens, backend.scores(), strict=True))
+        pieces = list(zip(tokens, scores, strict=True))
         model = models.Unigram(pieces, tokens.index(unknown), backend.byte_fallback)
     else:
-        merges = _merges(tokens, backend.scores(), {*backend.special, unknown})
+        merges = _merges(tokens, scores, {*backend.special, unknown})
         vocab = {token: place for place, token in enumerate(tokens)}
         model = models.BPE(vocab, merges, unk_token=unknown, fuse_unk=True, byte_fallback=backend.byte_fallback)
     made = tokenizers.Tokenizer(model)
     made.add_special_tokens([AddedToken(token, special=True, normalized=False) for token in backend.tokens[backend.count :]])
     spaces = [normalizers.Replace(tokenizers.Regex(" {2,}"), " "), normalizers.Strip()]
     table = [normalizers.Precompiled(backend.charsmap)] if backend.charsmap else []
-    made.normalizer = normalizers.Sequence([*table, *spaces])
+    made.normalizer = normalizers.Sequence([*before, *table, *spaces])
     made.pre_tokenizer = pre_tokenizers.Metaspace(replacement="▁", prepend_scheme="always")
     tail = [decoders.ByteFallback(), decoders.Fuse()] if backend.byte_fallback else []
     made.decoder = decoders.Sequence([decoders.Metaspace(replacement="▁", prepend_scheme="always"), *tail])
     return Rust(finish(made, special))
 
 
-def _merges(tokens: list[str], scores: list[float], special: set[str]) -> list[tuple[str, str]]:
+def _merges(tokens: list[str], scores: Sequence[float], special: set[str]) -> list[tuple[str, str]]:
     """BPE merges in order: every way to make a piece of two known ones, better pieces first."""
     known = {token: place for place, token in enumerate(tokens)}
     found = [

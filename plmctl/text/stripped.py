@@ -1,0 +1,46 @@
+"""ALBERT's and XLNet's tokenizers from a bare `spiece.model`: what their published code does to a text before that sees it.
+
+Quotes of two characters become one, accents are taken off, ALBERT's capitals are lowered, and a comma is never part of a number
+(Lan et al., 2020, albert/tokenization.py; Yang et al., 2019, xlnet/prepro_utils.py: preprocess_text, encode_pieces). The
+sentencepiece model says nothing of this; its special tokens tell whose it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from tokenizers import normalizers
+
+from plmctl.text import roles
+from plmctl.text.roles import Roles
+from plmctl.text.rust import Rust
+from plmctl.text.sentence_piece import SentencePiece, as_rust
+
+ALBERT = replace(roles.BERT, pad="<pad>", unk="<unk>")
+XLNET = replace(roles.XLNET, eos="</s>")
+_LAST = 100.0  # taken off the score of a number with its comma, so that any other segmentation is better
+
+
+def family(tokens: Sequence[str]) -> Roles | None:
+    """The one of the two whose special tokens are all among `tokens`."""
+    return next((known for known in (XLNET, ALBERT) if set(known.tokens) <= set(tokens)), None)
+
+
+def read(model: SentencePiece, special: Roles, settings: Mapping[str, Any]) -> Rust:
+    """The tokenizer of this `family`; `settings` of its tokenizer_config.json go before what is usual.
+
+    A vocabulary that has a capital letter can only be a cased one.
+    """
+    cased = special == XLNET or any(
+        letter.isascii() and letter.isupper() for token in set(model.tokens).difference(special.tokens) for letter in token
+    )
+    before: list[Any] = [normalizers.Replace("``", '"'), normalizers.Replace("''", '"')]
+    before += [] if settings.get("keep_accents") else [normalizers.NFKD(), normalizers.StripAccents()]
+    before += [normalizers.Lowercase()] if settings.get("do_lower_case", not cased) else []
+    scores = [  # in so few digits that a file gives back the same numbers
+        round(score - _LAST * (token.endswith(",") and token[-2:-1].isdigit()), 6)
+        for token, score in zip(model.tokens, model.scores(), strict=False)
+    ]
+    return as_rust(model, special, before=before, scores=scores)
