@@ -98,8 +98,16 @@ def load(path: str | os.PathLike[str], *, plugins: Sequence[str] = ()) -> Loaded
     source = open_source(path)
     vocab = source.tokenizer.vocab if source.has_tokenizer else None
     model = build_model(source.config, vocab_size=source.vocab_size, vocab=vocab, plugins=plugins)
+    refuse_infinite(source.tensors, file=source.folder)
     load_exactly(model, source.tensors, file=source.folder)
     return Loaded(model.eval(), source)
+
+
+def refuse_infinite(tensors: Mapping[str, Tensor], *, file: object) -> None:
+    """DataError naming every tensor with NaN or infinity in it: a damaged model is not passed on silently."""
+    broken = [name for name, tensor in tensors.items() if tensor.is_floating_point() and not tensor.isfinite().all()]
+    if broken:
+        raise DataError(f"not finite: {', '.join(broken)}", file=file, fix="use a checkpoint from before it diverged")
 
 
 def open_source(path: str | os.PathLike[str], layers: Any = None) -> Source:
@@ -162,6 +170,7 @@ def take(
     Heads may be new or of another shape (another task, another vocabulary); a backbone tensor of another shape is refused.
     `unused`: what the import of a published model has left out already.
     """
+    refuse_infinite(tensors, file=source)
     fit = load_tensors(model, tensors)
     wrong = [line for line in fit.reshaped if line.startswith("backbone.")]
     if wrong or not fit.taken:

@@ -15,7 +15,7 @@ from plmctl.config.compose import Flags
 from plmctl.convert import hf
 from plmctl.convert.generator import generator
 from plmctl.errors import DataError, UsageError
-from plmctl.loading import Source, open_source
+from plmctl.loading import Source, open_source, refuse_infinite
 from plmctl.models.encoder_decoder import ROLES
 from plmctl.nn.tables import count
 from plmctl.reading import read_tensors
@@ -36,9 +36,7 @@ def convert(source: Path, target: Path, *, to: str, part: str = "model", plugins
     if target.exists() and (not target.is_dir() or any(target.iterdir())):
         raise UsageError(f"{target} exists and is not an empty folder\n  fix: give another OUT, or remove it")
     found = open_source(source) if part == "model" else _generator(open_source(source))
-    broken = hf.finite(found.tensors)
-    if broken:
-        raise DataError(f"not finite: {', '.join(broken)}", file=found.folder, fix="use a checkpoint from before it diverged")
+    refuse_infinite(found.tensors, file=found.folder)
     if found.unused:
         _say(f"left out, since no part of ours takes them: {', '.join(found.unused)}")
     if not found.has_tokenizer:
@@ -72,6 +70,8 @@ def to_hf(source: Source, folder: Path) -> str:
         source.tokenizer.export_hf(folder, model_max_length=length, framed=bool(source.config.get("task")), single=read)
     if exported.left_out:
         _say(f"left out, since {exported.architecture} has no place for them: {', '.join(exported.left_out)}")
+    for note in exported.notes:
+        _say(note)
     return exported.architecture
 
 

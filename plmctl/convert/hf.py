@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import torch
 from safetensors.torch import save_file
 from torch import Tensor
 
@@ -50,6 +49,7 @@ class Exported:
     settings: dict[str, Any]
     tensors: Tensors
     left_out: list[str] = field(default_factory=list)  # our heads, and whatever else, that the published class lacks
+    notes: list[str] = field(default_factory=list)  # on tensors that are written otherwise than import found them
 
 
 def supported() -> list[str]:
@@ -106,7 +106,8 @@ def export(config: Mapping[str, Any], tensors: Mapping[str, Tensor], *, pad: int
     heads = [name for name, node in (config.get("heads") or {}).items() if node is not None]
     architecture, lost = family.architecture_for(heads)
     kept = {name: t for name, t in tensors.items() if not any(name.startswith(f"heads.{head}.") for head in lost)}
-    theirs, left = to_theirs(kept, family.table(numbers, architecture))
+    rules = family.table(numbers, architecture)
+    theirs, left = to_theirs(kept, rules)
     if left:
         raise ConfigError("model", ", ".join(left), f"only tensors that {architecture.name} has a place for")
     theirs = family.completed(theirs, numbers, architecture)
@@ -116,7 +117,8 @@ def export(config: Mapping[str, Any], tensors: Mapping[str, Tensor], *, pad: int
         }
     settings = family.settings(numbers) | {"architectures": [architecture.name], "dtype": "float32"}
     left_out = [*(f"heads.{head}" for head in lost), *family.unsaid(config)]
-    return Exported(architecture.name, settings | _id2label(config, architecture, tensors), theirs, left_out)
+    notes = [f"{name}: {rule.note}" for rule in rules for name in rule.theirs if rule.note and name in theirs]
+    return Exported(architecture.name, settings | _id2label(config, architecture, tensors), theirs, left_out, notes)
 
 
 def write(folder: Path, exported: Exported, *, tokens: Mapping[str, int | None]) -> None:
@@ -214,8 +216,3 @@ def _id2label(config: Mapping[str, Any], architecture: Architecture, tensors: Ma
     names = [str(name) for name in names] if len(names) == count else [f"LABEL_{place}" for place in range(count)]
     kind = {"problem_type": "regression" if head == "score" else "single_label_classification"} if head != "tag" else {}
     return {"id2label": {str(i): n for i, n in enumerate(names)}, "label2id": {n: i for i, n in enumerate(names)}, **kind}
-
-
-def finite(tensors: Mapping[str, Tensor]) -> Sequence[str]:
-    """Names of tensors that hold NaN or infinity: a damaged model is not passed on silently."""
-    return [name for name, tensor in tensors.items() if tensor.is_floating_point() and not torch.isfinite(tensor).all()]

@@ -25,6 +25,7 @@ class Rule:
     join: Callable[[Sequence[Tensor]], Tensor]
     split: Callable[[Tensor], Sequence[Tensor]]
     optional: bool = False  # members of the family may lack it
+    note: str = ""  # what export says of `theirs`, where it does not give back what import took
 
 
 def same(ours: str, theirs: str, *, optional: bool = False) -> Rule:
@@ -49,6 +50,7 @@ def behind(ours: str, theirs: str, *, rows: int) -> Rule:
         (theirs,),
         lambda found: found[0][rows:],
         lambda tensor: [torch.cat([tensor.new_zeros(rows, tensor.shape[1]), tensor])],
+        note=f"its first {rows} rows, which no token uses, are zeros",
     )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -18,6 +18,30 @@ from plmctl.parts import part_of
 # Sizes for a CPU's caches, in positions: matrix products of this many rows run at full speed (all 646 of 32 rows of 128 tokens
 # at once: a third slower), and the fp32 logits of a block and their softmax (2 x 16 x 30,522 x 4 = 3.9 MB) stay near.
 _STRIP, _BLOCK = 256, 16
+
+
+class Smoothing(NamedTuple):
+    """A share of the answer's probability that goes to other tokens (Szegedy et al., 2016, arXiv:1512.00567, sec. 7)."""
+
+    rate: float = 0.0
+    spared: int | None = None  # this id and the answer get none of it; None: all V tokens have the same, the answer as well
+
+    def shares(self, logits: Tensor, place: Tensor) -> tuple[Tensor, Tensor | float]:
+        """([p, 1] mean logit of the tokens that share, what one of them has) of `logits [p, V]` with answers `place [p, 1]`."""
+        if self.spared is None:
+            return logits.mean(1, keepdim=True), self.rate / logits.shape[1]
+        another = (place != self.spared).to(logits)
+        count = logits.shape[1] - 1 - another
+        own, theirs = logits.gather(1, place), logits[:, self.spared, None] * another
+        return (logits.sum(1, keepdim=True) - own - theirs) / count, self.rate / count
+
+    def take_off(self, dz: Tensor, place: Tensor, share: Tensor | float) -> None:
+        """Take the `share` from the gradient of every token that has one (in place)."""
+        dz -= share
+        if self.spared is not None:
+            assert isinstance(share, Tensor)
+            dz.scatter_add_(1, place, share)
+            dz[:, self.spared, None] += share * (place != self.spared)
 
 
 @part_of("heads")
@@ -76,17 +100,20 @@ class LMHead(Padded):
         """features [P, W], ids [P] -> (summed cross-entropy in fp32, number of right first guesses), both without IGNORE."""
         return self.smoothed(features, ids, 0.0)[:2]
 
-    def smoothed(self, features: Tensor, ids: Tensor, smoothing: float) -> tuple[Tensor, Tensor, Tensor]:
+    def smoothed(
+        self, features: Tensor, ids: Tensor, smoothing: float, *, spared: int | None = None
+    ) -> tuple[Tensor, Tensor, Tensor]:
         """(loss, right, plain): `(1 - e) plain + e mean_v (- log p(v))` over the V tokens, and `plain`, the sum without e.
 
-        (Szegedy et al., 2016, arXiv:1512.00567, sec. 7.) `plain` carries no gradient.
+        With `spared`, the mean is that of all tokens but the answer and this one. `plain` carries no gradient.
         """
         if features.device.type == "cpu":  # which need not keep its shapes from batch to batch: spare slots cost nothing
             asked = (ids != IGNORE).nonzero()[:, 0]
             features, ids = (features, ids) if len(asked) == len(ids) else (features[asked], ids[asked])
         return _CrossEntropy.apply(
-            self.transformed(features), self.table, self.bias, ids, self.vocab_size, self.chunk, smoothing
-        )
+            self.transformed(features), self.table, self.bias, ids, self.vocab_size, self.chunk,
+            Smoothing(smoothing, spared),
+        )  # fmt: skip
 
 
 class _CrossEntropy(Function):
@@ -98,7 +125,7 @@ class _CrossEntropy(Function):
 
     @staticmethod
     def forward(
-        ctx: Any, h: Tensor, table: Tensor, bias: Tensor | None, ids: Tensor, vocab_size: int, chunk: int, smoothing: float
+        ctx: Any, h: Tensor, table: Tensor, bias: Tensor | None, ids: Tensor, vocab_size: int, chunk: int, smoothing: Smoothing
     ) -> tuple[Tensor, Tensor, Tensor]:
         device = h.device.type
         low = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else h.dtype
@@ -118,7 +145,7 @@ class _CrossEntropy(Function):
 
 
 def _in_chunks(
-    h: Tensor, table: Tensor, bias: Tensor | None, ids: Tensor, vocab_size: int, rows: int, train: bool, smoothing: float
+    h: Tensor, table: Tensor, bias: Tensor | None, ids: Tensor, vocab_size: int, rows: int, train: bool, smoothing: Smoothing
 ) -> tuple[Tensor, Tensor, Tensor, list[Tensor | None]]:
     """(loss, right, plain loss, [dh, dtable, dbias]) over `rows` positions at a time; sums in fp32 (or float64)."""
     wide = torch.promote_types(h.dtype, torch.float32)
@@ -152,8 +179,9 @@ def _slices(count: int, most: int) -> list[slice]:
 
 
 def _softmax_minus_answer(
-    z: Tensor, bias: Tensor | None, answer: Tensor, vocab_size: int, wide: torch.dtype, dbias: Tensor | None, smoothing: float
-) -> tuple[Tensor, Tensor, Tensor]:
+    z: Tensor, bias: Tensor | None, answer: Tensor, vocab_size: int, wide: torch.dtype, dbias: Tensor | None,
+    smoothing: Smoothing,
+) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
     """Summed loss, right guesses and summed plain loss of the logits `z [p, V or more]` before bias.
 
     `z` becomes its gradient, as if all counted. A guess is right if the answer scores above every other token: a tie, common
@@ -163,15 +191,15 @@ def _softmax_minus_answer(
     counted, place = (answer != IGNORE)[:, None], answer[:, None].clamp(min=0)
     logits = z.to(wide, copy=True)
     logits = logits if bias is None else logits.add_(bias)
-    mean = logits[:, :vocab_size].mean(1, keepdim=True) if smoothing else None
+    mean, share = smoothing.shares(logits[:, :vocab_size], place) if smoothing.rate else (None, 0.0)
     logits[:, vocab_size:] = -torch.inf
     own, p = logits.gather(1, place), torch.softmax(logits, 1)
     rival = logits.scatter_(1, place, -torch.inf).amax(1, keepdim=True)
     plain = (torch.maximum(own, rival) - p.amax(1, keepdim=True).log() - own).masked_fill_(~counted, 0)
-    loss = plain if mean is None else plain + smoothing * (own - mean).masked_fill_(~counted, 0)
-    dz = p.scatter_add_(1, place, torch.full_like(own, smoothing - 1.0))
-    if smoothing:
-        dz[:, :vocab_size] -= smoothing / vocab_size
+    loss = plain if mean is None else plain + smoothing.rate * (own - mean).masked_fill_(~counted, 0)
+    dz = p.scatter_add_(1, place, torch.full_like(own, smoothing.rate - 1.0))
+    if smoothing.rate:
+        smoothing.take_off(dz[:, :vocab_size], place, share)
     if dbias is not None:
         dbias += (counted.to(wide).T @ dz)[0]
     z.copy_(dz)

@@ -45,11 +45,17 @@ class Seq2Seq(Objective):
         return asked_of(model, batch, "seq2seq", smoothing=self.smoothing, state=state)
 
 
-def asked_of(model: Model, batch: Batch, name: str, *, smoothing: float, state: object = None) -> Output:
-    """The loss of the head called `name` at `targets.<name>`, under that name; with smoothing the plain one is logged, too."""
+def asked_of(
+    model: Model, batch: Batch, name: str, *, smoothing: float, spared: int | None = None, state: object = None
+) -> Output:
+    """The loss of the head called `name` at `targets.<name>`, under that name; with smoothing the plain one is logged, too.
+
+    `spared`: as in `LMHead.smoothed`.
+    """
     targets, hidden = batch.require(f"targets.{name}"), model(batch, state)
     head, count = model.heads[name], batch.counts[name]
-    loss, right, plain = head.smoothed(hidden.at(targets.index), targets.ids, smoothing)  # type: ignore[operator]
+    features = hidden.at(targets.index)
+    loss, right, plain = head.smoothed(features, targets.ids, smoothing, spared=spared)  # type: ignore[operator]
     logs: dict[str, tuple[Tensor, int | Tensor]] = {f"acc/{name}": (right, count)}
     logs |= {f"nll/{name}": (plain, count)} if smoothing else {}
     return Output({name: Term(loss)}, logs, hidden.state)

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from plmctl.batch import IGNORE, Batch, Rows, Seq
-from plmctl.errors import ConfigError, DataError
+from plmctl.errors import ConfigError, DataError, nearest
 from plmctl.generation.decode import generate, likelihood
 from plmctl.generation.search import Search
 from plmctl.models.base import Model
@@ -25,6 +25,7 @@ from plmctl.tasks.base import Example, Task
 from plmctl.tasks.pairs import Pairs
 from plmctl.text.vocab import Vocab
 
+SPREADS = ("all", "others")
 _NONE = -1  # in `written`: no token
 
 
@@ -32,7 +33,9 @@ _NONE = -1  # in `written`: no token
 class Generation(Task):
     """Asks for the target, token by token, with the source in view; scored on texts that the model writes itself.
 
-    `loss = - sum_t log p(y_t | y_1 .. y_{t-1}, source)` over the target and its end; `smoothing` as in `objectives.seq2seq`.
+    `loss = - sum_t log p(y_t | y_1 .. y_{t-1}, source)` over the target and its end; `smoothing` as in `objectives.seq2seq`,
+    its share spread over `all` tokens, or over all `others` than the right one and the padding, as UniLM's code does
+    (s2s loss.py: e / (V - 2) each; null: `others` with `masked`).
     An encoder-decoder reads the source at one end and writes at the other (Lewis et al., 2020, sec. 3.3), a decoder reads both
     in one row and is asked for the second part alone (Radford et al., 2019, sec. 3.6). `masked` is UniLM's way (Dong et al.,
     2019, arXiv:1905.03197, sec. 2.5): so large a share of the target, its end among the candidates, is hidden as
@@ -51,6 +54,7 @@ class Generation(Task):
         kind: str = "", writes: str = "target", directed: bool = True, pooling: str = "first", path: Any = None,
         segments: Sequence[int] = (0, 1), masked: float | None = None,
         source_template: Sequence[str] | None = None, target_template: Sequence[str] | None = None,
+        spread: str | None = None,
     ) -> None:  # fmt: skip
         if not directed:
             raise ConfigError(
@@ -59,6 +63,8 @@ class Generation(Task):
             )  # fmt: skip
         if not 0 <= smoothing < 1:
             raise ConfigError("task.smoothing", smoothing, "0 (none) up to 1, which is not allowed")
+        if spread not in (None, *SPREADS):
+            raise ConfigError("task.spread", spread, f"one of {', '.join(SPREADS)}, or null{nearest(spread, SPREADS)}")
         if columns["source"] == columns.get("target"):
             raise ConfigError("task.columns.target", columns["target"], "the source, so that there is nothing to learn",
                               fix="task.columns.target=<the column or language that is written>")  # fmt: skip
@@ -70,6 +76,7 @@ class Generation(Task):
         )  # fmt: skip
         self.pairs = reader
         self.max_target, self.search, self.smoothing, self.prefix = max_target, search, smoothing, prefix
+        self.spread = spread or ("all" if masked is None else "others")
         self.tokenize, self.lowercase, self.writes, self.segments = tokenize, lowercase, writes, segments
         self.masked, self.templates = masked, (source_template, target_template)
         self.needs = frozenset({"source", "target"} if writes == "target" else {"text"}) | {f"targets.{self.head}"}
@@ -134,7 +141,8 @@ class Generation(Task):
 
     def forward(self, model: Model, batch: Batch, state: Any = None) -> Output:
         """What is trained: the loss over the target, nothing is written."""
-        return asked_of(model, batch, self.head, smoothing=self.smoothing)
+        spared = self._tokenizer.vocab.pad if self.spread == "others" else None
+        return asked_of(model, batch, self.head, smoothing=self.smoothing, spared=spared)
 
     def logits(self, model: Model, batch: Batch) -> dict[str, Tensor]:
         """written [B, max_target] the ids of each row's best text, -1 behind it; nll and tokens [B] of the target, if any."""

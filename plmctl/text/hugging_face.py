@@ -21,7 +21,8 @@ _MODELS = ("spiece.model", "sentencepiece.bpe.model", "tokenizer.model", "senten
 # Spellings by role, tried in this order where no file names the special tokens.
 _SPELLINGS = {
     "pad": ("[PAD]", "<pad>", "<|padding|>", "<|endoftext|>", "</s>"), "unk": ("[UNK]", "<unk>"),
-    "cls": ("[CLS]", "<cls>", "<s>"), "sep": ("[SEP]", "<sep>", "</s>"), "mask": ("[MASK]", "<mask>"), "bos": ("[CLS]", "<s>", "<|endoftext|>"),
+    "cls": ("[CLS]", "<cls>", "<s>"), "sep": ("[SEP]", "<sep>", "</s>"), "mask": ("[MASK]", "<mask>"),
+    "bos": ("[CLS]", "<s>", "<|endoftext|>"),
     "eos": ("[SEP]", "</s>", "<|endoftext|>"),
 }  # fmt: skip
 
@@ -43,8 +44,8 @@ def read(place: Path) -> tuple[Backend, Roles, str]:
     elif "vocab.json" in files and "merges.txt" in files:
         backend, kind = _from_merges(files["vocab.json"], files["merges.txt"], config), "byte_bpe"
     elif model is not None:
-        backend = _from_model(model, config)
-        kind = backend.kind
+        bare = _from_model(model, config)
+        backend, kind = bare, bare.kind
     else:
         wanted = "tokenizer.json, vocab.txt, vocab.json with merges.txt, or a sentencepiece *.model"
         raise DataError(f"no tokenizer here: looked for {wanted}", file=place, fix="tokenizer.path=<folder with one of these>")
@@ -113,7 +114,7 @@ def _from_merges(vocab_file: Path, merges_file: Path, config: dict[str, Any]) ->
     return Rust(_finished(made, config))
 
 
-def _from_model(file: Path, config: dict[str, Any]) -> Backend:
+def _from_model(file: Path, config: dict[str, Any]) -> SentencePiece | Rust:
     plain = SentencePiece(file.read_bytes())
     family = stripped.family(plain.tokens) if file.name == GIVEN else None
     if family is not None:

@@ -192,6 +192,34 @@ def test_rows_that_are_no_token_are_left_out(to: str, published, with_tokenizer,
     assert load(folder).model.heads["mlm"](torch.zeros(1, 16)).shape == (1, 48)  # as published
 
 
+@pytest.mark.parametrize("bad", [float("nan"), float("inf")])
+def test_weights_that_are_not_finite_are_refused_whoever_reads_them(bad: float, published, tmp_path: Path) -> None:
+    from safetensors.torch import load_file, save_file
+
+    _, folder = published("BertModel")
+    good = build_model(open_source(folder).config, vocab_size=40, seed=0)
+    tensors = load_file(folder / "model.safetensors")
+    tensors["pooler.dense.bias"][3] = bad
+    save_file(tensors, folder / "model.safetensors")
+    told = r"not finite: heads\.pooler\.dense\.bias\n  fix: use a checkpoint from before it diverged"
+    for use in (
+        lambda: load(folder),
+        lambda: convert(folder, tmp_path / "out", to="plmctl"),
+        lambda: take(good, open_source(folder).tensors, source=folder),
+    ):
+        with pytest.raises(DataError, match=f"{folder}: {told}"):
+            use()
+    assert not (tmp_path / "out").exists()
+
+
+def test_export_says_which_rows_it_cannot_give_back(published, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    convert(published("RobertaForMaskedLM", pad_token_id=1)[1], tmp_path / "ours", to="plmctl")
+    capsys.readouterr()
+    convert(tmp_path / "ours", tmp_path / "hf", to="hf")
+    table = "roberta.embeddings.position_embeddings.weight"
+    assert f"{table}: its first 2 rows, which no token uses, are zeros\n" in capsys.readouterr().err
+
+
 def test_adopt_refuses_what_the_weights_decide(checkpoint: Path) -> None:
     cfg = OmegaConf.create({"init": str(checkpoint), "format": {"max_length": 13}, "heads": {}})
     with pytest.raises(ConfigError, match=r"size=mini: init decides this|size='mini': init decides this"):

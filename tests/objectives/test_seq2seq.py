@@ -9,21 +9,30 @@ from plmctl.batch import IGNORE
 from plmctl.heads.lm import LMHead
 
 
-def reference(logits: torch.Tensor, ids: torch.Tensor, smoothing: float) -> tuple[torch.Tensor, torch.Tensor]:
+def reference(
+    logits: torch.Tensor, ids: torch.Tensor, smoothing: float, spared: int | None
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """All tokens share, or, as in UniLM's loss.py, all but the right one and the padding: e / (V - 2) each, 1 - e for it."""
     loss, plain = logits.new_zeros(()), logits.new_zeros(())
     for row, answer in zip(logits, ids.tolist(), strict=True):
         if answer == IGNORE:
             continue
         log_p = row - row.exp().sum().log()
-        wanted = torch.full_like(row, smoothing / len(row))
-        wanted[answer] += 1 - smoothing
+        if spared is None:
+            wanted = torch.full_like(row, smoothing / len(row))
+            wanted[answer] += 1 - smoothing
+        else:
+            wanted = torch.full_like(row, smoothing / (len(row) - len({answer, spared})))
+            wanted[spared], wanted[answer] = 0.0, 1 - smoothing
+        assert wanted.sum().item() == pytest.approx(1)
         loss, plain = loss - (wanted * log_p).sum(), plain - log_p[answer]
     return loss, plain
 
 
 @pytest.mark.parametrize("smoothing", [0.0, 0.1, 0.5])
 @pytest.mark.parametrize("chunk", [1 << 26, 200])
-def test_smoothed_loss_and_gradients_are_those_of_a_loop(smoothing: float, chunk: int) -> None:
+@pytest.mark.parametrize("spared", [None, 3])
+def test_smoothed_loss_and_gradients_are_those_of_a_loop(smoothing: float, chunk: int, spared: int | None) -> None:
     torch.manual_seed(0)
     table = torch.nn.Embedding(70, 12).double()
     head = LMHead(
@@ -34,8 +43,9 @@ def test_smoothed_loss_and_gradients_are_those_of_a_loop(smoothing: float, chunk
         head.bias[70:] = 0  # type: ignore[index]
     features, ids = torch.randn(9, 12).double().requires_grad_(), torch.randint(0, 70, (9,))
     ids[[2, 5]] = IGNORE
-    loss, _, plain = head.smoothed(features, ids, smoothing)
-    expected, bare = reference(head(features), ids, smoothing)
+    ids[0] = 3
+    loss, _, plain = head.smoothed(features, ids, smoothing, spared=spared)
+    expected, bare = reference(head(features), ids, smoothing, spared)
     torch.testing.assert_close(loss, expected, rtol=1e-10, atol=1e-10)
     torch.testing.assert_close(plain, bare, rtol=1e-10, atol=1e-10)
     parameters = [features, head.weight, head.bias]

@@ -179,6 +179,9 @@ def test_impossible_settings_are_refused():
         _task(writes="text", directed=False, kind="Encoder")
     with pytest.raises(ConfigError, match=r"task.smoothing=1.0: 0 \(none\) up to 1"):
         _task("task.smoothing=1.0")
+    told = r"task.spread='other': one of all, others, or null \(did you mean 'others'\?\)"
+    with pytest.raises(ConfigError, match=told):
+        _task("task.spread=other")
     with pytest.raises(DataError, match=r"x.tsv:1: source or target is empty"):
         _task().fit_labels([Example("0", {"source": " "}, ("a",), "x.tsv:1")])
 

@@ -61,9 +61,11 @@ def test_every_epoch_hides_others_and_the_same_again(toy):
     assert all(torch.equal(one, other) for one, other in zip((first, second), epochs(), strict=True))
 
 
+@pytest.mark.parametrize("spread", ["all", "others", None])
 @pytest.mark.parametrize("kind", PREFIXES)
-def test_the_loss_is_that_of_the_hidden_places(kind, toy):
-    task, model = _made(kind, toy, "task.smoothing=0.1")
+def test_the_loss_is_that_of_the_hidden_places(kind, spread, toy):
+    """Unless told otherwise, smoothed as UniLM's code does it: over the others than the right token and the padding."""
+    task, model = _made(kind, toy, "task.smoothing=0.1", f"task.spread={spread or 'null'}")
     rows = task.noise(toy.vocab)(task.encode(EXAMPLES, toy), Draws(1, 0))
     batch = batches.collate(rows, np.arange(3))
     expected, count = 0.0, 0
@@ -72,7 +74,8 @@ def test_the_loss_is_that_of_the_hidden_places(kind, toy):
         logp = model.heads["mlm"](model(alone).last[0]).log_softmax(-1).detach()
         for place, token in enumerate(rows.targets["mlm"][number]):
             if token != IGNORE:
-                expected -= float(0.9 * logp[place, token] + 0.1 * logp[place].mean())
+                others = [v for v in range(toy.vocab.size) if spread == "all" or v not in (token, toy.vocab.pad)]
+                expected -= float(0.9 * logp[place, token] + 0.1 * logp[place, others].mean())
                 count += 1
     assert task(model, batch).terms["mlm"].total.item() == pytest.approx(expected, abs=1e-9)
     assert task.counts(batch) == {"mlm": count}

@@ -15,7 +15,8 @@ import sentencepiece
 from plmctl.tasks import encode
 from plmctl.text.tokenizer import Tokenizer
 
-WORDS = "the a cat dog river été café naïve Zürich straße Number 1,000 25, said running Ünder élan history of Rome".split()
+WORDS = ["the", "a", "cat", "dog", "river", "été", "café", "naïve", "Zürich", "straße", "Number", "1,000", "25,", "said",
+         "running", "Ünder", "élan", "history", "of", "Rome"]  # fmt: skip
 TEXTS = [
     " ".join(random.Random(n).choices(WORDS, k=9)) + random.Random(n).choice([".", " ``yes''", " (no)"]) for n in range(400)
 ]
