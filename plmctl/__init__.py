@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from plmctl.loading import Loaded
 
 
-def load(path: str | os.PathLike[str]) -> Loaded:
-    """`.model` (in eval mode), `.tokenizer`, `.vocab` and `.config` of a run, a checkpoint, or a Hugging Face folder."""
+def load(path: str | os.PathLike[str], *, plugins: Sequence[str] = ()) -> Loaded:
+    """`.model` (in eval mode), `.tokenizer`, `.vocab` and `.config` of a run, a checkpoint, or a Hugging Face folder.
+
+    `plugins`: the packages outside plmctl that it may be made of; one that is not named here is not imported.
+    """
     from plmctl.loading import load  # torch is imported here and not with the package
 
-    return load(path)
+    return load(path, plugins=plugins)

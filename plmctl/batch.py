@@ -12,7 +12,7 @@ True always means *may attend* or *is selected*. This module imports torch only 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -45,7 +45,7 @@ FIELDS: dict[str, str] = {
     "tracks.order": "[n, T] int: place of the token in the order of factorisation; what is not predicted comes first",
     "tracks.previous": "[n, T] int: of a target, the token that the decoder reads here, where it is not the one before",
     "tracks.real": "[n, T] bool: not padding, where padding is not simply what follows `length`",
-    # and any further track that the token directory holds (data.tags=[sense] gives tracks.sense)
+    # and any further track that the token directory holds (data.tags=[sense] gives tracks.sense), or that a part introduces
     # targets: [n, T] labels with IGNORE in Rows, a `Targets` in Batch
     "targets.mlm": "[n, T] id of the token that the noise hid, IGNORE elsewhere",
     "targets.clm": "[n, T] id of the next token of the same document, IGNORE where there is none",
@@ -79,8 +79,16 @@ FIELDS: dict[str, str] = {
 }
 
 
+def glossary(parts: Iterable[object] = ()) -> dict[str, str]:
+    """`FIELDS`, and the fields that `parts` introduce: each says so itself, `fields = {"tracks.tone": "[n, T] int: ..."}`."""
+    found: dict[str, str] = {}
+    for part in parts:
+        found |= getattr(part, "fields", {})
+    return found | FIELDS
+
+
 def held_by_data(field: str) -> bool:
-    """Whether a field can only come from the token directory (spans, and tracks that `FIELDS` does not know)."""
+    """Whether a field may come from the token directory (spans, and tracks that `FIELDS` does not know)."""
     group, _, _ = field.partition(".")
     return (group == "spans" and field != "spans.chosen") or (group == "tracks" and field not in FIELDS)
 

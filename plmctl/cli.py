@@ -149,7 +149,7 @@ def convert(
 
     with _reported():
         cfg = OmegaConf.create({"input": os.path.expanduser(source), "out": os.path.expanduser(out), "to": to, "part": part})
-        raise typer.Exit(_command("convert", cfg, Flags("convert", plugins=tuple(plugin or ()))))
+        raise typer.Exit(_command("convert", cfg, _flags("convert", plugin)))
 
 
 def average(
@@ -157,6 +157,7 @@ def average(
     last: Annotated[int, typer.Option("--last", metavar="N", help="How many checkpoints, the newest first.")] = 5,
     out: Annotated[str | None, typer.Option("--out", metavar="DIR", help="A new folder; by default RUN-average.")] = None,
     kept: Annotated[bool, typer.Option("--kept", help="The average that the run itself kept (distill=self_ensemble).")] = False,
+    plugin: Plugin = None,
 ) -> None:
     """Average the weights of a run's last checkpoints into one (train.keep_last says how many a run keeps)."""
     from omegaconf import OmegaConf
@@ -165,13 +166,14 @@ def average(
         folder = os.path.expanduser(run).rstrip("/")
         place = os.path.expanduser(out or f"{folder}-average")
         cfg = OmegaConf.create({"run": folder, "out": place, "last": last, "kept": kept})
-        raise typer.Exit(_command("average", cfg, Flags("average")))
+        raise typer.Exit(_command("average", cfg, _flags("average", plugin)))
 
 
 def report(
     runs: Annotated[list[str], typer.Argument(metavar="RUN... | STUDY", help="Run directories, or a study's folder.")],
     out: options.Out = "report.html", markdown: options.Markdown = False, attention: options.Heads = None,
     sentence: options.Sentences = None, probe: options.Probes = None, card: options.Card = None, fact: options.Facts = None,
+    plugin: Plugin = None,
 ) -> None:  # fmt: skip
     """Write one page, readable offline, on one or several runs, or on a study."""
     from omegaconf import OmegaConf
@@ -180,7 +182,7 @@ def report(
         wishes = {"heads": attention, "sentences": sentence or [], "probes": probe or [], "card": card, "facts": fact or []}
         folders = [os.path.expanduser(folder) for folder in runs]
         cfg = OmegaConf.create({"runs": folders, "out": os.path.expanduser(out), "markdown": markdown, **wishes})
-        raise typer.Exit(_command("report", cfg, Flags("report")))
+        raise typer.Exit(_command("report", cfg, _flags("report", plugin)))
 
 
 VERBS: dict[str, Callable[..., None]] = {
@@ -245,6 +247,13 @@ def _main(
         given = FRONTS[verb](given) if verb in FRONTS else given
         _see_plugins(given.plugins)
         raise typer.Exit(_go(given, print_config, multirun))
+
+
+def _flags(verb: str, plugin: list[str] | None) -> Flags:
+    """Of a command without settings: its plug-ins, which are there."""
+    flags = Flags(verb, plugins=tuple(plugin or ()))
+    _see_plugins(flags.plugins)
+    return flags
 
 
 def _go(flags: Flags, print_config: bool, multirun: bool) -> int:

@@ -9,18 +9,10 @@ from torch import nn
 
 from plmctl.heads.lm import LMHead
 from plmctl.models.base import Backbone, Model
-from plmctl.nn.cells.attention import Attention
-from plmctl.nn.cells.convolution import Convolution
-from plmctl.nn.cells.cross_attention import CrossAttention
-from plmctl.nn.cells.recurrent import Recurrent
-from plmctl.nn.cells.relative_attention import RelativeAttention
+from plmctl.nn.cells.base import Cell, Row
 from plmctl.nn.stack import Stack
 from plmctl.nn.tables import real
 from plmctl.objectives.base import Objective
-
-KINDS = (
-    (Attention | CrossAttention | RelativeAttention, "attention"), (Recurrent, "recurrence"), (Convolution, "convolution"),
-)  # fmt: skip  # of cells, by what they compute; the others are feed-forward
 
 
 @dataclass(frozen=True)
@@ -127,39 +119,15 @@ def _backbone(
     macs, saved = {"attention": 0.0, "attention scores": 0.0, "feed-forward": 0.0, "heads": 0.0}, 0.0
     total = length + target_length
     macs |= _embedding(backbone)
+    memory = getattr(backbone, "memory", 0)
     for stack, tokens, source in backbone.stacks(length, target_length):
         for step in stack.steps:  # a shared block counts every time it runs
-            cell = stack.blocks[step.letter][step.copy].cell  # type: ignore[index, union-attr]
-            kind = next((kind for part, kind in KINDS if isinstance(cell, part)), "feed-forward")
-            macs[kind] = macs.get(kind, 0.0) + tokens / total * _matrices(cell)
-            saved += tokens * (3 * backbone.width + sum(part.out_features for part in _linears(cell)) + _gates(cell))
-            if asked:  # more rows for every token
-                macs[kind] += asked * tokens / total * _matrices(cell)
-                saved += asked * tokens * (3 * backbone.width + sum(part.out_features for part in _linears(cell)))
-            if isinstance(cell, RelativeAttention):
-                remembered = getattr(backbone, "memory", 0)
-                own, scores = _relative(cell, tokens, remembered, asked)
-                macs[kind] += tokens / total * own
-                macs["attention scores"] += tokens / total * scores
-                saved += cell.num_heads * (1 + asked) * tokens * (4 * tokens + 3 * remembered)
-            if isinstance(cell, CrossAttention):  # keys and values are made of the source
-                macs[kind] += (source - tokens) / total * cell.kv.weight.numel()
-                saved += (source - tokens) * cell.kv.out_features
-            if isinstance(cell, Attention | CrossAttention):
-                keys = source if isinstance(cell, CrossAttention) else tokens
-                macs["attention scores"] += tokens / total * 2 * keys * cell.num_heads * cell.head_width
-                saved += 2 * cell.num_heads * tokens * keys
+            cell: Cell = stack.blocks[step.letter][step.copy].cell  # type: ignore[index, union-attr, assignment]
+            work, kind = cell.work(Row(tokens, source, memory, asked)), cell.computes or type(cell).__name__
+            macs[kind] = macs.get(kind, 0.0) + work.macs / total
+            macs["attention scores"] += work.scores / total
+            saved += (1 + asked) * tokens * 3 * backbone.width + work.kept
     return macs, saved
-
-
-def _relative(cell: RelativeAttention, tokens: int, remembered: int, asked: float) -> tuple[float, float]:
-    """(what a token's matrices cost more or less, scores): of M + T keys, and of as many distances and T more.
-
-    Keys and values are made of memory, too, and not of query rows; the map of distances is used once for all rows.
-    """
-    keys, inner = tokens + remembered, cell.num_heads * cell.head_width
-    own = (remembered / tokens - asked) * cell.kv.weight.numel() - (1 + asked) * cell.place.weight.numel()
-    return own, (1 + asked) * (3 * keys + tokens) * inner
 
 
 def _head(head: nn.Module, share: float, length: int) -> tuple[float, float]:
@@ -187,18 +155,10 @@ def _linears(module: nn.Module) -> list[nn.Linear]:
     return [part for part in module.modules() if isinstance(part, nn.Linear)]
 
 
-def _recurrent(module: nn.Module) -> list[nn.RNNBase]:
-    return [part for part in module.modules() if isinstance(part, nn.RNNBase)]
-
-
 def _matrices(module: nn.Module) -> int:
-    recurrent = [p.numel() for part in _recurrent(module) for p in part.parameters() if p.dim() > 1]
-    return sum(part.weight.numel() for part in _linears(module)) + sum(recurrent)
-
-
-def _gates(module: nn.Module) -> int:
-    """Numbers that recurrent networks keep of a token: what their gates are made of, and the states."""
-    return sum(p.numel() + part.hidden_size for part in _recurrent(module) for p in part.parameters() if p.dim() == 1) // 2
+    recurrent = [part for part in module.modules() if isinstance(part, nn.RNNBase)]
+    inside = [p.numel() for part in recurrent for p in part.parameters() if p.dim() > 1]
+    return sum(part.weight.numel() for part in _linears(module)) + sum(inside)
 
 
 def _parameters(model: Model) -> dict[str, int]:

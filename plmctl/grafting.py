@@ -14,14 +14,14 @@ from plmctl.loading import adopt, open_source, refuse_another_model, refuse_long
 OWN = ("initializer", "classifier")  # of a whole model, none of a part's
 
 
-def begun(cfg: DictConfig, words: Sequence[str] = ()) -> DictConfig:
+def begun(cfg: DictConfig, words: Sequence[str] = (), plugins: Sequence[str] = ()) -> DictConfig:
     """`cfg` with all that the model of `init` decides of this run's; as it is without one."""
     if not cfg.init:
         return cfg
-    return (graft if cfg.get("init_into") else adopt)(cfg, words)
+    return (graft if cfg.get("init_into") else adopt)(cfg, words, plugins)
 
 
-def graft(cfg: DictConfig, words: Sequence[str] = ()) -> DictConfig:
+def graft(cfg: DictConfig, words: Sequence[str] = (), plugins: Sequence[str] = ()) -> DictConfig:
     """`cfg` with the network that `init` names as `model.<init_into>`, its size and places for all of the model, its tokenizer.
 
     What the config derives from that part (an encoder-decoder's decoder has the embeddings of its encoder) follows; the rest of
@@ -38,7 +38,7 @@ def graft(cfg: DictConfig, words: Sequence[str] = ()) -> DictConfig:
         allowed = f"a network inside the model: {', '.join(parts)}{nearest(cfg.init_into, parts)}" if parts else "null here"
         fix = f"init_into={next(iter(parts))}" if parts else "model=encoder_decoder, or init_into=null"
         raise ConfigError("init_into", cfg.init_into, allowed, fix=fix)
-    source = open_source(cfg.init, plain(cfg.get("kept_layers")))
+    source = open_source(cfg.init, plain(cfg.get("kept_layers")), plugins=plugins)
     network = {key: node for key, node in source.config["model"].items() if key not in OWN}
     kind = parts[cfg.init_into]["_target_"]
     if network["_target_"] != kind:

@@ -12,8 +12,9 @@ from typing import Any
 from omegaconf import DictConfig, OmegaConf
 from torch import Tensor
 
-from plmctl.assembly import build_model, row_lengths, settled
+from plmctl.assembly import NODES, build_model, row_lengths, settled
 from plmctl.config.build import plain
+from plmctl.config.plugins import confirm, named
 from plmctl.convert import elmo, hf
 from plmctl.convert.family import token_table
 from plmctl.errors import ConfigError, DataError, nearest, raise_all
@@ -37,6 +38,7 @@ class Source:
     config: dict[str, Any] = field(repr=False)  # resolved; its position states its own max_length
     tensors: Mapping[str, Tensor] = field(repr=False)  # by our names
     unused: Sequence[str] = ()  # tensors of a published model that ours has no place for
+    plugins: Sequence[str] = ()  # packages outside plmctl that may be imported for it
     published: bool = False  # a Hugging Face folder
 
     @cached_property
@@ -94,8 +96,11 @@ class Loaded:
 
 
 def load(path: str | os.PathLike[str], *, plugins: Sequence[str] = ()) -> Loaded:
-    """The model at `path`: a run (its best checkpoint, else the newest), a checkpoint `step-N`, or a Hugging Face folder."""
-    source = open_source(path)
+    """The model at `path`: a run (its best checkpoint, else the newest), a checkpoint `step-N`, or a Hugging Face folder.
+
+    `plugins`: the packages outside plmctl that it may be made of; UsageError for any other.
+    """
+    source = open_source(path, plugins=plugins)
     vocab = source.tokenizer.vocab if source.has_tokenizer else None
     model = build_model(source.config, vocab_size=source.vocab_size, vocab=vocab, plugins=plugins)
     refuse_infinite(source.tensors, file=source.folder)
@@ -110,12 +115,15 @@ def refuse_infinite(tensors: Mapping[str, Tensor], *, file: object) -> None:
         raise DataError(f"not finite: {', '.join(broken)}", file=file, fix="use a checkpoint from before it diverged")
 
 
-def open_source(path: str | os.PathLike[str], layers: Any = None) -> Source:
-    """Config and tensors at `path`, without building anything; with `layers` (`shrinking.picked`) only these of its layers."""
+def open_source(path: str | os.PathLike[str], layers: Any = None, *, plugins: Sequence[str] = ()) -> Source:
+    """Config and tensors at `path`, without building anything; with `layers` (`shrinking.picked`) only these of its layers.
+
+    UsageError where its model is made with a package outside plmctl that is none of `plugins`.
+    """
     if layers is not None:
         from plmctl.shrinking import shrunk
 
-        return shrunk(open_source(path), layers)
+        return shrunk(open_source(path, plugins=plugins), layers)
     folder = find(path)
     refuse_links(folder)
     if not (folder / "config.yaml").is_file():
@@ -124,7 +132,10 @@ def open_source(path: str | os.PathLike[str], layers: Any = None) -> Source:
     problem = damage(folder)
     if problem:
         raise DataError(problem, file=folder, fix="use another checkpoint of the run")
-    return Source(folder, settled(read_yaml(folder / "config.yaml")), read_tensors(folder / "model.safetensors"))
+    config = plain(read_yaml(folder / "config.yaml"))
+    confirm(named([config.get(name) for name in NODES]), plugins, of=path)
+    tensors = read_tensors(folder / "model.safetensors")
+    return Source(folder, settled(config, plugins=plugins), tensors, plugins=plugins)
 
 
 def find(path: str | os.PathLike[str]) -> Path:
@@ -214,7 +225,7 @@ def refuse_longer_rows(cfg: DictConfig, places: int | None) -> None:
     ])  # fmt: skip
 
 
-def adopt(cfg: DictConfig, words: Sequence[str] = ()) -> DictConfig:
+def adopt(cfg: DictConfig, words: Sequence[str] = (), plugins: Sequence[str] = ()) -> DictConfig:
     """`cfg` with size, model and position of the model that `init` names, its heads where both have them, and its tokenizer.
 
     The pattern, the objective and the data stay those of the run: that is what further training may change. So do the parts of
@@ -223,7 +234,7 @@ def adopt(cfg: DictConfig, words: Sequence[str] = ()) -> DictConfig:
     kept = tuple(f"model.{name}" for name in cfg.get("own") or ())
     words = [word for word in words if not word.lstrip("+~").startswith(kept)] if kept else words
     refuse_another_model(words, ("size", "position", "model", "tokenizer"), key="init")
-    source = open_source(cfg.init, plain(cfg.get("kept_layers")))
+    source = open_source(cfg.init, plain(cfg.get("kept_layers")), plugins=plugins)
     heads = {name: node for name, node in (source.config.get("heads") or {}).items() if name in (cfg.get("heads") or {})}
     nodes = {name: source.config[name] for name in ("size", "model", "position")}
     if kept:
@@ -254,14 +265,14 @@ def _same_kind(cfg: DictConfig, found: Mapping[str, Any]) -> None:
 
 
 def initialize(
-    model: Model, path: str | os.PathLike[str], *, into: str | None = None, layers: Any = None,
+    model: Model, path: str | os.PathLike[str], *, into: str | None = None, layers: Any = None, plugins: Sequence[str] = (),
     say: Callable[[str], None] = print,
 ) -> Fit:  # fmt: skip
     """`take` from whatever lies at `path`; rows of its tables that are no token of its tokenizer are left out.
 
     `into`: its backbone becomes that part of the model's (encoder), and its heads are not asked for.
     """
-    source = open_source(path, layers)
+    source = open_source(path, layers, plugins=plugins)
     if into is not None:
         inside = {name: tensor for name, tensor in source.tensors.items() if name.startswith(_BACKBONE)}
         named = {f"{_BACKBONE}{into}.{name.removeprefix(_BACKBONE)}": tensor for name, tensor in inside.items()}

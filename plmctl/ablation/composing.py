@@ -76,7 +76,7 @@ class Composer:
     def _arm(self, arm: Arm, evals: Mapping[str, Config]) -> Composed | None:
         with self._collected(f"arm '{arm.name}'"):
             config = self._pretrain(arm)
-            built = begun(OmegaConf.create(config), [*self.study.pretrain, *arm.overrides])
+            built = begun(OmegaConf.create(config), [*self.study.pretrain, *arm.overrides], self.flags.plugins)
             model = {str(key): value for key, value in plain(built).items()}
             rate, parameters, measured = self._look(model)
             if self.study.budget and self.study.budget[0] == "flops" and arm.pretrain:
@@ -128,7 +128,7 @@ class Composer:
         made = self._once("finetune", words)
         taught = {"teacher": arm.teacher} if arm.teacher and made["distill"] else {}
         check_teacher(OmegaConf.create(made | taught), self.flags.plugins)
-        bound = settled(pretrain)["position"].get("max_length")  # null: it has learned no places
+        bound = settled(pretrain, plugins=self.flags.plugins)["position"].get("max_length")  # null: it has learned no places
         if bound is not None and made["task"]["max_length"] > bound and arm.checkpoint is None:
             path, value = f"finetune.tasks.{name}: task.max_length", made["task"]["max_length"]
             allowed = f"at most {bound}, the longest row of the arm's pretraining"

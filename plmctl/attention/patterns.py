@@ -6,7 +6,7 @@ aranges. True = may attend. With memory, `seq` describes all keys (memory first)
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache, reduce
 from operator import and_, or_
 from typing import Any, ClassVar
@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from plmctl.batch import Seq
-from plmctl.errors import ConfigError
+from plmctl.errors import ConfigError, UsageError
 from plmctl.parts import base_of, part_of
 
 _ROW = 1024  # tokens of a row that a pattern is looked at with: more than any reach
@@ -27,6 +27,8 @@ class Pattern:
     """A predicate `(b, h, q, k) -> bool`; a subclass writes `predicate`, whose q and k are places in the same sequence."""
 
     needs: frozenset[str] = frozenset()  # fields of the batch, as in `batch.FIELDS`
+    uses: frozenset[str] = frozenset()  # fields that it reads where they are there
+    fields: Mapping[str, str] = {}  # fields that it introduces, with shape, type and meaning
     static: bool = True  # the same for every batch of the same shape: a kernel may cache what it derives from it
     heads: int = 1  # how many heads it tells apart; 1 = the same for all
 
@@ -43,7 +45,13 @@ class Pattern:
         return self
 
     def bind(self, seq: Seq, *, q_index: Tensor | None = None, k_offset: int = 0) -> MaskMod:
-        """The `mask_mod` for `seq`; `q_index [B, Tq]` names the place of each query row, otherwise row q is at q + k_offset."""
+        """The `mask_mod` for `seq`; `q_index [B, Tq]` names the place of each query row, otherwise row q is at q + k_offset.
+
+        UsageError where `seq` lacks a track that the pattern needs.
+        """
+        for field in sorted(self.needs):
+            if field.startswith("tracks.") and field.removeprefix("tracks.") not in seq.tracks:
+                raise UsageError(f"this model's pattern reads {field}, which these rows do not have")
         allowed = self.predicate(seq)
         if q_index is not None:
             return lambda b, h, q, k: allowed(b, h, q_index[b, q], k)
@@ -76,9 +84,20 @@ class Pattern:
         return bool(heard.all())
 
     def _shown(self, segments: tuple[int, int]) -> Tensor | None:
-        """[1, H | 1, _ROW, _ROW] `dense` of such a row; on the CPU also while a model without numbers is made."""
+        """[1, H | 1, _ROW, _ROW] `dense` of such a row; on the CPU also while a model without numbers is made.
+
+        Any other track that it needs is 0 everywhere; a pattern of which that says too little has answers of its own.
+        """
         row = torch.tensor(segments, device="cpu").repeat_interleave(_ROW // 2)[None]
-        return self.dense(Seq(torch.zeros_like(row), torch.tensor([_ROW], device="cpu"), {"segment": row}, full=True))
+        names = (field.removeprefix("tracks.") for field in self.needs if field.startswith("tracks."))
+        tracks = {**{name: torch.zeros_like(row) for name in names}, "segment": row}
+        return self.dense(Seq(torch.zeros_like(row), torch.tensor([_ROW], device="cpu"), tracks, full=True))
+
+    def _read(self, parts: Sequence[Pattern]) -> None:
+        """Take over which fields `parts` read."""
+        self.needs = self.needs.union(*(part.needs for part in parts))
+        self.uses = self.uses.union(*(part.uses for part in parts))
+        self.fields = {field: meaning for part in parts for field, meaning in part.fields.items()}
 
     def __and__(self, other: Pattern) -> Pattern:
         return And(parts=[self, other])
@@ -107,7 +126,7 @@ class _Composed(Pattern):
         self.parts: list[Pattern] = []
         for part in parts:
             self.parts += part.parts if isinstance(part, _Composed) and type(part) is type(self) else [part]
-        self.needs = frozenset().union(*(part.needs for part in self.parts))
+        self._read(self.parts)
         self.static = all(part.static for part in self.parts)
         self.heads = max(part.heads for part in self.parts)
 
@@ -147,7 +166,8 @@ class Not(Pattern):
     """`~a`: allowed where `a` forbids."""
 
     def __init__(self, part: Pattern) -> None:
-        self.part, self.needs, self.static, self.heads = part, part.needs, part.static, part.heads
+        self.part, self.static, self.heads = part, part.static, part.heads
+        self._read([part])
 
     def predicate(self, seq: Seq) -> MaskMod:
         allowed = self.part.predicate(seq)
@@ -273,7 +293,7 @@ class BySegment(Pattern):
         if not parts:
             raise ConfigError("pattern.parts", [], "a pattern for every number of a segment")
         self.parts, self.heads = list(parts), max(part.heads for part in parts)
-        self.needs = frozenset({"tracks.segment"}).union(*(part.needs for part in parts))
+        self._read(self.parts)
 
     @property
     def prefix_segments(self) -> tuple[int, int] | None:

@@ -112,7 +112,7 @@ class _Planner:
         words = [f"task={task}", f"task.path={where}", f"checkpoint={self.pretrained[OWN].run}", *small, *own]
         config = self._composed("finetune", None, words)
         built = self._read(task, config)
-        bound = settled(self._model())["position"].get("max_length")
+        bound = settled(self._model(), plugins=self.flags.plugins)["position"].get("max_length")
         if built is not None and bound is not None and built.longest > bound:
             told = set(_keys(own))
             fits = {f"task.{key}": length for key, length in built.fitting(bound).items() if length != getattr(built, key)}
@@ -160,7 +160,7 @@ class _Planner:
         config = self.pretrained[OWN].config
         while init := config.get("init"):
             if not init.startswith(JOB):
-                return open_source(init).config
+                return open_source(init, plugins=self.flags.plugins).config
             config = self.steps[init.removeprefix(JOB)].config
         return config
 

@@ -11,6 +11,7 @@ from typing import Any
 
 from plmctl.ablation.content import JOB, key
 from plmctl.config.headers import Header
+from plmctl.config.plugins import as_words
 
 RUN = "run"  # in the folder of a step: what the command makes
 Config = dict[str, Any]
@@ -40,9 +41,9 @@ class Step:
     def line(self, folders: Mapping[str, str]) -> str:
         """The step as one would type it; `folders`: where the run of each step is."""
         where = "run.dir" if self.verb in ("pretrain", "finetune") else "out"
-        words = [self.verb, *([self.recipe] if self.recipe else []), *(filled(word, folders) for word in self.words)]
-        options = [("--config-dir", each) for each in self.config_dirs] + [("--plugin", each) for each in self.plugins]
-        return shlex.join(["plmctl", *words, f"{where}={folders[self.folder]}", *(word for pair in options for word in pair)])
+        said = [self.verb, *([self.recipe] if self.recipe else []), *(filled(word, folders) for word in self.words)]
+        own = [word for each in self.config_dirs for word in ("--config-dir", each)]
+        return shlex.join(["plmctl", *said, f"{where}={folders[self.folder]}", *own, *as_words(self.plugins)])
 
 
 @dataclass(frozen=True)

@@ -23,6 +23,7 @@ from plmctl.ablation.study import parse
 from plmctl.ablation.table import write_table
 from plmctl.config.build import plain
 from plmctl.config.compose import Flags
+from plmctl.config.plugins import as_words
 from plmctl.config.schema import LENGTHS
 from plmctl.errors import ConfigError, UsageError
 from plmctl.terminal import remark, screen, tell
@@ -73,13 +74,9 @@ def _conclude(record: dict[str, Any], folder: Path, flags: Flags, code: int) -> 
     remark(f"table: {folder / 'table.md'}")
     if code:
         what = "stopped; what is finished stays so" if code > 1 else "some jobs failed; what is finished stays so"
-        words = [
-            str(flags.recipe),
-            *flags.overrides,
-            *flags.launcher,
-            *(word for name in flags.plugins for word in ("--plugin", name)),
-        ]
-        remark(f"{what}. To go on:\n  plmctl ablate {shlex.join(words)}")
+        folders = [word for each in flags.config_dirs for word in ("--config-dir", each)]
+        line = [str(flags.recipe), *flags.overrides, *flags.launcher, *folders, *as_words(flags.plugins)]
+        remark(f"{what}. To go on:\n  plmctl ablate {shlex.join(line)}")
 
 
 def _print(record: dict[str, Any]) -> None:

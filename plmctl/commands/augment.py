@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from omegaconf import DictConfig
 
     from plmctl.config.compose import Flags
+from plmctl.config.plugins import option
 
 
 def run(cfg: DictConfig, *, flags: Flags) -> int:
@@ -69,7 +70,7 @@ def run(cfg: DictConfig, *, flags: Flags) -> int:
     beside: dict[str, Path | str] = {other: file for split, (other, file) in named.items() if split != "train"}
     begin = "" if sheet.header is None else sheet.line(sheet.header)
     made.write(out, name, job, sheet.rows, of=of, begin=begin, others=beside, state=counted)
-    _report(cfg, sum(bool(sheet.texts(row)) for row in sheet.rows), counted, vectors is not None, as_json=flags.json)
+    _report(cfg, sum(bool(sheet.texts(row)) for row in sheet.rows), counted, vectors is not None, flags)
     return 0
 
 
@@ -104,12 +105,12 @@ def _words(file: Path) -> frozenset[str]:
     return frozenset(line.strip().lower() for _, line in files.lines(files.existing(file)) if line.strip())
 
 
-def _report(cfg: DictConfig, before: int, counted: dict[str, int], vectors: bool, *, as_json: bool) -> None:
+def _report(cfg: DictConfig, before: int, counted: dict[str, int], vectors: bool, flags: Flags) -> None:
     if not counted["replaceable"]:
         told = f"no word of the {before:,} examples could be replaced; {cfg.out} is the training set as it was"
         tags = "columns" in cfg.task and "tags" in cfg.task.columns and not cfg.tagged_words
         raise UsageError(told + ("\n  fix: tagged_words=true, where no word has the tag O" if tags else ""))
-    if as_json:
+    if flags.json:
         tell(json.dumps({"out": cfg.out, "before": before, **counted}))
         return
     several = counted["of several tokens"]
@@ -117,5 +118,5 @@ def _report(cfg: DictConfig, before: int, counted: dict[str, int], vectors: bool
     tell(
         f"{cfg.out}: {before:,} examples became {counted['examples']:,}\n"
         f"  of {counted['words']:,} words but function words, {counted['replaceable']:,} may be replaced{stayed}\n"
-        f"next: plmctl finetune task={cfg.task.get('name')} task.path={cfg.out} ..."
+        f"next: plmctl finetune task={cfg.task.get('name')} task.path={cfg.out} ...{option(flags.plugins)}"
     )

@@ -13,6 +13,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from plmctl.config.build import build, entry, plain
 from plmctl.config.compose import Flags
+from plmctl.config.plugins import as_words, confirm, option
 from plmctl.config.run_name import runs_of
 from plmctl.errors import DataError
 from plmctl.models.base import Backbone, Model
@@ -106,19 +107,21 @@ def _open(cfg: DictConfig, flags: Flags, prepare: Prepare) -> tuple[DictConfig, 
         torch.set_num_threads(cfg.train.threads or max(1, torch.get_num_threads() // cfg.train.processes))
     if flags.resume:
         return cfg, prepare(cfg), None
+    confirm(cfg.run.get("plugins") or (), flags.plugins, of="this config (run.plugins)")
     folder = Path(cfg.run.dir) if cfg.run.dir else rundir.fresh(runs_of(cfg.run.name or flags.command))
     rundir.refuse_used(folder)
     prepared = prepare(cfg)
     cfg.run.dir, cfg.train.precision = str(folder), choose(cfg.train.precision, device_of(cfg.train.device)).name
-    words = [*([flags.recipe] if flags.recipe else []), *flags.overrides]
-    return cfg, prepared, rundir.create(folder, config=OmegaConf.to_yaml(cfg), overrides=words)
+    cfg.run.plugins = list(flags.plugins)
+    said = [*([flags.recipe] if flags.recipe else []), *flags.overrides]
+    return cfg, prepared, rundir.create(folder, config=OmegaConf.to_yaml(cfg), overrides=said)
 
 
 def _in_processes(cfg: DictConfig, flags: Flags) -> int:
     """The children resume the directory that is open now, with the same changes; without a checkpoint in it they begin at 0."""
     changes = [word for word in flags.overrides if flags.resume and not word.startswith("run.dir=")]
-    plugins = [word for plugin in flags.plugins for word in ("--plugin", plugin)]
-    return launch(cfg.train.processes, [flags.command, "--resume", f"run.dir={cfg.run.dir}", *changes, *plugins])
+    command = [flags.command, "--resume", f"run.dir={cfg.run.dir}", *changes, *as_words(flags.plugins)]
+    return launch(cfg.train.processes, command)
 
 
 def _session(cfg: DictConfig, flags: Flags, world: World, prepared: Any) -> Session:
@@ -208,14 +211,13 @@ def _farewell(result: Result, cfg: DictConfig, flags: Flags) -> None:
     """The last lines: where everything is, or how to go on after a signal."""
     folder = Path(cfg.run.dir)
     if result.exit_code:
-        plugins = "".join(f" --plugin {plugin}" for plugin in flags.plugins)
-        remark(f"stopped after {result.progress.step} updates, all saved. To go on:\n"
-              f"  plmctl {flags.command} --resume run.dir={_quoted(folder)}{plugins}")  # fmt: skip
+        again = f"plmctl {flags.command} --resume run.dir={_quoted(folder)}{option(flags.plugins)}"
+        remark(f"stopped after {result.progress.step} updates, all saved. To go on:\n  {again}")
         return
     run = _quoted(folder)
     lines = AFTER_FINETUNE if flags.verb == "finetune" else after_pretrain(cfg)
     remark(f"run: {folder}\ncheckpoint: {result.checkpoint}")
-    remark("\n".join(["next:", *(f"  {line.format(run=run)}" for line in lines)]))
+    remark("\n".join(["next:", *(f"  {line.format(run=run)}{option(flags.plugins)}" for line in lines)]))
 
 
 def after_pretrain(cfg: DictConfig) -> list[str]:

@@ -35,7 +35,8 @@ def convert(source: Path, target: Path, *, to: str, part: str = "model", plugins
     """Read `source`, whatever it is, or its `part` "generator", and write `target`, which appears only when it is complete."""
     if target.exists() and (not target.is_dir() or any(target.iterdir())):
         raise UsageError(f"{target} exists and is not an empty folder\n  fix: give another OUT, or remove it")
-    found = open_source(source) if part == "model" else _generator(open_source(source))
+    found = open_source(source, plugins=plugins)
+    found = found if part == "model" else _generator(found)
     refuse_infinite(found.tensors, file=found.folder)
     if found.unused:
         _say(f"left out, since no part of ours takes them: {', '.join(found.unused)}")
@@ -58,7 +59,7 @@ def convert(source: Path, target: Path, *, to: str, part: str = "model", plugins
 def to_hf(source: Source, folder: Path) -> str:
     """config.json, model.safetensors and tokenizer, as `from_pretrained` reads them, and a model card; returns the class."""
     vocab = _vocab(source)
-    exported = hf.export(source.config, source.tensors, pad=vocab.pad if vocab else None)
+    exported = hf.export(source.config, source.tensors, pad=vocab.pad if vocab else None, plugins=source.plugins)
     tokens = {} if vocab is None else {role: getattr(vocab, role) for role in ROLES}
     hf.write(folder, exported, tokens=tokens)
     home = source.folder.parents[1] if source.folder.parent.name == "checkpoints" else source.folder

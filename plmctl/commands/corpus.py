@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from omegaconf import DictConfig, OmegaConf
 
-from plmctl.batch import Batch
+from plmctl.batch import FIELDS, Batch
 from plmctl.commands.tokenize import job, progress
 from plmctl.config import schema
 from plmctl.config.build import build, plain
@@ -25,7 +25,9 @@ from plmctl.data.shards import SPLITS, Shards, is_tokens, read_manifest
 from plmctl.data.sharing import shared_tokenizer
 from plmctl.data.tokenizing import Job, open_or_tokenize
 from plmctl.errors import ConfigError, ConfigErrors, DataError, UsageError, nearest, raise_all
+from plmctl.models.base import Model
 from plmctl.noise.base import Chain
+from plmctl.objectives.base import Objective
 from plmctl.text.tokenizer import Tokenizer
 from plmctl.text.vocab import Vocab
 from plmctl.training.distributed import World
@@ -200,6 +202,28 @@ def micro_batch_rows(cfg: DictConfig, processes: int) -> int:
     return micro
 
 
+def used(model: Model, objective: Objective | None = None) -> frozenset[str]:
+    """The fields that some part of the model, of the objective or of its teachers reads where they are there."""
+    asking = [part for part in objective.modules() if isinstance(part, Objective)] if objective else []
+    models = [model, *(teacher for part in asking for teacher, _ in part.helpers())]
+    parts = [*asking, *(part for each in models for part in each.backbone.parts())]
+    return frozenset().union(*(getattr(part, "uses", ()) for part in parts))
+
+
+def unread(source: Source, read: frozenset[str]) -> list[str]:
+    """A line for every track beyond `FIELDS` that batches leave out, since no part reads it or not every corpus has it."""
+    noise, readers = source.noise, [reader for reader, _ in source.reader.corpora("").values()]
+    made = noise.writes if noise else frozenset[str]()
+    there = [made | each.format.provides | {f"tracks.{name}" for name in each.shards.tracks} for each in readers]
+    somewhere, everywhere = frozenset[str]().union(*there), there[0].intersection(*there)
+    missing = read & (somewhere - everywhere)
+    idle = somewhere - read - (noise.reads | noise.uses if noise else frozenset())
+    why = dict.fromkeys(idle, "no part says in `needs` or `uses` that it reads it")
+    why |= dict.fromkeys(missing, "not every corpus has it")
+    own = sorted(field for field in why if field.startswith("tracks.") and field not in FIELDS)
+    return [f"{field} is left out: {why[field]}" for field in own]
+
+
 def training_loader(
     cfg: DictConfig,
     corpus: Corpus,
@@ -208,13 +232,14 @@ def training_loader(
     stage: int,
     labels: Labels | None,
     needs: frozenset[str],
+    uses: frozenset[str] = frozenset(),
     plugins: Sequence[str],
 ) -> Loader:
-    """The updates of one stage: this rank's share of each."""
+    """The updates of one stage, this rank's share of each, with the fields that parts need, and those that they use."""
     cfg = stage_config(cfg, stage)
     made = {
         name: source(
-            node, corpus.train[name], corpus.vocab, needs=needs, plugins=plugins, temperature=cfg.data.temperature,
+            node, corpus.train[name], corpus.vocab, needs=needs, uses=uses, plugins=plugins, temperature=cfg.data.temperature,
             seed=cfg.seed + place * SEED_STEP, batch_size=cfg.train.batch_size, world=world.size, rank=world.rank, stage=stage,
         )
         for place, (name, node) in enumerate(sources(cfg).items())
@@ -227,13 +252,14 @@ def training_loader(
             )
     return Loader(
         made, micro_batch_size=micro_batch_rows(cfg, world.size), labels=labels, seed=cfg.seed,
-        schedule=cfg.train.sources, keep=needs | ALWAYS_KEPT, pinned=world.device.type == "cuda",
+        schedule=cfg.train.sources, keep=needs | uses | ALWAYS_KEPT, pinned=world.device.type == "cuda",
     )  # fmt: skip
 
 
 def held_out(
-    cfg: DictConfig, corpus: Corpus, world: World, *, labels: Labels | None, needs: frozenset[str], plugins: Sequence[str]
-) -> dict[str, Iterator[Batch]]:
+    cfg: DictConfig, corpus: Corpus, world: World, *, labels: Labels | None, needs: frozenset[str],
+    uses: frozenset[str] = frozenset(), plugins: Sequence[str],
+) -> dict[str, Iterator[Batch]]:  # fmt: skip
     """{title: validation batches} of each corpus: its held-out documents under `eval.noise` and `eval.seed`, the same for
     every run, and at most `eval.rows` of them.
     """
@@ -245,11 +271,11 @@ def held_out(
             own = max(1, _streams(len(shards.ids), node["format"]["max_length"], size * world.size) // world.size)
             node["format"] = {**node["format"], "streams": own * world.size}
         made = source(
-            node, {part: shards}, corpus.vocab, needs=needs, plugins=plugins, seed=cfg.eval.seed, batch_size=own,
+            node, {part: shards}, corpus.vocab, needs=needs, uses=uses, plugins=plugins, seed=cfg.eval.seed, batch_size=own,
             world=world.size, rank=world.rank, allow_short=True,
         )  # fmt: skip
         most = None if cfg.eval.rows is None else max(1, -(-cfg.eval.rows // (own * world.size)))
-        found[title] = islice(once(made, batch_size=own, labels=labels, name=name, keep=needs | ALWAYS_KEPT), most)
+        found[title] = islice(once(made, batch_size=own, labels=labels, name=name, keep=needs | uses | ALWAYS_KEPT), most)
     return found
 
 
@@ -260,13 +286,15 @@ def _streams(tokens: int, length: int, most: int) -> int:
 
 
 def source(
-    node: Mapping[str, Any], tokens: Mapping[str, Shards], vocab: Vocab, *, needs: frozenset[str], plugins: Sequence[str],
-    seed: int, temperature: float | None = None, allow_short: bool = False, **reading: Any,
+    node: Mapping[str, Any], tokens: Mapping[str, Shards], vocab: Vocab, *, needs: frozenset[str], uses: frozenset[str],
+    plugins: Sequence[str], seed: int, temperature: float | None = None, allow_short: bool = False, **reading: Any,
 ) -> Source:  # fmt: skip
     """Reader, format and noise of one of `sources`, its corpora mixed; `reading` is what else readers and mixtures take."""
     layout, noise = build_format(node, vocab, plugins), build_noise(node["noise"], vocab, tokens, plugins)
     length = noise.input_length(layout.max_length) if noise else None
-    wanted = ALWAYS_KEPT | (needs if noise is None else noise.reads | (needs - noise.writes))
+    everywhere = frozenset.intersection(*(frozenset(f"tracks.{name}" for name in each.tracks) for each in tokens.values()))
+    there = uses & (layout.provides | everywhere)
+    wanted = ALWAYS_KEPT | there | (needs if noise is None else noise.reads | noise.uses | (needs - noise.writes))
     readers = {
         name: Reader(
             shards, layout, input_length=length, wanted=wanted, allow_short=allow_short, seed=seed + place * CORPUS_STEP,

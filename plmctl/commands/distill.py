@@ -7,6 +7,7 @@ import json
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import torch
@@ -17,7 +18,7 @@ from plmctl.assembly import known_to_objectives
 from plmctl.batch import Batch
 from plmctl.commands import finetune, scoring
 from plmctl.commands.common import Session, build_objective
-from plmctl.commands.corpus import Corpus, held_out
+from plmctl.commands.corpus import Corpus, held_out, used
 from plmctl.commands.side_by_side import BATCHES, Column, Forward, Table, latencies
 from plmctl.config.compose import Flags
 from plmctl.cost import own_parameters
@@ -132,8 +133,8 @@ def _on_text(session: Session, loaded: list[Loaded]) -> Measures:
         given = {"vocab": corpus.vocab, **known_to_objectives(each.model, vocab_size=corpus.vocab.size)}
         objective = build_objective(cfg, given, session.flags.plugins).to(world.device).eval()
         if not found:
-            needs = each.model.backbone.needs | objective.needs
-            rows = held_out(cfg, corpus, world, labels=objective.labels, needs=needs, plugins=session.flags.plugins)
+            asked: dict[str, Any] = {"needs": each.model.backbone.needs | objective.needs, "uses": used(each.model, objective)}
+            rows = held_out(cfg, corpus, world, labels=objective.labels, plugins=session.flags.plugins, **asked)
             found = {title: list(part) for title, part in rows.items()}
         if own_parameters(objective, each.model) or not objective.heads <= set(each.model.heads):
             scores.append({})
@@ -145,9 +146,7 @@ def _on_text(session: Session, loaded: list[Loaded]) -> Measures:
     for number in BATCHES if found else ():
         some = cfg.copy()
         OmegaConf.update(some, "eval", {"batch_size": number, "rows": number})
-        batch = next(
-            next(iter(held_out(some, corpus, world, labels=None, needs=needs, plugins=session.flags.plugins).values()))
-        )
+        batch = next(next(iter(held_out(some, corpus, world, labels=None, plugins=session.flags.plugins, **asked).values())))
         timed[len(batch.key)] = batch
     return [*scores[1:], scores[0]], timed, lambda model, batch: model(batch), "loss", False
 

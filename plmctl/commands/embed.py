@@ -161,7 +161,7 @@ def _logits(loaded: Loaded, batch: Batch, seen: Tensor) -> dict[str, Tensor]:
 def _anchors(loaded: Loaded, batch: Batch) -> Tensor:
     """[B] the place that stands for the row: the first token, or the last that is not padding where only that saw them all."""
     real = batch.text.real
-    if scoring.pooling(loaded.config) == "first":
+    if scoring.pooling(loaded.config, loaded.source.plugins) == "first":
         return real.long().argmax(1)
     told = real & (batch.text.ids != loaded.vocab.pad) if loaded.source.has_tokenizer else real
     return told.shape[1] - 1 - told.long().flip(1).argmax(1)

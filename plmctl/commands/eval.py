@@ -15,6 +15,7 @@ from plmctl.commands import held_out, scoring
 from plmctl.commands.fitted import framing
 from plmctl.config.build import build, locate, plain
 from plmctl.config.compose import Flags
+from plmctl.config.plugins import confirm, named
 from plmctl.errors import ConfigError, DataError, UsageError
 from plmctl.loading import Loaded
 from plmctl.tasks import files, inference
@@ -64,6 +65,7 @@ def run(cfg: DictConfig, flags: Flags) -> int:
 def _task_node(cfg: DictConfig, loaded: Loaded, flags: Flags) -> dict[str, Any]:
     """The task that is asked for, else the one the checkpoint was fine-tuned on, whose labels and length hold in any case."""
     own = loaded.config.get("task") or {}
+    confirm(named(own), flags.plugins, of=cfg.checkpoint)
     told = [key for word in flags.overrides if (key := word.lstrip("+").partition("=")[0]).startswith("task.")]
     if cfg.task is None and told:
         raise ConfigError(told[0], "", "of which task?", fix=f"task={own.get('name', '<name>')} before it")

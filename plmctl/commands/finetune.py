@@ -45,8 +45,8 @@ def run(cfg: DictConfig, flags: Flags, after: After = lambda session, result: re
     if not flags.resume:
         cfg = complete(OmegaConf.create(plain(cfg)), flags)
         task = build_task(cfg, flags)
-        fit_language_heads(cfg, task)
-        check_length(cfg, task)
+        fit_language_heads(cfg, task, flags.plugins)
+        check_length(cfg, task, flags.plugins)
         with naming_source("task", cfg.task.get("name"), flags.config_dirs):
             _check_files(task)
         cfg = checked_task(cfg, flags, _check_model(cfg, task, flags), task)
@@ -79,8 +79,10 @@ def _check_files(task: Task) -> None:
 def _check_model(cfg: DictConfig, task: Task, flags: Flags) -> Model:
     """The model without its numbers: whether its parts fit, and whether `train.frozen` names some of them."""
     cfg = cfg.copy()
-    settle(cfg, task)
-    size = open_source(cfg.checkpoint).vocab_size if cfg.checkpoint else cfg.tokenizer.get("vocab_size") or 0
+    settle(cfg, task, flags.plugins)
+    size = cfg.tokenizer.get("vocab_size") or 0
+    if cfg.checkpoint:
+        size = open_source(cfg.checkpoint, plugins=flags.plugins).vocab_size
     if not cfg.checkpoint and cfg.tokenizer.get("path"):
         size = Tokenizer.load(cfg.tokenizer.path).vocab.size
     if size:
@@ -103,7 +105,7 @@ def _tokenizer(cfg: DictConfig, flags: Flags) -> Tokenizer:
     if flags.resume and (Path(cfg.run.dir) / TOKENIZER / META).is_file():
         return Tokenizer.load(Path(cfg.run.dir) / TOKENIZER)
     if cfg.checkpoint is not None:
-        return open_source(cfg.checkpoint).tokenizer
+        return open_source(cfg.checkpoint, plugins=flags.plugins).tokenizer
     if cfg.tokenizer.get("path"):
         return Tokenizer.load(cfg.tokenizer.path)
     return _fresh_tokenizer(cfg, flags)
@@ -118,7 +120,7 @@ def _fresh_tokenizer(cfg: DictConfig, flags: Flags) -> Tokenizer:
     else:
         task = build_task(cfg, flags)
         texts = [str(text) for example in task.read("train") for text in task.texts(example)]
-    return Tokenizer.learn(texts, build(cfg.tokenizer, path="tokenizer"))
+    return Tokenizer.learn(texts, build(cfg.tokenizer, plugins=flags.plugins, path="tokenizer"))
 
 
 def splits(task: Task, tokenizer: Tokenizer, share: float = 1.0) -> dict[str, Split]:
@@ -146,7 +148,7 @@ def train(session: Session, tokenizer: Tokenizer) -> Result:
         session.say(passed)
     for remark in task.remarks:
         session.say(remark)
-    settle(cfg, task)
+    settle(cfg, task, session.flags.plugins)
     model = _model(session, task, tokenizer)
     batches = Batches(
         data["train"].rows, batch_size=cfg.train.batch_size, micro_batch_size=cfg.train.micro_batch_size, seed=cfg.seed,
@@ -173,13 +175,13 @@ def train(session: Session, tokenizer: Tokenizer) -> Result:
 
 def _model(session: Session, task: Task, tokenizer: Tokenizer) -> Model:
     """First weights by `seed`, those of new heads by `head_seed`, then whatever the checkpoint has."""
-    cfg = session.cfg
+    cfg, plugins = session.cfg, session.flags.plugins
     resuming = Checkpoints(session.folder / "checkpoints", say=lambda message: None).newest() if session.flags.resume else None
     layers = None if resuming else plain(cfg.get("kept_layers"))
-    source = open_source(resuming or cfg.checkpoint, layers) if resuming or cfg.checkpoint else None
+    source = open_source(resuming or cfg.checkpoint, layers, plugins=plugins) if resuming or cfg.checkpoint else None
     size, new = source.vocab_size if source else tokenizer.vocab.size, task.transform.new_tokens
     size = max(size, tokenizer.vocab.size + new) if new else size
-    model = build_model(cfg, vocab_size=size, vocab=tokenizer.vocab, seed=cfg.seed, plugins=session.flags.plugins)
+    model = build_model(cfg, vocab_size=size, vocab=tokenizer.vocab, seed=cfg.seed, plugins=plugins)
     head_seed = cfg.seed if cfg.head_seed is None else cfg.head_seed
     initialize = cast(Callable[..., None], model.backbone.initializer)
     initialize(model.heads, generator=torch.Generator().manual_seed(head_seed))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -31,12 +31,12 @@ def complete(cfg: DictConfig, flags: Flags) -> DictConfig:
         raise ConfigError("kept_layers", plain(cfg.kept_layers), told, fix=fix)
     if cfg.checkpoint is not None:
         refuse_another_model(flags.overrides, OF_THE_MODEL, key="checkpoint")
-        source = open_source(cfg.checkpoint, plain(cfg.get("kept_layers")))
+        source = open_source(cfg.checkpoint, plain(cfg.get("kept_layers")), plugins=flags.plugins)
         for name in OF_THE_MODEL:
             cfg[name] = source.config.get(name)
         cfg.task.update({name: value for name, value in framing(source.config).items() if cfg.task.get(name, 0) is None})
         if "classifier" not in cfg.model:
-            cfg.model.classifier = _classifier(cfg, source.config.get("heads") or {})
+            cfg.model.classifier = _classifier(cfg, source.config.get("heads") or {}, flags.plugins)
     if "pooler" in cfg.heads:
         _fit_heads(cfg, flags)
     return cfg
@@ -48,9 +48,9 @@ def framing(config: Mapping[str, Any]) -> dict[str, Any]:
     return {name: rows[name] for name in ("source_template", "target_template") if rows.get(name)}
 
 
-def _classifier(cfg: DictConfig, heads: Mapping[str, Any]) -> dict[str, bool]:
+def _classifier(cfg: DictConfig, heads: Mapping[str, Any], plugins: Sequence[str]) -> dict[str, bool]:
     """What a checkpoint means that does not say it: BERT's pooler if it has one, GPT's bare head, otherwise RoBERTa's."""
-    causal = scoring.pooling(cfg) == "last"
+    causal = scoring.pooling(cfg, plugins) == "last"
     return {"pooler": "pooler" in heads, "dense": "pooler" not in heads and not causal, "bias": not causal}
 
 
@@ -68,16 +68,18 @@ def _fit_heads(cfg: DictConfig, flags: Flags) -> None:
         cfg.heads[name].update({key: value for key, value in settings.items() if f"heads.{name}.{key}" not in told})
 
 
-def fit_language_heads(cfg: DictConfig, task: Task) -> None:
+def fit_language_heads(cfg: DictConfig, task: Task, plugins: Sequence[str] = ()) -> None:
     """Heads that the task looks up and its file does not make, those that write: the checkpoint's own, else a tied one."""
-    own = (open_source(cfg.checkpoint).config.get("heads") or {}) if cfg.checkpoint else {}
+    own = (open_source(cfg.checkpoint, plugins=plugins).config.get("heads") or {}) if cfg.checkpoint else {}
     for name in sorted(task.heads - set(cfg.heads)):
         cfg.heads[name] = own.get(name) or LANGUAGE_HEAD
 
 
-def check_length(cfg: DictConfig, task: Task) -> None:
+def check_length(cfg: DictConfig, task: Task, plugins: Sequence[str] = ()) -> None:
     """No row is longer than the places that a checkpoint has learned."""
-    bound = open_source(cfg.checkpoint).config["position"].get("max_length") if cfg.checkpoint else None
+    bound = None
+    if cfg.checkpoint:
+        bound = open_source(cfg.checkpoint, plugins=plugins).config["position"].get("max_length")
     if bound is not None and task.longest > bound:
         own = {"max_length": task.max_length, "max_target": getattr(task, "max_target", None)}
         fits = [f"task.{name}={length}" for name, length in task.fitting(bound).items() if length != own[name]]
@@ -86,14 +88,14 @@ def check_length(cfg: DictConfig, task: Task) -> None:
                           fix=" ".join(fits))  # fmt: skip
 
 
-def settle(cfg: DictConfig, task: Task) -> None:
+def settle(cfg: DictConfig, task: Task, plugins: Sequence[str] = ()) -> None:
     """Write into the config, which every checkpoint carries, what labels and task decided: outputs, names, longest row."""
     if task.label_names is not None:
         cfg.task.label_names = task.label_names
     node = cfg.heads[task.head]
-    if "num_classes" in parameters(locate(node["_target_"])):
+    if "num_classes" in parameters(locate(node["_target_"], plugins)):
         node.num_classes = task.outputs
-    cfg.position = settled({**plain(cfg), "format": {"max_length": task.longest}})["position"]
+    cfg.position = settled({**plain(cfg), "format": {"max_length": task.longest}}, plugins=plugins)["position"]
 
 
 def with_new_tokens(model: Model, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:

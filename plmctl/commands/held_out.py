@@ -10,10 +10,11 @@ from omegaconf import DictConfig, OmegaConf
 
 from plmctl.assembly import known_to_objectives
 from plmctl.commands.common import build_objective
-from plmctl.commands.corpus import held_out, open_corpus
+from plmctl.commands.corpus import held_out, open_corpus, used
 from plmctl.config.build import plain
 from plmctl.config.compose import Flags
 from plmctl.config.contract import check_contract
+from plmctl.config.plugins import confirm, named
 from plmctl.errors import ConfigError, UsageError, nearest
 from plmctl.loading import Loaded
 from plmctl.tasks.held_out import HeldOut
@@ -35,7 +36,8 @@ def score(cfg: DictConfig, flags: Flags, loaded: Loaded, part: HeldOut, precisio
     load_exactly(objective, read(folder).objective, file=folder / "objective.safetensors", without=loaded.model)
     objective.to(precision.device).eval()
     needs = loaded.model.backbone.needs | objective.needs
-    batches = held_out(run, corpus, world, labels=objective.labels, needs=needs, plugins=flags.plugins)
+    uses = used(loaded.model, objective)
+    batches = held_out(run, corpus, world, labels=objective.labels, needs=needs, uses=uses, plugins=flags.plugins)
     with torch.no_grad(), precision.autocast():
         parts = {name: measure(loaded.model, objective, each, world=world) for name, each in batches.items()}
     together = {"all": Measured.together(parts.values())} if len(parts) > 1 else {}
@@ -50,6 +52,7 @@ def staged(cfg: DictConfig, flags: Flags, loaded: Loaded, part: HeldOut) -> Dict
         taught = own.get("distill") and "objective" in own and not own["objective"]
         why = "it learnt of its teacher's layers" if taught else "plmctl pretrain has not made it"
         raise UsageError(f"checkpoint={cfg.checkpoint}: {why}, so it has no objective\n  fix: {fix}")
+    confirm(named(own), flags.plugins, of=cfg.checkpoint)
     tokenizer = {**own["tokenizer"], "path": str(loaded.source.folder / "tokenizer")}
     run: dict[str, Any] = {**own, "init": None, "tokenizer": tokenizer}
     run["objective"] = _asked(own["objective"], part)

@@ -23,6 +23,8 @@ from plmctl.commands.corpus import (
     open_corpus,
     sources,
     training_loader,
+    unread,
+    used,
 )
 from plmctl.commands.teaching import checked, taught
 from plmctl.commands.tokenize import too_much_held_out
@@ -61,7 +63,7 @@ def run(cfg: DictConfig, flags: Flags, after: After = lambda session, result: re
     if cfg.init and not flags.resume:
         from plmctl.grafting import begun
 
-        cfg = begun(cfg, flags.overrides)
+        cfg = begun(cfg, flags.overrides, flags.plugins)
     if flags.dry_run:
         from plmctl.commands.dry_run import show
 
@@ -100,24 +102,27 @@ def train(session: Session) -> Result:
         from plmctl.loading import initialize
 
         layers = plain(cfg.get("kept_layers"))
-        initialize(model, cfg.init, into=cfg.get("init_into"), layers=layers, say=session.say)
+        initialize(model, cfg.init, into=cfg.get("init_into"), layers=layers, plugins=plugins, say=session.say)
     objective = taught(session, model, objective)
-    needs = model.backbone.needs | objective.needs
+    needs, uses = model.backbone.needs | objective.needs, used(model, objective)
     numbers = range(len(cfg.train.stages) or 1)
     loaders = [
-        training_loader(cfg, corpus, world, stage=n, labels=objective.labels, needs=needs, plugins=plugins) for n in numbers
+        training_loader(cfg, corpus, world, stage=n, labels=objective.labels, needs=needs, uses=uses, plugins=plugins)
+        for n in numbers
     ]
     for loader in loaders:
         _check_languages(cfg, loader)
         _check_memory(model, loader)
     stages = [Stage(batches=loader.__iter__, **_stage_settings(cfg, n)) for n, loader in zip(numbers, loaders, strict=True)]
     budget = budget_of(cfg, rows_per_epoch=sum(source.reader.rows_per_epoch for source in loaders[0].sources.values()))
-    for line in _overview(session, corpus, model, objective, budget, loaders[0]):
+    told = _overview(session, corpus, model, objective, budget, loaders[0])
+    told += [line for each in loaders for part in each.sources.values() for line in unread(part, needs | uses)]
+    for line in dict.fromkeys(told):
         session.say(line)
     try:
         return fit(
-            session, model=model, objective=objective, stages=stages, evaluate=_validation(session, corpus, objective, needs),
-            budget=budget,
+            session, model=model, objective=objective, stages=stages, budget=budget,
+            evaluate=_validation(session, corpus, objective, needs, uses),
             extras=lambda folder: corpus.tokenizer.save(folder / "tokenizer"),
             flops_per_token=_flops_per_token(model, objective, next(iter(loaders[0].sources.values()))),
         )  # fmt: skip
@@ -195,7 +200,7 @@ def _stage_settings(cfg: DictConfig, number: int) -> dict:
 
 
 def _validation(
-    session: Session, corpus: Corpus, objective: Objective, needs: frozenset[str]
+    session: Session, corpus: Corpus, objective: Objective, needs: frozenset[str], uses: frozenset[str]
 ) -> Callable[[Model], dict[str, float]] | None:
     """Losses on the held-out documents, and bits per byte for every target made of tokens; None without held-out text."""
     cfg, world = session.cfg, session.world
@@ -212,7 +217,8 @@ def _validation(
 
     def evaluate(model: Model) -> dict[str, float]:
         if not batches:
-            found = held_out(cfg, corpus, world, labels=objective.labels, needs=needs, plugins=session.flags.plugins)
+            asked: dict[str, Any] = {"labels": objective.labels, "needs": needs, "uses": uses}
+            found = held_out(cfg, corpus, world, plugins=session.flags.plugins, **asked)
             batches.update({name: list(each) for name, each in found.items()})
         parts = {name: measure(model, objective, each, world=world) for name, each in batches.items()}
         tokens = sorted({name for each in batches.values() for batch in each[:1] for name in batch.targets})
@@ -259,7 +265,8 @@ def _preview(cfg: DictConfig, flags: Flags, *, asked: bool) -> None:
         given = {"vocab": corpus.vocab, **(known_to_objectives(model, vocab_size=corpus.vocab.size) if model else {})}
         objective = build_objective(cfg, given, flags.plugins) if asked else None
     labels, needs = (objective.labels, objective.needs) if objective else (None, frozenset[str]())
-    loader = training_loader(cfg, corpus, World(), stage=0, labels=labels, needs=needs, plugins=flags.plugins)
+    uses = used(model, objective) if model else frozenset[str]()
+    loader = training_loader(cfg, corpus, World(), stage=0, labels=labels, needs=needs, uses=uses, plugins=flags.plugins)
     for name, each in loader.sources.items():
         position: Any = each.reader.position
         left = flags.preview

@@ -14,6 +14,7 @@ import numpy as np
 from plmctl.batch import Batch, Rows, Seq
 from plmctl.commands import scoring
 from plmctl.config.build import build, locate
+from plmctl.config.plugins import confirm, named
 from plmctl.data.loader import collate
 from plmctl.errors import ConfigError, DataError, UsageError
 from plmctl.generation.decode import writer
@@ -157,6 +158,7 @@ class Reader:
 def written_task(loaded: Loaded, plugins: Sequence[str] = ()) -> Generation | None:
     """The task that the checkpoint was fine-tuned on, if it is one that writes."""
     node = loaded.config.get("task") or {}
+    confirm(named(node), plugins, of=loaded.source.folder)
     part = locate(node["_target_"], plugins) if node else None
     if not (isinstance(part, type) and issubclass(part, Generation)):
         return None

@@ -17,6 +17,7 @@ from plmctl.chains import listing
 from plmctl.config.compose import Flags, composed
 from plmctl.config.headers import Header, header
 from plmctl.config.overrides import spelled
+from plmctl.config.plugins import as_words
 from plmctl.config.recipes import find_recipe, recipe_names, studies
 from plmctl.config.resume import leaves
 from plmctl.config.schema import LENGTHS
@@ -103,7 +104,7 @@ def _run(cfg: DictConfig, flags: Flags) -> int:
     say(f"page: {written}")
     if code:
         options = [word for each in flags.config_dirs for word in ("--config-dir", each)]
-        options += [word for each in flags.plugins for word in ("--plugin", each)]
+        options += as_words(flags.plugins)
         line = shlex.join(["plmctl", "recipes", "run", cfg.name, *cfg.words, *options])
         what = f"{chain.steps[len(done)].name} {'was stopped' if code > 128 else 'failed'}"
         say(f"{what}; what is finished stays so. To go on:\n  {line}")

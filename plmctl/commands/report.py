@@ -6,12 +6,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from plmctl.config.plugins import confirm, named
 from plmctl.errors import DataError, UsageError
 from plmctl.report import options
 from plmctl.report.build import write_report
 from plmctl.report.card import card
-from plmctl.report.subject import Subject, of
-from plmctl.terminal import tell
+from plmctl.report.subject import Run, Subject, of
+from plmctl.terminal import remark, tell
 from plmctl.whole import is_stream, write_text
 
 if TYPE_CHECKING:
@@ -32,12 +33,14 @@ def run(cfg: DictConfig, *, flags: Flags) -> int:
         raise UsageError("--fact: for a model card\n  fix: --card README.md before it")
     if cfg.card and Path(cfg.card).resolve() in [out.with_suffix(suffix).resolve() for suffix in SUFFIXES]:
         raise UsageError(f"--card {cfg.card}: the page itself is written there\n  fix: --card README.md")
-    subject = of([Path(folder) for folder in cfg.runs], options.wishes(cfg.heads, cfg.sentences, cfg.probes))
+    subject = of([Path(folder) for folder in cfg.runs], options.wishes(cfg.heads, cfg.sentences, cfg.probes), flags.plugins)
     if cfg.card and len(subject.runs) != 1:
         raise UsageError("--card: of one run, not of several or of a study")
     if subject.study and (subject.wishes.heads or subject.wishes.probes):
         asked = "--attention" if subject.wishes.heads else "--probe"
         raise UsageError(f"{asked}: of runs, not of a study\n  fix: plmctl report {subject.study.folder}/jobs/<job>/run")
+    for each in subject.runs:
+        _tell_plugins(each)
     try:
         written = write_report(subject, out, markdown=cfg.markdown)
         written += [_card(subject, Path(cfg.card), facts)] if cfg.card else []
@@ -45,6 +48,16 @@ def run(cfg: DictConfig, *, flags: Flags) -> int:
         raise DataError(f"cannot write: {error.strerror or error}", file=error.filename or out) from error
     tell("\n".join(str(file) for file in written))
     return 0
+
+
+def _tell_plugins(run: Run) -> None:
+    """Where a run's model is made with code that may not be imported, its page is made without it."""
+    from plmctl.assembly import NODES  # brings torch, which a report on a study does not need
+
+    try:
+        confirm(named([run.log.config.get(name) for name in NODES]), run.plugins, of=run.folder)
+    except UsageError as error:
+        remark(f"plmctl: without what is measured on its model: {error}")
 
 
 def _card(subject: Subject, file: Path, facts: Mapping[str, str]) -> Path:

@@ -18,6 +18,7 @@ from plmctl.commands import made, scoring
 from plmctl.commands.generate import said
 from plmctl.commands.prompts import AHEAD, Reader, alike
 from plmctl.config.build import build, plain
+from plmctl.config.plugins import confirm, named, option
 from plmctl.data.tokenizing import cache_folder
 from plmctl.distill.sequence import Nearest, Pick, likeliest
 from plmctl.errors import ConfigError
@@ -40,7 +41,7 @@ def run(cfg: DictConfig, *, flags: Flags) -> int:
     out = made.new_folder(cfg.out)
     work = Rewriting(cfg, flags)
     work.write(out)
-    _report(cfg, work, as_json=flags.json)
+    _report(cfg, work, flags)
     return 0
 
 
@@ -114,6 +115,7 @@ class Rewriting:
 def _task(cfg: DictConfig, flags: Flags, loaded: Loaded) -> Generation:
     """The task that is asked for, else the one the teacher was fine-tuned on; ConfigError where it writes no texts."""
     own = loaded.config.get("task") or {}
+    confirm(named(own), flags.plugins, of=cfg.checkpoint)
     if cfg.task is None and not own:
         raise ConfigError("task", ..., "must be given: whose sources are they?", fix="task=translation task.path=<folder>")
     node = {**(own if cfg.task is None else plain(cfg.task)), "metrics": []}
@@ -162,12 +164,12 @@ def _chosen(pick: Pick, words: Sequence[str], texts: Sequence[Hypothesis], examp
     return references[0] if text is None else text
 
 
-def _report(cfg: DictConfig, work: Rewriting, *, as_json: bool) -> None:
+def _report(cfg: DictConfig, work: Rewriting, flags: Flags) -> None:
     count, names = len(work.examples), work.names
-    if as_json:
+    if flags.json:
         tell(json.dumps({"out": cfg.out, "sources": count, **work.counted}))
         return
     told = ", ".join(f"{value:,} {what}" for what, value in work.counted.items() if value)
     columns = f" task.columns.source={names['source']} task.columns.target={names['target']}"
     tell(f"{cfg.out}: targets of {count:,} sources" + (f"; {told}" if told else ""))
-    tell(f"next: plmctl finetune task={work.task.name} task.path={cfg.out}{columns} ...")
+    tell(f"next: plmctl finetune task={work.task.name} task.path={cfg.out}{columns} ...{option(flags.plugins)}")

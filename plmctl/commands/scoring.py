@@ -25,10 +25,13 @@ from plmctl.whole import write_text
 BATCH = 32  # rows of an evaluation batch, the default of `plmctl eval`: the same batches give the same digits
 
 
-def pooling(config: Any) -> str:
+def pooling(config: Any, plugins: Sequence[str] = ()) -> str:
     """Which token stands for a row: what `model.classifier.pooling` says; else the "last" where some see none behind them."""
     told = (config["model"].get("classifier") or {}).get("pooling")
-    return str(told) if told else "first" if all(_pattern(config).looks_ahead(segment) for segment in (0, 1)) else "last"
+    if told:
+        return str(told)
+    pattern = _pattern(config, plugins)
+    return "first" if all(pattern.looks_ahead(segment) for segment in (0, 1)) else "last"
 
 
 def reading(config: Any, plugins: Sequence[str] = ()) -> dict[str, Any]:
@@ -39,18 +42,18 @@ def reading(config: Any, plugins: Sequence[str] = ()) -> dict[str, Any]:
     """
     part = locate(config["model"]["_target_"], plugins)
     writes = getattr(part, "writes", "text")
-    pattern = _pattern(config)
+    pattern = _pattern(config, plugins)
     read, written = pattern.prefix_segments or (0, 1)
     directed = writes == "target" or (writes == "text" and not pattern.looks_ahead(written))
     causal = writes == "text" and not pattern.looks_ahead()
     return {
-        "kind": part.__name__, "pooling": pooling(config), "writes": writes, "directed": directed, "causal": causal,
+        "kind": part.__name__, "pooling": pooling(config, plugins), "writes": writes, "directed": directed, "causal": causal,
         "segments": (read, written),
     }  # fmt: skip
 
 
-def _pattern(config: Any) -> Pattern:
-    pattern: Pattern = build(config["pattern"], path="pattern")
+def _pattern(config: Any, plugins: Sequence[str]) -> Pattern:
+    pattern: Pattern = build(config["pattern"], plugins=plugins, path="pattern")
     return pattern
 
 

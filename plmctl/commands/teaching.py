@@ -65,14 +65,14 @@ def checked(cfg: DictConfig, flags: Flags) -> DictConfig:
         given = {"vocab": vocab, **known_to_objectives(model, vocab_size=vocab.size)}
         return model, build_objective(made, given, flags.plugins)
 
-    made = begun(cfg, flags.overrides) if cfg.get("distill") else cfg
+    made = begun(cfg, flags.overrides, flags.plugins) if cfg.get("distill") else cfg
     return _checked(cfg, flags, student, row_lengths(plain(made)), own=cfg.init)
 
 
 def checked_task(cfg: DictConfig, flags: Flags, model: Model, task: Task) -> DictConfig:
     """The same of a fine-tuning run; `model` is the student without weights, `task` knows its labels."""
     for path in _paths(cfg) if cfg.get("distill") else ():
-        _same_labels(path, source := open_source(path), task)
+        _same_labels(path, source := open_source(path, plugins=flags.plugins), task)
         if told := _another_task(path, source, task):
             remark(f"plmctl: {told}")
     return _checked(cfg, flags, lambda vocab: (model, task), {"task.max_length": task.longest}, own=cfg.checkpoint)
@@ -81,10 +81,10 @@ def checked_task(cfg: DictConfig, flags: Flags, model: Model, task: Task) -> Dic
 def _checked(cfg: DictConfig, flags: Flags, student: Student, lengths: dict[str, int], *, own: str | None) -> DictConfig:
     """`own`: whose weights the student begins with."""
     check_teacher(cfg, flags.plugins)
-    sources = [open_source(path) for path in _paths(cfg)]
+    sources = [open_source(path, plugins=flags.plugins) for path in _paths(cfg)]
     if not cfg.get("distill"):
         return cfg
-    cfg, vocab = _same_tokens(cfg, sources, own) if sources else (cfg, TINY)
+    cfg, vocab = _same_tokens(cfg, sources, own, flags.plugins) if sources else (cfg, TINY)
     with torch.device("meta"):
         teachers = [_outline(source, vocab, flags.plugins) for source in sources]
         for source, teacher in zip(sources, teachers, strict=True):
@@ -99,7 +99,7 @@ def outlined(cfg: DictConfig, model: Model, objective: Objective, plugins: Seque
     if not cfg.get("distill") or not (paths or "teacher" in cfg.distill):
         return objective
     with torch.device("meta"):
-        sources = [open_source(path) for path in paths]
+        sources = [open_source(path, plugins=plugins) for path in paths]
         teachers = [_outline(source, source.tokenizer.vocab, plugins) for source in sources]
         return lesson(cfg, model, objective, together(teachers, cfg), plugins)
 
@@ -144,19 +144,21 @@ def check_teacher(cfg: DictConfig, plugins: Sequence[str]) -> None:
         raise ConfigError("teacher", None, allowed, fix=f"teacher=runs/<run>{without}")
 
 
-def _tokenizer(cfg: DictConfig, own: str | None) -> Tokenizer | None:
+def _tokenizer(cfg: DictConfig, own: str | None, plugins: Sequence[str]) -> Tokenizer | None:
     """That of the student, as far as something says so."""
     data = plain((cfg.get("data") or {}).get("path"))
     if own is not None:
-        return open_source(own).tokenizer
+        return open_source(own, plugins=plugins).tokenizer
     if cfg.tokenizer and cfg.tokenizer.get("path"):
         return Tokenizer.load(cfg.tokenizer.path)
     return Tokenizer.load(data) if isinstance(data, str) and is_tokens(data) else None
 
 
-def _same_tokens(cfg: DictConfig, sources: Sequence[Source], own: str | None) -> tuple[DictConfig, Vocab]:
+def _same_tokens(
+    cfg: DictConfig, sources: Sequence[Source], own: str | None, plugins: Sequence[str]
+) -> tuple[DictConfig, Vocab]:  # fmt: skip
     """The config with a tokenizer, and its vocabulary; student and teachers have to have equal ones."""
-    ours, first = _tokenizer(cfg, own), sources[0]
+    ours, first = _tokenizer(cfg, own, plugins), sources[0]
     whose = f"the student's ({own or cfg.tokenizer.get('path') or cfg.data.path})" if ours else f"that of {first.folder}"
     known = ours or first.tokenizer
     for source in sources:

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from omegaconf import DictConfig
 
     from plmctl.config.compose import Flags
+from plmctl.config.plugins import as_words
 
 
 def run(cfg: DictConfig, *, flags: Flags) -> int:
@@ -101,9 +102,9 @@ def sources(data: dict[str, Any], path: Any) -> tuple[Source, Source | None]:
 
 def again(flags: Flags) -> str:
     """The command line that `flags` come from."""
-    options = [*(("--config-dir", folder) for folder in flags.config_dirs), *(("--plugin", name) for name in flags.plugins)]
-    words = [flags.recipe] if flags.recipe else []
-    return shlex.join(["plmctl", flags.verb, *words, *flags.overrides, *(word for option in options for word in option)])
+    recipe = [flags.recipe] if flags.recipe else []
+    folders = [word for folder in flags.config_dirs for word in ("--config-dir", folder)]
+    return shlex.join(["plmctl", flags.verb, *recipe, *flags.overrides, *folders, *as_words(flags.plugins)])
 
 
 def report(manifest: dict[str, Any], out: object) -> list[str]:

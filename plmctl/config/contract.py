@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from omegaconf import OmegaConf
 
-from plmctl.batch import FIELDS, IGNORE, INPUTS, SEQS, Rows, Seq, held_by_data
+from plmctl.batch import IGNORE, INPUTS, SEQS, Rows, Seq, glossary, held_by_data
 from plmctl.config.build import build, entry, locate, plain
 from plmctl.config.peeking import altered, peeking, unheard
 from plmctl.config.recipes import conf_dir, load, recipes_dir
@@ -106,15 +106,16 @@ def mismatches(
         have = there | derived(objective, there)
         lacks += [(f"objective.{name}", field) for field in sorted(objective.needs - have) if not held_by_data(field)]
     for path, part in model.items():
-        lacks += [(path, field) for field in sorted(getattr(part, "needs", frozenset()) - there)]
+        lacks += [(path, field) for field in sorted(getattr(part, "needs", frozenset()) - there) if not held_by_data(field)]
     givers = providers(config_dirs, plugins) if lacks else {}
     helped = {asker for asker, field in lacks if field in givers}  # what the labels make of these fields comes with them
     lacks = [(asker, field) for asker, field in lacks if field in givers or field in taken or asker not in helped]
-    errors: list[UsageError] = [_lack(asker, field, givers, taken.get(field)) for asker, field in lacks]
-    known = sorted(heads)
+    known = glossary([format, *noise.values(), *objectives.values(), *model.values()])
+    errors: list[UsageError] = [_lack(asker, field, known, givers, taken.get(field)) for asker, field in lacks]
+    made = sorted(heads)
     for name, objective in objectives.items():
-        for head in sorted(objective.heads - set(known)):
-            allowed = f"objective.{name} looks up this head; there are {', '.join(known) or 'none'}"
+        for head in sorted(objective.heads - set(made)):
+            allowed = f"objective.{name} looks up this head; there are {', '.join(made) or 'none'}"
             errors.append(ConfigError(f"heads.{head}", ..., allowed, fix=f"conf/objective/{name}.yaml shows how it is made"))
     return errors
 
@@ -124,11 +125,12 @@ def unmeasured(format: Format, noise: Mapping[str, Noise], objectives: Mapping[s
     there = set(format.provides)
     for part in noise.values():
         there = (there - part.removes) | part.writes
+    known = glossary([format, *noise.values(), *objectives.values()])
     errors: list[UsageError] = []
     for name, objective in objectives.items():
         for field in sorted(objective.needs - there - derived(objective, there)):
             if not held_by_data(field):
-                allowed = f"needs '{field}' ({FIELDS[field]}) in validation too, and eval.noise does not give it"
+                allowed = f"needs '{field}'{_meaning(field, known)} in validation too, and eval.noise does not give it"
                 errors.append(ConfigError(f"objective.{name}", ..., allowed, fix="eval.noise='${noise}'"))
     return errors
 
@@ -234,12 +236,14 @@ def _numbering(label: str, outputs: int, config_dirs: Sequence[str], plugins: Se
 def derived(objective: Objective, there: Iterable[str]) -> set[str]:
     """The targets that `objective.labels` makes out of a row by itself, found by showing it one row of zeros."""
     length = 4
-    fields = set(there)
+    held = {field for field in objective.needs if held_by_data(field)}
+    fields = {*there, *held}
     tracks = {field.partition(".")[2]: np.zeros((1, length), np.int64) for field in fields if field.startswith("tracks.")}
     tracks.pop("real", None)
     targets = {field.partition(".")[2]: np.full((1, length), IGNORE) for field in fields if field.startswith("targets.")}
     seq = Seq(np.zeros((1, length), np.int64), np.full(1, length), tracks)
-    rows = Rows(np.zeros(1, np.int64), dict.fromkeys(SEQS & fields, seq), targets)
+    spans = {field.partition(".")[2]: np.zeros((0, 4), np.int64) for field in held if field.startswith("spans.")}
+    rows = Rows(np.zeros(1, np.int64), dict.fromkeys(SEQS & fields, seq), targets, spans=spans)
     if any(field.startswith("tracks.") or field in SEQS for field in objective.needs - fields):
         return set()  # it would not find what it reads: reported as lacking
     return {f"targets.{name}" for name in objective.labels(rows)}
@@ -287,7 +291,14 @@ def _collected(errors: list[UsageError]) -> Iterator[None]:
         errors.append(error)
 
 
-def _lack(asker: str, field: str, givers: Mapping[str, Sequence[str]], taken: str | None) -> ConfigError:
+def _meaning(field: str, known: Mapping[str, str]) -> str:
+    """What the glossary `known` says of a field, in brackets."""
+    return f" ({known.get(field, 'a name that plmctl/batch.py does not list, and `fields` of no part here')})"
+
+
+def _lack(
+    asker: str, field: str, known: Mapping[str, str], givers: Mapping[str, Sequence[str]], taken: str | None
+) -> ConfigError:  # fmt: skip
     if taken is not None:
         gone = f"needs '{field}', which noise.{taken} turns into a source and a target"
         return ConfigError(asker, ..., gone, fix="another noise, or a model and an objective that read source and target")
@@ -295,5 +306,4 @@ def _lack(asker: str, field: str, givers: Mapping[str, Sequence[str]], taken: st
     fix = " or ".join(settings[:SHOWN]) if settings else "no part in conf/ gives it"
     others = ", ".join(setting.partition("=")[2].strip("[]") for setting in settings[SHOWN:])
     fix += f" (or {others})" if others else ""
-    meaning = f" ({FIELDS.get(field, 'a name that plmctl/batch.py does not list')})"
-    return ConfigError(asker, ..., f"needs '{field}'{meaning}, which nothing here gives", fix=fix)
+    return ConfigError(asker, ..., f"needs '{field}'{_meaning(field, known)}, which nothing here gives", fix=fix)

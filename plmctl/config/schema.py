@@ -83,6 +83,7 @@ class Run:
     dir: str | None = None  # null: runs/<name>/<time>
     name: str | None = None  # null: the recipe
     resume: bool = False  # what --resume sets
+    plugins: list[str] = dataclasses.field(default_factory=list)  # what --plugin says; the run's files keep it
 
 
 @dataclass

@@ -94,9 +94,11 @@ def read(folder: Path) -> Imported:
     return Imported(config, ours, unused)
 
 
-def export(config: Mapping[str, Any], tensors: Mapping[str, Tensor], *, pad: int | None = None) -> Exported:
+def export(
+    config: Mapping[str, Any], tensors: Mapping[str, Tensor], *, pad: int | None = None, plugins: Sequence[str] = ()
+) -> Exported:  # fmt: skip
     """A plmctl model in Hugging Face's terms; ConfigError naming what no family can express. `pad`: id of the padding token."""
-    config = settled(config)
+    config = settled(config, plugins=plugins)
     kind = config["model"].get("_target_", "").rpartition(".")[2]
     if kind == "BiLM":
         fix = "plmctl embed writes its vectors; --to plmctl keeps the model"

@@ -83,7 +83,7 @@ class Reader:
     def _check(self, allow_short: bool) -> None:
         there = {f"tracks.{name}" for name in self.shards.tracks} | {f"spans.{name}" for name in self.shards.spans}
         for field in sorted(self.wanted or ()):
-            if held_by_data(field) and field not in there:
+            if held_by_data(field) and field not in there | self.format.provides:
                 kind, _, name = field.partition(".")
                 raise DataError(
                     f"these tokens have no {field}", file=getattr(self.shards, "given", None),

@@ -37,7 +37,11 @@ class Hidden:
 
 @base_of("model")
 class Backbone(nn.Module):
-    """Token sequences to states. `needs` names the fields (as in `batch.FIELDS`) it cannot do without."""
+    """Token sequences to states. `needs` names the fields (as in `batch.FIELDS`) it cannot do without.
+
+    Whatever it is made of may say of itself what else it reads where that is there (`uses`), and which fields it introduces
+    (`fields`).
+    """
 
     needs: frozenset[str] = frozenset({"text"})
     width: int
@@ -52,6 +56,11 @@ class Backbone(nn.Module):
     of_words: bool = False  # reads the characters of words, which only a tokenizer of words knows
     records: frozenset[str] = frozenset({"hidden"})  # names that `record` may have
     streams: frozenset[str] = frozenset()  # names that `Hidden.streams` may have besides the last states
+
+    def parts(self) -> list[object]:
+        """Itself, all modules inside, and the patterns by which they see."""
+        inside = list(self.modules())
+        return [*inside, *(part.pattern for part in inside if isinstance(getattr(part, "pattern", None), Pattern))]
 
     def embed(self, batch: Batch, state: Any = None) -> Tensor:
         """[B, T, W] the input of the first layer."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from plmctl.batch import Rows
@@ -17,7 +17,8 @@ class Noise:
 
     `reads`, `writes` and `removes` name fields as in `batch.FIELDS` ("tracks.word_start", "targets.mlm"); the contract check
     uses them. "input" is the sequence that noise changes, `rows.input`: `source` where there is one, else `text`.
-    `changes`: tokens of the input become others, or move.
+    `changes`: tokens of the input become others, or move. `uses`: fields that it reads where they are there. `fields`: those
+    that it introduces, with shape, type and meaning.
     A subclass is one file, keyword-only constructor, built from numbers and the `vocab`.
     """
 
@@ -25,6 +26,8 @@ class Noise:
     writes: frozenset[str] = frozenset()
     removes: frozenset[str] = frozenset()
     changes: bool = True
+    uses: frozenset[str] = frozenset()
+    fields: Mapping[str, str] = {}
 
     def __call__(self, rows: Rows, draws: Draws) -> Rows:
         raise NotImplementedError(type(self).__name__)
@@ -72,6 +75,7 @@ class Chain(Noise):
     def __init__(self, noises: Sequence[Noise]) -> None:
         self.noises = list(noises)
         self.reads = self.writes = self.removes = frozenset()
+        self.uses = frozenset().union(*(noise.uses for noise in self.noises))
         for noise in self.noises:
             self.reads |= noise.reads - self.writes
             self.writes = (self.writes - noise.removes) | noise.writes

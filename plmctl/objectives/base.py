@@ -33,15 +33,18 @@ class Output:
 class Objective(nn.Module):
     """One published question to the model. Owns what only training needs (a generator, a projection); heads live in Model.
 
-    `needs`: fields of the batch, as in `batch.FIELDS`. `heads`: names it looks up in `model.heads`. `answers`: for each label
-    that the format numbers (`Format.meanings`), the head that has one output for each number. `at_every_token`: heads that are
-    given every position of a row, for the count of FLOPs. `asks_next`: the sequence whose every state is asked for the token
-    behind it, so that none may have seen it. `asks_row`: one token is asked about all of its row. `plain`: `labels` reads
-    answers off the text, which no noise may have changed. `heads_learn`: what it teaches shows in their answers, so that they
-    say which checkpoint is best.
+    `needs`: fields of the batch, as in `batch.FIELDS`. `uses`: fields that it reads where they are there. `fields`: those that
+    it introduces, with shape, type and meaning ({"targets.tone": "[n, T] ..."}). `heads`: names it looks up in `model.heads`.
+    `answers`: for each label that the format numbers (`Format.meanings`), the head that has one output for each number.
+    `at_every_token`: heads that are given every position of a row, for the count of FLOPs. `asks_next`: the sequence whose
+    every state is asked for the token behind it, so that none may have seen it. `asks_row`: one token is asked about all of
+    its row. `plain`: `labels` reads answers off the text, which no noise may have changed. `heads_learn`: what it teaches
+    shows in their answers, so that they say which checkpoint is best.
     """
 
     needs: frozenset[str] = frozenset()
+    uses: frozenset[str] = frozenset()
+    fields: Mapping[str, str] = {}
     heads: frozenset[str] = frozenset()
     answers: Mapping[str, str] = {}
     least_rows: int = 1

@@ -39,11 +39,13 @@ def shown(fields: Mapping[str, Any]) -> str:
 def _fields(run: Run, split: str) -> Sequence[Mapping[str, Any]]:
     from plmctl.commands.scoring import reading  # brings torch
     from plmctl.config.build import build
+    from plmctl.config.plugins import confirm, named
 
     node = run.log.config.get("task")
     if not node or "model" not in run.log.config:
         raise DataError("its config.yaml names no task or no model", file=run.folder)
-    examples = build(node, reading(run.log.config), path="task").read(split)
+    confirm(named([run.log.config.get(name) for name in ("task", "model", "pattern")]), run.plugins, of=run.folder)
+    examples = build(node, reading(run.log.config, run.plugins), run.plugins, path="task").read(split)
     if [example.id for example in examples] != [each["id"] for each in run.predictions[split]]:
         raise DataError(f"the files of the task are other ones by now: {node.get('path')}", file=run.folder)
     return [example.fields for example in examples]

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from plmctl.config.build import plain
+from plmctl.config.plugins import option, recorded
 from plmctl.errors import DataError
 from plmctl.reading import parse_json, read_yaml
 from plmctl.report.chart import Curve
@@ -85,6 +86,7 @@ def standing(log: RunLog, now: float | None = None) -> Standing:
     if share is None:
         return Standing("unknown", f"{told}; its length in updates is not written down")
     again = f"plmctl {'finetune' if 'task' in log.config else 'pretrain'} --resume run.dir={log.folder}"
+    again += option(recorded(log.config))
     return Standing("stopped", f"{told}; go on with: {again}")
 
 

@@ -42,6 +42,7 @@ class Run:
     name: str
     log: RunLog
     group: str | None = None
+    plugins: Sequence[str] = ()  # packages outside plmctl that may be imported for it
 
     @property
     def folder(self) -> Path:
@@ -58,7 +59,7 @@ class Run:
         from plmctl.loading import load  # brings torch, which whoever reads logs does not need
 
         try:
-            return load(self.folder)
+            return load(self.folder, plugins=self.plugins)
         except (TypeError, KeyError, AttributeError) as error:  # of parts that take other settings by now
             raise DataError(f"this version of plmctl cannot build its model: {error}", file=self.folder) from error
 
@@ -80,7 +81,7 @@ class Subject:
     wishes: Wishes = field(default_factory=Wishes)
 
 
-def of(folders: Sequence[Path], wishes: Wishes | None = None) -> Subject:
+def of(folders: Sequence[Path], wishes: Wishes | None = None, plugins: Sequence[str] = ()) -> Subject:
     """The subject that `folders` are; DataError for a folder that is neither run nor study."""
     wishes = wishes or Wishes()
     studies = [folder for folder in folders if is_study(folder)]
@@ -91,7 +92,7 @@ def of(folders: Sequence[Path], wishes: Wishes | None = None) -> Subject:
     folders = [inner for folder in folders for inner in _jobs(folder)]
     for folder in folders:
         _check(folder)
-    return Subject(_named(folders), wishes=wishes)
+    return Subject(_named(folders, plugins), wishes=wishes)
 
 
 def _jobs(folder: Path) -> list[Path]:
@@ -101,14 +102,14 @@ def _jobs(folder: Path) -> list[Path]:
     return [place for place in sweeps.folders(folder) if (place / CONFIG).is_file()] or [folder]
 
 
-def _named(folders: Sequence[Path]) -> list[Run]:
+def _named(folders: Sequence[Path], plugins: Sequence[str]) -> list[Run]:
     """Runs by the names of their folders, the jobs of a sweep by what it varied; by their paths where names are not unique."""
     jobs = [sweeps.record(folder) for folder in folders]
     names = [sweeps.name(job) or folder.resolve().name for job, folder in zip(jobs, folders, strict=True)]
     if len(set(names)) < len(names):
         names = [str(folder) for folder in folders]
     groups = [sweeps.name(job, seeds=False) or "all seeds" if job.get("varied") else None for job in jobs]
-    return [Run(name, RunLog.begun(folder), group) for name, folder, group in zip(names, folders, groups, strict=True)]
+    return [Run(name, RunLog.begun(folder), group, plugins) for name, folder, group in zip(names, folders, groups, strict=True)]
 
 
 def _check(folder: Path) -> None:

@@ -27,13 +27,14 @@ class Plan:
 
 @base_of("format")
 class Format:
-    """How tokens become rows of `max_length`. `provides` names fields as in `batch.FIELDS`.
+    """How tokens become rows of `max_length`. `provides` names fields as in `batch.FIELDS`; `fields`: those it introduces.
 
     `plan` is a function of (shards, seed, epoch) only; `rows` of (plan, index) only: batch size, rank and worker never matter.
     """
 
     carried = frozenset({"tracks.word_start", "tracks.sentence"})  # what every format can lay beside the tokens of any text
     provides: frozenset[str] = frozenset({"text"})
+    fields: Mapping[str, str] = {}  # with shape, type and meaning
     max_length: int
     target_length: int = 0  # of a format that has a target beside what is read
     parallel: bool = False  # reads parallel text and no other

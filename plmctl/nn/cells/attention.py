@@ -6,7 +6,7 @@ from torch import Tensor, nn
 
 from plmctl.attention.kernels import attend
 from plmctl.errors import ConfigError, nearest
-from plmctl.nn.cells.base import Cell, Context
+from plmctl.nn.cells.base import Cell, Context, Row, Work
 from plmctl.nn.scores import score
 from plmctl.parts import part_of
 
@@ -25,6 +25,7 @@ class Attention(Cell):
     """
 
     records = True
+    computes = "attention"
 
     def __init__(
         self, *, width: int, num_heads: int, dropout: float, head_width: int | None = None, bias: bool = True,
@@ -48,6 +49,10 @@ class Attention(Cell):
     @property
     def projection(self) -> nn.Linear:  # type: ignore[override]
         return self.out
+
+    def work(self, row: Row) -> Work:
+        own, scores = super().work(row), 2 * row.tokens * row.tokens * self.num_heads
+        return Work(own.macs, scores * self.head_width, own.kept + scores)
 
     def soften(self, factor: float) -> None:
         """Multiply the scores that the weights give by `factor`."""

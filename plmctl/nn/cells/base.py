@@ -81,13 +81,46 @@ class Context:
         return self if self.memory is None or isinstance(norm, nn.Identity) else replace(self, norm=norm)
 
 
+@dataclass(frozen=True)
+class Row:
+    """One row, as far as the cost of a cell depends on it."""
+
+    tokens: int  # that run through the cell
+    source: int = 0  # that cross-attention reads
+    memory: int = 0  # states of the segments before, which relative attention reads
+    asked: float = 0.0  # rows of a query stream beside each token
+
+
+@dataclass(frozen=True)
+class Work:
+    """What a cell does with one row, forward."""
+
+    macs: float  # multiply-adds with its weights
+    scores: float = 0.0  # multiply-adds of tokens with each other, of which a causal pattern needs only half
+    kept: float = 0.0  # numbers that the backward pass needs
+
+
 @base_of("cells")
 class Cell(nn.Module):
     """`forward(x [B, T, W], context) -> [B, T, W]`; `projection` is the last linear map, the one that writes to the stream."""
 
     projection: nn.Linear
+    computes: str = ""  # what its multiply-adds are listed as: attention, feed-forward, ...; "": the name of its class
     records: bool = False  # fills `context.recorder`, once each time it runs
     ahead: bool | None = None  # reads what comes behind a token or only what is before; None: no more than the pattern allows
 
     def forward(self, x: Tensor, context: Context) -> Tensor:
         raise NotImplementedError(type(self).__name__)
+
+    def work(self, row: Row) -> Work:
+        """The cost of a row where every matrix meets every token once, and what linear and recurrent maps give is kept."""
+        macs, kept = 0, 0
+        for part in self.modules():
+            own = list(part.parameters(recurse=False))
+            macs += sum(p.numel() for p in own if p.dim() > 1)
+            if isinstance(part, nn.Linear):
+                kept += part.out_features
+            if isinstance(part, nn.RNNBase):  # the gates, and the states
+                kept += sum(p.numel() + part.hidden_size for p in own if p.dim() == 1) // 2
+        rows = (1 + row.asked) * row.tokens
+        return Work(rows * macs, kept=rows * kept)

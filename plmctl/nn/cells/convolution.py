@@ -21,6 +21,8 @@ class Convolution(Cell):
     normalisation and its factor sqrt(1/2).
     """
 
+    computes = "convolution"
+
     def __init__(self, *, width: int, hidden_width: int, kernel: int, causal: bool) -> None:
         super().__init__()
         if kernel < 1 or (not causal and kernel % 2 == 0):

@@ -6,7 +6,7 @@ from torch import Tensor, nn
 
 from plmctl.attention.kernels import attend
 from plmctl.errors import ConfigError
-from plmctl.nn.cells.base import Cell, Context
+from plmctl.nn.cells.base import Cell, Context, Row, Work
 from plmctl.nn.scores import score
 from plmctl.parts import part_of
 
@@ -18,6 +18,8 @@ class CrossAttention(Cell):
     [B, T, W] -> [B, T, W]. The rows of `kv.weight [2 H D, W]` are all of k, then v, each ordered (head, D). Keys have no
     places: what stands where is in the states. `scores`: scaled, dot (T5) or general, see nn/scores.py.
     """
+
+    computes = "attention"
 
     def __init__(
         self, *, width: int, num_heads: int, dropout: float, head_width: int | None = None, bias: bool = True,
@@ -35,6 +37,12 @@ class CrossAttention(Cell):
     @property
     def projection(self) -> nn.Linear:  # type: ignore[override]
         return self.out
+
+    def work(self, row: Row) -> Work:
+        own, scores = super().work(row), 2 * row.tokens * row.source * self.num_heads
+        more = row.source - row.tokens  # keys and values are made of the source
+        macs, kept = own.macs + more * self.kv.weight.numel(), own.kept + more * self.kv.out_features
+        return Work(macs, scores * self.head_width, kept + scores)
 
     def soften(self, factor: float) -> None:
         """Multiply the scores that the weights give by `factor`."""

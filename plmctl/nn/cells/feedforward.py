@@ -36,6 +36,8 @@ def activation_function(name: str) -> Activation:
 class FeedForward(Cell):
     """`down(activation(up(x)))`, [B, T, W] -> [B, T, W] through `inner_width`; `dropout` acts on the activations (BERT: 0)."""
 
+    computes = "feed-forward"
+
     def __init__(self, *, width: int, inner_width: int, activation: str, dropout: float = 0.0, bias: bool = True) -> None:
         super().__init__()
         self.activation = activation_function(activation)

@@ -14,6 +14,8 @@ from plmctl.parts import part_of
 class GLU(Cell):
     """`down(activation(gate(x)) * up(x))`, [B, T, W] -> [B, T, W] through `inner_width`."""
 
+    computes = "feed-forward"
+
     def __init__(self, *, width: int, inner_width: int, activation: str, dropout: float = 0.0, bias: bool = False) -> None:
         super().__init__()
         self.activation = activation_function(activation)

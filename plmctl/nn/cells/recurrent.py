@@ -17,6 +17,7 @@ class Recurrent(Cell):
     document of a packed row and passes over padding. One cell is one layer: more are a matter of the layout.
     """
 
+    computes = "recurrence"
     kind: type[nn.LSTM | nn.GRU]
 
     def __init__(self, *, width: int, hidden_width: int, causal: bool) -> None:

@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 from plmctl.attention.kernels import attend
 from plmctl.errors import ConfigError
-from plmctl.nn.cells.base import Cell, Context
+from plmctl.nn.cells.base import Cell, Context, Row, Work
 from plmctl.nn.relations import Relations
 from plmctl.parts import part_of
 
@@ -24,6 +24,8 @@ class RelativeAttention(Cell):
     Differs: only e_different - e_same is added, for different segments; softmax takes away what all keys have. Each layer has u
     and v of its own (untie_r of the released code).
     """
+
+    computes = "attention"
 
     def __init__(
         self, *, width: int, num_heads: int, dropout: float, segments: bool = False, head_width: int | None = None
@@ -45,6 +47,19 @@ class RelativeAttention(Cell):
     @property
     def projection(self) -> nn.Linear:  # type: ignore[override]
         return self.out
+
+    def work(self, row: Row) -> Work:
+        """Of M + T keys, and of as many distances and T more.
+
+        Keys and values are made of memory, too, and not of query rows; the map of distances is used once for all rows.
+        """
+        linear = [part for part in self.modules() if isinstance(part, nn.Linear)]
+        queries, inner = (1 + row.asked) * row.tokens, self.num_heads * self.head_width
+        macs = queries * sum(part.weight.numel() for part in linear)
+        macs += (row.memory - row.asked * row.tokens) * self.kv.weight.numel() - queries * self.place.weight.numel()
+        kept = queries * sum(part.out_features for part in linear)
+        scores = queries * (3 * (row.tokens + row.memory) + row.tokens)
+        return Work(macs, scores * inner, kept + scores * self.num_heads)
 
     def forward(self, x: Tensor, context: Context) -> Tensor:
         relations = context.relations

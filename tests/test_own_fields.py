@@ -1,0 +1,210 @@
+"""Parts of a plug-in that bring fields, tracks and costs of their own: each says so itself, and plmctl believes it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from omegaconf import DictConfig, OmegaConf
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from plmctl.assembly import build_model
+from plmctl.attention.patterns import Full, Pattern
+from plmctl.batch import IGNORE, Batch, Rows, Seq
+from plmctl.commands import pretrain
+from plmctl.commands.corpus import open_corpus, training_loader, unread, used
+from plmctl.config.compose import Flags, compose
+from plmctl.config.contract import TINY, check_contract
+from plmctl.cost import cost
+from plmctl.errors import UsageError
+from plmctl.models.base import Model
+from plmctl.nn.cells.base import Cell, Context, Row, Work
+from plmctl.noise.base import Noise
+from plmctl.objectives.base import Objective, Output, Term
+from plmctl.training.distributed import World
+
+ME = __name__
+TONE = {"tracks.tone": "[n, T] int: the tone of a syllable", "targets.tone": "[n, T] tone of a token, IGNORE at padding"}
+
+
+class Tones(Noise):
+    """Every token has the tone id mod 3, beside it and as a target."""
+
+    writes, changes, fields = frozenset({"tracks.tone", "targets.tone"}), False, TONE
+
+    def __call__(self, rows: Rows, draws: Any) -> Rows:
+        seq = rows.seqs["text"]
+        tone = (seq.ids % 3).astype(np.int64)
+        return rows.with_seq("text", seq.with_tracks(tone=tone)).with_targets(tone=np.where(seq.real, tone, IGNORE))
+
+    def capacity(self, length: int) -> dict[str, int]:
+        return {"tone": length}
+
+
+class AskTone(Objective):
+    """Cross-entropy of the tone at every token."""
+
+    needs, heads, fields = frozenset({"text", "targets.tone"}), frozenset({"tone"}), TONE
+
+    def counts(self, batch: Batch) -> dict[str, int]:
+        return {"tone": batch.counts["tone"]}
+
+    def forward(self, model: Model, batch: Batch, state: object = None) -> Output:
+        targets = batch.require("targets.tone")
+        logits = model.heads["tone"](model(batch, state).at(targets.index)).float()
+        return Output({"tone": Term(F.cross_entropy(logits, targets.ids, ignore_index=IGNORE, reduction="sum"))})
+
+
+class AskSense(AskTone):
+    """The same of a track that the token directory holds, out of which it makes its target itself."""
+
+    needs = frozenset({"text", "tracks.sense", "targets.tone"})
+
+    def labels(self, rows: Rows) -> dict[str, np.ndarray]:
+        return {"tone": rows.seqs["text"].tracks["sense"] % 3}
+
+
+class SameTone(Pattern):
+    """`tone[b, q] = tone[b, k]`, or the first token."""
+
+    needs, static = frozenset({"tracks.tone"}), False
+
+    def predicate(self, seq: Seq) -> Callable[..., Tensor]:
+        tone = seq.tracks["tone"]
+        return lambda b, h, q, k: (tone[b, q] == tone[b, k]) | (k == 0)
+
+
+class SeenTone(Full):
+    """Everything; keeps the tones that the last batch had."""
+
+    uses = frozenset({"tracks.tone", "tracks.sense"})
+
+
+class Ignored(Full):
+    """Everything, and says nothing of what it reads."""
+
+
+class Mixer(Cell):
+    """One matrix over the width, and one over the places; no map of torch's."""
+
+    def __init__(self, *, width: int) -> None:
+        super().__init__()
+        self.across = nn.Parameter(torch.zeros(width, width))
+        self.out = nn.Linear(width, width)
+
+    @property
+    def projection(self) -> nn.Linear:  # type: ignore[override]
+        return self.out
+
+    def forward(self, x: Tensor, context: Context) -> Tensor:
+        return self.out(x @ self.across)
+
+
+class Counted(Mixer):
+    """The same, which says what it costs."""
+
+    computes = "mixing"
+
+    def work(self, row: Row) -> Work:
+        return replace(super().work(row), scores=7.0 * row.tokens)
+
+
+@pytest.fixture(scope="module")
+def conf(tmp_path_factory: pytest.TempPathFactory) -> str:
+    folder = tmp_path_factory.mktemp("own") / "conf"
+    head = "heads: {tone: {_target_: plmctl.heads.tag.Tag, num_classes: 3, dropout: 0.0}}\n"
+    parts = {
+        "noise/tones": f"# @package noise.tones\n_target_: {ME}.Tones\n",
+        "objective/tone": f"# @package _global_\nobjective: {{tone: {{_target_: {ME}.AskTone}}}}\n{head}",
+        "objective/sense": f"# @package _global_\nobjective: {{sense: {{_target_: {ME}.AskSense}}}}\n{head}",
+        **{f"pattern/{name}": f"_target_: {ME}.{name}\n" for name in ("SameTone", "SeenTone", "Ignored")},
+    }
+    for name, text in parts.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / f"{name}.yaml").write_text(text, encoding="utf-8")
+    return str(folder)
+
+
+@pytest.fixture
+def config(conf: str, tokens_of: Callable[..., Path]) -> Callable[..., DictConfig]:
+    def made(*words: str) -> DictConfig:
+        small = ["size=tiny", "size.width=32", "size.inner_width=64", "format.max_length=32", "train.batch_size=4"]
+        words = (f"data.path={tokens_of('wordpiece')}", *small, "train.steps=1", "eval.rows=4", *words)
+        return compose("pretrain", "bert", words, config_dirs=[conf], plugins=[ME])
+
+    return made
+
+
+def test_an_objective_with_a_target_of_its_own(config: Callable[..., DictConfig], conf: str, tmp_path: Path) -> None:
+    """It trains; what gives its target in training and not in validation is said with the part's own words."""
+    cfg = config("noise=[tones]", "objective=[tone]", "eval.noise='${noise}'", f"run.dir={tmp_path / 'run'}")
+    assert pretrain.run(cfg, Flags("pretrain", plugins=(ME,), config_dirs=(conf,))) == 0
+    with pytest.raises(UsageError) as caught:
+        check_contract(config("noise=[tones]", "objective=[tone]", "eval.noise=null"), [ME], [conf])
+    told = "needs 'targets.tone' ([n, T] tone of a token, IGNORE at padding) in validation too, and eval.noise does not give it"
+    assert str(caught.value) == f"objective.tone: {told}\n  fix: eval.noise='${{noise}}'"
+    with pytest.raises(UsageError) as caught:
+        check_contract(config("noise=[token_mask]", "objective=[tone]"), [ME], [conf])
+    told = "needs 'targets.tone' ([n, T] tone of a token, IGNORE at padding), which nothing here gives\n  fix: noise=[tones]"
+    assert str(caught.value) == f"objective.tone: {told}"
+
+
+def test_a_target_made_of_a_track_that_only_the_text_can_have(config: Callable[..., DictConfig], conf: str) -> None:
+    check_contract(config("noise=[]", "objective=[sense]"), [ME], [conf])
+
+
+def test_a_pattern_with_a_track_of_its_own_beside_a_question_about_the_row(
+    config: Callable[..., DictConfig], conf: str, tmp_path: Path
+) -> None:
+    words = ["format=sentence_pair", "objective=[mlm,nsp]", "pattern=SameTone", "noise=[token_mask,tones]"]
+    cfg = config(*words, "eval.noise='${noise}'", f"run.dir={tmp_path / 'run'}")
+    check_contract(cfg, [ME], [conf])
+    assert pretrain.run(cfg, Flags("pretrain", plugins=(ME,), config_dirs=(conf,))) == 0
+    assert SameTone().looks_ahead()
+    both = SameTone() & Full()
+    assert both.needs == {"tracks.tone"}
+    assert both.learns_of_all(0, (0, 1))
+
+
+@pytest.mark.parametrize(("pattern", "kept", "said"), [
+    ("SeenTone", {"tone"}, []),
+    ("Ignored", set(), ["tracks.tone is left out: no part says in `needs` or `uses` that it reads it"]),
+])  # fmt: skip
+def test_a_track_that_a_part_may_read(pattern: str, kept: set[str], said: list[str], config: Callable[..., DictConfig]) -> None:
+    """Where a part says so it is in every batch; where none does, that is said. It need not be there."""
+    for noise in ("[token_mask,tones]", "[token_mask]"):
+        cfg = config(f"pattern={pattern}", f"noise={noise}", "objective=[mlm]")
+        corpus, tones = open_corpus(cfg, (ME,)), "tones" in noise
+        with torch.device("meta"):
+            model = build_model(cfg, vocab_size=corpus.vocab.size, vocab=corpus.vocab, plugins=[ME])
+        uses, needs = used(model), model.backbone.needs | {"targets.mlm"}
+        asked: dict[str, Any] = {"labels": None, "needs": needs, "uses": uses, "plugins": [ME]}
+        with training_loader(cfg, corpus, World(), stage=0, **asked) as loader:
+            (batch,) = next(loader)
+        assert set(batch.text.tracks) & {"tone", "sense"} == (kept if tones else set())
+        assert unread(loader.sources["text"], needs | uses) == (said if tones else [])
+
+
+@pytest.mark.parametrize(("cell", "kind", "scores"), [("Mixer", "Mixer", 0.0), ("Counted", "mixing", 7.0)])
+def test_a_cell_says_what_it_costs(cell: str, kind: str, scores: float, config: Callable[..., DictConfig]) -> None:
+    cfg = config("model.stack.layout=af*1 m*1")
+    OmegaConf.update(cfg, "model.stack.cells.m", {"_target_": f"{ME}.{cell}", "_partial_": True, "width": 32}, force_add=True)
+    with torch.device("meta"):
+        model = build_model(cfg, vocab_size=TINY.size, vocab=TINY, plugins=[ME])
+    found = cost(model, length=16, predicted={"mlm": 0.15}).macs_per_token
+    assert found[kind] == 2 * 32 * 32
+    assert found["feed-forward"] == 2 * 32 * 64
+    assert found["attention"] == 4 * 32 * 32
+    assert found["attention scores"] == 2 * 16 * 32 + scores
+
+
+def test_rows_without_the_track_of_a_pattern_are_refused() -> None:
+    rows = Seq(torch.zeros(1, 4, dtype=torch.long), torch.tensor([4]))
+    with pytest.raises(UsageError, match=r"^this model's pattern reads tracks\.tone, which these rows do not have$"):
+        (SameTone() & Full()).dense(rows)

@@ -1,0 +1,190 @@
+"""A run made with a plug-in: who reads it is told which, and its code is imported only where --plugin says so."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from omegaconf import OmegaConf
+from typer.testing import CliRunner
+
+import plmctl
+from plmctl.cli import make_app
+from plmctl.commands import finetune
+from plmctl.config.plugins import named, option, recorded
+from plmctl.errors import UsageError
+
+PLUGIN = "plmctl_near"
+SOURCE = """
+from plmctl.attention.patterns import Pattern
+from plmctl.tasks.classification import Classification
+
+class Near(Pattern):
+    def __init__(self, *, reach: int) -> None:
+        self.reach = reach
+    def predicate(self, seq):
+        return lambda b, h, q, k: ((q - k).abs() <= self.reach) | (k == 0) | (q == 0)
+
+class Films(Classification):
+    pass
+"""
+SMALL = ["size=tiny", "size.width=32", "size.inner_width=64", "train.batch_size=8", "train.precision=fp32"]
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """A folder with the plug-in, its config folder and a task; whatever imported it is forgotten afterwards."""
+    folder = tmp_path_factory.mktemp("home")
+    (folder / f"{PLUGIN}.py").write_text(SOURCE, encoding="utf-8")
+    (folder / "conf/pattern").mkdir(parents=True)
+    (folder / "conf/pattern/near.yaml").write_text(f"_target_: {PLUGIN}.Near\nreach: 3\n", encoding="utf-8")
+    for split in ("train", "dev"):
+        lines = [f"a {'fine' if n % 2 else 'dull'} film\t{n % 2}" for n in range(16)]
+        (folder / f"{split}.tsv").write_text("\n".join(["text\tlabel", *lines]), encoding="utf-8")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        patch.syspath_prepend(str(folder))
+        yield folder
+    sys.modules.pop(PLUGIN, None)
+
+
+@pytest.fixture(autouse=True)
+def _unknown(home: Path) -> None:
+    sys.modules.pop(PLUGIN, None)
+
+
+def invoke(*words: str, code: int = 0) -> Any:
+    result = CliRunner().invoke(make_app(), list(words))
+    if result.exception is not None and not isinstance(result.exception, SystemExit):
+        raise result.exception
+    assert result.exit_code == code, result.output
+    return result
+
+
+@pytest.fixture(scope="module")
+def run(home: Path, tokens_of: Callable[..., Path]) -> str:
+    """A pretraining under a pattern of the plug-in, stopped by its length after one update."""
+    words = [f"data.path={tokens_of('wordpiece')}", *SMALL, "format.max_length=32", "eval.rows=4", "train.steps=1"]
+    done = invoke("pretrain", "bert", "pattern=near", *words, "run.dir=run", "--plugin", PLUGIN, "--config-dir", "conf")
+    after = done.stderr.partition("next:\n")[2].splitlines()
+    assert len(after) == 3
+    assert all(line.endswith(f" --plugin {PLUGIN}") for line in after)
+    return "run"
+
+
+@pytest.fixture(scope="module")
+def tuned(run: str) -> str:
+    words = ["task=classification", "task.path=.", f"checkpoint={run}", "task.max_length=16", "train.steps=1"]
+    words += ["train.epochs=null", f"task._target_={PLUGIN}.Films"]
+    done = invoke("finetune", *words, "run.dir=tuned", "--plugin", PLUGIN)
+    assert f"plmctl eval checkpoint=tuned --plugin {PLUGIN}\n" in done.stderr
+    return "tuned"
+
+
+def refusal(of: str) -> str:
+    return f"plmctl: {of} is made with the plug-in {PLUGIN}, code outside plmctl: add --plugin {PLUGIN} if you trust it\n"
+
+
+def test_a_run_remembers_its_plugins(run: str) -> None:
+    checkpoint = next(Path(run, "checkpoints").iterdir())
+    for folder in (Path(run), checkpoint):
+        config = OmegaConf.to_container(OmegaConf.load(folder / "config.yaml"))
+        assert isinstance(config, dict)
+        assert config["run"]["plugins"] == [PLUGIN]
+        assert recorded(config) == [PLUGIN]
+
+
+COMMANDS = {
+    "finetune": ["finetune", "task=classification", "task.path=.", "checkpoint={run}", "--dry-run", "task.max_length=16"],
+    "eval": ["eval", "checkpoint={run}", "task=lm", "data.path=train.tsv"],
+    "eval of its rows": ["eval", "checkpoint={run}", "task=held_out", "task.rows=4"],
+    "generate": ["generate", "checkpoint={run}", "prompt=a [MASK] film"],
+    "embed": ["embed", "checkpoint={run}", "input=train.tsv", "out={out}/vectors.npz"],
+    "convert": ["convert", "{run}", "{out}/converted", "--to", "plmctl"],
+    "init": ["pretrain", "bert", "init={run}", "data.path=train.tsv", "format.max_length=16", "--dry-run"],
+    "teacher": ["distill", "bert", "teacher={run}", "data.path=train.tsv", "format.max_length=16", "--dry-run", *SMALL],
+    "resume": ["pretrain", "--resume", "run.dir={run}"],
+}
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_nothing_of_it_is_imported_unless_it_is_named(name: str, run: str, tmp_path: Path) -> None:
+    words = [word.format(run=run, out=tmp_path) for word in COMMANDS[name]]
+    done = invoke(*words, code=2)
+    assert done.stderr.endswith(refusal(f"run.dir={run}" if name == "resume" else run))
+    assert PLUGIN not in sys.modules
+    invoke(*words, "--plugin", PLUGIN)
+
+
+def test_from_python(run: str) -> None:
+    with pytest.raises(UsageError, match=f"run is made with the plug-in {PLUGIN}"):
+        plmctl.load(run)
+    assert PLUGIN not in sys.modules
+    assert plmctl.load(run, plugins=[PLUGIN]).model.backbone.max_length == 32
+
+
+def test_a_task_of_the_plugin(tuned: str, tmp_path: Path) -> None:
+    assert invoke("eval", f"checkpoint={tuned}", code=2).stderr == refusal(tuned)
+    scored = invoke("eval", f"checkpoint={tuned}", "--json", "--plugin", PLUGIN).stdout
+    assert json.loads(scored)["metrics"]["dev"] == json.loads(Path(tuned, "result.json").read_text())["metrics"]["dev"]
+
+
+def test_report_and_average_take_it(run: str, tuned: str, tmp_path: Path) -> None:
+    """A page can be had without the model; what needs it says what it lacks, on the page and on the way."""
+    done = invoke("report", run, tuned, "--out", str(tmp_path / "bare.md"))
+    lacks = f"is made with the plug-in {PLUGIN}, code outside plmctl: add --plugin {PLUGIN} if you trust it"
+    told = "plmctl: without what is measured on its model:"
+    assert done.stderr == "".join(f"{told} {name} {lacks}\n" for name in (run, tuned))
+    assert f"{run}: not measured, {run} {lacks}." in (tmp_path / "bare.md").read_text()
+    assert PLUGIN not in sys.modules
+    whole = tmp_path / "whole.md"
+    assert invoke("report", run, tuned, "--out", str(whole), "--plugin", PLUGIN).stderr == ""
+    assert "not measured" not in whole.read_text()
+    invoke(
+        "pretrain", "--resume", f"run.dir={run}", "train.steps=2", "pattern=near", "--plugin", PLUGIN, "--config-dir", "conf"
+    )
+    invoke("average", run, "--last", "2", "--out", str(tmp_path / "mean"), "--plugin", PLUGIN)
+    assert plmctl.load(tmp_path / "mean", plugins=[PLUGIN]).config["run"]["plugins"] == [PLUGIN]
+
+
+def test_a_stopped_run_tells_the_line_that_goes_on(
+    run: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["task=classification", "task.path=.", f"checkpoint={run}", "task.max_length=16", "train.steps=2"]
+    words += ["train.epochs=null", f"run.dir={tmp_path / 'stopped'}", "--plugin", PLUGIN]
+    fit = finetune.fit
+
+    def stopped(session: Any, **rest: Any) -> Any:
+        result = fit(session, **rest)
+        return type(result)(**{**vars(result), "exit_code": 130})
+
+    monkeypatch.setattr(finetune, "fit", stopped)
+    line = invoke("finetune", *words, code=130).stderr.splitlines()[-1]
+    assert line == f"  plmctl finetune --resume run.dir={tmp_path / 'stopped'} --plugin {PLUGIN}"
+    monkeypatch.undo()
+    invoke(*shlex.split(line)[1:])
+
+
+def test_a_recipe_that_is_the_config_of_another_run_asks_too(run: str) -> None:
+    words = ["data.path=train.tsv", "run.plugins=[other]"]
+    done = invoke("pretrain", "bert", *SMALL, *words, code=2)
+    told = "is made with the plug-in other, code outside plmctl: add --plugin other if you trust it"
+    assert done.stderr == f"plmctl: this config (run.plugins) {told}\n"
+
+
+def test_what_a_config_names() -> None:
+    node = {
+        "a": {"_target_": "plmctl.x.Y", "b": [{"_target_": "mine.C"}]},
+        "c": {"_target_": "yours.d.E"},
+        "d": {"_target_": 3},
+    }
+    assert named(node) == ["mine", "yours"]
+    assert named({"_target_": "not a name.x"}) == []
+    assert option(["a", "b"]) == " --plugin a --plugin b"
+    assert recorded({"run": {"plugins": ["first"]}, **node}) == ["first", "mine", "yours"]
+    assert recorded({"task": {}}) == []
