@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 PACKAGE = Path(__file__).parents[1] / "plmctl"
+TESTS = Path(__file__).parent
 FILES = sorted(PACKAGE.rglob("*.py"))
 BASE = {"errors", "inside", "batch", "types", "values", "reading"}
 MODEL = ["attention", "nn", "models", "heads", "generation", "objectives", "tasks"]  # each may import those before it
@@ -100,6 +101,16 @@ def test_no_torch_below_the_models(file: Path) -> None:
     names = {alias.name for node in top if isinstance(node, ast.Import) for alias in node.names}
     names |= {str(node.module) for node in top if isinstance(node, ast.ImportFrom)}
     assert not any(name.split(".")[0] == "torch" for name in names)
+
+
+@pytest.mark.parametrize("file", sorted(TESTS.rglob("*.py")), ids=lambda file: str(file.relative_to(TESTS)))
+def test_tests_share_files_that_any_selection_finds(file: Path) -> None:
+    """Beside them, under a name that no other folder has: `conftest` is whichever pytest read last."""
+    body = ast.parse(file.read_text(encoding="utf-8")).body
+    names = {alias.name for node in body if isinstance(node, ast.Import) for alias in node.names}
+    names |= {str(node.module) for node in body if isinstance(node, ast.ImportFrom)}
+    assert "conftest" not in names
+    assert {other.parent for name in names for other in TESTS.rglob(f"{name}.py")} <= {file.parent}
 
 
 @pytest.mark.parametrize(

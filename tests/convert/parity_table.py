@@ -16,7 +16,7 @@ import test_electra
 import test_encoder_decoders
 import test_families
 import torch
-from conftest import publish
+from publishing import publish
 from torch import Tensor
 
 import plmctl

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from conftest import make_vocab
+from plain_rows import make_vocab
 from worded import chosen_of, some, worded, words_of
 
 from plmctl.batch import IGNORE, Rows

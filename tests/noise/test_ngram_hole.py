@@ -6,7 +6,7 @@ from math import erf, sqrt
 
 import numpy as np
 import pytest
-from conftest import make_rows, make_vocab
+from plain_rows import make_rows, make_vocab
 from worded import some
 
 from plmctl.batch import IGNORE, Rows

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
-from conftest import make_rows
+from plain_rows import make_rows
 
 from plmctl.batch import IGNORE, Rows
 
