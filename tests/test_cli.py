@@ -283,7 +283,8 @@ def saved_run(plmctl: Invoke, command: Command, tmp_path: Path) -> Path:
 def test_resume_takes_the_saved_config(plmctl: Invoke, command: Command, tmp_path: Path) -> None:
     folder = saved_run(plmctl, command, tmp_path)
     for words in (("run.dir=runs/one",), ("runs/one",)):
-        assert plmctl("pretrain", "--resume", *words, own=False).exit_code == 0
+        assert plmctl("pretrain", "--resume", *words, own=False).exit_code == 2  # its plug-in is not confirmed
+        assert plmctl("pretrain", "--resume", *words, "--plugin", probe.PLUGIN, own=False).exit_code == 0
         cfg, flags = command.calls.pop()
         assert (cfg.optim.lr, cfg.train.steps, cfg.run.dir, cfg.run.resume, flags.changes) == (0.5, 100, "runs/one", True, ())
     done = plmctl("pretrain", "--resume", f"run.dir={folder}", "train.minutes=2", "train.save_every=7", "optim.lr=0.5")
