@@ -27,12 +27,14 @@ from plmctl.models.base import Model
 from plmctl.nn.cells.base import Cell, Context, Row, Work
 from plmctl.noise.base import Noise
 from plmctl.objectives.base import Objective, Output, Term
+from plmctl.parts import part_of
 from plmctl.training.distributed import World
 
 ME = __name__
 TONE = {"tracks.tone": "[n, T] int: the tone of a syllable", "targets.tone": "[n, T] tone of a token, IGNORE at padding"}
 
 
+@part_of("noise")
 class Tones(Noise):
     """Every token has the tone id mod 3, beside it and as a target."""
 
@@ -47,6 +49,7 @@ class Tones(Noise):
         return {"tone": length}
 
 
+@part_of("objective")
 class AskTone(Objective):
     """Cross-entropy of the tone at every token."""
 
@@ -61,6 +64,7 @@ class AskTone(Objective):
         return Output({"tone": Term(F.cross_entropy(logits, targets.ids, ignore_index=IGNORE, reduction="sum"))})
 
 
+@part_of("objective")
 class AskSense(AskTone):
     """The same of a track that the token directory holds, out of which it makes its target itself."""
 
@@ -70,6 +74,7 @@ class AskSense(AskTone):
         return {"tone": rows.seqs["text"].tracks["sense"] % 3}
 
 
+@part_of("pattern")
 class SameTone(Pattern):
     """`tone[b, q] = tone[b, k]`, or the first token."""
 
@@ -80,16 +85,19 @@ class SameTone(Pattern):
         return lambda b, h, q, k: (tone[b, q] == tone[b, k]) | (k == 0)
 
 
+@part_of("pattern")
 class SeenTone(Full):
     """Everything; keeps the tones that the last batch had."""
 
     uses = frozenset({"tracks.tone", "tracks.sense"})
 
 
+@part_of("pattern")
 class Ignored(Full):
     """Everything, and says nothing of what it reads."""
 
 
+@part_of("cells")
 class Mixer(Cell):
     """One matrix over the width, and one over the places; no map of torch's."""
 
@@ -106,6 +114,7 @@ class Mixer(Cell):
         return self.out(x @ self.across)
 
 
+@part_of("cells")
 class Counted(Mixer):
     """The same, which says what it costs."""
 

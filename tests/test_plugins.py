@@ -22,14 +22,17 @@ from plmctl.errors import UsageError
 PLUGIN = "plmctl_near"
 SOURCE = """
 from plmctl.attention.patterns import Pattern
+from plmctl.parts import part_of
 from plmctl.tasks.classification import Classification
 
+@part_of("pattern")
 class Near(Pattern):
     def __init__(self, *, reach: int) -> None:
         self.reach = reach
     def predicate(self, seq):
         return lambda b, h, q, k: ((q - k).abs() <= self.reach) | (k == 0) | (q == 0)
 
+@part_of("task")
 class Films(Classification):
     pass
 """
