@@ -16,10 +16,11 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
-import transformers
+from peers import need
 
 import plmctl
 from plmctl.batch import Batch, Seq
@@ -28,10 +29,15 @@ from plmctl.generation.beam import Beam
 from plmctl.generation.decode import generate
 from plmctl.generation.greedy import Greedy
 
+if TYPE_CHECKING:
+    import transformers
+
 SIZE = 8192
 
 
 def models() -> tuple[transformers.GPT2LMHeadModel, plmctl.Loaded]:
+    import transformers
+
     torch.manual_seed(0)
     numbers = {"n_embd": 256, "n_layer": 4, "n_head": 4, "n_positions": 512, "vocab_size": SIZE}
     theirs = transformers.GPT2LMHeadModel(transformers.GPT2Config(**numbers, bos_token_id=0, eos_token_id=None, pad_token_id=0))
@@ -72,6 +78,7 @@ def main() -> None:
     parser.add_argument("--only", default="", help="greedy,1 or beam,32: one of the four")
     parser.add_argument("--clock", choices=["wall", "cpu"], default="wall", help="cpu: on a machine that others use too")
     given = parser.parse_args()
+    need("transformers")
     clock = time.perf_counter if given.clock == "wall" else time.process_time
     logging.disable(logging.WARNING)
     theirs, mine = models()

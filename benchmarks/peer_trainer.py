@@ -11,8 +11,11 @@ from typing import Any
 
 import numpy as np
 import torch
+from peers import need
 from tokenizers import Tokenizer, models
-from transformers import (
+
+need("transformers", "accelerate")
+from transformers import (  # noqa: E402
     BertConfig,
     BertForMaskedLM,
     DataCollatorForLanguageModeling,

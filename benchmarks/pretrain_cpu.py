@@ -25,6 +25,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+from peers import need
 
 
 @dataclass(frozen=True)
@@ -52,6 +53,7 @@ HERE = Path(__file__).resolve().parent
 
 def main() -> None:
     options = arguments()
+    need("transformers", "accelerate")  # before the text is made and tokenized
     with tempfile.TemporaryDirectory(prefix="plmctl-bench-") as temporary:
         work = Path(options.work or temporary)
         work.mkdir(parents=True, exist_ok=True)
