@@ -9,6 +9,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+import torch
 from omegaconf import DictConfig, OmegaConf
 from torch import Tensor
 
@@ -21,7 +22,7 @@ from plmctl.errors import ConfigError, DataError, nearest, raise_all
 from plmctl.inside import refuse_links
 from plmctl.models.base import Model
 from plmctl.nn.tables import token_rows
-from plmctl.reading import read_saved, read_tensors, refuse_references
+from plmctl.reading import read_tensors, read_yaml
 from plmctl.text.characters import Spelling
 from plmctl.text.tokenizer import META, Tokenizer
 from plmctl.text.vocab import Vocab
@@ -128,15 +129,25 @@ def open_source(path: str | os.PathLike[str], layers: Any = None, *, plugins: Se
     refuse_links(folder)
     if not (folder / "config.yaml").is_file():
         found = (elmo if elmo.is_elmo(folder) else hf).read(folder)
-        refuse_references(found.config, file=folder)
-        return Source(folder, found.config, found.tensors, found.unused, published=True)
+        source = Source(folder, found.config, found.tensors, found.unused, published=True)
+        _refuse_misfit(source)
+        return source
     problem = damage(folder)
     if problem:
         raise DataError(problem, file=folder, fix="use another checkpoint of the run")
-    config = read_saved(folder / "config.yaml")
+    config = plain(read_yaml(folder / "config.yaml"))
     confirm(named([config.get(name) for name in NODES]), plugins, of=path)
     tensors = read_tensors(folder / "model.safetensors")
     return Source(folder, settled(config, plugins=plugins), tensors, plugins=plugins)
+
+
+def _refuse_misfit(source: Source) -> None:
+    """DataError where the numbers of a published config are not those of its tensors, found without room for a model."""
+    with torch.device("meta"):
+        model = build_model(source.config, vocab_size=source.vocab_size)
+    if wrong := load_tensors(model, source.tensors).reshaped:
+        raise DataError(f"its config and its weights disagree: {'; '.join(wrong[:3])}", file=source.folder,
+                        fix="download both again")  # fmt: skip
 
 
 def find(path: str | os.PathLike[str]) -> Path:

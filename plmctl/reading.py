@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 COPY = "copy it again"
+YAML, VALUES = 1 << 22, 1 << 18  # characters of a file of settings, and values in it
+LARGEST = 1 << 29  # bytes of any other file that is read whole; the largest published tokenizer has some 30 MB
 # what Python, numpy and torch raise for content that nothing was written for
 MALFORMED = (LookupError, TypeError, ValueError, AttributeError, ArithmeticError, RuntimeError, AssertionError, MemoryError)
 
@@ -27,6 +29,8 @@ MALFORMED = (LookupError, TypeError, ValueError, AttributeError, ArithmeticError
 def read_text(file: Path, *, fix: str = COPY) -> str:
     """The whole file, which is UTF-8."""
     try:
+        if file.stat().st_size > LARGEST:
+            raise DataError(f"more than {LARGEST:,} bytes", file=file, fix=fix)
         return file.read_text(encoding="utf-8-sig")
     except OSError as error:
         raise DataError(f"cannot be read ({error.strerror})", file=file, fix=fix) from error
@@ -79,7 +83,11 @@ def read_yaml(file: Path, *, fix: str = COPY) -> Any:
     from omegaconf.errors import OmegaConfBaseException
 
     text = read_text(file, fix=fix)
+    if len(text) > YAML:
+        raise DataError(f"more than {YAML:,} characters of settings", file=file, fix=fix)
     try:
+        if "&" in text and (size := _unfolded(yaml.compose(text))) > VALUES:
+            raise DataError(f"{size:,} values, once its aliases (*name) are filled in", file=file, fix=fix)
         found = OmegaConf.load(io.StringIO(text))
     except RecursionError:
         raise DataError("nested too deeply, or a group holds itself", file=file, fix=fix) from None
@@ -91,30 +99,15 @@ def read_yaml(file: Path, *, fix: str = COPY) -> Any:
     return found
 
 
-def read_saved(file: Path, *, fix: str = COPY) -> dict[str, Any]:
-    """The settings that a run saved, as plain values: nothing in them is worked out, so nothing leaks into them."""
-    from omegaconf import OmegaConf
-
-    found = OmegaConf.to_container(read_yaml(file, fix=fix))
-    assert isinstance(found, dict)
-    refuse_references(found, file=file)
-    return {str(key): value for key, value in found.items()}
-
-
-def refuse_references(settings: Any, *, file: object) -> None:
-    """DataError where a saved setting is no value but refers to another, or to the environment (`${oc.env:HOME}`)."""
-    for path, value in reference_in(settings):
-        fix = f"write its value there, if you trust the file; a run saves values alone ({path})"
-        raise DataError(f"{path}={value!r} refers to something else", file=file, fix=fix)
-
-
-def reference_in(settings: Any, path: str = "") -> Iterator[tuple[str, str]]:
-    """(dotted key, text) of every text in nested settings that OmegaConf would work out."""
-    if isinstance(settings, str) and "${" in settings:
-        yield path, settings
-    children = settings.items() if isinstance(settings, dict) else enumerate(settings) if isinstance(settings, list) else ()
-    for key, value in children:
-        yield from reference_in(value, f"{path}.{key}" if path else str(key))
+def _unfolded(node: Any, known: dict[int, int] | None = None) -> int:
+    """How many values a YAML node is once every alias in it is filled in; each node is counted once."""
+    known = {} if known is None else known
+    if id(node) not in known:
+        inner = node.value if isinstance(getattr(node, "value", None), list) else []
+        each = [part for item in inner for part in (item if isinstance(item, tuple) else (item,))]
+        known[id(node)] = 1
+        known[id(node)] += sum(_unfolded(part, known) for part in each)
+    return known[id(node)]
 
 
 def read_tensors(file: Path, *, fix: str = COPY) -> dict[str, Tensor]:

@@ -11,6 +11,7 @@ from plmctl.errors import DataError, nearest
 from plmctl.loading import Loaded
 from plmctl.reading import parse_json
 from plmctl.terminal import remark
+from plmctl.text.bounds import whole_lines
 
 KEYS = ("text", "input_ids", "segment_ids", "padding", "attention_mask")
 
@@ -77,15 +78,14 @@ class _Limits:
 
 def _decoded(file: Path) -> list[str]:
     try:
-        content = file.expanduser().read_bytes()
+        with file.expanduser().open("rb") as stream:
+            lines = list(whole_lines(stream, file))
     except OSError as error:
         raise DataError(f"cannot be read: {error.strerror}", file=file, fix="input=<a file of lines>") from error
-    lines = content.split(b"\n")
-    lines = lines[:-1] if lines and not lines[-1] else lines
     found = []
-    for number, line in enumerate(lines, 1):
+    for number, line in lines:
         try:
-            found.append(line.decode("utf-8-sig" if number == 1 else "utf-8").rstrip("\r"))
+            found.append(line.decode("utf-8-sig" if number == 1 else "utf-8").rstrip("\r\n"))
         except UnicodeDecodeError as error:
             raise DataError(f"not UTF-8 ({error.reason} at byte {error.start})", file=file, line=number) from error
     return found

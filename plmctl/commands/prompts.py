@@ -22,6 +22,7 @@ from plmctl.loading import Loaded
 from plmctl.tasks.base import Example
 from plmctl.tasks.generation import Generation
 from plmctl.terminal import remark
+from plmctl.text.bounds import whole_lines
 
 AHEAD = 16  # batches that are sorted by length together
 MASKS = ("[MASK]", "<mask>")  # are understood whatever the tokenizer's own spelling
@@ -205,7 +206,7 @@ def _of_file(file: str | None) -> Iterator[str]:
 
 
 def _lines(stream: Any, name: str) -> Iterator[str]:
-    for number, line in enumerate(stream, 1):
+    for number, line in whole_lines(stream, name):
         try:
             yield line.decode("utf-8-sig" if number == 1 else "utf-8").rstrip("\r\n")
         except UnicodeDecodeError as error:

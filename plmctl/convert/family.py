@@ -57,6 +57,22 @@ class Numbers:
         return self.groups or self.num_layers
 
 
+LARGEST = 1 << 26  # of any number of a config.json; the most of what is not named here
+MOST = {"num_layers": 2500, "decoder_layers": 2500, "num_heads": 1 << 12, "decoder_heads": 1 << 12, "width": 1 << 16,
+        "table_width": 1 << 16, "head_width": 1 << 16, "segments": 1 << 12}  # fmt: skip
+
+
+def refuse_huge(numbers: Numbers, file: object) -> None:
+    """DataError for the numbers that no model has, before anything is made of them."""
+    wrong = [
+        f"{name} is {value}, and may be {MOST.get(name, LARGEST):,} at most"
+        for name, value in vars(numbers).items()
+        if isinstance(value, int | float) and not abs(value) <= MOST.get(name, LARGEST)
+    ]
+    if wrong:
+        raise DataError("; ".join(wrong), file=file, fix="download it again")
+
+
 @dataclass(frozen=True)
 class Architecture:
     """One published class: which of our heads it has, and the names of their tensors."""

@@ -17,7 +17,7 @@ from plmctl.convert.albert import Albert
 from plmctl.convert.bart import Bart
 from plmctl.convert.bert import Bert
 from plmctl.convert.electra import Electra
-from plmctl.convert.family import TOKENS, Architecture, Family, Numbers, token_table, without_aliases
+from plmctl.convert.family import TOKENS, Architecture, Family, Numbers, refuse_huge, token_table, without_aliases
 from plmctl.convert.gpt1 import GPT
 from plmctl.convert.gpt2 import GPT2
 from plmctl.convert.marian import Marian
@@ -28,6 +28,9 @@ from plmctl.convert.xlnet import XLNet
 from plmctl.errors import ConfigError, DataError, nearest
 
 FAMILIES: tuple[Family, ...] = (Bert(), Roberta(), GPT2(), GPT(), Electra(), Albert(), Bart(), Marian(), T5(), XLNet())
+
+
+NAMED = 20  # tensors that one message names
 
 
 @dataclass(frozen=True)
@@ -65,6 +68,7 @@ def read(folder: Path) -> Imported:
         numbers = family.numbers(settings)
     except KeyError as error:
         raise DataError(f"lacks {error}", file=folder / "config.json", fix="download it again") from error
+    refuse_huge(numbers, folder / "config.json")
     found = weights.modern(weights.read(folder))
     found = without_aliases(found, family.ties, family.prefix, tied=numbers.tied)
     numbers, found = family.adapted(numbers, found)
@@ -80,8 +84,11 @@ def read(folder: Path) -> Imported:
     rules = family.table(numbers, architecture)
     absent = family.absent(found, rules, numbers)
     if absent:
+        more = f" and {len(absent) - NAMED:,} more" if len(absent) > NAMED else ""
         raise DataError(
-            f"{architecture.name} without its tensors {', '.join(absent)}", file=folder, fix="download the whole model"
+            f"{architecture.name} without its tensors {', '.join(absent[:NAMED])}{more}",
+            file=folder,
+            fix="download the whole model",
         )
     ours, unused = to_ours(found, rules)
     heads = {head: family.head(head, numbers, _outputs(head, ours)) for head in architecture.heads}

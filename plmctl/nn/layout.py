@@ -16,6 +16,7 @@ from dataclasses import dataclass
 
 from plmctl.errors import ConfigError
 
+MOST = 10_000  # sublayers; DeepNet, the deepest Transformer so far, has 2,500 (Wang et al., 2022, arXiv:2203.00555)
 _GROUP = re.compile(r"([a-z]+)(?:([*@])([1-9][0-9]*))?")
 
 
@@ -37,6 +38,8 @@ def parse(layout: str, *, share: Mapping[str, int] | None = None) -> list[Step]:
         if found is None:
             raise ConfigError("model.stack.layout", layout, "groups like 'af*12' (own weights) or 'af@12' (shared), by spaces")
         letters, same, times = found[1], found[2] == "@", int(found[3] or 1)
+        if len(steps) + times * len(letters) > MOST:
+            raise ConfigError("model.stack.layout", layout, f"at most {MOST:,} sublayers")
         first = Counter(made)
         for _ in range(times):
             used = Counter(first) if same else made

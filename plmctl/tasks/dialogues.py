@@ -60,9 +60,8 @@ class Dialogues(Pairs):
 
 def _objects(file: Path) -> Iterator[tuple[int, dict[str, Any]]]:
     """(line, object) of one JSON list, or of one object a line."""
-    content = files.text(file)
-    whole = content.lstrip().startswith("[")
-    for line, text in [(1, content)] if whole else files.lines(file):
+    whole = files.begin(file).startswith("[")
+    for line, text in [(1, files.text(file))] if whole else files.lines(file):
         if not text.strip():
             continue
         read = json_in(text, file=file, line=None if whole else line)

@@ -10,6 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from plmctl.errors import AbsentData, DataError
+from plmctl.text import inputs
+from plmctl.text.bounds import WHOLE, longest_line, too_long
 
 SPLITS = ("train", "dev", "test")  # the order in which a list of files is taken
 
@@ -78,11 +80,18 @@ def existing(path: Any) -> Path:
 
 
 def text(file: Path) -> str:
-    """The whole content of a plain or gz file; DataError for bytes that are not UTF-8 (with the line), and for emptiness."""
+    """The whole content of a plain or gz file that is one value, of a bounded size.
+
+    DataError for bytes that are not UTF-8 (with the line), and for emptiness.
+    """
+    longest = WHOLE * longest_line()
     try:
-        raw = gzip.decompress(file.read_bytes()) if file.suffix == ".gz" else file.read_bytes()
+        with gzip.open(file) if file.suffix == ".gz" else file.open("rb") as stream:
+            raw = stream.read(longest + 1)
     except (OSError, EOFError, zlib.error) as error:
         raise DataError(f"cannot be read: {error}", file=file) from error
+    if len(raw) > longest:
+        raise too_long(file, times=WHOLE)
     try:
         content = raw.decode("utf-8-sig")
     except UnicodeDecodeError as error:
@@ -93,11 +102,22 @@ def text(file: Path) -> str:
     return content
 
 
+def begin(file: Path) -> str:
+    """The first characters that are no white space."""
+    for _, line in inputs.lines(file):
+        if found := line.lstrip()[:80]:
+            return found
+    return ""
+
+
 def lines(file: Path) -> Iterator[tuple[int, str]]:
     """(number from 1, line without its end) of every line; only `\\n` and `\\r\\n` end a line, as U+2028 occurs inside text."""
-    content = text(file).removesuffix("\n")
-    for number, line in enumerate(content.split("\n"), start=1):
-        yield number, line.removesuffix("\r")
+    empty = True
+    for number, line in inputs.lines(file, cut=False):
+        empty = empty and not line.strip()
+        yield number, line
+    if empty:
+        raise DataError("the file is empty", file=file)
 
 
 def suffix(file: Path) -> str:

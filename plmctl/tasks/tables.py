@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import io
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -13,6 +12,7 @@ from plmctl.parts import part_of
 from plmctl.reading import json_in
 from plmctl.tasks import files
 from plmctl.tasks.base import Example
+from plmctl.text.bounds import longest_line
 
 Column = str | int
 Row = tuple[int, list[Any]]  # line number, cells
@@ -136,12 +136,15 @@ def _tab_rows(file: Path) -> Iterator[Row]:
 
 
 def _csv_rows(file: Path) -> Iterator[Row]:
-    content = files.text(file)
-    csv.field_size_limit(max(csv.field_size_limit(), len(content)))  # a cell may be as long as a document
-    reader = csv.reader(io.StringIO(content, newline=""))
-    for cells in reader:
-        if cells:
-            yield reader.line_num, cells
+    csv.field_size_limit(longest_line())  # a cell may be as long as a document
+    reader = csv.reader(f"{line}\n" for _, line in files.lines(file))
+    try:
+        for cells in reader:
+            if cells:
+                yield reader.line_num, cells
+    except csv.Error as error:
+        fix = "close the quotes of every cell, and double those inside"
+        raise DataError(f"not a table with commas ({error})", file=file, line=reader.line_num, fix=fix) from error
 
 
 def _places(file: Path, columns: Mapping[str, Column], names: list[str], rows: list[Row], labelled: bool) -> dict[str, int]:

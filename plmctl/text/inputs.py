@@ -18,6 +18,7 @@ from typing import Any, BinaryIO, cast
 
 from plmctl.errors import DataError, UsageError, nearest
 from plmctl.reading import json_in
+from plmctl.text.bounds import BLANK, longest_line, too_blank, too_long
 from plmctl.text.hub import DataSet
 
 Input = Path | DataSet
@@ -87,6 +88,8 @@ def rows(given: Input, fields: Sequence[str]) -> Iterator[Row]:
 def text_of(row: dict[str, Any], field: str, given: Input, number: int, setting: str = "data.field") -> str:
     """The text in a field of a row; DataError naming the other fields where there is none."""
     if isinstance(found := row.get(field), str):
+        if len(found) > longest_line():
+            raise too_long(given, number)
         return found
     names = ", ".join(f"'{name}'" for name in row) or "none"
     texts = [name for name in row if isinstance(row[name], str)]
@@ -100,9 +103,9 @@ def text_of(row: dict[str, Any], field: str, given: Input, number: int, setting:
 
 
 def lines(file: Path, *, cut: bool = True) -> Iterator[tuple[int, str]]:
-    """(number, line) without line ends; with `cut`, a very long line comes in parts cut at spaces."""
-    limit = _LINE if cut else -1
-    number, rest, opened = 1, b"", False
+    """(number, line) without line ends; with `cut`, a very long line comes in parts cut at spaces, else it is refused."""
+    limit = _LINE if cut else longest_line() + 1
+    number, rest, opened, blank = 1, b"", False, 0
     try:
         with _opened(file) as stream:
             while chunk := stream.readline(limit):
@@ -111,9 +114,15 @@ def lines(file: Path, *, cut: bool = True) -> Iterator[tuple[int, str]]:
                 line, rest = rest + chunk, b""
                 ended = line.endswith(b"\n")
                 if not ended and len(chunk) == limit:
+                    if not cut:
+                        raise too_long(file, number)
                     end = line.rfind(b" ") + 1 or _character_end(line)
                     line, rest = line[:end], line[end:]
-                yield number, _decoded(line, file, number)
+                text = _decoded(line, file, number)
+                blank = blank + len(line) if not text or text.isspace() else 0
+                if blank > BLANK:
+                    raise too_blank(file, number)
+                yield number, text
                 number += ended
             if rest:
                 yield number, _decoded(rest, file, number)
@@ -151,7 +160,7 @@ def _json_rows(file: Path) -> Iterator[Row]:
 
 def _csv_rows(file: Path) -> Iterator[Row]:
     """Cells under the names of the first line; in quotes they may have commas and several lines."""
-    csv.field_size_limit(1 << 30)  # of this process: a document is longer than the 128 kB that csv takes by itself
+    csv.field_size_limit(longest_line())  # of this process: a document is longer than the 128 kB that csv takes by itself
     table = csv.DictReader((f"{line}\n" for _, line in lines(file, cut=False)), strict=True)
     try:
         for row in table:
@@ -189,7 +198,7 @@ class _Zstandard(io.RawIOBase):
     """The content of a zstandard file of any number of frames; EOFError where the last one is cut off."""
 
     def __init__(self, stream: BinaryIO, library: Any) -> None:
-        self._stream, self._library = stream, library
+        self._stream, self._library, self._step = stream, library, 1 << 9
         self._frame: Any = None
         self._ready = memoryview(b"")
 
@@ -210,7 +219,7 @@ class _Zstandard(io.RawIOBase):
 
     def _more(self) -> bool:
         data = self._frame.unused_data if self._frame and self._frame.eof else b""
-        if not (data := data or self._stream.read(1 << 13)):
+        if not (data := data or self._stream.read(self._step)):
             if self._frame and not self._frame.eof:
                 raise EOFError("it ends too early")
             return False
@@ -220,6 +229,8 @@ class _Zstandard(io.RawIOBase):
             self._ready = memoryview(self._frame.decompress(data))
         except self._library.ZstdError as error:
             raise EOFError(str(error)) from error
+        size = len(self._ready)  # a few bytes may stand for many: the next step reads fewer
+        self._step = max(1 << 6, self._step >> 1) if size > 1 << 20 else min(1 << 12, self._step << (size < 1 << 18))
         return True
 
 

@@ -71,11 +71,15 @@ def _no_rows(given: object, names: Iterable[str]) -> DataError:
 def decide(given: Input, *, field: str = "text", lines: str = "auto") -> Layout:
     """How the lines of a file are to be understood, from its first megabyte."""
     sample: list[str] = []
+    size, blocks = 0, False
     if has_rows(given):
         for number, row in islice(inputs.rows(given, [field]), 200):
-            sample += [*_clean(inputs.text_of(row, field, given, number)).split("\n"), ""]
+            text = _clean(inputs.text_of(row, field, given, number))
+            sample += [*text.split("\n"), ""]
+            size += len(text)
+            if size > PART:
+                break
         return layout.decide(sample, lines, blocks=True)
-    size, blocks = 0, False
     for _, line in inputs.lines(given):  # type: ignore[arg-type]
         size += len(line) + 1
         blocks = blocks or _DOC.fullmatch(line) is not None
@@ -113,12 +117,14 @@ def _text_documents(file: Input, found: Layout) -> Iterator[Document]:
             gather = _Gather(f"{file}:{number}", found)
         elif not line or line.isspace():
             blanks += 1
-            if not inside and blanks >= found.gap:
-                yield from gather.close()
-                gather = _Gather(f"{file}:{number + 1}", found)
-            else:
+            if inside or blanks < found.gap:
                 yield from gather.add("")
+            elif blanks == found.gap:
+                yield from gather.close()
             continue
+        elif blanks >= found.gap and not inside:
+            gather = _Gather(f"{file}:{number}", found)
+            yield from gather.add(line)
         elif inside and title and html.unescape(line.strip()) == title:
             pass  # the title stands in the tag; as a line it is not a sentence of the text
         else:

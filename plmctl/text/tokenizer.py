@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import cached_property
@@ -23,6 +24,8 @@ from plmctl.text.vocab import Vocab
 
 META = "plmctl_tokenizer.json"
 VERSION = 1
+WORD = 1 << 10  # characters without a space among which a tokenizer learns its pieces
+_RUN = re.compile(rf"\S{{{WORD}}}")
 
 
 class Tokenizer:
@@ -194,7 +197,17 @@ def _counted(texts: Iterable[str], seen: dict[str, int]) -> Iterator[str]:
     for text in texts:
         seen["sentences"] += 1
         seen["bytes"] += len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))
-        yield spelled(text)
+        yield from _bounded(spelled(text))
+
+
+def _bounded(text: str) -> Iterator[str]:
+    """`text`, cut after `WORD` characters without a space: learning takes as long as the longest word squared."""
+    start = 0
+    for run in _RUN.finditer(text) if len(text) > WORD else ():
+        yield text[start : run.end()]
+        start = run.end()
+    if start < len(text) or not text:
+        yield text[start:]
 
 
 def _read_meta(file: Path) -> dict[str, Any]:

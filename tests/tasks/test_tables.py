@@ -104,7 +104,7 @@ def test_bad_files(tmp_path, content, message):
 
 def test_a_truncated_gz(tmp_path):
     (tmp_path / "train.tsv.gz").write_bytes(gzip.compress(b"sentence\tlabel\nok\t1\n" * 99)[:40])
-    with pytest.raises(DataError, match="cannot be read"):
+    with pytest.raises(DataError, match="damaged gzip file"):
         Table(splits=SPLITS).read(tmp_path, "train", NAMED)
 
 

@@ -1,0 +1,189 @@
+"""Files that no person writes are refused early and at little memory: lines, rows, settings and numbers of models."""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import json
+import resource
+import tracemalloc
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import plmctl
+from plmctl.commands import prompts
+from plmctl.config.recipes import load
+from plmctl.errors import ConfigError, DataError, UsageError
+from plmctl.nn import layout
+from plmctl.reading import read_json, read_yaml
+from plmctl.tasks import files
+from plmctl.tasks.conll import Columns
+from plmctl.tasks.squad_files import SquadFiles
+from plmctl.tasks.tables import Table
+from plmctl.text import bounds, inputs, reader
+from plmctl.text.tokenizer import WORD, Tokenizer
+
+FIX = "\n  fix: cut it into several, or allow more: export PLMCTL_LONGEST_LINE=<bytes>"
+
+
+@pytest.fixture
+def short(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(bounds.LONGEST, "100")
+
+
+@pytest.fixture
+def most() -> Iterator[Callable[[], int]]:
+    """The most memory that Python has held so far, in bytes."""
+    tracemalloc.start()
+    yield lambda: tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+
+
+LONG = "x" * 101
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("a.jsonl", f'{{"text": "a"}}\n{{"text": "{LONG}"}}\n'),
+        ("a.jsonl.gz", f'{{"text": "a"}}\n{{"text": "{LONG}"}}\n'),
+        ("a.csv", f"text\n{LONG}\n"),
+    ],
+)
+@pytest.mark.usefixtures("short")
+def test_a_row_of_a_text(name: str, content: str, tmp_path: Path) -> None:
+    file = tmp_path / name
+    file.write_bytes(gzip.compress(content.encode()) if name.endswith(".gz") else content.encode())
+    with pytest.raises(DataError) as refused:
+        list(reader.documents(file))
+    assert str(refused.value) == f"{file}:2: the line has more than 100 bytes{FIX}"
+
+
+@pytest.mark.usefixtures("short")
+def test_a_line_as_long_as_it_may_be(tmp_path: Path) -> None:
+    (tmp_path / "a.tsv").write_text("x" * 100 + "\n" + "y" * 100)
+    assert [len(line) for _, line in files.lines(tmp_path / "a.tsv")] == [100, 100]
+
+
+@pytest.mark.usefixtures("short")
+def test_a_cell_over_several_lines(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text('text,label\n"' + "a\n" * 60 + '",1\n')
+    for read in (lambda: list(reader.documents(tmp_path / "a.csv")),
+                 lambda: Table(splits={}).read_file(tmp_path / "a.csv", {"text": "text", "label": "label"})):  # fmt: skip
+        with pytest.raises(DataError, match=r"a.csv:\d+: not a table with commas \(field larger than field limit \(100\)\)"):
+            read()
+    csv.field_size_limit(1 << 25)
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "read"),
+    [
+        ("a.tsv", f"text\tlabel\n{LONG}\t1\n", lambda file: Table(splits={}).read_file(file, {"text": 0, "label": 1})),
+        ("a.jsonl", f'{{"text": "{LONG}", "label": 1}}', lambda file: Table(splits={}).read_file(file, {"text": "text"})),
+        ("a.conll", f"a O\n{LONG} O\n", lambda file: Columns(splits={}).read_file(file, {"tokens": 0, "tags": 1})),
+        ("a.txt", f"a\n{LONG}\n", lambda file: list(prompts._of_file(str(file)))),
+    ],
+)
+@pytest.mark.usefixtures("short")
+def test_a_line_of_a_task(name: str, content: str, read: Callable[[Path], Any], tmp_path: Path) -> None:
+    file = tmp_path / name
+    file.write_text(content)
+    with pytest.raises(DataError, match=rf"{name}:[12]: the line has more than 100 bytes"):
+        read(file)
+
+
+@pytest.mark.usefixtures("short")
+def test_a_file_that_is_one_value(tmp_path: Path) -> None:
+    file = tmp_path / "dev.json"
+    file.write_text(json.dumps({"data": [], "more": "x" * 1600}))
+    with pytest.raises(DataError) as refused:
+        SquadFiles(splits={}).read_file(file, {})
+    fix = "cut it into several, or allow more: export PLMCTL_LONGEST_LINE=<bytes / 16>"
+    assert str(refused.value) == f"{file}: the file is one value and has more than 1,600 bytes\n  fix: {fix}"
+
+
+def test_the_setting_is_a_number(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(bounds.LONGEST, "1G")
+    with pytest.raises(ConfigError, match=r"^PLMCTL_LONGEST_LINE='1G': a number of bytes, 1 or more"):
+        bounds.longest_line()
+
+
+@pytest.mark.parametrize("ending", [".gz", ".zst"])
+def test_an_endless_line_in_a_small_file(
+    ending: str, most: Callable[[], int], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """200 MB in some kB, and 1 MB that may be a line: read to there, and no further."""
+    monkeypatch.setenv(bounds.LONGEST, str(1 << 20))
+    file, piece = tmp_path / f"a.jsonl{ending}", b"x" * (1 << 20)
+    if ending == ".gz":
+        with gzip.open(file, "wb", 1) as stream:
+            stream.writelines(piece for _ in range(40))
+    else:
+        library = pytest.importorskip("zstandard")
+        with file.open("wb") as raw, library.ZstdCompressor().stream_writer(raw) as stream:
+            for _ in range(200):
+                stream.write(piece)
+    before = most(), resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    with pytest.raises(DataError, match=rf"a.jsonl{ending}:1: the line has more than 1,048,576 bytes"):
+        list(inputs.lines(file, cut=False))
+    assert most() - before[0] < 20 << 20
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before[1] < 60 << 10  # kB
+
+
+def test_nothing_but_white_space(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(inputs, "BLANK", 1 << 20 >> 8)
+    file = tmp_path / "a.txt"
+    file.write_bytes(b"a line\n" + b"\n" * 5000 + b"the end\n")
+    with pytest.raises(DataError) as refused:
+        list(reader.documents(file))
+    what = "nothing but white space for more than 1,048,576 bytes up to here"
+    assert str(refused.value) == f"{file}:4098: {what}\n  fix: cut it out, or leave out this file"
+    file.write_bytes(b"a line\n" + b"\n" * 1000 + b"the end\n")
+    assert [document.paragraphs for document in reader.documents(file)] == [("a line",), ("the end",)]
+
+
+def test_an_endless_word_teaches_a_tokenizer_in_time() -> None:
+    """Its pieces are learnt as from shorter words; words of people stay whole."""
+    word = "".join(chr(97 + (n * n) % 26) for n in range(300_000))
+    made = Tokenizer.train(["the cat sat on the mat. " * 20, word], kind="byte_bpe", vocab_size=300)
+    assert made.decode(made.encode("the cat")) == "the cat"
+    text = "中" * (WORD + 5) + " end"
+    assert [len(part) for part in plmctl.text.tokenizer._bounded(text)] == [WORD, 9]
+    assert list(plmctl.text.tokenizer._bounded("a b" * 2000)) == ["a b" * 2000]
+
+
+BILLION = "a0: &a0 [x, x, x, x, x, x, x, x, x]\n" + "".join(
+    f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 9)}]\n" for n in range(1, 9)
+)
+
+
+def test_settings_that_unfold_without_end(tmp_path: Path, most: Callable[[], int]) -> None:
+    file = tmp_path / "mine.yaml"
+    file.write_text(BILLION)
+    with pytest.raises(DataError, match=r"mine.yaml: [\d,]+ values, once its aliases \(\*name\) are filled in"):
+        read_yaml(file)
+    with pytest.raises(UsageError, match="once its aliases"):
+        load(file)
+    assert most() < 20 << 20
+    file.write_text("first: &one {a: 1, b: [2]}\nsecond: *one\nlayout: af*12\n")
+    assert read_yaml(file).second == {"a": 1, "b": [2]}
+    file.write_text("# " + "x" * (1 << 22))
+    with pytest.raises(DataError, match="more than 4,194,304 characters of settings"):
+        read_yaml(file)
+
+
+def test_a_file_that_is_read_whole_is_of_some_size(tmp_path: Path) -> None:
+    with (tmp_path / "config.json").open("wb") as stream:
+        stream.truncate(1 << 30)  # takes no room on the disk
+    with pytest.raises(DataError, match=r"config.json: more than 536,870,912 bytes"):
+        read_json(tmp_path / "config.json")
+
+
+def test_layers_without_end() -> None:
+    for written in ("af*1000000000", "af@1000000000", "a*6000 f*6000"):
+        with pytest.raises(ConfigError) as refused:
+            layout.parse(written)
+        assert str(refused.value) == f"model.stack.layout={written!r}: at most 10,000 sublayers"
