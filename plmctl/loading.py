@@ -22,7 +22,7 @@ from plmctl.errors import ConfigError, DataError, nearest, raise_all
 from plmctl.inside import refuse_links
 from plmctl.models.base import Model
 from plmctl.nn.tables import token_rows
-from plmctl.reading import read_tensors, read_yaml
+from plmctl.reading import read_saved, read_tensors, refuse_references
 from plmctl.text.characters import Spelling
 from plmctl.text.tokenizer import META, Tokenizer
 from plmctl.text.vocab import Vocab
@@ -129,13 +129,14 @@ def open_source(path: str | os.PathLike[str], layers: Any = None, *, plugins: Se
     refuse_links(folder)
     if not (folder / "config.yaml").is_file():
         found = (elmo if elmo.is_elmo(folder) else hf).read(folder)
+        refuse_references(found.config, file=folder)
         source = Source(folder, found.config, found.tensors, found.unused, published=True)
         _refuse_misfit(source)
         return source
     problem = damage(folder)
     if problem:
         raise DataError(problem, file=folder, fix="use another checkpoint of the run")
-    config = plain(read_yaml(folder / "config.yaml"))
+    config = read_saved(folder / "config.yaml")
     confirm(named([config.get(name) for name in NODES]), plugins, of=path)
     tensors = read_tensors(folder / "model.safetensors")
     return Source(folder, settled(config, plugins=plugins), tensors, plugins=plugins)

@@ -99,6 +99,32 @@ def read_yaml(file: Path, *, fix: str = COPY) -> Any:
     return found
 
 
+def read_saved(file: Path, *, fix: str = COPY) -> dict[str, Any]:
+    """The settings that a run saved, as plain values: nothing in them is worked out, so nothing leaks into them."""
+    from omegaconf import OmegaConf
+
+    found = OmegaConf.to_container(read_yaml(file, fix=fix))
+    assert isinstance(found, dict)
+    refuse_references(found, file=file)
+    return {str(key): value for key, value in found.items()}
+
+
+def refuse_references(settings: Any, *, file: object) -> None:
+    """DataError where a saved setting is no value but refers to another, or to the environment (`${oc.env:HOME}`)."""
+    for path, value in reference_in(settings):
+        fix = f"write its value there, if you trust the file; a run saves values alone ({path})"
+        raise DataError(f"{path}={value!r} refers to something else", file=file, fix=fix)
+
+
+def reference_in(settings: Any, path: str = "") -> Iterator[tuple[str, str]]:
+    """(dotted key, text) of every text in nested settings that OmegaConf would work out."""
+    if isinstance(settings, str) and "${" in settings:
+        yield path, settings
+    children = settings.items() if isinstance(settings, dict) else enumerate(settings) if isinstance(settings, list) else ()
+    for key, value in children:
+        yield from reference_in(value, f"{path}.{key}" if path else str(key))
+
+
 def _unfolded(node: Any, known: dict[int, int] | None = None) -> int:
     """How many values a YAML node is once every alias in it is filled in; each node is counted once."""
     known = {} if known is None else known

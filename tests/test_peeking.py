@@ -19,6 +19,7 @@ SEES_ALL = "model.decoder.pattern={_target_: plmctl.attention.patterns.Full}"
         ("gpt", ["pattern=prefix", "format=prefix"]),  # the first segment is seen whole, and asked as well
         ("gpt", ["model=two_way", "heads.clm.transform=true"]),
         ("gpt", ["pattern=dilated", "pattern.dilation=[16,17]"]),  # over two layers: the next token
+        ("gpt", ["pattern=dilated", "pattern.reach=1", "pattern.dilation=[1500]", "format.max_length=2048"]),  # far away
         ("transformer_xl", ["pattern=full"]),
         ("unilm", ["objective=[clm]"]),
         ("bart", [SEES_ALL]),

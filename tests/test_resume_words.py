@@ -23,7 +23,7 @@ train: {steps: 6}
 def started(verb: str, folder: Path, recipe: str | None, *words: str) -> Flags:
     cfg = compose(verb, recipe, [*words, f"run.dir={folder}"])
     first = [*([recipe] if recipe else []), *words, f"run.dir={folder}"]
-    rundir.create(folder, config=OmegaConf.to_yaml(cfg), overrides=first)
+    rundir.create(folder, config=OmegaConf.to_yaml(cfg, resolve=True), overrides=first)
     return Flags(verb, overrides=(f"run.dir={folder}",), resume=True)
 
 

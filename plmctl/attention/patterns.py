@@ -6,7 +6,7 @@ aranges. True = may attend. With memory, `seq` describes all keys (memory first)
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import lru_cache, reduce
 from operator import and_, or_
 from typing import Any, ClassVar
@@ -18,7 +18,9 @@ from plmctl.batch import Seq
 from plmctl.errors import ConfigError, UsageError
 from plmctl.parts import base_of, part_of
 
-_ROW = 1024  # tokens of a row that a pattern is looked at with: more than any reach
+_ROW = 1024  # tokens of a row that a pattern is looked at with, each with each
+_FAR = 1 << 16  # tokens of a row that some queries of a pattern without a reach look through
+_FARTHEST = 1 << 24  # tokens: no row is longer
 MaskMod = Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]  # (b, h, q, k) index tensors -> bool, broadcast together
 
 
@@ -68,8 +70,15 @@ class Pattern:
         b, h, q, k = (a.view([-1 if axis == place else 1 for axis in range(4)]) for place, a in enumerate(aranges))
         return pattern.bind(seq, q_index=q_index, k_offset=k_offset)(b, h, q, k)
 
+    def reach(self) -> int | None:
+        """A distance from which on every key is seen alike, in a row of one segment; None: places count as well."""
+        return None
+
     def looks_ahead(self, segment: int = 0) -> bool:
-        """Whether some token sees one behind it, in a row all of that segment."""
+        """Whether some token sees one behind it, in a row all of that segment, however long.
+
+        Exact for patterns that have a reach; the others are looked at in rows of some length.
+        """
         return _looks_ahead(self, segment)
 
     def learns_of_all(self, place: int, segments: tuple[int, int]) -> bool:
@@ -88,10 +97,14 @@ class Pattern:
 
         Any other track that it needs is 0 everywhere; a pattern of which that says too little has answers of its own.
         """
-        row = torch.tensor(segments, device="cpu").repeat_interleave(_ROW // 2)[None]
+        return self.dense(self._row(torch.tensor(segments, device="cpu").repeat_interleave(_ROW // 2)))
+
+    def _row(self, segments: Tensor) -> Seq:
+        """One full row whose tokens are of these `segments [T]`, and 0 in every other track that the pattern needs."""
+        zeros = torch.zeros_like(segments)[None]
         names = (field.removeprefix("tracks.") for field in self.needs if field.startswith("tracks."))
-        tracks = {**{name: torch.zeros_like(row) for name in names}, "segment": row}
-        return self.dense(Seq(torch.zeros_like(row), torch.tensor([_ROW], device="cpu"), tracks, full=True))
+        tracks = {**dict.fromkeys(names, zeros), "segment": segments[None]}
+        return Seq(zeros, torch.tensor([len(segments)], device="cpu"), tracks, full=True)
 
     def _read(self, parts: Sequence[Pattern]) -> None:
         """Take over which fields `parts` read."""
@@ -111,8 +124,31 @@ class Pattern:
 
 @lru_cache(maxsize=64)  # asked before every text that is written, and always of the same few
 def _looks_ahead(pattern: Pattern, segment: int) -> bool:
+    reach = pattern.reach()
+    if reach is not None:  # all queries are alike, and so are all keys beyond the reach
+        return _sees_ahead(pattern, segment, queries=[0], length=reach + 2)
     allowed = pattern._shown((segment, segment))
-    return allowed is None or bool(allowed.triu(1).any())
+    near = allowed is None or bool(allowed.triu(1).any())
+    return near or _sees_ahead(pattern, segment, queries=range(0, _FAR, _FAR // 32 - 1), length=_FAR)
+
+
+def _sees_ahead(pattern: Pattern, segment: int, *, queries: Iterable[int], length: int) -> bool:
+    """Whether one of these queries sees a later key in a row of that segment and length."""
+    seq = pattern._row(torch.full([length], segment, device="cpu"))
+    pattern = pattern.given(seq)
+    allowed, zero = pattern.bind(seq), torch.zeros(1, 1, 1, 1, dtype=torch.long, device="cpu")
+    heads = torch.arange(pattern.heads, device="cpu").view(1, -1, 1, 1)
+    for query in queries:
+        for keys in torch.arange(query + 1, length, device="cpu").split(_FAR):  # in pieces: a reach may be long
+            if bool(allowed(zero, heads, zero + query, keys.view(1, 1, 1, -1)).any()):
+                return True
+    return False
+
+
+def _farthest(distances: Iterable[int | None]) -> int | None:
+    """The longest of several reaches; None where one of them is None."""
+    found = list(distances)
+    return None if None in found else max(distance for distance in found if distance is not None)
 
 
 class _Composed(Pattern):
@@ -133,6 +169,9 @@ class _Composed(Pattern):
     @property
     def prefix_segments(self) -> tuple[int, int] | None:
         return next((part.prefix_segments for part in self.parts if part.prefix_segments), None)
+
+    def reach(self) -> int | None:
+        return _farthest(part.reach() for part in self.parts)
 
     def predicate(self, seq: Seq) -> MaskMod:
         allowed = [part.predicate(seq) for part in self.parts]
@@ -169,6 +208,12 @@ class Not(Pattern):
         self.part, self.static, self.heads = part, part.static, part.heads
         self._read([part])
 
+    def given(self, seq: Seq) -> Pattern:
+        return Not(self.part.given(seq))
+
+    def reach(self) -> int | None:
+        return self.part.reach()
+
     def predicate(self, seq: Seq) -> MaskMod:
         allowed = self.part.predicate(seq)
         return lambda b, h, q, k: ~allowed(b, h, q, k)
@@ -178,6 +223,9 @@ class Not(Pattern):
 class Full(Pattern):
     """`True`: everything sees everything (Devlin et al., 2019, arXiv:1810.04805)."""
 
+    def reach(self) -> int:
+        return 0
+
     def predicate(self, seq: Seq) -> MaskMod:
         return lambda b, h, q, k: (q >= 0) & (k >= 0)
 
@@ -185,6 +233,9 @@ class Full(Pattern):
 @part_of("pattern")
 class Causal(Pattern):
     """`k <= q`: the past and oneself (Radford et al., 2018, sec. 3.1)."""
+
+    def reach(self) -> int:
+        return 0
 
     def predicate(self, seq: Seq) -> MaskMod:
         return lambda b, h, q, k: k <= q
@@ -194,8 +245,17 @@ class Causal(Pattern):
 class Anticausal(Pattern):
     """`k >= q`: the future and oneself; the right-to-left mode of UniLM (Dong et al., 2019, arXiv:1905.03197, sec. 2.3)."""
 
+    def reach(self) -> int:
+        return 0
+
     def predicate(self, seq: Seq) -> MaskMod:
         return lambda b, h, q, k: k >= q
+
+
+def _checked_reach(reach: int) -> int:
+    if not 0 <= reach <= _FARTHEST:
+        raise ConfigError("reach", reach, f"0 (oneself alone) to {_FARTHEST:,} tokens to either side", fix="reach=128")
+    return reach
 
 
 @part_of("pattern")
@@ -203,10 +263,13 @@ class Window(Pattern):
     """`|q - k| <= reach`: a sliding window of 2 reach + 1 keys (Beltagy et al., 2020, arXiv:2004.05150, sec. 3.1)."""
 
     def __init__(self, *, reach: int) -> None:
-        self.reach = reach
+        self._reach = _checked_reach(reach)
+
+    def reach(self) -> int:
+        return self._reach + 1
 
     def predicate(self, seq: Seq) -> MaskMod:
-        return lambda b, h, q, k: (q - k).abs() <= self.reach
+        return lambda b, h, q, k: (q - k).abs() <= self._reach
 
 
 @part_of("pattern")
@@ -217,14 +280,20 @@ class Dilated(Pattern):
     """
 
     def __init__(self, *, reach: int, dilation: Sequence[int]) -> None:
-        self.reach, self.dilation, self.heads = reach, tuple(dilation), len(dilation)
+        self._reach, self.dilation, self.heads = _checked_reach(reach), tuple(dilation), len(dilation)
+        if not dilation or min(dilation) < 1 or max(dilation) * reach > _FARTHEST:
+            allowed = f"1 or more for each head, times reach at most {_FARTHEST:,}"
+            raise ConfigError("dilation", list(dilation), allowed, fix="dilation=[2]")
+
+    def reach(self) -> int:
+        return self._reach * max(self.dilation) + 1
 
     def predicate(self, seq: Seq) -> MaskMod:
         gaps = torch.tensor(self.dilation, device=seq.ids.device)
 
         def allowed(b: Tensor, h: Tensor, q: Tensor, k: Tensor) -> Tensor:
             gap = gaps[h] if self.heads > 1 else gaps[0]
-            return ((q - k).abs() <= self.reach * gap) & ((q - k) % gap == 0)
+            return ((q - k).abs() <= self._reach * gap) & ((q - k) % gap == 0)
 
         return allowed
 
@@ -233,6 +302,9 @@ class Padding(Pattern):
     """`real[b, k]`: no query sees a padding key; padding queries are not masked, no loss reads them."""
 
     static = False
+
+    def reach(self) -> int:
+        return 0  # of a full row of one document, where it allows everything
 
     def given(self, seq: Seq) -> Pattern:
         return Full() if seq.full else self
@@ -246,6 +318,9 @@ class Documents(Pattern):
     """`document[b, q] = document[b, k]`: the documents packed into one row stay apart; everything where rows are not packed."""
 
     static = False
+
+    def reach(self) -> int:
+        return 0  # of a full row of one document, where it allows everything
 
     def given(self, seq: Seq) -> Pattern:
         return self if "document" in seq.tracks else Full()
@@ -273,6 +348,9 @@ class Prefix(Pattern):
     def prefix_segments(self) -> tuple[int, int] | None:
         return self.source, self.source + 1
 
+    def reach(self) -> int:
+        return 0
+
     def predicate(self, seq: Seq) -> MaskMod:
         segment = seq.tracks["segment"]
         return lambda b, h, q, k: (segment[b, k] == self.source) | (k <= q)
@@ -299,6 +377,9 @@ class BySegment(Pattern):
     def prefix_segments(self) -> tuple[int, int] | None:
         return next((part.prefix_segments for part in self.parts if part.prefix_segments), None)
 
+    def reach(self) -> int | None:
+        return _farthest(part.reach() for part in self.parts)
+
     def predicate(self, seq: Seq) -> MaskMod:
         segment = seq.tracks["segment"]
         kinds: dict[str, tuple[MaskMod, list[int]]] = {}
@@ -324,6 +405,9 @@ class Order(Pattern):
 
     def __init__(self, *, strict: bool = False) -> None:
         self.strict = strict
+
+    def reach(self) -> int:
+        return 0  # of a full row of one document, where it allows everything
 
     def given(self, seq: Seq) -> Pattern:
         return self if "order" in seq.tracks else Full()

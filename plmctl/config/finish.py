@@ -15,6 +15,7 @@ from plmctl.config.overrides import Word
 from plmctl.config.recipes import conf_dir, load
 from plmctl.config.run_name import wrong_name
 from plmctl.errors import ConfigError, UsageError, nearest
+from plmctl.reading import reference_in
 from plmctl.values import takes_mapping
 
 if TYPE_CHECKING:
@@ -47,6 +48,10 @@ def finish(
             cfg.run.name = Path(recipe).stem
         if "run" in cfg and cfg.run.name is not None:
             errors += wrong_name(cfg.run.name)
+    errors += [
+        ConfigError(path, text, "a text without ${...}: what a run saves is worked out already")
+        for path, text in reference_in(content)
+    ]
     errors += [*misfits, *_size_keys(content), *check_parts(content, plugins)]
     return removed, errors
 

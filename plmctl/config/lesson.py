@@ -9,6 +9,7 @@ from typing import Any
 from plmctl.config.compose import Flags
 from plmctl.config.recipes import find_recipe, load
 from plmctl.errors import UsageError
+from plmctl.reading import read_saved
 
 BEGINS = {"finetune": "checkpoint", "pretrain": "init"}  # of a command, the setting that says which weights come first
 LESSON = ("teacher", "teacher_cache", "kept_layers")  # the settings that it is about
@@ -47,7 +48,7 @@ def _saved(flags: Flags) -> Sequence[str] | Mapping[Any, Any]:
     from plmctl.config.resume import run_dir
 
     file = run_dir(flags) / "config.yaml"
-    return load(file) if file.is_file() else [word.partition("=")[0] for word in flags.overrides]
+    return read_saved(file) if file.is_file() else [word.partition("=")[0] for word in flags.overrides]
 
 
 def _keys(recipe: Mapping[Any, Any]) -> set[str]:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from plmctl.errors import DataError, UsageError, nearest
-from plmctl.reading import read_yaml
+from plmctl.reading import read_yaml, reference_in
 
 if TYPE_CHECKING:
     from omegaconf import DictConfig
@@ -93,9 +93,16 @@ def store_recipe(name: str, config_dirs: Sequence[str] = ()) -> str:
 
 
 def load(file: Path) -> DictConfig:
-    """The settings that a recipe, a study or a saved config writes."""
+    """The settings that a recipe, a study or a part file writes; none may read the environment."""
+    from omegaconf import OmegaConf
+
     try:
-        return read_yaml(file, fix="correct it: settings as key: value")
+        loaded = read_yaml(file, fix="correct it: settings as key: value")
+        for path, text in reference_in(OmegaConf.to_container(loaded)):
+            if "oc.env" in text:
+                fix = f"say it on the command line: {path}=$NAME"
+                raise DataError(f"{path}={text!r}: a file does not read the environment", file=file, fix=fix)
+        return loaded
     except DataError as error:
         raise UsageError(str(error)) from None
 

@@ -7,13 +7,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from plmctl.config.build import plain
 from plmctl.config.compose import Composed, Flags, composed
 from plmctl.config.plugins import confirm, recorded
-from plmctl.config.recipes import load
 from plmctl.config.schema import LENGTHS
 from plmctl.errors import ConfigError, UsageError, raise_all
-from plmctl.reading import read_text
+from plmctl.reading import read_saved, read_text
 
 if TYPE_CHECKING:
     from omegaconf import DictConfig
@@ -35,8 +33,9 @@ def resumed(flags: Flags) -> tuple[DictConfig, Flags]:
         cfg = _given(flags, flags.recipe, flags.overrides).cfg
         cfg.run.resume = True
         return cfg, flags
-    saved = load(saved_file)
-    confirm(recorded(plain(saved)), flags.plugins, of=f"run.dir={folder}")
+    settings = read_saved(saved_file)
+    confirm(recorded(settings), flags.plugins, of=f"run.dir={folder}")
+    saved = OmegaConf.create(settings)
     only_where = all(text.startswith("run.") for text in flags.overrides)
     changes = [] if only_where else list(_differences(saved, flags, folder))
     raise_all(

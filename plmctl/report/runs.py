@@ -9,10 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from plmctl.config.build import plain
 from plmctl.config.plugins import option, recorded
 from plmctl.errors import DataError
-from plmctl.reading import parse_json, read_yaml
+from plmctl.reading import parse_json, read_saved
 from plmctl.report.chart import Curve
 
 METRICS, CONFIG, RESULT = "metrics.jsonl", "config.yaml", "result.json"
@@ -145,4 +144,4 @@ def _config(folder: Path) -> dict[str, Any]:
     file = folder / CONFIG
     if not file.is_file():
         return {}
-    return dict(plain(read_yaml(file)))
+    return read_saved(file)

@@ -9,6 +9,7 @@ import torch
 
 from plmctl.attention.patterns import And, Anticausal, Causal, Dilated, Documents, Full, Order, Padding, Pattern, Prefix, Window
 from plmctl.batch import Seq
+from plmctl.errors import ConfigError
 
 T = 11
 LENGTH = torch.tensor([11, 7])
@@ -108,3 +109,74 @@ def test_static_and_needs_follow_the_parts() -> None:
     assert (Causal() & Window(reach=1)).static
     assert not (Causal() | Padding()).static
     assert (~Prefix() & Causal()).needs == {"tracks.segment"}
+
+
+class Far(Pattern):
+    """A pattern of somebody's own that says nothing of its reach: one place far away is seen."""
+
+    def predicate(self, seq: Seq) -> Callable[..., torch.Tensor]:
+        return lambda b, h, q, k: (k <= q) | (k == 5000)
+
+
+AHEAD: list[tuple[Pattern, bool]] = [
+    (Full(), True),
+    (Causal(), False),
+    (Anticausal(), True),
+    (Window(reach=0), False),
+    (Window(reach=1), True),
+    (Dilated(reach=1, dilation=[1500]), True),
+    (Dilated(reach=2, dilation=[70_000]), True),
+    (Causal() & Dilated(reach=1, dilation=[1500]), False),
+    (Causal() | Dilated(reach=1, dilation=[1, 1500]), True),
+    (~Window(reach=2000) & Anticausal(), True),
+    (~Anticausal(), False),
+    (~(Window(reach=3000) | Causal()), True),
+    (Dilated(reach=3, dilation=[3]) & Dilated(reach=3, dilation=[5]), False),
+    (Dilated(reach=5, dilation=[3]) & Dilated(reach=3, dilation=[5]), True),  # they meet at 15
+    (Causal() & Padding() & Documents() & Order(), False),
+    (Padding() & Documents(), True),
+    (Far(), True),
+    (Causal() & Far(), False),
+]
+
+
+@pytest.mark.parametrize(("pattern", "ahead"), AHEAD, ids=lambda x: type(x).__name__)
+def test_looking_ahead_is_found_however_far(pattern: Pattern, ahead: bool) -> None:
+    assert pattern.looks_ahead() is ahead
+
+
+def test_a_prefix_looks_ahead_where_it_is_read_alone() -> None:
+    assert Prefix().looks_ahead(0)
+    assert not Prefix().looks_ahead(1)
+
+
+def test_patterns_are_composed_in_yaml() -> None:
+    from plmctl.config.build import build
+
+    home = "plmctl.attention.patterns"
+    near = {"_target_": f"{home}.Window", "reach": 1}
+    gaps = {"_target_": f"{home}.Dilated", "reach": 1, "dilation": [4, 5]}
+    both = {"_target_": f"{home}.Or", "parts": [near, gaps]}
+    inside = {"_target_": f"{home}.And", "parts": [{"_target_": f"{home}.Causal"}, both]}
+    made, expected = build(inside, path="pattern"), Causal() & (Window(reach=1) | Dilated(reach=1, dilation=[4, 5]))
+    assert torch.equal(made.dense(SEQ), expected.dense(SEQ))  # type: ignore[arg-type]
+    apart = build({"_target_": f"{home}.Not", "part": near}, path="pattern")
+    assert torch.equal(apart.dense(SEQ), (~Window(reach=1)).dense(SEQ))  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match=r"pattern\.parts=\[\]: at least one pattern"):
+        build({**both, "parts": []}, path="pattern")
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: Window(reach=-3),
+        lambda: Window(reach=10**12),
+        lambda: Dilated(reach=-1, dilation=[1]),
+        lambda: Dilated(reach=1, dilation=[0]),
+        lambda: Dilated(reach=1, dilation=[]),
+        lambda: Dilated(reach=10**6, dilation=[10**6]),
+    ],
+)
+def test_windows_that_cannot_be_are_refused(make: Callable[[], Pattern]) -> None:
+    with pytest.raises(ConfigError, match=r"reach|dilation"):
+        make()

@@ -1,0 +1,147 @@
+"""A run or checkpoint of a stranger: whatever its config says, no command runs code, deletes files or reads the environment."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+import plmctl
+from plmctl.cli import main
+from plmctl.errors import PlmctlError
+from plmctl.training.checkpoint import _seal
+
+Run = Callable[..., int]
+SIZE = ("size=tiny", "size.width=32", "size.inner_width=64")
+SHORT = ("train.batch_size=2", "format.max_length=32", "train.compile=false", "train.steps=1")
+
+
+@pytest.fixture
+def run(monkeypatch: pytest.MonkeyPatch) -> Run:
+    def run(*words: str) -> int:
+        monkeypatch.setattr("sys.argv", ["plmctl", *words])
+        with pytest.raises(SystemExit) as ended:
+            main()
+        return int(ended.value.code or 0)
+
+    return run
+
+
+@pytest.fixture(scope="module")
+def honest(tokens_of: Callable[..., Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run of one update."""
+    place = tmp_path_factory.mktemp("honest") / "run"
+    patch = pytest.MonkeyPatch()
+    words = (f"data.path={tokens_of('wordpiece')}", "train.eval_every=0", f"run.dir={place}", *SIZE, *SHORT)
+    patch.setattr("sys.argv", ["plmctl", "pretrain", "bert", *words])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    patch.undo()
+    assert not ended.value.code
+    return place
+
+
+def edited(honest: Path, place: Path, change: Callable[[dict[str, Any]], None]) -> Path:
+    """A copy of the run whose configs are changed, with manifests that fit."""
+    shutil.copytree(honest, place)
+    for file in (place / "config.yaml", place / "checkpoints/step-1/config.yaml"):
+        config = yaml.safe_load(file.read_text(encoding="utf-8"))
+        change(config)
+        file.write_text(yaml.safe_dump(config), encoding="utf-8")
+    (place / "checkpoints/step-1/manifest.json").unlink()
+    _seal(place / "checkpoints/step-1")
+    return place
+
+
+def commands(place: Path, tmp_path: Path) -> list[list[str]]:
+    """Every way in which a command reads somebody's run."""
+    (tmp_path / "lines.txt").write_text("one line\n", encoding="utf-8")
+    (tmp_path / "train.tsv").write_text("sentence\tlabel\n" + "good\t1\nbad\t0\n" * 8, encoding="utf-8")
+    table, lines = f"task.path={tmp_path / 'train.tsv'}", str(tmp_path / "lines.txt")
+    tune = ["finetune", "task=classification", table, "task.columns.text=sentence", f"checkpoint={place}"]
+    return [
+        ["embed", f"checkpoint={place}", f"input={lines}", f"out={tmp_path / 'x.npz'}"],
+        ["eval", f"checkpoint={place}", "task=held_out"],
+        ["generate", f"checkpoint={place}", "prompt=one"],
+        ["report", str(place), "--out", str(tmp_path / "page.html")],
+        [*tune, "--dry-run"],
+        ["pretrain", "bert", f"init={place}", f"run.dir={tmp_path / 'next'}", *SHORT],
+        ["pretrain", "bert", f"init={place}", "--preview", "1", *SHORT],
+        ["distill", "bert", f"teacher={place}", "--dry-run", *SIZE, *SHORT],
+        ["convert", str(place), str(tmp_path / "hf"), "--to", "hf"],
+        ["pretrain", "--resume", f"run.dir={place}"],
+        ["recipes", "show", str(place / "config.yaml")],
+    ]
+
+
+def test_no_command_calls_what_a_config_names(
+    honest: Path, tmp_path: Path, run: Run, capsys: pytest.CaptureFixture[str]
+) -> None:
+    kept = tmp_path / "kept"
+    (kept / "checkpoints").mkdir(parents=True)
+    target = {"_target_": "plmctl.training.rundir.take_back", "folder": str(kept), "made": []}
+
+    def harm(config: dict[str, Any]) -> None:
+        config["position"] = target
+
+    place = edited(honest, tmp_path / "run", harm)
+    with pytest.raises(PlmctlError, match="_target_"):
+        plmctl.load(place)
+    for words in commands(place, tmp_path):
+        code, said = run(*words), capsys.readouterr()
+        assert "Traceback" not in said.err
+        if words[0] == "report":  # it builds nothing of a run without a task
+            assert code in (0, 2)
+        else:
+            assert (code, "does not declare itself a part" in said.err) == (2, True), (words, said.err)
+        assert (kept / "checkpoints").is_dir(), words
+
+
+@pytest.mark.parametrize("where", ["model", "heads", "optim", "objective"])
+def test_not_inside_of_a_part_either(honest: Path, tmp_path: Path, where: str) -> None:
+    kept = tmp_path / "kept"
+    (kept / "checkpoints").mkdir(parents=True)
+    node = {"_target_": "plmctl.training.rundir.take_back", "folder": str(kept), "made": []}
+    places = {
+        "model": lambda config: config["model"]["stack"]["cells"].update(a=node),
+        "heads": lambda config: config["heads"].update(pooler=node),
+        "optim": lambda config: config.update(optim=node),
+        "objective": lambda config: config["objective"].update(mlm=node),
+    }
+    place = edited(honest, tmp_path / "run", places[where])
+    if where in ("model", "heads"):
+        with pytest.raises(PlmctlError, match=rf"{where}\..*_target_"):
+            plmctl.load(place)
+    else:
+        plmctl.load(place)  # neither is built
+    assert (kept / "checkpoints").is_dir()
+
+
+def test_a_saved_config_reads_no_environment(
+    honest: Path, tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("PLMCTL_TEST_SECRET", "hunter2")
+
+    def harm(config: dict[str, Any]) -> None:
+        config["run"]["name"] = "${oc.env:PLMCTL_TEST_SECRET}"
+        config["size"]["width"] = "${oc.env:PLMCTL_TEST_SECRET}"
+
+    place = edited(honest, tmp_path / "run", harm)
+    for words in commands(place, tmp_path):
+        code, said = run(*words), capsys.readouterr()
+        assert code == (2 if words[0] == "recipes" else 3), (words, said.err)
+        assert "oc.env:PLMCTL_TEST_SECRET}'" in said.err
+        assert "hunter2" not in said.err + said.out
+    written = [file for file in tmp_path.rglob("*") if file.is_file() and b"hunter2" in file.read_bytes()]
+    assert written == []
+
+
+def test_what_would_be_saved_with_a_reference_is_refused_before_work(
+    tmp_path: Path, run: Run, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run("pretrain", "bert", r"run.name='\${x}'", "--dry-run") == 2
+    assert "run.name='${x}'" in capsys.readouterr().err
