@@ -1,7 +1,9 @@
 """Who may see whom: predicates over (row, head, query, key), composed with `&`, `|` and `~`.
 
-One definition serves every kernel: `bind` gives a FlexAttention `mask_mod`, `dense` evaluates the same function on broadcast
-aranges. True = may attend. With memory, `seq` describes all keys (memory first) and query row q stands at key q + k_offset.
+`dense` evaluates a predicate for all pairs, on broadcast aranges: the mask that every kernel here reads. So a window costs
+what full attention costs, and the mask. `bind` gives the same function in the form of FlexAttention's `mask_mod`, which no
+kernel here takes yet. True = may attend. With memory, `seq` describes all keys (memory first) and query row q stands at key
+q + k_offset.
 """
 
 from __future__ import annotations
@@ -33,6 +35,7 @@ class Pattern:
     fields: Mapping[str, str] = {}  # fields that it introduces, with shape, type and meaning
     static: bool = True  # the same for every batch of the same shape: a kernel may cache what it derives from it
     heads: int = 1  # how many heads it tells apart; 1 = the same for all
+    sparse: bool = False  # each query has few keys: a kernel that passed over the others would save work
 
     @property
     def prefix_segments(self) -> tuple[int, int] | None:
@@ -73,6 +76,15 @@ class Pattern:
     def reach(self) -> int | None:
         """A distance from which on every key is seen alike, in a row of one segment; None: places count as well."""
         return None
+
+    def remark(self, length: int) -> str:
+        """What one should know of it before training on rows of up to `length` tokens, in one line; mostly nothing: ""."""
+        row = torch.zeros(1, length, dtype=torch.long, device="cpu")
+        left = self.given(Seq(row, torch.tensor([length], device="cpu"), full=True)) if self.static else self
+        if isinstance(left, Full) and not isinstance(self, Full):
+            return f"forbids nothing in rows of {length} tokens, the longest here: the same as pattern=full"
+        saves = "is computed for all pairs of tokens, under a mask: it takes more time than pattern=full, and no less memory"
+        return saves if self.sparse else ""
 
     def looks_ahead(self, segment: int = 0) -> bool:
         """Whether some token sees one behind it, in a row all of that segment, however long.
@@ -155,6 +167,7 @@ class _Composed(Pattern):
     """Several patterns joined by one operator; nested uses of the same operator become one flat list."""
 
     operator: ClassVar[Callable[[Any, Any], Any]]
+    sparse_with: ClassVar[Callable[[Iterable[bool]], bool]]  # any sparse part, or all of them
 
     def __init__(self, *, parts: Sequence[Pattern]) -> None:
         if not parts:
@@ -164,6 +177,7 @@ class _Composed(Pattern):
             self.parts += part.parts if isinstance(part, _Composed) and type(part) is type(self) else [part]
         self._read(self.parts)
         self.static = all(part.static for part in self.parts)
+        self.sparse = type(self).sparse_with(part.sparse for part in self.parts)
         self.heads = max(part.heads for part in self.parts)
 
     @property
@@ -182,7 +196,7 @@ class _Composed(Pattern):
 class And(_Composed):
     """`a & b`: allowed by every part."""
 
-    operator = and_
+    operator, sparse_with = and_, any
 
     def given(self, seq: Seq) -> Pattern:
         left = [part for part in (part.given(seq) for part in self.parts) if not isinstance(part, Full)]
@@ -193,7 +207,7 @@ class And(_Composed):
 class Or(_Composed):
     """`a | b`: allowed by at least one part."""
 
-    operator = or_
+    operator, sparse_with = or_, all
 
     def given(self, seq: Seq) -> Pattern:
         left = [part.given(seq) for part in self.parts]
@@ -262,11 +276,16 @@ def _checked_reach(reach: int) -> int:
 class Window(Pattern):
     """`|q - k| <= reach`: a sliding window of 2 reach + 1 keys (Beltagy et al., 2020, arXiv:2004.05150, sec. 3.1)."""
 
+    sparse = True
+
     def __init__(self, *, reach: int) -> None:
         self._reach = _checked_reach(reach)
 
     def reach(self) -> int:
         return self._reach + 1
+
+    def given(self, seq: Seq) -> Pattern:
+        return Full() if self._reach >= seq.ids.shape[1] - 1 else self
 
     def predicate(self, seq: Seq) -> MaskMod:
         return lambda b, h, q, k: (q - k).abs() <= self._reach
@@ -279,6 +298,8 @@ class Dilated(Pattern):
     A single dilation serves every head; `dilation` must otherwise name one for each head.
     """
 
+    sparse = True
+
     def __init__(self, *, reach: int, dilation: Sequence[int]) -> None:
         self._reach, self.dilation, self.heads = _checked_reach(reach), tuple(dilation), len(dilation)
         if not dilation or min(dilation) < 1 or max(dilation) * reach > _FARTHEST:
@@ -287,6 +308,9 @@ class Dilated(Pattern):
 
     def reach(self) -> int:
         return self._reach * max(self.dilation) + 1
+
+    def given(self, seq: Seq) -> Pattern:
+        return Full() if set(self.dilation) == {1} and self._reach >= seq.ids.shape[1] - 1 else self
 
     def predicate(self, seq: Seq) -> MaskMod:
         gaps = torch.tensor(self.dilation, device=seq.ids.device)

@@ -11,6 +11,7 @@ from omegaconf import DictConfig
 from rich.table import Table
 
 from plmctl.assembly import build_model, known_to_objectives
+from plmctl.commands import scoring
 from plmctl.commands.common import build_objective
 from plmctl.commands.corpus import sources
 from plmctl.commands.teaching import outlined
@@ -63,12 +64,13 @@ def estimate(cfg: DictConfig, flags: Flags) -> dict[str, dict[str, Any]]:
     predicted = dict.fromkeys([*model.heads, "mlm"], share)
     costs = cost(model, length=length, target_length=target, predicted=predicted, objective=objective)
     micro = train.micro_batch_size or max(1, train.batch_size // train.processes)
+    told = _vocabulary(model) | scoring.remark_on_pattern(cfg, model.backbone, flags.plugins)
     bytes_each = 4 if precision.name == "fp32" else 2
     return {
         "parameters": costs.parameters,
         "macs_per_token": {name: round(value) for name, value in costs.macs_per_token.items()},
         "memory": {name: round(value) for name, value in costs.memory(rows=micro, activation_bytes=bytes_each).items()},
-        "run": _vocabulary(model) | _run(cfg, costs, length + target, peak_flops(precision)),
+        "run": told | _run(cfg, costs, length + target, peak_flops(precision)),
     }
 
 

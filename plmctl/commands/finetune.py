@@ -150,6 +150,9 @@ def train(session: Session, tokenizer: Tokenizer) -> Result:
         session.say(remark)
     settle(cfg, task, session.flags.plugins)
     model = _model(session, task, tokenizer)
+    remarks = scoring.remark_on_pattern(cfg, model.backbone, session.flags.plugins, task.longest)
+    for name, line in remarks.items():
+        session.say(f"{name} {line}")
     batches = Batches(
         data["train"].rows, batch_size=cfg.train.batch_size, micro_batch_size=cfg.train.micro_batch_size, seed=cfg.seed,
         world=world.size, rank=world.rank, noise=task.noise(tokenizer.vocab),
@@ -230,5 +233,6 @@ def _dry_run(cfg: DictConfig, flags: Flags) -> int:
     counts = {f"parameters of {name}": count(part) for name, part in parts.items()}
     labels = {"labels": task.outputs} if task.outputs else {}
     numbers = {"examples": len(examples), **labels, "updates an epoch, at least": updates, **counts}
-    scoring.show(f"finetune task={task.name}", {"train": numbers}, as_json=flags.json, extra={})
+    told = scoring.remark_on_pattern(cfg, model.backbone, flags.plugins, task.longest)
+    scoring.show(f"finetune task={task.name}", {"train": numbers}, as_json=flags.json, extra=told)
     return 0

@@ -12,6 +12,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from plmctl.assembly import build_model, known_to_objectives
 from plmctl.batch import Batch
+from plmctl.commands import scoring
 from plmctl.commands.common import After, Session, budget_of, build_objective, fit, training
 from plmctl.commands.corpus import (
     STAGE_KEYS,
@@ -116,6 +117,7 @@ def train(session: Session) -> Result:
     stages = [Stage(batches=loader.__iter__, **_stage_settings(cfg, n)) for n, loader in zip(numbers, loaders, strict=True)]
     budget = budget_of(cfg, rows_per_epoch=sum(source.reader.rows_per_epoch for source in loaders[0].sources.values()))
     told = _overview(session, corpus, model, objective, budget, loaders[0])
+    told += [f"{name} {line}" for name, line in scoring.remark_on_pattern(cfg, model.backbone, plugins).items()]
     told += [line for each in loaders for part in each.sources.values() for line in unread(part, needs | uses)]
     for line in dict.fromkeys(told):
         session.say(line)

@@ -10,11 +10,12 @@ from typing import Any
 
 import torch
 
+from plmctl.assembly import row_lengths
 from plmctl.attention.patterns import Pattern
-from plmctl.config.build import build, locate
+from plmctl.config.build import build, locate, plain
 from plmctl.errors import ConfigError
 from plmctl.inside import inside
-from plmctl.models.base import Model
+from plmctl.models.base import Backbone, Model
 from plmctl.tasks import inference
 from plmctl.tasks.base import Task
 from plmctl.tasks.inference import Split
@@ -30,7 +31,7 @@ def pooling(config: Any, plugins: Sequence[str] = ()) -> str:
     told = (config["model"].get("classifier") or {}).get("pooling")
     if told:
         return str(told)
-    pattern = _pattern(config, plugins)
+    pattern = pattern_of(config, plugins)
     return "first" if all(pattern.looks_ahead(segment) for segment in (0, 1)) else "last"
 
 
@@ -42,7 +43,7 @@ def reading(config: Any, plugins: Sequence[str] = ()) -> dict[str, Any]:
     """
     part = locate(config["model"]["_target_"], plugins)
     writes = getattr(part, "writes", "text")
-    pattern = _pattern(config, plugins)
+    pattern = pattern_of(config, plugins)
     read, written = pattern.prefix_segments or (0, 1)
     directed = writes == "target" or (writes == "text" and not pattern.looks_ahead(written))
     causal = writes == "text" and not pattern.looks_ahead()
@@ -52,7 +53,14 @@ def reading(config: Any, plugins: Sequence[str] = ()) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _pattern(config: Any, plugins: Sequence[str]) -> Pattern:
+def remark_on_pattern(config: Any, backbone: Backbone, plugins: Sequence[str], length: int | None = None) -> dict[str, str]:
+    """{"pattern": what one should know of it in rows of `length` tokens, of the formats without one}; or nothing."""
+    longest = max(row_lengths(plain(config)).values()) if length is None else length
+    told = pattern_of(config, plugins).remark(longest + getattr(backbone, "memory", 0))
+    return {"pattern": told} if told else {}
+
+
+def pattern_of(config: Any, plugins: Sequence[str]) -> Pattern:
     pattern: Pattern = build(config["pattern"], plugins=plugins, path="pattern")
     return pattern
 
