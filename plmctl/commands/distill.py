@@ -30,6 +30,7 @@ from plmctl.tasks.base import Task
 from plmctl.terminal import tell
 from plmctl.training.distributed import World
 from plmctl.training.evaluation import Measured, measure
+from plmctl.training.precision import choose
 from plmctl.training.trainer import Result
 from plmctl.whole import write_json, write_text
 
@@ -91,6 +92,7 @@ def measured(session: Session, teachers: list[Loaded], student: Loaded) -> Table
     device = session.precision.device.type
     threads = f", {torch.get_num_threads()} threads" if device == "cpu" else ""
     place = f"{device}, {session.precision.name}{threads}, lower quartiles of alternating runs on the rows that are scored"
+    place += "" if session.precision.name == "fp32" else "; scores in fp32"
     return Table(columns[:-1], columns[-1], metric=metric, largest_is_best=largest, place=place)
 
 
@@ -114,7 +116,8 @@ def _on_task(session: Session, loaded: list[Loaded]) -> Measures:
 
 
 def _scored(session: Session, task: Task, loaded: Loaded, split: inference.Split) -> dict[str, float]:
-    return scoring.predict(loaded.model, task, split, precision=session.precision)[1] if _answers(task, loaded) else {}
+    precision = choose("fp32", session.world.device)
+    return scoring.predict(loaded.model, task, split, precision=precision)[1] if _answers(task, loaded) else {}
 
 
 def _answers(task: Task, loaded: Loaded) -> bool:
@@ -139,7 +142,7 @@ def _on_text(session: Session, loaded: list[Loaded]) -> Measures:
         if own_parameters(objective, each.model) or not objective.heads <= set(each.model.heads):
             scores.append({})
             continue
-        with torch.no_grad(), session.precision.autocast():
+        with torch.no_grad():
             parts = [measure(each.model, objective, rows, world=world) for rows in found.values()]
         scores.append(_with_perplexity(Measured.together(parts).means(), found))
     timed = {}

@@ -34,6 +34,7 @@ from plmctl.loading import Loaded, load
 from plmctl.terminal import remark
 from plmctl.text.characters import Spelling
 from plmctl.training.distributed import device_of
+from plmctl.training.precision import Precision, choose
 from plmctl.whole import opened
 
 OF_ROWS = (
@@ -48,11 +49,12 @@ TOKENS = 16384  # padded tokens of one forward pass at most, however many rows b
 
 
 def run(cfg: DictConfig, flags: Flags) -> int:
-    device, loaded = device_of(cfg.device, "device"), load(cfg.checkpoint, plugins=flags.plugins)
+    precision, loaded = choose(cfg.precision, device_of(cfg.device, "device")), load(cfg.checkpoint, plugins=flags.plugins)
     layers = chosen(cfg.layers, count=_num_layers(loaded))
     lines = read(Path(cfg.input), loaded)
-    loaded.model.to(device)
-    write(Path(cfg.out), embed(loaded, lines, layers=layers, logits=cfg.logits, batch_size=cfg.batch_size, device=device))
+    loaded.model.to(precision.device)
+    made = embed(loaded, lines, layers=layers, logits=cfg.logits, batch_size=cfg.batch_size, precision=precision)
+    write(Path(cfg.out), made)
     remark(f"{cfg.out}: {len(lines)} lines, {sum(len(line.ids) for line in lines)} tokens, {len(layers)} layers")
     return 0
 
@@ -68,17 +70,18 @@ def chosen(layers: Any, *, count: int) -> list[int]:
 
 @torch.inference_mode()
 def embed(
-    loaded: Loaded, lines: Sequence[Line], *, layers: Sequence[int], logits: bool, batch_size: int, device: torch.device
+    loaded: Loaded, lines: Sequence[Line], *, layers: Sequence[int], logits: bool, batch_size: int, precision: Precision
 ) -> Iterator[tuple[str, np.ndarray]]:
     """(name, array) of every line, in batches of similar length; no value depends on what else is in a batch."""
     if logits and not any(name in loaded.model.heads for name in (*HEADS, *OF_ROWS)):
         raise ConfigError("logits", True, "false: this model has no head", fix="embed with a model that was saved with one")
     for index in batches([len(line.ids) for line in lines], batch_size=batch_size):
         some = [lines[i] for i in index]
-        batch = batch_of(some, loaded.source.spelling).to(device)
-        hidden = loaded.model(batch, record=frozenset({"hidden"}))
-        states = torch.stack([hidden.recorded["hidden"][layer] for layer in layers], 1)  # [B, layers, T, W]
-        heads = _logits(loaded, batch, features_of(loaded.model, batch, hidden)) if logits else {}
+        batch = batch_of(some, loaded.source.spelling).to(precision.device)
+        with precision.autocast():
+            hidden = loaded.model(batch, record=frozenset({"hidden"}))
+            states = torch.stack([hidden.recorded["hidden"][layer] for layer in layers], 1)  # [B, layers, T, W]
+            heads = _logits(loaded, batch, features_of(loaded.model, batch, hidden)) if logits else {}
         for row, (i, line) in enumerate(zip(index, some, strict=True)):
             yield f"hidden_{i}", _array(states[row, :, : len(line.ids)])
             yield f"ids_{i}", np.asarray(line.ids, dtype=np.int64)

@@ -32,7 +32,7 @@ ALSO = {"valid": "dev", "validation": "dev"}  # other words for the default spli
 
 def run(cfg: DictConfig, flags: Flags) -> int:
     loaded = loading.load(cfg.checkpoint, plugins=flags.plugins)
-    precision = _precision(cfg, loaded)
+    precision = choose(cfg.precision, device_of(cfg.device, "device"))
     loaded.model.to(precision.device)
     given = {"vocab": loaded.vocab, "trained_length": longest(loaded.config), **scoring.reading(loaded.config, flags.plugins)}
     part = build(_task_node(cfg, loaded, flags), given, flags.plugins, path="task")
@@ -49,7 +49,9 @@ def run(cfg: DictConfig, flags: Flags) -> int:
     name = ALSO.get(cfg.split, cfg.split) if cfg.input is None else Path(cfg.input).name.partition(".")[0]
     examples = part.read(name) if cfg.input is None else list(_unlabelled(part, Path(cfg.input)))
     split = inference.encoded(part, name, examples, loaded.tokenizer)
-    found, metrics = scoring.predict(loaded.model, part, split, precision=precision, batch_size=cfg.batch_size)
+    found, metrics = scoring.predict(
+        loaded.model, part, split, precision=precision, batch_size=cfg.batch_size, digits=precision.digits
+    )
     file = scoring.write_predictions(out, name, found)
     extra = {"task": part.name, "checkpoint": str(loaded.source.folder), "rows": len(found), "predictions": str(file)}
     if cut := inference.truncation(split.rows):
@@ -109,13 +111,6 @@ def _is_labelled(node: dict[str, Any], flags: Flags) -> bool:
     return isinstance(part, type) and issubclass(part, Task)
 
 
-def _precision(cfg: DictConfig, loaded: Loaded) -> Precision:
-    """That of the run unless told otherwise, so that scores come out as they did in training; fp32 where there was no run."""
-    device = device_of(cfg.device, "device")
-    trained = (loaded.config.get("train") or {}).get("precision", "fp32")
-    return choose(cfg.precision if cfg.precision != "auto" else trained, device)
-
-
 def _home(loaded: Loaded) -> Path:
     """eval/ in the run; beside a published folder, which is not ours to write into, eval/ here."""
     folder = loaded.source.folder
@@ -147,7 +142,9 @@ def _submit(cfg: DictConfig, loaded: Loaded, task: Task, precision: Precision, o
         scoring.submission(out, name)
     for split, name in there.items():
         data = inference.encoded(task, split, task.read(split), loaded.tokenizer)
-        found, _ = scoring.predict(loaded.model, task, data, precision=precision, batch_size=cfg.batch_size)
+        found, _ = scoring.predict(
+            loaded.model, task, data, precision=precision, batch_size=cfg.batch_size, digits=precision.digits
+        )
         tell(scoring.write_submission(out, name, found))
     return 0
 

@@ -33,6 +33,7 @@ from plmctl.text.tokenizer import META, Tokenizer
 from plmctl.training.budget import Budget
 from plmctl.training.checkpoint import Checkpoints, load_exactly, read
 from plmctl.training.freezing import apply_freezing
+from plmctl.training.precision import choose
 from plmctl.training.stages import Stage
 from plmctl.training.trainer import Result
 from plmctl.whole import write_json
@@ -148,6 +149,8 @@ def train(session: Session, tokenizer: Tokenizer) -> Result:
         session.say(passed)
     for remark in task.remarks:
         session.say(remark)
+    if session.precision.name != "fp32":
+        session.say(f"validation in {session.precision.name}, as training; predictions/ and result.json in fp32")
     settle(cfg, task, session.flags.plugins)
     model = _model(session, task, tokenizer)
     remarks = scoring.remark_on_pattern(cfg, model.backbone, session.flags.plugins, task.longest)
@@ -200,12 +203,16 @@ def _budget(cfg: DictConfig, updates_per_epoch: int) -> Budget:
 
 
 def _conclude(session: Session, task: Task, model: Model, devs: dict[str, Split]) -> Path:
-    """Scores of the checkpoint that did best, from the very predictions that are saved; returns that checkpoint."""
-    best = find(session.folder)
+    """Scores of the checkpoint that did best, from the very predictions that are saved; returns that checkpoint.
+
+    In fp32, as `plmctl eval` scores; validation was in the precision of training.
+    """
+    best, precision = find(session.folder), choose("fp32", session.world.device)
     load_exactly(model, read(best).model, file=best)
     metrics = {}
     for name, split in devs.items():
-        predictions, metrics[name] = scoring.predict(model, task, split, precision=session.precision)
+        predictions, found = scoring.predict(model, task, split, precision=precision, digits=precision.digits)
+        metrics[name] = scoring.rounded(found)
         scoring.write_predictions(session.folder / "predictions", name, predictions)
     record: dict[str, Any] = {
         "task": task.name,

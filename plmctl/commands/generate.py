@@ -26,6 +26,7 @@ import torch
 from omegaconf import DictConfig
 
 from plmctl.commands.prompts import AHEAD, Prompt, Reader, alike, note, texts
+from plmctl.commands.scoring import rounded
 from plmctl.config.build import build
 from plmctl.config.compose import Flags
 from plmctl.errors import ConfigError, DataError, raise_all
@@ -35,13 +36,15 @@ from plmctl.generation.search import Hypothesis, Search
 from plmctl.loading import Loaded, load
 from plmctl.terminal import tell
 from plmctl.training.distributed import device_of
+from plmctl.training.precision import choose
 from plmctl.whole import end_of, is_stream
 
 
 def run(cfg: DictConfig, flags: Flags) -> int:
     search = build(cfg.search, {}, flags.plugins, path="search")
     source, lines = texts(cfg.prompt, cfg.input)
-    device, loaded = device_of(cfg.device, "device"), load(cfg.checkpoint, plugins=flags.plugins)
+    device = device_of(cfg.device, "device")
+    precision, loaded = choose(cfg.precision, device), load(cfg.checkpoint, plugins=flags.plugins)
     size = loaded.vocab.size
     if cfg.top > size:
         raise ConfigError("top", cfg.top, f"at most {size}, the size of the vocabulary")
@@ -61,10 +64,11 @@ def run(cfg: DictConfig, flags: Flags) -> int:
     prompts = reader.all(lines, cfg.max_new)
     if source == "prompt" and not as_json and reader.kind != "fill" and search.count == 1:
         (prompt,) = prompts
-        _streamed(reader, prompt, search, max_new, device)
+        with precision.autocast():
+            _streamed(reader, prompt, search, max_new, device)
         return 0
     blank = partial(_blank, reader, count=search.count, as_json=as_json)
-    with nullcontext(tell) if cfg.out is None else _into(Path(cfg.out), source) as write:
+    with precision.autocast(), nullcontext(tell) if cfg.out is None else _into(Path(cfg.out), source) as write:
         for line in _in_order(prompts, cfg.batch_size, answer, blank):
             write(line)
     return 0
@@ -155,7 +159,7 @@ def _shown(reader: Reader, prompt: Prompt, found: Sequence[Hypothesis], as_json:
     written = [(said(reader, prompt, text.ids), text) for text in found]
     if not as_json:
         return "\n".join(words.replace("\n", "\\n") for words, _ in written)
-    each = [{"text": words, "score": text.score, "finished": text.finished} for words, text in written]
+    each = [{"text": words, "score": rounded(text.score), "finished": text.finished} for words, text in written]
     return json.dumps({"prompt": prompt.text, "texts": each}, ensure_ascii=False)
 
 
@@ -209,7 +213,8 @@ def _candidates(loaded: Loaded, prompt: Prompt, masks: Sequence[Candidates], as_
     best = iter([candidates[0][0] for candidates in masks])
     text = loaded.tokenizer.decode([next(best) if i == loaded.vocab.mask else i for i in prompt.ids])
     spelled: list[list[dict[str, Any]]] = [
-        [{"token": loaded.tokenizer.pieces([i])[0], "probability": share} for i, share in candidates] for candidates in masks
+        [{"token": loaded.tokenizer.pieces([i])[0], "probability": rounded(share)} for i, share in candidates]
+        for candidates in masks
     ]
     if as_json:
         return json.dumps({"prompt": prompt.text, "text": text, "masks": spelled}, ensure_ascii=False)

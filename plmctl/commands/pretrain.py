@@ -140,6 +140,7 @@ def _overview(
     cfg, world = session.cfg, session.world
     millions, beside = count(model) / 1e6, own_parameters(objective, model) / 1e6
     place = f"{world.device.type} in {session.precision.name}" + (f", {world.size} processes" if world.size > 1 else "")
+    place += "" if session.precision.name == "fp32" else ", validation too"
     asked = " + ".join(cfg.objective or ("its teacher's layers alone",))
     lines = [
         f"{cfg.run.name}: {asked}, {millions:.2f} M parameters"

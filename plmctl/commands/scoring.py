@@ -24,6 +24,7 @@ from plmctl.training.precision import Precision
 from plmctl.whole import write_text
 
 BATCH = 32  # rows of an evaluation batch, the default of `plmctl eval`: the same batches give the same digits
+DIGITS = 6  # significant ones of a metric
 
 
 def pooling(config: Any, plugins: Sequence[str] = ()) -> str:
@@ -66,16 +67,29 @@ def pattern_of(config: Any, plugins: Sequence[str]) -> Pattern:
 
 
 def predict(
-    model: Model, task: Task, split: Split, *, precision: Precision, batch_size: int = BATCH
+    model: Model, task: Task, split: Split, *, precision: Precision, batch_size: int = BATCH, digits: int | None = None
 ) -> tuple[list[dict[str, Any]], dict[str, float]]:
-    """(predictions, metrics with the mean loss) of one split; no metrics where it has no labels."""
+    """(predictions, metrics with the mean loss) of one split; no metrics where it has no labels.
+
+    `digits`: how many significant ones the numbers of predictions keep, before they are scored; None: all.
+    """
     training = model.training
     model.eval()
     with torch.no_grad(), precision.autocast():
         found, loss = inference.predictions(model, task, split, batch_size=batch_size, device=precision.device)
     model.train(training)
+    found = found if digits is None else rounded(found, digits)
     labelled = loss is not None and all(example.label is not None or "answers" in example.fields for example in split.examples)
     return found, {**task.score(found), "loss": loss} if labelled and loss is not None else {}
+
+
+def rounded(value: Any, digits: int = DIGITS) -> Any:
+    """`value`, plain data, with so many significant digits of every float in it."""
+    if isinstance(value, float):
+        return float(f"{value:.{digits}g}")
+    if isinstance(value, Mapping):
+        return {key: rounded(part, digits) for key, part in value.items()}
+    return [rounded(part, digits) for part in value] if isinstance(value, list | tuple) else value
 
 
 def write_predictions(folder: Path, split: str, predictions: Sequence[Mapping[str, Any]]) -> Path:
@@ -105,7 +119,7 @@ def submission(folder: Path, name: str) -> Path:
 def show(title: str, metrics: Mapping[str, Mapping[str, float]], *, as_json: bool, extra: Mapping[str, Any]) -> None:
     """One column a split on a terminal, or one JSON object."""
     if as_json:
-        tell(json.dumps({**extra, "metrics": metrics}))
+        tell(json.dumps({**extra, "metrics": rounded(metrics)}))
         return
     from rich.table import Table
 

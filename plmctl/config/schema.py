@@ -151,7 +151,7 @@ class Evaluate:
     out: str | None = None  # folder of predictions; null: eval/ in the run
     batch_size: Count = 32
     device: Literal["auto", "cpu", "cuda"] = "auto"
-    precision: Literal["auto", "fp32", "bf16", "fp16"] = "auto"
+    precision: Literal["auto", "fp32", "bf16", "fp16"] = "fp32"  # bf16, fp16: three digits; auto: as training chooses
     heads: Any = None  # these four stand in the files of tasks; nothing is trained here
     optim: Any = None
     schedule: Any = None
@@ -190,6 +190,7 @@ class Embed:
     logits: bool = False
     batch_size: Count = 32
     device: Literal["auto", "cpu", "cuda"] = "auto"
+    precision: Literal["auto", "fp32", "bf16", "fp16"] = "fp32"  # bf16, fp16: three digits; auto: as training chooses
 
 
 @dataclass
@@ -203,6 +204,7 @@ class Generate:
     batch_size: Count = 32  # prompts at the same time
     top: Count = 5  # candidates for each mask
     device: Literal["auto", "cpu", "cuda"] = "auto"
+    precision: Literal["auto", "fp32", "bf16", "fp16"] = "fp32"  # bf16, fp16: three digits; auto: as training chooses
 
 
 @dataclass

@@ -22,6 +22,11 @@ class Precision:
     device: torch.device
     scaler: torch.amp.GradScaler | None = None
 
+    @property
+    def digits(self) -> int:
+        """How many significant digits of a number that it has computed mean something."""
+        return 6 if self.name == "fp32" else 3
+
     def autocast(self) -> AbstractContextManager[Any]:
         if self.name == "fp32":
             return nullcontext()

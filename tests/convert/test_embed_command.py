@@ -19,7 +19,7 @@ from plmctl.errors import ConfigError, DataError
 
 
 def run(folder: Path, file: Path, **changes) -> dict[str, np.ndarray]:
-    numbers = {"layers": "all", "logits": True, "batch_size": 4, "device": "cpu"} | changes
+    numbers = {"layers": "all", "logits": True, "batch_size": 4, "device": "cpu", "precision": "fp32"} | changes
     out = file.with_name("out.npz")
     embed.run(OmegaConf.create({"checkpoint": str(folder), "input": str(file), "out": str(out), **numbers}), Flags("embed"))
     assert [path.name for path in out.parent.glob(".*")] == []
@@ -87,6 +87,14 @@ def test_values_do_not_depend_on_batching(published, tmp_path: Path) -> None:
         assert alone.keys() == together.keys()
         for name in alone:
             assert_close(together[name], alone[name], atol=1e-5, rtol=1e-5)
+
+
+def test_bf16_is_there_for_the_asking(published, tmp_path: Path) -> None:
+    _, folder = published("BertModel")
+    file = json_lines(tmp_path / "in.jsonl", [{"input_ids": [5, 6, 7]}])
+    exact, rough = (run(folder, file, logits=False, precision=name)["hidden_0"] for name in ("fp32", "bf16"))
+    assert 0 < abs(exact - rough).max() < 0.1
+    assert rough.dtype == np.float32
 
 
 def test_layers_and_row_logits(published, tmp_path: Path) -> None:

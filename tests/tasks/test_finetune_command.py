@@ -1,14 +1,20 @@
 """The two commands from end to end on tables of a few rows."""
 
+import contextlib
+import io
 import json
 import random
 from pathlib import Path
 
 import pytest
+import torch
 
+import plmctl
+from plmctl.batch import Batch, Seq
 from plmctl.commands import eval as evaluation
 from plmctl.commands import finetune, scoring
 from plmctl.config import compose as config
+from plmctl.config import schema
 from plmctl.errors import ConfigError, ConfigErrors, DataError, UsageError
 from plmctl.tasks.classification import Classification
 from plmctl.tasks.tables import Table
@@ -70,10 +76,64 @@ def test_saved_predictions_give_the_same_digits_in_training_and_eval(trained):
     saved = [json.loads(line) for line in (run / "predictions" / "dev.jsonl").read_text().splitlines()]
     kind = {"columns": {}, "max_length": 16, "metrics": ["accuracy", "macro_f1"], "label_names": ["bad", "good"]}
     task = Classification(name="x", reader=Table(splits={}), **kind)
-    assert task.score(saved) == {name: value for name, value in result.items() if name != "loss"}
+    assert scoring.rounded(task.score(saved)) == {name: value for name, value in result.items() if name != "loss"}
     assert _run("eval", f"checkpoint={run}", json=True) == 0
     again = [json.loads(line) for line in (run / "eval" / "dev.jsonl").read_text().splitlines()]
     assert again == saved
+
+
+@pytest.fixture(scope="module")
+def in_bf16(trained, tmp_path_factory):
+    """A run that was trained in bf16, and what it said."""
+    folder, run = trained
+    place, said = tmp_path_factory.mktemp("bf16") / "run", io.StringIO()
+    with contextlib.redirect_stderr(said):
+        words = (
+            "train.precision=bf16",
+            "task.max_length=32",
+            "train.epochs=null",
+            "train.steps=4",
+            "train.eval_every=4",
+            "train.threads=1",
+        )
+        assert _finetune(folder, place, f"checkpoint={run}", *words) == 0
+    return place, said.getvalue()
+
+
+def _probabilities(file):
+    return [list(json.loads(line)["probabilities"].values()) for line in file.read_text().splitlines()]
+
+
+@torch.no_grad()
+def test_predictions_are_those_of_fp32_whatever_trained_the_model(in_bf16, tmp_path):
+    run, said = in_bf16
+    assert "validation in bf16, as training; predictions/ and result.json in fp32" in " ".join(said.split())
+    assert _run("eval", f"checkpoint={run}", f"out={tmp_path}") == 0
+    found = _probabilities(tmp_path / "dev.jsonl")
+    assert found == _probabilities(run / "predictions" / "dev.jsonl")
+    loaded = plmctl.load(run)
+    texts = [line.split("\t")[0] for line in Path(loaded.config["task"]["path"], "dev.tsv").read_text().splitlines()[1:]]
+    for text, probabilities in zip(texts, found, strict=True):
+        ids = [loaded.vocab.cls, *loaded.tokenizer.encode(text), loaded.vocab.sep]
+        row = Batch(torch.zeros(1), {"text": Seq(torch.tensor([ids]), torch.tensor([len(ids)]), full=True)})
+        pooled = loaded.model.heads["pooler"](loaded.model(row).last[:, 0])
+        wanted = loaded.model.heads["class"](pooled)[0].double().softmax(-1).tolist()
+        assert probabilities == pytest.approx(wanted, rel=2e-5)
+
+
+@pytest.mark.parametrize(("precision", "digits"), [("fp32", 6), ("bf16", 3)])
+def test_numbers_have_as_many_digits_as_were_computed(in_bf16, tmp_path, precision, digits, capsys):
+    assert _run("eval", f"checkpoint={in_bf16[0]}", f"out={tmp_path}", f"precision={precision}", json=True) == 0
+    numbers = [number for row in _probabilities(tmp_path / "dev.jsonl") for number in row]
+    assert numbers == [float(f"{number:.{digits}g}") for number in numbers]
+    assert any(number != float(f"{number:.{digits - 1}g}") for number in numbers)
+    told = json.loads(capsys.readouterr().out)["metrics"]["dev"]
+    assert told == {name: float(f"{value:.6g}") for name, value in told.items()}
+
+
+@pytest.mark.parametrize("verb", ["eval", "embed", "generate"])
+def test_inference_is_in_fp32_unless_asked_otherwise(verb):
+    assert schema.defaults(verb)["precision"] == "fp32"
 
 
 def test_labels_new_lines(trained, tmp_path, capsys):
