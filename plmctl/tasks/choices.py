@@ -166,4 +166,5 @@ class Choice(Task):
     def score(self, predictions: Sequence[Mapping[str, Any]]) -> dict[str, float]:
         gold, guess = [str(p["gold"]) for p in predictions], [str(p["guess"]) for p in predictions]
         known = metrics.by_name(None)
-        return {name: known[name](gold, guess) for name in self.metrics} | {"majority": metrics.majority(gold)}
+        floor = metrics.floor(self.metrics, gold, lambda name: metrics.constant(known[name], gold))
+        return {name: known[name](gold, guess) for name in self.metrics} | floor

@@ -87,7 +87,8 @@ class Classification(Task):
     def score(self, predictions: Sequence[Mapping[str, Any]]) -> dict[str, float]:
         gold, guess = [p["gold"] for p in predictions], [p["guess"] for p in predictions]
         known = metrics.by_name(self.positive)
-        return {name: known[name](gold, guess) for name in self.metrics} | {"majority": metrics.majority(gold)}
+        floor = metrics.floor(self.metrics, gold, lambda name: metrics.constant(known[name], gold))
+        return {name: known[name](gold, guess) for name in self.metrics} | floor
 
 
 def _natural(label: str) -> tuple[bool, float, str]:

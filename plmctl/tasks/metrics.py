@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
@@ -93,10 +94,24 @@ def entities(tags: Labels) -> set[Entity]:
 
 def entity_scores(gold: Sequence[Labels], guess: Sequence[Labels]) -> dict[str, float]:
     """Micro precision, recall and F1 of exactly matching entities over all sentences."""
-    right = found = there = 0
-    for g, p in zip(gold, guess, strict=True):
-        golds, guesses = entities(g), entities(p)
-        right, found, there = right + len(golds & guesses), found + len(guesses), there + len(golds)
+    return _of_entities([entities(tags) for tags in gold], [entities(tags) for tags in guess])
+
+
+def constant_entity_scores(gold: Sequence[Labels]) -> dict[str, float]:
+    """The best of each that tagging every word alike can reach."""
+    golds, tags = [entities(sentence) for sentence in gold], {tag for sentence in gold for tag in sentence}
+    lengths = {len(sentence) for sentence in gold}
+    best = {"f1": 0.0, "precision": 0.0, "recall": 0.0}
+    for tag in tags - {"O"}:
+        guesses = {length: entities([tag] * length) for length in lengths}
+        found = _of_entities(golds, [guesses[len(sentence)] for sentence in gold])
+        best = {name: max(value, found[name]) for name, value in best.items()}
+    return best
+
+
+def _of_entities(gold: Sequence[set[Entity]], guess: Sequence[set[Entity]]) -> dict[str, float]:
+    right = sum(len(g & p) for g, p in zip(gold, guess, strict=True))
+    found, there = sum(map(len, guess)), sum(map(len, gold))
     return {"f1": _ratio(2 * right, found + there), "precision": _ratio(right, found), "recall": _ratio(right, there)}
 
 
@@ -111,7 +126,22 @@ def by_name(positive: str | None) -> dict[str, Callable[[Labels, Labels], float]
 def majority(gold: Iterable[str]) -> float:
     """The accuracy of always answering with the most frequent label: the floor that every classifier must beat."""
     gold = list(gold)
-    return max(gold.count(name) for name in set(gold)) / len(gold) if gold else 0.0
+    return max(Counter(gold).values()) / len(gold) if gold else 0.0
+
+
+def constant(score: Callable[[Labels, Labels], float], gold: Labels) -> float:
+    """The best `score` of always giving the same answer."""
+    return max((score(gold, [name] * len(gold)) for name in sorted(set(gold))), default=0.0)
+
+
+def floor(names: Sequence[str], gold: Labels, best: Callable[[str], float]) -> dict[str, float]:
+    """What a constant answer reaches, beside a score of the same kind: `majority` where `accuracy` is among the `names`.
+
+    Else `constant_<the first of them>`, which is `best` of it.
+    """
+    if "accuracy" in names:
+        return {"majority": majority(gold)}
+    return {f"constant_{names[0]}": best(names[0])} if names else {}
 
 
 def _ratio(part: float, whole: float) -> float:

@@ -136,8 +136,13 @@ class Tagging(Task):
         gold, guess = [p["gold"] for p in predictions], [p["guess"] for p in predictions]
         flat = [tag for tags in gold for tag in tags], [tag for tags in guess for tag in tags]
         known = metrics.entity_scores(gold, guess)
-        known |= {name: metric(*flat) for name, metric in metrics.by_name(None).items() if name in self.metrics}
-        return {name: known[name] for name in self.metrics} | {"majority": metrics.majority(flat[0])}
+        of_tags = metrics.by_name(None)
+        known |= {name: metric(*flat) for name, metric in of_tags.items() if name in self.metrics}
+
+        def best(name: str) -> float:
+            return metrics.constant(of_tags[name], flat[0]) if name in of_tags else metrics.constant_entity_scores(gold)[name]
+
+        return {name: known[name] for name in self.metrics} | metrics.floor(self.metrics, flat[0], best)
 
 
 def _closed(tags: set[str]) -> set[str]:

@@ -87,3 +87,16 @@ def test_entities_of_one_sentence(tags, expected):
 
 def test_majority():
     assert metrics.majority(["a", "b", "a"]) == pytest.approx(2 / 3)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_the_best_constant_answer_is_the_best_of_all_of_them(seed):
+    draw = random.Random(seed)
+    gold = [[draw.choice([*TAGS, "B-PER", "B-PER"]) for _ in range(draw.randint(1, 4))] for _ in range(12)]
+    tried = [metrics.entity_scores(gold, [[tag] * len(sentence) for sentence in gold]) for tag in TAGS]
+    found = metrics.constant_entity_scores(gold)
+    assert found == {name: pytest.approx(max(one[name] for one in tried)) for name in ("f1", "precision", "recall")}
+    flat = [tag for sentence in gold for tag in sentence]
+    assert metrics.constant(metrics.accuracy, flat) == pytest.approx(metrics.majority(flat))
+    assert metrics.constant(metrics.matthews, flat) == 0.0
+    assert metrics.constant_entity_scores([["O", "O"]])["f1"] == metrics.constant(metrics.accuracy, []) == 0.0

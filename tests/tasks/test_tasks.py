@@ -96,6 +96,8 @@ def test_classification_predictions(toy):
     ]  # fmt: skip
     assert found[0]["probabilities"]["yes"] == pytest.approx(1 / (1 + np.exp(-1)))
     assert task.score(found) == {"accuracy": 0.75, "majority": 0.5}
+    task.metrics = ["macro_f1"]  # no accuracy: a constant answer is scored by that
+    assert task.score(found) == {"macro_f1": pytest.approx((0.8 + 2 / 3) / 2), "constant_macro_f1": pytest.approx(1 / 3)}
 
 
 def test_regression(toy):
@@ -132,7 +134,7 @@ def test_tags_stand_on_first_pieces_and_no_word_is_lost(toy):
     np.put_along_axis(logits, np.maximum(target, 0)[..., None], 1.0, axis=2)
     found = task.predict({"tag": logits}, rows, examples)
     assert [p["guess"] for p in found] == [TAGS, ["O"]]
-    assert task.score(found)["f1"] == 1.0
+    assert task.score(found) == {"f1": 1.0, "constant_f1": pytest.approx(2 / 9)}  # B-PER everywhere: 1 of 7 right, of 2
 
 
 def test_every_prefix_of_every_type_is_a_tag():
