@@ -11,7 +11,8 @@ from plmctl.nn.stack import Stack
 def last_maps(model: nn.Module) -> dict[str, nn.Parameter]:
     """{layer: weight of its last linear map, W^{2,l} of a Transformer}; several stacks have their names before the number.
 
-    Layers that share their weights share a gradient: the first of them stands for all.
+    Layers that share their weights share a gradient: the first of them stands for all. "last" is the last layer of the last
+    stack once more, so that models of several depths compare.
     """
     stacks = {name: module for name, module in model.named_modules() if isinstance(module, Stack)}
     found: dict[str, nn.Parameter] = {}
@@ -23,6 +24,8 @@ def last_maps(model: nn.Module) -> dict[str, nn.Parameter]:
             weight = stack.blocks[step.letter][step.copy].cell.projection.weight  # type: ignore[index, union-attr]
             if not any(weight is known for known in found.values()):
                 found[f"{prefix}layer.{number}"] = weight
+    if found:
+        found["last"] = weight
     if not found:
         raise ConfigError("train.grad_norms", True, "false: this model has no layers of a stack", fix="train.grad_norms=false")
     return found

@@ -26,11 +26,12 @@ def made(recipe: str, *words: str) -> Model:
 def test_layers_are_numbered_from_the_embedding_on() -> None:
     model = made("bert", "size.num_layers=3")
     maps = last_maps(model)
-    assert list(maps) == ["layer.1", "layer.2", "layer.3"]
+    assert list(maps) == ["layer.1", "layer.2", "layer.3", "last"]
     for number, block in enumerate(model.backbone.stack.blocks["f"], start=1):
         assert maps[f"layer.{number}"] is block.cell.projection.weight
-    assert list(last_maps(made("albert"))) == ["layer.1"]  # shared by all
-    assert list(last_maps(made("bart"))) == [f"{end}/layer.{n}" for end in ("encoder", "decoder") for n in (1, 2)]
+    assert maps["last"] is maps["layer.3"]
+    assert list(last_maps(made("albert"))) == ["layer.1", "last"]  # shared by all
+    assert list(last_maps(made("bart"))) == [f"{end}/layer.{n}" for end in ("encoder", "decoder") for n in (1, 2)] + ["last"]
 
 
 def test_norms_are_those_of_autograd() -> None:
@@ -43,7 +44,7 @@ def test_norms_are_those_of_autograd() -> None:
     loss.backward()
     found = gradient_norms(maps)
     for (name, value), grad in zip(found.items(), expected, strict=True):
-        assert name.startswith("start/grad_norm/layer.")
+        assert name.startswith(("start/grad_norm/layer.", "start/grad_norm/last"))
         assert value == pytest.approx(grad.pow(2).sum().sqrt().item(), rel=1e-12)
 
 
@@ -61,7 +62,7 @@ def test_they_are_logged_with_the_first_update_alone(tmp_path: Path) -> None:
     lines = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
     named = [line for line in lines if any(name.startswith("start/") for name in line)]
     assert len(named) == 1
-    assert set(named[0]) == {"step", "start/grad_norm/layer.1", "start/grad_norm/layer.2"}
+    assert set(named[0]) == {"step", "start/grad_norm/layer.1", "start/grad_norm/layer.2", "start/grad_norm/last"}
     assert all(value > 0 for value in named[0].values())
     total = next(line["grad_norm"] for line in lines if line.get("step") == 1 and "grad_norm" in line)
     assert max(value for name, value in named[0].items() if name != "step") < total
