@@ -23,6 +23,7 @@ from plmctl.commands.dry_run import estimate
 from plmctl.commands.fitted import OF_THE_MODEL
 from plmctl.commands.teaching import check_teacher
 from plmctl.commands.tokenize import sources
+from plmctl.commands.tokens import refuse_decided
 from plmctl.config import schema
 from plmctl.config.build import build, entry, plain
 from plmctl.config.compose import Flags, composed
@@ -36,6 +37,7 @@ from plmctl.grafting import begun
 from plmctl.loading import refuse_another_model
 from plmctl.nn.last_maps import last_maps
 from plmctl.tasks.base import Task
+from plmctl.tasks.inference import check_splits
 from plmctl.text.corpus import write_task
 
 Config = dict[str, Any]
@@ -101,6 +103,7 @@ class Composer:
         )
         cfg = made.cfg
         check_data(cfg)
+        refuse_decided(cfg, [*self._told(), *data, *arm.overrides], self.flags.plugins)
         check_updates(cfg, processes=cfg.train.processes, plugins=self.flags.plugins)
         check_contract(cfg, self.flags.plugins, self.flags.config_dirs)
         _check_files(plain(cfg.data))
@@ -110,6 +113,11 @@ class Composer:
             fix = f"budget.{kind}=..., or where length is compared, times: 2 in the arm"
             raise ConfigError(key, value, "the budget is the same for all arms", fix=fix)
         return {str(key): value for key, value in plain(cfg).items()}
+
+    def _told(self) -> list[str]:
+        """The words of all pretrainings where they stand on the command line, not in the file of the study."""
+        given = any(word.startswith("pretrain.overrides=") for word in self.flags.overrides)
+        return list(self.study.pretrain) if given else []
 
     def _look(self, config: Config) -> tuple[float, int, frozenset[str]]:
         """Training FLOPs per token, parameters, and what validation measures; once for each model."""
@@ -156,8 +164,7 @@ class Composer:
                 task = build(config["task"], {"pooling": "first"}, self.flags.plugins, path="task")
                 if not isinstance(task, Task):
                     raise ConfigError("task", node.task, "has nothing to train; it is for the study's eval")
-                task.fit_labels(task.read("train"))
-                if not task.has("dev"):
+                if "dev" not in check_splits(task):
                     raise DataError("has no dev split, by which settings are chosen", file=node.path)
                 self.tasks[name] = task
 

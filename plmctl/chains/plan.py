@@ -30,6 +30,7 @@ from plmctl.data.shards import is_tokens
 from plmctl.errors import AbsentData, ConfigError, DataError
 from plmctl.loading import open_source, refuse_another_model
 from plmctl.tasks.base import Task
+from plmctl.tasks.inference import check_splits
 
 DOCSTRINGS = {"docstrings": BUILTIN}  # the labelled text that comes with Python: needs no download
 SMALL = ("train.epochs=10", "optim.lr=5e-4", "train.eval_every=0", "train.save_every=0")  # of it, as in `make demo`
@@ -186,8 +187,7 @@ class _Planner:
         task = build_task(reader, self.flags)
         try:
             with naming_source("task", name, self.flags.config_dirs):
-                task.fit_labels(task.read("train"))
-                if not task.has("dev"):
+                if "dev" not in check_splits(task):
                     raise AbsentData("has no dev split, by which the best checkpoint is chosen", file=cfg.task.path)
         except DataError as error:
             self._miss(str(error))

@@ -90,7 +90,7 @@ def _task(cfg: DictConfig, flags: Flags) -> tuple[Task, Sheet | TaggedSheet]:
 
 def _named(task: Task) -> dict[str, tuple[str, Path]]:
     """{split: (name of its file in the new folder, the file)}; names that the task finds there."""
-    single = isinstance(task.path, str) and Path(task.path).expanduser().is_file()  # it would answer for every split
+    single = files.is_single(task.path)  # it would answer for every split
     found = {}
     for split, patterns in task.reader.splits.items():
         if split == "train" or (not single and task.has(split)):

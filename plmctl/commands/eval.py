@@ -43,6 +43,8 @@ def run(cfg: DictConfig, flags: Flags) -> int:
         scoring.show("held-out rows", scores, as_json=flags.json, extra={"checkpoint": str(loaded.source.folder)})
         return 0
     assert isinstance(part, Task)
+    if part.path != (loaded.config.get("task") or {}).get("path"):
+        part.dev_share = 0  # of another file than that of training, all examples are asked
     out = Path(cfg.out) if cfg.out else _home(loaded)
     if flags.submission:
         return _submit(cfg, loaded, part, precision, out)
@@ -56,6 +58,8 @@ def run(cfg: DictConfig, flags: Flags) -> int:
     extra = {"task": part.name, "checkpoint": str(loaded.source.folder), "rows": len(found), "predictions": str(file)}
     if cut := inference.truncation(split.rows):
         extra["cut"] = cut
+    if notes := inference.noted(part.reader):
+        extra["read"] = "; ".join(notes)
     if part.remarks:
         extra["files"] = "; ".join(part.remarks)
     if part.signatures:

@@ -49,7 +49,7 @@ def run(cfg: DictConfig, flags: Flags, after: After = lambda session, result: re
         fit_language_heads(cfg, task, flags.plugins)
         check_length(cfg, task, flags.plugins)
         with naming_source("task", cfg.task.get("name"), flags.config_dirs):
-            _check_files(task)
+            inference.check_splits(task)  # everything that can be wrong with files and labels, before anything is written
         cfg = checked_task(cfg, flags, _check_model(cfg, task, flags), task)
         check_cache(cfg, task, flags.plugins)
     if flags.dry_run:
@@ -68,13 +68,6 @@ def build_task(cfg: DictConfig, flags: Flags) -> Task:
     if not isinstance(task, Task):
         raise UsageError(f"task={cfg.task.get('name') or cfg.task['_target_']} is for plmctl eval, it has nothing to train")
     return task
-
-
-def _check_files(task: Task) -> None:
-    """Everything that can be wrong with files and labels, before anything is written."""
-    task.fit_labels(task.read("train"))
-    for name in _devs(task):
-        task.fit_labels(task.read(name))
 
 
 def _check_model(cfg: DictConfig, task: Task, flags: Flags) -> Model:
@@ -142,9 +135,14 @@ def train(session: Session, tokenizer: Tokenizer) -> Result:
     for split in data.values():
         told = [f"{len(split.examples)} examples", inference.truncation(split.rows) or "nothing is cut"]
         told += [inference.known(data["train"].examples, split.examples)] if split is not data["train"] else []
+        if split.name == "dev" and task.held_share:
+            told.append(f"held out of train by what they say (task.dev_share={task.held_share:g})")
         session.say(f"{split.name}: {'; '.join(filter(None, told))}")
     if "dev" not in data:
-        session.say(f"no dev split (it would be {' or '.join(task.reader.splits['dev'])}): nothing is scored, the last is kept")
+        wanted = f"it would be {' or '.join(task.reader.splits['dev'])}, or task.dev_share=0.1 of train"
+        session.say(f"no dev split ({wanted}): nothing is scored, the last is kept")
+    for line in inference.noted(task.reader):
+        session.say(line)
     if passed := inference.counted(task.reader.skipped):
         session.say(passed)
     for remark in task.remarks:

@@ -11,6 +11,7 @@ from omegaconf import DictConfig, OmegaConf
 from plmctl.assembly import known_to_objectives
 from plmctl.commands.common import build_objective
 from plmctl.commands.corpus import held_out, open_corpus, used
+from plmctl.commands.tokens import refuse_decided
 from plmctl.config.build import plain
 from plmctl.config.compose import Flags
 from plmctl.config.contract import check_contract
@@ -28,6 +29,8 @@ from plmctl.training.precision import Precision
 def score(cfg: DictConfig, flags: Flags, loaded: Loaded, part: HeldOut, precision: Precision) -> dict[str, dict[str, float]]:
     """{corpus: {"loss/mlm": ..., "acc/mlm": ...}}; UsageError for a checkpoint that no `plmctl pretrain` has made."""
     run = staged(cfg, flags, loaded, part)
+    if cfg.data.path is not None:
+        refuse_decided(run, flags.overrides, flags.plugins)
     check_contract(OmegaConf.merge(run, {"noise": run.eval.noise}), flags.plugins, flags.config_dirs)
     corpus, world = open_corpus(run, flags.plugins), World(device=precision.device)
     given = {"vocab": corpus.vocab, **known_to_objectives(loaded.model, vocab_size=corpus.vocab.size)}

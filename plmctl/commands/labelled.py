@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 from omegaconf import DictConfig
@@ -14,6 +13,7 @@ from plmctl.config.compose import Flags
 from plmctl.data.check import labels
 from plmctl.data.check.finding import Report
 from plmctl.errors import UsageError
+from plmctl.tasks import files
 from plmctl.tasks.base import Example, Task
 from plmctl.text.tokenizer import Tokenizer
 
@@ -25,8 +25,9 @@ def labelled(cfg: DictConfig, flags: Flags) -> Report:
     task = build(cfg.task, {"pooling": "first"}, flags.plugins, path="task")
     if not isinstance(task, Task):
         raise UsageError(f"task={cfg.task.get('name') or cfg.task['_target_']} has no labelled files to check")
-    single = isinstance(task.path, str) and Path(task.path).is_file()  # it would answer for every split
-    splits = {name: task.read(name) for name in task.reader.splits if (name == "train" if single else task.has(name))}
+    task.dev_share = 0  # files as they are
+    names = ["train"] if files.is_single(task.path) else [name for name in task.reader.splits if task.has(name)]
+    splits = {name: task.read(name) for name in names}
     tokenizer = Tokenizer.load(cfg.tokenizer.path) if cfg.tokenizer.get("path") else None
 
     def measure(examples: Sequence[labels.Example]) -> tuple[np.ndarray, np.ndarray]:

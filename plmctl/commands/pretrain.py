@@ -29,6 +29,7 @@ from plmctl.commands.corpus import (
 )
 from plmctl.commands.teaching import checked, taught
 from plmctl.commands.tokenize import too_much_held_out
+from plmctl.commands.tokens import refuse_decided
 from plmctl.config.build import plain
 from plmctl.config.compose import Flags
 from plmctl.config.contract import check_contract
@@ -52,6 +53,8 @@ from plmctl.training.trainer import Result
 def run(cfg: DictConfig, flags: Flags, after: After = lambda session, result: result) -> int:
     """Train, or with the flags only show what would be trained; returns the exit code."""
     check_data(cfg)
+    if not flags.resume:
+        refuse_decided(cfg, flags.overrides, flags.plugins)
     check_updates(cfg, processes=max(environment()[2], cfg.train.processes), plugins=flags.plugins)
     if cfg.get("init_into") and not cfg.init:
         raise ConfigError("init_into", cfg.init_into, "says where the weights of init=... go, and there are none")

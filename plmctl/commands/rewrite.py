@@ -25,6 +25,7 @@ from plmctl.errors import ConfigError
 from plmctl.generation.decode import generate
 from plmctl.generation.search import Hypothesis
 from plmctl.loading import Loaded, load
+from plmctl.tasks import files
 from plmctl.tasks.base import Example
 from plmctl.tasks.generation import Generation
 from plmctl.terminal import remark, tell
@@ -148,9 +149,8 @@ def _line(example: Example, names: dict[str, str]) -> str:
 
 def _others(task: Generation, names: dict[str, str]) -> dict[str, Path | str]:
     """The other splits, for which nothing is written."""
-    if isinstance(task.path, str) and Path(task.path).expanduser().is_file():
-        return {}  # one file, which is whatever split is asked for
-    there: Iterable[str] = (split for split in task.reader.splits if split != "train" and task.has(split))
+    others = ("dev",) if files.is_single(task.path) else task.reader.splits  # one file is whatever split is asked for
+    there: Iterable[str] = (split for split in others if split != "train" and task.has(split))
     return {f"{split}.jsonl": "".join(_line(example, names) for example in task.read(split)) for split in there}
 
 

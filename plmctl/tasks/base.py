@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -17,8 +18,11 @@ from plmctl.models.base import Model
 from plmctl.noise.base import Noise
 from plmctl.objectives.base import Objective, Output
 from plmctl.parts import base_of
+from plmctl.tasks import files
 from plmctl.tasks.transform import Transform, added
 from plmctl.text.vocab import Vocab
+
+DEV_SHARE = 0.1  # of a single labelled file
 
 
 @dataclass(frozen=True)
@@ -51,6 +55,7 @@ class Task(Objective):
     Call order: `read` every split, `fit_labels(train)`, then `encode`, training through the Objective interface, `predict`,
     `score`. `metrics` names what `score` returns, the first one chooses the best checkpoint. `pooling` says which token stands
     for a row: "first" for an encoder, "last" for a causal decoder. `path` is a directory, a file, or the files of the splits.
+    `dev_share` of the training examples are dev where no file is; None: `DEV_SHARE` of a single file, otherwise none.
     """
 
     head: str  # the name of the head that gives the logits
@@ -60,9 +65,12 @@ class Task(Objective):
     def __init__(
         self, *, name: str, reader: Reader, columns: Mapping[str, Any], max_length: int, metrics: Sequence[str],
         label_names: Sequence[str] | None, submission: Mapping[str, str] | None, pooling: str, path: Any,
-        transform: Transform | None = None,
+        transform: Transform | None = None, dev_share: float | None = None,
     ) -> None:  # fmt: skip
         super().__init__()
+        if dev_share is not None and not 0 <= dev_share < 1:
+            raise ConfigError("task.dev_share", dev_share, "at least 0 and below 1", fix=f"task.dev_share={DEV_SHARE}")
+        self.dev_share = dev_share
         self.name, self.reader, self.columns, self.max_length = name, reader, dict(columns), max_length
         self.metrics, self.pooling, self.path = list(metrics), pooling, path
         self.label_names = [str(label) for label in label_names] if label_names else None
@@ -89,13 +97,42 @@ class Task(Objective):
         return self.label_names
 
     def has(self, split: str) -> bool:
-        """Whether `task.path` has a file of that split."""
+        """Whether `task.path` has a file of that split, or one to hold dev out of."""
+        if split == "dev" and self.held_share:
+            return bool(self._halves[1])
+        return not (split.startswith("dev") and files.is_single(self.path)) and self.has_file(split)
+
+    def has_file(self, split: str) -> bool:
         return self.reader.has(self.path, split)
+
+    @property
+    def held_share(self) -> float:
+        """The share of the training examples that is dev; 0 where dev has a file of its own."""
+        if files.is_single(self.path):
+            return DEV_SHARE if self.dev_share is None else self.dev_share
+        return self.dev_share if self.dev_share and not self.has_file("dev") else 0.0
+
+    @cached_property
+    def _halves(self) -> tuple[list[Example], list[Example]]:
+        from plmctl.tasks.holding import hold_out
+
+        examples = self.reader.read(self.path, "train", self.columns)
+        return hold_out(examples, self.held_share, unit=self.unit, labels=self.labels_of)
+
+    def unit(self, example: Example) -> str:
+        """What stays together where dev is held out of train: examples of the same texts."""
+        return "\t".join(str(value) for name, value in example.fields.items() if name != "answers")
+
+    def labels_of(self, example: Example) -> Sequence[str]:
+        """The labels that training must have seen before it can answer this example."""
+        return ()
 
     def read(self, split: str) -> list[Example]:
         known = [*self.reader.splits, *(self.path if isinstance(self.path, Mapping) else ())]
         if split not in known:
             raise ConfigError("split", split, f"one of {', '.join(known)}{nearest(split, known)}")
+        if split in ("train", "dev") and self.held_share:
+            return list(self._halves[split == "dev"])
         return self.reader.read(self.path, split, self.columns)
 
     @property
@@ -180,15 +217,20 @@ class Task(Objective):
         return model.heads["pooler"](features) if "pooler" in model.heads else features
 
 
+def cut(text: str, length: int) -> str:
+    """`text`, or its beginning with dots behind it."""
+    return text if len(text) <= length else f"{text[:length]}..."
+
+
 def label_ids(labels: Iterable[tuple[str, str]], names: Sequence[str]) -> list[int]:
     """The numbers of (label, place) pairs; DataError for a label that training has never seen."""
     ids = {name: number for number, name in enumerate(names)}
     found = []
     for label, place in labels:
         if label not in ids:
-            shown = ", ".join(names[:20]) + (", ..." if len(names) > 20 else "")
+            shown = cut(", ".join(names), 160)
             raise DataError(
-                f"label '{label}' was never seen in training{nearest(label, names)}; known: {shown}", file=place,
+                f"label '{cut(str(label), 60)}' was never seen in training{nearest(label, names)}; known: {shown}", file=place,
                 fix="correct the label, or train on data that has it",
             )  # fmt: skip
         found.append(ids[label])

@@ -86,10 +86,11 @@ class Choice(Task):
     def __init__(
         self, *, name: str, reader: Reader, columns: Mapping[str, Any], max_length: int, metrics: Sequence[str],
         transform: Transform | None = None, first_label: int = 0, pooling: str = "first", path: Any = None,
+        dev_share: float | None = None,
     ) -> None:  # fmt: skip
         super().__init__(
             name=name, reader=reader, columns=columns, max_length=max_length, metrics=metrics, label_names=None,
-            submission=None, transform=transform, pooling=pooling, path=path,
+            submission=None, transform=transform, pooling=pooling, path=path, dev_share=dev_share,
         )  # fmt: skip
         self.first_label = first_label
 

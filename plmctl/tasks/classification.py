@@ -35,16 +35,19 @@ class Classification(Task):
         self, *, name: str, reader: Reader, columns: Mapping[str, Any], max_length: int, metrics: Sequence[str],
         label_names: Sequence[str] | None = None, positive: str | None = None,
         submission: Mapping[str, str] | None = None, transform: Transform | None = None, symmetric: bool = False,
-        pooling: str = "first", path: Any = None,
+        pooling: str = "first", path: Any = None, dev_share: float | None = None,
     ) -> None:  # fmt: skip
         super().__init__(
             name=name, reader=reader, columns=columns, max_length=max_length, metrics=metrics, label_names=label_names,
-            submission=submission, transform=transform, pooling=pooling, path=path,
+            submission=submission, transform=transform, pooling=pooling, path=path, dev_share=dev_share,
         )  # fmt: skip
         self.symmetric, self.positive = symmetric, positive  # the class whose F1 counts
 
     def parse(self, line: str, number: int) -> Example:
         return parse_texts(line, number, self.columns)
+
+    def labels_of(self, example: Example) -> Sequence[str]:
+        return [example.label]
 
     def fit_labels(self, examples: Iterable[Example]) -> None:
         examples = list(examples)

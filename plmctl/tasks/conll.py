@@ -38,13 +38,21 @@ class Columns:
 
     `columns`: `tokens` and `tags` are column numbers (negative from the right) in column files, names in JSON lines and tables.
     `layout="auto"` takes `.jsonl` as JSON lines, everything else as column files; `-DOCSTART-` lines begin documents, as does
-    another value of the field `document` in JSON lines.
+    another value of the field `document` in JSON lines. `header` is that of tables, as in `Table`.
     """
 
-    def __init__(self, *, splits: Mapping[str, Sequence[str]], layout: str = "auto", iob1: bool = False) -> None:
+    def __init__(
+        self, *, splits: Mapping[str, Sequence[str]], layout: str = "auto", iob1: bool = False, header: bool | None = None
+    ) -> None:
         self.splits = {split: list(patterns) for split, patterns in splits.items()}
         self.layout, self.iob1 = layout, iob1
         self.skipped: dict[str, int] = {}
+        self._table = Table(splits={}, header=header)
+
+    @property
+    def notes(self) -> dict[str, str]:
+        """{file: how it was read, where that was found out}."""
+        return self._table.notes
 
     def has(self, path: files.Where, split: str) -> bool:
         return files.locate(path, split, self.splits.get(split, [])) is not None
@@ -57,7 +65,10 @@ class Columns:
         layout = self.layout
         if layout == "auto":
             layout = "jsonl" if files.suffix(file) in (".jsonl", ".json") else "columns"
-        sentences = {"jsonl": _json_lists, "table": _table_lists, "columns": _blocks}[layout](file, columns)
+        if layout == "table":
+            sentences = _table_lists(self._table, file, columns)
+        else:
+            sentences = (_json_lists if layout == "jsonl" else _blocks)(file, columns)
         found = []
         for number, (line, words, tags, document) in enumerate(sentences):
             if tags is not None and len(tags) != len(words):
@@ -81,7 +92,7 @@ def _blocks(file: Path, columns: Mapping[str, Column]) -> Iterator[Sentence]:
     token, tag = columns["tokens"], columns["tags"]
     if not isinstance(token, int) or not isinstance(tag, int):
         raise DataError(f"column files have numbers, not names: tokens={token} tags={tag}", file=file,
-                        fix="task.columns.tokens=0 task.columns.tags=-1, or task.layout=table")  # fmt: skip
+                        fix="task.columns.tokens=0 task.columns.tags=-1, or task.reader.layout=table")  # fmt: skip
     words: list[str] = []
     tags: list[str] = []
     first, document = 1, -1
@@ -100,6 +111,9 @@ def _blocks(file: Path, columns: Mapping[str, Column]) -> Iterator[Sentence]:
                                 fix="set task.columns.tokens and task.columns.tags")  # fmt: skip
         words.append(cells[token])
         tags.append(cells[tag].strip())
+        if len(several := tags[-1].split()) > 1:
+            raise DataError(f"{len(several)} tags in one cell ('{tags[-1][:20]}...'): a line is a whole sentence", file=file,
+                            line=number, fix="task.reader.layout=table")  # fmt: skip
 
 
 def _json_lists(file: Path, columns: Mapping[str, Column]) -> Iterator[Sentence]:
@@ -131,10 +145,9 @@ def _names(columns: Mapping[str, Column]) -> list[tuple[Column, str]]:
     return [(columns["tokens"], "tokens"), (columns["tags"], "tags")]
 
 
-def _table_lists(file: Path, columns: Mapping[str, Column]) -> Iterator[Sentence]:
-    table = Table(splits={})
+def _table_lists(table: Table, file: Path, columns: Mapping[str, Column]) -> Iterator[Sentence]:
     roles = {"tokens": columns["tokens"], "label": columns["tags"]}
-    for example in table.read_file(file, roles, labelled=False):
+    for example in table.read_file(file, roles, header=table.header, labelled=False):
         line = int(example.place.rpartition(":")[2])
         tags = None if example.label is None else str(example.label).split()
         yield line, str(example.fields["tokens"]).split(), tags, None

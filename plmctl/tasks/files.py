@@ -22,7 +22,7 @@ def locate(path: Where, split: str, patterns: Sequence[str], *, folder: str = ""
     """The file of `split`: by name out of a mapping, by place out of a list, by `patterns` (in order) out of a directory.
 
     A directory may be the task's own, or the one above that has it as `folder`; names match in any case, with or without `.gz`.
-    A single file is whatever split is asked for. None where the split is absent.
+    A single file is whatever split is asked for (what is dev of it says the task). None where the split is absent.
     """
     if isinstance(path, Mapping):
         return existing(path[split]) if split in path else None
@@ -32,6 +32,11 @@ def locate(path: Where, split: str, patterns: Sequence[str], *, folder: str = ""
     if place.is_file():
         return place
     return _match(place, patterns) or next((_match(inner, patterns) for inner in _inside(place, folder)), None)
+
+
+def is_single(path: Where) -> bool:
+    """Whether `path` is one file, which has no name of a split."""
+    return isinstance(path, str | Path) and Path(path).expanduser().is_file()
 
 
 def need(path: Where, split: str, patterns: Sequence[str], *, folder: str = "") -> Path:

@@ -52,6 +52,7 @@ class Generation(Task):
         self, *, name: str, reader: Pairs, columns: Mapping[str, Any], max_length: int, max_target: int, metrics: Sequence[str],
         search: Search, smoothing: float = 0.0, prefix: str = "", tokenize: str = "13a", lowercase: bool = False,
         kind: str = "", writes: str = "target", directed: bool = True, pooling: str = "first", path: Any = None,
+        dev_share: float | None = None,
         segments: Sequence[int] = (0, 1), masked: float | None = None,
         source_template: Sequence[str] | None = None, target_template: Sequence[str] | None = None,
         spread: str | None = None,
@@ -72,7 +73,7 @@ class Generation(Task):
         self.head = "seq2seq" if writes == "target" else "clm" if masked is None else "mlm"
         super().__init__(
             name=name, reader=reader, columns=columns, max_length=max_length, metrics=written.known(metrics, tokenize),
-            label_names=None, submission=None, pooling=pooling, path=path,
+            label_names=None, submission=None, pooling=pooling, path=path, dev_share=dev_share,
         )  # fmt: skip
         self.pairs = reader
         self.max_target, self.search, self.smoothing, self.prefix = max_target, search, smoothing, prefix
@@ -104,7 +105,11 @@ class Generation(Task):
     def best_is_largest(self) -> bool:
         return self.metrics[0] not in written.LEAST_IS_BEST
 
-    def has(self, split: str) -> bool:
+    def unit(self, example: Example) -> str:
+        """The turns of a dialogue, of which each is read before the next."""
+        return super().unit(example) if example.document is None else f"document {example.document}"
+
+    def has_file(self, split: str) -> bool:
         return self.pairs.has(self.path, split, self.columns)
 
     def texts(self, example: Example) -> list[str]:

@@ -11,6 +11,7 @@ import torch
 
 from plmctl.batch import Rows
 from plmctl.data.loader import VIEWS
+from plmctl.errors import DataError
 from plmctl.models.base import Model
 from plmctl.tasks import batches
 from plmctl.tasks.base import Example, Task
@@ -103,9 +104,33 @@ def truncation(rows: Rows) -> str:
 
 def known(train: Sequence[Example], other: Sequence[Example]) -> str:
     """How many examples of `other` are in `train` with their very label, for people; nothing to say: ""."""
-    there = {(str(example.fields), str(example.label)) for example in train}
-    found = sum((str(example.fields), str(example.label)) in there for example in other)
+    found = _known(train, other)
     return f"{found:,} of {len(other):,} are in train too" if found else ""
+
+
+def _known(train: Sequence[Example], other: Sequence[Example]) -> int:
+    there = {(str(example.fields), str(example.label)) for example in train}
+    return sum((str(example.fields), str(example.label)) in there for example in other)
+
+
+def check_splits(task: Task) -> list[str]:
+    """Read train and every dev split, whose names are returned, and fit the labels; DataError for a dev set out of train."""
+    devs = [name for name in task.reader.splits if name.startswith("dev") and task.has(name)]
+    task.fit_labels(train := task.read("train"))
+    for name in devs:
+        task.fit_labels(examples := task.read(name))
+        if 2 * (found := _known(train, examples)) > len(examples):
+            told = f"{found:,} of the {len(examples):,} examples of {name} stand in train with their label"
+            raise DataError(
+                f"{told}: a score on them says what was learnt by heart", file=task.path,
+                fix="another dev set, or one file alone, of which a share is held out: task.path=<train file>",
+            )  # fmt: skip
+    return devs
+
+
+def noted(reader: Any) -> list[str]:
+    """A line for each file of which it was found out how it is read."""
+    return [f"{file}: {note}" for file, note in getattr(reader, "notes", {}).items()]
 
 
 def counted(skipped: Mapping[str, int]) -> str:

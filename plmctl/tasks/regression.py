@@ -36,11 +36,11 @@ class Regression(Task):
     def __init__(
         self, *, name: str, reader: Reader, columns: Mapping[str, Any], max_length: int, metrics: Sequence[str],
         submission: Mapping[str, str] | None = None, transform: Transform | None = None, symmetric: bool = False,
-        pooling: str = "first", path: Any = None,
+        pooling: str = "first", path: Any = None, dev_share: float | None = None,
     ) -> None:  # fmt: skip
         super().__init__(
             name=name, reader=reader, columns=columns, max_length=max_length, metrics=metrics, label_names=None,
-            submission=submission, transform=transform, pooling=pooling, path=path,
+            submission=submission, transform=transform, pooling=pooling, path=path, dev_share=dev_share,
         )  # fmt: skip
         self.symmetric = symmetric
 

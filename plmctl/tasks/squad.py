@@ -54,13 +54,15 @@ class Squad(Task):
     def __init__(
         self, *, name: str, reader: Reader, max_length: int, metrics: Sequence[str], stride: int, max_query: int, n_best: int,
         max_answer: int, version: int, null_threshold: float = 0.0, columns: Mapping[str, Any] | None = None,
-        pooling: str = "first", path: Any = None,
+        overlap: squad_score.Overlap = "bag",
+        pooling: str = "first", path: Any = None, dev_share: float | None = None,
     ) -> None:  # fmt: skip
         super().__init__(
             name=name, reader=reader, columns=columns or {}, max_length=max_length, metrics=metrics, label_names=None,
-            submission=None, pooling=pooling, path=path,
+            submission=None, pooling=pooling, path=path, dev_share=dev_share,
         )  # fmt: skip
         self.stride, self.max_query, self.n_best, self.max_answer = stride, max_query, n_best, max_answer
+        self.overlap = overlap
         self.version, self.null_threshold = version, null_threshold
         self._passages: dict[str, Passage] = {}  # of the contexts encoded so far: five questions share one
 
@@ -78,6 +80,10 @@ class Squad(Task):
             " scored all the same, and no loss counts them"
             for file, ids in misplaced.items() if ids
         ]  # fmt: skip
+
+    def unit(self, example: Example) -> str:
+        """The questions of a context."""
+        return str(example.fields["context"])
 
     def fit_labels(self, examples: Iterable[Example]) -> None:
         if not any(example.fields["answers"] for example in examples):
@@ -170,8 +176,8 @@ class Squad(Task):
 
     def score(self, predictions: Sequence[Mapping[str, Any]]) -> dict[str, float]:
         if self.version == 1:
-            return squad_score.score_v1(predictions)
-        return squad_score.score_v2(predictions, threshold=self.null_threshold)
+            return squad_score.score_v1(predictions, overlap=self.overlap)
+        return squad_score.score_v2(predictions, threshold=self.null_threshold, overlap=self.overlap)
 
 
 def doc_windows(length: int, room: int, stride: int) -> list[tuple[int, int]]:

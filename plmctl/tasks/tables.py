@@ -13,6 +13,7 @@ from plmctl.reading import json_in
 from plmctl.tasks import files
 from plmctl.tasks.base import Example
 from plmctl.text.bounds import longest_line
+from plmctl.tasks.header import names_columns
 
 Column = str | int
 Row = tuple[int, list[Any]]  # line number, cells
@@ -23,7 +24,8 @@ class Table:
     """Reads a split's table into examples: `columns` maps text, text2, label, id to a name in the header or a number from 0.
 
     Kinds by suffix: `.jsonl` and `.json` (one object a line), `.csv` (quoted), everything else tab-separated without quoting.
-    `header=None`: there is one exactly where a column is given by name. `test_columns`: GLUE's test files differ.
+    `header=None`: there is one where a column is given by name; of numbers, where the first line looks like it (`notes` says
+    so; DataError where it may be either). `test_columns`: GLUE's test files differ.
     `lenient`: rows with too few columns or an empty label are skipped and counted in `skipped` (a few lines of QQP are broken).
     """
 
@@ -35,6 +37,7 @@ class Table:
         self.folder, self.header, self.lenient = folder, header, lenient
         self.test_columns = dict(test_columns) if test_columns else None
         self.skipped: dict[str, int] = {}  # file -> rows left out
+        self.notes: dict[str, str] = {}  # file -> how it was read, where that was found out
 
     def has(self, path: files.Where, split: str) -> bool:
         return files.locate(path, split, self.splits.get(split, []), folder=self.folder) is not None
@@ -73,10 +76,26 @@ class Table:
         """(the header, if there is one; rows of cells; {role: place of its cell}) of a file that is not JSON."""
         rows = list(_csv_rows(file) if files.suffix(file) == ".csv" else _tab_rows(file))
         if header is None:
-            header = any(isinstance(column, str) for column in columns.values())
+            header = any(isinstance(column, str) for column in columns.values()) or self._begins_with_names(file, rows, columns)
         names = rows.pop(0)[1] if header else None
         known = [str(n) for n in range(len(rows[0][1]))] if names is None else names
         return names, rows, _places(file, columns, known, rows, labelled)
+
+    def _begins_with_names(self, file: Path, rows: Sequence[Row], columns: Mapping[str, Column]) -> bool:
+        """Whether the first of `rows` is names, as far as it can be seen; DataError where it may be either."""
+        width = len(rows[0][1])
+        numbers = {role: c for role, c in columns.items() if isinstance(c, int) and -width <= c < width}
+        places = {role: place % width for role, place in numbers.items()}
+        if self.header is False or not places.keys() - {"id"}:
+            return False
+        found = names_columns([cells for _, cells in rows], places)
+        shown = ", ".join(rows[0][1][place].strip() for place in places.values())
+        if found is None:
+            fix = "task.reader.header=true: it does, or task.reader.header=false: it is an example"
+            raise DataError(f"does the first line ({shown}) name the columns?", file=file, line=rows[0][0], fix=fix)
+        if found:
+            self.notes[str(file)] = f"the first line ({shown}) names the columns; task.reader.header=false: it is an example"
+        return found
 
     def _cells(self, file: Path, columns: Mapping[str, Column], header: bool | None, labelled: bool) -> Iterator[Example]:
         _, rows, places = self.cells(file, columns, header=header, labelled=labelled)

@@ -38,11 +38,11 @@ class Tagging(Task):
     def __init__(
         self, *, name: str, reader: Reader, columns: Mapping[str, Any], max_length: int, metrics: Sequence[str],
         label_names: Sequence[str] | None = None, joiner: str = " ", context: Literal["sentence", "document"] = "sentence",
-        pooling: str = "first", path: Any = None,
+        pooling: str = "first", path: Any = None, dev_share: float | None = None,
     ) -> None:  # fmt: skip
         super().__init__(
             name=name, reader=reader, columns=columns, max_length=max_length, metrics=metrics, label_names=label_names,
-            submission=None, pooling=pooling, path=path,
+            submission=None, pooling=pooling, path=path, dev_share=dev_share,
         )  # fmt: skip
         self.joiner, self.context = joiner, context
 
@@ -51,6 +51,9 @@ class Tagging(Task):
         words = line.split()
         words = list(words[0]) if self.joiner == "" and len(words) == 1 else words
         return Example(id=str(number - 1), fields={"words": words or [""]}, place=f"line {number}")
+
+    def labels_of(self, example: Example) -> Sequence[str]:
+        return list(example.label)
 
     def fit_labels(self, examples: Iterable[Example]) -> None:
         examples = list(examples)

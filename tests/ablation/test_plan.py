@@ -167,3 +167,15 @@ def test_many_cells_are_planned_quickly(parsed: Callable[..., Study]) -> None:
     plan = planning.plan(study, Flags("ablate"))
     assert (len(plan.cells), counts(plan)) == (40, (1, 40, 40, 0))
     assert time.process_time() - began < 5
+
+
+def test_arms_of_tokenizers_over_tokens_are_refused(planned: Planned, tokens_of: Callable[..., Path]) -> None:
+    """They would be one arm, and differ by nothing."""
+    tokens = tokens_of("wordpiece")
+    arms = {"one": ["tokenizer=byte_bpe"], "other": ["tokenizer=wordpiece", "tokenizer.vocab_size=300"]}
+    common = {"recipe": "roberta", "overrides": toy_study.SMALL}
+    told = message(
+        planned, arms=arms, baseline="one", pretrain=common, data={"path": str(tokens)}, metrics=metrics("bits_per_byte/mlm")
+    )
+    assert f"arm 'one': tokenizer='byte_bpe': the tokens of {tokens} decide this: wordpiece" in told
+    assert f"arm 'other': tokenizer.vocab_size=300: the tokens of {tokens} decide this: 600" in told

@@ -29,13 +29,13 @@ SMALL = [
 
 def _table(folder, *, shuffled=False, rows=96):
     """A task that one word decides; `shuffled`: labels that nothing decides, three quarters of them "good"."""
-    draw = random.Random(3)
+    draw, other = random.Random(3), random.Random(4)
     for name, count in (("train", rows), ("dev", 32)):
         lines = ["text\tlabel"]
         for n in range(count):
             label = ("bad" if n % 4 == 0 else "good") if shuffled else ("bad" if n % 2 else "good")
             word = draw.choice(WORDS[draw.choice(["good", "bad"])] if shuffled else WORDS[label])
-            lines.append(f"this is a {word} film\t{label}")
+            lines.append(f"this is a {word} film {''.join(other.choices('aeflmst', k=6))}\t{label}")
         (folder / f"{name}.tsv").write_text("\n".join(lines) + "\n")
     return folder
 

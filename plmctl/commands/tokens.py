@@ -1,0 +1,71 @@
+"""What token directories have decided, beside which the user cannot decide it again."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from omegaconf import DictConfig, OmegaConf
+
+from plmctl.commands.corpus import sources
+from plmctl.config.build import build, plain
+from plmctl.config.schema import Data
+from plmctl.data.shards import is_tokens, read_manifest
+from plmctl.errors import ConfigError, raise_all
+
+OF_THE_TEXT = (
+    "valid_path", "valid_share", "field", "spans", "tags", "target_path", "valid_target_path", "fields", "lines", "segment",
+)  # fmt: skip
+
+
+def refuse_decided(cfg: DictConfig, words: Sequence[str], plugins: Sequence[str] = ()) -> None:
+    """ConfigErrors for settings that tokens decide otherwise, all at once.
+
+    Args:
+        words: What the user said. What a recipe says for those who bring text is passed over: it holds for no tokens.
+
+    A tokenizer is decided by the first tokens, how text is read by tokens alone: a text beside them is still read.
+    """
+    paths = [part.get("path") for node in sources(cfg).values() for part in node["corpora"].values()]
+    folders = [path for path in paths if is_tokens(path)]
+    if not folders:
+        return
+    settings = read_manifest(Path(folders[0]).expanduser())
+    told = {word.lstrip("+~").partition("=")[0] for word in words}
+    others = dict(_other_tokenizer(cfg, settings, told, plugins))
+    if len(folders) == len(paths):
+        others |= _other_text(cfg, settings["settings"], told)
+    fix = "leave it out, or give the text in place of its tokens"
+    raise_all([
+        ConfigError(key, OmegaConf.select(cfg, key) if key != "tokenizer" else _kind(cfg, plugins),
+                    f"the tokens of {folders[0]} decide this{known}", fix=fix)
+        for key, known in others.items()
+    ])  # fmt: skip
+
+
+def _kind(cfg: DictConfig, plugins: Sequence[str]) -> str:
+    return str(build(cfg.tokenizer, plugins=plugins, path="tokenizer").kind)
+
+
+def _other_tokenizer(
+    cfg: DictConfig, manifest: Mapping[str, Any], told: set[str], plugins: Sequence[str]
+) -> Iterator[tuple[str, str]]:
+    """(key, what is so, for people); `tokenizer.path` is no setting of these, for it is compared with theirs."""
+    keys = [key for key in told if key.partition(".")[0] == "tokenizer" and key != "tokenizer.path"]
+    made = manifest["settings"]["tokenizer"]
+    now = build(cfg.tokenizer, plugins=plugins, path="tokenizer").settings() if keys else {}
+    for key in sorted(keys):
+        name = key.partition(".")[2] or "kind"
+        if "path" in manifest["tokenizer"]:
+            yield key, f": their tokenizer is that of {manifest['tokenizer']['path']}"
+        elif now.get(name) != made.get(name):
+            yield key, f": {made.get(name)}"
+
+
+def _other_text(cfg: DictConfig, made: Mapping[str, Any], told: set[str]) -> Iterator[tuple[str, str]]:
+    default = Data()
+    for name in OF_THE_TEXT:
+        value = plain(cfg.data[name])
+        if f"data.{name}" in told and value not in (getattr(default, name), made.get(name)):
+            yield f"data.{name}", f": {made[name]}" if name in made else ""
