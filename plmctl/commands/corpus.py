@@ -29,6 +29,7 @@ from plmctl.models.base import Model
 from plmctl.noise.base import Chain
 from plmctl.objectives.base import Objective
 from plmctl.text.tokenizer import Tokenizer
+from plmctl.text.unknown import refuse_unknown, unknown_share
 from plmctl.text.vocab import Vocab
 from plmctl.training.distributed import World
 from plmctl.training.stages import check_shares
@@ -86,6 +87,10 @@ def open_corpus(cfg: DictConfig, plugins: tuple[str, ...] = ()) -> Corpus:
                 f"these tokens were made with another tokenizer than {whose} ({given}): {found}, not {tokenizer.fingerprint}",
                 file=home, fix=f"give the text instead of its tokens, or tokenize it again with tokenizer.path={given}",
             )  # fmt: skip
+    for path, home in folders.items():
+        sample = corpus_sample(Shards.open(home, "train", given=path).ids)
+        fix = "a tokenizer of this text (no tokenizer.path, more tokenizer.vocab_size), or of any: tokenizer=byte_bpe"
+        refuse_unknown(unknown_share(sample, tokenizer.vocab), file=path or home, fix=fix)
     train, valid = (
         {
             source: {name: Shards.open(folders[path], split, given=path) for name, path in parts.items()}

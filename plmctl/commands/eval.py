@@ -23,6 +23,7 @@ from plmctl.tasks.base import Example, Task
 from plmctl.tasks.held_out import HeldOut
 from plmctl.tasks.lm import HEADS, LanguageModel, Text
 from plmctl.terminal import tell
+from plmctl.text import unknown
 from plmctl.text.reader import documents
 from plmctl.training.distributed import device_of
 from plmctl.training.precision import Precision, choose
@@ -58,6 +59,8 @@ def run(cfg: DictConfig, flags: Flags) -> int:
     extra = {"task": part.name, "checkpoint": str(loaded.source.folder), "rows": len(found), "predictions": str(file)}
     if cut := inference.truncation(split.rows):
         extra["cut"] = cut
+    if told := unknown.told(inference.unknown(split.rows, loaded.vocab)):
+        extra["unknown"] = told
     if notes := inference.noted(part.reader):
         extra["read"] = "; ".join(notes)
     if part.remarks:
@@ -97,7 +100,9 @@ def _task_node(cfg: DictConfig, loaded: Loaded, flags: Flags) -> dict[str, Any]:
 
 
 def _decided(own: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: own[name] for name in ("label_names", "max_length", "source_template", "target_template") if name in own}
+    return {
+        name: own[name] for name in ("label_names", "joiner", "max_length", "source_template", "target_template") if name in own
+    }
 
 
 def _published(given: Mapping[str, Any], loaded: Loaded) -> dict[str, Any]:
@@ -161,9 +166,13 @@ def _measure(cfg: DictConfig, flags: Flags, loaded: Loaded, part: LanguageModel,
         fix = f"{held_out.unlabelled(loaded)}a checkpoint with such a head"
         raise UsageError(f"task=lm asks a head 'clm' or 'mlm'; this checkpoint has {has}\n  fix: {fix}")
     text = Text.of(_texts(cfg), loaded.tokenizer)
+    share = unknown.unknown_share([token for ids in text.ids for token in ids], loaded.vocab)
+    unknown.refuse_unknown(share, file=plain(cfg.data.path), fix="a checkpoint whose tokenizer knows this text")
     with torch.no_grad(), precision.autocast():
         found = part.measure(loaded.model, text, loaded.vocab, batch_size=cfg.batch_size, device=precision.device)
     extra = {"checkpoint": str(loaded.source.folder), "text": str(cfg.data.path)}
+    if told := unknown.told(share):
+        extra["unknown"] = told
     scoring.show("language model", {"text": found}, as_json=flags.json, extra=extra)
     return 0
 

@@ -29,6 +29,7 @@ from plmctl.tasks import inference
 from plmctl.tasks.base import Task
 from plmctl.tasks.batches import Batches
 from plmctl.tasks.inference import Split
+from plmctl.text import unknown
 from plmctl.text.tokenizer import META, Tokenizer
 from plmctl.training.budget import Budget
 from plmctl.training.checkpoint import Checkpoints, load_exactly, read
@@ -134,6 +135,7 @@ def train(session: Session, tokenizer: Tokenizer) -> Result:
     data = splits(task, tokenizer, cfg.train.get("share", 1.0))
     for split in data.values():
         told = [f"{len(split.examples)} examples", inference.truncation(split.rows) or "nothing is cut"]
+        told += [unknown.told(inference.unknown(split.rows, tokenizer.vocab))]
         told += [inference.known(data["train"].examples, split.examples)] if split is not data["train"] else []
         if split.name == "dev" and task.held_share:
             told.append(f"held out of train by what they say (task.dev_share={task.held_share:g})")

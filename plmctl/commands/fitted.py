@@ -90,8 +90,7 @@ def check_length(cfg: DictConfig, task: Task, plugins: Sequence[str] = ()) -> No
 
 def settle(cfg: DictConfig, task: Task, plugins: Sequence[str] = ()) -> None:
     """Write into the config, which every checkpoint carries, what labels and task decided: outputs, names, longest row."""
-    if task.label_names is not None:
-        cfg.task.label_names = task.label_names
+    cfg.task.update(task.decided)
     node = cfg.heads[task.head]
     if "num_classes" in parameters(locate(node["_target_"], plugins)):
         node.num_classes = task.outputs

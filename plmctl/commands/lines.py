@@ -12,6 +12,7 @@ from plmctl.loading import Loaded
 from plmctl.reading import parse_json
 from plmctl.terminal import remark
 from plmctl.text.bounds import whole_lines
+from plmctl.text.unknown import refuse_unknown, told, unknown_share
 
 KEYS = ("text", "input_ids", "segment_ids", "padding", "attention_mask")
 
@@ -45,6 +46,11 @@ def read(file: Path, loaded: Loaded) -> list[Line]:
     if odd is not None:
         remark(f"line {odd}: `padding` says that the first token is padding and the last is not; where 1 means a token, "
               "the name is `attention_mask`")  # fmt: skip
+    ids = [i for line in lines if not line.spelled for i in line.ids] if loaded.source.has_tokenizer else []
+    share = unknown_share(ids, loaded.vocab) if ids else 0.0
+    refuse_unknown(share, file=file, fix="a checkpoint whose tokenizer knows this text")
+    if share:
+        remark(f"{file}: {told(share)}")
     if cut:
         remark(f"{cut} of {len(lines)} lines are longer than {limits.length} tokens and were cut")
     return lines

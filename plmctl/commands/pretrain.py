@@ -35,14 +35,17 @@ from plmctl.config.compose import Flags
 from plmctl.config.contract import check_contract
 from plmctl.cost import cost, own_parameters
 from plmctl.data.loader import Loader, Source
-from plmctl.data.mixture import Mixture
 from plmctl.data.preview import preview
-from plmctl.data.reader import Reader
+from plmctl.data.sample import corpus_sample
+from plmctl.data.words import without_words
 from plmctl.errors import ConfigError, UsageError
 from plmctl.models.base import Model
 from plmctl.nn.tables import count
 from plmctl.objectives.base import Objective
 from plmctl.terminal import screen
+from plmctl.text.tokenizer import Tokenizer
+from plmctl.text.unknown import told as told_unknown
+from plmctl.text.unknown import unknown_share
 from plmctl.training.budget import Budget
 from plmctl.training.distributed import World, environment
 from plmctl.training.evaluation import Measured, measure
@@ -151,13 +154,14 @@ def _overview(
         f"{corpus.vocab.size:,} {corpus.tokenizer.kind} tokens",
         f"{budget} of {cfg.train.batch_size} rows of at most {cfg.format.max_length} tokens, on {place}; {session.folder}",
     ]
-    lines += [line for name, each in loader.sources.items() for line in _reading(name, each.reader)]
+    lines += [line for name, each in loader.sources.items() for line in _reading(name, each, corpus.tokenizer)]
     parts = [part for source in corpus.train.values() for part in source.values()]
     return [*lines, *(line.strip() for part in parts for line in too_much_held_out(part.manifest))]
 
 
-def _reading(name: str, reader: Reader | Mixture) -> list[str]:
-    """How many rows the corpora of a source have, and how often a mixture reads them."""
+def _reading(name: str, source: Source, tokenizer: Tokenizer) -> list[str]:
+    """How many rows the corpora of a source have, how often a mixture reads them, and what of their text is not known."""
+    reader = source.reader
     corpora = reader.corpora(name)
     lines = []
     for corpus, (each, share) in corpora.items():
@@ -166,7 +170,10 @@ def _reading(name: str, reader: Reader | Mixture) -> list[str]:
         told = ", ".join(f"{value:,} {key.replace('_', ' ')}" for key, value in shown.items())
         times = share * reader.rows_per_epoch / plan.rows
         mixed = f"; {share:.1%} of the mixture's rows, {times:.2f} times in its epoch" if len(corpora) > 1 else ""
-        lines.append(f"{corpus}: {plan.rows:,} rows an epoch; {told}{mixed}")
+        unknown = told_unknown(unknown_share(corpus_sample(each.shards.ids), tokenizer.vocab))
+        lines.append(f"{corpus}: {plan.rows:,} rows an epoch; {told}{mixed}{unknown and '; '}{unknown}")
+        if source.noise and "tracks.word_start" in source.noise.reads:
+            lines += [f"{corpus}: {line}" for line in without_words(each.shards, tokenizer)]
         lines += [f"{corpus}: {line}"] if (line := each.format.left_out(each.shards, plan)) else []
     if len(corpora) > 1:
         lines.append(f"{name}: an epoch of the mixture is {reader.rows_per_epoch:,} rows, as many as all its corpora have")

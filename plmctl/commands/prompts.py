@@ -23,6 +23,7 @@ from plmctl.tasks.base import Example
 from plmctl.tasks.generation import Generation
 from plmctl.terminal import remark
 from plmctl.text.bounds import whole_lines
+from plmctl.text.unknown import refuse_unknown, unknown_share
 
 AHEAD = 16  # batches that are sorted by length together
 MASKS = ("[MASK]", "<mask>")  # are understood whatever the tokenizer's own spelling
@@ -96,6 +97,8 @@ class Reader:
             raise DataError("an empty prompt", file=self.source, line=line, fix="write at least a word")
         prompt = self._asked(text, number)
         ids, vocab = prompt.ids, self.loaded.vocab
+        share = unknown_share(ids, vocab)
+        refuse_unknown(share, file=self.source, line=line, fix="a checkpoint whose tokenizer knows this text")
         if self.kind == "fill" and vocab.mask not in ids:
             mask = self.loaded.tokenizer.roles.mask
             fix = f"put {mask} where it should say a word; to write, take a decoder or an encoder-decoder"

@@ -136,6 +136,11 @@ class Task(Objective):
         return self.reader.read(self.path, split, self.columns)
 
     @property
+    def decided(self) -> dict[str, Any]:
+        """Settings as `fit_labels` found them in the training split: every checkpoint carries them."""
+        return {} if self.label_names is None else {"label_names": self.label_names}
+
+    @property
     def longest(self) -> int:
         """Tokens of the longest row that the model has to have places for."""
         return self.max_length

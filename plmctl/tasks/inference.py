@@ -16,6 +16,8 @@ from plmctl.models.base import Model
 from plmctl.tasks import batches
 from plmctl.tasks.base import Example, Task
 from plmctl.text.characters import Spelling
+from plmctl.text.unknown import refuse_unknown, unknown_share
+from plmctl.text.vocab import Vocab
 
 
 @dataclass(frozen=True)
@@ -40,11 +42,15 @@ def portion(examples: list[Example], share: float) -> list[Example]:
 def encoded(task: Task, name: str, examples: list[Example], tokenizer: Any) -> Split:
     """With the characters of every word, where the tokenizer is one of words: a network that reads them knows new ones, too.
 
-    Not for a task that asks for tokens or adds some: those of the vocabulary are all there are.
+    Not for a task that asks for tokens or adds some: those of the vocabulary are all there are. DataError for a text that the
+    tokenizer does not know.
     """
     tokens = task.transform.new_tokens or task.heads & {"clm", "mlm", "seq2seq"}
     if not tokenizer.vocab.spellings or "text" not in task.needs or tokens:
-        return Split(name, examples, task.encode(examples, tokenizer))
+        split = Split(name, examples, task.encode(examples, tokenizer))
+        fix = "a checkpoint whose tokenizer knows this text; from scratch, more tokenizer.vocab_size, or tokenizer=byte_bpe"
+        refuse_unknown(unknown(split.rows, tokenizer.vocab), file=examples[0].place.rpartition(":")[0] or name, fix=fix)
+        return split
     spelling = Spelling(tokenizer)
     return Split(name, examples, spelling.rows(task.encode(examples, spelling)))
 
@@ -106,6 +112,14 @@ def known(train: Sequence[Example], other: Sequence[Example]) -> str:
     """How many examples of `other` are in `train` with their very label, for people; nothing to say: ""."""
     found = _known(train, other)
     return f"{found:,} of {len(other):,} are in train too" if found else ""
+
+
+def unknown(rows: Rows, vocab: Vocab) -> float:
+    """The share of the tokens of `rows` that their tokenizer does not know; 0 where the model reads their characters."""
+    if "characters" in rows.seqs:
+        return 0.0
+    read = [seq.ids[seq.real] for name, seq in rows.seqs.items() if name not in VIEWS]
+    return unknown_share(np.concatenate(read), vocab)
 
 
 def _known(train: Sequence[Example], other: Sequence[Example]) -> int:

@@ -32,11 +32,11 @@ class TaggedSheet:
     @classmethod
     def of(cls, task: Task, split: str) -> TaggedSheet | None:
         """That of `split`; None for a task without tags, and for words that are written without spaces or stand in tables."""
-        if not isinstance(task, Tagging) or not isinstance(task.reader, Columns) or task.joiner != " ":
+        if not isinstance(task, Tagging) or not isinstance(task.reader, Columns) or task.reader.layout == "table":
             return None
-        if task.reader.layout == "table":
+        task.fit_labels(task.read(split))  # DataError for whatever the task itself would refuse
+        if task.joiner != " ":
             return None
-        task.read(split)  # DataError for whatever the task itself would refuse
         file = files.need(task.path, split, task.reader.splits[split])
         if task.reader.layout == "jsonl" or (task.reader.layout == "auto" and files.suffix(file) in (".jsonl", ".json")):
             names = {role: name if isinstance(name, str) else role for role, name in task.columns.items()}

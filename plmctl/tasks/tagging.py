@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Literal
@@ -18,7 +19,9 @@ from plmctl.objectives.base import Output, Term
 from plmctl.parts import part_of
 from plmctl.tasks import encode, metrics
 from plmctl.tasks.base import Example, Reader, Task, label_ids
+from plmctl.text.sentences import CJK
 
+_CHINESE = re.compile(f"[{CJK}]")
 Pieces = list[list[int]]  # of each word
 
 
@@ -27,7 +30,8 @@ class Tagging(Task):
     """Asks for the tag of each word at its first piece, the other pieces are not asked (Devlin et al., 2019, sec. 5.3).
 
     `loss = -log softmax(head(h_first))[tag]`, averaged over words. A sentence longer than a row is split into windows at word
-    boundaries, so that every word is tagged. `joiner` stands between words in the text that is tokenized ("" for Chinese).
+    boundaries, so that every word is tagged. `joiner` stands between words in the text that is tokenized; None: nothing where
+    the words of training are Chinese characters, which are then the words of new lines, otherwise a space.
     `context="document"` fills the row around it with the words before and after it in its document, as many as fit, one from
     each side in turn; they are read and not asked. Differs: the paper's own packing of the context was never released.
     """
@@ -37,8 +41,9 @@ class Tagging(Task):
 
     def __init__(
         self, *, name: str, reader: Reader, columns: Mapping[str, Any], max_length: int, metrics: Sequence[str],
-        label_names: Sequence[str] | None = None, joiner: str = " ", context: Literal["sentence", "document"] = "sentence",
-        pooling: str = "first", path: Any = None, dev_share: float | None = None,
+        label_names: Sequence[str] | None = None, joiner: str | None = None,
+        context: Literal["sentence", "document"] = "sentence", pooling: str = "first", path: Any = None,
+        dev_share: float | None = None,
     ) -> None:  # fmt: skip
         super().__init__(
             name=name, reader=reader, columns=columns, max_length=max_length, metrics=metrics, label_names=label_names,
@@ -47,10 +52,15 @@ class Tagging(Task):
         self.joiner, self.context = joiner, context
 
     def parse(self, line: str, number: int) -> Example:
-        """Words separated by spaces; without spaces and with `joiner=""`, every character is a word."""
+        """Words separated by spaces; with `joiner=""` every character is a word, unless spaces divide all Chinese ones."""
         words = line.split()
-        words = list(words[0]) if self.joiner == "" and len(words) == 1 else words
+        if self.joiner == "" and (len(words) == 1 or any(len(_CHINESE.findall(word)) > 1 for word in words)):
+            words = [character for word in words for character in word]
         return Example(id=str(number - 1), fields={"words": words or [""]}, place=f"line {number}")
+
+    @property
+    def decided(self) -> dict[str, Any]:
+        return {**super().decided, "joiner": self.joiner}
 
     def labels_of(self, example: Example) -> Sequence[str]:
         return list(example.label)
@@ -59,6 +69,8 @@ class Tagging(Task):
         examples = list(examples)
         if self.context == "document" and not any(example.document is not None for example in examples):
             raise ConfigError("task.context", "document", "sentence: neither -DOCSTART- lines nor fields `document` are here")
+        if self.joiner is None:
+            self.joiner = "" if _of_characters(examples) else " "
         pairs = [(tag, example.place) for example in examples for tag in example.label]
         if self.label_names is None:
             self.label_names = sorted(_closed({tag for tag, _ in pairs}), key=lambda tag: (tag != "O", tag[2:], tag))
@@ -69,7 +81,8 @@ class Tagging(Task):
         laid: list[encode.Row] = []
         example_of: list[int] = []
         words: list[tuple[int, int, int, int]] = []  # row, position of its first piece, pieces, number of the word
-        pieces = [word_pieces(example.fields["words"], tokenizer, joiner=self.joiner) for example in examples]
+        joiner = " " if self.joiner is None else self.joiner
+        pieces = [word_pieces(example.fields["words"], tokenizer, joiner=joiner) for example in examples]
         for number, own in enumerate(pieces):
             for first, last in windows([min(len(p), room) for p in own], room):
                 kept = [piece[:room] for piece in own[first:last]]
@@ -146,6 +159,13 @@ class Tagging(Task):
             return metrics.constant(of_tags[name], flat[0]) if name in of_tags else metrics.constant_entity_scores(gold)[name]
 
         return {name: known[name] for name in self.metrics} | metrics.floor(self.metrics, flat[0], best)
+
+
+def _of_characters(examples: Sequence[Example]) -> bool:
+    """Whether the words are Chinese characters, among which whole numbers and foreign words may stand."""
+    words = [len(word) for example in examples for word in example.fields["words"] if _CHINESE.search(word)]
+    others = sum(len(example.fields["words"]) for example in examples) - len(words)
+    return len(words) > others and words.count(1) > 0.95 * len(words)
 
 
 def _closed(tags: set[str]) -> set[str]:

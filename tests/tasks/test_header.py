@@ -121,3 +121,28 @@ def test_a_label_that_training_has_not_seen_is_one_line(tmp_path: Path) -> None:
     with pytest.raises(DataError) as error:
         task.fit_labels([Example("0", {"text": "x"}, label="another " * 100)])
     assert len(str(error.value)) < 500
+
+
+def chinese_tagger(folder: Path, words: list[str], *more: str) -> Task:
+    lines = [f"{word} {'B-LOC' if word in '北京' else 'O'}" for word in words]
+    task, found = read("tagging", table(folder, *(["\n".join([*lines, ""])] * 3), name="train.bio"), *more)
+    task.fit_labels(found)
+    return task
+
+
+def test_characters_are_the_words_of_new_lines_where_they_are_those_of_training(tmp_path: Path) -> None:
+    task = chinese_tagger(tmp_path, ["我", "住", "北", "京", "1995", "年"])
+    assert task.decided["joiner"] == ""
+    assert task.parse("他住北京 很好", 1).fields["words"] == list("他住北京很好")
+    assert task.parse("他 住 1995 年", 1).fields["words"] == ["他", "住", "1995", "年"]
+
+
+@pytest.mark.parametrize("words", [["I", "live", "in", "Rome"], ["我们", "住在", "北京", "很", "久"], ["a", "b"]])
+def test_other_words_stay_what_stands_between_spaces(tmp_path: Path, words: list[str]) -> None:
+    task = chinese_tagger(tmp_path, words)
+    assert task.decided["joiner"] == " "
+    assert task.parse("他住北京 很好", 1).fields["words"] == ["他住北京", "很好"]
+
+
+def test_what_is_told_holds(tmp_path: Path) -> None:
+    assert chinese_tagger(tmp_path, ["我", "住"], 'task.joiner=" "').decided["joiner"] == " "
