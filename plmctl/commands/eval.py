@@ -11,15 +11,15 @@ from omegaconf import DictConfig, OmegaConf
 
 from plmctl import loading
 from plmctl.assembly import longest
-from plmctl.commands import held_out, scoring
+from plmctl.commands import answered, held_out, scoring
 from plmctl.commands.fitted import framing
 from plmctl.config.build import build, locate, plain
 from plmctl.config.compose import Flags
 from plmctl.config.plugins import confirm, named
-from plmctl.errors import ConfigError, DataError, UsageError
+from plmctl.errors import ConfigError, UsageError
 from plmctl.loading import Loaded
-from plmctl.tasks import files, inference
-from plmctl.tasks.base import Example, Task
+from plmctl.tasks import inference
+from plmctl.tasks.base import Task
 from plmctl.tasks.held_out import HeldOut
 from plmctl.tasks.lm import HEADS, LanguageModel, Text
 from plmctl.terminal import tell
@@ -49,13 +49,16 @@ def run(cfg: DictConfig, flags: Flags) -> int:
     out = Path(cfg.out) if cfg.out else _home(loaded)
     if flags.submission:
         return _submit(cfg, loaded, part, precision, out)
-    name = ALSO.get(cfg.split, cfg.split) if cfg.input is None else Path(cfg.input).name.partition(".")[0]
-    examples = part.read(name) if cfg.input is None else list(_unlabelled(part, Path(cfg.input)))
+    name = ALSO.get(cfg.split, cfg.split)
+    name, examples = (name, part.read(name)) if cfg.input is None else answered.unlabelled(part, cfg.input)
     split = inference.encoded(part, name, examples, loaded.tokenizer)
     found, metrics = scoring.predict(
         loaded.model, part, split, precision=precision, batch_size=cfg.batch_size, digits=precision.digits
     )
-    file = scoring.write_predictions(out, name, found)
+    if out.suffix in answered.FILES and not out.is_dir():
+        file = answered.write(out, answered.beside(cfg.input, examples, found))
+    else:
+        file = scoring.write_predictions(out, name, found if cfg.input is None else answered.beside(cfg.input, examples, found))
     extra = {"task": part.name, "checkpoint": str(loaded.source.folder), "rows": len(found), "predictions": str(file)}
     if cut := inference.truncation(split.rows):
         extra["cut"] = cut
@@ -124,21 +127,6 @@ def _home(loaded: Loaded) -> Path:
     """eval/ in the run; beside a published folder, which is not ours to write into, eval/ here."""
     folder = loaded.source.folder
     return folder.parents[1] / "eval" if folder.parent.name == "checkpoints" else Path("eval")
-
-
-def _unlabelled(task: Task, file: Path) -> Iterator[Example]:
-    """Rows of a JSON or CSV table by the task's columns, otherwise one example a line."""
-    if not file.exists():
-        raise DataError("no such file", file=file)
-    if files.suffix(file) in (".json", ".jsonl", ".csv"):
-        columns = {role: column for role, column in task.columns.items() if role not in ("label", "id")}
-        yield from task.reader.read_file(file, columns, labelled=False)
-        return
-    for number, line in files.lines(file):
-        try:
-            yield task.parse(line, number)
-        except ValueError as error:
-            raise DataError(str(error), file=file, line=number) from error
 
 
 def _submit(cfg: DictConfig, loaded: Loaded, task: Task, precision: Precision, out: Path) -> int:

@@ -147,8 +147,8 @@ class Evaluate:
     noise: Any = None
     split: str = "dev"  # dev, test, train, or another that the task's files have (mnli: dev_mismatched); valid means dev
     data: Data = dataclasses.field(default_factory=Data)  # of task=lm and task=held_out
-    input: str | None = None  # unlabelled lines, to be labelled
-    out: str | None = None  # folder of predictions; null: eval/ in the run
+    input: str | None = None  # unlabelled lines, or a .csv or .jsonl table, to be labelled; -: standard input
+    out: str | None = None  # a .csv, .tsv or .jsonl file of predictions, or a folder of them; null: eval/ in the run
     batch_size: Count = 32
     device: Literal["auto", "cpu", "cuda"] = "auto"
     precision: Literal["auto", "fp32", "bf16", "fp16"] = "fp32"  # bf16, fp16: three digits; auto: as training chooses

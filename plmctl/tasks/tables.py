@@ -12,8 +12,8 @@ from plmctl.parts import part_of
 from plmctl.reading import json_in
 from plmctl.tasks import files
 from plmctl.tasks.base import Example
-from plmctl.text.bounds import longest_line
 from plmctl.tasks.header import names_columns
+from plmctl.text.bounds import longest_line
 
 Column = str | int
 Row = tuple[int, list[Any]]  # line number, cells
@@ -74,7 +74,7 @@ class Table:
         self, file: Path, columns: Mapping[str, Column], *, header: bool | None = None, labelled: bool = True
     ) -> tuple[list[str] | None, list[Row], dict[str, int]]:
         """(the header, if there is one; rows of cells; {role: place of its cell}) of a file that is not JSON."""
-        rows = list(_csv_rows(file) if files.suffix(file) == ".csv" else _tab_rows(file))
+        rows = list(csv_rows(file) if files.suffix(file) == ".csv" else _tab_rows(file))
         if header is None:
             header = any(isinstance(column, str) for column in columns.values()) or self._begins_with_names(file, rows, columns)
         names = rows.pop(0)[1] if header else None
@@ -154,7 +154,8 @@ def _tab_rows(file: Path) -> Iterator[Row]:
             yield number, line.split("\t")
 
 
-def _csv_rows(file: Path) -> Iterator[Row]:
+def csv_rows(file: Path) -> Iterator[Row]:
+    """(number of its last line, its cells) of every row that is not empty."""
     csv.field_size_limit(longest_line())  # a cell may be as long as a document
     reader = csv.reader(f"{line}\n" for _, line in files.lines(file))
     try:

@@ -109,6 +109,8 @@ def test_a_dev_set_that_stands_in_train_is_refused(tmp_path: Path) -> None:
     )
     table(tmp_path / "dev.tsv", 20, first=50)  # half of them: said, not refused
     assert inference.check_splits(task(tmp_path)) == ["dev"]
+    table(tmp_path / "dev.tsv", 19, first=0)  # too few to measure anything
+    assert inference.check_splits(task(tmp_path)) == ["dev"]
 
 
 def test_the_score_is_of_what_training_has_not_seen(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

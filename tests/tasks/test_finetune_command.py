@@ -29,13 +29,13 @@ SMALL = [
 
 def _table(folder, *, shuffled=False, rows=96):
     """A task that one word decides; `shuffled`: labels that nothing decides, three quarters of them "good"."""
-    draw, other = random.Random(3), random.Random(4)
+    draw = random.Random(3)
     for name, count in (("train", rows), ("dev", 32)):
         lines = ["text\tlabel"]
         for n in range(count):
             label = ("bad" if n % 4 == 0 else "good") if shuffled else ("bad" if n % 2 else "good")
             word = draw.choice(WORDS[draw.choice(["good", "bad"])] if shuffled else WORDS[label])
-            lines.append(f"this is a {word} film {''.join(other.choices('aeflmst', k=6))}\t{label}")
+            lines.append(f"this is a {word} film\t{label}")
         (folder / f"{name}.tsv").write_text("\n".join(lines) + "\n")
     return folder
 
@@ -143,6 +143,10 @@ def test_labels_new_lines(trained, tmp_path, capsys):
     found = [json.loads(line)["guess"] for line in (tmp_path / "out" / "new.jsonl").read_text().splitlines()]
     assert found == ["good", "bad"]
     assert json.loads(capsys.readouterr().out)["rows"] == 2
+    assert _run("eval", f"checkpoint={run}", f"input={tmp_path / 'new.txt'}", f"out={tmp_path / 'labelled.csv'}") == 0
+    rows = [line.split(",") for line in (tmp_path / "labelled.csv").read_text().splitlines()]
+    assert rows[0] == ["text", "id", "guess", "probabilities.bad", "probabilities.good"]
+    assert [row[:3] for row in rows[1:]] == [["this is a superb film", "0", "good"], ["this is a dull film", "1", "bad"]]
 
 
 def test_starts_from_a_checkpoint_with_its_pooler_and_tokenizer(trained, tmp_path, capsys):

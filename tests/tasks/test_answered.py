@@ -1,0 +1,89 @@
+"""What `plmctl eval input=...` writes: the columns of the user, and what the model says."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from plmctl.commands import answered
+from plmctl.config import compose as config
+from plmctl.errors import DataError
+from plmctl.tasks.base import Example, Task
+
+SAID = {"guess": "good", "probabilities": {"bad": 0.25, "good": 0.75}}
+
+
+def task(name: str = "classification", *words: str) -> Task:
+    cfg = config.compose("finetune", None, [f"task={name}", "task.path=x", "checkpoint=null", *words])
+    made: Task = config.build(cfg.task, {"pooling": "first"}, path="task")
+    return made
+
+
+def said(examples: list[Example], **more: Any) -> list[dict[str, Any]]:
+    return [{"id": example.id, "gold": None, **SAID, **more} for example in examples]
+
+
+def test_lines_stand_beside_their_answers(tmp_path: Path) -> None:
+    (tmp_path / "new.txt").write_text("a fine film\n很好\n", encoding="utf-8")
+    name, examples = answered.unlabelled(task(), str(tmp_path / "new.txt"))
+    assert name == "new"
+    assert answered.beside(str(tmp_path / "new.txt"), examples, said(examples)) == [
+        {"text": "a fine film", "id": "0", **SAID}, {"text": "很好", "id": "1", **SAID},
+    ]  # fmt: skip
+
+
+def test_columns_of_a_table_are_kept(tmp_path: Path) -> None:
+    file = tmp_path / "new.csv"
+    file.write_text('id,when,body\n7,"May, 2nd","two\nlines"\n8,June,other\n', encoding="utf-8")
+    _, examples = answered.unlabelled(task("classification", "task.columns.text=body"), str(file))
+    rows = answered.beside(str(file), examples, said(examples, when="never"))
+    assert rows[0] == {"id": "7", "when": "May, 2nd", "body": "two\nlines", **SAID, "predicted_when": "never"}
+    answered.write(tmp_path / "out.csv", rows)
+    with (tmp_path / "out.csv").open(newline="", encoding="utf-8") as stream:
+        found = list(csv.DictReader(stream))
+    assert [row["body"] for row in found] == ["two\nlines", "other"]
+    assert found[1]["probabilities.good"] == "0.75"
+
+
+def test_a_table_without_names_has_numbers(tmp_path: Path) -> None:
+    file = tmp_path / "new.csv"
+    file.write_text("1,a fine film and more\n2,no\n", encoding="utf-8")
+    _, examples = answered.unlabelled(task("classification", "task.columns.text=1", "task.columns.label=2"), str(file))
+    assert answered.beside(str(file), examples, said(examples))[1] == {"0": "2", "1": "no", "id": "1", **SAID}
+
+
+def test_objects_keep_their_fields(tmp_path: Path) -> None:
+    file = tmp_path / "new.jsonl"
+    file.write_text('{"text": "a", "tags": ["x", "y"]}\n\n{"text": "b"}\n', encoding="utf-8")
+    _, examples = answered.unlabelled(task(), str(file))
+    rows = answered.beside(str(file), examples, said(examples))
+    assert [row["text"] for row in rows] == ["a", "b"]
+    assert rows[0]["tags"] == ["x", "y"]
+    answered.write(tmp_path / "deep" / "out.jsonl", rows)
+    assert [json.loads(line) for line in (tmp_path / "deep" / "out.jsonl").read_text().splitlines()] == rows
+
+
+def test_a_tsv_of_tags(tmp_path: Path) -> None:
+    rows = [{"words": ["in", "Rome"], "guess": ["O", "B-LOC"]}, {"words": ["a b", "c"], "guess": ["O", "O"]}]
+    answered.write(tmp_path / "out.tsv", rows)
+    lines = (tmp_path / "out.tsv").read_text().splitlines()
+    assert lines[:2] == ["words\tguess", "in Rome\tO B-LOC"]
+    assert next(csv.reader(io.StringIO(lines[2]), delimiter="\t")) == ['["a b", "c"]', "O O"]
+
+
+def test_standard_input(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO("one\n二\n".encode())))
+    name, examples = answered.unlabelled(task(), "-")
+    assert name == "stdin"
+    assert [row["text"] for row in answered.beside("-", examples, said(examples))] == ["one", "二"]
+
+
+def test_a_file_that_is_not_there(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="no such file"):
+        answered.unlabelled(task(), str(tmp_path / "none.txt"))
