@@ -18,11 +18,11 @@ from plmctl.config.build import plain
 from plmctl.config.plugins import confirm, named
 from plmctl.convert import elmo, hf
 from plmctl.convert.family import token_table
-from plmctl.errors import ConfigError, DataError, nearest, raise_all
+from plmctl.errors import ConfigError, DataError, UsageError, nearest, raise_all
 from plmctl.inside import refuse_links
 from plmctl.models.base import Model
 from plmctl.nn.tables import token_rows
-from plmctl.reading import read_saved, read_tensors, refuse_references
+from plmctl.reading import read_saved, read_tensors, refuse_references, taken_from
 from plmctl.text.characters import Spelling
 from plmctl.text.tokenizer import META, Tokenizer
 from plmctl.text.vocab import Vocab
@@ -144,8 +144,12 @@ def open_source(path: str | os.PathLike[str], layers: Any = None, *, plugins: Se
 
 def _refuse_misfit(source: Source) -> None:
     """DataError where the numbers of a published config are not those of its tensors, found without room for a model."""
-    with torch.device("meta"):
-        model = build_model(source.config, vocab_size=source.vocab_size)
+    file = next((file for file in source.folder.glob("*.json") if file.name in ("config.json", elmo.OPTIONS)), source.folder)
+    with taken_from(file, "describes no model that can be built", fix="download it again"), torch.device("meta"):
+        try:
+            model = build_model(source.config, vocab_size=source.vocab_size)
+        except UsageError as error:
+            raise ValueError(str(error)) from error
     if wrong := load_tensors(model, source.tensors).reshaped:
         raise DataError(f"its config and its weights disagree: {'; '.join(wrong[:3])}", file=source.folder,
                         fix="download both again")  # fmt: skip

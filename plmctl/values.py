@@ -24,6 +24,7 @@ Whole = Annotated[int, Rule(lambda n: n >= 0, "0 or more")]
 Count = Annotated[int, Rule(lambda n: n > 0, "1 or more")]
 Number = Annotated[float, Rule(lambda x: x >= 0, "0 or more")]
 Amount = Annotated[float, Rule(lambda x: x > 0, "more than 0")]
+Rate = Annotated[float, Rule(lambda x: 0 <= x <= 1, "between 0 and 1")]
 Part = Annotated[float, Rule(lambda x: 0 < x <= 1, "more than 0, at most 1")]
 
 

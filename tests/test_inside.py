@@ -124,7 +124,8 @@ def test_the_arrays_of_a_token_directory_and_a_linked_tokenizer(tokens_of: Calla
     shutil.copytree(tokens_of("wordpiece"), folder)
     manifest = json.loads((folder / "manifest.json").read_text())
     manifest["tracks"] = ["../../x"]
-    manifest["splits"]["train"]["arrays"]["../../x"] = {"dtype": "uint8", "length": 1}
+    for split in manifest["splits"].values():
+        split["arrays"]["../../x"] = {"dtype": "uint8", "length": split["tokens"], "sha256": "0"}
     (folder / "manifest.json").write_text(json.dumps(manifest))
     with pytest.raises(DataError, match=r"a damaged manifest, its array '../../x' leads out of its folder"):
         Shards.open(folder)

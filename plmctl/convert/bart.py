@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NotRequired
 
 from plmctl.convert.bert import ACTIVATIONS
-from plmctl.convert.family import Architecture, Node, Numbers
+from plmctl.convert.family import Architecture, Node, Numbers, Published
 from plmctl.convert.names import Rule, behind, linear, same
 from plmctl.convert.stacks import BIAS, HEAD, OUTPUT, TABLES, EncoderDecoder, Ends, nodes, start_of
 from plmctl.errors import ConfigError
+from plmctl.values import Count, Rate, Whole
 
 UNUSED = 2  # rows of the tables of places that no token uses
 NORM: Node = {"_target_": "plmctl.nn.norm.layer_norm", "_partial_": True, "eps": 1e-5}
@@ -50,10 +51,28 @@ def before_layers(end: str) -> list[Rule]:
     return [places, *linear(f"backbone.{end}.embedding.norm", f"{end}.layernorm_embedding")]
 
 
+class BartConfig(Published):
+    d_model: Count
+    encoder_layers: Count
+    encoder_attention_heads: Count
+    encoder_ffn_dim: Count
+    decoder_layers: Count
+    decoder_attention_heads: Count
+    decoder_ffn_dim: Count
+    max_position_embeddings: Count
+    dropout: NotRequired[Rate]
+    attention_dropout: NotRequired[Rate]
+    activation_dropout: NotRequired[Rate]
+    activation_function: NotRequired[str]
+    scale_embedding: NotRequired[bool]
+    decoder_start_token_id: NotRequired[Whole | None]
+
+
 class Bart(EncoderDecoder):
     """Post-norm encoder and decoder with learned places and a norm on the embeddings, `Bart...`."""
 
     model_type = "bart"
+    schema = BartConfig
     prefix = "model."
     rules = (*TABLES, *(rule for end in ("encoder", "decoder") for rule in [*before_layers(end), *layers(end)]))
     architectures = (

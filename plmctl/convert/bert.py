@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NotRequired
 
-from plmctl.convert.family import Architecture, Family, Node, Numbers
+from plmctl.convert.family import Architecture, Family, Node, Numbers, Published
 from plmctl.convert.names import Rule, linear, same
 from plmctl.errors import ConfigError
+from plmctl.values import Count, Number, Rate, Whole
 
 LAYER = "encoder.layer.{i}"
 BACKBONE: list[Rule] = [
@@ -108,10 +109,27 @@ TIES = {
 }
 
 
+class BertConfig(Published):
+    num_hidden_layers: Count
+    hidden_size: Count
+    num_attention_heads: Count
+    intermediate_size: Count
+    max_position_embeddings: Count
+    type_vocab_size: NotRequired[Whole]
+    hidden_dropout_prob: NotRequired[Rate]
+    attention_probs_dropout_prob: NotRequired[Rate]
+    hidden_act: NotRequired[str]
+    layer_norm_eps: NotRequired[Number]
+    embedding_size: NotRequired[Count]  # ALBERT, ELECTRA
+    num_hidden_groups: NotRequired[Count]  # ALBERT
+    inner_group_num: NotRequired[Count]
+
+
 class Bert(Family):
     """Post-norm encoder with learned places and segment embeddings, `BertFor...`."""
 
     model_type = "bert"
+    schema = BertConfig
     prefix = "bert."
     rules = (*BACKBONE, same(*PLACES))
     architectures = (

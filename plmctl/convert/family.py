@@ -8,16 +8,33 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Annotated, Any, NotRequired, TypedDict
 
 from torch import Tensor
 
+from plmctl import values
 from plmctl.config.build import locate, parameters
 from plmctl.convert.names import Rule, Tensors, missing
 from plmctl.errors import ConfigError, DataError, nearest
 from plmctl.heads.features import BEFORE_HEADS
+from plmctl.values import Count
 
 Node = dict[str, Any]
+
+
+def _numbered(labels: Mapping[str, str]) -> bool:
+    return all(key.isdecimal() and key.isascii() for key in labels)
+
+
+class Published(TypedDict):
+    """What is read of every `config.json`; a family's own `schema` adds its names."""
+
+    vocab_size: Count
+    tie_word_embeddings: NotRequired[bool]
+    pad_token_id: NotRequired[int | None]
+    id2label: NotRequired[Annotated[dict[str, str], values.Rule(_numbered, "numbers from 0 on, each with a name")] | None]
+
+
 # no matter of structure:
 ROW_HEADS = (  # whichever family the backbone is of
     "fine-tune with a head that a published class has: heads.class.dense=true heads.class.activation=gelu (ELECTRA's), "
@@ -100,6 +117,7 @@ class Family:
     """One module of this package is one subclass; every attribute is data."""
 
     model_type: str
+    schema: type  # a TypedDict: what is read of its `config.json`
     prefix: str  # of the backbone's names in all but the bare class
     rules: Sequence[Rule]  # of the backbone, without the prefix
     architectures: Sequence[Architecture]  # in order of preference for a model that has the heads of several

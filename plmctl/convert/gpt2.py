@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NotRequired
 
 from plmctl.convert.bert import encoder_nodes, task_head
-from plmctl.convert.family import Architecture, Family, Node, Numbers
+from plmctl.convert.family import Architecture, Family, Node, Numbers, Published
 from plmctl.convert.names import Rule, linear, same, transposed
 from plmctl.errors import ConfigError
+from plmctl.values import Count, Number, Rate
 
 CELLS: list[Rule] = [
     *linear("backbone.stack.blocks.a.{i}.cell.qkv", "h.{i}.attn.c_attn", weight=transposed),
@@ -28,10 +29,24 @@ TIES = {"lm_head.weight": "wte.weight"}
 ACTIVATIONS = {"gelu_new": "gelu_tanh", "gelu_pytorch_tanh": "gelu_tanh", "gelu": "gelu", "relu": "relu", "silu": "silu"}
 
 
+class GPTConfig(Published):
+    n_layer: Count
+    n_embd: Count
+    n_head: Count
+    n_inner: NotRequired[Count | None]
+    n_positions: Count
+    resid_pdrop: NotRequired[Rate]
+    attn_pdrop: NotRequired[Rate]
+    activation_function: NotRequired[str]  # GPT-2
+    afn: NotRequired[str]  # GPT
+    layer_norm_epsilon: NotRequired[Number]
+
+
 class GPT2(Family):
     """Pre-norm decoder with learned places and a last norm, `GPT2...`."""
 
     model_type = "gpt2"
+    schema = GPTConfig
     prefix = "transformer."
     rules: Sequence[Rule] = (
         same("backbone.embedding.token.weight", "wte.weight"),

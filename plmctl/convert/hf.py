@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NotRequired, TypedDict
 
 from safetensors.torch import save_file
 from torch import Tensor
@@ -26,6 +26,7 @@ from plmctl.convert.roberta import Roberta
 from plmctl.convert.t5 import T5
 from plmctl.convert.xlnet import XLNet
 from plmctl.errors import ConfigError, DataError, nearest
+from plmctl.reading import fitted, read_json
 
 FAMILIES: tuple[Family, ...] = (Bert(), Roberta(), GPT2(), GPT(), Electra(), Albert(), Bart(), Marian(), T5(), XLNet())
 
@@ -62,13 +63,12 @@ def supported() -> list[str]:
 
 def read(folder: Path) -> Imported:
     """Config and weights of a Hugging Face folder."""
-    settings = _settings(folder)
+    file = folder / "config.json"
+    settings = fitted(_settings(folder), _Named, file=file, fix=weights.AGAIN)
     family, name = _family_of(settings, folder)
-    try:
-        numbers = family.numbers(settings)
-    except KeyError as error:
-        raise DataError(f"lacks {error}", file=folder / "config.json", fix="download it again") from error
-    refuse_huge(numbers, folder / "config.json")
+    settings = fitted(settings, family.schema, file=file, fix=weights.AGAIN)
+    numbers = family.numbers(settings)
+    refuse_huge(numbers, file)
     found = weights.modern(weights.read(folder))
     found = without_aliases(found, family.ties, family.prefix, tied=numbers.tied)
     numbers, found = family.adapted(numbers, found)
@@ -99,6 +99,13 @@ def read(folder: Path) -> Imported:
         **_labels(settings, architecture),
     }
     return Imported(config, ours, unused)
+
+
+class _Named(TypedDict):
+    """How a `config.json` names its class."""
+
+    architectures: NotRequired[list[str] | None]
+    model_type: NotRequired[str | None]
 
 
 def export(
@@ -148,14 +155,9 @@ def write(folder: Path, exported: Exported, *, tokens: Mapping[str, int | None])
 
 def _settings(folder: Path) -> dict[str, Any]:
     file = folder / "config.json"
-    try:
-        found = json.loads(file.read_text(encoding="utf-8"))
-    except FileNotFoundError as error:
-        raise DataError("no config.json here", file=folder, fix="give the folder that `save_pretrained` wrote") from error
-    except ValueError as error:
-        raise DataError(f"truncated or not JSON ({error})", file=file, fix="download it again") from error
-    if not isinstance(found, dict):
-        raise DataError("not a table of settings", file=file, fix="download it again")
+    if not file.is_file():
+        raise DataError("no config.json here", file=folder, fix="give the folder that `save_pretrained` wrote")
+    found: dict[str, Any] = read_json(file, fix=weights.AGAIN)
     return found
 
 

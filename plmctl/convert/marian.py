@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from plmctl.convert.bart import SEQ2SEQ, ends, layers, post_norm, settings_of
+from plmctl.convert.bart import SEQ2SEQ, BartConfig, ends, layers, post_norm, settings_of
 from plmctl.convert.bert import ACTIVATIONS
 from plmctl.convert.family import Architecture, Node, Numbers
 from plmctl.convert.names import Tensors
@@ -17,6 +17,7 @@ class Marian(EncoderDecoder):
     """BART's layers behind sinusoids and without a norm on the embeddings, `Marian...`."""
 
     model_type = "marian"
+    schema = BartConfig
     prefix = "model."
     rules = (*TABLES, *(rule for end in ("encoder", "decoder") for rule in layers(end)))
     architectures = (Architecture("MarianMTModel", (HEAD,), SEQ2SEQ), Architecture("MarianModel", bare=True))

@@ -92,7 +92,7 @@ def to_theirs(tensors: Mapping[str, Tensor], rules: Iterable[Rule]) -> tuple[Ten
 def missing(tensors: Mapping[str, Tensor], rules: Iterable[Rule], *, num_layers: int) -> list[str]:
     """Names of theirs that a member with `num_layers` layers has and `tensors` lacks."""
     names = dict.fromkeys(name for rule in rules if not rule.optional for name in rule.theirs)
-    layers = [str(layer) for layer in range(num_layers)]
+    layers = [str(layer) for layer in range(min(num_layers, len(tensors) + 1))]  # of so many, one is missing at least
     filled = [_at(name, layer) for name in names for layer in (layers if "{i}" in name else [""])]
     return [name for name in filled if name not in tensors]
 

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, NotRequired
 
 from torch import Tensor
 
 from plmctl.convert.bart import classifier
-from plmctl.convert.family import Architecture, Node, Numbers
+from plmctl.convert.family import Architecture, Node, Numbers, Published
 from plmctl.convert.names import Rule, Tensors, linear, same
 from plmctl.convert.stacks import HEAD, OUTPUT, SHARED, TABLES, EncoderDecoder, Ends, nodes, start_of
+from plmctl.values import Count, Number, Rate, Whole
 
 INSIDE, ROWS = "transformer.", "T5ForSequenceClassification"  # the class whose backbone stands under a name
 GATED, POSITION = "plmctl.nn.cells.glu.GLU", "plmctl.nn.positions.RelativeBuckets"
@@ -48,6 +49,22 @@ def layers(end: str, *, gated: bool) -> list[Rule]:
     return rules + (cross if end == "decoder" else [])
 
 
+class T5Config(Published):
+    d_model: Count
+    d_ff: Count
+    d_kv: Count
+    num_layers: Count
+    num_heads: Count
+    num_decoder_layers: NotRequired[Count | None]
+    dropout_rate: NotRequired[Rate]
+    feed_forward_proj: NotRequired[str]
+    layer_norm_epsilon: NotRequired[Number]
+    relative_attention_num_buckets: NotRequired[Count]
+    relative_attention_max_distance: NotRequired[Count]
+    scale_decoder_outputs: NotRequired[bool]
+    decoder_start_token_id: NotRequired[Whole | None]
+
+
 class T5(EncoderDecoder):
     """Pre-norm encoder and decoder without biases, with numbers for ranges of distances, `T5...`.
 
@@ -56,6 +73,7 @@ class T5(EncoderDecoder):
     """
 
     model_type = "t5"
+    schema = T5Config
     prefix = ""
     architectures = (
         Architecture(ROWS, ("score",), classifier("score"), outputs=1),

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, NotRequired
 
 import torch
 from torch import Tensor
 
 from plmctl.convert.bert import ACTIVATIONS, encoder_nodes, task_head
-from plmctl.convert.family import Architecture, Family, Node, Numbers
+from plmctl.convert.family import Architecture, Family, Node, Numbers, Published
 from plmctl.convert.names import Rule, linear, same
 from plmctl.errors import ConfigError
+from plmctl.values import Count, Number, Rate, Whole
 
 CELL, THEIRS = "backbone.stack.blocks.a.{i}.cell", "layer.{i}.rel_attn"
 FIXED = {  # settings that our parts know in one form only
@@ -49,10 +50,24 @@ def projections(num_heads: int) -> list[Rule]:
     ]  # fmt: skip
 
 
+class XLNetConfig(Published):
+    n_layer: Count
+    d_model: Count
+    n_head: Count
+    d_inner: Count
+    dropout: NotRequired[Rate]
+    ff_activation: NotRequired[str]
+    layer_norm_eps: NotRequired[Number]
+    mem_len: NotRequired[Whole | None]
+    reuse_len: NotRequired[Whole | None]
+    clamp_len: NotRequired[int]
+
+
 class XLNet(Family):
     """Two streams over relative attention, `XLNet...`; a row is decided about by its last token, the `<cls>`."""
 
     model_type = "xlnet"
+    schema = XLNetConfig
     prefix = "transformer."
     rules: Sequence[Rule] = (
         same("backbone.embedding.token.weight", "word_embedding.weight"),

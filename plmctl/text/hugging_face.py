@@ -5,17 +5,19 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, NotRequired, TypedDict
 
 import tokenizers
 from tokenizers import decoders, models, normalizers, pre_tokenizers
 
 from plmctl.errors import DataError
+from plmctl.reading import read_json, read_text
 from plmctl.text import roles, stripped
 from plmctl.text.backend import Backend
 from plmctl.text.roles import NAMES, Roles
-from plmctl.text.rust import Rust, finish
+from plmctl.text.rust import AGAIN, Rust, finish, usable
 from plmctl.text.sentence_piece import GIVEN, SentencePiece, as_rust
+from plmctl.values import Rule, Whole
 
 _MODELS = ("spiece.model", "sentencepiece.bpe.model", "tokenizer.model", "sentencepiece.model")
 # Spellings by role, tried in this order where no file names the special tokens.
@@ -25,6 +27,33 @@ _SPELLINGS = {
     "bos": ("[CLS]", "<s>", "<|endoftext|>"),
     "eos": ("[SEP]", "</s>", "<|endoftext|>"),
 }  # fmt: skip
+
+
+class _Spelled(TypedDict):
+    content: str
+
+
+_Token = _Spelled | str
+
+
+class _Config(TypedDict):
+    """What is read of tokenizer_config.json and special_tokens_map.json."""
+
+    pad_token: NotRequired[_Token | None]
+    unk_token: NotRequired[_Token | None]
+    cls_token: NotRequired[_Token | None]
+    sep_token: NotRequired[_Token | None]
+    mask_token: NotRequired[_Token | None]
+    bos_token: NotRequired[_Token | None]
+    eos_token: NotRequired[_Token | None]
+    additional_special_tokens: NotRequired[list[_Token] | None]
+    extra_special_tokens: NotRequired[list[_Token] | dict[str, _Token] | None]
+    tokenizer_class: NotRequired[str | None]
+    extra_ids: NotRequired[Annotated[int, Rule(lambda n: 0 <= n <= 10_000, "between 0 and 10000")]]
+    do_lower_case: NotRequired[bool | None]
+    strip_accents: NotRequired[bool | None]
+    tokenize_chinese_chars: NotRequired[bool]
+    add_prefix_space: NotRequired[bool | None]
 
 
 def read(place: Path) -> tuple[Backend, Roles, str]:
@@ -87,7 +116,7 @@ def write(folder: Path, backend: Backend, special: Roles, kind: str, model_max_l
 
 
 def _from_vocab_txt(file: Path, config: dict[str, Any]) -> Rust:
-    tokens = file.read_text(encoding="utf-8").splitlines()
+    tokens = read_text(file, fix=AGAIN).removesuffix("\n").split("\n")
     vocab = {token: place for place, token in enumerate(tokens)}
     unknown = _spelling(config, "unk") or "[UNK]"
     if unknown not in vocab:
@@ -95,8 +124,9 @@ def _from_vocab_txt(file: Path, config: dict[str, Any]) -> Rust:
     # Without a config: a vocabulary that has no capital letter can only be an uncased one.
     uncased = not any(token[:1].isascii() and token[:1].isupper() for token in tokens)
     made = tokenizers.Tokenizer(models.WordPiece(vocab, unk_token=unknown, max_input_chars_per_word=100))
+    lower = config.get("do_lower_case")
     made.normalizer = normalizers.BertNormalizer(
-        lowercase=config.get("do_lower_case", uncased), strip_accents=config.get("strip_accents"),
+        lowercase=uncased if lower is None else lower, strip_accents=config.get("strip_accents"),
         handle_chinese_chars=config.get("tokenize_chinese_chars", True),
     )  # fmt: skip
     made.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
@@ -105,10 +135,11 @@ def _from_vocab_txt(file: Path, config: dict[str, Any]) -> Rust:
 
 
 def _from_merges(vocab_file: Path, merges_file: Path, config: dict[str, Any]) -> Rust:
-    vocab = _json(vocab_file)
-    lines = merges_file.read_text(encoding="utf-8").splitlines()
+    vocab = read_json(vocab_file, dict[str, Whole], fix=AGAIN)
+    lines = read_text(merges_file, fix=AGAIN).split("\n")
     merges = [(pair[0], pair[1]) for line in lines if not line.startswith("#version") and len(pair := line.split(" ")) == 2]
-    made = tokenizers.Tokenizer(models.BPE(vocab, merges))
+    with usable(merges_file):
+        made = tokenizers.Tokenizer(models.BPE(vocab, merges))
     made.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=bool(config.get("add_prefix_space")))
     made.decoder = decoders.ByteLevel()
     return Rust(_finished(made, config))
@@ -123,10 +154,11 @@ def _from_model(file: Path, config: dict[str, Any]) -> SentencePiece | Rust:
         why = "its ids are shifted, or its text is changed, by code outside the sentencepiece model"
         raise DataError(f"this tokenizer needs its tokenizer.json: {why}", file=file, fix="put tokenizer.json beside it")
     listed = _listed(config)
-    t5 = "t5" in (_json(file.parent / "config.json").get("model_type"), config.get("tokenizer_class", "")[:2].lower())
+    t5 = "t5" in (_json(file.parent / "config.json").get("model_type"), str(config.get("tokenizer_class"))[:2].lower())
     if not listed and ("extra_ids" in config or t5):
         listed = [f"<extra_id_{n}>" for n in range(config.get("extra_ids", 100))]  # as its code adds them, the first one last
-    return SentencePiece(file.read_bytes(), added=roles.appended(listed))
+    with usable(file):
+        return SentencePiece(file.read_bytes(), added=roles.appended(listed))
 
 
 def _finished(made: tokenizers.Tokenizer, config: dict[str, Any]) -> tokenizers.Tokenizer:
@@ -179,7 +211,7 @@ def _with_templates(backend: Backend, special: Roles) -> Roles:
 
 def _spelling(config: dict[str, Any], name: str) -> str | None:
     value = config.get(f"{name}_token")
-    return value.get("content") if isinstance(value, dict) else value
+    return value["content"] if isinstance(value, dict) else value
 
 
 def _listed(config: dict[str, Any]) -> list[str]:
@@ -190,13 +222,7 @@ def _listed(config: dict[str, Any]) -> list[str]:
 
 
 def _json(file: Path) -> dict[str, Any]:
-    if not file.exists():
-        return {}
-    try:
-        found = json.loads(file.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise DataError(f"not JSON ({error})", file=file, fix="copy the folder again") from error
-    return found if isinstance(found, dict) else {}
+    return read_json(file, _Config, fix=AGAIN) if file.exists() else {}
 
 
 def _twin(backend: Backend, special: Roles) -> Rust:

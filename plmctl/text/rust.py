@@ -3,17 +3,34 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import tokenizers
 from tokenizers import AddedToken, processors
 
-from plmctl.errors import DataError
+from plmctl.errors import DataError, PlmctlError
+from plmctl.reading import first_line
 from plmctl.text.backend import Cut, Span, as_bert, at_spaces, before_spaces, never
 from plmctl.text.roles import Roles
 
 FILE = "tokenizer.json"
+SPARE = 1 << 16  # ids without a token that a tokenizer may have
+AGAIN = "copy or train it again"
+
+
+@contextmanager
+def usable(file: object) -> Iterator[None]:
+    """What a library of tokenizers cannot use is a DataError of `file`."""
+    try:
+        yield
+    except PlmctlError:
+        raise
+    except BaseException as error:  # bare Exception for what they cannot read, and for what they never expect a panic
+        if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
+            raise
+        raise DataError(f"not a tokenizer file ({first_line(error)})", file=file, fix=AGAIN) from error
 
 
 class Rust:
@@ -25,7 +42,10 @@ class Rust:
         tokenizer.no_truncation()
         self.tokenizer = tokenizer
         vocab = tokenizer.get_vocab(with_added_tokens=True)
-        self.tokens = [f"[unused id {i}]" for i in range(max(vocab.values(), default=-1) + 1)]
+        count = max(vocab.values(), default=-1) + 1
+        if count > 2 * len(vocab) + SPARE:
+            raise ValueError(f"its {len(vocab)} tokens have ids up to {count - 1}")
+        self.tokens = [f"[unused id {i}]" for i in range(count)]
         for token, place in vocab.items():
             self.tokens[place] = token
         self.special = [token.content for token in tokenizer.get_added_tokens_decoder().values() if token.special]
@@ -34,10 +54,8 @@ class Rust:
 
     @classmethod
     def read(cls, content: bytes, file: object = FILE) -> Rust:
-        try:
+        with usable(file):
             return cls(tokenizers.Tokenizer.from_str(content.decode()))
-        except Exception as error:  # the library raises bare Exception for anything it cannot read
-            raise DataError(f"not a tokenizer file ({error})", file=file, fix="copy or train it again") from error
 
     @property
     def kind(self) -> str:

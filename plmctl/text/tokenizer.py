@@ -10,17 +10,20 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, NotRequired, TypedDict
 
 import numpy as np
 
 from plmctl.errors import ConfigError, DataError, UsageError, nearest
 from plmctl.inside import refuse_links
+from plmctl.reading import read_json
 from plmctl.text import hugging_face, roles, rust, segmented, sentence_piece
 from plmctl.text.backend import Backend, Span, spelled
 from plmctl.text.roles import Roles
+from plmctl.text.rust import usable
 from plmctl.text.train import KINDS, Recipe
 from plmctl.text.vocab import Vocab
+from plmctl.values import Whole
 
 META = "plmctl_tokenizer.json"
 VERSION = 1
@@ -126,11 +129,23 @@ class Tokenizer:
         if place.is_dir():
             refuse_links(place)
         if not (place / META).exists():
-            backend, special, kind = hugging_face.read(place)
-            return cls(backend=backend, roles_=special, kind=kind)
+            with usable(place):
+                backend, special, kind = hugging_face.read(place)
+                made = cls(backend=backend, roles_=special, kind=kind)
+                assert made.vocab  # made now: whose special tokens it cannot be made of are no tokenizer's
+            return made
         meta = _read_meta(place / META)
+        with usable(place):
+            made = cls._restored(place, meta)
+        made.sampled = meta.get("trained_on", {})
+        if meta["fingerprint"] != made.fingerprint:
+            raise DataError("the files do not belong together (fingerprint)", file=place, fix="copy the whole folder again")
+        return made
+
+    @classmethod
+    def _restored(cls, place: Path, meta: _Meta) -> Tokenizer:
         found: Backend
-        special = Roles.read(meta["roles"])
+        special = Roles.read(dict(meta["roles"]))
         if (place / sentence_piece.FILE).exists():
             found = sentence_piece.SentencePiece((place / sentence_piece.FILE).read_bytes(), special)
         elif (place / sentence_piece.GIVEN).exists():
@@ -144,11 +159,7 @@ class Tokenizer:
             raise DataError(
                 f"neither {sentence_piece.FILE} nor {rust.FILE} beside {META}", file=place, fix="copy the whole folder"
             )
-        made = cls(backend=found, roles_=special, kind=meta["kind"])
-        made.sampled = meta.get("trained_on", {})
-        if meta.get("fingerprint") != made.fingerprint:
-            raise DataError("the files do not belong together (fingerprint)", file=place, fix="copy the whole folder again")
-        return made
+        return cls(backend=found, roles_=special, kind=meta["kind"])
 
     def export_hf(
         self, folder: str | os.PathLike[str], *, model_max_length: int, framed: bool = False,
@@ -210,15 +221,29 @@ def _bounded(text: str) -> Iterator[str]:
         yield text[start:]
 
 
-def _read_meta(file: Path) -> dict[str, Any]:
+class _Roles(TypedDict):
+    pad: str
+    single: list[str]
+    pair: list[str]
+    sentinels: NotRequired[list[str]]
+    unused: NotRequired[list[str]]
+
+
+class _Meta(TypedDict):
+    version: Whole
+    kind: str
+    roles: _Roles
+    fingerprint: str
+    trained_on: NotRequired[dict[str, int]]
+
+
+def _read_meta(file: Path) -> _Meta:
     try:
-        meta = json.loads(file.read_text(encoding="utf-8"))
-        version = meta["version"]
-        meta["kind"], meta["roles"]["pad"]
-    except (ValueError, KeyError, TypeError) as error:
-        raise DataError("damaged tokenizer description", file=file, fix="copy the whole folder again") from error
-    if version > VERSION:
-        raise DataError(
-            f"written by a newer plmctl (format {version}, this one reads {VERSION})", file=file, fix="update plmctl"
-        )
+        meta: _Meta = read_json(file, _Meta)
+    except DataError as error:
+        what = f"damaged tokenizer description: {error.message}"
+        raise DataError(what, file=file, fix="copy the whole folder again") from error
+    if meta["version"] > VERSION:
+        told = f"written by a newer plmctl (format {meta['version']}, this one reads {VERSION})"
+        raise DataError(told, file=file, fix="update plmctl")
     return meta

@@ -97,7 +97,7 @@ def test_an_unsupported_architecture_lists_the_supported_ones(published) -> None
     with pytest.raises(ConfigError, match=r"hidden_act.*gelu_new"):
         load(folder)
     (folder / "config.json").write_text(json.dumps({k: v for k, v in settings.items() if k != "hidden_size"}))
-    with pytest.raises(DataError, match="lacks 'hidden_size'"):
+    with pytest.raises(DataError, match="must have 'hidden_size'"):
         load(folder)
     (folder / "config.json").write_text('{"a": ')
     with pytest.raises(DataError, match="truncated or not JSON"):

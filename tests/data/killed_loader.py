@@ -39,6 +39,8 @@ class Shards:
     tracks: dict = field(default_factory=dict)
     spans: dict = field(default_factory=dict)
     fingerprint: str = "memory"
+    given: str = "memory"
+    vocab_size: int = 1 << 31
 
 
 def random_shards(documents: int, seed: int = 0) -> Shards:
