@@ -109,6 +109,9 @@ def test_a_study_that_is_edited_while_it_runs(toy_study: Any, tmp_path: Path, mo
     monkeypatch.setattr(command.Local, "run", run)
     done = ablate("./toy.yaml", "out=out")
     assert (done.exit_code, ran) == (1, [9])
+    jobs = json.loads((tmp_path / "out" / "study.json").read_text())["jobs"]
+    assert len(jobs) == 9
+    assert all(label and name.partition("-")[0] in ("tokenize", "pretrain", "finetune", "eval") for name, label in jobs.items())
     assert "was edited while it ran" in done.stderr
     assert "was edited while it ran" in (tmp_path / "out" / "table.md").read_text()
     assert "To go on:\n  plmctl ablate ./toy.yaml out=out" in done.stderr

@@ -43,7 +43,7 @@ def run(cfg: DictConfig, flags: Flags) -> int:
         return _show(plan, folder, flags)
     for line in study.left_out:
         _say(f"left out, and its metrics with it, until it is given: {line}")
-    with opened(folder, settings):
+    with opened(folder, {**settings, "jobs": {name: job.label for name, job in plan.jobs.items()}}):
         runner = _runner(plan, folder, settings["processes"], flags)
         code = runner.run()
         notes = [EDITED] if _digest(file) != before else []

@@ -6,7 +6,7 @@ import json
 import re
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
@@ -59,9 +59,34 @@ class StudyFolder:
 
     @cached_property
     def jobs(self) -> list[JobFolder]:
-        """In the order in which they were begun."""
+        """Those of the study as it was last started, in the order in which they were begun."""
+        labels = self._labels
+        if labels is None:
+            return self._all
+        return [replace(job, label=labels[job.folder.name]) for job in self._all if job.folder.name in labels]
+
+    @cached_property
+    def superseded(self) -> list[JobFolder]:
+        """Those of the study as it was before it was edited, which count for nothing any more."""
+        labels = self._labels
+        return [] if labels is None else [job for job in self._all if job.folder.name not in labels]
+
+    @property
+    def _labels(self) -> Mapping[str, str] | None:
+        """{job: what it is}, as the last start planned it; None of a study from before that was written down."""
+        found = self.settings.get("jobs")
+        return found if isinstance(found, dict) else None
+
+    @cached_property
+    def _all(self) -> list[JobFolder]:
         places = [place for place in (self.folder / JOBS).glob("*") if (place / "job.json").is_file()]
         return [_job(place) for place in sorted(places, key=lambda place: (place / "job.json").stat().st_mtime_ns)]
+
+    @property
+    def table_is_old(self) -> bool:
+        """Whether the last start has not come to the end at which the table is made."""
+        files = self.folder / TABLE, self.folder / STUDY
+        return files[0].is_file() and files[0].stat().st_mtime_ns < files[1].stat().st_mtime_ns
 
     @property
     def going(self) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from pathlib import Path
 
@@ -12,7 +13,7 @@ from typer.testing import CliRunner
 
 from plmctl.cli import make_app
 from plmctl.report import build
-from plmctl.report.page import html
+from plmctl.report.page import Chart, html
 from plmctl.report.studies import StudyFolder
 from plmctl.report.subject import of
 
@@ -66,6 +67,33 @@ def test_a_study_half_done(tmp_path: Path) -> None:
     assert "There is no table yet" in page(folder)[1]
     shutil.rmtree(folder / "jobs")
     assert "none begun" in page(folder)[1]
+
+
+def test_a_study_whose_arm_was_edited(tmp_path: Path) -> None:
+    """Only the jobs of the last start count, under the names that they have there; those of before are listed by themselves."""
+    folder = fabricated.study(tmp_path / "rates", arms=2, seeds=2)
+    old, new = ["pretrain-0000000100000000", "pretrain-0000000100000001"], ["pretrain-edited0", "pretrain-edited1"]
+    for before, now in zip(old, new, strict=True):
+        fabricated.run(folder / "jobs" / now / "run", steps=40, level=7.0)
+        for name in ("job.json", "done.json"):
+            shutil.copy(folder / "jobs" / before / name, folder / "jobs" / now / name)
+    jobs = {f"pretrain-{0:08x}{seed:08x}": f"pretrain first, seed {seed}" for seed in (0, 1)}
+    jobs |= {name: f"pretrain rate 1, seed {seed}" for seed, name in enumerate(new)}
+    settings = json.loads((folder / "study.json").read_text())
+    (folder / "study.json").write_text(json.dumps({**settings, "jobs": jobs}))
+    made = StudyFolder.read(folder)
+    assert [job.folder.name for job in made.jobs if job.arm == "rate 1"] == new
+    assert {job.folder.name for job in made.superseded} == {*old, "finetune-failed", "finetune-cut"}
+    found, text = page(folder)
+    assert "Jobs: 4 done; 4 superseded." in text
+    assert "The table is that of the last start that came to its end; the study was started again since." in text
+    assert [row[0] for row in found.table("job", "state")] == [
+        *("pretrain first, seed 0", "pretrain first, seed 1", "pretrain rate 1, seed 0", "pretrain rate 1, seed 1")
+    ]
+    charts = [block for block in build.blocks(of([folder])) if isinstance(block, Chart)]
+    (curves,) = [chart.svg for chart in charts if chart.name.startswith("curves-")]
+    assert [name in curves for name in ("first (2)", "rate 1 (2)", "rate 0")] == [True, True, False]
+    assert "Jobs of the study as it was before it was edited: they are in no curve, table or cost above." in text
 
 
 def test_a_job_cut_off_in_its_last_line(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ NO_TABLE = (
     "There is no table yet: it is made at the end of a start. Below are the jobs so far. To go on: plmctl ablate with the "
     "words that started it; what is finished stays so."
 )
-OLD = "Some jobs are newer than the table: it is that of the last start that came to its end."
+OLD = "The table is that of the last start that came to its end; the study was started again since."
 
 
 def panel(subject: Subject) -> list[Block]:
@@ -25,11 +25,12 @@ def panel(subject: Subject) -> list[Block]:
     found = ", ".join(f"{counts[state]} {state}" for state in STATES if counts[state]) or "none begun"
     seeds = ", ".join(map(str, study.settings.get("seeds") or [])) or "not stated"
     budget = ", ".join(f"{value:,} {name}" for name, value in (study.settings.get("budget") or {}).items() if value) or "none"
+    found += f"; {before} superseded" if (before := len(study.superseded)) else ""
     facts = f"{study.folder}. Jobs: {found}. Seeds: {seeds}. Budget of every pretraining: {budget}."
     blocks: list[Block] = [Text(facts)]
     if study.table is None:
         blocks.append(Text(NO_TABLE))
-    elif counts["still going"] or counts["not finished"]:
+    elif study.table_is_old or counts["still going"] or counts["not finished"]:
         blocks.append(Text(OLD))
     return [*blocks, *_arms(study)]
 

@@ -8,11 +8,12 @@ from plmctl.report.subject import Subject
 from plmctl.report.text import clipped, number
 
 ORDER = 5
+BEFORE = "Jobs of the study as it was before it was edited: they are in no curve, table or cost above."
 
 
 def panel(subject: Subject) -> list[Block]:
     study = subject.study
-    if study is None or not study.jobs:
+    if study is None or not (study.jobs or study.superseded):
         return []
     blocks: list[Block] = [Heading("Jobs")]
     unlucky = [job for job in study.jobs if job.state != "done"]
@@ -25,7 +26,11 @@ def panel(subject: Subject) -> list[Block]:
         blocks += [Text("Not begun when the table was made:"), Table(["job", "why", "cells"], open_)]
     told = Text("A job's own page: plmctl report <study>/jobs/<job>/run")
     head = ["job", "state", "updates", "last validation loss", "seconds", "folder"]
-    return [*blocks, told, Folded(f"All {len(study.jobs)} jobs", [Table(head, [_row(job) for job in study.jobs])])]
+    blocks += [told, Folded(f"All {len(study.jobs)} jobs", [Table(head, [_row(job) for job in study.jobs])])]
+    if study.superseded:
+        before: list[Block] = [Text(BEFORE), Table(["superseded job", *head[1:]], [_row(job) for job in study.superseded])]
+        blocks.append(Folded(f"{len(study.superseded)} superseded", before))
+    return blocks
 
 
 def _row(job: JobFolder) -> list[str]:
