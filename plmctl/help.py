@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 from typer.core import TyperCommand
 
+from plmctl.config.foreign import ours
 from plmctl.config.lesson import LESSON
 from plmctl.config.recipes import STUDIES, conf_dir, described, recipes_dir
 from plmctl.config.schema import VERBS as SCHEMAS
@@ -28,9 +30,25 @@ GROUPS = {  # the slots whose options a verb's --help lists
 class Verb(TyperCommand):
     """A command whose help ends with runnable examples and the options that conf/ and recipes/ hold."""
 
+    def parse_args(self, ctx: Any, args: list[str]) -> Any:
+        """As the library does, after a look for the two mistakes whose messages would lead astray."""
+        options = {name: param for param in self.get_params(ctx) for name in (*param.opts, *param.secondary_opts)}
+        for word, following in zip(args, [*args[1:], ""], strict=True):
+            if word == "--":
+                break
+            name, equals, value = word.partition("=")
+            option = options.get(name)
+            if option is not None and not getattr(option, "is_flag", False) and not equals and following in options:
+                needed = getattr(option, "metavar", None) or "value"
+                ctx.fail(f"{name} needs a {needed} behind it, and {following} is an option")
+            setting = _setting(name, _verb(ctx)[1]) if option is None and word.startswith("--") else ""
+            if setting:
+                value = value if equals else following if following and not following.startswith("-") else "..."
+                ctx.fail(f"there is no option {name}: settings are written without dashes\n  fix: {_said(setting, value)}")
+        return super().parse_args(ctx, args)
+
     def format_epilog(self, ctx: Any, formatter: Any) -> None:
-        name = ctx.command_path.partition(" ")[2]
-        verb = next((word for word in reversed(name.split()) if word in SCHEMAS), name)
+        name, verb = _verb(ctx)
         with formatter.section("Examples"):
             formatter.write("".join(f"  {line}\n" for line in EXAMPLES[name]))
         if verb in SCHEMAS:
@@ -48,3 +66,23 @@ class Verb(TyperCommand):
         for group in GROUPS.get(name, ()):
             with formatter.section(f"{group}="):
                 formatter.write_dl(described(conf_dir() / group) or [("-", "")])
+
+
+def _verb(ctx: Any) -> tuple[str, str]:
+    """What stands behind `plmctl`, and the command whose settings it takes."""
+    name = ctx.command_path.partition(" ")[2]
+    return name, next((word for word in reversed(name.split()) if word in SCHEMAS), name)
+
+
+def _setting(option: str, verb: str) -> str:
+    """The setting that somebody means who writes it as an option, with a value where that is another one; or nothing."""
+    schema = SCHEMAS.get("pretrain" if verb == "distill" else verb)
+    top = {field.name for field in dataclasses.fields(schema)} if schema else set()
+    key = option.lstrip("-").replace("-", "_")
+    if key.partition(".")[0] in top:
+        return key
+    return ours(key, lambda name: name.partition(".")[0] in top)
+
+
+def _said(setting: str, value: str) -> str:
+    return setting if "=" in setting else f"{setting}={value}"

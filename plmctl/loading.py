@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -23,11 +24,13 @@ from plmctl.inside import refuse_links
 from plmctl.models.base import Model
 from plmctl.nn.tables import token_rows
 from plmctl.reading import read_saved, read_tensors, refuse_references, taken_from
+from plmctl.terminal import tell
 from plmctl.text.characters import Spelling
 from plmctl.text.tokenizer import META, Tokenizer
 from plmctl.text.vocab import Vocab
 from plmctl.training.checkpoint import Checkpoints, Fit, damage, load_exactly, load_tensors, progress_of
 
+_HUB = re.compile(r"[\w-][\w.-]*(/[\w-][\w.-]*)?")  # how names on Hugging Face's hub look: google-bert/bert-base-cased
 _BACKBONE = "backbone."  # what names of tensors of a model's network begin with
 
 
@@ -160,8 +163,8 @@ def find(path: str | os.PathLike[str]) -> Path:
     place = Path(path).expanduser()
     if not place.exists():
         near = _near(place)
-        hub = not near and str(path).count("/") < 2
-        fix = f"download it first: hf download {path} --local-dir {place.name}" if hub else "check the path"
+        hub = not near and _HUB.fullmatch(str(path)) and not (place.parent.name and place.parent.exists())
+        fix = f"download it first: hf download {path} --local-dir {path}" if hub else "check the path"
         raise DataError(f"there is no such run, checkpoint or Hugging Face folder{near}", file=place, fix=fix)
     if not place.is_dir():
         of_a_model = any((place.parent / name).is_file() for name in ("config.yaml", "config.json"))
@@ -191,7 +194,7 @@ def _near(place: Path) -> str:
 
 def take(
     model: Model, tensors: Mapping[str, Tensor], *, source: object, unused: Sequence[str] = (),
-    say: Callable[[str], None] = print,
+    say: Callable[[str], None] = tell,
 ) -> Fit:  # fmt: skip
     """Copy into `model` what agrees in name and shape, and say in one line what was taken, what is new, what is not used.
 
@@ -283,7 +286,7 @@ def _same_kind(cfg: DictConfig, found: Mapping[str, Any]) -> None:
 
 def initialize(
     model: Model, path: str | os.PathLike[str], *, into: str | None = None, layers: Any = None, plugins: Sequence[str] = (),
-    say: Callable[[str], None] = print,
+    say: Callable[[str], None] = tell,
 ) -> Fit:  # fmt: skip
     """`take` from whatever lies at `path`; rows of its tables that are no token of its tokenizer are left out.
 

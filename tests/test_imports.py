@@ -31,8 +31,7 @@ MAY: dict[str, set[str]] = {
 MAY["objectives"] |= {"text"}  # which ids are special, and what stands around a segment
 MAY["generation"] |= {"text"}
 MAY["tasks"] |= {"text", "data", "noise"}
-MAY["distill"] = BASE | {*MODEL, "text", "data"}
-MAY["distill"] = BASE | set(MODEL) | {"text", "data"}
+MAY["distill"] = BASE | {*MODEL, "text", "data", "terminal"}
 NUMPY_ONLY = ("text", "noise", "data", "errors", "batch", "config", "cli")
 TORCH_IN_DATA = {"data/loader.py"}  # collate makes the batch
 

@@ -17,6 +17,7 @@ from plmctl.ablation.job import DONE, ERROR, LOG, RUN
 from plmctl.ablation.job import JOB as RECORD
 from plmctl.ablation.plan import Job, Plan, resolved
 from plmctl.errors import UsageError
+from plmctl.terminal import tell
 from plmctl.whole import write_json
 
 JOBS, EVENTS, LOCK = "jobs", "log.jsonl", "lock"
@@ -35,7 +36,7 @@ class State:
 class Runner(ABC):
     """Runs what is not done yet, somehow; `states` says how every job of the plan stands."""
 
-    def __init__(self, plan: Plan, folder: Path, *, plugins: tuple[str, ...] = (), say: Say = print) -> None:
+    def __init__(self, plan: Plan, folder: Path, *, plugins: tuple[str, ...] = (), say: Say = tell) -> None:
         self.plan, self.folder, self.plugins, self.say = plan, folder.resolve(), plugins, say
         self.states = {name: self._found(job) for name, job in plan.jobs.items()}
 

@@ -12,6 +12,7 @@ from plmctl.loading import Loaded
 from plmctl.reading import parse_json
 from plmctl.terminal import remark
 from plmctl.text.bounds import whole_lines
+from plmctl.text.undecodable import undecodable
 from plmctl.text.unknown import refuse_unknown, told, unknown_share
 
 KEYS = ("text", "input_ids", "segment_ids", "padding", "attention_mask")
@@ -93,7 +94,7 @@ def _decoded(file: Path) -> list[str]:
         try:
             found.append(line.decode("utf-8-sig" if number == 1 else "utf-8").rstrip("\r\n"))
         except UnicodeDecodeError as error:
-            raise DataError(f"not UTF-8 ({error.reason} at byte {error.start})", file=file, line=number) from error
+            raise undecodable(error, file=file, line=number, content=b"".join(line for _, line in lines)[: 1 << 16]) from error
     return found
 
 

@@ -23,6 +23,7 @@ from plmctl.tasks.base import Example
 from plmctl.tasks.generation import Generation
 from plmctl.terminal import remark
 from plmctl.text.bounds import whole_lines
+from plmctl.text.undecodable import undecodable
 from plmctl.text.unknown import refuse_unknown, unknown_share
 
 AHEAD = 16  # batches that are sorted by length together
@@ -213,7 +214,7 @@ def _lines(stream: Any, name: str) -> Iterator[str]:
         try:
             yield line.decode("utf-8-sig" if number == 1 else "utf-8").rstrip("\r\n")
         except UnicodeDecodeError as error:
-            raise DataError(f"not UTF-8 ({error.reason} at byte {error.start})", file=name, line=number) from error
+            raise undecodable(error, file=name, line=number, content=line) from error
 
 
 def alike(prompts: Sequence[Prompt], batch_size: int, *, without: Container[int] = ()) -> list[list[int]]:

@@ -31,8 +31,10 @@ def run(cfg: DictConfig, *, flags: Flags) -> int:
     facts = options.facts(cfg.facts)
     if facts and not cfg.card:
         raise UsageError("--fact: for a model card\n  fix: --card README.md before it")
-    if cfg.card and Path(cfg.card).resolve() in [out.with_suffix(suffix).resolve() for suffix in SUFFIXES]:
-        raise UsageError(f"--card {cfg.card}: the page itself is written there\n  fix: --card README.md")
+    pages = [out.with_suffix(suffix) for suffix in SUFFIXES] if cfg.markdown or out.suffix == ".md" else [out]
+    if cfg.card and Path(cfg.card).resolve() in [page.resolve() for page in pages]:
+        other = Path(cfg.card).with_name(f"{out.stem}-card.md")
+        raise UsageError(f"--card {cfg.card}: the page itself is written there\n  fix: --card {other}")
     subject = of([Path(folder) for folder in cfg.runs], options.wishes(cfg.heads, cfg.sentences, cfg.probes), flags.plugins)
     if cfg.card and len(subject.runs) != 1:
         raise UsageError("--card: of one run, not of several or of a study")

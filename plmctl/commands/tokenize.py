@@ -21,6 +21,7 @@ from plmctl.data.tokenizing import Job
 from plmctl.errors import ConfigError, DataError, UsageError
 from plmctl.terminal import remark, screen, tell, visible
 from plmctl.text import segment
+from plmctl.text.inputs import find_all
 from plmctl.text.tokenizer import Tokenizer
 from plmctl.text.train import Recipe
 
@@ -85,6 +86,9 @@ def sources(data: dict[str, Any], path: Any) -> tuple[Source, Source | None]:
         raise ConfigError("data.target_path", data["target_path"], f"goes with data.path, not with {path}", fix=fix)
     if data["valid_target_path"] is not None and data["valid_path"] is None:
         raise ConfigError("data.valid_target_path", data["valid_target_path"], "goes with data.valid_path, which is not given")
+    for name in ("target_path", "valid_path", "valid_target_path"):  # before work; the reader looks for data.path itself
+        if data[name] is not None:
+            find_all(data[name], f"data.{name}")
     marked = {name: tuple(map(str, data[name])) for name in ("spans", "tags", "fields")}
     source = Source(path, data["field"], data["lines"], target=data["target_path"], **marked)
     valid = None

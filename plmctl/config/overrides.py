@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from plmctl.config.build import locate, parameters
+from plmctl.config.foreign import ours
 from plmctl.config.schema import MANY, is_literal, is_path
 from plmctl.errors import ConfigError, UsageError, nearest
 
@@ -210,11 +211,29 @@ def _long(word: Word, tree: Mapping[str, Any], plugins: Sequence[str], loader: C
     if name in takes and not word.mark:
         return Word(f"+{word.text}", word.key, f"+{word.sample}", group=False)
     known = [*paths(tree), *(f"{slot}.{parameter}" for parameter in takes)]
+    value = word.text.partition("=")[2]
+    if other := ours(word.key, lambda name: _settable(name, tree, known, loader)):
+        name, _, spelled_out = other.partition("=")
+        choice = "" if _settable(name, tree, known) else _elsewhere(loader, name.rpartition(".")[0], name.rpartition(".")[2])
+        fix = f"{choice} {name}={spelled_out or value}".strip()
+        raise ConfigError(word.key, value, f"there is no such setting (did you mean '{name}'?)", fix=fix)
     same = [f"'{path}'" for path in known if path.endswith(f".{word.key}")]
     hint = f" (did you mean {' or '.join(same)}?)" if same else nearest(word.key, known)
     choice = _elsewhere(loader, slot, name) if isinstance(parts, Mapping) and "_target_" in parts else ""
     allowed = f"{slot} has no such setting as it is chosen" if choice else f"there is no such setting{hint}"
-    raise ConfigError(word.key, word.text.partition("=")[2], allowed, fix=choice and f"{choice} {word.text}")
+    raise ConfigError(word.key, value, allowed, fix=choice and f"{choice} {word.text}")
+
+
+def _settable(key: str, tree: Mapping[str, Any], known: Sequence[str], loader: Any = None) -> bool:
+    """Whether the command takes the setting as its parts are chosen; with `loader`, also with another choice of a part."""
+    slot, _, name = key.rpartition(".")
+    parts = _select(tree, slot) if slot else None
+    inner = parts.values() if isinstance(parts, Mapping) and "_target_" not in parts else ()
+    return (
+        key in known
+        or any(isinstance(part, Mapping) and name in part for part in inner)
+        or bool(loader and isinstance(parts, Mapping) and "_target_" in parts and _elsewhere(loader, slot, name))
+    )
 
 
 def _parameters(node: Any, plugins: Sequence[str]) -> list[str]:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 import typing
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
 from plmctl.config.build import MISSING, SEVERAL
+from plmctl.config.foreign import ours
 from plmctl.config.making import Augment, Rewrite
 from plmctl.errors import ConfigError, nearest
 from plmctl.values import Amount, Count, Number, Part, Whole, fit
@@ -264,7 +265,7 @@ def fitted(verb: str, config: Mapping[str, Any]) -> tuple[dict[str, Any], list[C
     """{dotted key: value as its type wants it} for plumbing that differs from what is written, and every misfit."""
     changed: dict[str, Any] = {}
     errors: list[ConfigError] = []
-    for path, value, annotation in _leaves(VERBS[verb], config, "", errors):
+    for path, value, annotation in _leaves(VERBS[verb], config, "", errors, top=typing.get_type_hints(VERBS[verb])):
         if isinstance(value, str) and value == MISSING:
             errors.append(ConfigError(path, ..., "must be given", fix=f"{path}=..."))
             continue
@@ -278,17 +279,24 @@ def fitted(verb: str, config: Mapping[str, Any]) -> tuple[dict[str, Any], list[C
     return changed, errors
 
 
-def _leaves(schema: type, config: Mapping[str, Any], path: str, errors: list[ConfigError]) -> Iterator[tuple[str, Any, Any]]:
-    """(path, value, annotation) of every plumbing key in `config`; keys that the schema lacks become errors."""
+def _leaves(
+    schema: type, config: Mapping[str, Any], path: str, errors: list[ConfigError], *, top: Collection[str]
+) -> Iterator[tuple[str, Any, Any]]:
+    """(path, value, annotation) of every plumbing key in `config`; keys that the schema lacks become errors.
+
+    `top`: the first words of all keys of the command.
+    """
     hints = typing.get_type_hints(schema, include_extras=True)
     for key, value in config.items():
         where = f"{path}{key}"
         if key not in hints:
             known = [f"{path}{name}" for name in hints]
-            errors.append(ConfigError(where, value, f"there is no such setting{nearest(where, known)}"))
+            other = ours(where, lambda name: name.partition(".")[0] in top)
+            hint = f" (did you mean '{other.partition('=')[0]}'?)" if other else nearest(where, known)
+            errors.append(ConfigError(where, value, f"there is no such setting{hint}"))
         elif not dataclasses.is_dataclass(hints[key]):
             yield where, value, hints[key]
         elif isinstance(value, Mapping):
-            yield from _leaves(typing.cast(type, hints[key]), value, where + ".", errors)
+            yield from _leaves(typing.cast(type, hints[key]), value, where + ".", errors, top=top)
         else:
             errors.append(ConfigError(where, value, f"is a group of settings: {', '.join(typing.get_type_hints(hints[key]))}"))

@@ -28,6 +28,7 @@ from plmctl.distill.questions import OfTask
 from plmctl.errors import ConfigError, DataError, PlmctlError
 from plmctl.models.base import Model
 from plmctl.tasks.base import Task
+from plmctl.terminal import tell
 
 SHARD = 64 << 20  # bytes that wait in memory before they become a file
 NUMBERS = ("example", "cut", "group")  # values of a row that no model reads
@@ -49,7 +50,7 @@ class Cached(Teacher):
     answers would be as many as its tokens times the vocabulary.
     """
 
-    def __init__(self, *, teacher: Teacher, folder: Path, identity: str, rows: int, say: Callable[[str], None] = print) -> None:
+    def __init__(self, *, teacher: Teacher, folder: Path, identity: str, rows: int, say: Callable[[str], None] = tell) -> None:
         super().__init__()
         self.teacher, self.measures = teacher, teacher.measures
         self.folder, self.identity, self.rows, self.say = folder, identity, rows, say

@@ -12,6 +12,7 @@ from typing import Any
 from plmctl.errors import AbsentData, DataError
 from plmctl.text import inputs
 from plmctl.text.bounds import WHOLE, longest_line, too_long
+from plmctl.text.undecodable import undecodable
 
 SPLITS = ("train", "dev", "test")  # the order in which a list of files is taken
 
@@ -101,7 +102,7 @@ def text(file: Path) -> str:
         content = raw.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         line = raw[: error.start].count(b"\n") + 1
-        raise DataError(f"not UTF-8: byte 0x{raw[error.start]:02x}", file=file, line=line, fix="iconv -t UTF-8") from error
+        raise undecodable(error, file=file, line=line, content=raw[: 1 << 16]) from error
     if not content.strip():
         raise DataError("the file is empty", file=file)
     return content

@@ -9,7 +9,6 @@ import io
 import json
 import os
 import re
-import shlex
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from glob import escape, glob
@@ -20,6 +19,7 @@ from plmctl.errors import DataError, UsageError, nearest
 from plmctl.reading import json_in
 from plmctl.text.bounds import BLANK, longest_line, too_blank, too_long
 from plmctl.text.hub import DataSet
+from plmctl.text.undecodable import undecodable
 
 Input = Path | DataSet
 Row = tuple[int, dict[str, Any]]  # number of the line, its fields
@@ -32,7 +32,7 @@ _SUFFIXES = (*(stem + end for stem in (".txt", ".jsonl") for end in ("", *_PACKE
 _WIKI = re.compile(r"wiki_\d+(\.gz|\.zst)?")  # WikiExtractor's own file names
 
 
-def find_files(path: str | Path) -> list[Path]:
+def find_files(path: str | Path, setting: str = "data.path") -> list[Path]:
     """The text files that a file name, a folder (all of them, sorted) or a pattern names; DataError where there are none."""
     given = Path(path).expanduser()
     if given.is_dir():
@@ -40,7 +40,7 @@ def find_files(path: str | Path) -> list[Path]:
         found = [file for file in files if file.name.endswith(_SUFFIXES) or _WIKI.fullmatch(file.name)]
         if not found:
             raise DataError(
-                f"no text files in this folder (looked for {', '.join(_SUFFIXES)})", file=given, fix="data.path=<a file>"
+                f"no text files in this folder (looked for {', '.join(_SUFFIXES)})", file=given, fix=f"{setting}=<a file>"
             )
     elif given.exists():
         found = [given]
@@ -49,11 +49,11 @@ def find_files(path: str | Path) -> list[Path]:
     if not found:
         names = [str(file) for file in given.parent.iterdir()] if given.parent.is_dir() else []
         raise DataError(
-            f"no such file, folder or pattern{nearest(str(given), names)}", file=given, fix="data.path=<an existing one>"
+            f"no such file, folder or pattern{nearest(str(given), names)}", file=given, fix=f"{setting}=<an existing one>"
         )
     for file in found:
         if file.stat().st_size == 0:
-            raise DataError("the file is empty", file=file, fix="remove it, or name files with text in data.path")
+            raise DataError("the file is empty", file=file, fix=f"remove it, or name files with text in {setting}")
     return found
 
 
@@ -62,12 +62,12 @@ def _hidden(inner: Path) -> bool:
     return any(part.startswith(".") for part in inner.parts)
 
 
-def find_all(paths: str | Path | Iterable[str | Path]) -> list[Input]:
-    """`find_files` of one or several paths, each file once; `hf:...` is a data set."""
+def find_all(paths: str | Path | Iterable[str | Path], setting: str = "data.path") -> list[Input]:
+    """`find_files` of one or several paths, each file once; `hf:...` is a data set. `setting`: where the paths come from."""
     several = [paths] if isinstance(paths, str | Path) else list(paths)
     found: list[Input] = []
     for path in several:
-        found += [DataSet(path)] if isinstance(path, str) and path.startswith(DataSet.PREFIX) else find_files(path)
+        found += [DataSet(path)] if isinstance(path, str) and path.startswith(DataSet.PREFIX) else find_files(path, setting)
     return list(dict.fromkeys(found))
 
 
@@ -249,8 +249,4 @@ def _decoded(line: bytes, file: Path, number: int) -> str:
         if number == 1 and line.startswith((b"\x1f\x8b", b"\x28\xb5\x2f\xfd")):
             kind, end = ("gzip", ".gz") if line.startswith(b"\x1f\x8b") else ("zstandard", ".zst")
             raise DataError(f"this is {kind} data", file=file, fix=f"name it {file.name}{end}") from None
-        guess = "utf-16" if line.startswith((b"\xff\xfe", b"\xfe\xff")) else "latin1"
-        raise DataError(
-            f"not UTF-8: byte 0x{error.object[error.start]:02x} at column {error.start + 1}", file=file, line=number,
-            fix=f"iconv -f {guess} -t utf-8 {shlex.quote(str(file))} > converted.txt (or gb18030, if it is Chinese)",
-        ) from error  # fmt: skip
+        raise undecodable(error, file=file, line=number, content=line) from error

@@ -11,13 +11,14 @@ import torch
 from torch import Tensor
 
 from plmctl.errors import ConfigError, DataError
+from plmctl.terminal import tell
 from plmctl.training.checkpoint import Checkpoints, Snapshot, damage, read
 
 BESIDE = ("config.yaml", "tokenizer")  # what a checkpoint has of its run
 KEPT = "teacher.average."  # what names of tensors of a running average begin with, in the state of the objective
 
 
-def average(run: Path, out: Path, *, last: int, say: Callable[[str], None] = print) -> Path:
+def average(run: Path, out: Path, *, last: int, say: Callable[[str], None] = tell) -> Path:
     """A checkpoint in `out` whose weights are the mean over the newest `last` of `run`; the optimizer's state is left out.
 
     ConfigError where that is not at least 2, or `out` has something; DataError where `run` has fewer or damaged ones.
@@ -41,7 +42,7 @@ def average(run: Path, out: Path, *, last: int, say: Callable[[str], None] = pri
     return _saved(folders[-1], out, made, say)
 
 
-def kept(run: Path, out: Path, *, say: Callable[[str], None] = print) -> Path:
+def kept(run: Path, out: Path, *, say: Callable[[str], None] = tell) -> Path:
     """A checkpoint in `out` whose weights are the average that the run itself keeps (`distill.self_ensemble`), the newest.
 
     ConfigError where `out` has something; DataError where the run keeps none.

@@ -33,6 +33,7 @@ from plmctl.errors import DataError, PlmctlError
 from plmctl.inside import outside
 from plmctl.nn.tables import real
 from plmctl.reading import read_json, read_tensors
+from plmctl.terminal import tell
 from plmctl.training.progress import Progress
 from plmctl.values import Count, Whole
 
@@ -86,7 +87,7 @@ class Checkpoints:
     folder: Path
     extras: Callable[[Path], None] = lambda folder: None
     keep_last: int = 2
-    say: Say = print
+    say: Say = tell
     _valid: set[Path] = field(default_factory=set)
 
     def path(self, step: int) -> Path:

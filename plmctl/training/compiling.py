@@ -10,11 +10,10 @@ import torch
 from torch import nn
 
 from plmctl.errors import ConfigError
+from plmctl.terminal import tell
 
 
-def compile_backbone(
-    backbone: nn.Module, mode: str | bool, device: torch.device, *, say: Callable[[str], None] = print
-) -> bool:
+def compile_backbone(backbone: nn.Module, mode: str | bool, device: torch.device, *, say: Callable[[str], None] = tell) -> bool:
     """Compile `backbone` in place (at its first call) and return whether it was.
 
     `auto`: on a GPU yes, on a CPU no (compiling takes longer there than short runs gain). Without a C++ compiler one line

@@ -6,7 +6,7 @@ from torch import Tensor, nn
 
 from plmctl.attention.kernels import attend
 from plmctl.errors import ConfigError, nearest
-from plmctl.nn.cells.base import Cell, Context, Row, Work
+from plmctl.nn.cells.base import Cell, Context, Row, Work, check_heads
 from plmctl.nn.scores import score
 from plmctl.parts import part_of
 
@@ -32,8 +32,8 @@ class Attention(Cell):
         scores: str = "scaled", projections: str = "own",
     ) -> None:  # fmt: skip
         super().__init__()
-        if head_width is None and width % num_heads:
-            raise ConfigError("size.num_heads", num_heads, f"must divide size.width={width}", fix="or set head_width")
+        if head_width is None:
+            check_heads(num_heads, width)
         if projections not in PROJECTIONS:
             allowed = f"one of {', '.join(PROJECTIONS)}{nearest(projections, PROJECTIONS)}"
             raise ConfigError("projections", projections, allowed)

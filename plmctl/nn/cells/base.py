@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from plmctl.attention.kernels import Mask
 from plmctl.batch import Seq
+from plmctl.errors import ConfigError
 from plmctl.nn.cache import Cache, Slot
 from plmctl.nn.positions import Position
 from plmctl.nn.recorder import Recorder
@@ -124,3 +125,14 @@ class Cell(nn.Module):
                 kept += sum(p.numel() + part.hidden_size for p in own if p.dim() == 1) // 2
         rows = (1 + row.asked) * row.tokens
         return Work(rows * macs, kept=rows * kept)
+
+
+def check_heads(num_heads: int, width: int) -> None:
+    """ConfigError where the columns of the stream cannot be shared out among the heads."""
+    if width % num_heads:
+        fits = [number for number in range(1, width + 1) if width % number == 0]
+        nearest = min(fits, key=lambda number: (abs(number - num_heads), -number))
+        wider = -(-width // num_heads) * num_heads
+        shown = ", ".join(map(str, [*fits[:8], *(["..."] if len(fits) > 8 else [])]))
+        fix = f"size.num_heads={nearest}, or size.width={wider}"
+        raise ConfigError("size.num_heads", num_heads, f"must divide size.width={width}: {shown}", fix=fix)

@@ -6,7 +6,7 @@ from torch import Tensor, nn
 
 from plmctl.attention.kernels import attend
 from plmctl.errors import ConfigError
-from plmctl.nn.cells.base import Cell, Context, Row, Work
+from plmctl.nn.cells.base import Cell, Context, Row, Work, check_heads
 from plmctl.nn.scores import score
 from plmctl.parts import part_of
 
@@ -26,8 +26,8 @@ class CrossAttention(Cell):
         scores: str = "scaled", source_width: int | None = None,
     ) -> None:  # fmt: skip
         super().__init__()
-        if head_width is None and width % num_heads:
-            raise ConfigError("size.num_heads", num_heads, f"must divide size.width={width}", fix="or set head_width")
+        if head_width is None:
+            check_heads(num_heads, width)
         self.num_heads, self.head_width, self.dropout = num_heads, head_width or width // num_heads, dropout
         self.q = nn.Linear(width, num_heads * self.head_width, bias=bias)
         self.kv = nn.Linear(source_width or width, 2 * num_heads * self.head_width, bias=bias)

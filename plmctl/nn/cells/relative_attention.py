@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 from plmctl.attention.kernels import attend
 from plmctl.errors import ConfigError
-from plmctl.nn.cells.base import Cell, Context, Row, Work
+from plmctl.nn.cells.base import Cell, Context, Row, Work, check_heads
 from plmctl.nn.relations import Relations
 from plmctl.parts import part_of
 
@@ -31,8 +31,8 @@ class RelativeAttention(Cell):
         self, *, width: int, num_heads: int, dropout: float, segments: bool = False, head_width: int | None = None
     ) -> None:
         super().__init__()
-        if head_width is None and width % num_heads:
-            raise ConfigError("size.num_heads", num_heads, f"must divide size.width={width}", fix="or set head_width")
+        if head_width is None:
+            check_heads(num_heads, width)
         if width % 2:
             raise ConfigError("size.width", width, "must be even: half of R are sines, half cosines")
         self.num_heads, self.head_width, self.dropout = num_heads, head_width or width // num_heads, dropout

@@ -1,0 +1,38 @@
+"""What to say of a text that is not UTF-8: where, and which encoding it seems to have."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from pathlib import Path
+
+from plmctl.errors import DataError
+
+_RUN = re.compile(rb"[\x80-\xff]+")
+_USUAL = re.compile(rb"[\xa1-\xa3\xb0-\xd7][\xa1-\xfe]")  # of GB 2312: punctuation and the characters of level 1
+_BYTE_ORDER = (b"\xff\xfe", b"\xfe\xff")
+
+
+def undecodable(error: UnicodeDecodeError, *, file: object, line: int, content: bytes) -> DataError:
+    """The error to raise; `content`: bytes of the file that the guess is made from."""
+    start = error.object.rfind(b"\n", 0, error.start) + 1
+    what = f"not UTF-8: byte 0x{error.object[error.start]:02x} at column {error.start - start + 1}"
+    seems = guessed(content)
+    fix = f"iconv -f {seems or 'latin1'} -t utf-8"
+    if isinstance(file, Path):
+        fix += f" {shlex.quote(str(file))} > converted{''.join(file.suffixes[:1])}"
+    fix += "" if seems else " (or what else it was saved in)"
+    return DataError(what + (f"; it seems to be {seems}" if seems else ""), file=file, line=line, fix=fix)
+
+
+def guessed(content: bytes) -> str:
+    """The name that iconv has for the encoding of `content`, where that shows; empty where it does not.
+
+    Of GB 18030 two bytes are a character, so that nearly all runs of high bytes are even, and most characters are usual ones.
+    """
+    if content.startswith(_BYTE_ORDER):
+        return "utf-16"
+    runs = _RUN.findall(content)
+    even = sum(len(run) % 2 == 0 for run in runs)
+    usual = sum(len(_USUAL.findall(run)) for run in runs)
+    return "gb18030" if even > 0.8 * len(runs) and 2 * usual > 0.7 * sum(map(len, runs)) else ""
