@@ -34,6 +34,8 @@ from plmctl.config.build import plain
 from plmctl.config.compose import Flags
 from plmctl.config.contract import check_contract
 from plmctl.cost import cost, own_parameters
+from plmctl.data.check.tokens import KEEP, MUCH
+from plmctl.data.formats.base import lost
 from plmctl.data.loader import Loader, Source
 from plmctl.data.preview import preview
 from plmctl.data.sample import corpus_sample
@@ -174,6 +176,8 @@ def _reading(name: str, source: Source, tokenizer: Tokenizer) -> list[str]:
         lines.append(f"{corpus}: {plan.rows:,} rows an epoch; {told}{mixed}{unknown and '; '}{unknown}")
         if source.noise and "tracks.word_start" in source.noise.reads:
             lines += [f"{corpus}: {line}" for line in without_words(each.shards, tokenizer)]
+        if (gone := lost(plan.report) / max(1, len(each.shards.ids))) > MUCH:
+            lines.append(f"{corpus}: {gone:.0%} of its tokens stand in no row. {KEEP}")
         lines += [f"{corpus}: {line}"] if (line := each.format.left_out(each.shards, plan)) else []
     if len(corpora) > 1:
         lines.append(f"{name}: an epoch of the mixture is {reader.rows_per_epoch:,} rows, as many as all its corpora have")

@@ -8,12 +8,15 @@ after `，、：`. A line break always ends a sentence. The pieces keep their le
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 
+LONGEST = 1 << 12  # characters; what goes on for more without an end is cut, or a whole book could count as one sentence
 CJK = "\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0002fa1f"  # the ranges that BERT isolates
 _CLOSERS = "”’」』）》】〉\"')\\]"
 _OPENERS = "“‘「『（《【〈\"'(["
 _END = re.compile(rf"[\n.?!…。！？；][.?!…。！？；{_CLOSERS}]*")
 _CHINESE = re.compile(r"[。！？；]")
+_SPACE = re.compile(r".*\S(\s+)", re.DOTALL)  # the last white space that something stands before
 
 # Followed by a name or a number, hardly ever the last word of a sentence.
 _ALWAYS = """
@@ -44,7 +47,18 @@ def pieces(text: str) -> list[str]:
         found[-1] += rest
     elif rest:
         found.append(rest)
-    return found
+    return [part for piece in found for part in _shortened(piece)] if len(text) > LONGEST else found
+
+
+def _shortened(piece: str) -> Iterator[str]:
+    """`piece` in parts of `LONGEST` characters at most, cut before white space where there is any."""
+    start = 0
+    while len(piece) - start > LONGEST:
+        space = _SPACE.match(piece, start, start + LONGEST + 1)
+        end = space.start(1) if space else start + LONGEST
+        yield piece[start:end]
+        start = end
+    yield piece[start:]
 
 
 def _ends(text: str, match: re.Match[str]) -> bool:

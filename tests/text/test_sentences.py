@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from plmctl.text.sentences import pieces, split
+from plmctl.text.sentences import LONGEST, pieces, split
 
 CASES = {
     "He left. She stayed!  \"Why?\" Nobody knew.": ["He left.", "She stayed!", '"Why?"', "Nobody knew."],
@@ -35,3 +35,18 @@ def test_nothing_is_lost(text: str) -> None:
     found = pieces(text)
     assert "".join(found) == text
     assert all(piece.strip() for piece in found) or text.isspace()
+
+
+@pytest.mark.parametrize(
+    "text", ["word " * 3000, "中文" * 5000, "x" * 20000, "a. B " + "  word" * 3000 + " ", "ab\n" * 20 + "c" * 9000]
+)
+def test_what_has_no_end_is_cut_and_joined_is_the_text(text: str) -> None:
+    found = pieces(text)
+    assert "".join(found) == text
+    assert max(map(len, found)) <= LONGEST
+    assert len(found) >= len(text) // LONGEST
+
+
+def test_words_stay_whole_where_a_sentence_is_cut() -> None:
+    words = [f"w{n}" for n in range(5000)]
+    assert " ".join(split(" ".join(words))).split() == words

@@ -13,6 +13,7 @@ from plmctl.data.check import overlap
 from plmctl.data.check.characters import said_of, scripts
 from plmctl.data.check.finding import Finding, Lengths, Report, judged, percent
 from plmctl.data.check.hashes import Repeats, stretches
+from plmctl.data.formats.base import lost
 from plmctl.data.shards import Shards
 from plmctl.data.survey import Say, quiet
 from plmctl.errors import DataError
@@ -21,6 +22,8 @@ from plmctl.text.tokenizer import Tokenizer
 if TYPE_CHECKING:
     from plmctl.data.formats.base import Format
 
+MUCH = 0.3  # of the tokens: so many are not lost by the ends of sentences alone
+KEEP = "A longer format.max_length, or a format that packs (format=blocks), keeps more."
 LONG = 8  # tokens from which on a sentence is no heading
 _GROUP = 1 << 22  # tokens looked at together
 
@@ -108,13 +111,12 @@ def cut(train: Shards, format_: Format) -> Finding:
     """What the format's plan of the first epoch loses."""
     plan = format_.plan(train, seed=0, epoch=0, input_length=format_.max_length)
     report, total = plan.report, max(1, len(train.ids))
-    lost = sum(int(report.get(name, 0)) for name in ("cut", "dropped")) / total
+    gone = lost(report) / total
     padding = int(report.get("padding", 0)) / max(1, plan.rows * plan.width)
     return judged(
-        "rows", f"{plan.rows:,} rows of {format_.max_length}: {percent(lost)} of the tokens are lost, {percent(padding)} is "
-        "padding", max(lost, padding / 2), look=0.05, bad=0.3,
-        advice="A longer format.max_length, or a format that packs (format=blocks), keeps more.",
-        numbers={"rows": plan.rows, "lost": lost, "padding": padding, **report},
+        "rows", f"{plan.rows:,} rows of {format_.max_length}: {percent(gone)} of the tokens are lost, {percent(padding)} is "
+        "padding", max(gone, padding / 2), look=0.05, bad=MUCH, advice=KEEP,
+        numbers={"rows": plan.rows, "lost": gone, "padding": padding, **report},
     )  # fmt: skip
 
 

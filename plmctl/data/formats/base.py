@@ -25,6 +25,11 @@ class Plan:
     width: int = 0  # tokens of a row as `rows` lays it out, padding included
 
 
+def lost(report: Mapping[str, Any]) -> int:
+    """Tokens of the text that stand in no row, by the report of a plan."""
+    return sum(int(report.get(name, 0)) for name in ("cut", "dropped"))
+
+
 @base_of("format")
 class Format:
     """How tokens become rows of `max_length`. `provides` names fields as in `batch.FIELDS`; `fields`: those it introduces.
