@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from functools import cache
@@ -112,6 +113,61 @@ def test_header(recipe: str) -> None:
     words = header(recipes_dir() / f"{recipe}.yaml").command("Published")
     assert words[:3] in (["plmctl", "pretrain", recipe], ["plmctl", "distill", recipe])
     check_contract(published(recipe))
+
+
+LINES = [
+    (recipe, number)
+    for recipe in RECIPES
+    for number, (field, text) in enumerate(header(recipes_dir() / f"{recipe}.yaml").fields)
+    if text.startswith("plmctl ") and field != "Published"
+]
+
+
+@pytest.mark.parametrize(("recipe", "number"), LINES, ids=lambda value: str(value))
+def test_every_command_of_a_header_composes(recipe: str, number: int) -> None:
+    """What comes before, the launch, and what may come then; files and runs that a line names need not be there."""
+    known = header(recipes_dir() / f"{recipe}.yaml")
+    _, verb, *words = known.words(known.fields[number][1])
+    if verb in ("pretrain", "distill") and "=" not in words[0]:
+        check_contract(compose("pretrain", words[0], words[1:]))
+    elif verb == "data":
+        compose("augment", None, words[1:])
+    else:
+        compose("finetune" if verb == "distill" else verb, None, words)
+
+
+def variants(recipe: str) -> list[list[str]]:
+    """The words of each indented line of a header that has a name and settings: `#   no NSP   objective=[mlm]`."""
+    known = header(recipes_dir() / f"{recipe}.yaml")
+    found: list[str] = []
+    inside = False
+    for line in known.lines:
+        new = re.fullmatch(r"#   \S.*?  +(['~+]?[a-z][\w.@]*(?:=.*)?)", line)
+        if new:
+            found.append(new[1])
+        elif inside and re.match(r"# {8,}\S", line):
+            found[-1] += f" {line.lstrip('# ')}"
+        inside = bool(new) or (inside and line.startswith("#      "))
+    return [known.words(line) for line in found]
+
+
+VARIANTS = [(recipe, words) for recipe in RECIPES for words in variants(recipe)]
+
+
+def test_recipes_have_variants() -> None:
+    assert len(VARIANTS) >= 40
+    told = [recipe for recipe in RECIPES if re.search(r"each added to the launch line", recipes_text(recipe))]
+    assert set(told) <= {recipe for recipe, _ in VARIANTS}
+
+
+def recipes_text(recipe: str) -> str:
+    return (recipes_dir() / f"{recipe}.yaml").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize(("recipe", "words"), VARIANTS, ids=lambda value: value if isinstance(value, str) else value[0])
+def test_every_variant_of_a_header_composes(recipe: str, words: list[str]) -> None:
+    launch = header(recipes_dir() / f"{recipe}.yaml").command()[3:]
+    check_contract(compose("pretrain", recipe, [*launch, *words]))
 
 
 @cache
