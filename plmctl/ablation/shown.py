@@ -27,7 +27,7 @@ def metric_table(found: Sequence[Mapping[str, Any]]) -> Table:
     head += [f"published, {unit}"] if unit is not None else []
     lines = []
     for row in found:
-        line = [row["arm"], str(row["n"]), _with_spread(row["mean"], row["sd"]), _signed(row["difference"])]
+        line = [row["arm"], str(row["n"]), with_spread(row["mean"], row["sd"]), _signed(row["difference"])]
         line += [_interval(row["low"], row["high"]), _p(row["p_holm"]), row["expected"], _verdict(row["verdict"])]
         lines.append([*line, *([_number(row["published"])] if unit is not None else [])])
     return Table(head, lines)
@@ -61,7 +61,8 @@ def _signed(value: float | None) -> str:
     return "" if value is None else _figures(value, 4, "+")
 
 
-def _with_spread(mean: float | None, deviation: float | None) -> str:
+def with_spread(mean: float | None, deviation: float | None) -> str:
+    """`0.8123 ± 0.012`."""
     return "missing" if mean is None else _figures(mean, 4) + (f" ± {_figures(deviation, 2)}" if deviation is not None else "")
 
 

@@ -1,4 +1,4 @@
-"""The result of a study: table.md (and .html), table.csv, table.json, from what its jobs have left."""
+"""The result of a study: table.md (and .html), table.csv, table.tex, table.json, from what its jobs have left."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from plmctl.ablation.curves import picture
+from plmctl.ablation.latex import latex
 from plmctl.ablation.results import Results, missing
 from plmctl.ablation.shown import cost_table, metric_table, reading
 from plmctl.ablation.statistics import Difference, compare, holm, judge, spread
@@ -67,6 +68,8 @@ def write_table(study: Study, results: Results, folder: Path, *, notes: Sequence
     }  # fmt: skip
     write_json(folder / "table.json", record)
     write_text(folder / "table.csv", _csv(found, costs))
+    lower = {name for name, metric in study.metrics.items() if metric.lower_is_better}
+    write_text(folder / "table.tex", latex(record, lower))
     write_page(_blocks(study, results, record), folder / "table.md")
     return record
 

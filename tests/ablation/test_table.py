@@ -13,6 +13,7 @@ import pytest
 import toy_study
 
 from plmctl.ablation.curves import along, mean_curve
+from plmctl.ablation.latex import latex
 from plmctl.ablation.plan import Plan
 from plmctl.ablation.results import Results
 from plmctl.ablation.run import State
@@ -98,10 +99,41 @@ def test_the_table(plan: Plan, here: Path) -> None:
     assert json.loads((here / "table.json").read_text()) == json.loads(json.dumps(table))
     lines = list(csv.DictReader((here / "table.csv").open()))
     assert [float(line["mean"]) for line in lines] == [row["mean"] for row in table["rows"]]
+    assert r"slow & $" in (here / "table.tex").read_text()
     page = (here / "table.md").read_text()
     for words in ("published, perplexity", "a note", "0.825 ± 0.035", "for all 3 comparisons", "curve-0-steps", "nobody"):
         assert words in page
-    assert not [file for file in here.iterdir() if file.suffix not in (".md", ".html", ".json", ".csv", ".yaml", ".txt", "")]
+    assert not [
+        file for file in here.iterdir() if file.suffix not in (".md", ".html", ".json", ".csv", ".tex", ".yaml", ".txt", "")
+    ]
+
+
+def _row(metric: str, arm: str, mean: float | None, sd: float | None, p: float | None = None) -> dict[str, Any]:
+    return {"metric": metric, "arm": arm, "mean": mean, "sd": sd, "p_holm": p}
+
+
+def test_the_table_for_a_paper() -> None:
+    rows = [
+        _row("loss", "a_b & c", 2.0, 0.1), _row("loss", r"50% \ #1", 1.5, 0.25, 0.01), _row("loss", "无", None, None),
+        _row("steps^2", "a_b & c", 123456.0, 20.0),
+        _row("steps^2", r"50% \ #1", 1e-7, None, 0.5), _row("steps^2", "无", 3.0, 0.1),
+    ]  # fmt: skip
+    record = {"rows": rows, "title": "Rates {x} ~ $y$", "baseline": "a_b & c", "seeds": [0, 1, 2]}
+    assert latex(record, {"loss"}).splitlines() == [
+        r"% needs \usepackage{booktabs}; written by plmctl ablate",
+        r"\begin{table}", r"\centering",
+        r"\caption{Rates \{x\} \textasciitilde{} \$y\$. Mean $\pm$ standard deviation over 3 seeds; best means in bold; "
+        r"$^{*}$: differs from a\_b \& c, $p < 0.05$ (paired $t$, Holm).}",
+        r"\begin{tabular}{lrr}", r"\toprule",
+        r"arm & loss $\downarrow$ & steps\textasciicircum{}2 $\uparrow$ \\", r"\midrule",
+        r"a\_b \& c & $2 \pm 0.1$ & $\mathbf{123{,}456 \pm 20}$ \\",
+        r"50\% \textbackslash{} \#1 & $\mathbf{1.5 \pm 0.25}^{*}$ & $1 \cdot 10^{-7}$ \\",
+        r"无 & -- & $3 \pm 0.1$ \\",
+        r"\bottomrule", r"\end{tabular}", r"\end{table}",
+    ]  # fmt: skip
+    alone = latex({**record, "rows": rows[:1]}, {"loss"})
+    assert "mathbf" not in alone
+    assert "^{*}" not in alone
 
 
 def test_what_failed_is_named_and_left_out(plan: Plan, here: Path) -> None:
