@@ -71,6 +71,6 @@ EXAMPLES = {
     ],
     "embed": [
         "plmctl embed checkpoint=runs/first input=README.md out=vectors.npz",
-        "plmctl embed checkpoint=exported input=README.md out=vectors.npz layers=-1 logits=true",
+        "plmctl embed checkpoint=exported input=glue/SST-2/dev.tsv field=sentence out=means.npz layers=-1 pooling=mean",
     ],
 }  # fmt: skip

@@ -1,20 +1,23 @@
 """`plmctl embed checkpoint=... input=... out=x.npz`: contextual embeddings of the lines of a file.
 
-Input: lines of text, or JSON lines with `input_ids`, taken as they are, and optionally `segment_ids` and `padding` (1 or true:
-this place is padding) or `attention_mask` (1: it is not); `{"text": ...}` is a line of text. Line i (from 0) gives
+Input: lines of text; the column `field` of a table (.csv, .tsv, .parquet) whose first line names its columns; or JSON lines
+with a text in `field`, or with `input_ids`, taken as they are, and optionally `segment_ids` and `padding` (1 or true: this
+place is padding) or `attention_mask` (1: it is not). Line or row i (from 0) gives
 
     hidden_<i>  [layers, T, W]  the embedding output, then the state after each layer; `layers` picks some
+                [layers, W]     with `pooling`: one vector for all tokens but padding, the special ones among them
     ids_<i>     [T]             the token ids, special tokens included
     logits_<i>  [T, K] or [K]   with logits=true: what the model's head says of each token, or of the whole line
 
-T is the number of ids of the line, padding of its own included; an empty line keeps its number and has T = 0. Further heads
-of the model give `logits_<head>_<i>`. Texts longer than the model's places are cut, and counted.
+T is the number of ids of the line, padding of its own included; an empty line keeps its number and has T = 0, pooled zeros.
+Further heads of the model give `logits_<head>_<i>`. Texts longer than the model's places are cut, and counted. A file that is
+there already is not written over unless overwrite=true.
 """
 
 from __future__ import annotations
 
 import zipfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import IO, Any
 
@@ -28,14 +31,14 @@ from plmctl.commands import scoring
 from plmctl.commands.lines import Line, read
 from plmctl.config.compose import Flags
 from plmctl.data.loader import collate
-from plmctl.errors import ConfigError, DataError
+from plmctl.errors import ConfigError, DataError, UsageError
 from plmctl.heads.features import read as features_of
 from plmctl.loading import Loaded, load
 from plmctl.terminal import remark
 from plmctl.text.characters import Spelling
 from plmctl.training.distributed import device_of
 from plmctl.training.precision import Precision, choose
-from plmctl.whole import opened
+from plmctl.whole import is_stream, opened
 
 OF_ROWS = (
     "class",
@@ -49,12 +52,16 @@ TOKENS = 16384  # padded tokens of one forward pass at most, however many rows b
 
 
 def run(cfg: DictConfig, flags: Flags) -> int:
+    out = Path(cfg.out)
+    if out.exists() and not is_stream(out) and not cfg.overwrite:
+        raise UsageError(f"{out} exists\n  fix: give another out=, or overwrite=true")
     precision, loaded = choose(cfg.precision, device_of(cfg.device, "device")), load(cfg.checkpoint, plugins=flags.plugins)
     layers = chosen(cfg.layers, count=_num_layers(loaded))
-    lines = read(Path(cfg.input), loaded)
+    lines = read(Path(cfg.input), loaded, field=cfg.field)
     loaded.model.to(precision.device)
-    made = embed(loaded, lines, layers=layers, logits=cfg.logits, batch_size=cfg.batch_size, precision=precision)
-    write(Path(cfg.out), made)
+    pool = POOLINGS[cfg.pooling]
+    made = embed(loaded, lines, layers=layers, pool=pool, logits=cfg.logits, batch_size=cfg.batch_size, precision=precision)
+    write(out, made)
     remark(f"{cfg.out}: {len(lines)} lines, {sum(len(line.ids) for line in lines)} tokens, {len(layers)} layers")
     return 0
 
@@ -70,8 +77,9 @@ def chosen(layers: Any, *, count: int) -> list[int]:
 
 @torch.inference_mode()
 def embed(
-    loaded: Loaded, lines: Sequence[Line], *, layers: Sequence[int], logits: bool, batch_size: int, precision: Precision
-) -> Iterator[tuple[str, np.ndarray]]:
+    loaded: Loaded, lines: Sequence[Line], *, layers: Sequence[int], logits: bool, batch_size: int, precision: Precision,
+    pool: Pool | None = None,
+) -> Iterator[tuple[str, np.ndarray]]:  # fmt: skip
     """(name, array) of every line, in batches of similar length; no value depends on what else is in a batch."""
     if logits and not any(name in loaded.model.heads for name in (*HEADS, *OF_ROWS)):
         raise ConfigError("logits", True, "false: this model has no head", fix="embed with a model that was saved with one")
@@ -82,15 +90,39 @@ def embed(
             hidden = loaded.model(batch, record=frozenset({"hidden"}))
             states = torch.stack([hidden.recorded["hidden"][layer] for layer in layers], 1)  # [B, layers, T, W]
             heads = _logits(loaded, batch, features_of(loaded.model, batch, hidden)) if logits else {}
+        vectors = None if pool is None else pool(states.float(), batch.text.real)
         for row, (i, line) in enumerate(zip(index, some, strict=True)):
-            yield f"hidden_{i}", _array(states[row, :, : len(line.ids)])
+            yield f"hidden_{i}", _array(states[row, :, : len(line.ids)] if vectors is None else vectors[row])
             yield f"ids_{i}", np.asarray(line.ids, dtype=np.int64)
             for name, found in heads.items():
                 yield f"{name}_{i}", _array(found[row, : len(line.ids)] if found.dim() == 3 else found[row])
     width = loaded.model.backbone.width
     for i in (i for i, line in enumerate(lines) if not line.ids):
-        yield f"hidden_{i}", np.zeros((len(layers), 0, width), np.float32)
+        yield f"hidden_{i}", np.zeros((len(layers), *([0] if pool is None else []), width), np.float32)
         yield f"ids_{i}", np.zeros(0, np.int64)
+
+
+Pool = Callable[[Tensor, Tensor], Tensor]  # states [B, layers, T, W], which tokens are real [B, T] -> [B, layers, W]
+
+
+def _mean(states: Tensor, real: Tensor) -> Tensor:
+    shown = real[:, None, :, None]
+    return states.masked_fill(~shown, 0).sum(2) / shown.sum(2)
+
+
+def _largest(states: Tensor, real: Tensor) -> Tensor:
+    return states.masked_fill(~real[:, None, :, None], -torch.inf).amax(2)
+
+
+def _first(states: Tensor, real: Tensor) -> Tensor:
+    return states[torch.arange(len(states)), :, real.long().argmax(1)]
+
+
+def _last(states: Tensor, real: Tensor) -> Tensor:
+    return states[torch.arange(len(states)), :, real.shape[1] - 1 - real.long().flip(1).argmax(1)]
+
+
+POOLINGS: dict[str, Pool | None] = {"none": None, "mean": _mean, "first": _first, "max": _largest, "last": _last}
 
 
 def batches(lengths: Sequence[int], *, batch_size: int) -> Iterator[list[int]]:

@@ -1,9 +1,10 @@
-"""The lines that `plmctl embed` reads: text, or JSON that says token by token what the model gets."""
+"""What `plmctl embed` reads: lines of text, a column of a table, or JSON that says token by token what the model gets."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -11,10 +12,11 @@ from plmctl.errors import DataError, nearest
 from plmctl.loading import Loaded
 from plmctl.reading import parse_json
 from plmctl.terminal import remark
-from plmctl.text.bounds import whole_lines
-from plmctl.text.undecodable import undecodable
+from plmctl.text import inputs
 from plmctl.text.unknown import refuse_unknown, told, unknown_share
 
+SETTING = "field"  # that says where the text of a row is
+TABLES = (".csv", ".tsv", ".parquet")
 KEYS = ("text", "input_ids", "segment_ids", "padding", "attention_mask")
 
 
@@ -28,16 +30,24 @@ class Line:
     spelled: Sequence[int] = ()  # beside ids, of a vocabulary of words: numbers of a `Spelling`; empty: as the vocabulary does
 
 
-def read(file: Path, loaded: Loaded) -> list[Line]:
-    """Every line of `file`, in order; DataError with file and line for what the model cannot take."""
-    texts = _decoded(file)
-    first = next((text for text in texts if text.strip()), "")
-    is_json = first.lstrip().startswith("{") and any(f'"{key}"' in first for key in KEYS[:2])
-    parse = _from_json if is_json else _from_text
+def read(file: Path, loaded: Loaded, *, field: str = "text") -> list[Line]:
+    """Every line of `file`, or every row of a table, in order; DataError with file and line for what the model cannot take.
+
+    `field`: the column of a table (.csv, .tsv, .parquet) or the key of a JSON line that has the text.
+    """
+    file = file.expanduser()
+    table = _is_table(file)
+    texts = _column(file, field) if table else list(inputs.lines(file, cut=False))
+    first = next((text for _, text in texts if text.strip()), "")
+    looks_so = first.lstrip().startswith("{") and any(f'"{key}"' in first for key in (field, "input_ids"))
+    is_json = not table and (inputs.has_rows(file) or looks_so)
     limits = _Limits.of(loaded)
     lines, cut = [], 0
-    for number, text in enumerate(texts, 1):
-        line, lost = parse(text, loaded, limits) if text.strip() else (Line(), 0)
+    for number, text in texts:
+        if is_json and text.strip():
+            line, lost = _from_json(text, loaded, limits, partial(inputs.text_of, field=field, given=file, number=number))
+        else:
+            line, lost = _from_text(text, loaded, limits) if text.strip() else (Line(), 0)
         problem = line if isinstance(line, str) else limits.problem(line)
         if problem:
             raise DataError(problem, file=file, line=number)
@@ -83,19 +93,20 @@ class _Limits:
         return ""
 
 
-def _decoded(file: Path) -> list[str]:
-    try:
-        with file.expanduser().open("rb") as stream:
-            lines = list(whole_lines(stream, file))
-    except OSError as error:
-        raise DataError(f"cannot be read: {error.strerror}", file=file, fix="input=<a file of lines>") from error
-    found = []
-    for number, line in lines:
-        try:
-            found.append(line.decode("utf-8-sig" if number == 1 else "utf-8").rstrip("\r\n"))
-        except UnicodeDecodeError as error:
-            raise undecodable(error, file=file, line=number, content=b"".join(line for _, line in lines)[: 1 << 16]) from error
-    return found
+def _is_table(file: Path) -> bool:
+    return any(suffix in TABLES for suffix in file.suffixes[-2:])
+
+
+def _column(file: Path, field: str) -> list[tuple[int, str]]:
+    """(line, text) of every row of a table whose first line names its columns."""
+    rows = _tab_rows(file) if ".tsv" in file.suffixes[-2:] else inputs.rows(file, [field])
+    return [(number, inputs.text_of(row, field, file, number, SETTING)) for number, row in rows]
+
+
+def _tab_rows(file: Path) -> Iterator[inputs.Row]:
+    rows = ((number, line.split("\t")) for number, line in inputs.lines(file, cut=False) if line.strip())
+    _, names = next(rows, (0, []))
+    return ((number, dict(zip(names, cells, strict=False))) for number, cells in rows)
 
 
 def _from_text(text: str, loaded: Loaded, limits: _Limits) -> tuple[Line, int]:
@@ -110,18 +121,19 @@ def _from_text(text: str, loaded: Loaded, limits: _Limits) -> tuple[Line, int]:
     return (Line(laid) if spelling is None else Line(spelling.known(laid).tolist(), spelled=laid)), cut
 
 
-def _from_json(text: str, loaded: Loaded, limits: _Limits) -> tuple[Any, int]:
+def _from_json(text: str, loaded: Loaded, limits: _Limits, text_of: Callable[..., str]) -> tuple[Any, int]:
     try:
         given = parse_json(text)
     except ValueError as error:
         return f"not JSON: {error}", 0
-    if not isinstance(given, dict) or not ("input_ids" in given or isinstance(given.get("text"), str)):
-        return "a JSON line needs `input_ids` (or `text`)", 0
+    if not isinstance(given, dict):
+        return "one JSON object a line is needed, with `input_ids` or a text", 0
     unknown = [key for key in given if key not in KEYS]
     if unknown and "input_ids" in given:
         return f"there is no '{unknown[0]}'{nearest(unknown[0], KEYS)}; a line may have {', '.join(KEYS)}", 0
     if "input_ids" not in given:
-        return _from_text(given["text"], loaded, limits) if given["text"].strip() else (Line(), 0)
+        found = text_of(given, setting=SETTING)
+        return _from_text(found, loaded, limits) if found.strip() else (Line(), 0)
     columns = {key: given[key] for key in KEYS[1:] if given.get(key) is not None}
     for key, values in columns.items():
         if not isinstance(values, list) or not all(isinstance(v, int) for v in values):

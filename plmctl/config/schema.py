@@ -185,9 +185,12 @@ class Check:
 @dataclass
 class Embed:
     checkpoint: str = MISSING
-    input: str = MISSING  # lines of text, or JSON lines with input_ids
+    input: str = MISSING  # lines of text, JSON lines, or a table (.csv, .tsv, .parquet)
+    field: str = "text"  # of a table or of JSON lines: the column, the key that has the text
     out: str = MISSING  # .npz
+    overwrite: bool = False  # a file that is there already
     layers: int | list[int] | Literal["all"] = "all"  # or numbers: 0 is the embedding output, -1 the last, [0,-1]
+    pooling: Literal["none", "mean", "first", "max", "last"] = "none"  # one vector a line, of all tokens but padding
     logits: bool = False
     batch_size: Count = 32
     device: Literal["auto", "cpu", "cuda"] = "auto"

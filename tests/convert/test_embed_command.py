@@ -15,11 +15,12 @@ import plmctl
 from plmctl.commands import embed
 from plmctl.commands.lines import read
 from plmctl.config.compose import Flags
-from plmctl.errors import ConfigError, DataError
+from plmctl.errors import ConfigError, DataError, UsageError
 
 
 def run(folder: Path, file: Path, **changes) -> dict[str, np.ndarray]:
-    numbers = {"layers": "all", "logits": True, "batch_size": 4, "device": "cpu", "precision": "fp32"} | changes
+    numbers = {"layers": "all", "logits": True, "batch_size": 4, "device": "cpu", "precision": "fp32"}
+    numbers |= {"field": "text", "pooling": "none", "overwrite": True} | changes
     out = file.with_name("out.npz")
     embed.run(OmegaConf.create({"checkpoint": str(folder), "input": str(file), "out": str(out), **numbers}), Flags("embed"))
     assert [path.name for path in out.parent.glob(".*")] == []
@@ -87,6 +88,69 @@ def test_values_do_not_depend_on_batching(published, tmp_path: Path) -> None:
         assert alone.keys() == together.keys()
         for name in alone:
             assert_close(together[name], alone[name], atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize("pooling", ["mean", "first", "max", "last"])
+def test_pooling_is_over_all_tokens_but_padding(pooling: str, published, tmp_path: Path) -> None:
+    _, folder = published("BertModel")
+    lines = [
+        {"input_ids": [5, 6, 7, 8]},
+        {"input_ids": [1, 5, 6, 7, 9, 1], "attention_mask": [0, 1, 1, 1, 0, 0]},
+        {},
+        {"input_ids": [9]},
+    ]
+    file = json_lines(tmp_path / "in.jsonl", lines)
+    whole, found = (run(folder, file, logits=False, pooling=name) for name in ("none", pooling))
+    for i, real in ((0, slice(0, 4)), (1, slice(1, 4)), (3, slice(0, 1))):
+        states = whole[f"hidden_{i}"][:, real]
+        ways = {"mean": states.mean(1), "max": states.max(1), "first": states[:, 0], "last": states[:, -1]}
+        assert found[f"hidden_{i}"].shape == (3, 16)
+        np.testing.assert_allclose(found[f"hidden_{i}"], ways[pooling], atol=1e-6)
+        assert (found[f"ids_{i}"] == whole[f"ids_{i}"]).all()
+    assert (found["hidden_2"] == np.zeros((3, 16))).all()
+
+
+TEXTS = ["the cat, sat", "the dogs ran"]
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("in.csv", 'label,review\n1,"the cat, sat"\n0,the dogs ran\n'),
+        ("in.tsv", "label\treview\n1\tthe cat, sat\n0\tthe dogs ran\n"),
+        ("in.jsonl", '{"label": 1, "review": "the cat, sat"}\n{"label": 0, "review": "the dogs ran"}\n'),
+        ("in.txt", "the cat, sat\nthe dogs ran\n"),
+    ],
+)
+def test_a_column_is_read_and_not_the_lines_of_the_file(
+    name: str, content: str, published, with_tokenizer, tmp_path: Path
+) -> None:
+    folder = with_tokenizer(published("BertModel")[1])
+    (tmp_path / name).write_text(content)
+    found = run(folder, tmp_path / name, logits=False, field="review")
+    tokenizer = plmctl.load(folder).tokenizer
+    assert [found[f"ids_{i}"].tolist() for i in range(2)] == [[2, *tokenizer.encode(text), 3] for text in TEXTS]
+    assert "ids_2" not in found
+
+
+@pytest.mark.parametrize("name", ["in.csv", "in.tsv", "in.jsonl"])
+def test_a_column_that_is_not_there_is_named(name: str, published, with_tokenizer, tmp_path: Path) -> None:
+    folder = with_tokenizer(published("BertModel")[1])
+    rows = {"in.csv": "label,review\n1,the cat\n", "in.tsv": "label\treview\n1\tthe cat\n"}
+    (tmp_path / name).write_text(rows.get(name, '{"label": "1", "review": "the cat"}\n'))
+    told = r"no text in a field 'text' \(this line has 'label', 'review'\)\n  fix: field=review$"
+    with pytest.raises(DataError, match=told):
+        run(folder, tmp_path / name, logits=False)
+
+
+def test_a_file_that_is_there_is_not_written_over(published, tmp_path: Path) -> None:
+    _, folder = published("BertModel")
+    file = json_lines(tmp_path / "in.jsonl", [{"input_ids": [5]}])
+    (tmp_path / "out.npz").write_text("mine")
+    with pytest.raises(UsageError, match=r"out\.npz exists\n  fix: give another out=, or overwrite=true"):
+        run(folder, file, logits=False, overwrite=False)
+    assert (tmp_path / "out.npz").read_text() == "mine"
+    assert "hidden_0" in run(folder, file, logits=False, overwrite=True)
 
 
 def test_bf16_is_there_for_the_asking(published, tmp_path: Path) -> None:
