@@ -1,6 +1,19 @@
-"""`python -m plmctl`, which is also what torchrun starts."""
+"""`plmctl`, also as `python -m plmctl`, which is what torchrun starts. Until all is imported, Ctrl-C ends without a word."""
 
-from plmctl.cli import main
+import signal
+
+
+def main() -> None:
+    """Run the command line."""
+    usual = signal.getsignal(signal.SIGINT) == signal.default_int_handler
+    if usual:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)  # an exception in the middle of an import would be a traceback
+    from plmctl.cli import main as run
+
+    if usual:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+    run()
+
 
 if __name__ == "__main__":
     main()

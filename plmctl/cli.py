@@ -17,6 +17,7 @@ from plmctl.console import command as _command
 from plmctl.console import reported as _reported
 from plmctl.console import see_plugins as _see_plugins
 from plmctl.errors import UsageError
+from plmctl.following import follow_starter
 from plmctl.help import Verb
 from plmctl.report import options
 from plmctl.terminal import tell
@@ -228,7 +229,8 @@ def make_app(commands: Path = COMMANDS) -> typer.Typer:
 
 
 def main() -> None:
-    make_app()(prog_name="plmctl")  # also as python -m plmctl
+    follow_starter()
+    make_app()(prog_name="plmctl")
 
 
 def _about() -> None:

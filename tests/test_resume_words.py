@@ -55,3 +55,77 @@ def test_a_recipe_of_the_users_own(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert resumed(flags)[0].size.width == 32
     with pytest.raises(UsageError, match=r"(?s)mine.yaml: there is no such file.*fix: give run.dir alone"):
         resumed(with_words(flags, "train.steps=12"))
+
+
+def test_the_other_command_is_named(tmp_path: Path) -> None:
+    tuned = started("finetune", tmp_path / "my run", None, "task=cola", "task.path=data", "checkpoint=somewhere")
+    message = f"{tmp_path / 'my run'} is a run of plmctl finetune, not of plmctl pretrain"
+    with pytest.raises(UsageError, match=rf"(?s){message}.*fix: plmctl finetune --resume run.dir='{tmp_path}/my run'"):
+        resumed(Flags("pretrain", overrides=tuned.overrides, resume=True))
+    flags = started("pretrain", tmp_path / "other", "gpt")
+    with pytest.raises(UsageError, match=r"other is a run of plmctl pretrain, not of plmctl finetune"):
+        resumed(Flags("finetune", overrides=flags.overrides, resume=True))
+
+
+@pytest.mark.parametrize("left", [(), ("overrides.txt", ".env.json.77", "lock"), ("config.yaml",)])
+def test_a_start_that_was_cut_off(tmp_path: Path, left: tuple[str, ...]) -> None:
+    """What it left is no run: --resume says so, and the first command begins there."""
+    folder = tmp_path / "run"
+    folder.mkdir()
+    for name in left:
+        (folder / name).touch()
+    words = (f"run.dir={folder}",)
+    with pytest.raises(
+        UsageError, match=r"(?s)run holds no config; .*stopped before anything.*fix: the command that started it"
+    ):
+        resumed(Flags("pretrain", overrides=words, resume=True))
+    cfg, flags = resumed(Flags("pretrain", "gpt", overrides=words, resume=True))
+    assert (cfg.recipe, flags.resume) == ("gpt", False)
+    rundir.refuse_used(folder)
+    (folder / "notes.txt").touch()
+    with pytest.raises(UsageError, match="is not empty"):
+        rundir.refuse_used(folder)
+
+
+@pytest.mark.parametrize("name", rundir.FILES)
+def test_ctrl_c_while_the_folder_is_made_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    write = rundir.write_text
+
+    def stopped(file: Path, text: str) -> None:
+        assert not (tmp_path / "run" / "config.yaml").exists()  # the last that is written
+        if file.name == name:
+            raise KeyboardInterrupt
+        write(file, text)
+
+    monkeypatch.setattr(rundir, "write_text", stopped)
+    with pytest.raises(KeyboardInterrupt):
+        rundir.create(tmp_path / "run", config="a: 1", overrides=[])
+    assert not (tmp_path / "run").exists()
+
+
+def test_one_process_at_a_time_trains_in_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with rundir.locked(tmp_path) as given:
+        with (
+            pytest.raises(UsageError, match=r"(?s)another process is training there.*fix: wait until it has ended"),
+            rundir.locked(tmp_path),
+        ):
+            pass
+        for name, number in given.items():
+            monkeypatch.setenv(name, str(number))
+        with rundir.locked(tmp_path) as further:  # a process that was started with the lock
+            assert not further
+        monkeypatch.undo()
+    with rundir.locked(tmp_path):
+        pass
+
+
+def test_a_file_system_without_locks_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def flock(*_: object) -> None:
+        raise OSError(37, "No locks available")
+
+    monkeypatch.setattr("plmctl.training.rundir.fcntl.flock", flock)
+    with rundir.locked(tmp_path):
+        pass
+    assert "cannot be locked (No locks available): see to it that no other process trains there" in capsys.readouterr().err

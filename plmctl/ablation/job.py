@@ -10,20 +10,18 @@ import contextlib
 import fcntl
 import importlib
 import json
-import multiprocessing
 import os
 import shutil
-import signal
 import sys
-import threading
 import traceback
 from pathlib import Path
 from typing import Any
 
 from plmctl.config.compose import Flags
-from plmctl.config.sweep import STOPPED
 from plmctl.errors import PlmctlError
+from plmctl.following import follow_maker
 from plmctl.terminal import remark
+from plmctl.training.stop import STOPPED
 from plmctl.whole import write_json
 
 JOB, DONE, ERROR, RUN, LOG = "job.json", "done.json", "error.json", "run", "log.txt"
@@ -36,7 +34,7 @@ def enter(folder: str, here: str) -> None:
     with (Path(folder) / LOG).open("ab") as log:
         os.dup2(log.fileno(), 1)
         os.dup2(log.fileno(), 2)
-    threading.Thread(target=_follow_parent, daemon=True).start()
+    follow_maker()
     sys.exit(perform(Path(folder)))
 
 
@@ -104,11 +102,3 @@ def _conclude(job: dict[str, Any], folder: Path) -> None:
     write_json(folder / DONE, {"kept": job["keep"]})
     if not job["keep"]:
         shutil.rmtree(folder / RUN / "checkpoints", ignore_errors=True)
-
-
-def _follow_parent() -> None:
-    """When the study that started this process is gone: save, and end."""
-    parent = multiprocessing.parent_process()
-    if parent is not None:
-        parent.join()
-        os.kill(os.getpid(), signal.SIGTERM)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,8 +12,9 @@ from plmctl.ablation.job import LOG, perform
 from plmctl.ablation.run import Runner
 from plmctl.config.compose import reason, session
 from plmctl.config.overrides import quoted
-from plmctl.config.sweep import STOPPED
 from plmctl.errors import UsageError
+from plmctl.following import follow_launcher
+from plmctl.training.stop import STOPPED
 
 if TYPE_CHECKING:
     from omegaconf import DictConfig
@@ -24,8 +25,10 @@ class Launch:
     """One job as a launcher calls it, here or on a machine that sees the same files; a failure is recorded, not raised."""
 
     here: str  # the folder that relative paths start from
+    study: int = field(default_factory=os.getpid)  # the process that a worker of a launcher ends with
 
     def __call__(self, cfg: DictConfig) -> int:
+        follow_launcher(self.study)
         folder = Path(cfg.job_path)
         with contextlib.ExitStack() as stack:
             stack.enter_context(contextlib.chdir(self.here))

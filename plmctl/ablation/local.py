@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import multiprocessing
 import os
-import signal
 import time
 from collections.abc import Iterator
 from multiprocessing.process import BaseProcess
@@ -15,6 +14,7 @@ from plmctl.ablation.job import enter
 from plmctl.ablation.plan import Job
 from plmctl.ablation.run import Runner
 from plmctl.data.encoding import cores
+from plmctl.training.stop import hearing
 
 PRELOAD = [  # what every job imports, some of it late: seconds of each
     "plmctl.ablation.job", "plmctl.config.resume", *(f"plmctl.commands.{verb}" for verb in ("pretrain", "finetune", "eval")),
@@ -93,9 +93,5 @@ class Local(Runner):
                 child.kill()
             self._signal = number
 
-        before = {number: signal.signal(number, hear) for number in (signal.SIGINT, signal.SIGTERM)}
-        try:
+        with hearing(hear):
             yield
-        finally:
-            for number, handler in before.items():
-                signal.signal(number, handler)

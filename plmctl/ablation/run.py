@@ -42,7 +42,7 @@ class Runner(ABC):
 
     @abstractmethod
     def run(self) -> int:
-        """0 when all jobs are done, 1 when one failed, 130 or 143 when a signal ended the study."""
+        """0 when all jobs are done, 1 when one failed, 130, 143 or 129 when a signal ended the study."""
 
     def place(self, name: str) -> Path:
         return self.folder / JOBS / name

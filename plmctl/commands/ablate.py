@@ -32,7 +32,7 @@ EDITED = "The study's file was edited while it ran; this is the table of the stu
 
 
 def run(cfg: DictConfig, flags: Flags) -> int:
-    """Run the study, or with --dry-run show its plan; 0, or 1 where a cell failed, or 130/143 after a signal."""
+    """Run the study, or with --dry-run show its plan; 0, or 1 where a cell failed, or 130, 143 or 129 after a signal."""
     settings = {str(key): value for key, value in plain(cfg).items()}
     file = Path(settings["recipe"])
     before = _digest(file)

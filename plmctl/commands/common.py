@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -14,6 +15,7 @@ from omegaconf import DictConfig, OmegaConf
 from plmctl.config.build import build, entry, plain
 from plmctl.config.compose import Flags
 from plmctl.config.plugins import as_words, confirm, option
+from plmctl.config.resume import unlike
 from plmctl.config.run_name import runs_of
 from plmctl.errors import DataError
 from plmctl.models.base import Backbone, Model
@@ -69,14 +71,16 @@ def training(cfg: DictConfig, flags: Flags, prepare: Prepare, train: Callable[[S
     rank, _, size = environment()
     if rank != 0:
         return _sitting(cfg, flags, prepare, None, train)
-    cfg, prepared, made = _open(cfg, flags, prepare)
-    try:
-        if size == 1 and cfg.train.processes > 1:
-            return _in_processes(cfg, flags)
-        return _sitting(cfg, flags, prepare, prepared, train)
-    finally:
-        if made is not None:
-            rundir.take_back(Path(cfg.run.dir), made)
+    with contextlib.ExitStack() as stack:
+        lock: dict[str, int] = {}
+        cfg, prepared, made = _open(cfg, flags, prepare, lambda folder: lock.update(stack.enter_context(rundir.locked(folder))))
+        try:
+            if size == 1 and cfg.train.processes > 1:
+                return _in_processes(cfg, flags, lock)
+            return _sitting(cfg, flags, prepare, prepared, train)
+        finally:
+            if made is not None:
+                rundir.take_back(Path(cfg.run.dir), made)
 
 
 def _sitting(cfg: DictConfig, flags: Flags, prepare: Prepare, prepared: Any, train: Callable[[Session], Result]) -> int:
@@ -96,9 +100,11 @@ def _sitting(cfg: DictConfig, flags: Flags, prepare: Prepare, prepared: Any, tra
     return result.exit_code
 
 
-def _open(cfg: DictConfig, flags: Flags, prepare: Prepare) -> tuple[DictConfig, Any, list[Path] | None]:
+def _open(
+    cfg: DictConfig, flags: Flags, prepare: Prepare, lock: Callable[[Path], None]
+) -> tuple[DictConfig, Any, list[Path] | None]:
     """A new run directory with its config in it, the data, and the folders that were made; None of those on resume, where the
-    directory is there, and its config counts.
+    directory is there, and its config counts. It is locked before anything is written in it.
 
     Data come first: what they refuse leaves no directory behind. `auto` precision is decided here, once for the whole run.
     """
@@ -106,6 +112,7 @@ def _open(cfg: DictConfig, flags: Flags, prepare: Prepare) -> tuple[DictConfig, 
     if THREADS not in os.environ:
         torch.set_num_threads(cfg.train.threads or max(1, torch.get_num_threads() // cfg.train.processes))
     if flags.resume:
+        lock(Path(cfg.run.dir))
         return cfg, prepare(cfg), None
     confirm(cfg.run.get("plugins") or (), flags.plugins, of="this config (run.plugins)")
     folder = Path(cfg.run.dir) if cfg.run.dir else rundir.fresh(runs_of(cfg.run.name or flags.command))
@@ -114,14 +121,14 @@ def _open(cfg: DictConfig, flags: Flags, prepare: Prepare) -> tuple[DictConfig, 
     cfg.run.dir, cfg.train.precision = str(folder), choose(cfg.train.precision, device_of(cfg.train.device)).name
     cfg.run.plugins = list(flags.plugins)
     said = [*([flags.recipe] if flags.recipe else []), *flags.overrides]
-    return cfg, prepared, rundir.create(folder, config=OmegaConf.to_yaml(cfg), overrides=said)
+    return cfg, prepared, rundir.create(folder, config=OmegaConf.to_yaml(cfg), overrides=said, lock=lock)
 
 
-def _in_processes(cfg: DictConfig, flags: Flags) -> int:
+def _in_processes(cfg: DictConfig, flags: Flags, lock: Mapping[str, int]) -> int:
     """The children resume the directory that is open now, with the same changes; without a checkpoint in it they begin at 0."""
     changes = [word for word in flags.overrides if flags.resume and not word.startswith("run.dir=")]
     command = [flags.command, "--resume", f"run.dir={cfg.run.dir}", *changes, *as_words(flags.plugins)]
-    return launch(cfg.train.processes, command)
+    return launch(cfg.train.processes, command, given=lock)
 
 
 def _session(cfg: DictConfig, flags: Flags, world: World, prepared: Any) -> Session:
@@ -175,6 +182,8 @@ def fit(
                 fix=f"remove {_quoted(checkpoints.folder)} to begin the run again at update 0, or start a new run.dir",
             )  # fmt: skip
         if newest:
+            if others := unlike(newest, cfg):
+                session.say(f"not bit-exact from here on: {', '.join(others)}")
             trainer.resume(newest)
         if world.main and (session.folder / METRICS).exists():
             cut_back(session.folder, trainer.progress.step)

@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from plmctl.errors import PlmctlError, UsageError
+from plmctl.following import started_here
 from plmctl.report.chart import Curve, line_chart
 from plmctl.report.page import Block, Chart, Code, Heading, Table, Text, write_page
 from plmctl.report.runs import RunLog
@@ -66,7 +67,7 @@ class Demo:
         line = shlex.join([_program(), *words])
         tell(f"\n$ {line}")
         start = time.perf_counter()
-        code = subprocess.run([sys.executable, "-m", "plmctl", *words]).returncode
+        code = subprocess.run([sys.executable, "-m", "plmctl", *words], env={**os.environ, **started_here()}).returncode
         self.done.append((line, time.perf_counter() - start))
         if code:
             raise SystemExit(code)

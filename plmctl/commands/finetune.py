@@ -68,6 +68,8 @@ def build_task(cfg: DictConfig, flags: Flags) -> Task:
     task = build(cfg.task, scoring.reading(cfg, flags.plugins), flags.plugins, path="task")
     if not isinstance(task, Task):
         raise UsageError(f"task={cfg.task.get('name') or cfg.task['_target_']} is for plmctl eval, it has nothing to train")
+    if not task.metrics:
+        raise ConfigError("task.metrics", [], "one at least, by which the best checkpoint is chosen")
     return task
 
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from plmctl.config.compose import Composed, Flags, composed
 from plmctl.config.plugins import confirm, recorded
-from plmctl.config.schema import LENGTHS
+from plmctl.config.schema import LENGTHS, is_path
 from plmctl.errors import ConfigError, UsageError, raise_all
 from plmctl.reading import read_saved, read_text
 
@@ -22,6 +23,8 @@ MAY_CHANGE = LENGTH_KEYS | {
     *("run.dir", "run.name", "run.resume"),
 }
 
+ROUNDING = ("train.micro_batch_size", "train.device")  # sums are added up in another order, so their last bits are others
+
 
 def resumed(flags: Flags) -> tuple[DictConfig, Flags]:
     """The config to go on with, and the flags with every allowed change noted as "key: old -> new"."""
@@ -29,14 +32,23 @@ def resumed(flags: Flags) -> tuple[DictConfig, Flags]:
 
     folder = run_dir(flags)
     saved_file = folder / "config.yaml"
-    if not saved_file.is_file():  # nothing was saved yet: the run starts at 0
+    settings = read_saved(saved_file) if saved_file.is_file() else None
+    only_where = all(text.startswith("run.") for text in flags.overrides)
+    if not settings:  # nothing was saved yet: the run starts at 0
+        if only_where and not flags.recipe:
+            raise UsageError(
+                f"--resume: {folder} holds no config; its run was stopped before anything was saved\n"
+                "  fix: the command that started it, without --resume"
+            )
         cfg = _given(flags, flags.recipe, flags.overrides).cfg
         cfg.run.resume = True
-        return cfg, flags
-    settings = read_saved(saved_file)
+        return cfg, dataclasses.replace(flags, resume=False)
+    maker = "finetune" if "task" in settings else "pretrain"
+    if maker != flags.verb:
+        fix = f"plmctl {maker} --resume run.dir={shlex.quote(str(folder))}"
+        raise UsageError(f"--resume: {folder} is a run of plmctl {maker}, not of plmctl {flags.command}\n  fix: {fix}")
     confirm(recorded(settings), flags.plugins, of=f"run.dir={folder}")
     saved = OmegaConf.create(settings)
-    only_where = all(text.startswith("run.") for text in flags.overrides)
     changes = [] if only_where else list(_differences(saved, flags, folder))
     raise_all(
         [
@@ -53,6 +65,35 @@ def resumed(flags: Flags) -> tuple[DictConfig, Flags]:
         saved.run.dir, saved.run.resume = str(folder), True
     noted = tuple(f"{key}: {old} -> {new}" for key, old, new in changes if not key.startswith("run."))
     return saved, dataclasses.replace(flags, changes=noted)
+
+
+def unlike(checkpoint: Path, cfg: DictConfig) -> list[str]:
+    """What of `cfg`, edited by hand since, makes other last bits than the config in the checkpoint: "key old -> new".
+
+    UsageError for all that would make another run. Where the data lie may change: they are known by their content.
+    """
+    old, new = dict(leaves(read_saved(checkpoint / "config.yaml"))), _values(cfg)
+    changed = {key: (old.get(key), new.get(key)) for key in dict.fromkeys([*old, *new]) if old.get(key) != new.get(key)}
+    raise_all(
+        [
+            ConfigError(
+                key, after, f"{checkpoint} was trained with {before!r}; --resume keeps it",
+                fix=f"{key}: {before} in config.yaml of the run, or a new run.dir",
+            )
+            for key, (before, after) in changed.items()
+            if key not in MAY_CHANGE
+            and not key.startswith("run.")
+            and not (key.startswith(("data.", "task.")) and is_path(key))
+        ]
+    )  # fmt: skip
+    return [f"{key} {old.get(key)} -> {new.get(key)}" for key in ROUNDING if _rows(old, key) != _rows(new, key)]
+
+
+def _rows(values: Mapping[str, Any], key: str) -> Any:
+    """The value of a setting; of micro-batches, the rows that null means."""
+    if key != "train.micro_batch_size" or values.get(key) is not None:
+        return values.get(key)
+    return values["train.batch_size"] // values["train.processes"]
 
 
 def run_dir(flags: Flags) -> Path:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import contextlib
 import importlib
 import json
+import os
 import traceback
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,13 +17,13 @@ from plmctl.config.finish import finish
 from plmctl.config.overrides import Word, quoted
 from plmctl.config.recipes import option_name, store_recipe
 from plmctl.errors import PlmctlError, UsageError, raise_all
+from plmctl.following import follow_launcher
 from plmctl.report import sweeps
 from plmctl.terminal import remark, screen, tell
+from plmctl.training.stop import STOPPED
 
 if TYPE_CHECKING:
     from omegaconf import DictConfig
-
-STOPPED = (130, 143)  # a command that was interrupted says so: the sweep ends
 
 
 @dataclass(frozen=True)
@@ -31,11 +32,13 @@ class Job:
 
     flags: Flags
     swept: frozenset[str]  # the settings that jobs differ in
+    sweep: int = field(default_factory=os.getpid)  # the process that a worker of a launcher ends with
 
     def __call__(self, cfg: DictConfig) -> float:
         from hydra.core.hydra_config import HydraConfig
         from omegaconf import OmegaConf
 
+        follow_launcher(self.sweep)
         hydra: Any = HydraConfig.get()
         folder = Path(hydra.runtime.output_dir)
         record: dict[str, Any] = {

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import itertools
 import multiprocessing
-import multiprocessing.connection
 import os
 import signal
 import sys
-import threading
 from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
@@ -19,6 +17,7 @@ from pathlib import Path
 import numpy as np
 
 from plmctl.errors import PlmctlError
+from plmctl.following import follow_maker
 from plmctl.text import annotate, marks
 from plmctl.text.annotate import Wanted
 from plmctl.text.document import Document
@@ -149,17 +148,9 @@ _encoder: Encoder | None = None  # of a pool's process
 
 def _prepare(tokenizer_folder: Path, wanted: Wanted) -> None:
     global _encoder
-    threading.Thread(target=_end_with_parent, daemon=True).start()
+    follow_maker(patience=0)  # or a pool whose main process is killed outright would wait for work for ever
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the main process decides
     _encoder = Encoder(Tokenizer.load(tokenizer_folder), wanted)
-
-
-def _end_with_parent() -> None:
-    """A pool whose main process is killed outright would wait for work forever."""
-    parent = multiprocessing.parent_process()
-    assert parent is not None
-    multiprocessing.connection.wait([parent.sentinel])
-    os._exit(1)
 
 
 def _work(chunk: list[Labelled]) -> dict[str, Encoded]:

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
 
 from plmctl.batch import Batch, Rows, Seq
 from plmctl.data import loader
+from plmctl.data.reader import taken_here
 from plmctl.noise.base import Noise
 from plmctl.noise.draws import Draws
 from plmctl.values import Whole, fit
@@ -78,6 +80,21 @@ def collate(rows: Rows, index: np.ndarray, noise: Callable[[Rows], Rows] | None 
     return loader.collate(picked if noise is None else noise(picked), {})
 
 
+def fingerprint(rows: Rows) -> str:
+    """A hash of all that a model is given and asked of these rows."""
+    arrays = {"key": rows.key} | ({} if rows.anchors is None else {"anchors": rows.anchors})
+    arrays |= {f"{name}.ids": seq.ids for name, seq in rows.seqs.items()}
+    arrays |= {f"{name}.length": seq.length for name, seq in rows.seqs.items()}
+    arrays |= {f"{name}.{track}": ids for name, seq in rows.seqs.items() for track, ids in seq.tracks.items()}
+    for kind in ("targets", "labels", "spans", "values"):
+        arrays |= {f"{kind}.{name}": array for name, array in getattr(rows, kind).items()}
+    digest = hashlib.blake2b(digest_size=16)
+    for name, array in sorted(arrays.items()):
+        digest.update(f"{name} {array.dtype} {array.shape}".encode())
+        digest.update(np.ascontiguousarray(array).data)
+    return digest.hexdigest()
+
+
 def _picked(seq: Seq, index: np.ndarray) -> Seq:
     longest = max(1, int(seq.length[index].max()))
     tracks = {name: track[index, :longest] for name, track in seq.tracks.items()}
@@ -86,6 +103,8 @@ def _picked(seq: Seq, index: np.ndarray) -> Seq:
 
 class Batches:
     """Iterates over updates without end, each the list of this process's micro-batches; the state is the number of updates."""
+
+    stage = 0  # there are no stages here
 
     def __init__(
         self, rows: Rows, *, batch_size: int, micro_batch_size: int | None, seed: int, world: int = 1, rank: int = 0,
@@ -122,10 +141,18 @@ class Batches:
         hide = None if self.noise is None else partial(self.noise, draws=Draws(self.seed, epoch))
         return [collate(self.rows, self.units.rows(part), hide) for part in parts]
 
+    @cached_property
+    def fingerprint(self) -> str:
+        """A hash of the rows."""
+        return fingerprint(self.rows)
+
     def state_dict(self) -> dict[str, Any]:
-        return {"updates": self._update}
+        return {"updates": self._update, "seed": self.seed, "stage": self.stage, "fingerprint": self.fingerprint}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Continue where the state was taken; DataError if the rows are others. A state of before has no fingerprint."""
+        if "fingerprint" in state:
+            taken_here(self, state, "other rows", "examples and labels in task.path, and the same seed")
         self._update = fit(state["updates"], Whole)
 
     def close(self) -> None:

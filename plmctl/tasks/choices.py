@@ -18,6 +18,7 @@ from plmctl.objectives.base import Output, Term
 from plmctl.parts import part_of
 from plmctl.tasks import encode, metrics
 from plmctl.tasks.base import Example, Reader, Task
+from plmctl.tasks.metrics import by_name, checked
 from plmctl.tasks.tables import Column, Table
 from plmctl.tasks.transform import Transform
 
@@ -89,7 +90,8 @@ class Choice(Task):
         dev_share: float | None = None,
     ) -> None:  # fmt: skip
         super().__init__(
-            name=name, reader=reader, columns=columns, max_length=max_length, metrics=metrics, label_names=None,
+            name=name, reader=reader, columns=columns, max_length=max_length, label_names=None,
+            metrics=checked(metrics, by_name(None)),
             submission=None, transform=transform, pooling=pooling, path=path, dev_share=dev_share,
         )  # fmt: skip
         self.first_label = first_label

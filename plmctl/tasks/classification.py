@@ -17,6 +17,7 @@ from plmctl.objectives.base import Output, Term
 from plmctl.parts import part_of
 from plmctl.tasks import encode, metrics
 from plmctl.tasks.base import Example, Reader, Task, label_ids
+from plmctl.tasks.metrics import by_name, checked
 from plmctl.tasks.transform import Transform
 
 
@@ -37,8 +38,10 @@ class Classification(Task):
         submission: Mapping[str, str] | None = None, transform: Transform | None = None, symmetric: bool = False,
         pooling: str = "first", path: Any = None, dev_share: float | None = None,
     ) -> None:  # fmt: skip
+        needed = "task.positive=<the class whose F1 counts>" if positive is None and "f1" in metrics else ""
         super().__init__(
-            name=name, reader=reader, columns=columns, max_length=max_length, metrics=metrics, label_names=label_names,
+            name=name, reader=reader, columns=columns, max_length=max_length, label_names=label_names,
+            metrics=checked(metrics, by_name(positive), fix=needed),
             submission=submission, transform=transform, pooling=pooling, path=path, dev_share=dev_share,
         )  # fmt: skip
         self.symmetric, self.positive = symmetric, positive  # the class whose F1 counts

@@ -8,8 +8,20 @@ from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
 
+from plmctl.errors import ConfigError, nearest
+
 Labels = Sequence[str]
 Entity = tuple[str, int, int]  # type, first token, last token
+
+
+def checked(names: Sequence[str], known: Iterable[str], *, fix: str = "") -> list[str]:
+    """`names`, all of which are `known` to a task; else a ConfigError that lists these."""
+    known = tuple(known)
+    for name in names:
+        if name not in known:
+            allowed = f"of {', '.join(known)}{nearest(name, known)}"
+            raise ConfigError("task.metrics", list(names), allowed, fix=fix)
+    return list(names)
 
 
 def accuracy(gold: Labels, guess: Labels) -> float:
@@ -60,6 +72,9 @@ def spearman(gold: Sequence[float], guess: Sequence[float]) -> float:
     if not (np.isfinite(gold).all() and np.isfinite(guess).all()):
         return 0.0
     return pearson(_ranks(gold), _ranks(guess))
+
+
+CORRELATIONS = {"pearson": pearson, "spearman": spearman}  # by the name that a task's YAML uses
 
 
 def _ranks(values: Sequence[float]) -> list[float]:

@@ -14,9 +14,10 @@ from plmctl.errors import DataError
 from plmctl.models.base import Model
 from plmctl.objectives.base import Output, Term
 from plmctl.parts import part_of
-from plmctl.tasks import encode, metrics
+from plmctl.tasks import encode
 from plmctl.tasks.base import Example, Reader, Task
 from plmctl.tasks.classification import encode_texts, parse_texts
+from plmctl.tasks.metrics import CORRELATIONS, checked
 from plmctl.tasks.transform import Transform
 
 
@@ -39,7 +40,8 @@ class Regression(Task):
         pooling: str = "first", path: Any = None, dev_share: float | None = None,
     ) -> None:  # fmt: skip
         super().__init__(
-            name=name, reader=reader, columns=columns, max_length=max_length, metrics=metrics, label_names=None,
+            name=name, reader=reader, columns=columns, max_length=max_length, label_names=None,
+            metrics=checked(metrics, CORRELATIONS),
             submission=submission, transform=transform, pooling=pooling, path=path, dev_share=dev_share,
         )  # fmt: skip
         self.symmetric = symmetric
@@ -76,7 +78,7 @@ class Regression(Task):
 
     def score(self, predictions: Sequence[Mapping[str, Any]]) -> dict[str, float]:
         gold, guess = [p["gold"] for p in predictions], [p["guess"] for p in predictions]
-        return {name: {"pearson": metrics.pearson, "spearman": metrics.spearman}[name](gold, guess) for name in self.metrics}
+        return {name: CORRELATIONS[name](gold, guess) for name in self.metrics}
 
 
 def _number(example: Example) -> float:

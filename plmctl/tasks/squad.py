@@ -19,6 +19,7 @@ from plmctl.objectives.base import Output, Term
 from plmctl.parts import part_of
 from plmctl.tasks import encode, squad_score
 from plmctl.tasks.base import Example, Reader, Task
+from plmctl.tasks.metrics import checked
 
 
 @dataclass(frozen=True)
@@ -58,7 +59,8 @@ class Squad(Task):
         pooling: str = "first", path: Any = None, dev_share: float | None = None,
     ) -> None:  # fmt: skip
         super().__init__(
-            name=name, reader=reader, columns=columns or {}, max_length=max_length, metrics=metrics, label_names=None,
+            name=name, reader=reader, columns=columns or {}, max_length=max_length, label_names=None,
+            metrics=checked(metrics, squad_score.score_v1([]) if version == 1 else squad_score.score_v2([])),
             submission=None, pooling=pooling, path=path, dev_share=dev_share,
         )  # fmt: skip
         self.stride, self.max_query, self.n_best, self.max_answer = stride, max_query, n_best, max_answer

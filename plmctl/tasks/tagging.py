@@ -19,6 +19,7 @@ from plmctl.objectives.base import Output, Term
 from plmctl.parts import part_of
 from plmctl.tasks import encode, metrics
 from plmctl.tasks.base import Example, Reader, Task, label_ids
+from plmctl.tasks.metrics import by_name, checked, entity_scores
 from plmctl.text.sentences import CJK
 
 _CHINESE = re.compile(f"[{CJK}]")
@@ -46,7 +47,8 @@ class Tagging(Task):
         dev_share: float | None = None,
     ) -> None:  # fmt: skip
         super().__init__(
-            name=name, reader=reader, columns=columns, max_length=max_length, metrics=metrics, label_names=label_names,
+            name=name, reader=reader, columns=columns, max_length=max_length, label_names=label_names,
+            metrics=checked(metrics, (*entity_scores([], []), *by_name(None))),
             submission=None, pooling=pooling, path=path, dev_share=dev_share,
         )  # fmt: skip
         self.joiner, self.context = joiner, context

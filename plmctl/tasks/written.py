@@ -8,6 +8,7 @@ from typing import Any
 
 from plmctl.errors import ConfigError, UsageError, nearest
 from plmctl.tasks import rouge
+from plmctl.tasks.metrics import checked
 
 Predictions = Sequence[Mapping[str, Any]]  # each with guess, golds (references), nll and tokens (of the first reference)
 NAMES = ("bleu", "chrf", *rouge.METRICS, "exact", "distinct1", "distinct2", "perplexity")
@@ -17,14 +18,12 @@ LEAST_IS_BEST = frozenset({"perplexity"})
 
 def known(names: Sequence[str], tokenize: str) -> list[str]:
     """`names`, all of which can be computed here; else a ConfigError or, for a library that is missing, a UsageError."""
-    for name in names:
-        if name not in NAMES:
-            raise ConfigError("task.metrics", list(names), f"of {', '.join(NAMES)}{nearest(name, NAMES)}")
+    names = checked(names, NAMES)
     if {"bleu", "chrf"} & set(names):
         _sacrebleu()
         if tokenize not in TOKENIZERS:
             raise ConfigError("task.tokenize", tokenize, f"one of {', '.join(TOKENIZERS)}{nearest(tokenize, TOKENIZERS)}")
-    return list(names)
+    return names
 
 
 def score(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import socket
@@ -9,7 +10,7 @@ import subprocess
 import sys
 import time
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
@@ -17,11 +18,15 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
+from plmctl import following
 from plmctl.errors import ConfigError, PlmctlError
+from plmctl.training.stop import ASKED, hearing
 
 M = TypeVar("M", bound=nn.Module)
 
 GRACE = 30.0  # seconds that the other processes get to end once one has failed
+LAUNCHED = "PLMCTL_LAUNCHED"  # in the environment of a process that `launch` has started
+ALONE = 1.0  # seconds in which the one that knows why it ends speaks first
 
 
 @dataclass(frozen=True)
@@ -44,7 +49,8 @@ class World:
         names = sorted(counts)
         check = zlib.crc32("\n".join(names).encode())
         vector = torch.tensor([check, *(counts[name] for name in names)], dtype=torch.int64)
-        dist.all_reduce(vector)
+        with _reached():
+            dist.all_reduce(vector)
         total, *values = vector.tolist()
         if total != check * self.size:
             raise PlmctlError(
@@ -57,11 +63,13 @@ class World:
         if self.size == 1:
             return
         used = torch.tensor([p.grad is not None for p in parameters], dtype=torch.uint8)
-        dist.all_reduce(used, op=dist.ReduceOp.MAX)
+        with _reached():
+            dist.all_reduce(used, op=dist.ReduceOp.MAX)
         live = [p for p, flag in zip(parameters, used.tolist(), strict=True) if flag]
         if live:
             flat = torch.cat([(torch.zeros_like(p) if p.grad is None else p.grad).flatten() for p in live])
-            dist.all_reduce(flat)
+            with _reached():
+                dist.all_reduce(flat)
             for p, part in zip(live, flat.split([p.numel() for p in live]), strict=True):
                 p.grad = part.view_as(p)
 
@@ -70,12 +78,25 @@ class World:
         if self.size == 1:
             return [value]
         found: list[Any] = [None] * self.size
-        dist.gather_object(value, found if self.main else None)
+        with _reached():
+            dist.gather_object(value, found if self.main else None)
         return found if self.main else []
 
     def barrier(self) -> None:
         if self.size > 1:
-            dist.barrier()
+            with _reached():
+                dist.barrier()
+
+
+@contextlib.contextmanager
+def _reached() -> Iterator[None]:
+    """What a library says of a process that is gone, as one line: the one that went has said why."""
+    try:
+        yield
+    except RuntimeError as error:  # of gloo and of nccl alike
+        time.sleep(ALONE)
+        reason = str(error).splitlines()[0]
+        raise PlmctlError(f"process {dist.get_rank()} ends, because another one has ended ({reason})") from error
 
 
 def environment() -> tuple[int, int, int]:
@@ -119,17 +140,20 @@ def distribute(model: M, world: World) -> M:
     """
     model.to(world.device)
     if world.size > 1:
-        with torch.no_grad():
+        with torch.no_grad(), _reached():
             for tensor in [*model.parameters(), *model.buffers()]:
                 dist.broadcast(tensor, 0)
     return model
 
 
-def launch(processes: int, argv: Sequence[str], *, module: str = "plmctl") -> int:
+def launch(processes: int, argv: Sequence[str], *, module: str = "plmctl", given: Mapping[str, int] | None = None) -> int:
     """Run `python -m module argv` in `processes` processes on this machine, as torchrun would, and return their exit code.
 
-    Signals are passed on, so that Ctrl-C saves; the first failure ends the others.
+    The first signal is passed on, so that Ctrl-C saves; the second ends them all at once, also one that hears nothing. The
+    first failure ends the others, and they end with this process. `given`: open files that they share, by the name of the
+    environment that tells the number of each.
     """
+    given = given or {}
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
@@ -137,28 +161,41 @@ def launch(processes: int, argv: Sequence[str], *, module: str = "plmctl") -> in
     shared = {
         **os.environ, "WORLD_SIZE": str(processes), "LOCAL_WORLD_SIZE": str(processes),
         "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "OMP_NUM_THREADS": threads,
+        LAUNCHED: "1", **following.started_here(), **{name: str(number) for name, number in given.items()},
     }  # fmt: skip
     children = [
         subprocess.Popen(  # its own session: a Ctrl-C at the terminal reaches it once, through us
-            [sys.executable, "-m", module, *argv], env={**shared, "RANK": str(i), "LOCAL_RANK": str(i)}, start_new_session=True
+            [sys.executable, "-m", module, *argv],
+            env={**shared, "RANK": str(i), "LOCAL_RANK": str(i)},
+            start_new_session=True,
+            pass_fds=tuple(given.values()),
         )
         for i in range(processes)
     ]
 
-    def forward(number: int, frame: object) -> None:
-        for child in children:
-            if child.poll() is None:
-                child.send_signal(number)
+    heard: list[int] = []
 
-    before = {number: signal.signal(number, forward) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        return _wait(children)
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+    def forward(number: int, frame: object) -> None:
+        heard.append(number)
         for child in children:
             if child.poll() is None:
-                child.kill()
+                child.send_signal(number if len(heard) == 1 else signal.SIGKILL)
+        if len(heard) == 1:
+            os.write(2, ASKED)
+
+    with hearing(forward):
+        try:
+            code = _wait(children)
+        finally:
+            for child in children:
+                if child.poll() is None:
+                    child.kill()
+    return 128 + heard[-1] if len(heard) > 1 else code
+
+
+def launched() -> bool:
+    """Whether `launch` has started this process: the one that did passes signals on, and says so."""
+    return LAUNCHED in os.environ
 
 
 def _wait(children: Sequence[subprocess.Popen]) -> int:
@@ -180,7 +217,8 @@ def broadcast(value: Any, world: World) -> Any:
     if world.size == 1:
         return value
     box = [value]
-    dist.broadcast_object_list(box, 0)
+    with _reached():
+        dist.broadcast_object_list(box, 0)
     return box[0]
 
 
@@ -189,7 +227,8 @@ def sum_floats(values: Mapping[str, float], world: World) -> dict[str, float]:
     if world.size == 1:
         return dict(values)
     found: list[Any] = [None] * world.size
-    dist.all_gather_object(found, dict(values))
+    with _reached():
+        dist.all_gather_object(found, dict(values))
     total: dict[str, float] = {}
     for part in found:
         for name, value in part.items():

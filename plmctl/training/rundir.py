@@ -1,26 +1,31 @@
 """A run directory: who may write into it, and what its numbers depend on besides the config.
 
-config.yaml  overrides.txt  env.json  metrics.jsonl  events.out.tfevents.*  checkpoints/step-N/
+config.yaml  overrides.txt  env.json  lock  metrics.jsonl  events.out.tfevents.*  checkpoints/step-N/
 """
 
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import json
 import os
 import platform
 import shutil
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from plmctl.errors import DataError, UsageError
+from plmctl.terminal import remark
 from plmctl.training.log import METRICS
+from plmctl.whole import write_text
 
-FILES = ("config.yaml", "overrides.txt", "env.json")
+CONFIG, LOCK = "config.yaml", "lock"
+FILES = ("overrides.txt", "env.json", CONFIG)  # in the order in which they are written: a folder with the last one is a run
+LOCKED = "PLMCTL_RUN_LOCK"  # in the environment of a process that was given the lock of its run, as an open file
 FOLDERS = ("tokenizer", "checkpoints")  # what else is written before the first update
 
 
@@ -33,29 +38,65 @@ def refuse_used(folder: Path) -> None:
     """UsageError if something is in `folder` already: a run never writes over another."""
     if folder.exists() and not folder.is_dir():
         raise UsageError(f"run.dir={folder} is a file\n  fix: another run.dir")
-    if folder.exists() and any(folder.iterdir()):
-        go_on = "--resume to continue that run, or " if (folder / "config.yaml").is_file() else ""
+    if folder.exists() and not _left_by_a_start(folder):
+        go_on = "--resume to continue that run, or " if (folder / CONFIG).is_file() else ""
         raise UsageError(f"run.dir={folder} is not empty\n  fix: {go_on}another run.dir")
 
 
-def create(folder: Path, *, config: str, overrides: Sequence[str]) -> list[Path]:
+def _left_by_a_start(folder: Path) -> bool:
+    """Whether there is nothing but what a start leaves that was cut off before the config was written."""
+    names, partial = [file.name for file in folder.iterdir()], tuple(f".{name}." for name in FILES)
+    begun = CONFIG in names and (folder / CONFIG).stat().st_size > 0
+    return not begun and all(name in (*FILES, LOCK) or name.startswith(partial) for name in names)
+
+
+def create(
+    folder: Path, *, config: str, overrides: Sequence[str], lock: Callable[[Path], object] = lambda folder: None
+) -> list[Path]:
     """Start a run directory, and return the folders that were made for it, the innermost first.
 
-    UsageError if something is in it already, DataError if it cannot be written.
+    `lock` is called with the folder before anything is looked for or written in it. UsageError if something is in it already,
+    DataError if it cannot be written.
     """
     refuse_used(folder)
     made = [place for place in (folder, *folder.parents) if not place.exists()]
-    texts = (config, "".join(f"{line}\n" for line in overrides), json.dumps(environment(), indent=1))
+    texts = ("".join(f"{line}\n" for line in overrides), json.dumps(environment(), indent=1), config)
     try:
         folder.mkdir(parents=True, exist_ok=True)
+        lock(folder)
+        refuse_used(folder)
         for name, text in zip(FILES, texts, strict=True):
-            (folder / name).write_text(text, encoding="utf-8")
+            write_text(folder / name, text)
     except OSError as error:
         take_back(folder, made)
         raise DataError(
             f"cannot write the run directory: {error.strerror}", file=folder, fix="run.dir=<a writable folder>"
         ) from error
+    except KeyboardInterrupt:
+        take_back(folder, made)
+        raise
     return made
+
+
+@contextlib.contextmanager
+def locked(folder: Path) -> Iterator[dict[str, int]]:
+    """Keep other processes from training in `folder`; what is yielded lets those that this one starts share the lock.
+
+    The system gives the lock up when the last process that has it ends, however it ends. UsageError if another has it.
+    """
+    if LOCKED in os.environ:
+        yield {}
+        return
+    with (folder / LOCK).open("w") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            fix = "wait until it has ended, or end it"
+            raise UsageError(f"run.dir={folder}: another process is training there\n  fix: {fix}") from None
+        except OSError as error:  # a network file system without locks
+            told = f"{folder} cannot be locked ({error.strerror}): see to it that no other process trains there"
+            remark(f"plmctl: {told}")
+        yield {LOCKED: file.fileno()}
 
 
 def take_back(folder: Path, made: Sequence[Path]) -> None:
@@ -68,7 +109,7 @@ def take_back(folder: Path, made: Sequence[Path]) -> None:
     for name in FOLDERS:
         shutil.rmtree(folder / name, ignore_errors=True)
     with contextlib.suppress(OSError):
-        for name in FILES:
+        for name in (*FILES, LOCK):
             (folder / name).unlink(missing_ok=True)
         for place in made:
             place.rmdir()

@@ -1,37 +1,51 @@
-"""Ctrl-C and SIGTERM: the first asks the trainer to save and end, the second ends the process at once."""
+"""Ctrl-C, SIGTERM and a closed terminal: the first asks the trainer to save and end, the second ends the process at once."""
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from types import FrameType
 
-SIGNALS = (signal.SIGINT, signal.SIGTERM)
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+STOPPED = tuple(128 + number for number in SIGNALS)  # the exit code of a command that a signal ended: 130, 143, 129
+ASKED = b"\nsaving after this update, then ending; once more ends at once\n"
+
+
+@contextlib.contextmanager
+def hearing(hear: Callable[[int, FrameType | None], object]) -> Iterator[None]:
+    """`hear` is called for each of `SIGNALS`, but not for a hang-up that nohup has this process ignore.
+
+    Outside the main thread, where Python delivers no signals, nothing is heard.
+    """
+    before = {}
+    if threading.current_thread() is threading.main_thread():
+        heard = [number for number in SIGNALS if number != signal.SIGHUP or signal.getsignal(number) != signal.SIG_IGN]
+        before = {number: signal.signal(number, hear) for number in heard}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 class Stop:
-    """While entered, hears signals. `number` is the one that all processes agree to end for, None as long as there is none.
-
-    Outside the main thread, where Python delivers no signals, it hears nothing.
-    """
+    """While entered, hears signals. `number` is the one that all processes agree to end for, None as long as there is none."""
 
     def __init__(self, *, loud: bool = False) -> None:
         self.loud = loud  # answer the first signal
         self.number: int | None = None
         self._heard: int | None = None
-        self._before: dict[int, object] = {}
+        self._hearing = contextlib.ExitStack()
 
     def __enter__(self) -> Stop:
-        if threading.current_thread() is threading.main_thread():
-            self._before = {number: signal.signal(number, self._hear) for number in SIGNALS}
+        self._hearing.enter_context(hearing(self._hear))
         return self
 
     def __exit__(self, *_: object) -> None:
-        for number, handler in self._before.items():
-            signal.signal(number, handler)  # type: ignore[arg-type]
-        self._before = {}
+        self._hearing.close()
 
     def _hear(self, number: int, frame: FrameType | None) -> None:
         if self._heard is not None:
@@ -39,7 +53,7 @@ class Stop:
             os.kill(os.getpid(), number)
         self._heard = number
         if self.loud:  # past Python's buffers, which a signal may have found half-way
-            os.write(2, b"\nsaving after this update, then ending; once more ends at once\n")
+            os.write(2, ASKED)
 
     def counts(self) -> dict[str, int]:
         """Flags to sum over processes, so that all of them end after the same update."""
@@ -53,5 +67,5 @@ class Stop:
 
 
 def exit_code(number: int | None) -> int:
-    """130 for Ctrl-C, 143 for SIGTERM, 0 for an end of its own."""
+    """130 for Ctrl-C, 143 for SIGTERM, 129 for a closed terminal, 0 for an end of its own."""
     return 0 if number is None else 128 + int(number)

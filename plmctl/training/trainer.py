@@ -22,7 +22,7 @@ from plmctl.reading import fitted, taken_from
 from plmctl.training import checkpoint
 from plmctl.training.budget import Budget
 from plmctl.training.checkpoint import OLDER, Checkpoints, Snapshot, Trained
-from plmctl.training.distributed import World, broadcast, distribute
+from plmctl.training.distributed import World, broadcast, distribute, launched
 from plmctl.training.freezing import apply_freezing
 from plmctl.training.gradients import gradient_norms
 from plmctl.training.log import Log
@@ -60,7 +60,7 @@ class Settings:
 
 @dataclass(frozen=True)
 class Result:
-    """How a run ended: `exit_code` is 0, or 130/143 after a signal."""
+    """How a run ended: `exit_code` is 0, or one of `STOPPED` after a signal."""
 
     progress: Progress
     checkpoint: Path | None
@@ -94,7 +94,7 @@ class Trainer:
             model=model, objective=objective, optimizer=self.optimizer, parameters=self.parameters, precision=precision,
             world=world, memory=self.memory, clip=self.settings.clip,
         )  # fmt: skip
-        self.meter, self.progress, self.stop = Meter(), Progress(), Stop(loud=world.main)
+        self.meter, self.progress, self.stop = Meter(), Progress(), Stop(loud=world.main and not launched())
         self.pace = Pace(self.progress)
         self.batches: Batches | None = None
         self.rate = 0.0

@@ -184,6 +184,73 @@ def test_resume_goes_on_bit_for_bit(tmp_path, trained):
     assert one == two
 
 
+def _resumed(run, *words):
+    from plmctl.config.resume import resumed
+
+    cfg, flags = resumed(config.Flags("finetune", overrides=(f"run.dir={run}", *words), resume=True))
+    return finetune.run(cfg, flags)
+
+
+@pytest.fixture(scope="module")
+def stopped(tmp_path_factory):
+    """A folder of data, and a run of 2 updates over it."""
+    folder = tmp_path_factory.mktemp("stopped")
+    _finetune(_table(folder), folder / "run", "train.epochs=null", "train.steps=2", "schedule=constant")
+    return folder
+
+
+@pytest.mark.parametrize(
+    "change", [lambda lines: [*lines[:1], lines[1].replace("good", "bad"), *lines[2:]], lambda lines: lines[:-20]]
+)
+def test_resume_refuses_other_examples(stopped, change):
+    file = stopped / "train.tsv"
+    before = file.read_text()
+    file.write_text("\n".join(change(before.splitlines())) + "\n")
+    try:
+        with pytest.raises(
+            DataError, match=r"was reading other rows \(fingerprint differ\)\n  fix: resume with the same examples"
+        ):
+            _resumed(stopped / "run", "train.steps=3")
+    finally:
+        file.write_text(before)
+
+
+def test_resume_refuses_a_config_that_was_edited_by_hand(stopped):
+    file = stopped / "run" / "config.yaml"
+    before = file.read_text()
+    assert "lr: 0.001" in before
+    file.write_text(before.replace("lr: 0.001", "lr: 0.5"))
+    try:
+        message = r"optim.lr=0.5: \S+step-2 was trained with 0.001; --resume keeps it\n  fix: optim.lr: 0.001 in config.yaml"
+        with pytest.raises(ConfigError, match=message):
+            _resumed(stopped / "run", "train.steps=3")
+    finally:
+        file.write_text(before)
+
+
+def test_resume_says_that_other_micro_batches_are_not_bit_exact(stopped, tmp_path, capsys):
+    from shutil import copytree
+
+    copytree(stopped / "run", tmp_path / "run")
+    assert _resumed(tmp_path / "run", "train.steps=3", "train.micro_batch_size=8") == 0  # what null means
+    assert "bit-exact" not in capsys.readouterr().err
+    assert _resumed(tmp_path / "run", "train.steps=4", "train.micro_batch_size=4") == 0
+    assert "not bit-exact from here on: train.micro_batch_size 8 -> 4\n" in capsys.readouterr().err
+
+
+def test_a_metric_that_is_not_known_is_refused_with_those_that_are(trained, tmp_path):
+    folder, _ = trained
+    for words, message in {
+        ("task.metrics=[accuracy,auc]",): r"task.metrics=\['accuracy', 'auc'\]: of accuracy, macro_f1, matthews$",
+        ("task.metrics=[acuracy]",): r"of accuracy, macro_f1, matthews \(did you mean 'accuracy'\?\)$",
+        ("task.metrics=[f1]",): r"of accuracy, macro_f1, matthews\n  fix: task.positive=<the class whose F1 counts>",
+        ("task.metrics=[]",): r"one at least, by which the best checkpoint is chosen",
+    }.items():
+        with pytest.raises(ConfigError, match=message):
+            _finetune(folder, tmp_path / "run", *words)
+    assert not (tmp_path / "run").exists()
+
+
 def test_the_last_lines_name_the_checkpoint_of_the_scores(tmp_path, trained, capsys):
     folder, _ = trained
     words = ["train.epochs=null", "train.steps=6", "train.eval_every=1", "optim.lr=1e-2", "schedule=constant"]

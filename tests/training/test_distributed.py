@@ -46,6 +46,14 @@ def test_the_first_failure_ends_all_and_is_the_exit_code(run, monkeypatch):
     assert run(2, "x", "not-a-number", 2) == 1
 
 
+def test_a_full_disk_is_one_line_of_each_process(tmp_path, run, capfd):
+    assert run(2, "run", 2, 4, "full") == 1
+    said = capfd.readouterr().err
+    assert "No space left on device; there is no earlier checkpoint\n  fix: free some space" in said
+    assert "plmctl: process 1 ends, because another one has ended (" in said
+    assert "Traceback" not in said
+
+
 @pytest.mark.slow
 def test_under_torchrun(tmp_path):
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "-m", "toy_process"]

@@ -1,4 +1,4 @@
-"""One process of test_distributed: `python -m toy_process <folder> <steps> <micro-batch> [resume] [signal=<step>]`."""
+"""One process of test_distributed: `python -m toy_process <folder> <steps> <micro-batch> [resume] [signal=<step>] [full]`."""
 
 import os
 import signal
@@ -9,6 +9,7 @@ import torch
 from toy import ToyBatches, ToyObjective, make_trainer
 
 from plmctl.batch import Batch
+from plmctl.errors import PlmctlError
 from plmctl.training.distributed import join, leave, sum_floats
 from plmctl.training.evaluation import mean_losses
 from plmctl.training.stages import Stage
@@ -25,6 +26,10 @@ def check_sums(world) -> None:
     assert c.grad is None
     assert world.sum_counts({"x": world.rank + 1, "y": 1}) == {"x": 3, "y": 2}
     assert sum_floats({f"only/{world.rank}": 1.0, "both": 2.0}, world) == {"only/0": 1.0, "only/1": 1.0, "both": 4.0}
+
+
+def full(folder: Path) -> None:
+    raise OSError(28, "No space left on device")
 
 
 def main(folder: str, steps: str, micro: str, *options: str) -> int:
@@ -52,6 +57,8 @@ def main(folder: str, steps: str, micro: str, *options: str) -> int:
         stages=[Stage(batches=lambda: Watched(8, int(micro), world))], 
         settings={"log_every": 1, "eval_every": 2, "keep_best": "loss"},
     )  # fmt: skip
+    if "full" in options:
+        trainer.checkpoints.extras = full
     if "resume" in options:
         trainer.resume(trainer.checkpoints.newest())
     result = trainer.fit()
@@ -63,6 +70,9 @@ if __name__ == "__main__":
     torch.set_num_threads(1)
     try:
         code = main(*sys.argv[1:])
+    except PlmctlError as error:  # as the command line does
+        print(f"plmctl: {error}", file=sys.stderr)
+        code = error.exit_code
     finally:
         leave()
     sys.exit(code)

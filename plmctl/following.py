@@ -1,0 +1,60 @@
+"""A process that another one has started ends with it, however that one ends."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable
+from functools import partial
+
+PARENT = "PLMCTL_PARENT"  # in the environment of a command that another plmctl has started: the number of that process
+LOOK = 0.2  # seconds between two looks at the parent
+PATIENCE = 10.0  # seconds that a process whose parent is gone has to save what it has
+
+_following: set[int] = set()  # workers of a launcher that have begun to: a worker gets many jobs
+
+
+def started_here() -> dict[str, str]:
+    """What a command that this process starts must find in its environment, to end with it."""
+    return {PARENT: str(os.getpid())}
+
+
+def follow_starter() -> None:
+    """End with the plmctl that has started this command, if one has; what this one starts is told anew."""
+    if number := os.environ.pop(PARENT, ""):
+        end_after(partial(_gone, int(number)))
+
+
+def follow_launcher(started: int) -> None:
+    """End with the parent of this process, unless this is the very process `started`, in which a launcher runs its jobs."""
+    if os.getpid() != started and os.getpid() not in _following:
+        _following.add(os.getpid())
+        end_after(partial(_gone, os.getppid()))
+
+
+def follow_maker(*, patience: float = PATIENCE) -> None:
+    """End with the process that made this one by `multiprocessing`."""
+    if (maker := multiprocessing.parent_process()) is not None:
+        end_after(maker.join, patience=patience)
+
+
+def end_after(wait: Callable[[], object], *, patience: float = PATIENCE) -> None:
+    """Once `wait` returns, ask this process to save and end, as SIGTERM does; after `patience` seconds it ends anyway."""
+
+    def follow() -> None:
+        wait()
+        if patience:
+            os.kill(os.getpid(), signal.SIGTERM)
+            time.sleep(patience)
+        os._exit(1)
+
+    threading.Thread(target=follow, name="plmctl-follow", daemon=True).start()
+
+
+def _gone(parent: int) -> None:
+    """Return when `parent` is no longer the parent of this process: it has ended."""
+    while os.getppid() == parent:
+        time.sleep(LOOK)
