@@ -23,6 +23,9 @@ class Drop:
 class Swap:
     reads, writes = frozenset({"text", "tracks.word_start"}), frozenset()
     def __init__(self, *, pairs: int) -> None: ...
+@part_of("tokenizer")
+class Tokens:
+    def __init__(self, *, kind: str, vocab_size: int, path: str | None = None) -> None: ...
 @part_of("pattern")
 class Pattern:
     needs = frozenset()
@@ -65,7 +68,7 @@ def objective(name: str) -> str:
 
 
 PARTS = {
-    "tokenizer/unigram.yaml": "kind: unigram\nvocab_size: 100\npath: null\n",
+    "tokenizer/unigram.yaml": part("Tokens", kind="unigram", vocab_size=100, path="null"),
     "format/blocks.yaml": part("Format", max_length=32),
     "noise/token_mask.yaml": "# @package noise.token_mask\n" + part("Mask", rate=0.15),
     "noise/drop.yaml": "# @package noise.drop\n" + part("Drop", rate=0.1),

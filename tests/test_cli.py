@@ -6,11 +6,13 @@ import csv
 import errno
 import json
 import re
+import signal
 import subprocess
 import sys
 import time
 import types
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -255,6 +257,11 @@ def test_sweeps_of_groups_ranges_recipes_and_paths(plmctl: Invoke, command: Comm
     assert [call[0].size.width for call in command.calls] == [256, 128]
 
 
+def test_a_comma_in_the_folder_of_a_sweep_is_a_letter(plmctl: Invoke, command: Command, tmp_path: Path) -> None:
+    assert plmctl("pretrain", "probe", "-m", "seed=1,2", "run.dir=runs/a,b").exit_code == 0
+    assert [Path(call[0].run.dir) for call in command.calls] == [tmp_path / "runs/a,b/0", tmp_path / "runs/a,b/1"]
+
+
 def test_sweep_mistakes_are_found_before_any_job(plmctl: Invoke, command: Command) -> None:
     assert "did you mean 'tiny'" in plmctl("pretrain", "probe", "-m", "size=mini,tny").stderr
     assert "did you mean 'optim.lr'" in plmctl("pretrain", "probe", "-m", "optim.lrr=1,2").stderr
@@ -309,6 +316,25 @@ def test_resuming_a_folder_without_config_starts_at_0(plmctl: Invoke, command: C
     (tmp_path / "empty").mkdir()
     assert plmctl("pretrain", "probe", "--resume", "run.dir=empty").exit_code == 0
     assert command.calls[0][0].run.resume is True
+
+
+def test_ctrl_c_before_all_is_imported_is_no_traceback(tmp_path: Path) -> None:
+    """A signal in the middle of an import ends the process; once all is there, Python hears it again."""
+    code = (
+        "import os, signal, sys\n"
+        "class Finder:\n"
+        "    def find_spec(self, name, path=None, target=None):\n"
+        "        if name == 'plmctl.cli': os.kill(os.getpid(), signal.SIGINT)\n"
+        "sys.meta_path.insert(0, Finder())\n"
+        "from plmctl.__main__ import main\nmain()"
+    )
+    heard = partial(signal.signal, signal.SIGINT, signal.SIG_DFL)  # a background shell ignores it, and so would the child
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, preexec_fn=heard)
+    assert (done.returncode, done.stderr) == (-signal.SIGINT, "")
+    code = "import signal, sys; sys.argv = ['plmctl', '--help']\nfrom plmctl import __main__, cli\ncli.main = lambda: None\n"
+    code += "__main__.main()\nprint(signal.getsignal(signal.SIGINT) is signal.default_int_handler)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, preexec_fn=heard)
+    assert done.stdout == "True\n", done.stderr
 
 
 def test_last_metrics_and_score(tmp_path: Path) -> None:

@@ -88,7 +88,30 @@ def test_a_slot_can_be_emptied(run: Compose, word: str) -> None:
     made = run(word, whole=True)
     assert not made.cfg.noise
     assert made.removed == ["noise.token_mask.rate=0.2"]
-    assert run("optim=null").optim is None
+    assert run("distill=null").distill is None
+
+
+@pytest.mark.parametrize("slot", ["tokenizer", "format", "pattern", "position", "model", "optim", "schedule"])
+@pytest.mark.parametrize("word", ["{}=null", "~{}"])
+def test_a_slot_that_a_run_needs_cannot(run: Compose, slot: str, word: str) -> None:
+    assert f"{slot}: must be given\n  fix: {slot}=..." in failure(run, word.format(slot))
+
+
+def test_a_group_of_settings_is_no_value(run: Compose) -> None:
+    assert failure(run, "run=null") == "run=None: is a group of settings: dir, name, resume"
+    answer = failure(
+        run,
+        "task=cola",
+        "task.path=x",
+        "checkpoint=null",
+        "train.steps=1",
+        "~optim",
+        "heads=null",
+        recipe=None,
+        verb="finetune",
+    )
+    assert "- heads: must be given" in answer
+    assert "- optim: must be given" in answer
 
 
 def test_leftovers_of_replaced_parts_are_removed_and_named(run: Compose) -> None:
@@ -209,6 +232,8 @@ def test_commas_sweep_paths_only_with_multirun(tmp_path: Path, monkeypatch: pyte
     assert quoted("data.path=a,b c") == "data.path='a,b c'"
     assert quoted("data.path=a,b c", sweep=True) == "data.path='a','b c'"
     assert quoted("data.path={a,b},c", sweep=True) == "data.path='{a,b}','c'"
+    assert quoted("run.dir=a,b", sweep=True) == "run.dir='a,b'"
+    assert quoted("out=a,b", sweep=True) == "out='a,b'"
     assert quoted("data.path=choice(a,b)", sweep=True) == "data.path=choice(a,b)"
     (tmp_path / "a,b").touch()
     assert quoted("data.path=a,b", sweep=True) == "data.path='a,b'"

@@ -44,7 +44,7 @@ def finish(
             OmegaConf.update(cfg, path, _home(OmegaConf.select(cfg, path)))
         if "recipe" in cfg and recipe:
             cfg.recipe = recipe
-        if "run" in cfg and cfg.run.name is None and recipe:
+        if cfg.get("run") is not None and cfg.run.name is None and recipe:
             cfg.run.name = Path(recipe).stem
         if "run" in cfg and cfg.run.name is not None:
             errors += wrong_name(cfg.run.name)
@@ -146,7 +146,7 @@ def _drop_foreign(cfg: DictConfig, words: Sequence[Word], plugins: Sequence[str]
     for slot in (word.key for word in words if word.group and word.key in (*schema.ONE, "tokenizer")):
         node = cfg.get(slot)
         try:
-            known = set(parameters(locate(node["_target_"], plugins))) if node else set()
+            known = set(parameters(locate(node["_target_"], plugins))) if node and "_target_" in node else set()
         except ValueError:
             continue  # check_parts reports it
         for key in [key for key in node or () if key not in known and not str(key).startswith("_")]:

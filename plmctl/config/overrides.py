@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from plmctl.config.build import locate, parameters
 from plmctl.config.foreign import ours
-from plmctl.config.schema import MANY, is_literal, is_path
+from plmctl.config.schema import MANY, is_literal, is_path, is_written
 from plmctl.errors import ConfigError, UsageError, nearest
 
 if TYPE_CHECKING:
@@ -51,10 +51,11 @@ def read(texts: Sequence[str], loader: ConfigLoader, *, sweep: bool) -> tuple[li
 def quoted(text: str, *, sweep: bool = False) -> str:
     """The override with its value in quotes if it is a path, or has letters that Hydra's grammar lacks (Chinese column names).
 
-    So no letter of a file name is grammar; commas sweep only with `sweep`. In a list of overrides, [size=tiny,seed=1], each is,
-    in a mapping of such lists, too.
+    So no letter of a file name is grammar; commas sweep only with `sweep`, and not where a command writes. In a list of
+    overrides, [size=tiny,seed=1], each is, in a mapping of such lists, too.
     """
     key, equals, value = text.partition("=")
+    sweep = sweep and not is_written(key.lstrip("+~"))
     if is_literal(key) and value != "null":
         return f"{key}={_quote(value)}"
     if value[:1] in ("[", "{") and (inner := _overrides(value)) != value:

@@ -91,18 +91,18 @@ class Run:
 class Pretrain:
     recipe: str | None = None
     data: Corpora = dataclasses.field(default_factory=Corpora)
-    tokenizer: Any = None
-    format: Any = None
+    tokenizer: Any = MISSING
+    format: Any = MISSING
     noise: Any = None
     size: Any = None
-    pattern: Any = None
-    position: Any = None
-    model: Any = None
+    pattern: Any = MISSING
+    position: Any = MISSING
+    model: Any = MISSING
     objective: Any = None
     distill: Any = None
     heads: Any = None
-    optim: Any = None
-    schedule: Any = None
+    optim: Any = MISSING
+    schedule: Any = MISSING
     train: Train = dataclasses.field(default_factory=Train)
     eval: Eval = dataclasses.field(default_factory=Eval)
     run: Run = dataclasses.field(default_factory=Run)
@@ -122,14 +122,14 @@ class Finetune:
     checkpoint: str | None = MISSING  # a run, a checkpoint or a Hugging Face folder; null: from scratch
     distill: Any = None
     data: Data = dataclasses.field(default_factory=Data)  # from scratch: what the tokenizer is trained on
-    tokenizer: Any = None
+    tokenizer: Any = MISSING
     size: Any = None
-    pattern: Any = None
-    position: Any = None
-    model: Any = None
-    heads: Any = None
-    optim: Any = None
-    schedule: Any = None
+    pattern: Any = MISSING
+    position: Any = MISSING
+    model: Any = MISSING
+    heads: Any = MISSING
+    optim: Any = MISSING
+    schedule: Any = MISSING
     train: Train = dataclasses.field(default_factory=Train)
     run: Run = dataclasses.field(default_factory=Run)
     seed: Whole = 0  # order of the data, dropout
@@ -163,7 +163,7 @@ class Evaluate:
 @dataclass
 class Tokenize:
     data: Data = dataclasses.field(default_factory=Data)
-    tokenizer: Any = None
+    tokenizer: Any = MISSING
     out: str = MISSING  # folder of the tokens and their tokenizer
     processes: Count | None = None  # null: one for each core
     seed: Whole = 0
@@ -259,6 +259,11 @@ def is_path(key: str) -> bool:
     return key in ("out", "checkpoint", "init", "input", "teacher", "teacher_cache") or key.rpartition(".")[2] in _PATHS
 
 
+def is_written(key: str) -> bool:
+    """Whether the config key says where a command writes: one folder, in whose name a comma is a letter, also in a sweep."""
+    return key in ("run.dir", "out", "teacher_cache", "data.cache_dir")
+
+
 def is_literal(key: str) -> bool:
     """Whether the value is a text as it stands, in which nothing is grammar and nothing is a list."""
     return key == "prompt"
@@ -282,6 +287,11 @@ def fitted(verb: str, config: Mapping[str, Any]) -> tuple[dict[str, Any], list[C
     return changed, errors
 
 
+def _chosen(slot: str, value: Any) -> bool:
+    """Whether a slot holds something; what a recipe sets of a part that is not chosen is no part."""
+    return value is not None and (slot in MANY or not isinstance(value, Mapping) or "_target_" in value)
+
+
 def _leaves(
     schema: type, config: Mapping[str, Any], path: str, errors: list[ConfigError], *, top: Collection[str]
 ) -> Iterator[tuple[str, Any, Any]]:
@@ -289,7 +299,7 @@ def _leaves(
 
     `top`: the first words of all keys of the command.
     """
-    hints = typing.get_type_hints(schema, include_extras=True)
+    hints, made = typing.get_type_hints(schema, include_extras=True), schema()
     for key, value in config.items():
         where = f"{path}{key}"
         if key not in hints:
@@ -298,7 +308,8 @@ def _leaves(
             hint = f" (did you mean '{other.partition('=')[0]}'?)" if other else nearest(where, known)
             errors.append(ConfigError(where, value, f"there is no such setting{hint}"))
         elif not dataclasses.is_dataclass(hints[key]):
-            yield where, value, hints[key]
+            lost = getattr(made, key) == MISSING and hints[key] is Any and not _chosen(key, value)
+            yield where, MISSING if lost else value, hints[key]
         elif isinstance(value, Mapping):
             yield from _leaves(typing.cast(type, hints[key]), value, where + ".", errors, top=top)
         else:

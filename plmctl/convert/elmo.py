@@ -13,7 +13,7 @@ from torch import Tensor
 
 from plmctl.convert.hf import Imported
 from plmctl.errors import ConfigError, DataError
-from plmctl.text.inputs import needed
+from plmctl.extras import needed
 from plmctl.text.tokenizer import Tokenizer
 
 OPTIONS = "options.json"

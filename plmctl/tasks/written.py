@@ -6,7 +6,8 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from plmctl.errors import ConfigError, UsageError, nearest
+from plmctl.errors import ConfigError, nearest
+from plmctl.extras import needed
 from plmctl.tasks import rouge
 from plmctl.tasks.metrics import checked
 
@@ -74,11 +75,4 @@ def _corpus(name: str, golds: Sequence[Sequence[str]], guesses: list[str], token
 
 
 def _sacrebleu() -> Any:
-    try:
-        import sacrebleu
-    except ModuleNotFoundError as error:
-        raise UsageError(
-            "BLEU and chrF are sacrebleu's, which is not installed\n  fix: pip install 'plmctl[generation]',"
-            " or task.metrics=[rougeL,perplexity]"
-        ) from error
-    return sacrebleu
+    return needed("sacrebleu", "generation", "a task with BLEU or chrF", otherwise="task.metrics=[rougeL,perplexity]")

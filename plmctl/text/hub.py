@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, ClassVar
 
-from plmctl.errors import DataError, UsageError
+from plmctl.errors import DataError
+from plmctl.extras import needed
 
 
 @dataclass(frozen=True)
@@ -36,10 +37,7 @@ class DataSet:
 
     @cached_property
     def _builder(self) -> tuple[Any, str]:
-        try:
-            import datasets
-        except ImportError as error:
-            raise UsageError(f"{self} needs datasets\n  fix: pip install 'plmctl[datasets]'") from error
+        datasets = needed("datasets", "datasets", str(self))
         name, *parts = self.path.removeprefix(self.PREFIX).split(":")
         if len(parts) > 2 or not name:
             raise DataError("a data set is named hf:<name>[:config][:split]", file=self, fix="data.path=hf:wikitext:train")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import gzip
-import importlib
 import io
 import json
 import os
@@ -15,7 +14,8 @@ from glob import escape, glob
 from pathlib import Path
 from typing import Any, BinaryIO, cast
 
-from plmctl.errors import DataError, UsageError, nearest
+from plmctl.errors import DataError, nearest
+from plmctl.extras import needed
 from plmctl.reading import json_in
 from plmctl.text.bounds import BLANK, longest_line, too_blank, too_long
 from plmctl.text.hub import DataSet
@@ -131,14 +131,6 @@ def lines(file: Path, *, cut: bool = True) -> Iterator[tuple[int, str]]:
         raise DataError(f"damaged {kind} file ({error})", file=file, fix="copy or compress it again") from error
     except OSError as error:
         raise DataError(f"cannot be read ({error.strerror})", file=file) from error
-
-
-def needed(module: str, extra: str, what: str) -> Any:
-    """A library that only some users need; UsageError with the way to install it."""
-    try:
-        return importlib.import_module(module)
-    except ImportError as error:
-        raise UsageError(f"{what} needs {module.partition('.')[0]}\n  fix: pip install 'plmctl[{extra}]'") from error
 
 
 def _matches(pattern: Path) -> list[str]:

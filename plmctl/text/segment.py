@@ -8,8 +8,8 @@ from functools import cache
 from typing import Any
 
 from plmctl.errors import ConfigError, nearest
+from plmctl.extras import needed
 from plmctl.parts import declared
-from plmctl.text.inputs import needed
 
 Segmenter = Callable[[str], Iterable[tuple[int, int]]]
 _OWN = ("jieba",)

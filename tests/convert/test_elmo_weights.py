@@ -158,5 +158,5 @@ def test_what_is_refused_by_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     with pytest.raises(DataError, match="not the options of a biLM"):
         open_source(folder)
     monkeypatch.setitem(sys.modules, "h5py", None)
-    with pytest.raises(UsageError, match=r"pip install 'plmctl\[elmo\]'"):
+    with pytest.raises(UsageError, match=r"pip install 'h5py>=3.11'"):
         open_source(tmp_path / "lacks")

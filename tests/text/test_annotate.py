@@ -172,7 +172,7 @@ def test_published_whole_words_of_real_text() -> None:
 def test_jieba_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "jieba", None)
     segment._jieba.cache_clear()
-    with pytest.raises(UsageError, match=r"data\.segment=jieba needs jieba\n  fix: pip install 'plmctl\[chinese\]'"):
+    with pytest.raises(UsageError, match=r"data\.segment=jieba needs jieba\n  fix: pip install 'jieba>=0.42'"):
         segment.find("jieba")
 
 

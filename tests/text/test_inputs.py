@@ -125,13 +125,31 @@ def test_data_sets(plain: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "module", "extra"),
-    [("a.txt.zst", "zstandard", "zstd"), ("a.parquet", "pyarrow.parquet", "parquet"), ("hf:x", "datasets", "datasets")],
+    ("name", "module", "installed"),
+    [
+        ("a.txt.zst", "zstandard", "zstandard>=0.23"),
+        ("a.parquet", "pyarrow.parquet", "pyarrow>=17"),
+        ("hf:x", "datasets", "datasets>=3"),
+    ],
 )
-def test_a_missing_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, module: str, extra: str) -> None:
+def test_a_missing_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, module: str, installed: str) -> None:
     monkeypatch.setitem(sys.modules, module, None)
     (tmp_path / "a.txt.zst").write_bytes(b"x")
     (tmp_path / "a.parquet").write_bytes(b"x")
     path = name if name.startswith("hf:") else tmp_path / name
-    with pytest.raises(UsageError, match=rf"{name}.* needs {module.partition('.')[0]}\n  fix: pip install 'plmctl\[{extra}\]'"):
+    with pytest.raises(UsageError, match=rf"{name}.* needs {module.partition('.')[0]}\n  fix: pip install '{installed}'$"):
         list(documents(path))
+
+
+def test_in_a_checkout_that_nobody_installed_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    from importlib import metadata
+
+    from plmctl import extras
+
+    assert extras.installing("chinese") == "pip install 'jieba>=0.42'"
+
+    def requires(name: str) -> list[str]:
+        raise metadata.PackageNotFoundError(name)
+
+    monkeypatch.setattr(metadata, "requires", requires)
+    assert extras.installing("chinese") == f"pip install -e '{Path(extras.__file__).parents[1]}[chinese]'"
