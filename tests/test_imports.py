@@ -12,7 +12,7 @@ import pytest
 PACKAGE = Path(__file__).parents[1] / "plmctl"
 TESTS = Path(__file__).parent
 FILES = sorted(PACKAGE.rglob("*.py"))
-BASE = {"errors", "inside", "batch", "types", "values", "reading", "parts"}
+BASE = {"errors", "inside", "batch", "types", "values", "reading", "parts", "extras", "following", "whole", "terminal"}
 MODEL = ["attention", "nn", "models", "heads", "generation", "objectives", "tasks"]  # each may import those before it
 MAY: dict[str, set[str]] = {
     "errors": set(),
@@ -22,6 +22,9 @@ MAY: dict[str, set[str]] = {
     "terminal": set(),
     "parts": set(),
     "batch": {"errors"},
+    "extras": {"errors"},
+    "following": set(),
+    "whole": set(),
     "text": BASE,
     "noise": BASE | {"text"},
     "data": BASE | {"text", "noise"},

@@ -12,7 +12,7 @@ import numpy as np
 from omegaconf import DictConfig, OmegaConf
 
 from plmctl.batch import FIELDS, Batch
-from plmctl.commands.tokenize import job, progress
+from plmctl.commands.tokenize import job, progress, shown
 from plmctl.config import schema
 from plmctl.config.build import build, plain
 from plmctl.config.finish import check_parts
@@ -23,7 +23,8 @@ from plmctl.data.reader import Reader
 from plmctl.data.sample import corpus_sample
 from plmctl.data.shards import SPLITS, Shards, is_tokens, read_manifest
 from plmctl.data.sharing import shared_tokenizer
-from plmctl.data.tokenizing import Job, open_or_tokenize
+from plmctl.data.tokenizing import Job, cache_folder, open_or_tokenize
+from plmctl.data.verified import verify_once
 from plmctl.errors import ConfigError, ConfigErrors, DataError, UsageError, nearest, raise_all
 from plmctl.models.base import Model
 from plmctl.noise.base import Chain
@@ -98,6 +99,9 @@ def open_corpus(cfg: DictConfig, plugins: tuple[str, ...] = ()) -> Corpus:
         }
         for split in SPLITS
     )
+    with shown() as say:
+        for shards in [shards for parts in (*train.values(), *valid.values()) for shards in parts.values()]:
+            verify_once(shards, cache_folder(cfg.data.cache_dir), say=say)
     held = {source: {name: shards for name, shards in parts.items() if len(shards.ids)} for source, parts in valid.items()}
     share = (cfg.get("train") or {}).get("share", 1.0)  # runs of before have none
     train = {source: {name: part.first(share) for name, part in parts.items()} for source, parts in train.items()}

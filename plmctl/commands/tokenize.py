@@ -156,7 +156,7 @@ def too_much_held_out(manifest: Mapping[str, Any]) -> list[str]:
 def progress(command: str = "the same command") -> Iterator[Say]:
     """How far tokenizing is, and, where it is stopped, the command that goes on."""
     try:
-        with _shown() as say:
+        with shown() as say:
             yield say
     except KeyboardInterrupt:
         remark(f"tokenizing was stopped, its finished parts are kept. To go on:\n  {command}")
@@ -164,7 +164,7 @@ def progress(command: str = "the same command") -> Iterator[Say]:
 
 
 @contextmanager
-def _shown() -> Iterator[Say]:
+def shown() -> Iterator[Say]:
     """A progress bar on a terminal; elsewhere a line now and then, and none for what takes a few seconds."""
     start, last = time.monotonic(), time.monotonic()
     began: dict[str, float] = {}

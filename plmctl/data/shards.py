@@ -171,6 +171,10 @@ class Shards:
                 )
                 raise DataError(message, file=self._file(name), fix=AGAIN)
 
+    def stated_hashes(self) -> dict[Path, str]:
+        """The files of the arrays, each with the hash that the manifest states."""
+        return {self._file(name): str(entry["sha256"]) for name, entry in self._stated.items()}
+
     def _file(self, name: str) -> Path:
         return inside(self.folder, f"{self.split}.{name}.npy", lambda why: DataError(
             f"a damaged manifest, its array {name!r} {why}", file=self.folder / MANIFEST, fix=AGAIN

@@ -1,0 +1,41 @@
+"""Arrays whose bytes were once found to be those of their manifest: they are read whole the first time, and once they change.
+
+<cache>/verified/<hash>: an empty file; the hash is of the arrays' places, sizes, times, inodes and stated hashes. A bit that a
+disk turns later, without a write, is found by `plmctl data check`, which reads everything.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+from pathlib import Path
+
+from plmctl.data.shards import Shards
+from plmctl.data.survey import Say, quiet
+
+FOLDER = "verified"
+
+
+def verify_once(shards: Shards, cache: Path, *, say: Say = quiet) -> None:
+    """`shards.verify()`, unless the same files have passed it before; 100 MB take about 0.3 s.
+
+    Where nothing can be written in `cache`, it is done each time.
+    """
+    mark = cache / FOLDER / _seen(shards)
+    if mark.is_file():
+        return
+    say(f"comparing {shards.folder} ({shards.split}) with its manifest", 0, 0)
+    shards.verify()
+    with contextlib.suppress(OSError):
+        mark.parent.mkdir(parents=True, exist_ok=True)
+        mark.touch()
+
+
+def _seen(shards: Shards) -> str:
+    """A hash of what changes whenever somebody writes into the files."""
+    digest = hashlib.sha256()
+    for file, stated in sorted(shards.stated_hashes().items()):
+        found = file.stat()
+        facts = (str(file.resolve()), found.st_size, found.st_mtime_ns, found.st_dev, found.st_ino, stated)
+        digest.update(repr(facts).encode())
+    return digest.hexdigest()
