@@ -46,7 +46,7 @@ def finish(
             cfg.recipe = recipe
         if cfg.get("run") is not None and cfg.run.name is None and recipe:
             cfg.run.name = Path(recipe).stem
-        if "run" in cfg and cfg.run.name is not None:
+        if cfg.get("run") is not None and cfg.run.name is not None:
             errors += wrong_name(cfg.run.name)
     errors += [
         ConfigError(path, text, "a text without ${...}: what a run saves is worked out already")
