@@ -83,11 +83,8 @@ def read_yaml(file: Path, *, fix: str = COPY) -> Any:
     from omegaconf.errors import OmegaConfBaseException
 
     text = read_text(file, fix=fix)
-    if len(text) > YAML:
-        raise DataError(f"more than {YAML:,} characters of settings", file=file, fix=fix)
     try:
-        if "&" in text and (size := _unfolded(yaml.compose(text))) > VALUES:
-            raise DataError(f"{size:,} values, once its aliases (*name) are filled in", file=file, fix=fix)
+        refuse_endless(text, file=file, fix=fix)
         found = OmegaConf.load(io.StringIO(text))
     except RecursionError:
         raise DataError("nested too deeply, or a group holds itself", file=file, fix=fix) from None
@@ -123,6 +120,16 @@ def reference_in(settings: Any, path: str = "") -> Iterator[tuple[str, str]]:
     children = settings.items() if isinstance(settings, dict) else enumerate(settings) if isinstance(settings, list) else ()
     for key, value in children:
         yield from reference_in(value, f"{path}.{key}" if path else str(key))
+
+
+def refuse_endless(text: str, *, file: object, fix: str = COPY) -> None:
+    """DataError for more YAML than settings need, as it stands or once its aliases are filled in."""
+    import yaml
+
+    if len(text) > YAML:
+        raise DataError(f"more than {YAML:,} characters of settings", file=file, fix=fix)
+    if "&" in text and (size := _unfolded(yaml.compose(text))) > VALUES:
+        raise DataError(f"{size:,} values, once its aliases (*name) are filled in", file=file, fix=fix)
 
 
 def _unfolded(node: Any, known: dict[int, int] | None = None) -> int:

@@ -15,6 +15,7 @@ import pytest
 
 import plmctl
 from plmctl.commands import prompts
+from plmctl.config.compose import compose
 from plmctl.config.recipes import load
 from plmctl.errors import ConfigError, DataError, UsageError
 from plmctl.nn import layout
@@ -167,7 +168,11 @@ def test_settings_that_unfold_without_end(tmp_path: Path, most: Callable[[], int
         read_yaml(file)
     with pytest.raises(UsageError, match="once its aliases"):
         load(file)
-    assert most() < 20 << 20
+    (tmp_path / "format").mkdir()
+    (tmp_path / "format" / "mine.yaml").write_text(BILLION)
+    with pytest.raises(UsageError, match=r"format/mine.yaml: [\d,]+ values, once its aliases"):
+        compose("pretrain", None, ["format=mine", "train.steps=1"], config_dirs=[str(tmp_path / "format"), str(tmp_path)])
+    assert most() < 40 << 20
     file.write_text("first: &one {a: 1, b: [2]}\nsecond: *one\nlayout: af*12\n")
     assert read_yaml(file).second == {"a": 1, "b": [2]}
     file.write_text("# " + "x" * (1 << 22))

@@ -16,7 +16,8 @@ from plmctl.config.finish import finish
 from plmctl.config.overrides import Word, read, settle
 from plmctl.config.recipes import conf_dir, find_study, is_shipped, option_name, recipes_dir, store_recipe
 from plmctl.config.resolvers import register
-from plmctl.errors import ConfigError, UsageError, nearest, raise_all
+from plmctl.errors import ConfigError, DataError, UsageError, nearest, raise_all
+from plmctl.reading import refuse_endless
 
 if TYPE_CHECKING:
     from hydra._internal.hydra import Hydra
@@ -137,6 +138,7 @@ def session(verb: str, config_dirs: Sequence[str] = ()) -> Iterator[Hydra]:
     for folder in config_dirs:
         if not Path(folder).is_dir():
             raise UsageError(f"--config-dir {folder}: there is no such folder")
+        _refuse_endless(Path(folder))
     version.setbase("1.3")
     register()
     ConfigStore.instance().store(group="plumbing", name=verb, node=schema.defaults(verb), package="_global_")
@@ -149,6 +151,21 @@ def session(verb: str, config_dirs: Sequence[str] = ()) -> Iterator[Hydra]:
         yield Hydra.create_main_hydra2(f"plmctl-{verb}", search)
     finally:
         running.hydra = outer
+
+
+def _refuse_endless(folder: Path) -> None:
+    """UsageError for a file of parts that Hydra would read without end; what else is wrong with it, Hydra says if it is chosen."""
+    import yaml
+
+    for file in (*folder.glob("*.yaml"), *folder.glob("*/*.yaml"), *folder.glob("*/*/*.yaml")):
+        try:
+            refuse_endless(
+                file.read_text(encoding="utf-8", errors="replace"), file=file, fix="write its values without aliases"
+            )
+        except DataError as error:
+            raise UsageError(str(error)) from None
+        except (yaml.YAMLError, OSError, RecursionError):
+            continue
 
 
 def _run_all(hydra: Hydra, verb: str, fixed: list[str], words: Sequence[Word]) -> tuple[DictConfig, list[UsageError]]:

@@ -14,8 +14,8 @@ BLANK = 1 << 20  # bytes of white space in a row
 
 
 def longest_line() -> int:
-    """Bytes that a line may have where it is read whole (a row, a pair, an example): 32 MiB unless the user says more."""
-    given = os.environ.get(LONGEST, str(1 << 25))
+    """Bytes that a line may have where it is read whole (a row, a pair, an example): 16 MiB unless the user says more."""
+    given = os.environ.get(LONGEST, str(1 << 24))
     if not given.isdecimal() or int(given) < 1:
         raise ConfigError(LONGEST, given, "a number of bytes, 1 or more", fix=f"unset {LONGEST}")
     return int(given)
