@@ -10,7 +10,7 @@ from typing import Any
 from plmctl.errors import ConfigError, DataError, nearest
 from plmctl.parts import part_of
 from plmctl.reading import json_in
-from plmctl.tasks import files
+from plmctl.tasks import cornell, files
 from plmctl.tasks.base import Example
 from plmctl.tasks.pairs import Columns, Pairs
 
@@ -23,7 +23,8 @@ class Dialogues(Pairs):
 
     A turn is a text, or an object with `columns.utterance` and perhaps `columns.speaker`. Every turn but the first is a
     response (with `reply`, those of that speaker alone) to the `turns` turns before it, joined by `joiner`.
-    (Schema-Guided Dialogue's layout: Rastogi et al., 2020, arXiv:1909.05855.)
+    (Schema-Guided Dialogue's layout: Rastogi et al., 2020, arXiv:1909.05855.) The folder of Cornell's movie dialogs is read as
+    it was published, too.
     """
 
     def __init__(self, *, splits: Any, turns: int, joiner: str, reply: str | None = None, lenient: bool = False) -> None:
@@ -31,6 +32,26 @@ class Dialogues(Pairs):
         if turns < 1:
             raise ConfigError("turns", turns, "1 or more: a response answers what was said before", fix="turns=1")
         self.turns, self.joiner, self.reply = turns, joiner, reply
+
+    def has(self, path: Any, split: str, columns: Columns | None = None) -> bool:
+        return split in files.SPLITS if cornell.is_cornell(path) else super().has(path, split, columns)
+
+    def read(self, path: Any, split: str, columns: Columns) -> list[Example]:
+        if not cornell.is_cornell(path):
+            return super().read(path, split, columns)
+        folder = Path(path).expanduser()
+        turns, what, who = (str(columns[name]) for name in ("turns", "utterance", "speaker"))
+        found = [
+            example
+            for number, each in enumerate(cornell.conversations(folder, split))
+            for example in self._responses(
+                {turns: [{who: speaker, what: text} for speaker, text in each.turns], str(columns.get("id")): each.name},
+                columns, folder / cornell.CONVERSATIONS, each.line, number,
+            )
+        ]  # fmt: skip
+        if not found:
+            raise DataError(f"no response in the split '{split}'", file=folder / cornell.CONVERSATIONS)
+        return found
 
     def read_file(self, file: Path, columns: Columns, *, header: bool | None = None, labelled: bool = True) -> list[Example]:
         if files.suffix(file) not in (".json", ".jsonl"):

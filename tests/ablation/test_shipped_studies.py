@@ -12,6 +12,7 @@ from plmctl.ablation.plan import plan
 from plmctl.ablation.study import Study, parse
 from plmctl.config.build import plain
 from plmctl.config.compose import Flags, compose
+from plmctl.config.headers import header
 from plmctl.config.recipes import recipes_dir
 from plmctl.errors import UsageError
 
@@ -93,3 +94,12 @@ def test_chinese_units_are_not_planned_on_english(tmp_path: Path, monkeypatch: p
     monkeypatch.chdir(tmp_path)
     with pytest.raises(UsageError, match=r"zhwiki\.txt: no such file, folder or pattern"):
         plan(study("chinese_units"), Flags("ablate"))
+
+
+@pytest.mark.parametrize("name", sorted(file.stem for file in (recipes_dir() / "studies").glob("*.yaml")))
+def test_the_launch_line_of_a_study_is_one(name: str) -> None:
+    """Every task that the line gives a path to is there, none is left out; the files themselves need not be."""
+    words = header(recipes_dir() / "studies" / f"{name}.yaml").command()
+    assert words[:3] == ["plmctl", "ablate", name]
+    told = {word.split(".")[2] for word in words[3:] if word.startswith("finetune.tasks.")}
+    assert told <= set(study(name, *words[3:]).tasks)
