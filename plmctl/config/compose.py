@@ -154,7 +154,7 @@ def session(verb: str, config_dirs: Sequence[str] = ()) -> Iterator[Hydra]:
 
 
 def _refuse_endless(folder: Path) -> None:
-    """UsageError for a file of parts that Hydra would read without end; what else is wrong with it, Hydra says if it is chosen."""
+    """UsageError for a file of parts that Hydra would read without end; all else is said of a part that is chosen."""
     import yaml
 
     for file in (*folder.glob("*.yaml"), *folder.glob("*/*.yaml"), *folder.glob("*/*/*.yaml")):
