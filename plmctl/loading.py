@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, NotRequired, TypedDict
 
 import torch
 from omegaconf import DictConfig, OmegaConf
@@ -23,7 +23,7 @@ from plmctl.errors import ConfigError, DataError, UsageError, nearest, raise_all
 from plmctl.inside import refuse_links
 from plmctl.models.base import Model
 from plmctl.nn.tables import token_rows
-from plmctl.reading import read_saved, read_tensors, refuse_references, taken_from
+from plmctl.reading import fitted, read_saved, read_tensors, refuse_references, taken_from
 from plmctl.terminal import tell
 from plmctl.text.characters import Spelling
 from plmctl.text.tokenizer import META, Tokenizer
@@ -105,6 +105,8 @@ def load(path: str | os.PathLike[str], *, plugins: Sequence[str] = ()) -> Loaded
     `plugins`: the packages outside plmctl that it may be made of; UsageError for any other.
     """
     source = open_source(path, plugins=plugins)
+    if not source.published:
+        _refuse_misfit(source, again="use another checkpoint of the run")
     vocab = source.tokenizer.vocab if source.has_tokenizer else None
     model = build_model(source.config, vocab_size=source.vocab_size, vocab=vocab, plugins=plugins)
     refuse_infinite(source.tensors, file=source.folder)
@@ -134,28 +136,45 @@ def open_source(path: str | os.PathLike[str], layers: Any = None, *, plugins: Se
         found = (elmo if elmo.is_elmo(folder) else hf).read(folder)
         refuse_references(found.config, file=folder)
         source = Source(folder, found.config, found.tensors, found.unused, published=True)
-        _refuse_misfit(source)
+        _refuse_misfit(source, again="download it again")
         return source
     problem = damage(folder)
     if problem:
         raise DataError(problem, file=folder, fix="use another checkpoint of the run")
-    config = read_saved(folder / "config.yaml")
+    config = fitted(read_saved(folder / "config.yaml"), _Saved, file=folder / "config.yaml")
     confirm(named([config.get(name) for name in NODES]), plugins, of=path)
     tensors = read_tensors(folder / "model.safetensors")
     return Source(folder, settled(config, plugins=plugins), tensors, plugins=plugins)
 
 
-def _refuse_misfit(source: Source) -> None:
-    """DataError where the numbers of a published config are not those of its tensors, found without room for a model."""
-    file = next((file for file in source.folder.glob("*.json") if file.name in ("config.json", elmo.OPTIONS)), source.folder)
-    with taken_from(file, "describes no model that can be built", fix="download it again"), torch.device("meta"):
+class _Saved(TypedDict):
+    """What is read of a saved config, where it is there."""
+
+    size: NotRequired[dict[str, Any]]
+    pattern: NotRequired[dict[str, Any]]
+    position: NotRequired[dict[str, Any]]
+    model: NotRequired[dict[str, Any]]
+    heads: NotRequired[dict[str, Any] | None]
+    format: NotRequired[dict[str, Any] | None]
+    task: NotRequired[dict[str, Any] | None]
+    train: NotRequired[dict[str, Any] | None]
+    data: NotRequired[dict[str, Any] | None]
+    origin: NotRequired[dict[str, Any] | None]
+    labels: NotRequired[list[str] | None]
+
+
+def _refuse_misfit(source: Source, *, again: str) -> None:
+    """DataError where the numbers of a config are not those of its tensors, found without room for a model."""
+    names = ("config.yaml", "config.json")
+    file = next((file for name in names if (file := source.folder / name).is_file()), source.folder)
+    with taken_from(file, "describes no model that can be built", fix=again), torch.device("meta"):
         try:
-            model = build_model(source.config, vocab_size=source.vocab_size)
+            model = build_model(source.config, vocab_size=source.vocab_size, plugins=source.plugins)
         except UsageError as error:
             raise ValueError(str(error)) from error
     if wrong := load_tensors(model, source.tensors).reshaped:
         raise DataError(f"its config and its weights disagree: {'; '.join(wrong[:3])}", file=source.folder,
-                        fix="download both again")  # fmt: skip
+                        fix=again)  # fmt: skip
 
 
 def find(path: str | os.PathLike[str]) -> Path:

@@ -157,6 +157,8 @@ def read_tensors(file: Path, *, fix: str = COPY) -> dict[str, Tensor]:
 
 def read_array(file: Path, *, dtype: str, length: int, what: str = "damaged", fix: str = COPY) -> np.ndarray:
     """The array of one dimension in a .npy file, mapped into memory; `what` it is where it is another than that."""
+    from tokenize import TokenError
+
     import numpy as np
 
     wanted = f"{what}: the manifest states {dtype} [{length}]"
@@ -165,7 +167,7 @@ def read_array(file: Path, *, dtype: str, length: int, what: str = "damaged", fi
     with taken_from(file, f"{wanted}, the file has {file.stat().st_size} bytes", fix=fix):
         try:
             found = np.load(file, mmap_mode="r" if length else None, allow_pickle=False)  # nothing cannot be mapped
-        except (OSError, EOFError, SyntaxError) as error:
+        except (OSError, EOFError, SyntaxError, TokenError) as error:  # the header is a Python literal
             raise ValueError(first_line(error)) from error
     if not isinstance(found, np.ndarray) or found.shape != (length,) or found.dtype.name != dtype:
         holds = f"{found.dtype} {list(found.shape)}" if isinstance(found, np.ndarray) else "several arrays"

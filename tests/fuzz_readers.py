@@ -45,7 +45,7 @@ YAML = [
     "- 1",
     "x: 2020-99-99",
 ]
-YAML += ["[" * 3000, "? [a]\n: 1", "x: {", "x: ???", "1: 2", "train: [1]", "train: 3", "model: x", "heads: [x]", "size: []"]
+YAML += ["[" * 600, "? [a]\n: 1", "x: {", "x: ???", "1: 2", "train: [1]", "train: 3", "model: x", "heads: [x]", "size: []"]
 TEXTS = ("a.txt", "a.jsonl", "a.csv", "a.txt.gz", "a.jsonl.gz", "a.txt.zst", "a.parquet")
 TABLES = ("train.tsv", "train.jsonl", "train.csv", "train.tsv.gz")
 NEWEST = "run/checkpoints/step-2"
@@ -345,7 +345,7 @@ def published(name: str) -> Callable[[Path], None]:
         publish(folder, name, **({"d_model": 16, "n_layer": 2, "n_head": 2, "d_inner": 24} if "XLNet" in name else {}))
         spare = [f"[unused{n}]" for n in range(VOCAB - len(SPECIAL + WORDS))]
         (folder / "vocab.txt").write_text("\n".join([*SPECIAL, *WORDS, *spare]))
-        (folder / "tokenizer_config.json").write_text(json.dumps({"do_lower_case": True, "mask_token": "[MASK]"}))
+        (folder / "tokenizer_config.json").write_text(json.dumps({f"{token[1:-1].lower()}_token": token for token in SPECIAL}))
 
     return make
 

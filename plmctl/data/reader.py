@@ -132,13 +132,21 @@ class Reader:
         return Draws(self.seed, epoch, ("stage", self.stage))
 
     def rows(self, epoch: int, index: np.ndarray) -> Rows:
-        rows = self.format.rows(self.shards, self.plan(epoch), index, self.wanted)
-        size = self.shards.vocab_size
+        try:
+            rows = self.format.rows(self.shards, self.plan(epoch), index, self.wanted)
+        except IndexError:
+            self._refuse_unknown(self.shards.ids)
+            raise
         for seq in rows.seqs.values():
-            if seq.ids.size and seq.ids.max() >= size:
-                what = f"a damaged token directory: id {seq.ids.max()} of a vocabulary of {size}"
-                raise DataError(what, file=self.shards.given, fix="tokenize the text again")
+            self._refuse_unknown(seq.ids)
         return rows
+
+    def _refuse_unknown(self, ids: np.ndarray) -> None:
+        """DataError for an id that no token has: then the array is damaged, and no table has a row for it."""
+        largest, size = ids.max(initial=0), self.shards.vocab_size
+        if largest >= size:
+            what = f"a damaged token directory: id {largest} of a vocabulary of {size}"
+            raise DataError(what, file=self.shards.given, fix="tokenize the text again")
 
     def following(self, position: Position, count: int) -> tuple[Picks, Position]:
         """The next `count` rows from `position` on, over the ends of epochs, and the position after them."""

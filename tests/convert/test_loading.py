@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -16,7 +18,7 @@ from plmctl.assembly import build_model, longest, settled
 from plmctl.commands.convert import convert
 from plmctl.errors import ConfigError, DataError, PlmctlError, UsageError
 from plmctl.loading import adopt, find, initialize, load, open_source, parts_of, take
-from plmctl.training.checkpoint import Checkpoints, Snapshot, tensors_of
+from plmctl.training.checkpoint import Checkpoints, Snapshot, _seal, tensors_of
 from plmctl.training.progress import Progress
 
 
@@ -264,3 +266,83 @@ def test_the_exported_tokenizer_gives_the_same_ids(checkpoint: Path, tmp_path: P
     assert tokenizer("The cats, ran.")["input_ids"] == [2, *own.tokenizer.encode("The cats, ran."), 3]
     assert transformers.AutoModelForMaskedLM.from_pretrained(tmp_path / "hf").config.pad_token_id == 0
     assert plmctl.load(tmp_path / "hf").tokenizer.encode("the dog") == own.tokenizer.encode("the dog")
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"num_attention_heads": 0}, "'num_attention_heads' must be 1 or more"),
+        ({"hidden_size": "16"}, "'hidden_size' must be a whole number"),
+        ({"hidden_dropout_prob": None}, "'hidden_dropout_prob' must be a number"),
+        ({"id2label": {"a": "b"}}, "'id2label' must be numbers from 0 on, each with a name"),
+        ({"architectures": 3}, "'architectures' must be a list, like \\[a,b\\] or null"),
+        ({"num_attention_heads": 3}, "describes no model that can be built"),
+        ({"intermediate_size": 10**6}, "its config and its weights disagree"),
+    ],
+)
+def test_a_published_config_is_refused_by_the_name_of_its_key(
+    published, with_tokenizer, change: dict[str, Any], message: str
+) -> None:
+    folder = with_tokenizer(published("BertForMaskedLM")[1])
+    file = folder / "config.json"
+    file.write_text(json.dumps(json.loads(file.read_text()) | change))
+    with pytest.raises(DataError, match=message):
+        plmctl.load(folder)
+
+
+def test_a_list_for_a_special_token(published, with_tokenizer) -> None:
+    folder = with_tokenizer(published("BertForMaskedLM")[1])
+    (folder / "tokenizer_config.json").write_text('{"pad_token": ["[PAD]"]}')
+    with pytest.raises(DataError, match=r"tokenizer_config\.json: damaged: 'pad_token' must be .* or text"):
+        plmctl.load(folder)
+
+
+HEADERS: dict[str, Callable[[dict[str, Any], str], object]] = {
+    "another type": lambda head, name: head[name].update(dtype="I32"),
+    "no such type": lambda head, name: head[name].update(dtype="X9"),
+    "another shape": lambda head, name: head[name].update(shape=[2, *head[name]["shape"]]),
+    "a text for a shape": lambda head, name: head[name].update(shape="16"),
+    "offsets beyond the file": lambda head, name: head[name].update(data_offsets=[0, 10**12]),
+    "negative offsets": lambda head, name: head[name].update(data_offsets=[-4, 4]),
+    "no offsets": lambda head, name: head[name].pop("data_offsets"),
+    "no header": lambda head, name: head.clear(),
+}
+
+
+@pytest.mark.parametrize("damage", HEADERS)
+def test_weights_with_a_damaged_header_that_the_manifest_knows(checkpoint: Path, damage: str) -> None:
+    file = checkpoint / "model.safetensors"
+    data = file.read_bytes()
+    size = int.from_bytes(data[:8], "little")
+    head = json.loads(data[8 : 8 + size])
+    HEADERS[damage](head, next(name for name in head if name.endswith("qkv.weight")))
+    made = json.dumps(head).encode()
+    file.write_bytes(len(made).to_bytes(8, "little") + made + data[8 + size :])
+    _seal_anew(checkpoint)
+    with pytest.raises(DataError, match=r"model\.safetensors: truncated or not a weight file|disagree|does not fit this model"):
+        plmctl.load(checkpoint)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ("\tsize: 1", "not readable as YAML"),
+        ("- 1", "not a group of settings"),
+        ("a: &a [*a]", "nested too deeply, or a group holds itself"),
+        ("a: " + "[" * 600, "nested too deeply"),
+        ("a: !!python/object/apply:os.system [x]", "not readable as YAML"),
+        ("a: ${nope:1}", "refers to something else"),
+        ("size: [1]", "'size' must be a mapping"),
+        ("heads: 3", "'heads' must be a mapping of names to values or null"),
+    ],
+)
+def test_a_saved_config_that_the_manifest_knows(checkpoint: Path, settings: str, message: str) -> None:
+    (checkpoint / "config.yaml").write_text(settings)
+    _seal_anew(checkpoint)
+    with pytest.raises(DataError, match=rf"config\.yaml: .*{message}"):
+        plmctl.load(checkpoint)
+
+
+def _seal_anew(folder: Path) -> None:
+    (folder / "manifest.json").unlink()
+    _seal(folder)

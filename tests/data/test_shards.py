@@ -208,6 +208,14 @@ def test_damage_is_seen(text: Path, tmp_path: Path) -> None:
         Shards.open(broken(swap))
     with pytest.raises(DataError, match="a damaged manifest"):
         Shards.open(broken(lambda folder: (folder / "manifest.json").write_text("{")))
+
+    def go_back(folder: Path) -> None:
+        offsets = np.load(folder / "train.documents.npy")
+        offsets[1] = offsets[-1] + 5
+        np.save(folder / "train.documents.npy", offsets)
+
+    with pytest.raises(DataError, match=r"train\.documents\.npy: a damaged token directory: its offsets are not in order"):
+        Shards.open(broken(go_back))
     with pytest.raises(DataError, match="not a token directory"):
         Shards.open(tmp_path)
     with pytest.raises(DataError, match="tokens of another tokenizer"):
