@@ -76,7 +76,7 @@ def test_ls_of_studies() -> None:
     rows = {row["name"]: row for row in json.loads(plmctl("ls", "--studies", "--json").stdout)}
     assert set(rows) == {file.stem for file in (recipes_dir() / "studies").glob("*.yaml")}
     assert rows["bert_sizes"] | {"title": ""} == {
-        "name": "bert_sizes", "title": "", "arms": "3", "seeds": "3", "budget": rows["bert_sizes"]["budget"],
+        "name": "bert_sizes", "title": "", "arms": "4", "seeds": "3", "budget": rows["bert_sizes"]["budget"],
         "tasks": "docstrings, sst2", "results": "RESULTS.md",
     }  # fmt: skip
 
