@@ -73,7 +73,7 @@ class Pattern:
         b, h, q, k = (a.view([-1 if axis == place else 1 for axis in range(4)]) for place, a in enumerate(aranges))
         return pattern.bind(seq, q_index=q_index, k_offset=k_offset)(b, h, q, k)
 
-    def reach(self) -> int | None:
+    def horizon(self) -> int | None:
         """A distance from which on every key is seen alike, in a row of one segment; None: places count as well."""
         return None
 
@@ -89,7 +89,7 @@ class Pattern:
     def looks_ahead(self, segment: int = 0) -> bool:
         """Whether some token sees one behind it, in a row all of that segment, however long.
 
-        Exact for patterns that have a reach; the others are looked at in rows of some length.
+        Exact for patterns that have a horizon; the others are looked at in rows of some length.
         """
         return _looks_ahead(self, segment)
 
@@ -136,7 +136,7 @@ class Pattern:
 
 @lru_cache(maxsize=64)  # asked before every text that is written, and always of the same few
 def _looks_ahead(pattern: Pattern, segment: int) -> bool:
-    reach = pattern.reach()
+    reach = pattern.horizon()
     if reach is not None:  # all queries are alike, and so are all keys beyond the reach
         return _sees_ahead(pattern, segment, queries=[0], length=reach + 2)
     allowed = pattern._shown((segment, segment))
@@ -184,8 +184,8 @@ class _Composed(Pattern):
     def prefix_segments(self) -> tuple[int, int] | None:
         return next((part.prefix_segments for part in self.parts if part.prefix_segments), None)
 
-    def reach(self) -> int | None:
-        return _farthest(part.reach() for part in self.parts)
+    def horizon(self) -> int | None:
+        return _farthest(part.horizon() for part in self.parts)
 
     def predicate(self, seq: Seq) -> MaskMod:
         allowed = [part.predicate(seq) for part in self.parts]
@@ -225,8 +225,8 @@ class Not(Pattern):
     def given(self, seq: Seq) -> Pattern:
         return Not(self.part.given(seq))
 
-    def reach(self) -> int | None:
-        return self.part.reach()
+    def horizon(self) -> int | None:
+        return self.part.horizon()
 
     def predicate(self, seq: Seq) -> MaskMod:
         allowed = self.part.predicate(seq)
@@ -237,7 +237,7 @@ class Not(Pattern):
 class Full(Pattern):
     """`True`: everything sees everything (Devlin et al., 2019, arXiv:1810.04805)."""
 
-    def reach(self) -> int:
+    def horizon(self) -> int:
         return 0
 
     def predicate(self, seq: Seq) -> MaskMod:
@@ -248,7 +248,7 @@ class Full(Pattern):
 class Causal(Pattern):
     """`k <= q`: the past and oneself (Radford et al., 2018, sec. 3.1)."""
 
-    def reach(self) -> int:
+    def horizon(self) -> int:
         return 0
 
     def predicate(self, seq: Seq) -> MaskMod:
@@ -259,7 +259,7 @@ class Causal(Pattern):
 class Anticausal(Pattern):
     """`k >= q`: the future and oneself; the right-to-left mode of UniLM (Dong et al., 2019, arXiv:1905.03197, sec. 2.3)."""
 
-    def reach(self) -> int:
+    def horizon(self) -> int:
         return 0
 
     def predicate(self, seq: Seq) -> MaskMod:
@@ -281,7 +281,7 @@ class Window(Pattern):
     def __init__(self, *, reach: int) -> None:
         self._reach = _checked_reach(reach)
 
-    def reach(self) -> int:
+    def horizon(self) -> int:
         return self._reach + 1
 
     def given(self, seq: Seq) -> Pattern:
@@ -306,7 +306,7 @@ class Dilated(Pattern):
             allowed = f"1 or more for each head, times reach at most {_FARTHEST:,}"
             raise ConfigError("dilation", list(dilation), allowed, fix="dilation=[2]")
 
-    def reach(self) -> int:
+    def horizon(self) -> int:
         return self._reach * max(self.dilation) + 1
 
     def given(self, seq: Seq) -> Pattern:
@@ -327,7 +327,7 @@ class Padding(Pattern):
 
     static = False
 
-    def reach(self) -> int:
+    def horizon(self) -> int:
         return 0  # of a full row of one document, where it allows everything
 
     def given(self, seq: Seq) -> Pattern:
@@ -343,7 +343,7 @@ class Documents(Pattern):
 
     static = False
 
-    def reach(self) -> int:
+    def horizon(self) -> int:
         return 0  # of a full row of one document, where it allows everything
 
     def given(self, seq: Seq) -> Pattern:
@@ -372,7 +372,7 @@ class Prefix(Pattern):
     def prefix_segments(self) -> tuple[int, int] | None:
         return self.source, self.source + 1
 
-    def reach(self) -> int:
+    def horizon(self) -> int:
         return 0
 
     def predicate(self, seq: Seq) -> MaskMod:
@@ -401,8 +401,8 @@ class BySegment(Pattern):
     def prefix_segments(self) -> tuple[int, int] | None:
         return next((part.prefix_segments for part in self.parts if part.prefix_segments), None)
 
-    def reach(self) -> int | None:
-        return _farthest(part.reach() for part in self.parts)
+    def horizon(self) -> int | None:
+        return _farthest(part.horizon() for part in self.parts)
 
     def predicate(self, seq: Seq) -> MaskMod:
         segment = seq.tracks["segment"]
@@ -430,7 +430,7 @@ class Order(Pattern):
     def __init__(self, *, strict: bool = False) -> None:
         self.strict = strict
 
-    def reach(self) -> int:
+    def horizon(self) -> int:
         return 0  # of a full row of one document, where it allows everything
 
     def given(self, seq: Seq) -> Pattern:
