@@ -32,7 +32,8 @@ class Verb(TyperCommand):
 
     def parse_args(self, ctx: Any, args: list[str]) -> Any:
         """As the library does, after a look for the two mistakes whose messages would lead astray."""
-        options = {name: param for param in self.get_params(ctx) for name in (*param.opts, *param.secondary_opts)}
+        known = [(name, param) for param in self.get_params(ctx) for name in (*param.opts, *param.secondary_opts)]
+        options = {name: param for name, param in known if name.startswith("-")}  # an argument has its bare name
         for word, following in zip(args, [*args, ""][1:], strict=True):
             if word == "--":
                 break
