@@ -93,6 +93,9 @@ def test_labelled_files(sst2: Path, tokens_of: Callable[..., Path]) -> None:
     assert short["report"]["lengths"]["unit"] == "tokens"
     own = found("task=classification", f"task.path={sst2 / 'train.tsv'}", "task.columns.text=sentence")
     assert "dev in train" not in own  # one file is one split
+    assert "header" not in own
+    numbered = found("task=classification", f"task.path={sst2}", "task.columns.text=0", "task.columns.label=1")
+    assert "the first line (sentence, label) names the columns" in numbered["header"]["found"]
 
 
 def test_mistakes(tmp_path: Path, small_text: Path, tokens_of: Callable[..., Path]) -> None:

@@ -46,8 +46,16 @@ def test_all_that_the_user_says_beside_tokens_is_refused_at_once(tokens_of: Toke
 
 def test_what_the_tokens_were_made_with_may_be_said_again(tokens_of: TokensOf) -> None:
     tokens = tokens_of("wordpiece")
-    words = ["tokenizer=wordpiece", "tokenizer.vocab_size=600", "data.valid_share=0.1", f"tokenizer.path={tokens}"]
-    refuse("bert", f"data.path={tokens}", *words)
+    refuse("bert", f"data.path={tokens}", "tokenizer=wordpiece", "tokenizer.vocab_size=600", "data.valid_share=0.1")
+    refuse("bert", f"data.path={tokens}", f"tokenizer.path={tokens}", "tokenizer.vocab_size=99")  # as of a text: idle
+
+
+def test_tokens_of_a_tokenizer_that_was_given(tokens_of: TokensOf, small_text: Path, tmp_path: Path) -> None:
+    words = [f"data.path={small_text}", f"tokenizer.path={tokens_of('wordpiece')}", f"out={tmp_path / 'tokens'}"]
+    assert CliRunner().invoke(make_app(), ["tokenize", *words]).exit_code == 0
+    told = rf"tokenizer\.vocab_size=600: the tokens of .* decide this: their tokenizer is that of {tokens_of('wordpiece')}"
+    with pytest.raises(ConfigError, match=told):
+        refuse("bert", f"data.path={tmp_path / 'tokens'}", "tokenizer.vocab_size=600")
 
 
 def test_a_text_beside_tokens_is_still_read_as_the_user_says(tokens_of: TokensOf, small_text: Path) -> None:

@@ -11,9 +11,9 @@ from omegaconf import DictConfig
 from plmctl.config.build import build
 from plmctl.config.compose import Flags
 from plmctl.data.check import labels
-from plmctl.data.check.finding import Report
+from plmctl.data.check.finding import Finding, Report
 from plmctl.errors import UsageError
-from plmctl.tasks import files
+from plmctl.tasks import files, inference
 from plmctl.tasks.base import Example, Task
 from plmctl.text.tokenizer import Tokenizer
 
@@ -35,9 +35,11 @@ def labelled(cfg: DictConfig, flags: Flags) -> Report:
         return np.concatenate([part[0] for part in parts]), np.concatenate([part[1] for part in parts])
 
     how = measure if tokenizer else None
-    return labels.check(
+    report = labels.check(
         str(task.path), splits, measure=how, skipped=task.reader.skipped, classes=task.has_classes, remarks=task.remarks
     )
+    report.findings.extend(Finding("header", "ok", line) for line in inference.noted(task.reader))
+    return report
 
 
 def _measured(task: Task, examples: Sequence[labels.Example], tokenizer: Tokenizer | None) -> tuple[np.ndarray, np.ndarray]:

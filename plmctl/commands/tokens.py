@@ -51,8 +51,8 @@ def _kind(cfg: DictConfig, plugins: Sequence[str]) -> str:
 def _other_tokenizer(
     cfg: DictConfig, manifest: Mapping[str, Any], told: set[str], plugins: Sequence[str]
 ) -> Iterator[tuple[str, str]]:
-    """(key, what is so, for people); `tokenizer.path` is no setting of these, for it is compared with theirs."""
-    keys = [key for key in told if key.partition(".")[0] == "tokenizer" and key != "tokenizer.path"]
+    """(key, what is so, for people); nothing beside `tokenizer.path`, which is compared with theirs and decides all others."""
+    keys = [key for key in told if key.partition(".")[0] == "tokenizer" and "tokenizer.path" not in told]
     made = manifest["settings"]["tokenizer"]
     now = build(cfg.tokenizer, plugins=plugins, path="tokenizer").settings() if keys else {}
     for key in sorted(keys):
