@@ -54,9 +54,8 @@ def beside(given: str | None, examples: Sequence[Example], predictions: Sequence
 def _row(own: Mapping[str, Any], prediction: Mapping[str, Any]) -> Row:
     row = {name: value for name, value in own.items() if name != "answers"}
     for name, value in prediction.items():
-        if name == "id" and name in row:
-            continue
-        if not (name in ("gold", "golds") and not value):
+        same = name in row and (name == "id" or row[name] == value)
+        if not (same or (name in ("gold", "golds") and not value)):
             row[f"predicted_{name}" if name in row else name] = value
     return row
 

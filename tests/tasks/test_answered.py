@@ -33,6 +33,9 @@ def test_lines_stand_beside_their_answers(tmp_path: Path) -> None:
     (tmp_path / "new.txt").write_text("a fine film\n很好\n", encoding="utf-8")
     name, examples = answered.unlabelled(task(), str(tmp_path / "new.txt"))
     assert name == "new"
+    assert answered.beside(None, examples[:1], [{"text": "a fine film", "guess": "x"}]) == [
+        {"text": "a fine film", "guess": "x"}
+    ]
     assert answered.beside(str(tmp_path / "new.txt"), examples, said(examples)) == [
         {"text": "a fine film", "id": "0", **SAID}, {"text": "很好", "id": "1", **SAID},
     ]  # fmt: skip
