@@ -8,6 +8,7 @@ from typing import Any
 from plmctl.distill.base import Teacher
 from plmctl.errors import ConfigError
 from plmctl.generation.decode import writer
+from plmctl.generation.search import Search
 from plmctl.objectives.base import Objective
 from plmctl.parts import part_of
 from plmctl.tasks import written
@@ -17,7 +18,7 @@ Pick = Callable[[Sequence[str], Sequence[str]], str | None]  # (texts, the likel
 
 
 @part_of("distill")
-def sequence(*, objective: Objective, teacher: Teacher, rewrite: Mapping[str, Any] | None) -> Objective:
+def sequence(*, objective: Objective, teacher: Teacher, rewrite: Mapping[str, Search | Any] | None) -> Objective:
     """`- sum_t log p(y_t | y_<t, x)` of the texts y that the teacher wrote for x, in place of the references (sec. 3.2).
 
     That is the task's own loss: what differs are its targets, which are written before the first update as `rewrite` says

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from plmctl.errors import ConfigError
+from plmctl.parts import base_of
 
 
 @dataclass(frozen=True)
@@ -49,6 +50,7 @@ class Start:
         return np.zeros((len(self.logp), 0), np.int64) if self.history is None else self.history
 
 
+@base_of("search")
 class Search(Protocol):
     """One way to choose: for each row of `start` its texts, best first."""
 
