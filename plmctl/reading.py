@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import io
 import json
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 COPY = "copy it again"
+_HALF = re.compile(r"\\u[dD][89a-fA-F]")  # how JSON writes one
+_HALVES = re.compile("[\ud800-\udfff]")
 YAML, VALUES = 1 << 22, 1 << 18  # characters of a file of settings, and values in it
 LARGEST = 1 << 29  # bytes of any other file that is read whole; the largest published tokenizer has some 30 MB
 # what Python, numpy and torch raise for content that nothing was written for
@@ -41,11 +44,21 @@ def read_text(file: Path, *, fix: str = COPY) -> str:
 
 
 def parse_json(text: str) -> Any:
-    """The value that `text` writes; ValueError with the reason in a few words."""
+    """The value that `text` writes, each half of a surrogate pair as U+FFFD; ValueError with the reason in a few words."""
     try:
-        return json.loads(text)
+        found = json.loads(text)
+        return _spelled(found) if _HALF.search(text) else found
     except RecursionError:
         raise ValueError("nested too deeply") from None
+
+
+def _spelled(value: Any) -> Any:
+    """A value of JSON without what JSON can write and UTF-8 cannot."""
+    if isinstance(value, str):
+        return _HALVES.sub("\ufffd", value)
+    if isinstance(value, list):
+        return [_spelled(item) for item in value]
+    return {_spelled(key): _spelled(item) for key, item in value.items()} if isinstance(value, dict) else value
 
 
 def json_in(text: str, *, file: object, line: int | None = None, fix: str = "") -> Any:

@@ -390,3 +390,18 @@ def test_a_choice_that_another_command_has(verb: str, word: str, answer: str) ->
 def test_a_misspelt_segmenter_is_refused_with_the_config():
     with pytest.raises(UsageError, match=r"tokenizer\.segment='jiba': must be one of jieba \(did you mean 'jieba'\?\)"):
         compose("tokenize", None, ["tokenizer=wordpiece", "tokenizer.segment=jiba", "out=x"])
+
+
+def test_a_slot_that_holds_no_part_is_named(tmp_path: Path) -> None:
+    file = tmp_path / "mine.yaml"
+    file.write_text("heads: [x]\nmodel: y\n")
+    with pytest.raises(ConfigErrors) as found:
+        compose("ablate", str(file))
+    assert "heads=['x']: is a group of parts, each under its name" in str(found.value)
+    assert "model='y': is a group of settings" in str(found.value)
+
+
+def test_halves_of_surrogate_pairs_in_json() -> None:
+    from plmctl.reading import parse_json
+
+    assert parse_json(r'{"a\ud800": ["\uD83D\uDE00", "\udfff", 1]}') == {"a\ufffd": ["\U0001f600", "\ufffd", 1]}

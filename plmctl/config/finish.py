@@ -31,7 +31,7 @@ def finish(
 
     with open_dict(cfg):
         cfg.pop("hydra", None)
-        errors: list[UsageError] = [*_one_length(cfg, words)]
+        errors: list[UsageError] = [*_misshapen(cfg), *_one_length(cfg, words)]
         removed = _drop_leftovers(cfg, plugins) + _drop_foreign(cfg, words, plugins)
         try:
             content = {str(key): value for key, value in plain(cfg).items()}
@@ -83,6 +83,24 @@ def check_parts(content: Mapping[str, Any], plugins: Sequence[str] = (), path: s
             errors += check({name: item for name, item in value.items() if name not in mixed}, None, plugins, path=where)
         elif isinstance(value, Mapping):
             errors += check_parts(value, plugins, f"{where}.")
+    return errors
+
+
+def _misshapen(cfg: DictConfig) -> list[ConfigError]:
+    """Slots with a list or a text where parts belong; they are emptied, so that everything else is still looked at."""
+    from omegaconf import DictConfig, OmegaConf
+    from omegaconf.errors import OmegaConfBaseException
+
+    errors = []
+    for slot in (*schema.MANY, *schema.ONE):
+        try:
+            found = OmegaConf.select(cfg, slot)
+        except OmegaConfBaseException:  # a reference to nothing, or a value where a group should be: said with its own reason
+            continue
+        if found and not isinstance(found, DictConfig):
+            allowed = "is a group of settings" if slot in schema.ONE else "is a group of parts, each under its name"
+            errors.append(ConfigError(slot, plain(found), allowed))
+            OmegaConf.update(cfg, slot, None)
     return errors
 
 

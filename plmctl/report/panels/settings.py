@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from plmctl.reading import read_text
 from plmctl.report.page import Block, Code, Folded, Heading
 from plmctl.report.runs import CONFIG
 from plmctl.report.subject import Subject
@@ -16,7 +17,7 @@ def panel(subject: Subject) -> list[Block]:
         file = run.folder / CONFIG
         if file.is_file():
             given = run.folder / "overrides.txt"
-            words = given.read_text(encoding="utf-8").strip() if given.is_file() else ""
-            inner: list[Block] = [*([Code(words)] if words else []), Code(file.read_text(encoding="utf-8").rstrip())]
+            words = read_text(given).strip() if given.is_file() else ""
+            inner: list[Block] = [*([Code(words)] if words else []), Code(read_text(file).rstrip())]
             blocks.append(Folded(f"All settings of {run.name}", inner))
     return [Heading("All settings"), *blocks] if blocks else []
