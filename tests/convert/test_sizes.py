@@ -40,7 +40,7 @@ def test_numbers_that_no_model_has(name: str, key: str, number: int, said: str, 
         ({"intermediate_size": 1 << 26}, r"its config and its weights disagree: .*\.up.weight \[24, 16\] for \[67108864, 16\]"),
         ({"hidden_size": 1 << 14}, "its config and its weights disagree: "),
         ({"max_position_embeddings": 1 << 26}, r"position.table.weight \[12, 16\] for \[67108864, 16\]"),
-        ({"num_hidden_layers": 2000}, r"without its tensors bert.encoder.layer.2\..* and 31,\d+ more"),
+        ({"num_hidden_layers": 2000}, r"without its tensors bert.encoder.layer.2\..* and \d+ more"),
     ],
 )
 def test_numbers_that_are_not_the_weights(changes: dict[str, int], said: str, published) -> None:
