@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 
 import typer
 
-from plmctl import cli_recipes
+from plmctl import cli_help, cli_recipes
 from plmctl.config.compose import Flags, composed
 from plmctl.config.lesson import as_training
 from plmctl.console import ConfigDir, Json, Plugin
@@ -205,6 +205,7 @@ VERBS: dict[str, Callable[..., None]] = {
     "recipes show": cli_recipes.show,
     "recipes cp": cli_recipes.cp,
     "recipes run": cli_recipes.run,
+    "help": cli_help.explain,
 }
 
 

@@ -61,6 +61,10 @@ EXAMPLES = {
         "plmctl recipes run gpt size=tiny train.steps=20 finetune.train.steps=20 out=chains/first",
         "plmctl recipes run bert size=small data.path=README.md train.minutes=60 tasks.sst2=glue/SST-2 --dry-run",
     ],
+    "help": [
+        "plmctl help noise",
+        "plmctl help span_mask",
+    ],
     "average": [
         "plmctl average runs/first --last 2",
         "plmctl average runs/gpt/0 --last 2 --out averaged",

@@ -7,6 +7,7 @@ from typing import Any
 
 from typer.core import TyperCommand
 
+from plmctl.config.explained import explained
 from plmctl.config.foreign import ours
 from plmctl.config.lesson import LESSON
 from plmctl.config.recipes import STUDIES, conf_dir, described, recipes_dir
@@ -25,6 +26,9 @@ GROUPS = {  # the slots whose options a verb's --help lists
     "data rewrite": ("task", "search"),
     "generate": ("search",),
 }
+
+
+OF_TASKS = {"finetune": "classification"}  # the task whose settings a verb's --help shows, as an example
 
 
 class Verb(TyperCommand):
@@ -53,7 +57,7 @@ class Verb(TyperCommand):
         with formatter.section("Examples"):
             formatter.write("".join(f"  {line}\n" for line in EXAMPLES[name]))
         if verb in SCHEMAS:
-            with formatter.section("Settings (key=value; --print-config shows all, those of parts too)"):
+            with formatter.section("Settings (key=value; plmctl help <part> explains those of a part)"):
                 formatter.write_dl(settings(verb))
         if name == "pretrain":
             with formatter.section("Recipes"):
@@ -64,9 +68,20 @@ class Verb(TyperCommand):
         if name == "distill":
             with formatter.section("Settings (besides those of plmctl pretrain, or with task=<name> of plmctl finetune)"):
                 formatter.write_dl(line for line in settings("finetune") if line[0].partition("=")[0] in LESSON)
+        if task := OF_TASKS.get(name):
+            with formatter.section(f"Settings of task={task} (of another: plmctl help task=<name>)"):
+                formatter.write_dl(_of_task(task))
         for group in GROUPS.get(name, ()):
             with formatter.section(f"{group}="):
                 formatter.write_dl(described(conf_dir() / group) or [("-", "")])
+
+
+def _of_task(name: str) -> list[tuple[str, str]]:
+    """(task.key=default, meaning) of a task, without those of the parts in it."""
+    found = explained(conf_dir() / "task" / f"{name}.yaml", types=False)
+    inner = tuple(f"{each.path}." for each in found if each.target and each.path != "task")
+    own = [each for each in found if each.path.startswith("task.") and not each.target and not each.path.startswith(inner)]
+    return [(f"{each.path}={each.default}", each.meaning) for each in own if each.path != "task.name"]
 
 
 def _verb(ctx: Any) -> tuple[str, str]:

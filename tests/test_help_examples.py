@@ -14,7 +14,7 @@ from plmctl.text import corpus
 
 ORDER = (
     "tokenize", "data check", "pretrain", "finetune", "data augment", "data rewrite", "distill", "eval", "convert", "embed",
-    "generate", "average", "ablate", "report", "recipes ls", "recipes show", "recipes cp", "recipes run",
+    "generate", "average", "ablate", "report", "recipes ls", "recipes show", "recipes cp", "recipes run", "help",
 )  # fmt: skip
 NARROW = ["size.width=32", "size.inner_width=64", "train.batch_size=4"]  # wherever a new model is trained
 TRANSLATOR = (

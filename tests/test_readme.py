@@ -37,7 +37,7 @@ def check_command(line: str, *extra: str) -> None:
         command, words = command.commands[(inner := words[0])], words[1:]
         verb = inner if inner in SCHEMAS else verb  # of data augment
     context = command.make_context(verb, [*words, *extra])
-    if verb in ("average", "convert", "report", "recipes"):
+    if verb in ("average", "convert", "report", "recipes", "help"):
         return
     given = context.params
     words = cli.pathless(given["words"] or []) if verb == "data" else given["words"] or []

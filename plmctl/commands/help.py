@@ -1,0 +1,84 @@
+"""`plmctl help <part>`: the settings of a part with their defaults, types and meanings."""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rich.table import Table
+
+from plmctl.config.build import locate
+from plmctl.config.explained import Setting, explained, part_files, targets
+from plmctl.config.headers import header
+from plmctl.config.recipes import conf_dir
+from plmctl.errors import UsageError, nearest
+from plmctl.terminal import screen, tell
+
+if TYPE_CHECKING:
+    from omegaconf import DictConfig
+
+    from plmctl.config.compose import Flags
+
+
+def run(cfg: DictConfig, *, flags: Flags) -> int:
+    """Show the slots, the parts of one slot (`noise`), or one part (`noise=span_mask`, `span_mask`)."""
+    slots = {group: part_files(group, flags.config_dirs) for group in _groups(flags.config_dirs)}
+    if cfg.what is None:
+        _list({f"plmctl help {group}": ", ".join(files) for group, files in slots.items()}, as_json=flags.json)
+        return 0
+    if cfg.what in slots:
+        _list({f"{cfg.what}={name}": header(file).about for name, file in slots[cfg.what].items()}, as_json=flags.json)
+        return 0
+    file = _chosen(cfg.what, slots)
+    found = explained(file, flags.plugins)
+    if flags.json:
+        tell(json.dumps([dataclasses.asdict(each) for each in found], indent=1, ensure_ascii=False))
+        return 0
+    tell(f"{file}\n{header(file).about}")
+    for target in targets(file):
+        tell(f"\n{target.rpartition('.')[2]}: {inspect.getdoc(locate(target, flags.plugins)) or ''}")
+    tell("")
+    _list({f"{each.path}={each.default}": _words(each) for each in found}, as_json=False)
+    return 0
+
+
+def _groups(config_dirs: Sequence[str]) -> list[str]:
+    folders = [conf_dir(), *map(Path, config_dirs)]
+    return sorted(
+        {place.name for folder in folders for place in folder.iterdir() if place.is_dir() and place.name != "recipes"}
+    )
+
+
+def _chosen(what: str, slots: Mapping[str, Mapping[str, Path]]) -> Path:
+    """The file of `noise=span_mask`, or of a name that only one slot has."""
+    group, _, name = what.rpartition("=")
+    named = {f"{slot}={each}": file for slot, files in slots.items() for each, file in files.items()}
+    matching = [choice for choice in named if choice == what or (not group and choice.endswith(f"={name}"))]
+    if len(matching) > 1:
+        fix = "\n  fix: " + " or ".join(f"plmctl help {choice}" for choice in matching)
+        raise UsageError(f"{what}: several slots have a part of this name{fix}")
+    if not matching:
+        known = [*slots, *(slots.get(group) or [name for files in slots.values() for name in files])]
+        raise UsageError(f"{what}: there is no such slot or part{nearest(name, known)}; plmctl help lists the slots")
+    return named[matching[0]]
+
+
+def _words(setting: Setting) -> str:
+    needed = "must be given" if not setting.default else ""
+    return "; ".join(filter(None, [setting.meaning, setting.kind, needed]))
+
+
+def _list(lines: Mapping[str, str], *, as_json: bool) -> None:
+    if as_json:
+        tell(json.dumps(lines, indent=1, ensure_ascii=False))
+        return
+    table = Table(box=None, show_header=False, padding=(0, 2, 0, 0), pad_edge=False)
+    table.add_column(overflow="fold", max_width=48)
+    table.add_column(overflow="fold")
+    for left, right in lines.items():
+        table.add_row(left, right)
+    screen().print(table)
