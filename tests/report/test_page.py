@@ -25,6 +25,18 @@ def test_html_is_balanced_and_needs_nothing_beside_it() -> None:
     assert page.table("z") == [["in the fold"]]
 
 
+def test_a_text_of_the_users_is_a_text() -> None:
+    """Whatever a run, a label or a line of data is called, the page has no element, attribute or script of its making."""
+    evil = "\"'><script>alert(1)</script><img src=x onerror=alert(1)>&amp;"
+    blocks = [Heading(evil), Text(evil), Code(evil), Table([evil], [[evil]]), Folded(evil, [Text(evil)]), Chart(evil, SVG)]
+    page = html(blocks, title=evil)
+    assert "<script>alert" not in page
+    assert "<img" not in page
+    read = parsed.parse(page)
+    assert read.headings == [evil]
+    assert read.table(evil) == [[evil]]
+
+
 def test_tables_scroll_and_shade() -> None:
     page = html(BLOCKS, title="t")
     assert '<div class="wide" tabindex="0"><table>' in page

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from plmctl.batch import IGNORE
+from plmctl.batch import IGNORE, Rows, Seq
 from plmctl.errors import DataError
 from plmctl.models.base import Hidden
 from plmctl.tasks import batches, inference
@@ -140,3 +140,20 @@ def test_labels_outside_the_choices_are_named():
     for first, label, fix in ((1, "0", "task.first_label=0 where"), (0, "2", "task.first_label=1 where"), (0, "9", "correct")):
         with pytest.raises(DataError, match=rf"fix: {fix}"):
             _task(first_label=first).fit_labels([_example(7, "t", ["x", "y"], label)])
+
+
+def test_one_two_and_three_processes_read_the_same_rows():
+    """In every update the parts of all processes are the rows that one process has, in its order, over two epochs."""
+    n = 21  # the last update of an epoch has 3 rows, one for each process
+    text = Seq(np.arange(n * 4).reshape(n, 4), np.arange(n) % 4 + 1)
+    rows = Rows(key=np.arange(n), seqs={"text": text}, values={"cut": np.zeros(n, np.int64)})
+
+    def read(world, rank):
+        stream = batches.Batches(rows, batch_size=6, micro_batch_size=2, seed=3, world=world, rank=rank)
+        return [[int(key) for batch in next(stream) for key in batch.key] for _ in range(8)]
+
+    alone = read(1, 0)
+    assert sorted(key for update in alone[:4] for key in update) == list(range(n))
+    for world in (2, 3):
+        parts = [read(world, rank) for rank in range(world)]
+        assert [[key for part in update for key in part] for update in zip(*parts, strict=True)] == alone
