@@ -27,6 +27,7 @@ from plmctl.distill.base import LOGITS, Answers, Logits, Question, Teacher
 from plmctl.distill.questions import OfTask
 from plmctl.errors import ConfigError, DataError, PlmctlError
 from plmctl.models.base import Model
+from plmctl.reading import MALFORMED
 from plmctl.tasks.base import Task
 from plmctl.terminal import tell
 
@@ -159,7 +160,7 @@ class Store:
         """A damaged shard is as if it were not there: its rows are computed again."""
         try:
             self._shards[file] = Shard(file)
-        except (SafetensorError, OSError):
+        except (SafetensorError, OSError, *MALFORMED):
             return
         self._places |= {key: (file, place) for place, key in enumerate(self._shards[file].keys)}
 
@@ -173,6 +174,11 @@ class Shard:
         self.keys = [bytes(key.tolist()) for key in self._file.get_tensor("rows")]
         self.shapes = {name: self._file.get_tensor(f"{name}/shape") for name in names if f"{name}/shape" in names}
         self.ends = {name: shape.prod(1).cumsum(0).tolist() for name, shape in self.shapes.items()}
+
+        for name, shape in self.shapes.items():
+            size, whole = [self.ends[name][-1]] if len(shape) else [0], self._file.get_slice(name).get_shape()
+            if len(shape) != len(self.keys) or int(shape.min()) < 0 or size != whole:
+                raise ValueError(f"{file}: {name} has {whole} numbers, and its shapes ask for {size}")
 
     def row(self, place: int) -> dict[str, Tensor]:
         found = {}

@@ -37,7 +37,14 @@ TASKS: dict[str, Task] = {
     "class": Classification(**TABLE, label_names=["a", "b", "c"]),
     "tag": Tagging(**TABLE, label_names=["O", "B-x"]),
     "choice": Choice(**TABLE),
-    "span": Squad(**{**TABLE, "reader": SquadFiles(splits={})}, version=1, stride=4, max_query=4, n_best=2, max_answer=4),
+    "span": Squad(
+        **{**TABLE, "reader": SquadFiles(splits={}), "metrics": ["f1"]},
+        version=1,
+        stride=4,
+        max_query=4,
+        n_best=2,
+        max_answer=4,
+    ),
 }
 HEADS = {
     "class": {"_target_": "plmctl.heads.classify.Classify", "num_classes": 3, "dropout": 0.1},
@@ -180,3 +187,18 @@ def test_shards_are_whole_or_absent(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     written[0].write_bytes(written[0].read_bytes()[:50])
     assert len(Store(tmp_path / "one")) == 1
     assert not list((tmp_path / "one").glob(".*"))
+
+
+@pytest.mark.parametrize("harm", ["larger", "negative", "fewer"])
+def test_a_shard_whose_shapes_do_not_fit_is_as_if_it_were_not_there(tmp_path: Path, harm: str) -> None:
+    from safetensors.torch import load_file, save_file
+
+    store = Store(tmp_path)
+    store.add(b"0" * 16, {"hidden/0": torch.ones(2, 3)})
+    store.flush()
+    (file,) = tmp_path.glob("shard-*.safetensors")
+    tensors = load_file(file)
+    shape = tensors["hidden/0/shape"]
+    tensors["hidden/0/shape"] = {"larger": shape + (1 << 40), "negative": -shape, "fewer": shape[:0]}[harm]
+    save_file(tensors, file)
+    assert len(Store(tmp_path)) == 0
