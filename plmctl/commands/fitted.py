@@ -48,7 +48,7 @@ def framing(config: Mapping[str, Any]) -> dict[str, Any]:
     return {name: rows[name] for name in ("source_template", "target_template") if rows.get(name)}
 
 
-def _classifier(cfg: DictConfig, heads: Mapping[str, Any], plugins: Sequence[str]) -> dict[str, bool]:
+def _classifier(cfg: DictConfig, heads: Mapping[str, Any], plugins: Sequence[str] = ()) -> dict[str, bool]:
     """What a checkpoint means that does not say it: BERT's pooler if it has one, GPT's bare head, otherwise RoBERTa's."""
     causal = scoring.pooling(cfg, plugins) == "last"
     return {"pooler": "pooler" in heads, "dense": "pooler" not in heads and not causal, "bias": not causal}
