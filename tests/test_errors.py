@@ -151,15 +151,14 @@ def test_a_run_directory_that_is_a_file_or_holds_other_things(plmctl: Invoke, tm
 
 
 def test_a_disk_that_is_full_leaves_no_half_made_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    real = Path.write_text
+    real = rundir.write_text
 
-    def write(path: Path, text: str, **how: str) -> int:
-        real(path, "")
-        if path.name.startswith(".env.json"):
+    def write(file: Path, text: str) -> None:
+        if file.name == "env.json":
             raise OSError(28, "No space left on device")
-        return len(text)
+        real(file, text)
 
-    monkeypatch.setattr(Path, "write_text", write)
+    monkeypatch.setattr(rundir, "write_text", write)
     with pytest.raises(DataError, match="No space left"):
         rundir.create(tmp_path / "run", config="a: 1", overrides=[])
     assert not (tmp_path / "run").exists()  # taken back
