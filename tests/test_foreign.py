@@ -120,9 +120,9 @@ def test_heads_that_do_not_divide_the_width(heads: int, width: int, fix: int) ->
 
 def glue() -> list[str]:
     Path("glue").mkdir(exist_ok=True)
-    rows = "sentence\tlabel\n" + "".join(f"text {n}\t{n % 2}\n" for n in range(4))
     for split in ("train", "dev"):
-        Path("glue", f"{split}.tsv").write_text(rows)
+        rows = "".join(f"text {n} of {split}\t{n % 2}\n" for n in range(4))
+        Path("glue", f"{split}.tsv").write_text(f"sentence\tlabel\n{rows}")
     return ["task=sst2", "task.path=glue", "checkpoint=null"]
 
 

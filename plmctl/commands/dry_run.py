@@ -1,13 +1,14 @@
-"""`plmctl pretrain --dry-run`: what a run would cost, from its config and a vocabulary alone; nothing is written."""
+"""`--dry-run` of pretrain and finetune: what a run would cost, from its config and a vocabulary alone; nothing is written."""
 
 from __future__ import annotations
 
 import json
 import math
+from collections.abc import Mapping
 from typing import Any
 
 import torch
-from omegaconf import DictConfig
+from omegaconf import DictConfig, OmegaConf
 from rich.table import Table
 
 from plmctl.assembly import build_model, known_to_objectives
@@ -22,8 +23,10 @@ from plmctl.cost import Cost, cost
 from plmctl.data.loader import row_lengths
 from plmctl.data.shards import is_tokens
 from plmctl.models.base import Model
-from plmctl.nn.tables import token_rows
+from plmctl.nn.tables import real, token_rows
 from plmctl.noise.base import Chain
+from plmctl.tasks.base import Task
+from plmctl.tasks.generation import Generation
 from plmctl.terminal import screen, tell
 from plmctl.training.distributed import device_of
 from plmctl.training.log import clock
@@ -38,13 +41,18 @@ def show(cfg: DictConfig, flags: Flags) -> int:
     report = estimate(cfg, flags)
     if flags.json:
         tell(json.dumps(report, indent=1))
-        return 0
+    else:
+        print_tables(report)
+    return 0
+
+
+def print_tables(report: Mapping[str, dict[str, Any]]) -> None:
+    """The numbers of `estimate` or `estimate_task`, for people."""
     console = screen()
     console.print(_table("Parameters", report["parameters"], total=True))
     console.print(_table("Multiply-adds per token, forward", report["macs_per_token"], total=True))
     console.print(_table("Memory of one process, bytes (estimated)", report["memory"], total=True))
     console.print(_table("The run", report["run"]))
-    return 0
 
 
 def estimate(cfg: DictConfig, flags: Flags) -> dict[str, dict[str, Any]]:
@@ -71,6 +79,32 @@ def estimate(cfg: DictConfig, flags: Flags) -> dict[str, dict[str, Any]]:
         "macs_per_token": {name: round(value) for name, value in costs.macs_per_token.items()},
         "memory": {name: round(value) for name, value in costs.memory(rows=micro, activation_bytes=bytes_each).items()},
         "run": told | _run(cfg, costs, length + target, peak_flops(precision)),
+    }
+
+
+def estimate_task(cfg: DictConfig, model: Model, task: Task, flags: Flags, *, updates: int) -> dict[str, dict[str, Any]]:
+    """The same of a fine-tuning of so many updates an epoch, whose rows are at most as long as the task allows."""
+    train = cfg.train.copy()
+    train.steps = train.steps or (math.ceil(train.epochs * updates) if train.epochs else None)
+    precision = choose(train.precision, device_of(train.device))
+    written = task.max_target if isinstance(task, Generation) else 0
+    apart = written if isinstance(task, Generation) and task.writes == "target" else 0
+    length = task.max_length if apart else task.longest
+    predicted = dict.fromkeys(model.heads, written / (length + apart))
+    objective = outlined(cfg, model, task, flags.plugins)
+    costs = cost(model, length=length, target_length=apart, predicted=predicted, objective=objective)
+    trained = sum(p.numel() for p in real(model, dict(model.named_parameters())).values() if p.requires_grad)
+    micro = train.micro_batch_size or max(1, train.batch_size // train.processes)
+    memory = costs.memory(rows=micro, activation_bytes=4 if precision.name == "fp32" else 2)
+    memory |= {"gradients": 4.0 * trained, "optimizer": 8.0 * trained}
+    return {
+        "parameters": costs.parameters,
+        "macs_per_token": {name: round(value) for name, value in costs.macs_per_token.items()},
+        "memory": {name: round(value) for name, value in memory.items()},
+        "run": {
+            "parameters that are trained": trained,
+            **_run(OmegaConf.create({"train": train}), costs, length + apart, peak_flops(precision)),
+        },
     }
 
 

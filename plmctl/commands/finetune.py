@@ -231,7 +231,9 @@ def _conclude(session: Session, task: Task, model: Model, devs: dict[str, Split]
 
 
 def _dry_run(cfg: DictConfig, flags: Flags) -> int:
-    """Examples, labels, updates and parameters; nothing is written."""
+    """Examples, labels, updates, parameters, compute, memory and time; nothing is written."""
+    from plmctl.commands.dry_run import estimate_task, print_tables
+
     task = build_task(cfg, flags)
     examples = task.read("train")
     task.fit_labels(examples)
@@ -243,5 +245,9 @@ def _dry_run(cfg: DictConfig, flags: Flags) -> int:
     labels = {"labels": task.outputs} if task.outputs else {}
     numbers = {"examples": len(examples), **labels, "updates an epoch, at least": updates, **counts}
     told = scoring.remark_on_pattern(cfg, model.backbone, flags.plugins, task.longest)
-    scoring.show(f"finetune task={task.name}", {"train": numbers}, as_json=flags.json, extra=told)
+    costs = estimate_task(cfg, model, task, flags, updates=updates)
+    extra = told | (costs if flags.json else {})
+    scoring.show(f"finetune task={task.name}", {"train": numbers}, as_json=flags.json, extra=extra)
+    if not flags.json:
+        print_tables(costs)
     return 0

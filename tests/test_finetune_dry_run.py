@@ -1,0 +1,77 @@
+"""`plmctl finetune --dry-run`: what the tuning would cost, against its formula written out."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from plmctl.cli import make_app
+
+WIDTH, INNER, LAYERS, LENGTH, VOCAB, ROWS = 32, 64, 2, 16, 300, 40
+SMALL = [f"size.width={WIDTH}", f"size.inner_width={INNER}", f"size.num_layers={LAYERS}",
+         "size.num_heads=2", f"task.max_length={LENGTH}",
+         f"tokenizer.vocab_size={VOCAB}", "train.batch_size=8", "train.precision=fp32"]  # fmt: skip
+
+
+@pytest.fixture
+def glue(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    monkeypatch.chdir(tmp_path)
+    for split in ("train", "dev"):
+        rows = "".join(f"text {n} of {split}\t{n % 2}\n" for n in range(ROWS))
+        Path(f"{split}.tsv").write_text(f"sentence\tlabel\n{rows}")
+    return ["finetune", "task=sst2", "task.path=.", "checkpoint=null", "size=tiny", *SMALL, "--dry-run"]
+
+
+def said(words: list[str]) -> str:
+    done = CliRunner().invoke(make_app(), words, env={"COLUMNS": "100"})
+    assert done.exit_code == 0, done.output
+    assert not Path("runs").exists()
+    return done.stdout
+
+
+def report(words: list[str]) -> dict[str, Any]:
+    return json.loads(said([*words, "--json"]))  # type: ignore[no-any-return]
+
+
+def test_cost_of_a_classifier(glue: list[str]) -> None:
+    found = report(glue)
+    matrices = LAYERS * (4 * WIDTH**2 + 2 * WIDTH * INNER)
+    heads = (WIDTH**2 + 2 * WIDTH) / LENGTH  # once a row
+    flops = 6 * matrices + 12 * LAYERS * LENGTH * WIDTH + 6 * heads
+    run, updates = found["run"], 3 * ROWS // 8  # three epochs
+    assert run["training FLOPs per token"] == round(flops)
+    assert (run["updates"], run["tokens per update, at most"], run["tokens"]) == (updates, 8 * LENGTH, updates * 8 * LENGTH)
+    assert run["training FLOPs"] == f"{flops * updates * 8 * LENGTH:.3g}"
+    total = sum(found["parameters"].values())
+    assert run["parameters that are trained"] == total == sum(
+        value for name, value in found["metrics"]["train"].items() if name.startswith("parameters of")
+    )  # fmt: skip
+    assert found["memory"] | {"activations": 0} == {
+        "weights": 4 * total, "gradients": 4 * total, "optimizer": 8 * total, "activations": 0,
+    }  # fmt: skip
+
+
+def test_what_is_frozen_keeps_no_gradients(glue: list[str]) -> None:
+    found = report([*glue, "train.frozen=[backbone]"])
+    heads = (WIDTH + 1) * WIDTH + 2 * (WIDTH + 1)
+    assert found["run"]["parameters that are trained"] == heads
+    assert (found["memory"]["gradients"], found["memory"]["optimizer"]) == (4 * heads, 8 * heads)
+
+
+def test_it_is_shown_as_tables(glue: list[str]) -> None:
+    text = said(glue)
+    for words in ("updates an epoch, at least", "Multiply-adds per token", "Memory of one process", "The run", "activations"):
+        assert words in text
+
+
+def test_a_task_that_writes_counts_sources_and_targets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("train.tsv").write_text("source\ttarget\n" + "".join(f"a {n}\tb {n}\n" for n in range(ROWS)))
+    words = ["finetune", "task=seq2seq", "task.path=.", "checkpoint=null", "size=tiny", "model=encoder_decoder", *SMALL,
+             "task.max_target=8", "task.metrics=[exact]", "train.steps=5", "--dry-run"]  # fmt: skip
+    run = report(words)["run"]
+    assert (run["tokens per update, at most"], run["updates"]) == (8 * (LENGTH + 8), 5)
