@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, NotRequired, TypedDict
 
 import numpy as np
 import torch
@@ -14,11 +13,45 @@ from torch import Tensor
 from plmctl.convert.hf import Imported
 from plmctl.errors import ConfigError, DataError
 from plmctl.extras import needed
+from plmctl.reading import MALFORMED, read_json, taken_from
 from plmctl.text.tokenizer import Tokenizer
+from plmctl.values import Amount, Count, Rule
 
 OPTIONS = "options.json"
 GATES = (0, 2, 1, 3)  # where torch's i, f, g, o stand among TensorFlow's i, g, f, o
+MOST = 100  # layers, or kinds of filters
+AGAIN = "download it again"
 DIRECTIONS = ("forwards", "backwards")  # RNN_0, RNN_1
+
+
+_Filter = Annotated[list[Count], Rule(lambda pair: len(pair) == 2, "a width and a number of filters")]
+
+
+class _Embedding(TypedDict):
+    dim: Count
+
+
+class _CharCNN(TypedDict):
+    activation: str
+    n_characters: Count
+    max_characters_per_token: Count
+    filters: Annotated[list[_Filter], Rule(lambda filters: 0 < len(filters) <= MOST, f"between 1 and {MOST} pairs")]
+    n_highway: Annotated[int, Rule(lambda n: 0 <= n <= MOST, f"between 0 and {MOST}")]
+    embedding: _Embedding
+
+
+class _LSTM(TypedDict):
+    dim: Count
+    projection_dim: Count
+    n_layers: Annotated[int, Rule(lambda n: 0 < n <= MOST, f"between 1 and {MOST}")]
+    use_skip_connections: bool
+    cell_clip: NotRequired[Count | Amount | None]
+    proj_clip: NotRequired[Count | Amount | None]
+
+
+class _Options(TypedDict):
+    lstm: _LSTM
+    char_cnn: _CharCNN
 
 
 def is_elmo(folder: Path) -> bool:
@@ -30,12 +63,14 @@ def read(folder: Path) -> Imported:
     file = _options_file(folder)
     assert file is not None
     try:
-        options = json.loads(file.read_text(encoding="utf-8"))
-        nodes = _nodes(options, file)
-    except (ValueError, KeyError, TypeError) as error:
-        raise DataError(f"not the options of a biLM ({error!r})", file=file, fix="download it again") from error
-    stored = _stored(_weights_file(folder))
-    tensors, left = _named(stored, options, folder)
+        options = read_json(file, _Options, fix=AGAIN)
+    except DataError as error:
+        raise DataError(f"not the options of a biLM ({error.message})", file=file, fix=AGAIN) from error
+    nodes = _nodes(options, file)
+    weights = _weights_file(folder)
+    stored = _stored(weights)
+    with taken_from(weights, "not the weights of these options", fix=AGAIN):
+        tensors, left = _named(stored, options, folder)
     config = {**nodes, "heads": {}, "origin": {"family": "elmo", "pad": 0}}
     return Imported(config, tensors, left)
 
@@ -124,7 +159,7 @@ def _stored(file: Path) -> dict[str, np.ndarray]:
     try:
         with h5py.File(file, "r") as stored:
             stored.visititems(lambda name, node: found.update({name: node[()]}) if isinstance(node, h5py.Dataset) else None)
-    except OSError as error:
+    except (OSError, *MALFORMED) as error:
         raise DataError(f"cannot be read as HDF5 ({error})", file=file, fix="download it again") from error
     return found
 
