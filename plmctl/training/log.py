@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import sys
@@ -9,6 +10,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from plmctl.reading import parse_json
 from plmctl.terminal import remark, screen, visible
 from plmctl.training.meter import plain
 
@@ -144,19 +146,19 @@ def clock(seconds: float) -> str:
 
 
 def read_metrics(path: Path) -> Iterator[dict[str, Any]]:
-    """The records of a metrics.jsonl; a last line that a kill cut short is passed over."""
-    with path.open(encoding="utf-8") as file:
+    """The records of a metrics.jsonl; a last line that a kill cut short, and whatever is no record, is passed over."""
+    with path.open(encoding="utf-8", errors="replace") as file:
         for line in file:
-            try:
-                yield json.loads(line)
-            except ValueError:
-                continue
+            with contextlib.suppress(ValueError):
+                record = parse_json(line)
+                if isinstance(record, dict) and isinstance(record.get("step"), int) and not isinstance(record["step"], bool):
+                    yield record
 
 
 def cut_back(folder: Path, step: int) -> None:
     """Forget what was logged after `step`: metrics.jsonl is rewritten in one move and TensorBoard drawn anew from it."""
     path = folder / METRICS
-    kept = [r for r in read_metrics(path) if r.get("step", 0) <= step] if path.exists() else []
+    kept = [r for r in read_metrics(path) if r["step"] <= step] if path.exists() else []
     partial = path.with_suffix(".partial")
     with partial.open("w", encoding="utf-8") as file:
         file.writelines(json.dumps(record) + "\n" for record in kept)

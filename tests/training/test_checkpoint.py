@@ -12,6 +12,7 @@ from toy import ToyObjective, make_model, make_trainer
 from plmctl.errors import DataError, PlmctlError
 from plmctl.training import checkpoint
 from plmctl.training.checkpoint import Checkpoints, Snapshot
+from plmctl.training.log import cut_back
 
 
 def snapshot(value: float) -> Snapshot:
@@ -175,3 +176,10 @@ def test_trainer_json_has_no_secrets_of_pickle(tmp_path):
     folder = make_trainer(tmp_path, steps=1).fit().checkpoint
     assert json.loads((folder / "trainer.json").read_text())["processes"] == 1
     assert not [p for p in folder.rglob("*") if p.suffix in (".pt", ".pkl", ".bin")]
+
+
+def test_lines_of_metrics_that_are_no_records_are_passed_over(tmp_path):
+    lines = [b'{"step": 1, "loss": 2.0}', b"[1]", b'{"loss": 1.0}', b'{"step": "x"}', b"\xff", b"[" * 100_000, b'{"step": 3}']
+    (tmp_path / "metrics.jsonl").write_bytes(b"\n".join(lines))
+    cut_back(tmp_path, 2)
+    assert (tmp_path / "metrics.jsonl").read_text() == '{"step": 1, "loss": 2.0}\n'
