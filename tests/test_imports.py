@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -122,3 +123,9 @@ def test_tests_share_files_that_any_selection_finds(file: Path) -> None:
 def test_importing_it_loads_no_torch(module: str) -> None:
     code = f"import sys, {module}; sys.exit('torch' in sys.modules or 'hydra' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_no_two_test_files_have_one_name() -> None:
+    """pytest imports each by its name alone: the second would be taken for the first."""
+    names = Counter(file.name for file in TESTS.rglob("*.py") if file.name != "conftest.py")
+    assert [name for name, times in names.items() if times > 1] == []

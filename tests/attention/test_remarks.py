@@ -24,12 +24,12 @@ IDLE = "forbids nothing in rows of {} tokens, the longest here: the same as patt
     (Dilated(reach=9, dilation=[2]), DENSE), (And(parts=[Window(reach=9), Causal()]), DENSE),
     (And(parts=[Window(reach=99), Full()]), IDLE.format(32)), (Or(parts=[Window(reach=9), Causal()]), ""),
     (Or(parts=[Window(reach=9), Dilated(reach=2, dilation=[4])]), DENSE), (Full() & Padding() & Documents(), ""),
-], ids=str)  # fmt: skip
+], ids=lambda part: type(part).__name__)  # fmt: skip
 def test_rows_of_32_tokens(pattern: Pattern, told: str) -> None:
     assert pattern.remark(32) == told
 
 
-@pytest.mark.parametrize("pattern", [Window(reach=3), Dilated(reach=3, dilation=[1])], ids=str)
+@pytest.mark.parametrize("pattern", [Window(reach=3), Dilated(reach=3, dilation=[1])], ids=lambda part: type(part).__name__)
 def test_a_window_that_covers_the_row_makes_no_mask(pattern: Pattern) -> None:
     row = lambda length: Seq(torch.zeros(1, length, dtype=torch.long), torch.tensor([length]), full=True)  # noqa: E731
     assert pattern.dense(row(4)) is None
