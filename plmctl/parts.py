@@ -65,8 +65,16 @@ def misfit(candidate: Callable[..., Any], annotation: Any) -> str:
     wanted = _made(annotation)
     if not inspect.isclass(wanted) or getattr(wanted, "_is_protocol", False):
         return ""
-    made = candidate if inspect.isclass(candidate) else typing.get_type_hints(candidate).get("return")
+    made = candidate if inspect.isclass(candidate) else _returned(candidate)
     return "" if not inspect.isclass(made) or issubclass(made, wanted) else f"a part of the type {wanted.__name__}"
+
+
+def _returned(function: Callable[..., Any]) -> Any:
+    """What a function says it returns; None where that names something imported for type checkers only."""
+    try:
+        return typing.get_type_hints(function).get("return")
+    except NameError:
+        return None
 
 
 def _made(annotation: Any) -> Any:
