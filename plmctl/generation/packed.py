@@ -78,6 +78,9 @@ def _of(part: nn.Module, weight: Tensor, bias: Tensor | None) -> Callable[[Tenso
     return there
 
 
-def _state(weight: Tensor) -> tuple[int, int]:
-    """Another one after every change: an optimizer's step, loaded weights, a move between devices."""
-    return weight._version, weight.data_ptr()
+def _state(weight: Tensor) -> tuple[int, int, int]:
+    """Another one after every change: loaded weights, a move between devices, an optimizer's step.
+
+    The numbers themselves are asked, since torch's fused optimizers change them without counting it as a new version.
+    """
+    return weight._version, weight.data_ptr(), int(weight.detach().view(torch.int32).sum(dtype=torch.int64))
