@@ -18,7 +18,8 @@ def unknown_share(ids: Any, vocab: Vocab) -> float:
     if vocab.unk is None or vocab.unk in others:
         return 0.0
     unknown = int(np.count_nonzero(ids == vocab.unk))
-    known = int(np.count_nonzero(~vocab.special[ids] & (ids != vocab.unk)))
+    ordinary = ids[ids < vocab.size]  # a transform may add tokens behind those of the tokenizer, which are special
+    known = int(np.count_nonzero(~vocab.special[ordinary] & (ordinary != vocab.unk)))
     return unknown / max(1, unknown + known)
 
 

@@ -132,8 +132,8 @@ def test_it_is_converted_embedded_and_fine_tuned(tmp_path: Path) -> None:
     run("convert", str(published), str(tmp_path / "ours"), "--to", "plmctl")
     (tmp_path / "in.txt").write_text("Naïve birds sing .\n")
     for place in (published, tmp_path / "ours"):
-        run("embed", f"checkpoint={place}", f"input={tmp_path / 'in.txt'}", f"out={tmp_path / 'x.npz'}")
-        found = np.load(tmp_path / "x.npz")["hidden_0"]
+        run("embed", f"checkpoint={place}", f"input={tmp_path / 'in.txt'}", f"out={place}.npz")
+        found = np.load(f"{place}.npz")["hidden_0"]
         for mine, wanted in zip(found, by_hand(stored, SENTENCES[0], skip=True), strict=True):
             assert np.abs(mine - wanted).max() < 1e-5
     for split in ("train", "dev"):

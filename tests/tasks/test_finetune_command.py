@@ -11,8 +11,8 @@ import torch
 
 import plmctl
 from plmctl.batch import Batch, Seq
+from plmctl.commands import answered, finetune, scoring
 from plmctl.commands import eval as evaluation
-from plmctl.commands import finetune, scoring
 from plmctl.config import compose as config
 from plmctl.config import schema
 from plmctl.errors import ConfigError, ConfigErrors, DataError, UsageError
@@ -402,7 +402,7 @@ def test_a_bad_line_of_input_is_named(tmp_path):
     task = Classification(name="x", reader=Table(splits={}), columns={"text": 0, "text2": 1}, max_length=8, metrics=[])
     (tmp_path / "in.txt").write_text("one\ttwo\nalone\n")
     with pytest.raises(DataError, match=r"in.txt:2: 1 columns where a pair needs 2"):
-        list(evaluation._unlabelled(task, tmp_path / "in.txt"))
+        answered.unlabelled(task, str(tmp_path / "in.txt"))
 
 
 def test_submission_files_are_glues(tmp_path):

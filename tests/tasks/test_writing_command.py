@@ -133,7 +133,7 @@ def test_what_cannot_be_is_refused_before_a_run_exists(trained, tmp_path):
     folder, _ = trained
     with pytest.raises(ConfigError, match=r"(?s)task=translation needs a model that writes.*model=encoder_decoder"):
         _finetune(folder, tmp_path / "run", "model=encoder")
-    with pytest.raises(DataError, match=r"there is no train.fr beside train.en"):
+    with pytest.raises(DataError, match=r"there is no dev.fr beside dev.en"):
         _finetune(folder, tmp_path / "run", "model=encoder_decoder", "task.columns.target=fr")
     with pytest.raises((ConfigError, ConfigErrors), match=r"search"):
         _finetune(folder, tmp_path / "run", "model=encoder_decoder", "task.search.min_length=-1")

@@ -65,7 +65,7 @@ def test_csv(tmp_path: Path, plain: Path) -> None:
         table.writerows([["id", "body, with a comma"], *([row["id"], row["text"]] for row in ROWS), ["last", "x " * 100_000]])
     made = [document.sentences for document in documents(tmp_path / "a.csv", field="body, with a comma")]
     assert made[:-1] == [sentences for sentences, _ in found(plain)]
-    assert made[-1] == [("x " * 100_000).strip()]
+    assert " ".join(made[-1]) == ("x " * 100_000).strip()  # cut, since no sentence ends
     (tmp_path / "b.csv").write_text("body,label\nGood.,1\n", encoding="utf-8")
     with pytest.raises(DataError, match=r"b.csv:2: no text in a field 'text' \(this line has 'body'.*\)\n  fix: .*=body"):
         list(documents(tmp_path / "b.csv"))
