@@ -77,11 +77,12 @@ def _check_model(cfg: DictConfig, task: Task, flags: Flags) -> Model:
     """The model without its numbers: whether its parts fit, and whether `train.frozen` names some of them."""
     cfg = cfg.copy()
     settle(cfg, task, flags.plugins)
-    size = cfg.tokenizer.get("vocab_size") or 0
     if cfg.checkpoint:
         size = open_source(cfg.checkpoint, plugins=flags.plugins).vocab_size
-    if not cfg.checkpoint and cfg.tokenizer.get("path"):
+    elif cfg.tokenizer.get("path"):
         size = Tokenizer.load(cfg.tokenizer.path).vocab.size
+    else:
+        size = cfg.tokenizer.get("vocab_size") or 0
     if size:
         task.check_vocabulary(int(size))
     with torch.device("meta"):
