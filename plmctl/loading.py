@@ -24,7 +24,7 @@ from plmctl.inside import refuse_links
 from plmctl.models.base import Model
 from plmctl.nn.tables import token_rows
 from plmctl.reading import fitted, read_saved, read_tensors, refuse_references, taken_from
-from plmctl.terminal import tell
+from plmctl.terminal import remark, tell
 from plmctl.text.characters import Spelling
 from plmctl.text.tokenizer import META, Tokenizer
 from plmctl.text.vocab import Vocab
@@ -332,7 +332,8 @@ def _tokens_only(model: Model, source: Source, say: Callable[[str], None]) -> Ma
 
 def _best(checkpoints: Path) -> Path:
     """The checkpoint that validated best where the run kept one, otherwise the newest."""
-    newest = Checkpoints(checkpoints, say=lambda message: None).newest()
+    passed: list[str] = []
+    newest = Checkpoints(checkpoints, say=passed.append).newest()
     if newest is None:
         broken = [f"{folder.name}: {damage(folder)}" for folder in sorted(checkpoints.glob("step-*"))]
         detail = f" ({'; '.join(broken)})" if broken else ""
@@ -340,4 +341,9 @@ def _best(checkpoints: Path) -> Path:
         raise DataError(f"no complete checkpoint here{detail}", file=checkpoints, fix=fix)
     best = progress_of(newest).best_step
     folder = checkpoints / f"step-{best}"
-    return folder if best is not None and folder.is_dir() and not damage(folder) else newest
+    problem = damage(folder) if best is not None and folder.is_dir() else ""
+    passed += [f"{folder}: {problem}"] if problem and not any(folder.name in line for line in passed) else []
+    chosen = folder if best is not None and folder.is_dir() and not problem else newest
+    for line in passed:
+        remark(f"{line}; {chosen.name} is taken")
+    return chosen

@@ -9,6 +9,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, Any
 
+from plmctl.errors import UsageError
+
 
 @contextlib.contextmanager
 def opened(file: Path, mode: str = "w") -> Iterator[IO[Any]]:
@@ -40,6 +42,12 @@ def write_text(file: Path, text: str) -> None:
 def write_json(file: Path, record: Any) -> None:
     """The same of JSON."""
     write_text(file, json.dumps(record, indent=1))
+
+
+def refuse_existing(file: Path, overwrite: bool) -> None:
+    """UsageError where a file that is there already would be written over unasked."""
+    if file.exists() and not is_stream(file) and not overwrite:
+        raise UsageError(f"{file} exists\n  fix: give another out=, or overwrite=true")
 
 
 def is_stream(file: Path) -> bool:

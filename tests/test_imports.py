@@ -25,7 +25,7 @@ MAY: dict[str, set[str]] = {
     "batch": {"errors"},
     "extras": {"errors"},
     "following": set(),
-    "whole": set(),
+    "whole": {"errors"},
     "text": BASE,
     "noise": BASE | {"text"},
     "data": BASE | {"text", "noise"},

@@ -14,10 +14,10 @@ from plmctl.errors import DataError
 from plmctl.reading import parse_json
 from plmctl.tasks import files
 from plmctl.tasks.base import Example, Task
-from plmctl.tasks.tables import csv_rows
+from plmctl.tasks.tables import rows_of
 from plmctl.whole import write_text
 
-_NAMED = (".json", ".jsonl", ".csv")
+_NAMED = (".json", ".jsonl", ".csv", ".tsv")
 TABLES = {".csv": ",", ".tsv": "\t"}  # and what stands between their cells
 FILES = (*TABLES, ".jsonl")  # what `out` may end with to be one file
 Row = dict[str, Any]
@@ -25,16 +25,19 @@ Row = dict[str, Any]
 
 def unlabelled(task: Task, given: str) -> tuple[str, list[Example]]:
     """(what its predictions are called, the examples): a JSON or CSV table by the task's columns, else lines; -: stdin."""
-    if given == "-":
-        return "stdin", list(_parsed(task, "standard input", enumerate(texts(None, given)[1], 1)))
     file = Path(given)
-    if not file.exists():
+    if given == "-":
+        name, found = "stdin", list(_parsed(task, "standard input", enumerate(texts(None, given)[1], 1)))
+    elif not file.exists():
         raise DataError("no such file", file=file)
-    name = file.name.partition(".")[0]
-    if files.suffix(file) not in _NAMED:
-        return name, list(_parsed(task, file, files.lines(file)))
-    columns = {role: column for role, column in task.columns.items() if role not in ("label", "id")}
-    return name, task.reader.read_file(file, columns, labelled=False)
+    elif files.suffix(file) not in _NAMED:
+        name, found = file.name.partition(".")[0], list(_parsed(task, file, files.lines(file)))
+    else:
+        columns = {role: column for role, column in task.columns.items() if role not in ("label", "id")}
+        name, found = file.name.partition(".")[0], task.reader.read_file(file, columns, labelled=False)
+    if not found:
+        raise DataError("there is no text to label", file="standard input" if given == "-" else file)
+    return name, found
 
 
 def _parsed(task: Task, file: object, lines: Iterable[tuple[int, str]]) -> Iterator[Example]:
@@ -64,9 +67,9 @@ def _rows(file: Path, examples: Sequence[Example]) -> dict[str, Row]:
     """{file:line: the columns of the user} of a table; nothing for lines."""
     if files.suffix(file) not in _NAMED:
         return {}
-    if files.suffix(file) != ".csv":
+    if files.suffix(file) not in TABLES:
         return {f"{file}:{line}": parse_json(text) for line, text in files.lines(file) if text.strip()}
-    rows = {f"{file}:{line}": cells for line, cells in csv_rows(file)}
+    rows = {f"{file}:{line}": cells for line, cells in rows_of(file)}
     first = next(iter(rows))
     named = first not in {example.place for example in examples}
     names = rows.pop(first) if named else [str(place) for place in range(len(rows[first]))]

@@ -88,10 +88,6 @@ def open_corpus(cfg: DictConfig, plugins: tuple[str, ...] = ()) -> Corpus:
                 f"these tokens were made with another tokenizer than {whose} ({given}): {found}, not {tokenizer.fingerprint}",
                 file=home, fix=f"give the text instead of its tokens, or tokenize it again with tokenizer.path={given}",
             )  # fmt: skip
-    for path, home in folders.items():
-        sample = corpus_sample(Shards.open(home, "train", given=path).ids)
-        fix = "a tokenizer of this text (no tokenizer.path, more tokenizer.vocab_size), or of any: tokenizer=byte_bpe"
-        refuse_unknown(unknown_share(sample, tokenizer.vocab), file=path or home, fix=fix)
     train, valid = (
         {
             source: {name: Shards.open(folders[path], split, given=path) for name, path in parts.items()}
@@ -102,6 +98,10 @@ def open_corpus(cfg: DictConfig, plugins: tuple[str, ...] = ()) -> Corpus:
     with shown() as say:
         for shards in [shards for parts in (*train.values(), *valid.values()) for shards in parts.values()]:
             verify_once(shards, cache_folder(cfg.data.cache_dir), say=say)
+    for path, home in folders.items():
+        sample = corpus_sample(Shards.open(home, "train", given=path).ids)
+        fix = "a tokenizer of this text (no tokenizer.path, more tokenizer.vocab_size), or of any: tokenizer=byte_bpe"
+        refuse_unknown(unknown_share(sample, tokenizer.vocab), file=path or home, fix=fix)
     held = {source: {name: shards for name, shards in parts.items() if len(shards.ids)} for source, parts in valid.items()}
     share = (cfg.get("train") or {}).get("share", 1.0)  # runs of before have none
     train = {source: {name: part.first(share) for name, part in parts.items()} for source, parts in train.items()}

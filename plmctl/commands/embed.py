@@ -31,14 +31,14 @@ from plmctl.commands import scoring
 from plmctl.commands.lines import Line, read
 from plmctl.config.compose import Flags
 from plmctl.data.loader import collate
-from plmctl.errors import ConfigError, DataError, UsageError
+from plmctl.errors import ConfigError, DataError
 from plmctl.heads.features import read as features_of
 from plmctl.loading import Loaded, load
 from plmctl.terminal import remark
 from plmctl.text.characters import Spelling
 from plmctl.training.distributed import device_of
 from plmctl.training.precision import Precision, choose
-from plmctl.whole import is_stream, opened
+from plmctl.whole import is_stream, opened, refuse_existing
 
 OF_ROWS = (
     "class",
@@ -53,8 +53,9 @@ TOKENS = 16384  # padded tokens of one forward pass at most, however many rows b
 
 def run(cfg: DictConfig, flags: Flags) -> int:
     out = Path(cfg.out)
-    if out.exists() and not is_stream(out) and not cfg.overwrite:
-        raise UsageError(f"{out} exists\n  fix: give another out=, or overwrite=true")
+    if out.suffix != ".npz" and not is_stream(out):
+        raise ConfigError("out", cfg.out, "a file that ends with .npz: arrays of numpy", fix=f"out={out.with_suffix('.npz')}")
+    refuse_existing(out, cfg.overwrite)
     precision, loaded = choose(cfg.precision, device_of(cfg.device, "device")), load(cfg.checkpoint, plugins=flags.plugins)
     layers = chosen(cfg.layers, count=_num_layers(loaded))
     lines = read(Path(cfg.input), loaded, field=cfg.field)

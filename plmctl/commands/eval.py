@@ -27,11 +27,14 @@ from plmctl.text import unknown
 from plmctl.text.reader import documents
 from plmctl.training.distributed import device_of
 from plmctl.training.precision import Precision, choose
+from plmctl.whole import is_stream, refuse_existing
 
 ALSO = {"valid": "dev", "validation": "dev"}  # other words for the default split
 
 
 def run(cfg: DictConfig, flags: Flags) -> int:
+    if cfg.out is not None:
+        _check_out(Path(cfg.out), cfg.overwrite)
     loaded = loading.load(cfg.checkpoint, plugins=flags.plugins)
     precision = choose(cfg.precision, device_of(cfg.device, "device"))
     loaded.model.to(precision.device)
@@ -55,7 +58,7 @@ def run(cfg: DictConfig, flags: Flags) -> int:
     found, metrics = scoring.predict(
         loaded.model, part, split, precision=precision, batch_size=cfg.batch_size, digits=precision.digits
     )
-    if out.suffix in answered.FILES and not out.is_dir():
+    if _is_file(out):
         file = answered.write(out, answered.beside(cfg.input, examples, found))
     else:
         file = scoring.write_predictions(out, name, found if cfg.input is None else answered.beside(cfg.input, examples, found))
@@ -144,6 +147,20 @@ def _submit(cfg: DictConfig, loaded: Loaded, task: Task, precision: Precision, o
         )
         tell(scoring.write_submission(out, name, found))
     return 0
+
+
+def _is_file(out: Path) -> bool:
+    """Whether predictions are written to one file, not into a folder."""
+    return not out.is_dir() and (out.suffix in answered.FILES or is_stream(out))
+
+
+def _check_out(out: Path, overwrite: bool) -> None:
+    """ConfigError for a file of no known kind, UsageError for one that would be written over unasked."""
+    if _is_file(out):
+        refuse_existing(out, overwrite)
+    elif out.is_file() or out.suffix in (".json", ".txt", ".xlsx", ".parquet"):
+        fix = f"out={out.with_suffix('.csv')}"
+        raise ConfigError("out", str(out), f"a folder, or a file that ends with {', '.join(answered.FILES)}", fix=fix)
 
 
 def _measure(cfg: DictConfig, flags: Flags, loaded: Loaded, part: LanguageModel, precision: Precision) -> int:

@@ -37,11 +37,13 @@ from plmctl.loading import Loaded, load
 from plmctl.terminal import tell
 from plmctl.training.distributed import device_of
 from plmctl.training.precision import choose
-from plmctl.whole import end_of, is_stream
+from plmctl.whole import end_of, is_stream, refuse_existing
 
 
 def run(cfg: DictConfig, flags: Flags) -> int:
     search = build(cfg.search, {}, flags.plugins, path="search")
+    if cfg.out is not None:
+        refuse_existing(Path(cfg.out), cfg.overwrite)
     source, lines = texts(cfg.prompt, cfg.input)
     device = device_of(cfg.device, "device")
     precision, loaded = choose(cfg.precision, device), load(cfg.checkpoint, plugins=flags.plugins)

@@ -148,8 +148,9 @@ class Evaluate:
     noise: Any = None
     split: str = "dev"  # dev, test, train, or another that the task's files have (mnli: dev_mismatched); valid means dev
     data: Data = dataclasses.field(default_factory=Data)  # of task=lm and task=held_out
-    input: str | None = None  # unlabelled lines, or a .csv or .jsonl table, to be labelled; -: standard input
+    input: str | None = None  # unlabelled lines, or a .csv, .tsv or .jsonl table, to be labelled; -: standard input
     out: str | None = None  # a .csv, .tsv or .jsonl file of predictions, or a folder of them; null: eval/ in the run
+    overwrite: bool = False  # such a file that is there already
     batch_size: Count = 32
     device: Literal["auto", "cpu", "cuda"] = "auto"
     precision: Literal["auto", "fp32", "bf16", "fp16"] = "fp32"  # bf16, fp16: three digits; auto: as training chooses
@@ -203,6 +204,7 @@ class Generate:
     prompt: str | None = None  # one text: to go on with, the source of what is written, or with masks to be filled
     input: str | None = None  # a file of such texts, one a line; -: standard input, which null takes where it is no terminal
     out: str | None = None  # a .jsonl file of the results; null: they are printed
+    overwrite: bool = False  # a file that is there already
     search: Any = None
     max_new: Count | None = None  # most tokens of a text; null: as many as the model has places, or 128
     batch_size: Count = 32  # prompts at the same time

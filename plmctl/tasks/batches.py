@@ -15,6 +15,7 @@ from plmctl.data import loader
 from plmctl.data.reader import taken_here
 from plmctl.noise.base import Noise
 from plmctl.noise.draws import Draws
+from plmctl.text.characters import Looked
 from plmctl.values import Whole, fit
 
 REACH = 50  # batches of a shuffled order that are sorted by length together
@@ -89,9 +90,10 @@ def fingerprint(rows: Rows) -> str:
     for kind in ("targets", "labels", "spans", "values"):
         arrays |= {f"{kind}.{name}": array for name, array in getattr(rows, kind).items()}
     digest = hashlib.blake2b(digest_size=16)
-    for name, array in sorted(arrays.items()):
-        digest.update(f"{name} {array.dtype} {array.shape}".encode())
-        digest.update(np.ascontiguousarray(array).data)
+    for name in sorted(arrays):
+        for array in arrays[name].parts if isinstance(arrays[name], Looked) else (arrays[name],):
+            digest.update(f"{name} {array.dtype} {array.shape}".encode())
+            digest.update(np.ascontiguousarray(array).data)
     return digest.hexdigest()
 
 

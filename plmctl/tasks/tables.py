@@ -74,7 +74,7 @@ class Table:
         self, file: Path, columns: Mapping[str, Column], *, header: bool | None = None, labelled: bool = True
     ) -> tuple[list[str] | None, list[Row], dict[str, int]]:
         """(the header, if there is one; rows of cells; {role: place of its cell}) of a file that is not JSON."""
-        rows = list(csv_rows(file) if files.suffix(file) == ".csv" else _tab_rows(file))
+        rows = list(rows_of(file))
         if header is None:
             header = any(isinstance(column, str) for column in columns.values()) or self._begins_with_names(file, rows, columns)
         names = rows.pop(0)[1] if header else None
@@ -152,6 +152,11 @@ def _tab_rows(file: Path) -> Iterator[Row]:
     for number, line in files.lines(file):
         if line.strip():
             yield number, line.split("\t")
+
+
+def rows_of(file: Path) -> Iterator[Row]:
+    """(number of its last line, its cells) of every row of a table, by what its name ends in."""
+    return csv_rows(file) if files.suffix(file) == ".csv" else _tab_rows(file)
 
 
 def csv_rows(file: Path) -> Iterator[Row]:

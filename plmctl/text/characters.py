@@ -120,6 +120,11 @@ class Looked:
         self._rows, self._numbers = rows, numbers
         self.shape = (*numbers.shape, rows.shape[1])
 
+    @property
+    def parts(self) -> tuple[np.ndarray, np.ndarray]:
+        """The rows and their numbers: what decides all of it."""
+        return self._rows, self._numbers
+
     def __getitem__(self, place: Any) -> np.ndarray:
         return self._rows[self._numbers[place]]
 
