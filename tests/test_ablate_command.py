@@ -83,7 +83,7 @@ def test_print_config(toy_study: Any, tmp_path: Path) -> None:
         ((), "which study? There are albert_embedding"),
         (("bert_size",), "did you mean 'bert_sizes'"),
         (("./none.yaml",), "there is no such file"),
-        (("bert_sizes", "baseline=tny"), "did you mean 'tiny'"),
+        (("bert_sizes", "baseline=6layers"), "did you mean '6 layers'"),
         (("bert_sizes", "budget.step=3"), "budget.steps"),
         (("bert_sizes", "budget.steps=0"), "1 or more"),
         (("bert_sizes", "data.path=/no/such/file"), "/no/such/file"),

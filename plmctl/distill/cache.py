@@ -177,7 +177,7 @@ class Shard:
 
         for name, shape in self.shapes.items():
             size, whole = [self.ends[name][-1]] if len(shape) else [0], self._file.get_slice(name).get_shape()
-            if len(shape) != len(self.keys) or int(shape.min()) < 0 or size != whole:
+            if len(shape) != len(self.keys) or bool((shape < 0).any()) or size != whole:
                 raise ValueError(f"{file}: {name} has {whole} numbers, and its shapes ask for {size}")
 
     def row(self, place: int) -> dict[str, Tensor]:

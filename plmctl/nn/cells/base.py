@@ -118,6 +118,8 @@ class Cell(nn.Module):
         macs, kept = 0, 0
         for part in self.modules():
             own = list(part.parameters(recurse=False))
+            if not own and isinstance(part, nn.Linear | nn.RNNBase):  # of a copy that is not trained
+                own = list(part.buffers(recurse=False))
             macs += sum(p.numel() for p in own if p.dim() > 1)
             if isinstance(part, nn.Linear):
                 kept += part.out_features
