@@ -206,7 +206,7 @@ def test_what_was_written_stays_when_it_is_stopped(
     out = tmp_path / "out.jsonl"
     (tmp_path / "in.txt").write_text("one\ntwo\nthree\n", encoding="utf-8")
     out.write_text("older", encoding="utf-8")
-    done = invoke(run("gpt"), "max_new=2", f"out={out}", "batch_size=2", f"input={tmp_path / 'in.txt'}")
+    done = invoke(run("gpt"), "max_new=2", f"out={out}", "overwrite=true", "batch_size=2", f"input={tmp_path / 'in.txt'}")
     assert done.exit_code == 130
     there = tmp_path / "out.jsonl.partial"
     assert [json.loads(line)["prompt"] for line in there.read_text(encoding="utf-8").splitlines()] == ["one", "two"]
