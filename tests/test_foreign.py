@@ -175,5 +175,5 @@ def test_the_path_that_is_missing_is_the_one_that_is_named() -> None:
 )  # fmt: skip
 def test_a_checkpoint_that_is_not_there(name: str, fix: str) -> None:
     Path("runs/other").mkdir(parents=True)
-    told = said("embed", f"checkpoint={name}", "input=x", "out=y", code=3)
+    told = said("embed", f"checkpoint={name}", "input=x", "out=y.npz", code=3)
     assert told == f"plmctl: {Path(name)}: there is no such run, checkpoint or Hugging Face folder\n  fix: {fix}\n"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -22,8 +23,13 @@ def recorded(config: Mapping[str, Any]) -> list[str]:
 
 
 def confirm(names: Iterable[str], plugins: Sequence[str], *, of: object) -> None:
-    """UsageError where `names` has a package that is none of `plugins`: whoever reads `of` decides whether its code runs."""
+    """UsageError where `names` has a package that is none of `plugins`: whoever reads `of` decides whether its code runs.
+
+    What Python itself brings is no plug-in: nothing of it declares itself a part.
+    """
     missing = [name for name in names if name not in plugins]
+    if own := [name for name in missing if name in sys.stdlib_module_names]:
+        raise UsageError(f"{of} names {own[0]}, a module of Python, where a part belongs: it is damaged, or meant to do harm")
     if missing:
         what = f"the plug-in{'s' * (len(missing) > 1)} {', '.join(missing)}, code outside plmctl"
         raise UsageError(f"{of} is made with {what}: add{option(missing)} if you trust it")

@@ -119,7 +119,7 @@ def _differences(saved: Any, flags: Flags, folder: Path) -> Iterator[tuple[str, 
     try:
         before = _values(_given(flags, recipe, first).cfg)
     except UsageError as error:
-        fix = "give run.dir alone, or go where (and with the --config-dir and --plugin with which) the run was started"
+        fix = "give run.dir alone; or go to the folder where the run was started, with the same --config-dir and --plugin"
         raise UsageError(f"--resume reads the first words of the run again: {error}\n  fix: {fix}") from error
     after, old = _values(_given(flags, recipe, [*kept, *flags.overrides]).cfg), _values(saved)
     for key in dict.fromkeys([*before, *after]):

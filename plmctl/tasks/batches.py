@@ -83,7 +83,7 @@ def collate(rows: Rows, index: np.ndarray, noise: Callable[[Rows], Rows] | None 
 
 def fingerprint(rows: Rows) -> str:
     """A hash of all that a model is given and asked of these rows."""
-    arrays = {"key": rows.key} | ({} if rows.anchors is None else {"anchors": rows.anchors})
+    arrays: dict[str, Any] = {"key": rows.key} | ({} if rows.anchors is None else {"anchors": rows.anchors})
     arrays |= {f"{name}.ids": seq.ids for name, seq in rows.seqs.items()}
     arrays |= {f"{name}.length": seq.length for name, seq in rows.seqs.items()}
     arrays |= {f"{name}.{track}": ids for name, seq in rows.seqs.items() for track, ids in seq.tracks.items()}

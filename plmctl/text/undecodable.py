@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import codecs
 import re
 import shlex
 from pathlib import Path
 
 from plmctl.errors import DataError
 
-_RUN = re.compile(rb"[\x80-\xff]+")
 _USUAL = re.compile(rb"[\xa1-\xa3\xb0-\xd7][\xa1-\xfe]")  # of GB 2312: punctuation and the characters of level 1
 _BYTE_ORDER = (b"\xff\xfe", b"\xfe\xff")
 
@@ -28,11 +28,15 @@ def undecodable(error: UnicodeDecodeError, *, file: object, line: int, content: 
 def guessed(content: bytes) -> str:
     """The name that iconv has for the encoding of `content`, where that shows; empty where it does not.
 
-    Of GB 18030 two bytes are a character, so that nearly all runs of high bytes are even, and most characters are usual ones.
+    What reads as GB 18030 is Chinese where most of its characters are usual ones: letters of other encodings come in words of
+    odd lengths, which do not read as pairs of bytes.
     """
     if content.startswith(_BYTE_ORDER):
         return "utf-16"
-    runs = _RUN.findall(content)
-    even = sum(len(run) % 2 == 0 for run in runs)
-    usual = sum(len(_USUAL.findall(run)) for run in runs)
-    return "gb18030" if even > 0.8 * len(runs) and 2 * usual > 0.7 * sum(map(len, runs)) else ""
+    try:
+        text = codecs.getincrementaldecoder("gb18030")().decode(content)  # the end may be half a character
+    except UnicodeDecodeError:
+        return ""
+    found = [character.encode("gb18030") for character in text if not character.isascii()]
+    usual = sum(_USUAL.fullmatch(character) is not None for character in found)
+    return "gb18030" if 2 * usual > len(found) else ""

@@ -117,7 +117,7 @@ class Cell(nn.Module):
         """The cost of a row where every matrix meets every token once, and what linear and recurrent maps give is kept."""
         macs, kept = 0, 0
         for part in self.modules():
-            own = list(part.parameters(recurse=False))
+            own: list[Tensor] = list(part.parameters(recurse=False))
             if not own and isinstance(part, nn.Linear | nn.RNNBase):  # of a copy that is not trained
                 own = list(part.buffers(recurse=False))
             macs += sum(p.numel() for p in own if p.dim() > 1)
