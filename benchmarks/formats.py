@@ -1,9 +1,12 @@
-"""Every row format on one corpus: planning time, rows, padding, documents cut, and the time to a first row anywhere.
+"""Every row format on one corpus: planning time, rows, padding, documents cut, and the time to a
+first row anywhere.
 
-    OMP_NUM_THREADS=1 python benchmarks/formats.py [--tokens DIR | --synthetic 100000000] [--length 128 512]
+    OMP_NUM_THREADS=1 python benchmarks/formats.py [--tokens DIR | --synthetic 100000000] [--length
+    128 512]
 
-`--tokens` reads a token directory; `--synthetic` writes one of made-up numbers (documents of log-normal length around 400
-tokens, sentences around 20; parallel text of pairs of such sentences) into a temporary folder, mapped like a real one.
+`--tokens` reads a token directory; `--synthetic` writes one of made-up numbers (documents of
+log-normal length around 400 tokens, sentences around 20; parallel text of pairs of such sentences)
+into a temporary folder, mapped like a real one.
 
 plan     seconds to plan an epoch and to draw its order of reading, on one core (CPU seconds; nothing of it kept before)
 again    seconds to the first row at a random row number when a new reader opens the directory for the second time; the worst
@@ -52,7 +55,8 @@ class Made:
     def __init__(self, folder: Path, pairs: bool) -> None:
         self.folder, self.pairs = folder, pairs
         self.ids, self.sentences, self.documents = (
-            np.load(folder / f"{name}.npy", mmap_mode="r") for name in ("ids", "sentences", "documents")
+            np.load(folder / f"{name}.npy", mmap_mode="r")
+            for name in ("ids", "sentences", "documents")
         )
         self.tracks: dict[str, Any] = {}
         self.spans: dict[str, Any] = {}
@@ -69,11 +73,15 @@ def write(folder: Path, tokens: int, pairs: bool) -> None:
     if pairs:
         documents = np.arange(0, len(sentences), 2)
     else:
-        documents = np.concatenate([[0], np.cumsum(rng.lognormal(2.7, 0.8, len(sentences) // 10).astype(np.int64) + 1)])
+        documents = np.concatenate(
+            [[0], np.cumsum(rng.lognormal(2.7, 0.8, len(sentences) // 10).astype(np.int64) + 1)]
+        )
         documents = np.append(documents[documents < len(sentences) - 1], len(sentences) - 1)
     ids = np.lib.format.open_memmap(folder / "ids.npy", "w+", np.uint16, (int(sentences[-1]),))
     for low in range(0, len(ids), 1 << 24):
-        ids[low : low + (1 << 24)] = rng.integers(1000, SIZE, len(ids[low : low + (1 << 24)]), dtype=np.uint16)
+        ids[low : low + (1 << 24)] = rng.integers(
+            1000, SIZE, len(ids[low : low + (1 << 24)]), dtype=np.uint16
+        )
     ids.flush()
     np.save(folder / "sentences.npy", sentences)
     np.save(folder / "documents.npy", documents)
@@ -96,25 +104,32 @@ def formats(vocab: Vocab, length: int, pairs: bool) -> dict[str, Format]:
         "doc_sentences, packed": FullSentences(**same, crossing=False, packed=True),
         "doc_sentences, one a row": FullSentences(**same, crossing=False),
         "sentence_pair (BERT)": SentencePair(**same, short_rate=0.1, random_rate=0.5),
-        "sentence_order (ALBERT)": SentencePair(**same, short_rate=0.1, random_rate=0.0, swap_rate=0.5),
+        "sentence_order (ALBERT)": SentencePair(
+            **same, short_rate=0.1, random_rate=0.0, swap_rate=0.5
+        ),
         "sentence_structure (StructBERT)": SentencePair(
             **same, short_rate=0.1, random_rate=1 / 3, swap_rate=1 / 3, lone_rate=0.0
         ),
         "segment_pair": SentencePair(**same, short_rate=0.0, random_rate=0.5),
-        "sentence_pair_single": SentencePair(**same, short_rate=0.0, random_rate=0.5, single=True, packed=True),
+        "sentence_pair_single": SentencePair(
+            **same, short_rate=0.0, random_rate=0.5, single=True, packed=True
+        ),
         "prefix (plain text)": Prefix(**same, short_rate=0.0, target_length=length // 2 - 2),
         "segments": Segments(**same, streams=STREAMS, shuffled=False),
         "stream_pair (XLNet)": StreamPair(
             **same, reuse_length=length // 2, streams=STREAMS, random_rate=0.5, reversed=True
         ),
-    }  # fmt: skip
+    }
 
 
 def documents_cut(shards: Any, plan: Plan) -> float:
-    """The share of documents (pairs) of which no row, or no two neighbouring pieces of a row, hold every token."""
+    """The share of documents (pairs) of which no row, or no two neighbouring pieces of a row,
+    hold every token.
+    """
     edges = document_edges(shards)
     start, end = plan.arrays["start"], plan.arrays["start"] + plan.arrays["size"]
-    joined = np.flatnonzero(start[1:] == end[:-1]) + 1  # pieces that go on where the one before them ends
+    # pieces that go on where the one before them ends
+    joined = np.flatnonzero(start[1:] == end[:-1]) + 1
     joined = joined[~np.isin(joined, plan.arrays["row_start"])]
     start = np.concatenate([start, start[joined - 1]])
     end = np.concatenate([end, end[joined]])
@@ -141,7 +156,12 @@ def measure(name: str, open_shards: Callable[[], Any], format: Format) -> None:
     planned, reader = timed(read, time.process_time)
     plan, rng = reader.plan(0), np.random.default_rng(1)
     places = rng.integers(0, plan.rows, 5)
-    again = max(timed(lambda p=p: (fresh := read()).rows(0, fresh.order(0)[p : p + 1]), time.perf_counter)[0] for p in places)
+    again = max(
+        timed(lambda p=p: (fresh := read()).rows(0, fresh.order(0)[p : p + 1]), time.perf_counter)[
+            0
+        ]
+        for p in places
+    )
     rows = [
         timed(lambda p=p: reader.rows(0, reader.order(0)[p : p + 1]), time.perf_counter)[0]
         for p in rng.integers(0, plan.rows, 100)
@@ -160,11 +180,20 @@ def measure(name: str, open_shards: Callable[[], Any], format: Format) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--tokens", type=Path, help="a token directory (plmctl tokenize)")
-    parser.add_argument("--synthetic", type=float, default=1e7, help="made-up tokens, where no directory is given")
+    parser.add_argument(
+        "--synthetic", type=float, default=1e7, help="made-up tokens, where no directory is given"
+    )
     parser.add_argument("--length", type=int, nargs="+", default=[128, 512])
     parser.add_argument("--only", default="", help="formats whose name has this in it")
     chosen = parser.parse_args()
-    columns = (("plan s", 9), ("again s", 9), ("row ms", 8), ("rows", 13), *((x, 9) for x in SHARES), ("peak GB", 9))
+    columns = (
+        ("plan s", 9),
+        ("again s", 9),
+        ("row ms", 8),
+        ("rows", 13),
+        *((x, 9) for x in SHARES),
+        ("peak GB", 9),
+    )
     head = "".join(f"{column:>{width}}" for column, width in columns)
     with tempfile.TemporaryDirectory() as folder:
         for pairs in (False, True):
@@ -173,7 +202,8 @@ def main() -> None:
             if shards.pairs != pairs:
                 continue
             print(
-                f"{len(shards.ids):,} tokens, {len(shards.sentences) - 1:,} sentences, {len(shards.documents) - 1:,} documents"
+                f"{len(shards.ids):,} tokens, {len(shards.sentences) - 1:,} sentences,"
+                f" {len(shards.documents) - 1:,} documents"
             )
             print(f"{'format':<32}{'T':>5}{head}")
             for length in chosen.length:
@@ -182,14 +212,25 @@ def main() -> None:
                         measure(name, opened, format)
 
 
-def _corpus(chosen: argparse.Namespace, folder: Path, pairs: bool) -> tuple[Vocab, Callable[[], Any]]:
+def _corpus(
+    chosen: argparse.Namespace, folder: Path, pairs: bool
+) -> tuple[Vocab, Callable[[], Any]]:
     if chosen.tokens:
         return Tokenizer.load(chosen.tokens).vocab, lambda: Shards.open(chosen.tokens)
     write(folder, int(chosen.synthetic), pairs)
     special = np.arange(SIZE) < 999
     vocab = Vocab(
-        size=SIZE, pad=0, unk=100, cls=101, sep=102, mask=103, bos=None, eos=None, special=special, word_start=~special
-    )  # fmt: skip
+        size=SIZE,
+        pad=0,
+        unk=100,
+        cls=101,
+        sep=102,
+        mask=103,
+        bos=None,
+        eos=None,
+        special=special,
+        word_start=~special,
+    )
     return vocab, lambda: Made(folder, pairs)
 
 

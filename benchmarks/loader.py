@@ -1,10 +1,12 @@
-"""Tokens per second of the loader alone on one core: rows, token masking, collation to tensors, no model.
+"""Tokens per second of the loader alone on one core: rows, token masking, collation to tensors, no
+model.
 
     OMP_NUM_THREADS=1 python benchmarks/loader.py [--tokens 20000000] [--batch 65536] [--seconds 3]
 
-The corpus is made up (documents of log-normal length around 400 tokens, sentences around 20, uint16 ids of a 30,522-word
-vocabulary). Each figure is the fastest of many batches of rows in shuffled order. "noise" is masking alone on rows that
-exist; "rows" is format + noise in numpy; "batches" is all of it, as training sees it without the prefetch thread.
+The corpus is made up (documents of log-normal length around 400 tokens, sentences around 20, uint16
+ids of a 30,522-word vocabulary). Each figure is the fastest of many batches of rows in shuffled
+order. "noise" is masking alone on rows that exist; "rows" is format + noise in numpy; "batches" is
+all of it, as training sees it without the prefetch thread.
 """
 
 from __future__ import annotations
@@ -62,7 +64,9 @@ def best(make: Callable[[], int], seconds: float) -> float:
     return fastest
 
 
-def measure(name: str, shards: Any, format: Format, vocab: Vocab, batch: int, seconds: float) -> None:
+def measure(
+    name: str, shards: Any, format: Format, vocab: Vocab, batch: int, seconds: float
+) -> None:
     begun = time.perf_counter()
     rows = batch // format.max_length
     reader = Reader(shards, format, seed=0, batch_size=rows)
@@ -92,7 +96,9 @@ def measure(name: str, shards: Any, format: Format, vocab: Vocab, batch: int, se
     found = [best(each, seconds) for each in (noise, numpy_rows, batches)]
     padding = reader.plan(0).report["padding"] / (reader.plan(0).rows * format.max_length)
     print(
-        f"{name:<24}{format.max_length:>5}  " + "".join(f"{x:>9.0f}" for x in found) + f"{planned:>9.2f}{padding:>10.1%}",
+        f"{name:<24}{format.max_length:>5}  "
+        + "".join(f"{x:>9.0f}" for x in found)
+        + f"{planned:>9.2f}{padding:>10.1%}",
         flush=True,
     )
 
@@ -105,17 +111,36 @@ def main() -> None:
     chosen = parser.parse_args()
     special = np.arange(SIZE) < 999
     vocab = Vocab(
-        size=SIZE, pad=0, unk=100, cls=101, sep=102, mask=103, bos=None, eos=None, special=special, word_start=~special
-    )  # fmt: skip
+        size=SIZE,
+        pad=0,
+        unk=100,
+        cls=101,
+        sep=102,
+        mask=103,
+        bos=None,
+        eos=None,
+        special=special,
+        word_start=~special,
+    )
     shards = corpus(chosen.tokens)
-    print(f"{len(shards.ids):,} tokens, {len(shards.documents) - 1:,} documents; million tokens/s, padding included")
-    print(f"{'format':<24}{'T':>5}  {'noise':>9}{'rows':>9}{'batches':>9}{'plan, s':>9}{'padding':>10}")
+    print(
+        f"{len(shards.ids):,} tokens, {len(shards.documents) - 1:,} documents; million tokens/s,"
+        " padding included"
+    )
+    print(
+        f"{'format':<24}{'T':>5} "
+        f" {'noise':>9}{'rows':>9}{'batches':>9}{'plan, s':>9}{'padding':>10}"
+    )
     for length in (128, 512):
         formats: dict[str, Format] = {
-            "blocks, crossing": Blocks(vocab=vocab, max_length=length, crossing=True, specials=False),
+            "blocks, crossing": Blocks(
+                vocab=vocab, max_length=length, crossing=True, specials=False
+            ),
             "blocks, packed": Blocks(vocab=vocab, max_length=length, crossing=False, specials=True),
             "full_sentences": FullSentences(vocab=vocab, max_length=length, crossing=True),
-            "sentence_pair": SentencePair(vocab=vocab, max_length=length, short_rate=0.1, random_rate=0.5),
+            "sentence_pair": SentencePair(
+                vocab=vocab, max_length=length, short_rate=0.1, random_rate=0.5
+            ),
         }
         for name, format in formats.items():
             measure(name, shards, format, vocab, chosen.batch, chosen.seconds)

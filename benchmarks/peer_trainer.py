@@ -1,4 +1,6 @@
-"""The other side of pretrain_cpu.py: a run of `transformers`' Trainer with its defaults; settings are JSON in argument 1."""
+"""The other side of pretrain_cpu.py: a run of `transformers`' Trainer with its defaults;
+settings are JSON in argument 1.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,7 @@ from peers import need
 from tokenizers import Tokenizer, models
 
 need("transformers", "accelerate")
-from transformers import (  # noqa: E402
+from transformers import (
     BertConfig,
     BertForMaskedLM,
     DataCollatorForLanguageModeling,
@@ -69,40 +71,66 @@ def main(settings: dict[str, Any]) -> None:
     clock = Clock()
     with tempfile.TemporaryDirectory() as folder:
         arguments = TrainingArguments(
-            output_dir=folder, per_device_train_batch_size=settings["batch"], max_steps=settings["warm"] + settings["updates"],
-            learning_rate=settings["lr"], lr_scheduler_type="constant", weight_decay=0.01, bf16=settings["bf16"], use_cpu=True,
-            logging_steps=1, save_strategy="no", report_to="none", disable_tqdm=True, seed=settings["seed"],
-        )  # fmt: skip
-        masked = {"mlm_probability": settings["rate"]} if settings["model"] == "bert" else {"mlm": False}
+            output_dir=folder,
+            per_device_train_batch_size=settings["batch"],
+            max_steps=settings["warm"] + settings["updates"],
+            learning_rate=settings["lr"],
+            lr_scheduler_type="constant",
+            weight_decay=0.01,
+            bf16=settings["bf16"],
+            use_cpu=True,
+            logging_steps=1,
+            save_strategy="no",
+            report_to="none",
+            disable_tqdm=True,
+            seed=settings["seed"],
+        )
+        masked = (
+            {"mlm_probability": settings["rate"]} if settings["model"] == "bert" else {"mlm": False}
+        )
         collator = DataCollatorForLanguageModeling(stand_in(vocab), **masked)
         Trainer(model, arguments, collator, Rows(settings["rows"]), callbacks=[clock]).train()
     seconds = clock.ends[-1] - clock.ends[settings["warm"] - 1]
     warm = clock.ends[settings["warm"] - 1] - settings["warm"] * seconds / settings["updates"]
     figures = {
         "tokens_per_second": settings["updates"] * settings["batch"] * settings["length"] / seconds,
-        "compile_seconds": warm, "losses": clock.losses, "vocab_size": vocab["size"],
-    }  # fmt: skip
+        "compile_seconds": warm,
+        "losses": clock.losses,
+        "vocab_size": vocab["size"],
+    }
     print(json.dumps(figures))
 
 
 def bert(settings: dict[str, Any], vocab: dict[str, int], width: int) -> BertForMaskedLM:
     return BertForMaskedLM(
         BertConfig(
-            vocab_size=vocab["size"], hidden_size=width, num_hidden_layers=settings["layers"], num_attention_heads=width // 64,
-            intermediate_size=4 * width, max_position_embeddings=settings["length"], hidden_dropout_prob=settings["dropout"],
-            attention_probs_dropout_prob=settings["dropout"], pad_token_id=vocab["pad"],
+            vocab_size=vocab["size"],
+            hidden_size=width,
+            num_hidden_layers=settings["layers"],
+            num_attention_heads=width // 64,
+            intermediate_size=4 * width,
+            max_position_embeddings=settings["length"],
+            hidden_dropout_prob=settings["dropout"],
+            attention_probs_dropout_prob=settings["dropout"],
+            pad_token_id=vocab["pad"],
         )
-    )  # fmt: skip
+    )
 
 
 def gpt(settings: dict[str, Any], vocab: dict[str, int], width: int) -> GPT2LMHeadModel:
     rate = settings["dropout"]
     return GPT2LMHeadModel(
         GPT2Config(
-            vocab_size=vocab["size"], n_embd=width, n_layer=settings["layers"], n_head=width // 64,
-            n_positions=settings["length"], embd_pdrop=rate, attn_pdrop=rate, resid_pdrop=rate,
+            vocab_size=vocab["size"],
+            n_embd=width,
+            n_layer=settings["layers"],
+            n_head=width // 64,
+            n_positions=settings["length"],
+            embd_pdrop=rate,
+            attn_pdrop=rate,
+            resid_pdrop=rate,
         )
-    )  # fmt: skip
+    )
 
 
 def stand_in(vocab: dict[str, int]) -> PreTrainedTokenizerFast:
@@ -110,7 +138,9 @@ def stand_in(vocab: dict[str, int]) -> PreTrainedTokenizerFast:
     names = {f"t{i}": i for i in range(vocab["size"]) if i not in (vocab["mask"], vocab["pad"])}
     names |= {"[MASK]": vocab["mask"], "[PAD]": vocab["pad"]}
     backend = Tokenizer(models.WordLevel(names, unk_token="[PAD]"))
-    return PreTrainedTokenizerFast(tokenizer_object=backend, mask_token="[MASK]", pad_token="[PAD]", unk_token="[PAD]")
+    return PreTrainedTokenizerFast(
+        tokenizer_object=backend, mask_token="[MASK]", pad_token="[PAD]", unk_token="[PAD]"
+    )
 
 
 if __name__ == "__main__":

@@ -1,14 +1,16 @@
-"""Pretraining speed on CPU: plmctl beside `transformers` (Trainer, BertForMaskedLM or GPT2LMHeadModel, its own collator).
+"""Pretraining speed on CPU: plmctl beside `transformers` (Trainer, BertForMaskedLM or
+GPT2LMHeadModel, its own collator).
 
     python benchmarks/pretrain_cpu.py                                    # tiny, mini and base; an hour or two on 2 cores
     python benchmarks/pretrain_cpu.py --model gpt --sizes mini           # next tokens, rows of 512
     python benchmarks/pretrain_cpu.py --sizes tiny --rounds 1 --steps 6 --words 20000 --vocab 2000     # does it run
 
-Both sides read the same packed rows without padding (BERT: 32 of 128 tokens, GPT: 8 of 512), BERT masks 15% afresh; both use
-the same model shape, dropout 0.1, AdamW at the same constant rate, the same cores, and each run is a process of its own. Runs
-alternate; the medians of the ratios count. The first updates (compiling, warming up) are left out of the rate and their cost is
-stated beside it. The share of the matmul rate divides model FLOPs (6 per weight and token, attention included, the head only
-where it is asked) by a bf16 matrix product measured between the runs.
+Both sides read the same packed rows without padding (BERT: 32 of 128 tokens, GPT: 8 of 512), BERT
+masks 15% afresh; both use the same model shape, dropout 0.1, AdamW at the same constant rate, the
+same cores, and each run is a process of its own. Runs alternate; the medians of the ratios count.
+The first updates (compiling, warming up) are left out of the rate and their cost is stated beside
+it. The share of the matmul rate divides model FLOPs (6 per weight and token, attention included,
+the head only where it is asked) by a bf16 matrix product measured between the runs.
 """
 
 from __future__ import annotations
@@ -30,7 +32,9 @@ from peers import need
 
 @dataclass(frozen=True)
 class Kind:
-    """What is trained: rows, which share of the positions reaches the head, and our settings of it."""
+    """What is trained: rows, which share of the positions reaches the head, and our settings of
+    it.
+    """
 
     length: int
     batch: int
@@ -65,18 +69,29 @@ def main() -> None:
 
 
 def arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--model", default="bert", choices=list(MODELS))
     parser.add_argument("--sizes", nargs="+", default=list(SHAPES), choices=list(SHAPES))
     parser.add_argument("--rounds", type=int, default=5, help="each runs every side once")
-    parser.add_argument("--steps", type=int, help="timed updates of a run (default: 200 tiny, 80 mini, 20 base)")
-    parser.add_argument("--text", help="a text file or folder to train on; default: made-up words with bigram structure")
+    parser.add_argument(
+        "--steps", type=int, help="timed updates of a run (default: 200 tiny, 80 mini, 20 base)"
+    )
+    parser.add_argument(
+        "--text",
+        help="a text file or folder to train on; default: made-up words with bigram structure",
+    )
     parser.add_argument("--vocab", type=int, default=30_522)
     parser.add_argument("--words", type=int, default=4_000_000, help="of the made-up text")
-    parser.add_argument("--precision", default="bf16", choices=["fp32", "bf16"], help="of plmctl's side")
+    parser.add_argument(
+        "--precision", default="bf16", choices=["fp32", "bf16"], help="of plmctl's side"
+    )
     parser.add_argument("--compile", default="auto", help="train.compile of plmctl's side")
     parser.add_argument("--threads", type=int, default=os.cpu_count())
-    parser.add_argument("--work", help="keep the working files here (and reuse the tokens found there)")
+    parser.add_argument(
+        "--work", help="keep the working files here (and reuse the tokens found there)"
+    )
     parser.add_argument("--out", help="write all figures here as JSON")
     return parser.parse_args()
 
@@ -92,14 +107,24 @@ def prepare(work: Path, options: argparse.Namespace) -> Path:
     if rows.exists():
         return tokens
     text = Path(options.text) if options.text else made_up_text(work / "text.txt", options.words)
-    plmctl("tokenize", f"data.path={text}", "tokenizer=wordpiece", f"tokenizer.vocab_size={options.vocab}", f"out={tokens}")
+    plmctl(
+        "tokenize",
+        f"data.path={text}",
+        "tokenizer=wordpiece",
+        f"tokenizer.vocab_size={options.vocab}",
+        f"out={tokens}",
+    )
     vocab = Tokenizer.load(tokens / "tokenizer").vocab
     blocks = Blocks(vocab=vocab, max_length=length, crossing=True, specials=False)
     shards = Shards.open(tokens, split="train")
     plan = blocks.plan(shards, seed=0, epoch=0, input_length=length)
     text_rows = blocks.rows(shards, plan, np.arange(plan.rows)).seqs["text"]
-    np.save(rows, np.asarray(text_rows.ids)[np.asarray(text_rows.length) == length].astype(np.int32))
-    (work / "vocab.json").write_text(json.dumps({"size": vocab.size, "mask": vocab.mask, "pad": vocab.pad}))
+    np.save(
+        rows, np.asarray(text_rows.ids)[np.asarray(text_rows.length) == length].astype(np.int32)
+    )
+    (work / "vocab.json").write_text(
+        json.dumps({"size": vocab.size, "mask": vocab.mask, "pad": vocab.pad})
+    )
     return tokens
 
 
@@ -108,7 +133,9 @@ def rows_file(work: Path, length: int) -> Path:
 
 
 def made_up_text(path: Path, words: int, kinds: int = 60_000) -> Path:
-    """Sentences of made-up words: Zipf frequencies, and after each word one of eight followers half of the time."""
+    """Sentences of made-up words: Zipf frequencies, and after each word one of eight followers
+    half of the time.
+    """
     random = np.random.default_rng(0)
     syllables = [a + b for a in "bdfgklmnprstvz" for b in "aeiou"]
     names = ["".join(random.choice(syllables, 2 + n % 3)) + syllables[n % 70] for n in range(kinds)]
@@ -121,12 +148,20 @@ def made_up_text(path: Path, words: int, kinds: int = 60_000) -> Path:
             drawn[place] = followers[drawn[place - 1], which[place]]
     with path.open("w", encoding="utf-8") as file:
         for start in range(0, words, 16):
-            file.write(" ".join(names[i] for i in drawn[start : start + 16]) + ".\n" + ("\n" if start % 160 == 0 else ""))
+            file.write(
+                " ".join(names[i] for i in drawn[start : start + 16])
+                + ".\n"
+                + ("\n" if start % 160 == 0 else "")
+            )
     return path
 
 
-def measure(size: str, tokens: Path, work: Path, options: argparse.Namespace) -> dict[str, list[dict]]:
-    """Alternating runs of every side on one size: `{side: [figures of each run]}`, and "matmul": [FLOP/s]."""
+def measure(
+    size: str, tokens: Path, work: Path, options: argparse.Namespace
+) -> dict[str, list[dict]]:
+    """Alternating runs of every side on one size: `{side: [figures of each run]}`, and "matmul":
+    [FLOP/s].
+    """
     updates = options.steps or UPDATES[size]
     found: dict[str, list[dict]] = {side: [] for side in SIDES} | {"matmul": []}
     for turn in range(options.rounds):
@@ -135,25 +170,54 @@ def measure(size: str, tokens: Path, work: Path, options: argparse.Namespace) ->
             run = ours if side == "plmctl" else peer
             found[side].append(run(side, size, tokens, work, updates, turn, options))
             print(
-                f"{size} {turn + 1}/{options.rounds} {side}: {found[side][-1]['tokens_per_second']:,.0f} tokens/s", flush=True
+                f"{size} {turn + 1}/{options.rounds} {side}:"
+                f" {found[side][-1]['tokens_per_second']:,.0f} tokens/s",
+                flush=True,
             )
         found["matmul"].append({"flops": float(child([sys.executable, "-c", MATMUL], options))})
     return found
 
 
-def ours(side: str, size: str, tokens: Path, work: Path, updates: int, seed: int, options: argparse.Namespace) -> dict:
+def ours(
+    side: str,
+    size: str,
+    tokens: Path,
+    work: Path,
+    updates: int,
+    seed: int,
+    options: argparse.Namespace,
+) -> dict:
     folder = Path(tempfile.mkdtemp(dir=work)) / "run"
     warm, kind = WARM[size], MODELS[options.model]
     start = time.perf_counter()
     plmctl(
-        "pretrain", *kind.words, f"data.path={tokens}", f"size={size}", "format=blocks", "format.crossing=true",
-        "format.specials=false", f"format.max_length={kind.length}", f"model.embedding.dropout={DROPOUT}",
-        f"optim.lr={LEARNING_RATE}", "optim.eps=1e-8", "optim.bias_correction=true", "optim.weight_decay=0.01",
-        "schedule=constant", "schedule.warmup_steps=0", f"train.steps={warm + updates}",
-        f"train.batch_size={kind.batch}", f"train.precision={options.precision}", f"train.compile={options.compile}",
-        "train.log_every=1", "train.eval_every=0", "train.save_every=0", f"train.threads={options.threads}", f"seed={seed}",
-        f"run.dir={folder}", threads=options.threads,
-    )  # fmt: skip
+        "pretrain",
+        *kind.words,
+        f"data.path={tokens}",
+        f"size={size}",
+        "format=blocks",
+        "format.crossing=true",
+        "format.specials=false",
+        f"format.max_length={kind.length}",
+        f"model.embedding.dropout={DROPOUT}",
+        f"optim.lr={LEARNING_RATE}",
+        "optim.eps=1e-8",
+        "optim.bias_correction=true",
+        "optim.weight_decay=0.01",
+        "schedule=constant",
+        "schedule.warmup_steps=0",
+        f"train.steps={warm + updates}",
+        f"train.batch_size={kind.batch}",
+        f"train.precision={options.precision}",
+        f"train.compile={options.compile}",
+        "train.log_every=1",
+        "train.eval_every=0",
+        "train.save_every=0",
+        f"train.threads={options.threads}",
+        f"seed={seed}",
+        f"run.dir={folder}",
+        threads=options.threads,
+    )
     lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
     steps = {line["step"]: line for line in lines if f"loss/{kind.term}" in line}
     first, last = steps[warm], steps[warm + updates]
@@ -167,14 +231,33 @@ def ours(side: str, size: str, tokens: Path, work: Path, updates: int, seed: int
     }
 
 
-def peer(side: str, size: str, tokens: Path, work: Path, updates: int, seed: int, options: argparse.Namespace) -> dict:
+def peer(
+    side: str,
+    size: str,
+    tokens: Path,
+    work: Path,
+    updates: int,
+    seed: int,
+    options: argparse.Namespace,
+) -> dict:
     layers, width = SHAPES[size]
     kind = MODELS[options.model]
     settings = {
-        "model": options.model, "rows": str(rows_file(work, kind.length)), "vocab": str(work / "vocab.json"), "layers": layers,
-        "width": width, "length": kind.length, "batch": kind.batch, "updates": updates, "warm": WARM[size],
-        "lr": LEARNING_RATE, "rate": kind.asked, "dropout": DROPOUT, "bf16": side.endswith("bf16"), "seed": seed,
-    }  # fmt: skip
+        "model": options.model,
+        "rows": str(rows_file(work, kind.length)),
+        "vocab": str(work / "vocab.json"),
+        "layers": layers,
+        "width": width,
+        "length": kind.length,
+        "batch": kind.batch,
+        "updates": updates,
+        "warm": WARM[size],
+        "lr": LEARNING_RATE,
+        "rate": kind.asked,
+        "dropout": DROPOUT,
+        "bf16": side.endswith("bf16"),
+        "seed": seed,
+    }
     start = time.perf_counter()
     answer = child([sys.executable, str(HERE / "peer_trainer.py"), json.dumps(settings)], options)
     return json.loads(answer) | {"process_seconds": time.perf_counter() - start}
@@ -182,7 +265,10 @@ def peer(side: str, size: str, tokens: Path, work: Path, updates: int, seed: int
 
 def show(results: dict[str, dict[str, list[dict]]], kind: Kind) -> None:
     """The table: medians over alternations, ratios paired by alternation, spread as min..max."""
-    print(f"\n{'size':5} {'side':18} {'tokens/s':>10} {'ours / it':>10} {'(min..max)':>14} {'compile s':>9} {'last loss':>16}")
+    print(
+        f"\n{'size':5} {'side':18} {'tokens/s':>10} {'ours / it':>10} {'(min..max)':>14}"
+        f" {'compile s':>9} {'last loss':>16}"
+    )
     for size, found in results.items():
         own = [run["tokens_per_second"] for run in found["plmctl"]]
         for side in SIDES:
@@ -192,23 +278,28 @@ def show(results: dict[str, dict[str, list[dict]]], kind: Kind) -> None:
             warm = statistics.median(run["compile_seconds"] for run in found[side])
             spread = statistics.stdev(ends) if len(ends) > 1 else 0.0
             print(
-                f"{size:5} {side:18} {statistics.median(rates):10,.0f} {statistics.median(ratios):10.2f} "
-                f"{f'{min(ratios):.2f}..{max(ratios):.2f}':>14} {warm:9.1f} "
-                f"{f'{statistics.mean(ends):.3f} +- {spread:.3f}':>16}"
+                f"{size:5} {side:18} {statistics.median(rates):10,.0f}"
+                f" {statistics.median(ratios):10.2f} {f'{min(ratios):.2f}..{max(ratios):.2f}':>14}"
+                f" {warm:9.1f} {f'{statistics.mean(ends):.3f} +- {spread:.3f}':>16}"
             )
         print(f"{size:5} {agreement(found)}")
         matmul = statistics.median(run["flops"] for run in found["matmul"])
         vocab = results_vocab(found)
         flops = flops_per_token(size, vocab, kind) * statistics.median(own)
         print(
-            f"{size:5} V={vocab:,}: model {flops / 1e9:,.0f} GFLOP/s of {matmul / 1e9:,.0f} in a bf16 matrix "
-            f"product: {flops / matmul:.0%}"
+            f"{size:5} V={vocab:,}: model {flops / 1e9:,.0f} GFLOP/s of {matmul / 1e9:,.0f} in a"
+            f" bf16 matrix product: {flops / matmul:.0%}"
         )
 
 
 def agreement(found: dict[str, list[dict]]) -> str:
-    """Do the curves end at the same loss? The gap of our mean to theirs, in units of the noise of such a difference."""
-    own, theirs = ([end_loss(run["losses"]) for side in sides for run in found[side]] for sides in (SIDES[:1], SIDES[1:]))
+    """Do the curves end at the same loss? The gap of our mean to theirs, in units of the noise
+    of such a difference.
+    """
+    own, theirs = (
+        [end_loss(run["losses"]) for side in sides for run in found[side]]
+        for sides in (SIDES[:1], SIDES[1:])
+    )
     gap = statistics.mean(own) - statistics.mean(theirs)
     if len(own) < 2:
         return f"losses: ours - theirs {gap:+.3f} (one round: no estimate of the noise)"
@@ -226,14 +317,19 @@ def results_vocab(found: dict[str, list[dict]]) -> int:
 
 
 def flops_per_token(size: str, vocab: int, kind: Kind) -> float:
-    """`6 N_blocks + 12 L T d + 6 p (d^2 + V d)` for a trained token, with p = the share of positions that reach the head.
+    """`6 N_blocks + 12 L T d + 6 p (d^2 + V d)` for a trained token, with p = the share of
+    positions that reach the head.
 
     GPT's head has no d^2 before its table, and half of its scores are never looked at.
     """
     layers, width = SHAPES[size]
     causal = kind.asked == 1.0
     scores = (6 if causal else 12) * layers * kind.length * width
-    return 6 * 12 * layers * width**2 + scores + 6 * kind.asked * ((0 if causal else width**2) + vocab * width)
+    return (
+        6 * 12 * layers * width**2
+        + scores
+        + 6 * kind.asked * ((0 if causal else width**2) + vocab * width)
+    )
 
 
 MATMUL = """
@@ -248,19 +344,31 @@ print(2 * 2048**3 / best)
 
 def plmctl(*words: str, threads: int | None = None) -> None:
     command = [sys.executable, "-m", "plmctl", *words]
-    done = subprocess.run(command, env=environment(threads), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    done = subprocess.run(
+        command,
+        env=environment(threads),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
     if done.returncode:
         sys.exit(f"{' '.join(command)}\n{done.stdout}")
 
 
 def child(command: list[str], options: argparse.Namespace) -> str:
     """The last line that the child printed."""
-    done = subprocess.run(command, check=True, env=environment(options.threads), stdout=subprocess.PIPE, text=True)
+    done = subprocess.run(
+        command, check=True, env=environment(options.threads), stdout=subprocess.PIPE, text=True
+    )
     return done.stdout.strip().splitlines()[-1]
 
 
 def environment(threads: int | None) -> dict[str, str]:
-    return {**os.environ, "TOKENIZERS_PARALLELISM": "false", **({"OMP_NUM_THREADS": str(threads)} if threads else {})}
+    return {
+        **os.environ,
+        "TOKENIZERS_PARALLELISM": "false",
+        **({"OMP_NUM_THREADS": str(threads)} if threads else {}),
+    }
 
 
 if __name__ == "__main__":

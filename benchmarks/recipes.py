@@ -3,9 +3,10 @@
     python benchmarks/recipes.py --tokens wiki-tokens   # of WordPiece; default: the text that comes with Python
     python benchmarks/recipes.py --recipes bert albert electra --size mini --rounds 3 --threads 1
 
-Every recipe runs at the same size, row length, batch and vocabulary, as a process of its own; rounds alternate, medians count.
-The first updates of a process, in which allocators and threads settle, are not timed. `expected`: BERT's speed by the ratio of
-training FLOPs a token (plmctl pretrain --dry-run); Muon's own work and random numbers are not in that rule.
+Every recipe runs at the same size, row length, batch and vocabulary, as a process of its own;
+rounds alternate, medians count. The first updates of a process, in which allocators and threads
+settle, are not timed. `expected`: BERT's speed by the ratio of training FLOPs a token (plmctl
+pretrain --dry-run); Muon's own work and random numbers are not in that rule.
 """
 
 from __future__ import annotations
@@ -27,13 +28,22 @@ def words(args: argparse.Namespace, recipe: str) -> list[str]:
     """The settings that all recipes share here."""
     data = [f"data.path={args.tokens}"] if args.tokens else []
     made = [] if args.tokens else ["tokenizer=wordpiece", f"tokenizer.vocab_size={args.vocab}"]
-    return [recipe, f"size={args.size}", f"format.max_length={args.length}", f"train.batch_size={args.batch}", *data, *made]
+    return [
+        recipe,
+        f"size={args.size}",
+        f"format.max_length={args.length}",
+        f"train.batch_size={args.batch}",
+        *data,
+        *made,
+    ]
 
 
 def plmctl(*given: str, threads: int) -> str:
     environment = {**os.environ, "OMP_NUM_THREADS": str(threads)}
     command = [sys.executable, "-m", "plmctl", "pretrain", *given]
-    return subprocess.run(command, check=True, capture_output=True, text=True, env=environment).stdout
+    return subprocess.run(
+        command, check=True, capture_output=True, text=True, env=environment
+    ).stdout
 
 
 def flops(args: argparse.Namespace, recipe: str) -> float:
@@ -45,9 +55,17 @@ def speed(args: argparse.Namespace, recipe: str) -> float:
     """Real tokens a second after the first updates."""
     with tempfile.TemporaryDirectory() as folder:
         run = Path(folder) / "run"
-        length = [f"train.steps={WARM + args.steps}", f"train.log_every={WARM}", "train.eval_every=0", "train.save_every=0"]
+        length = [
+            f"train.steps={WARM + args.steps}",
+            f"train.log_every={WARM}",
+            "train.eval_every=0",
+            "train.save_every=0",
+        ]
         plmctl(*words(args, recipe), *length, "eval.rows=8", f"run.dir={run}", threads=args.threads)
-        records = [json.loads(line) for line in (run / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
+        records = [
+            json.loads(line)
+            for line in (run / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
+        ]
     known = {record["step"]: record for record in records if "seconds" in record}
     first, last = known[WARM], known[max(known)]
     return (last["tokens"] - first["tokens"]) / (last["seconds"] - first["seconds"])
@@ -61,7 +79,9 @@ def main() -> None:
     parser.add_argument("--length", type=int, default=128)
     parser.add_argument("--batch", type=int, default=32)
     parser.add_argument("--vocab", type=int, default=8192)
-    parser.add_argument("--steps", type=int, default=12, help="timed updates of a run; a multiple of 4")
+    parser.add_argument(
+        "--steps", type=int, default=12, help="timed updates of a run; a multiple of 4"
+    )
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--threads", type=int, default=os.cpu_count() or 1)
     args = parser.parse_args()
@@ -71,7 +91,10 @@ def main() -> None:
     for _ in range(args.rounds):
         for name in names:
             found[name].append(speed(args, name))
-    print("| recipe | MFLOPs a token | tokens/s | of BERT's | expected | found / expected |\n|---|---|---|---|---|---|")
+    print(
+        "| recipe | MFLOPs a token | tokens/s | of BERT's | expected | found / expected"
+        " |\n|---|---|---|---|---|---|"
+    )
     for name in names:
         ratios = [own / bert for own, bert in zip(found[name], found["bert"], strict=True)]
         ratio, expected = statistics.median(ratios), cost["bert"] / cost[name]

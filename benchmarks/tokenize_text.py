@@ -1,19 +1,24 @@
-"""Tokenizing: speed and memory of `plmctl tokenize` beside the library underneath used directly, for each kind of tokenizer.
+"""Tokenizing: speed and memory of `plmctl tokenize` beside the library underneath used directly,
+for each kind of tokenizer.
 
     python benchmarks/tokenize_text.py --text corpus.txt               # all kinds, two processes each
     python benchmarks/tokenize_text.py --text corpus.txt --kinds wordpiece unigram --rounds 5
     python benchmarks/tokenize_text.py --text corpus.txt --kinds wordpiece --gigabytes 1    # memory on a big input
     python benchmarks/tokenize_text.py --megabytes 2 --rounds 1        # made-up text: does it run
 
-The vocabulary is trained once, before. Each side is a whole process that reads the text and writes ids on the same number of
-cores: plmctl splits sentences, indexes and hashes on top; the library reads lines and encodes them in batches with its own
-threads (`tokenizers`) or in a pool of processes (`sentencepiece`). Rounds alternate; medians count. Then the ids are compared:
-those that plmctl wrote with those that the library, in one call a sentence, gives for the same sentences.
-Memory is looked at 20 times a second (Linux): the largest resident set of any process, and the most proportional set size (PSS)
-that a process and its children held together.
-`--gigabytes` repeats the text with words changed, so that no two documents are the same, and measures plmctl alone.
+The vocabulary is trained once, before. Each side is a whole process that reads the text and writes
+ids on the same number of
+cores: plmctl splits sentences, indexes and hashes on top; the library reads lines and encodes them
+in batches with its own threads (`tokenizers`) or in a pool of processes (`sentencepiece`). Rounds
+alternate; medians count. Then the ids are compared: those that plmctl wrote with those that the
+library, in one call a sentence, gives for the same sentences. Memory is looked at 20 times a second
+(Linux): the largest resident set of any process, and the most proportional set size (PSS) that a
+process and its children held together.
+`--gigabytes` repeats the text with words changed, so that no two documents are the same, and
+measures plmctl alone.
 
-(The file is not called tokenize.py because scripts beside it would then import it in place of Python's own module.)
+(The file is not called tokenize.py because scripts beside it would then import it in place of
+Python's own module.)
 """
 
 from __future__ import annotations
@@ -48,25 +53,33 @@ class Cost:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--text", help="a .txt or .txt.gz file; default: made-up words")
     parser.add_argument("--megabytes", type=int, default=100, help="of made-up text")
-    parser.add_argument("--gigabytes", type=float, help="measure the memory on so much varied text instead")
+    parser.add_argument(
+        "--gigabytes", type=float, help="measure the memory on so much varied text instead"
+    )
     parser.add_argument("--kinds", nargs="+", default=list(KINDS), choices=KINDS)
     parser.add_argument("--vocab", type=int, default=8192)
     parser.add_argument("--processes", type=int, default=2)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--out", help="a JSON file of all figures")
-    parser.add_argument("--peer", nargs=3, metavar=("TOKENIZER", "TEXT", "OUT"), help=argparse.SUPPRESS)
+    parser.add_argument(
+        "--peer", nargs=3, metavar=("TOKENIZER", "TEXT", "OUT"), help=argparse.SUPPRESS
+    )
     options = parser.parse_args()
     if options.peer:
         return peer(*map(Path, options.peer), processes=options.processes)
     with tempfile.TemporaryDirectory(prefix="plmctl-bench-") as folder:
         work = Path(folder)
         # 8.2 bytes a made-up word
-        text = plain(Path(options.text), work) if options.text else made_up_text(
-            work / "text.txt", int(options.megabytes * 1e6 / 8.2)
-        )  # fmt: skip
+        text = (
+            plain(Path(options.text), work)
+            if options.text
+            else made_up_text(work / "text.txt", int(options.megabytes * 1e6 / 8.2))
+        )
         figures = [measured(kind, text, work / kind, options) for kind in options.kinds]
     if options.out:
         Path(options.out).write_text(json.dumps(figures, indent=1) + "\n", encoding="utf-8")
@@ -75,29 +88,62 @@ def main() -> None:
 def measured(kind: str, text: Path, work: Path, options: argparse.Namespace) -> dict[str, object]:
     """Train the vocabulary, run both sides in turn, compare; one line each, and all as numbers."""
     work.mkdir()
-    plmctl = [sys.executable, "-m", "plmctl", "tokenize", f"tokenizer={kind}", f"processes={options.processes}"]
-    size = [f"tokenizer.vocab_size={options.vocab}"] if kind != "char" else ["tokenizer.vocab_size=20000"]
-    subprocess.run([*plmctl, f"data.path={text}", *size, f"out={work / 'first'}"], check=True, stdout=subprocess.DEVNULL)
+    plmctl = [
+        sys.executable,
+        "-m",
+        "plmctl",
+        "tokenize",
+        f"tokenizer={kind}",
+        f"processes={options.processes}",
+    ]
+    size = (
+        [f"tokenizer.vocab_size={options.vocab}"]
+        if kind != "char"
+        else ["tokenizer.vocab_size=20000"]
+    )
+    subprocess.run(
+        [*plmctl, f"data.path={text}", *size, f"out={work / 'first'}"],
+        check=True,
+        stdout=subprocess.DEVNULL,
+    )
     trained = work / "first/tokenizer"
     if options.gigabytes:
         text = varied(text, work / "big.txt", int(options.gigabytes * 1e9))
     command = [*plmctl, f"data.path={text}", f"tokenizer.path={trained}", f"out={work / 'own'}"]
-    theirs = [sys.executable, str(Path(__file__).resolve()), "--processes", str(options.processes), "--peer"]
+    theirs = [
+        sys.executable,
+        str(Path(__file__).resolve()),
+        "--processes",
+        str(options.processes),
+        "--peer",
+    ]
     own, other = [], []
     for _ in range(1 if options.gigabytes else options.rounds):
         own.append(watched(command))
         if not options.gigabytes:
             other.append(watched([*theirs, str(trained), str(text), str(work / "ids")]))
     megabytes = text.stat().st_size / 1e6
-    found: dict[str, object] = {"kind": kind, "megabytes": megabytes, "processes": options.processes}
+    found: dict[str, object] = {
+        "kind": kind,
+        "megabytes": megabytes,
+        "processes": options.processes,
+    }
     for name, runs in (("plmctl", own), ("library", other)):
         if runs:
-            found |= {f"{name} {key}": value for key, value in said(f"{kind:10} {name}", megabytes, runs).items()}
+            found |= {
+                f"{name} {key}": value
+                for key, value in said(f"{kind:10} {name}", megabytes, runs).items()
+            }
     if other:
-        found["speed ratio"] = statistics.median(b.seconds / a.seconds for a, b in zip(own, other, strict=True))
-    found["sentences with equal ids"], found["sentences compared"] = equal, total = compared(work / "own")
+        found["speed ratio"] = statistics.median(
+            b.seconds / a.seconds for a, b in zip(own, other, strict=True)
+        )
+    found["sentences with equal ids"], found["sentences compared"] = equal, total = compared(
+        work / "own"
+    )
     print(
-        f"{kind:10} ids of {equal:,} of {total:,} sentences equal; ratio {found.get('speed ratio', float('nan')):.2f}",
+        f"{kind:10} ids of {equal:,} of {total:,} sentences equal; ratio"
+        f" {found.get('speed ratio', float('nan')):.2f}",
         flush=True,
     )
     return found
@@ -105,12 +151,21 @@ def measured(kind: str, text: Path, work: Path, options: argparse.Namespace) -> 
 
 def said(name: str, megabytes: float, runs: list[Cost]) -> dict[str, float]:
     seconds = statistics.median(run.seconds for run in runs)
-    largest, together = max(run.largest for run in runs) / 2**20, max(run.together for run in runs) / 2**20
+    largest, together = (
+        max(run.largest for run in runs) / 2**20,
+        max(run.together for run in runs) / 2**20,
+    )
     print(
-        f"{name:20} {megabytes / seconds:7.1f} MB/s  {seconds:7.1f} s  at most {largest:6.0f} MiB in one process, "
-        f"{together:6.0f} MiB together", flush=True,
-    )  # fmt: skip
-    return {"MB/s": megabytes / seconds, "seconds": seconds, "largest MiB": largest, "together MiB": together}
+        f"{name:20} {megabytes / seconds:7.1f} MB/s  {seconds:7.1f} s  at most {largest:6.0f} MiB"
+        f" in one process, {together:6.0f} MiB together",
+        flush=True,
+    )
+    return {
+        "MB/s": megabytes / seconds,
+        "seconds": seconds,
+        "largest MiB": largest,
+        "together MiB": together,
+    }
 
 
 def plain(text: Path, work: Path) -> Path:
@@ -125,14 +180,20 @@ def plain(text: Path, work: Path) -> Path:
 
 
 def varied(text: Path, out: Path, size: int) -> Path:
-    """`text` again and again until `size` bytes: in each copy a number stands behind the first word of every line."""
+    """`text` again and again until `size` bytes: in each copy a number stands behind the first
+    word of every line.
+    """
     copy = written = 0
     with out.open("w", encoding="utf-8") as file:
         while written < size:
             with text.open(encoding="utf-8") as lines:
                 for line in lines:
                     first, space, rest = line.partition(" ")
-                    written += file.write(f"{first} {copy}{space}{rest}" if copy and space and line[0] != "<" else line)
+                    written += file.write(
+                        f"{first} {copy}{space}{rest}"
+                        if copy and space and line[0] != "<"
+                        else line
+                    )
             copy += 1
     return out
 
@@ -143,21 +204,29 @@ def peer(tokenizer: Path, text: Path, out: Path, *, processes: int) -> None:
 
     os.environ["RAYON_NUM_THREADS"] = str(processes)
     with text.open(encoding="utf-8") as lines, out.open("wb") as file:
-        batches = iter(lambda: [line.rstrip("\n") for _, line in zip(range(BATCH), lines, strict=False)], [])
+        batches = iter(
+            lambda: [line.rstrip("\n") for _, line in zip(range(BATCH), lines, strict=False)], []
+        )
         for ids in library(tokenizer, batches, processes):
             for each in ids:
                 np.asarray(each, np.uint16).tofile(file)
 
 
-def library(folder: Path, batches: Iterator[list[str]], processes: int) -> Iterator[list[list[int]]]:
-    """The ids of batches of lines, by `tokenizers` with its threads or by `sentencepiece` in a pool of processes."""
+def library(
+    folder: Path, batches: Iterator[list[str]], processes: int
+) -> Iterator[list[list[int]]]:
+    """The ids of batches of lines, by `tokenizers` with its threads or by `sentencepiece` in a
+    pool of processes.
+    """
     if (folder / "tokenizer.json").exists():
         from tokenizers import Tokenizer
 
         encoder = Tokenizer.from_file(str(folder / "tokenizer.json"))
         encoder.encode_special_tokens = True
         for batch in batches:
-            yield [found.ids for found in encoder.encode_batch_fast(batch, add_special_tokens=False)]
+            yield [
+                found.ids for found in encoder.encode_batch_fast(batch, add_special_tokens=False)
+            ]
         return
     import multiprocessing
 
@@ -177,13 +246,17 @@ def _encode(batch: list[str]) -> list[list[int]]:
 
 
 def compared(folder: Path) -> tuple[int, int]:
-    """(equal, all): the ids of written sentences, and those that the library gives for the same text by itself."""
+    """(equal, all): the ids of written sentences, and those that the library gives for the same
+    text by itself.
+    """
     from plmctl.data.shards import Shards
     from plmctl.data.survey import Source
     from plmctl.text.tokenizer import Tokenizer
 
     shards, tokenizer = Shards.open(folder), Tokenizer.load(folder)
-    written = {tuple(ids) for split in (shards, Shards.open(folder, "valid")) for ids in sentences(split)}
+    written = {
+        tuple(ids) for split in (shards, Shards.open(folder, "valid")) for ids in sentences(split)
+    }
     texts: list[str] = []
     path = shards.manifest["files"][0]["path"]
     for document in Source(path).documents():
@@ -195,7 +268,9 @@ def compared(folder: Path) -> tuple[int, int]:
 
 
 def sentences(shards: Any) -> Iterator[list[int]]:
-    """The first sentences of a split (both splits are in the order of the text), more than are compared."""
+    """The first sentences of a split (both splits are in the order of the text), more than are
+    compared.
+    """
     ends = shards.sentences[: 2 * COMPARED + 1].tolist()
     for first, last in pairwise(ends):
         yield shards.ids[first:last].tolist()
@@ -232,7 +307,11 @@ def memory(pid: int) -> tuple[int, int]:
         lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
     except OSError:
         return 0, 0
-    found = {line.split()[0]: int(line.split()[1]) * 1024 for line in lines if line.startswith(("Rss:", "Pss:"))}
+    found = {
+        line.split()[0]: int(line.split()[1]) * 1024
+        for line in lines
+        if line.startswith(("Rss:", "Pss:"))
+    }
     return found.get("Rss:", 0), found.get("Pss:", 0)
 
 

@@ -11,9 +11,11 @@ if TYPE_CHECKING:
 
 
 def load(path: str | os.PathLike[str], *, plugins: Sequence[str] = ()) -> Loaded:
-    """`.model` (in eval mode), `.tokenizer`, `.vocab` and `.config` of a run, a checkpoint, or a Hugging Face folder.
+    """`.model` (in eval mode), `.tokenizer`, `.vocab` and `.config` of a run, a checkpoint, or a
+    Hugging Face folder.
 
-    `plugins`: the packages outside plmctl that it may be made of; one that is not named here is not imported.
+    `plugins`: the packages outside plmctl that it may be made of; one that is not named here is not
+    imported.
     """
     from plmctl.loading import load  # torch is imported here and not with the package
 

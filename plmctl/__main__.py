@@ -1,4 +1,6 @@
-"""`plmctl`, also as `python -m plmctl`, which is what torchrun starts. Until all is imported, Ctrl-C ends without a word."""
+"""`plmctl`, also as `python -m plmctl`, which is what torchrun starts. Until all is imported,
+Ctrl-C ends without a word.
+"""
 
 import signal
 
@@ -7,7 +9,8 @@ def main() -> None:
     """Run the command line."""
     usual = signal.getsignal(signal.SIGINT) == signal.default_int_handler
     if usual:
-        signal.signal(signal.SIGINT, signal.SIG_DFL)  # an exception in the middle of an import would be a traceback
+        # an exception in the middle of an import would be a traceback
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
     from plmctl.cli import main as run
 
     if usual:

@@ -1,4 +1,6 @@
-"""From a resolved config to a model: the one way in which pretraining, fine-tuning, loading and conversion make theirs."""
+"""From a resolved config to a model: the one way in which pretraining, fine-tuning, loading and
+conversion make theirs.
+"""
 
 from __future__ import annotations
 
@@ -29,17 +31,27 @@ def build_model(
 ) -> Model:
     """The model of `config`, with `heads` in place of the config's own where given.
 
-    `vocab`: which ids have a role; without it, a part whose config names a role can be looked at but not run. With `seed`,
-    the backbone's `initializer` draws all first weights from a generator of its own; without, they are to be loaded. The
-    state of torch's global generator is left as it was.
+    `vocab`: which ids have a role; without it, a part whose config names a role can be looked at
+    but not run. With `seed`, the backbone's `initializer` draws all first weights from a generator
+    of its own; without, they are to be loaded. The state of torch's global generator is left as it
+    was.
     """
     config = settled(config, plugins=plugins)
     nodes = (config.get("heads") or {}) if heads is None else plain(heads)
-    given: dict[str, Any] = {"vocab_size": vocab_size, **config["size"], "max_length": longest(config)}
+    given: dict[str, Any] = {
+        "vocab_size": vocab_size,
+        **config["size"],
+        "max_length": longest(config),
+    }
     given |= {"vocab": vocab} if vocab else {}
     with torch.random.fork_rng(devices=[]):
-        tables = given | {"width": (config["model"].get("embedding") or {}).get("table_width") or given["width"]}
-        slots = {name: build(config[name], tables, plugins, path=name) for name in ("pattern", "position")}
+        tables = given | {
+            "width": (config["model"].get("embedding") or {}).get("table_width") or given["width"]
+        }
+        slots = {
+            name: build(config[name], tables, plugins, path=name)
+            for name in ("pattern", "position")
+        }
         backbone = build(config["model"], given | slots, plugins, path="model")
         given |= {"width": backbone.width, "state_width": backbone.width}
         given |= {"num_layers": backbone.num_layers, "token_embedding": backbone.token_embedding}
@@ -53,28 +65,43 @@ def build_model(
         model = Model(backbone=backbone, heads=made)
     if seed is not None:
         if backbone.initializer is None:
-            raise ConfigError("model.initializer", None, "a rule for the first weights", fix="take one of plmctl.nn.init")
+            raise ConfigError(
+                "model.initializer",
+                None,
+                "a rule for the first weights",
+                fix="take one of plmctl.nn.init",
+            )
         backbone.initializer(model, generator=torch.Generator().manual_seed(seed))
     return model
 
 
 def known_to_objectives(model: Model, *, vocab_size: int) -> dict[str, Any]:
-    """What an objective and its own parts may ask for by these names, besides the `vocab`: the model, and its measures."""
+    """What an objective and its own parts may ask for by these names, besides the `vocab`: the
+    model, and its measures.
+    """
     backbone = model.backbone
     table = backbone.token_embedding
     return {
-        "model": model, "width": backbone.width, "vocab_size": vocab_size, "max_length": backbone.max_length,
+        "model": model,
+        "width": backbone.width,
+        "vocab_size": vocab_size,
+        "max_length": backbone.max_length,
         "table_width": backbone.width if table is None else int(table.weight.shape[1]),  # type: ignore[index, union-attr, arg-type]
-    }  # fmt: skip
+    }
 
 
 def settled(config: Any, *, plugins: Sequence[str] = ()) -> dict[str, Any]:
-    """`config` as plain data whose position part states its own `max_length`: then the model stands without the format."""
+    """`config` as plain data whose position part states its own `max_length`: then the model
+    stands without the format.
+    """
     config = dict(plain(config))
     missing = [name for name in NODES[:-1] if not config.get(name)]
     if missing:
         raise ConfigError(
-            missing[0], None, f"a model needs {', '.join(NODES[:-1])}", fix="use the config.yaml of a run or checkpoint"
+            missing[0],
+            None,
+            f"a model needs {', '.join(NODES[:-1])}",
+            fix="use the config.yaml of a run or checkpoint",
         )
     position = dict(config["position"])
     try:
@@ -87,18 +114,35 @@ def settled(config: Any, *, plugins: Sequence[str] = ()) -> dict[str, Any]:
 
 
 def longest(config: Mapping[str, Any]) -> int | None:
-    """The longest row that `config` ever makes: of its position, its format, its sources' formats, and those of all stages."""
+    """The longest row that `config` ever makes: of its position, its format, its sources'
+    formats, and those of all stages.
+    """
     own = (config.get("position") or {}).get("max_length")
-    return max([*row_lengths(config).values(), *([int(own)] if own is not None else [])], default=None)
+    return max(
+        [*row_lengths(config).values(), *([int(own)] if own is not None else [])], default=None
+    )
 
 
 def row_lengths(config: Mapping[str, Any]) -> dict[str, int]:
-    """{config path: tokens} of every length that a format of `config` is given, for a source or a target, in any stage."""
+    """{config path: tokens} of every length that a format of `config` is given, for a source or
+    a target, in any stage.
+    """
     train, data = config.get("train") or {}, config.get("data") or {}
     formats = {"format": config.get("format")}
-    formats |= {f"data.sources.{name}.format": (node or {}).get("format") for name, node in (data.get("sources") or {}).items()}
-    found = {f"{path}.{name}": (node or {}).get(name) for path, node in formats.items() for name in LENGTHS}
+    formats |= {
+        f"data.sources.{name}.format": (node or {}).get("format")
+        for name, node in (data.get("sources") or {}).items()
+    }
+    found = {
+        f"{path}.{name}": (node or {}).get(name)
+        for path, node in formats.items()
+        for name in LENGTHS
+    }
     for number, stage in enumerate(train.get("stages") or []):
-        wanted = {key: value for key, value in stage.items() if key.endswith(tuple(f"format.{name}" for name in LENGTHS))}
+        wanted = {
+            key: value
+            for key, value in stage.items()
+            if key.endswith(tuple(f"format.{name}" for name in LENGTHS))
+        }
         found |= {f"train.stages.{number}.{key}": value for key, value in wanted.items()}
     return {path: int(length) for path, length in found.items() if length is not None}

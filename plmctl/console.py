@@ -1,4 +1,6 @@
-"""What all commands of the program share: options, where errors become messages, and how a command is called."""
+"""What all commands of the program share: options, where errors become messages, and how a
+command is called.
+"""
 
 from __future__ import annotations
 
@@ -17,13 +19,24 @@ from plmctl.config.compose import Flags
 from plmctl.errors import PlmctlError, UsageError
 from plmctl.terminal import remark
 
-USERS_FILES = {errno.ENOSPC, errno.EDQUOT, errno.EACCES, errno.EPERM, errno.EROFS, errno.EFBIG, errno.EISDIR, errno.ENOTDIR}
+USERS_FILES = {
+    errno.ENOSPC,
+    errno.EDQUOT,
+    errno.EACCES,
+    errno.EPERM,
+    errno.EROFS,
+    errno.EFBIG,
+    errno.EISDIR,
+    errno.ENOTDIR,
+}
 
 ConfigDir = Annotated[
-    list[str] | None, typer.Option("--config-dir", metavar="DIR", help="Own parts, and own recipes in DIR/recipes.")
+    list[str] | None,
+    typer.Option("--config-dir", metavar="DIR", help="Own parts, and own recipes in DIR/recipes."),
 ]
 Plugin = Annotated[
-    list[str] | None, typer.Option("--plugin", metavar="PACKAGE", help="A package whose classes configs may name.")
+    list[str] | None,
+    typer.Option("--plugin", metavar="PACKAGE", help="A package whose classes configs may name."),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print results as JSON.")]
 
@@ -40,7 +53,10 @@ def see_plugins(plugins: tuple[str, ...]) -> None:
         sys.path.insert(0, os.getcwd())
     for name in plugins:
         if not name.isidentifier() or importlib.util.find_spec(name) is None:
-            raise UsageError(f"--plugin {name}: there is no such package; it is looked for here and among the installed ones")
+            raise UsageError(
+                f"--plugin {name}: there is no such package; it is looked for here and among the"
+                " installed ones"
+            )
 
 
 @contextlib.contextmanager

@@ -1,4 +1,6 @@
-"""What a model costs before it runs: parameters, multiply-adds, training FLOPs and memory; read by --dry-run and by MFU."""
+"""What a model costs before it runs: parameters, multiply-adds, training FLOPs and memory; read
+by --dry-run and by MFU.
+"""
 
 from __future__ import annotations
 
@@ -19,17 +21,22 @@ from plmctl.objectives.base import Objective
 class Cost:
     """Counts of one model at one row length; `flops_per_token` follows the rule below.
 
-    F = 6 N + 12 L T d + 6 p (head weights): N the matrices that every token meets, L the attention cells, T the row length,
-    d their width, p the share of positions that reach the language-model head. Lookups and recomputation are not counted.
-    Of two stacks, a row is S tokens of the source and T of the target, and a token costs the (S + T)-th part of what they cost
-    together: F = 6 (S N_e + T N_d + S N_kv + 2 L_e S S d + 2 L_d T (T + S) d) / (S + T) + 6 p (head weights).
-    A teacher runs forward only: a third of that for what it is asked; what compares the two is not counted.
+    F = 6 N + 12 L T d + 6 p (head weights): N the matrices that every token meets, L the attention
+    cells, T the row length, d their width, p the share of positions that reach the language-model
+    head. Lookups and recomputation are not counted. Of two stacks, a row is S tokens of the source
+    and T of the target, and a token costs the (S + T)-th part of what they cost
+    together: F = 6 (S N_e + T N_d + S N_kv + 2 L_e S S d + 2 L_d T (T + S) d) / (S + T) + 6 p (head
+    weights).
+    A teacher runs forward only: a third of that for what it is asked; what compares the two is not
+    counted.
     """
 
     parameters: dict[str, int]  # by part, each tensor once, without spare rows of tables
-    macs_per_token: dict[str, float]  # forward multiply-adds by kind of module, the head at its share p
+    # forward multiply-adds by kind of module, the head at its share p
+    macs_per_token: dict[str, float]
     flops_per_token: float  # forward and backward, of a teacher only forward, of one real token
-    causal_flops_per_token: float  # the same with 6 L T d: only the half of the scores that a causal pattern needs
+    # the same with 6 L T d: only the half of the scores that a causal pattern needs
+    causal_flops_per_token: float
     saved_per_row: float  # numbers that one row keeps for the backward pass
     held: int = 0  # parameters of the teachers
 
@@ -42,20 +49,39 @@ class Cost:
         return self.flops_per_token * tokens_per_second / peak_flops
 
     def memory(self, *, rows: int, activation_bytes: int = 2) -> dict[str, float]:
-        """Estimated peak bytes of training `rows` rows at once: fp32 weights, gradients and two AdamW moments, activations."""
-        weights, activations = 4.0 * self.total_parameters, rows * self.saved_per_row * activation_bytes
+        """Estimated peak bytes of training `rows` rows at once: fp32 weights, gradients and two
+        AdamW moments, activations.
+        """
+        weights, activations = (
+            4.0 * self.total_parameters,
+            rows * self.saved_per_row * activation_bytes,
+        )
         held = {"teachers": 4.0 * self.held} if self.held else {}
-        return {"weights": weights, "gradients": weights, "optimizer": 2 * weights, "activations": activations, **held}
+        return {
+            "weights": weights,
+            "gradients": weights,
+            "optimizer": 2 * weights,
+            "activations": activations,
+            **held,
+        }
 
 
 def cost(
-    model: Model, *, length: int, predicted: Mapping[str, float], objective: Objective | None = None, target_length: int = 0
+    model: Model,
+    *,
+    length: int,
+    predicted: Mapping[str, float],
+    objective: Objective | None = None,
+    target_length: int = 0,
 ) -> Cost:
-    """The cost for rows of `length` tokens; `predicted[head]` is the share of positions that a language-model head is given.
+    """The cost for rows of `length` tokens; `predicted[head]` is the share of positions that a
+    language-model head is given.
 
-    A model that writes what it does not read has `target_length` tokens more in a row. With `objective`, what it owns counts
-    too: networks (a generator, whose head is given `predicted["mlm"]`) as "generator", parameters as "objective"; heads
-    `at_every_token` are given all positions, and its `helpers` count as "teacher", forward. Drawing samples is not counted.
+    A model that writes what it does not read has `target_length` tokens more in a row. With
+    `objective`, what it owns counts
+    too: networks (a generator, whose head is given `predicted["mlm"]`) as "generator", parameters
+    as "objective"; heads `at_every_token` are given all positions, and its `helpers` count as
+    "teacher", forward. Drawing samples is not counted.
     """
     own = _learning(model, objective, length, target_length, predicted)
     parts = objective.modules() if objective else ()
@@ -64,18 +90,28 @@ def cost(
     for teacher, names in helpers:
         heads = {name: head for name, head in teacher.heads.items() if name in names}
         shares = {name: 1.0 if name in everywhere else predicted.get(name, 0.0) for name in heads}
-        found = _learning(Model(backbone=teacher.backbone, heads=heads), None, length, target_length, shares)
-        macs = own.macs_per_token | {"teacher": own.macs_per_token.get("teacher", 0.0) + sum(found.macs_per_token.values())}
+        found = _learning(
+            Model(backbone=teacher.backbone, heads=heads), None, length, target_length, shares
+        )
+        macs = own.macs_per_token | {
+            "teacher": own.macs_per_token.get("teacher", 0.0) + sum(found.macs_per_token.values())
+        }
         own = replace(
-            own, macs_per_token=macs, flops_per_token=own.flops_per_token + found.flops_per_token / 3,
+            own,
+            macs_per_token=macs,
+            flops_per_token=own.flops_per_token + found.flops_per_token / 3,
             causal_flops_per_token=own.causal_flops_per_token + found.causal_flops_per_token / 3,
             held=own.held + sum(_parameters(teacher).values()),
-        )  # fmt: skip
+        )
     return own
 
 
 def _learning(
-    model: Model, objective: Objective | None, length: int, target_length: int, predicted: Mapping[str, float]
+    model: Model,
+    objective: Objective | None,
+    length: int,
+    target_length: int,
+    predicted: Mapping[str, float],
 ) -> Cost:
     """Of all that runs forward and backward."""
     tokens = length + target_length
@@ -102,11 +138,19 @@ def _learning(
         macs["generator"], saved = macs.get("generator", 0.0) + work, saved + kept
     full = 6 * sum(macs.values())
     beside = own_parameters(objective, model) if objective else 0
-    return Cost(_parameters(model) | ({"objective": beside} if beside else {}), macs, full, full - 3 * scores, saved)
+    return Cost(
+        _parameters(model) | ({"objective": beside} if beside else {}),
+        macs,
+        full,
+        full - 3 * scores,
+        saved,
+    )
 
 
 def own_parameters(objective: Objective, model: Model) -> int:
-    """How many numbers the objective trains that are none of the model's, without spare rows of tables."""
+    """How many numbers the objective trains that are none of the model's, without spare rows of
+    tables.
+    """
     shared = {id(parameter) for parameter in model.parameters()}
     own = {name: p for name, p in objective.named_parameters() if id(p) not in shared}
     return sum(p.numel() for p in real(objective, own).values())
@@ -114,16 +158,24 @@ def own_parameters(objective: Objective, model: Model) -> int:
 
 def _backbone(
     backbone: Backbone, length: int, target_length: int, asked: float = 0.0
-) -> tuple[dict[str, float], float]:  # fmt: skip
-    """(multiply-adds of a token by kind, numbers that a row keeps for the backward pass); `asked`: rows of a query stream."""
-    macs, saved = {"attention": 0.0, "attention scores": 0.0, "feed-forward": 0.0, "heads": 0.0}, 0.0
+) -> tuple[dict[str, float], float]:
+    """(multiply-adds of a token by kind, numbers that a row keeps for the backward pass);
+    `asked`: rows of a query stream.
+    """
+    macs, saved = (
+        {"attention": 0.0, "attention scores": 0.0, "feed-forward": 0.0, "heads": 0.0},
+        0.0,
+    )
     total = length + target_length
     macs |= _embedding(backbone)
     memory = getattr(backbone, "memory", 0)
     for stack, tokens, source in backbone.stacks(length, target_length):
         for step in stack.steps:  # a shared block counts every time it runs
             cell: Cell = stack.blocks[step.letter][step.copy].cell  # type: ignore[index, union-attr, assignment]
-            work, kind = cell.work(Row(tokens, source, memory, asked)), cell.computes or type(cell).__name__
+            work, kind = (
+                cell.work(Row(tokens, source, memory, asked)),
+                cell.computes or type(cell).__name__,
+            )
             macs[kind] = macs.get(kind, 0.0) + work.macs / total
             macs["attention scores"] += work.scores / total
             saved += (1 + asked) * tokens * 3 * backbone.width + work.kept
@@ -162,10 +214,15 @@ def _matrices(module: nn.Module) -> int:
 
 
 def _parameters(model: Model) -> dict[str, int]:
-    """{part: numbers}: the embedding, position and stack of the backbone, then every head; a shared tensor counts once."""
+    """{part: numbers}: the embedding, position and stack of the backbone, then every head; a
+    shared tensor counts once.
+    """
     found: dict[str, int] = {}
     seen: set[int] = set()
-    parts = {**dict(model.backbone.named_children()), **{f"heads.{name}": head for name, head in model.heads.items()}}
+    parts = {
+        **dict(model.backbone.named_children()),
+        **{f"heads.{name}": head for name, head in model.heads.items()},
+    }
     for name, part in parts.items():
         new = {key: p for key, p in part.named_parameters() if id(p) not in seen}
         seen |= {id(p) for p in new.values()}

@@ -1,4 +1,6 @@
-"""The errors a user can cause: each says what is wrong, where, what is allowed, and the smallest fix."""
+"""The errors a user can cause: each says what is wrong, where, what is allowed, and the smallest
+fix.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +9,9 @@ from collections.abc import Iterable, Sequence
 
 
 class PlmctlError(Exception):
-    """Anything a user should read as one message instead of a traceback; `exit_code` is what the shell gets."""
+    """Anything a user should read as one message instead of a traceback; `exit_code` is what the
+    shell gets.
+    """
 
     exit_code = 1
 
@@ -19,11 +23,15 @@ class UsageError(PlmctlError):
 
 
 class DataError(PlmctlError):
-    """A file is missing, malformed or too small (exit code 3); names file and line where there is one."""
+    """A file is missing, malformed or too small (exit code 3); names file and line where there
+    is one.
+    """
 
     exit_code = 3
 
-    def __init__(self, message: str, *, file: object = None, line: int | None = None, fix: str = "") -> None:
+    def __init__(
+        self, message: str, *, file: object = None, line: int | None = None, fix: str = ""
+    ) -> None:
         self.message = message
         place = "" if file is None else f"{file}:{line}: " if line is not None else f"{file}: "
         super().__init__(f"{place}{message}" + (f"\n  fix: {fix}" if fix else ""))
@@ -34,7 +42,9 @@ class AbsentData(DataError):
 
 
 class ConfigError(UsageError):
-    """One wrong setting: its config path, its value (`...` where there is none), what is allowed there, the smallest fix."""
+    """One wrong setting: its config path, its value (`...` where there is none), what is allowed
+    there, the smallest fix.
+    """
 
     def __init__(self, path: str, value: object, allowed: str, *, fix: str = "") -> None:
         self.path, self.value, self.allowed, self.fix = path, value, allowed, fix
@@ -47,7 +57,10 @@ class ConfigErrors(UsageError):
 
     def __init__(self, errors: Sequence[UsageError]) -> None:
         self.errors = list(errors)
-        super().__init__(f"{len(self.errors)} problems in the configuration:\n" + "\n".join(f"- {e}" for e in self.errors))
+        super().__init__(
+            f"{len(self.errors)} problems in the configuration:\n"
+            + "\n".join(f"- {e}" for e in self.errors)
+        )
 
 
 def raise_all(errors: Sequence[UsageError]) -> None:

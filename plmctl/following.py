@@ -10,7 +10,8 @@ import time
 from collections.abc import Callable
 from functools import partial
 
-PARENT = "PLMCTL_PARENT"  # in the environment of a command that another plmctl has started: the number of that process
+# in the environment of a command that another plmctl has started: the number of that process
+PARENT = "PLMCTL_PARENT"
 LOOK = 0.2  # seconds between two looks at the parent
 PATIENCE = 10.0  # seconds that a process whose parent is gone has to save what it has
 
@@ -23,13 +24,17 @@ def started_here() -> dict[str, str]:
 
 
 def follow_starter() -> None:
-    """End with the plmctl that has started this command, if one has; what this one starts is told anew."""
+    """End with the plmctl that has started this command, if one has; what this one starts is
+    told anew.
+    """
     if number := os.environ.pop(PARENT, ""):
         end_after(partial(_gone, int(number)))
 
 
 def follow_launcher(started: int) -> None:
-    """End with the parent of this process, unless this is the very process `started`, in which a launcher runs its jobs."""
+    """End with the parent of this process, unless this is the very process `started`, in which a
+    launcher runs its jobs.
+    """
     if os.getpid() != started and os.getpid() not in _following:
         _following.add(os.getpid())
         end_after(partial(_gone, os.getppid()))
@@ -42,7 +47,9 @@ def follow_maker(*, patience: float = PATIENCE) -> None:
 
 
 def end_after(wait: Callable[[], object], *, patience: float = PATIENCE) -> None:
-    """Once `wait` returns, ask this process to save and end, as SIGTERM does; after `patience` seconds it ends anyway."""
+    """Once `wait` returns, ask this process to save and end, as SIGTERM does; after `patience`
+    seconds it ends anyway.
+    """
 
     def follow() -> None:
         wait()

@@ -1,11 +1,13 @@
 """What a config may name: classes and functions that declare themselves parts of a slot.
 
-A slot is named like the config key under which its parts stand: `pattern`, `noise`, `heads`, `cells`, `norm`.
+A slot is named like the config key under which its parts stand: `pattern`, `noise`, `heads`,
+`cells`, `norm`.
 
     @part_of("noise")
     class TokenMask(Noise): ...
 
-Nothing else can be a `_target_`: a checkpoint of a stranger names parts and numbers, it never runs code of its own choice.
+Nothing else can be a `_target_`: a checkpoint of a stranger names parts and numbers, it never runs
+code of its own choice.
 """
 
 from __future__ import annotations
@@ -23,7 +25,9 @@ _OPEN = (Any, object, type(None), str, int, float, bool)  # annotations that nam
 
 
 def base_of(name: str) -> Callable[[Declared], Declared]:
-    """Decorate the base class of the parts of a slot: a parameter annotated with it takes parts of that slot."""
+    """Decorate the base class of the parts of a slot: a parameter annotated with it takes parts
+    of that slot.
+    """
 
     def declare(base: Declared) -> Declared:
         setattr(base, _SLOT, name)
@@ -33,7 +37,8 @@ def base_of(name: str) -> Callable[[Declared], Declared]:
 
 
 def part_of(name: str) -> Callable[[Declared], Declared]:
-    """Decorate a class, or a function that makes a part, which a config may name as `_target_` in the slot `name`.
+    """Decorate a class, or a function that makes a part, which a config may name as `_target_` in
+    the slot `name`.
 
     The declaration is not inherited: a subclass says for itself that it is a part.
     """
@@ -61,16 +66,24 @@ def slot_of(name: str, annotation: Any) -> str:
 
 
 def misfit(candidate: Callable[..., Any], annotation: Any) -> str:
-    """Why `candidate` cannot be what `annotation` asks for, as words behind "must be"; empty where it can be."""
+    """Why `candidate` cannot be what `annotation` asks for, as words behind "must be"; empty
+    where it can be.
+    """
     wanted = _made(annotation)
     if not inspect.isclass(wanted) or getattr(wanted, "_is_protocol", False):
         return ""
     made = candidate if inspect.isclass(candidate) else _returned(candidate)
-    return "" if not inspect.isclass(made) or issubclass(made, wanted) else f"a part of the type {wanted.__name__}"
+    return (
+        ""
+        if not inspect.isclass(made) or issubclass(made, wanted)
+        else f"a part of the type {wanted.__name__}"
+    )
 
 
 def _returned(function: Callable[..., Any]) -> Any:
-    """What a function says it returns; None where that names something imported for type checkers only."""
+    """What a function says it returns; None where that names something imported for type
+    checkers only.
+    """
     try:
         return typing.get_type_hints(function).get("return")
     except NameError:
@@ -78,7 +91,9 @@ def _returned(function: Callable[..., Any]) -> Any:
 
 
 def _made(annotation: Any) -> Any:
-    """The class that a value of `annotation` is or makes: `Cell` of `Mapping[str, Callable[..., Cell]]`; None without one."""
+    """The class that a value of `annotation` is or makes: `Cell` of `Mapping[str, Callable[...,
+    Cell]]`; None without one.
+    """
     if inspect.isclass(annotation) and not typing.get_args(annotation):
         return None if annotation in _OPEN else annotation
     inner = typing.get_args(annotation)

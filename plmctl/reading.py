@@ -1,6 +1,8 @@
-"""Files that are copied, edited and damaged: text, JSON, YAML, weights and arrays, each kind read in one place.
+"""Files that are copied, edited and damaged: text, JSON, YAML, weights and arrays, each kind read
+in one place.
 
-Whatever stands in such a file, the caller gets what it asked for, or a DataError with the file, what is wrong and the fix.
+Whatever stands in such a file, the caller gets what it asked for, or a DataError with the file,
+what is wrong and the fix.
 """
 
 from __future__ import annotations
@@ -24,9 +26,19 @@ COPY = "copy it again"
 _HALF = re.compile(r"\\u[dD][89a-fA-F]")  # how JSON writes one
 _HALVES = re.compile("[\ud800-\udfff]")
 YAML, VALUES = 1 << 22, 1 << 18  # characters of a file of settings, and values in it
-LARGEST = 1 << 29  # bytes of any other file that is read whole; the largest published tokenizer has some 30 MB
+# bytes of any other file that is read whole; the largest published tokenizer has some 30 MB
+LARGEST = 1 << 29
 # what Python, numpy and torch raise for content that nothing was written for
-MALFORMED = (LookupError, TypeError, ValueError, AttributeError, ArithmeticError, RuntimeError, AssertionError, MemoryError)
+MALFORMED = (
+    LookupError,
+    TypeError,
+    ValueError,
+    AttributeError,
+    ArithmeticError,
+    RuntimeError,
+    AssertionError,
+    MemoryError,
+)
 
 
 def read_text(file: Path, *, fix: str = COPY) -> str:
@@ -44,7 +56,9 @@ def read_text(file: Path, *, fix: str = COPY) -> str:
 
 
 def parse_json(text: str) -> Any:
-    """The value that `text` writes, each half of a surrogate pair as U+FFFD; ValueError with the reason in a few words."""
+    """The value that `text` writes, each half of a surrogate pair as U+FFFD; ValueError with the
+    reason in a few words.
+    """
     try:
         found = json.loads(text)
         return _spelled(found) if _HALF.search(text) else found
@@ -58,7 +72,11 @@ def _spelled(value: Any) -> Any:
         return _HALVES.sub("\ufffd", value)
     if isinstance(value, list):
         return [_spelled(item) for item in value]
-    return {_spelled(key): _spelled(item) for key, item in value.items()} if isinstance(value, dict) else value
+    return (
+        {_spelled(key): _spelled(item) for key, item in value.items()}
+        if isinstance(value, dict)
+        else value
+    )
 
 
 def json_in(text: str, *, file: object, line: int | None = None, fix: str = "") -> Any:
@@ -66,13 +84,17 @@ def json_in(text: str, *, file: object, line: int | None = None, fix: str = "") 
     try:
         return parse_json(text)
     except json.JSONDecodeError as error:
-        raise DataError(f"not JSON: {error.msg}", file=file, line=line or error.lineno, fix=fix) from error
+        raise DataError(
+            f"not JSON: {error.msg}", file=file, line=line or error.lineno, fix=fix
+        ) from error
     except ValueError as error:
         raise DataError(f"not JSON: {error}", file=file, line=line, fix=fix) from error
 
 
 def read_json(file: Path, kind: Any = dict[str, Any], *, fix: str = COPY) -> Any:
-    """The value in a JSON file as the annotation `kind` wants it: a TypedDict, or what `fit` knows."""
+    """The value in a JSON file as the annotation `kind` wants it: a TypedDict, or what `fit`
+    knows.
+    """
     text = read_text(file, fix=fix)
     try:
         found = parse_json(text)
@@ -90,7 +112,9 @@ def fitted(value: Any, kind: Any, *, file: object, line: int | None = None, fix:
 
 
 def read_yaml(file: Path, *, fix: str = COPY) -> Any:
-    """The group of settings in a YAML file, as an OmegaConf mapping; what it refers to is not resolved."""
+    """The group of settings in a YAML file, as an OmegaConf mapping; what it refers to is not
+    resolved.
+    """
     import yaml
     from omegaconf import DictConfig, OmegaConf
     from omegaconf.errors import OmegaConfBaseException
@@ -110,7 +134,9 @@ def read_yaml(file: Path, *, fix: str = COPY) -> Any:
 
 
 def read_saved(file: Path, *, fix: str = COPY) -> dict[str, Any]:
-    """The settings that a run saved, as plain values: nothing in them is worked out, so nothing leaks into them."""
+    """The settings that a run saved, as plain values: nothing in them is worked out, so nothing
+    leaks into them.
+    """
     from omegaconf import OmegaConf
 
     found = OmegaConf.to_container(read_yaml(file, fix=fix))
@@ -120,7 +146,9 @@ def read_saved(file: Path, *, fix: str = COPY) -> dict[str, Any]:
 
 
 def refuse_references(settings: Any, *, file: object) -> None:
-    """DataError where a saved setting is no value but refers to another, or to the environment (`${oc.env:HOME}`)."""
+    """DataError where a saved setting is no value but refers to another, or to the environment
+    (`${oc.env:HOME}`).
+    """
     for path, value in reference_in(settings):
         fix = f"write its value there, if you trust the file; a run saves values alone ({path})"
         raise DataError(f"{path}={value!r} refers to something else", file=file, fix=fix)
@@ -130,23 +158,35 @@ def reference_in(settings: Any, path: str = "") -> Iterator[tuple[str, str]]:
     """(dotted key, text) of every text in nested settings that OmegaConf would work out."""
     if isinstance(settings, str) and "${" in settings:
         yield path, settings
-    children = settings.items() if isinstance(settings, dict) else enumerate(settings) if isinstance(settings, list) else ()
+    children = (
+        settings.items()
+        if isinstance(settings, dict)
+        else enumerate(settings)
+        if isinstance(settings, list)
+        else ()
+    )
     for key, value in children:
         yield from reference_in(value, f"{path}.{key}" if path else str(key))
 
 
 def refuse_endless(text: str, *, file: object, fix: str = COPY) -> None:
-    """DataError for more YAML than settings need, as it stands or once its aliases are filled in."""
+    """DataError for more YAML than settings need, as it stands or once its aliases are filled
+    in.
+    """
     import yaml
 
     if len(text) > YAML:
         raise DataError(f"more than {YAML:,} characters of settings", file=file, fix=fix)
     if "&" in text and (size := _unfolded(yaml.compose(text))) > VALUES:
-        raise DataError(f"{size:,} values, once its aliases (*name) are filled in", file=file, fix=fix)
+        raise DataError(
+            f"{size:,} values, once its aliases (*name) are filled in", file=file, fix=fix
+        )
 
 
 def _unfolded(node: Any, known: dict[int, int] | None = None) -> int:
-    """How many values a YAML node is once every alias in it is filled in; each node is counted once."""
+    """How many values a YAML node is once every alias in it is filled in; each node is counted
+    once.
+    """
     known = {} if known is None else known
     if id(node) not in known:
         inner = node.value if isinstance(getattr(node, "value", None), list) else []
@@ -168,8 +208,12 @@ def read_tensors(file: Path, *, fix: str = COPY) -> dict[str, Tensor]:
             raise ValueError(first_line(error)) from error
 
 
-def read_array(file: Path, *, dtype: str, length: int, what: str = "damaged", fix: str = COPY) -> np.ndarray:
-    """The array of one dimension in a .npy file, mapped into memory; `what` it is where it is another than that."""
+def read_array(
+    file: Path, *, dtype: str, length: int, what: str = "damaged", fix: str = COPY
+) -> np.ndarray:
+    """The array of one dimension in a .npy file, mapped into memory; `what` it is where it is
+    another than that.
+    """
     from tokenize import TokenError
 
     import numpy as np
@@ -179,18 +223,26 @@ def read_array(file: Path, *, dtype: str, length: int, what: str = "damaged", fi
         raise DataError(f"{wanted}, the file is missing", file=file, fix=fix)
     with taken_from(file, f"{wanted}, the file has {file.stat().st_size} bytes", fix=fix):
         try:
-            found = np.load(file, mmap_mode="r" if length else None, allow_pickle=False)  # nothing cannot be mapped
-        except (OSError, EOFError, SyntaxError, TokenError) as error:  # the header is a Python literal
+            # nothing cannot be mapped
+            found = np.load(file, mmap_mode="r" if length else None, allow_pickle=False)
+        # the header is a Python literal
+        except (OSError, EOFError, SyntaxError, TokenError) as error:
             raise ValueError(first_line(error)) from error
     if not isinstance(found, np.ndarray) or found.shape != (length,) or found.dtype.name != dtype:
-        holds = f"{found.dtype} {list(found.shape)}" if isinstance(found, np.ndarray) else "several arrays"
+        holds = (
+            f"{found.dtype} {list(found.shape)}"
+            if isinstance(found, np.ndarray)
+            else "several arrays"
+        )
         raise DataError(f"{wanted}, the file holds {holds}", file=file, fix=fix)
     return found
 
 
 @contextmanager
 def taken_from(file: Path, what: str = "damaged", *, fix: str = COPY) -> Iterator[None]:
-    """What goes wrong inside is the fault of `file`: a DataError that says `what` it is, and why."""
+    """What goes wrong inside is the fault of `file`: a DataError that says `what` it is, and
+    why.
+    """
     try:
         yield
     except MALFORMED as error:

@@ -1,6 +1,8 @@
-"""What people read on a terminal: texts as they stand, but for characters that would steer it, which are shown escaped.
+"""What people read on a terminal: texts as they stand, but for characters that would steer it,
+which are shown escaped.
 
-`visible` escapes, `tell` prints lines, `screen` prints tables. Texts of users (file names, lines of data, what a model writes)
+`visible` escapes, `tell` prints lines, `screen` prints tables. Texts of users (file names, lines of
+data, what a model writes)
 go through one of them: neither an escape code nor square brackets mean anything there.
 """
 
@@ -12,13 +14,17 @@ from typing import Any, TextIO
 from rich.console import Console
 from rich.text import Text
 
-_DIRECTION = (*range(0x202A, 0x202F), *range(0x2066, 0x206A))  # these turn the order of the letters around
-_CONTROL = (*range(0x20), *range(0x7F, 0xA0), *_DIRECTION, *range(0xD800, 0xE000))  # surrogates: bytes of odd file names
+# these turn the order of the letters around
+_DIRECTION = (*range(0x202A, 0x202F), *range(0x2066, 0x206A))
+# surrogates: bytes of odd file names
+_CONTROL = (*range(0x20), *range(0x7F, 0xA0), *_DIRECTION, *range(0xD800, 0xE000))
 _ESCAPES = {code: f"\\u{code:04x}" for code in _CONTROL if chr(code) not in "\n\t"}
 
 
 def visible(text: object) -> str:
-    """`text` with control characters written `\\u001b`, as JSON spells them, so that JSON stays the same JSON."""
+    """`text` with control characters written `\\u001b`, as JSON spells them, so that JSON stays
+    the same JSON.
+    """
     return str(text).translate(_ESCAPES)
 
 

@@ -1,4 +1,6 @@
-"""Values as annotations want them: a number that fits its type and range, or a ValueError saying what is allowed."""
+"""Values as annotations want them: a number that fits its type and range, or a ValueError saying
+what is allowed.
+"""
 
 from __future__ import annotations
 
@@ -29,10 +31,11 @@ Part = Annotated[float, Rule(lambda x: 0 < x <= 1, "more than 0, at most 1")]
 
 
 def fit(value: Any, annotation: Any) -> Any:
-    """`value` as `annotation` wants it (1e4 becomes the int 10000); ValueError naming what is allowed where it does not fit.
+    """`value` as `annotation` wants it (1e4 becomes the int 10000); ValueError naming what is
+    allowed where it does not fit.
 
-    Knows scalars, Literal, unions, paths, lists and mappings of these, and TypedDicts, which may have further keys; other
-    annotations take any part but no bare scalar.
+    Knows scalars, Literal, unions, paths, lists and mappings of these, and TypedDicts, which may
+    have further keys; other annotations take any part but no bare scalar.
     """
     origin, inner = typing.get_origin(annotation), typing.get_args(annotation)
     if origin is typing.Annotated:
@@ -50,15 +53,25 @@ def fit(value: Any, annotation: Any) -> Any:
     if (origin or annotation) in (dict, Mapping):
         if not isinstance(value, Mapping):
             raise ValueError("must be a mapping of names to values")
-        return {key: _fit_item(key, item, inner[1] if inner else Any) for key, item in value.items()}
-    if inspect.isclass(annotation) and (value is None or isinstance(value, (str, int, float))) and annotation is not object:
+        return {
+            key: _fit_item(key, item, inner[1] if inner else Any) for key, item in value.items()
+        }
+    if (
+        inspect.isclass(annotation)
+        and (value is None or isinstance(value, (str, int, float)))
+        and annotation is not object
+    ):
         raise ValueError(f"must be a part ({annotation.__name__}), a mapping with _target_")
     return value
 
 
 def takes_mapping(annotation: Any) -> bool:
     """Whether a plain mapping, no part, may be a value of this annotation."""
-    inner = typing.get_args(annotation) if typing.get_origin(annotation) in (Union, types.UnionType) else (annotation,)
+    inner = (
+        typing.get_args(annotation)
+        if typing.get_origin(annotation) in (Union, types.UnionType)
+        else (annotation,)
+    )
     return any((typing.get_origin(each) or each) in (dict, Mapping, Any, object) for each in inner)
 
 
@@ -84,7 +97,8 @@ def _fit_literal(value: Any, allowed: tuple[Any, ...]) -> Any:
 def _fit_union(value: Any, choices: tuple[Any, ...]) -> Any:
     exact = [choice for choice in choices if inspect.isclass(choice) and type(value) is choice]
     problems: list[ValueError] = []
-    for choice in [*exact, *sorted(choices, key=lambda choice: choice is str)]:  # str takes every scalar: last
+    # str takes every scalar: last
+    for choice in [*exact, *sorted(choices, key=lambda choice: choice is str)]:
         try:
             return fit(value, choice)
         except ValueError as error:
@@ -92,17 +106,25 @@ def _fit_union(value: Any, choices: tuple[Any, ...]) -> Any:
     for problem in problems:
         if isinstance(problem, _OutOfRange):
             raise problem  # what else it might have been is beside the point
-    raise ValueError(f"must be {' or '.join(dict.fromkeys(str(problem).removeprefix('must be ') for problem in problems))}")
+    raise ValueError(
+        "must be"
+        f" {' or '.join(dict.fromkeys(str(problem).removeprefix('must be ') for problem in problems))}"
+    )
 
 
 def _fit_record(value: Any, kind: Any) -> dict[str, Any]:
-    """The keys of a TypedDict, of which those marked NotRequired may be absent, and whatever else is there."""
+    """The keys of a TypedDict, of which those marked NotRequired may be absent, and whatever
+    else is there.
+    """
     if not isinstance(value, Mapping):
         raise ValueError("must be a mapping of names to values")
     wanted, required = _keys(kind)
     if missing := [key for key in required if key not in value]:
         raise ValueError(f"must have '{missing[0]}'")
-    return {key: _fit_item(key, item, wanted[key]) if key in wanted else item for key, item in value.items()}
+    return {
+        key: _fit_item(key, item, wanted[key]) if key in wanted else item
+        for key, item in value.items()
+    }
 
 
 @functools.cache
@@ -110,7 +132,9 @@ def _keys(kind: Any) -> tuple[dict[str, Any], list[str]]:
     """({key: its annotation} of a TypedDict, the keys that must be there)."""
     hints = typing.get_type_hints(kind, include_extras=True)
     optional = {key for key, hint in hints.items() if typing.get_origin(hint) is typing.NotRequired}
-    wanted = {key: typing.get_args(hint)[0] if key in optional else hint for key, hint in hints.items()}
+    wanted = {
+        key: typing.get_args(hint)[0] if key in optional else hint for key, hint in hints.items()
+    }
     return wanted, [key for key in hints if key not in optional]
 
 
@@ -120,7 +144,9 @@ def _fit_item(key: Any, value: Any, annotation: Any) -> Any:
         return fit(value, annotation)
     except ValueError as error:
         inner = str(error)
-        raise type(error)(f"'{key}.{inner[1:]}" if inner.startswith("'") else f"'{key}' {inner}") from None
+        raise type(error)(
+            f"'{key}.{inner[1:]}" if inner.startswith("'") else f"'{key}' {inner}"
+        ) from None
 
 
 def _fit_list(value: Any, inner: Any) -> Any:

@@ -1,4 +1,6 @@
-"""Files that appear whole or not at all, whenever the process is stopped; a link, a device or a pipe stays what it is."""
+"""Files that appear whole or not at all, whenever the process is stopped; a link, a device or a
+pipe stays what it is.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,8 @@ from plmctl.errors import UsageError
 
 @contextlib.contextmanager
 def opened(file: Path, mode: str = "w") -> Iterator[IO[Any]]:
-    """A stream ("w": UTF-8 text, "wb": bytes) into what becomes `file` at the end; what stood there before stays until then.
+    """A stream ("w": UTF-8 text, "wb": bytes) into what becomes `file` at the end; what stood there
+    before stays until then.
 
     Of a link, what it leads to is replaced; a device or a pipe is written to directly.
     """
@@ -52,7 +55,8 @@ def refuse_existing(file: Path, overwrite: bool) -> None:
 
 def is_stream(file: Path) -> bool:
     """Whether `file` is a device or a pipe, or leads to one: it cannot be replaced."""
-    named = str(file.absolute()).startswith(("/dev/", "/proc/"))  # /dev/stdout is one, whatever it leads to
+    # /dev/stdout is one, whatever it leads to
+    named = str(file.absolute()).startswith(("/dev/", "/proc/"))
     return file.exists() and (named or not file.is_file())
 
 

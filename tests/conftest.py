@@ -13,7 +13,8 @@ import torch
 
 torch.set_num_threads(1)  # reproducible, and other tests may run beside
 
-with contextlib.suppress(ImportError):  # it takes hold of pytest's stderr, and closes it when Hydra sets logging up anew
+# it takes hold of pytest's stderr, and closes it when Hydra sets logging up anew
+with contextlib.suppress(ImportError):
     import absl.logging
 
     absl.logging.get_absl_handler().python_handler.stream = sys.__stderr__
@@ -34,15 +35,22 @@ def small_text(tmp_path_factory: pytest.TempPathFactory) -> Path:
     from plmctl.data.survey import Source
 
     file = tmp_path_factory.mktemp("text") / "small.txt"
-    documents = ["\n".join(document.sentences) for document in itertools.islice(Source("builtin").documents(), 60)]
+    documents = [
+        "\n".join(document.sentences)
+        for document in itertools.islice(Source("builtin").documents(), 60)
+    ]
     file.write_text("\n\n".join(documents)[:100_000], encoding="utf-8")
     return file
 
 
 @pytest.fixture(scope="session")
 def translation(small_text: Path) -> tuple[Path, Path]:
-    """Parallel text: the first lines of `small_text`, and as their translation the same lines in reverse."""
-    lines = [line for line in small_text.read_text(encoding="utf-8").splitlines() if line.strip()][:400]
+    """Parallel text: the first lines of `small_text`, and as their translation the same lines in
+    reverse.
+    """
+    lines = [line for line in small_text.read_text(encoding="utf-8").splitlines() if line.strip()][
+        :400
+    ]
     files = small_text.with_name("small.en"), small_text.with_name("small.ne")
     for file, words in zip(files, (lines, [line[::-1] for line in lines]), strict=True):
         file.write_text("\n".join(words), encoding="utf-8")
@@ -53,7 +61,9 @@ def translation(small_text: Path) -> tuple[Path, Path]:
 def tokens_of(
     small_text: Path, translation: tuple[Path, Path], tmp_path_factory: pytest.TempPathFactory
 ) -> Callable[..., Path]:
-    """`tokens_of("wordpiece")`: a token directory of `small_text`, with `pairs` of `translation`; each is made once."""
+    """`tokens_of("wordpiece")`: a token directory of `small_text`, with `pairs` of
+    `translation`; each is made once.
+    """
     from plmctl.config.build import build
     from plmctl.config.compose import compose
     from plmctl.data.survey import Source
@@ -65,9 +75,25 @@ def tokens_of(
         key = (pairs, kind, *settings)
         if key not in made:
             folder = tmp_path_factory.mktemp("tokens") / kind
-            cfg = compose("tokenize", None, [f"tokenizer={kind}", "tokenizer.vocab_size=600", f"out={folder}", *settings])
-            source = Source(str(translation[0]), target=str(translation[1])) if pairs else Source(str(small_text))
-            tokenize(Job(source=source, recipe=build(cfg.tokenizer, path="tokenizer"), valid_share=0.1, processes=1), folder)
+            cfg = compose(
+                "tokenize",
+                None,
+                [f"tokenizer={kind}", "tokenizer.vocab_size=600", f"out={folder}", *settings],
+            )
+            source = (
+                Source(str(translation[0]), target=str(translation[1]))
+                if pairs
+                else Source(str(small_text))
+            )
+            tokenize(
+                Job(
+                    source=source,
+                    recipe=build(cfg.tokenizer, path="tokenizer"),
+                    valid_share=0.1,
+                    processes=1,
+                ),
+                folder,
+            )
             made[key] = folder
         return made[key]
 

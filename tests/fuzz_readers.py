@@ -1,7 +1,9 @@
-"""Damaged files through every reader: `python tests/fuzz_readers.py --seed 0 --files 200 [--only checkpoint]`.
+"""Damaged files through every reader: `python tests/fuzz_readers.py --seed 0 --files 200 [--only
+checkpoint]`.
 
-Each reader gets so many damaged copies of small files that are made here, in a process with 1 GB of memory beyond what its
-libraries take and 60 s for a file. A copy is read, or refused with a sentence (a PlmctlError); everything else has FAILED.
+Each reader gets so many damaged copies of small files that are made here, in a process with 1 GB of
+memory beyond what its libraries take and 60 s for a file. A copy is read, or refused with a
+sentence (a PlmctlError); everything else has FAILED.
 """
 
 from __future__ import annotations
@@ -33,7 +35,24 @@ import yaml
 from plmctl.errors import PlmctlError
 
 SECONDS, MEMORY = 60, 1 << 30  # of one file
-NONSENSE: list[Any] = [-1, 0, 3, 10**9, 10**30, 0.5, 1e308, float("nan"), "text", "", "\ud800", None, True, [], [[1]], {}]
+NONSENSE: list[Any] = [
+    -1,
+    0,
+    3,
+    10**9,
+    10**30,
+    0.5,
+    1e308,
+    float("nan"),
+    "text",
+    "",
+    "\ud800",
+    None,
+    True,
+    [],
+    [[1]],
+    {},
+]
 NONSENSE += [{"a": 1}, ["a", "a"]]
 YAML = [
     "\tx: 1",
@@ -45,13 +64,25 @@ YAML = [
     "- 1",
     "x: 2020-99-99",
 ]
-YAML += ["[" * 600, "? [a]\n: 1", "x: {", "x: ???", "1: 2", "train: [1]", "train: 3", "model: x", "heads: [x]", "size: []"]
+YAML += [
+    "[" * 600,
+    "? [a]\n: 1",
+    "x: {",
+    "x: ???",
+    "1: 2",
+    "train: [1]",
+    "train: 3",
+    "model: x",
+    "heads: [x]",
+    "size: []",
+]
 TEXTS = ("a.txt", "a.jsonl", "a.csv", "a.txt.gz", "a.jsonl.gz", "a.txt.zst", "a.parquet")
 TABLES = ("train.tsv", "train.jsonl", "train.csv", "train.tsv.gz")
 NEWEST = "run/checkpoints/step-2"
 
 
-# --- damage ---------------------------------------------------------------------------------------------------------
+# --- damage
+# --------------------------------------------------------------------------------------------------
 
 
 def flipped(data: bytes, draw: random.Random) -> bytes:
@@ -77,7 +108,9 @@ def flipped(data: bytes, draw: random.Random) -> bytes:
 
 
 def changed(value: Any, draw: random.Random) -> Any:
-    """A value of JSON in which one thing, at any depth, is nonsense, missing, or called otherwise."""
+    """A value of JSON in which one thing, at any depth, is nonsense, missing, or called
+    otherwise.
+    """
     places = list(_places(value))
     owner, key = draw.choice(places) if places else (None, None)
     if owner is None:
@@ -95,7 +128,13 @@ def changed(value: Any, draw: random.Random) -> Any:
 
 
 def _places(value: Any) -> Iterator[tuple[Any, Any]]:
-    for key in list(value) if isinstance(value, dict) else range(len(value)) if isinstance(value, list) else ():
+    for key in (
+        list(value)
+        if isinstance(value, dict)
+        else range(len(value))
+        if isinstance(value, list)
+        else ()
+    ):
         yield value, key
         yield from _places(value[key])
 
@@ -104,10 +143,20 @@ def damaged(file: Path, draw: random.Random) -> None:
     """`file` with one damage of its own kind, or of its bytes."""
     data, kind = file.read_bytes(), file.name.rpartition(".")[2]
     if draw.random() < 0.05:
-        file.write_bytes(draw.choice([b"", b"\x00" * 64, b"null", b"[" * 100_000, b"\xff\xfe\xff", draw.randbytes(200)]))
+        file.write_bytes(
+            draw.choice(
+                [b"", b"\x00" * 64, b"null", b"[" * 100_000, b"\xff\xfe\xff", draw.randbytes(200)]
+            )
+        )
         return
     if file.name.endswith(".gz") and draw.random() < 0.6:
-        file.write_bytes(gzip.compress(_damage(gzip.decompress(data), file.name.removesuffix(".gz").rpartition(".")[2], draw)))
+        file.write_bytes(
+            gzip.compress(
+                _damage(
+                    gzip.decompress(data), file.name.removesuffix(".gz").rpartition(".")[2], draw
+                )
+            )
+        )
         return
     file.write_bytes(_damage(data, kind, draw))
 
@@ -124,7 +173,9 @@ def _damage(data: bytes, kind: str, draw: random.Random) -> bytes:
     if structured and kind == "yaml":
         if draw.random() < 0.3:
             return (data + b"\n" if draw.random() < 0.5 else b"") + draw.choice(YAML).encode()
-        return yaml.safe_dump(changed(yaml.safe_load(data), draw), sort_keys=False).encode("utf-8", "replace")
+        return yaml.safe_dump(changed(yaml.safe_load(data), draw), sort_keys=False).encode(
+            "utf-8", "replace"
+        )
     if structured and kind == "safetensors":
         size = int.from_bytes(data[:8], "little")
         head = json.dumps(changed(json.loads(data[8 : 8 + size]), draw)).encode()
@@ -135,15 +186,28 @@ def _damage(data: bytes, kind: str, draw: random.Random) -> bytes:
         low, high = draw.choice([(-9, 9), (0, 1 << 15), (0, 1 << 31)])
         if draw.random() < 0.6:
             array = array.copy()
-            array[at] = np.random.default_rng(draw.randrange(99)).integers(low, high, len(array[at])).astype(array.dtype)
+            array[at] = (
+                np.random.default_rng(draw.randrange(99))
+                .integers(low, high, len(array[at]))
+                .astype(array.dtype)
+            )
         else:
-            array = draw.choice([array[:-1], array.astype("f8"), array.reshape(1, -1), np.array(3), array.astype("O")])
+            array = draw.choice(
+                [
+                    array[:-1],
+                    array.astype("f8"),
+                    array.reshape(1, -1),
+                    np.array(3),
+                    array.astype("O"),
+                ]
+            )
         np.save(stream, array, allow_pickle=True)
         return stream.getvalue()
     return flipped(data, draw)
 
 
-# --- samples and their readers ----------------------------------------------------------------------------------------
+# --- samples and their readers
+# ----------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -158,12 +222,28 @@ class Case:
     keys: bool = False  # every key of its config.json is set to every nonsense once, instead
 
 
-TEXT = [f"The cat number {n} sat on mat {n % 7}; 猫坐在垫子上。 It ran home, and slept." for n in range(60)]
+TEXT = [
+    f"The cat number {n} sat on mat {n % 7}; 猫坐在垫子上。 It ran home, and slept."
+    for n in range(60)
+]
 SIZES = {"wordpiece": 80, "unigram": 50, "byte_bpe": 280, "word": 40}
 SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
 WORDS = ["the", "cat", "sat", "on", "mat", "##s", "dog", "ran", ".", ","]
-TINY = ["size=tiny", "size.width=16", "size.num_layers=1", "size.num_heads=2", "size.inner_width=16", "format.max_length=16"]
-TINY += ["train.batch_size=2", "train.processes=1", "data.valid_share=0.2", "tokenizer.vocab_size=80", "train.save_every=1"]
+TINY = [
+    "size=tiny",
+    "size.width=16",
+    "size.num_layers=1",
+    "size.num_heads=2",
+    "size.inner_width=16",
+    "format.max_length=16",
+]
+TINY += [
+    "train.batch_size=2",
+    "train.processes=1",
+    "data.valid_share=0.2",
+    "tokenizer.vocab_size=80",
+    "train.save_every=1",
+]
 
 
 def cli(*words: object) -> None:
@@ -187,7 +267,9 @@ def cli(*words: object) -> None:
 
 def texts(folder: Path) -> None:
     documents = "\n\n".join("\n".join(TEXT[at : at + 5]) for at in range(0, 60, 5))
-    rows = "".join(json.dumps({"text": text, "lang": "en"}, ensure_ascii=False) + "\n" for text in TEXT)
+    rows = "".join(
+        json.dumps({"text": text, "lang": "en"}, ensure_ascii=False) + "\n" for text in TEXT
+    )
     table = "text,id\n" + "".join(f'"{text}",{n}\n' for n, text in enumerate(TEXT))
     for name, content in {"a.txt": documents, "a.jsonl": rows, "a.csv": table}.items():
         (folder / name).write_text(content, encoding="utf-8")
@@ -233,7 +315,9 @@ def published_tokenizer(kind: str) -> Callable[[Path], None]:
                 json.dumps({"pad_token": "<pad>", "additional_special_tokens": ["<e>"]})
             )
             return
-        Tokenizer.train(TEXT, kind=kind, vocab_size=SIZES[kind]).export_hf(folder, model_max_length=16)
+        Tokenizer.train(TEXT, kind=kind, vocab_size=SIZES[kind]).export_hf(
+            folder, model_max_length=16
+        )
 
     return make
 
@@ -258,8 +342,15 @@ def read_tokenizer(folder: Path) -> object:
 def tokens(folder: Path) -> None:
     (folder / "text").mkdir()
     texts(folder / "text")
-    cli("tokenize", f"data.path={folder}/text/a.txt", "tokenizer=wordpiece", "tokenizer.vocab_size=80", "data.valid_share=0.2",
-        "processes=1", f"out={folder}/tokens")  # fmt: skip
+    cli(
+        "tokenize",
+        f"data.path={folder}/text/a.txt",
+        "tokenizer=wordpiece",
+        "tokenizer.vocab_size=80",
+        "data.valid_share=0.2",
+        "processes=1",
+        f"out={folder}/tokens",
+    )
 
 
 def read_tokens(folder: Path) -> object:
@@ -284,7 +375,14 @@ def _vocab(folder: Path) -> Any:
 
 def run(folder: Path) -> None:
     tokens(folder)
-    cli("pretrain", "bert", *TINY, f"data.path={folder}/tokens", "train.steps=2", f"run.dir={folder}/run")
+    cli(
+        "pretrain",
+        "bert",
+        *TINY,
+        f"data.path={folder}/tokens",
+        "train.steps=2",
+        f"run.dir={folder}/run",
+    )
 
 
 def seal(folder: Path) -> None:
@@ -307,7 +405,11 @@ def use(model: Path) -> object:
     loaded = plmctl.load(model)
     if not loaded.source.has_tokenizer or loaded.source.spelling is None:
         with torch.inference_mode():
-            return loaded.model(batch_of([Line([1, 2, 3])])) if "encoder" not in (loaded.config["model"]) else None
+            return (
+                loaded.model(batch_of([Line([1, 2, 3])]))
+                if "encoder" not in (loaded.config["model"])
+                else None
+            )
     return loaded
 
 
@@ -330,10 +432,18 @@ def metrics(folder: Path) -> object:
 
 
 PUBLISHED = (
-    "BertForMaskedLM", "BertForSequenceClassification", "RobertaForMaskedLM", "AlbertForMaskedLM", "ElectraForPreTraining",
-    "OpenAIGPTLMHeadModel", "GPT2LMHeadModel", "XLNetLMHeadModel", "BartForConditionalGeneration", "MarianMTModel",
+    "BertForMaskedLM",
+    "BertForSequenceClassification",
+    "RobertaForMaskedLM",
+    "AlbertForMaskedLM",
+    "ElectraForPreTraining",
+    "OpenAIGPTLMHeadModel",
+    "GPT2LMHeadModel",
+    "XLNetLMHeadModel",
+    "BartForConditionalGeneration",
+    "MarianMTModel",
     "T5ForConditionalGeneration",
-)  # fmt: skip
+)
 
 
 @functools.cache
@@ -346,12 +456,16 @@ def published(name: str) -> Callable[[Path], None]:
             import transformers
 
             sizes = {"d_model": 16, "n_layer": 2, "n_head": 2, "d_inner": 24}
-            getattr(transformers, name)(transformers.XLNetConfig(vocab_size=VOCAB, **sizes)).save_pretrained(folder)
+            getattr(transformers, name)(
+                transformers.XLNetConfig(vocab_size=VOCAB, **sizes)
+            ).save_pretrained(folder)
         else:
             publish(folder, name)
         spare = [f"[unused{n}]" for n in range(VOCAB - len(SPECIAL + WORDS))]
         (folder / "vocab.txt").write_text("\n".join([*SPECIAL, *WORDS, *spare]))
-        (folder / "tokenizer_config.json").write_text(json.dumps({f"{token[1:-1].lower()}_token": token for token in SPECIAL}))
+        (folder / "tokenizer_config.json").write_text(
+            json.dumps({f"{token[1:-1].lower()}_token": token for token in SPECIAL})
+        )
 
     return make
 
@@ -364,27 +478,51 @@ def elmo(folder: Path) -> None:
 
 
 def task_files(folder: Path) -> None:
-    table = "".join(f"{json.dumps({'sentence': text, 'label': str(n % 2)})}\n" for n, text in enumerate(TEXT))
-    tabs = "sentence\tlabel\n" + "".join(f"{text}\t{n % 2}\n" for n, text in enumerate(TEXT))
-    qas = [{"id": str(n), "question": "Who sat?", "answers": [{"text": "cat", "answer_start": 4}]} for n in range(5)]
-    squad = {"version": "1", "data": [{"paragraphs": [{"context": text, "qas": qas}]} for text in TEXT[:3]]}
-    column = "\n".join(
-        "\n".join(f"{word} x {'B-A' if word == 'cat' else 'O'}" for word in text.split()) + "\n" for text in TEXT
+    table = "".join(
+        f"{json.dumps({'sentence': text, 'label': str(n % 2)})}\n" for n, text in enumerate(TEXT)
     )
-    lists = [{"tokens": text.split(), "tags": ["O" for _ in text.split()], "document": n // 3} for n, text in enumerate(TEXT)]
+    tabs = "sentence\tlabel\n" + "".join(f"{text}\t{n % 2}\n" for n, text in enumerate(TEXT))
+    qas = [
+        {"id": str(n), "question": "Who sat?", "answers": [{"text": "cat", "answer_start": 4}]}
+        for n in range(5)
+    ]
+    squad = {
+        "version": "1",
+        "data": [{"paragraphs": [{"context": text, "qas": qas}]} for text in TEXT[:3]],
+    }
+    column = "\n".join(
+        "\n".join(f"{word} x {'B-A' if word == 'cat' else 'O'}" for word in text.split()) + "\n"
+        for text in TEXT
+    )
+    lists = [
+        {"tokens": text.split(), "tags": ["O" for _ in text.split()], "document": n // 3}
+        for n, text in enumerate(TEXT)
+    ]
     choice = [{"text": text, "choices": ["a", "b"], "label": n % 2} for n, text in enumerate(TEXT)]
-    talk = [{"turns": [{"utterance": text, "speaker": "A"}, {"utterance": "Yes.", "speaker": "B"}]} for text in TEXT]
+    talk = [
+        {"turns": [{"utterance": text, "speaker": "A"}, {"utterance": "Yes.", "speaker": "B"}]}
+        for text in TEXT
+    ]
     written = {
-        "train.jsonl": table, "train.tsv": tabs, "train.csv": tabs.replace(",", ";").replace("\t", ","),
+        "train.jsonl": table,
+        "train.tsv": tabs,
+        "train.csv": tabs.replace(",", ";").replace("\t", ","),
         "squad.json": json.dumps(squad),
         "train.conll": column,
-        "tagged.jsonl": "\n".join(map(json.dumps, lists)), "choice.jsonl": "\n".join(map(json.dumps, choice)),
-        "talk.jsonl": "\n".join(map(json.dumps, talk)), "talk.json": json.dumps(talk), "train.tsv.gz": tabs,
-        "pairs.jsonl": "\n".join(json.dumps({"source": text, "target": text[::-1]}) for text in TEXT),
+        "tagged.jsonl": "\n".join(map(json.dumps, lists)),
+        "choice.jsonl": "\n".join(map(json.dumps, choice)),
+        "talk.jsonl": "\n".join(map(json.dumps, talk)),
+        "talk.json": json.dumps(talk),
+        "train.tsv.gz": tabs,
+        "pairs.jsonl": "\n".join(
+            json.dumps({"source": text, "target": text[::-1]}) for text in TEXT
+        ),
         "vectors.txt": "\n".join(f"word{n} {n} 0.5 -{n}" for n in range(40)),
-    }  # fmt: skip
+    }
     for name, content in written.items():
-        (folder / name).write_bytes(gzip.compress(content.encode()) if name.endswith(".gz") else content.encode())
+        (folder / name).write_bytes(
+            gzip.compress(content.encode()) if name.endswith(".gz") else content.encode()
+        )
 
 
 @functools.cache
@@ -392,7 +530,11 @@ def _task(name: str) -> Any:
     from plmctl.config.build import build
     from plmctl.config.compose import compose
 
-    return build(compose("data", None, [f"task={name}", "task.path=x"]).task, {"pooling": "first"}, path="task")
+    return build(
+        compose("data", None, [f"task={name}", "task.path=x"]).task,
+        {"pooling": "first"},
+        path="task",
+    )
 
 
 @functools.cache
@@ -412,7 +554,9 @@ def read_task(name: str, kind: str) -> Callable[[Path], object]:
         task.path, task.reader = str(folder / name), copy.deepcopy(task.reader)
         train = task.read("train")
         task.fit_labels(train)
-        return labels.check(task.path, {"train": train}, classes=task.has_classes), task.encode(train, _tokenizer())
+        return labels.check(task.path, {"train": train}, classes=task.has_classes), task.encode(
+            train, _tokenizer()
+        )
 
     return read
 
@@ -430,7 +574,9 @@ def answers(folder: Path) -> None:
 
     store = Store(folder / "answers")
     for n in range(8):
-        store.add(bytes([n] * 16), {"logits/class": torch.randn(3), "hidden/0": torch.randn(n + 1, 4)})
+        store.add(
+            bytes([n] * 16), {"logits/class": torch.randn(3), "hidden/0": torch.randn(n + 1, 4)}
+        )
     store.flush()
 
 
@@ -450,41 +596,79 @@ def recipe(folder: Path) -> None:
 
 CASES = [
     *(Case(f"text {name}", texts, read_texts(name), (name,)) for name in TEXTS),
-    *(Case(f"tokenizer, own {kind}", own_tokenizer(kind), read_tokenizer, ("*",)) for kind in SIZES),
-    Case("tokenizer vocab.txt", without(published_tokenizer("wordpiece"), "tokenizer.json"), read_tokenizer, ("*",)),
-    Case("tokenizer merges.txt", without(published_tokenizer("byte_bpe"), "tokenizer.json"), read_tokenizer, ("*",)),
+    *(
+        Case(f"tokenizer, own {kind}", own_tokenizer(kind), read_tokenizer, ("*",))
+        for kind in SIZES
+    ),
+    Case(
+        "tokenizer vocab.txt",
+        without(published_tokenizer("wordpiece"), "tokenizer.json"),
+        read_tokenizer,
+        ("*",),
+    ),
+    Case(
+        "tokenizer merges.txt",
+        without(published_tokenizer("byte_bpe"), "tokenizer.json"),
+        read_tokenizer,
+        ("*",),
+    ),
     Case("tokenizer.json", published_tokenizer("wordpiece"), read_tokenizer, ("tokenizer*.json",)),
     Case("tokenizer sentencepiece", published_tokenizer("unigram"), read_tokenizer, ("*",)),
     Case("token directory", tokens, read_tokens, ("tokens/*.npy", "tokens/manifest.json")),
-    Case("checkpoint, sealed anew", run, lambda folder: use(folder / NEWEST), (f"{NEWEST}/*",), seal),
-    Case("checkpoint manifest", run, lambda folder: use(folder / "run"), (f"{NEWEST}/manifest.json",)),
+    Case(
+        "checkpoint, sealed anew", run, lambda folder: use(folder / NEWEST), (f"{NEWEST}/*",), seal
+    ),
+    Case(
+        "checkpoint manifest", run, lambda folder: use(folder / "run"), (f"{NEWEST}/manifest.json",)
+    ),
     Case("resume, sealed anew", run, resume, (f"{NEWEST}/*",), seal),
     Case("resume, files of the run", run, resume, ("run/*.*", f"{NEWEST}/manifest.json")),
     Case("report", run, report, ("run/*.*",)),
     Case("metrics", run, metrics, ("run/metrics.jsonl",)),
     *(
-        Case(f"published {name}", published(name), use, ("config.json", "model.safetensors", "*.json", "vocab.txt"))
+        Case(
+            f"published {name}",
+            published(name),
+            use,
+            ("config.json", "model.safetensors", "*.json", "vocab.txt"),
+        )
         for name in PUBLISHED
     ),
     Case("published ELMo", elmo, use, ("*",)),
-    *(Case(f"config keys, {name}", published(name), use, ("config.json",), keys=True) for name in PUBLISHED),
+    *(
+        Case(f"config keys, {name}", published(name), use, ("config.json",), keys=True)
+        for name in PUBLISHED
+    ),
     Case("config keys, ELMo", elmo, use, ("*_options.json",), keys=True),
     *(Case(f"task table {name}", task_files, read_task(name, "sst2"), (name,)) for name in TABLES),
     Case("task SQuAD", task_files, read_task("squad.json", "squad"), ("squad.json",)),
     Case("task CoNLL", task_files, read_task("train.conll", "conll2003"), ("train.conll",)),
-    Case("task tagged.jsonl", task_files, read_task("tagged.jsonl", "conll2003"), ("tagged.jsonl",)),
+    Case(
+        "task tagged.jsonl", task_files, read_task("tagged.jsonl", "conll2003"), ("tagged.jsonl",)
+    ),
     Case("task choice", task_files, read_task("choice.jsonl", "choice"), ("choice.jsonl",)),
     Case("task dialogue.jsonl", task_files, read_task("talk.jsonl", "dialogue"), ("talk.jsonl",)),
     Case("task dialogue.json", task_files, read_task("talk.json", "dialogue"), ("talk.json",)),
     Case("task pairs", task_files, read_task("pairs.jsonl", "seq2seq"), ("pairs.jsonl",)),
-    Case("recipe", recipe, lambda folder: cli("pretrain", folder / "mine.yaml", "--print-config"), ("mine.yaml",)),
-    Case("study", recipe, lambda folder: cli("ablate", folder / "study.yaml", "--print-config"), ("study.yaml",)),
+    Case(
+        "recipe",
+        recipe,
+        lambda folder: cli("pretrain", folder / "mine.yaml", "--print-config"),
+        ("mine.yaml",),
+    ),
+    Case(
+        "study",
+        recipe,
+        lambda folder: cli("ablate", folder / "study.yaml", "--print-config"),
+        ("study.yaml",),
+    ),
     Case("teacher cache", answers, read_answers, ("answers/*",)),
     Case("vectors", task_files, vectors, ("vectors.txt",)),
-]  # fmt: skip
+]
 
 
-# --- the runner -------------------------------------------------------------------------------------------------------
+# --- the runner
+# --------------------------------------------------------------------------------------------------
 
 
 @dataclass
@@ -495,12 +679,16 @@ class Score:
 
 
 def trial(case: Case, sample: Path, seed: str) -> str:
-    """ "" for a copy that is read, "refused", or what happened instead; without a seed nothing is damaged."""
+    """ "" for a copy that is read, "refused", or what happened instead; without a seed nothing
+    is damaged.
+    """
     draw = random.Random(seed)
     with tempfile.TemporaryDirectory(prefix="plmctl-fuzz-") as name:
         folder = Path(name) / "f"
         shutil.copytree(sample, folder)
-        chosen = sorted({file for pattern in case.files for file in folder.glob(pattern) if file.is_file()})
+        chosen = sorted(
+            {file for pattern in case.files for file in folder.glob(pattern) if file.is_file()}
+        )
         if seed:
             _spoil(case, draw.choice(chosen), draw, seed)
         if draw.random() < 0.9:
@@ -542,7 +730,8 @@ def _worker(case: Case, sample: Path, seeds: list[str], told: Any) -> None:
     torch.set_num_threads(1)
     warnings.simplefilter("ignore")
     os.environ.update(OMP_NUM_THREADS="1")
-    if seeds[0].endswith(" 0") and (wrong := trial(case, sample, "")):  # imports and caches, before memory is counted
+    # imports and caches, before memory is counted
+    if seeds[0].endswith(" 0") and (wrong := trial(case, sample, "")):
         print(f"{case.name}: not damaged, and yet: {wrong}", flush=True)
         os._exit(1)
     told.send("ready")
@@ -555,7 +744,9 @@ def _worker(case: Case, sample: Path, seeds: list[str], told: Any) -> None:
 
 
 def fuzz(case: Case, sample: Path, seeds: list[str], say: Callable[[str], None]) -> Score:
-    """All trials of a case; a process that ends or hangs is a failure, and another one goes on behind it."""
+    """All trials of a case; a process that ends or hangs is a failure, and another one goes on
+    behind it.
+    """
     score, context = Score(), multiprocessing.get_context("fork")
     while seeds:
         ours, theirs = context.Pipe(duplex=False)
@@ -571,7 +762,10 @@ def fuzz(case: Case, sample: Path, seeds: list[str], say: Callable[[str], None])
                 process.join()
                 found = f"the process ended with code {process.exitcode}"
             seed, seeds = seeds[0], seeds[1:]
-            score.read, score.refused = score.read + (found == ""), score.refused + (found == "refused")
+            score.read, score.refused = (
+                score.read + (found == ""),
+                score.refused + (found == "refused"),
+            )
             if found not in ("", "refused"):
                 score.failed += 1
                 say(f"FAILED {case.name}, seed '{seed}':\n{found}")
@@ -591,16 +785,29 @@ def _received(ours: Any) -> bool:
 def table(scores: dict[str, Score]) -> str:
     lines = [f"{'reader':<44} {'files':>6} {'read':>6} {'refused':>8} {'FAILED':>7}"]
     for name, s in scores.items():
-        lines.append(f"{name:<44} {s.read + s.refused + s.failed:>6} {s.read:>6} {s.refused:>8} {s.failed:>7}")
+        lines.append(
+            f"{name:<44} {s.read + s.refused + s.failed:>6} {s.read:>6} {s.refused:>8}"
+            f" {s.failed:>7}"
+        )
     total = [sum(getattr(s, key) for s in scores.values()) for key in ("read", "refused", "failed")]
-    return "\n".join([*lines, f"{'all':<44} {sum(total):>6} {total[0]:>6} {total[1]:>8} {total[2]:>7}"])
+    return "\n".join(
+        [*lines, f"{'all':<44} {sum(total):>6} {total[0]:>6} {total[1]:>8} {total[2]:>7}"]
+    )
 
 
 def available(case: Case) -> bool:
-    needs = {".zst": "zstandard", ".parquet": "pyarrow", "ELMo": "h5py", "published": "transformers", "config": "transformers"}
+    needs = {
+        ".zst": "zstandard",
+        ".parquet": "pyarrow",
+        "ELMo": "h5py",
+        "published": "transformers",
+        "config": "transformers",
+    }
     import importlib.util
 
-    return all(importlib.util.find_spec(module) for word, module in needs.items() if word in case.name)
+    return all(
+        importlib.util.find_spec(module) for word, module in needs.items() if word in case.name
+    )
 
 
 def main() -> int:

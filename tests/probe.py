@@ -1,4 +1,6 @@
-"""A tiny set of parts, a config folder and a plugin module: tests of the config machinery do not need the real parts."""
+"""A tiny set of parts, a config folder and a plugin module: tests of the config machinery do not
+need the real parts.
+"""
 
 from __future__ import annotations
 
@@ -57,13 +59,15 @@ class Task:
 
 
 def part(name: str, **numbers: object) -> str:
-    return "# one line\n" + "".join(f"{key}: {value}\n" for key, value in {"_target_": f"{PLUGIN}.{name}", **numbers}.items())
+    return "# one line\n" + "".join(
+        f"{key}: {value}\n" for key, value in {"_target_": f"{PLUGIN}.{name}", **numbers}.items()
+    )
 
 
 def objective(name: str) -> str:
     return (
-        f"# @package _global_\n# asks {name}\nobjective: {{{name}: {{_target_: {PLUGIN}.Ask, weight: 1.0}}}}\n"
-        f"heads: {{{name}: {{_target_: {PLUGIN}.Head, tied: true}}}}\n"
+        f"# @package _global_\n# asks {name}\nobjective: {{{name}: {{_target_: {PLUGIN}.Ask,"
+        f" weight: 1.0}}}}\nheads: {{{name}: {{_target_: {PLUGIN}.Head, tied: true}}}}\n"
     )
 
 
@@ -85,12 +89,12 @@ PARTS = {
     "schedule/linear.yaml": part("Linear"),
     "task/cola.yaml": part("Task", path="???"),
     "recipes/probe.yaml": (
-        "# @package _global_\n# a probe (Nobody, 2026)\n"
-        "defaults: [{override /objective: [mlm, nsp]}, {override /size: tiny}]\n"
-        "train: {steps: 100, batch_size: 7}\nnoise: {token_mask: {rate: 0.2}}\noptim: {lr: 3.0e-4, betas: [0.9, 0.98]}\n"
-        "heads: {nsp: {tied: false}}\nschedule: {warmup_steps: 5}\nseed: 11\n"
+        "# @package _global_\n# a probe (Nobody, 2026)\ndefaults: [{override /objective: [mlm,"
+        " nsp]}, {override /size: tiny}]\ntrain: {steps: 100, batch_size: 7}\nnoise: {token_mask:"
+        " {rate: 0.2}}\noptim: {lr: 3.0e-4, betas: [0.9, 0.98]}\nheads: {nsp: {tied:"
+        " false}}\nschedule: {warmup_steps: 5}\nseed: 11\n"
     ),
-}  # fmt: skip
+}
 
 
 def write(folder: Path) -> str:

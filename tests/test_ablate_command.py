@@ -1,4 +1,6 @@
-"""`plmctl ablate`: names, the plan that --dry-run shows, mistakes, an edited study, and the studies that are shipped."""
+"""`plmctl ablate`: names, the plan that --dry-run shows, mistakes, an edited study, and the
+studies that are shipped.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +37,9 @@ def ablate(*words: str) -> Any:
 
 
 @pytest.mark.parametrize("name", STUDIES)
-def test_shipped_studies_plan_without_any_file(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_shipped_studies_plan_without_any_file(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     needed = {"chinese_units": "zhwiki.txt"}.get(name)  # no Chinese text comes with Python
     if needed:
@@ -67,7 +71,14 @@ def test_dry_run_shows_jobs_and_cost(toy_study: Any, tmp_path: Path) -> None:
     toy_study.write_study(tmp_path)
     before = sorted(tmp_path.rglob("*"))
     shown = ablate("./toy.yaml", "--dry-run").output
-    for words in ("4 cells: 2 arms x 2 seeds", "tokenize", "finetune", "training FLOPs", "total", "fine-tuning on "):
+    for words in (
+        "4 cells: 2 arms x 2 seeds",
+        "tokenize",
+        "finetune",
+        "training FLOPs",
+        "total",
+        "fine-tuning on ",
+    ):
         assert words in shown
     assert sorted(tmp_path.rglob("*")) == before
 
@@ -96,8 +107,12 @@ def test_mistakes_end_with_2_and_one_message(words: tuple[str, ...], answer: str
     assert "Traceback" not in done.stderr
 
 
-def test_a_study_that_is_edited_while_it_runs(toy_study: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The plan of the start is carried out; table and terminal say that the file is another by now."""
+def test_a_study_that_is_edited_while_it_runs(
+    toy_study: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The plan of the start is carried out; table and terminal say that the file is another by
+    now.
+    """
     file = toy_study.write_study(tmp_path, metrics={"toy": {"of": "toy", "key": "accuracy"}})
     ran: list[int] = []
 
@@ -111,7 +126,10 @@ def test_a_study_that_is_edited_while_it_runs(toy_study: Any, tmp_path: Path, mo
     assert (done.exit_code, ran) == (1, [9])
     jobs = json.loads((tmp_path / "out" / "study.json").read_text())["jobs"]
     assert len(jobs) == 9
-    assert all(label and name.partition("-")[0] in ("tokenize", "pretrain", "finetune", "eval") for name, label in jobs.items())
+    assert all(
+        label and name.partition("-")[0] in ("tokenize", "pretrain", "finetune", "eval")
+        for name, label in jobs.items()
+    )
     assert "was edited while it ran" in done.stderr
     assert "was edited while it ran" in (tmp_path / "out" / "table.md").read_text()
     assert "To go on:\n  plmctl ablate ./toy.yaml out=out" in done.stderr

@@ -9,7 +9,11 @@ from pathlib import Path
 import pytest
 
 FOLDER = Path(__file__).parents[1] / "benchmarks"
-PEERS = {"pretrain_cpu": "transformers, accelerate", "peer_trainer": "transformers, accelerate", "generation": "transformers"}
+PEERS = {
+    "pretrain_cpu": "transformers, accelerate",
+    "peer_trainer": "transformers, accelerate",
+    "generation": "transformers",
+}
 
 
 @pytest.fixture
@@ -29,11 +33,19 @@ def test_the_extra_is_named_where_it_is_missing(
     with pytest.raises(SystemExit) as ended:
         runpy.run_path(sys.argv[0], run_name="__main__")
     assert ended.value.code == 2
-    assert capsys.readouterr().err == f"{script}.py needs {PEERS[script]}\n  fix: pip install 'plmctl[bench]'\n"
+    assert (
+        capsys.readouterr().err
+        == f"{script}.py needs {PEERS[script]}\n  fix: pip install 'plmctl[bench]'\n"
+    )
 
 
-@pytest.mark.parametrize("script", sorted(file.stem for file in FOLDER.glob("*.py") if file.stem not in ("peers", *PEERS)))
-def test_the_others_need_none(script: str, bare: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize(
+    "script",
+    sorted(file.stem for file in FOLDER.glob("*.py") if file.stem not in ("peers", *PEERS)),
+)
+def test_the_others_need_none(
+    script: str, bare: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     bare.setattr(sys, "argv", [str(FOLDER / f"{script}.py"), "--help"])
     with pytest.raises(SystemExit) as ended:
         runpy.run_path(sys.argv[0], run_name="__main__")

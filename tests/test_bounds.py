@@ -1,4 +1,6 @@
-"""Files that no person writes are refused early and at little memory: lines, rows, settings and numbers of models."""
+"""Files that no person writes are refused early and at little memory: lines, rows, settings and
+numbers of models.
+"""
 
 from __future__ import annotations
 
@@ -72,9 +74,14 @@ def test_a_line_as_long_as_it_may_be(tmp_path: Path) -> None:
 @pytest.mark.usefixtures("short")
 def test_a_cell_over_several_lines(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text('text,label\n"' + "a\n" * 60 + '",1\n')
-    for read in (lambda: list(reader.documents(tmp_path / "a.csv")),
-                 lambda: Table(splits={}).read_file(tmp_path / "a.csv", {"text": "text", "label": "label"})):  # fmt: skip
-        with pytest.raises(DataError, match=r"a.csv:\d+: not a table with commas \(field larger than field limit \(100\)\)"):
+    for read in (
+        lambda: list(reader.documents(tmp_path / "a.csv")),
+        lambda: Table(splits={}).read_file(tmp_path / "a.csv", {"text": "text", "label": "label"}),
+    ):
+        with pytest.raises(
+            DataError,
+            match=r"a.csv:\d+: not a table with commas \(field larger than field limit \(100\)\)",
+        ):
             read()
     csv.field_size_limit(1 << 25)
 
@@ -82,14 +89,28 @@ def test_a_cell_over_several_lines(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "content", "read"),
     [
-        ("a.tsv", f"text\tlabel\n{LONG}\t1\n", lambda file: Table(splits={}).read_file(file, {"text": 0, "label": 1})),
-        ("a.jsonl", f'{{"text": "{LONG}", "label": 1}}', lambda file: Table(splits={}).read_file(file, {"text": "text"})),
-        ("a.conll", f"a O\n{LONG} O\n", lambda file: Columns(splits={}).read_file(file, {"tokens": 0, "tags": 1})),
+        (
+            "a.tsv",
+            f"text\tlabel\n{LONG}\t1\n",
+            lambda file: Table(splits={}).read_file(file, {"text": 0, "label": 1}),
+        ),
+        (
+            "a.jsonl",
+            f'{{"text": "{LONG}", "label": 1}}',
+            lambda file: Table(splits={}).read_file(file, {"text": "text"}),
+        ),
+        (
+            "a.conll",
+            f"a O\n{LONG} O\n",
+            lambda file: Columns(splits={}).read_file(file, {"tokens": 0, "tags": 1}),
+        ),
         ("a.txt", f"a\n{LONG}\n", lambda file: list(prompts._of_file(str(file)))),
     ],
 )
 @pytest.mark.usefixtures("short")
-def test_a_line_of_a_task(name: str, content: str, read: Callable[[Path], Any], tmp_path: Path) -> None:
+def test_a_line_of_a_task(
+    name: str, content: str, read: Callable[[Path], Any], tmp_path: Path
+) -> None:
     file = tmp_path / name
     file.write_text(content)
     with pytest.raises(DataError, match=rf"{name}:[12]: the line has more than 100 bytes"):
@@ -103,12 +124,17 @@ def test_a_file_that_is_one_value(tmp_path: Path) -> None:
     with pytest.raises(DataError) as refused:
         SquadFiles(splits={}).read_file(file, {})
     fix = "cut it into several, or allow more: export PLMCTL_LONGEST_LINE=<bytes / 16>"
-    assert str(refused.value) == f"{file}: the file is one value and has more than 1,600 bytes\n  fix: {fix}"
+    assert (
+        str(refused.value)
+        == f"{file}: the file is one value and has more than 1,600 bytes\n  fix: {fix}"
+    )
 
 
 def test_the_setting_is_a_number(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(bounds.LONGEST, "1G")
-    with pytest.raises(ConfigError, match=r"^PLMCTL_LONGEST_LINE='1G': a number of bytes, 1 or more"):
+    with pytest.raises(
+        ConfigError, match=r"^PLMCTL_LONGEST_LINE='1G': a number of bytes, 1 or more"
+    ):
         bounds.longest_line()
 
 
@@ -128,7 +154,9 @@ def test_an_endless_line_in_a_small_file(
             for _ in range(200):
                 stream.write(piece)
     before = most(), resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    with pytest.raises(DataError, match=rf"a.jsonl{ending}:1: the line has more than 1,048,576 bytes"):
+    with pytest.raises(
+        DataError, match=rf"a.jsonl{ending}:1: the line has more than 1,048,576 bytes"
+    ):
         list(inputs.lines(file, cut=False))
     assert most() - before[0] < 20 << 20
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before[1] < 60 << 10  # kB
@@ -143,7 +171,10 @@ def test_nothing_but_white_space(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     what = "nothing but white space for more than 1,048,576 bytes up to here"
     assert str(refused.value) == f"{file}:4098: {what}\n  fix: cut it out, or leave out this file"
     file.write_bytes(b"a line\n" + b"\n" * 1000 + b"the end\n")
-    assert [document.paragraphs for document in reader.documents(file)] == [("a line",), ("the end",)]
+    assert [document.paragraphs for document in reader.documents(file)] == [
+        ("a line",),
+        ("the end",),
+    ]
 
 
 def test_an_endless_word_teaches_a_tokenizer_in_time() -> None:
@@ -164,14 +195,21 @@ BILLION = "a0: &a0 [x, x, x, x, x, x, x, x, x]\n" + "".join(
 def test_settings_that_unfold_without_end(tmp_path: Path, most: Callable[[], int]) -> None:
     file = tmp_path / "mine.yaml"
     file.write_text(BILLION)
-    with pytest.raises(DataError, match=r"mine.yaml: [\d,]+ values, once its aliases \(\*name\) are filled in"):
+    with pytest.raises(
+        DataError, match=r"mine.yaml: [\d,]+ values, once its aliases \(\*name\) are filled in"
+    ):
         read_yaml(file)
     with pytest.raises(UsageError, match="once its aliases"):
         load(file)
     (tmp_path / "format").mkdir()
     (tmp_path / "format" / "mine.yaml").write_text(BILLION)
     with pytest.raises(UsageError, match=r"format/mine.yaml: [\d,]+ values, once its aliases"):
-        compose("pretrain", None, ["format=mine", "train.steps=1"], config_dirs=[str(tmp_path / "format"), str(tmp_path)])
+        compose(
+            "pretrain",
+            None,
+            ["format=mine", "train.steps=1"],
+            config_dirs=[str(tmp_path / "format"), str(tmp_path)],
+        )
     assert most() < 40 << 20
     file.write_text("first: &one {a: 1, b: [2]}\nsecond: *one\nlayout: af*12\n")
     assert read_yaml(file).second == {"a": 1, "b": [2]}

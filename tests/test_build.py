@@ -1,4 +1,6 @@
-"""`build` and `check`: what may be named, what is filled in, which errors come out, with config paths."""
+"""`build` and `check`: what may be named, what is filled in, which errors come out, with config
+paths.
+"""
 
 from __future__ import annotations
 
@@ -64,7 +66,11 @@ def parts() -> Any:
 
 
 def cell(**numbers: Any) -> dict[str, Any]:
-    return {"_target_": f"{PLUGIN}.Cell", "norm": {"_target_": f"{PLUGIN}.Norm"}, "rate": 0.1} | numbers
+    return {
+        "_target_": f"{PLUGIN}.Cell",
+        "norm": {"_target_": f"{PLUGIN}.Norm"},
+        "rate": 0.1,
+    } | numbers
 
 
 def stack(**numbers: Any) -> dict[str, Any]:
@@ -87,7 +93,10 @@ def test_given_is_filled_at_every_depth_and_yaml_wins() -> None:
 
 def test_partial_is_a_factory_that_may_lack_arguments() -> None:
     made = build(
-        stack(make={"_target_": f"{PLUGIN}.Cell", "_partial_": True, "rate": 0.2}), {"width": 8}, [PLUGIN], path="model"
+        stack(make={"_target_": f"{PLUGIN}.Cell", "_partial_": True, "rate": 0.2}),
+        {"width": 8},
+        [PLUGIN],
+        path="model",
     )
     assert isinstance(made.make, functools.partial)
     assert made.make.keywords == {"rate": 0.2}
@@ -143,17 +152,27 @@ def test_only_what_declares_itself_a_part_may_be_named(target: Any) -> None:
 
 
 def test_a_part_stands_in_its_own_slot_alone() -> None:
-    """In the slot of the config path, and inside of a part in that of the parameter, whose type it has as well."""
+    """In the slot of the config path, and inside of a part in that of the parameter, whose type
+    it has as well.
+    """
     (said,) = problems(cell(norm=cell()), path="cells")
-    assert said.startswith("cells.norm._target_='probe_parts.Cell': must be a part of the slot 'norm'")
+    assert said.startswith(
+        "cells.norm._target_='probe_parts.Cell': must be a part of the slot 'norm'"
+    )
     (said,) = problems(cell(), path="optim")
-    assert said.startswith("optim._target_='probe_parts.Cell': must be a part of the slot 'optim', and this one is of 'cells'")
+    assert said.startswith(
+        "optim._target_='probe_parts.Cell': must be a part of the slot 'optim', and this one is of"
+        " 'cells'"
+    )
     (said,) = problems({"one": cell()}, path="noise")
     assert "noise.one._target_" in said
     node = {"_target_": "plmctl.models.two_way.TwoWay", "initializer": None}
     node["forward"] = {"_target_": "plmctl.models.bilm.BiLM"}
     found = "\n".join(problems(node, given=None))
-    assert "model.forward._target_='plmctl.models.bilm.BiLM': must be a part of the type Encoder" in found
+    assert (
+        "model.forward._target_='plmctl.models.bilm.BiLM': must be a part of the type Encoder"
+        in found
+    )
 
 
 def test_a_refused_package_is_not_even_imported() -> None:
@@ -172,7 +191,10 @@ def test_all_errors_come_together_with_paths_and_nearest_names() -> None:
     found = problems(node)
     text = "\n".join(found)
     assert len(found) == 6
-    assert "model.cells.a.rat=1: Cell has no 'rat' (did you mean 'rate'?); it takes norm, rate, kind, other" in text
+    assert (
+        "model.cells.a.rat=1: Cell has no 'rat' (did you mean 'rate'?); it takes norm, rate, kind,"
+        " other" in text
+    )
     assert "model.cells.a.rate='abc': must be a number" in text
     assert "model.cells.a.kind='c': must be one of a, b" in text
     assert "model.cells.a.norm=3: must be a part (Norm)" in text
@@ -187,13 +209,23 @@ def test_missing_arguments_are_named_only_where_nothing_fills_them() -> None:
     assert "fix: norm.width=..." in problems(node, given=(), path="norm")[0]
     assert problems(node, given=("width",), path="norm") == []
     assert problems(node, given=None, path="norm") == []
-    assert "must be given" in problems({"_target_": f"{PLUGIN}.Norm", "width": "???"}, path="norm")[0]
+    assert (
+        "must be given" in problems({"_target_": f"{PLUGIN}.Norm", "width": "???"}, path="norm")[0]
+    )
 
 
 def test_an_error_of_a_part_gets_the_path_of_the_config() -> None:
     with pytest.raises(ConfigErrors) as caught:
-        build(stack(cells={"a": cell(rate=1.5), "b": cell(rate=0)}), {"width": 8}, [PLUGIN], path="model")
-    assert [error.path for error in caught.value.errors] == ["model.cells.a.rate", "model.cells.b.rate"]  # type: ignore[attr-defined]
+        build(
+            stack(cells={"a": cell(rate=1.5), "b": cell(rate=0)}),
+            {"width": 8},
+            [PLUGIN],
+            path="model",
+        )
+    assert [error.path for error in caught.value.errors] == [
+        "model.cells.a.rate",
+        "model.cells.b.rate",
+    ]  # type: ignore[attr-defined]
 
 
 def test_an_unknown_name_in_a_module_is_answered_with_the_nearest() -> None:

@@ -1,4 +1,6 @@
-"""The command line: help without torch, options, exit codes, sweeps, resuming; the commands are stand-ins that record calls."""
+"""The command line: help without torch, options, exit codes, sweeps, resuming; the commands are
+stand-ins that record calls.
+"""
 
 from __future__ import annotations
 
@@ -40,7 +42,10 @@ class Command:
         if cfg.get("run") and cfg.run.dir:
             Path(cfg.run.dir).mkdir(parents=True, exist_ok=True)
             assert not any(Path(cfg.run.dir).iterdir())
-            lines = [{"step": 1, "loss": 9.0}, {"step": 2, "loss": cfg.optim.lr, "valid/loss": 2 * cfg.optim.lr}]
+            lines = [
+                {"step": 1, "loss": 9.0},
+                {"step": 2, "loss": cfg.optim.lr, "valid/loss": 2 * cfg.optim.lr},
+            ]
             Path(cfg.run.dir, "metrics.jsonl").write_text(
                 "\n".join(json.dumps(line) for line in lines) + '\n{"cut', encoding="utf-8"
             )
@@ -122,10 +127,20 @@ def test_wrong_options_are_refused_with_the_nearest(
 
 
 def test_a_run_gets_config_and_flags(plmctl: Invoke, command: Command) -> None:
-    assert plmctl("pretrain", "optim.lr=0.5", "probe", "--dry-run", "--preview", "3", "data.path=a b,c").exit_code == 0
+    assert (
+        plmctl(
+            "pretrain", "optim.lr=0.5", "probe", "--dry-run", "--preview", "3", "data.path=a b,c"
+        ).exit_code
+        == 0
+    )
     ((cfg, flags),) = command.calls
     assert (cfg.optim.lr, cfg.data.path, cfg.seed) == (0.5, "a b,c", 11)
-    assert (flags.verb, flags.recipe, flags.dry_run, flags.preview) == ("pretrain", "probe", True, 3)
+    assert (flags.verb, flags.recipe, flags.dry_run, flags.preview) == (
+        "pretrain",
+        "probe",
+        True,
+        3,
+    )
     assert flags.overrides == ("optim.lr=0.5", "data.path=a b,c")
     assert flags.plugins == (probe.PLUGIN,)
 
@@ -177,7 +192,12 @@ def test_wrong_config_exits_with_2(plmctl: Invoke, command: Command) -> None:
 
 def test_convert_is_plain(plmctl: Invoke, command: Command) -> None:
     assert plmctl("convert", "in here", "out,there", "--to", "hf", own=False).exit_code == 0
-    assert command.calls[0][0] == {"input": "in here", "out": "out,there", "to": "hf", "part": "model"}
+    assert command.calls[0][0] == {
+        "input": "in here",
+        "out": "out,there",
+        "to": "hf",
+        "part": "model",
+    }
 
 
 @pytest.mark.parametrize(
@@ -185,7 +205,10 @@ def test_convert_is_plain(plmctl: Invoke, command: Command) -> None:
     [
         (("corpus, [中文].txt",), {"data.path": "corpus, [中文].txt"}),
         (("glue/SST-2", "task=sst2"), {"task.path": "glue/SST-2", "task.name": "sst2"}),
-        (("a b", "format.max_length=64", "--out", "c d.md"), {"data.path": "a b", "format.max_length": 64, "out": "c d.md"}),
+        (
+            ("a b", "format.max_length=64", "--out", "c d.md"),
+            {"data.path": "a b", "format.max_length": 64, "out": "c d.md"},
+        ),
     ],
 )
 def test_a_path_is_the_setting_that_it_stands_for(
@@ -198,17 +221,27 @@ def test_a_path_is_the_setting_that_it_stands_for(
     assert (flags.verb, flags.json) == ("data", True)
 
 
-def test_a_sweep_runs_every_job_in_its_folder_and_survives_a_failure(plmctl: Invoke, command: Command) -> None:
+def test_a_sweep_runs_every_job_in_its_folder_and_survives_a_failure(
+    plmctl: Invoke, command: Command
+) -> None:
     def fail(cfg: Any) -> int:
         if cfg.optim.lr == 2:
             raise ValueError("broken job")
         return 0
 
     command.fail = fail
-    done = plmctl("pretrain", "probe", "-m", "optim.lr=1,2,3", "train.steps=1e3", "hydra.sweep.dir=my sweeps")
+    done = plmctl(
+        "pretrain", "probe", "-m", "optim.lr=1,2,3", "train.steps=1e3", "hydra.sweep.dir=my sweeps"
+    )
     assert done.exit_code == 1
-    assert [(call[0].optim.lr, call[0].train.steps) for call in command.calls] == [(1, 1000), (2, 1000), (3, 1000)]
-    assert [Path(call[0].run.dir) for call in command.calls] == [Path(f"my sweeps/{job}").resolve() for job in range(3)]
+    assert [(call[0].optim.lr, call[0].train.steps) for call in command.calls] == [
+        (1, 1000),
+        (2, 1000),
+        (3, 1000),
+    ]
+    assert [Path(call[0].run.dir) for call in command.calls] == [
+        Path(f"my sweeps/{job}").resolve() for job in range(3)
+    ]
     assert command.calls[0][1].overrides == ("optim.lr=1", "train.steps=1000.0")
     table = done.stdout[done.stdout.index("3 jobs") :]
     assert "ValueError: broken" in " ".join(table.split()) or "failed (1)" in table
@@ -218,7 +251,9 @@ def test_a_sweep_runs_every_job_in_its_folder_and_survives_a_failure(plmctl: Inv
 def test_one_run_dir_holds_the_folders_of_all_jobs(plmctl: Invoke, command: Command) -> None:
     done = plmctl("pretrain", "probe", "-m", "seed=1,2", "run.dir=runs/my seeds")
     assert done.exit_code == 0, done.stderr
-    assert [cfg.run.dir for cfg, _ in command.calls] == [str(Path("runs/my seeds", str(n)).resolve()) for n in (0, 1)]
+    assert [cfg.run.dir for cfg, _ in command.calls] == [
+        str(Path("runs/my seeds", str(n)).resolve()) for n in (0, 1)
+    ]
 
 
 def test_a_sweep_says_and_keeps_what_it_varied(plmctl: Invoke, command: Command) -> None:
@@ -226,15 +261,21 @@ def test_a_sweep_says_and_keeps_what_it_varied(plmctl: Invoke, command: Command)
     done = plmctl("pretrain", "probe", "-m", *words)
     assert done.exit_code == 0, done.stderr
     table = done.stdout[done.stdout.index("4 jobs in") :]
-    assert [table.count(text) for text in ("noise=[token_mask]", "noise=[drop]", "seed=2", "optim.lr")] == [3, 3, 2, 0]
+    assert [
+        table.count(text) for text in ("noise=[token_mask]", "noise=[drop]", "seed=2", "optim.lr")
+    ] == [3, 3, 2, 0]
     folder = Path("swept").resolve()
     assert done.stderr == "table: swept/sweep.md\n"
     assert Path("swept/sweep.md").read_text(encoding="utf-8").splitlines()[2:] == [
-        "| job | varied | status | valid/loss |", "| --- | --- | --- | --- |",
-        "| 0 | noise=[token_mask] seed=1 | ok | 2 |", "| 1 | noise=[token_mask] seed=2 | ok | 2 |",
-        "| 2 | noise=[drop] seed=1 | ok | 2 |", "| 3 | noise=[drop] seed=2 | ok | 2 |",
-        "|  | noise=[token_mask]: mean ± deviation | 2 ok | 2 ± 0 |", "|  | noise=[drop]: mean ± deviation | 2 ok | 2 ± 0 |",
-    ]  # fmt: skip
+        "| job | varied | status | valid/loss |",
+        "| --- | --- | --- | --- |",
+        "| 0 | noise=[token_mask] seed=1 | ok | 2 |",
+        "| 1 | noise=[token_mask] seed=2 | ok | 2 |",
+        "| 2 | noise=[drop] seed=1 | ok | 2 |",
+        "| 3 | noise=[drop] seed=2 | ok | 2 |",
+        "|  | noise=[token_mask]: mean ± deviation | 2 ok | 2 ± 0 |",
+        "|  | noise=[drop]: mean ± deviation | 2 ok | 2 ± 0 |",
+    ]
     with Path("swept/sweep.csv").open(encoding="utf-8") as file:
         rows = list(csv.DictReader(file))
     assert [(row["noise"], row["seed"], row["valid/loss"], row["dir"]) for row in rows] == [
@@ -253,13 +294,23 @@ def test_sweeps_of_groups_ranges_recipes_and_paths(plmctl: Invoke, command: Comm
     assert len(command.calls) == 4
     assert {record["code"] for record in json.loads(done.stdout)} == {0}
     command.calls.clear()
-    assert plmctl("pretrain", "probe", "-m", "size=glob([tiny,mini])", "hydra.sweep.dir=again").exit_code == 0
+    assert (
+        plmctl(
+            "pretrain", "probe", "-m", "size=glob([tiny,mini])", "hydra.sweep.dir=again"
+        ).exit_code
+        == 0
+    )
     assert [call[0].size.width for call in command.calls] == [256, 128]
 
 
-def test_a_comma_in_the_folder_of_a_sweep_is_a_letter(plmctl: Invoke, command: Command, tmp_path: Path) -> None:
+def test_a_comma_in_the_folder_of_a_sweep_is_a_letter(
+    plmctl: Invoke, command: Command, tmp_path: Path
+) -> None:
     assert plmctl("pretrain", "probe", "-m", "seed=1,2", "run.dir=runs/a,b").exit_code == 0
-    assert [Path(call[0].run.dir) for call in command.calls] == [tmp_path / "runs/a,b/0", tmp_path / "runs/a,b/1"]
+    assert [Path(call[0].run.dir) for call in command.calls] == [
+        tmp_path / "runs/a,b/0",
+        tmp_path / "runs/a,b/1",
+    ]
 
 
 def test_sweep_mistakes_are_found_before_any_job(plmctl: Invoke, command: Command) -> None:
@@ -280,7 +331,10 @@ def saved_run(plmctl: Invoke, command: Command, tmp_path: Path) -> Path:
     assert plmctl("pretrain", "probe", "optim.lr=0.5").exit_code == 0
     folder = tmp_path / "runs" / "one"
     folder.mkdir(parents=True)
-    OmegaConf.save(OmegaConf.create(OmegaConf.to_container(command.calls.pop()[0], resolve=True)), folder / "config.yaml")
+    OmegaConf.save(
+        OmegaConf.create(OmegaConf.to_container(command.calls.pop()[0], resolve=True)),
+        folder / "config.yaml",
+    )
     command.run = lambda cfg, *, flags: command.calls.append((cfg, flags)) or 0  # type: ignore[method-assign, func-returns-value]
     for verb in cli.VERBS:
         sys.modules[f"plmctl.commands.{verb.split()[0]}"].run = command.run  # type: ignore[attr-defined]
@@ -290,20 +344,45 @@ def saved_run(plmctl: Invoke, command: Command, tmp_path: Path) -> Path:
 def test_resume_takes_the_saved_config(plmctl: Invoke, command: Command, tmp_path: Path) -> None:
     folder = saved_run(plmctl, command, tmp_path)
     for words in (("run.dir=runs/one",), ("runs/one",)):
-        assert plmctl("pretrain", "--resume", *words, own=False).exit_code == 2  # its plug-in is not confirmed
-        assert plmctl("pretrain", "--resume", *words, "--plugin", probe.PLUGIN, own=False).exit_code == 0
+        # its plug-in is not confirmed
+        assert plmctl("pretrain", "--resume", *words, own=False).exit_code == 2
+        assert (
+            plmctl("pretrain", "--resume", *words, "--plugin", probe.PLUGIN, own=False).exit_code
+            == 0
+        )
         cfg, flags = command.calls.pop()
-        assert (cfg.optim.lr, cfg.train.steps, cfg.run.dir, cfg.run.resume, flags.changes) == (0.5, 100, "runs/one", True, ())
-    done = plmctl("pretrain", "--resume", f"run.dir={folder}", "train.minutes=2", "train.save_every=7", "optim.lr=0.5")
+        assert (cfg.optim.lr, cfg.train.steps, cfg.run.dir, cfg.run.resume, flags.changes) == (
+            0.5,
+            100,
+            "runs/one",
+            True,
+            (),
+        )
+    done = plmctl(
+        "pretrain",
+        "--resume",
+        f"run.dir={folder}",
+        "train.minutes=2",
+        "train.save_every=7",
+        "optim.lr=0.5",
+    )
     assert done.exit_code == 0, done.stderr
     cfg, flags = command.calls.pop()
     assert (cfg.train.minutes, cfg.train.steps, cfg.train.save_every) == (2, None, 7)
-    assert set(flags.changes) == {"train.minutes: None -> 2.0", "train.steps: 100 -> None", "train.save_every: None -> 7"}
+    assert set(flags.changes) == {
+        "train.minutes: None -> 2.0",
+        "train.steps: 100 -> None",
+        "train.save_every: None -> 7",
+    }
 
 
-def test_resume_refuses_what_would_change_the_run(plmctl: Invoke, command: Command, tmp_path: Path) -> None:
+def test_resume_refuses_what_would_change_the_run(
+    plmctl: Invoke, command: Command, tmp_path: Path
+) -> None:
     saved_run(plmctl, command, tmp_path)
-    done = plmctl("pretrain", "--resume", "run.dir=runs/one", "optim.lr=1", "size=mini", "train.steps=200")
+    done = plmctl(
+        "pretrain", "--resume", "run.dir=runs/one", "optim.lr=1", "size=mini", "train.steps=200"
+    )
     assert done.exit_code == 2
     assert "optim.lr=1: the run was started with 0.5" in done.stderr
     assert "size.width=256: the run was started with 128" in done.stderr
@@ -312,14 +391,18 @@ def test_resume_refuses_what_would_change_the_run(plmctl: Invoke, command: Comma
     assert not command.calls
 
 
-def test_resuming_a_folder_without_config_starts_at_0(plmctl: Invoke, command: Command, tmp_path: Path) -> None:
+def test_resuming_a_folder_without_config_starts_at_0(
+    plmctl: Invoke, command: Command, tmp_path: Path
+) -> None:
     (tmp_path / "empty").mkdir()
     assert plmctl("pretrain", "probe", "--resume", "run.dir=empty").exit_code == 0
     assert command.calls[0][0].run.resume is True
 
 
 def test_ctrl_c_before_all_is_imported_is_no_traceback(tmp_path: Path) -> None:
-    """A signal in the middle of an import ends the process; once all is there, Python hears it again."""
+    """A signal in the middle of an import ends the process; once all is there, Python hears it
+    again.
+    """
     code = (
         "import os, signal, sys\n"
         "class Finder:\n"
@@ -328,23 +411,36 @@ def test_ctrl_c_before_all_is_imported_is_no_traceback(tmp_path: Path) -> None:
         "sys.meta_path.insert(0, Finder())\n"
         "from plmctl.__main__ import main\nmain()"
     )
-    heard = partial(signal.signal, signal.SIGINT, signal.SIG_DFL)  # a background shell ignores it, and so would the child
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, preexec_fn=heard)
+    # a background shell ignores it, and so would the child
+    heard = partial(signal.signal, signal.SIGINT, signal.SIG_DFL)
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, preexec_fn=heard
+    )
     assert (done.returncode, done.stderr) == (-signal.SIGINT, "")
-    code = "import signal, sys; sys.argv = ['plmctl', '--help']\nfrom plmctl import __main__, cli\ncli.main = lambda: None\n"
+    code = (
+        "import signal, sys; sys.argv = ['plmctl', '--help']\nfrom plmctl import __main__,"
+        " cli\ncli.main = lambda: None\n"
+    )
     code += "__main__.main()\nprint(signal.getsignal(signal.SIGINT) is signal.default_int_handler)"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, preexec_fn=heard)
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, preexec_fn=heard
+    )
     assert done.stdout == "True\n", done.stderr
 
 
 def test_last_metrics_and_score(tmp_path: Path) -> None:
     file = tmp_path / "metrics.jsonl"
-    file.write_text('{"loss": 3, "note": "x"}\n{"loss": 2, "valid/loss": 1.5}\n{"lo', encoding="utf-8")
+    file.write_text(
+        '{"loss": 3, "note": "x"}\n{"loss": 2, "valid/loss": 1.5}\n{"lo', encoding="utf-8"
+    )
     assert last_metrics(tmp_path) == {"loss": 2, "valid/loss": 1.5}
     assert score(last_metrics(tmp_path)) == 1.5
     assert score({}) != score({})
-    (tmp_path / "result.json").write_text('{"metrics": {"dev": {"accuracy": 0.5, "loss": 1}}}', encoding="utf-8")
-    assert last_metrics(tmp_path) == {"valid/accuracy": 0.5, "valid/loss": 1}  # of the checkpoint that is kept
+    (tmp_path / "result.json").write_text(
+        '{"metrics": {"dev": {"accuracy": 0.5, "loss": 1}}}', encoding="utf-8"
+    )
+    # of the checkpoint that is kept
+    assert last_metrics(tmp_path) == {"valid/accuracy": 0.5, "valid/loss": 1}
 
 
 def test_runs_that_differ_in_the_seed_get_a_mean(plmctl: Invoke, command: Command) -> None:
@@ -357,9 +453,15 @@ def test_runs_that_differ_in_the_seed_get_a_mean(plmctl: Invoke, command: Comman
 
 def test_as_a_module_it_is_the_same_program() -> None:
     """`python -m plmctl` is what torchrun starts."""
-    shown = subprocess.run([sys.executable, "-m", "plmctl", "pretrain", "--help"], capture_output=True, text=True)
+    shown = subprocess.run(
+        [sys.executable, "-m", "plmctl", "pretrain", "--help"], capture_output=True, text=True
+    )
     assert shown.returncode == 0, shown.stderr
     assert "plmctl pretrain" in shown.stdout
-    refused = subprocess.run([sys.executable, "-m", "plmctl", "pretrain", "--preview", "-3"], capture_output=True, text=True)
+    refused = subprocess.run(
+        [sys.executable, "-m", "plmctl", "pretrain", "--preview", "-3"],
+        capture_output=True,
+        text=True,
+    )
     assert refused.returncode == 2
     assert refused.stderr.startswith("Usage: plmctl pretrain")

@@ -1,4 +1,6 @@
-"""`compose`: what a command line means, and every mistake in it at once; a test for each trap of Hydra that we step around."""
+"""`compose`: what a command line means, and every mistake in it at once; a test for each trap of
+Hydra that we step around.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,9 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Compose:
     monkeypatch.chdir(tmp_path)
     sys.modules.pop(probe.PLUGIN, None)
 
-    def compose_probe(*overrides: str, recipe: str | None = "probe", verb: str = "pretrain", whole: bool = False) -> Any:
+    def compose_probe(
+        *overrides: str, recipe: str | None = "probe", verb: str = "pretrain", whole: bool = False
+    ) -> Any:
         made = composed(verb, recipe, overrides, config_dirs=[folder], plugins=[probe.PLUGIN])
         return made if whole else made.cfg
 
@@ -66,13 +70,28 @@ def test_what_shipped_files_made_is_remembered_and_each_config_is_its_own(tmp_pa
     assert second.optim.lr != 0.5
     mine = tmp_path / "bert.yaml"  # a user's file may change between two looks
     for seed in (5, 6):
-        mine.write_text(f"# @package _global_\nseed: {seed}\ntrain: {{steps: 1}}\n", encoding="utf-8")
+        mine.write_text(
+            f"# @package _global_\nseed: {seed}\ntrain: {{steps: 1}}\n", encoding="utf-8"
+        )
         assert compose("pretrain", str(mine)).seed == seed
 
 
 def test_the_command_line_wins_over_the_recipe(run: Compose) -> None:
-    cfg = run("optim.lr=1", "seed=2", "size=mini", "objective=[nsp,mlm]", "heads.nsp.tied=true", "train.batch_size=8")
-    assert (cfg.optim.lr, cfg.seed, cfg.size.width, cfg.train.batch_size, cfg.heads.nsp.tied) == (1, 2, 256, 8, True)
+    cfg = run(
+        "optim.lr=1",
+        "seed=2",
+        "size=mini",
+        "objective=[nsp,mlm]",
+        "heads.nsp.tied=true",
+        "train.batch_size=8",
+    )
+    assert (cfg.optim.lr, cfg.seed, cfg.size.width, cfg.train.batch_size, cfg.heads.nsp.tied) == (
+        1,
+        2,
+        256,
+        8,
+        True,
+    )
     assert list(cfg.objective) == ["nsp", "mlm"]
 
 
@@ -91,14 +110,18 @@ def test_a_slot_can_be_emptied(run: Compose, word: str) -> None:
     assert run("distill=null").distill is None
 
 
-@pytest.mark.parametrize("slot", ["tokenizer", "format", "pattern", "position", "model", "optim", "schedule"])
+@pytest.mark.parametrize(
+    "slot", ["tokenizer", "format", "pattern", "position", "model", "optim", "schedule"]
+)
 @pytest.mark.parametrize("word", ["{}=null", "~{}"])
 def test_a_slot_that_a_run_needs_cannot(run: Compose, slot: str, word: str) -> None:
     assert f"{slot}: must be given\n  fix: {slot}=..." in failure(run, word.format(slot))
 
 
 def test_a_group_of_settings_is_no_value(run: Compose) -> None:
-    assert failure(run, "run=null") == "run=None: is a group of settings: dir, name, resume, plugins"
+    assert (
+        failure(run, "run=null") == "run=None: is a group of settings: dir, name, resume, plugins"
+    )
     answer = failure(
         run,
         "task=cola",
@@ -116,7 +139,11 @@ def test_a_group_of_settings_is_no_value(run: Compose) -> None:
 
 def test_leftovers_of_replaced_parts_are_removed_and_named(run: Compose) -> None:
     made = run("objective=[mlm]", "optim=muon", "noise=[swap]", whole=True)
-    assert sorted(made.removed) == ["heads.nsp.tied=False", "noise.token_mask.rate=0.2", "optim.betas=[0.9, 0.98]"]
+    assert sorted(made.removed) == [
+        "heads.nsp.tied=False",
+        "noise.token_mask.rate=0.2",
+        "optim.betas=[0.9, 0.98]",
+    ]
     assert set(made.cfg.heads) == {"mlm"}
     assert made.cfg.optim.lr == 3e-4
     assert "Muon has no 'betas'" in failure(run, "optim=muon", "+optim.betas=[1,2]")
@@ -126,14 +153,18 @@ def test_the_shortcut_reaches_the_only_part_that_has_the_key(run: Compose) -> No
     assert run("noise.rate=0.3").noise.token_mask.rate == 0.3
     assert run("noise=[swap,drop]", "noise.rate=0.3").noise.drop.rate == 0.3
     assert run("eval.noise.rate=0.3").eval.noise.token_mask.rate == 0.3
-    assert "noise.token_mask.rate, noise.drop.rate" in failure(run, "noise=[token_mask,drop]", "noise.rate=0.3")
+    assert "noise.token_mask.rate, noise.drop.rate" in failure(
+        run, "noise=[token_mask,drop]", "noise.rate=0.3"
+    )
     assert "there is no such setting" in failure(run, "noise=[swap]", "noise.rate=0.3")
 
 
 def test_one_length_clears_the_recipes(run: Compose) -> None:
     train = run("train.minutes=1.5").train
     assert (train.minutes, train.steps, train.tokens, train.epochs) == (1.5, None, None, None)
-    assert "exactly one of steps, tokens, epochs, minutes" in failure(run, "train.minutes=1", "train.steps=3")
+    assert "exactly one of steps, tokens, epochs, minutes" in failure(
+        run, "train.minutes=1", "train.steps=3"
+    )
     assert "exactly one of" in failure(run, recipe=None)
 
 
@@ -186,13 +217,22 @@ def test_awkward_paths_arrive_letter_by_letter(path: str, key: str) -> None:
     for sweep in (False, True):
         if sweep and path == "a,b.txt":
             continue
-        (override,) = OverridesParser.create().parse_overrides([quoted(f"{key}={path}", sweep=sweep)])
+        (override,) = OverridesParser.create().parse_overrides(
+            [quoted(f"{key}={path}", sweep=sweep)]
+        )
         assert override.value() == path.strip() if sweep else path
 
 
 def test_awkward_paths_through_hydra(run: Compose) -> None:
-    cfg = run("data.path=语 料/a,b [0-9]*{x}.txt", "run.dir=it's (1)", "init=a=b", "+format.path=x,y")
-    assert (cfg.data.path, cfg.run.dir, cfg.init, cfg.format.path) == ("语 料/a,b [0-9]*{x}.txt", "it's (1)", "a=b", "x,y")
+    cfg = run(
+        "data.path=语 料/a,b [0-9]*{x}.txt", "run.dir=it's (1)", "init=a=b", "+format.path=x,y"
+    )
+    assert (cfg.data.path, cfg.run.dir, cfg.init, cfg.format.path) == (
+        "语 料/a,b [0-9]*{x}.txt",
+        "it's (1)",
+        "a=b",
+        "x,y",
+    )
     assert run("init=null").init is None
     assert list(run("data.path=[a.txt,b c.txt]").data.path) == ["a.txt", "b c.txt"]
     assert run("data.path='quoted already'").data.path == "quoted already"
@@ -205,7 +245,10 @@ def test_awkward_paths_through_hydra(run: Compose) -> None:
         ("task.label_names=[好, 坏,'又']", ["好", "坏", "又"]),
         ("seed=1", 1),
         ("task.columns.text=text", "text"),
-        ("pretrain.overrides=[size=tiny, share={a: 1},'lr=1e-4,1e-3']", ["size=tiny", "share={a: 1}", "lr=1e-4,1e-3"]),
+        (
+            "pretrain.overrides=[size=tiny, share={a: 1},'lr=1e-4,1e-3']",
+            ["size=tiny", "share={a: 1}", "lr=1e-4,1e-3"],
+        ),
     ],
 )
 def test_letters_that_hydras_grammar_lacks(word: str, value: object) -> None:
@@ -214,7 +257,9 @@ def test_letters_that_hydras_grammar_lacks(word: str, value: object) -> None:
     assert OverridesParser.create().parse_overrides([quoted(word)])[0].value() == value
 
 
-def test_home_is_expanded_unless_such_a_file_exists(run: Compose, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_home_is_expanded_unless_such_a_file_exists(
+    run: Compose, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("HOME", "/home/somebody")
     assert run("data.path=~/text").data.path == "/home/somebody/text"
     Path("~").mkdir()
@@ -227,7 +272,9 @@ def test_stages_are_a_list_of_dotted_settings(run: Compose) -> None:
     assert cfg.train.stages[1] == {"share": 0.1, "format.max_length": 512}
 
 
-def test_commas_sweep_paths_only_with_multirun(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_commas_sweep_paths_only_with_multirun(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     assert quoted("data.path=a,b c") == "data.path='a,b c'"
     assert quoted("data.path=a,b c", sweep=True) == "data.path='a','b c'"
@@ -266,7 +313,10 @@ def test_commas_sweep_paths_only_with_multirun(tmp_path: Path, monkeypatch: pyte
         ("model.width=${nowhere}", "nowhere"),
         ("objective.mlm.shrap=3", "did you mean 'objective.mlm.sharp'?"),
         ("+objective.mlm.sharp=3", "must be true or false"),
-        ("objective=[mlm,nsp,mlm]", "mlm is named twice, and counts once\n  fix: objective=[mlm,nsp]"),
+        (
+            "objective=[mlm,nsp,mlm]",
+            "mlm is named twice, and counts once\n  fix: objective=[mlm,nsp]",
+        ),
     ],
 )
 def test_a_mistake_is_answered(run: Compose, word: str, answer: str) -> None:
@@ -274,15 +324,26 @@ def test_a_mistake_is_answered(run: Compose, word: str, answer: str) -> None:
 
 
 def test_a_setting_that_refers_to_what_a_chosen_part_lacks(run: Compose) -> None:
-    with pytest.raises(ConfigError, match=r"refers to format\.reuse_length, and format=blocks has") as caught:
+    with pytest.raises(
+        ConfigError, match=r"refers to format\.reuse_length, and format=blocks has"
+    ) as caught:
         run("format=blocks", recipe="xlnet")
     assert caught.value.value == "${format.reuse_length}"
-    assert "fix: noise.factorization_order.block=<a value>, or leave out format=blocks" in str(caught.value)
+    assert "fix: noise.factorization_order.block=<a value>, or leave out format=blocks" in str(
+        caught.value
+    )
 
 
 def test_several_mistakes_are_reported_together(run: Compose) -> None:
     with pytest.raises(ConfigErrors) as caught:
-        run("train.stepz=3", "optim=adamm", "optim.lr=abc", "size=tny", "train.precision=bf17", "seed=[1")
+        run(
+            "train.stepz=3",
+            "optim=adamm",
+            "optim.lr=abc",
+            "size=tny",
+            "train.precision=bf17",
+            "seed=[1",
+        )
     text = str(caught.value)
     assert len(caught.value.errors) == 6
     for word in ("train.stepz", "adamw", "optim.lr", "tiny", "bf16", "seed"):
@@ -294,12 +355,17 @@ def test_what_a_misspelled_part_leaves_missing_is_no_mistake_of_its_own(run: Com
     assert failure(run, *given, recipe=None, verb="finetune").startswith(
         "task='sst': there is no such task (did you mean 'sst2'?)"
     )
-    assert "did you mean 'train.clip'" in failure(run, *given, "train.clipp=1", recipe=None, verb="finetune")
+    assert "did you mean 'train.clip'" in failure(
+        run, *given, "train.clipp=1", recipe=None, verb="finetune"
+    )
 
 
 def test_mistakes_in_a_recipe_are_found(run: Compose, tmp_path: Path) -> None:
     file = tmp_path / "mine é.yaml"
-    file.write_text("trian: {steps: 3}\ntrain: {steps: 5, batchsize: 1}\noptim: {lrr: 1}\nsize: {widht: 3}\n", encoding="utf-8")
+    file.write_text(
+        "trian: {steps: 3}\ntrain: {steps: 5, batchsize: 1}\noptim: {lrr: 1}\nsize: {widht: 3}\n",
+        encoding="utf-8",
+    )
     text = failure(run, recipe=str(file))
     for name in ("train", "train.batch_size", "lr", "width"):
         assert f"did you mean '{name}'?" in text
@@ -328,7 +394,14 @@ def test_what_must_be_given(run: Compose) -> None:
     assert "task.path: must be given" in failure(
         run, "train.steps=3", "task=cola", "checkpoint=null", recipe=None, verb="finetune"
     )
-    cfg = run("train.steps=3", "task=cola", "task.path=a, b", "checkpoint=null", recipe=None, verb="finetune")
+    cfg = run(
+        "train.steps=3",
+        "task=cola",
+        "task.path=a, b",
+        "checkpoint=null",
+        recipe=None,
+        verb="finetune",
+    )
     assert (cfg.checkpoint, cfg.task.path) == (None, "a, b")
 
 
@@ -341,8 +414,16 @@ def test_a_parameter_that_the_file_leaves_out_can_be_set(run: Compose) -> None:
 def test_folders_with_spaces_and_other_letters(run: Compose, tmp_path: Path) -> None:
     folder = tmp_path / "mes pièces, 部件 [1]"
     (folder / "size").mkdir(parents=True)
-    (folder / "size" / "pico.yaml").write_text("num_layers: 1\nwidth: 8\nnum_heads: 1\ninner_width: 16\n", encoding="utf-8")
-    cfg = compose("pretrain", "probe", ["size=pico"], config_dirs=[str(folder), str(tmp_path / "conf")], plugins=[probe.PLUGIN])
+    (folder / "size" / "pico.yaml").write_text(
+        "num_layers: 1\nwidth: 8\nnum_heads: 1\ninner_width: 16\n", encoding="utf-8"
+    )
+    cfg = compose(
+        "pretrain",
+        "probe",
+        ["size=pico"],
+        config_dirs=[str(folder), str(tmp_path / "conf")],
+        plugins=[probe.PLUGIN],
+    )
     assert cfg.model.width == 8
 
 
@@ -373,10 +454,18 @@ def test_config_errors_carry_their_path(run: Compose) -> None:
 @pytest.mark.parametrize(
     ("verb", "word", "answer"),
     [
-        ("pretrain", "features=mix", "features=: plmctl pretrain chooses no such part; it belongs to plmctl finetune"),
+        (
+            "pretrain",
+            "features=mix",
+            "features=: plmctl pretrain chooses no such part; it belongs to plmctl finetune",
+        ),
         ("pretrain", "model.stack.cells={x:1}", "there is no 'x' there"),
         ("finetune", "task.search=beam", "fix: search@task.search=beam"),
-        ("finetune", "task.search.temperature=2", "fix: search@task.search=sample task.search.temperature=2"),
+        (
+            "finetune",
+            "task.search.temperature=2",
+            "fix: search@task.search=sample task.search.temperature=2",
+        ),
         ("generate", "search.temprature=2", "there is no such setting"),
     ],
 )
@@ -388,7 +477,10 @@ def test_a_choice_that_another_command_has(verb: str, word: str, answer: str) ->
 
 
 def test_a_misspelt_segmenter_is_refused_with_the_config():
-    with pytest.raises(UsageError, match=r"tokenizer\.segment='jiba': must be one of jieba \(did you mean 'jieba'\?\)"):
+    with pytest.raises(
+        UsageError,
+        match=r"tokenizer\.segment='jiba': must be one of jieba \(did you mean 'jieba'\?\)",
+    ):
         compose("tokenize", None, ["tokenizer=wordpiece", "tokenizer.segment=jiba", "out=x"])
 
 
@@ -404,4 +496,6 @@ def test_a_slot_that_holds_no_part_is_named(tmp_path: Path) -> None:
 def test_halves_of_surrogate_pairs_in_json() -> None:
     from plmctl.reading import parse_json
 
-    assert parse_json(r'{"a\ud800": ["\uD83D\uDE00", "\udfff", 1]}') == {"a\ufffd": ["\U0001f600", "\ufffd", 1]}
+    assert parse_json(r'{"a\ud800": ["\uD83D\uDE00", "\udfff", 1]}') == {
+        "a\ufffd": ["\U0001f600", "\ufffd", 1]
+    }

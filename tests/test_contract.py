@@ -28,7 +28,9 @@ def given(*provides: str) -> Any:
 
 
 def hides(writes: set[str], reads: set[str] = frozenset()) -> Any:  # type: ignore[assignment]
-    return SimpleNamespace(reads=frozenset({"input", *reads}), writes=frozenset(writes), removes=frozenset())
+    return SimpleNamespace(
+        reads=frozenset({"input", *reads}), writes=frozenset(writes), removes=frozenset()
+    )
 
 
 def found(**parts: Any) -> list[str]:
@@ -59,7 +61,13 @@ def test_every_mismatch_is_listed_with_its_asker() -> None:
 
 
 def test_the_fix_names_settings_that_give_the_field() -> None:
-    errors = found(objectives={"nsp": Ask({"labels.pair"}), "mlm": Ask({"targets.mlm"}), "odd": Ask({"targets.nothing"})})
+    errors = found(
+        objectives={
+            "nsp": Ask({"labels.pair"}),
+            "mlm": Ask({"targets.mlm"}),
+            "odd": Ask({"targets.nothing"}),
+        }
+    )
     assert "fix: format=sentence_pair" in errors[0]
     assert "fix: noise=[token_mask]" in errors[1]
     assert "no part in conf/ gives it" in errors[2]
@@ -80,9 +88,15 @@ def test_targets_that_an_objective_derives_count_for_itself_only() -> None:
 
 
 def test_what_a_noise_takes_away_is_said() -> None:
-    makes = SimpleNamespace(reads=frozenset({"input"}), writes=frozenset({"source", "target"}), removes=frozenset({"text"}))
+    makes = SimpleNamespace(
+        reads=frozenset({"input"}),
+        writes=frozenset({"source", "target"}),
+        removes=frozenset({"text"}),
+    )
     errors = found(noise={"infill": makes}, objectives={"mlm": Ask({"text"})})
-    assert errors[0].startswith("objective.mlm: needs 'text', which noise.infill turns into a source and a target")
+    assert errors[0].startswith(
+        "objective.mlm: needs 'text', which noise.infill turns into a source and a target"
+    )
 
 
 def test_providers_are_read_from_conf() -> None:
@@ -91,7 +105,13 @@ def test_providers_are_read_from_conf() -> None:
 
 def config(*names: str, **slots: Any) -> dict[str, Any]:
     """A pretraining config out of the real conf/ files, tiny, without a tokenizer."""
-    made: dict[str, Any] = {"data": {"sources": {}}, "heads": {}, "objective": {}, "noise": {}, "train": {}}
+    made: dict[str, Any] = {
+        "data": {"sources": {}},
+        "heads": {},
+        "objective": {},
+        "noise": {},
+        "train": {},
+    }
     for slot, option in {
         "format": "blocks",
         "pattern": "full",
@@ -140,7 +160,10 @@ def test_a_missing_head_and_a_wrong_number_are_reported() -> None:
 
 def test_a_source_is_checked_with_the_objectives_that_look_at_it() -> None:
     two = config("mlm", "nsp")
-    two.data.sources = {"text": {}, "pairs": {"format": load(conf_dir() / "format" / "sentence_pair.yaml"), "noise": None}}
+    two.data.sources = {
+        "text": {},
+        "pairs": {"format": load(conf_dir() / "format" / "sentence_pair.yaml"), "noise": None},
+    }
     two.objective.mlm.on = "text"
     two.objective.nsp.on = "pairs"
     check_contract(two)
@@ -150,12 +173,19 @@ def test_a_source_is_checked_with_the_objectives_that_look_at_it() -> None:
 
 
 def test_parallel_rows_of_plain_text_are_refused_before_it_is_read() -> None:
-    with pytest.raises(UsageError, match=r"data\.target_path.*parallel text\n  fix: data\.path=<lines> data\.target_path="):
+    with pytest.raises(
+        UsageError,
+        match=r"data\.target_path.*parallel text\n  fix: data\.path=<lines> data\.target_path=",
+    ):
         check_contract(compose("pretrain", "tlm", ["size=tiny", "data.path=corpus.txt"]))
-    check_contract(compose("pretrain", "tlm", ["size=tiny", "data.path=a.txt", "data.target_path=b.txt"]))
+    check_contract(
+        compose("pretrain", "tlm", ["size=tiny", "data.path=a.txt", "data.target_path=b.txt"])
+    )
 
 
 def test_numbers_of_optimizer_and_schedule_are_refused_together() -> None:
     words = ["size=tiny", "optim.layer_decay=8", "schedule.warmup_steps=-3"]
-    with pytest.raises(UsageError, match=r"2 problems(.|\n)*optim\.layer_decay=8(.|\n)*schedule\.warmup_steps=-3"):
+    with pytest.raises(
+        UsageError, match=r"2 problems(.|\n)*optim\.layer_decay=8(.|\n)*schedule\.warmup_steps=-3"
+    ):
         check_contract(compose("pretrain", "bert", words))

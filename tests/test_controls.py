@@ -22,17 +22,29 @@ def independent(tmp_path_factory: pytest.TempPathFactory) -> Path:
     share = 1 / np.arange(1, len(WORDS) + 1)
     lines = [" ".join(rng.choice(WORDS, 12, p=share / share.sum())) for _ in range(3000)]
     file = tmp_path_factory.mktemp("independent") / "text.txt"
-    file.write_text("".join(f"{line}\n" + "\n" * (place % 10 == 9) for place, line in enumerate(lines)), encoding="utf-8")
+    file.write_text(
+        "".join(f"{line}\n" + "\n" * (place % 10 == 9) for place, line in enumerate(lines)),
+        encoding="utf-8",
+    )
     return file
 
 
-SLOW = [pytest.param(recipe, marks=pytest.mark.slow) for recipe in ("roberta", "gpt2")]  # the objectives of the first two
+# the objectives of the first two
+SLOW = [pytest.param(recipe, marks=pytest.mark.slow) for recipe in ("roberta", "gpt2")]
 
 
 @pytest.mark.parametrize("recipe", ["bert", "gpt", *SLOW])
-def test_nothing_beats_the_unigram_entropy_of_independent_words(recipe: str, independent: Path, tmp_path: Path) -> None:
-    """All chosen tokens are masked here: a token that is asked but shown (10% in BERT) could be guessed from itself."""
-    masks = ["noise.token_mask.mask_share=1.0", "noise.token_mask.random_share=0.0"] if "gpt" not in recipe else []
+def test_nothing_beats_the_unigram_entropy_of_independent_words(
+    recipe: str, independent: Path, tmp_path: Path
+) -> None:
+    """All chosen tokens are masked here: a token that is asked but shown (10% in BERT) could be
+    guessed from itself.
+    """
+    masks = (
+        ["noise.token_mask.mask_share=1.0", "noise.token_mask.random_share=0.0"]
+        if "gpt" not in recipe
+        else []
+    )
     masks += [f"eval.{word}" for word in masks]
     size = [
         "size=tiny",
@@ -50,12 +62,24 @@ def test_nothing_beats_the_unigram_entropy_of_independent_words(recipe: str, ind
         "eval.rows=null",
         "data.valid_share=0.2",
     ]
-    words = ["pretrain", recipe, *size, *train, *masks, f"data.path={independent}", f"run.dir={tmp_path / 'run'}"]
+    words = [
+        "pretrain",
+        recipe,
+        *size,
+        *train,
+        *masks,
+        f"data.path={independent}",
+        f"run.dir={tmp_path / 'run'}",
+    ]
     result = CliRunner().invoke(make_app(), words)
     assert result.exit_code == 0, result.output
-    records = [json.loads(line) for line in (tmp_path / "run/metrics.jsonl").read_text().splitlines()]
+    records = [
+        json.loads(line) for line in (tmp_path / "run/metrics.jsonl").read_text().splitlines()
+    ]
     name = "clm" if "gpt" in recipe else "mlm"
-    reached = next(record[f"valid/loss/{name}"] for record in records if f"valid/loss/{name}" in record)
+    reached = next(
+        record[f"valid/loss/{name}"] for record in records if f"valid/loss/{name}" in record
+    )
     entropy = _entropy(independent)
     if name == "clm":  # the end of a document is a target too, and costs -log2 of its share
         words_a_document = 120
@@ -81,4 +105,8 @@ def test_each_word_is_one_token(independent: Path, tokens_of: object, tmp_path: 
     ]
     result = CliRunner().invoke(make_app(), words)
     assert result.exit_code == 0, result.output
-    assert len(Shards.open(tmp_path / "tokens").ids) + len(Shards.open(tmp_path / "tokens", "valid").ids) == 3000 * 12
+    assert (
+        len(Shards.open(tmp_path / "tokens").ids)
+        + len(Shards.open(tmp_path / "tokens", "valid").ids)
+        == 3000 * 12
+    )

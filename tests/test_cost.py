@@ -27,7 +27,16 @@ from plmctl.nn.stack import Stack
 from plmctl.noise.base import Chain
 
 
-def _cost(*, layout: str, width: int, heads: int, vocab_size: int, length: int, share: float, transform: bool) -> Cost:
+def _cost(
+    *,
+    layout: str,
+    width: int,
+    heads: int,
+    vocab_size: int,
+    length: int,
+    share: float,
+    transform: bool,
+) -> Cost:
     norm = partial(layer_norm, width=width, eps=1e-5)
     cells = {
         "a": partial(Attention, width=width, num_heads=heads, dropout=0.0),
@@ -39,22 +48,41 @@ def _cost(*, layout: str, width: int, heads: int, vocab_size: int, length: int, 
             position=Learned(width=width, max_length=1024),
             stack=Stack(layout=layout, cells=cells, residual=PostNorm(norm=norm, dropout=0.0)),
             pattern=Causal() if share == 1 else Full(),
-        )  # fmt: skip
+        )
         table = backbone.token_embedding
-        head = LMHead(width=width, vocab_size=vocab_size, token_embedding=table, tied=True, transform=transform, bias=False)
-        return cost(Model(backbone=backbone, heads={"lm": head}), length=length, predicted={"lm": share})
+        head = LMHead(
+            width=width,
+            vocab_size=vocab_size,
+            token_embedding=table,
+            tied=True,
+            transform=transform,
+            bias=False,
+        )
+        return cost(
+            Model(backbone=backbone, heads={"lm": head}), length=length, predicted={"lm": share}
+        )
 
 
 @pytest.mark.parametrize(
     ("layout", "width", "heads", "vocab_size", "length", "share", "mflops"),
-    [("af*12", 768, 12, 30522, 128, 0.15, 545.4), ("af*12", 768, 12, 30522, 512, 0.15, 587.9),
-     ("af*24", 1024, 16, 30522, 128, 0.15, 1878.8), ("af*12", 768, 12, 50304, 1024, 1.0, 854.7)],
-)  # fmt: skip
+    [
+        ("af*12", 768, 12, 30522, 128, 0.15, 545.4),
+        ("af*12", 768, 12, 30522, 512, 0.15, 587.9),
+        ("af*24", 1024, 16, 30522, 128, 0.15, 1878.8),
+        ("af*12", 768, 12, 50304, 1024, 1.0, 854.7),
+    ],
+)
 def test_training_flops_of_published_sizes(
     layout: str, width: int, heads: int, vocab_size: int, length: int, share: float, mflops: float
 ) -> None:
     found = _cost(
-        layout=layout, width=width, heads=heads, vocab_size=vocab_size, length=length, share=share, transform=share < 1
+        layout=layout,
+        width=width,
+        heads=heads,
+        vocab_size=vocab_size,
+        length=length,
+        share=share,
+        transform=share < 1,
     )
     assert found.flops_per_token / 1e6 == pytest.approx(mflops, abs=0.06)
     if share == 1:
@@ -63,8 +91,12 @@ def test_training_flops_of_published_sizes(
 
 
 def test_parameters_count_once_and_shared_blocks_compute_every_time() -> None:
-    own = _cost(layout="af*4", width=64, heads=2, vocab_size=100, length=16, share=0.15, transform=True)
-    shared = _cost(layout="af@4", width=64, heads=2, vocab_size=100, length=16, share=0.15, transform=True)
+    own = _cost(
+        layout="af*4", width=64, heads=2, vocab_size=100, length=16, share=0.15, transform=True
+    )
+    shared = _cost(
+        layout="af@4", width=64, heads=2, vocab_size=100, length=16, share=0.15, transform=True
+    )
     assert own.flops_per_token == shared.flops_per_token
     assert own.parameters["stack"] == 4 * shared.parameters["stack"]
     assert own.parameters["embedding"] == 100 * 64
@@ -76,21 +108,44 @@ def test_parameters_count_once_and_shared_blocks_compute_every_time() -> None:
 
 
 def test_two_stacks_by_hand() -> None:
-    """One layer a side, W = 8, F = 20, V = 30, S = 7, T = 5: every matrix once for each token that goes through it."""
+    """One layer a side, W = 8, F = 20, V = 30, S = 7, T = 5: every matrix once for each token
+    that goes through it.
+    """
     width, inner, vocabulary, source, target = 8, 20, 30, 7, 5
-    settings = ["size.num_layers=1", "size.width=8", "size.num_heads=2", "size.inner_width=20", "data.path=x"]
+    settings = [
+        "size.num_layers=1",
+        "size.width=8",
+        "size.num_heads=2",
+        "size.inner_width=20",
+        "data.path=x",
+    ]
     with torch.device("meta"):
-        model = build_model(compose("pretrain", "transformer", settings), vocab_size=vocabulary, vocab=TINY)
-    found = cost(model, length=source, target_length=target, predicted={"seq2seq": target / (source + target)})
+        model = build_model(
+            compose("pretrain", "transformer", settings), vocab_size=vocabulary, vocab=TINY
+        )
+    found = cost(
+        model,
+        length=source,
+        target_length=target,
+        predicted={"seq2seq": target / (source + target)},
+    )
     square = width * width
     encoder = source * (4 * square + 2 * width * inner) + 2 * source * source * width
-    decoder = target * (4 * square + 2 * square + 2 * width * inner) + source * 2 * square  # k and v are made of the source
+    # k and v are made of the source
+    decoder = target * (4 * square + 2 * square + 2 * width * inner) + source * 2 * square
     decoder += 2 * target * target * width + 2 * target * source * width
     head = target * width * vocabulary
-    assert found.flops_per_token * (source + target) == pytest.approx(6 * (encoder + decoder + head), rel=1e-12)
+    assert found.flops_per_token * (source + target) == pytest.approx(
+        6 * (encoder + decoder + head), rel=1e-12
+    )
     scores = 2 * width * (source * source + target * target + target * source)
-    assert found.macs_per_token["attention scores"] * (source + target) == pytest.approx(scores, rel=1e-12)
-    assert found.total_parameters == sum(p.numel() for p in model.parameters()) - (64 - vocabulary) * width
+    assert found.macs_per_token["attention scores"] * (source + target) == pytest.approx(
+        scores, rel=1e-12
+    )
+    assert (
+        found.total_parameters
+        == sum(p.numel() for p in model.parameters()) - (64 - vocabulary) * width
+    )
 
 
 @pytest.mark.parametrize(
@@ -105,8 +160,12 @@ def test_two_stacks_by_hand() -> None:
         ("gpt", ["format.max_length=20"], (20, 0)),
     ],
 )
-def test_how_many_tokens_a_row_has_at_both_ends(recipe: str, words: list[str], tokens: tuple[int, int]) -> None:
+def test_how_many_tokens_a_row_has_at_both_ends(
+    recipe: str, words: list[str], tokens: tuple[int, int]
+) -> None:
     cfg = compose("pretrain", recipe, ["data.path=x", *words])
     format = build(cfg.format, {"vocab": TINY}, path="format")
-    noise = Chain(list(build(cfg.noise, {"vocab": TINY}, path="noise").values())) if cfg.noise else None
+    noise = (
+        Chain(list(build(cfg.noise, {"vocab": TINY}, path="noise").values())) if cfg.noise else None
+    )
     assert row_lengths(format, noise) == tokens

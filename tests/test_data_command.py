@@ -1,4 +1,6 @@
-"""`plmctl data check` from the command line: text, tokens, labelled files, JSON, pages, exit codes."""
+"""`plmctl data check` from the command line: text, tokens, labelled files, JSON, pages, exit
+codes.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,12 @@ from plmctl.cli import make_app
 from plmctl.report.bars import histogram
 
 DATA = Path(__file__).resolve().parents[1] / "../shared/data"
-REVIEWS = [("a warm and funny film", 1), ("dull from start to finish", 0), ("great acting", 1), ("a waste of time", 0)]
+REVIEWS = [
+    ("a warm and funny film", 1),
+    ("dull from start to finish", 0),
+    ("great acting", 1),
+    ("a waste of time", 0),
+]
 
 
 def check(*words: str) -> tuple[int, str]:
@@ -47,9 +54,15 @@ def test_text_with_a_page(small_text: Path, tmp_path: Path) -> None:
 
 
 def test_escape_codes_of_users_do_not_reach_the_terminal(tmp_path: Path) -> None:
-    lines = ["text\tlabel", *(f"film {number}\tgood\x1b[2J\x07语" for number in range(4)), "plain\tbad"]
+    lines = [
+        "text\tlabel",
+        *(f"film {number}\tgood\x1b[2J\x07语" for number in range(4)),
+        "plain\tbad",
+    ]
     (tmp_path / "train.tsv").write_text("\n".join(lines) + "\n", encoding="utf-8")
-    code, said = check(str(tmp_path), "task=classification", "task.columns.text=text", "task.columns.label=label")
+    code, said = check(
+        str(tmp_path), "task=classification", "task.columns.text=text", "task.columns.label=label"
+    )
     assert code == 0, said
     assert "good\\u001b[2J\\u0007语 80%" in said
     assert "\x1b" not in said
@@ -61,7 +74,9 @@ def test_escape_codes_of_users_do_not_reach_the_terminal(tmp_path: Path) -> None
 def test_text_with_a_tokenizer(small_text: Path, tokens_of: Callable[..., Path]) -> None:
     plain = found(str(small_text))
     assert "not looked at" in str(plain["tokens"]["found"])
-    fitted = found(str(small_text), f"tokenizer.path={tokens_of('wordpiece')}", "format.max_length=32")
+    fitted = found(
+        str(small_text), f"tokenizer.path={tokens_of('wordpiece')}", "format.max_length=32"
+    )
     assert 1 < fitted["size of a token"]["numbers"]["bytes"] < 8  # type: ignore[index]
     assert "rows of 32" in str(fitted["rows"]["found"])
     assert "unigram entropy" in fitted
@@ -76,7 +91,10 @@ def test_tokens(tokens_of: Callable[..., Path]) -> None:
 
 @pytest.fixture
 def sst2(tmp_path: Path) -> Path:
-    for split, rows in (("train", REVIEWS * 10), ("dev", [*REVIEWS[:1], ("a film", 1), ("the sun " * 40, 0)])):
+    for split, rows in (
+        ("train", REVIEWS * 10),
+        ("dev", [*REVIEWS[:1], ("a film", 1), ("the sun " * 40, 0)]),
+    ):
         lines = "".join(f"{text}\t{label}\n" for text, label in rows)
         (tmp_path / f"{split}.tsv").write_text(f"sentence\tlabel\n{lines}", encoding="utf-8")
     return tmp_path
@@ -88,13 +106,19 @@ def test_labelled_files(sst2: Path, tokens_of: Callable[..., Path]) -> None:
     assert report["dev in train"]["verdict"] == "bad"
     assert report["duplicate examples"]["numbers"] == {"count": 36}
     assert "over-long examples" not in report
-    short = found("task=sst2", str(sst2), f"tokenizer.path={tokens_of('wordpiece')}", "task.max_length=8")
+    short = found(
+        "task=sst2", str(sst2), f"tokenizer.path={tokens_of('wordpiece')}", "task.max_length=8"
+    )
     assert short["over-long examples"]["verdict"] == "bad"
     assert short["report"]["lengths"]["unit"] == "tokens"
-    own = found("task=classification", f"task.path={sst2 / 'train.tsv'}", "task.columns.text=sentence")
+    own = found(
+        "task=classification", f"task.path={sst2 / 'train.tsv'}", "task.columns.text=sentence"
+    )
     assert "dev in train" not in own  # one file is one split
     assert "header" not in own
-    numbered = found("task=classification", f"task.path={sst2}", "task.columns.text=0", "task.columns.label=1")
+    numbered = found(
+        "task=classification", f"task.path={sst2}", "task.columns.text=0", "task.columns.label=1"
+    )
     assert "the first line (sentence, label) names the columns" in numbered["header"]["found"]
 
 
@@ -109,7 +133,10 @@ def test_mistakes(tmp_path: Path, small_text: Path, tokens_of: Callable[..., Pat
 
 
 def test_help_loads_no_torch() -> None:
-    code = "import sys; sys.argv = ['plmctl', 'data', 'check', '--help']\nfrom plmctl.cli import main\n"
+    code = (
+        "import sys; sys.argv = ['plmctl', 'data', 'check', '--help']\nfrom plmctl.cli import"
+        " main\n"
+    )
     code += "try: main()\nfinally: print('torch' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.stdout.rstrip().endswith("False")

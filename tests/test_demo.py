@@ -1,4 +1,6 @@
-"""The demo's judgement, and its care for folders that it did not make; the demo itself is `make demo`."""
+"""The demo's judgement, and its care for folders that it did not make; the demo itself is `make
+demo`.
+"""
 
 import json
 import math
@@ -33,7 +35,14 @@ def test_an_earlier_demo_is_replaced(tmp_path):
 
 @pytest.mark.parametrize(
     ("value", "margin", "holds"),
-    [(1.0, -0.5, True), (2.0, -0.5, False), (1.9, -0.5, False), (math.nan, -0.5, False), (3.0, 0.5, True), (2.0, 0.5, False)],
+    [
+        (1.0, -0.5, True),
+        (2.0, -0.5, False),
+        (1.9, -0.5, False),
+        (math.nan, -0.5, False),
+        (3.0, 0.5, True),
+        (2.0, 0.5, False),
+    ],
 )
 def test_a_claim_holds_only_if_it_wins(value, margin, holds):
     claim = demo.Claim("loss", value, 2.0, "floor", margin)
@@ -42,7 +51,9 @@ def test_a_claim_holds_only_if_it_wins(value, margin, holds):
 
 
 def test_the_majority_is_that_of_the_tested_examples(tmp_path):
-    (tmp_path / "dev.tsv").write_text("text\tlabel\tmodule\na b\txml\tm\nc\txml\tm\nd\thttp\tm\ne\turllib\tm\n")
+    (tmp_path / "dev.tsv").write_text(
+        "text\tlabel\tmodule\na b\txml\tm\nc\txml\tm\nd\thttp\tm\ne\turllib\tm\n"
+    )
     claim = demo.task_claim(tmp_path, run_log(tmp_path / "run", **{"valid/accuracy": 0.6}))
     assert (claim.floor, claim.value, claim.holds) == (0.5, 0.6, True)
     assert "3 packages" in claim.what

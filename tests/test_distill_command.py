@@ -1,4 +1,6 @@
-"""`plmctl distill` from end to end: fine-tuning and pretraining, the table, the cache, resuming, what its student can do."""
+"""`plmctl distill` from end to end: fine-tuning and pretraining, the table, the cache, resuming,
+what its student can do.
+"""
 
 from __future__ import annotations
 
@@ -31,10 +33,13 @@ def table(folder: Path, names: tuple[str, str] = ("bad", "good")) -> Path:
     draw = random.Random(3)
     for split, count in (("train", 40), ("dev", 12)):
         lines = [
-            f"this is a {draw.choice(['fine', 'dull', 'odd', 'truly superb', 'quite terrible'])} film\t{names[n % 2]}"
+            f"this is a {draw.choice(['fine', 'dull', 'odd', 'truly superb', 'quite terrible'])}"
+            f" film\t{names[n % 2]}"
             for n in range(count)
         ]
-        (folder / f"{split}.tsv").write_text("\n".join(["text\tlabel", *lines]) + "\n", encoding="utf-8")
+        (folder / f"{split}.tsv").write_text(
+            "\n".join(["text\tlabel", *lines]) + "\n", encoding="utf-8"
+        )
     return folder
 
 
@@ -61,15 +66,27 @@ def teacher(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
         f"run.dir={run}",
     ]
     words += ["train.epochs=1", "optim.lr=1e-2"]
-    assert finetune.run(compose("finetune", None, words), Flags("finetune", overrides=tuple(words))) == 0
+    assert (
+        finetune.run(compose("finetune", None, words), Flags("finetune", overrides=tuple(words)))
+        == 0
+    )
     return run
 
 
 @pytest.fixture(scope="module")
-def student(data: Path, teacher: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+def student(
+    data: Path, teacher: Path, tmp_path_factory: pytest.TempPathFactory
+) -> tuple[Path, Path]:
     """(run, cache) of a student with two layers of its teacher."""
     folder = tmp_path_factory.mktemp("students")
-    words = [*TASK, f"task.path={data}", f"teacher={teacher}", "kept_layers=[0,3]", "train.epochs=2", "optim.lr=1e-3"]
+    words = [
+        *TASK,
+        f"task.path={data}",
+        f"teacher={teacher}",
+        "kept_layers=[0,3]",
+        "train.epochs=2",
+        "optim.lr=1e-3",
+    ]
     assert distilled(*words, f"teacher_cache={folder / 'cache'}", f"run.dir={folder / 'run'}") == 0
     return folder / "run", folder / "cache"
 
@@ -78,18 +95,28 @@ def weights(run: Path) -> bytes:
     return (loading.find(run) / "model.safetensors").read_bytes()
 
 
-def test_the_table_stands_in_result_json_and_distill_md(student: tuple[Path, Path], teacher: Path) -> None:
+def test_the_table_stands_in_result_json_and_distill_md(
+    student: tuple[Path, Path], teacher: Path
+) -> None:
     run, _ = student
     result = json.loads((run / "result.json").read_text())
     found = result["distillation"]
     whole, part = (found[name]["parameters"] for name in ("teacher", "student"))
     assert whole == sum(tensor.numel() for tensor in loading.open_source(teacher).tensors.values())
-    assert whole > part == sum(tensor.numel() for tensor in loading.open_source(run).tensors.values())
+    assert (
+        whole > part == sum(tensor.numel() for tensor in loading.open_source(run).tensors.values())
+    )
     assert [found[name]["layers"] for name in ("teacher", "student")] == [4, 2]
     assert found["student"]["bytes on disk"] == len(weights(run))
     assert found["student"]["accuracy"] == result["metrics"]["dev"]["accuracy"]
-    assert found["teacher"]["accuracy"] == json.loads((teacher / "result.json").read_text())["metrics"]["dev"]["accuracy"]
-    assert found["share of the teacher's score"] == found["student"]["accuracy"] / found["teacher"]["accuracy"]
+    assert (
+        found["teacher"]["accuracy"]
+        == json.loads((teacher / "result.json").read_text())["metrics"]["dev"]["accuracy"]
+    )
+    assert (
+        found["share of the teacher's score"]
+        == found["student"]["accuracy"] / found["teacher"]["accuracy"]
+    )
     for rows in ("1 row", "32 rows"):
         assert 0 < found["student"][f"latency of {rows}, ms"] < 1000 * 60
     page = (run / "distill.md").read_text()
@@ -98,13 +125,17 @@ def test_the_table_stands_in_result_json_and_distill_md(student: tuple[Path, Pat
     assert str(teacher) in page
 
 
-def test_the_student_is_an_ordinary_checkpoint(student: tuple[Path, Path], data: Path, tmp_path: Path) -> None:
+def test_the_student_is_an_ordinary_checkpoint(
+    student: tuple[Path, Path], data: Path, tmp_path: Path
+) -> None:
     run, _ = student
     words = (f"checkpoint={run}", f"out={tmp_path / 'eval'}")
     assert evaluation.run(compose("eval", None, list(words)), Flags("eval", overrides=words)) == 0
     assert (tmp_path / "eval/dev.jsonl").read_text() == (run / "predictions/dev.jsonl").read_text()
     cfg = compose("eval", None, list(words))
-    cfg = cfg.__class__({"input": str(run), "out": str(tmp_path / "hf"), "to": "hf", "part": "model"})
+    cfg = cfg.__class__(
+        {"input": str(run), "out": str(tmp_path / "hf"), "to": "hf", "part": "model"}
+    )
     convert.run(cfg, Flags("convert"))
     assert json.loads((tmp_path / "hf/config.json").read_text())["num_hidden_layers"] == 2
     words = (
@@ -115,29 +146,60 @@ def test_the_student_is_an_ordinary_checkpoint(student: tuple[Path, Path], data:
         "train.steps=1",
         f"run.dir={tmp_path / 'on'}",
     )
-    assert finetune.run(compose("finetune", None, list(words)), Flags("finetune", overrides=words)) == 0
+    assert (
+        finetune.run(compose("finetune", None, list(words)), Flags("finetune", overrides=words))
+        == 0
+    )
 
 
 def test_it_begins_as_those_layers(teacher: Path, data: Path, tmp_path: Path) -> None:
-    words = [*TASK, f"task.path={data}", f"teacher={teacher}", "kept_layers=[3,1]", "train.steps=1", "optim.lr=1e-30"]
+    words = [
+        *TASK,
+        f"task.path={data}",
+        f"teacher={teacher}",
+        "kept_layers=[3,1]",
+        "train.steps=1",
+        "optim.lr=1e-30",
+    ]
     assert distilled(*words, "optim.weight_decay=0", f"run.dir={tmp_path / 'run'}") == 0
-    whole, part = loading.open_source(teacher).tensors, loading.open_source(tmp_path / "run").tensors
+    whole, part = (
+        loading.open_source(teacher).tensors,
+        loading.open_source(tmp_path / "run").tensors,
+    )
     stack = "backbone.stack.blocks"
     for letter in "af":
         for place, layer in enumerate((3, 1)):
             names = [name for name in whole if name.startswith(f"{stack}.{letter}.{layer}.")]
             assert names
-            assert all(torch.equal(part[name.replace(f".{layer}.", f".{place}.", 1)], whole[name]) for name in names)
-    assert all(torch.equal(part[name], tensor) for name, tensor in whole.items() if not name.startswith(stack))
+            assert all(
+                torch.equal(part[name.replace(f".{layer}.", f".{place}.", 1)], whole[name])
+                for name in names
+            )
+    assert all(
+        torch.equal(part[name], tensor)
+        for name, tensor in whole.items()
+        if not name.startswith(stack)
+    )
 
 
 def test_what_was_kept_is_read_and_changes_nothing(
-    student: tuple[Path, Path], data: Path, teacher: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    student: tuple[Path, Path],
+    data: Path,
+    teacher: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     run, cache = student
     files = {file: file.stat().st_mtime_ns for file in cache.rglob("*.safetensors")}
     assert files
-    words = [*TASK, f"task.path={data}", f"teacher={teacher}", "kept_layers=[0,3]", "train.epochs=2", "optim.lr=1e-3"]
+    words = [
+        *TASK,
+        f"task.path={data}",
+        f"teacher={teacher}",
+        "kept_layers=[0,3]",
+        "train.epochs=2",
+        "optim.lr=1e-3",
+    ]
     from plmctl.distill.teachers import Frozen
 
     def computed(*given: Any) -> None:
@@ -148,18 +210,34 @@ def test_what_was_kept_is_read_and_changes_nothing(
         assert distilled(*words, f"teacher_cache={cache}", f"run.dir={tmp_path / 'again'}") == 0
     assert {file: file.stat().st_mtime_ns for file in cache.rglob("*.safetensors")} == files
     assert weights(tmp_path / "again") == weights(run)
-    assert distilled(*words, f"run.dir={tmp_path / 'without'}", "train.epochs=1") == 0  # its first epoch, nothing kept
-    one, other = (json.loads((place / "metrics.jsonl").read_text().splitlines()[0]) for place in (tmp_path / "without", run))
+    # its first epoch, nothing kept
+    assert distilled(*words, f"run.dir={tmp_path / 'without'}", "train.epochs=1") == 0
+    one, other = (
+        json.loads((place / "metrics.jsonl").read_text().splitlines()[0])
+        for place in (tmp_path / "without", run)
+    )
     assert one["loss/soft/class"] == other["loss/soft/class"]
 
 
 def test_after_an_interruption_it_goes_on_bit_for_bit(
-    student: tuple[Path, Path], data: Path, teacher: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    student: tuple[Path, Path],
+    data: Path,
+    teacher: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     from plmctl.training.stop import Stop
 
-    words = [*TASK, f"task.path={data}", f"teacher={teacher}", "kept_layers=[0,3]", "train.epochs=2", "optim.lr=1e-3"]
-    words.append(f"teacher_cache={tmp_path / 'cache'}")  # as `student`: in other batches answers differ in the last bit
+    words = [
+        *TASK,
+        f"task.path={data}",
+        f"teacher={teacher}",
+        "kept_layers=[0,3]",
+        "train.epochs=2",
+        "optim.lr=1e-3",
+    ]
+    # as `student`: in other batches answers differ in the last bit
+    words.append(f"teacher_cache={tmp_path / 'cache'}")
     place = tmp_path / "run"
     agree, seen = Stop.agree, []
 
@@ -173,38 +251,69 @@ def test_after_an_interruption_it_goes_on_bit_for_bit(
         assert distilled(*words, f"run.dir={place}") == 130
     assert f"plmctl distill --resume run.dir={place}" in capsys.readouterr().err
     assert not (place / "distill.md").exists()
-    cfg, flags = resumed(as_training(Flags("distill", overrides=(f"run.dir={place}",), resume=True)))
+    cfg, flags = resumed(
+        as_training(Flags("distill", overrides=(f"run.dir={place}",), resume=True))
+    )
     assert (flags.verb, flags.command) == ("finetune", "distill")
     assert distill.run(cfg, flags) == 0
     assert (place / "distill.md").exists()
     assert weights(place) == weights(student[0])
 
 
-def test_while_pretraining(small_text: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    words = [*TEXT, *TINY, "size.num_layers=3", f"data.path={small_text}", "tokenizer.vocab_size=200", "train.steps=2"]
+def test_while_pretraining(
+    small_text: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = [
+        *TEXT,
+        *TINY,
+        "size.num_layers=3",
+        f"data.path={small_text}",
+        "tokenizer.vocab_size=200",
+        "train.steps=2",
+    ]
     words.append(f"run.dir={tmp_path / 'teacher'}")
-    assert pretrain.run(compose("pretrain", "bert", words), Flags("pretrain", "bert", tuple(words))) == 0
+    assert (
+        pretrain.run(compose("pretrain", "bert", words), Flags("pretrain", "bert", tuple(words)))
+        == 0
+    )
     common = [*TEXT, f"data.path={small_text}", f"teacher={tmp_path / 'teacher'}", "train.steps=2"]
     capsys.readouterr()
-    assert distilled(*common, "kept_layers=first2", f"run.dir={tmp_path / 'kept'}", recipe="bert", json=True) == 0
+    assert (
+        distilled(
+            *common, "kept_layers=first2", f"run.dir={tmp_path / 'kept'}", recipe="bert", json=True
+        )
+        == 0
+    )
     found = json.loads(capsys.readouterr().out)
     assert [found[name]["layers"] for name in ("teacher", "student")] == [3, 2]
     for name in ("teacher", "student"):
         assert found[name]["loss/mlm"] > 0
-        assert found[name]["perplexity/mlm"] == pytest.approx(torch.tensor(found[name]["loss/mlm"]).exp().item(), rel=1e-5)
-    assert found["share of the teacher's score"] == pytest.approx(found["teacher"]["loss"] / found["student"]["loss"])
+        assert found[name]["perplexity/mlm"] == pytest.approx(
+            torch.tensor(found[name]["loss/mlm"]).exp().item(), rel=1e-5
+        )
+    assert found["share of the teacher's score"] == pytest.approx(
+        found["teacher"]["loss"] / found["student"]["loss"]
+    )
     assert "latency of 1 row, ms" in found["student"]
-    fresh = ["size=tiny", "size.width=32", "size.num_layers=1"]  # its own size, the teacher's tokenizer, other widths
+    # its own size, the teacher's tokenizer, other widths
+    fresh = ["size=tiny", "size.width=32", "size.num_layers=1"]
     assert distilled(*common, *fresh, f"run.dir={tmp_path / 'fresh'}", recipe="bert") == 0
-    told = (loading.open_source(tmp_path / name).tokenizer.fingerprint for name in ("teacher", "fresh", "kept"))
+    told = (
+        loading.open_source(tmp_path / name).tokenizer.fingerprint
+        for name in ("teacher", "fresh", "kept")
+    )
     assert len(set(told)) == 1
     assert (tmp_path / "fresh/distill.md").exists()
 
 
-def test_a_dry_run_tells_of_both(teacher: Path, data: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_dry_run_tells_of_both(
+    teacher: Path, data: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     words = [*TASK, f"task.path={data}", f"teacher={teacher}", "kept_layers=spread"]
     assert distilled(*words, dry_run=True, json=True) == 0
-    student, teachers = (json.loads(line)["metrics"] for line in capsys.readouterr().out.splitlines())
+    student, teachers = (
+        json.loads(line)["metrics"] for line in capsys.readouterr().out.splitlines()
+    )
     assert (
         sum(value for key, value in student["train"].items() if key.startswith("parameters"))
         < teachers[str(teacher)]["parameters"]
@@ -214,7 +323,11 @@ def test_a_dry_run_tells_of_both(teacher: Path, data: Path, capsys: pytest.Captu
 @pytest.mark.parametrize(
     ("words", "error", "message"),
     [
-        (["teacher={teacher}", "kept_layers=[0,4]"], ConfigError, r"there is no layer 4; its layers are 0 to 3"),
+        (
+            ["teacher={teacher}", "kept_layers=[0,4]"],
+            ConfigError,
+            r"there is no layer 4; its layers are 0 to 3",
+        ),
         (["teacher={teacher}", "kept_layers=spred"], ConfigError, r"did you mean 'spread'"),
         (["teacher={teacher}", "kept_layers=first", "size=mini"], ConfigError, r"size='?mini"),
         (
@@ -225,18 +338,35 @@ def test_a_dry_run_tells_of_both(teacher: Path, data: Path, capsys: pytest.Captu
         (["teacher=nowhere"], DataError, r"nowhere: there is no such run"),
         (["teacher={data}/train.tsv"], DataError, r"is a file, but a folder is needed"),
         ([], ConfigError, r"teacher=None: a run, a checkpoint or a Hugging Face folder"),
-        (["teacher={teacher}", "task.path={other}"], ConfigError, r"(?s)labels.*no, yes.*bad, good"),
-        (["teacher={teacher}", "teacher_cache=kept", "distill=none"], ConfigError, r"nothing is learnt of it"),
+        (
+            ["teacher={teacher}", "task.path={other}"],
+            ConfigError,
+            r"(?s)labels.*no, yes.*bad, good",
+        ),
+        (
+            ["teacher={teacher}", "teacher_cache=kept", "distill=none"],
+            ConfigError,
+            r"nothing is learnt of it",
+        ),
         (
             ["teacher={teacher}", "teacher_cache=kept", "distill=theseus", "kept_layers=first"],
             ConfigError,
             r"teacher_cache=.*apart",
         ),
-        (["teacher_cache=kept", "distill=self_distillation", *TINY], ConfigError, r"there is no teacher whose answers"),
+        (
+            ["teacher_cache=kept", "distill=self_distillation", *TINY],
+            ConfigError,
+            r"there is no teacher whose answers",
+        ),
     ],
 )
 def test_bad_input_is_named_before_work_starts(
-    words: list[str], error: type[Exception], message: str, data: Path, teacher: Path, tmp_path: Path
+    words: list[str],
+    error: type[Exception],
+    message: str,
+    data: Path,
+    teacher: Path,
+    tmp_path: Path,
 ) -> None:
     names = {"data": data, "teacher": teacher, "other": table(tmp_path / "other", ("no", "yes"))}
     words = [word.format(**names) for word in words]
@@ -251,7 +381,13 @@ def test_another_tokenizer_is_refused(teacher: Path, data: Path, tmp_path: Path)
 
     Tokenizer.train(["a film that is another"], kind="char").save(tmp_path / "tokens")
     with pytest.raises(ConfigError, match=r"(?s)teacher=.*tokenizer.*24.*fix: tokenizer.path="):
-        distilled(*TASK, f"task.path={data}", f"teacher={teacher}", f"tokenizer.path={tmp_path / 'tokens'}", *TINY)
+        distilled(
+            *TASK,
+            f"task.path={data}",
+            f"teacher={teacher}",
+            f"tokenizer.path={tmp_path / 'tokens'}",
+            *TINY,
+        )
 
 
 def test_in_pretraining_nothing_is_kept() -> None:
@@ -263,12 +399,24 @@ def test_in_pretraining_nothing_is_kept() -> None:
     ("recipe", "words", "verb", "added"),
     [
         (None, ("teacher=t",), "pretrain", ("distill=kd", "run.name=distill")),
-        ("bert", ("teacher=t", "kept_layers=first"), "pretrain", ("distill=kd", "run.name=distill", "init=${teacher}")),
-        (None, ("task=sst2", "teacher=t"), "finetune", ("distill=kd", "run.name=distill", "checkpoint=null")),
+        (
+            "bert",
+            ("teacher=t", "kept_layers=first"),
+            "pretrain",
+            ("distill=kd", "run.name=distill", "init=${teacher}"),
+        ),
+        (
+            None,
+            ("task=sst2", "teacher=t"),
+            "finetune",
+            ("distill=kd", "run.name=distill", "checkpoint=null"),
+        ),
         (None, ("task=sst2", "distill=mse", "checkpoint=c", "run.name=n"), "finetune", ()),
     ],
 )
-def test_what_is_not_said_is_added(recipe: str | None, words: tuple[str, ...], verb: str, added: tuple[str, ...]) -> None:
+def test_what_is_not_said_is_added(
+    recipe: str | None, words: tuple[str, ...], verb: str, added: tuple[str, ...]
+) -> None:
     flags = as_training(Flags("distill", recipe, words))
     assert (flags.verb, flags.command, flags.overrides) == (verb, "distill", (*added, *words))
     assert flags.recipe == ("bert" if verb == "pretrain" else None)
@@ -276,7 +424,10 @@ def test_what_is_not_said_is_added(recipe: str | None, words: tuple[str, ...], v
 
 def test_a_recipe_that_says_it_is_taken_at_its_word(tmp_path: Path) -> None:
     file = tmp_path / "own.yaml"
-    file.write_text("# @package _global_\ndefaults:\n  - override /distill: patient\nteacher: runs/t\nrun: {name: own}\n")
+    file.write_text(
+        "# @package _global_\ndefaults:\n  - override /distill: patient\nteacher: runs/t\nrun:"
+        " {name: own}\n"
+    )
     assert as_training(Flags("distill", str(file), ())).overrides == ()
 
 
@@ -294,4 +445,9 @@ def test_shares_and_ratios() -> None:
     assert ["latency of 1 row, ms", "8.00", "2.00", "0.250"] in rows
     assert rows[-1] == ["share of the teacher's f1", "", "", "75.0%"]
     assert replace(made, teachers=[]).share is None
-    assert replace(made, teachers=[replace(teacher, scores={})]).rows()[1][-1] == ["f1", "", "0.6000", ""]
+    assert replace(made, teachers=[replace(teacher, scores={})]).rows()[1][-1] == [
+        "f1",
+        "",
+        "0.6000",
+        "",
+    ]

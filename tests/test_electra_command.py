@@ -12,13 +12,33 @@ from test_pretrain_command import TINY, curve, pretrain, same
 
 
 @pytest.mark.parametrize(
-    "settings", [[], ["objective=[two_stage]", "objective.two_stage.updates=2"]], ids=["electra", "two_stage"]
+    "settings",
+    [[], ["objective=[two_stage]", "objective.two_stage.updates=2"]],
+    ids=["electra", "two_stage"],
 )
-def test_resume_continues_bit_for_bit(settings: list[str], tokens_of: Callable[..., Path], tmp_path: Path) -> None:
-    """Dropout and sampling on: the weights, moments, generators and the curve of a run that was never stopped."""
+def test_resume_continues_bit_for_bit(
+    settings: list[str], tokens_of: Callable[..., Path], tmp_path: Path
+) -> None:
+    """Dropout and sampling on: the weights, moments, generators and the curve of a run that was
+    never stopped.
+    """
     whole, part = tmp_path / "whole", tmp_path / "part"
-    words = ["electra", *settings, *TINY, f"data.path={tokens_of('wordpiece')}", "train.micro_batch_size=4", "eval.rows=8"]
-    pretrain(*words, "train.steps=6", "train.save_every=3", "train.keep_last=9", "train.log_every=2", f"run.dir={whole}")
+    words = [
+        "electra",
+        *settings,
+        *TINY,
+        f"data.path={tokens_of('wordpiece')}",
+        "train.micro_batch_size=4",
+        "eval.rows=8",
+    ]
+    pretrain(
+        *words,
+        "train.steps=6",
+        "train.save_every=3",
+        "train.keep_last=9",
+        "train.log_every=2",
+        f"run.dir={whole}",
+    )
     shutil.copytree(whole, part)
     shutil.rmtree(part / "checkpoints/step-6")
     output = pretrain("--resume", f"run.dir={part}")
@@ -30,7 +50,9 @@ def test_preview_and_dry_run_know_the_generator(tokens_of: Callable[..., Path]) 
     words = ["electra", *TINY, f"data.path={tokens_of('wordpiece')}"]
     assert "[MASK]" in pretrain(*words, "--preview", "1")
     with_it = json.loads(pretrain(*words, "--dry-run", "--json"))
-    larger = json.loads(pretrain(*words, "objective.electra.generator.share=0.5", "--dry-run", "--json"))
+    larger = json.loads(
+        pretrain(*words, "objective.electra.generator.share=0.5", "--dry-run", "--json")
+    )
     assert 0 < with_it["parameters"]["objective"] < larger["parameters"]["objective"]
     assert 0 < with_it["macs_per_token"]["generator"] < larger["macs_per_token"]["generator"]
     assert with_it["run"]["training FLOPs per token"] < larger["run"]["training FLOPs per token"]

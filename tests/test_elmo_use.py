@@ -1,4 +1,6 @@
-"""A biLM in use, through the command line: frozen, mixed, at a task's input and output; new words are spelled."""
+"""A biLM in use, through the command line: frozen, mixed, at a task's input and output; new
+words are spelled.
+"""
 
 from __future__ import annotations
 
@@ -20,8 +22,20 @@ from plmctl.text.tokenizer import Tokenizer
 from plmctl.training.checkpoint import read
 
 QUICK = ["train.precision=fp32", "train.threads=1"]
-TUNED = [*QUICK, "train.epochs=null", "train.steps=3", "train.batch_size=8", "task.max_length=16", "optim.lr=1e-2"]
-FROZEN = ["train.frozen=[backbone]", "head_encoder=bilstm", "heads.encoder.hidden_width=8", "heads.encoder.num_layers=1"]
+TUNED = [
+    *QUICK,
+    "train.epochs=null",
+    "train.steps=3",
+    "train.batch_size=8",
+    "task.max_length=16",
+    "optim.lr=1e-2",
+]
+FROZEN = [
+    "train.frozen=[backbone]",
+    "head_encoder=bilstm",
+    "heads.encoder.hidden_width=8",
+    "heads.encoder.num_layers=1",
+]
 MIX = ["features=mix", "heads.features.layers=[0,1,2]"]
 
 
@@ -36,9 +50,21 @@ def run(*words: str, code: int = 0) -> str:
 @pytest.fixture(scope="module")
 def elmo(small_text: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("elmo") / "run"
-    run("pretrain", "elmo", f"data.path={small_text}", "size.width=16", "size.inner_width=24", "tokenizer.vocab_size=300",
-        "model.words.filters=[[1,4],[3,8]]", "format.max_length=8", "train.batch_size=4", "train.steps=2", "eval.rows=8",
-        f"run.dir={folder}", *QUICK)  # fmt: skip
+    run(
+        "pretrain",
+        "elmo",
+        f"data.path={small_text}",
+        "size.width=16",
+        "size.inner_width=24",
+        "tokenizer.vocab_size=300",
+        "model.words.filters=[[1,4],[3,8]]",
+        "format.max_length=8",
+        "train.batch_size=4",
+        "train.steps=2",
+        "eval.rows=8",
+        f"run.dir={folder}",
+        *QUICK,
+    )
     return folder
 
 
@@ -48,7 +74,12 @@ def tagged(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for split in ("train", "dev"):
         lines = []
         for n in range(24):  # names that no vocabulary of docstrings has
-            lines += ["the O", f"{'Zwqan' if n % 2 else 'zwqog'} {'B-PER' if n % 2 else 'O'}", f"{'sang' * (n % 3 + 1)} O", ""]
+            lines += [
+                "the O",
+                f"{'Zwqan' if n % 2 else 'zwqog'} {'B-PER' if n % 2 else 'O'}",
+                f"{'sang' * (n % 3 + 1)} O",
+                "",
+            ]
         (folder / f"{split}.txt").write_text("\n".join(lines))
     return folder
 
@@ -57,7 +88,10 @@ def tagged(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def table(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("classes")
     for split in ("train", "dev"):
-        lines = [f"a {'zfine' if n % 2 else 'zdull'} film{' indeed' * (n % 3)}\t{n % 2}" for n in range(24)]
+        lines = [
+            f"a {'zfine' if n % 2 else 'zdull'} film{' indeed' * (n % 3)}\t{n % 2}"
+            for n in range(24)
+        ]
         (folder / f"{split}.tsv").write_text("\n".join(["text\tlabel", *lines]))
     return folder
 
@@ -67,7 +101,13 @@ VARIANTS = {
     "input, normed": [*MIX, "heads.features.norm=true"],
     "output": ["output_features=mix", "heads.output.layers=[0,1,2]"],
     "both": [*MIX, "output_features=mix", "heads.output.norm=true"],
-    "held": [*MIX, "heads.features.penalty=1", "heads.features.dropout=0.5", "output_features=mix", "heads.output.penalty=2"],
+    "held": [
+        *MIX,
+        "heads.features.penalty=1",
+        "heads.features.dropout=0.5",
+        "output_features=mix",
+        "heads.output.penalty=2",
+    ],
     "one layer": ["features=layer", "heads.features.layer=1"],
     "top": [],
 }
@@ -75,17 +115,30 @@ VARIANTS = {
 
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_placements_on_tagging(variant: str, elmo: Path, tagged: Path, tmp_path: Path) -> None:
-    words = [f"task.path={tagged}", f"checkpoint={elmo}", f"run.dir={tmp_path / 'run'}", *FROZEN, *VARIANTS[variant], *TUNED]
+    words = [
+        f"task.path={tagged}",
+        f"checkpoint={elmo}",
+        f"run.dir={tmp_path / 'run'}",
+        *FROZEN,
+        *VARIANTS[variant],
+        *TUNED,
+    ]
     run("finetune", "task=tagging", *words)
     result = json.loads((tmp_path / "run" / "result.json").read_text())
-    assert json.loads(run("eval", f"checkpoint={tmp_path / 'run'}", "--json"))["metrics"] == result["metrics"]
+    assert (
+        json.loads(run("eval", f"checkpoint={tmp_path / 'run'}", "--json"))["metrics"]
+        == result["metrics"]
+    )
     saved, before = read(Path(result["checkpoint"])).model, plmctl.load(elmo).model.state_dict()
     frozen = [name for name in saved if name.startswith("backbone.")]
     assert len(frozen) > 20
     assert all(torch.equal(saved[name], before[name]) for name in frozen)
     for name in ("heads.features.scores", "heads.output.mix.scores"):
         assert name not in saved or saved[name].any()  # zeros at first
-    penalized = ["loss/penalty" in line for line in map(json.loads, (tmp_path / "run/metrics.jsonl").read_text().splitlines())]
+    penalized = [
+        "loss/penalty" in line
+        for line in map(json.loads, (tmp_path / "run/metrics.jsonl").read_text().splitlines())
+    ]
     assert any(penalized) == (variant == "held")
     width = {"output": 32, "both": 32, "held": 32}.get(variant, 16)
     assert saved["heads.tag.linear.weight"].shape[1] == width
@@ -95,9 +148,26 @@ def test_classification_and_the_words_of_new_text(elmo: Path, table: Path, tmp_p
     """Only spelling tells the classes apart: both words are unknown to the vocabulary."""
     tokenizer = plmctl.load(elmo).tokenizer
     assert tokenizer.encode("zfine zdull") == [tokenizer.vocab.unk] * 2
-    words = [*FROZEN, *MIX, *TUNED, "train.steps=80", "optim.lr=5e-2", "schedule=constant", f"checkpoint={elmo}"]
-    run("finetune", "task=classification", f"task.path={table}", f"run.dir={tmp_path / 'run'}", *words)
-    assert json.loads((tmp_path / "run" / "result.json").read_text())["metrics"]["dev"]["accuracy"] == 1.0
+    words = [
+        *FROZEN,
+        *MIX,
+        *TUNED,
+        "train.steps=80",
+        "optim.lr=5e-2",
+        "schedule=constant",
+        f"checkpoint={elmo}",
+    ]
+    run(
+        "finetune",
+        "task=classification",
+        f"task.path={table}",
+        f"run.dir={tmp_path / 'run'}",
+        *words,
+    )
+    assert (
+        json.loads((tmp_path / "run" / "result.json").read_text())["metrics"]["dev"]["accuracy"]
+        == 1.0
+    )
 
 
 def test_spelling() -> None:
@@ -109,14 +179,19 @@ def test_spelling() -> None:
     assert ids[1] == ids[5] != ids[6]  # a spelling has one number
     from plmctl.tasks import encode
 
-    laid = [encode.lay_out(each, None, vocab, max_length=12, pooling="first") for each in (ids, ids[:2])]
+    laid = [
+        encode.lay_out(each, None, vocab, max_length=12, pooling="first") for each in (ids, ids[:2])
+    ]
     rows = spelling.rows(encode.pad(laid, vocab, example=range(2)))
     assert rows.seqs["text"].ids[0, 1:8].tolist() == known
     batch = batches.collate(rows, np.array([1]))
     characters = batch.seqs["characters"].ids
     assert characters.shape == (1, 4, 50)
     assert characters[0, 2, :5].tolist() == [259, *(byte + 1 for byte in b"dog"), 260]
-    assert torch.equal(characters[0, [0, 1, 3]], torch.from_numpy(vocab.characters()).long()[batch.text.ids[0, [0, 1, 3]]])
+    assert torch.equal(
+        characters[0, [0, 1, 3]],
+        torch.from_numpy(vocab.characters()).long()[batch.text.ids[0, [0, 1, 3]]],
+    )
     assert batch.counts["tokens"] == 4
 
 

@@ -1,4 +1,6 @@
-"""Bad input gets a clear answer before work starts, and loses nothing: what is wrong, where, what is allowed, the fix."""
+"""Bad input gets a clear answer before work starts, and loses nothing: what is wrong, where,
+what is allowed, the fix.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,14 @@ from plmctl.errors import DataError, PlmctlError
 from plmctl.training import checkpoint, rundir
 from plmctl.training.checkpoint import Checkpoints, Snapshot
 
-TINY = ["size=tiny", "size.width=32", "size.inner_width=64", "format.max_length=32", "train.batch_size=4", "train.steps=2"]
+TINY = [
+    "size=tiny",
+    "size.width=32",
+    "size.inner_width=64",
+    "format.max_length=32",
+    "train.batch_size=4",
+    "train.steps=2",
+]
 Invoke = Callable[..., str]
 
 
@@ -60,43 +69,77 @@ def shards(tokens_of: Callable[..., Path]) -> str:
         ("train.micro_batch_size=3", "train.micro_batch_size=3: must divide the 4 rows"),
         ("train.micro_batch_size=16", "fix: train.micro_batch_size=4"),
         ("train.processes=0", "train.processes=0: must be 1 or more"),
-        ("train.processes=3", "train.batch_size=4: must be a multiple of the 3 processes\n  fix: train.batch_size=3"),
+        (
+            "train.processes=3",
+            "train.batch_size=4: must be a multiple of the 3 processes\n  fix: train.batch_size=3",
+        ),
         ("train.clip=-1", "train.clip=-1: must be 0 or more"),
         ("train.keep_last=0", "train.keep_last=0: must be 1 or more"),
         ("train.eval_every=-1", "train.eval_every=-1: must be 0 or more"),
         ("seed=-1", "seed=-1: must be 0 or more"),
         ("noise.rate=2", "noise.token_mask.rate=2"),
         ("format.max_length=2", "format.max_length=2: at least 5"),
-        ("train.stages=[{share:0.5},{share:0.6}]", "the share of each stage must be above 0, and all add up to 1"),
+        (
+            "train.stages=[{share:0.5},{share:0.6}]",
+            "the share of each stage must be above 0, and all add up to 1",
+        ),
         ("train.stages=[{shar:1}]", "train.stages.0.shar=1: a stage may set share, trainable"),
-        ("train.stages=[{share:1,format.max_lenght:8}]", "train.stages.0.format.max_lenght=8: SentencePair has no"),
-        ("train.stages=[{share:1,format.max_length:abc}]", "train.stages.0.format.max_length='abc': must be a whole number"),
+        (
+            "train.stages=[{share:1,format.max_lenght:8}]",
+            "train.stages.0.format.max_lenght=8: SentencePair has no",
+        ),
+        (
+            "train.stages=[{share:1,format.max_length:abc}]",
+            "train.stages.0.format.max_length='abc': must be a whole number",
+        ),
         ("train.stages=[{share:1,optim.lr:1}]", "train.stages.0.optim.lr=1: a stage may set share"),
-        ("train.stages=[{share:1,train.batch_size:0}]", "train.stages.0.train.batch_size=0: must be 1 or more"),
+        (
+            "train.stages=[{share:1,train.batch_size:0}]",
+            "train.stages.0.train.batch_size=0: must be 1 or more",
+        ),
     ],
-)  # fmt: skip
-def test_a_wrong_number_is_answered_before_any_work(plmctl: Invoke, tmp_path: Path, word: str, answer: str) -> None:
+)
+def test_a_wrong_number_is_answered_before_any_work(
+    plmctl: Invoke, tmp_path: Path, word: str, answer: str
+) -> None:
     assert answer in plmctl("pretrain", "bert", *TINY, "data.path=missing", word, code=2)
     assert not list(tmp_path.iterdir())
 
 
-def test_a_format_that_lacks_what_the_objective_needs_names_the_one_that_has_it(plmctl: Invoke) -> None:
-    output = plmctl("pretrain", "bert", "format=blocks", "objective=[mlm,nsp]", "data.path=missing", code=2)
+def test_a_format_that_lacks_what_the_objective_needs_names_the_one_that_has_it(
+    plmctl: Invoke,
+) -> None:
+    output = plmctl(
+        "pretrain", "bert", "format=blocks", "objective=[mlm,nsp]", "data.path=missing", code=2
+    )
     assert "objective.nsp: needs 'labels.pair'" in output
     assert "format=sentence_pair" in output
 
 
-def test_a_tokenizer_that_does_not_match_the_shards(plmctl: Invoke, shards: str, tokens_of: Callable[..., Path]) -> None:
+def test_a_tokenizer_that_does_not_match_the_shards(
+    plmctl: Invoke, shards: str, tokens_of: Callable[..., Path]
+) -> None:
     other = tokens_of("byte_bpe")
     output = plmctl("pretrain", "bert", *TINY, shards, f"tokenizer.path={other}", code=3)
     assert f"another tokenizer than tokenizer.path ({other})" in output
     assert not Path("runs").exists()
 
 
-def test_a_model_and_shards_with_different_tokenizers(plmctl: Invoke, shards: str, tokens_of: Callable[..., Path]) -> None:
+def test_a_model_and_shards_with_different_tokenizers(
+    plmctl: Invoke, shards: str, tokens_of: Callable[..., Path]
+) -> None:
     plmctl("pretrain", "bert", *TINY, shards, "run.dir=first", code=0)
     other = f"data.path={tokens_of('byte_bpe')}"
-    output = plmctl("pretrain", "bert", "train.steps=2", "format.max_length=32", other, "init=first", "run.dir=then", code=3)
+    output = plmctl(
+        "pretrain",
+        "bert",
+        "train.steps=2",
+        "format.max_length=32",
+        other,
+        "init=first",
+        "run.dir=then",
+        code=3,
+    )
     assert "another tokenizer than the one the model starts from" in output
 
 
@@ -111,8 +154,14 @@ def test_text_that_is_not_what_its_name_says(plmctl: Invoke, tmp_path: Path) -> 
     assert "-t utf-8 'my latin.txt'" in output
 
 
-def test_a_corpus_too_small_for_the_row_length(plmctl: Invoke, tokens_of: Callable[..., Path]) -> None:
-    words = [*TINY, f"data.path={tokens_of('byte_bpe', 'tokenizer.specials=gpt2')}", "format.max_length=1000000"]
+def test_a_corpus_too_small_for_the_row_length(
+    plmctl: Invoke, tokens_of: Callable[..., Path]
+) -> None:
+    words = [
+        *TINY,
+        f"data.path={tokens_of('byte_bpe', 'tokenizer.specials=gpt2')}",
+        "format.max_length=1000000",
+    ]
     output = plmctl("pretrain", "gpt", *words, code=3)
     assert "fill no row of format.max_length=1000000" in output
     assert "fix:" in output
@@ -121,18 +170,36 @@ def test_a_corpus_too_small_for_the_row_length(plmctl: Invoke, tokens_of: Callab
 def test_a_text_is_called_as_it_was_given(plmctl: Invoke, tmp_path: Path) -> None:
     """Not by the folder of the cache that holds its tokens."""
     for name in ("short", "shorter"):
-        (tmp_path / f"{name}.txt").write_text(f"{name} two three.\n\nFour five six.\n" * 20, encoding="utf-8")
-    words = [*TINY, "data.path=[short.txt,shorter.txt]", "tokenizer=char", "tokenizer.vocab_size=40", "format.max_length=9999"]
-    assert "short.txt, shorter.txt: " in plmctl("pretrain", "gpt", *words, f"data.cache_dir={tmp_path / 'cache'}", code=3)
+        (tmp_path / f"{name}.txt").write_text(
+            f"{name} two three.\n\nFour five six.\n" * 20, encoding="utf-8"
+        )
+    words = [
+        *TINY,
+        "data.path=[short.txt,shorter.txt]",
+        "tokenizer=char",
+        "tokenizer.vocab_size=40",
+        "format.max_length=9999",
+    ]
+    assert "short.txt, shorter.txt: " in plmctl(
+        "pretrain", "gpt", *words, f"data.cache_dir={tmp_path / 'cache'}", code=3
+    )
 
 
-def test_a_single_document_is_not_held_out_and_that_is_said(plmctl: Invoke, tmp_path: Path, small_text: Path) -> None:
-    (tmp_path / "one.txt").write_text(small_text.read_text(encoding="utf-8")[:20000].replace("\n\n", "\n"), encoding="utf-8")
-    output = plmctl("tokenize", "data.path=one.txt", "tokenizer.vocab_size=200", "out=tokens", code=0)
+def test_a_single_document_is_not_held_out_and_that_is_said(
+    plmctl: Invoke, tmp_path: Path, small_text: Path
+) -> None:
+    (tmp_path / "one.txt").write_text(
+        small_text.read_text(encoding="utf-8")[:20000].replace("\n\n", "\n"), encoding="utf-8"
+    )
+    output = plmctl(
+        "tokenize", "data.path=one.txt", "tokenizer.vocab_size=200", "out=tokens", code=0
+    )
     assert "valid: nothing, too few documents" in output
 
 
-def test_patterns_in_folders_with_brackets_and_lists_of_awkward_paths(plmctl: Invoke, tmp_path: Path, small_text: Path) -> None:
+def test_patterns_in_folders_with_brackets_and_lists_of_awkward_paths(
+    plmctl: Invoke, tmp_path: Path, small_text: Path
+) -> None:
     folder = tmp_path / "中文 [a,b] ~x'q"
     folder.mkdir()
     shutil.copy(small_text, folder / "te xt.txt")
@@ -142,15 +209,23 @@ def test_patterns_in_folders_with_brackets_and_lists_of_awkward_paths(plmctl: In
         shutil.rmtree(tmp_path / "tokens")
 
 
-def test_a_run_directory_that_is_a_file_or_holds_other_things(plmctl: Invoke, tmp_path: Path, shards: str) -> None:
+def test_a_run_directory_that_is_a_file_or_holds_other_things(
+    plmctl: Invoke, tmp_path: Path, shards: str
+) -> None:
     (tmp_path / "file").write_text("x")
     (tmp_path / "other").mkdir()
     (tmp_path / "other/photo").write_text("x")
-    assert "run.dir=file is a file" in plmctl("pretrain", "bert", *TINY, shards, "run.dir=file", code=2)
-    assert "is not empty\n  fix: another run.dir" in plmctl("pretrain", "bert", *TINY, shards, "run.dir=other", code=2)
+    assert "run.dir=file is a file" in plmctl(
+        "pretrain", "bert", *TINY, shards, "run.dir=file", code=2
+    )
+    assert "is not empty\n  fix: another run.dir" in plmctl(
+        "pretrain", "bert", *TINY, shards, "run.dir=other", code=2
+    )
 
 
-def test_a_disk_that_is_full_leaves_no_half_made_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_disk_that_is_full_leaves_no_half_made_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     real = rundir.write_text
 
     def write(file: Path, text: str) -> None:
@@ -164,12 +239,18 @@ def test_a_disk_that_is_full_leaves_no_half_made_run(tmp_path: Path, monkeypatch
     assert not (tmp_path / "run").exists()  # taken back
 
 
-def test_a_disk_that_is_full_while_tensors_are_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_disk_that_is_full_while_tensors_are_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def full(*_: object) -> None:
-        raise SafetensorError("Error while serializing: I/O error: No space left on device (os error 28)")
+        raise SafetensorError(
+            "Error while serializing: I/O error: No space left on device (os error 28)"
+        )
 
     monkeypatch.setattr(checkpoint, "save_file", full)
-    with pytest.raises(PlmctlError, match=r"No space left on device.*no earlier checkpoint\n  fix: free some"):
+    with pytest.raises(
+        PlmctlError, match=r"No space left on device.*no earlier checkpoint\n  fix: free some"
+    ):
         Checkpoints(tmp_path).save(Snapshot({}, {}, {}, {}, {}), step=1)
     assert not list(tmp_path.glob("*step*"))
 
@@ -177,7 +258,10 @@ def test_a_disk_that_is_full_while_tensors_are_written(tmp_path: Path, monkeypat
 def test_damaged_checkpoints(plmctl: Invoke, tmp_path: Path, shards: str) -> None:
     """The newest whole one is taken; where none is whole nothing is written over."""
     plmctl("pretrain", "bert", *TINY, shards, "train.save_every=1", "run.dir=run", code=0)
-    newest, older = Path("run/checkpoints/step-2/model.safetensors"), Path("run/checkpoints/step-1/model.safetensors")
+    newest, older = (
+        Path("run/checkpoints/step-2/model.safetensors"),
+        Path("run/checkpoints/step-1/model.safetensors"),
+    )
     os.truncate(newest, 100)
     output = plmctl("pretrain", "--resume", "run.dir=run", code=0)
     assert "step-2: model.safetensors is truncated: 100 of" in output
@@ -208,10 +292,25 @@ def test_the_end_of_a_run_says_what_to_do_next(plmctl: Invoke, shards: str) -> N
 def test_ctrl_c_during_tokenizing_keeps_what_is_done(tmp_path: Path, kind: str) -> None:
     """Even while sentencepiece works, which hears no signals itself."""
     text = tmp_path / "text.txt"
-    text.write_text("\n\n".join(" ".join(f"w{i * j % 99991}x" for j in range(60)) for i in range(20000)), encoding="utf-8")
-    words = ["tokenize", f"data.path={text}", f"tokenizer={kind}", "tokenizer.vocab_size=8000", f"out={tmp_path / 'out'}"]
-    heard = partial(signal.signal, signal.SIGINT, signal.SIG_DFL)  # a background shell ignores it, and so would the child
-    child = subprocess.Popen([sys.executable, "-m", "plmctl", *words], stderr=subprocess.PIPE, text=True, preexec_fn=heard)
+    text.write_text(
+        "\n\n".join(" ".join(f"w{i * j % 99991}x" for j in range(60)) for i in range(20000)),
+        encoding="utf-8",
+    )
+    words = [
+        "tokenize",
+        f"data.path={text}",
+        f"tokenizer={kind}",
+        "tokenizer.vocab_size=8000",
+        f"out={tmp_path / 'out'}",
+    ]
+    # a background shell ignores it, and so would the child
+    heard = partial(signal.signal, signal.SIGINT, signal.SIG_DFL)
+    child = subprocess.Popen(
+        [sys.executable, "-m", "plmctl", *words],
+        stderr=subprocess.PIPE,
+        text=True,
+        preexec_fn=heard,
+    )
     for _ in range(200):
         if list(tmp_path.glob(".out.*")):
             break
@@ -222,16 +321,25 @@ def test_ctrl_c_during_tokenizing_keeps_what_is_done(tmp_path: Path, kind: str) 
     assert child.returncode == 130
     assert errors.startswith("tokenizing was stopped")
     assert errors.endswith("plmctl: stopped\n")
-    assert sorted(path.name for path in tmp_path.iterdir()) in (["text.txt"], [".out.partial", "text.txt"])
+    assert sorted(path.name for path in tmp_path.iterdir()) in (
+        ["text.txt"],
+        [".out.partial", "text.txt"],
+    )
 
 
 @pytest.mark.parametrize("verb", sorted(VERBS))
 def test_help_lists_every_setting(plmctl: Invoke, verb: str) -> None:
-    inner = {"data": ("data", "check"), "augment": ("data", "augment"), "rewrite": ("data", "rewrite")}
+    inner = {
+        "data": ("data", "check"),
+        "augment": ("data", "augment"),
+        "rewrite": ("data", "rewrite"),
+    }
     output = plmctl(*inner.get(verb, (verb,)), "--help", code=0)
     for setting, _ in settings(verb):
         assert setting.partition("=")[0] + "=" in output
-    assert {setting.split(".")[0].split("=")[0] for setting, _ in settings(verb)} <= defaults(verb).keys()
+    assert {setting.split(".")[0].split("=")[0] for setting, _ in settings(verb)} <= defaults(
+        verb
+    ).keys()
 
 
 def test_the_printed_resume_command_can_be_pasted(tmp_path: Path) -> None:

@@ -12,9 +12,16 @@ from typer.testing import CliRunner
 from plmctl.cli import make_app
 
 WIDTH, INNER, LAYERS, LENGTH, VOCAB, ROWS = 32, 64, 2, 16, 300, 40
-SMALL = [f"size.width={WIDTH}", f"size.inner_width={INNER}", f"size.num_layers={LAYERS}",
-         "size.num_heads=2", f"task.max_length={LENGTH}",
-         f"tokenizer.vocab_size={VOCAB}", "train.batch_size=8", "train.precision=fp32"]  # fmt: skip
+SMALL = [
+    f"size.width={WIDTH}",
+    f"size.inner_width={INNER}",
+    f"size.num_layers={LAYERS}",
+    "size.num_heads=2",
+    f"task.max_length={LENGTH}",
+    f"tokenizer.vocab_size={VOCAB}",
+    "train.batch_size=8",
+    "train.precision=fp32",
+]
 
 
 @pytest.fixture
@@ -23,7 +30,15 @@ def glue(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     for split in ("train", "dev"):
         rows = "".join(f"text {n} of {split}\t{n % 2}\n" for n in range(ROWS))
         Path(f"{split}.tsv").write_text(f"sentence\tlabel\n{rows}")
-    return ["finetune", "task=sst2", "task.path=.", "checkpoint=null", "size=tiny", *SMALL, "--dry-run"]
+    return [
+        "finetune",
+        "task=sst2",
+        "task.path=.",
+        "checkpoint=null",
+        "size=tiny",
+        *SMALL,
+        "--dry-run",
+    ]
 
 
 def said(words: list[str]) -> str:
@@ -44,15 +59,28 @@ def test_cost_of_a_classifier(glue: list[str]) -> None:
     flops = 6 * matrices + 12 * LAYERS * LENGTH * WIDTH + 6 * heads
     run, updates = found["run"], 3 * ROWS // 8  # three epochs
     assert run["training FLOPs per token"] == round(flops)
-    assert (run["updates"], run["tokens per update, at most"], run["tokens"]) == (updates, 8 * LENGTH, updates * 8 * LENGTH)
+    assert (run["updates"], run["tokens per update, at most"], run["tokens"]) == (
+        updates,
+        8 * LENGTH,
+        updates * 8 * LENGTH,
+    )
     assert run["training FLOPs"] == f"{flops * updates * 8 * LENGTH:.3g}"
     total = sum(found["parameters"].values())
-    assert run["parameters that are trained"] == total == sum(
-        value for name, value in found["metrics"]["train"].items() if name.startswith("parameters of")
-    )  # fmt: skip
+    assert (
+        run["parameters that are trained"]
+        == total
+        == sum(
+            value
+            for name, value in found["metrics"]["train"].items()
+            if name.startswith("parameters of")
+        )
+    )
     assert found["memory"] | {"activations": 0} == {
-        "weights": 4 * total, "gradients": 4 * total, "optimizer": 8 * total, "activations": 0,
-    }  # fmt: skip
+        "weights": 4 * total,
+        "gradients": 4 * total,
+        "optimizer": 8 * total,
+        "activations": 0,
+    }
 
 
 def test_what_is_frozen_keeps_no_gradients(glue: list[str]) -> None:
@@ -64,14 +92,35 @@ def test_what_is_frozen_keeps_no_gradients(glue: list[str]) -> None:
 
 def test_it_is_shown_as_tables(glue: list[str]) -> None:
     text = said(glue)
-    for words in ("updates an epoch, at least", "Multiply-adds per token", "Memory of one process", "The run", "activations"):
+    for words in (
+        "updates an epoch, at least",
+        "Multiply-adds per token",
+        "Memory of one process",
+        "The run",
+        "activations",
+    ):
         assert words in text
 
 
-def test_a_task_that_writes_counts_sources_and_targets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_task_that_writes_counts_sources_and_targets(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
-    Path("train.tsv").write_text("source\ttarget\n" + "".join(f"a {n}\tb {n}\n" for n in range(ROWS)))
-    words = ["finetune", "task=seq2seq", "task.path=.", "checkpoint=null", "size=tiny", "model=encoder_decoder", *SMALL,
-             "task.max_target=8", "task.metrics=[exact]", "train.steps=5", "--dry-run"]  # fmt: skip
+    Path("train.tsv").write_text(
+        "source\ttarget\n" + "".join(f"a {n}\tb {n}\n" for n in range(ROWS))
+    )
+    words = [
+        "finetune",
+        "task=seq2seq",
+        "task.path=.",
+        "checkpoint=null",
+        "size=tiny",
+        "model=encoder_decoder",
+        *SMALL,
+        "task.max_target=8",
+        "task.metrics=[exact]",
+        "train.steps=5",
+        "--dry-run",
+    ]
     run = report(words)["run"]
     assert (run["tokens per update, at most"], run["updates"]) == (8 * (LENGTH + 8), 5)

@@ -1,4 +1,6 @@
-"""`plmctl finetune` with features of several layers, encoders before the head, and frozen parts; what is saved loads again."""
+"""`plmctl finetune` with features of several layers, encoders before the head, and frozen parts;
+what is saved loads again.
+"""
 
 from __future__ import annotations
 
@@ -20,9 +22,20 @@ from plmctl.config.resume import resumed
 from plmctl.errors import ConfigError
 from plmctl.training.checkpoint import read
 
-SMALL = ["checkpoint=null", "size=tiny", "size.width=32", "size.inner_width=64", "tokenizer=char", "task.max_length=32",
-         "train.precision=fp32", "train.threads=1", "train.epochs=null", "train.steps=2", "train.batch_size=8",
-         "optim.lr=1e-2"]  # fmt: skip
+SMALL = [
+    "checkpoint=null",
+    "size=tiny",
+    "size.width=32",
+    "size.inner_width=64",
+    "tokenizer=char",
+    "task.max_length=32",
+    "train.precision=fp32",
+    "train.threads=1",
+    "train.epochs=null",
+    "train.steps=2",
+    "train.batch_size=8",
+    "optim.lr=1e-2",
+]
 NARROW = ["heads.encoder.hidden_width=8"]
 TABLE_7 = {  # Devlin et al., 2019, with the two layers of tiny for the twelve of base
     "embeddings": ["features=layer", "heads.features.layer=0"],
@@ -37,11 +50,16 @@ TABLE_7 = {  # Devlin et al., 2019, with the two layers of tiny for the twelve o
 
 def run(verb: str, *words: str, **flags) -> int:
     module = {"finetune": finetune, "eval": evaluation}[verb]
-    return module.run(config.compose(verb, None, list(words)), config.Flags(verb, overrides=words, **flags))
+    return module.run(
+        config.compose(verb, None, list(words)), config.Flags(verb, overrides=words, **flags)
+    )
 
 
 def tuned(folder: Path, data: Path, *words: str, task: str = "tagging") -> Path:
-    assert run("finetune", f"task={task}", f"task.path={data}", f"run.dir={folder}", *SMALL, *words) == 0
+    assert (
+        run("finetune", f"task={task}", f"task.path={data}", f"run.dir={folder}", *SMALL, *words)
+        == 0
+    )
     return folder
 
 
@@ -51,7 +69,12 @@ def words(tmp_path_factory) -> Path:
     for split in ("train", "dev"):
         lines = ["-DOCSTART- O", ""]
         for n in range(24):
-            lines += ["the O", f"{'Anna' if n % 2 else 'dog'} {'B-PER' if n % 2 else 'O'}", f"{'sang' * (n % 3 + 1)} O", ""]
+            lines += [
+                "the O",
+                f"{'Anna' if n % 2 else 'dog'} {'B-PER' if n % 2 else 'O'}",
+                f"{'sang' * (n % 3 + 1)} O",
+                "",
+            ]
         (folder / f"{split}.txt").write_text("\n".join(lines))
     return folder
 
@@ -60,14 +83,18 @@ def words(tmp_path_factory) -> Path:
 def table(tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("table")
     for split in ("train", "dev"):
-        lines = [f"a {'fine' if n % 2 else 'dull'} film{' indeed' * (n % 3)}\t{n % 2}" for n in range(24)]
+        lines = [
+            f"a {'fine' if n % 2 else 'dull'} film{' indeed' * (n % 3)}\t{n % 2}" for n in range(24)
+        ]
         (folder / f"{split}.tsv").write_text("\n".join(["text\tlabel", *lines]))
     return folder
 
 
 @pytest.mark.parametrize("variant", TABLE_7)
 def test_table_7_is_configuration(variant, words, tmp_path, capsys):
-    """Frozen backbone, features (and a sum), two-layer BiLSTM, linear layer; trained, loaded, evaluated: the same digits."""
+    """Frozen backbone, features (and a sum), two-layer BiLSTM, linear layer; trained, loaded,
+    evaluated: the same digits.
+    """
     frozen = ["train.frozen=[backbone]", "head_encoder=bilstm", *NARROW, *TABLE_7[variant]]
     run_dir = tuned(tmp_path / "run", words, *frozen)
     result = json.loads((run_dir / "result.json").read_text())
@@ -80,7 +107,9 @@ def test_table_7_is_configuration(variant, words, tmp_path, capsys):
     fresh = build_model(cfg, vocab_size=plmctl.load(run_dir).vocab.size, seed=0).state_dict()
     kept = [name for name in saved.model if name.startswith("backbone.")]
     assert len(kept) > 20
-    assert all(torch.equal(saved.model[name], fresh[name][: len(saved.model[name])]) for name in kept)
+    assert all(
+        torch.equal(saved.model[name], fresh[name][: len(saved.model[name])]) for name in kept
+    )
     if "features=mix" in frozen:
         assert saved.model["heads.features.scores"].any()  # zeros at first
 
@@ -90,9 +119,14 @@ def test_table_7_is_configuration(variant, words, tmp_path, capsys):
 def test_encoders_serve_classifiers_of_rows(encoder, task, table, tmp_path):
     """No value depends on the padding that other rows bring."""
     run_dir = tuned(tmp_path / "run", table, f"head_encoder={encoder}", *NARROW, task=task)
-    saved = [json.loads(line) for line in (run_dir / "predictions" / "dev.jsonl").read_text().splitlines()]
+    saved = [
+        json.loads(line)
+        for line in (run_dir / "predictions" / "dev.jsonl").read_text().splitlines()
+    ]
     assert run("eval", f"checkpoint={run_dir}", f"out={tmp_path / 'alone'}", "batch_size=1") == 0
-    alone = [json.loads(line) for line in (tmp_path / "alone" / "dev.jsonl").read_text().splitlines()]
+    alone = [
+        json.loads(line) for line in (tmp_path / "alone" / "dev.jsonl").read_text().splitlines()
+    ]
     for one, other in zip(saved, alone, strict=True):
         key = "guess" if task == "regression" else "probabilities"
         assert one[key] == pytest.approx(other[key], abs=1e-5)
@@ -100,12 +134,26 @@ def test_encoders_serve_classifiers_of_rows(encoder, task, table, tmp_path):
 
 def test_squad_has_them_too(tmp_path):
     text = "the dog sang in the house of Anna and nobody heard it"
-    qas = [{"id": str(n), "question": "who sang", "answers": [{"text": "dog", "answer_start": 4}]} for n in range(8)]
-    content = json.dumps({"version": "1.1", "data": [{"title": "x", "paragraphs": [{"context": text, "qas": qas}]}]})
+    qas = [
+        {"id": str(n), "question": "who sang", "answers": [{"text": "dog", "answer_start": 4}]}
+        for n in range(8)
+    ]
+    content = json.dumps(
+        {"version": "1.1", "data": [{"title": "x", "paragraphs": [{"context": text, "qas": qas}]}]}
+    )
     for split in ("train", "dev"):
         (tmp_path / f"{split}-v1.1.json").write_text(content)
-    run_dir = tuned(tmp_path / "run", tmp_path, "features=concat", "heads.features.layers=[1,2]", "head_encoder=cnn", *NARROW,
-                    "task.max_query=4", "task.stride=4", task="squad")  # fmt: skip
+    run_dir = tuned(
+        tmp_path / "run",
+        tmp_path,
+        "features=concat",
+        "heads.features.layers=[1,2]",
+        "head_encoder=cnn",
+        *NARROW,
+        "task.max_query=4",
+        "task.stride=4",
+        task="squad",
+    )
     assert plmctl.load(run_dir).model.heads["span"].linear.in_features == 8
 
 
@@ -129,11 +177,16 @@ def test_the_frozen_backbone_is_in_evaluation_mode(words_of, table, tmp_path, mo
     ("globs", "still"),
     [
         ("[backbone.embedding*]", ("backbone.embedding.",)),
-        ("[backbone.stack.blocks.*.0.*]", ("backbone.stack.blocks.a.0.", "backbone.stack.blocks.f.0.")),
+        (
+            "[backbone.stack.blocks.*.0.*]",
+            ("backbone.stack.blocks.a.0.", "backbone.stack.blocks.f.0."),
+        ),
     ],
 )
 def test_parts_are_frozen_by_globs(globs, still, table, tmp_path):
-    run_dir = tuned(tmp_path / "run", table, f"train.frozen={globs}", "train.steps=1", task="classification")
+    run_dir = tuned(
+        tmp_path / "run", table, f"train.frozen={globs}", "train.steps=1", task="classification"
+    )
     folder = next((run_dir / "checkpoints").iterdir())
     optimizer = "\n".join(load_file(folder / "optimizer.safetensors"))
     for name in plmctl.load(run_dir).model.state_dict():
@@ -142,25 +195,45 @@ def test_parts_are_frozen_by_globs(globs, still, table, tmp_path):
 
 def test_what_matches_nothing_is_refused_before_a_run_directory_exists(table, tmp_path):
     asked = {
-        "train.frozen=[backbone.stak]": r"train.frozen='backbone.stak': matches no parameter.*did you mean 'backbone.stack'",
-        "train.trainable=[heads.clas]": r"train.trainable='heads.clas': matches no parameter.*did you mean 'heads.class'",
+        "train.frozen=[backbone.stak]": (
+            r"train.frozen='backbone.stak': matches no parameter.*did you mean 'backbone.stack'"
+        ),
+        "train.trainable=[heads.clas]": (
+            r"train.trainable='heads.clas': matches no parameter.*did you mean 'heads.class'"
+        ),
         "train.frozen=[backbone,heads]": "something must be left to train",
     }
     for word, message in asked.items():
         with pytest.raises(ConfigError, match=message):
             tuned(tmp_path / "run", table, word, task="classification")
-    with pytest.raises(ConfigError, match=r"heads.features.layers=\[-4, -3, -2, -1\]: 0 \(the embedding output\) to 2"):
+    with pytest.raises(
+        ConfigError,
+        match=r"heads.features.layers=\[-4, -3, -2, -1\]: 0 \(the embedding output\) to 2",
+    ):
         tuned(tmp_path / "run", table, "features=concat", task="classification")
     assert not (tmp_path / "run").exists()
 
 
 def test_a_run_with_a_mix_goes_on_bit_for_bit(words, tmp_path):
-    made = ["features=mix", "head_encoder=gru", *NARROW, "train.frozen=[backbone.embedding*]", "schedule=constant"]
+    made = [
+        "features=mix",
+        "head_encoder=gru",
+        *NARROW,
+        "train.frozen=[backbone.embedding*]",
+        "schedule=constant",
+    ]
     tuned(tmp_path / "whole", words, *made, "train.steps=4")
     tuned(tmp_path / "parts", words, *made, "train.steps=2")
-    cfg, flags = resumed(config.Flags("finetune", overrides=("train.steps=4", f"run.dir={tmp_path / 'parts'}"), resume=True))
+    cfg, flags = resumed(
+        config.Flags(
+            "finetune", overrides=("train.steps=4", f"run.dir={tmp_path / 'parts'}"), resume=True
+        )
+    )
     assert finetune.run(cfg, flags) == 0
-    one, two = ((tmp_path / name / "checkpoints" / "step-4" / "model.safetensors").read_bytes() for name in ("whole", "parts"))
+    one, two = (
+        (tmp_path / name / "checkpoints" / "step-4" / "model.safetensors").read_bytes()
+        for name in ("whole", "parts")
+    )
     assert one == two
 
 
@@ -168,7 +241,9 @@ def test_a_run_with_a_mix_goes_on_bit_for_bit(words, tmp_path):
 def test_no_published_class_has_them(part, words, tmp_path):
     run_dir = tuned(tmp_path / "run", words, part, *(NARROW if "cnn" in part else []))
     name = part.partition("=")[0].removeprefix("head_")
-    with pytest.raises(ConfigError, match=rf"heads.{name}=.*anything between the last layer and its heads"):
+    with pytest.raises(
+        ConfigError, match=rf"heads.{name}=.*anything between the last layer and its heads"
+    ):
         convert(run_dir, tmp_path / "hf", to="hf")
     assert not (tmp_path / "hf").exists()
     convert(run_dir, tmp_path / "ours", to="plmctl")
@@ -178,7 +253,13 @@ def test_no_published_class_has_them(part, words, tmp_path):
 def test_an_encoder_is_kept_from_task_to_task(words, tmp_path, capsys):
     made = ["head_encoder=cnn", *NARROW]
     first = tuned(tmp_path / "first", words, *made)
-    again = ["task=tagging", f"task.path={words}", f"run.dir={tmp_path / 'second'}", f"checkpoint={first}", *made]
+    again = [
+        "task=tagging",
+        f"task.path={words}",
+        f"run.dir={tmp_path / 'second'}",
+        f"checkpoint={first}",
+        *made,
+    ]
     capsys.readouterr()
     assert run("finetune", *again, "task.max_length=32", "train.epochs=1") == 0
     assert "nothing is new" in capsys.readouterr().err
@@ -195,13 +276,20 @@ STYLES = {
 def test_the_model_says_how_rows_are_classified(style, table, tmp_path):
     settings, wanted = STYLES[style]
     words = [f"model.classifier.{key}={str(value).lower()}" for key, value in settings.items()]
-    model = plmctl.load(tuned(tmp_path / "run", table, *words, "train.steps=1", task="classification")).model
+    model = plmctl.load(
+        tuned(tmp_path / "run", table, *words, "train.steps=1", task="classification")
+    ).model
     assert {name.rpartition(".")[0] for name, _ in model.heads.named_parameters()} == wanted
     assert model.backbone.classifier["pooler"] == settings["pooler"]
 
 
 def test_what_the_command_line_says_of_the_head_stays(table, tmp_path):
-    words = ["heads.class.dense=true", "+heads.class.activation=gelu", "~heads.pooler", "train.steps=1"]
+    words = [
+        "heads.class.dense=true",
+        "+heads.class.activation=gelu",
+        "~heads.pooler",
+        "train.steps=1",
+    ]
     model = plmctl.load(tuned(tmp_path / "run", table, *words, task="classification")).model
     assert set(model.heads) == {"class"}
     assert model.heads["class"].activation is torch.nn.functional.gelu
@@ -228,11 +316,25 @@ def test_embed_gives_the_logits_of_the_predictions(table, tmp_path):
 
     made = ["features=mix", "head_encoder=bilstm", *NARROW]
     run_dir = tuned(tmp_path / "run", table, *made, task="classification")
-    saved = [json.loads(line) for line in (run_dir / "predictions" / "dev.jsonl").read_text().splitlines()][:4]
+    saved = [
+        json.loads(line)
+        for line in (run_dir / "predictions" / "dev.jsonl").read_text().splitlines()
+    ][:4]
     lines = [line.partition("\t")[0] for line in (table / "dev.tsv").read_text().splitlines()[1:5]]
     (tmp_path / "in.txt").write_text("\n".join(lines))
-    asked = [f"checkpoint={run_dir}", f"input={tmp_path / 'in.txt'}", f"out={tmp_path / 'x.npz'}", "logits=true", "layers=-1"]
-    assert embed.run(config.compose("embed", None, asked), config.Flags("embed", overrides=tuple(asked))) == 0
+    asked = [
+        f"checkpoint={run_dir}",
+        f"input={tmp_path / 'in.txt'}",
+        f"out={tmp_path / 'x.npz'}",
+        "logits=true",
+        "layers=-1",
+    ]
+    assert (
+        embed.run(
+            config.compose("embed", None, asked), config.Flags("embed", overrides=tuple(asked))
+        )
+        == 0
+    )
     arrays = np.load(tmp_path / "x.npz")
     for place, prediction in enumerate(saved):
         found = torch.from_numpy(arrays[f"logits_{place}"]).softmax(-1).tolist()
@@ -245,7 +347,10 @@ def test_pretraining_freezes_too(tmp_path):
     cfg = config.compose("pretrain", "bert", ["train.frozen=[backbone.embedding.token]"])
     check_contract(cfg)
     cfg.train.frozen = ["backbone.embeding"]
-    with pytest.raises(ConfigError, match=r"train.frozen='backbone.embeding': matches no parameter.*backbone.embedding"):
+    with pytest.raises(
+        ConfigError,
+        match=r"train.frozen='backbone.embeding': matches no parameter.*backbone.embedding",
+    ):
         check_contract(cfg)
     cfg.train.frozen = []
     cfg.train.stages = [{"share": 0.5, "trainable": ["heads.mlmm"]}, {"share": 0.5}]

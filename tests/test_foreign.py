@@ -32,16 +32,21 @@ def said(*words: str, code: int = 2) -> str:
 @pytest.fixture(scope="module")
 def trees() -> list[dict[str, Any]]:
     made = [
-        compose("pretrain", "bert", ["pattern=window"]), compose("finetune", None, [*GLUE, "pattern=window"]),
+        compose("pretrain", "bert", ["pattern=window"]),
+        compose("finetune", None, [*GLUE, "pattern=window"]),
         compose("finetune", None, ["task=summarization", "task.path=nowhere", "checkpoint=null"]),
-        compose("generate", None, ["checkpoint=x", "search=beam"]), compose("tokenize", None, ["out=x"]),
-    ]  # fmt: skip
+        compose("generate", None, ["checkpoint=x", "search=beam"]),
+        compose("tokenize", None, ["out=x"]),
+    ]
     return [OmegaConf.to_container(cfg) for cfg in made]  # type: ignore[misc]
 
 
 def test_every_name_of_ours_is_there(trees: list[dict[str, Any]]) -> None:
     known = {path for tree in trees for path in paths(tree)}
-    short = {f"{path.split('.')[0]}.{path.split('.')[-1]}" for path in known if path.startswith("noise.")}  # noise.rate
+    # noise.rate
+    short = {
+        f"{path.split('.')[0]}.{path.split('.')[-1]}" for path in known if path.startswith("noise.")
+    }
     assert {name.partition("=")[0] for name in OURS} - known - short == set()
 
 
@@ -54,23 +59,33 @@ def test_no_name_of_theirs_is_a_setting_of_ours(trees: list[dict[str, Any]]) -> 
 @pytest.mark.parametrize(
     ("word", "ours", "fix"),
     [
-        ("optim.learning_rate=1e-4", "optim.lr", "optim.lr=1e-4"), ("learning_rate=1e-4", "optim.lr", "optim.lr=1e-4"),
+        ("optim.learning_rate=1e-4", "optim.lr", "optim.lr=1e-4"),
+        ("learning_rate=1e-4", "optim.lr", "optim.lr=1e-4"),
         ("max_grad_norm=1", "train.clip", "train.clip=1"),
         ("warmup_ratio=0.1", "schedule.warmup_share", "schedule.warmup_share=0.1"),
         ("train.per_device_train_batch_size=8", "train.batch_size", "train.batch_size=8"),
-        ("num_train_epochs=3", "train.epochs", "train.epochs=3"), ("fp16=true", "train.precision", "train.precision=fp16"),
-        ("gradient_accumulation_steps=2", "train.micro_batch_size",
-         "train.micro_batch_size=<train.batch_size / accumulated batches>"),
-        ("hidden_size=64", "size.width", "size.width=64"), ("num_hidden_layers=2", "size.num_layers", "size.num_layers=2"),
-        ("save_steps=5", "train.save_every", "train.save_every=5"), ("logging_steps=5", "train.log_every", "train.log_every=5"),
+        ("num_train_epochs=3", "train.epochs", "train.epochs=3"),
+        ("fp16=true", "train.precision", "train.precision=fp16"),
+        (
+            "gradient_accumulation_steps=2",
+            "train.micro_batch_size",
+            "train.micro_batch_size=<train.batch_size / accumulated batches>",
+        ),
+        ("hidden_size=64", "size.width", "size.width=64"),
+        ("num_hidden_layers=2", "size.num_layers", "size.num_layers=2"),
+        ("save_steps=5", "train.save_every", "train.save_every=5"),
+        ("logging_steps=5", "train.log_every", "train.log_every=5"),
         ("max_seq_length=64", "format.max_length", "format.max_length=64"),
         ("mlm_probability=0.2", "noise.rate", "noise.rate=0.2"),
         ("pattern.width=64", "pattern.reach", "pattern=<dilated or window> pattern.reach=64"),
     ],
-)  # fmt: skip
+)
 def test_a_name_of_another_trainer(word: str, ours: str, fix: str) -> None:
     key, _, value = word.partition("=")
-    expected = f"plmctl: {key}='{value}': there is no such setting (did you mean '{ours}'?)\n  fix: {fix}\n"
+    expected = (
+        f"plmctl: {key}='{value}': there is no such setting (did you mean '{ours}'?)\n  fix:"
+        f" {fix}\n"
+    )
     assert said("pretrain", word) == expected
 
 
@@ -78,30 +93,50 @@ def test_the_name_that_this_command_has() -> None:
     assert "\n  fix: task.max_length=64\n" in said("finetune", *GLUE, "max_seq_length=64")
     assert "\n  fix: checkpoint=a\n" in said("finetune", *GLUE, "model_name_or_path=a")
     assert "\n  fix: init=a\n" in said("pretrain", "model_name_or_path=a")
-    assert "\n  fix: search=beam search.width=4\n" in said("generate", "checkpoint=x", "num_beams=4")
-    Path("mine.yaml").write_text("# @package _global_\n# mine\ntrain: {learning_rate: 1, num_train_epochs: 2}\n")
+    assert "\n  fix: search=beam search.width=4\n" in said(
+        "generate", "checkpoint=x", "num_beams=4"
+    )
+    Path("mine.yaml").write_text(
+        "# @package _global_\n# mine\ntrain: {learning_rate: 1, num_train_epochs: 2}\n"
+    )
     told = said("pretrain", "./mine.yaml")
     assert "train.learning_rate=1: there is no such setting (did you mean 'optim.lr'?)" in told
-    assert "train.num_train_epochs=2: there is no such setting (did you mean 'train.epochs'?)" in told
+    assert (
+        "train.num_train_epochs=2: there is no such setting (did you mean 'train.epochs'?)" in told
+    )
 
 
 @pytest.mark.parametrize(
     ("words", "fix"),
-    [(["--size", "tiny"], "size=tiny"), (["--optim.lr=1"], "optim.lr=1"), (["--learning-rate", "1e-4"], "optim.lr=1e-4"),
-     (["--fp16"], "train.precision=fp16"), (["--size"], "size=..."), (["--size", "--dry-run"], "size=...")],
-)  # fmt: skip
+    [
+        (["--size", "tiny"], "size=tiny"),
+        (["--optim.lr=1"], "optim.lr=1"),
+        (["--learning-rate", "1e-4"], "optim.lr=1e-4"),
+        (["--fp16"], "train.precision=fp16"),
+        (["--size"], "size=..."),
+        (["--size", "--dry-run"], "size=..."),
+    ],
+)
 def test_a_setting_written_as_an_option(words: list[str], fix: str) -> None:
     name = words[0].partition("=")[0]
     told = said("pretrain", *words)
-    assert f"Error: there is no option {name}: settings are written without dashes\n  fix: {fix}\n" in told
+    assert (
+        f"Error: there is no option {name}: settings are written without dashes\n  fix: {fix}\n"
+        in told
+    )
     assert "No such option: --nonsense" in said("pretrain", "--nonsense", "tiny")
 
 
 def test_an_option_that_would_swallow_the_next_one(tmp_path: Path) -> None:
-    assert "Error: --card needs a FILE behind it, and --out is an option" in said("report", "run", "--card", "--out", "x.html")
+    assert "Error: --card needs a FILE behind it, and --out is an option" in said(
+        "report", "run", "--card", "--out", "x.html"
+    )
     (tmp_path / "run").mkdir()
     told = said("report", "run", "--out", "page.md", "--card", "page.md")
-    assert told == "plmctl: --card page.md: the page itself is written there\n  fix: --card page-card.md\n"
+    assert (
+        told
+        == "plmctl: --card page.md: the page itself is written there\n  fix: --card page-card.md\n"
+    )
 
 
 @pytest.mark.parametrize(("heads", "width", "fix"), [(3, 128, 4), (5, 64, 4), (12, 100, 10)])
@@ -110,12 +145,14 @@ def test_heads_that_do_not_divide_the_width(heads: int, width: int, fix: int) ->
     fits = [n for n in range(1, width + 1) if width % n == 0]
     shown = ", ".join(map(str, fits[:8])) + (", ..." if len(fits) > 8 else "")
     wider = heads * -(-width // heads)
-    assert told == (
-        f"plmctl: size.num_heads={heads}: must divide size.width={width}: {shown}\n"
+    assert (
+        told == f"plmctl: size.num_heads={heads}: must divide size.width={width}: {shown}\n"
         f"  fix: size.num_heads={fix}, or size.width={wider}\n"
     )
     assert not Path("runs").exists()
-    assert told == said("finetune", *glue(), "size=tiny", f"size.num_heads={heads}", f"size.width={width}")
+    assert told == said(
+        "finetune", *glue(), "size=tiny", f"size.num_heads={heads}", f"size.width={width}"
+    )
 
 
 def glue() -> list[str]:
@@ -131,11 +168,17 @@ CHINESE = "今天天气很好，我们一起去公园散步。\n语言模型的�
 
 @pytest.mark.parametrize(
     ("text", "encoding", "found"),
-    [(CHINESE, "gbk", "gb18030"), (CHINESE, "gb18030", "gb18030"), (CHINESE, "utf-16", "utf-16"),
-     ("中文 abc 测试", "gbk", "gb18030"),
-     ("Le café était fermé; à bientôt.", "latin1", ""), ("Über größere Wälder", "latin1", ""),
-     ("Сегодня хорошая погода, и мы идём гулять.", "cp1251", ""), ("Сегодня хорошая погода, и мы идём гулять.", "koi8-r", "")],
-)  # fmt: skip
+    [
+        (CHINESE, "gbk", "gb18030"),
+        (CHINESE, "gb18030", "gb18030"),
+        (CHINESE, "utf-16", "utf-16"),
+        ("中文 abc 测试", "gbk", "gb18030"),
+        ("Le café était fermé; à bientôt.", "latin1", ""),
+        ("Über größere Wälder", "latin1", ""),
+        ("Сегодня хорошая погода, и мы идём гулять.", "cp1251", ""),
+        ("Сегодня хорошая погода, и мы идём гулять.", "koi8-r", ""),
+    ],
+)
 def test_the_encoding_that_a_text_seems_to_have(text: str, encoding: str, found: str) -> None:
     assert guessed(text.encode(encoding)) == found
 
@@ -146,20 +189,30 @@ def test_files_in_gbk_are_told_how_to_be_converted() -> None:
         "not UTF-8: byte 0xbd at column 1; it seems to be gb18030",
         "iconv -f gb18030 -t utf-8 '文本.txt' > converted.txt",
     )
-    assert said("data", "check", "文本.txt", code=3) == f"plmctl: 文本.txt:1: {told}\n  fix: {fix}\n"
+    assert (
+        said("data", "check", "文本.txt", code=3) == f"plmctl: 文本.txt:1: {told}\n  fix: {fix}\n"
+    )
     Path("train.tsv").write_bytes(f"text\tlabel\n{CHINESE}".encode("gbk"))
     told = said("data", "check", "train.tsv", "task=classification", code=3)
-    assert told.endswith("it seems to be gb18030\n  fix: iconv -f gb18030 -t utf-8 train.tsv > converted.tsv\n")
+    assert told.endswith(
+        "it seems to be gb18030\n  fix: iconv -f gb18030 -t utf-8 train.tsv > converted.tsv\n"
+    )
     Path("latin.txt").write_bytes("café\n".encode("latin1"))
     told = "plmctl: latin.txt:1: not UTF-8: byte 0xe9 at column 4\n"
-    fix = "  fix: iconv -f latin1 -t utf-8 latin.txt > converted.txt (or what else it was saved in)\n"
+    fix = (
+        "  fix: iconv -f latin1 -t utf-8 latin.txt > converted.txt (or what else it was saved in)\n"
+    )
     assert said("data", "check", "latin.txt", code=3) == told + fix
 
 
 def test_the_path_that_is_missing_is_the_one_that_is_named() -> None:
     Path("a.txt").write_text("some text\n" * 20)
     told = said("pretrain", "size=tiny", "data.path=a.txt", "data.valid_path=nothere", code=3)
-    assert told == "plmctl: nothere: no such file, folder or pattern\n  fix: data.valid_path=<an existing one>\n"
+    assert (
+        told
+        == "plmctl: nothere: no such file, folder or pattern\n  fix: data.valid_path=<an existing"
+        " one>\n"
+    )
     told = said("data", "check", "a.txt", "data.valid_path=empty", code=3)
     assert told.endswith("fix: data.valid_path=<an existing one>\n")
 
@@ -167,13 +220,25 @@ def test_the_path_that_is_missing_is_the_one_that_is_named() -> None:
 @pytest.mark.parametrize(
     ("name", "fix"),
     [
-        ("bert-base-uncased", "download it first: hf download bert-base-uncased --local-dir bert-base-uncased"),
-        ("google/electra", "download it first: hf download google/electra --local-dir google/electra"),
-        ("runs/wiki", "check the path"), ("./bert", "check the path"), ("/no/bert", "check the path"),
+        (
+            "bert-base-uncased",
+            "download it first: hf download bert-base-uncased --local-dir bert-base-uncased",
+        ),
+        (
+            "google/electra",
+            "download it first: hf download google/electra --local-dir google/electra",
+        ),
+        ("runs/wiki", "check the path"),
+        ("./bert", "check the path"),
+        ("/no/bert", "check the path"),
         ("a/b/c", "check the path"),
     ],
-)  # fmt: skip
+)
 def test_a_checkpoint_that_is_not_there(name: str, fix: str) -> None:
     Path("runs/other").mkdir(parents=True)
     told = said("embed", f"checkpoint={name}", "input=x", "out=y.npz", code=3)
-    assert told == f"plmctl: {Path(name)}: there is no such run, checkpoint or Hugging Face folder\n  fix: {fix}\n"
+    assert (
+        told
+        == f"plmctl: {Path(name)}: there is no such run, checkpoint or Hugging Face folder\n  fix:"
+        f" {fix}\n"
+    )

@@ -8,12 +8,23 @@ import pytest
 from fuzz_readers import CASES, Case, outcome, trial
 
 QUICK = (
-    "text a.jsonl", "text a.csv", "text a.txt.gz", "tokenizer vocab.txt", "tokenizer sentencepiece", "task table train.tsv",
-    "task SQuAD", "task CoNLL", "task dialogue.json", "vectors", "teacher cache",
-)  # fmt: skip
+    "text a.jsonl",
+    "text a.csv",
+    "text a.txt.gz",
+    "tokenizer vocab.txt",
+    "tokenizer sentencepiece",
+    "task table train.tsv",
+    "task SQuAD",
+    "task CoNLL",
+    "task dialogue.json",
+    "vectors",
+    "teacher cache",
+)
 
 
-@pytest.mark.parametrize("case", [case for case in CASES if case.name in QUICK], ids=lambda case: case.name)
+@pytest.mark.parametrize(
+    "case", [case for case in CASES if case.name in QUICK], ids=lambda case: case.name
+)
 def test_damaged_files_are_read_or_refused_with_a_sentence(case: Case, tmp_path: Path) -> None:
     case.make(tmp_path)
     assert trial(case, tmp_path, "") == ""

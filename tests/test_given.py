@@ -1,4 +1,6 @@
-"""`_given_`: other numbers for a part and what is inside it; `${portion:...}`: the arithmetic behind them."""
+"""`_given_`: other numbers for a part and what is inside it; `${portion:...}`: the arithmetic
+behind them.
+"""
 
 from __future__ import annotations
 
@@ -14,13 +16,20 @@ NODE = {"_target_": "plmctl.nn.residual.PostNorm", "dropout": 0.0, "norm": NORM}
 
 
 def test_it_reaches_every_depth_and_nothing_beside() -> None:
-    made = build({"one": {**NODE, "_given_": {"width": 3}}, "other": NODE}, {"width": 8}, path="residual")
+    made = build(
+        {"one": {**NODE, "_given_": {"width": 3}}, "other": NODE}, {"width": 8}, path="residual"
+    )
     assert isinstance(made["one"], PostNorm)
     assert [made[name].norm().weight.shape[0] for name in ("one", "other")] == [3, 8]
 
 
 def test_what_is_written_at_a_part_wins() -> None:
-    assert build({**NODE, "norm": {**NORM, "width": 5}, "_given_": {"width": 3}}, path="residual").norm().weight.shape[0] == 5
+    assert (
+        build({**NODE, "norm": {**NORM, "width": 5}, "_given_": {"width": 3}}, path="residual")
+        .norm()
+        .weight.shape[0]
+        == 5
+    )
 
 
 def test_what_it_gives_is_not_missed() -> None:
@@ -32,9 +41,18 @@ def test_what_it_gives_is_not_missed() -> None:
 
 @pytest.mark.parametrize(
     ("share", "total", "multiple", "found"),
-    [(0.25, 256, 1, 64), (0.3333, 768, 4, 256), (0.3333, 12, 1, 4), (0.25, 1024, 4, 256), (0.25, 2, 1, 1), (1, 312, 12, 312),
-     (0.3, 128, 3, 39)],
-)  # fmt: skip
+    [
+        (0.25, 256, 1, 64),
+        (0.3333, 768, 4, 256),
+        (0.3333, 12, 1, 4),
+        (0.25, 1024, 4, 256),
+        (0.25, 2, 1, 1),
+        (1, 312, 12, 312),
+        (0.3, 128, 3, 39),
+    ],
+)
 def test_portion(share: float, total: int, multiple: int, found: int) -> None:
-    """Widths and heads of ELECTRA's generators (Clark et al., 2020, table 6), and numbers that do not divide."""
+    """Widths and heads of ELECTRA's generators (Clark et al., 2020, table 6), and numbers that
+    do not divide.
+    """
     assert portion(share, total, multiple) == found

@@ -12,26 +12,44 @@ from typer.testing import CliRunner
 
 from plmctl.cli import make_app
 
-SHAPE = ("size=tiny", "size.width=16", "size.inner_width=32", "size.num_heads=2", "format.max_length=24", "format.lone_rate=0")
+SHAPE = (
+    "size=tiny",
+    "size.width=16",
+    "size.inner_width=32",
+    "size.num_heads=2",
+    "format.max_length=24",
+    "format.lone_rate=0",
+)
 
 
 @pytest.fixture(scope="module")
 def run(tokens_of: Callable[..., Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("held") / "run"
-    words = [f"data.path={tokens_of('wordpiece')}", "train.steps=3", "eval.rows=null", f"run.dir={folder}", *SHAPE]
+    words = [
+        f"data.path={tokens_of('wordpiece')}",
+        "train.steps=3",
+        "eval.rows=null",
+        f"run.dir={folder}",
+        *SHAPE,
+    ]
     assert CliRunner().invoke(make_app(), ["pretrain", "bert", *words]).exit_code == 0
     return folder
 
 
 def scores(run: Path, *words: str) -> dict[str, float]:
-    done = CliRunner().invoke(make_app(), ["eval", f"checkpoint={run}", "task=held_out", "--json", *words])
+    done = CliRunner().invoke(
+        make_app(), ["eval", f"checkpoint={run}", "task=held_out", "--json", *words]
+    )
     assert done.exit_code == 0, done.output
     found: dict[str, Any] = json.loads(done.stdout)["metrics"]
     return found["text"]
 
 
 def test_without_other_words_it_is_the_validation_of_the_run(run: Path) -> None:
-    records = [json.loads(line) for line in (run / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
+    records = [
+        json.loads(line)
+        for line in (run / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
+    ]
     last = [record for record in records if "valid/loss" in record][-1]
     found = scores(run)
     assert {name for name in found if name.startswith(("loss", "acc"))} == {

@@ -1,4 +1,6 @@
-"""`plmctl help`: settings of parts from their files and signatures, and what a command's --help says of a task."""
+"""`plmctl help`: settings of parts from their files and signatures, and what a command's --help
+says of a task.
+"""
 
 from __future__ import annotations
 
@@ -33,21 +35,43 @@ def test_a_part_is_explained() -> None:
     assert lines[0] == str(conf_dir() / "noise" / "span_mask.yaml")
     assert lines[1].startswith("SpanBERT's masking (Joshi et al., 2020, sec. 3.1)")
     assert f"SpanMask: {SpanMask.__doc__.splitlines()[0]}" in lines  # type: ignore[union-attr]
-    assert "noise.span_mask.rate=0.15             of the tokens, special ones not counted; a number" in lines
-    assert "noise.span_mask.max_predictions=null  most targets in a row; a whole number or null" in lines
-    shown = {line.split("=")[0].rpartition(".")[2] for line in lines if line.startswith("noise.span_mask.")}
-    assert shown == parameters(SpanMask).keys() - {"vocab", "corpus_sample"}  # those are no settings
+    assert (
+        "noise.span_mask.rate=0.15             of the tokens, special ones not counted; a number"
+        in lines
+    )
+    assert (
+        "noise.span_mask.max_predictions=null  most targets in a row; a whole number or null"
+        in lines
+    )
+    shown = {
+        line.split("=")[0].rpartition(".")[2]
+        for line in lines
+        if line.startswith("noise.span_mask.")
+    }
+    # those are no settings
+    assert shown == parameters(SpanMask).keys() - {"vocab", "corpus_sample"}
     assert said("help", "noise=span_mask") == text
 
 
 def test_settings_that_the_file_leaves_out_come_from_the_signature(tmp_path: Path) -> None:
     (tmp_path / "noise").mkdir()
-    (tmp_path / "noise" / "mine.yaml").write_text("# mine\n_target_: plmctl.noise.token_mask.TokenMask\nrate: 0.3 # of all\n")
-    found = {each["path"]: each for each in json.loads(said("help", "mine", "--json", "--config-dir", str(tmp_path)))}
+    (tmp_path / "noise" / "mine.yaml").write_text(
+        "# mine\n_target_: plmctl.noise.token_mask.TokenMask\nrate: 0.3 # of all\n"
+    )
+    found = {
+        each["path"]: each
+        for each in json.loads(said("help", "mine", "--json", "--config-dir", str(tmp_path)))
+    }
     assert found["noise.rate"] == {
-        "path": "noise.rate", "default": "0.3", "kind": "a number", "meaning": "of all", "target": ""
-    }  # fmt: skip
-    left_out = {name for name, each in parameters(TokenMask).items() if each.default is not each.empty} - {"corpus_sample"}
+        "path": "noise.rate",
+        "default": "0.3",
+        "kind": "a number",
+        "meaning": "of all",
+        "target": "",
+    }
+    left_out = {
+        name for name, each in parameters(TokenMask).items() if each.default is not each.empty
+    } - {"corpus_sample"}
     assert {f"noise.{name}" for name in left_out} <= found.keys()
 
 
@@ -55,40 +79,58 @@ def test_settings_that_the_file_leaves_out_come_from_the_signature(tmp_path: Pat
 def test_every_part_can_be_explained(slot: str) -> None:
     for name, file in part_files(slot).items():
         found = explained(file)
-        assert found or yaml.safe_load(file.read_text(encoding="utf-8")) in (None, {"heads": {}}), (name, file)
+        assert found or yaml.safe_load(file.read_text(encoding="utf-8")) in (None, {"heads": {}}), (
+            name,
+            file,
+        )
         assert len({each.path for each in found}) == len(found)
 
 
 def test_slots_and_parts_are_listed() -> None:
-    assert [line.split()[2] for line in said("help").splitlines() if line.startswith("plmctl")] == SLOTS
+    assert [
+        line.split()[2] for line in said("help").splitlines() if line.startswith("plmctl")
+    ] == SLOTS
     listed = said("help", "pattern").splitlines()
-    assert [line.split()[0] for line in listed] == [f"pattern={name}" for name in part_files("pattern")]
+    assert [line.split()[0] for line in listed] == [
+        f"pattern={name}" for name in part_files("pattern")
+    ]
     assert any("a sliding window (Beltagy et al., 2020)" in line for line in listed)
 
 
 def test_mistakes() -> None:
-    assert said("help", "spanmask", code=2) == (
-        "plmctl: spanmask: there is no such slot or part (did you mean 'span_mask'?); plmctl help lists the slots\n"
+    assert (
+        said("help", "spanmask", code=2)
+        == "plmctl: spanmask: there is no such slot or part (did you mean 'span_mask'?); plmctl"
+        " help lists the slots\n"
     )
     told = said("help", "prefix", code=2)
-    assert told == (
-        "plmctl: prefix: several slots have a part of this name\n"
+    assert (
+        told == "plmctl: prefix: several slots have a part of this name\n"
         "  fix: plmctl help format=prefix or plmctl help pattern=prefix\n"
     )
 
 
 def test_kinds_are_words() -> None:
     assert [kind(each) for each in (int, float | None, bool, list[str])] == [
-        "a whole number", "a number or null", "true or false", "a list, like [a,b]",
-    ]  # fmt: skip
+        "a whole number",
+        "a number or null",
+        "true or false",
+        "a list, like [a,b]",
+    ]
 
 
 def test_help_of_finetune_shows_the_settings_of_a_task() -> None:
     text = " ".join(said("finetune", "--help").split())
     for words in (
-        "task.columns.text=text names of columns, or numbers from 0", "task.columns.label=label", "task.max_length=128 tokens",
-        "task.metrics=[accuracy, macro_f1] the first chooses the checkpoint that is kept", "plmctl help task=<name>",
-    ):  # fmt: skip
+        "task.columns.text=text names of columns, or numbers from 0",
+        "task.columns.label=label",
+        "task.max_length=128 tokens",
+        "task.metrics=[accuracy, macro_f1] the first chooses the checkpoint that is kept",
+        "plmctl help task=<name>",
+    ):
         assert words in text
-    code = "import sys, plmctl.help; plmctl.help._of_task('classification'); sys.exit('torch' in sys.modules)"
+    code = (
+        "import sys, plmctl.help; plmctl.help._of_task('classification'); sys.exit('torch' in"
+        " sys.modules)"
+    )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

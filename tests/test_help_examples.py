@@ -1,4 +1,6 @@
-"""The two examples at the end of each command's --help run, one after the other in one folder: narrower, and on less text."""
+"""The two examples at the end of each command's --help run, one after the other in one folder:
+narrower, and on less text.
+"""
 
 from __future__ import annotations
 
@@ -13,15 +15,42 @@ from plmctl.examples import EXAMPLES
 from plmctl.text import corpus
 
 ORDER = (
-    "tokenize", "data check", "pretrain", "finetune", "data augment", "data rewrite", "distill", "eval", "convert", "embed",
-    "generate", "average", "ablate", "report", "recipes ls", "recipes show", "recipes cp", "recipes run", "help",
-)  # fmt: skip
-NARROW = ["size.width=32", "size.inner_width=64", "train.batch_size=4"]  # wherever a new model is trained
-TRANSLATOR = (
-    "plmctl finetune task=translation task.path=en-de tokenizer.path=tokens task.metrics=[exact] checkpoint=null size=tiny"
+    "tokenize",
+    "data check",
+    "pretrain",
+    "finetune",
+    "data augment",
+    "data rewrite",
+    "distill",
+    "eval",
+    "convert",
+    "embed",
+    "generate",
+    "average",
+    "ablate",
+    "report",
+    "recipes ls",
+    "recipes show",
+    "recipes cp",
+    "recipes run",
+    "help",
 )
-TRANSLATOR += " model=encoder_decoder task.columns.source=en task.columns.target=de train.epochs=1 run.dir=runs/en-de"
-REVIEWS = [("a warm and funny film", 1), ("dull from start to finish", 0), ("great acting", 1), ("a waste of time", 0)] * 20
+# wherever a new model is trained
+NARROW = ["size.width=32", "size.inner_width=64", "train.batch_size=4"]
+TRANSLATOR = (
+    "plmctl finetune task=translation task.path=en-de tokenizer.path=tokens task.metrics=[exact]"
+    " checkpoint=null size=tiny"
+)
+TRANSLATOR += (
+    " model=encoder_decoder task.columns.source=en task.columns.target=de train.epochs=1"
+    " run.dir=runs/en-de"
+)
+REVIEWS = [
+    ("a warm and funny film", 1),
+    ("dull from start to finish", 0),
+    ("great acting", 1),
+    ("a waste of time", 0),
+] * 20
 
 
 def test_every_command_has_two() -> None:
@@ -37,7 +66,8 @@ def test_they_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         rows = "".join(f"{text}\t{label}\n" for text, label in REVIEWS)
         (folder / f"{split}.tsv").write_text(f"sentence\tlabel\n{rows}", encoding="utf-8")
     Path("README.md").write_text(
-        "Any text will do.\n\nIt has two documents, and more than one sentence.\n" * 9, encoding="utf-8"
+        "Any text will do.\n\nIt has two documents, and more than one sentence.\n" * 9,
+        encoding="utf-8",
     )
     Path("en-de").mkdir()
     for split, language in (("train", "en"), ("train", "de"), ("dev", "en"), ("dev", "de")):
@@ -46,10 +76,18 @@ def test_they_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         )
     documents = corpus.documents()[::4]
     monkeypatch.setattr(corpus, "documents", lambda: documents)
-    for line in (line for verb in ORDER for line in [*([TRANSLATOR] if verb == "data rewrite" else []), *EXAMPLES[verb]]):
+    for line in (
+        line
+        for verb in ORDER
+        for line in [*([TRANSLATOR] if verb == "data rewrite" else []), *EXAMPLES[verb]]
+    ):
         words = shlex.split(line)[1:]
         words += NARROW if "size=tiny" in words else []
-        words += ["tokenizer.vocab_size=2048"] if words[0] == "pretrain" or words[:2] == ["recipes", "run"] else []
+        words += (
+            ["tokenizer.vocab_size=2048"]
+            if words[0] == "pretrain" or words[:2] == ["recipes", "run"]
+            else []
+        )
         result = CliRunner().invoke(make_app(), words)
         assert result.exit_code == 0, f"{line}\n{result.output}\n{result.exception!r}"
     assert Path("tokens/manifest.json").exists()

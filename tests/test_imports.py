@@ -13,8 +13,20 @@ import pytest
 PACKAGE = Path(__file__).parents[1] / "plmctl"
 TESTS = Path(__file__).parent
 FILES = sorted(PACKAGE.rglob("*.py"))
-BASE = {"errors", "inside", "batch", "types", "values", "reading", "parts", "extras", "following", "whole"}
-MODEL = ["attention", "nn", "models", "heads", "generation", "objectives", "tasks"]  # each may import those before it
+BASE = {
+    "errors",
+    "inside",
+    "batch",
+    "types",
+    "values",
+    "reading",
+    "parts",
+    "extras",
+    "following",
+    "whole",
+}
+# each may import those before it
+MODEL = ["attention", "nn", "models", "heads", "generation", "objectives", "tasks"]
 MAY: dict[str, set[str]] = {
     "errors": set(),
     "inside": {"errors"},
@@ -31,7 +43,7 @@ MAY: dict[str, set[str]] = {
     "data": BASE | {"text", "noise"},
     **{layer: BASE | set(MODEL[:place]) for place, layer in enumerate(MODEL)},
     "training": BASE | {"nn", "models", "objectives", "data", "terminal"},
-}  # fmt: skip
+}
 MAY["objectives"] |= {"text"}  # which ids are special, and what stands around a segment
 MAY["generation"] |= {"text"}
 MAY["tasks"] |= {"text", "data", "noise"}
@@ -46,7 +58,9 @@ def imports(file: Path, *, at_run_time: bool = True) -> set[str]:
     typing_only = {
         id(node)
         for block in ast.walk(tree)
-        if isinstance(block, ast.If) and isinstance(block.test, ast.Name) and block.test.id == "TYPE_CHECKING"
+        if isinstance(block, ast.If)
+        and isinstance(block.test, ast.Name)
+        and block.test.id == "TYPE_CHECKING"
         for node in ast.walk(block)
     }
     found: set[str] = set()
@@ -57,7 +71,11 @@ def imports(file: Path, *, at_run_time: bool = True) -> set[str]:
             found |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom) and node.module:
             assert node.level == 0, f"{file}: imports are absolute"
-            found |= {f"{node.module}.{alias.name}" for alias in node.names} if node.module == "plmctl" else {node.module}
+            found |= (
+                {f"{node.module}.{alias.name}" for alias in node.names}
+                if node.module == "plmctl"
+                else {node.module}
+            )
     return found
 
 
@@ -66,7 +84,9 @@ def layer(file: Path) -> str:
 
 
 def ours(file: Path, **how: bool) -> set[str]:
-    return {name.split(".")[1] for name in imports(file, **how) if name.startswith("plmctl.")} - {layer(file)}
+    return {name.split(".")[1] for name in imports(file, **how) if name.startswith("plmctl.")} - {
+        layer(file)
+    }
 
 
 def name(file: Path) -> str:
@@ -79,7 +99,13 @@ def test_a_layer_imports_only_lower_ones(file: Path) -> None:
 
 
 def test_of_the_parts_training_knows_only_which_rows_are_real() -> None:
-    found = {name for file in FILES if layer(file) == "training" for name in imports(file) if name.startswith("plmctl.nn")}
+    found = {
+        name
+        for file in FILES
+        if layer(file) == "training"
+        for name in imports(file)
+        if name.startswith("plmctl.nn")
+    }
     assert found == {"plmctl.nn.tables"}
 
 
@@ -89,7 +115,9 @@ def test_nobody_imports_the_command_line(file: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "file", [file for file in FILES if layer(file) in (*MODEL, "noise", "data", "text", "batch", "errors")], ids=name
+    "file",
+    [file for file in FILES if layer(file) in (*MODEL, "noise", "data", "text", "batch", "errors")],
+    ids=name,
 )
 def test_parts_know_nothing_of_configs(file: Path) -> None:
     assert not {name.split(".")[0] for name in imports(file)} & {"hydra", "omegaconf", "typer"}
@@ -107,9 +135,13 @@ def test_no_torch_below_the_models(file: Path) -> None:
     assert not any(name.split(".")[0] == "torch" for name in names)
 
 
-@pytest.mark.parametrize("file", sorted(TESTS.rglob("*.py")), ids=lambda file: str(file.relative_to(TESTS)))
+@pytest.mark.parametrize(
+    "file", sorted(TESTS.rglob("*.py")), ids=lambda file: str(file.relative_to(TESTS))
+)
 def test_tests_share_files_that_any_selection_finds(file: Path) -> None:
-    """Beside them, under a name that no other folder has: `conftest` is whichever pytest read last."""
+    """Beside them, under a name that no other folder has: `conftest` is whichever pytest read
+    last.
+    """
     body = ast.parse(file.read_text(encoding="utf-8")).body
     names = {alias.name for node in body if isinstance(node, ast.Import) for alias in node.names}
     names |= {str(node.module) for node in body if isinstance(node, ast.ImportFrom)}
@@ -118,7 +150,14 @@ def test_tests_share_files_that_any_selection_finds(file: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "module", ["plmctl", "plmctl.cli", "plmctl.config.compose", "plmctl.config.sweep", "plmctl.config.resume"]
+    "module",
+    [
+        "plmctl",
+        "plmctl.cli",
+        "plmctl.config.compose",
+        "plmctl.config.sweep",
+        "plmctl.config.resume",
+    ],
 )
 def test_importing_it_loads_no_torch(module: str) -> None:
     code = f"import sys, {module}; sys.exit('torch' in sys.modules or 'hydra' in sys.modules)"

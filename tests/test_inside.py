@@ -1,4 +1,6 @@
-"""Names that a file or a config gives, and links in folders of strangers: none leads out of its folder."""
+"""Names that a file or a config gives, and links in folders of strangers: none leads out of its
+folder.
+"""
 
 from __future__ import annotations
 
@@ -51,11 +53,15 @@ def test_links(tmp_path: Path) -> None:
     assert outside(home, "far", links=False) == ""
     with pytest.raises(DataError) as refused:
         refuse_links(home)
-    assert str(refused.value) == f"{home}: far {reason}\n  fix: copy what it leads to into the folder"
+    assert (
+        str(refused.value) == f"{home}: far {reason}\n  fix: copy what it leads to into the folder"
+    )
 
 
 def test_the_cache_of_the_hub_stays_readable(tmp_path: Path) -> None:
-    """models--<name>/snapshots/<commit>/<file> -> ../../blobs/<hash>, and a folder that leads to such a snapshot."""
+    """models--<name>/snapshots/<commit>/<file> -> ../../blobs/<hash>, and a folder that leads to
+    such a snapshot.
+    """
     model = tmp_path / "models--a--b"
     (model / "blobs").mkdir(parents=True)
     snapshot = model / "snapshots" / "0123"
@@ -86,40 +92,57 @@ def test_an_index_of_weights(tmp_path: Path, name: str) -> None:
     index.write_text(json.dumps({"weight_map": {"x": name}}))
     with pytest.raises(DataError) as refused:
         weights.read(folder)
-    assert str(refused.value) == f"{index}: names the weights {name!r}: {LEADS_OUT}\n  fix: download it again"
+    assert (
+        str(refused.value)
+        == f"{index}: names the weights {name!r}: {LEADS_OUT}\n  fix: download it again"
+    )
 
 
 def test_links_in_a_published_folder(tmp_path: Path) -> None:
     (tmp_path / "model").mkdir()
     (tmp_path / "elsewhere").write_text("{}")
     (tmp_path / "model" / "config.json").symlink_to("../elsewhere")
-    done = CliRunner().invoke(make_app(), ["convert", str(tmp_path / "model"), str(tmp_path / "out"), "--to", "plmctl"])
+    done = CliRunner().invoke(
+        make_app(), ["convert", str(tmp_path / "model"), str(tmp_path / "out"), "--to", "plmctl"]
+    )
     assert done.exit_code == 3, done.output
-    assert f"config.json is a link that leads out of its folder, to {tmp_path / 'elsewhere'}" in done.stderr.replace("\n", " ")
+    assert (
+        f"config.json is a link that leads out of its folder, to {tmp_path / 'elsewhere'}"
+        in done.stderr.replace("\n", " ")
+    )
     assert not (tmp_path / "out").exists()
 
 
 @pytest.fixture
 def checkpoint(tmp_path: Path) -> Path:
     trainer = {"progress": {}}
-    return Checkpoints(tmp_path / "run").save(Snapshot({"x": torch.ones(2)}, {}, {}, {}, trainer), step=1)
+    return Checkpoints(tmp_path / "run").save(
+        Snapshot({"x": torch.ones(2)}, {}, {}, {}, trainer), step=1
+    )
 
 
 def test_a_manifest_of_a_checkpoint(checkpoint: Path) -> None:
     assert damage(checkpoint) == ""
     file = checkpoint / "manifest.json"
     entries = json.loads(file.read_text())["files"]
-    file.write_text(json.dumps({"files": {"../step-1/model.safetensors": entries["model.safetensors"]}}))
+    file.write_text(
+        json.dumps({"files": {"../step-1/model.safetensors": entries["model.safetensors"]}})
+    )
     assert damage(checkpoint) == f"../step-1/model.safetensors {LEADS_OUT}"
 
 
 def test_a_link_in_a_checkpoint(checkpoint: Path, tmp_path: Path) -> None:
     shutil.move(checkpoint / "model.safetensors", tmp_path / "weights")
     (checkpoint / "model.safetensors").symlink_to(tmp_path / "weights")
-    assert damage(checkpoint) == f"model.safetensors is a link that leads out of its folder, to {tmp_path / 'weights'}"
+    assert (
+        damage(checkpoint)
+        == f"model.safetensors is a link that leads out of its folder, to {tmp_path / 'weights'}"
+    )
 
 
-def test_the_arrays_of_a_token_directory_and_a_linked_tokenizer(tokens_of: Callable[..., Path], tmp_path: Path) -> None:
+def test_the_arrays_of_a_token_directory_and_a_linked_tokenizer(
+    tokens_of: Callable[..., Path], tmp_path: Path
+) -> None:
     folder = tmp_path / "tokens"
     shutil.copytree(tokens_of("wordpiece"), folder)
     manifest = json.loads((folder / "manifest.json").read_text())
@@ -127,7 +150,9 @@ def test_the_arrays_of_a_token_directory_and_a_linked_tokenizer(tokens_of: Calla
     for split in manifest["splits"].values():
         split["arrays"]["../../x"] = {"dtype": "uint8", "length": split["tokens"], "sha256": "0"}
     (folder / "manifest.json").write_text(json.dumps(manifest))
-    with pytest.raises(DataError, match=r"a damaged manifest, its array '../../x' leads out of its folder"):
+    with pytest.raises(
+        DataError, match=r"a damaged manifest, its array '../../x' leads out of its folder"
+    ):
         Shards.open(folder)
     shutil.move(folder / "tokenizer" / "tokenizer.json", tmp_path / "far.json")
     (folder / "tokenizer" / "tokenizer.json").symlink_to(tmp_path / "far.json")
@@ -148,10 +173,16 @@ def test_the_name_of_a_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.chdir(tmp_path)
     with pytest.raises(ConfigError) as refused:
         compose("pretrain", None, ["run.name=../../x", "train.steps=1"])
-    assert str(refused.value) == (
-        f"run.name='../../x': runs/../../x {LEADS_OUT}\n  fix: run.name=<a name>, or run.dir=<any folder>"
+    assert (
+        str(refused.value)
+        == f"run.name='../../x': runs/../../x {LEADS_OUT}\n  fix: run.name=<a name>, or"
+        " run.dir=<any folder>"
     )
-    done = CliRunner().invoke(make_app(), ["pretrain", "size=tiny", "run.name=/tmp/x", "train.steps=1"])
+    done = CliRunner().invoke(
+        make_app(), ["pretrain", "size=tiny", "run.name=/tmp/x", "train.steps=1"]
+    )
     assert done.exit_code == 2
-    assert compose("pretrain", None, ["run.name=mine/first", "train.steps=1"]).run.name == "mine/first"
+    assert (
+        compose("pretrain", None, ["run.name=mine/first", "train.steps=1"]).run.name == "mine/first"
+    )
     assert compose("pretrain", None, ["train.steps=1"]).run.name is None

@@ -1,7 +1,9 @@
-"""One leak probe over every recipe: no state depends on an input that its pattern forbids, through the whole model.
+"""One leak probe over every recipe: no state depends on an input that its pattern forbids, through
+the whole model.
 
-The gradient of every predicting state by every token that the model looks up is exactly zero where the definition says no, and
-not zero where it says yes. Definitions are written here from what rows carry, not from the code of patterns.
+The gradient of every predicting state by every token that the model looks up is exactly zero where
+the definition says no, and not zero where it says yes. Definitions are written here from what rows
+carry, not from the code of patterns.
 """
 
 from __future__ import annotations
@@ -25,7 +27,8 @@ from plmctl.models.base import Model
 from plmctl.nn.tables import TokenTable
 from plmctl.training.distributed import World
 
-Sees = Callable[[int, int, int], bool]  # (row, place of the state, place of the token) -> may the one depend on the other?
+# (row, place of the state, place of the token) -> may the one depend on the other?
+Sees = Callable[[int, int, int], bool]
 EXTRA = {"transformer": ["format.target_length=24"]}
 UPDATES = 6  # of a recipe with several sources, so that each is met
 
@@ -76,10 +79,16 @@ def causal(batch: Batch) -> Sees:
 def unilm(batch: Batch) -> Sees:
     segment = batch.text.tracks["segment"]
     rules: dict[int, Callable[[int, int, int], bool]] = {
-        0: lambda row, q, k: True, 1: lambda row, q, k: True, 2: lambda row, q, k: k <= q, 3: lambda row, q, k: k >= q,
-        4: lambda row, q, k: int(segment[row, k]) == 4, 5: lambda row, q, k: int(segment[row, k]) == 4 or k <= q,
-    }  # fmt: skip
-    return lambda row, q, k: together(batch.text, row, q, k) and rules[int(segment[row, q])](row, q, k)
+        0: lambda row, q, k: True,
+        1: lambda row, q, k: True,
+        2: lambda row, q, k: k <= q,
+        3: lambda row, q, k: k >= q,
+        4: lambda row, q, k: int(segment[row, k]) == 4,
+        5: lambda row, q, k: int(segment[row, k]) == 4 or k <= q,
+    }
+    return lambda row, q, k: (
+        together(batch.text, row, q, k) and rules[int(segment[row, q])](row, q, k)
+    )
 
 
 def crossing(source: Seq, target: Seq) -> Sees:
@@ -95,33 +104,64 @@ def crossing(source: Seq, target: Seq) -> Sees:
 
 
 ONE_STACK: dict[str, Callable[[Batch], Sees]] = {
-    **dict.fromkeys(("bert", "roberta", "albert", "structbert", "electra", "spanbert", "simcse", "infoword", "tlm"), full),
+    **dict.fromkeys(
+        (
+            "bert",
+            "roberta",
+            "albert",
+            "structbert",
+            "electra",
+            "spanbert",
+            "simcse",
+            "infoword",
+            "tlm",
+        ),
+        full,
+    ),
     **dict.fromkeys(("modern_encoder", "distilbert", "minilm", "tinybert"), full),
-    **dict.fromkeys(("gpt", "gpt2", "transformer_xl"), causal), "unilm": unilm,
-}  # fmt: skip
+    **dict.fromkeys(("gpt", "gpt2", "transformer_xl"), causal),
+    "unilm": unilm,
+}
 
 TWO_STACKS = ["transformer", "bart", "bart_translation", "mass", "mass_translation", "t5"]
 OWN_TEST = ["xlnet", "elmo"]
 
 
 def batches(recipe: str, tokens_of: Callable[..., Path]) -> tuple[Model, list[Batch]]:
-    words = [*SMALL, "format.max_length=24", *EXTRA.get(recipe, []), "train.batch_size=4", *tokenizer_of(recipe, tokens_of)]
+    words = [
+        *SMALL,
+        "format.max_length=24",
+        *EXTRA.get(recipe, []),
+        "train.batch_size=4",
+        *tokenizer_of(recipe, tokens_of),
+    ]
     cfg = compose("pretrain", recipe, words)
     corpus = open_corpus(cfg)
-    model = build_model(cfg, vocab_size=corpus.vocab.size, vocab=corpus.vocab, seed=0).double().eval()
-    for parameter in model.parameters():  # first weights are small: gradients through two softmaxes must not vanish
-        torch.nn.init.normal_(parameter, std=0.3, generator=torch.Generator().manual_seed(parameter.numel()))
+    model = (
+        build_model(cfg, vocab_size=corpus.vocab.size, vocab=corpus.vocab, seed=0).double().eval()
+    )
+    # first weights are small: gradients through two softmaxes must not vanish
+    for parameter in model.parameters():
+        torch.nn.init.normal_(
+            parameter, std=0.3, generator=torch.Generator().manual_seed(parameter.numel())
+        )
     given = {"vocab": corpus.vocab, **known_to_objectives(model, vocab_size=corpus.vocab.size)}
     objective = build_objective(cfg, given)
     needs = model.backbone.needs | objective.needs
-    with training_loader(cfg, corpus, World(), stage=0, labels=objective.labels, needs=needs, plugins=()) as loader:
+    with training_loader(
+        cfg, corpus, World(), stage=0, labels=objective.labels, needs=needs, plugins=()
+    ) as loader:
         found = [next(loader)[0] for _ in range(UPDATES if cfg.data.sources else 1)]
     return model, list({batch.source: batch for batch in found}.values())
 
 
 def probe(states: Tensor, leaf: Tensor, sees: Sees, places: list[list[int]]) -> int:
-    """Check every state `[row, place]` of `places[row]` against every token of the batch; how many pairs were forbidden."""
-    weights = torch.randn(states.shape[-1], dtype=states.dtype, generator=torch.Generator().manual_seed(1))
+    """Check every state `[row, place]` of `places[row]` against every token of the batch; how
+    many pairs were forbidden.
+    """
+    weights = torch.randn(
+        states.shape[-1], dtype=states.dtype, generator=torch.Generator().manual_seed(1)
+    )
     forbidden = 0
     for row, chosen in enumerate(places):
         for q in chosen:
@@ -142,12 +182,19 @@ def test_one_stack(recipe: str, tokens_of: Callable[..., Path]) -> None:
             states = model(batch).last
         (look,) = looks
         length = batch.text.length.tolist()
-        assert probe(states, look.leaf, ONE_STACK[recipe](batch), [list(range(0, n, 3)) for n in length]) > 0
+        assert (
+            probe(
+                states, look.leaf, ONE_STACK[recipe](batch), [list(range(0, n, 3)) for n in length]
+            )
+            > 0
+        )
 
 
 @pytest.mark.parametrize("recipe", TWO_STACKS)
 def test_two_stacks(recipe: str, tokens_of: Callable[..., Path]) -> None:
-    """The state at place t of the target has read what was written before t, the whole source, and not y_t."""
+    """The state at place t of the target has read what was written before t, the whole source,
+    and not y_t.
+    """
     model, found = batches(recipe, tokens_of)
     for batch in found:
         read_and_written(model, batch)
@@ -157,31 +204,55 @@ def read_and_written(model: Model, batch: Batch) -> None:
     source, target = batch.seqs["source"], batch.seqs["target"]
     with looked_up(model) as looks:
         states = model(batch).last
-    written = next(look for look in looks if look.ids.shape == target.ids.shape and not torch.equal(look.ids, source.ids))
+    written = next(
+        look
+        for look in looks
+        if look.ids.shape == target.ids.shape and not torch.equal(look.ids, source.ids)
+    )
     read = next(look for look in looks if look is not written)
     assert torch.equal(read.ids, source.ids)
     for row, n in enumerate(target.length.tolist()):
         for t in range(1, n):
-            if together(target, row, t - 1, t):  # y_t itself is nowhere: the decoder reads the token before
+            # y_t itself is nowhere: the decoder reads the token before
+            if together(target, row, t - 1, t):
                 assert int(written.ids[row, t]) == int(target.ids[row, t - 1])
     places = [list(range(0, n, 3)) for n in target.length.tolist()]
-    assert probe(states, written.leaf, lambda row, q, k: k <= q and together(target, row, q, k), places) > 0
+    assert (
+        probe(
+            states, written.leaf, lambda row, q, k: k <= q and together(target, row, q, k), places
+        )
+        > 0
+    )
     assert probe(states, read.leaf, crossing(source, target), places) > 0
 
 
 def test_two_streams(tokens_of: Callable[..., Path]) -> None:
-    """XLNet: content sees its own rank and what ranks before, a query, which is to be predicted, only what ranks before."""
+    """XLNet: content sees its own rank and what ranks before, a query, which is to be predicted,
+    only what ranks before.
+    """
     model, (batch,) = batches("xlnet", tokens_of)
     order, asked = batch.text.tracks["order"], batch.targets["plm"]
     with looked_up(model) as looks:
         hidden = model(batch)
     leaf = looks[0].leaf
-    content = lambda row, q, k: bool(order[row, k] <= order[row, q]) and together(batch.text, row, q, k)  # noqa: E731
-    assert probe(hidden.last, leaf, content, [list(range(0, n, 3)) for n in batch.text.length.tolist()]) > 0
+
+    def content(row, q, k):
+        return bool(order[row, k] <= order[row, q]) and together(batch.text, row, q, k)
+
+    assert (
+        probe(
+            hidden.last, leaf, content, [list(range(0, n, 3)) for n in batch.text.length.tolist()]
+        )
+        > 0
+    )
     places = [divmod(int(place), order.shape[1]) for place in asked.index[: asked.count]]
-    weights = torch.randn(hidden.last.shape[-1], dtype=torch.float64, generator=torch.Generator().manual_seed(1))
+    weights = torch.randn(
+        hidden.last.shape[-1], dtype=torch.float64, generator=torch.Generator().manual_seed(1)
+    )
     for slot, (row, q) in enumerate(places):
-        (grad,) = torch.autograd.grad(hidden.streams["query"][slot] @ weights, leaf, retain_graph=True)
+        (grad,) = torch.autograd.grad(
+            hidden.streams["query"][slot] @ weights, leaf, retain_graph=True
+        )
         allowed = torch.zeros(order.shape, dtype=torch.bool)
         allowed[row] = (order[row] < order[row, q]) & batch.text.real[row]
         assert torch.equal(grad.abs().amax(-1) > 0, allowed)
@@ -189,20 +260,31 @@ def test_two_streams(tokens_of: Callable[..., Path]) -> None:
 
 
 def test_two_directions(tokens_of: Callable[..., Path]) -> None:
-    """ELMo: forward states have read no later word, backward states, on the text from its end, neither."""
+    """ELMo: forward states have read no later word, backward states, on the text from its end,
+    neither.
+    """
     model, (batch,) = batches("elmo", tokens_of)
-    x = model.backbone.embed(batch).detach().requires_grad_()  # [2, B, T, W / 2], of the text and of its reverse
+    # [2, B, T, W / 2], of the text and of its reverse
+    x = model.backbone.embed(batch).detach().requires_grad_()
     hidden = model.backbone.encode(x, batch)
     for number, (stream, name) in enumerate((("forward", "text"), ("backward", "reverse"))):
         states, seq = hidden.streams[stream], batch.seqs[name]
-        weights = torch.randn(states.shape[-1], dtype=torch.float64, generator=torch.Generator().manual_seed(1))
+        weights = torch.randn(
+            states.shape[-1], dtype=torch.float64, generator=torch.Generator().manual_seed(1)
+        )
         for row, n in enumerate(seq.length.tolist()):
             for q in range(0, n, 3):
                 (grad,) = torch.autograd.grad(states[row, q] @ weights, x, retain_graph=True)
                 allowed = torch.zeros(x.shape[:3], dtype=torch.bool)
-                allowed[number, row] = torch.tensor([k <= q and together(seq, row, q, k) for k in range(seq.ids.shape[1])])
+                allowed[number, row] = torch.tensor(
+                    [k <= q and together(seq, row, q, k) for k in range(seq.ids.shape[1])]
+                )
                 assert torch.equal(grad.abs().amax(-1) > 0, allowed)
 
 
 def test_every_recipe_is_probed() -> None:
-    assert {path.stem for path in recipes_dir().glob("*.yaml")} == {*ONE_STACK, *TWO_STACKS, *OWN_TEST}
+    assert {path.stem for path in recipes_dir().glob("*.yaml")} == {
+        *ONE_STACK,
+        *TWO_STACKS,
+        *OWN_TEST,
+    }

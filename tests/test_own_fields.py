@@ -1,4 +1,6 @@
-"""Parts of a plug-in that bring fields, tracks and costs of their own: each says so itself, and plmctl believes it."""
+"""Parts of a plug-in that bring fields, tracks and costs of their own: each says so itself, and
+plmctl believes it.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +33,10 @@ from plmctl.parts import part_of
 from plmctl.training.distributed import World
 
 ME = __name__
-TONE = {"tracks.tone": "[n, T] int: the tone of a syllable", "targets.tone": "[n, T] tone of a token, IGNORE at padding"}
+TONE = {
+    "tracks.tone": "[n, T] int: the tone of a syllable",
+    "targets.tone": "[n, T] tone of a token, IGNORE at padding",
+}
 
 
 @part_of("noise")
@@ -43,7 +48,9 @@ class Tones(Noise):
     def __call__(self, rows: Rows, draws: Any) -> Rows:
         seq = rows.seqs["text"]
         tone = (seq.ids % 3).astype(np.int64)
-        return rows.with_seq("text", seq.with_tracks(tone=tone)).with_targets(tone=np.where(seq.real, tone, IGNORE))
+        return rows.with_seq("text", seq.with_tracks(tone=tone)).with_targets(
+            tone=np.where(seq.real, tone, IGNORE)
+        )
 
     def capacity(self, length: int) -> dict[str, int]:
         return {"tone": length}
@@ -61,12 +68,20 @@ class AskTone(Objective):
     def forward(self, model: Model, batch: Batch, state: object = None) -> Output:
         targets = batch.require("targets.tone")
         logits = model.heads["tone"](model(batch, state).at(targets.index)).float()
-        return Output({"tone": Term(F.cross_entropy(logits, targets.ids, ignore_index=IGNORE, reduction="sum"))})
+        return Output(
+            {
+                "tone": Term(
+                    F.cross_entropy(logits, targets.ids, ignore_index=IGNORE, reduction="sum")
+                )
+            }
+        )
 
 
 @part_of("objective")
 class AskSense(AskTone):
-    """The same of a track that the token directory holds, out of which it makes its target itself."""
+    """The same of a track that the token directory holds, out of which it makes its target
+    itself.
+    """
 
     needs = frozenset({"text", "tracks.sense", "targets.tone"})
 
@@ -130,9 +145,16 @@ def conf(tmp_path_factory: pytest.TempPathFactory) -> str:
     head = "heads: {tone: {_target_: plmctl.heads.tag.Tag, num_classes: 3, dropout: 0.0}}\n"
     parts = {
         "noise/tones": f"# @package noise.tones\n_target_: {ME}.Tones\n",
-        "objective/tone": f"# @package _global_\nobjective: {{tone: {{_target_: {ME}.AskTone}}}}\n{head}",
-        "objective/sense": f"# @package _global_\nobjective: {{sense: {{_target_: {ME}.AskSense}}}}\n{head}",
-        **{f"pattern/{name}": f"_target_: {ME}.{name}\n" for name in ("SameTone", "SeenTone", "Ignored")},
+        "objective/tone": (
+            f"# @package _global_\nobjective: {{tone: {{_target_: {ME}.AskTone}}}}\n{head}"
+        ),
+        "objective/sense": (
+            f"# @package _global_\nobjective: {{sense: {{_target_: {ME}.AskSense}}}}\n{head}"
+        ),
+        **{
+            f"pattern/{name}": f"_target_: {ME}.{name}\n"
+            for name in ("SameTone", "SeenTone", "Ignored")
+        },
     }
     for name, text in parts.items():
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
@@ -143,35 +165,66 @@ def conf(tmp_path_factory: pytest.TempPathFactory) -> str:
 @pytest.fixture
 def config(conf: str, tokens_of: Callable[..., Path]) -> Callable[..., DictConfig]:
     def made(*words: str) -> DictConfig:
-        small = ["size=tiny", "size.width=32", "size.inner_width=64", "format.max_length=32", "train.batch_size=4"]
-        words = (f"data.path={tokens_of('wordpiece')}", *small, "train.steps=1", "eval.rows=4", *words)
+        small = [
+            "size=tiny",
+            "size.width=32",
+            "size.inner_width=64",
+            "format.max_length=32",
+            "train.batch_size=4",
+        ]
+        words = (
+            f"data.path={tokens_of('wordpiece')}",
+            *small,
+            "train.steps=1",
+            "eval.rows=4",
+            *words,
+        )
         return compose("pretrain", "bert", words, config_dirs=[conf], plugins=[ME])
 
     return made
 
 
-def test_an_objective_with_a_target_of_its_own(config: Callable[..., DictConfig], conf: str, tmp_path: Path) -> None:
-    """It trains; what gives its target in training and not in validation is said with the part's own words."""
-    cfg = config("noise=[tones]", "objective=[tone]", "eval.noise='${noise}'", f"run.dir={tmp_path / 'run'}")
+def test_an_objective_with_a_target_of_its_own(
+    config: Callable[..., DictConfig], conf: str, tmp_path: Path
+) -> None:
+    """It trains; what gives its target in training and not in validation is said with the part's
+    own words.
+    """
+    cfg = config(
+        "noise=[tones]", "objective=[tone]", "eval.noise='${noise}'", f"run.dir={tmp_path / 'run'}"
+    )
     assert pretrain.run(cfg, Flags("pretrain", plugins=(ME,), config_dirs=(conf,))) == 0
     with pytest.raises(UsageError) as caught:
         check_contract(config("noise=[tones]", "objective=[tone]", "eval.noise=null"), [ME], [conf])
-    told = "needs 'targets.tone' ([n, T] tone of a token, IGNORE at padding) in validation too, and eval.noise does not give it"
+    told = (
+        "needs 'targets.tone' ([n, T] tone of a token, IGNORE at padding) in validation too, and"
+        " eval.noise does not give it"
+    )
     assert str(caught.value) == f"objective.tone: {told}\n  fix: eval.noise='${{noise}}'"
     with pytest.raises(UsageError) as caught:
         check_contract(config("noise=[token_mask]", "objective=[tone]"), [ME], [conf])
-    told = "needs 'targets.tone' ([n, T] tone of a token, IGNORE at padding), which nothing here gives\n  fix: noise=[tones]"
+    told = (
+        "needs 'targets.tone' ([n, T] tone of a token, IGNORE at padding), which nothing here"
+        " gives\n  fix: noise=[tones]"
+    )
     assert str(caught.value) == f"objective.tone: {told}"
 
 
-def test_a_target_made_of_a_track_that_only_the_text_can_have(config: Callable[..., DictConfig], conf: str) -> None:
+def test_a_target_made_of_a_track_that_only_the_text_can_have(
+    config: Callable[..., DictConfig], conf: str
+) -> None:
     check_contract(config("noise=[]", "objective=[sense]"), [ME], [conf])
 
 
 def test_a_pattern_with_a_track_of_its_own_beside_a_question_about_the_row(
     config: Callable[..., DictConfig], conf: str, tmp_path: Path
 ) -> None:
-    words = ["format=sentence_pair", "objective=[mlm,nsp]", "pattern=SameTone", "noise=[token_mask,tones]"]
+    words = [
+        "format=sentence_pair",
+        "objective=[mlm,nsp]",
+        "pattern=SameTone",
+        "noise=[token_mask,tones]",
+    ]
     cfg = config(*words, "eval.noise='${noise}'", f"run.dir={tmp_path / 'run'}")
     check_contract(cfg, [ME], [conf])
     assert pretrain.run(cfg, Flags("pretrain", plugins=(ME,), config_dirs=(conf,))) == 0
@@ -181,12 +234,23 @@ def test_a_pattern_with_a_track_of_its_own_beside_a_question_about_the_row(
     assert both.learns_of_all(0, (0, 1))
 
 
-@pytest.mark.parametrize(("pattern", "kept", "said"), [
-    ("SeenTone", {"tone"}, []),
-    ("Ignored", set(), ["tracks.tone is left out: no part says in `needs` or `uses` that it reads it"]),
-])  # fmt: skip
-def test_a_track_that_a_part_may_read(pattern: str, kept: set[str], said: list[str], config: Callable[..., DictConfig]) -> None:
-    """Where a part says so it is in every batch; where none does, that is said. It need not be there."""
+@pytest.mark.parametrize(
+    ("pattern", "kept", "said"),
+    [
+        ("SeenTone", {"tone"}, []),
+        (
+            "Ignored",
+            set(),
+            ["tracks.tone is left out: no part says in `needs` or `uses` that it reads it"],
+        ),
+    ],
+)
+def test_a_track_that_a_part_may_read(
+    pattern: str, kept: set[str], said: list[str], config: Callable[..., DictConfig]
+) -> None:
+    """Where a part says so it is in every batch; where none does, that is said. It need not be
+    there.
+    """
     for noise in ("[token_mask,tones]", "[token_mask]"):
         cfg = config(f"pattern={pattern}", f"noise={noise}", "objective=[mlm]")
         corpus, tones = open_corpus(cfg, (ME,)), "tones" in noise
@@ -200,10 +264,19 @@ def test_a_track_that_a_part_may_read(pattern: str, kept: set[str], said: list[s
         assert unread(loader.sources["text"], needs | uses) == (said if tones else [])
 
 
-@pytest.mark.parametrize(("cell", "kind", "scores"), [("Mixer", "Mixer", 0.0), ("Counted", "mixing", 7.0)])
-def test_a_cell_says_what_it_costs(cell: str, kind: str, scores: float, config: Callable[..., DictConfig]) -> None:
+@pytest.mark.parametrize(
+    ("cell", "kind", "scores"), [("Mixer", "Mixer", 0.0), ("Counted", "mixing", 7.0)]
+)
+def test_a_cell_says_what_it_costs(
+    cell: str, kind: str, scores: float, config: Callable[..., DictConfig]
+) -> None:
     cfg = config("model.stack.layout=af*1 m*1")
-    OmegaConf.update(cfg, "model.stack.cells.m", {"_target_": f"{ME}.{cell}", "_partial_": True, "width": 32}, force_add=True)
+    OmegaConf.update(
+        cfg,
+        "model.stack.cells.m",
+        {"_target_": f"{ME}.{cell}", "_partial_": True, "width": 32},
+        force_add=True,
+    )
     with torch.device("meta"):
         model = build_model(cfg, vocab_size=TINY.size, vocab=TINY, plugins=[ME])
     found = cost(model, length=16, predicted={"mlm": 0.15}).macs_per_token
@@ -215,5 +288,7 @@ def test_a_cell_says_what_it_costs(cell: str, kind: str, scores: float, config: 
 
 def test_rows_without_the_track_of_a_pattern_are_refused() -> None:
     rows = Seq(torch.zeros(1, 4, dtype=torch.long), torch.tensor([4]))
-    with pytest.raises(UsageError, match=r"^this model's pattern reads tracks\.tone, which these rows do not have$"):
+    with pytest.raises(
+        UsageError, match=r"^this model's pattern reads tracks\.tone, which these rows do not have$"
+    ):
         (SameTone() & Full()).dense(rows)

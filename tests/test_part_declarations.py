@@ -1,4 +1,6 @@
-"""What a config may name: nothing of the package but what declares itself a part, and each in its own slot alone."""
+"""What a config may name: nothing of the package but what declares itself a part, and each in
+its own slot alone.
+"""
 
 from __future__ import annotations
 
@@ -19,14 +21,42 @@ from plmctl.config.recipes import conf_dir, recipes_dir
 from plmctl.errors import ConfigError
 
 SLOTS = {
-    *("tokenizer", "format", "noise", "model", "pattern", "position", "objective", "heads", "optim", "schedule", "task"),
-    *("search", "distill", "signals", "teacher", "reader", "transform", "embedding", "stack", "cells", "residual", "norm"),
+    *(
+        "tokenizer",
+        "format",
+        "noise",
+        "model",
+        "pattern",
+        "position",
+        "objective",
+        "heads",
+        "optim",
+        "schedule",
+        "task",
+    ),
+    *(
+        "search",
+        "distill",
+        "signals",
+        "teacher",
+        "reader",
+        "transform",
+        "embedding",
+        "stack",
+        "cells",
+        "residual",
+        "norm",
+    ),
     *("initializer", "words", "sampler", "generator"),
-}  # fmt: skip
+}
 
 
 def modules() -> Iterator[str]:
-    yield from (found.name for found in pkgutil.walk_packages(plmctl.__path__, "plmctl.") if "__main__" not in found.name)
+    yield from (
+        found.name
+        for found in pkgutil.walk_packages(plmctl.__path__, "plmctl.")
+        if "__main__" not in found.name
+    )
 
 
 def callables() -> Iterator[tuple[str, Any]]:
@@ -36,7 +66,11 @@ def callables() -> Iterator[tuple[str, Any]]:
             if callable(value):
                 yield f"{module}.{name}", value
             if inspect.isclass(value) and value.__module__ == module:
-                yield from ((f"{module}.{name}.{inner}", method) for inner, method in vars(value).items() if callable(method))
+                yield from (
+                    (f"{module}.{name}.{inner}", method)
+                    for inner, method in vars(value).items()
+                    if callable(method)
+                )
 
 
 def nodes(content: Any) -> Iterator[str]:
@@ -70,7 +104,11 @@ def test_parts_declare_slots_that_exist() -> None:
 
 def test_every_part_of_every_file_is_one() -> None:
     files = [file for folder in (conf_dir(), recipes_dir()) for file in folder.rglob("*.yaml")]
-    named = {target for file in files for target in nodes(yaml.safe_load(file.read_text(encoding="utf-8")))}
+    named = {
+        target
+        for file in files
+        for target in nodes(yaml.safe_load(file.read_text(encoding="utf-8")))
+    }
     assert len(named) > 120
     assert {parts.declared(locate(target)) for target in named} <= SLOTS
 
@@ -93,7 +131,14 @@ def test_every_part_of_every_file_is_one() -> None:
 def test_what_ran_code_is_refused_in_every_slot(target: str, path: str, tmp_path: Path) -> None:
     kept = tmp_path / "checkpoints"
     kept.mkdir()
-    node = {"_target_": target, "folder": str(tmp_path), "made": [], "module": "timeit", "argv": [], "processes": 1}
+    node = {
+        "_target_": target,
+        "folder": str(tmp_path),
+        "made": [],
+        "module": "timeit",
+        "argv": [],
+        "processes": 1,
+    }
     with pytest.raises(ConfigError, match="_target_"):
         build(node, {}, path=path)
     assert kept.is_dir()
@@ -104,19 +149,35 @@ def test_it_is_refused_before_anything_beside_it_is_made(monkeypatch: pytest.Mon
 
     made: list[object] = []
     monkeypatch.setattr(Full, "__init__", lambda self: made.append(self))
-    good, bad = {"_target_": "plmctl.attention.patterns.Full"}, {"_target_": "plmctl.training.log.cut_back"}
+    good, bad = (
+        {"_target_": "plmctl.attention.patterns.Full"},
+        {"_target_": "plmctl.training.log.cut_back"},
+    )
     with pytest.raises(ConfigError, match=r"pattern\.parts\.1\._target_"):
-        build({"_target_": f"{BySegment.__module__}.BySegment", "parts": [good, bad]}, {}, path="pattern")
+        build(
+            {"_target_": f"{BySegment.__module__}.BySegment", "parts": [good, bad]},
+            {},
+            path="pattern",
+        )
     assert made == []
 
 
 def test_the_slot_of_a_config_path() -> None:
-    assert [slot_at(path) for path in ("pattern", "noise.token_mask", "eval.noise.x", "data.sources.a.format", "noise")] == [
-        "pattern", "noise", "noise", "format", "noise",
-    ]  # fmt: skip
+    assert [
+        slot_at(path)
+        for path in (
+            "pattern",
+            "noise.token_mask",
+            "eval.noise.x",
+            "data.sources.a.format",
+            "noise",
+        )
+    ] == ["pattern", "noise", "noise", "format", "noise"]
 
 
 def test_a_part_of_another_slot_is_refused() -> None:
     for path in ("noise.x", "heads.x", "optim", "model"):
         (error,) = check({"_target_": "plmctl.attention.patterns.Full"}, None, path=path)
-        assert f"must be a part of the slot '{slot_at(path)}', and this one is of 'pattern'" in str(error)
+        assert f"must be a part of the slot '{slot_at(path)}', and this one is of 'pattern'" in str(
+            error
+        )

@@ -1,4 +1,6 @@
-"""A question for the next token is refused where the answer stands in the input, by every way to such a model."""
+"""A question for the next token is refused where the answer stands in the input, by every way to
+such a model.
+"""
 
 import pytest
 
@@ -16,10 +18,20 @@ SEES_ALL = "model.decoder.pattern={_target_: plmctl.attention.patterns.Full}"
     ("recipe", "words"),
     [
         ("gpt", ["pattern=full"]),
-        ("gpt", ["pattern=prefix", "format=prefix"]),  # the first segment is seen whole, and asked as well
+        # the first segment is seen whole, and asked as well
+        ("gpt", ["pattern=prefix", "format=prefix"]),
         ("gpt", ["model=two_way", "heads.clm.transform=true"]),
         ("gpt", ["pattern=dilated", "pattern.dilation=[16,17]"]),  # over two layers: the next token
-        ("gpt", ["pattern=dilated", "pattern.reach=1", "pattern.dilation=[1500]", "format.max_length=2048"]),  # far away
+        # far away
+        (
+            "gpt",
+            [
+                "pattern=dilated",
+                "pattern.reach=1",
+                "pattern.dilation=[1500]",
+                "format.max_length=2048",
+            ],
+        ),
         ("transformer_xl", ["pattern=full"]),
         ("unilm", ["objective=[clm]"]),
         ("bart", [SEES_ALL]),
@@ -34,14 +46,24 @@ def test_a_model_that_has_seen_the_answer(recipe: str, words: list[str]) -> None
 @pytest.mark.parametrize(
     ("recipe", "words", "wrong"),
     [
-        ("bert", ["pattern=causal", "objective=[clm]", "noise=[]"], "eval.noise.token_mask has changed"),
+        (
+            "bert",
+            ["pattern=causal", "objective=[clm]", "noise=[]"],
+            "eval.noise.token_mask has changed",
+        ),
         ("gpt", ["noise=[token_replace]"], " noise.token_replace has changed"),
-        ("bert", ["model=two_way", "objective=[bilm]", "eval.noise=null"], " noise.token_mask has changed"),
+        (
+            "bert",
+            ["model=two_way", "objective=[bilm]", "eval.noise=null"],
+            " noise.token_mask has changed",
+        ),
         ("gpt", ["objective=[bilm]"], "a stream for each direction"),
         ("elmo", ["model=xlnet", "position=none"], "a stream for each direction"),
     ],
 )
-def test_answers_are_of_the_clean_text_and_of_one_direction(recipe: str, words: list[str], wrong: str) -> None:
+def test_answers_are_of_the_clean_text_and_of_one_direction(
+    recipe: str, words: list[str], wrong: str
+) -> None:
     with pytest.raises(UsageError, match=wrong):
         check_contract(compose("pretrain", recipe, ["size=tiny", *words]))
 
@@ -55,22 +77,36 @@ def test_the_published_ones_are_not_refused(recipe: str) -> None:
     ("recipe", "words", "wrong"),
     [
         ("bert", ["pattern=causal"], "objective.nsp: asks the first token"),
-        ("bert", ["pattern=prefix"], "objective.nsp: asks the first token"),  # the first segment does not see the second
+        # the first segment does not see the second
+        ("bert", ["pattern=prefix"], "objective.nsp: asks the first token"),
         ("albert", ["pattern=causal"], "objective.sop: asks the first token"),
         ("simcse", ["pattern=causal", "init=null"], "objective.simcse: asks the first token"),
-        ("roberta", ["noise.token_mask.mask_share=0", "noise.token_mask.random_share=0"], "something to hide"),
+        (
+            "roberta",
+            ["noise.token_mask.mask_share=0", "noise.token_mask.random_share=0"],
+            "something to hide",
+        ),
     ],
 )
-def test_questions_that_nobody_could_answer_or_anybody(recipe: str, words: list[str], wrong: str) -> None:
+def test_questions_that_nobody_could_answer_or_anybody(
+    recipe: str, words: list[str], wrong: str
+) -> None:
     with pytest.raises(UsageError, match=wrong):
         check_contract(compose("pretrain", recipe, ["size=tiny", *words]))
 
 
 @pytest.mark.parametrize(
     ("recipe", "words"),
-    [("bert", ["pattern=window"]), ("xlnet", ["objective=[plm,nsp]", "format=stream_pair"]), ("unilm", []), ("structbert", [])],
+    [
+        ("bert", ["pattern=window"]),
+        ("xlnet", ["objective=[plm,nsp]", "format=stream_pair"]),
+        ("unilm", []),
+        ("structbert", []),
+    ],
 )
-def test_a_token_that_hears_of_its_row_layer_by_layer_is_asked(recipe: str, words: list[str]) -> None:
+def test_a_token_that_hears_of_its_row_layer_by_layer_is_asked(
+    recipe: str, words: list[str]
+) -> None:
     check_contract(compose("pretrain", recipe, ["size=tiny", *words]))
 
 
@@ -87,11 +123,17 @@ def test_looking_ahead() -> None:
     ):
         assert pattern.looks_ahead()
     assert [Prefix().looks_ahead(segment) for segment in (0, 1)] == [True, False]
-    assert [BySegment(parts=[Full(), Causal()]).looks_ahead(segment) for segment in (0, 1)] == [True, False]
+    assert [BySegment(parts=[Full(), Causal()]).looks_ahead(segment) for segment in (0, 1)] == [
+        True,
+        False,
+    ]
 
 
 def test_examples_that_train_has_too() -> None:
-    train = [Example(str(n), {"text": text}, label) for n, (text, label) in enumerate([("a", "x"), ("b", "y"), ("c", "x")])]
+    train = [
+        Example(str(n), {"text": text}, label)
+        for n, (text, label) in enumerate([("a", "x"), ("b", "y"), ("c", "x")])
+    ]
     assert (
         inference.known(train, [Example("0", {"text": "b"}, "y"), Example("1", {"text": "a"}, "y")])
         == "1 of 2 are in train too"

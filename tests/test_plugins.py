@@ -1,4 +1,6 @@
-"""A run made with a plug-in: who reads it is told which, and its code is imported only where --plugin says so."""
+"""A run made with a plug-in: who reads it is told which, and its code is imported only where
+--plugin says so.
+"""
 
 from __future__ import annotations
 
@@ -36,16 +38,26 @@ class Near(Pattern):
 class Films(Classification):
     pass
 """
-SMALL = ["size=tiny", "size.width=32", "size.inner_width=64", "train.batch_size=8", "train.precision=fp32"]
+SMALL = [
+    "size=tiny",
+    "size.width=32",
+    "size.inner_width=64",
+    "train.batch_size=8",
+    "train.precision=fp32",
+]
 
 
 @pytest.fixture(scope="module")
 def home(tmp_path_factory: pytest.TempPathFactory) -> Any:
-    """A folder with the plug-in, its config folder and a task; whatever imported it is forgotten afterwards."""
+    """A folder with the plug-in, its config folder and a task; whatever imported it is forgotten
+    afterwards.
+    """
     folder = tmp_path_factory.mktemp("home")
     (folder / f"{PLUGIN}.py").write_text(SOURCE, encoding="utf-8")
     (folder / "conf/pattern").mkdir(parents=True)
-    (folder / "conf/pattern/near.yaml").write_text(f"_target_: {PLUGIN}.Near\nreach: 3\n", encoding="utf-8")
+    (folder / "conf/pattern/near.yaml").write_text(
+        f"_target_: {PLUGIN}.Near\nreach: 3\n", encoding="utf-8"
+    )
     for split in ("train", "dev"):
         lines = [f"a {'fine' if n % 2 else 'dull'} film\t{n % 2}" for n in range(16)]
         (folder / f"{split}.tsv").write_text("\n".join(["text\tlabel", *lines]), encoding="utf-8")
@@ -72,8 +84,24 @@ def invoke(*words: str, code: int = 0) -> Any:
 @pytest.fixture(scope="module")
 def run(home: Path, tokens_of: Callable[..., Path]) -> str:
     """A pretraining under a pattern of the plug-in, stopped by its length after one update."""
-    words = [f"data.path={tokens_of('wordpiece')}", *SMALL, "format.max_length=32", "eval.rows=4", "train.steps=1"]
-    done = invoke("pretrain", "bert", "pattern=near", *words, "run.dir=run", "--plugin", PLUGIN, "--config-dir", "conf")
+    words = [
+        f"data.path={tokens_of('wordpiece')}",
+        *SMALL,
+        "format.max_length=32",
+        "eval.rows=4",
+        "train.steps=1",
+    ]
+    done = invoke(
+        "pretrain",
+        "bert",
+        "pattern=near",
+        *words,
+        "run.dir=run",
+        "--plugin",
+        PLUGIN,
+        "--config-dir",
+        "conf",
+    )
     after = done.stderr.partition("next:\n")[2].splitlines()
     assert len(after) == 3
     assert all(line.endswith(f" --plugin {PLUGIN}") for line in after)
@@ -82,7 +110,13 @@ def run(home: Path, tokens_of: Callable[..., Path]) -> str:
 
 @pytest.fixture(scope="module")
 def tuned(run: str) -> str:
-    words = ["task=classification", "task.path=.", f"checkpoint={run}", "task.max_length=16", "train.steps=1"]
+    words = [
+        "task=classification",
+        "task.path=.",
+        f"checkpoint={run}",
+        "task.max_length=16",
+        "train.steps=1",
+    ]
     words += ["train.epochs=null", f"task._target_={PLUGIN}.Films"]
     done = invoke("finetune", *words, "run.dir=tuned", "--plugin", PLUGIN)
     assert f"plmctl eval checkpoint=tuned --plugin {PLUGIN}\n" in done.stderr
@@ -90,7 +124,10 @@ def tuned(run: str) -> str:
 
 
 def refusal(of: str) -> str:
-    return f"plmctl: {of} is made with the plug-in {PLUGIN}, code outside plmctl: add --plugin {PLUGIN} if you trust it\n"
+    return (
+        f"plmctl: {of} is made with the plug-in {PLUGIN}, code outside plmctl: add --plugin"
+        f" {PLUGIN} if you trust it\n"
+    )
 
 
 def test_a_run_remembers_its_plugins(run: str) -> None:
@@ -103,14 +140,36 @@ def test_a_run_remembers_its_plugins(run: str) -> None:
 
 
 COMMANDS = {
-    "finetune": ["finetune", "task=classification", "task.path=.", "checkpoint={run}", "--dry-run", "task.max_length=16"],
+    "finetune": [
+        "finetune",
+        "task=classification",
+        "task.path=.",
+        "checkpoint={run}",
+        "--dry-run",
+        "task.max_length=16",
+    ],
     "eval": ["eval", "checkpoint={run}", "task=lm", "data.path=train.tsv"],
     "eval of its rows": ["eval", "checkpoint={run}", "task=held_out", "task.rows=4"],
     "generate": ["generate", "checkpoint={run}", "prompt=a [MASK] film"],
     "embed": ["embed", "checkpoint={run}", "input=train.tsv", "out={out}/vectors.npz"],
     "convert": ["convert", "{run}", "{out}/converted", "--to", "plmctl"],
-    "init": ["pretrain", "bert", "init={run}", "data.path=train.tsv", "format.max_length=16", "--dry-run"],
-    "teacher": ["distill", "bert", "teacher={run}", "data.path=train.tsv", "format.max_length=16", "--dry-run", *SMALL],
+    "init": [
+        "pretrain",
+        "bert",
+        "init={run}",
+        "data.path=train.tsv",
+        "format.max_length=16",
+        "--dry-run",
+    ],
+    "teacher": [
+        "distill",
+        "bert",
+        "teacher={run}",
+        "data.path=train.tsv",
+        "format.max_length=16",
+        "--dry-run",
+        *SMALL,
+    ],
     "resume": ["pretrain", "--resume", "run.dir={run}"],
 }
 
@@ -134,13 +193,21 @@ def test_from_python(run: str) -> None:
 def test_a_task_of_the_plugin(tuned: str, tmp_path: Path) -> None:
     assert invoke("eval", f"checkpoint={tuned}", code=2).stderr == refusal(tuned)
     scored = invoke("eval", f"checkpoint={tuned}", "--json", "--plugin", PLUGIN).stdout
-    assert json.loads(scored)["metrics"]["dev"] == json.loads(Path(tuned, "result.json").read_text())["metrics"]["dev"]
+    assert (
+        json.loads(scored)["metrics"]["dev"]
+        == json.loads(Path(tuned, "result.json").read_text())["metrics"]["dev"]
+    )
 
 
 def test_report_and_average_take_it(run: str, tuned: str, tmp_path: Path) -> None:
-    """A page can be had without the model; what needs it says what it lacks, on the page and on the way."""
+    """A page can be had without the model; what needs it says what it lacks, on the page and on
+    the way.
+    """
     done = invoke("report", run, tuned, "--out", str(tmp_path / "bare.md"))
-    lacks = f"is made with the plug-in {PLUGIN}, code outside plmctl: add --plugin {PLUGIN} if you trust it"
+    lacks = (
+        f"is made with the plug-in {PLUGIN}, code outside plmctl: add --plugin {PLUGIN} if you"
+        " trust it"
+    )
     told = "plmctl: without what is measured on its model:"
     assert done.stderr == "".join(f"{told} {name} {lacks}\n" for name in (run, tuned))
     assert f"{run}: not measured, {run} {lacks}." in (tmp_path / "bare.md").read_text()
@@ -149,7 +216,15 @@ def test_report_and_average_take_it(run: str, tuned: str, tmp_path: Path) -> Non
     assert invoke("report", run, tuned, "--out", str(whole), "--plugin", PLUGIN).stderr == ""
     assert "not measured" not in whole.read_text()
     invoke(
-        "pretrain", "--resume", f"run.dir={run}", "train.steps=2", "pattern=near", "--plugin", PLUGIN, "--config-dir", "conf"
+        "pretrain",
+        "--resume",
+        f"run.dir={run}",
+        "train.steps=2",
+        "pattern=near",
+        "--plugin",
+        PLUGIN,
+        "--config-dir",
+        "conf",
     )
     invoke("average", run, "--last", "2", "--out", str(tmp_path / "mean"), "--plugin", PLUGIN)
     assert plmctl.load(tmp_path / "mean", plugins=[PLUGIN]).config["run"]["plugins"] == [PLUGIN]
@@ -158,7 +233,13 @@ def test_report_and_average_take_it(run: str, tuned: str, tmp_path: Path) -> Non
 def test_a_stopped_run_tells_the_line_that_goes_on(
     run: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    words = ["task=classification", "task.path=.", f"checkpoint={run}", "task.max_length=16", "train.steps=2"]
+    words = [
+        "task=classification",
+        "task.path=.",
+        f"checkpoint={run}",
+        "task.max_length=16",
+        "train.steps=2",
+    ]
     words += ["train.epochs=null", f"run.dir={tmp_path / 'stopped'}", "--plugin", PLUGIN]
     fit = finetune.fit
 

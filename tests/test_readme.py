@@ -1,4 +1,6 @@
-"""README.md tells the truth: its files exist, its command lines compose, its example objective is right."""
+"""README.md tells the truth: its files exist, its command lines compose, its example objective
+is right.
+"""
 
 import importlib
 import re
@@ -19,8 +21,17 @@ from plmctl.config.schema import VERBS as SCHEMAS
 ROOT = Path(__file__).resolve().parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 BLOCKS = re.findall(r"^```(\w*)\n(.*?)^```", README, re.DOTALL | re.MULTILINE)
-LINES = [line.split("#")[0].strip() for kind, text in BLOCKS if kind == "sh" for line in text.splitlines()]
-INLINE = [text for text in re.findall(r"`(plmctl [^`]*)`", README) if "<" not in text and "focal_mlm" not in text]
+LINES = [
+    line.split("#")[0].strip()
+    for kind, text in BLOCKS
+    if kind == "sh"
+    for line in text.splitlines()
+]
+INLINE = [
+    text
+    for text in re.findall(r"`(plmctl [^`]*)`", README)
+    if "<" not in text and "focal_mlm" not in text
+]
 COMMANDS = [line for line in LINES if line.startswith("plmctl ")] + INLINE
 PROSE = re.sub(r"^```.*?^```", "", README, flags=re.DOTALL | re.MULTILINE)
 
@@ -50,14 +61,20 @@ def check_command(line: str, *extra: str) -> None:
     if verb == "pretrain" and recipe is None:
         recipe = "bert"
     config.composed(
-        verb, recipe, overrides, config_dirs=given.get("config_dir") or (), plugins=given.get("plugin") or (),
+        verb,
+        recipe,
+        overrides,
+        config_dirs=given.get("config_dir") or (),
+        plugins=given.get("plugin") or (),
         sweep=given.get("multirun", False),
-    )  # fmt: skip
+    )
 
 
 def test_there_are_enough_commands():
     assert len(COMMANDS) >= 15
-    assert {verb for verb in cli.VERBS for line in COMMANDS if line.startswith(f"plmctl {verb}")} == set(cli.VERBS)
+    assert {
+        verb for verb in cli.VERBS for line in COMMANDS if line.startswith(f"plmctl {verb}")
+    } == set(cli.VERBS)
 
 
 @pytest.mark.parametrize("slot", ["format", "noise"])
@@ -112,7 +129,10 @@ def test_example_objective_equals_its_formula_and_composes(tmp_path, monkeypatch
     generator = torch.Generator().manual_seed(0)
     logits = torch.randn(6, 9, generator=generator)
     ids = torch.tensor([3, 0, 8, IGNORE, 2, IGNORE])
-    batch = SimpleNamespace(require=lambda name: {"targets.mlm": Targets(torch.arange(6), ids, 4)}[name], counts={"mlm": 4})
+    batch = SimpleNamespace(
+        require=lambda name: {"targets.mlm": Targets(torch.arange(6), ids, 4)}[name],
+        counts={"mlm": 4},
+    )
     model = _FixedModel(logits)
     slow = 0.0
     for place, token in enumerate(ids.tolist()):

@@ -25,19 +25,42 @@ from plmctl.training.distributed import World
 from plmctl.training.evaluation import mean_losses
 
 RECIPES = sorted(path.stem for path in recipes_dir().glob("*.yaml"))
-SMALL = ["size=tiny", "size.width=32", "size.inner_width=64", "format.max_length=48", "train.batch_size=8"]
-PRETRAIN_GROUPS = ("format", "model", "noise", "objective", "optim", "pattern", "position", "schedule", "size", "tokenizer")
-WHOLE_TEXT = ("autoencode", "document_rotate", "sentence_permute", "text_infill", "token_delete")  # noises whose target it is
+SMALL = [
+    "size=tiny",
+    "size.width=32",
+    "size.inner_width=64",
+    "format.max_length=48",
+    "train.batch_size=8",
+]
+PRETRAIN_GROUPS = (
+    "format",
+    "model",
+    "noise",
+    "objective",
+    "optim",
+    "pattern",
+    "position",
+    "schedule",
+    "size",
+    "tokenizer",
+)
+# noises whose target it is
+WHOLE_TEXT = ("autoencode", "document_rotate", "sentence_permute", "text_infill", "token_delete")
 WHOLE_TEXT += ("word_blank", "word_drop", "word_shuffle")
 PARALLEL = ("TextPair", "Seq2Seq")  # formats
 FITTING = {
     **dict.fromkeys(("noise=factorization_order", "objective=plm"), "xlnet"),
-    **dict.fromkeys(("pattern=prefix", "pattern=unilm", "objective=nsp", "noise=target_mask"), "bert"),
+    **dict.fromkeys(
+        ("pattern=prefix", "pattern=unilm", "objective=nsp", "noise=target_mask"), "bert"
+    ),
     **dict.fromkeys(("objective=clm", "pattern=causal"), "gpt"),
     "objective=sop": "albert",
     **dict.fromkeys(("objective=bilm", "model=bilm"), "elmo"),
     **dict.fromkeys(("objective=word_structure", "objective=sentence_structure"), "structbert"),
-    **dict.fromkeys(("objective=seq2seq", "model=encoder_decoder", *(f"noise={name}" for name in WHOLE_TEXT)), "bart"),
+    **dict.fromkeys(
+        ("objective=seq2seq", "model=encoder_decoder", *(f"noise={name}" for name in WHOLE_TEXT)),
+        "bart",
+    ),
     "objective=back_translation": "mass_translation",
     "format=seq2seq": "transformer",
     "noise=sequence_span": "mass",
@@ -46,7 +69,13 @@ FITTING = {
 }
 BESIDE = {  # what a part is used with
     "model=xlnet": ["model=xlnet", "position=none"],
-    "model=two_way": ["model=two_way", "objective=[bilm]", "format=blocks", "noise=[]", "eval.noise=null"],
+    "model=two_way": [
+        "model=two_way",
+        "objective=[bilm]",
+        "format=blocks",
+        "noise=[]",
+        "eval.noise=null",
+    ],
     "format=text_pair": ["format=text_pair", "data.path=a.txt", "data.target_path=b.txt"],
     "format=seq2seq": ["format=seq2seq", "data.path=a.txt", "data.target_path=b.txt"],
     "pattern=prefix": ["pattern=prefix", "objective=[mlm]"],
@@ -55,20 +84,35 @@ BESIDE = {  # what a part is used with
     "objective=word_structure": ["objective=[mlm,word_structure]"],
     "objective=sentence_structure": ["objective=[mlm,sentence_structure]"],
     "objective=sbo": ["objective=[mlm,sbo]", "noise=[span_mask]", "eval.noise=${noise}"],
-    "objective=infoword": ["objective=[mlm,infoword]", "noise=[token_mask,ngram_hole]", "eval.noise=${noise}"],
+    "objective=infoword": [
+        "objective=[mlm,infoword]",
+        "noise=[token_mask,ngram_hole]",
+        "eval.noise=${noise}",
+    ],
     "objective=rtd": ["objective=[rtd]", "noise=[token_replace]"],
     "noise=token_shuffle": ["noise=[token_mask,token_shuffle]"],
     "noise=token_replace": ["noise=[token_replace]", "noise.token_replace.ask_originals=true"],
 }
 UNREAD: set[str] = set()  # what no objective reads yet
-TAUGHT = ("minilm", "tinybert")  # nothing is asked without a teacher: tests/distill/test_layers_alone.py
+# nothing is asked without a teacher: tests/distill/test_layers_alone.py
+TAUGHT = ("minilm", "tinybert")
 
 
 def tokenizer_of(recipe: str, tokens_of: Callable[..., Path]) -> list[str]:
     cfg = compose("pretrain", recipe)
-    kinds = {"WordPiece": "wordpiece", "ByteBPE": "byte_bpe", "Unigram": "unigram", "BPE": "bpe", "Word": "word"}
+    kinds = {
+        "WordPiece": "wordpiece",
+        "ByteBPE": "byte_bpe",
+        "Unigram": "unigram",
+        "BPE": "bpe",
+        "Word": "word",
+    }
     kind = kinds[cfg.tokenizer._target_.rpartition(".")[2]]
-    extra = [f"tokenizer.specials={cfg.tokenizer.specials}"] if cfg.tokenizer.get("specials") in ("gpt2", "xlnet") else []
+    extra = (
+        [f"tokenizer.specials={cfg.tokenizer.specials}"]
+        if cfg.tokenizer.get("specials") in ("gpt2", "xlnet")
+        else []
+    )
     extra += ["tokenizer.sentinels=100"] if cfg.tokenizer.get("sentinels") else []
     return [f"data.path={tokens_of(kind, *extra, pairs=cfg.format._target_.endswith(PARALLEL))}"]
 
@@ -82,18 +126,25 @@ def test_the_loss_falls_on_one_repeated_batch(recipe: str, tokens_of: Callable[.
     cfg = compose("pretrain", recipe, [*SMALL, *tokenizer_of(recipe, tokens_of)])
     check_contract(cfg)
     corpus = open_corpus(cfg)
-    model = build_model(cfg, vocab_size=corpus.vocab.size, vocab=corpus.vocab, seed=0).eval()  # no dropout
-    objective = build_objective(cfg, {"vocab": corpus.vocab, **known_to_objectives(model, vocab_size=corpus.vocab.size)})
+    # no dropout
+    model = build_model(cfg, vocab_size=corpus.vocab.size, vocab=corpus.vocab, seed=0).eval()
+    objective = build_objective(
+        cfg, {"vocab": corpus.vocab, **known_to_objectives(model, vocab_size=corpus.vocab.size)}
+    )
     objective.eval()
     optimizer = build(cfg.optim, path="optim")(parameters=list(model.named_parameters()))
     needs = model.backbone.needs | objective.needs
-    with training_loader(cfg, corpus, World(), stage=0, labels=objective.labels, needs=needs, plugins=()) as loader:
+    with training_loader(
+        cfg, corpus, World(), stage=0, labels=objective.labels, needs=needs, plugins=()
+    ) as loader:
         batch = next(loader)[0]
     losses = []
     for _ in range(60):
         counts = objective.counts(batch)
         terms = objective(model, batch).terms
-        loss = torch.stack([term.weight * term.total / counts[name] for name, term in terms.items()]).sum()
+        loss = torch.stack(
+            [term.weight * term.total / counts[name] for name, term in terms.items()]
+        ).sum()
         optimizer.zero_grad()
         loss.backward()
         for group in optimizer.param_groups:
@@ -125,7 +176,9 @@ LINES = [
 
 @pytest.mark.parametrize(("recipe", "number"), LINES, ids=lambda value: str(value))
 def test_every_command_of_a_header_composes(recipe: str, number: int) -> None:
-    """What comes before, the launch, and what may come then; files and runs that a line names need not be there."""
+    """What comes before, the launch, and what may come then; files and runs that a line names
+    need not be there.
+    """
     known = header(recipes_dir() / f"{recipe}.yaml")
     _, verb, *words = known.words(known.fields[number][1])
     if verb in ("pretrain", "distill") and "=" not in words[0]:
@@ -137,7 +190,9 @@ def test_every_command_of_a_header_composes(recipe: str, number: int) -> None:
 
 
 def variants(recipe: str) -> list[list[str]]:
-    """The words of each indented line of a header that has a name and settings: `#   no NSP   objective=[mlm]`."""
+    """The words of each indented line of a header that has a name and settings: `#   no NSP
+    objective=[mlm]`.
+    """
     known = header(recipes_dir() / f"{recipe}.yaml")
     found: list[str] = []
     inside = False
@@ -156,7 +211,11 @@ VARIANTS = [(recipe, words) for recipe in RECIPES for words in variants(recipe)]
 
 def test_recipes_have_variants() -> None:
     assert len(VARIANTS) >= 40
-    told = [recipe for recipe in RECIPES if re.search(r"each added to the launch line", recipes_text(recipe))]
+    told = [
+        recipe
+        for recipe in RECIPES
+        if re.search(r"each added to the launch line", recipes_text(recipe))
+    ]
     assert set(told) <= {recipe for recipe, _ in VARIANTS}
 
 
@@ -164,7 +223,9 @@ def recipes_text(recipe: str) -> str:
     return (recipes_dir() / f"{recipe}.yaml").read_text(encoding="utf-8")
 
 
-@pytest.mark.parametrize(("recipe", "words"), VARIANTS, ids=lambda value: value if isinstance(value, str) else value[0])
+@pytest.mark.parametrize(
+    ("recipe", "words"), VARIANTS, ids=lambda value: value if isinstance(value, str) else value[0]
+)
 def test_every_variant_of_a_header_composes(recipe: str, words: list[str]) -> None:
     launch = header(recipes_dir() / f"{recipe}.yaml").command()[3:]
     check_contract(compose("pretrain", recipe, [*launch, *words]))
@@ -173,21 +234,43 @@ def test_every_variant_of_a_header_composes(recipe: str, words: list[str]) -> No
 @cache
 def published(recipe: str, *more: str) -> DictConfig:
     """The config of a recipe's published launch line, without the remark behind it."""
-    return compose("pretrain", recipe, [*header(recipes_dir() / f"{recipe}.yaml").command("Published")[3:], *more])
+    return compose(
+        "pretrain",
+        recipe,
+        [*header(recipes_dir() / f"{recipe}.yaml").command("Published")[3:], *more],
+    )
 
 
 def layers(*, encoder: int, decoder: int = 0, width: int, inner: int) -> float:
-    """Millions of parameters, by hand: attention of 4 maps, 2 of the feed-forward, a norm behind each; all with biases."""
-    attention, feed_forward, norm = 4 * (width * width + width), 2 * width * inner + inner + width, 2 * width
-    return (encoder * (attention + feed_forward + 2 * norm) + decoder * (2 * attention + feed_forward + 3 * norm)) / 1e6
+    """Millions of parameters, by hand: attention of 4 maps, 2 of the feed-forward, a norm behind
+    each; all with biases.
+    """
+    attention, feed_forward, norm = (
+        4 * (width * width + width),
+        2 * width * inner + inner + width,
+        2 * width,
+    )
+    return (
+        encoder * (attention + feed_forward + 2 * norm)
+        + decoder * (2 * attention + feed_forward + 3 * norm)
+    ) / 1e6
 
 
 MASS = layers(encoder=6, decoder=6, width=1024, inner=4096) + 1024 * (60_000 + 2 * 100) / 1e6
-STUDENT = ["init=null", "kept_layers=null", "size=base", "size.num_layers=6", "tokenizer.vocab_size=30522"]  # of BERT-base
-PARAMETERS: dict[str, tuple[float, list[str]]] = {  # millions, and what a folder named in the line would decide
+# of BERT-base
+STUDENT = [
+    "init=null",
+    "kept_layers=null",
+    "size=base",
+    "size.num_layers=6",
+    "tokenizer.vocab_size=30522",
+]
+# millions, and what a folder named in the line would decide
+PARAMETERS: dict[str, tuple[float, list[str]]] = {
     "albert": (12, []),  # table 1, base
     "bart": (400, []),  # facebookresearch/fairseq, examples/bart: 12 + 12 layers
-    "bart_translation": (400 + layers(encoder=6, width=1024, inner=4096) + 50.265 * 1.024, []),  # a table of its own
+    # a table of its own
+    "bart_translation": (400 + layers(encoder=6, width=1024, inner=4096) + 50.265 * 1.024, []),
     "bert": (110, []),  # sec. 3, base
     "distilbert": (66, STUDENT),  # table 3
     "electra": (14, []),  # table 1, small
@@ -209,7 +292,8 @@ PARAMETERS: dict[str, tuple[float, list[str]]] = {  # millions, and what a folde
     "transformer": (65, []),  # table 3, base
     "transformer_xl": (151, []),  # table 1, standard
     "unilm": (340, []),  # sec. 2.4, large
-    "xlnet": (340 + 24 * 1.024**2, []),  # as BERT-large (sec. 3.1), and in each layer a map of distances
+    # as BERT-large (sec. 3.1), and in each layer a map of distances
+    "xlnet": (340 + 24 * 1.024**2, []),
 }
 
 
@@ -220,7 +304,9 @@ def test_the_published_line_makes_a_model_of_the_published_size(recipe: str) -> 
     with torch.device("meta"):
         model = build_model(cfg, vocab_size=int(cfg.tokenizer.vocab_size), vocab=TINY)
     left_out = "heads.bilm" if recipe == "elmo" else "objective"
-    counted = sum(p.numel() for name, p in model.named_parameters() if not name.startswith(left_out))
+    counted = sum(
+        p.numel() for name, p in model.named_parameters() if not name.startswith(left_out)
+    )
     assert counted / 1e6 == pytest.approx(total, rel=0.04)
 
 
@@ -228,7 +314,8 @@ def test_the_published_line_makes_a_model_of_the_published_size(recipe: str) -> 
     ("recipe", "key", "value"),
     [
         ("gpt", "schedule.min_ratio", 0),  # sec. 4.1: cosine to 0
-        ("transformer_xl", "schedule.min_ratio", 0),  # kimiyoung/transformer-xl, train.py: eta_min, and Adam's own eps
+        # kimiyoung/transformer-xl, train.py: eta_min, and Adam's own eps
+        ("transformer_xl", "schedule.min_ratio", 0),
         ("transformer_xl", "optim.eps", 1e-8),
         ("elmo", "schedule.warmup_steps", 0),  # allenai/bilm-tf, training.py: Adagrad at one rate
         ("mass", "format.max_length", 100),  # microsoft/MASS, train.py: max_len; README: min_len
@@ -237,7 +324,8 @@ def test_the_published_line_makes_a_model_of_the_published_size(recipe: str) -> 
         ("unilm", "model.embedding.norm.eps", 1e-5),  # microsoft/unilm, modeling.py
         ("unilm", "model.stack.residual.norm.eps", 1e-5),
         ("unilm", "heads.mlm.eps", 1e-5),
-        ("tlm", "heads.mlm.transform", False),  # facebookresearch/XLM, transformer.py: PredLayer is one linear map
+        # facebookresearch/XLM, transformer.py: PredLayer is one linear map
+        ("tlm", "heads.mlm.transform", False),
     ],
 )
 def test_what_papers_and_released_code_say_is_set(recipe: str, key: str, value: object) -> None:
@@ -245,29 +333,66 @@ def test_what_papers_and_released_code_say_is_set(recipe: str, key: str, value: 
 
 
 @pytest.mark.parametrize("recipe", ["elmo", "transformer_xl"])
-def test_validation_goes_on_where_the_row_before_ended(recipe: str, tokens_of: Callable[..., Path]) -> None:
-    cfg = compose("pretrain", recipe, [*SMALL, "format.max_length=8", "eval.batch_size=2", *tokenizer_of(recipe, tokens_of)])
+def test_validation_goes_on_where_the_row_before_ended(
+    recipe: str, tokens_of: Callable[..., Path]
+) -> None:
+    cfg = compose(
+        "pretrain",
+        recipe,
+        [*SMALL, "format.max_length=8", "eval.batch_size=2", *tokenizer_of(recipe, tokens_of)],
+    )
     corpus = open_corpus(cfg)
     model = build_model(cfg, vocab_size=corpus.vocab.size, vocab=corpus.vocab, seed=0).eval()
-    objective = build_objective(cfg, {"vocab": corpus.vocab, **known_to_objectives(model, vocab_size=corpus.vocab.size)})
+    objective = build_objective(
+        cfg, {"vocab": corpus.vocab, **known_to_objectives(model, vocab_size=corpus.vocab.size)}
+    )
     needs = model.backbone.needs | objective.needs
-    batches = next(iter(held_out(cfg, corpus, World(), labels=objective.labels, needs=needs, plugins=()).values()))
+    batches = next(
+        iter(
+            held_out(
+                cfg, corpus, World(), labels=objective.labels, needs=needs, plugins=()
+            ).values()
+        )
+    )
     kept = list(islice(batches, 3))
-    assert [batch.values["continues"].tolist() for batch in kept] == [[False] * 2, [True] * 2, [True] * 2]
-    alone = [replace(batch, values={"continues": torch.zeros(2, dtype=torch.bool)}) for batch in kept]
+    assert [batch.values["continues"].tolist() for batch in kept] == [
+        [False] * 2,
+        [True] * 2,
+        [True] * 2,
+    ]
+    alone = [
+        replace(batch, values={"continues": torch.zeros(2, dtype=torch.bool)}) for batch in kept
+    ]
     with torch.no_grad():
-        found, without = (mean_losses(model, objective, each, world=World())["loss"] for each in (kept, alone))
+        found, without = (
+            mean_losses(model, objective, each, world=World())["loss"] for each in (kept, alone)
+        )
     assert found != without
 
 
 def options() -> list[str]:
-    return sorted(f"{group}={path.stem}" for group in PRETRAIN_GROUPS for path in (conf_dir() / group).glob("*.yaml"))
+    return sorted(
+        f"{group}={path.stem}"
+        for group in PRETRAIN_GROUPS
+        for path in (conf_dir() / group).glob("*.yaml")
+    )
 
 
 def test_no_group_is_forgotten() -> None:
     """A new folder in conf/ must be added to the lists here or in the tests of tasks."""
-    others = {"task", "features", "head_encoder", "output_features", "search", "transform", "distill"}
-    assert {path.name for path in conf_dir().iterdir() if path.is_dir()} == {*PRETRAIN_GROUPS, *others}
+    others = {
+        "task",
+        "features",
+        "head_encoder",
+        "output_features",
+        "search",
+        "transform",
+        "distill",
+    }
+    assert {path.name for path in conf_dir().iterdir() if path.is_dir()} == {
+        *PRETRAIN_GROUPS,
+        *others,
+    }
 
 
 @pytest.mark.parametrize("option", options())
@@ -275,7 +400,11 @@ def test_every_part_composes_and_fits(option: str) -> None:
     group, name = option.split("=")
     choice = f"{group}=[{name}]" if group in ("noise", "objective") else option
     recipe = FITTING.get(option, "gpt2" if group == "schedule" else "roberta")
-    cfg = compose("pretrain", recipe, [*BESIDE.get(option, [choice]), *(["size=tiny"] if group != "size" else [])])
+    cfg = compose(
+        "pretrain",
+        recipe,
+        [*BESIDE.get(option, [choice]), *(["size=tiny"] if group != "size" else [])],
+    )
     if option in UNREAD:
         with pytest.raises(UsageError, match="needs ") as refused:
             check_contract(cfg)

@@ -1,4 +1,6 @@
-"""`plmctl recipes`: the list, a recipe in detail, its copy, and its chain, stopped, changed, and without its data."""
+"""`plmctl recipes`: the list, a recipe in detail, its copy, and its chain, stopped, changed, and
+without its data.
+"""
 
 from __future__ import annotations
 
@@ -32,9 +34,14 @@ RECIPES = recipe_names()
 RESULTS = (recipes_dir() / "RESULTS.md").read_text(encoding="utf-8")
 NEEDS_TEXT = {"tlm", "transformer", "bart_translation", "mass_translation"}
 SMALL = [
-    "size.width=32", "size.inner_width=64", "size.num_heads=2", "train.steps=2", "train.batch_size=8", "train.save_every=1",
+    "size.width=32",
+    "size.inner_width=64",
+    "size.num_heads=2",
+    "train.steps=2",
+    "train.batch_size=8",
+    "train.save_every=1",
     "finetune.train.steps=1",
-]  # fmt: skip
+]
 
 
 @pytest.fixture(autouse=True)
@@ -49,7 +56,11 @@ def plmctl(*words: str) -> Any:
 
 def text_of(recipe: str, files: tuple[Path, Path]) -> list[str]:
     """The settings that give a recipe the text which it cannot do without."""
-    keys = [word.partition("=")[0] for word in header(find_recipe(recipe)).command() if word.startswith("data.")]
+    keys = [
+        word.partition("=")[0]
+        for word in header(find_recipe(recipe)).command()
+        if word.startswith("data.")
+    ]
     return [f"{key}={file}" for key, file in zip(keys, files, strict=True)] if len(keys) > 1 else []
 
 
@@ -57,7 +68,10 @@ def text_of(recipe: str, files: tuple[Path, Path]) -> list[str]:
 
 
 def test_ls_is_a_table_of_every_recipe_without_torch() -> None:
-    code = "import sys; sys.argv = ['plmctl', 'recipes', 'ls', '--json']\nfrom plmctl.cli import main\n"
+    code = (
+        "import sys; sys.argv = ['plmctl', 'recipes', 'ls', '--json']\nfrom plmctl.cli import"
+        " main\n"
+    )
     code += "try: main()\nfinally: print('torch' in sys.modules, file=sys.stderr)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stderr.strip() == "False"
@@ -68,7 +82,8 @@ def test_ls_is_a_table_of_every_recipe_without_torch() -> None:
     assert rows["bert"]["scale"] == "tiny, 2,000 steps, 32 x 128"
     assert rows["mass_translation"]["paper"] == "Song et al., 2019"
     assert rows["tlm"]["reached"] == "not measured"
-    measured = set(re.findall(r"^plmctl pretrain (\w+)", RESULTS, re.MULTILINE)) | {"mass"}  # of mass a line of a table speaks
+    # of mass a line of a table speaks
+    measured = set(re.findall(r"^plmctl pretrain (\w+)", RESULTS, re.MULTILINE)) | {"mass"}
     assert {name for name, row in rows.items() if row["reached"] != "not measured"} >= measured
 
 
@@ -76,22 +91,32 @@ def test_ls_of_studies() -> None:
     rows = {row["name"]: row for row in json.loads(plmctl("ls", "--studies", "--json").stdout)}
     assert set(rows) == {file.stem for file in (recipes_dir() / "studies").glob("*.yaml")}
     assert rows["bert_sizes"] | {"title": ""} == {
-        "name": "bert_sizes", "title": "", "arms": "4", "seeds": "3", "budget": rows["bert_sizes"]["budget"],
-        "tasks": "docstrings, sst2", "results": "RESULTS.md",
-    }  # fmt: skip
+        "name": "bert_sizes",
+        "title": "",
+        "arms": "4",
+        "seeds": "3",
+        "budget": rows["bert_sizes"]["budget"],
+        "tasks": "docstrings, sst2",
+        "results": "RESULTS.md",
+    }
 
 
 @pytest.mark.parametrize("recipe", RECIPES)
 def test_the_header_states_cost_and_data_as_they_are(recipe: str) -> None:
     found = header(find_recipe(recipe))
     report = estimate(compose("pretrain", recipe), Flags("pretrain"))
-    parameters, flops = sum(report["parameters"].values()) / 1e6, float(report["run"]["training FLOPs"])
+    parameters, flops = (
+        sum(report["parameters"].values()) / 1e6,
+        float(report["run"]["training FLOPs"]),
+    )
     expected = f"{parameters:.1f} M parameters, {flops:.1e} FLOPs".replace("e+", "e")
     assert found.text("Cost").partition(" (")[0] == expected, f"# Cost:      {expected}"
     assert "https://" in found.text("Data")
 
 
-@pytest.mark.parametrize("recipe", [name for name in RECIPES if header(find_recipe(name)).text("Reached")])
+@pytest.mark.parametrize(
+    "recipe", [name for name in RECIPES if header(find_recipe(name)).text("Reached")]
+)
 def test_figures_that_were_reached_stand_in_the_results(recipe: str) -> None:
     told = header(find_recipe(recipe)).text("Reached")
     assert told.endswith("(RESULTS.md)")
@@ -99,8 +124,26 @@ def test_figures_that_were_reached_stand_in_the_results(recipe: str) -> None:
     assert all(number in RESULTS for number in re.findall(r"\d+\.\d+|\d+%", told))
 
 
-@pytest.mark.parametrize("task", ["cola", "sst2", "mrpc", "stsb", "qqp", "mnli", "qnli", "rte", "wnli", "conll2003", "squad",
-                                  "squad_v2", "swag", "translation", "summarization"])  # fmt: skip
+@pytest.mark.parametrize(
+    "task",
+    [
+        "cola",
+        "sst2",
+        "mrpc",
+        "stsb",
+        "qqp",
+        "mnli",
+        "qnli",
+        "rte",
+        "wnli",
+        "conll2003",
+        "squad",
+        "squad_v2",
+        "swag",
+        "translation",
+        "summarization",
+    ],
+)
 def test_published_tasks_say_where_their_files_are(task: str) -> None:
     assert "https://" in source_of("task", task)
     assert (conf_dir() / f"task/{task}.yaml").is_file()
@@ -143,12 +186,17 @@ def test_cp_copies_once_and_says_how_to_go_on(here: Path) -> None:
         (["cp", "bert", "nowhere/mine.yaml"], "mkdir -p nowhere"),
         (["cp", "bert", "mine"], "fix: mine.yaml"),
         (["run", "bert", "gpt"], "one recipe at a time"),
-        (["run", "bert", "tasks.sst=builtin"], "plmctl: task='sst': there is no such task (did you mean 'sst2'?)"),
+        (
+            ["run", "bert", "tasks.sst=builtin"],
+            "plmctl: task='sst': there is no such task (did you mean 'sst2'?)",
+        ),
         (["run", "bert", "tran.steps=3"], "did you mean 'train.steps'?"),
         (["run", "bert", "finetune.size=mini"], "size"),
     ],
 )
-def test_mistakes_are_named_before_anything_is_made(words: list[str], told: str, here: Path) -> None:
+def test_mistakes_are_named_before_anything_is_made(
+    words: list[str], told: str, here: Path
+) -> None:
     done = plmctl(*words)
     assert done.exit_code == 2
     assert told in done.stderr
@@ -157,7 +205,11 @@ def test_mistakes_are_named_before_anything_is_made(words: list[str], told: str,
 
 def test_own_recipes_have_names_too(here: Path) -> None:
     (here / "conf/recipes").mkdir(parents=True)
-    own = (recipes_dir() / "gpt.yaml").read_text(encoding="utf-8").replace("plmctl pretrain gpt", "plmctl pretrain mine")
+    own = (
+        (recipes_dir() / "gpt.yaml")
+        .read_text(encoding="utf-8")
+        .replace("plmctl pretrain gpt", "plmctl pretrain mine")
+    )
     (here / "conf/recipes/mine.yaml").write_text(own, encoding="utf-8")
     rows = json.loads(plmctl("ls", "--json", "--config-dir", "conf").stdout)
     assert rows[0]["name"] == "mine"
@@ -172,15 +224,28 @@ def test_own_recipes_have_names_too(here: Path) -> None:
 def test_file_names_in_a_header_stand_for_those_of_the_user(here: Path) -> None:
     file = here / "two.yaml"
     file.write_text(
-        "# Two (A, 2020): from one.\n# Before:    plmctl pretrain bart data.path=x.en run.dir=runs/bart\n"
-        "# Launch:    plmctl pretrain two init=runs/bart data.path=x.ro data.target_path=x.en\n",
+        "# Two (A, 2020): from one.\n# Before:    plmctl pretrain bart data.path=x.en"
+        " run.dir=runs/bart\n# Launch:    plmctl pretrain two init=runs/bart data.path=x.ro"
+        " data.target_path=x.en\n",
         encoding="utf-8",
     )
     found = header(file)
-    words = ("data.path=my.ro", "data.target_path=my.en", "size=mini", "train.steps=5", "bart.train.steps=9")
+    words = (
+        "data.path=my.ro",
+        "data.target_path=my.en",
+        "size=mini",
+        "train.steps=5",
+        "bart.train.steps=9",
+    )
     first, own = stages("two", found, given(words, ["bart"]))
-    assert first.words == ("data.path=my.en", "size=mini", "train.steps=9")  # what decides the model belongs where it begins
-    assert own.words == ("init=runs/bart", "data.path=my.ro", "data.target_path=my.en", "train.steps=5")
+    # what decides the model belongs where it begins
+    assert first.words == ("data.path=my.en", "size=mini", "train.steps=9")
+    assert own.words == (
+        "init=runs/bart",
+        "data.path=my.ro",
+        "data.target_path=my.en",
+        "train.steps=5",
+    )
     assert own.uses == {"bart"}
     (alone,) = stages("two", found, given((*words, "init=elsewhere"), ["bart"]))
     assert "size=mini" in alone.words
@@ -188,7 +253,9 @@ def test_file_names_in_a_header_stand_for_those_of_the_user(here: Path) -> None:
 
 
 @pytest.mark.parametrize(("recipe", "begins"), [("minilm", False), ("distilbert", True)])
-def test_the_size_is_the_student_s_own_where_it_does_not_begin_as_its_teacher(recipe: str, begins: bool) -> None:
+def test_the_size_is_the_student_s_own_where_it_does_not_begin_as_its_teacher(
+    recipe: str, begins: bool
+) -> None:
     words = ("size=small", "tokenizer.vocab_size=900", "data.path=my.txt")
     teacher, own = stages(recipe, header(find_recipe(recipe)), given(words, ["bert"]))
     assert ("size=small" in teacher.words, "size=small" in own.words) == (begins, not begins)
@@ -205,7 +272,9 @@ def test_a_student_of_layers_alone_has_no_objective_to_be_measured_by() -> None:
 @pytest.mark.parametrize("recipe", RECIPES)
 def test_every_chain_composes(recipe: str, translation: tuple[Path, Path]) -> None:
     """Each step is a command line of its own that composes to the config which the chain runs."""
-    chain = plan(recipe, header(find_recipe(recipe)), text_of(recipe, translation), None, Flags("recipes"))
+    chain = plan(
+        recipe, header(find_recipe(recipe)), text_of(recipe, translation), None, Flags("recipes")
+    )
     assert bool(text_of(recipe, translation)) == (recipe in NEEDS_TEXT)
     assert [step.verb for step in chain.steps][-1] == "eval"
     assert "pretrain" in {step.name for step in chain.steps}
@@ -219,7 +288,13 @@ def test_every_chain_composes(recipe: str, translation: tuple[Path, Path]) -> No
 
 
 def test_a_line_that_is_typed_makes_the_config_that_the_chain_runs(small_text: Path) -> None:
-    words = [f"data.path={small_text}", "data.lines=paragraph", "size=mini", "wiki.seed=3", "docstrings.optim.lr=1e-3"]
+    words = [
+        f"data.path={small_text}",
+        "data.lines=paragraph",
+        "size=mini",
+        "wiki.seed=3",
+        "docstrings.optim.lr=1e-3",
+    ]
     chain = plan("simcse", header(find_recipe("simcse")), words, None, Flags("recipes"))
     folders = chain.folders(Path("out"))
     for step in chain.steps:
@@ -239,11 +314,21 @@ def test_a_line_that_is_typed_makes_the_config_that_the_chain_runs(small_text: P
 @pytest.fixture
 def chain_words(tokens_of: Callable[..., Path]) -> list[str]:
     tokens = tokens_of("wordpiece")
-    return ["run", "simcse", f"data.path={tokens}", *SMALL, "wiki.train.steps=2", "wiki.train.save_every=1", "out=out"]
+    return [
+        "run",
+        "simcse",
+        f"data.path={tokens}",
+        *SMALL,
+        "wiki.train.steps=2",
+        "wiki.train.save_every=1",
+        "out=out",
+    ]
 
 
 class Interrupted:
-    """A command that is stopped once, after it has worked: what it saved is there, but it has not ended well."""
+    """A command that is stopped once, after it has worked: what it saved is there, but it has
+    not ended well.
+    """
 
     def __init__(self, real: Callable[..., Any], times: int = 1) -> None:
         self.real, self.times, self.calls = real, times, 0
@@ -259,7 +344,9 @@ def table(stdout: str) -> list[dict[str, Any]]:
     return json.loads(stdout.splitlines()[-1])["steps"]
 
 
-def test_a_chain_goes_on_where_it_was_stopped(chain_words: list[str], monkeypatch: pytest.MonkeyPatch, here: Path) -> None:
+def test_a_chain_goes_on_where_it_was_stopped(
+    chain_words: list[str], monkeypatch: pytest.MonkeyPatch, here: Path
+) -> None:
     stop = Interrupted(evaluating.run)
     monkeypatch.setattr(evaluating, "run", stop)
     first = plmctl(*chain_words, "--json")
@@ -277,7 +364,9 @@ def test_a_chain_goes_on_where_it_was_stopped(chain_words: list[str], monkeypatc
     assert not ran, "what is finished is passed over"
     assert second.stderr.count("finished before") == 2
     assert "docstrings: goes on" in second.stderr
-    assert (tuned / "run/metrics.jsonl").read_bytes() == written, "it was resumed, and there was nothing left to do"
+    assert (tuned / "run/metrics.jsonl").read_bytes() == written, (
+        "it was resumed, and there was nothing left to do"
+    )
     steps = table(second.stdout)
     assert [step["step"] for step in steps] == ["wiki", "pretrain", "docstrings", "eval-docstrings"]
     assert steps[2]["figure"] == steps[3]["figure"]
@@ -287,7 +376,8 @@ def test_a_chain_goes_on_where_it_was_stopped(chain_words: list[str], monkeypatc
     assert all(step["command"] in page and step["figure"] in page for step in steps)
     assert str(pretrained.relative_to(here)) in page
 
-    third = plmctl(*chain_words, "finetune.optim.lr=1e-3", "--json")  # another setting: that step anew, and what needs it
+    # another setting: that step anew, and what needs it
+    third = plmctl(*chain_words, "finetune.optim.lr=1e-3", "--json")
     assert third.exit_code == 0, third.stderr
     assert not ran
     assert "optim.lr: 0.0005 -> 0.001" in third.stderr
@@ -300,19 +390,29 @@ def test_a_cut_off_pretraining_is_resumed(tokens_of: Callable[..., Path], here: 
     words = ["run", "gpt", f"data.path={tokens}", *SMALL, "tasks=none", "out=out", "--json"]
     assert plmctl(*words).exit_code == 0
     (place,) = (here / "out").glob("pretrain-*")
-    whole = [json.loads(line) for line in (place / "run/metrics.jsonl").read_text(encoding="utf-8").splitlines()]
+    whole = [
+        json.loads(line)
+        for line in (place / "run/metrics.jsonl").read_text(encoding="utf-8").splitlines()
+    ]
     (place / job.DONE).unlink()
     for folder in (place / "run/checkpoints").glob("step-2"):
         folder.rename(here / "gone")
     done = plmctl(*words)
     assert done.exit_code == 0, done.stderr
     assert "resumed from" in done.stderr
-    again = [json.loads(line) for line in (place / "run/metrics.jsonl").read_text(encoding="utf-8").splitlines()]
-    assert [row["loss"] for row in again if "loss" in row] == [row["loss"] for row in whole if "loss" in row]
+    again = [
+        json.loads(line)
+        for line in (place / "run/metrics.jsonl").read_text(encoding="utf-8").splitlines()
+    ]
+    assert [row["loss"] for row in again if "loss" in row] == [
+        row["loss"] for row in whole if "loss" in row
+    ]
     assert [step["step"] for step in table(done.stdout)] == ["pretrain", "eval-pretrain"]
 
 
-def test_a_failing_step_ends_the_chain_with_its_code(chain_words: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failing_step_ends_the_chain_with_its_code(
+    chain_words: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     from plmctl.errors import DataError
 
     def fail(cfg: Any, *, flags: Any) -> int:
@@ -326,10 +426,18 @@ def test_a_failing_step_ends_the_chain_with_its_code(chain_words: list[str], mon
 
 
 def test_raw_text_is_tokenized_first_and_once(small_text: Path) -> None:
-    words = ["run", "simcse", f"data.path={small_text}", "data.lines=paragraph", "tokenizer.vocab_size=700"]
+    words = [
+        "run",
+        "simcse",
+        f"data.path={small_text}",
+        "data.lines=paragraph",
+        "tokenizer.vocab_size=700",
+    ]
     lines = [shlex.split(line) for line in plmctl(*words, "--dry-run").stdout.splitlines()]
     assert [line[1] for line in lines] == ["tokenize", "pretrain", "pretrain", "finetune", "eval"]
-    assert {"tokenizer=wordpiece", "tokenizer.vocab_size=700", "data.lines=paragraph"} <= set(lines[0])
+    assert {"tokenizer=wordpiece", "tokenizer.vocab_size=700", "data.lines=paragraph"} <= set(
+        lines[0]
+    )
     tokens = next(word for word in lines[0] if word.startswith("out=")).removeprefix("out=")
     assert all(f"data.path={tokens}" in line for line in lines[1:3])
 
@@ -341,19 +449,30 @@ def test_a_recipe_without_its_text_says_what_to_download(here: Path) -> None:
     done = plmctl("run", "transformer")
     assert done.exit_code == 3
     assert "https://www.statmt.org/wmt14/translation-task.html" in done.stderr
-    assert "fix: plmctl recipes run transformer data.path=train.en data.target_path=train.de" in done.stderr
+    assert (
+        "fix: plmctl recipes run transformer data.path=train.en data.target_path=train.de"
+        in done.stderr
+    )
     assert not list(here.iterdir())
 
 
 def test_all_that_is_absent_is_named_at_once(here: Path) -> None:
     done = plmctl("run", "bert", "data.path=wiki.txt", "tasks.sst2=glue/SST-2", "tasks.squad=squad")
     assert done.exit_code == 3
-    for told in ("wiki.txt", "dumps.wikimedia.org", "SST-2.zip", "rajpurkar.github.io/SQuAD-explorer"):
+    for told in (
+        "wiki.txt",
+        "dumps.wikimedia.org",
+        "SST-2.zip",
+        "rajpurkar.github.io/SQuAD-explorer",
+    ):
         assert told in done.stderr
     assert not list(here.iterdir())
 
 
 def test_finetune_says_where_an_absent_task_is() -> None:
-    done = CliRunner().invoke(make_app(), ["finetune", "task=sst2", "task.path=glue/SST-2", "checkpoint=null", "size=tiny"])
+    done = CliRunner().invoke(
+        make_app(),
+        ["finetune", "task=sst2", "task.path=glue/SST-2", "checkpoint=null", "size=tiny"],
+    )
     assert done.exit_code == 3
     assert "https://dl.fbaipublicfiles.com/glue/data/SST-2.zip" in done.stderr

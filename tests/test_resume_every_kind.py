@@ -16,11 +16,21 @@ from plmctl.cli import make_app
 
 EXTRA = {"transformer": ["format.target_length=24"]}
 STEPS = ["train.save_every=2", "train.keep_last=9", "train.log_every=1", "train.threads=1"]
-TEXTS = ["the cat sees a bird", "a dog likes the river", "the sun runs", "small stones walk by the house"] * 4
+TEXTS = [
+    "the cat sees a bird",
+    "a dog likes the river",
+    "the sun runs",
+    "small stones walk by the house",
+] * 4
 TASKS = {
     "regression": [{"text": text, "label": n / 4} for n, text in enumerate(TEXTS)],
-    "pair_classification": [{"text": text, "text2": text[::-1], "label": "ab"[n % 2]} for n, text in enumerate(TEXTS)],
-    "tagging": [{"tokens": text.split(), "tags": ["O" if len(w) < 4 else "B-X" for w in text.split()]} for text in TEXTS],
+    "pair_classification": [
+        {"text": text, "text2": text[::-1], "label": "ab"[n % 2]} for n, text in enumerate(TEXTS)
+    ],
+    "tagging": [
+        {"tokens": text.split(), "tags": ["O" if len(w) < 4 else "B-X" for w in text.split()]}
+        for text in TEXTS
+    ],
     "seq2seq": [{"source": text, "target": text[::-1]} for text in TEXTS],
 }
 
@@ -46,9 +56,20 @@ def goes_on(verb: str, folder: Path, *words: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("recipe", [recipe for recipe in RECIPES if recipe not in (*TAUGHT, "distilbert")])  # tests/distill
+# tests/distill
+@pytest.mark.parametrize(
+    "recipe", [recipe for recipe in RECIPES if recipe not in (*TAUGHT, "distilbert")]
+)
 def test_a_recipe(recipe: str, tokens_of: Callable[..., Path], tmp_path: Path) -> None:
-    goes_on("pretrain", tmp_path, recipe, *SMALL, *EXTRA.get(recipe, []), *tokenizer_of(recipe, tokens_of), "eval.rows=8")
+    goes_on(
+        "pretrain",
+        tmp_path,
+        recipe,
+        *SMALL,
+        *EXTRA.get(recipe, []),
+        *tokenizer_of(recipe, tokens_of),
+        "eval.rows=8",
+    )
 
 
 @pytest.mark.slow
@@ -57,7 +78,9 @@ def test_a_fine_tuning(task: str, tmp_path: Path) -> None:
     data = tmp_path / "data"
     data.mkdir()
     for split, rows in (("train", TASKS[task]), ("dev", TASKS[task][:4])):
-        (data / f"{split}.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows), encoding="utf-8")
+        (data / f"{split}.jsonl").write_text(
+            "".join(f"{json.dumps(row)}\n" for row in rows), encoding="utf-8"
+        )
     words = [
         f"task={task}",
         f"task.path={data}",

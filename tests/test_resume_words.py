@@ -1,4 +1,6 @@
-"""`--resume` with further words: only what they change counts, whatever had to be given the first time."""
+"""`--resume` with further words: only what they change counts, whatever had to be given the
+first time.
+"""
 
 from __future__ import annotations
 
@@ -32,13 +34,25 @@ def with_words(flags: Flags, *words: str) -> Flags:
 
 
 def test_finetune_needs_neither_task_nor_checkpoint_again(tmp_path: Path) -> None:
-    flags = started("finetune", tmp_path / "run", None, "task=cola", "task.path=data", "checkpoint=somewhere", "train.steps=5")
+    flags = started(
+        "finetune",
+        tmp_path / "run",
+        None,
+        "task=cola",
+        "task.path=data",
+        "checkpoint=somewhere",
+        "train.steps=5",
+    )
     cfg, noted = resumed(with_words(flags, "train.steps=9", "task.path=data"))
     assert (cfg.train.steps, cfg.task.name, cfg.checkpoint) == (9, "cola", "somewhere")
     assert noted.changes == ("train.steps: 5 -> 9",)
     cfg, noted = resumed(with_words(flags, "train.minutes=1"))
     assert (cfg.train.steps, cfg.train.minutes) == (None, 1)
-    for word, message in (("task.path=other", "started with 'data'"), ("task=rte", "task.name='rte'"), ("seed=1", "seed=1")):
+    for word, message in (
+        ("task.path=other", "started with 'data'"),
+        ("task=rte", "task.name='rte'"),
+        ("seed=1", "seed=1"),
+    ):
         with pytest.raises(UsageError, match=message):
             resumed(with_words(flags, word))
 
@@ -49,21 +63,32 @@ def test_a_recipe_of_the_users_own(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     flags = started("pretrain", tmp_path / "run", "./mine.yaml", "optim.lr=1e-3")
     cfg, noted = resumed(with_words(flags, "train.steps=12"))
     assert (cfg.train.steps, cfg.size.width, noted.changes) == (12, 32, ("train.steps: 6 -> 12",))
-    with pytest.raises(ConfigError, match=r"noise\.token_mask\.rate=0\.2: the run was started with 0\.15"):
+    with pytest.raises(
+        ConfigError, match=r"noise\.token_mask\.rate=0\.2: the run was started with 0\.15"
+    ):
         resumed(with_words(flags, "noise.rate=0.2"))
     Path("mine.yaml").unlink()
     assert resumed(flags)[0].size.width == 32
-    with pytest.raises(UsageError, match=r"(?s)mine.yaml: there is no such file.*fix: give run.dir alone"):
+    with pytest.raises(
+        UsageError, match=r"(?s)mine.yaml: there is no such file.*fix: give run.dir alone"
+    ):
         resumed(with_words(flags, "train.steps=12"))
 
 
 def test_the_other_command_is_named(tmp_path: Path) -> None:
-    tuned = started("finetune", tmp_path / "my run", None, "task=cola", "task.path=data", "checkpoint=somewhere")
+    tuned = started(
+        "finetune", tmp_path / "my run", None, "task=cola", "task.path=data", "checkpoint=somewhere"
+    )
     message = f"{tmp_path / 'my run'} is a run of plmctl finetune, not of plmctl pretrain"
-    with pytest.raises(UsageError, match=rf"(?s){message}.*fix: plmctl finetune --resume run.dir='{tmp_path}/my run'"):
+    with pytest.raises(
+        UsageError,
+        match=rf"(?s){message}.*fix: plmctl finetune --resume run.dir='{tmp_path}/my run'",
+    ):
         resumed(Flags("pretrain", overrides=tuned.overrides, resume=True))
     flags = started("pretrain", tmp_path / "other", "gpt")
-    with pytest.raises(UsageError, match=r"other is a run of plmctl pretrain, not of plmctl finetune"):
+    with pytest.raises(
+        UsageError, match=r"other is a run of plmctl pretrain, not of plmctl finetune"
+    ):
         resumed(Flags("finetune", overrides=flags.overrides, resume=True))
 
 
@@ -76,7 +101,10 @@ def test_a_start_that_was_cut_off(tmp_path: Path, left: tuple[str, ...]) -> None
         (folder / name).touch()
     words = (f"run.dir={folder}",)
     with pytest.raises(
-        UsageError, match=r"(?s)run holds no config; .*stopped before anything.*fix: the command that started it"
+        UsageError,
+        match=(
+            r"(?s)run holds no config; .*stopped before anything.*fix: the command that started it"
+        ),
     ):
         resumed(Flags("pretrain", overrides=words, resume=True))
     cfg, flags = resumed(Flags("pretrain", "gpt", overrides=words, resume=True))
@@ -88,7 +116,9 @@ def test_a_start_that_was_cut_off(tmp_path: Path, left: tuple[str, ...]) -> None
 
 
 @pytest.mark.parametrize("name", rundir.FILES)
-def test_ctrl_c_while_the_folder_is_made_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+def test_ctrl_c_while_the_folder_is_made_leaves_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
     write = rundir.write_text
 
     def stopped(file: Path, text: str) -> None:
@@ -103,10 +133,15 @@ def test_ctrl_c_while_the_folder_is_made_leaves_nothing(tmp_path: Path, monkeypa
     assert not (tmp_path / "run").exists()
 
 
-def test_one_process_at_a_time_trains_in_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_process_at_a_time_trains_in_a_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with rundir.locked(tmp_path) as given:
         with (
-            pytest.raises(UsageError, match=r"(?s)another process is training there.*fix: wait until it has ended"),
+            pytest.raises(
+                UsageError,
+                match=r"(?s)another process is training there.*fix: wait until it has ended",
+            ),
             rundir.locked(tmp_path),
         ):
             pass
@@ -128,4 +163,7 @@ def test_a_file_system_without_locks_is_told(
     monkeypatch.setattr("plmctl.training.rundir.fcntl.flock", flock)
     with rundir.locked(tmp_path):
         pass
-    assert "cannot be locked (No locks available): see to it that no other process trains there" in capsys.readouterr().err
+    assert (
+        "cannot be locked (No locks available): see to it that no other process trains there"
+        in capsys.readouterr().err
+    )

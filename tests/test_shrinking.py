@@ -19,7 +19,13 @@ from plmctl.models.base import Model
 from plmctl.shrinking import picked, shrunk
 from plmctl.training.checkpoint import load_exactly, tensors_of
 
-SIZE = ["size=tiny", "size.width=16", "size.num_heads=2", "size.inner_width=32", "format.max_length=16"]
+SIZE = [
+    "size=tiny",
+    "size.width=16",
+    "size.num_heads=2",
+    "size.inner_width=32",
+    "format.max_length=16",
+]
 VOCABULARY = 40
 
 
@@ -27,9 +33,14 @@ def source(recipe: str, *words: str) -> tuple[Source, Model]:
     cfg = compose("pretrain", recipe, [*SIZE, *words])
     model = build_model(cfg, vocab_size=VOCABULARY, seed=3)
     config = settled(plain(cfg))
-    return Source(
-        Path("teacher"), config, {name: value.double() for name, value in tensors_of(model).items()}
-    ), model.double().eval()
+    return (
+        Source(
+            Path("teacher"),
+            config,
+            {name: value.double() for name, value in tensors_of(model).items()},
+        ),
+        model.double().eval(),
+    )
 
 
 def built(found: Source) -> Model:
@@ -43,7 +54,9 @@ def batch(*names: str) -> Batch:
     return Batch(torch.arange(2), dict.fromkeys(names or ("text",), Seq(ids, torch.tensor([9, 6]))))
 
 
-def run_layers(model: Model, layers: list[int], rows: Batch, monkeypatch: pytest.MonkeyPatch) -> torch.Tensor:
+def run_layers(
+    model: Model, layers: list[int], rows: Batch, monkeypatch: pytest.MonkeyPatch
+) -> torch.Tensor:
     """The last state of `model` when its stack runs only the steps of these layers."""
     stack = model.backbone.stack
     with monkeypatch.context() as patch:
@@ -83,38 +96,69 @@ def test_what_is_not_there_is_named(layers: Any, message: str) -> None:
         picked(layers, 4)
 
 
-@pytest.mark.parametrize(("recipe", "words"), [("bert", ["size.num_layers=5"]), ("gpt2", ["size.num_layers=5"])])
+@pytest.mark.parametrize(
+    ("recipe", "words"), [("bert", ["size.num_layers=5"]), ("gpt2", ["size.num_layers=5"])]
+)
 def test_the_student_is_the_teacher_run_on_those_layers_alone(
     recipe: str, words: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     teacher, model = source(recipe, *words)
     student = built(shrunk(teacher, [0, 3, 4]))
     assert student.backbone.num_layers == 3
-    assert torch.equal(student.backbone(batch()).last, run_layers(model, [0, 3, 4], batch(), monkeypatch))
+    assert torch.equal(
+        student.backbone(batch()).last, run_layers(model, [0, 3, 4], batch(), monkeypatch)
+    )
     heads = {name for name in teacher.tensors if name.startswith("heads.")}
     assert heads == {name for name in shrunk(teacher, "first").tensors if name.startswith("heads.")}
 
 
-def test_layers_that_share_their_weights_are_run_less_often(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_layers_that_share_their_weights_are_run_less_often(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     teacher, model = source("albert", "size.num_layers=4")
     found = shrunk(teacher, "spread")
     assert set(found.tensors) == set(teacher.tensors)
-    assert torch.equal(built(found).backbone(batch()).last, run_layers(model, [0, 1], batch(), monkeypatch))
-    layout = replace(teacher, config={**teacher.config, "model": {**teacher.config["model"], "stack": {
-        **teacher.config["model"]["stack"], "layout": "af*4", "share": {"a": 2, "f": 2}}}})  # fmt: skip
-    with pytest.raises(ConfigError, match="some of its layers share their weights, and some do not"):
+    assert torch.equal(
+        built(found).backbone(batch()).last, run_layers(model, [0, 1], batch(), monkeypatch)
+    )
+    layout = replace(
+        teacher,
+        config={
+            **teacher.config,
+            "model": {
+                **teacher.config["model"],
+                "stack": {
+                    **teacher.config["model"]["stack"],
+                    "layout": "af*4",
+                    "share": {"a": 2, "f": 2},
+                },
+            },
+        },
+    )
+    with pytest.raises(
+        ConfigError, match="some of its layers share their weights, and some do not"
+    ):
         shrunk(layout, "spread")
 
 
 def test_of_two_stacks_one_is_named() -> None:
     teacher, model = source("bart", "size.num_layers=3", "model.start=2")
     with pytest.raises(
-        ConfigError, match=r"of which stack\? There are encoder and decoder\n  fix: 'kept_layers=\{decoder:first\}'"
+        ConfigError,
+        match=(
+            r"of which stack\? There are encoder and decoder\n  fix:"
+            r" 'kept_layers=\{decoder:first\}'"
+        ),
     ):
         shrunk(teacher, "first")
-    with pytest.raises(ConfigError, match=r"no stack 'decodr' \(did you mean 'decoder'\?\); there is encoder and decoder$"):
+    with pytest.raises(
+        ConfigError,
+        match=r"no stack 'decodr' \(did you mean 'decoder'\?\); there is encoder and decoder$",
+    ):
         shrunk(teacher, {"decodr": "first"})
-    with pytest.raises(ConfigError, match=r"no stack 'decoder'; there is stack\n  fix: kept_layers=\[0,2\]"):
+    with pytest.raises(
+        ConfigError, match=r"no stack 'decoder'; there is stack\n  fix: kept_layers=\[0,2\]"
+    ):
         shrunk(source("bert")[0], {"decoder": [0, 2]})
     student = built(shrunk(teacher, {"decoder": [0, 2]}))
     assert (student.backbone.encoder.num_layers, student.backbone.num_layers) == (3, 2)

@@ -1,4 +1,6 @@
-"""A run or checkpoint of a stranger: whatever its config says, no command runs code, deletes files or reads the environment."""
+"""A run or checkpoint of a stranger: whatever its config says, no command runs code, deletes
+files or reads the environment.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +38,13 @@ def honest(tokens_of: Callable[..., Path], tmp_path_factory: pytest.TempPathFact
     """A run of one update."""
     place = tmp_path_factory.mktemp("honest") / "run"
     patch = pytest.MonkeyPatch()
-    words = (f"data.path={tokens_of('wordpiece')}", "train.eval_every=0", f"run.dir={place}", *SIZE, *SHORT)
+    words = (
+        f"data.path={tokens_of('wordpiece')}",
+        "train.eval_every=0",
+        f"run.dir={place}",
+        *SIZE,
+        *SHORT,
+    )
     patch.setattr("sys.argv", ["plmctl", "pretrain", "bert", *words])
     with pytest.raises(SystemExit) as ended:
         main()
@@ -60,9 +68,17 @@ def edited(honest: Path, place: Path, change: Callable[[dict[str, Any]], None]) 
 def commands(place: Path, tmp_path: Path) -> list[list[str]]:
     """Every way in which a command reads somebody's run."""
     (tmp_path / "lines.txt").write_text("one line\n", encoding="utf-8")
-    (tmp_path / "train.tsv").write_text("sentence\tlabel\n" + "good\t1\nbad\t0\n" * 8, encoding="utf-8")
+    (tmp_path / "train.tsv").write_text(
+        "sentence\tlabel\n" + "good\t1\nbad\t0\n" * 8, encoding="utf-8"
+    )
     table, lines = f"task.path={tmp_path / 'train.tsv'}", str(tmp_path / "lines.txt")
-    tune = ["finetune", "task=classification", table, "task.columns.text=sentence", f"checkpoint={place}"]
+    tune = [
+        "finetune",
+        "task=classification",
+        table,
+        "task.columns.text=sentence",
+        f"checkpoint={place}",
+    ]
     return [
         ["embed", f"checkpoint={place}", f"input={lines}", f"out={tmp_path / 'x.npz'}"],
         ["eval", f"checkpoint={place}", "task=held_out"],
@@ -97,7 +113,10 @@ def test_no_command_calls_what_a_config_names(
         if words[0] == "report":  # it builds nothing of a run without a task
             assert code in (0, 2)
         else:
-            assert (code, "does not declare itself a part" in said.err) == (2, True), (words, said.err)
+            assert (code, "does not declare itself a part" in said.err) == (2, True), (
+                words,
+                said.err,
+            )
         assert (kept / "checkpoints").is_dir(), words
 
 
@@ -122,7 +141,11 @@ def test_not_inside_of_a_part_either(honest: Path, tmp_path: Path, where: str) -
 
 
 def test_a_saved_config_reads_no_environment(
-    honest: Path, tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    honest: Path,
+    tmp_path: Path,
+    run: Run,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.setenv("PLMCTL_TEST_SECRET", "hunter2")
 
@@ -136,7 +159,9 @@ def test_a_saved_config_reads_no_environment(
         assert code == (2 if words[0] == "recipes" else 3), (words, said.err)
         assert "oc.env:PLMCTL_TEST_SECRET}'" in said.err
         assert "hunter2" not in said.err + said.out
-    written = [file for file in tmp_path.rglob("*") if file.is_file() and b"hunter2" in file.read_bytes()]
+    written = [
+        file for file in tmp_path.rglob("*") if file.is_file() and b"hunter2" in file.read_bytes()
+    ]
     assert written == []
 
 

@@ -1,4 +1,6 @@
-"""Nothing that users write steers a terminal: brackets stay, control characters are shown, and there is one way to print."""
+"""Nothing that users write steers a terminal: brackets stay, control characters are shown, and
+there is one way to print.
+"""
 
 from __future__ import annotations
 
@@ -58,5 +60,7 @@ def test_lines_go_where_they_belong(capsys: pytest.CaptureFixture[str]) -> None:
 def test_nothing_is_printed_another_way() -> None:
     for file in PACKAGE.rglob("*.py"):
         if file.name != "terminal.py":
-            other = re.search(r"(?<![\w.])print\(|[=(,] *print\b|\bConsole\(", file.read_text(encoding="utf-8"))
+            other = re.search(
+                r"(?<![\w.])print\(|[=(,] *print\b|\bConsole\(", file.read_text(encoding="utf-8")
+            )
             assert other is None, f"{file}: use plmctl.terminal"

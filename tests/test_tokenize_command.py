@@ -23,7 +23,9 @@ SENTENCES = [
     "A bird sang a long song!",
     "Nobody knows why it rained.",
 ]
-TEXT = "\n\n".join(" ".join(SENTENCES[n % 5 :] + SENTENCES[: n % 3] + [f"Number {n}."]) for n in range(120))
+TEXT = "\n\n".join(
+    " ".join(SENTENCES[n % 5 :] + SENTENCES[: n % 3] + [f"Number {n}."]) for n in range(120)
+)
 
 
 @pytest.fixture
@@ -34,13 +36,24 @@ def text(tmp_path: Path) -> Path:
 
 
 def tokenize(*words: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([sys.executable, "-m", "plmctl", "tokenize", *words], capture_output=True, text=True)
+    return subprocess.run(
+        [sys.executable, "-m", "plmctl", "tokenize", *words], capture_output=True, text=True
+    )
 
 
-@pytest.mark.parametrize("kind", sorted(file.stem for file in (conf_dir() / "tokenizer").glob("*.yaml")))
-def test_every_kind(text: Path, tmp_path: Path, kind: str, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize(
+    "kind", sorted(file.stem for file in (conf_dir() / "tokenizer").glob("*.yaml"))
+)
+def test_every_kind(
+    text: Path, tmp_path: Path, kind: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     size = {"byte_bpe": 300, "unigram": 66}.get(kind, 90)
-    words = [f"data.path={text}", f"tokenizer={kind}", f"tokenizer.vocab_size={size}", f"out={tmp_path / 'out'}"]
+    words = [
+        f"data.path={text}",
+        f"tokenizer={kind}",
+        f"tokenizer.vocab_size={size}",
+        f"out={tmp_path / 'out'}",
+    ]
     cfg = compose("tokenize", None, words)
     assert run(cfg, flags=Flags("tokenize")) == 0
     said = capsys.readouterr().out
@@ -53,22 +66,32 @@ def test_every_kind(text: Path, tmp_path: Path, kind: str, capsys: pytest.Captur
 def test_from_the_shell_and_again_with_the_same_tokenizer(text: Path, tmp_path: Path) -> None:
     first = tokenize(f"data.path={text}", "tokenizer.vocab_size=66", f"out={tmp_path / 'a'}")
     assert (first.returncode, first.stderr) == (0, "")
-    again = tokenize(f"data.path={text}", f"tokenizer.path={tmp_path / 'a'}", f"out={tmp_path / 'b'}")
+    again = tokenize(
+        f"data.path={text}", f"tokenizer.path={tmp_path / 'a'}", f"out={tmp_path / 'b'}"
+    )
     assert again.returncode == 0
     assert Shards.open(tmp_path / "a").fingerprint == Shards.open(tmp_path / "b").fingerprint
 
 
 @pytest.mark.parametrize(
     ("words", "code", "message"),
-    [(["tokenizer.vocab_size=5000"], 2, "at most"), (["tokenizer.vocab_size=ten"], 2, "tokenizer.vocab_size"),
-     (["tokenizer=unigrams"], 2, "unigram"), (["data.lines=wraped"], 2, "wrapped"), 
-     (["data.path=nothing.txt"], 3, "no such file"),
-     (["tokenizer.path=nowhere"], 3, "no such tokenizer"), (["tokenizer.character_coverage=2"], 2, "coverage"),
-     (["data.valid_share=1.5"], 2, "data.valid_share")],
-)  # fmt: skip
+    [
+        (["tokenizer.vocab_size=5000"], 2, "at most"),
+        (["tokenizer.vocab_size=ten"], 2, "tokenizer.vocab_size"),
+        (["tokenizer=unigrams"], 2, "unigram"),
+        (["data.lines=wraped"], 2, "wrapped"),
+        (["data.path=nothing.txt"], 3, "no such file"),
+        (["tokenizer.path=nowhere"], 3, "no such tokenizer"),
+        (["tokenizer.character_coverage=2"], 2, "coverage"),
+        (["data.valid_share=1.5"], 2, "data.valid_share"),
+    ],
+)
 def test_mistakes(text: Path, tmp_path: Path, words: list[str], code: int, message: str) -> None:
     given = [f"data.path={text}", f"out={tmp_path / 'out'}", *words]
-    found = tokenize(*[word for word in given if word.split("=")[0] not in {w.split("=")[0] for w in words}], *words)
+    found = tokenize(
+        *[word for word in given if word.split("=")[0] not in {w.split("=")[0] for w in words}],
+        *words,
+    )
     assert found.returncode == code
     assert message in found.stderr
     assert "Traceback" not in found.stderr
@@ -92,9 +115,10 @@ def test_finished_tokens_of_something_else_are_not_written_over(text: Path, tmp_
     other = tmp_path / "other.txt"
     other.write_text(TEXT.replace("cat", "dog"), encoding="utf-8")
     for words, path, told in (
-        ((), other, "another text|text: "), (("data.valid_share=0.2",), text, "settings.valid_share: 0.01 -> 0.2"),
+        ((), other, "another text|text: "),
+        (("data.valid_share=0.2",), text, "settings.valid_share: 0.01 -> 0.2"),
         (("tokenizer=bpe",), text, 'settings.tokenizer.kind: "unigram" -> "bpe"'),
-    ):  # fmt: skip
+    ):
         with pytest.raises(UsageError, match=f"holds tokens already.*({told})"):
             again(*words, path=path)
     assert (tmp_path / "out/train.ids.npy").read_bytes() == before
@@ -102,11 +126,20 @@ def test_finished_tokens_of_something_else_are_not_written_over(text: Path, tmp_
 
 def test_ctrl_c_names_the_command_that_goes_on(text: Path, tmp_path: Path) -> None:
     words = ["tokenize", f"data.path={text}", "tokenizer.vocab_size=66", f"out={tmp_path / 'out'}"]
-    code = "import os, signal, sys\nsignal.signal(signal.SIGINT, signal.default_int_handler)  # a background shell ignores it\n"
+    code = (
+        "import os, signal, sys\nsignal.signal(signal.SIGINT, signal.default_int_handler)  # a"
+        " background shell ignores it\n"
+    )
     code += "from plmctl.data import encoding, journal, tokenizing\n"
     code += "encoding.CHUNK = tokenizing.EVERY = 2000\n"
-    code += "inner, seen = journal.Journal.commit, []\ndef commit(self, **done):\n    inner(self, **done)\n    seen.append(1)\n"
-    code += "    if len(seen) == 4: os.kill(os.getpid(), signal.SIGINT)\njournal.Journal.commit = commit\n"
+    code += (
+        "inner, seen = journal.Journal.commit, []\ndef commit(self, **done):\n    inner(self,"
+        " **done)\n    seen.append(1)\n"
+    )
+    code += (
+        "    if len(seen) == 4: os.kill(os.getpid(), signal.SIGINT)\njournal.Journal.commit ="
+        " commit\n"
+    )
     code += f"sys.argv = ['plmctl', *{words!r}]\nfrom plmctl.cli import main\nmain()"
     stopped = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert stopped.returncode == 130
@@ -125,8 +158,19 @@ def test_ctrl_c_names_the_command_that_goes_on(text: Path, tmp_path: Path) -> No
 @pytest.mark.shared
 @pytest.mark.skipif(not DATA.exists(), reason="needs ../shared/data")
 def test_real_text(tmp_path: Path) -> None:
-    words = [f"data.path={DATA / 'zhwiki/zhwiki-valid.txt.gz'}", "tokenizer=wordpiece", "tokenizer.vocab_size=6000"]
-    assert run(compose("tokenize", None, [*words, f"out={tmp_path / 'out'}"]), flags=Flags("tokenize")) == 0
+    words = [
+        f"data.path={DATA / 'zhwiki/zhwiki-valid.txt.gz'}",
+        "tokenizer=wordpiece",
+        "tokenizer.vocab_size=6000",
+    ]
+    assert (
+        run(compose("tokenize", None, [*words, f"out={tmp_path / 'out'}"]), flags=Flags("tokenize"))
+        == 0
+    )
     shards, tokenizer = Shards.open(tmp_path / "out"), Tokenizer.load(tmp_path / "out")
-    assert shards.manifest["splits"]["train"]["documents"] + shards.manifest["splits"]["valid"]["documents"] == 300
+    assert (
+        shards.manifest["splits"]["train"]["documents"]
+        + shards.manifest["splits"]["valid"]["documents"]
+        == 300
+    )
     assert (shards.ids == tokenizer.vocab.id("unk")).mean() < 0.01

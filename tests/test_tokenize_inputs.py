@@ -1,4 +1,6 @@
-"""`plmctl tokenize` on annotated and parallel text, and with a plugin's segmenter, as the command line gives it."""
+"""`plmctl tokenize` on annotated and parallel text, and with a plugin's segmenter, as the
+command line gives it.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,11 @@ from plmctl.text.tokenizer import Tokenizer
 ROWS = [
     {
         "text": f"Anna met Bo in 北京大学. Row {n}.",
-        "entity": [{"start": 0, "end": 4, "id": n}, {"start": 9, "end": 11}, {"start": 15, "end": 19, "id": 7}],
+        "entity": [
+            {"start": 0, "end": 4, "id": n},
+            {"start": 9, "end": 11},
+            {"start": 15, "end": 19, "id": 7},
+        ],
         "sense": [{"start": 5, "end": 8, "id": 3}],
     }
     for n in range(60)
@@ -53,7 +59,10 @@ def test_spans_and_tags(
     assert "spans of 'entity': 180" in printed
     shards, tokenizer = Shards.open(out), Tokenizer.load(out)
     track = shards.spans["entity"]
-    mentions = [tokenizer.pieces(shards.ids[a : a + n]) for a, n in zip(track.start, track.length, strict=True)]
+    mentions = [
+        tokenizer.pieces(shards.ids[a : a + n])
+        for a, n in zip(track.start, track.length, strict=True)
+    ]
     assert mentions == [["Anna"], ["Bo"], ["北", "京", "大", "学"]] * 60
     assert track.id.tolist() == [i for n in range(60) for i in (n, 0, 7)]
     assert set(tokenizer.pieces(shards.ids[shards.tracks["sense"] == 3])) == {"met"}
@@ -64,20 +73,44 @@ def test_bad_offsets_end_with_3(
 ) -> None:
     with rows.open("a", encoding="utf-8") as file:
         file.write(json.dumps({"text": "short", "entity": [{"start": 2, "end": 9}]}) + "\n")
-    assert run(monkeypatch, "tokenizer=word", "data.spans=[entity]", f"data.path={rows}", f"out={tmp_path / 'out'}") == 3
-    assert "rows.jsonl:61: 'entity'[0]: 2..9 lies outside the text, which has 5 characters" in capsys.readouterr().err
+    assert (
+        run(
+            monkeypatch,
+            "tokenizer=word",
+            "data.spans=[entity]",
+            f"data.path={rows}",
+            f"out={tmp_path / 'out'}",
+        )
+        == 3
+    )
+    assert (
+        "rows.jsonl:61: 'entity'[0]: 2..9 lies outside the text, which has 5 characters"
+        in capsys.readouterr().err
+    )
     assert not (tmp_path / "out").exists()
 
 
-def test_parallel_text(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_parallel_text(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     for name, line in (("a.en", "Row {}. It is one."), ("a, 中文.zh", "第{}行。是一行。")):
-        (tmp_path / name).write_text("".join(line.format(n) + "\n" for n in range(50)) + "\nlast", encoding="utf-8")
-    (tmp_path / "a.tsv").write_text("".join(f"Row {n}\t第{n}行\n" for n in range(50)), encoding="utf-8")
+        (tmp_path / name).write_text(
+            "".join(line.format(n) + "\n" for n in range(50)) + "\nlast", encoding="utf-8"
+        )
+    (tmp_path / "a.tsv").write_text(
+        "".join(f"Row {n}\t第{n}行\n" for n in range(50)), encoding="utf-8"
+    )
     pair = [f"data.path={tmp_path / 'a.en'}", f"data.target_path={tmp_path / 'a, 中文.zh'}"]
     assert run(monkeypatch, "tokenizer=char", *pair, f"out={tmp_path / 'one'}") == 0
     assert "left out: 1 pairs with an empty side" in capsys.readouterr().out
     assert (
-        run(monkeypatch, "tokenizer=char", "data.fields=[1,2]", f"data.path={tmp_path / 'a.tsv'}", f"out={tmp_path / 'two'}")
+        run(
+            monkeypatch,
+            "tokenizer=char",
+            "data.fields=[1,2]",
+            f"data.path={tmp_path / 'a.tsv'}",
+            f"out={tmp_path / 'two'}",
+        )
         == 0
     )
     for folder in ("one", "two"):
@@ -85,8 +118,14 @@ def test_parallel_text(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: 
         assert shards.pairs
         assert len(shards.sentences) - 1 == 2 * (len(shards.documents) - 1)
     for words, message in (
-        ([*pair, f"data.valid_path={tmp_path / 'a.en'}"], "data.valid_target_path=None: must be given too"),
-        ([pair[0], f"data.valid_target_path={tmp_path / 'a.en'}"], "goes with data.valid_path, which is not given"),
+        (
+            [*pair, f"data.valid_path={tmp_path / 'a.en'}"],
+            "data.valid_target_path=None: must be given too",
+        ),
+        (
+            [pair[0], f"data.valid_target_path={tmp_path / 'a.en'}"],
+            "goes with data.valid_path, which is not given",
+        ),
         ([*pair, "data.fields=[1,2]"], "either data.fields (one file) or data.target_path (two)"),
         ([*pair, "data.spans=[entity]"], "parallel text holds no spans"),
     ):
@@ -105,7 +144,12 @@ def test_a_segmenter_of_a_plugin(
     )
     (tmp_path / "own_words.py").write_text("\n".join(lines), encoding="utf-8")
     monkeypatch.syspath_prepend(tmp_path)
-    words = ("tokenizer=char", "data.segment=own_words.cut", f"data.path={rows}", f"out={tmp_path / 'out'}")
+    words = (
+        "tokenizer=char",
+        "data.segment=own_words.cut",
+        f"data.path={rows}",
+        f"out={tmp_path / 'out'}",
+    )
     assert run(monkeypatch, *words) == 2
     assert "fix: --plugin own_words" in capsys.readouterr().err
     assert run(monkeypatch, *words, "--plugin", "own_words") == 0
@@ -126,7 +170,18 @@ def test_a_whole_file_held_out_is_said_and_a_run_lends_its_tokenizer(
     saved = tmp_path / "run" / "checkpoints" / "step-7"
     saved.mkdir(parents=True)
     (tmp_path / "out" / "tokenizer").rename(saved / "tokenizer")
-    assert run(monkeypatch, *words, "data.valid_share=0", f"tokenizer.path={tmp_path / 'run'}", f"out={tmp_path / 'two'}") == 0
+    assert (
+        run(
+            monkeypatch,
+            *words,
+            "data.valid_share=0",
+            f"tokenizer.path={tmp_path / 'run'}",
+            f"out={tmp_path / 'two'}",
+        )
+        == 0
+    )
     printed = capsys.readouterr().out
     assert "is held out" not in printed
-    assert Tokenizer.load(tmp_path / "run").fingerprint == Tokenizer.load(tmp_path / "two").fingerprint
+    assert (
+        Tokenizer.load(tmp_path / "run").fingerprint == Tokenizer.load(tmp_path / "two").fingerprint
+    )

@@ -50,7 +50,9 @@ def _is_right(write: Writer, content: bytes) -> bool:
     if write is _embed:
         with np.load(io.BytesIO(content)) as found:
             return found["hidden_0"].shape == (2, 3) and found["ids_0"].tolist() == [0, 1, 2]
-    return content == b"one\ntwo\n" if write is _generate else content.startswith(b"<!doctype html>")
+    return (
+        content == b"one\ntwo\n" if write is _generate else content.startswith(b"<!doctype html>")
+    )
 
 
 @pytest.mark.parametrize("write", WRITERS)

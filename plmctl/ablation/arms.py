@@ -22,7 +22,8 @@ class ArmNode:
     pretrain: bool = True  # false: fine-tuned from first weights
     checkpoint: str | None = None  # fine-tuned from these weights instead
     times: Amount = 1.0  # the study's budget, where it is length that is compared
-    teacher: str | None = None  # an arm before this one: what it becomes on a task, at the same seed, teaches (distill=kd)
+    # an arm before this one: what it becomes on a task, at the same seed, teaches (distill=kd)
+    teacher: str | None = None
     from_teacher: bool = False  # and is what it begins with (kept_layers=...)
 
 
@@ -43,14 +44,22 @@ class Arm:
     @classmethod
     def of(cls, name: str, node: ArmNode, recipe: str) -> Arm:
         return cls(
-            name, node.recipe or recipe, tuple(node.overrides), tuple(node.finetune),
-            node.pretrain and node.checkpoint is None and not node.from_teacher, node.checkpoint, node.times,
-            node.teacher, node.from_teacher,
-        )  # fmt: skip
+            name,
+            node.recipe or recipe,
+            tuple(node.overrides),
+            tuple(node.finetune),
+            node.pretrain and node.checkpoint is None and not node.from_teacher,
+            node.checkpoint,
+            node.times,
+            node.teacher,
+            node.from_teacher,
+        )
 
 
 def gridded(grid: Sequence[str], recipe: str, config_dirs: Sequence[str] = ()) -> dict[str, Arm]:
-    """An arm for each point of a grid, named by its overrides (by the value of a single one); `recipe=a,b` may be one."""
+    """An arm for each point of a grid, named by its overrides (by the value of a single one);
+    `recipe=a,b` may be one.
+    """
     arms = {}
     for words in swept(grid, config_dirs) if grid else []:
         recipes = [word.partition("=")[2] for word in words if word.startswith("recipe=")]
@@ -61,7 +70,9 @@ def gridded(grid: Sequence[str], recipe: str, config_dirs: Sequence[str] = ()) -
 
 
 def swept(words: Sequence[str], config_dirs: Sequence[str] = ()) -> list[tuple[str, ...]]:
-    """Every combination of the values of `words`, the last one changing fastest; one empty combination for no words."""
+    """Every combination of the values of `words`, the last one changing fastest; one empty
+    combination for no words.
+    """
     from hydra.core.override_parser.overrides_parser import OverridesParser
     from hydra.errors import HydraException
 
@@ -74,9 +85,18 @@ def swept(words: Sequence[str], config_dirs: Sequence[str] = ()) -> list[tuple[s
             try:
                 override = parser.parse_overrides([quoted(word, sweep=True)])[0]
             except HydraException as error:
-                raise UsageError(f"grid: {word}: cannot be read ({str(error).splitlines()[0]})") from None
+                raise UsageError(
+                    f"grid: {word}: cannot be read ({str(error).splitlines()[0]})"
+                ) from None
             if override.is_sweep_override() and not override.is_discrete_sweep():
-                raise UsageError(f"grid: {word}: an interval has no end of values\n  fix: range(...) or choice(...)")
-            values = list(override.sweep_string_iterator()) if override.is_sweep_override() else [word.partition("=")[2]]
+                raise UsageError(
+                    f"grid: {word}: an interval has no end of values\n  fix: range(...) or"
+                    " choice(...)"
+                )
+            values = (
+                list(override.sweep_string_iterator())
+                if override.is_sweep_override()
+                else [word.partition("=")[2]]
+            )
             dimensions.append([f"{override.get_key_element()}={value}" for value in values])
     return list(itertools.product(*dimensions))

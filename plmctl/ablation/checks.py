@@ -1,4 +1,6 @@
-"""Are the arms comparable, and does every metric exist? Asked of composed arms, answered all at once."""
+"""Are the arms comparable, and does every metric exist? Asked of composed arms, answered all at
+once.
+"""
 
 from __future__ import annotations
 
@@ -15,12 +17,16 @@ HELD_OUT = ("data.valid_path", "data.valid_target_path", "data.field", "data.lin
 MEASURED = ("eval.noise", "eval.seed", "eval.rows")
 
 
-def check_study(study: Study, arms: Mapping[str, Composed], tasks: Mapping[str, Task]) -> list[UsageError]:
+def check_study(
+    study: Study, arms: Mapping[str, Composed], tasks: Mapping[str, Task]
+) -> list[UsageError]:
     """Everything that would make a figure meaningless."""
     errors: list[UsageError] = []
     for name, metric in study.metrics.items():
         errors += _missing(f"metrics.{name}", metric, study, arms, tasks)
-    of_pretraining = {name: metric for name, metric in study.metrics.items() if metric.of == PRETRAIN}
+    of_pretraining = {
+        name: metric for name, metric in study.metrics.items() if metric.of == PRETRAIN
+    }
     pretrained = {name: each for name, each in arms.items() if each.arm.pretrain}
     if of_pretraining and len(pretrained) > 1:
         configs = {name: each.pretrain for name, each in pretrained.items()}
@@ -40,13 +46,24 @@ def _missing(
     of = study.evals[metric.of].of if metric.of in study.evals else metric.of
     if of in tasks:
         has = {*tasks[of].metrics, "loss"}
-        return [] if metric.key in has else [_no_metric(f"{path}.key", metric.key, f"task '{of}'", has)]
+        return (
+            []
+            if metric.key in has
+            else [_no_metric(f"{path}.key", metric.key, f"task '{of}'", has)]
+        )
     if metric.of != PRETRAIN:
         return []  # of text: what the checkpoint's heads can be asked
     errors: list[UsageError] = []
     for name, each in arms.items():
         if each.arm.pretrain and metric.key not in each.measured:
-            errors.append(_no_metric(f"{path}.key", metric.key, f"the pretraining of arm '{name}'", set(each.measured)))
+            errors.append(
+                _no_metric(
+                    f"{path}.key",
+                    metric.key,
+                    f"the pretraining of arm '{name}'",
+                    set(each.measured),
+                )
+            )
     return errors
 
 
@@ -56,32 +73,60 @@ def _other_validation(arms: Mapping[str, Mapping[str, Any]]) -> list[UsageError]
     errors: list[UsageError] = []
     for name, config in arms.items():
         keys = list(MEASURED)
-        keys += HELD_OUT if config["data"]["valid_path"] else [*HELD_OUT, "data.path", "data.mixture", "data.sources"]
+        keys += (
+            HELD_OUT
+            if config["data"]["valid_path"]
+            else [*HELD_OUT, "data.path", "data.mixture", "data.sources"]
+        )
         keys += [] if config["data"]["valid_path"] else ["data.valid_share"]
         for key in keys:
             own, theirs = _at(config, key), _at(reference, key)
             if own != theirs:
-                fix = "give data.valid_path" if key.startswith("data.") else f"leave {key} out of arms; set it in pretrain"
+                fix = (
+                    "give data.valid_path"
+                    if key.startswith("data.")
+                    else f"leave {key} out of arms; set it in pretrain"
+                )
                 allowed = f"validation is the same for all arms; '{first}' has {_short(theirs)}"
                 errors.append(ConfigError(f"arm '{name}': {key}", _short(own), allowed, fix=fix))
     return errors
 
 
-def _other_tokens(metrics: Mapping[str, Metric], arms: Mapping[str, Mapping[str, Any]]) -> list[UsageError]:
+def _other_tokens(
+    metrics: Mapping[str, Metric], arms: Mapping[str, Mapping[str, Any]]
+) -> list[UsageError]:
     """Losses per token of different vocabularies."""
-    if len({json.dumps(config["tokenizer"], sort_keys=True, default=str) for config in arms.values()}) == 1:
+    if (
+        len(
+            {
+                json.dumps(config["tokenizer"], sort_keys=True, default=str)
+                for config in arms.values()
+            }
+        )
+        == 1
+    ):
         return []
     return [
         ConfigError(
-            f"metrics.{name}.key", metric.key, "the arms have different tokenizers, whose losses per token do not compare",
-            fix=f"key: bits_per_byte/{metric.key.rpartition('/')[2] if '/' in metric.key else '<objective>'}",
+            f"metrics.{name}.key",
+            metric.key,
+            "the arms have different tokenizers, whose losses per token do not compare",
+            fix=(
+                "key:"
+                f" bits_per_byte/{metric.key.rpartition('/')[2] if '/' in metric.key else '<objective>'}"
+            ),
         )
-        for name, metric in metrics.items() if not metric.key.startswith("bits_per_byte/")
-    ]  # fmt: skip
+        for name, metric in metrics.items()
+        if not metric.key.startswith("bits_per_byte/")
+    ]
 
 
 def _no_metric(path: str, key: str, owner: str, has: set[str]) -> ConfigError:
-    return ConfigError(path, key, f"{owner} does not produce it{nearest(key, has)}; it has {', '.join(sorted(has))}")
+    return ConfigError(
+        path,
+        key,
+        f"{owner} does not produce it{nearest(key, has)}; it has {', '.join(sorted(has))}",
+    )
 
 
 def _at(config: Mapping[str, Any], path: str) -> Any:

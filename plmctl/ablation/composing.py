@@ -1,4 +1,6 @@
-"""Each arm's configs as plain data, composed and checked before anything runs; all that is wrong is raised together."""
+"""Each arm's configs as plain data, composed and checked before anything runs; all that is wrong
+is raised together.
+"""
 
 from __future__ import annotations
 
@@ -78,28 +80,43 @@ class Composer:
     def _arm(self, arm: Arm, evals: Mapping[str, Config]) -> Composed | None:
         with self._collected(f"arm '{arm.name}'"):
             config = self._pretrain(arm)
-            built = begun(OmegaConf.create(config), [*self.study.pretrain, *arm.overrides], self.flags.plugins)
+            built = begun(
+                OmegaConf.create(config), [*self.study.pretrain, *arm.overrides], self.flags.plugins
+            )
             model = {str(key): value for key, value in plain(built).items()}
             rate, parameters, measured = self._look(model)
             if self.study.budget and self.study.budget[0] == "flops" and arm.pretrain:
                 config["train"]["tokens"] = max(1, round(arm.times * self.study.budget[1] / rate))
             tuned = {
-                name: [self._tuned(arm, name, task, setting, model) for setting in self.study.settings]
+                name: [
+                    self._tuned(arm, name, task, setting, model) for setting in self.study.settings
+                ]
                 for name, task in self.study.tasks.items()
             }
             return Composed(arm, config, tuned, evals, rate, parameters, measured)
         return None
 
     def _pretrain(self, arm: Arm) -> Config:
-        """Validation is on all held-out rows, since fewer would be other text under another tokenizer."""
+        """Validation is on all held-out rows, since fewer would be other text under another
+        tokenizer.
+        """
         given = dataclasses.asdict(schema.Data())
-        data = [f"data.{name}={spelled(value)}" for name, value in self.study.data.items() if value != given[name]]
+        data = [
+            f"data.{name}={spelled(value)}"
+            for name, value in self.study.data.items()
+            if value != given[name]
+        ]
         kind, amount = self.study.budget or ("steps", 1)
         amount = arm.times * amount if kind == "minutes" else max(1, round(arm.times * amount))
         budget = f"train.{'tokens' if kind == 'flops' else kind}={1 if kind == 'flops' else amount}"
         words = ["eval.rows=null", *self.study.pretrain, *data, budget, *arm.overrides]
         made = composed(
-            "pretrain", arm.recipe, words, config_dirs=self.flags.config_dirs, plugins=self.flags.plugins, known=self._known
+            "pretrain",
+            arm.recipe,
+            words,
+            config_dirs=self.flags.config_dirs,
+            plugins=self.flags.plugins,
+            known=self._known,
         )
         cfg = made.cfg
         check_data(cfg)
@@ -107,7 +124,11 @@ class Composer:
         check_updates(cfg, processes=cfg.train.processes, plugins=self.flags.plugins)
         check_contract(cfg, self.flags.plugins, self.flags.config_dirs)
         _check_files(plain(cfg.data))
-        told = [word for word in arm.overrides if word.lstrip("+").startswith(tuple(f"train.{x}=" for x in schema.LENGTHS))]
+        told = [
+            word
+            for word in arm.overrides
+            if word.lstrip("+").startswith(tuple(f"train.{x}=" for x in schema.LENGTHS))
+        ]
         if told and arm.pretrain:
             key, _, value = told[0].partition("=")
             fix = f"budget.{kind}=..., or where length is compared, times: 2 in the arm"
@@ -115,32 +136,66 @@ class Composer:
         return {str(key): value for key, value in plain(cfg).items()}
 
     def _told(self) -> list[str]:
-        """The words of all pretrainings where they stand on the command line, not in the file of the study."""
+        """The words of all pretrainings where they stand on the command line, not in the file of
+        the study.
+        """
         given = any(word.startswith("pretrain.overrides=") for word in self.flags.overrides)
         return list(self.study.pretrain) if given else []
 
     def _look(self, config: Config) -> tuple[float, int, frozenset[str]]:
-        """Training FLOPs per token, parameters, and what validation measures; once for each model."""
-        nodes = ("size", "model", "pattern", "position", "heads", "objective", "tokenizer", "format", "noise", "data", "init")
-        known = {name: config[name] for name in (*nodes, "distill", "teacher")} | {"norms": config["train"]["grad_norms"]}
+        """Training FLOPs per token, parameters, and what validation measures; once for each
+        model.
+        """
+        nodes = (
+            "size",
+            "model",
+            "pattern",
+            "position",
+            "heads",
+            "objective",
+            "tokenizer",
+            "format",
+            "noise",
+            "data",
+            "init",
+        )
+        known = {name: config[name] for name in (*nodes, "distill", "teacher")} | {
+            "norms": config["train"]["grad_norms"]
+        }
         key = json.dumps(known, sort_keys=True, default=str)
         if key not in self._looked:
             report = estimate(OmegaConf.create(config), self.flags)
-            rate, parameters = float(report["run"]["training FLOPs per token"]), sum(report["parameters"].values())
+            rate, parameters = (
+                float(report["run"]["training FLOPs per token"]),
+                sum(report["parameters"].values()),
+            )
             self._looked[key] = (rate, parameters, produced(config, self.flags.plugins))
         return self._looked[key]
 
-    def _tuned(self, arm: Arm, name: str, task: Labelled, setting: Sequence[str], pretrain: Config) -> Config:
-        words = (*self._task_words(name, task), *self.study.tuning, *task.overrides, *setting, *arm.finetune)
-        refuse_another_model([*self.study.tuning, *task.overrides, *setting, *arm.finetune], OF_THE_MODEL, key="arms")
+    def _tuned(
+        self, arm: Arm, name: str, task: Labelled, setting: Sequence[str], pretrain: Config
+    ) -> Config:
+        words = (
+            *self._task_words(name, task),
+            *self.study.tuning,
+            *task.overrides,
+            *setting,
+            *arm.finetune,
+        )
+        refuse_another_model(
+            [*self.study.tuning, *task.overrides, *setting, *arm.finetune], OF_THE_MODEL, key="arms"
+        )
         made = self._once("finetune", words)
         taught = {"teacher": arm.teacher} if arm.teacher and made["distill"] else {}
         check_teacher(OmegaConf.create(made | taught), self.flags.plugins)
-        bound = settled(pretrain, plugins=self.flags.plugins)["position"].get("max_length")  # null: it has learned no places
+        # null: it has learned no places
+        bound = settled(pretrain, plugins=self.flags.plugins)["position"].get("max_length")
         if bound is not None and made["task"]["max_length"] > bound and arm.checkpoint is None:
             path, value = f"finetune.tasks.{name}: task.max_length", made["task"]["max_length"]
             allowed = f"at most {bound}, the longest row of the arm's pretraining"
-            raise ConfigError(path, value, allowed, fix=f"finetune.overrides: [task.max_length={bound}]")
+            raise ConfigError(
+                path, value, allowed, fix=f"finetune.overrides: [task.max_length={bound}]"
+            )
         return made
 
     def _eval(self, name: str) -> Config:
@@ -151,7 +206,12 @@ class Composer:
     def _once(self, verb: str, words: tuple[str, ...]) -> Config:
         if (verb, *words) not in self._made:
             cfg = composed(
-                verb, None, words, config_dirs=self.flags.config_dirs, plugins=self.flags.plugins, known=self._known
+                verb,
+                None,
+                words,
+                config_dirs=self.flags.config_dirs,
+                plugins=self.flags.plugins,
+                known=self._known,
             ).cfg
             self._made[verb, *words] = {str(key): value for key, value in plain(cfg).items()}
         return json.loads(json.dumps(self._made[verb, *words]))
@@ -159,13 +219,22 @@ class Composer:
     def _check_tasks(self) -> None:
         """Files, labels, and a dev split to choose by."""
         for name, node in self.study.tasks.items():
-            with self._collected(f"finetune.tasks.{name}"), naming_source("task", node.task, self.flags.config_dirs):
-                config = self._once("finetune", (*self._task_words(name, node), *self.study.tuning, *node.overrides))
+            with (
+                self._collected(f"finetune.tasks.{name}"),
+                naming_source("task", node.task, self.flags.config_dirs),
+            ):
+                config = self._once(
+                    "finetune", (*self._task_words(name, node), *self.study.tuning, *node.overrides)
+                )
                 task = build(config["task"], {"pooling": "first"}, self.flags.plugins, path="task")
                 if not isinstance(task, Task):
-                    raise ConfigError("task", node.task, "has nothing to train; it is for the study's eval")
+                    raise ConfigError(
+                        "task", node.task, "has nothing to train; it is for the study's eval"
+                    )
                 if "dev" not in check_splits(task):
-                    raise DataError("has no dev split, by which settings are chosen", file=node.path)
+                    raise DataError(
+                        "has no dev split, by which settings are chosen", file=node.path
+                    )
                 self.tasks[name] = task
 
     def _task_words(self, name: str, node: Labelled) -> tuple[str, ...]:
@@ -192,23 +261,36 @@ def builtin_task(cache_dir: str | None = None) -> Path:
 
 
 def produced(config: Config, plugins: Sequence[str] = ()) -> frozenset[str]:
-    """The validation metrics of a pretraining config: losses, accuracies, and bits per byte of targets made of tokens."""
+    """The validation metrics of a pretraining config: losses, accuracies, and bits per byte of
+    targets made of tokens.
+    """
     with torch.device("meta"):
         model = build_model(config, vocab_size=TINY.size, vocab=TINY, plugins=plugins)
         given = {"vocab": TINY, **known_to_objectives(model, vocab_size=TINY.size)}
         asked = (config["objective"] or {}).items()
-        parts = [build(entry(node)[0], given, plugins, path=f"objective.{name}") for name, node in asked]
+        parts = [
+            build(entry(node)[0], given, plugins, path=f"objective.{name}") for name, node in asked
+        ]
     nothing = Batch(torch.empty(0), {}, counts=defaultdict(int))
     terms = {name for part in parts for name in part.counts(nothing)}
     of_tokens = {name for part in parts for name in terms if f"targets.{name}" in part.needs}
     each = {f"{kind}/{name}" for name in terms for kind in ("loss", "acc")}
-    each |= {f"start/grad_norm/{name}" for name in last_maps(model)} if config["train"]["grad_norms"] else set()
+    each |= (
+        {f"start/grad_norm/{name}" for name in last_maps(model)}
+        if config["train"]["grad_norms"]
+        else set()
+    )
     return frozenset({"loss", *each, *(f"bits_per_byte/{name}" for name in of_tokens)})
 
 
 def _check_files(data: Config) -> None:
     """What the text is read from is there."""
-    if not (data["mixture"] or data["sources"] or is_tokens(data["path"]) or str(data["path"]).startswith("hf:")):
+    if not (
+        data["mixture"]
+        or data["sources"]
+        or is_tokens(data["path"])
+        or str(data["path"]).startswith("hf:")
+    ):
         for source in sources(data, data["path"]):
             if source is not None:
                 source.files()

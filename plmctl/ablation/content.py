@@ -1,4 +1,6 @@
-"""What decides the result of a job, as a key: its config and the content of the files that it names."""
+"""What decides the result of a job, as a key: its config and the content of the files that it
+names.
+"""
 
 from __future__ import annotations
 
@@ -16,30 +18,47 @@ from plmctl.data.shards import MANIFEST, is_tokens
 
 JOB = "job:"  # in a config: the run of another job, by its name
 WITHOUT_EFFECT = {  # on any figure of the table: another value makes no other job
-    "recipe", "run", "out", "data.cache_dir", "processes",
+    "recipe",
+    "run",
+    "out",
+    "data.cache_dir",
+    "processes",
     *(f"train.{name}" for name in ("log_every", "save_every", "keep_last")),
     *(f"train.{name}" for name in ("device", "processes", "threads", "micro_batch_size")),
-}  # fmt: skip
+}
 _EXACT = 1 << 26  # bytes of a file that are hashed; of a larger one, size and time of change count
 
 
 def key(verb: str, config: Mapping[str, Any]) -> str:
-    """16 hexadecimal digits: the same for the same work on the same files, wherever the study lies."""
+    """16 hexadecimal digits: the same for the same work on the same files, wherever the study
+    lies.
+    """
     leaves = {path: value for path, value in _leaves(config) if not _without_effect(path)}
-    files = {path: fingerprint(value) for path, value in leaves.items() if _names_files(path, value)}
+    files = {
+        path: fingerprint(value) for path, value in leaves.items() if _names_files(path, value)
+    }
     whole = json.dumps([verb, {**leaves, **files}], sort_keys=True, default=str)
     return hashlib.sha256(whole.encode()).hexdigest()[:16]
 
 
 def fingerprint(path: str) -> list[Any]:
-    """[name, size, hash] of every file at `path`, a file, folder or pattern; the path itself where there is nothing."""
+    """[name, size, hash] of every file at `path`, a file, folder or pattern; the path itself
+    where there is nothing.
+    """
     place = Path(path).expanduser()
     if is_tokens(str(place)):
         return [_state(str(place / MANIFEST), *_changed(place / MANIFEST))]
     if place.is_dir():
         files = sorted(file for file in place.rglob("*") if file.is_file())
-        return [[str(file.relative_to(place)), *_state(str(file), *_changed(file))[1:]] for file in files]
-    found = [place] if place.is_file() else [Path(file) for file in sorted(glob.glob(str(place), recursive=True))]
+        return [
+            [str(file.relative_to(place)), *_state(str(file), *_changed(file))[1:]]
+            for file in files
+        ]
+    found = (
+        [place]
+        if place.is_file()
+        else [Path(file) for file in sorted(glob.glob(str(place), recursive=True))]
+    )
     return [_state(str(file), *_changed(file)) for file in found if file.is_file()] or [path]
 
 

@@ -12,8 +12,12 @@ Run = Sequence[tuple[float, float, float]]  # (update, x, value)
 AXES = {"steps": "updates", "tokens": "tokens", "flops": "training FLOPs", "time": "seconds"}
 
 
-def along(log: RunLog, name: str, by: str, flops_per_token: float) -> list[tuple[float, float, float]]:
-    """(update, x, value) of a metric; x between two records of the counters is on the line between them."""
+def along(
+    log: RunLog, name: str, by: str, flops_per_token: float
+) -> list[tuple[float, float, float]]:
+    """(update, x, value) of a metric; x between two records of the counters is on the line
+    between them.
+    """
     counter = {"tokens": "tokens", "flops": "tokens", "time": "seconds"}.get(by)
     scale = flops_per_token if by == "flops" else 1.0
     found = []
@@ -29,14 +33,24 @@ def mean_curve(runs: Sequence[Run]) -> Curve:
 
 
 def band(runs: Sequence[Run]) -> Band:
-    """The lowest and the highest value of all seeds, at the same updates; nothing of a single run."""
-    return [(x, min(values), max(values)) for x, values in _at_each_step(runs)] if len(runs) > 1 else []
+    """The lowest and the highest value of all seeds, at the same updates; nothing of a single
+    run.
+    """
+    return (
+        [(x, min(values), max(values)) for x, values in _at_each_step(runs)]
+        if len(runs) > 1
+        else []
+    )
 
 
-def picture(curves: Mapping[str, Curve], bands: Mapping[str, Band], *, metric: str, by: str, seeds: int) -> str:
+def picture(
+    curves: Mapping[str, Curve], bands: Mapping[str, Band], *, metric: str, by: str, seeds: int
+) -> str:
     """One SVG, one line an arm."""
     shown = {name: curve for name, curve in curves.items() if curve}
-    title = f"{metric}, mean of {seeds} seeds" + (", shaded from lowest to highest" if any(bands.values()) else "")
+    title = f"{metric}, mean of {seeds} seeds" + (
+        ", shaded from lowest to highest" if any(bands.values()) else ""
+    )
     return line_chart(shown, title=title, x=AXES[by], y=metric, bands=bands)
 
 
@@ -44,7 +58,10 @@ def _at_each_step(runs: Sequence[Run]) -> list[tuple[float, list[float]]]:
     """(mean of x, values) at the updates at which all runs were measured."""
     by_step = [{step: (x, value) for step, x, value in run} for run in runs]
     steps = sorted(set.intersection(*(set(points) for points in by_step))) if runs else []
-    return [(statistics.fmean(p[step][0] for p in by_step), [p[step][1] for p in by_step]) for step in steps]
+    return [
+        (statistics.fmean(p[step][0] for p in by_step), [p[step][1] for p in by_step])
+        for step in steps
+    ]
 
 
 def _between(counter: Curve, step: float) -> float:
@@ -52,6 +69,10 @@ def _between(counter: Curve, step: float) -> float:
     before = (0.0, 0.0)
     for at, value in counter:
         if at >= step:
-            return before[1] + (value - before[1]) * (step - before[0]) / (at - before[0]) if at > before[0] else value
+            return (
+                before[1] + (value - before[1]) * (step - before[0]) / (at - before[0])
+                if at > before[0]
+                else value
+            )
         before = (at, value)
     return before[1]

@@ -1,4 +1,6 @@
-"""The rule that ends hopeless runs. It looks at a run's own curve alone, so when and how often it is asked changes nothing."""
+"""The rule that ends hopeless runs. It looks at a run's own curve alone, so when and how often
+it is asked changes nothing.
+"""
 
 from __future__ import annotations
 
@@ -23,8 +25,13 @@ def hopeless(run: Path, study: Study, flops_per_token: float) -> str:
         return ""  # nothing is logged yet
     kind, amount = study.budget
     for step, x, value in along(log, study.stop.metric, AXIS[kind], flops_per_token):
-        if x / (60 * amount if kind == "minutes" else amount) >= study.stop.after and _bad(value, study.stop):
-            return f"{study.stop.metric} was {value:.4g} after update {step:.0f}, {_side(study.stop)} {study.stop.bound:g}"
+        if x / (60 * amount if kind == "minutes" else amount) >= study.stop.after and _bad(
+            value, study.stop
+        ):
+            return (
+                f"{study.stop.metric} was {value:.4g} after update {step:.0f}, {_side(study.stop)}"
+                f" {study.stop.bound:g}"
+            )
     return ""
 
 

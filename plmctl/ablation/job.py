@@ -28,7 +28,9 @@ JOB, DONE, ERROR, RUN, LOG = "job.json", "done.json", "error.json", "run", "log.
 
 
 def enter(folder: str, here: str) -> None:
-    """What a new process does: all output goes to the job's log, signals come from the study alone."""
+    """What a new process does: all output goes to the job's log, signals come from the study
+    alone.
+    """
     os.setsid()
     os.chdir(here)
     with (Path(folder) / LOG).open("ab") as log:
@@ -39,16 +41,21 @@ def enter(folder: str, here: str) -> None:
 
 
 def perform(folder: Path) -> int:
-    """Run the job unless it is done; continue its run where that has a checkpoint. Returns the exit code of the command."""
+    """Run the job unless it is done; continue its run where that has a checkpoint. Returns the
+    exit code of the command.
+    """
     with (folder / "lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)  # a process that an earlier, killed study left behind is still saving
+        # a process that an earlier, killed study left behind is still saving
+        fcntl.flock(lock, fcntl.LOCK_EX)
         if (folder / DONE).is_file():
             return 0
         (folder / ERROR).unlink(missing_ok=True)
         job = json.loads((folder / JOB).read_text(encoding="utf-8"))
         try:
             code = _run(job, folder / RUN)
-            problem = {} if code in (0, *STOPPED) else {"code": code, "error": f"ended with code {code}"}
+            problem = (
+                {} if code in (0, *STOPPED) else {"code": code, "error": f"ended with code {code}"}
+            )
         except PlmctlError as error:
             remark(f"plmctl: {error}")
             code, problem = error.exit_code, {"code": error.exit_code, "error": str(error)}
@@ -68,11 +75,14 @@ def _run(job: dict[str, Any], run: Path) -> int:
     from omegaconf import OmegaConf
 
     verb, cfg = job["verb"], OmegaConf.create(job["config"])
-    flags = Flags(verb, overrides=tuple(job["words"]), plugins=tuple(job["plugins"]), json=verb == "eval")
+    flags = Flags(
+        verb, overrides=tuple(job["words"]), plugins=tuple(job["plugins"]), json=verb == "eval"
+    )
     if verb in ("pretrain", "finetune") and (resumed := _saved(job, run)) is not None:
         cfg, flags = resumed, Flags(verb, plugins=flags.plugins, resume=True)
     else:
-        shutil.rmtree(run, ignore_errors=True) if verb != "tokenize" else None  # tokenizing goes on by itself
+        # tokenizing goes on by itself
+        shutil.rmtree(run, ignore_errors=True) if verb != "tokenize" else None
         if verb in ("pretrain", "finetune"):
             cfg.run.dir = str(run)
         else:
@@ -90,9 +100,16 @@ def _saved(job: dict[str, Any], run: Path) -> Any:
     from plmctl.config.resume import resumed
     from plmctl.training.checkpoint import Checkpoints
 
-    if not (run / "config.yaml").is_file() or Checkpoints(run / "checkpoints", say=lambda message: None).newest() is None:
+    if (
+        not (run / "config.yaml").is_file()
+        or Checkpoints(run / "checkpoints", say=lambda message: None).newest() is None
+    ):
         return None
-    cfg, _ = resumed(Flags(job["verb"], overrides=(f"run.dir={run}",), plugins=tuple(job["plugins"]), resume=True))
+    cfg, _ = resumed(
+        Flags(
+            job["verb"], overrides=(f"run.dir={run}",), plugins=tuple(job["plugins"]), resume=True
+        )
+    )
     same = all(cfg.get(name) == job["config"].get(name) for name in ("checkpoint", "init"))
     data = job["config"].get("data")
     return cfg if same and cfg.data.path == (data or {}).get("path") else None

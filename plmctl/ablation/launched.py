@@ -1,4 +1,6 @@
-"""The jobs of a study wherever a Hydra launcher puts them: joblib, a SLURM cluster through submitit, or another plug-in."""
+"""The jobs of a study wherever a Hydra launcher puts them: joblib, a SLURM cluster through
+submitit, or another plug-in.
+"""
 
 from __future__ import annotations
 
@@ -22,10 +24,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Launch:
-    """One job as a launcher calls it, here or on a machine that sees the same files; a failure is recorded, not raised."""
+    """One job as a launcher calls it, here or on a machine that sees the same files; a failure
+    is recorded, not raised.
+    """
 
     here: str  # the folder that relative paths start from
-    study: int = field(default_factory=os.getpid)  # the process that a worker of a launcher ends with
+    # the process that a worker of a launcher ends with
+    study: int = field(default_factory=os.getpid)
 
     def __call__(self, cfg: DictConfig) -> int:
         follow_launcher(self.study)
@@ -44,8 +49,9 @@ class Launch:
 class Launched(Runner):
     """All jobs that are ready go to the launcher together, then those that they have made ready.
 
-    `words`: the launcher and its settings, like `hydra/launcher=submitit_slurm`, `hydra.launcher.partition=gpu`. A rule that
-    stops hopeless runs is applied when they have ended: the table is the same, the time is not saved.
+    `words`: the launcher and its settings, like `hydra/launcher=submitit_slurm`,
+    `hydra.launcher.partition=gpu`. A rule that stops hopeless runs is applied when they have ended:
+    the table is the same, the time is not saved.
     """
 
     def __init__(self, *settings: Any, words: tuple[str, ...], **others: Any) -> None:
@@ -66,11 +72,17 @@ class Launched(Runner):
         """Hydra's multirun over the folders; whether it was interrupted."""
         from hydra.errors import HydraException
 
-        sweep = ["hydra.output_subdir=null", "hydra/job_logging=none", quoted(f"hydra.sweep.dir={self.folder / 'launched'}")]
+        sweep = [
+            "hydra.output_subdir=null",
+            "hydra/job_logging=none",
+            quoted(f"hydra.sweep.dir={self.folder / 'launched'}"),
+        ]
         folders = ",".join(quoted(f"run.dir={place}").partition("=")[2] for place in places)
         with session("ablate") as hydra:
             try:
-                hydra.multirun(None, Launch(os.getcwd()), [f"+job_path={folders}", *sweep, *self.words])
+                hydra.multirun(
+                    None, Launch(os.getcwd()), [f"+job_path={folders}", *sweep, *self.words]
+                )
             except HydraException as error:
                 raise UsageError(reason(error, hydra, "ablate")) from None
             except KeyboardInterrupt:

@@ -17,9 +17,12 @@ from plmctl.data.encoding import cores
 from plmctl.training.stop import hearing
 
 PRELOAD = [  # what every job imports, some of it late: seconds of each
-    "plmctl.ablation.job", "plmctl.config.resume", *(f"plmctl.commands.{verb}" for verb in ("pretrain", "finetune", "eval")),
-    "torch._dynamo", "torch.utils.tensorboard",
-]  # fmt: skip
+    "plmctl.ablation.job",
+    "plmctl.config.resume",
+    *(f"plmctl.commands.{verb}" for verb in ("pretrain", "finetune", "eval")),
+    "torch._dynamo",
+    "torch.utils.tensorboard",
+]
 PAUSE = 0.05  # seconds between two looks at the running jobs
 LOOK = 1.0  # and between two looks at their curves
 
@@ -31,7 +34,8 @@ class Local(Runner):
         super().__init__(*settings, **others)
         self.processes = processes
         self._children: dict[str, BaseProcess] = {}
-        self._context = multiprocessing.get_context("forkserver")  # imports torch once, for all jobs
+        # imports torch once, for all jobs
+        self._context = multiprocessing.get_context("forkserver")
         self._context.set_forkserver_preload(PRELOAD)
         self._looked = 0.0
         self._signal = 0
@@ -75,10 +79,15 @@ class Local(Runner):
         for name, child in list(self._children.items()):
             if child.exitcode is not None:
                 del self._children[name]
-                self.settle(name, self.outcome(self.plan.jobs[name], child.exitcode, ended=bool(self._signal)))
+                self.settle(
+                    name,
+                    self.outcome(self.plan.jobs[name], child.exitcode, ended=bool(self._signal)),
+                )
 
     def _end_children(self) -> None:
-        """Jobs that still run save and end, as after a Ctrl-C of their own; a second signal ends them at once."""
+        """Jobs that still run save and end, as after a Ctrl-C of their own; a second signal ends
+        them at once.
+        """
         for child in self._children.values():
             child.terminate()
         while self._children:

@@ -1,4 +1,6 @@
-"""Arms x seeds x stages as jobs: what two cells share is one job, and a job is named by all that decides its result."""
+"""Arms x seeds x stages as jobs: what two cells share is one job, and a job is named by all that
+decides its result.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,9 @@ from plmctl.errors import ConfigError, UsageError, raise_all
 
 @dataclass(frozen=True)
 class Job:
-    """One run of an ordinary command; in `config`, "job:<name>" stands for the run of a job that comes first."""
+    """One run of an ordinary command; in `config`, "job:<name>" stands for the run of a job that
+    comes first.
+    """
 
     verb: str
     key: str
@@ -43,11 +47,14 @@ class Cell:
     seed: int
     pretrain: str | None = None
     tuned: dict[str, list[list[str]]] = field(default_factory=dict)  # task -> setting -> restart
-    evals: dict[str, dict[str, str]] = field(default_factory=dict)  # evaluation -> {whose checkpoint: job}
+    # evaluation -> {whose checkpoint: job}
+    evals: dict[str, dict[str, str]] = field(default_factory=dict)
 
     @property
     def jobs(self) -> list[str]:
-        tuned = [name for settings in self.tuned.values() for restarts in settings for name in restarts]
+        tuned = [
+            name for settings in self.tuned.values() for restarts in settings for name in restarts
+        ]
         own = [self.pretrain] if self.pretrain else []
         return [*own, *tuned, *(name for each in self.evals.values() for name in each.values())]
 
@@ -77,7 +84,9 @@ class Plan:
 
 
 def plan(study: Study, flags: Flags) -> Plan:
-    """The plan of a study; raises every arm that does not compose, and everything that makes arms incomparable."""
+    """The plan of a study; raises every arm that does not compose, and everything that makes
+    arms incomparable.
+    """
     composer = Composer(study, flags)
     arms = composer.arms()
     raise_all(check_study(study, arms, composer.tasks))
@@ -93,7 +102,8 @@ class _Jobs:
     def __init__(self, study: Study) -> None:
         self.study = study
         self.jobs: dict[str, Job] = {}
-        self._first: dict[tuple[str, int, str], str] = {}  # arm, seed, task -> its fine-tuning at the first point of the grid
+        # arm, seed, task -> its fine-tuning at the first point of the grid
+        self._first: dict[tuple[str, int, str], str] = {}
 
     def cell(self, each: Composed, seed: int) -> Cell:
         cell = Cell(each.arm.name, seed)
@@ -105,13 +115,27 @@ class _Jobs:
             teacher = self._first[each.arm.teacher, seed, task] if each.arm.teacher else None
             cell.tuned[task] = [
                 [
-                    self._tuned(each, cell, config, order, head, f"{task}{_chosen(point)} of {place}", teacher)
+                    self._tuned(
+                        each,
+                        cell,
+                        config,
+                        order,
+                        head,
+                        f"{task}{_chosen(point)} of {place}",
+                        teacher,
+                    )
                     for order, head in self._restarts(seed)
                 ]
                 for point, config in zip(self.study.settings, settings, strict=True)
             ]
             self._first[each.arm.name, seed, task] = cell.tuned[task][0][0]
-            self._evals(cell, each, task, [name for restarts in cell.tuned[task] for name in restarts], place)
+            self._evals(
+                cell,
+                each,
+                task,
+                [name for restarts in cell.tuned[task] for name in restarts],
+                place,
+            )
         return cell
 
     def _restarts(self, seed: int) -> list[tuple[int, int]]:
@@ -126,15 +150,32 @@ class _Jobs:
         return self._add("pretrain", f"pretrain {place}", config, needs=[tokens])
 
     def _tokens(self, each: Composed) -> str | None:
-        """The job that tokenizes an arm's text; None where it names tokens, or several texts (pretraining caches them)."""
+        """The job that tokenizes an arm's text; None where it names tokens, or several texts
+        (pretraining caches them).
+        """
         data = each.pretrain["data"]
         if data["mixture"] or data["sources"] or is_tokens(data["path"]):
             return None
         names = [f.name for f in dataclasses.fields(schema.Data)]
-        config = {"data": {name: data[name] for name in names}, "tokenizer": each.pretrain["tokenizer"], "out": None}
-        return self._add("tokenize", f"tokenize for {each.arm.name}", {**config, "processes": None, "seed": 0})
+        config = {
+            "data": {name: data[name] for name in names},
+            "tokenizer": each.pretrain["tokenizer"],
+            "out": None,
+        }
+        return self._add(
+            "tokenize", f"tokenize for {each.arm.name}", {**config, "processes": None, "seed": 0}
+        )
 
-    def _tuned(self, each: Composed, cell: Cell, config: Config, order: int, head: int, label: str, teacher: str | None) -> str:
+    def _tuned(
+        self,
+        each: Composed,
+        cell: Cell,
+        config: Config,
+        order: int,
+        head: int,
+        label: str,
+        teacher: str | None,
+    ) -> str:
         made = {**config, "seed": order, "head_seed": head}
         made |= {"teacher": f"{JOB}{teacher}"} if teacher and config["distill"] else {}
         first = teacher if each.arm.from_teacher else cell.pretrain
@@ -142,31 +183,60 @@ class _Jobs:
             made["checkpoint"] = f"{JOB}{first}"
             return self._add("finetune", label, made, needs=list(dict.fromkeys([first, teacher])))
         if each.arm.checkpoint:
-            return self._add("finetune", label, {**made, "checkpoint": each.arm.checkpoint}, needs=[teacher])
+            return self._add(
+                "finetune", label, {**made, "checkpoint": each.arm.checkpoint}, needs=[teacher]
+            )
         tokens = self._tokens(each)
-        source = f"{JOB}{tokens}" if tokens else each.pretrain["tokenizer"].get("path") or each.pretrain["data"]["path"]
+        source = (
+            f"{JOB}{tokens}"
+            if tokens
+            else each.pretrain["tokenizer"].get("path") or each.pretrain["data"]["path"]
+        )
         if not source:
             fix = "tokenizer.path=<folder> in its overrides"
-            raise ConfigError(f"arms.{each.arm.name}", ..., "several texts make no one tokenizer before pretraining", fix=fix)
+            raise ConfigError(
+                f"arms.{each.arm.name}",
+                ...,
+                "several texts make no one tokenizer before pretraining",
+                fix=fix,
+            )
         made |= {name: each.pretrain[name] for name in OF_THE_MODEL}
         made["tokenizer"] = {**each.pretrain["tokenizer"], "path": source}
         return self._add("finetune", label, made, needs=[tokens, teacher])
 
-    def _evals(self, cell: Cell, each: Composed, of: str, checkpoints: Sequence[str], place: str) -> None:
+    def _evals(
+        self, cell: Cell, each: Composed, of: str, checkpoints: Sequence[str], place: str
+    ) -> None:
         for name, node in self.study.evals.items():
             if node.of == of:
                 cell.evals[name] = {
                     job: self._add(
-                        "eval", f"{name} of {place}", {**each.evals[name], "checkpoint": f"{JOB}{job}"},
-                        words=node.overrides, needs=[job],
+                        "eval",
+                        f"{name} of {place}",
+                        {**each.evals[name], "checkpoint": f"{JOB}{job}"},
+                        words=node.overrides,
+                        needs=[job],
                     )
                     for job in checkpoints
-                }  # fmt: skip
+                }
 
     def _add(
-        self, verb: str, label: str, config: Config, *, words: Sequence[str] = (), needs: Sequence[str | None] = ()
+        self,
+        verb: str,
+        label: str,
+        config: Config,
+        *,
+        words: Sequence[str] = (),
+        needs: Sequence[str | None] = (),
     ) -> str:
-        job = Job(verb, key(verb, config), label, config, tuple(words), tuple(name for name in needs if name))
+        job = Job(
+            verb,
+            key(verb, config),
+            label,
+            config,
+            tuple(words),
+            tuple(name for name in needs if name),
+        )
         return self.jobs.setdefault(job.name, job).name
 
 
@@ -184,7 +254,14 @@ def _twins(cells: Sequence[Cell]) -> list[UsageError]:
             break
         jobs = json.dumps(cell.jobs)
         if jobs in first:
-            errors.append(ConfigError(f"arms.{cell.arm}", ..., f"is the same run as '{first[jobs]}'", fix="drop one of them"))
+            errors.append(
+                ConfigError(
+                    f"arms.{cell.arm}",
+                    ...,
+                    f"is the same run as '{first[jobs]}'",
+                    fix="drop one of them",
+                )
+            )
         first.setdefault(jobs, cell.arm)
     return errors
 

@@ -9,15 +9,18 @@ from plmctl.ablation.statistics import ALPHA
 from plmctl.report.page import Table
 
 READING = (
-    "Mean ± standard deviation over seeds. Difference: arm minus baseline, with its {level:.0%} interval by Student's t over "
-    "pairs of equal seeds (Welch's where the seeds differ). p: the paired test, corrected by Holm for all {count} comparisons "
-    "of this table. Verdict on the expected direction: held or not held where p < {alpha:g}, else undecided at this scale."
+    "Mean ± standard deviation over seeds. Difference: arm minus baseline, with its {level:.0%}"
+    " interval by Student's t over pairs of equal seeds (Welch's where the seeds differ). p: the"
+    " paired test, corrected by Holm for all {count} comparisons of this table. Verdict on the"
+    " expected direction: held or not held where p < {alpha:g}, else undecided at this scale."
 )
 
 
 def reading(rows: Sequence[Mapping[str, Any]]) -> str:
     """How all tables of a study are to be read."""
-    return READING.format(level=1 - ALPHA, count=sum(row["p"] is not None for row in rows), alpha=ALPHA)
+    return READING.format(
+        level=1 - ALPHA, count=sum(row["p"] is not None for row in rows), alpha=ALPHA
+    )
 
 
 def metric_table(found: Sequence[Mapping[str, Any]]) -> Table:
@@ -27,17 +30,39 @@ def metric_table(found: Sequence[Mapping[str, Any]]) -> Table:
     head += [f"published, {unit}"] if unit is not None else []
     lines = []
     for row in found:
-        line = [row["arm"], str(row["n"]), with_spread(row["mean"], row["sd"]), _signed(row["difference"])]
-        line += [_interval(row["low"], row["high"]), _p(row["p_holm"]), row["expected"], _verdict(row["verdict"])]
+        line = [
+            row["arm"],
+            str(row["n"]),
+            with_spread(row["mean"], row["sd"]),
+            _signed(row["difference"]),
+        ]
+        line += [
+            _interval(row["low"], row["high"]),
+            _p(row["p_holm"]),
+            row["expected"],
+            _verdict(row["verdict"]),
+        ]
         lines.append([*line, *([_number(row["published"])] if unit is not None else [])])
     return Table(head, lines)
 
 
 def cost_table(costs: Sequence[Mapping[str, Any]]) -> Table:
     """What each arm cost, as in table.json, for people."""
-    head = ["arm", "parameters", "tokens of pretraining", "training FLOPs of it", "seconds, fine-tuning included"]
+    head = [
+        "arm",
+        "parameters",
+        "tokens of pretraining",
+        "training FLOPs of it",
+        "seconds, fine-tuning included",
+    ]
     lines = [
-        [each["arm"], f"{each['parameters']:,}", _whole(each["tokens"]), _number(each["flops"]), _whole(each["seconds"])]
+        [
+            each["arm"],
+            f"{each['parameters']:,}",
+            _whole(each["tokens"]),
+            _number(each["flops"]),
+            _whole(each["seconds"]),
+        ]
         for each in costs
     ]
     return Table(head, lines)
@@ -63,11 +88,19 @@ def _signed(value: float | None) -> str:
 
 def with_spread(mean: float | None, deviation: float | None) -> str:
     """`0.8123 ± 0.012`."""
-    return "missing" if mean is None else _figures(mean, 4) + (f" ± {_figures(deviation, 2)}" if deviation is not None else "")
+    return (
+        "missing"
+        if mean is None
+        else _figures(mean, 4) + (f" ± {_figures(deviation, 2)}" if deviation is not None else "")
+    )
 
 
 def _interval(low: float | None, high: float | None) -> str:
-    return "" if low is None or high is None else f"{_figures(low, 3, '+')} to {_figures(high, 3, '+')}"
+    return (
+        ""
+        if low is None or high is None
+        else f"{_figures(low, 3, '+')} to {_figures(high, 3, '+')}"
+    )
 
 
 def _p(p: float | None) -> str:

@@ -1,4 +1,5 @@
-"""What a difference between two arms is worth: Student's t over seeds, Holm's correction, a verdict.
+"""What a difference between two arms is worth: Student's t over seeds, Holm's correction, a
+verdict.
 
 All of it from definitions and the standard library; the tests compare it with SciPy.
 """
@@ -18,7 +19,9 @@ Verdict = Literal["held", "not held", "undecided", ""]
 
 @dataclass(frozen=True)
 class Difference:
-    """Arm minus baseline: the mean, its interval, the p of "no difference", and over how many seeds (or pairs of seeds)."""
+    """Arm minus baseline: the mean, its interval, the p of "no difference", and over how many
+    seeds (or pairs of seeds).
+    """
 
     mean: float
     low: float | None  # None where one seed says nothing about the spread
@@ -34,7 +37,9 @@ def spread(values: Sequence[float]) -> tuple[float, float | None]:
 
 
 def compare(arm: Mapping[int, float], baseline: Mapping[int, float]) -> Difference | None:
-    """The difference of two arms whose values are known by seed; paired over the seeds that both have, if there are two."""
+    """The difference of two arms whose values are known by seed; paired over the seeds that both
+    have, if there are two.
+    """
     both = [seed for seed in arm if seed in baseline]
     if len(both) > 1:
         return paired([arm[seed] for seed in both], [baseline[seed] for seed in both])
@@ -47,7 +52,9 @@ def compare(arm: Mapping[int, float], baseline: Mapping[int, float]) -> Differen
 
 
 def paired(arm: Sequence[float], baseline: Sequence[float]) -> Difference:
-    """`mean(d) +- t * sd(d) / sqrt(n)` of the differences d of pairs, n - 1 degrees of freedom (Student, 1908)."""
+    """`mean(d) +- t * sd(d) / sqrt(n)` of the differences d of pairs, n - 1 degrees of freedom
+    (Student, 1908).
+    """
     differences = [a - b for a, b in zip(arm, baseline, strict=True)]
     mean, deviation = statistics.fmean(differences), statistics.stdev(differences)
     n = len(differences)
@@ -55,7 +62,9 @@ def paired(arm: Sequence[float], baseline: Sequence[float]) -> Difference:
 
 
 def welch(arm: Sequence[float], baseline: Sequence[float]) -> Difference:
-    """The same for unpaired seeds of unequal variance, degrees of freedom by Welch and Satterthwaite (Welch, 1947)."""
+    """The same for unpaired seeds of unequal variance, degrees of freedom by Welch and
+    Satterthwaite (Welch, 1947).
+    """
     a, b = (statistics.variance(values) / len(values) for values in (arm, baseline))
     mean = statistics.fmean(arm) - statistics.fmean(baseline)
     below = a * a / (len(arm) - 1) + b * b / (len(baseline) - 1)
@@ -64,7 +73,9 @@ def welch(arm: Sequence[float], baseline: Sequence[float]) -> Difference:
 
 
 def holm(ps: Sequence[float | None]) -> list[float | None]:
-    """Each p corrected for the number of them: the k-th smallest of m times (m - k + 1), never falling (Holm, 1979)."""
+    """Each p corrected for the number of them: the k-th smallest of m times (m - k + 1), never
+    falling (Holm, 1979).
+    """
     known = sorted((p, place) for place, p in enumerate(ps) if p is not None)
     corrected: list[float | None] = [None] * len(ps)
     highest = 0.0
@@ -75,7 +86,9 @@ def holm(ps: Sequence[float | None]) -> list[float | None]:
 
 
 def judge(expected: str, difference: Difference | None, p: float | None) -> Verdict:
-    """Held: the expected sign, and p says so; not held: the other sign, and p says so; otherwise undecided."""
+    """Held: the expected sign, and p says so; not held: the other sign, and p says so; otherwise
+    undecided.
+    """
     if not expected:
         return ""
     if difference is None or p is None or p >= ALPHA or not difference.mean:
@@ -99,12 +112,24 @@ def quantile(p: float, freedom: float) -> float:
 
 
 def incomplete_beta(a: float, b: float, x: float) -> float:
-    """I_x(a, b), by its continued fraction (Abramowitz and Stegun, 1964, 26.5.8), evaluated from the front (Lentz, 1976)."""
+    """I_x(a, b), by its continued fraction (Abramowitz and Stegun, 1964, 26.5.8), evaluated from
+    the front (Lentz, 1976).
+    """
     if x <= 0 or x >= 1:
         return float(x >= 1)
-    if x > (a + 1) / (a + b + 2):  # where the fraction of the other tail is the one that converges fast
+    # where the fraction of the other tail is the one that converges fast
+    if x > (a + 1) / (a + b + 2):
         return 1 - incomplete_beta(b, a, 1 - x)
-    front = math.exp(math.lgamma(a + b) - math.lgamma(a) - math.lgamma(b) + a * math.log(x) + b * math.log1p(-x)) / a
+    front = (
+        math.exp(
+            math.lgamma(a + b)
+            - math.lgamma(a)
+            - math.lgamma(b)
+            + a * math.log(x)
+            + b * math.log1p(-x)
+        )
+        / a
+    )
     above, below = 1.0, 1 / _off_zero(1 - (a + b) * x / (a + 1))
     value = below
     for m in range(1, 1000):
@@ -118,7 +143,9 @@ def incomplete_beta(a: float, b: float, x: float) -> float:
     return front * value
 
 
-def _difference(mean: float, error: float, freedom: float, n: int, test: Literal["paired t", "Welch t"]) -> Difference:
+def _difference(
+    mean: float, error: float, freedom: float, n: int, test: Literal["paired t", "Welch t"]
+) -> Difference:
     if error <= 1e-12 * abs(mean):  # every seed gave the same difference
         return Difference(mean, mean, mean, 0.0 if mean else 1.0, n, test)
     half = quantile(ALPHA, freedom) * error

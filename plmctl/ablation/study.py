@@ -1,4 +1,6 @@
-"""A study as it is written, parsed and checked: every mistake that needs no composition, all at once."""
+"""A study as it is written, parsed and checked: every mistake that needs no composition, all at
+once.
+"""
 
 from __future__ import annotations
 
@@ -37,19 +39,27 @@ class Labelled:
 
 @dataclass(frozen=True)
 class Restarts:
-    """How often each setting is fine-tuned: `order` seeds of the data order with each of `head` seeds of new heads."""
+    """How often each setting is fine-tuned: `order` seeds of the data order with each of `head`
+    seeds of new heads.
+    """
 
     order: Count = 1
     head: Count = 1
 
     def pairs(self, seed: int) -> list[tuple[int, int]]:
         """The two seeds of each restart of a cell; no two cells share one."""
-        return [(1000 * seed + order, 1000 * seed + head) for order in range(self.order) for head in range(self.head)]
+        return [
+            (1000 * seed + order, 1000 * seed + head)
+            for order in range(self.order)
+            for head in range(self.head)
+        ]
 
 
 @dataclass(frozen=True)
 class Tuning:
-    """Every task, setting of the grid and restart; the setting that does best on dev counts, the mean of its restarts."""
+    """Every task, setting of the grid and restart; the setting that does best on dev counts, the
+    mean of its restarts.
+    """
 
     tasks: dict[str, Any] = field(default_factory=dict)
     overrides: list[str] = field(default_factory=list)
@@ -74,18 +84,23 @@ class Published:
 
 @dataclass(frozen=True)
 class Metric:
-    """A column of results: `key` of pretraining's validation, of a task's dev split, or of an evaluation."""
+    """A column of results: `key` of pretraining's validation, of a task's dev split, or of an
+    evaluation.
+    """
 
     of: str
     key: str
     exp: bool = False  # of a loss: perplexity
     better: Literal["higher", "lower", "auto"] = "auto"
-    expect: dict[str, Literal["higher", "lower"]] = field(default_factory=dict)  # arm: which side of the baseline
+    # arm: which side of the baseline
+    expect: dict[str, Literal["higher", "lower"]] = field(default_factory=dict)
     published: Any = None
 
     @property
     def series(self) -> str:
-        """Its name in the log of a pretraining: of validation, or `start/...` of the first update."""
+        """Its name in the log of a pretraining: of validation, or `start/...` of the first
+        update.
+        """
         return f"valid/{self.key}" if self.validated else self.key
 
     @property
@@ -101,7 +116,9 @@ class Metric:
 
 @dataclass(frozen=True)
 class Stop:
-    """Ends a pretraining whose `metric`, after this share of the budget, is on the wrong side of `bound`."""
+    """Ends a pretraining whose `metric`, after this share of the budget, is on the wrong side of
+    `bound`.
+    """
 
     metric: str
     after: Share
@@ -138,7 +155,11 @@ def parse(cfg: Mapping[str, Any], *, name: str, config_dirs: Sequence[str] = ())
     common = _node(Pretraining, cfg["pretrain"] or {}, "pretrain", errors) or Pretraining()
     arms = _arms(cfg, common, config_dirs, errors)
     tuning = _node(Tuning, cfg["finetune"] or {}, "finetune", errors) or Tuning()
-    restarts = {"order": tuning.restarts, "head": 1} if not isinstance(tuning.restarts, Mapping) else tuning.restarts
+    restarts = (
+        {"order": tuning.restarts, "head": 1}
+        if not isinstance(tuning.restarts, Mapping)
+        else tuning.restarts
+    )
     tasks = _nodes(Labelled, tuning.tasks, "finetune.tasks", errors)
     evals = _nodes(Evaluation, cfg["eval"], "eval", errors)
     metrics = _nodes(Metric, cfg["metrics"], "metrics", errors)
@@ -146,25 +167,45 @@ def parse(cfg: Mapping[str, Any], *, name: str, config_dirs: Sequence[str] = ())
     stop = _node(Stop, cfg["stop"], "stop", errors) if cfg["stop"] else None
     errors += _check_names(cfg, arms, tasks, evals, metrics)
     errors += _check_metrics(metrics, arms, str(cfg["baseline"]))
-    metrics = {key: _with_published(metric, f"metrics.{key}.published", arms, errors) for key, metric in metrics.items()}
+    metrics = {
+        key: _with_published(metric, f"metrics.{key}.published", arms, errors)
+        for key, metric in metrics.items()
+    }
     waiting = [task for task, node in tasks.items() if node.path is None]
     waiting += [key for key, node in evals.items() if node.of in waiting]
     made = Study(
-        name=name, title=cfg["title"] or name, seeds=list(cfg["seeds"]), baseline=cfg["baseline"], arms=arms, budget=budget,
-        data=dict(cfg["data"]), pretrain=common.overrides, tuning=tuning.overrides,
+        name=name,
+        title=cfg["title"] or name,
+        seeds=list(cfg["seeds"]),
+        baseline=cfg["baseline"],
+        arms=arms,
+        budget=budget,
+        data=dict(cfg["data"]),
+        pretrain=common.overrides,
+        tuning=tuning.overrides,
         tasks={key: node for key, node in tasks.items() if key not in waiting},
         settings=_sweep(tuning.grid, "finetune.grid", config_dirs, errors),
         restarts=_node(Restarts, restarts, "finetune.restarts", errors) or Restarts(),
         evals={key: node for key, node in evals.items() if key not in waiting},
-        metrics={key: metric for key, metric in metrics.items() if metric.of not in waiting}, stop=stop,
-        left_out=[f"finetune.tasks.{key}.path=..." for key in waiting if key in tasks], keep=cfg["keep"],
-        curves=cfg["curves"] or {"minutes": "time"}.get(budget[0] if budget else "steps", budget[0] if budget else "steps"),
-    )  # fmt: skip
+        metrics={key: metric for key, metric in metrics.items() if metric.of not in waiting},
+        stop=stop,
+        left_out=[f"finetune.tasks.{key}.path=..." for key in waiting if key in tasks],
+        keep=cfg["keep"],
+        curves=cfg["curves"]
+        or {"minutes": "time"}.get(
+            budget[0] if budget else "steps", budget[0] if budget else "steps"
+        ),
+    )
     raise_all(errors)
     return made
 
 
-def _arms(cfg: Mapping[str, Any], common: Pretraining, config_dirs: Sequence[str], errors: list[UsageError]) -> dict[str, Arm]:
+def _arms(
+    cfg: Mapping[str, Any],
+    common: Pretraining,
+    config_dirs: Sequence[str],
+    errors: list[UsageError],
+) -> dict[str, Arm]:
     """The arms of the grid, then the rows."""
     try:
         arms = gridded(cfg["grid"], common.recipe, config_dirs)
@@ -173,19 +214,41 @@ def _arms(cfg: Mapping[str, Any], common: Pretraining, config_dirs: Sequence[str
         arms = {}
     for name, given in cfg["arms"].items():
         if isinstance(given, str) or not isinstance(given, (Mapping, Sequence)):
-            errors.append(ConfigError(f"arms.{name}", given, "is a list of overrides, or {recipe, overrides, pretrain, ...}"))
+            errors.append(
+                ConfigError(
+                    f"arms.{name}",
+                    given,
+                    "is a list of overrides, or {recipe, overrides, pretrain, ...}",
+                )
+            )
             continue
-        node = _node(ArmNode, given if isinstance(given, Mapping) else {"overrides": given}, f"arms.{name}", errors)
+        node = _node(
+            ArmNode,
+            given if isinstance(given, Mapping) else {"overrides": given},
+            f"arms.{name}",
+            errors,
+        )
         if name in arms:
-            errors.append(ConfigError(f"arms.{name}", ..., "the grid makes an arm of this name too"))
+            errors.append(
+                ConfigError(f"arms.{name}", ..., "the grid makes an arm of this name too")
+            )
         elif node:
             arms[name] = Arm.of(name, node, common.recipe)
     if len(arms) < 2 and not errors:
-        errors.append(ConfigError("arms", sorted(arms), "a study compares two arms or more", fix="arms: {name: [overrides]}"))
+        errors.append(
+            ConfigError(
+                "arms",
+                sorted(arms),
+                "a study compares two arms or more",
+                fix="arms: {name: [overrides]}",
+            )
+        )
     return arms
 
 
-def _sweep(words: Sequence[str], path: str, config_dirs: Sequence[str], errors: list[UsageError]) -> list[tuple[str, ...]]:
+def _sweep(
+    words: Sequence[str], path: str, config_dirs: Sequence[str], errors: list[UsageError]
+) -> list[tuple[str, ...]]:
     try:
         return swept(words, config_dirs)
     except UsageError as error:
@@ -193,24 +256,39 @@ def _sweep(words: Sequence[str], path: str, config_dirs: Sequence[str], errors: 
         return [()]
 
 
-def _budget(given: Mapping[str, Any], needed: bool, errors: list[UsageError]) -> tuple[str, float] | None:
+def _budget(
+    given: Mapping[str, Any], needed: bool, errors: list[UsageError]
+) -> tuple[str, float] | None:
     chosen = {name: value for name, value in given.items() if value is not None}
     if len(chosen) > 1 or (needed and not chosen):
         found = f"there are {', '.join(chosen)}" if chosen else "there is none"
         fix = f"budget.{next(iter(chosen))}=null" if chosen else "budget.steps=300"
-        errors.append(ConfigError("budget", ..., f"exactly one of {', '.join(given)}, the same for all arms; {found}", fix=fix))
+        errors.append(
+            ConfigError(
+                "budget",
+                ...,
+                f"exactly one of {', '.join(given)}, the same for all arms; {found}",
+                fix=fix,
+            )
+        )
     return next(iter(chosen.items()), None)
 
 
 def _check_names(
-    cfg: Mapping[str, Any], arms: Mapping[str, Arm], tasks: Mapping[str, Any], evals: Mapping[str, Evaluation],
+    cfg: Mapping[str, Any],
+    arms: Mapping[str, Arm],
+    tasks: Mapping[str, Any],
+    evals: Mapping[str, Evaluation],
     metrics: Mapping[str, Metric],
-) -> list[UsageError]:  # fmt: skip
+) -> list[UsageError]:
     """Whatever refers to something by name finds it, and no seed stands twice."""
     errors: list[UsageError] = []
     baseline, seeds = cfg["baseline"], cfg["seeds"]
     if baseline not in arms:
-        shown = ", ".join([*list(arms)[:6], *([f"and {len(arms) - 6} more"] if len(arms) > 6 else [])]) or "none"
+        shown = (
+            ", ".join([*list(arms)[:6], *([f"and {len(arms) - 6} more"] if len(arms) > 6 else [])])
+            or "none"
+        )
         known = f"is no arm of this study{nearest(str(baseline), arms)}; there are {shown}"
         errors.append(ConfigError("baseline", ... if baseline == MISSING else baseline, known))
     names = list(arms)
@@ -218,34 +296,70 @@ def _check_names(
         if arm.teacher is not None and arm.teacher not in names[:place]:
             errors.append(_teacher(name, arm.teacher, names, place))
         if arm.from_teacher and arm.teacher is None:
-            errors.append(ConfigError(f"arms.{name}.from_teacher", True, "needs a teacher, an arm that stands before this one"))
+            errors.append(
+                ConfigError(
+                    f"arms.{name}.from_teacher",
+                    True,
+                    "needs a teacher, an arm that stands before this one",
+                )
+            )
         if arm.times != 1 and not arm.pretrain:
-            errors.append(ConfigError(f"arms.{name}.times", arm.times, "is of a pretraining, which this arm has not"))
+            errors.append(
+                ConfigError(
+                    f"arms.{name}.times", arm.times, "is of a pretraining, which this arm has not"
+                )
+            )
     if not seeds or len(set(seeds)) < len(seeds):
-        errors.append(ConfigError("seeds", list(seeds), "one seed or more, none twice", fix="seeds=[0,1,2]"))
+        errors.append(
+            ConfigError("seeds", list(seeds), "one seed or more, none twice", fix="seeds=[0,1,2]")
+        )
     errors += [
         ConfigError(f"{place}.{name}", ..., "this name is taken already")
-        for place, names, others in (("finetune.tasks", tasks, [PRETRAIN]), ("eval", evals, [PRETRAIN, *tasks]))
-        for name in names if name in others
-    ]  # fmt: skip
+        for place, names, others in (
+            ("finetune.tasks", tasks, [PRETRAIN]),
+            ("eval", evals, [PRETRAIN, *tasks]),
+        )
+        for name in names
+        if name in others
+    ]
     sources = [PRETRAIN, *tasks]
-    errors += [_unknown(f"eval.{name}.of", node.of, sources) for name, node in evals.items() if node.of not in sources]
+    errors += [
+        _unknown(f"eval.{name}.of", node.of, sources)
+        for name, node in evals.items()
+        if node.of not in sources
+    ]
     sources = [*sources, *evals]
-    errors += [_unknown(f"metrics.{name}.of", node.of, sources) for name, node in metrics.items() if node.of not in sources]
+    errors += [
+        _unknown(f"metrics.{name}.of", node.of, sources)
+        for name, node in metrics.items()
+        if node.of not in sources
+    ]
     if not cfg["metrics"]:
-        errors.append(ConfigError("metrics", ..., "at least one", fix="metrics: {loss: {of: pretrain, key: loss}}"))
+        errors.append(
+            ConfigError(
+                "metrics", ..., "at least one", fix="metrics: {loss: {of: pretrain, key: loss}}"
+            )
+        )
     return errors
 
 
-def _check_metrics(metrics: Mapping[str, Metric], arms: Mapping[str, Arm], baseline: str) -> list[UsageError]:
+def _check_metrics(
+    metrics: Mapping[str, Metric], arms: Mapping[str, Arm], baseline: str
+) -> list[UsageError]:
     errors: list[UsageError] = []
     for name, metric in metrics.items():
         others = [arm for arm in arms if arm != baseline]
-        errors += [_unknown(f"metrics.{name}.expect", arm, others) for arm in metric.expect if arm not in others]
+        errors += [
+            _unknown(f"metrics.{name}.expect", arm, others)
+            for arm in metric.expect
+            if arm not in others
+        ]
     return errors
 
 
-def _with_published(metric: Metric, path: str, arms: Mapping[str, Arm], errors: list[UsageError]) -> Metric:
+def _with_published(
+    metric: Metric, path: str, arms: Mapping[str, Arm], errors: list[UsageError]
+) -> Metric:
     if metric.published is None:
         return metric
     found = _node(Published, metric.published, path, errors)
@@ -257,21 +371,38 @@ def _with_published(metric: Metric, path: str, arms: Mapping[str, Arm], errors: 
 def _teacher(arm: str, teacher: str, names: Sequence[str], place: int) -> ConfigError:
     if teacher not in names:
         return _unknown(f"arms.{arm}.teacher", teacher, names[:place])
-    allowed = "has to stand before its student" if teacher != arm else "is the student itself; its teacher is another arm"
-    return ConfigError(f"arms.{arm}.teacher", teacher, allowed, fix=f"one of {', '.join(names[:place])}" if place else "")
+    allowed = (
+        "has to stand before its student"
+        if teacher != arm
+        else "is the student itself; its teacher is another arm"
+    )
+    return ConfigError(
+        f"arms.{arm}.teacher",
+        teacher,
+        allowed,
+        fix=f"one of {', '.join(names[:place])}" if place else "",
+    )
 
 
 def _unknown(path: str, value: str, known: Sequence[str] | Mapping[str, Any]) -> ConfigError:
-    return ConfigError(path, value, f"there is no such name{nearest(value, known)}; there are {', '.join(known) or 'none'}")
+    return ConfigError(
+        path,
+        value,
+        f"there is no such name{nearest(value, known)}; there are {', '.join(known) or 'none'}",
+    )
 
 
-def _nodes(kind: type[T], given: Mapping[str, Any], path: str, errors: list[UsageError]) -> dict[str, T]:
+def _nodes(
+    kind: type[T], given: Mapping[str, Any], path: str, errors: list[UsageError]
+) -> dict[str, T]:
     found = {name: _node(kind, node, f"{path}.{name}", errors) for name, node in given.items()}
     return {name: node for name, node in found.items() if node is not None}
 
 
 def _node(kind: type[T], given: Any, path: str, errors: list[UsageError]) -> T | None:
-    """`given` as the dataclass `kind`; None, and what is wrong in `errors`, where it does not fit."""
+    """`given` as the dataclass `kind`; None, and what is wrong in `errors`, where it does not
+    fit.
+    """
     hints = typing.get_type_hints(kind, include_extras=True)
     if not isinstance(given, Mapping):
         errors.append(ConfigError(path, given, f"is a group of settings: {', '.join(hints)}"))
@@ -279,13 +410,19 @@ def _node(kind: type[T], given: Any, path: str, errors: list[UsageError]) -> T |
     before, values = len(errors), {}
     for key, value in given.items():
         if key not in hints:
-            allowed = f"there is no such setting{nearest(str(key), hints)}; there are {', '.join(hints)}"
+            allowed = (
+                f"there is no such setting{nearest(str(key), hints)}; there are {', '.join(hints)}"
+            )
             errors.append(ConfigError(f"{path}.{key}", value, allowed))
             continue
         try:
             values[str(key)] = fit(value, hints[key])
         except ValueError as error:
             errors.append(ConfigError(f"{path}.{key}", value, str(error)))
-    wanted = [f for f in dataclasses.fields(kind) if f.default is f.default_factory is dataclasses.MISSING]  # type: ignore[arg-type]
-    errors += [ConfigError(f"{path}.{f.name}", ..., "must be given") for f in wanted if f.name not in given]
+    wanted = [
+        f for f in dataclasses.fields(kind) if f.default is f.default_factory is dataclasses.MISSING
+    ]  # type: ignore[arg-type]
+    errors += [
+        ConfigError(f"{path}.{f.name}", ..., "must be given") for f in wanted if f.name not in given
+    ]
     return kind(**values) if len(errors) == before else None

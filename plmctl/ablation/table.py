@@ -1,4 +1,6 @@
-"""The result of a study: table.md (and .html), table.csv, table.tex, table.json, from what its jobs have left."""
+"""The result of a study: table.md (and .html), table.csv, table.tex, table.json, from what its
+jobs have left.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,10 @@ from plmctl.ablation.study import PRETRAIN, Metric, Study
 from plmctl.report.page import Block, Chart, Heading, Table, Text, write_page
 from plmctl.whole import write_json, write_text
 
-ONE_SEED = "One seed says nothing about the spread between runs: no interval, no p, no verdict. More of them: seeds=[0,1,2]."
+ONE_SEED = (
+    "One seed says nothing about the spread between runs: no interval, no p, no verdict. More of"
+    " them: seeds=[0,1,2]."
+)
 CHOSEN = "Settings of fine-tuning are chosen on the dev split that is reported, in every arm alike."
 
 Row = dict[str, Any]
@@ -26,46 +31,85 @@ Row = dict[str, Any]
 def rows(study: Study, results: Results) -> list[Row]:
     """One row for each metric and arm, the baseline first; plain numbers and names."""
     arms = [study.baseline, *(name for name in study.arms if name != study.baseline)]
-    values = {(name, arm): results.values(metric, arm) for name, metric in study.metrics.items() for arm in arms}
-    differences = {
-        place: compare(own, values[place[0], study.baseline]) for place, own in values.items() if place[1] != study.baseline
+    values = {
+        (name, arm): results.values(metric, arm)
+        for name, metric in study.metrics.items()
+        for arm in arms
     }
-    corrected = dict(zip(differences, holm([each.p if each else None for each in differences.values()]), strict=True))
+    differences = {
+        place: compare(own, values[place[0], study.baseline])
+        for place, own in values.items()
+        if place[1] != study.baseline
+    }
+    corrected = dict(
+        zip(
+            differences,
+            holm([each.p if each else None for each in differences.values()]),
+            strict=True,
+        )
+    )
     return [
         _row(study, name, arm, own, differences.get((name, arm)), corrected.get((name, arm)))
         for (name, arm), own in values.items()
     ]
 
 
-def _row(study: Study, name: str, arm: str, values: Mapping[int, float], difference: Difference | None, p: float | None) -> Row:
+def _row(
+    study: Study,
+    name: str,
+    arm: str,
+    values: Mapping[int, float],
+    difference: Difference | None,
+    p: float | None,
+) -> Row:
     metric = study.metrics[name]
     mean, deviation = spread(list(values.values())) if values else (None, None)
     expected = metric.expect.get(arm, "")
     figures = metric.published.values if metric.published else {}
     return {
-        "metric": name, "arm": arm, "n": len(values), "mean": mean, "sd": deviation,
-        "difference": difference.mean if difference else None, "low": difference.low if difference else None,
-        "high": difference.high if difference else None, "test": difference.test if difference else "",
-        "p": difference.p if difference else None, "p_holm": p, "expected": expected,
-        "verdict": judge(expected, difference, p), "published": figures.get(arm),
-        "unit": metric.published.unit if arm in figures else "", "values": dict(values),
-    }  # fmt: skip
+        "metric": name,
+        "arm": arm,
+        "n": len(values),
+        "mean": mean,
+        "sd": deviation,
+        "difference": difference.mean if difference else None,
+        "low": difference.low if difference else None,
+        "high": difference.high if difference else None,
+        "test": difference.test if difference else "",
+        "p": difference.p if difference else None,
+        "p_holm": p,
+        "expected": expected,
+        "verdict": judge(expected, difference, p),
+        "published": figures.get(arm),
+        "unit": metric.published.unit if arm in figures else "",
+        "values": dict(values),
+    }
 
 
-def write_table(study: Study, results: Results, folder: Path, *, notes: Sequence[str] = ()) -> dict[str, Any]:
+def write_table(
+    study: Study, results: Results, folder: Path, *, notes: Sequence[str] = ()
+) -> dict[str, Any]:
     """Write all forms of the table into the study's folder; returns what table.json holds."""
     found = rows(study, results)
     costs = [
-        {"arm": arm, "parameters": results.plan.arms[arm].parameters, **results.cost(arm)} for arm in dict.fromkeys(study.arms)
+        {"arm": arm, "parameters": results.plan.arms[arm].parameters, **results.cost(arm)}
+        for arm in dict.fromkeys(study.arms)
     ]
     lacking = missing(results)
     alone = any(row["difference"] is not None and row["p"] is None for row in found)
     notes = [*notes, *dict.fromkeys(results.problems), *([ONE_SEED] if alone else [])]
     record = {
-        "study": study.name, "title": study.title, "baseline": study.baseline, "seeds": study.seeds,
-        "budget": dict([study.budget] if study.budget else []), "rows": found, "costs": costs, "missing": lacking,
-        "notes": notes, "about": {name: _what(metric) for name, metric in study.metrics.items()},
-    }  # fmt: skip
+        "study": study.name,
+        "title": study.title,
+        "baseline": study.baseline,
+        "seeds": study.seeds,
+        "budget": dict([study.budget] if study.budget else []),
+        "rows": found,
+        "costs": costs,
+        "missing": lacking,
+        "notes": notes,
+        "about": {name: _what(metric) for name, metric in study.metrics.items()},
+    }
     write_json(folder / "table.json", record)
     write_text(folder / "table.csv", _csv(found, costs))
     lower = {name for name, metric in study.metrics.items() if metric.lower_is_better}
@@ -81,7 +125,11 @@ def _blocks(study: Study, results: Results, record: Mapping[str, Any]) -> list[B
     facts = f"Baseline: {study.baseline}. Seeds: {seeds}. Budget of every pretraining: {budget}."
     blocks: list[Block] = [Heading(study.title, 1), Text(facts)]
     for name in study.metrics:
-        blocks += [Heading(name), Text(record["about"][name]), metric_table([row for row in found if row["metric"] == name])]
+        blocks += [
+            Heading(name),
+            Text(record["about"][name]),
+            metric_table([row for row in found if row["metric"] == name]),
+        ]
     blocks += [Text(reading(found)), *([Text(CHOSEN)] if study.tasks else [])]
     blocks += [Heading("Cost of an arm, mean over seeds"), cost_table(record["costs"])]
     measured = [(name, metric) for name, metric in study.metrics.items() if metric.validated]
@@ -91,7 +139,10 @@ def _blocks(study: Study, results: Results, record: Mapping[str, Any]) -> list[B
         title = [Heading("Learning curves on the held-out documents")] if not number else []
         blocks += [*title, Chart(f"curve-{number}-{study.curves}", svg)]
     if record["missing"]:
-        lines = [[each["label"], each["state"], each["why"].splitlines()[0], each["cells"]] for each in record["missing"]]
+        lines = [
+            [each["label"], each["state"], each["why"].splitlines()[0], each["cells"]]
+            for each in record["missing"]
+        ]
         blocks += [Heading("What is missing"), Table(["job", "state", "why", "cells"], lines)]
     if record["notes"]:
         blocks += [Heading("Notes"), *map(Text, record["notes"])]
@@ -99,8 +150,16 @@ def _blocks(study: Study, results: Results, record: Mapping[str, Any]) -> list[B
 
 
 def _what(metric: Metric) -> str:
-    source = f" Published: {metric.published.source}." if metric.published and metric.published.source else ""
-    where = "pretraining" + ", on the held-out documents" * metric.validated if metric.of == PRETRAIN else metric.of
+    source = (
+        f" Published: {metric.published.source}."
+        if metric.published and metric.published.source
+        else ""
+    )
+    where = (
+        "pretraining" + ", on the held-out documents" * metric.validated
+        if metric.of == PRETRAIN
+        else metric.of
+    )
     side = "lower" if metric.lower_is_better else "higher"
     return f"{'exp of ' if metric.exp else ''}{metric.key} of {where}; {side} is better.{source}"
 

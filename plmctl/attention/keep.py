@@ -1,8 +1,10 @@
 """Random keep masks for dropout on CPU, several times cheaper than torch's Bernoulli draws.
 
-One draw from torch's global CPU generator seeds a fast stream, so saving and restoring that generator repeats every mask. An
-element spends 16 bits: the rate is rounded to a multiple of 1/65536, and `kept` is the exact chance that remains. A mask is
-an integer of the element's own size, -1 (all bits set) = kept and 0 = dropped, so that applying it is one bitwise AND.
+One draw from torch's global CPU generator seeds a fast stream, so saving and restoring that
+generator repeats every mask. An
+element spends 16 bits: the rate is rounded to a multiple of 1/65536, and `kept` is the exact chance
+that remains. A mask is an integer of the element's own size, -1 (all bits set) = kept and 0 =
+dropped, so that applying it is one bitwise AND.
 """
 
 from __future__ import annotations
@@ -12,7 +14,12 @@ import torch
 from torch import Tensor
 
 _LEVELS = 1 << 16
-_INTEGER = {torch.float64: torch.int64, torch.float32: torch.int32, torch.bfloat16: torch.int16, torch.float16: torch.int16}
+_INTEGER = {
+    torch.float64: torch.int64,
+    torch.float32: torch.int32,
+    torch.bfloat16: torch.int16,
+    torch.float16: torch.int16,
+}
 
 
 def kept(rate: float) -> float:
@@ -24,7 +31,11 @@ def keep_mask(shape: torch.Size, rate: float) -> Tensor:
     """int16 of `shape`: -1 with chance `kept(rate)`, else 0."""
     seed = int(torch.empty((), dtype=torch.int64).random_())
     count = shape.numel()
-    words = torch.from_numpy(np.random.SFC64(seed).random_raw(-(-count // 4))).view(torch.int16)[:count].view(shape)
+    words = (
+        torch.from_numpy(np.random.SFC64(seed).random_raw(-(-count // 4)))
+        .view(torch.int16)[:count]
+        .view(shape)
+    )
     first = round(rate * _LEVELS) - _LEVELS // 2  # the lowest word that is kept
     if first <= -_LEVELS // 2:
         return words.fill_(-1)

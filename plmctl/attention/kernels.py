@@ -1,8 +1,10 @@
 """How attention is computed: one call, the same answer from every kernel.
 
-A kernel of our own on CPU where it is faster: with dropout, and in bf16 up to a thousand keys (32 rows, 4 heads, T=128, D=64,
-bf16, one thread, forward and backward: 20 ms against 52 ms with dropout, 17 ms against 54 ms without). Elsewhere, and under
-`torch.compile`, torch's scaled_dot_product_attention. A query that may see nothing yields 0.
+A kernel of our own on CPU where it is faster: with dropout, and in bf16 up to a thousand keys (32
+rows, 4 heads, T=128, D=64,
+bf16, one thread, forward and backward: 20 ms against 52 ms with dropout, 17 ms against 54 ms
+without). Elsewhere, and under `torch.compile`, torch's scaled_dot_product_attention. A query that
+may see nothing yields 0.
 """
 
 from __future__ import annotations
@@ -19,46 +21,62 @@ from plmctl.attention.keep import keep_mask, kept, masked
 from plmctl.attention.patterns import Causal, Pattern
 from plmctl.batch import Seq
 
-_LONG = 1024  # keys; beyond, the T x T probabilities no longer stay in cache and torch's tiled kernel wins
+# keys; beyond, the T x T probabilities no longer stay in cache and torch's tiled kernel wins
+_LONG = 1024
 
 
 @dataclass(frozen=True)
 class Mask:
     """A pattern evaluated for one batch, shared by all layers."""
 
-    allowed: Tensor | None  # bool [B | 1, H | 1, Tq, Tk], True = may attend; None = everything, or `causal`
+    # bool [B | 1, H | 1, Tq, Tk], True = may attend; None = everything, or `causal`
+    allowed: Tensor | None
     causal: bool = False  # exactly `k <= q` and nothing else: kernels know that one by themselves
-    _derived: dict[torch.dtype, tuple[Tensor, Tensor]] = field(default_factory=dict, repr=False, compare=False)
+    _derived: dict[torch.dtype, tuple[Tensor, Tensor]] = field(
+        default_factory=dict, repr=False, compare=False
+    )
 
     @classmethod
     def of(cls, pattern: Pattern, seq: Seq, *, k_offset: int = 0) -> Mask:
-        """For all of `seq`; with `k_offset`, for the queries from there on, of which a single last one sees all its past."""
+        """For all of `seq`; with `k_offset`, for the queries from there on, of which a single
+        last one sees all its past.
+        """
         left = pattern.given(seq)
         if isinstance(left, Causal) and k_offset in (0, seq.ids.shape[1] - 1):
             return cls(None, causal=k_offset == 0 and seq.ids.shape[1] > 1)
         return cls(left.dense(seq, k_offset=k_offset))
 
     def derived(self, q: Tensor, k: Tensor) -> tuple[Tensor, Tensor] | None:
-        """(what to add to scores, which probabilities to keep) for the CPU kernel, made once for all layers."""
+        """(what to add to scores, which probabilities to keep) for the CPU kernel, made once for
+        all layers.
+        """
         if self.allowed is None and not self.causal:
             return None
         if q.dtype not in self._derived:
             ones = torch.ones(q.shape[2], k.shape[2], dtype=torch.bool, device=q.device)
             allowed = ones.tril() if self.allowed is None else self.allowed
             low = torch.finfo(q.dtype).min / 2  # finite: a row of -inf would be NaN
-            add = torch.zeros(allowed.shape, dtype=q.dtype, device=q.device).masked_fill_(~allowed, low)
+            add = torch.zeros(allowed.shape, dtype=q.dtype, device=q.device).masked_fill_(
+                ~allowed, low
+            )
             self._derived[q.dtype] = (add, -allowed.to(torch.int16))
         return self._derived[q.dtype]
 
 
-def attend(q: Tensor, k: Tensor, v: Tensor, *, mask: Mask, bias: Tensor | None = None, dropout: float = 0.0) -> Tensor:
-    """`dropout(softmax(q k^T / sqrt(D) + bias, where allowed)) v`: q [B, H, Tq, D], k and v [B, H, Tk, D] -> [B, H, Tq, D]."""
+def attend(
+    q: Tensor, k: Tensor, v: Tensor, *, mask: Mask, bias: Tensor | None = None, dropout: float = 0.0
+) -> Tensor:
+    """`dropout(softmax(q k^T / sqrt(D) + bias, where allowed)) v`: q [B, H, Tq, D], k and v [B,
+    H, Tk, D] -> [B, H, Tq, D].
+    """
     fused = dropout > 0 or (q.dtype == torch.bfloat16 and k.shape[2] <= _LONG)
     if fused and q.device.type == "cpu" and not torch.compiler.is_compiling():
         add, allowed = mask.derived(q, k) or (None, None)
         return _Attend.apply(q, k, v, bias, add, allowed, dropout)
     if bias is None:
-        return F.scaled_dot_product_attention(q, k, v, attn_mask=mask.allowed, is_causal=mask.causal, dropout_p=dropout)
+        return F.scaled_dot_product_attention(
+            q, k, v, attn_mask=mask.allowed, is_causal=mask.causal, dropout_p=dropout
+        )
     if mask.causal:
         bias = bias.masked_fill(torch.ones_like(bias[0, 0], dtype=torch.bool).triu(1), -torch.inf)
     elif mask.allowed is not None:
@@ -70,12 +88,20 @@ class _Attend(Function):
     """With P = softmax(S), M the kept probabilities, c = 1 / kept: O = c (P M) V.
 
     dV = c (P M)^T dO;  dP = c M (dO V^T);  dS = P (dP - rowsum(dP P));  dQ = dS K / sqrt(D);  dK = dS^T Q / sqrt(D).
-    Everything of size T x T stays in the type of q (bf16 under autocast); softmax accumulates in fp32.
+    Everything of size T x T stays in the type of q (bf16 under autocast); softmax accumulates in
+    fp32.
     """
 
     @staticmethod
     def forward(
-        ctx: Any, q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, add: Tensor | None, allowed: Tensor | None, rate: float
+        ctx: Any,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        bias: Tensor | None,
+        add: Tensor | None,
+        allowed: Tensor | None,
+        rate: float,
     ) -> Tensor:
         ctx.root, ctx.scale = q.shape[-1] ** -0.5, 1 / kept(rate)
         ctx.bias = None if bias is None else bias.shape
@@ -85,7 +111,8 @@ class _Attend(Function):
             for term in (bias, add):
                 scores = scores if term is None else scores.add_(term)
             p = torch.softmax(scores, -1)
-            p = p if allowed is None else masked(p, allowed)  # only rows that may see nothing are changed
+            # only rows that may see nothing are changed
+            p = p if allowed is None else masked(p, allowed)
             keep = keep_mask(p.shape, rate) if rate else None
             ctx.save_for_backward(q, k, v, p, keep)
             return (p if keep is None else masked(p, keep)) @ (v if keep is None else v * ctx.scale)
@@ -99,4 +126,12 @@ class _Attend(Function):
         dp = dp if keep is None else masked(dp, keep)
         ds = torch._softmax_backward_data(dp, p, -1, p.dtype)
         dq, dk = (ds @ k).mul_(ctx.root), ds.transpose(-1, -2) @ q
-        return dq, dk, dv, ds.sum_to_size(ctx.bias) if ctx.needs_input_grad[3] else None, None, None, None
+        return (
+            dq,
+            dk,
+            dv,
+            ds.sum_to_size(ctx.bias) if ctx.needs_input_grad[3] else None,
+            None,
+            None,
+            None,
+        )

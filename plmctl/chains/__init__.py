@@ -1,4 +1,5 @@
-"""A recipe's whole chain of commands, from its header: tokenize, pretrain (what comes before, and itself), fine-tune, evaluate.
+"""A recipe's whole chain of commands, from its header: tokenize, pretrain (what comes before, and
+itself), fine-tune, evaluate.
 
 stages.py   which pretrainings, from the lines `# Before:` and `# Launch:` of the header
 steps.py    a step, with a key of all that decides its result

@@ -22,11 +22,14 @@ def record(chain: Chain, done: Sequence[Done], code: int) -> dict[str, Any]:
     """The same for programs."""
     steps = [
         {
-            "step": each.step.name, "folder": str(each.place), "seconds": round(each.seconds, 1), "figure": each.figure,
+            "step": each.step.name,
+            "folder": str(each.place),
+            "seconds": round(each.seconds, 1),
+            "figure": each.figure,
             "command": each.line,
         }
         for each in done
-    ]  # fmt: skip
+    ]
     return {"recipe": chain.recipe, "code": code, "steps": steps}
 
 
@@ -35,7 +38,9 @@ def write(chain: Chain, done: Sequence[Done], out: Path) -> Path:
     blocks: list[Block] = [
         Heading(f"The chain of {chain.recipe}", 1),
         Text(chain.header.about),
-        Table(HEAD, [*rows(done), ["all", str(out), clock(sum(each.seconds for each in done)), ""]]),
+        Table(
+            HEAD, [*rows(done), ["all", str(out), clock(sum(each.seconds for each in done)), ""]]
+        ),
         Heading("The commands"),
         Code("\n".join(each.line for each in done)),
     ]

@@ -1,4 +1,6 @@
-"""Every step of a chain composed and checked before the first one runs; a step is named by all that decides its result."""
+"""Every step of a chain composed and checked before the first one runs; a step is named by all
+that decides its result.
+"""
 
 from __future__ import annotations
 
@@ -33,15 +35,20 @@ from plmctl.tasks.base import Task
 from plmctl.tasks.inference import check_splits
 
 DOCSTRINGS = {"docstrings": BUILTIN}  # the labelled text that comes with Python: needs no download
-SMALL = ("train.epochs=10", "optim.lr=5e-4", "train.eval_every=0", "train.save_every=0")  # of it, as in `make demo`
+# of it, as in `make demo`
+SMALL = ("train.epochs=10", "optim.lr=5e-4", "train.eval_every=0", "train.save_every=0")
 TOKENS = "tokenize"  # the first such step; another is called after its stage, too
 LENGTHS = {f"train.{name}" for name in schema.LENGTHS}
 
 
-def plan(recipe: str, header: Header, words: Sequence[str], tasks: Mapping[str, str] | None, flags: Flags) -> Chain:
-    """The chain with these settings; raises everything that is wrong with them, and names all data that are absent.
+def plan(
+    recipe: str, header: Header, words: Sequence[str], tasks: Mapping[str, str] | None, flags: Flags
+) -> Chain:
+    """The chain with these settings; raises everything that is wrong with them, and names all data
+    that are absent.
 
-    `tasks`: {the name of a task: where its files are, or "builtin"}; None: what the header says, else the built-in one.
+    `tasks`: {the name of a task: where its files are, or "builtin"}; None: what the header says,
+    else the built-in one.
     """
     if tasks is None:
         tasks = {} if header.text("Tasks") == "none" else DOCSTRINGS
@@ -51,7 +58,8 @@ def plan(recipe: str, header: Header, words: Sequence[str], tasks: Mapping[str, 
         made.pretrain(stage)
     for name, path in tasks.items():
         made.tuned(name, path)
-    if not tasks and made.pretrained[OWN].config["objective"]:  # a student of layers alone has none to be measured by
+    # a student of layers alone has none to be measured by
+    if not tasks and made.pretrained[OWN].config["objective"]:
         made.evaluated(OWN, "task=held_out")
     if made.absent:
         raise DataError("\n".join(made.absent))
@@ -61,7 +69,13 @@ def plan(recipe: str, header: Header, words: Sequence[str], tasks: Mapping[str, 
 def _steps(header: Header, tasks: Mapping[str, str]) -> list[str]:
     """Names that may stand in front of a setting."""
     before = names(header)
-    return [TOKENS, *before, *map(_tokenizing, (*before, OWN)), *tasks, *(f"eval-{name}" for name in (*tasks, OWN))]
+    return [
+        TOKENS,
+        *before,
+        *map(_tokenizing, (*before, OWN)),
+        *tasks,
+        *(f"eval-{name}" for name in (*tasks, OWN)),
+    ]
 
 
 def _tokenizing(stage: str) -> str:
@@ -85,9 +99,10 @@ class _Planner:
         if wanted and not any(word.startswith("data.") for word in self.given.own):
             example = " ".join(word for word in self.header.command() if word.startswith("data."))
             raise DataError(
-                f"{self.header.file.stem} reads {', '.join(wanted)}, and nothing is given{self._source()}",
+                f"{self.header.file.stem} reads {', '.join(wanted)}, and nothing is"
+                f" given{self._source()}",
                 fix=f"plmctl recipes run {self.header.file.stem} {example}",
-            )  # fmt: skip
+            )
 
     def pretrain(self, stage: Stage) -> None:
         """A stage, after the step that tokenizes its text."""
@@ -99,7 +114,11 @@ class _Planner:
         self._look(cfg)
         tokens = self._tokens(stage, cfg)
         if tokens is not None:
-            kept = [word for word in words if not word.startswith("data.") or word.startswith("data.cache_dir=")]
+            kept = [
+                word
+                for word in words
+                if not word.startswith("data.") or word.startswith("data.cache_dir=")
+            ]
             words = [*kept, *_resets(cfg, _keys(words)), f"data.path={tokens.run}"]
         self.pretrained[stage.name] = self._add(stage.name, "pretrain", stage.recipe, words)
 
@@ -110,27 +129,49 @@ class _Planner:
         where = str(builtin_task()) if path == BUILTIN else path
         task = "classification" if name in DOCSTRINGS else name
         small = _without(SMALL, own) if name in DOCSTRINGS else []
-        words = [f"task={task}", f"task.path={where}", f"checkpoint={self.pretrained[OWN].run}", *small, *own]
+        words = [
+            f"task={task}",
+            f"task.path={where}",
+            f"checkpoint={self.pretrained[OWN].run}",
+            *small,
+            *own,
+        ]
         config = self._composed("finetune", None, words)
         built = self._read(task, config)
         bound = settled(self._model(), plugins=self.flags.plugins)["position"].get("max_length")
         if built is not None and bound is not None and built.longest > bound:
             told = set(_keys(own))
-            fits = {f"task.{key}": length for key, length in built.fitting(bound).items() if length != getattr(built, key)}
+            fits = {
+                f"task.{key}": length
+                for key, length in built.fitting(bound).items()
+                if length != getattr(built, key)
+            }
             if told & set(fits):
                 each = " ".join(f"{name}.{key}={length}" for key, length in fits.items())
-                raise ConfigError(f"{name}.task.max_length", ..., f"at most {bound}, the longest row of the model", fix=each)
+                raise ConfigError(
+                    f"{name}.task.max_length",
+                    ...,
+                    f"at most {bound}, the longest row of the model",
+                    fix=each,
+                )
             words += [f"{key}={length}" for key, length in fits.items()]
         self.evaluated(self._add(name, "finetune", None, words).name)
 
     def evaluated(self, of: str, *words: str) -> None:
         step = next(step for step in reversed(self.steps.values()) if step.name == of)
-        self._add(f"eval-{of}", "eval", None, [f"checkpoint={step.run}", *words, *self.given.of(f"eval-{of}")])
+        self._add(
+            f"eval-{of}",
+            "eval",
+            None,
+            [f"checkpoint={step.run}", *words, *self.given.of(f"eval-{of}")],
+        )
 
     def _tokens(self, stage: Stage, cfg: DictConfig) -> Step | None:
-        """The step that tokenizes a stage's text; None where it names tokens, or pretraining itself tokenizes.
+        """The step that tokenizes a stage's text; None where it names tokens, or pretraining itself
+        tokenizes.
 
-        That is so for several texts, and for a text of its own of a stage whose tokenizer comes with weights or a teacher.
+        That is so for several texts, and for a text of its own of a stage whose tokenizer comes
+        with weights or a teacher.
         """
         data = plain(cfg.data)
         if (
@@ -143,7 +184,10 @@ class _Planner:
         if cfg.init or cfg.get("teacher"):
             return known
         tokenizer = plain(cfg.tokenizer)
-        words = [*self._spelled(tokenizer), *_changed("data", data, dataclasses.asdict(schema.Data()))]
+        words = [
+            *self._spelled(tokenizer),
+            *_changed("data", data, dataclasses.asdict(schema.Data())),
+        ]
         name = _tokenizing(stage.name) if self.texts else TOKENS
         step = self._add(name, "tokenize", None, [*words, *self.given.of(name)])
         self.texts.append((data, step))
@@ -151,13 +195,21 @@ class _Planner:
 
     def _spelled(self, node: Config) -> list[str]:
         """The words that choose this tokenizer."""
-        folders = [place / "tokenizer" for place in (*map(Path, self.flags.config_dirs), conf_dir())]
+        folders = [
+            place / "tokenizer" for place in (*map(Path, self.flags.config_dirs), conf_dir())
+        ]
         files = [file for folder in folders for file in sorted(folder.glob("*.yaml"))]
-        name, default = next((file.stem, load(file)) for file in files if load(file).get("_target_") == node["_target_"])
+        name, default = next(
+            (file.stem, load(file))
+            for file in files
+            if load(file).get("_target_") == node["_target_"]
+        )
         return [f"tokenizer={name}", *_changed("tokenizer", node, plain(default))]
 
     def _model(self) -> Config:
-        """The config that decides the model of the recipe: that of the weights which it starts from."""
+        """The config that decides the model of the recipe: that of the weights which it starts
+        from.
+        """
         config = self.pretrained[OWN].config
         while init := config.get("init"):
             if not init.startswith(JOB):
@@ -182,13 +234,20 @@ class _Planner:
     def _read(self, name: str, cfg: DictConfig) -> Task | None:
         """The task, and all of its files that are needed; None where they are absent."""
         reader = OmegaConf.create(
-            {**plain(cfg), "model": self._model()["model"], "pattern": self.pretrained[OWN].config["pattern"]}
+            {
+                **plain(cfg),
+                "model": self._model()["model"],
+                "pattern": self.pretrained[OWN].config["pattern"],
+            }
         )
         task = build_task(reader, self.flags)
         try:
             with naming_source("task", name, self.flags.config_dirs):
                 if "dev" not in check_splits(task):
-                    raise AbsentData("has no dev split, by which the best checkpoint is chosen", file=cfg.task.path)
+                    raise AbsentData(
+                        "has no dev split, by which the best checkpoint is chosen",
+                        file=cfg.task.path,
+                    )
         except DataError as error:
             self._miss(str(error))
             return None
@@ -208,21 +267,36 @@ class _Planner:
         for run, name in stage.runs.items():
             if schema.is_path(key) and name in self.pretrained:
                 items = value.strip("[]").split(",")
-                filled = [self.pretrained[name].run if item.strip() == run else item for item in items]
-                value = f"[{','.join(filled)}]" if value.startswith("[") else filled[0] if len(items) == 1 else value
+                filled = [
+                    self.pretrained[name].run if item.strip() == run else item for item in items
+                ]
+                value = (
+                    f"[{','.join(filled)}]"
+                    if value.startswith("[")
+                    else filled[0]
+                    if len(items) == 1
+                    else value
+                )
         return f"{key}{equals}{value}"
 
     def _composed(self, verb: str, recipe: str | None, words: Sequence[str]) -> DictConfig:
         asked = (verb, recipe, *words)
         if asked not in self._known:
             flags = self.flags
-            self._known[asked] = composed(verb, recipe, words, config_dirs=flags.config_dirs, plugins=flags.plugins).cfg
+            self._known[asked] = composed(
+                verb, recipe, words, config_dirs=flags.config_dirs, plugins=flags.plugins
+            ).cfg
         return self._known[asked]
 
     def _add(self, name: str, verb: str, recipe: str | None, words: Sequence[str]) -> Step:
         later = ["out=later"] if verb == "tokenize" else []
-        config = {str(key): value for key, value in plain(self._composed(verb, recipe, [*words, *later])).items()}
-        step = Step(name, verb, recipe, tuple(words), config, self.flags.plugins, self.flags.config_dirs)
+        config = {
+            str(key): value
+            for key, value in plain(self._composed(verb, recipe, [*words, *later])).items()
+        }
+        step = Step(
+            name, verb, recipe, tuple(words), config, self.flags.plugins, self.flags.config_dirs
+        )
         return self.steps.setdefault(step.folder, step)
 
 
@@ -238,13 +312,20 @@ def _without(words: Sequence[str], told: Sequence[str]) -> list[str]:
 
 def _changed(slot: str, node: Mapping[str, Any], default: Mapping[str, Any]) -> list[str]:
     """The words that make `node` of `default`."""
-    return [f"{slot}.{name}={spelled(node[name])}" for name in default if node.get(name) != default[name]]
+    return [
+        f"{slot}.{name}={spelled(node[name])}"
+        for name in default
+        if node.get(name) != default[name]
+    ]
 
 
 def _resets(cfg: DictConfig, told: Sequence[str]) -> list[str]:
     """The words that take back what a recipe itself says of raw text, once it is tokens."""
     default, data = dataclasses.asdict(schema.Data()), plain(cfg.data)
     given = [
-        name for name in default if data[name] != default[name] and f"data.{name}" not in (*told, "data.path", "data.cache_dir")
+        name
+        for name in default
+        if data[name] != default[name]
+        and f"data.{name}" not in (*told, "data.path", "data.cache_dir")
     ]
     return [f"data.{name}={spelled(default[name])}" for name in given]

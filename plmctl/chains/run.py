@@ -1,4 +1,6 @@
-"""A chain's steps one after the other, each an ordinary command in a folder of its own; what is finished stays finished."""
+"""A chain's steps one after the other, each an ordinary command in a folder of its own; what is
+finished stays finished.
+"""
 
 from __future__ import annotations
 
@@ -50,7 +52,12 @@ def run(chain: Chain, out: Path, *, quiet: bool = False) -> tuple[int, list[Done
     `quiet`: what the steps print goes to the standard error.
     """
     done: list[Done] = []
-    with opened(out, {"recipe": chain.recipe, "words": list(chain.words)}, kind="chain", command="plmctl recipes run"):
+    with opened(
+        out,
+        {"recipe": chain.recipe, "words": list(chain.words)},
+        kind="chain",
+        command="plmctl recipes run",
+    ):
         folders = chain.folders(out)
         absolute = {name: str(Path(place).resolve()) for name, place in folders.items()}
         for number, step in enumerate(chain.steps, 1):
@@ -75,10 +82,18 @@ def _perform(step: Step, place: Path, folders: Mapping[str, str], quiet: bool) -
     place.mkdir(parents=True, exist_ok=True)
     (place / DONE).unlink(missing_ok=True)  # of a run that is gone
     words = [filled(word, folders) for word in step.words]
-    write_json(place / RECORD, {
-        "verb": step.verb, "label": step.name, "config": resolved(step.config, folders), "words": words,
-        "plugins": step.plugins, "keep": True, "plan": step.config,
-    })  # fmt: skip
+    write_json(
+        place / RECORD,
+        {
+            "verb": step.verb,
+            "label": step.name,
+            "config": resolved(step.config, folders),
+            "words": words,
+            "plugins": step.plugins,
+            "keep": True,
+            "plan": step.config,
+        },
+    )
     start = time.monotonic()
     with contextlib.ExitStack() as stack:
         if quiet:
@@ -88,13 +103,22 @@ def _perform(step: Step, place: Path, folders: Mapping[str, str], quiet: bool) -
 
 
 def _seconds(place: Path) -> float:
-    return json.loads((place / TIME).read_text(encoding="utf-8")) if (place / TIME).is_file() else 0.0
+    return (
+        json.loads((place / TIME).read_text(encoding="utf-8")) if (place / TIME).is_file() else 0.0
+    )
 
 
 def _changes(step: Step, out: Path) -> Iterator[str]:
     """What is another than in the newest folder of a step of this name, which stays as it is."""
-    others = [file.parent for file in out.glob(f"{step.name}-*/{RECORD}") if file.parent.name.rpartition("-")[0] == step.name]
-    others = sorted((place for place in others if place.name != step.folder), key=lambda place: place.stat().st_mtime)
+    others = [
+        file.parent
+        for file in out.glob(f"{step.name}-*/{RECORD}")
+        if file.parent.name.rpartition("-")[0] == step.name
+    ]
+    others = sorted(
+        (place for place in others if place.name != step.folder),
+        key=lambda place: place.stat().st_mtime,
+    )
     if others and not (out / step.folder).exists():
         before = dict(leaves(json.loads((others[-1] / RECORD).read_text(encoding="utf-8"))["plan"]))
         now = dict(leaves(json.loads(json.dumps(step.config))))
@@ -104,7 +128,10 @@ def _changes(step: Step, out: Path) -> Iterator[str]:
             if before.get(path) != now.get(path) and not path.startswith(("run.", "recipe"))
         ]
         more = f" and {len(told) - 4} more" if len(told) > 4 else ""
-        yield f"another than in {others[-1]}, which stays ({', '.join(told[:4]) or 'a file has changed'}{more}); begins anew"
+        yield (
+            f"another than in {others[-1]}, which stays"
+            f" ({', '.join(told[:4]) or 'a file has changed'}{more}); begins anew"
+        )
 
 
 def _shown(value: Any) -> str:
@@ -115,10 +142,15 @@ def figure(step: Step, run: Path) -> str:
     """The number that one would ask a finished step for."""
     if step.verb == "tokenize":
         manifest = json.loads((run / MANIFEST).read_text(encoding="utf-8"))
-        return f"{manifest['splits']['train']['tokens']:,} tokens, vocabulary {manifest['tokenizer']['size']:,}"
+        return (
+            f"{manifest['splits']['train']['tokens']:,} tokens, vocabulary"
+            f" {manifest['tokenizer']['size']:,}"
+        )
     if step.verb == "pretrain":
         log = RunLog.read(run)
-        held = [name for name in log.series if name.startswith(("valid/loss", "valid/acc/"))] or ["loss"]
+        held = [name for name in log.series if name.startswith(("valid/loss", "valid/acc/"))] or [
+            "loss"
+        ]
         return ", ".join(f"{name.removeprefix('valid/')} {log.last(name):.4g}" for name in held)
     splits = json.loads((run / "result.json").read_text(encoding="utf-8"))["metrics"]
     scores: dict[str, float] = splits.get("dev") or next(iter(splits.values()), {})

@@ -19,7 +19,9 @@ Config = dict[str, Any]
 
 @dataclass(frozen=True)
 class Step:
-    """One ordinary command; in `words` and `config`, "job:<name>" stands for the run of the step of that `folder`."""
+    """One ordinary command; in `words` and `config`, "job:<name>" stands for the run of the step
+    of that `folder`.
+    """
 
     name: str
     verb: str
@@ -41,9 +43,15 @@ class Step:
     def line(self, folders: Mapping[str, str]) -> str:
         """The step as one would type it; `folders`: where the run of each step is."""
         where = "run.dir" if self.verb in ("pretrain", "finetune") else "out"
-        said = [self.verb, *([self.recipe] if self.recipe else []), *(filled(word, folders) for word in self.words)]
+        said = [
+            self.verb,
+            *([self.recipe] if self.recipe else []),
+            *(filled(word, folders) for word in self.words),
+        ]
         own = [word for each in self.config_dirs for word in ("--config-dir", each)]
-        return shlex.join(["plmctl", *said, f"{where}={folders[self.folder]}", *own, *as_words(self.plugins)])
+        return shlex.join(
+            ["plmctl", *said, f"{where}={folders[self.folder]}", *own, *as_words(self.plugins)]
+        )
 
 
 @dataclass(frozen=True)

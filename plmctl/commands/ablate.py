@@ -28,11 +28,16 @@ from plmctl.config.schema import LENGTHS
 from plmctl.errors import ConfigError, UsageError
 from plmctl.terminal import remark, screen, tell
 
-EDITED = "The study's file was edited while it ran; this is the table of the study as it was at the start. Run it again."
+EDITED = (
+    "The study's file was edited while it ran; this is the table of the study as it was at the"
+    " start. Run it again."
+)
 
 
 def run(cfg: DictConfig, flags: Flags) -> int:
-    """Run the study, or with --dry-run show its plan; 0, or 1 where a cell failed, or 130, 143 or 129 after a signal."""
+    """Run the study, or with --dry-run show its plan; 0, or 1 where a cell failed, or 130, 143
+    or 129 after a signal.
+    """
     settings = {str(key): value for key, value in plain(cfg).items()}
     file = Path(settings["recipe"])
     before = _digest(file)
@@ -60,9 +65,16 @@ def _runner(plan: Plan, folder: Path, processes: int, flags: Flags) -> Runner:
     if not flags.launcher:
         return Local(plan, folder, processes=processes, **common)
     if not any(word.startswith("hydra/launcher=") for word in flags.launcher):
-        raise UsageError(f"{flags.launcher[0]}: of which launcher?\n  fix: hydra/launcher=<name> before it")
+        raise UsageError(
+            f"{flags.launcher[0]}: of which launcher?\n  fix: hydra/launcher=<name> before it"
+        )
     if processes != 1:
-        raise ConfigError("processes", processes, "the launcher decides how many jobs run at a time", fix="leave it out")
+        raise ConfigError(
+            "processes",
+            processes,
+            "the launcher decides how many jobs run at a time",
+            fix="leave it out",
+        )
     return Launched(plan, folder, words=flags.launcher, **common)
 
 
@@ -73,9 +85,19 @@ def _conclude(record: dict[str, Any], folder: Path, flags: Flags, code: int) -> 
         _print(record)
     remark(f"table: {folder / 'table.md'}")
     if code:
-        what = "stopped; what is finished stays so" if code > 1 else "some jobs failed; what is finished stays so"
+        what = (
+            "stopped; what is finished stays so"
+            if code > 1
+            else "some jobs failed; what is finished stays so"
+        )
         folders = [word for each in flags.config_dirs for word in ("--config-dir", each)]
-        line = [str(flags.recipe), *flags.overrides, *flags.launcher, *folders, *as_words(flags.plugins)]
+        line = [
+            str(flags.recipe),
+            *flags.overrides,
+            *flags.launcher,
+            *folders,
+            *as_words(flags.plugins),
+        ]
         remark(f"{what}. To go on:\n  plmctl ablate {shlex.join(line)}")
 
 
@@ -84,7 +106,17 @@ def _print(record: dict[str, Any]) -> None:
     for row in record["rows"]:
         numbers = [_number(row[name]) for name in ("mean", "sd", "difference", "p_holm")]
         published = f"{_number(row['published'])} {row['unit']}".strip()
-        lines.append([row["metric"], row["arm"], str(row["n"]), *numbers, row["expected"], row["verdict"], published])
+        lines.append(
+            [
+                row["metric"],
+                row["arm"],
+                str(row["n"]),
+                *numbers,
+                row["expected"],
+                row["verdict"],
+                published,
+            ]
+        )
     head = ["metric", "arm", "n", "mean", "sd", "diff", "p", "expected", "verdict", "published"]
     shown = [place for place in range(len(head)) if any(line[place] for line in lines)]
     table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
@@ -103,17 +135,37 @@ def _show(plan: Plan, folder: Path, flags: Flags) -> int:
     runner = _runner(plan, folder, 1, flags)
     verbs = list(dict.fromkeys(job.verb for job in plan.jobs.values()))
     counts = {
-        verb: [sum(job.verb == verb for job in plan.jobs.values()),
-               sum(job.verb == verb and runner.states[name].kind == "done" for name, job in plan.jobs.items())]
+        verb: [
+            sum(job.verb == verb for job in plan.jobs.values()),
+            sum(
+                job.verb == verb and runner.states[name].kind == "done"
+                for name, job in plan.jobs.items()
+            ),
+        ]
         for verb in verbs
-    }  # fmt: skip
+    }
     arms = [_cost(plan, name) for name in plan.arms]
     if flags.json:
-        jobs = [{"job": name, "label": job.label, "state": runner.states[name].kind} for name, job in plan.jobs.items()]
-        tell(json.dumps({"cells": len(plan.cells), "jobs": jobs, "arms": arms, "left_out": plan.study.left_out}))
+        jobs = [
+            {"job": name, "label": job.label, "state": runner.states[name].kind}
+            for name, job in plan.jobs.items()
+        ]
+        tell(
+            json.dumps(
+                {
+                    "cells": len(plan.cells),
+                    "jobs": jobs,
+                    "arms": arms,
+                    "left_out": plan.study.left_out,
+                }
+            )
+        )
         return 0
     console = screen()
-    console.print(f"{len(plan.cells)} cells: {len(plan.arms)} arms x {len(plan.study.seeds)} seeds, in {folder}")
+    console.print(
+        f"{len(plan.cells)} cells: {len(plan.arms)} arms x {len(plan.study.seeds)} seeds, in"
+        f" {folder}"
+    )
     table = Table("jobs", "all", "done already")
     for verb, (total, done) in counts.items():
         table.add_row(verb, str(total), str(done))
@@ -127,22 +179,42 @@ def _show(plan: Plan, folder: Path, flags: Flags) -> int:
 
 
 def _tuning(plan: Plan) -> list[str]:
-    """How long the fine-tuning on each task is, which the budget of pretraining does not shorten."""
+    """How long the fine-tuning on each task is, which the budget of pretraining does not
+    shorten.
+    """
     lengths: dict[str, list[str]] = {}
     for each in plan.arms.values():
         for task, points in each.tuned.items():
             for train in (point["train"] for point in points):
-                length = ", ".join(f"{train[name]:,} {name}" for name in LENGTHS if train.get(name) is not None)
-                lengths.setdefault(task, []).append(f"{length} of {train['batch_size']} rows an update")
+                length = ", ".join(
+                    f"{train[name]:,} {name}" for name in LENGTHS if train.get(name) is not None
+                )
+                lengths.setdefault(task, []).append(
+                    f"{length} of {train['batch_size']} rows an update"
+                )
     note = "budget= is that of pretraining; finetune.overrides=[train.epochs=...] sets this"
-    return [f"fine-tuning on {task}: {' or '.join(dict.fromkeys(each))} ({note})" for task, each in lengths.items()]
+    return [
+        f"fine-tuning on {task}: {' or '.join(dict.fromkeys(each))} ({note})"
+        for task, each in lengths.items()
+    ]
 
 
 def _print_costs(console: Console, arms: list[dict[str, Any]], seeds: int) -> None:
-    table = Table("arm", "parameters", "tokens", "training FLOPs", f"of all {seeds} seeds", title="Pretraining, at most")
+    table = Table(
+        "arm",
+        "parameters",
+        "tokens",
+        "training FLOPs",
+        f"of all {seeds} seeds",
+        title="Pretraining, at most",
+    )
     for each in arms:
         flops = each["flops"]
-        numbers = [_number(each["tokens"]), _number(flops), _number(None if flops is None else flops * seeds)]
+        numbers = [
+            _number(each["tokens"]),
+            _number(flops),
+            _number(None if flops is None else flops * seeds),
+        ]
         table.add_row(each["arm"], f"{each['parameters']:,}", *numbers)
     known = [each["flops"] for each in arms if each["flops"] is not None]
     if known:
@@ -152,7 +224,9 @@ def _print_costs(console: Console, arms: list[dict[str, Any]], seeds: int) -> No
 
 
 def _cost(plan: Plan, name: str) -> dict[str, Any]:
-    """Tokens and FLOPs of one seed's pretraining, at most; none are known where time is the budget."""
+    """Tokens and FLOPs of one seed's pretraining, at most; none are known where time is the
+    budget.
+    """
     each = plan.arms[name]
     train, length = each.pretrain["train"], each.pretrain["format"]["max_length"]
     steps = train["steps"] and train["steps"] * train["batch_size"] * length

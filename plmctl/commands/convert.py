@@ -31,10 +31,16 @@ def run(cfg: DictConfig, flags: Flags) -> int:
     return 0
 
 
-def convert(source: Path, target: Path, *, to: str, part: str = "model", plugins: Sequence[str] = ()) -> None:
-    """Read `source`, whatever it is, or its `part` "generator", and write `target`, which appears only when it is complete."""
+def convert(
+    source: Path, target: Path, *, to: str, part: str = "model", plugins: Sequence[str] = ()
+) -> None:
+    """Read `source`, whatever it is, or its `part` "generator", and write `target`, which
+    appears only when it is complete.
+    """
     if target.exists() and (not target.is_dir() or any(target.iterdir())):
-        raise UsageError(f"{target} exists and is not an empty folder\n  fix: give another OUT, or remove it")
+        raise UsageError(
+            f"{target} exists and is not an empty folder\n  fix: give another OUT, or remove it"
+        )
     found = open_source(source, plugins=plugins)
     found = found if part == "model" else _generator(found)
     refuse_infinite(found.tensors, file=found.folder)
@@ -42,7 +48,9 @@ def convert(source: Path, target: Path, *, to: str, part: str = "model", plugins
         _say(f"left out, since no part of ours takes them: {', '.join(found.unused)}")
     if not found.has_tokenizer:
         _say("there is no tokenizer here: only weights and config are written")
-    write: Callable[[Source, Path], str] = to_hf if to == "hf" else lambda s, folder: to_plmctl(s, folder, plugins)
+    write: Callable[[Source, Path], str] = (
+        to_hf if to == "hf" else lambda s, folder: to_plmctl(s, folder, plugins)
+    )
     partial = target.with_name(f".{target.name}.partial")
     shutil.rmtree(partial, ignore_errors=True)
     try:
@@ -50,34 +58,52 @@ def convert(source: Path, target: Path, *, to: str, part: str = "model", plugins
         made = write(found, partial)
         os.replace(partial, target)
     except OSError as error:
-        raise DataError(f"cannot write: {error.strerror or error}", file=target, fix="give a writable OUT with room") from error
+        raise DataError(
+            f"cannot write: {error.strerror or error}",
+            file=target,
+            fix="give a writable OUT with room",
+        ) from error
     finally:
         shutil.rmtree(partial, ignore_errors=True)
     _say(f"{target}: {made}")
 
 
 def to_hf(source: Source, folder: Path) -> str:
-    """config.json, model.safetensors and tokenizer, as `from_pretrained` reads them, and a model card; returns the class."""
+    """config.json, model.safetensors and tokenizer, as `from_pretrained` reads them, and a model
+    card; returns the class.
+    """
     vocab = _vocab(source)
-    exported = hf.export(source.config, source.tensors, pad=vocab.pad if vocab else None, plugins=source.plugins)
+    exported = hf.export(
+        source.config, source.tensors, pad=vocab.pad if vocab else None, plugins=source.plugins
+    )
     tokens = {} if vocab is None else {role: getattr(vocab, role) for role in ROLES}
     hf.write(folder, exported, tokens=tokens)
     home = source.folder.parents[1] if source.folder.parent.name == "checkpoints" else source.folder
-    (folder / "README.md").write_text(card(home, source.config, library="transformers"), encoding="utf-8")
+    (folder / "README.md").write_text(
+        card(home, source.config, library="transformers"), encoding="utf-8"
+    )
     if vocab is not None:
         length = source.config["position"].get("max_length") or 1 << 30
         rows = source.config.get("format") or {}
-        read = rows.get("source_template")  # there, the tokenizer alone says what stands around a source
-        source.tokenizer.export_hf(folder, model_max_length=length, framed=bool(source.config.get("task")), single=read)
+        # there, the tokenizer alone says what stands around a source
+        read = rows.get("source_template")
+        source.tokenizer.export_hf(
+            folder, model_max_length=length, framed=bool(source.config.get("task")), single=read
+        )
     if exported.left_out:
-        _say(f"left out, since {exported.architecture} has no place for them: {', '.join(exported.left_out)}")
+        _say(
+            f"left out, since {exported.architecture} has no place for them:"
+            f" {', '.join(exported.left_out)}"
+        )
     for note in exported.notes:
         _say(note)
     return exported.architecture
 
 
 def to_plmctl(source: Source, folder: Path, plugins: Sequence[str] = ()) -> str:
-    """A checkpoint folder like those of a run; the weights have been through the model that its config describes."""
+    """A checkpoint folder like those of a run; the weights have been through the model that its
+    config describes.
+    """
     model = build_model(source.config, vocab_size=source.vocab_size, plugins=plugins)
     load_exactly(model, source.tensors, file=source.folder)
 
@@ -97,7 +123,9 @@ def to_plmctl(source: Source, folder: Path, plugins: Sequence[str] = ()) -> str:
 def _generator(source: Source) -> Source:
     """The generator that an ELECTRA run trained beside its model."""
     file = source.folder / "objective.safetensors"
-    config, tensors = generator(source.config, source.tensors, read_tensors(file) if file.is_file() else {})
+    config, tensors = generator(
+        source.config, source.tensors, read_tensors(file) if file.is_file() else {}
+    )
     return replace(source, config=config, tensors=tensors)
 
 

@@ -35,7 +35,8 @@ from plmctl.text.vocab import Vocab
 from plmctl.training.distributed import World
 from plmctl.training.stages import check_shares
 
-STAGE_KEYS = ("share", "trainable", "frozen")  # of a stage; every other key is an override of one of STAGE_OVERRIDES
+# of a stage; every other key is an override of one of STAGE_OVERRIDES
+STAGE_KEYS = ("share", "trainable", "frozen")
 STAGE_OVERRIDES = ("format", "noise", "train.batch_size", "train.micro_batch_size")
 SOURCE_KEYS = ("path", "mixture", "format", "noise", "weight")  # of one of `data.sources`
 SEED_STEP = 1_000_003  # between the seeds of two sources, which must not draw the same numbers
@@ -47,11 +48,13 @@ ALWAYS_KEPT = frozenset(
 
 @dataclass(frozen=True)
 class Corpus:
-    """The tokens of a run, {source: {corpus: tokens}}, and the one tokenizer they share; a source that is no mixture has
-    one corpus, called as itself."""
+    """The tokens of a run, {source: {corpus: tokens}}, and the one tokenizer they share; a
+    source that is no mixture has one corpus, called as itself.
+    """
 
     train: Mapping[str, Mapping[str, Shards]]
-    valid: Mapping[str, Mapping[str, Shards]]  # without the corpora that are too small to hold a document out
+    # without the corpora that are too small to hold a document out
+    valid: Mapping[str, Mapping[str, Shards]]
     tokenizer: Tokenizer
 
     @property
@@ -59,10 +62,15 @@ class Corpus:
         return self.tokenizer.vocab
 
     def held_out(self) -> dict[str, tuple[str, str]]:
-        """{title: (source, corpus)} of what is held out; a title is the corpus, of several sources "source.corpus"."""
+        """{title: (source, corpus)} of what is held out; a title is the corpus, of several
+        sources "source.corpus".
+        """
         pairs = [(source, name) for source, parts in self.valid.items() for name in parts]
         several = len(self.valid) > 1
-        return {f"{pair[0]}.{pair[1]}" if several and pair[0] != pair[1] else pair[1]: pair for pair in pairs}
+        return {
+            f"{pair[0]}.{pair[1]}" if several and pair[0] != pair[1] else pair[1]: pair
+            for pair in pairs
+        }
 
 
 def open_corpus(cfg: DictConfig, plugins: tuple[str, ...] = ()) -> Corpus:
@@ -72,44 +80,80 @@ def open_corpus(cfg: DictConfig, plugins: tuple[str, ...] = ()) -> Corpus:
         for source, node in sources(cfg).items()
     }
     with progress() as say:
-        jobs = {path: job(cfg, path, say=say, plugins=plugins) for parts in paths.values() for path in parts.values()}
+        jobs = {
+            path: job(cfg, path, say=say, plugins=plugins)
+            for parts in paths.values()
+            for path in parts.values()
+        }
         lent = _lent_tokenizer(cfg, jobs)
         if lent is not None:
-            jobs = {path: replace(each, recipe=replace(each.recipe, path=str(lent))) for path, each in jobs.items()}
-        folders = {path: open_or_tokenize(each, cache_dir=cfg.data.cache_dir) for path, each in jobs.items()}
+            jobs = {
+                path: replace(each, recipe=replace(each.recipe, path=str(lent)))
+                for path, each in jobs.items()
+            }
+        folders = {
+            path: open_or_tokenize(each, cache_dir=cfg.data.cache_dir)
+            for path, each in jobs.items()
+        }
     wanted = cfg.tokenizer.get("path") if cfg.tokenizer else None
     given = wanted or lent or next(iter(folders.values()))
     tokenizer = Tokenizer.load(given)
-    whose = "the one the model starts from" if cfg.init else "tokenizer.path" if wanted else "that of the first corpus"
+    whose = (
+        "the one the model starts from"
+        if cfg.init
+        else "tokenizer.path"
+        if wanted
+        else "that of the first corpus"
+    )
     for home in folders.values():
         found = read_manifest(home)["tokenizer"]["fingerprint"]
         if found != tokenizer.fingerprint:
             raise DataError(
-                f"these tokens were made with another tokenizer than {whose} ({given}): {found}, not {tokenizer.fingerprint}",
-                file=home, fix=f"give the text instead of its tokens, or tokenize it again with tokenizer.path={given}",
-            )  # fmt: skip
+                f"these tokens were made with another tokenizer than {whose} ({given}): {found},"
+                f" not {tokenizer.fingerprint}",
+                file=home,
+                fix=(
+                    "give the text instead of its tokens, or tokenize it again with"
+                    f" tokenizer.path={given}"
+                ),
+            )
     train, valid = (
         {
-            source: {name: Shards.open(folders[path], split, given=path) for name, path in parts.items()}
+            source: {
+                name: Shards.open(folders[path], split, given=path) for name, path in parts.items()
+            }
             for source, parts in paths.items()
         }
         for split in SPLITS
     )
     with shown() as say:
-        for shards in [shards for parts in (*train.values(), *valid.values()) for shards in parts.values()]:
+        for shards in [
+            shards for parts in (*train.values(), *valid.values()) for shards in parts.values()
+        ]:
             verify_once(shards, cache_folder(cfg.data.cache_dir), say=say)
     for path, home in folders.items():
         sample = corpus_sample(Shards.open(home, "train", given=path).ids)
-        fix = "a tokenizer of this text (no tokenizer.path, more tokenizer.vocab_size), or of any: tokenizer=byte_bpe"
+        fix = (
+            "a tokenizer of this text (no tokenizer.path, more tokenizer.vocab_size), or of any:"
+            " tokenizer=byte_bpe"
+        )
         refuse_unknown(unknown_share(sample, tokenizer.vocab), file=path or home, fix=fix)
-    held = {source: {name: shards for name, shards in parts.items() if len(shards.ids)} for source, parts in valid.items()}
+    held = {
+        source: {name: shards for name, shards in parts.items() if len(shards.ids)}
+        for source, parts in valid.items()
+    }
     share = (cfg.get("train") or {}).get("share", 1.0)  # runs of before have none
-    train = {source: {name: part.first(share) for name, part in parts.items()} for source, parts in train.items()}
+    train = {
+        source: {name: part.first(share) for name, part in parts.items()}
+        for source, parts in train.items()
+    }
     return Corpus(train, held, tokenizer)
 
 
 def _lent_tokenizer(cfg: DictConfig, jobs: Mapping[Any, Job]) -> Path | None:
-    """What several texts share where no tokenizer is given: that of the first token directory, or one trained on all."""
+    """What several texts share where no tokenizer is given: that of the first token directory,
+    or one trained on all.
+    """
     if len(jobs) == 1 or (cfg.tokenizer and cfg.tokenizer.get("path")):
         return None
     known = next((Path(path).expanduser() for path in jobs if is_tokens(path)), None)
@@ -117,27 +161,40 @@ def _lent_tokenizer(cfg: DictConfig, jobs: Mapping[Any, Job]) -> Path | None:
 
 
 def sources(cfg: DictConfig) -> dict[str, dict[str, Any]]:
-    """{name: {corpora, format, noise, weight}}; a run without `data.sources` has one source, called "text"."""
+    """{name: {corpora, format, noise, weight}}; a run without `data.sources` has one source,
+    called "text".
+    """
     common = {"format": plain(cfg.format), "noise": plain(cfg.noise), "weight": 1.0}
     given = plain(cfg.data.sources) or {"text": {}}
-    return {name: {**common, **node, "corpora": _corpora(cfg, name, node)} for name, node in given.items()}
+    return {
+        name: {**common, **node, "corpora": _corpora(cfg, name, node)}
+        for name, node in given.items()
+    }
 
 
 def _corpora(cfg: DictConfig, source: str, node: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
-    """{corpus: {path, weight}} of a source: its mixture, or its path as one corpus; by default those of `data`."""
+    """{corpus: {path, weight}} of a source: its mixture, or its path as one corpus; by default
+    those of `data`.
+    """
     own = node if "mixture" in node or "path" in node else plain(cfg.data)
     return own.get("mixture") or {source: {"path": own.get("path")}}
 
 
 def check_data(cfg: DictConfig) -> None:
-    """The settings of sources and mixtures, before any data are read; all mistakes are raised together."""
+    """The settings of sources and mixtures, before any data are read; all mistakes are raised
+    together.
+    """
     data = plain(cfg.data)
     errors: list[UsageError] = []
     mixtures = {"data.mixture": data["mixture"]}
     for name, node in data["sources"].items():
         known = f"there is no such setting; there are {', '.join(SOURCE_KEYS)}"
         for key in [key for key in node if key not in SOURCE_KEYS]:
-            errors.append(ConfigError(f"data.sources.{name}.{key}", node[key], known + nearest(key, SOURCE_KEYS)))
+            errors.append(
+                ConfigError(
+                    f"data.sources.{name}.{key}", node[key], known + nearest(key, SOURCE_KEYS)
+                )
+            )
         mixtures[f"data.sources.{name}.mixture"] = node.get("mixture")
     mixtures = {path: mixture for path, mixture in mixtures.items() if mixture}
     for path, mixture in mixtures.items():
@@ -147,15 +204,23 @@ def check_data(cfg: DictConfig) -> None:
             allowed = f"each corpus of {path} holds documents of its own out"
             errors.append(ConfigError("data.valid_path", data["valid_path"], allowed, fix=fix))
     if data["temperature"] is not None and not mixtures:
-        errors.append(ConfigError("data.temperature", data["temperature"], "has no effect without data.mixture"))
+        errors.append(
+            ConfigError(
+                "data.temperature", data["temperature"], "has no effect without data.mixture"
+            )
+        )
     if data["path"] is not None and data["mixture"]:
         fix = "make it one of the mixture's corpora"
-        errors.append(ConfigError("data.path", data["path"], "has no effect beside data.mixture", fix=fix))
+        errors.append(
+            ConfigError("data.path", data["path"], "has no effect beside data.mixture", fix=fix)
+        )
     raise_all(errors)
 
 
 def stage_config(cfg: DictConfig, number: int) -> DictConfig:
-    """The config that holds in a stage: `{share: 0.1, format.max_length: 512}` changes what it names."""
+    """The config that holds in a stage: `{share: 0.1, format.max_length: 512}` changes what it
+    names.
+    """
     staged = cfg.copy()
     for key, value in plain(cfg.train.stages[number]).items() if cfg.train.stages else ():
         if key in STAGE_KEYS:
@@ -163,13 +228,19 @@ def stage_config(cfg: DictConfig, number: int) -> DictConfig:
         if not key.startswith(STAGE_OVERRIDES):
             allowed = (*STAGE_KEYS, *STAGE_OVERRIDES, *(f"format.{name}" for name in cfg.format))
             settable = ", ".join((*STAGE_KEYS, "format.*", "noise.*", *STAGE_OVERRIDES[2:]))
-            raise ConfigError(f"train.stages.{number}.{key}", value, f"a stage may set {settable}{nearest(key, allowed)}")
+            raise ConfigError(
+                f"train.stages.{number}.{key}",
+                value,
+                f"a stage may set {settable}{nearest(key, allowed)}",
+            )
         OmegaConf.update(staged, key, value, force_add=True)
     return staged
 
 
 def check_updates(cfg: DictConfig, processes: int, plugins: Sequence[str] = ()) -> None:
-    """Every stage as far as numbers alone can tell, before any data are read; all mistakes are raised together."""
+    """Every stage as far as numbers alone can tell, before any data are read; all mistakes are
+    raised together.
+    """
     errors: list[UsageError] = []
     for number in range(len(cfg.train.stages) or 1):
         try:
@@ -184,13 +255,26 @@ def check_updates(cfg: DictConfig, processes: int, plugins: Sequence[str] = ()) 
     check_shares([stage.get("share", 1.0) for stage in cfg.train.stages or [{}]])
 
 
-def _misfits(cfg: DictConfig, staged: DictConfig, number: int, plugins: Sequence[str]) -> list[ConfigError]:
-    """Settings of a stage that do not fit what they are set in, under the names they have in `train.stages`."""
+def _misfits(
+    cfg: DictConfig, staged: DictConfig, number: int, plugins: Sequence[str]
+) -> list[ConfigError]:
+    """Settings of a stage that do not fit what they are set in, under the names they have in
+    `train.stages`.
+    """
     own = plain(cfg.train.stages[number]) if cfg.train.stages else {}
-    content = {"train": plain(staged.train), "format": plain(staged.format), "noise": plain(staged.noise) or {}}
-    found = [*schema.fitted("pretrain", {"train": content.pop("train")})[1], *check_parts(content, plugins)]
+    content = {
+        "train": plain(staged.train),
+        "format": plain(staged.format),
+        "noise": plain(staged.noise) or {},
+    }
+    found = [
+        *schema.fitted("pretrain", {"train": content.pop("train")})[1],
+        *check_parts(content, plugins),
+    ]
     return [
-        ConfigError(f"train.stages.{number}.{error.path}", error.value, error.allowed, fix=error.fix)
+        ConfigError(
+            f"train.stages.{number}.{error.path}", error.value, error.allowed, fix=error.fix
+        )
         for error in found
         if isinstance(error, ConfigError) and error.path in own
     ]
@@ -201,7 +285,9 @@ def micro_batch_rows(cfg: DictConfig, processes: int) -> int:
     rows = cfg.train.batch_size
     if rows % processes:
         fix = f"train.batch_size={max(1, round(rows / processes)) * processes}"
-        raise ConfigError("train.batch_size", rows, f"must be a multiple of the {processes} processes", fix=fix)
+        raise ConfigError(
+            "train.batch_size", rows, f"must be a multiple of the {processes} processes", fix=fix
+        )
     share = rows // processes
     micro = cfg.train.micro_batch_size or share
     if share % micro:
@@ -212,18 +298,27 @@ def micro_batch_rows(cfg: DictConfig, processes: int) -> int:
 
 
 def used(model: Model, objective: Objective | None = None) -> frozenset[str]:
-    """The fields that some part of the model, of the objective or of its teachers reads where they are there."""
-    asking = [part for part in objective.modules() if isinstance(part, Objective)] if objective else []
+    """The fields that some part of the model, of the objective or of its teachers reads where
+    they are there.
+    """
+    asking = (
+        [part for part in objective.modules() if isinstance(part, Objective)] if objective else []
+    )
     models = [model, *(teacher for part in asking for teacher, _ in part.helpers())]
     parts = [*asking, *(part for each in models for part in each.backbone.parts())]
     return frozenset().union(*(getattr(part, "uses", ()) for part in parts))
 
 
 def unread(source: Source, read: frozenset[str]) -> list[str]:
-    """A line for every track beyond `FIELDS` that batches leave out, since no part reads it or not every corpus has it."""
+    """A line for every track beyond `FIELDS` that batches leave out, since no part reads it or
+    not every corpus has it.
+    """
     noise, readers = source.noise, [reader for reader, _ in source.reader.corpora("").values()]
     made = noise.writes if noise else frozenset[str]()
-    there = [made | each.format.provides | {f"tracks.{name}" for name in each.shards.tracks} for each in readers]
+    there = [
+        made | each.format.provides | {f"tracks.{name}" for name in each.shards.tracks}
+        for each in readers
+    ]
     somewhere, everywhere = frozenset[str]().union(*there), there[0].intersection(*there)
     missing = read & (somewhere - everywhere)
     idle = somewhere - read - (noise.reads | noise.uses if noise else frozenset())
@@ -244,78 +339,161 @@ def training_loader(
     uses: frozenset[str] = frozenset(),
     plugins: Sequence[str],
 ) -> Loader:
-    """The updates of one stage, this rank's share of each, with the fields that parts need, and those that they use."""
+    """The updates of one stage, this rank's share of each, with the fields that parts need, and
+    those that they use.
+    """
     cfg = stage_config(cfg, stage)
     made = {
         name: source(
-            node, corpus.train[name], corpus.vocab, needs=needs, uses=uses, plugins=plugins, temperature=cfg.data.temperature,
-            seed=cfg.seed + place * SEED_STEP, batch_size=cfg.train.batch_size, world=world.size, rank=world.rank, stage=stage,
+            node,
+            corpus.train[name],
+            corpus.vocab,
+            needs=needs,
+            uses=uses,
+            plugins=plugins,
+            temperature=cfg.data.temperature,
+            seed=cfg.seed + place * SEED_STEP,
+            batch_size=cfg.train.batch_size,
+            world=world.size,
+            rank=world.rank,
+            stage=stage,
         )
         for place, (name, node) in enumerate(sources(cfg).items())
-    }  # fmt: skip
+    }
     for each in made.values():
         if each.reader.format.streams not in (None, cfg.train.batch_size):
-            allowed = f"must be the {cfg.train.batch_size} rows of an update, each of which goes on in the next update"
+            allowed = (
+                f"must be the {cfg.train.batch_size} rows of an update, each of which goes on in"
+                " the next update"
+            )
             raise ConfigError(
-                "format.streams", each.reader.format.streams, allowed, fix=f"format.streams={cfg.train.batch_size}"
+                "format.streams",
+                each.reader.format.streams,
+                allowed,
+                fix=f"format.streams={cfg.train.batch_size}",
             )
     return Loader(
-        made, micro_batch_size=micro_batch_rows(cfg, world.size), labels=labels, seed=cfg.seed,
-        schedule=cfg.train.sources, keep=needs | uses | ALWAYS_KEPT, pinned=world.device.type == "cuda",
-    )  # fmt: skip
+        made,
+        micro_batch_size=micro_batch_rows(cfg, world.size),
+        labels=labels,
+        seed=cfg.seed,
+        schedule=cfg.train.sources,
+        keep=needs | uses | ALWAYS_KEPT,
+        pinned=world.device.type == "cuda",
+    )
 
 
 def held_out(
-    cfg: DictConfig, corpus: Corpus, world: World, *, labels: Labels | None, needs: frozenset[str],
-    uses: frozenset[str] = frozenset(), plugins: Sequence[str],
-) -> dict[str, Iterator[Batch]]:  # fmt: skip
-    """{title: validation batches} of each corpus: its held-out documents under `eval.noise` and `eval.seed`, the same for
-    every run, and at most `eval.rows` of them.
+    cfg: DictConfig,
+    corpus: Corpus,
+    world: World,
+    *,
+    labels: Labels | None,
+    needs: frozenset[str],
+    uses: frozenset[str] = frozenset(),
+    plugins: Sequence[str],
+) -> dict[str, Iterator[Batch]]:
+    """{title: validation batches} of each corpus: its held-out documents under `eval.noise` and
+    `eval.seed`, the same for every run, and at most `eval.rows` of them.
     """
-    size = cfg.eval.batch_size or cfg.train.micro_batch_size or max(1, cfg.train.batch_size // world.size)
+    size = (
+        cfg.eval.batch_size
+        or cfg.train.micro_batch_size
+        or max(1, cfg.train.batch_size // world.size)
+    )
     found: dict[str, Iterator[Batch]] = {}
     for title, (name, part) in corpus.held_out().items():
-        node, own, shards = {**sources(cfg)[name], "noise": plain(cfg.eval.noise)}, size, corpus.valid[name][part]
-        if "streams" in node["format"]:  # a row goes on where the same row of the batch before ended
-            own = max(1, _streams(len(shards.ids), node["format"]["max_length"], size * world.size) // world.size)
+        node, own, shards = (
+            {**sources(cfg)[name], "noise": plain(cfg.eval.noise)},
+            size,
+            corpus.valid[name][part],
+        )
+        # a row goes on where the same row of the batch before ended
+        if "streams" in node["format"]:
+            own = max(
+                1,
+                _streams(len(shards.ids), node["format"]["max_length"], size * world.size)
+                // world.size,
+            )
             node["format"] = {**node["format"], "streams": own * world.size}
         made = source(
-            node, {part: shards}, corpus.vocab, needs=needs, uses=uses, plugins=plugins, seed=cfg.eval.seed, batch_size=own,
-            world=world.size, rank=world.rank, allow_short=True,
-        )  # fmt: skip
+            node,
+            {part: shards},
+            corpus.vocab,
+            needs=needs,
+            uses=uses,
+            plugins=plugins,
+            seed=cfg.eval.seed,
+            batch_size=own,
+            world=world.size,
+            rank=world.rank,
+            allow_short=True,
+        )
         most = None if cfg.eval.rows is None else max(1, -(-cfg.eval.rows // (own * world.size)))
-        found[title] = islice(once(made, batch_size=own, labels=labels, name=name, keep=needs | uses | ALWAYS_KEPT), most)
+        found[title] = islice(
+            once(made, batch_size=own, labels=labels, name=name, keep=needs | uses | ALWAYS_KEPT),
+            most,
+        )
     return found
 
 
 def _streams(tokens: int, length: int, most: int) -> int:
-    """How many streams of held-out text are read side by side: `most`, or an even number that leaves each a whole row."""
+    """How many streams of held-out text are read side by side: `most`, or an even number that
+    leaves each a whole row.
+    """
     fewer = tokens // length
     return most if fewer >= most else max(2, fewer - fewer % 2)
 
 
 def source(
-    node: Mapping[str, Any], tokens: Mapping[str, Shards], vocab: Vocab, *, needs: frozenset[str], uses: frozenset[str],
-    plugins: Sequence[str], seed: int, temperature: float | None = None, allow_short: bool = False, **reading: Any,
-) -> Source:  # fmt: skip
-    """Reader, format and noise of one of `sources`, its corpora mixed; `reading` is what else readers and mixtures take."""
-    layout, noise = build_format(node, vocab, plugins), build_noise(node["noise"], vocab, tokens, plugins)
+    node: Mapping[str, Any],
+    tokens: Mapping[str, Shards],
+    vocab: Vocab,
+    *,
+    needs: frozenset[str],
+    uses: frozenset[str],
+    plugins: Sequence[str],
+    seed: int,
+    temperature: float | None = None,
+    allow_short: bool = False,
+    **reading: Any,
+) -> Source:
+    """Reader, format and noise of one of `sources`, its corpora mixed; `reading` is what else
+    readers and mixtures take.
+    """
+    layout, noise = (
+        build_format(node, vocab, plugins),
+        build_noise(node["noise"], vocab, tokens, plugins),
+    )
     length = noise.input_length(layout.max_length) if noise else None
-    everywhere = frozenset.intersection(*(frozenset(f"tracks.{name}" for name in each.tracks) for each in tokens.values()))
+    everywhere = frozenset.intersection(
+        *(frozenset(f"tracks.{name}" for name in each.tracks) for each in tokens.values())
+    )
     there = uses & (layout.provides | everywhere)
-    wanted = ALWAYS_KEPT | there | (needs if noise is None else noise.reads | noise.uses | (needs - noise.writes))
+    wanted = (
+        ALWAYS_KEPT
+        | there
+        | (needs if noise is None else noise.reads | noise.uses | (needs - noise.writes))
+    )
     readers = {
         name: Reader(
-            shards, layout, input_length=length, wanted=wanted, allow_short=allow_short, seed=seed + place * CORPUS_STEP,
+            shards,
+            layout,
+            input_length=length,
+            wanted=wanted,
+            allow_short=allow_short,
+            seed=seed + place * CORPUS_STEP,
             **reading,
         )
         for place, (name, shards) in enumerate(tokens.items())
-    }  # fmt: skip
+    }
     reader: Reader | Mixture = next(iter(readers.values()))
     if len(readers) > 1:
         weights = {name: part.get("weight") for name, part in node["corpora"].items()}
         counts = {name: len(shards.ids) for name, shards in tokens.items()}
-        reader = Mixture(readers, shares(weights, counts, temperature=temperature), seed=seed, **reading)
+        reader = Mixture(
+            readers, shares(weights, counts, temperature=temperature), seed=seed, **reading
+        )
     return Source(reader, noise, float(node["weight"]))
 
 
@@ -324,13 +502,23 @@ def build_format(node: Mapping[str, Any], vocab: Vocab, plugins: Sequence[str]) 
 
 
 def build_noise(
-    nodes: Mapping[str, Any] | None, vocab: Vocab, tokens: Mapping[str, Shards], plugins: Sequence[str]
+    nodes: Mapping[str, Any] | None,
+    vocab: Vocab,
+    tokens: Mapping[str, Shards],
+    plugins: Sequence[str],
 ) -> Chain | None:
-    """The noises of a config in its order, or None where there are none; `tokens` say how frequent each token is."""
+    """The noises of a config in its order, or None where there are none; `tokens` say how
+    frequent each token is.
+    """
     if not nodes:
         return None
-    given = {"vocab": vocab, "corpus_sample": np.concatenate([corpus_sample(shards.ids) for shards in tokens.values()])}
-    return Chain([build(node, given, plugins, path=f"noise.{name}") for name, node in nodes.items()])
+    given = {
+        "vocab": vocab,
+        "corpus_sample": np.concatenate([corpus_sample(shards.ids) for shards in tokens.values()]),
+    }
+    return Chain(
+        [build(node, given, plugins, path=f"noise.{name}") for name, node in nodes.items()]
+    )
 
 
 def _hashable(path: Any) -> Any:

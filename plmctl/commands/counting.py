@@ -20,7 +20,9 @@ class Counting:
 
     def __call__(self, done: int) -> None:
         now = time.monotonic()
-        if now - self.last < (0.5 if sys.stderr.isatty() else EVERY) and not (done == self.total and self.last > self.start):
+        if now - self.last < (0.5 if sys.stderr.isatty() else EVERY) and not (
+            done == self.total and self.last > self.start
+        ):
             return
         self.last = now
         rate = (done - self.begun) / max(now - self.start, 1e-9)

@@ -1,4 +1,6 @@
-"""`plmctl data check`: what a careful person looks for in text, tokens or labelled files before a long run."""
+"""`plmctl data check`: what a careful person looks for in text, tokens or labelled files before
+a long run.
+"""
 
 from __future__ import annotations
 
@@ -26,11 +28,14 @@ if TYPE_CHECKING:
 
     from plmctl.config.compose import Flags
 
-SAMPLE = 1 << 24  # characters of raw text that are tokenized to see how a tokenizer and a format fit
+# characters of raw text that are tokenized to see how a tokenizer and a format fit
+SAMPLE = 1 << 24
 
 
 def run(cfg: DictConfig, *, flags: Flags) -> int:
-    """Check, say it, and write the page where one is asked for; what is found changes no exit code."""
+    """Check, say it, and write the page where one is asked for; what is found changes no exit
+    code.
+    """
     if cfg.out and Path(cfg.out).suffix not in (".md", ".html") and not is_stream(Path(cfg.out)):
         raise UsageError(f"--out {cfg.out}: a .md or a .html file")
     with progress() as say:
@@ -40,7 +45,11 @@ def run(cfg: DictConfig, *, flags: Flags) -> int:
             report = labelled(cfg, flags)
         else:
             report = _corpus(cfg, flags, say)
-    tell(json.dumps(report.as_json(), ensure_ascii=False) if flags.json else "\n".join(checked.lines(report)))
+    tell(
+        json.dumps(report.as_json(), ensure_ascii=False)
+        if flags.json
+        else "\n".join(checked.lines(report))
+    )
     if cfg.out:
         remark("\n".join(map(str, checked.write(report, Path(cfg.out)))))
     return 0
@@ -62,7 +71,11 @@ def _corpus(cfg: DictConfig, flags: Flags, say: Say) -> Report:
     if chose_tokenizer(flags):
         report.findings.extend(_tokenized(cfg, flags, source, say))
     else:
-        report.findings.append(Finding("tokens", "ok", "not looked at: tokenizer.path=<folder> shows how a tokenizer fits"))
+        report.findings.append(
+            Finding(
+                "tokens", "ok", "not looked at: tokenizer.path=<folder> shows how a tokenizer fits"
+            )
+        )
     return report
 
 
@@ -72,18 +85,25 @@ def _tokenized(cfg: DictConfig, flags: Flags, source: Source, say: Say) -> list[
         sample = look(source, valid_share=0, sample_bytes=SAMPLE, say=say).sample
         file = Path(folder, "sample.jsonl")
         with file.open("w", encoding="utf-8") as stream:
-            stream.writelines(json.dumps({"text": "\n".join(document.paragraphs)}) + "\n" for document in sample)
+            stream.writelines(
+                json.dumps({"text": "\n".join(document.paragraphs)}) + "\n" for document in sample
+            )
         lines = "sentence" if all(document.whole for document in sample) else "paragraph"
         recipe = build(cfg.tokenizer, plugins=flags.plugins, path="tokenizer")
         if cfg.data.segment is not None:
             segment.find(cfg.data.segment, flags.plugins)
-        job = tokenizing.Job(Source(str(file), lines=lines), recipe, valid_share=0, segment=cfg.data.segment, say=say)
+        job = tokenizing.Job(
+            Source(str(file), lines=lines), recipe, valid_share=0, segment=cfg.data.segment, say=say
+        )
         place = Path(folder, "tokens")
         tokenizing.tokenize(job, place)
         train, valid = (Shards.open(place, split) for split in ("train", "valid"))
         tokenizer = Tokenizer.load(place)
         counts = tokens.count(train, tokenizer)
-        return [*tokens.of_tokens(train, valid, counts, tokenizer), tokens.cut(train, _format(cfg, flags, tokenizer))]
+        return [
+            *tokens.of_tokens(train, valid, counts, tokenizer),
+            tokens.cut(train, _format(cfg, flags, tokenizer)),
+        ]
 
 
 def _format(cfg: DictConfig, flags: Flags, tokenizer: Tokenizer) -> Any:

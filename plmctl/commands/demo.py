@@ -1,7 +1,9 @@
-"""The whole main job on the text that ships with Python: `make demo`, or `python -m plmctl.commands.demo FOLDER`.
+"""The whole main job on the text that ships with Python: `make demo`, or `python -m
+plmctl.commands.demo FOLDER`.
 
-Tokenize, pretrain a tiny BERT, fine-tune it on a labelled task from the same source, evaluate, write a report: each step is
-the public command, printed before it runs, so that a reader can repeat any of them. Exit code 1 if a claim is not met.
+Tokenize, pretrain a tiny BERT, fine-tune it on a labelled task from the same source, evaluate,
+write a report: each step is the public command, printed before it runs, so that a reader can repeat
+any of them. Exit code 1 if a claim is not met.
 """
 
 from __future__ import annotations
@@ -26,17 +28,27 @@ from plmctl.report.runs import RunLog
 from plmctl.terminal import remark, tell
 
 MARK = ".plmctl-demo"  # in folders that the demo made and may therefore empty
-TUNING = ("size=tiny", "train.batch_size=32", "train.epochs=10", "optim.lr=5e-4", "train.eval_every=0", "train.save_every=0")
+TUNING = (
+    "size=tiny",
+    "train.batch_size=32",
+    "train.epochs=10",
+    "optim.lr=5e-4",
+    "train.eval_every=0",
+    "train.save_every=0",
+)
 WITHOUT = "the same model without pretraining, accuracy"
 LITTLE_TEXT = (
-    "The last line is information, not a claim: 2 MB of text are too little to promise that pretraining helps. What would help "
-    "is a hundred times as much text (a Wikipedia extract, say), a larger model (size=mini) and an hour or more of training."
+    "The last line is information, not a claim: 2 MB of text are too little to promise that"
+    " pretraining helps. What would help is a hundred times as much text (a Wikipedia extract,"
+    " say), a larger model (size=mini) and an hour or more of training."
 )
 
 
 @dataclass(frozen=True)
 class Claim:
-    """One thing that the demo proves: `value` is better than `floor` by `margin`, by more than rounding and luck."""
+    """One thing that the demo proves: `value` is better than `floor` by `margin`, by more than
+    rounding and luck.
+    """
 
     what: str
     value: float
@@ -51,7 +63,12 @@ class Claim:
 
     @property
     def cells(self) -> list[str]:
-        return [self.what, f"{self.value:.3f}", f"{self.floor:.3f} ({self.floor_name})", "yes" if self.holds else "NO"]
+        return [
+            self.what,
+            f"{self.value:.3f}",
+            f"{self.floor:.3f} ({self.floor_name})",
+            "yes" if self.holds else "NO",
+        ]
 
 
 @dataclass(frozen=True)
@@ -67,7 +84,9 @@ class Demo:
         line = shlex.join([_program(), *words])
         tell(f"\n$ {line}")
         start = time.perf_counter()
-        code = subprocess.run([sys.executable, "-m", "plmctl", *words], env={**os.environ, **started_here()}).returncode
+        code = subprocess.run(
+            [sys.executable, "-m", "plmctl", *words], env={**os.environ, **started_here()}
+        ).returncode
         self.done.append((line, time.perf_counter() - start))
         if code:
             raise SystemExit(code)
@@ -76,22 +95,38 @@ class Demo:
         from plmctl.text.corpus import write_task
 
         tokens, task = self.folder / "tokens", self.folder / "task"
-        pretrained, tuned, scratch = (self.folder / name for name in ("pretrain", "finetune", "scratch"))
+        pretrained, tuned, scratch = (
+            self.folder / name for name in ("pretrain", "finetune", "scratch")
+        )
         self.plmctl("tokenize", "tokenizer=wordpiece", "tokenizer.vocab_size=4096", f"out={tokens}")
         self.plmctl(
-            "pretrain", "bert", "size=tiny", f"data.path={tokens}", f"train.steps={self.steps}", "train.batch_size=16",
-            "optim.lr=5e-4", "schedule.warmup_steps=150", f"run.dir={pretrained}",
-        )  # fmt: skip
+            "pretrain",
+            "bert",
+            "size=tiny",
+            f"data.path={tokens}",
+            f"train.steps={self.steps}",
+            "train.batch_size=16",
+            "optim.lr=5e-4",
+            "schedule.warmup_steps=150",
+            f"run.dir={pretrained}",
+        )
         write_task(task)
         finetune = ("finetune", "task=classification", f"task.path={task}")
         self.plmctl(*finetune, f"checkpoint={pretrained}", *TUNING[1:], f"run.dir={tuned}")
-        self.plmctl(*finetune, "checkpoint=null", f"tokenizer.path={tokens}", *TUNING, f"run.dir={scratch}")
+        self.plmctl(
+            *finetune, "checkpoint=null", f"tokenizer.path={tokens}", *TUNING, f"run.dir={scratch}"
+        )
         self.plmctl("eval", f"checkpoint={tuned}")
-        return [*masked_claims(tokens, RunLog.read(pretrained)), task_claim(task, RunLog.read(tuned))]
+        return [
+            *masked_claims(tokens, RunLog.read(pretrained)),
+            task_claim(task, RunLog.read(tuned)),
+        ]
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Fill the folder named on the command line (default: demo); a second argument sets the updates of pretraining."""
+    """Fill the folder named on the command line (default: demo); a second argument sets the
+    updates of pretraining.
+    """
     folder = Path(arguments[0] if arguments else "demo")
     start = time.perf_counter()
     try:
@@ -123,7 +158,9 @@ def prepare(folder: Path) -> None:
 
 
 def masked_claims(tokens: Path, log: RunLog) -> list[Claim]:
-    """Loss and accuracy on hidden validation tokens against knowing only how frequent each token is."""
+    """Loss and accuracy on hidden validation tokens against knowing only how frequent each token
+    is.
+    """
     from plmctl.data.floors import unigram_floors
     from plmctl.data.shards import Shards
     from plmctl.text.tokenizer import Tokenizer
@@ -133,14 +170,25 @@ def masked_claims(tokens: Path, log: RunLog) -> list[Claim]:
     floors = unigram_floors(train.ids, valid.ids, ignored=vocab.special)
     loss, right = last(log, "valid/loss/mlm"), last(log, "valid/acc/mlm")
     return [
-        Claim("masked-LM loss, nats per hidden token", loss, floors.unigram_loss, "unigram entropy", -0.05),
+        Claim(
+            "masked-LM loss, nats per hidden token",
+            loss,
+            floors.unigram_loss,
+            "unigram entropy",
+            -0.05,
+        ),
         Claim("masked-LM accuracy", right, floors.frequent_accuracy, "most frequent token", 0.01),
     ]
 
 
 def task_claim(task: Path, log: RunLog) -> Claim:
-    """Accuracy on modules never seen in training against always answering the package that is most frequent among them."""
-    labels = [line.split("\t")[1] for line in (task / "dev.tsv").read_text(encoding="utf-8").splitlines()[1:]]
+    """Accuracy on modules never seen in training against always answering the package that is
+    most frequent among them.
+    """
+    labels = [
+        line.split("\t")[1]
+        for line in (task / "dev.tsv").read_text(encoding="utf-8").splitlines()[1:]
+    ]
     majority = Counter(labels).most_common(1)[0][1] / len(labels)
     what = f"which of {len(set(labels))} packages, accuracy"
     return Claim(what, accuracy(log), majority, "majority class", 0.05)
@@ -153,7 +201,10 @@ def accuracy(log: RunLog) -> float:
 def last(log: RunLog, name: str) -> float:
     value = log.last(name)
     if value is None:
-        raise PlmctlError(f"{log.folder / 'metrics.jsonl'} has no '{name}'; it has {', '.join(sorted(log.series))}")
+        raise PlmctlError(
+            f"{log.folder / 'metrics.jsonl'} has no '{name}'; it has"
+            f" {', '.join(sorted(log.series))}"
+        )
     return value
 
 
@@ -161,7 +212,10 @@ def next_commands(folder: Path) -> list[str]:
     """Three things to try with what the demo left behind."""
     program = shlex.quote(_program())
     return [
-        f"{program} pretrain --resume run.dir={folder / 'pretrain'} train.steps=5000    # go on where the demo stopped",
+        (
+            f"{program} pretrain --resume run.dir={folder / 'pretrain'} train.steps=5000    # go on"
+            " where the demo stopped"
+        ),
         f"{program} convert {folder / 'finetune'} {folder / 'hf'} --to hf    # for transformers",
         f"{program} pretrain roberta size=mini data.path=<your text files> train.minutes=60",
     ]
@@ -170,23 +224,34 @@ def next_commands(folder: Path) -> list[str]:
 def blocks(demo: Demo, claims: Sequence[Claim], scratch: float) -> list[Block]:
     """The report page."""
     log = RunLog.read(demo.folder / "pretrain")
-    curves: dict[str, Curve] = {name: log.series[name] for name in ("loss/mlm", "valid/loss/mlm") if name in log.series}
+    curves: dict[str, Curve] = {
+        name: log.series[name] for name in ("loss/mlm", "valid/loss/mlm") if name in log.series
+    }
     marks: Mapping[str, float] = {claims[0].floor_name: claims[0].floor}
     without = [WITHOUT, f"{scratch:.3f}", "", ""]
     return [
         Heading("plmctl demo", 1),
         Text(
-            "A tiny BERT, pretrained on the documentation that ships with Python, then fine-tuned to tell from which package "
-            "of the standard library a docstring comes. It is tested on modules that were not among its labelled examples "
-            "(their text, without labels, was part of the pretraining text)."
+            "A tiny BERT, pretrained on the documentation that ships with Python, then fine-tuned"
+            " to tell from which package of the standard library a docstring comes. It is tested on"
+            " modules that were not among its labelled examples (their text, without labels, was"
+            " part of the pretraining text)."
         ),
         Heading("What it proves"),
-        Table(["measure", "value", "must beat", "holds"], [*(claim.cells for claim in claims), without]),
+        Table(
+            ["measure", "value", "must beat", "holds"],
+            [*(claim.cells for claim in claims), without],
+        ),
         Text(LITTLE_TEXT),
         Heading("Pretraining"),
-        Chart("loss", line_chart(curves, title="Masked-LM loss, nats", x="update", y="loss", marks=marks)),
+        Chart(
+            "loss",
+            line_chart(curves, title="Masked-LM loss, nats", x="update", y="loss", marks=marks),
+        ),
         Heading("The commands"),
-        Table(["seconds", "command"], [[f"{seconds:.0f}", f"`{line}`"] for line, seconds in demo.done]),
+        Table(
+            ["seconds", "command"], [[f"{seconds:.0f}", f"`{line}`"] for line, seconds in demo.done]
+        ),
         Heading("Try next"),
         Code("\n".join(next_commands(demo.folder))),
         Heading("Settings of the pretraining run"),
@@ -195,10 +260,16 @@ def blocks(demo: Demo, claims: Sequence[Claim], scratch: float) -> list[Block]:
 
 
 def _program() -> str:
-    """How a reader calls plmctl from here: by name if it is on the path, else by the script beside this interpreter."""
+    """How a reader calls plmctl from here: by name if it is on the path, else by the script
+    beside this interpreter.
+    """
     script = Path(sys.executable).with_name("plmctl")
     found = shutil.which("plmctl")
-    return "plmctl" if not script.exists() or (found and os.path.samefile(found, script)) else os.path.relpath(script)
+    return (
+        "plmctl"
+        if not script.exists() or (found and os.path.samefile(found, script))
+        else os.path.relpath(script)
+    )
 
 
 if __name__ == "__main__":

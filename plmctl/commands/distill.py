@@ -1,4 +1,6 @@
-"""`plmctl distill`: train with a teacher (`plmctl pretrain` or `finetune` with `distill=`), then say what came of it."""
+"""`plmctl distill`: train with a teacher (`plmctl pretrain` or `finetune` with `distill=`), then
+say what came of it.
+"""
 
 from __future__ import annotations
 
@@ -42,8 +44,13 @@ def run(cfg: DictConfig, flags: Flags) -> int:
     training = importlib.import_module(f"plmctl.commands.{flags.verb}")
     code: int = training.run(cfg, flags, after=compared)
     if flags.dry_run:
-        models = {path: loading.load(path, plugins=flags.plugins).model for path in teachers_of(cfg)}
-        shown = {path: {"parameters": count(model), "layers": model.backbone.num_layers} for path, model in models.items()}
+        models = {
+            path: loading.load(path, plugins=flags.plugins).model for path in teachers_of(cfg)
+        }
+        shown = {
+            path: {"parameters": count(model), "layers": model.backbone.num_layers}
+            for path, model in models.items()
+        }
         scoring.show("teachers", shown, as_json=flags.json, extra={})
     return code
 
@@ -55,7 +62,9 @@ def teachers_of(cfg: DictConfig) -> list[str]:
 
 
 def compared(session: Session, result: Result) -> Result:
-    """Teachers and student measured on the same rows: the table is printed, added to result.json, and written to distill.md."""
+    """Teachers and student measured on the same rows: the table is printed, added to
+    result.json, and written to distill.md.
+    """
     if result.exit_code or not session.world.main:
         return result
     plugins = session.flags.plugins
@@ -65,7 +74,9 @@ def compared(session: Session, result: Result) -> Result:
     table = measured(session, teachers, student)
     file = session.folder / "result.json"
     record = (
-        json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {"metrics": {"dev": dict(table.student.scores)}}
+        json.loads(file.read_text(encoding="utf-8"))
+        if file.is_file()
+        else {"metrics": {"dev": dict(table.student.scores)}}
     )
     write_json(file, {**record, "distillation": table.to_json()})
     write_text(session.folder / "distill.md", table.markdown())
@@ -84,28 +95,40 @@ def measured(session: Session, teachers: list[Loaded], student: Loaded) -> Table
     of_task = session.flags.verb == "finetune"
     scores, timed, forward, metric, largest = (_on_task if of_task else _on_text)(session, loaded)
     times = latencies([each.model for each in loaded], timed, forward, precision=session.precision)
-    titles = [f"teacher {n}" for n in range(1, len(teachers) + 1)] if len(teachers) > 1 else ["teacher"] * len(teachers)
+    titles = (
+        [f"teacher {n}" for n in range(1, len(teachers) + 1)]
+        if len(teachers) > 1
+        else ["teacher"] * len(teachers)
+    )
     columns = [
         replace(Column.of(title, each), latency=times[place], scores=scores[place])
         for place, (title, each) in enumerate(zip([*titles, "student"], loaded, strict=True))
     ]
     device = session.precision.device.type
     threads = f", {torch.get_num_threads()} threads" if device == "cpu" else ""
-    place = f"{device}, {session.precision.name}{threads}, lower quartiles of alternating runs on the rows that are scored"
+    place = (
+        f"{device}, {session.precision.name}{threads}, lower quartiles of alternating runs on the"
+        " rows that are scored"
+    )
     place += "" if session.precision.name == "fp32" else "; scores in fp32"
     return Table(columns[:-1], columns[-1], metric=metric, largest_is_best=largest, place=place)
 
 
-Measures = tuple[list[dict[str, float]], dict[int, Batch], Forward, str, bool]  # scores, batches to be timed, how, metric, best
+# scores, batches to be timed, how, metric, best
+Measures = tuple[list[dict[str, float]], dict[int, Batch], Forward, str, bool]
 
 
 def _on_task(session: Session, loaded: list[Loaded]) -> Measures:
-    """On the dev split; a teacher without the head of the task has no score, and then only backbones are timed."""
+    """On the dev split; a teacher without the head of the task has no score, and then only
+    backbones are timed.
+    """
     task = finetune.build_task(session.cfg, session.flags)
     task.fit_labels(train := task.read("train"))
     student = loaded[-1]
     name = "dev" if task.has("dev") else "train"
-    split = inference.encoded(task, name, task.read("dev") if task.has("dev") else train, student.tokenizer)
+    split = inference.encoded(
+        task, name, task.read("dev") if task.has("dev") else train, student.tokenizer
+    )
     scores = [_scored(session, task, each, split) if name == "dev" else {} for each in loaded]
     answer = all(_answers(task, each) for each in loaded)
     length = batches.Units.of(split.rows).length
@@ -115,29 +138,47 @@ def _on_task(session: Session, loaded: list[Loaded]) -> Measures:
     return scores, timed, forward, task.metrics[0], task.best_is_largest
 
 
-def _scored(session: Session, task: Task, loaded: Loaded, split: inference.Split) -> dict[str, float]:
+def _scored(
+    session: Session, task: Task, loaded: Loaded, split: inference.Split
+) -> dict[str, float]:
     precision = choose("fp32", session.world.device)
-    return scoring.predict(loaded.model, task, split, precision=precision)[1] if _answers(task, loaded) else {}
+    return (
+        scoring.predict(loaded.model, task, split, precision=precision)[1]
+        if _answers(task, loaded)
+        else {}
+    )
 
 
 def _answers(task: Task, loaded: Loaded) -> bool:
     """Whether a model has the heads of a task, and answers with the same labels."""
     known = (loaded.config.get("task") or {}).get("label_names")
-    return task.heads <= set(loaded.model.heads) and (not known or task.label_names in (None, [str(label) for label in known]))
+    return task.heads <= set(loaded.model.heads) and (
+        not known or task.label_names in (None, [str(label) for label in known])
+    )
 
 
 def _on_text(session: Session, loaded: list[Loaded]) -> Measures:
-    """On held-out rows, by the run's own objective; where it owns parameters, or a model lacks its heads, there is no score."""
+    """On held-out rows, by the run's own objective; where it owns parameters, or a model lacks
+    its heads, there is no score.
+    """
     cfg, world, corpus = session.cfg, World(device=session.precision.device), session.prepared
     assert isinstance(corpus, Corpus)
     found: dict[str, list[Batch]] = {}
     scores: list[dict[str, float]] = []
     for each in [loaded[-1], *loaded[:-1]]:
-        given = {"vocab": corpus.vocab, **known_to_objectives(each.model, vocab_size=corpus.vocab.size)}
+        given = {
+            "vocab": corpus.vocab,
+            **known_to_objectives(each.model, vocab_size=corpus.vocab.size),
+        }
         objective = build_objective(cfg, given, session.flags.plugins).to(world.device).eval()
         if not found:
-            asked: dict[str, Any] = {"needs": each.model.backbone.needs | objective.needs, "uses": used(each.model, objective)}
-            rows = held_out(cfg, corpus, world, labels=objective.labels, plugins=session.flags.plugins, **asked)
+            asked: dict[str, Any] = {
+                "needs": each.model.backbone.needs | objective.needs,
+                "uses": used(each.model, objective),
+            }
+            rows = held_out(
+                cfg, corpus, world, labels=objective.labels, plugins=session.flags.plugins, **asked
+            )
             found = {title: list(part) for title, part in rows.items()}
         if own_parameters(objective, each.model) or not objective.heads <= set(each.model.heads):
             scores.append({})
@@ -149,12 +190,26 @@ def _on_text(session: Session, loaded: list[Loaded]) -> Measures:
     for number in BATCHES if found else ():
         some = cfg.copy()
         OmegaConf.update(some, "eval", {"batch_size": number, "rows": number})
-        batch = next(next(iter(held_out(some, corpus, world, labels=None, plugins=session.flags.plugins, **asked).values())))
+        batch = next(
+            next(
+                iter(
+                    held_out(
+                        some, corpus, world, labels=None, plugins=session.flags.plugins, **asked
+                    ).values()
+                )
+            )
+        )
         timed[len(batch.key)] = batch
     return [*scores[1:], scores[0]], timed, lambda model, batch: model(batch), "loss", False
 
 
-def _with_perplexity(scores: dict[str, float], found: Mapping[str, list[Batch]]) -> dict[str, float]:
+def _with_perplexity(
+    scores: dict[str, float], found: Mapping[str, list[Batch]]
+) -> dict[str, float]:
     """And e^loss of every target made of tokens."""
     names = {name for rows in found.values() for batch in rows[:1] for name in batch.targets}
-    return scores | {f"perplexity/{n}": math.exp(scores[f"loss/{n}"]) for n in sorted(names) if f"loss/{n}" in scores}
+    return scores | {
+        f"perplexity/{n}": math.exp(scores[f"loss/{n}"])
+        for n in sorted(names)
+        if f"loss/{n}" in scores
+    }

@@ -1,4 +1,6 @@
-"""`--dry-run` of pretrain and finetune: what a run would cost, from its config and a vocabulary alone; nothing is written."""
+"""`--dry-run` of pretrain and finetune: what a run would cost, from its config and a vocabulary
+alone; nothing is written.
+"""
 
 from __future__ import annotations
 
@@ -33,11 +35,15 @@ from plmctl.training.log import clock
 from plmctl.training.peak import peak_flops
 from plmctl.training.precision import choose
 
-ASSUMED = 0.3  # of the device's peak: what a first estimate of the time takes; the run itself prints the real share
+# of the device's peak: what a first estimate of the time takes; the run itself prints the real
+# share
+ASSUMED = 0.3
 
 
 def show(cfg: DictConfig, flags: Flags) -> int:
-    """Print parameters by part, multiply-adds by module, FLOPs, memory, tokens, updates and time (`--json`: as one object)."""
+    """Print parameters by part, multiply-adds by module, FLOPs, memory, tokens, updates and time
+    (`--json`: as one object).
+    """
     report = estimate(cfg, flags)
     if flags.json:
         tell(json.dumps(report, indent=1))
@@ -62,28 +68,51 @@ def estimate(cfg: DictConfig, flags: Flags) -> dict[str, dict[str, Any]]:
     with torch.device("meta"):
         size = vocabulary(cfg)
         model = build_model(cfg, vocab_size=size, plugins=flags.plugins)
-        own = build_objective(cfg, {"vocab": TINY, **known_to_objectives(model, vocab_size=size)}, flags.plugins)
+        own = build_objective(
+            cfg, {"vocab": TINY, **known_to_objectives(model, vocab_size=size)}, flags.plugins
+        )
         objective = outlined(cfg, model, own, flags.plugins)
         format = build(plain(cfg.format), {"vocab": TINY}, flags.plugins, path="format")
-        noise = Chain(list(build(plain(cfg.noise) or {}, {"vocab": TINY}, flags.plugins, path="noise").values()))
+        noise = Chain(
+            list(
+                build(plain(cfg.noise) or {}, {"vocab": TINY}, flags.plugins, path="noise").values()
+            )
+        )
     length, target = row_lengths(format, noise)
-    rates = [node.get("rate") for node in (cfg.noise or {}).values() if node.get("rate") is not None]
-    share = noise.capacity(length).get("seq2seq", target) / (length + target) if target else rates[0] if rates else 1.0
+    rates = [
+        node.get("rate") for node in (cfg.noise or {}).values() if node.get("rate") is not None
+    ]
+    share = (
+        noise.capacity(length).get("seq2seq", target) / (length + target)
+        if target
+        else rates[0]
+        if rates
+        else 1.0
+    )
     predicted = dict.fromkeys([*model.heads, "mlm"], share)
-    costs = cost(model, length=length, target_length=target, predicted=predicted, objective=objective)
+    costs = cost(
+        model, length=length, target_length=target, predicted=predicted, objective=objective
+    )
     micro = train.micro_batch_size or max(1, train.batch_size // train.processes)
     told = _vocabulary(model) | scoring.remark_on_pattern(cfg, model.backbone, flags.plugins)
     bytes_each = 4 if precision.name == "fp32" else 2
     return {
         "parameters": costs.parameters,
         "macs_per_token": {name: round(value) for name, value in costs.macs_per_token.items()},
-        "memory": {name: round(value) for name, value in costs.memory(rows=micro, activation_bytes=bytes_each).items()},
+        "memory": {
+            name: round(value)
+            for name, value in costs.memory(rows=micro, activation_bytes=bytes_each).items()
+        },
         "run": told | _run(cfg, costs, length + target, peak_flops(precision)),
     }
 
 
-def estimate_task(cfg: DictConfig, model: Model, task: Task, flags: Flags, *, updates: int) -> dict[str, dict[str, Any]]:
-    """The same of a fine-tuning of so many updates an epoch, whose rows are at most as long as the task allows."""
+def estimate_task(
+    cfg: DictConfig, model: Model, task: Task, flags: Flags, *, updates: int
+) -> dict[str, dict[str, Any]]:
+    """The same of a fine-tuning of so many updates an epoch, whose rows are at most as long as
+    the task allows.
+    """
     train = cfg.train.copy()
     train.steps = train.steps or (math.ceil(train.epochs * updates) if train.epochs else None)
     precision = choose(train.precision, device_of(train.device))
@@ -92,8 +121,12 @@ def estimate_task(cfg: DictConfig, model: Model, task: Task, flags: Flags, *, up
     length = task.max_length if apart else task.longest
     predicted = dict.fromkeys(model.heads, written / (length + apart))
     objective = outlined(cfg, model, task, flags.plugins)
-    costs = cost(model, length=length, target_length=apart, predicted=predicted, objective=objective)
-    trained = sum(p.numel() for p in real(model, dict(model.named_parameters())).values() if p.requires_grad)
+    costs = cost(
+        model, length=length, target_length=apart, predicted=predicted, objective=objective
+    )
+    trained = sum(
+        p.numel() for p in real(model, dict(model.named_parameters())).values() if p.requires_grad
+    )
     micro = train.micro_batch_size or max(1, train.batch_size // train.processes)
     memory = costs.memory(rows=micro, activation_bytes=4 if precision.name == "fp32" else 2)
     memory |= {"gradients": 4.0 * trained, "optimizer": 8.0 * trained}
@@ -103,7 +136,9 @@ def estimate_task(cfg: DictConfig, model: Model, task: Task, flags: Flags, *, up
         "memory": {name: round(value) for name, value in memory.items()},
         "run": {
             "parameters that are trained": trained,
-            **_run(OmegaConf.create({"train": train}), costs, length + apart, peak_flops(precision)),
+            **_run(
+                OmegaConf.create({"train": train}), costs, length + apart, peak_flops(precision)
+            ),
         },
     }
 
@@ -113,7 +148,9 @@ def vocabulary(cfg: DictConfig) -> int:
     from plmctl.text.tokenizer import Tokenizer
 
     known = [cfg.tokenizer.get("path"), cfg.init]
-    known += [part.get("path") for node in sources(cfg).values() for part in node["corpora"].values()]
+    known += [
+        part.get("path") for node in sources(cfg).values() for part in node["corpora"].values()
+    ]
     for path in known:
         if path and (path is known[0] or is_tokens(path)):
             return Tokenizer.load(path).vocab.size
@@ -126,7 +163,12 @@ def _vocabulary(model: Model) -> dict[str, str]:
     name = next((name for name in named if name in rows and len(named[name]) > rows[name]), None)
     if name is None:
         return {}
-    return {"vocabulary": f"{rows[name]:,} tokens in tables of {len(named[name]):,} rows; spare ones are not counted above"}
+    return {
+        "vocabulary": (
+            f"{rows[name]:,} tokens in tables of {len(named[name]):,} rows; spare ones are not"
+            " counted above"
+        )
+    }
 
 
 def _run(cfg: DictConfig, costs: Cost, length: int, peak: float | None) -> dict[str, Any]:
@@ -136,12 +178,22 @@ def _run(cfg: DictConfig, costs: Cost, length: int, peak: float | None) -> dict[
     found: dict[str, Any] = {
         "training FLOPs per token": round(costs.flops_per_token),
         "tokens per update, at most": per_update,
-        "updates": train.steps
-        or (math.ceil(train.tokens / per_update) if train.tokens else "known once the corpus is tokenized"),
+        "updates": (
+            train.steps
+            or (
+                math.ceil(train.tokens / per_update)
+                if train.tokens
+                else "known once the corpus is tokenized"
+            )
+        ),
         "tokens": tokens or "known once the corpus is tokenized",
     }
     if train.minutes:
-        found |= {"updates": "as many as fit", "tokens": "as many as fit", "time": clock(60 * train.minutes)}
+        found |= {
+            "updates": "as many as fit",
+            "tokens": "as many as fit",
+            "time": clock(60 * train.minutes),
+        }
     elif tokens:
         found["training FLOPs"] = f"{costs.flops_per_token * tokens:.3g}"
         if peak:

@@ -1,17 +1,19 @@
 """`plmctl embed checkpoint=... input=... out=x.npz`: contextual embeddings of the lines of a file.
 
-Input: lines of text; the column `field` of a table (.csv, .tsv, .parquet) whose first line names its columns; or JSON lines
-with a text in `field`, or with `input_ids`, taken as they are, and optionally `segment_ids` and `padding` (1 or true: this
-place is padding) or `attention_mask` (1: it is not). Line or row i (from 0) gives
+Input: lines of text; the column `field` of a table (.csv, .tsv, .parquet) whose first line names
+its columns; or JSON lines with a text in `field`, or with `input_ids`, taken as they are, and
+optionally `segment_ids` and `padding` (1 or true: this place is padding) or `attention_mask` (1: it
+is not). Line or row i (from 0) gives
 
     hidden_<i>  [layers, T, W]  the embedding output, then the state after each layer; `layers` picks some
                 [layers, W]     with `pooling`: one vector for all tokens but padding, the special ones among them
     ids_<i>     [T]             the token ids, special tokens included
     logits_<i>  [T, K] or [K]   with logits=true: what the model's head says of each token, or of the whole line
 
-T is the number of ids of the line, padding of its own included; an empty line keeps its number and has T = 0, pooled zeros.
-Further heads of the model give `logits_<head>_<i>`. Texts longer than the model's places are cut, and counted. A file that is
-there already is not written over unless overwrite=true.
+T is the number of ids of the line, padding of its own included; an empty line keeps its number and
+has T = 0, pooled zeros. Further heads of the model give `logits_<head>_<i>`. Texts longer than the
+model's places are cut, and counted. A file that is there already is not written over unless
+overwrite=true.
 """
 
 from __future__ import annotations
@@ -47,63 +49,117 @@ OF_ROWS = (
     "sop",
     "sentence_structure",
 )  # heads that decide about the row, at the token that stands for it
-HEADS = ("class", "score", "tag", "span", "mlm", "clm")  # whose logits are `logits_<i>`: the first that the model has
+# whose logits are `logits_<i>`: the first that the model has
+HEADS = ("class", "score", "tag", "span", "mlm", "clm")
 TOKENS = 16384  # padded tokens of one forward pass at most, however many rows batch_size allows
 
 
 def run(cfg: DictConfig, flags: Flags) -> int:
     out = Path(cfg.out)
     if out.suffix != ".npz" and not is_stream(out):
-        raise ConfigError("out", cfg.out, "a file that ends with .npz: arrays of numpy", fix=f"out={out.with_suffix('.npz')}")
+        raise ConfigError(
+            "out",
+            cfg.out,
+            "a file that ends with .npz: arrays of numpy",
+            fix=f"out={out.with_suffix('.npz')}",
+        )
     refuse_existing(out, cfg.overwrite)
-    precision, loaded = choose(cfg.precision, device_of(cfg.device, "device")), load(cfg.checkpoint, plugins=flags.plugins)
+    precision, loaded = (
+        choose(cfg.precision, device_of(cfg.device, "device")),
+        load(cfg.checkpoint, plugins=flags.plugins),
+    )
     layers = chosen(cfg.layers, count=_num_layers(loaded))
     lines = read(Path(cfg.input), loaded, field=cfg.field)
     loaded.model.to(precision.device)
     pool = POOLINGS[cfg.pooling]
-    made = embed(loaded, lines, layers=layers, pool=pool, logits=cfg.logits, batch_size=cfg.batch_size, precision=precision)
+    made = embed(
+        loaded,
+        lines,
+        layers=layers,
+        pool=pool,
+        logits=cfg.logits,
+        batch_size=cfg.batch_size,
+        precision=precision,
+    )
     write(out, made)
-    remark(f"{cfg.out}: {len(lines)} lines, {sum(len(line.ids) for line in lines)} tokens, {len(layers)} layers")
+    remark(
+        f"{cfg.out}: {len(lines)} lines, {sum(len(line.ids) for line in lines)} tokens,"
+        f" {len(layers)} layers"
+    )
     return 0
 
 
 def chosen(layers: Any, *, count: int) -> list[int]:
-    """Which of the `count` recorded states are written: all, a number or several; 0 is the embedding output, -1 the last."""
-    asked = range(count) if layers == "all" else [layers] if isinstance(layers, int) else list(layers)
+    """Which of the `count` recorded states are written: all, a number or several; 0 is the
+    embedding output, -1 the last.
+    """
+    asked = (
+        range(count) if layers == "all" else [layers] if isinstance(layers, int) else list(layers)
+    )
     wrong = [layer for layer in asked if not -count <= int(layer) < count]
     if wrong:
-        raise ConfigError("layers", wrong[0], f"all, or numbers from {-count} to {count - 1} (0 is the embedding output)")
+        raise ConfigError(
+            "layers",
+            wrong[0],
+            f"all, or numbers from {-count} to {count - 1} (0 is the embedding output)",
+        )
     return [int(layer) % count for layer in asked]
 
 
 @torch.inference_mode()
 def embed(
-    loaded: Loaded, lines: Sequence[Line], *, layers: Sequence[int], logits: bool, batch_size: int, precision: Precision,
+    loaded: Loaded,
+    lines: Sequence[Line],
+    *,
+    layers: Sequence[int],
+    logits: bool,
+    batch_size: int,
+    precision: Precision,
     pool: Pool | None = None,
-) -> Iterator[tuple[str, np.ndarray]]:  # fmt: skip
-    """(name, array) of every line, in batches of similar length; no value depends on what else is in a batch."""
+) -> Iterator[tuple[str, np.ndarray]]:
+    """(name, array) of every line, in batches of similar length; no value depends on what else
+    is in a batch.
+    """
     if logits and not any(name in loaded.model.heads for name in (*HEADS, *OF_ROWS)):
-        raise ConfigError("logits", True, "false: this model has no head", fix="embed with a model that was saved with one")
+        raise ConfigError(
+            "logits",
+            True,
+            "false: this model has no head",
+            fix="embed with a model that was saved with one",
+        )
     for index in batches([len(line.ids) for line in lines], batch_size=batch_size):
         some = [lines[i] for i in index]
         batch = batch_of(some, loaded.source.spelling).to(precision.device)
         with precision.autocast():
             hidden = loaded.model(batch, record=frozenset({"hidden"}))
-            states = torch.stack([hidden.recorded["hidden"][layer] for layer in layers], 1)  # [B, layers, T, W]
-            heads = _logits(loaded, batch, features_of(loaded.model, batch, hidden)) if logits else {}
+            # [B, layers, T, W]
+            states = torch.stack([hidden.recorded["hidden"][layer] for layer in layers], 1)
+            heads = (
+                _logits(loaded, batch, features_of(loaded.model, batch, hidden)) if logits else {}
+            )
         vectors = None if pool is None else pool(states.float(), batch.text.real)
         for row, (i, line) in enumerate(zip(index, some, strict=True)):
-            yield f"hidden_{i}", _array(states[row, :, : len(line.ids)] if vectors is None else vectors[row])
+            yield (
+                f"hidden_{i}",
+                _array(states[row, :, : len(line.ids)] if vectors is None else vectors[row]),
+            )
             yield f"ids_{i}", np.asarray(line.ids, dtype=np.int64)
             for name, found in heads.items():
-                yield f"{name}_{i}", _array(found[row, : len(line.ids)] if found.dim() == 3 else found[row])
+                yield (
+                    f"{name}_{i}",
+                    _array(found[row, : len(line.ids)] if found.dim() == 3 else found[row]),
+                )
     width = loaded.model.backbone.width
     for i in (i for i, line in enumerate(lines) if not line.ids):
-        yield f"hidden_{i}", np.zeros((len(layers), *([0] if pool is None else []), width), np.float32)
+        yield (
+            f"hidden_{i}",
+            np.zeros((len(layers), *([0] if pool is None else []), width), np.float32),
+        )
         yield f"ids_{i}", np.zeros(0, np.int64)
 
 
-Pool = Callable[[Tensor, Tensor], Tensor]  # states [B, layers, T, W], which tokens are real [B, T] -> [B, layers, W]
+# states [B, layers, T, W], which tokens are real [B, T] -> [B, layers, W]
+Pool = Callable[[Tensor, Tensor], Tensor]
 
 
 def _mean(states: Tensor, real: Tensor) -> Tensor:
@@ -123,11 +179,19 @@ def _last(states: Tensor, real: Tensor) -> Tensor:
     return states[torch.arange(len(states)), :, real.shape[1] - 1 - real.long().flip(1).argmax(1)]
 
 
-POOLINGS: dict[str, Pool | None] = {"none": None, "mean": _mean, "first": _first, "max": _largest, "last": _last}
+POOLINGS: dict[str, Pool | None] = {
+    "none": None,
+    "mean": _mean,
+    "first": _first,
+    "max": _largest,
+    "last": _last,
+}
 
 
 def batches(lengths: Sequence[int], *, batch_size: int) -> Iterator[list[int]]:
-    """Numbers of the lines that are not empty, longest first, so that too little memory shows at once."""
+    """Numbers of the lines that are not empty, longest first, so that too little memory shows at
+    once.
+    """
     order = sorted((i for i, length in enumerate(lengths) if length), key=lambda i: -lengths[i])
     while order:
         size = max(1, min(batch_size, TOKENS // lengths[order[0]]))
@@ -136,7 +200,9 @@ def batches(lengths: Sequence[int], *, batch_size: int) -> Iterator[list[int]]:
 
 
 def batch_of(lines: Sequence[Line], spelling: Spelling | None = None) -> Batch:
-    """The lines side by side, padded to the longest, with the characters of their words where `spelling` knows them."""
+    """The lines side by side, padded to the longest, with the characters of their words where
+    `spelling` knows them.
+    """
     shape = (len(lines), max(len(line.ids) for line in lines))
     ids, segment, real = np.zeros(shape, np.int64), np.zeros(shape, np.int64), np.zeros(shape, bool)
     for row, line in enumerate(lines):
@@ -157,16 +223,25 @@ def write(file: Path, arrays: Iterator[tuple[str, np.ndarray]]) -> None:
     """An .npz that appears only when it is complete; one array at a time in memory."""
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
-        with opened(file, "wb") as stream, zipfile.ZipFile(_Forward(stream), "w", allowZip64=True) as archive:
+        with (
+            opened(file, "wb") as stream,
+            zipfile.ZipFile(_Forward(stream), "w", allowZip64=True) as archive,
+        ):
             for name, array in arrays:
                 with archive.open(f"{name}.npy", "w", force_zip64=True) as member:
                     np.lib.format.write_array(member, array, allow_pickle=False)
     except OSError as error:
-        raise DataError(f"cannot write: {error.strerror or error}", file=file, fix="out=<a writable file with room>") from error
+        raise DataError(
+            f"cannot write: {error.strerror or error}",
+            file=file,
+            fix="out=<a writable file with room>",
+        ) from error
 
 
 class _Forward:
-    """A stream that is only ever written on, as a pipe is; a zip file then puts sizes behind its members."""
+    """A stream that is only ever written on, as a pipe is; a zip file then puts sizes behind its
+    members.
+    """
 
     def __init__(self, stream: IO[bytes]) -> None:
         self._stream = stream
@@ -182,7 +257,9 @@ class _Forward:
 
 
 def _logits(loaded: Loaded, batch: Batch, seen: Tensor) -> dict[str, Tensor]:
-    """{"logits": [B, T, K] or [B, K]} of the first head in `HEADS`, "logits_<name>" of the others."""
+    """{"logits": [B, T, K] or [B, K]} of the first head in `HEADS`, "logits_<name>" of the
+    others.
+    """
     heads, found = loaded.model.heads, {}
     names = [name for name in (*HEADS, *OF_ROWS) if name in heads]
     for name in dict.fromkeys(names):
@@ -195,7 +272,9 @@ def _logits(loaded: Loaded, batch: Batch, seen: Tensor) -> dict[str, Tensor]:
 
 
 def _anchors(loaded: Loaded, batch: Batch) -> Tensor:
-    """[B] the place that stands for the row: the first token, or the last that is not padding where only that saw them all."""
+    """[B] the place that stands for the row: the first token, or the last that is not padding
+    where only that saw them all.
+    """
     real = batch.text.real
     if scoring.pooling(loaded.config, loaded.source.plugins) == "first":
         return real.long().argmax(1)
@@ -204,9 +283,13 @@ def _anchors(loaded: Loaded, batch: Batch) -> Tensor:
 
 
 def _num_layers(loaded: Loaded) -> int:
-    """How many states a backbone records: counted on one token, since not every backbone has a stack."""
+    """How many states a backbone records: counted on one token, since not every backbone has a
+    stack.
+    """
     with torch.inference_mode():
-        return len(loaded.model(batch_of([Line([0])]), record=frozenset({"hidden"})).recorded["hidden"])
+        return len(
+            loaded.model(batch_of([Line([0])]), record=frozenset({"hidden"})).recorded["hidden"]
+        )
 
 
 def _array(values: Tensor) -> np.ndarray:

@@ -1,4 +1,6 @@
-"""`plmctl finetune`: a checkpoint, or a fresh model, trained on a labelled task; the best on the dev split is kept."""
+"""`plmctl finetune`: a checkpoint, or a fresh model, trained on a labelled task; the best on the
+dev split is kept.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,13 @@ from omegaconf import DictConfig, OmegaConf
 from plmctl.assembly import build_model
 from plmctl.commands import scoring
 from plmctl.commands.common import After, Session, fit, training
-from plmctl.commands.fitted import check_length, complete, fit_language_heads, settle, with_new_tokens
+from plmctl.commands.fitted import (
+    check_length,
+    complete,
+    fit_language_heads,
+    settle,
+    with_new_tokens,
+)
 from plmctl.commands.remembering import check_cache
 from plmctl.commands.rewrite import by_teacher
 from plmctl.commands.teaching import checked_task, taught
@@ -50,7 +58,8 @@ def run(cfg: DictConfig, flags: Flags, after: After = lambda session, result: re
         fit_language_heads(cfg, task, flags.plugins)
         check_length(cfg, task, flags.plugins)
         with naming_source("task", cfg.task.get("name"), flags.config_dirs):
-            inference.check_splits(task)  # everything that can be wrong with files and labels, before anything is written
+            # everything that can be wrong with files and labels, before anything is written
+            inference.check_splits(task)
         cfg = checked_task(cfg, flags, _check_model(cfg, task, flags), task)
         check_cache(cfg, task, flags.plugins)
     if flags.dry_run:
@@ -61,20 +70,29 @@ def run(cfg: DictConfig, flags: Flags, after: After = lambda session, result: re
         by_teacher(cfg, flags)
         ready[:] = [_tokenizer(cfg, flags)]
 
-    return training(cfg, flags, prepare=prepare, train=lambda session: after(session, train(session, ready[0])))
+    return training(
+        cfg, flags, prepare=prepare, train=lambda session: after(session, train(session, ready[0]))
+    )
 
 
 def build_task(cfg: DictConfig, flags: Flags) -> Task:
     task = build(cfg.task, scoring.reading(cfg, flags.plugins), flags.plugins, path="task")
     if not isinstance(task, Task):
-        raise UsageError(f"task={cfg.task.get('name') or cfg.task['_target_']} is for plmctl eval, it has nothing to train")
+        raise UsageError(
+            f"task={cfg.task.get('name') or cfg.task['_target_']} is for plmctl eval, it has"
+            " nothing to train"
+        )
     if not task.metrics:
-        raise ConfigError("task.metrics", [], "one at least, by which the best checkpoint is chosen")
+        raise ConfigError(
+            "task.metrics", [], "one at least, by which the best checkpoint is chosen"
+        )
     return task
 
 
 def _check_model(cfg: DictConfig, task: Task, flags: Flags) -> Model:
-    """The model without its numbers: whether its parts fit, and whether `train.frozen` names some of them."""
+    """The model without its numbers: whether its parts fit, and whether `train.frozen` names
+    some of them.
+    """
     cfg = cfg.copy()
     settle(cfg, task, flags.plugins)
     if cfg.checkpoint:
@@ -86,11 +104,15 @@ def _check_model(cfg: DictConfig, task: Task, flags: Flags) -> Model:
     if size:
         task.check_vocabulary(int(size))
     with torch.device("meta"):
-        model = build_model(cfg, vocab_size=(int(size) or 1) + task.transform.new_tokens, plugins=flags.plugins)
+        model = build_model(
+            cfg, vocab_size=(int(size) or 1) + task.transform.new_tokens, plugins=flags.plugins
+        )
     apply_freezing(model, trainable=cfg.train.trainable, frozen=cfg.train.frozen)
     if not any(parameter.requires_grad for parameter in model.parameters()):
         fix = "freeze less: train.frozen=[backbone]"
-        raise ConfigError("train.frozen", plain(cfg.train.frozen), "something must be left to train", fix=fix)
+        raise ConfigError(
+            "train.frozen", plain(cfg.train.frozen), "something must be left to train", fix=fix
+        )
     return model
 
 
@@ -99,7 +121,9 @@ def _devs(task: Task) -> list[str]:
 
 
 def _tokenizer(cfg: DictConfig, flags: Flags) -> Tokenizer:
-    """The run's, where an earlier sitting saved it; else the checkpoint's, or a new one, the same in every process."""
+    """The run's, where an earlier sitting saved it; else the checkpoint's, or a new one, the
+    same in every process.
+    """
     if flags.resume and (Path(cfg.run.dir) / TOKENIZER / META).is_file():
         return Tokenizer.load(Path(cfg.run.dir) / TOKENIZER)
     if cfg.checkpoint is not None:
@@ -110,11 +134,17 @@ def _tokenizer(cfg: DictConfig, flags: Flags) -> Tokenizer:
 
 
 def _fresh_tokenizer(cfg: DictConfig, flags: Flags) -> Tokenizer:
-    """One that is trained on `data.path`, or on the texts of the task where no other text is given."""
+    """One that is trained on `data.path`, or on the texts of the task where no other text is
+    given.
+    """
     if cfg.data.path:
         from plmctl.text.reader import documents
 
-        texts = [s for d in documents(cfg.data.path, field=cfg.data.field, lines=cfg.data.lines) for s in d.sentences]
+        texts = [
+            s
+            for d in documents(cfg.data.path, field=cfg.data.field, lines=cfg.data.lines)
+            for s in d.sentences
+        ]
     else:
         task = build_task(cfg, flags)
         texts = [str(text) for example in task.read("train") for text in task.texts(example)]
@@ -122,29 +152,47 @@ def _fresh_tokenizer(cfg: DictConfig, flags: Flags) -> Tokenizer:
 
 
 def splits(task: Task, tokenizer: Tokenizer, share: float = 1.0) -> dict[str, Split]:
-    """train, a `share` of it, and every dev split that is there, encoded; `fit_labels` has seen all of train."""
+    """train, a `share` of it, and every dev split that is there, encoded; `fit_labels` has seen
+    all of train.
+    """
     train = task.read("train")
     task.fit_labels(train)
-    found = {"train": inference.portion(train, share), **{name: task.read(name) for name in _devs(task)}}
-    return {name: inference.encoded(task, name, examples, tokenizer) for name, examples in found.items()}
+    found = {
+        "train": inference.portion(train, share),
+        **{name: task.read(name) for name in _devs(task)},
+    }
+    return {
+        name: inference.encoded(task, name, examples, tokenizer) for name, examples in found.items()
+    }
 
 
 def train(session: Session, tokenizer: Tokenizer) -> Result:
-    """Read, encode, build, fit; then score the best checkpoint and write predictions/ and result.json."""
+    """Read, encode, build, fit; then score the best checkpoint and write predictions/ and
+    result.json.
+    """
     cfg, world = session.cfg, session.world
     task = build_task(cfg, session.flags)
     if world.main and not (session.folder / TOKENIZER / META).is_file():
         tokenizer.save(session.folder / TOKENIZER)
     data = splits(task, tokenizer, cfg.train.get("share", 1.0))
     for split in data.values():
-        told = [f"{len(split.examples)} examples", inference.truncation(split.rows) or "nothing is cut"]
+        told = [
+            f"{len(split.examples)} examples",
+            inference.truncation(split.rows) or "nothing is cut",
+        ]
         told += [unknown.told(inference.unknown(split.rows, tokenizer.vocab))]
-        told += [inference.known(data["train"].examples, split.examples)] if split is not data["train"] else []
+        told += (
+            [inference.known(data["train"].examples, split.examples)]
+            if split is not data["train"]
+            else []
+        )
         if split.name == "dev" and task.held_share:
             told.append(f"held out of train by what they say (task.dev_share={task.held_share:g})")
         session.say(f"{split.name}: {'; '.join(filter(None, told))}")
     if "dev" not in data:
-        wanted = f"it would be {' or '.join(task.reader.splits['dev'])}, or task.dev_share=0.1 of train"
+        wanted = (
+            f"it would be {' or '.join(task.reader.splits['dev'])}, or task.dev_share=0.1 of train"
+        )
         session.say(f"no dev split ({wanted}): nothing is scored, the last is kept")
     for line in inference.noted(task.reader):
         session.say(line)
@@ -153,41 +201,72 @@ def train(session: Session, tokenizer: Tokenizer) -> Result:
     for remark in task.remarks:
         session.say(remark)
     if session.precision.name != "fp32":
-        session.say(f"validation in {session.precision.name}, as training; predictions/ and result.json in fp32")
+        session.say(
+            f"validation in {session.precision.name}, as training; predictions/ and result.json in"
+            " fp32"
+        )
     settle(cfg, task, session.flags.plugins)
     model = _model(session, task, tokenizer)
     remarks = scoring.remark_on_pattern(cfg, model.backbone, session.flags.plugins, task.longest)
     for name, line in remarks.items():
         session.say(f"{name} {line}")
     batches = Batches(
-        data["train"].rows, batch_size=cfg.train.batch_size, micro_batch_size=cfg.train.micro_batch_size, seed=cfg.seed,
-        world=world.size, rank=world.rank, noise=task.noise(tokenizer.vocab),
-    )  # fmt: skip
+        data["train"].rows,
+        batch_size=cfg.train.batch_size,
+        micro_batch_size=cfg.train.micro_batch_size,
+        seed=cfg.seed,
+        world=world.size,
+        rank=world.rank,
+        noise=task.noise(tokenizer.vocab),
+    )
     every = batches.updates_per_epoch
 
     def evaluate(model: Model) -> dict[str, float]:
-        return scoring.predict(model, task, data["dev"], precision=session.precision)[1] if world.main else {}
+        return (
+            scoring.predict(model, task, data["dev"], precision=session.precision)[1]
+            if world.main
+            else {}
+        )
 
     objective = penalized(model, taught(session, model, task, rows=len(data["train"].rows.key)))
     result = fit(
-        session, model=model, objective=objective, budget=_budget(cfg, every),
-        stages=[Stage(batches=lambda: batches, trainable=cfg.train.trainable, frozen=cfg.train.frozen)],
-        evaluate=evaluate if "dev" in data else None, extras=lambda folder: tokenizer.save(folder / TOKENIZER),
-        keep_best=task.metrics[0] if objective.heads_learn else "", best_is_largest=task.best_is_largest,
+        session,
+        model=model,
+        objective=objective,
+        budget=_budget(cfg, every),
+        stages=[
+            Stage(batches=lambda: batches, trainable=cfg.train.trainable, frozen=cfg.train.frozen)
+        ],
+        evaluate=evaluate if "dev" in data else None,
+        extras=lambda folder: tokenizer.save(folder / TOKENIZER),
+        keep_best=task.metrics[0] if objective.heads_learn else "",
+        best_is_largest=task.best_is_largest,
         settings={name: every for name in ("eval_every", "save_every") if cfg.train[name] is None},
-    )  # fmt: skip
+    )
     if world.main and not result.exit_code:
-        best = _conclude(session, task, model, {name: split for name, split in data.items() if name != "train"})
+        best = _conclude(
+            session, task, model, {name: split for name, split in data.items() if name != "train"}
+        )
         return replace(result, checkpoint=best)
     return result
 
 
 def _model(session: Session, task: Task, tokenizer: Tokenizer) -> Model:
-    """First weights by `seed`, those of new heads by `head_seed`, then whatever the checkpoint has."""
+    """First weights by `seed`, those of new heads by `head_seed`, then whatever the checkpoint
+    has.
+    """
     cfg, plugins = session.cfg, session.flags.plugins
-    resuming = Checkpoints(session.folder / "checkpoints", say=lambda message: None).newest() if session.flags.resume else None
+    resuming = (
+        Checkpoints(session.folder / "checkpoints", say=lambda message: None).newest()
+        if session.flags.resume
+        else None
+    )
     layers = None if resuming else plain(cfg.get("kept_layers"))
-    source = open_source(resuming or cfg.checkpoint, layers, plugins=plugins) if resuming or cfg.checkpoint else None
+    source = (
+        open_source(resuming or cfg.checkpoint, layers, plugins=plugins)
+        if resuming or cfg.checkpoint
+        else None
+    )
     size, new = source.vocab_size if source else tokenizer.vocab.size, task.transform.new_tokens
     size = max(size, tokenizer.vocab.size + new) if new else size
     model = build_model(cfg, vocab_size=size, vocab=tokenizer.vocab, seed=cfg.seed, plugins=plugins)
@@ -206,7 +285,8 @@ def _budget(cfg: DictConfig, updates_per_epoch: int) -> Budget:
 
 
 def _conclude(session: Session, task: Task, model: Model, devs: dict[str, Split]) -> Path:
-    """Scores of the checkpoint that did best, from the very predictions that are saved; returns that checkpoint.
+    """Scores of the checkpoint that did best, from the very predictions that are saved; returns
+    that checkpoint.
 
     In fp32, as `plmctl eval` scores; validation was in the precision of training.
     """
@@ -214,7 +294,9 @@ def _conclude(session: Session, task: Task, model: Model, devs: dict[str, Split]
     load_exactly(model, read(best).model, file=best)
     metrics = {}
     for name, split in devs.items():
-        predictions, found = scoring.predict(model, task, split, precision=precision, digits=precision.digits)
+        predictions, found = scoring.predict(
+            model, task, split, precision=precision, digits=precision.digits
+        )
         metrics[name] = scoring.rounded(found)
         scoring.write_predictions(session.folder / "predictions", name, predictions)
     record: dict[str, Any] = {
@@ -241,7 +323,10 @@ def _dry_run(cfg: DictConfig, flags: Flags) -> int:
     examples = inference.portion(examples, cfg.train.share)
     model = _check_model(cfg, task, flags)
     updates = -(-len(examples) // cfg.train.batch_size)
-    parts = {"backbone": model.backbone, **{f"heads.{name}": head for name, head in model.heads.items()}}
+    parts = {
+        "backbone": model.backbone,
+        **{f"heads.{name}": head for name, head in model.heads.items()},
+    }
     counts = {f"parameters of {name}": count(part) for name, part in parts.items()}
     labels = {"labels": task.outputs} if task.outputs else {}
     numbers = {"examples": len(examples), **labels, "updates an epoch, at least": updates, **counts}

@@ -26,40 +26,64 @@ from plmctl.training.evaluation import Measured, measure
 from plmctl.training.precision import Precision
 
 
-def score(cfg: DictConfig, flags: Flags, loaded: Loaded, part: HeldOut, precision: Precision) -> dict[str, dict[str, float]]:
-    """{corpus: {"loss/mlm": ..., "acc/mlm": ...}}; UsageError for a checkpoint that no `plmctl pretrain` has made."""
+def score(
+    cfg: DictConfig, flags: Flags, loaded: Loaded, part: HeldOut, precision: Precision
+) -> dict[str, dict[str, float]]:
+    """{corpus: {"loss/mlm": ..., "acc/mlm": ...}}; UsageError for a checkpoint that no `plmctl
+    pretrain` has made.
+    """
     run = staged(cfg, flags, loaded, part)
     if cfg.data.path is not None:
         refuse_decided(run, flags.overrides, flags.plugins)
-    check_contract(OmegaConf.merge(run, {"noise": run.eval.noise}), flags.plugins, flags.config_dirs)
+    check_contract(
+        OmegaConf.merge(run, {"noise": run.eval.noise}), flags.plugins, flags.config_dirs
+    )
     corpus, world = open_corpus(run, flags.plugins), World(device=precision.device)
-    given = {"vocab": corpus.vocab, **known_to_objectives(loaded.model, vocab_size=corpus.vocab.size)}
+    given = {
+        "vocab": corpus.vocab,
+        **known_to_objectives(loaded.model, vocab_size=corpus.vocab.size),
+    }
     objective = build_objective(run, given, flags.plugins)
     folder = loaded.source.folder
-    load_exactly(objective, read(folder).objective, file=folder / "objective.safetensors", without=loaded.model)
+    load_exactly(
+        objective,
+        read(folder).objective,
+        file=folder / "objective.safetensors",
+        without=loaded.model,
+    )
     objective.to(precision.device).eval()
     needs = loaded.model.backbone.needs | objective.needs
     uses = used(loaded.model, objective)
-    batches = held_out(run, corpus, world, labels=objective.labels, needs=needs, uses=uses, plugins=flags.plugins)
+    batches = held_out(
+        run, corpus, world, labels=objective.labels, needs=needs, uses=uses, plugins=flags.plugins
+    )
     with torch.no_grad(), precision.autocast():
-        parts = {name: measure(loaded.model, objective, each, world=world) for name, each in batches.items()}
+        parts = {
+            name: measure(loaded.model, objective, each, world=world)
+            for name, each in batches.items()
+        }
     together = {"all": Measured.together(parts.values())} if len(parts) > 1 else {}
     return {name: each.means() for name, each in {**parts, **together}.items()}
 
 
 def staged(cfg: DictConfig, flags: Flags, loaded: Loaded, part: HeldOut) -> DictConfig:
-    """The config of the run, with its checkpoint's tokenizer and what of text, rows and noise is asked for instead."""
+    """The config of the run, with its checkpoint's tokenizer and what of text, rows and noise is
+    asked for instead.
+    """
     own = loaded.config
     if not _pretrained(loaded):
         fix = f"{unlabelled(loaded)}the run of a plmctl pretrain"
         taught = own.get("distill") and "objective" in own and not own["objective"]
         why = "it learnt of its teacher's layers" if taught else "plmctl pretrain has not made it"
-        raise UsageError(f"checkpoint={cfg.checkpoint}: {why}, so it has no objective\n  fix: {fix}")
+        raise UsageError(
+            f"checkpoint={cfg.checkpoint}: {why}, so it has no objective\n  fix: {fix}"
+        )
     confirm(named(own), flags.plugins, of=cfg.checkpoint)
     tokenizer = {**own["tokenizer"], "path": str(loaded.source.folder / "tokenizer")}
     run: dict[str, Any] = {**own, "init": None, "tokenizer": tokenizer}
     run["objective"] = _asked(own["objective"], part)
-    told = any(word.startswith("batch_size=") for word in flags.overrides)  # a comparison of rows depends on how many there are
+    # a comparison of rows depends on how many there are
+    told = any(word.startswith("batch_size=") for word in flags.overrides)
     batch = {"batch_size": cfg.batch_size} if told else {}
     run["eval"] = {**own["eval"], "rows": part.rows, "seed": part.seed, **batch}
     if cfg.format is not None:
@@ -74,7 +98,9 @@ def staged(cfg: DictConfig, flags: Flags, loaded: Loaded, part: HeldOut) -> Dict
 
 
 def unlabelled(loaded: Loaded) -> str:
-    """What a checkpoint can be asked of text without labels, with a comma behind it; nothing for one that no such task fits."""
+    """What a checkpoint can be asked of text without labels, with a comma behind it; nothing for
+    one that no such task fits.
+    """
     if HEADS & set(loaded.model.heads):
         return "task=lm data.path=<text>, "
     return "task=held_out data.path=<text>, " if _pretrained(loaded) else ""

@@ -25,13 +25,21 @@ if TYPE_CHECKING:
 
 
 def run(cfg: DictConfig, *, flags: Flags) -> int:
-    """Show the slots, the parts of one slot (`noise`), or one part (`noise=span_mask`, `span_mask`)."""
+    """Show the slots, the parts of one slot (`noise`), or one part (`noise=span_mask`,
+    `span_mask`).
+    """
     slots = {group: part_files(group, flags.config_dirs) for group in _groups(flags.config_dirs)}
     if cfg.what is None:
-        _list({f"plmctl help {group}": ", ".join(files) for group, files in slots.items()}, as_json=flags.json)
+        _list(
+            {f"plmctl help {group}": ", ".join(files) for group, files in slots.items()},
+            as_json=flags.json,
+        )
         return 0
     if cfg.what in slots:
-        _list({f"{cfg.what}={name}": header(file).about for name, file in slots[cfg.what].items()}, as_json=flags.json)
+        _list(
+            {f"{cfg.what}={name}": header(file).about for name, file in slots[cfg.what].items()},
+            as_json=flags.json,
+        )
         return 0
     file = _chosen(cfg.what, slots)
     found = explained(file, flags.plugins)
@@ -40,7 +48,9 @@ def run(cfg: DictConfig, *, flags: Flags) -> int:
         return 0
     tell(f"{file}\n{header(file).about}")
     for target in targets(file):
-        tell(f"\n{target.rpartition('.')[2]}: {inspect.getdoc(locate(target, flags.plugins)) or ''}")
+        tell(
+            f"\n{target.rpartition('.')[2]}: {inspect.getdoc(locate(target, flags.plugins)) or ''}"
+        )
     tell("")
     _list({f"{each.path}={each.default}": _words(each) for each in found}, as_json=False)
     return 0
@@ -49,21 +59,36 @@ def run(cfg: DictConfig, *, flags: Flags) -> int:
 def _groups(config_dirs: Sequence[str]) -> list[str]:
     folders = [conf_dir(), *map(Path, config_dirs)]
     return sorted(
-        {place.name for folder in folders for place in folder.iterdir() if place.is_dir() and place.name != "recipes"}
+        {
+            place.name
+            for folder in folders
+            for place in folder.iterdir()
+            if place.is_dir() and place.name != "recipes"
+        }
     )
 
 
 def _chosen(what: str, slots: Mapping[str, Mapping[str, Path]]) -> Path:
     """The file of `noise=span_mask`, or of a name that only one slot has."""
     group, _, name = what.rpartition("=")
-    named = {f"{slot}={each}": file for slot, files in slots.items() for each, file in files.items()}
-    matching = [choice for choice in named if choice == what or (not group and choice.endswith(f"={name}"))]
+    named = {
+        f"{slot}={each}": file for slot, files in slots.items() for each, file in files.items()
+    }
+    matching = [
+        choice for choice in named if choice == what or (not group and choice.endswith(f"={name}"))
+    ]
     if len(matching) > 1:
         fix = "\n  fix: " + " or ".join(f"plmctl help {choice}" for choice in matching)
         raise UsageError(f"{what}: several slots have a part of this name{fix}")
     if not matching:
-        known = [*slots, *(slots.get(group) or [name for files in slots.values() for name in files])]
-        raise UsageError(f"{what}: there is no such slot or part{nearest(name, known)}; plmctl help lists the slots")
+        known = [
+            *slots,
+            *(slots.get(group) or [name for files in slots.values() for name in files]),
+        ]
+        raise UsageError(
+            f"{what}: there is no such slot or part{nearest(name, known)}; plmctl help lists the"
+            " slots"
+        )
     return named[matching[0]]
 
 

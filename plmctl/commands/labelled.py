@@ -1,4 +1,6 @@
-"""The labelled half of `plmctl data check`: the files of a task, read as `plmctl finetune` reads them."""
+"""The labelled half of `plmctl data check`: the files of a task, read as `plmctl finetune` reads
+them.
+"""
 
 from __future__ import annotations
 
@@ -21,28 +23,48 @@ BATCH = 1024  # examples laid out at once
 
 
 def labelled(cfg: DictConfig, flags: Flags) -> Report:
-    """The report on all splits that `task.path` has; lengths in tokens where `tokenizer.path` is given."""
+    """The report on all splits that `task.path` has; lengths in tokens where `tokenizer.path` is
+    given.
+    """
     task = build(cfg.task, {"pooling": "first"}, flags.plugins, path="task")
     if not isinstance(task, Task):
-        raise UsageError(f"task={cfg.task.get('name') or cfg.task['_target_']} has no labelled files to check")
+        raise UsageError(
+            f"task={cfg.task.get('name') or cfg.task['_target_']} has no labelled files to check"
+        )
     task.dev_share = 0  # files as they are
-    names = ["train"] if files.is_single(task.path) else [name for name in task.reader.splits if task.has(name)]
+    names = (
+        ["train"]
+        if files.is_single(task.path)
+        else [name for name in task.reader.splits if task.has(name)]
+    )
     splits = {name: task.read(name) for name in names}
     tokenizer = Tokenizer.load(cfg.tokenizer.path) if cfg.tokenizer.get("path") else None
 
     def measure(examples: Sequence[labels.Example]) -> tuple[np.ndarray, np.ndarray]:
-        parts = [_measured(task, examples[start : start + BATCH], tokenizer) for start in range(0, len(examples), BATCH)]
-        return np.concatenate([part[0] for part in parts]), np.concatenate([part[1] for part in parts])
+        parts = [
+            _measured(task, examples[start : start + BATCH], tokenizer)
+            for start in range(0, len(examples), BATCH)
+        ]
+        return np.concatenate([part[0] for part in parts]), np.concatenate(
+            [part[1] for part in parts]
+        )
 
     how = measure if tokenizer else None
     report = labels.check(
-        str(task.path), splits, measure=how, skipped=task.reader.skipped, classes=task.has_classes, remarks=task.remarks
+        str(task.path),
+        splits,
+        measure=how,
+        skipped=task.reader.skipped,
+        classes=task.has_classes,
+        remarks=task.remarks,
     )
     report.findings.extend(Finding("header", "ok", line) for line in inference.noted(task.reader))
     return report
 
 
-def _measured(task: Task, examples: Sequence[labels.Example], tokenizer: Tokenizer | None) -> tuple[np.ndarray, np.ndarray]:
+def _measured(
+    task: Task, examples: Sequence[labels.Example], tokenizer: Tokenizer | None
+) -> tuple[np.ndarray, np.ndarray]:
     """(tokens, tokens that are cut off) of each example, over all of its rows."""
     bare = [replace(example, label=None) for example in examples if isinstance(example, Example)]
     rows = task.encode(bare, tokenizer)

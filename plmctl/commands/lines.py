@@ -1,4 +1,6 @@
-"""What `plmctl embed` reads: lines of text, a column of a table, or JSON that says token by token what the model gets."""
+"""What `plmctl embed` reads: lines of text, a column of a table, or JSON that says token by
+token what the model gets.
+"""
 
 from __future__ import annotations
 
@@ -27,25 +29,35 @@ class Line:
     ids: Sequence[int] = ()
     segment: Sequence[int] = ()  # beside ids, or empty: all of segment 0
     real: Sequence[bool] = ()  # beside ids, or empty: all are tokens
-    spelled: Sequence[int] = ()  # beside ids, of a vocabulary of words: numbers of a `Spelling`; empty: as the vocabulary does
+    # beside ids, of a vocabulary of words: numbers of a `Spelling`; empty: as the vocabulary does
+    spelled: Sequence[int] = ()
 
 
 def read(file: Path, loaded: Loaded, *, field: str = "text") -> list[Line]:
-    """Every line of `file`, or every row of a table, in order; DataError with file and line for what the model cannot take.
+    """Every line of `file`, or every row of a table, in order; DataError with file and line for
+    what the model cannot take.
 
-    `field`: the column of a table (.csv, .tsv, .parquet) or the key of a JSON line that has the text.
+    `field`: the column of a table (.csv, .tsv, .parquet) or the key of a JSON line that has the
+    text.
     """
     file = file.expanduser()
     table = _is_table(file)
     texts = _column(file, field) if table else list(inputs.lines(file, cut=False))
     first = next((text for _, text in texts if text.strip()), "")
-    looks_so = first.lstrip().startswith("{") and any(f'"{key}"' in first for key in (field, "input_ids"))
+    looks_so = first.lstrip().startswith("{") and any(
+        f'"{key}"' in first for key in (field, "input_ids")
+    )
     is_json = not table and (inputs.has_rows(file) or looks_so)
     limits = _Limits.of(loaded)
     lines, cut = [], 0
     for number, text in texts:
         if is_json and text.strip():
-            line, lost = _from_json(text, loaded, limits, partial(inputs.text_of, field=field, given=file, number=number))
+            line, lost = _from_json(
+                text,
+                loaded,
+                limits,
+                partial(inputs.text_of, field=field, given=file, number=number),
+            )
         else:
             line, lost = _from_text(text, loaded, limits) if text.strip() else (Line(), 0)
         problem = line if isinstance(line, str) else limits.problem(line)
@@ -53,11 +65,20 @@ def read(file: Path, loaded: Loaded, *, field: str = "text") -> list[Line]:
             raise DataError(problem, file=file, line=number)
         lines.append(line)
         cut += lost > 0
-    odd = next((i for i, line in enumerate(lines, 1) if line.real and line.real[-1] and not line.real[0]), None)
+    odd = next(
+        (i for i, line in enumerate(lines, 1) if line.real and line.real[-1] and not line.real[0]),
+        None,
+    )
     if odd is not None:
-        remark(f"line {odd}: `padding` says that the first token is padding and the last is not; where 1 means a token, "
-              "the name is `attention_mask`")  # fmt: skip
-    ids = [i for line in lines if not line.spelled for i in line.ids] if loaded.source.has_tokenizer else []
+        remark(
+            f"line {odd}: `padding` says that the first token is padding and the last is not; where"
+            " 1 means a token, the name is `attention_mask`"
+        )
+    ids = (
+        [i for line in lines if not line.spelled for i in line.ids]
+        if loaded.source.has_tokenizer
+        else []
+    )
     share = unknown_share(ids, loaded.vocab) if ids else 0.0
     refuse_unknown(share, file=file, fix="a checkpoint whose tokenizer knows this text")
     if share:
@@ -84,7 +105,10 @@ class _Limits:
     def problem(self, line: Line) -> str:
         if self.length is not None and len(line.ids) > self.length:
             return f"{len(line.ids)} tokens, but the model has places for {self.length}"
-        for name, values, size in (("input_ids", line.ids, self.vocab), ("segment_ids", line.segment, self.segments)):
+        for name, values, size in (
+            ("input_ids", line.ids, self.vocab),
+            ("segment_ids", line.segment, self.segments),
+        ):
             wrong = [value for value in values if not 0 <= value < size]
             if wrong:
                 return f"{name} has {wrong[0]}, but the model knows 0..{size - 1}"
@@ -104,13 +128,17 @@ def _column(file: Path, field: str) -> list[tuple[int, str]]:
 
 
 def _tab_rows(file: Path) -> Iterator[inputs.Row]:
-    rows = ((number, line.split("\t")) for number, line in inputs.lines(file, cut=False) if line.strip())
+    rows = (
+        (number, line.split("\t")) for number, line in inputs.lines(file, cut=False) if line.strip()
+    )
     _, names = next(rows, (0, []))
     return ((number, dict(zip(names, cells, strict=False))) for number, cells in rows)
 
 
 def _from_text(text: str, loaded: Loaded, limits: _Limits) -> tuple[Line, int]:
-    """The ids of a text, cut to the model's places, between special tokens for an encoder and for whatever was fine-tuned."""
+    """The ids of a text, cut to the model's places, between special tokens for an encoder and
+    for whatever was fine-tuned.
+    """
     vocab = loaded.vocab
     template = vocab.single if vocab.cls is not None or loaded.config.get("task") else ("A",)
     spelling = loaded.source.spelling
@@ -118,10 +146,14 @@ def _from_text(text: str, loaded: Loaded, limits: _Limits) -> tuple[Line, int]:
     room = len(ids) if limits.length is None else max(0, limits.length - len(template) + 1)
     parts = [ids[:room] if role == "A" else [vocab.id(role)] for role in template]
     laid, cut = [i for part in parts for i in part], max(0, len(ids) - room)
-    return (Line(laid) if spelling is None else Line(spelling.known(laid).tolist(), spelled=laid)), cut
+    return (
+        Line(laid) if spelling is None else Line(spelling.known(laid).tolist(), spelled=laid)
+    ), cut
 
 
-def _from_json(text: str, loaded: Loaded, limits: _Limits, text_of: Callable[..., str]) -> tuple[Any, int]:
+def _from_json(
+    text: str, loaded: Loaded, limits: _Limits, text_of: Callable[..., str]
+) -> tuple[Any, int]:
     try:
         given = parse_json(text)
     except ValueError as error:
@@ -130,7 +162,13 @@ def _from_json(text: str, loaded: Loaded, limits: _Limits, text_of: Callable[...
         return "one JSON object a line is needed, with `input_ids` or a text", 0
     unknown = [key for key in given if key not in KEYS]
     if unknown and "input_ids" in given:
-        return f"there is no '{unknown[0]}'{nearest(unknown[0], KEYS)}; a line may have {', '.join(KEYS)}", 0
+        return (
+            (
+                f"there is no '{unknown[0]}'{nearest(unknown[0], KEYS)}; a line may have"
+                f" {', '.join(KEYS)}"
+            ),
+            0,
+        )
     if "input_ids" not in given:
         found = text_of(given, setting=SETTING)
         return _from_text(found, loaded, limits) if found.strip() else (Line(), 0)

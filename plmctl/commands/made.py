@@ -1,4 +1,6 @@
-"""What the commands share that write a data set with a model: a folder that appears when it is complete, and what made it."""
+"""What the commands share that write a data set with a model: a folder that appears when it is
+complete, and what made it.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +35,9 @@ def new_folder(out: str) -> Path:
 
 def identity(source: Source) -> str:
     """A hash of what a model answers by: its config, its weights and its tokenizer."""
-    nodes = {name: source.config.get(name) for name in ("model", "position", "pattern", "size", "heads")}
+    nodes = {
+        name: source.config.get(name) for name in ("model", "position", "pattern", "size", "heads")
+    }
     found = hashlib.sha256(json.dumps(nodes, sort_keys=True, default=str).encode())
     for name, tensor in sorted(source.tensors.items()):
         found.update(f"{name} {tensor.dtype} {list(tensor.shape)}".encode())
@@ -55,12 +59,23 @@ def hash_of(file: Path) -> str:
 
 
 def write(
-    out: Path, name: str, job: Mapping[str, Any], rows: Sequence[Any], *, of: Callable[[Sequence[Any], int], Iterator[str]],
-    begin: str = "", together: int = 64, others: Mapping[str, Path | str], state: dict[str, int], what: str = "examples",
-) -> None:  # fmt: skip
-    """`out`/`name`: `begin`, and what `of(some rows, number of the first)` makes of all `rows`, in their order.
+    out: Path,
+    name: str,
+    job: Mapping[str, Any],
+    rows: Sequence[Any],
+    *,
+    of: Callable[[Sequence[Any], int], Iterator[str]],
+    begin: str = "",
+    together: int = 64,
+    others: Mapping[str, Path | str],
+    state: dict[str, int],
+    what: str = "examples",
+) -> None:
+    """`out`/`name`: `begin`, and what `of(some rows, number of the first)` makes of all `rows`, in
+    their order.
 
-    Stopped at any moment, the same job goes on where it was: its bytes are those of a job that was never stopped. `state` is
+    Stopped at any moment, the same job goes on where it was: its bytes are those of a job that was
+    never stopped. `state` is
     what is counted on the way. `others`: further files, copied, or as the text they are to have.
     """
     with unfinished(out, job, tell=lambda line: remark(f"plmctl: {line}")) as journal:
@@ -81,7 +96,13 @@ def write(
                     last = time.monotonic()
                     stream.flush()
                     journal.commit(rows=done, bytes=stream.tell(), counted=dict(state))
-        _beside(journal, {**others, RECORD: json.dumps({**job, "counted": state}, indent=1, ensure_ascii=False) + "\n"})
+        _beside(
+            journal,
+            {
+                **others,
+                RECORD: json.dumps({**job, "counted": state}, indent=1, ensure_ascii=False) + "\n",
+            },
+        )
         journal.finish(out)
 
 

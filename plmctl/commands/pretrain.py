@@ -1,4 +1,6 @@
-"""`plmctl pretrain`: compose the parts of a config into a model, an objective and data, and train."""
+"""`plmctl pretrain`: compose the parts of a config into a model, an objective and data, and
+train.
+"""
 
 from __future__ import annotations
 
@@ -62,9 +64,15 @@ def run(cfg: DictConfig, flags: Flags, after: After = lambda session, result: re
         refuse_decided(cfg, flags.overrides, flags.plugins)
     check_updates(cfg, processes=max(environment()[2], cfg.train.processes), plugins=flags.plugins)
     if cfg.get("init_into") and not cfg.init:
-        raise ConfigError("init_into", cfg.init_into, "says where the weights of init=... go, and there are none")
+        raise ConfigError(
+            "init_into", cfg.init_into, "says where the weights of init=... go, and there are none"
+        )
     if cfg.get("kept_layers") and not cfg.init:
-        raise ConfigError("kept_layers", plain(cfg.kept_layers), "says which layers of init=... to take, and there is none")
+        raise ConfigError(
+            "kept_layers",
+            plain(cfg.kept_layers),
+            "says which layers of init=... to take, and there is none",
+        )
     misfit = _misfit(cfg, flags)
     if misfit and not (flags.preview and _makes_rows(misfit)):
         raise misfit
@@ -83,7 +91,9 @@ def run(cfg: DictConfig, flags: Flags, after: After = lambda session, result: re
             raise misfit
         return 0
     prepare = partial(open_corpus, plugins=flags.plugins)
-    return training(cfg, flags, prepare=prepare, train=lambda session: after(session, train(session)))
+    return training(
+        cfg, flags, prepare=prepare, train=lambda session: after(session, train(session))
+    )
 
 
 def _misfit(cfg: DictConfig, flags: Flags) -> UsageError | None:
@@ -104,99 +114,189 @@ def train(session: Session) -> Result:
     """Build everything the config names and fit it."""
     cfg, plugins, world = session.cfg, session.flags.plugins, session.world
     corpus: Corpus = session.prepared
-    model = build_model(cfg, vocab_size=corpus.vocab.size, vocab=corpus.vocab, seed=cfg.seed, plugins=plugins)
+    model = build_model(
+        cfg, vocab_size=corpus.vocab.size, vocab=corpus.vocab, seed=cfg.seed, plugins=plugins
+    )
     given = {"vocab": corpus.vocab, **known_to_objectives(model, vocab_size=corpus.vocab.size)}
     objective: Objective = build_objective(cfg, given, plugins)
-    if cfg.init and not any((session.folder / "checkpoints").glob("step-*")):  # --resume of a run that saved nothing yet, too
+    # --resume of a run that saved nothing yet, too
+    if cfg.init and not any((session.folder / "checkpoints").glob("step-*")):
         from plmctl.loading import initialize
 
         layers = plain(cfg.get("kept_layers"))
-        initialize(model, cfg.init, into=cfg.get("init_into"), layers=layers, plugins=plugins, say=session.say)
+        initialize(
+            model,
+            cfg.init,
+            into=cfg.get("init_into"),
+            layers=layers,
+            plugins=plugins,
+            say=session.say,
+        )
     objective = taught(session, model, objective)
     needs, uses = model.backbone.needs | objective.needs, used(model, objective)
     numbers = range(len(cfg.train.stages) or 1)
     loaders = [
-        training_loader(cfg, corpus, world, stage=n, labels=objective.labels, needs=needs, uses=uses, plugins=plugins)
+        training_loader(
+            cfg,
+            corpus,
+            world,
+            stage=n,
+            labels=objective.labels,
+            needs=needs,
+            uses=uses,
+            plugins=plugins,
+        )
         for n in numbers
     ]
     for loader in loaders:
         _check_languages(cfg, loader)
         _check_memory(model, loader)
-    stages = [Stage(batches=loader.__iter__, **_stage_settings(cfg, n)) for n, loader in zip(numbers, loaders, strict=True)]
-    budget = budget_of(cfg, rows_per_epoch=sum(source.reader.rows_per_epoch for source in loaders[0].sources.values()))
+    stages = [
+        Stage(batches=loader.__iter__, **_stage_settings(cfg, n))
+        for n, loader in zip(numbers, loaders, strict=True)
+    ]
+    budget = budget_of(
+        cfg,
+        rows_per_epoch=sum(source.reader.rows_per_epoch for source in loaders[0].sources.values()),
+    )
     told = _overview(session, corpus, model, objective, budget, loaders[0])
-    told += [f"{name} {line}" for name, line in scoring.remark_on_pattern(cfg, model.backbone, plugins).items()]
-    told += [line for each in loaders for part in each.sources.values() for line in unread(part, needs | uses)]
+    told += [
+        f"{name} {line}"
+        for name, line in scoring.remark_on_pattern(cfg, model.backbone, plugins).items()
+    ]
+    told += [
+        line
+        for each in loaders
+        for part in each.sources.values()
+        for line in unread(part, needs | uses)
+    ]
     for line in dict.fromkeys(told):
         session.say(line)
     try:
         return fit(
-            session, model=model, objective=objective, stages=stages, budget=budget,
+            session,
+            model=model,
+            objective=objective,
+            stages=stages,
+            budget=budget,
             evaluate=_validation(session, corpus, objective, needs, uses),
             extras=lambda folder: corpus.tokenizer.save(folder / "tokenizer"),
-            flops_per_token=_flops_per_token(model, objective, next(iter(loaders[0].sources.values()))),
-        )  # fmt: skip
+            flops_per_token=_flops_per_token(
+                model, objective, next(iter(loaders[0].sources.values()))
+            ),
+        )
     finally:
         for loader in loaders:
             loader.close()
 
 
 def _overview(
-    session: Session, corpus: Corpus, model: Model, objective: Objective, budget: Budget, loader: Loader
-) -> list[str]:  # fmt: skip
+    session: Session,
+    corpus: Corpus,
+    model: Model,
+    objective: Objective,
+    budget: Budget,
+    loader: Loader,
+) -> list[str]:
     """What will be trained, for how long, where, and on what: the first lines of a run."""
     cfg, world = session.cfg, session.world
     millions, beside = count(model) / 1e6, own_parameters(objective, model) / 1e6
-    place = f"{world.device.type} in {session.precision.name}" + (f", {world.size} processes" if world.size > 1 else "")
+    place = f"{world.device.type} in {session.precision.name}" + (
+        f", {world.size} processes" if world.size > 1 else ""
+    )
     place += "" if session.precision.name == "fp32" else ", validation too"
     asked = " + ".join(cfg.objective or ("its teacher's layers alone",))
     lines = [
-        f"{cfg.run.name}: {asked}, {millions:.2f} M parameters"
-        f"{f' and {beside:.2f} M of the objective' if beside else ''}, "
-        f"{corpus.vocab.size:,} {corpus.tokenizer.kind} tokens",
-        f"{budget} of {cfg.train.batch_size} rows of at most {cfg.format.max_length} tokens, on {place}; {session.folder}",
+        (
+            f"{cfg.run.name}: {asked}, {millions:.2f} M parameters"
+            f"{f' and {beside:.2f} M of the objective' if beside else ''}, "
+            f"{corpus.vocab.size:,} {corpus.tokenizer.kind} tokens"
+        ),
+        (
+            f"{budget} of {cfg.train.batch_size} rows of at most {cfg.format.max_length} tokens, on"
+            f" {place}; {session.folder}"
+        ),
     ]
-    lines += [line for name, each in loader.sources.items() for line in _reading(name, each, corpus.tokenizer)]
+    lines += [
+        line
+        for name, each in loader.sources.items()
+        for line in _reading(name, each, corpus.tokenizer)
+    ]
     parts = [part for source in corpus.train.values() for part in source.values()]
     return [*lines, *(line.strip() for part in parts for line in too_much_held_out(part.manifest))]
 
 
 def _reading(name: str, source: Source, tokenizer: Tokenizer) -> list[str]:
-    """How many rows the corpora of a source have, how often a mixture reads them, and what of their text is not known."""
+    """How many rows the corpora of a source have, how often a mixture reads them, and what of
+    their text is not known.
+    """
     reader = source.reader
     corpora = reader.corpora(name)
     lines = []
     for corpus, (each, share) in corpora.items():
         plan = each.plan(0)
-        shown = {key: value for key, value in plan.report.items() if value and key not in ("laid_out", "specials")}
+        shown = {
+            key: value
+            for key, value in plan.report.items()
+            if value and key not in ("laid_out", "specials")
+        }
         told = ", ".join(f"{value:,} {key.replace('_', ' ')}" for key, value in shown.items())
         times = share * reader.rows_per_epoch / plan.rows
-        mixed = f"; {share:.1%} of the mixture's rows, {times:.2f} times in its epoch" if len(corpora) > 1 else ""
+        mixed = (
+            f"; {share:.1%} of the mixture's rows, {times:.2f} times in its epoch"
+            if len(corpora) > 1
+            else ""
+        )
         unknown = told_unknown(unknown_share(corpus_sample(each.shards.ids), tokenizer.vocab))
-        lines.append(f"{corpus}: {plan.rows:,} rows an epoch; {told}{mixed}{unknown and '; '}{unknown}")
+        lines.append(
+            f"{corpus}: {plan.rows:,} rows an epoch; {told}{mixed}{unknown and '; '}{unknown}"
+        )
         if source.noise and "tracks.word_start" in source.noise.reads:
             lines += [f"{corpus}: {line}" for line in without_words(each.shards, tokenizer)]
         if (gone := lost(plan.report) / max(1, len(each.shards.ids))) > MUCH:
             lines.append(f"{corpus}: {gone:.0%} of its tokens stand in no row. {KEEP}")
         lines += [f"{corpus}: {line}"] if (line := each.format.left_out(each.shards, plan)) else []
     if len(corpora) > 1:
-        lines.append(f"{name}: an epoch of the mixture is {reader.rows_per_epoch:,} rows, as many as all its corpora have")
+        lines.append(
+            f"{name}: an epoch of the mixture is {reader.rows_per_epoch:,} rows, as many as all its"
+            " corpora have"
+        )
     return lines
 
 
 def _check_languages(cfg: DictConfig, loader: Loader) -> None:
-    """Every language that a corpus tells apart has a vector, where languages have vectors at all."""
-    path = "encoder.embedding" if cfg.model.get("encoder") else "embedding"  # of two stacks, both ends have the same
+    """Every language that a corpus tells apart has a vector, where languages have vectors at
+    all.
+    """
+    # of two stacks, both ends have the same
+    path = "encoder.embedding" if cfg.model.get("encoder") else "embedding"
     table, told = OmegaConf.select(cfg.model, f"{path}.languages") or 0, False
     for name, source in loader.sources.items() if table else ():
         for corpus, (reader, _) in source.reader.corpora(name).items():
-            told = told or "tracks.language" in reader.format.provides or "language" in reader.shards.tracks
+            told = (
+                told
+                or "tracks.language" in reader.format.provides
+                or "language" in reader.shards.tracks
+            )
             if table < (found := reader.format.languages(reader.shards)):
-                allowed = f"at least {found}, or 0 (none): the rows of '{corpus}' have languages up to number {found - 1}"
-                raise ConfigError(f"model.{path}.languages", table, allowed, fix=f"model.{path}.languages={found}")
+                allowed = (
+                    f"at least {found}, or 0 (none): the rows of '{corpus}' have languages up to"
+                    f" number {found - 1}"
+                )
+                raise ConfigError(
+                    f"model.{path}.languages", table, allowed, fix=f"model.{path}.languages={found}"
+                )
     if table and not told:
-        fix = f"model.{path}.languages=0, or data.tags=[language] of .jsonl, or format=text_pair of parallel text"
-        raise ConfigError(f"model.{path}.languages", table, "0 (none): no text says which language it is in", fix=fix)
+        fix = (
+            f"model.{path}.languages=0, or data.tags=[language] of .jsonl, or format=text_pair of"
+            " parallel text"
+        )
+        raise ConfigError(
+            f"model.{path}.languages",
+            table,
+            "0 (none): no text says which language it is in",
+            fix=fix,
+        )
 
 
 def _check_memory(model: Model, loader: Loader) -> None:
@@ -206,8 +306,12 @@ def _check_memory(model: Model, loader: Loader) -> None:
         for reader, _ in source.reader.corpora("").values():
             rows = reader.plan(0).rows // (reader.format.streams or 1)
             if memory > (found := rows * (reuse or reader.format.max_length)):
-                allowed = f"at most {found}, the tokens that a stream of this corpus hands on in an epoch"
-                raise ConfigError("model.memory", memory, allowed, fix=f"model.memory={found}, or more text")
+                allowed = (
+                    f"at most {found}, the tokens that a stream of this corpus hands on in an epoch"
+                )
+                raise ConfigError(
+                    "model.memory", memory, allowed, fix=f"model.memory={found}, or more text"
+                )
 
 
 def _stage_settings(cfg: DictConfig, number: int) -> dict:
@@ -217,18 +321,31 @@ def _stage_settings(cfg: DictConfig, number: int) -> dict:
 
 
 def _validation(
-    session: Session, corpus: Corpus, objective: Objective, needs: frozenset[str], uses: frozenset[str]
+    session: Session,
+    corpus: Corpus,
+    objective: Objective,
+    needs: frozenset[str],
+    uses: frozenset[str],
 ) -> Callable[[Model], dict[str, float]] | None:
-    """Losses on the held-out documents, and bits per byte for every target made of tokens; None without held-out text."""
+    """Losses on the held-out documents, and bits per byte for every target made of tokens; None
+    without held-out text.
+    """
     cfg, world = session.cfg, session.world
     if not any(corpus.valid.values()):
-        session.say("no validation: the corpus is too small to hold a document out (data.valid_path=... gives one)")
+        session.say(
+            "no validation: the corpus is too small to hold a document out (data.valid_path=..."
+            " gives one)"
+        )
         return None
     batches: dict[str, list[Batch]] = {}
-    formats = {name: build_format(node, corpus.vocab, session.flags.plugins) for name, node in sources(cfg).items()}
+    formats = {
+        name: build_format(node, corpus.vocab, session.flags.plugins)
+        for name, node in sources(cfg).items()
+    }
     bytes_per_token = {}
     for title, (source, name) in corpus.held_out().items():
-        if not formats[source].target_length:  # of parallel text, the bytes of one side alone are not known
+        # of parallel text, the bytes of one side alone are not known
+        if not formats[source].target_length:
             whole = corpus.valid[source][name].manifest["splits"]["valid"]
             bytes_per_token[title] = whole["bytes"] / max(1, whole["tokens"])
 
@@ -237,8 +354,12 @@ def _validation(
             asked: dict[str, Any] = {"labels": objective.labels, "needs": needs, "uses": uses}
             found = held_out(cfg, corpus, world, plugins=session.flags.plugins, **asked)
             batches.update({name: list(each) for name, each in found.items()})
-        parts = {name: measure(model, objective, each, world=world) for name, each in batches.items()}
-        tokens = sorted({name for each in batches.values() for batch in each[:1] for name in batch.targets})
+        parts = {
+            name: measure(model, objective, each, world=world) for name, each in batches.items()
+        }
+        tokens = sorted(
+            {name for each in batches.values() for batch in each[:1] for name in batch.targets}
+        )
         scores = _scores(parts, bytes_per_token, tokens)
         if len(parts) > 1:
             for name, part in parts.items():
@@ -249,15 +370,22 @@ def _validation(
     return evaluate
 
 
-def _scores(parts: Mapping[str, Measured], bytes_per_token: Mapping[str, float], targets: Sequence[str]) -> dict[str, float]:
-    """Means over all parts, every target counting once, and bits per byte and perplexity of the targets made of tokens.
+def _scores(
+    parts: Mapping[str, Measured], bytes_per_token: Mapping[str, float], targets: Sequence[str]
+) -> dict[str, float]:
+    """Means over all parts, every target counting once, and bits per byte and perplexity of the
+    targets made of tokens.
 
-    A smoothed loss is no probability: where there is `nll/<target>`, it counts. A part of which the bytes are not known (one
-    side of parallel text) has no bits per byte.
+    A smoothed loss is no probability: where there is `nll/<target>`, it counts. A part of which the
+    bytes are not known (one side of parallel text) has no bits per byte.
     """
     whole = Measured.together(parts.values())
     found = whole.means()
-    for name in [name for name in targets if f"loss/{name}" in found and bytes_per_token.keys() >= parts.keys()]:
+    for name in [
+        name
+        for name in targets
+        if f"loss/{name}" in found and bytes_per_token.keys() >= parts.keys()
+    ]:
         loss = f"nll/{name}" if f"nll/{name}" in found else f"loss/{name}"
         counts = {corpus: part.sums.get(loss, (0, 0))[1] for corpus, part in parts.items()}
         size = sum(count * bytes_per_token[corpus] for corpus, count in counts.items())
@@ -267,32 +395,58 @@ def _scores(parts: Mapping[str, Measured], bytes_per_token: Mapping[str, float],
 
 
 def _flops_per_token(model: Model, objective: Objective, source: Source) -> float:
-    """Training FLOPs of one token; a head that no noise limits is given the target, else the hidden positions, else all."""
+    """Training FLOPs of one token; a head that no noise limits is given the target, else the
+    hidden positions, else all.
+    """
     capacity, (length, target) = source.capacity(), source.lengths()
     asked = target or capacity.get("mlm", length)
-    predicted = {name: capacity.get(name, asked) / (length + target) for name in (*model.heads, "mlm")}
-    return cost(model, length=length, target_length=target, predicted=predicted, objective=objective).flops_per_token
+    predicted = {
+        name: capacity.get(name, asked) / (length + target) for name in (*model.heads, "mlm")
+    }
+    return cost(
+        model, length=length, target_length=target, predicted=predicted, objective=objective
+    ).flops_per_token
 
 
 def _preview(cfg: DictConfig, flags: Flags, *, asked: bool) -> None:
-    """Print the first rows of training, of each source, as a person reads them; `asked`: with what the objective derives."""
+    """Print the first rows of training, of each source, as a person reads them; `asked`: with
+    what the objective derives.
+    """
     corpus, console = open_corpus(cfg, flags.plugins), screen()
     with torch.device("meta"):
-        model = build_model(cfg, vocab_size=corpus.vocab.size, vocab=corpus.vocab, plugins=flags.plugins) if asked else None
-        given = {"vocab": corpus.vocab, **(known_to_objectives(model, vocab_size=corpus.vocab.size) if model else {})}
+        model = (
+            build_model(
+                cfg, vocab_size=corpus.vocab.size, vocab=corpus.vocab, plugins=flags.plugins
+            )
+            if asked
+            else None
+        )
+        given = {
+            "vocab": corpus.vocab,
+            **(known_to_objectives(model, vocab_size=corpus.vocab.size) if model else {}),
+        }
         objective = build_objective(cfg, given, flags.plugins) if asked else None
     labels, needs = (objective.labels, objective.needs) if objective else (None, frozenset[str]())
     uses = used(model, objective) if model else frozenset[str]()
-    loader = training_loader(cfg, corpus, World(), stage=0, labels=labels, needs=needs, uses=uses, plugins=flags.plugins)
+    loader = training_loader(
+        cfg, corpus, World(), stage=0, labels=labels, needs=needs, uses=uses, plugins=flags.plugins
+    )
     for name, each in loader.sources.items():
         position: Any = each.reader.position
         left = flags.preview
         while left > 0:
             picks, position = each.reader.take(position)
-            before, after = each.before(picks.at(slice(left))), each.rows(name, picks.at(slice(left)), labels)
+            before, after = (
+                each.before(picks.at(slice(left))),
+                each.rows(name, picks.at(slice(left)), labels),
+            )
             text = preview(
-                before, after, corpus.tokenizer.pieces, mask=corpus.vocab.mask, width=console.width,
+                before,
+                after,
+                corpus.tokenizer.pieces,
+                mask=corpus.vocab.mask,
+                width=console.width,
                 meanings=each.reader.format.meanings,
-            )  # fmt: skip
+            )
             console.print(text, soft_wrap=True, end="\n\n")
             left -= len(before.key)

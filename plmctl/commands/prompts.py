@@ -32,7 +32,9 @@ MASKS = ("[MASK]", "<mask>")  # are understood whatever the tokenizer's own spel
 
 @dataclass(frozen=True)
 class Prompt:
-    """A text, where it stands, and its ids with the special tokens that the model expects around."""
+    """A text, where it stands, and its ids with the special tokens that the model expects
+    around.
+    """
 
     text: str
     ids: list[int]
@@ -42,9 +44,11 @@ class Prompt:
 
 @dataclass(frozen=True)
 class Reader:
-    """Texts to prompts of one model: `kind` is "fill" (masks), "source" (of an encoder-decoder), or "text" (goes on).
+    """Texts to prompts of one model: `kind` is "fill" (masks), "source" (of an encoder-decoder), or
+    "text" (goes on).
 
-    What was fine-tuned on a `task` that writes is given its sources as the task lays them out, cut where it cuts them.
+    What was fine-tuned on a `task` that writes is given its sources as the task lays them out, cut
+    where it cuts them.
     """
 
     loaded: Loaded
@@ -62,7 +66,12 @@ class Reader:
             if "mlm" not in heads or backbone.writes != "text" or loaded.vocab.mask is None:
                 raise
             return cls(loaded, "fill", source)
-        return cls(loaded, "source" if backbone.writes == "target" else "text", source, written_task(loaded, plugins))
+        return cls(
+            loaded,
+            "source" if backbone.writes == "target" else "text",
+            source,
+            written_task(loaded, plugins),
+        )
 
     @property
     def head(self) -> str | None:
@@ -70,11 +79,17 @@ class Reader:
         return None if self.task is None else self.task.head
 
     def all(self, lines: Iterator[str], max_new: int | None = None) -> Iterator[Prompt]:
-        """The prompts of all lines, those of blank ones empty; then what there is to say. DataError where there is no text."""
+        """The prompts of all lines, those of blank ones empty; then what there is to say.
+        DataError where there is no text.
+        """
         places, blank, full, cut = self.loaded.model.backbone.max_length, list[int](), 0, 0
         prompt = None
         for number, line in enumerate(lines):
-            made = self(line, number) if line.strip() or self.source == "prompt" else Prompt(line, [], number)
+            made = (
+                self(line, number)
+                if line.strip() or self.source == "prompt"
+                else Prompt(line, [], number)
+            )
             used = len(made.ids) if self.kind == "text" else 0
             full += max_new is not None and places is not None and used + max_new > places
             cut += made.cut > 0
@@ -84,33 +99,61 @@ class Reader:
         if prompt is None:
             raise DataError("there is no text in it", file=self.source, fix="a prompt on each line")
         if blank:
-            note(f"{self.source}: {_counted(len(blank), 'blank line')} (the first is line {blank[0]}), answered by nothing")
+            note(
+                f"{self.source}: {_counted(len(blank), 'blank line')} (the first is line"
+                f" {blank[0]}), answered by nothing"
+            )
         if cut and self.task is not None:
-            note(f"{_counted(cut, 'source')} cut at the end, to task.max_length={self.task.max_length}, as in fine-tuning")
+            note(
+                f"{_counted(cut, 'source')} cut at the end, to"
+                f" task.max_length={self.task.max_length}, as in fine-tuning"
+            )
         if full:
             behind = ", prompt and text together" if self.kind == "text" else ""
-            note(f"max_new={max_new} is more than the model has room for: it has {places} places{behind}")
+            note(
+                f"max_new={max_new} is more than the model has room for: it has {places}"
+                f" places{behind}"
+            )
 
     def __call__(self, text: str, number: int) -> Prompt:
-        """DataError for a text that is empty, too long, or has no mask where masks are to be filled."""
+        """DataError for a text that is empty, too long, or has no mask where masks are to be
+        filled.
+        """
         line = None if self.source == "prompt" else number + 1
         if not text.strip():
-            raise DataError("an empty prompt", file=self.source, line=line, fix="write at least a word")
+            raise DataError(
+                "an empty prompt", file=self.source, line=line, fix="write at least a word"
+            )
         prompt = self._asked(text, number)
         ids, vocab = prompt.ids, self.loaded.vocab
         share = unknown_share(ids, vocab)
-        refuse_unknown(share, file=self.source, line=line, fix="a checkpoint whose tokenizer knows this text")
+        refuse_unknown(
+            share, file=self.source, line=line, fix="a checkpoint whose tokenizer knows this text"
+        )
         if self.kind == "fill" and vocab.mask not in ids:
             mask = self.loaded.tokenizer.roles.mask
-            fix = f"put {mask} where it should say a word; to write, take a decoder or an encoder-decoder"
+            fix = (
+                f"put {mask} where it should say a word; to write, take a decoder or an"
+                " encoder-decoder"
+            )
             raise DataError(
-                "this model is an encoder: it fills masks, and writes no text", file=self.source, line=line, fix=fix
+                "this model is an encoder: it fills masks, and writes no text",
+                file=self.source,
+                line=line,
+                fix=fix,
             )
         places = self.loaded.model.backbone.max_length
         room = None if places is None else places - (self.kind == "text")
         if room is not None and len(ids) > room:
-            told = f"the model has places for {places}" + (", and one is to be written" if self.kind == "text" else "")
-            raise DataError(f"{len(ids)} tokens, but {told}", file=self.source, line=line, fix="a shorter prompt")
+            told = f"the model has places for {places}" + (
+                ", and one is to be written" if self.kind == "text" else ""
+            )
+            raise DataError(
+                f"{len(ids)} tokens, but {told}",
+                file=self.source,
+                line=line,
+                fix="a shorter prompt",
+            )
         return prompt
 
     def batch(self, prompts: Sequence[Prompt]) -> Batch:
@@ -129,7 +172,9 @@ class Reader:
         if self.task is None:
             return Prompt(text, self._framed(self._encoded(text)), number)
         rows = self.task.encode([Example(str(number), {"source": text})], self.loaded.tokenizer)
-        return Prompt(text, rows.seqs[self.kind].ids[0].tolist(), number, int(rows.values["cut"][0]))
+        return Prompt(
+            text, rows.seqs[self.kind].ids[0].tolist(), number, int(rows.values["cut"][0])
+        )
 
     def _encoded(self, text: str) -> list[int]:
         """The ids of `text`, in which masks and sentinels may be spelled out."""
@@ -140,20 +185,30 @@ class Reader:
         if not known:
             return tokenizer.encode(text)
         ids: list[int] = []
-        for part in re.split(f"({'|'.join(map(re.escape, sorted(known, key=len, reverse=True)))})", text):
+        for part in re.split(
+            f"({'|'.join(map(re.escape, sorted(known, key=len, reverse=True)))})", text
+        ):
             if part in known:
                 ids.append(known[part])
             elif part:
-                ids += tokenizer.encode(part.rstrip(" ") if self.kind == "fill" and tokenizer.kind != "char" else part)
+                ids += tokenizer.encode(
+                    part.rstrip(" ") if self.kind == "fill" and tokenizer.kind != "char" else part
+                )
         return ids
 
     def _framed(self, ids: list[int]) -> list[int]:
-        """With the special tokens of the rows that the model was trained on; a text that goes on is not closed."""
+        """With the special tokens of the rows that the model was trained on; a text that goes on
+        is not closed.
+        """
         vocab, config = self.loaded.vocab, self.loaded.config
         rows: dict[str, Any] = config.get("format") or {}
         if self.kind == "text":
             prefix = "tracks.segment" in self.loaded.model.backbone.needs
-            roles = vocab.pair[: vocab.pair.index("B")] if prefix else vocab.single[: vocab.single.index("A") + 1]
+            roles = (
+                vocab.pair[: vocab.pair.index("B")]
+                if prefix
+                else vocab.single[: vocab.single.index("A") + 1]
+            )
             roles = roles if prefix or rows.get("specials") else ("A",)
         else:
             roles = tuple(rows.get("source_template") or vocab.single)
@@ -168,7 +223,9 @@ def written_task(loaded: Loaded, plugins: Sequence[str] = ()) -> Generation | No
     if not (isinstance(part, type) and issubclass(part, Generation)):
         return None
     unscored = {**node, "metrics": []}  # whose libraries may be missing here
-    made: Generation = build(unscored, scoring.reading(loaded.config, plugins), plugins, path="task")
+    made: Generation = build(
+        unscored, scoring.reading(loaded.config, plugins), plugins, path="task"
+    )
     return made
 
 
@@ -181,15 +238,24 @@ def _counted(count: int, what: str) -> str:
 
 
 def texts(prompt: str | None, file: str | None) -> tuple[str, Iterator[str]]:
-    """(where they come from, the texts): the one that is given, the lines of a file, or those of standard input."""
+    """(where they come from, the texts): the one that is given, the lines of a file, or those of
+    standard input.
+    """
     if prompt is not None and file is not None:
         raise ConfigError("prompt", prompt, "either prompt= or input=, not both")
     if prompt is not None:
         return "prompt", iter([prompt])
     if file is None and sys.stdin is not None and sys.stdin.isatty():
-        raise ConfigError("prompt", ..., "there is no text", fix='prompt="Once upon a time", or input=<file>, or input=-')
+        raise ConfigError(
+            "prompt",
+            ...,
+            "there is no text",
+            fix='prompt="Once upon a time", or input=<file>, or input=-',
+        )
     return (
-        ("standard input", _lines(sys.stdin.buffer, "standard input")) if file in (None, "-") else (str(file), _of_file(file))
+        ("standard input", _lines(sys.stdin.buffer, "standard input"))
+        if file in (None, "-")
+        else (str(file), _of_file(file))
     )
 
 
@@ -199,7 +265,9 @@ def _of_file(file: str | None) -> Iterator[str]:
         opened = place.open("rb")
     except OSError as error:
         raise DataError(
-            f"cannot be read: {error.strerror}", file=place, fix="input=<a file of lines>, or - for standard input"
+            f"cannot be read: {error.strerror}",
+            file=place,
+            fix="input=<a file of lines>, or - for standard input",
         ) from error
 
     def lines() -> Iterator[str]:
@@ -217,7 +285,13 @@ def _lines(stream: Any, name: str) -> Iterator[str]:
             raise undecodable(error, file=name, line=number, content=line) from error
 
 
-def alike(prompts: Sequence[Prompt], batch_size: int, *, without: Container[int] = ()) -> list[list[int]]:
-    """The places of the prompts, but for those `without`, in batches of similar length, the longest first."""
-    places = sorted((n for n in range(len(prompts)) if n not in without), key=lambda n: -len(prompts[n].ids))
+def alike(
+    prompts: Sequence[Prompt], batch_size: int, *, without: Container[int] = ()
+) -> list[list[int]]:
+    """The places of the prompts, but for those `without`, in batches of similar length, the
+    longest first.
+    """
+    places = sorted(
+        (n for n in range(len(prompts)) if n not in without), key=lambda n: -len(prompts[n].ids)
+    )
     return [places[start : start + batch_size] for start in range(0, len(places), batch_size)]

@@ -1,4 +1,6 @@
-"""`plmctl recipes`: the list of systems, one of them in detail, its file to be edited, and its whole chain in one command."""
+"""`plmctl recipes`: the list of systems, one of them in detail, its file to be edited, and its
+whole chain in one command.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +38,9 @@ def run(cfg: DictConfig, *, flags: Flags) -> int:
 
 
 def _ls(cfg: DictConfig, flags: Flags) -> int:
-    rows = listing.study_rows(flags.config_dirs) if cfg.studies else listing.recipes(flags.config_dirs)
+    rows = (
+        listing.study_rows(flags.config_dirs) if cfg.studies else listing.recipes(flags.config_dirs)
+    )
     if flags.json:
         tell(json.dumps(rows, indent=1, ensure_ascii=False))
     else:
@@ -53,8 +57,16 @@ def _show(cfg: DictConfig, flags: Flags) -> int:
     chain = _plan(name, found, words, tasks, flags)
     lines = [step.line(chain.folders(out)) for step in chain.steps]
     if flags.json:
-        record = {**listing.recipe(name, found.file), "file": str(found.file), "data": found.text("Data")}
-        tell(json.dumps({**record, "differences": differences, "chain": lines}, indent=1, ensure_ascii=False))
+        record = {
+            **listing.recipe(name, found.file),
+            "file": str(found.file),
+            "data": found.text("Data"),
+        }
+        tell(
+            json.dumps(
+                {**record, "differences": differences, "chain": lines}, indent=1, ensure_ascii=False
+            )
+        )
         return 0
     tell("\n".join([str(found.file), *found.lines]))
     tell("\nSettings that differ from the defaults of plmctl pretrain with the same parts:")
@@ -70,13 +82,22 @@ def _cp(cfg: DictConfig, flags: Flags) -> int:
     place = Path(cfg.dest or ".").expanduser()
     place = place / f"{Path(name).stem}.yaml" if place.is_dir() else place
     if place.suffix not in (".yaml", ".yml"):
-        raise UsageError(f"{place}: a recipe is a .yaml file, or a folder that is there\n  fix: {place}.yaml")
+        raise UsageError(
+            f"{place}: a recipe is a .yaml file, or a folder that is there\n  fix: {place}.yaml"
+        )
     if place.exists():
-        other = next(free for n in count(2) if not (free := place.with_stem(f"{place.stem}-{n}")).exists())
+        other = next(
+            free for n in count(2) if not (free := place.with_stem(f"{place.stem}-{n}")).exists()
+        )
         fix = shlex.join(["plmctl", "recipes", "cp", cfg.name, str(other)])
-        raise UsageError(f"{place}: is there already, and stays as it is\n  fix: another name: {fix}")
+        raise UsageError(
+            f"{place}: is there already, and stays as it is\n  fix: another name: {fix}"
+        )
     if not place.parent.is_dir():
-        raise UsageError(f"{place}: there is no folder {place.parent}\n  fix: mkdir -p {shlex.quote(str(place.parent))}")
+        raise UsageError(
+            f"{place}: there is no folder {place.parent}\n  fix: mkdir -p"
+            f" {shlex.quote(str(place.parent))}"
+        )
     shutil.copyfile(found.file, place)
     named = shlex.quote(str(place) if place.is_absolute() else f"./{place}")
     tell(f"{place}\nafter editing:\n  plmctl pretrain {named}\n  plmctl recipes run {named}")
@@ -84,7 +105,9 @@ def _cp(cfg: DictConfig, flags: Flags) -> int:
 
 
 def _run(cfg: DictConfig, flags: Flags) -> int:
-    """The whole chain, or with --dry-run its commands; goes on where an earlier start was stopped."""
+    """The whole chain, or with --dry-run its commands; goes on where an earlier start was
+    stopped.
+    """
     name, found = _found(cfg.name, flags)
     words, tasks, out = _told(cfg.words, name)
     chain = _plan(name, found, words, tasks, flags)
@@ -118,14 +141,18 @@ def _found(name: str, flags: Flags) -> tuple[str, Header]:
     return name, header(find_recipe(name, flags.config_dirs))
 
 
-def _plan(name: str, found: Header, words: Sequence[str], tasks: Mapping[str, str] | None, flags: Flags) -> Any:
+def _plan(
+    name: str, found: Header, words: Sequence[str], tasks: Mapping[str, str] | None, flags: Flags
+) -> Any:
     from plmctl.chains.plan import plan
 
     return plan(name, found, words, tasks, flags)
 
 
 def _told(words: Sequence[str], recipe: str) -> tuple[list[str], dict[str, str] | None, Path]:
-    """(settings of steps, tasks by name or None, the folder) that the words of the command line say."""
+    """(settings of steps, tasks by name or None, the folder) that the words of the command line
+    say.
+    """
     kept: list[str] = []
     tasks: dict[str, str] | None = None
     out = Path(OUT, Path(recipe).stem)
@@ -137,7 +164,9 @@ def _told(words: Sequence[str], recipe: str) -> tuple[list[str], dict[str, str] 
             out = Path(value).expanduser()
         elif key == "tasks":
             if value != "none":
-                raise UsageError(f"{word}: tasks.<name>=<folder>, as often as you like, or tasks=none")
+                raise UsageError(
+                    f"{word}: tasks.<name>=<folder>, as often as you like, or tasks=none"
+                )
             tasks = {}
         elif key.startswith("tasks."):
             tasks = {**(tasks or {}), key.removeprefix("tasks."): value}
@@ -147,18 +176,24 @@ def _told(words: Sequence[str], recipe: str) -> tuple[list[str], dict[str, str] 
 
 
 def _differences(name: str, words: Sequence[str], flags: Flags) -> dict[str, tuple[str, str]]:
-    """{setting: (here, by default)}: the parts that a recipe chooses, then the values that it gives them."""
+    """{setting: (here, by default)}: the parts that a recipe chooses, then the values that it
+    gives them.
+    """
     from omegaconf import OmegaConf
 
     chosen = {
         slot: part
-        for slot, part in listing.choices(listing.plain(find_recipe(name, flags.config_dirs))).items()
+        for slot, part in listing.choices(
+            listing.plain(find_recipe(name, flags.config_dirs))
+        ).items()
         if "@" not in slot
     }
     chooses = [f"{slot}={spelled(part)}" for slot, part in chosen.items()]
     config, plugins = flags.config_dirs, flags.plugins
     here = composed("pretrain", name, config_dirs=config, plugins=plugins).cfg
-    bare = composed("pretrain", None, [*chooses, "train.steps=1"], config_dirs=config, plugins=plugins).cfg
+    bare = composed(
+        "pretrain", None, [*chooses, "train.steps=1"], config_dirs=config, plugins=plugins
+    ).cfg
     ours, theirs = (dict(leaves(OmegaConf.to_container(cfg, resolve=True))) for cfg in (here, bare))
     theirs |= {f"train.{length}": None for length in LENGTHS}
     values = {

@@ -20,22 +20,42 @@ from plmctl.tasks.base import Task
 
 
 def kept(session: Session, teacher: Teacher, loaded: Loaded, *, rows: int) -> Teacher:
-    """`teacher` itself, or with `teacher_cache` one that reads from there what it answered before."""
+    """`teacher` itself, or with `teacher_cache` one that reads from there what it answered
+    before.
+    """
     folder = session.cfg.get("teacher_cache")
     if folder is None:
         return teacher
     return Cached(
-        teacher=teacher, folder=Path(folder).expanduser(), identity=identity(loaded.source), rows=rows, say=session.say
+        teacher=teacher,
+        folder=Path(folder).expanduser(),
+        identity=identity(loaded.source),
+        rows=rows,
+        say=session.say,
     )
 
 
 def check_cache(cfg: DictConfig, task: Task, plugins: Sequence[str] = ()) -> None:
-    """ConfigError where nothing could be kept: no teacher, a method that asks it nothing, or a task that writes tokens."""
+    """ConfigError where nothing could be kept: no teacher, a method that asks it nothing, or a
+    task that writes tokens.
+    """
     if not cfg.get("teacher_cache"):
         return
     if not cfg.get("teacher"):
-        raise ConfigError("teacher_cache", cfg.teacher_cache, "null: there is no teacher whose answers would be kept")
+        raise ConfigError(
+            "teacher_cache",
+            cfg.teacher_cache,
+            "null: there is no teacher whose answers would be kept",
+        )
     if not issubclass(cast(type, locate(cfg.distill["_target_"], plugins)), Distillation):
-        raise ConfigError("teacher_cache", cfg.teacher_cache, "null: this method takes the teacher apart, and no answers of it")
+        raise ConfigError(
+            "teacher_cache",
+            cfg.teacher_cache,
+            "null: this method takes the teacher apart, and no answers of it",
+        )
     if not task.has_classes:
-        raise ConfigError("teacher_cache", cfg.teacher_cache, "null: the answers of a task that writes are tokens x vocabulary")
+        raise ConfigError(
+            "teacher_cache",
+            cfg.teacher_cache,
+            "null: the answers of a task that writes are tokens x vocabulary",
+        )

@@ -1,4 +1,6 @@
-"""`plmctl report`: one page on runs side by side, finished or not, or on a study; and a model card."""
+"""`plmctl report`: one page on runs side by side, finished or not, or on a study; and a model
+card.
+"""
 
 from __future__ import annotations
 
@@ -31,29 +33,46 @@ def run(cfg: DictConfig, *, flags: Flags) -> int:
     facts = options.facts(cfg.facts)
     if facts and not cfg.card:
         raise UsageError("--fact: for a model card\n  fix: --card README.md before it")
-    pages = [out.with_suffix(suffix) for suffix in SUFFIXES] if cfg.markdown or out.suffix == ".md" else [out]
+    pages = (
+        [out.with_suffix(suffix) for suffix in SUFFIXES]
+        if cfg.markdown or out.suffix == ".md"
+        else [out]
+    )
     if cfg.card and Path(cfg.card).resolve() in [page.resolve() for page in pages]:
         other = Path(cfg.card).with_name(f"{out.stem}-card.md")
-        raise UsageError(f"--card {cfg.card}: the page itself is written there\n  fix: --card {other}")
-    subject = of([Path(folder) for folder in cfg.runs], options.wishes(cfg.heads, cfg.sentences, cfg.probes), flags.plugins)
+        raise UsageError(
+            f"--card {cfg.card}: the page itself is written there\n  fix: --card {other}"
+        )
+    subject = of(
+        [Path(folder) for folder in cfg.runs],
+        options.wishes(cfg.heads, cfg.sentences, cfg.probes),
+        flags.plugins,
+    )
     if cfg.card and len(subject.runs) != 1:
         raise UsageError("--card: of one run, not of several or of a study")
     if subject.study and (subject.wishes.heads or subject.wishes.probes):
         asked = "--attention" if subject.wishes.heads else "--probe"
-        raise UsageError(f"{asked}: of runs, not of a study\n  fix: plmctl report {subject.study.folder}/jobs/<job>/run")
+        raise UsageError(
+            f"{asked}: of runs, not of a study\n  fix: plmctl report"
+            f" {subject.study.folder}/jobs/<job>/run"
+        )
     for each in subject.runs:
         _tell_plugins(each)
     try:
         written = write_report(subject, out, markdown=cfg.markdown)
         written += [_card(subject, Path(cfg.card), facts)] if cfg.card else []
     except OSError as error:
-        raise DataError(f"cannot write: {error.strerror or error}", file=error.filename or out) from error
+        raise DataError(
+            f"cannot write: {error.strerror or error}", file=error.filename or out
+        ) from error
     tell("\n".join(str(file) for file in written))
     return 0
 
 
 def _tell_plugins(run: Run) -> None:
-    """Where a run's model is made with code that may not be imported, its page is made without it."""
+    """Where a run's model is made with code that may not be imported, its page is made without
+    it.
+    """
     from plmctl.assembly import NODES  # brings torch, which a report on a study does not need
 
     try:

@@ -23,12 +23,15 @@ from plmctl.terminal import screen, tell
 from plmctl.training.precision import Precision
 from plmctl.whole import write_text
 
-BATCH = 32  # rows of an evaluation batch, the default of `plmctl eval`: the same batches give the same digits
+# rows of an evaluation batch, the default of `plmctl eval`: the same batches give the same digits
+BATCH = 32
 DIGITS = 6  # significant ones of a metric
 
 
 def pooling(config: Any, plugins: Sequence[str] = ()) -> str:
-    """Which token stands for a row: what `model.classifier.pooling` says; else the "last" where some see none behind them."""
+    """Which token stands for a row: what `model.classifier.pooling` says; else the "last" where
+    some see none behind them.
+    """
     told = (config["model"].get("classifier") or {}).get("pooling")
     if told:
         return str(told)
@@ -39,8 +42,9 @@ def pooling(config: Any, plugins: Sequence[str] = ()) -> str:
 def reading(config: Any, plugins: Sequence[str] = ()) -> dict[str, Any]:
     """What tasks ask about the model of `config`.
 
-    `kind`: its class; `pooling`: which token stands for a row; `writes`: the sequence that is written; `directed`: no token of
-    what is written sees a later one; `causal`: no token of any text does; `segments`: numbers of what is read and written.
+    `kind`: its class; `pooling`: which token stands for a row; `writes`: the sequence that is
+    written; `directed`: no token of what is written sees a later one; `causal`: no token of any
+    text does; `segments`: numbers of what is read and written.
     """
     part = locate(config["model"]["_target_"], plugins)
     writes = getattr(part, "writes", "text")
@@ -49,13 +53,21 @@ def reading(config: Any, plugins: Sequence[str] = ()) -> dict[str, Any]:
     directed = writes == "target" or (writes == "text" and not pattern.looks_ahead(written))
     causal = writes == "text" and not pattern.looks_ahead()
     return {
-        "kind": part.__name__, "pooling": pooling(config, plugins), "writes": writes, "directed": directed, "causal": causal,
+        "kind": part.__name__,
+        "pooling": pooling(config, plugins),
+        "writes": writes,
+        "directed": directed,
+        "causal": causal,
         "segments": (read, written),
-    }  # fmt: skip
+    }
 
 
-def remark_on_pattern(config: Any, backbone: Backbone, plugins: Sequence[str], length: int | None = None) -> dict[str, str]:
-    """{"pattern": what one should know of it in rows of `length` tokens, of the formats without one}; or nothing."""
+def remark_on_pattern(
+    config: Any, backbone: Backbone, plugins: Sequence[str], length: int | None = None
+) -> dict[str, str]:
+    """{"pattern": what one should know of it in rows of `length` tokens, of the formats without
+    one}; or nothing.
+    """
     longest = max(row_lengths(plain(config)).values()) if length is None else length
     told = pattern_of(config, plugins).remark(longest + getattr(backbone, "memory", 0))
     return {"pattern": told} if told else {}
@@ -67,19 +79,30 @@ def pattern_of(config: Any, plugins: Sequence[str]) -> Pattern:
 
 
 def predict(
-    model: Model, task: Task, split: Split, *, precision: Precision, batch_size: int = BATCH, digits: int | None = None
+    model: Model,
+    task: Task,
+    split: Split,
+    *,
+    precision: Precision,
+    batch_size: int = BATCH,
+    digits: int | None = None,
 ) -> tuple[list[dict[str, Any]], dict[str, float]]:
     """(predictions, metrics with the mean loss) of one split; no metrics where it has no labels.
 
-    `digits`: how many significant ones the numbers of predictions keep, before they are scored; None: all.
+    `digits`: how many significant ones the numbers of predictions keep, before they are scored;
+    None: all.
     """
     training = model.training
     model.eval()
     with torch.no_grad(), precision.autocast():
-        found, loss = inference.predictions(model, task, split, batch_size=batch_size, device=precision.device)
+        found, loss = inference.predictions(
+            model, task, split, batch_size=batch_size, device=precision.device
+        )
     model.train(training)
     found = found if digits is None else rounded(found, digits)
-    labelled = loss is not None and all(example.label is not None or "answers" in example.fields for example in split.examples)
+    labelled = loss is not None and all(
+        example.label is not None or "answers" in example.fields for example in split.examples
+    )
     return found, {**task.score(found), "loss": loss} if labelled and loss is not None else {}
 
 
@@ -101,11 +124,18 @@ def write_predictions(folder: Path, split: str, predictions: Sequence[Mapping[st
 
 
 def write_submission(folder: Path, name: str, predictions: Sequence[Mapping[str, Any]]) -> Path:
-    """A file as GLUE's server takes it: `index <tab> prediction`, labels by name, scores with three digits."""
+    """A file as GLUE's server takes it: `index <tab> prediction`, labels by name, scores with
+    three digits.
+    """
     file = submission(folder, name)
     folder.mkdir(parents=True, exist_ok=True)
     lines = [
-        f"{p['id']}\t{p['guess']:.3f}" if isinstance(p["guess"], float) else f"{p['id']}\t{p['guess']}" for p in predictions
+        (
+            f"{p['id']}\t{p['guess']:.3f}"
+            if isinstance(p["guess"], float)
+            else f"{p['id']}\t{p['guess']}"
+        )
+        for p in predictions
     ]
     write_text(file, "\n".join(["index\tprediction", *lines]) + "\n")
     return file
@@ -116,7 +146,13 @@ def submission(folder: Path, name: str) -> Path:
     return inside(folder, name, partial(ConfigError, "task.submission", name))
 
 
-def show(title: str, metrics: Mapping[str, Mapping[str, float]], *, as_json: bool, extra: Mapping[str, Any]) -> None:
+def show(
+    title: str,
+    metrics: Mapping[str, Mapping[str, float]],
+    *,
+    as_json: bool,
+    extra: Mapping[str, Any],
+) -> None:
     """One column a split on a terminal, or one JSON object."""
     if as_json:
         tell(json.dumps({**extra, "metrics": rounded(metrics)}))

@@ -1,4 +1,6 @@
-"""A teacher and its student beside each other: parameters, size on disk, latency, score, and the student's share of each."""
+"""A teacher and its student beside each other: parameters, size on disk, latency, score, and the
+student's share of each.
+"""
 
 from __future__ import annotations
 
@@ -47,15 +49,25 @@ class Column:
 
     def numbers(self) -> dict[str, float]:
         """Every row of the table."""
-        latency = {f"latency of {rows} {'rows' if rows > 1 else 'row'}, ms": value for rows, value in self.latency.items()}
-        return {"parameters": self.parameters, "layers": self.layers, "bytes on disk": self.bytes, **latency, **self.scores}
+        latency = {
+            f"latency of {rows} {'rows' if rows > 1 else 'row'}, ms": value
+            for rows, value in self.latency.items()
+        }
+        return {
+            "parameters": self.parameters,
+            "layers": self.layers,
+            "bytes on disk": self.bytes,
+            **latency,
+            **self.scores,
+        }
 
 
 @torch.no_grad()
 def latencies(
     models: Sequence[Model], batches: Mapping[int, Batch], forward: Forward, *, precision: Precision
 ) -> list[dict[int, float]]:
-    """For each model {rows: milliseconds of `forward`}: rounds in which all take turns, after one to warm up.
+    """For each model {rows: milliseconds of `forward`}: rounds in which all take turns, after one
+    to warm up.
 
     The lower quartile of the rounds: whatever else the machine does only ever adds to one.
     """
@@ -88,7 +100,9 @@ def _timed(model: Model, batch: Batch, forward: Forward, precision: Precision) -
 
 
 def share(student: float, teacher: float, *, largest_is_best: bool) -> float | None:
-    """Of the teacher's score, what the student keeps: 1 is as good; of a loss the teacher's over the student's."""
+    """Of the teacher's score, what the student keeps: 1 is as good; of a loss the teacher's over
+    the student's.
+    """
     good, than = (student, teacher) if largest_is_best else (teacher, student)
     return good / than if than > 0 and good >= 0 else None
 
@@ -105,20 +119,38 @@ class Table:
 
     @property
     def share(self) -> float | None:
-        if not self.teachers or self.metric not in self.student.scores or self.metric not in self.teachers[0].scores:
+        if (
+            not self.teachers
+            or self.metric not in self.student.scores
+            or self.metric not in self.teachers[0].scores
+        ):
             return None
         own, other = self.student.scores[self.metric], self.teachers[0].scores[self.metric]
         return share(own, other, largest_is_best=self.largest_is_best)
 
     def to_json(self) -> dict[str, Any]:
-        named = {column.title: {"folder": column.folder, **column.numbers()} for column in (*self.teachers, self.student)}
-        return {**named, "metric": self.metric, "share of the teacher's score": self.share, "measured on": self.place}
+        named = {
+            column.title: {"folder": column.folder, **column.numbers()}
+            for column in (*self.teachers, self.student)
+        }
+        return {
+            **named,
+            "metric": self.metric,
+            "share of the teacher's score": self.share,
+            "measured on": self.place,
+        }
 
     def rows(self) -> tuple[list[str], list[list[str]]]:
-        """(header, rows of text): a number of each model, and the student's over that of the (first) teacher."""
+        """(header, rows of text): a number of each model, and the student's over that of the
+        (first) teacher.
+        """
         columns = [*self.teachers, self.student]
         numbers = [column.numbers() for column in columns]
-        header = ["", *(column.title for column in columns), *(["student / teacher"] if self.teachers else [])]
+        header = [
+            "",
+            *(column.title for column in columns),
+            *(["student / teacher"] if self.teachers else []),
+        ]
         rows = []
         for name in dict.fromkeys(name for each in numbers for name in each):
             row = [name, *(_text(name, each.get(name)) for each in numbers)]
@@ -127,7 +159,13 @@ class Table:
                 row.append(f"{ours / theirs:.3f}" if ours is not None and theirs else "")
             rows.append(row)
         if self.share is not None:
-            rows.append([f"share of the teacher's {self.metric}", *([""] * len(columns)), f"{self.share:.1%}"])
+            rows.append(
+                [
+                    f"share of the teacher's {self.metric}",
+                    *([""] * len(columns)),
+                    f"{self.share:.1%}",
+                ]
+            )
         return header, rows
 
     def markdown(self) -> str:

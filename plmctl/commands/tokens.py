@@ -15,19 +15,32 @@ from plmctl.data.shards import is_tokens, read_manifest
 from plmctl.errors import ConfigError, raise_all
 
 OF_THE_TEXT = (
-    "valid_path", "valid_share", "field", "spans", "tags", "target_path", "valid_target_path", "fields", "lines", "segment",
-)  # fmt: skip
+    "valid_path",
+    "valid_share",
+    "field",
+    "spans",
+    "tags",
+    "target_path",
+    "valid_target_path",
+    "fields",
+    "lines",
+    "segment",
+)
 
 
 def refuse_decided(cfg: DictConfig, words: Sequence[str], plugins: Sequence[str] = ()) -> None:
     """ConfigErrors for settings that tokens decide otherwise, all at once.
 
     Args:
-        words: What the user said. What a recipe says for those who bring text is passed over: it holds for no tokens.
+        words: What the user said. What a recipe says for those who bring text is passed over: it
+            holds for no tokens.
 
-    A tokenizer is decided by the first tokens, how text is read by tokens alone: a text beside them is still read.
+    A tokenizer is decided by the first tokens, how text is read by tokens alone: a text beside them
+    is still read.
     """
-    paths = [part.get("path") for node in sources(cfg).values() for part in node["corpora"].values()]
+    paths = [
+        part.get("path") for node in sources(cfg).values() for part in node["corpora"].values()
+    ]
     folders = [path for path in paths if is_tokens(path)]
     if not folders:
         return
@@ -37,11 +50,17 @@ def refuse_decided(cfg: DictConfig, words: Sequence[str], plugins: Sequence[str]
     if len(folders) == len(paths):
         others |= _other_text(cfg, settings["settings"], told)
     fix = "leave it out, or give the text in place of its tokens"
-    raise_all([
-        ConfigError(key, OmegaConf.select(cfg, key) if key != "tokenizer" else _kind(cfg, plugins),
-                    f"the tokens of {folders[0]} decide this{known}", fix=fix)
-        for key, known in others.items()
-    ])  # fmt: skip
+    raise_all(
+        [
+            ConfigError(
+                key,
+                OmegaConf.select(cfg, key) if key != "tokenizer" else _kind(cfg, plugins),
+                f"the tokens of {folders[0]} decide this{known}",
+                fix=fix,
+            )
+            for key, known in others.items()
+        ]
+    )
 
 
 def _kind(cfg: DictConfig, plugins: Sequence[str]) -> str:
@@ -51,8 +70,12 @@ def _kind(cfg: DictConfig, plugins: Sequence[str]) -> str:
 def _other_tokenizer(
     cfg: DictConfig, manifest: Mapping[str, Any], told: set[str], plugins: Sequence[str]
 ) -> Iterator[tuple[str, str]]:
-    """(key, what is so, for people); nothing beside `tokenizer.path`, which is compared with theirs and decides all others."""
-    keys = [key for key in told if key.partition(".")[0] == "tokenizer" and "tokenizer.path" not in told]
+    """(key, what is so, for people); nothing beside `tokenizer.path`, which is compared with
+    theirs and decides all others.
+    """
+    keys = [
+        key for key in told if key.partition(".")[0] == "tokenizer" and "tokenizer.path" not in told
+    ]
     made = manifest["settings"]["tokenizer"]
     now = build(cfg.tokenizer, plugins=plugins, path="tokenizer").settings() if keys else {}
     for key in sorted(keys):
@@ -63,7 +86,9 @@ def _other_tokenizer(
             yield key, f": {made.get(name)}"
 
 
-def _other_text(cfg: DictConfig, made: Mapping[str, Any], told: set[str]) -> Iterator[tuple[str, str]]:
+def _other_text(
+    cfg: DictConfig, made: Mapping[str, Any], told: set[str]
+) -> Iterator[tuple[str, str]]:
     default = Data()
     for name in OF_THE_TEXT:
         value = plain(cfg.data[name])

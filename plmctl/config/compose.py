@@ -1,4 +1,6 @@
-"""From a command line to one checked config: `compose` runs Hydra on conf/ and recipes/ and reports every problem at once."""
+"""From a command line to one checked config: `compose` runs Hydra on conf/ and recipes/ and
+reports every problem at once.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,14 @@ from plmctl.config import schema
 from plmctl.config.build import build, check
 from plmctl.config.finish import finish
 from plmctl.config.overrides import Word, read, settle
-from plmctl.config.recipes import conf_dir, find_study, is_shipped, option_name, recipes_dir, store_recipe
+from plmctl.config.recipes import (
+    conf_dir,
+    find_study,
+    is_shipped,
+    option_name,
+    recipes_dir,
+    store_recipe,
+)
 from plmctl.config.resolvers import register
 from plmctl.errors import ConfigError, DataError, UsageError, nearest, raise_all
 from plmctl.reading import refuse_endless
@@ -25,7 +34,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Composed", "Flags", "build", "check", "compose", "composed", "conf_dir", "recipes_dir"]
 
-_SHIPPED: dict[tuple[str, ...], bytes] = {}  # what shipped files made together: they do not change while a process runs
+# what shipped files made together: they do not change while a process runs
+_SHIPPED: dict[tuple[str, ...], bytes] = {}
 
 
 @dataclass(frozen=True)
@@ -44,7 +54,8 @@ class Flags:
     submission: bool = False
     launcher: tuple[str, ...] = ()  # of a study's jobs: hydra/launcher=... and its settings
     changes: tuple[str, ...] = ()  # what --resume was allowed to change: "key: old -> new"
-    front: str = ""  # the command that was typed, where its config is that of another, `verb`: distill
+    # the command that was typed, where its config is that of another, `verb`: distill
+    front: str = ""
 
     @property
     def command(self) -> str:
@@ -56,7 +67,8 @@ class Flags:
 class Composed:
     cfg: DictConfig
     words: list[Word] = field(default_factory=list)  # the overrides as Hydra was told them
-    removed: list[str] = field(default_factory=list)  # settings of parts that are not chosen: "noise.token_mask.rate=0.15"
+    # settings of parts that are not chosen: "noise.token_mask.rate=0.15"
+    removed: list[str] = field(default_factory=list)
 
 
 def compose(
@@ -67,7 +79,9 @@ def compose(
     config_dirs: Sequence[str] = (),
     plugins: Sequence[str] = (),
 ) -> DictConfig:
-    """The config of `plmctl <verb> [recipe] [overrides]`; raises every problem together (exit code 2)."""
+    """The config of `plmctl <verb> [recipe] [overrides]`; raises every problem together (exit
+    code 2).
+    """
     return composed(verb, recipe, overrides, config_dirs=config_dirs, plugins=plugins).cfg
 
 
@@ -81,19 +95,26 @@ def composed(
     sweep: bool = False,
     known: dict[tuple[str, ...], bytes] | None = None,
 ) -> Composed:
-    """`compose`, with the overrides as Hydra was told them and what was removed; `sweep` composes the first job of a sweep.
+    """`compose`, with the overrides as Hydra was told them and what was removed; `sweep` composes
+    the first job of a sweep.
 
-    `known` remembers what a user's part files made together, for callers that compose many configs of few choices in a row.
+    `known` remembers what a user's part files made together, for callers that compose many configs
+    of few choices in a row.
     """
     if verb == "ablate":
         recipe = str(find_study(recipe or "", config_dirs))
     names = (recipe or "").split(",") if sweep else [recipe or ""]
     if recipe and verb != "pretrain" and not recipe.endswith((".yaml", ".yml")):
         raise UsageError(
-            f"'{recipe}': recipes are for pretrain; {verb} takes key=value settings, or your own ./file.yaml of them"
+            f"'{recipe}': recipes are for pretrain; {verb} takes key=value settings, or your own"
+            " ./file.yaml of them"
         )
     with session(verb, config_dirs) as hydra:
-        known = _SHIPPED if not config_dirs and all(is_shipped(name) for name in names if name) else known
+        known = (
+            _SHIPPED
+            if not config_dirs and all(is_shipped(name) for name in names if name)
+            else known
+        )
         chosen = [f"recipe={option_name(name)}" for name in names if name][:1]
         words, errors = read(overrides, hydra.config_loader, sweep=sweep)
         groups = [word for word in words if word.group]
@@ -101,11 +122,18 @@ def composed(
         if known is None or choices not in known:
             for name in filter(None, names):
                 store_recipe(name, config_dirs)
-        cfg, bad = (pickle.loads(known[choices]), []) if known and choices in known else _run_all(hydra, verb, chosen, groups)
+        cfg, bad = (
+            (pickle.loads(known[choices]), [])
+            if known and choices in known
+            else _run_all(hydra, verb, chosen, groups)
+        )
         if known is not None and not bad and choices not in known:
             known[choices] = pickle.dumps(cfg)
         values, unknown = settle(
-            [word for word in words if not word.group and word.sample], _plain(cfg), plugins, hydra.config_loader
+            [word for word in words if not word.group and word.sample],
+            _plain(cfg),
+            plugins,
+            hydra.config_loader,
         )
         unset = _set(cfg, values)
     words = groups + values + [word for word in words if not word.sample]
@@ -114,21 +142,33 @@ def composed(
     return Composed(cfg, words, removed)
 
 
-def _no_echoes(errors: Sequence[UsageError], unknown: Sequence[UsageError], misfits: Sequence[UsageError]) -> list[UsageError]:
-    """`unknown` and `misfits`, less what is only so because a part that is needed was chosen by a name that does not exist.
+def _no_echoes(
+    errors: Sequence[UsageError], unknown: Sequence[UsageError], misfits: Sequence[UsageError]
+) -> list[UsageError]:
+    """`unknown` and `misfits`, less what is only so because a part that is needed was chosen by a
+    name that does not exist.
 
     All of its settings look unknown then, and what it would have brought is missing.
     """
-    wrong, missing = ({error.path for error in some if isinstance(error, ConfigError)} for some in (errors, misfits))
+    wrong, missing = (
+        {error.path for error in some if isinstance(error, ConfigError)}
+        for some in (errors, misfits)
+    )
     lost = tuple(f"{path}." for path in wrong & missing)
     if not lost:
         return [*unknown, *misfits]
-    return [error for error in unknown if not (isinstance(error, ConfigError) and error.path.startswith(lost))]
+    return [
+        error
+        for error in unknown
+        if not (isinstance(error, ConfigError) and error.path.startswith(lost))
+    ]
 
 
 @contextlib.contextmanager
 def session(verb: str, config_dirs: Sequence[str] = ()) -> Iterator[Hydra]:
-    """A Hydra that reads the user's folders first, then conf/, then the plumbing of `verb`; leaves no global state."""
+    """A Hydra that reads the user's folders first, then conf/, then the plumbing of `verb`;
+    leaves no global state.
+    """
     from hydra import version
     from hydra._internal.hydra import Hydra
     from hydra._internal.utils import create_config_search_path
@@ -141,7 +181,9 @@ def session(verb: str, config_dirs: Sequence[str] = ()) -> Iterator[Hydra]:
         _refuse_endless(Path(folder))
     version.setbase("1.3")
     register()
-    ConfigStore.instance().store(group="plumbing", name=verb, node=schema.defaults(verb), package="_global_")
+    ConfigStore.instance().store(
+        group="plumbing", name=verb, node=schema.defaults(verb), package="_global_"
+    )
     search = create_config_search_path(str(conf_dir()))
     for place, folder in enumerate(reversed(config_dirs)):
         search.prepend(f"user{place}", f"file://{Path(folder).resolve()}")
@@ -154,13 +196,17 @@ def session(verb: str, config_dirs: Sequence[str] = ()) -> Iterator[Hydra]:
 
 
 def _refuse_endless(folder: Path) -> None:
-    """UsageError for a file of parts that Hydra would read without end; all else is said of a part that is chosen."""
+    """UsageError for a file of parts that Hydra would read without end; all else is said of a
+    part that is chosen.
+    """
     import yaml
 
     for file in (*folder.glob("*.yaml"), *folder.glob("*/*.yaml"), *folder.glob("*/*/*.yaml")):
         try:
             refuse_endless(
-                file.read_text(encoding="utf-8", errors="replace"), file=file, fix="write its values without aliases"
+                file.read_text(encoding="utf-8", errors="replace"),
+                file=file,
+                fix="write its values without aliases",
             )
         except DataError as error:
             raise UsageError(str(error)) from None
@@ -168,8 +214,12 @@ def _refuse_endless(folder: Path) -> None:
             continue
 
 
-def _run_all(hydra: Hydra, verb: str, fixed: list[str], words: Sequence[Word]) -> tuple[DictConfig, list[UsageError]]:
-    """The config with every choice that works; Hydra stops at the first bad one, so each is then tried alone."""
+def _run_all(
+    hydra: Hydra, verb: str, fixed: list[str], words: Sequence[Word]
+) -> tuple[DictConfig, list[UsageError]]:
+    """The config with every choice that works; Hydra stops at the first bad one, so each is then
+    tried alone.
+    """
     try:
         return _run(hydra, verb, fixed + [word.sample for word in words]), []
     except UsageError as error:
@@ -198,13 +248,19 @@ def _set(cfg: DictConfig, words: Sequence[Word]) -> list[UsageError]:
             ConfigLoaderImpl._apply_overrides_to_config([override], cfg)
         except HydraException as error:
             unknown = re.search(r"Key '(.+?)' is not in struct", str(error.__cause__))
-            why = f"there is no '{unknown[1]}' there" if unknown else f"{error} {error.__cause__ or ''}".strip()
+            why = (
+                f"there is no '{unknown[1]}' there"
+                if unknown
+                else f"{error} {error.__cause__ or ''}".strip()
+            )
             bad.append(UsageError(f"{override.input_line}: {why}"))
     return bad
 
 
 def _run(hydra: Hydra, verb: str, overrides: list[str]) -> DictConfig:
-    """One composition; Hydra's exceptions become ours, with the nearest name of an option that does not exist."""
+    """One composition; Hydra's exceptions become ours, with the nearest name of an option that
+    does not exist.
+    """
     from hydra.errors import HydraException
     from hydra.types import RunMode
     from omegaconf.errors import OmegaConfBaseException
@@ -231,10 +287,16 @@ def reason(error: Exception, hydra: Hydra, verb: str) -> str:
 def _elsewhere(group: str, verb: str) -> str:
     """A choice of parts that another command has: which one, and how a study says it."""
     slot = re.compile(rf"^  - (?:override /)?{re.escape(group)}:", re.MULTILINE)
-    owners = [file.stem for file in sorted(conf_dir().glob("*.yaml")) if slot.search(file.read_text(encoding="utf-8"))]
+    owners = [
+        file.stem
+        for file in sorted(conf_dir().glob("*.yaml"))
+        if slot.search(file.read_text(encoding="utf-8"))
+    ]
     known = f"it belongs to plmctl {', '.join(owners)}" if owners else "no command has it"
     fix = (
-        f"\n  fix: pretrain.overrides=[{group}=...], which takes the place of the study's own list" if verb == "ablate" else ""
+        f"\n  fix: pretrain.overrides=[{group}=...], which takes the place of the study's own list"
+        if verb == "ablate"
+        else ""
     )
     return f"{group}=: plmctl {verb} chooses no such part; {known}{fix}"
 

@@ -1,4 +1,6 @@
-"""What the settings of a part mean: comments and defaults of its YAML file, types and further defaults of its signature."""
+"""What the settings of a part mean: comments and defaults of its YAML file, types and further
+defaults of its signature.
+"""
 
 from __future__ import annotations
 
@@ -33,22 +35,31 @@ class Setting:
 
 
 def part_files(group: str, config_dirs: Sequence[str] = ()) -> dict[str, Path]:
-    """{name: file} of the parts of a slot; a user's own hides one of conf/ that is called the same."""
+    """{name: file} of the parts of a slot; a user's own hides one of conf/ that is called the
+    same.
+    """
     folders = [conf_dir(), *map(Path, reversed(config_dirs))]
-    return {file.stem: file for folder in folders for file in sorted((folder / group).glob("*.yaml"))}
+    return {
+        file.stem: file for folder in folders for file in sorted((folder / group).glob("*.yaml"))
+    }
 
 
-def explained(file: Path, plugins: Sequence[str] = (), *, types: bool = True, at: str | None = None) -> list[Setting]:
+def explained(
+    file: Path, plugins: Sequence[str] = (), *, types: bool = True, at: str | None = None
+) -> list[Setting]:
     """The settings of a part file and of those that it is made of, by their config paths.
 
-    `types`: also look at signatures, which imports the parts. `at`: where the part stands, if not where the file says.
+    `types`: also look at signatures, which imports the parts. `at`: where the part stands, if not
+    where the file says.
     """
     text = file.read_text(encoding="utf-8")
     package = _PACKAGE.search(text)
     place = at if at is not None else package[1].replace("_global_", "") if package else _slot(file)
     found: dict[str, Setting] = {}
     inherited = _inherited(file, plugins, types)
-    reader = _Reader(text, plugins, types, {each.path: each.target for each in inherited if each.target})
+    reader = _Reader(
+        text, plugins, types, {each.path: each.target for each in inherited if each.target}
+    )
     for each in inherited + list(reader.read(yaml.compose(text), place)):
         before = found.get(each.path, each)
         meaning = each.meaning or before.meaning or _of_plumbing().get(each.path, "")
@@ -64,7 +75,9 @@ def targets(file: Path) -> list[str]:
 
 def kind(annotation: Any) -> str:
     """What values a parameter takes: `a whole number or null`; empty where anything goes."""
-    rules = [rule.words for rule in getattr(annotation, "__metadata__", ()) if isinstance(rule, Rule)]
+    rules = [
+        rule.words for rule in getattr(annotation, "__metadata__", ()) if isinstance(rule, Rule)
+    ]
     try:
         fit(object(), annotation)
     except ValueError as error:
@@ -107,18 +120,36 @@ def _targets(content: Any) -> Iterator[str]:
 class _Reader:
     """Walks the nodes of a YAML text, which know where they stand in it."""
 
-    def __init__(self, text: str, plugins: Sequence[str], types: bool, classes: Mapping[str, str]) -> None:
-        self.text, self.lines, self.plugins, self.types, self.classes = text, text.splitlines(), plugins, types, classes
-        self.first = next((n for n, line in enumerate(self.lines) if line and not line.startswith("#")), 0)
+    def __init__(
+        self, text: str, plugins: Sequence[str], types: bool, classes: Mapping[str, str]
+    ) -> None:
+        self.text, self.lines, self.plugins, self.types, self.classes = (
+            text,
+            text.splitlines(),
+            plugins,
+            types,
+            classes,
+        )
+        self.first = next(
+            (n for n, line in enumerate(self.lines) if line and not line.startswith("#")), 0
+        )
 
     def read(self, node: Any, path: str, outer: str = "") -> Iterator[Setting]:
         if not isinstance(node, yaml.MappingNode):
             return
         content = {key.value: (key, value) for key, value in node.value}
-        target = content["_target_"][1].value if "_target_" in content else self.classes.get(path, "")
+        target = (
+            content["_target_"][1].value if "_target_" in content else self.classes.get(path, "")
+        )
         wanted = self._parameters(target) if target else {}
         if "_target_" in content:
-            yield Setting(path, target.rpartition(".")[2], "a part", outer or self._comment(*content["_target_"]), target)
+            yield Setting(
+                path,
+                target.rpartition(".")[2],
+                "a part",
+                outer or self._comment(*content["_target_"]),
+                target,
+            )
         for name, (key, value) in content.items():
             where = f"{path}.{name}" if path else name
             if name in MARKS or where == "defaults":
@@ -127,9 +158,18 @@ class _Reader:
             if isinstance(value, yaml.MappingNode) and value.value:
                 yield from self.read(value, where, meaning)
             else:
-                yield Setting(where, self._default(value), kind(wanted[name].annotation) if name in wanted else "", meaning)
+                yield Setting(
+                    where,
+                    self._default(value),
+                    kind(wanted[name].annotation) if name in wanted else "",
+                    meaning,
+                )
         for name, parameter in wanted.items() if "_target_" in content else ():
-            words = "" if name in content or parameter.default is inspect.Parameter.empty else kind(parameter.annotation)
+            words = (
+                ""
+                if name in content or parameter.default is inspect.Parameter.empty
+                else kind(parameter.annotation)
+            )
             if words and not words.startswith("a part"):
                 yield Setting(f"{path}.{name}", spelled(parameter.default), words)
 

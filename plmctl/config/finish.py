@@ -1,4 +1,6 @@
-"""What Hydra leaves to us once a config is composed: one length, no leftovers of replaced parts, types, signatures."""
+"""What Hydra leaves to us once a config is composed: one length, no leftovers of replaced parts,
+types, signatures.
+"""
 
 from __future__ import annotations
 
@@ -23,9 +25,16 @@ if TYPE_CHECKING:
 
 
 def finish(
-    cfg: DictConfig, verb: str, recipe: str | None, words: Sequence[Word], *, plugins: Sequence[str] = ()
+    cfg: DictConfig,
+    verb: str,
+    recipe: str | None,
+    words: Sequence[Word],
+    *,
+    plugins: Sequence[str] = (),
 ) -> tuple[list[str], list[UsageError]]:
-    """What Hydra leaves to us, done to `cfg` in place: one length, no leftovers, types; returns (removed, problems)."""
+    """What Hydra leaves to us, done to `cfg` in place: one length, no leftovers, types; returns
+    (removed, problems).
+    """
     from omegaconf import OmegaConf, open_dict
     from omegaconf.errors import OmegaConfBaseException
 
@@ -65,29 +74,45 @@ def _unresolved(cfg: DictConfig, error: Exception, words: Sequence[Word]) -> Con
     if missing is None:
         return ConfigError(where, "${...}", reason)
     slot, _, name = missing[1].rpartition(".")
-    chosen = next((word.sample for word in words if word.group and word.key == slot), f"this {slot}" if slot else "the config")
+    chosen = next(
+        (word.sample for word in words if word.group and word.key == slot),
+        f"this {slot}" if slot else "the config",
+    )
     raw = OmegaConf.to_container(cfg)
     for key in where.split("."):
-        raw = raw.get(key, "${...}") if isinstance(raw, Mapping) else "${...}"  # the item of a list: not shown
+        # the item of a list: not shown
+        raw = raw.get(key, "${...}") if isinstance(raw, Mapping) else "${...}"
     fix = f"{where}=<a value>" + (f", or leave out {chosen}" if "=" in chosen else "")
     return ConfigError(where, raw, f"refers to {missing[1]}, and {chosen} has no {name}", fix=fix)
 
 
-def check_parts(content: Mapping[str, Any], plugins: Sequence[str] = (), path: str = "") -> list[UsageError]:
-    """The signatures of every part in a config, at any depth; what only building can know is not asked for."""
+def check_parts(
+    content: Mapping[str, Any], plugins: Sequence[str] = (), path: str = ""
+) -> list[UsageError]:
+    """The signatures of every part in a config, at any depth; what only building can know is not
+    asked for.
+    """
     errors: list[UsageError] = []
     for key, value in content.items():
         where = f"{path}{key}"
         if isinstance(value, Mapping) and "_target_" in value:
-            mixed = ("weight", "on") if path == "objective." else ()  # these belong to the mix, see build.entry
-            errors += check({name: item for name, item in value.items() if name not in mixed}, None, plugins, path=where)
+            # these belong to the mix, see build.entry
+            mixed = ("weight", "on") if path == "objective." else ()
+            errors += check(
+                {name: item for name, item in value.items() if name not in mixed},
+                None,
+                plugins,
+                path=where,
+            )
         elif isinstance(value, Mapping):
             errors += check_parts(value, plugins, f"{where}.")
     return errors
 
 
 def _misshapen(cfg: DictConfig) -> list[ConfigError]:
-    """Slots with a list or a text where parts belong; they are emptied, so that everything else is still looked at."""
+    """Slots with a list or a text where parts belong; they are emptied, so that everything else
+    is still looked at.
+    """
     from omegaconf import DictConfig, OmegaConf
     from omegaconf.errors import OmegaConfBaseException
 
@@ -95,21 +120,30 @@ def _misshapen(cfg: DictConfig) -> list[ConfigError]:
     for slot in (*schema.MANY, *schema.ONE):
         try:
             found = OmegaConf.select(cfg, slot)
-        except OmegaConfBaseException:  # a reference to nothing, or a value where a group should be: said with its own reason
+        # a reference to nothing, or a value where a group should be: said with its own reason
+        except OmegaConfBaseException:
             continue
         if found and not isinstance(found, DictConfig):
-            allowed = "is a group of settings" if slot in schema.ONE else "is a group of parts, each under its name"
+            allowed = (
+                "is a group of settings"
+                if slot in schema.ONE
+                else "is a group of parts, each under its name"
+            )
             errors.append(ConfigError(slot, plain(found), allowed))
             OmegaConf.update(cfg, slot, None)
     return errors
 
 
 def _one_length(cfg: DictConfig, words: Sequence[Word]) -> list[ConfigError]:
-    """Exactly one of train.steps|tokens|epochs|minutes: one given on the command line clears the recipe's."""
+    """Exactly one of train.steps|tokens|epochs|minutes: one given on the command line clears the
+    recipe's.
+    """
     if not isinstance(cfg.get("train"), Mapping):
         return []
     given = [
-        name for name in schema.LENGTHS if any(word.key == f"train.{name}" for word in words) and cfg.train[name] is not None
+        name
+        for name in schema.LENGTHS
+        if any(word.key == f"train.{name}" for word in words) and cfg.train[name] is not None
     ]
     for name in schema.LENGTHS:
         if given and name not in given:
@@ -118,12 +152,22 @@ def _one_length(cfg: DictConfig, words: Sequence[Word]) -> list[ConfigError]:
     if len(chosen) == 1:
         return []
     fix = "train.steps=1000" if not chosen else f"leave out train.{chosen[-1]}"
-    found = f"there are {' and '.join(f'train.{name}' for name in chosen)}" if chosen else "there is none"
-    return [ConfigError("train", ..., f"exactly one of {', '.join(schema.LENGTHS)} is set; {found}", fix=fix)]
+    found = (
+        f"there are {' and '.join(f'train.{name}' for name in chosen)}"
+        if chosen
+        else "there is none"
+    )
+    return [
+        ConfigError(
+            "train", ..., f"exactly one of {', '.join(schema.LENGTHS)} is set; {found}", fix=fix
+        )
+    ]
 
 
 def _drop_leftovers(cfg: DictConfig, plugins: Sequence[str] = ()) -> list[str]:
-    """Settings of a part that nobody chose (its mapping has no `_target_`): a recipe's numbers for a slot that was replaced."""
+    """Settings of a part that nobody chose (its mapping has no `_target_`): a recipe's numbers
+    for a slot that was replaced.
+    """
     from omegaconf import DictConfig, OmegaConf
 
     removed = []
@@ -136,14 +180,18 @@ def _drop_leftovers(cfg: DictConfig, plugins: Sequence[str] = ()) -> list[str]:
         if isinstance(cfg.get(slot), DictConfig) and "_target_" not in cfg[slot]:
             removed += _settings(slot, cfg[slot])
             cfg[slot] = None
-        for path, value in _inner(OmegaConf.to_container(cfg[slot]) if cfg.get(slot) else None, plugins, slot):
+        for path, value in _inner(
+            OmegaConf.to_container(cfg[slot]) if cfg.get(slot) else None, plugins, slot
+        ):
             removed += _settings(path, value)
             OmegaConf.update(cfg, path, None)
     return removed
 
 
 def _inner(node: Any, plugins: Sequence[str], path: str) -> Iterator[tuple[str, Any]]:
-    """(path, value) of the same inside of a part: `eps` for the norm of an embedding that has none."""
+    """(path, value) of the same inside of a part: `eps` for the norm of an embedding that has
+    none.
+    """
     if not (isinstance(node, Mapping) and "_target_" in node):
         return
     try:
@@ -151,20 +199,33 @@ def _inner(node: Any, plugins: Sequence[str], path: str) -> Iterator[tuple[str, 
     except ValueError:
         return  # check_parts reports it
     for key, child in node.items():
-        if not isinstance(child, Mapping) or "_target_" in child or key not in wanted or takes_mapping(wanted[key].annotation):
+        if (
+            not isinstance(child, Mapping)
+            or "_target_" in child
+            or key not in wanted
+            or takes_mapping(wanted[key].annotation)
+        ):
             yield from _inner(child, plugins, f"{path}.{key}")
         else:
             yield f"{path}.{key}", child
 
 
 def _drop_foreign(cfg: DictConfig, words: Sequence[Word], plugins: Sequence[str]) -> list[str]:
-    """A recipe's numbers for another part of a slot than the command line chose (`betas`, after `optim=muon`)."""
+    """A recipe's numbers for another part of a slot than the command line chose (`betas`, after
+    `optim=muon`).
+    """
     removed = []
     named = {word.key for word in words}
-    for slot in (word.key for word in words if word.group and word.key in (*schema.ONE, "tokenizer")):
+    for slot in (
+        word.key for word in words if word.group and word.key in (*schema.ONE, "tokenizer")
+    ):
         node = cfg.get(slot)
         try:
-            known = set(parameters(locate(node["_target_"], plugins))) if node and "_target_" in node else set()
+            known = (
+                set(parameters(locate(node["_target_"], plugins)))
+                if node and "_target_" in node
+                else set()
+            )
         except ValueError:
             continue  # check_parts reports it
         for key in [key for key in node or () if key not in known and not str(key).startswith("_")]:

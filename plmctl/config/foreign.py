@@ -1,10 +1,13 @@
-"""What other trainers call our settings, so that whoever comes from them is told the name that is right here."""
+"""What other trainers call our settings, so that whoever comes from them is told the name that
+is right here.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
-# ours -> theirs: a setting, or a setting with the value that says it; a name with a dot is meant with it
+# ours -> theirs: a setting, or a setting with the value that says it; a name with a dot is meant
+# with it
 OURS = {
     "optim.lr": "learning_rate lr max_lr peak_lr base_lr init_lr",
     "optim.weight_decay": "weight_decay wd",
@@ -14,15 +17,22 @@ OURS = {
     "schedule": "lr_scheduler lr_scheduler_type scheduler",
     "schedule.warmup_steps": "warmup warmup_steps warmup_updates warmup_iters num_warmup_steps",
     "schedule.warmup_share": "warmup_ratio warmup_proportion warmup_fraction warmup_prop",
-    "train.clip": "max_grad_norm grad_clip clip_grad clip_grad_norm clip_norm gradient_clip_val gradient_clipping",
+    "train.clip": (
+        "max_grad_norm grad_clip clip_grad clip_grad_norm clip_norm gradient_clip_val"
+        " gradient_clipping"
+    ),
     "train.batch_size": "train_batch_size per_device_train_batch_size per_gpu_train_batch_size",
     "train.micro_batch_size=<train.batch_size / accumulated batches>": (
         "gradient_accumulation_steps gradient_accumulation accumulate_grad_batches update_freq"
     ),
     "eval.batch_size": "eval_batch_size per_device_eval_batch_size",
-    "batch_size": "eval_batch_size per_device_eval_batch_size",  # of plmctl eval, embed and generate
+    # of plmctl eval, embed and generate
+    "batch_size": "eval_batch_size per_device_eval_batch_size",
     "train.epochs": "epochs num_epochs n_epochs max_epoch max_epochs num_train_epochs",
-    "train.steps": "steps max_steps num_steps total_steps train_steps num_train_steps max_update max_updates max_iters",
+    "train.steps": (
+        "steps max_steps num_steps total_steps train_steps num_train_steps max_update max_updates"
+        " max_iters"
+    ),
     "train.precision=fp16": "fp16 half",
     "train.precision=bf16": "bf16",
     "train.precision=auto": "amp mixed_precision",
@@ -44,15 +54,27 @@ OURS = {
     "noise.rate": "mlm_probability mlm_prob mask_prob mask_ratio masking_ratio masked_lm_prob",
     "tokenizer.vocab_size": "vocab_size",
     "tokenizer.path": "tokenizer_name tokenizer_path",
-    "format.max_length": "max_length max_len max_seq_len max_seq_length seq_len seq_length block_size tokens_per_sample",
-    "task.max_length": "max_length max_len max_seq_len max_seq_length seq_len seq_length max_source_length",
+    "format.max_length": (
+        "max_length max_len max_seq_len max_seq_length seq_len seq_length block_size"
+        " tokens_per_sample"
+    ),
+    "task.max_length": (
+        "max_length max_len max_seq_len max_seq_length seq_len seq_length max_source_length"
+    ),
     "task.max_target": "max_target_length",
-    "task.path": "train_file train_data train_path data_path data_dir dataset dataset_path dataset_name",
-    "data.path": "train_file train_data train_path train_data_file data_path data_dir dataset dataset_path dataset_name",
+    "task.path": (
+        "train_file train_data train_path data_path data_dir dataset dataset_path dataset_name"
+    ),
+    "data.path": (
+        "train_file train_data train_path train_data_file data_path data_dir dataset dataset_path"
+        " dataset_name"
+    ),
     "data.valid_path": "validation_file valid_file valid_path val_path eval_data_file",
     "run.dir": "output_dir out_dir save_dir",
     "out": "output_dir out_dir save_dir",
-    "checkpoint": "model_name_or_path model_name model_path pretrained pretrained_model from_pretrained",
+    "checkpoint": (
+        "model_name_or_path model_name model_path pretrained pretrained_model from_pretrained"
+    ),
     "init": "model_name_or_path model_name model_path pretrained pretrained_model from_pretrained",
     "teacher": "teacher_model teacher_path teacher_name_or_path",
     "search.width": "num_beams beam_size beam",
@@ -60,10 +82,19 @@ OURS = {
     "search.no_repeat_ngram": "no_repeat_ngram_size",
     "max_new": "max_new_tokens",
     "seed": "random_seed manual_seed",
-}  # fmt: skip
+}
 
 
 def ours(key: str, known: Callable[[str], bool]) -> str:
-    """Our name for a setting of another trainer, the first that `known` says is there; with a value where that differs."""
+    """Our name for a setting of another trainer, the first that `known` says is there; with a
+    value where that differs.
+    """
     names = (key, key.rpartition(".")[2])
-    return next((name for name, theirs in OURS.items() if {*names} & {*theirs.split()} and known(name.partition("=")[0])), "")
+    return next(
+        (
+            name
+            for name, theirs in OURS.items()
+            if {*names} & {*theirs.split()} and known(name.partition("=")[0])
+        ),
+        "",
+    )

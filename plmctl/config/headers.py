@@ -1,4 +1,6 @@
-"""The comments at the head of a recipe or a part file, read as fields: what it is, its launch line, its data, its cost."""
+"""The comments at the head of a recipe or a part file, read as fields: what it is, its launch
+line, its data, its cost.
+"""
 
 from __future__ import annotations
 
@@ -13,12 +15,15 @@ from plmctl.config.recipes import conf_dir
 from plmctl.errors import AbsentData, UsageError
 
 FIELD = re.compile(r"# ([A-Z][\w ]{2,20}):\s+(.*)")
-FIRST = ("Launch", "Before", "Data")  # what stands before them says what the file is, and may have colons, too
+# what stands before them says what the file is, and may have colons, too
+FIRST = ("Launch", "Before", "Data")
 
 
 @dataclass(frozen=True)
 class Header:
-    """`about`: one line; `fields`: (name, text) in the order of the file, a text over several lines joined by spaces."""
+    """`about`: one line; `fields`: (name, text) in the order of the file, a text over several
+    lines joined by spaces.
+    """
 
     file: Path
     about: str

@@ -1,4 +1,6 @@
-"""The plumbing of what writes a data set with a model: `plmctl data augment` and `plmctl data rewrite`."""
+"""The plumbing of what writes a data set with a model: `plmctl data augment` and `plmctl data
+rewrite`.
+"""
 
 from __future__ import annotations
 
@@ -27,17 +29,22 @@ class Making:
 
 @dataclass
 class Augment(Making):
-    copies: Count = 20  # of each example, beside itself; TinyBERT: 10 to 30, the fewer examples the more
+    # of each example, beside itself; TinyBERT: 10 to 30, the fewer examples the more
+    copies: Count = 20
     rate: Chance = 0.4  # of the words of a copy that are replaced
     candidates: Count = 15  # words that one may be replaced by
-    vectors: str | None = None  # word vectors (GloVe's .txt), for words of several pieces; null: those stay as they are
-    tagged_words: bool = False  # in tagging, also words whose tag is not O: names may become what is none
-    stop_words: str | None = None  # words that stay as they are, one a line; null: English function words
+    # word vectors (GloVe's .txt), for words of several pieces; null: those stay as they are
+    vectors: str | None = None
+    # in tagging, also words whose tag is not O: names may become what is none
+    tagged_words: bool = False
+    # words that stay as they are, one a line; null: English function words
+    stop_words: str | None = None
     seed: Annotated[int, Rule(lambda n: n >= 0, "0 or more")] = 0
 
 
 @dataclass
 class Rewrite(Making):
     search: Any = None
-    pick: Literal["best", "nearest"] = "best"  # of the texts that a search finds: the likeliest, or nearest to the reference
+    # of the texts that a search finds: the likeliest, or nearest to the reference
+    pick: Literal["best", "nearest"] = "best"
     max_new: Count | None = None  # most tokens of a text; null: task.max_target

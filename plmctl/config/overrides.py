@@ -1,4 +1,6 @@
-"""The words of a command line made ready for Hydra: paths quoted, shortcuts spelled out, every mistake found and named."""
+"""The words of a command line made ready for Hydra: paths quoted, shortcuts spelled out, every
+mistake found and named.
+"""
 
 from __future__ import annotations
 
@@ -17,14 +19,17 @@ if TYPE_CHECKING:
     from hydra.core.config_loader import ConfigLoader
     from hydra.core.override_parser.types import Override
 
-FUNCTION = re.compile(r"(choice|glob|range|interval|sort|shuffle|tag)\(.*\)", re.DOTALL)  # of Hydra's sweep grammar
+# of Hydra's sweep grammar
+FUNCTION = re.compile(r"(choice|glob|range|interval|sort|shuffle|tag)\(.*\)", re.DOTALL)
 NAMED = ("data.mixture", "data.sources")  # mappings from names that the user gives
 IN_STUDIES = ("arms", "finetune.tasks", "eval", "metrics")  # the same, of a study
 
 
 @dataclass
 class Word:
-    """One override: what Hydra is told, the key it sets, and one value of it (itself, or the first of a sweep)."""
+    """One override: what Hydra is told, the key it sets, and one value of it (itself, or the
+    first of a sweep).
+    """
 
     text: str
     key: str
@@ -36,7 +41,9 @@ class Word:
         return self.text[: len(self.text) - len(self.text.lstrip("+~"))]
 
 
-def read(texts: Sequence[str], loader: ConfigLoader, *, sweep: bool) -> tuple[list[Word], list[UsageError]]:
+def read(
+    texts: Sequence[str], loader: ConfigLoader, *, sweep: bool
+) -> tuple[list[Word], list[UsageError]]:
     """The words that Hydra can parse and whose options exist, and what is wrong with the others."""
     words: list[Word] = []
     errors: list[UsageError] = []
@@ -49,10 +56,11 @@ def read(texts: Sequence[str], loader: ConfigLoader, *, sweep: bool) -> tuple[li
 
 
 def quoted(text: str, *, sweep: bool = False) -> str:
-    """The override with its value in quotes if it is a path, or has letters that Hydra's grammar lacks (Chinese column names).
+    """The override with its value in quotes if it is a path, or has letters that Hydra's grammar
+    lacks (Chinese column names).
 
-    So no letter of a file name is grammar; commas sweep only with `sweep`, and not where a command writes. In a list of
-    overrides, [size=tiny,seed=1], each is, in a mapping of such lists, too.
+    So no letter of a file name is grammar; commas sweep only with `sweep`, and not where a command
+    writes. In a list of overrides, [size=tiny,seed=1], each is, in a mapping of such lists, too.
     """
     key, equals, value = text.partition("=")
     sweep = sweep and not is_written(key.lstrip("+~"))
@@ -61,7 +69,12 @@ def quoted(text: str, *, sweep: bool = False) -> str:
     if value[:1] in ("[", "{") and (inner := _overrides(value)) != value:
         return f"{key}={inner}"
     foreign = not value.isascii() and value[0] not in "{$"
-    if not equals or not (foreign or is_path(key.lstrip("+~"))) or value in ("", "null") or _in_quotes(value):
+    if (
+        not equals
+        or not (foreign or is_path(key.lstrip("+~")))
+        or value in ("", "null")
+        or _in_quotes(value)
+    ):
         return text
     if sweep and FUNCTION.fullmatch(value):
         return text
@@ -84,7 +97,9 @@ def spelled(value: Any) -> str:
 def settle(
     words: Sequence[Word], tree: Mapping[str, Any], plugins: Sequence[str], loader: ConfigLoader
 ) -> tuple[list[Word], list[UsageError]]:
-    """Value overrides against the composed tree: `noise.rate` becomes `noise.token_mask.rate`, unknown keys become errors."""
+    """Value overrides against the composed tree: `noise.rate` becomes `noise.token_mask.rate`,
+    unknown keys become errors.
+    """
     kept: list[Word] = []
     errors: list[UsageError] = []
     for word in words:
@@ -93,7 +108,11 @@ def settle(
             if not word.mark and _names(word, tree):
                 kept.append(Word(f"+{word.text}", word.key, f"+{word.sample}", group=False))
             else:
-                kept.append(word if word.mark.startswith("+") or _known(tree, word.key) else _long(word, tree, plugins, loader))
+                kept.append(
+                    word
+                    if word.mark.startswith("+") or _known(tree, word.key)
+                    else _long(word, tree, plugins, loader)
+                )
         except UsageError as error:
             errors.append(error)
     return kept, errors
@@ -109,7 +128,9 @@ def paths(tree: Mapping[str, Any], prefix: str = "") -> Iterator[str]:
 
 def _read(text: str, loader: ConfigLoader, sweep: bool) -> Word:
     if "=" not in text and not text.startswith("~"):
-        raise UsageError(f"'{text}': an override is written key=value, and a recipe stands first and alone")
+        raise UsageError(
+            f"'{text}': an override is written key=value, and a recipe stands first and alone"
+        )
     text = quoted(text, sweep=sweep)
     override = _parse(text, loader)
     key = override.key_or_group
@@ -118,7 +139,10 @@ def _read(text: str, loader: ConfigLoader, sweep: bool) -> Word:
             raise UsageError(f"{text}: hydra's own settings need -m/--multirun")
         return Word(text, key, "", group=False)
     if override.is_sweep_override() and not sweep:
-        fix = f"add -m to run each value; write {key}=[a,b] for a list, {key}=\"'a,b'\" for a text with a comma"
+        fix = (
+            f"add -m to run each value; write {key}=[a,b] for a list, {key}=\"'a,b'\" for a text"
+            " with a comma"
+        )
         raise ConfigError(key, text.partition("=")[2], "these are several values", fix=fix)
     options = _group_options(loader, key)
     if not options:
@@ -127,18 +151,28 @@ def _read(text: str, loader: ConfigLoader, sweep: bool) -> Word:
     for place, option in enumerate(chosen):
         if key in MANY and option in chosen[:place] and not override.is_sweep_override():
             once = ",".join(dict.fromkeys(chosen))
-            raise ConfigError(key, f"[{','.join(chosen)}]", f"{option} is named twice, and counts once", fix=f"{key}=[{once}]")
+            raise ConfigError(
+                key,
+                f"[{','.join(chosen)}]",
+                f"{option} is named twice, and counts once",
+                fix=f"{key}=[{once}]",
+            )
         if option not in options:
-            allowed = f"there is no such {key}{nearest(option, options)}; there are {', '.join(options)}"
+            allowed = (
+                f"there is no such {key}{nearest(option, options)}; there are {', '.join(options)}"
+            )
             raise ConfigError(key, option, allowed)
     if override.is_delete() or override.value() is None:
-        text = f"{key}=[]" if key in MANY else f"~{key}"  # Hydra deletes no list of options, and takes no null
+        # Hydra deletes no list of options, and takes no null
+        text = f"{key}=[]" if key in MANY else f"~{key}"
         return Word(text, key, text, group=True)
     return Word(text, key, _sample(override), group=True)
 
 
 def _group_options(loader: Any, group: str) -> list[str]:
-    """The part files of a group. The loader's own method makes a new repository for each question: most of a composition."""
+    """The part files of a group. The loader's own method makes a new repository for each
+    question: most of a composition.
+    """
     from hydra.core.object_type import ObjectType
 
     return loader.repository.get_group_options(group, ObjectType.CONFIG)
@@ -162,15 +196,23 @@ def _options(override: Override) -> list[str]:
     if override.is_delete() or override.value() is None:
         return []
     values = list(override.sweep_iterator()) if override.is_discrete_sweep() else [override.value()]
-    flat = [option for value in values for option in (value if isinstance(value, list) else [value])]
+    flat = [
+        option for value in values for option in (value if isinstance(value, list) else [value])
+    ]
     return [str(getattr(option, "text", option)) for option in flat]
 
 
 def _sample(override: Override) -> str:
-    """The override with one value: an interval starts a search, any other sweep lists its values."""
+    """The override with one value: an interval starts a search, any other sweep lists its
+    values.
+    """
     if not override.is_sweep_override():
         return str(override.input_line)
-    first = next(override.sweep_string_iterator()) if override.is_discrete_sweep() else override.value().start  # type: ignore[union-attr]
+    first = (
+        next(override.sweep_string_iterator())
+        if override.is_discrete_sweep()
+        else override.value().start
+    )  # type: ignore[union-attr]
     return f"{override.get_key_element()}={first}"
 
 
@@ -181,32 +223,54 @@ def _no_part(word: Word, tree: Mapping[str, Any], loader: ConfigLoader) -> None:
     if isinstance(node, Mapping) and "_target_" in node and value in _group_options(loader, group):
         fix = f"{group}@{word.key}={value}"
         raise ConfigError(
-            word.key, value, f"a part, not a value; parts inside of others are chosen by {group}@{word.key}", fix=fix
+            word.key,
+            value,
+            f"a part, not a value; parts inside of others are chosen by {group}@{word.key}",
+            fix=fix,
         )
 
 
 def _elsewhere(loader: Any, slot: str, name: str) -> str:
-    """`search=sample`: the choices of a part for `slot` whose files have a setting `name`; as a choice in a fix."""
+    """`search=sample`: the choices of a part for `slot` whose files have a setting `name`; as a
+    choice in a fix.
+    """
     group = slot.rpartition(".")[2]
     owners = [
-        option for option in _group_options(loader, group) if name in loader.repository.load_config(f"{group}/{option}").config
+        option
+        for option in _group_options(loader, group)
+        if name in loader.repository.load_config(f"{group}/{option}").config
     ]
     one = owners[0] if len(owners) == 1 else f"<{' or '.join(owners)}>"
     return f"{group if group == slot else f'{group}@{slot}'}={one}" if owners else ""
 
 
-def _long(word: Word, tree: Mapping[str, Any], plugins: Sequence[str], loader: ConfigLoader) -> Word:
-    """The word for the only part of a slot that has its key, or for a parameter that a file leaves out; else an error."""
+def _long(
+    word: Word, tree: Mapping[str, Any], plugins: Sequence[str], loader: ConfigLoader
+) -> Word:
+    """The word for the only part of a slot that has its key, or for a parameter that a file
+    leaves out; else an error.
+    """
     slot, _, name = word.key.rpartition(".")
     parts = _select(tree, slot) if slot else None
     if isinstance(parts, Mapping) and "_target_" not in parts:
-        owners = [part for part, node in parts.items() if isinstance(node, Mapping) and "_target_" in node and name in node]
+        owners = [
+            part
+            for part, node in parts.items()
+            if isinstance(node, Mapping) and "_target_" in node and name in node
+        ]
         if len(owners) == 1:
             long = f"{slot}.{owners[0]}.{name}"
-            return Word(word.text.replace(word.key, long, 1), long, word.sample.replace(word.key, long, 1), group=False)
+            return Word(
+                word.text.replace(word.key, long, 1),
+                long,
+                word.sample.replace(word.key, long, 1),
+                group=False,
+            )
         if owners:
             raise ConfigError(
-                word.key, word.text.partition("=")[2], f"several have it: {', '.join(f'{slot}.{x}.{name}' for x in owners)}"
+                word.key,
+                word.text.partition("=")[2],
+                f"several have it: {', '.join(f'{slot}.{x}.{name}' for x in owners)}",
             )
     takes = _parameters(parts, plugins)
     if name in takes and not word.mark:
@@ -215,25 +279,44 @@ def _long(word: Word, tree: Mapping[str, Any], plugins: Sequence[str], loader: C
     value = word.text.partition("=")[2]
     if other := ours(word.key, lambda name: _settable(name, tree, known, loader)):
         name, _, spelled_out = other.partition("=")
-        choice = "" if _settable(name, tree, known) else _elsewhere(loader, name.rpartition(".")[0], name.rpartition(".")[2])
+        choice = (
+            ""
+            if _settable(name, tree, known)
+            else _elsewhere(loader, name.rpartition(".")[0], name.rpartition(".")[2])
+        )
         fix = f"{choice} {name}={spelled_out or value}".strip()
-        raise ConfigError(word.key, value, f"there is no such setting (did you mean '{name}'?)", fix=fix)
+        raise ConfigError(
+            word.key, value, f"there is no such setting (did you mean '{name}'?)", fix=fix
+        )
     same = [f"'{path}'" for path in known if path.endswith(f".{word.key}")]
     hint = f" (did you mean {' or '.join(same)}?)" if same else nearest(word.key, known)
-    choice = _elsewhere(loader, slot, name) if isinstance(parts, Mapping) and "_target_" in parts else ""
-    allowed = f"{slot} has no such setting as it is chosen" if choice else f"there is no such setting{hint}"
+    choice = (
+        _elsewhere(loader, slot, name) if isinstance(parts, Mapping) and "_target_" in parts else ""
+    )
+    allowed = (
+        f"{slot} has no such setting as it is chosen"
+        if choice
+        else f"there is no such setting{hint}"
+    )
     raise ConfigError(word.key, value, allowed, fix=choice and f"{choice} {word.text}")
 
 
 def _settable(key: str, tree: Mapping[str, Any], known: Sequence[str], loader: Any = None) -> bool:
-    """Whether the command takes the setting as its parts are chosen; with `loader`, also with another choice of a part."""
+    """Whether the command takes the setting as its parts are chosen; with `loader`, also with
+    another choice of a part.
+    """
     slot, _, name = key.rpartition(".")
     parts = _select(tree, slot) if slot else None
     inner = parts.values() if isinstance(parts, Mapping) and "_target_" not in parts else ()
     return (
         key in known
         or any(isinstance(part, Mapping) and name in part for part in inner)
-        or bool(loader and isinstance(parts, Mapping) and "_target_" in parts and _elsewhere(loader, slot, name))
+        or bool(
+            loader
+            and isinstance(parts, Mapping)
+            and "_target_" in parts
+            and _elsewhere(loader, slot, name)
+        )
     )
 
 
@@ -251,7 +334,9 @@ def _names(word: Word, tree: Mapping[str, Any]) -> bool:
     named = (*NAMED, *IN_STUDIES) if "arms" in tree else NAMED
     if not f"{word.key}.".startswith(tuple(f"{name}." for name in named)):
         return False
-    return word.text.partition("=")[2].startswith("{") or not (word.key in named or _known(tree, word.key))
+    return word.text.partition("=")[2].startswith("{") or not (
+        word.key in named or _known(tree, word.key)
+    )
 
 
 def _known(tree: Mapping[str, Any], key: str) -> bool:
@@ -285,13 +370,19 @@ def _each(parts: Sequence[str]) -> str:
 
 
 def _overrides(value: str) -> str:
-    """`value` with quotes around each override in its lists of them, which stand in mappings, too: {name: [size=tiny]}."""
+    """`value` with quotes around each override in its lists of them, which stand in mappings,
+    too: {name: [size=tiny]}.
+    """
     if re.fullmatch(r"\[\s*[\w.@/+~]+=.*\]", value, re.DOTALL):
         return f"[{_each(_split(value[1:-1]))}]"
     if not re.fullmatch(r"\{.*\}", value, re.DOTALL):
         return value
     pairs = [part.partition(":") for part in _split(value[1:-1])]
-    return "{" + ",".join(f"{name}{colon}{_overrides(inner.strip())}" for name, colon, inner in pairs) + "}"
+    return (
+        "{"
+        + ",".join(f"{name}{colon}{_overrides(inner.strip())}" for name, colon, inner in pairs)
+        + "}"
+    )
 
 
 def _in_quotes(text: str) -> bool:
@@ -302,7 +393,8 @@ def _split(text: str) -> list[str]:
     """`text` at its commas, but not at those inside quotes, brackets or braces."""
     parts, depth, quote = [""], 0, ""
     for letter in text:
-        if quote or (letter in "'\"" and not parts[-1].strip()):  # one inside a word is a letter of a file name
+        # one inside a word is a letter of a file name
+        if quote or (letter in "'\"" and not parts[-1].strip()):
             quote = "" if letter == quote else quote or letter
         depth += 0 if quote else (letter in "[{(") - (letter in "]})")
         if letter == "," and depth <= 0 and not quote:

@@ -1,4 +1,6 @@
-"""Where part files and recipes lie, and how a recipe's name, or a user's own file, becomes an option Hydra can choose."""
+"""Where part files and recipes lie, and how a recipe's name, or a user's own file, becomes an
+option Hydra can choose.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,9 @@ def recipes_dir() -> Path:
 
 
 def find_recipe(name: str, config_dirs: Sequence[str] = ()) -> Path:
-    """The file of a recipe: ./mine.yaml as it stands, a name from the user's folders, then from recipes/."""
+    """The file of a recipe: ./mine.yaml as it stands, a name from the user's folders, then from
+    recipes/.
+    """
     if name.endswith((".yaml", ".yml")):
         if not Path(name).is_file():
             raise UsageError(f"{name}: there is no such file")
@@ -37,7 +41,10 @@ def find_recipe(name: str, config_dirs: Sequence[str] = ()) -> Path:
         if (folder / f"{name}.yaml").is_file():
             return folder / f"{name}.yaml"
     known = recipe_names(config_dirs)
-    raise UsageError(f"there is no recipe '{name}'{nearest(name, known)}; there are {', '.join(known)}, or give ./yours.yaml")
+    raise UsageError(
+        f"there is no recipe '{name}'{nearest(name, known)}; there are {', '.join(known)}, or give"
+        " ./yours.yaml"
+    )
 
 
 def is_shipped(name: str) -> bool:
@@ -46,7 +53,9 @@ def is_shipped(name: str) -> bool:
 
 
 def find_study(name: str, config_dirs: Sequence[str] = ()) -> Path:
-    """The file of a study: ./mine.yaml as it stands, a name from studies/ of the user's recipes, then of recipes/."""
+    """The file of a study: ./mine.yaml as it stands, a name from studies/ of the user's recipes,
+    then of recipes/.
+    """
     if name.endswith((".yaml", ".yml")):
         return find_recipe(name)
     files = studies(config_dirs)
@@ -58,14 +67,23 @@ def find_study(name: str, config_dirs: Sequence[str] = ()) -> Path:
 
 def studies(config_dirs: Sequence[str] = ()) -> dict[str, Path]:
     """{name: file} of every study; a user's own hides one of recipes/ that is called the same."""
-    folders = [*(Path(folder, STUDIES) for folder in _recipe_folders(config_dirs)), recipes_dir() / STUDIES]
-    return {file.stem: file for folder in reversed(folders) for file in sorted(folder.glob("*.yaml"))}
+    folders = [
+        *(Path(folder, STUDIES) for folder in _recipe_folders(config_dirs)),
+        recipes_dir() / STUDIES,
+    ]
+    return {
+        file.stem: file for folder in reversed(folders) for file in sorted(folder.glob("*.yaml"))
+    }
 
 
 def recipe_names(config_dirs: Sequence[str] = ()) -> list[str]:
     """Every recipe that has a name, the user's own first."""
     folders = [*(Path(folder, "recipes") for folder in config_dirs), recipes_dir()]
-    found = [file.relative_to(folder).with_suffix("") for folder in folders for file in sorted(folder.rglob("*.yaml"))]
+    found = [
+        file.relative_to(folder).with_suffix("")
+        for folder in folders
+        for file in sorted(folder.rglob("*.yaml"))
+    ]
     return list(dict.fromkeys(str(name) for name in found if name.parts[0] != STUDIES))
 
 
@@ -75,20 +93,32 @@ def option_name(recipe: str) -> str:
 
 
 def described(folder: Path) -> list[tuple[str, str]]:
-    """(option, its one-line description: the first comment of the file) for every YAML of a folder."""
+    """(option, its one-line description: the first comment of the file) for every YAML of a
+    folder.
+    """
     found = []
     for file in sorted(folder.glob("*.yaml")):
-        comments = [line[1:].strip() for line in file.read_text(encoding="utf-8").splitlines() if line.startswith("#")]
-        found.append((file.stem, next((line for line in comments if not line.startswith("@package")), "")))
+        comments = [
+            line[1:].strip()
+            for line in file.read_text(encoding="utf-8").splitlines()
+            if line.startswith("#")
+        ]
+        found.append(
+            (file.stem, next((line for line in comments if not line.startswith("@package")), ""))
+        )
     return found
 
 
 def store_recipe(name: str, config_dirs: Sequence[str] = ()) -> str:
-    """Load a recipe into Hydra's store, wherever its file lies; the option of the group `recipe` that now means it."""
+    """Load a recipe into Hydra's store, wherever its file lies; the option of the group `recipe`
+    that now means it.
+    """
     from hydra.core.config_store import ConfigStore
 
     option = option_name(name)
-    ConfigStore.instance().store(group="recipe", name=option, node=load(find_recipe(name, config_dirs)), package="_global_")
+    ConfigStore.instance().store(
+        group="recipe", name=option, node=load(find_recipe(name, config_dirs)), package="_global_"
+    )
     return option
 
 
@@ -101,7 +131,9 @@ def load(file: Path) -> DictConfig:
         for path, text in reference_in(OmegaConf.to_container(loaded)):
             if "oc.env" in text:
                 fix = f"say it on the command line: {path}=$NAME"
-                raise DataError(f"{path}={text!r}: a file does not read the environment", file=file, fix=fix)
+                raise DataError(
+                    f"{path}={text!r}: a file does not read the environment", file=file, fix=fix
+                )
         return loaded
     except DataError as error:
         raise UsageError(str(error)) from None

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 
 def portion(share: float, total: int, multiple: int = 1) -> int:
-    """`share * total`, rounded to a multiple of `multiple` and at least that: a third of 768 in whole heads.
+    """`share * total`, rounded to a multiple of `multiple` and at least that: a third of 768 in
+    whole heads.
 
     `${portion:0.25,${size.width},8}` in a config file; what a run saves is the number.
     """

@@ -13,7 +13,12 @@ RUNS = Path("runs")
 def runs_of(name: str) -> Path:
     """`runs/<name>`; ConfigError for a name that leads out of `runs`."""
     fix = "run.name=<a name>, or run.dir=<any folder>"
-    return inside(RUNS, name, lambda why: ConfigError("run.name", name, f"{RUNS}/{name} {why}", fix=fix), links=False)
+    return inside(
+        RUNS,
+        name,
+        lambda why: ConfigError("run.name", name, f"{RUNS}/{name} {why}", fix=fix),
+        links=False,
+    )
 
 
 def wrong_name(name: object) -> list[ConfigError]:

@@ -1,4 +1,6 @@
-"""The plumbing of every command: its keys, types, defaults and meaning. Parts (`Any` here) are typed by their signatures."""
+"""The plumbing of every command: its keys, types, defaults and meaning. Parts (`Any` here) are
+typed by their signatures.
+"""
 
 from __future__ import annotations
 
@@ -15,31 +17,42 @@ from plmctl.errors import ConfigError, nearest
 from plmctl.values import Amount, Count, Number, Part, Whole, fit
 
 MANY = (*SEVERAL, "eval.noise")  # where several parts stand side by side
-ONE = ("format", "model", "pattern", "position", "optim", "schedule", "task", "search", "distill")  # slots that are one part
+# slots that are one part
+ONE = ("format", "model", "pattern", "position", "optim", "schedule", "task", "search", "distill")
 LENGTHS = ("steps", "tokens", "epochs", "minutes")  # of train: exactly one is set
 
 
 @dataclass
 class Data:
-    path: str | list[str] | None = None  # token directory, or text: file, folder, glob, hf:<data set>; null: embedded corpus
+    # token directory, or text: file, folder, glob, hf:<data set>; null: embedded corpus
+    path: str | list[str] | None = None
     valid_path: str | list[str] | None = None  # held-out text; null: a share of `path`
     valid_share: float = 0.01  # of the documents, chosen by their content
     field: str = "text"  # of .jsonl, .csv, .parquet and hf:
-    spans: list[str] = dataclasses.field(default_factory=list)  # fields with lists of {"start", "end", "id"}: span tracks
-    tags: list[str] = dataclasses.field(default_factory=list)  # the same, as one id for each token (0: none)
-    target_path: str | list[str] | None = None  # parallel text: the lines that belong to those of `path`
+    # fields with lists of {"start", "end", "id"}: span tracks
+    spans: list[str] = dataclasses.field(default_factory=list)
+    # the same, as one id for each token (0: none)
+    tags: list[str] = dataclasses.field(default_factory=list)
+    # parallel text: the lines that belong to those of `path`
+    target_path: str | list[str] | None = None
     valid_target_path: str | list[str] | None = None  # those that belong to `valid_path`
-    fields: list[str] = dataclasses.field(default_factory=list)  # parallel text in one .jsonl, .tsv: [source,target]
-    lines: Literal["auto", "sentence", "paragraph", "wrapped"] = "auto"  # what one line of a .txt is
-    segment: str | None = None  # Chinese words, for noise that hides whole words: jieba, or a plugin's text -> (start, end)
+    # parallel text in one .jsonl, .tsv: [source,target]
+    fields: list[str] = dataclasses.field(default_factory=list)
+    # what one line of a .txt is
+    lines: Literal["auto", "sentence", "paragraph", "wrapped"] = "auto"
+    # Chinese words, for noise that hides whole words: jieba, or a plugin's text -> (start, end)
+    segment: str | None = None
     cache_dir: str | None = None  # where raw text is kept as tokens; null: the user's cache folder
 
 
 @dataclass
 class Corpora(Data):
-    mixture: dict[str, Any] = dataclasses.field(default_factory=dict)  # corpora mixed row by row: {name: {path, weight}}
-    temperature: Amount | None = None  # of a mixture without weights: shares go as tokens ** (1 / temperature); null: 1
-    sources: dict[str, Any] = dataclasses.field(default_factory=dict)  # {name: {path or mixture, format, noise, weight}}
+    # corpora mixed row by row: {name: {path, weight}}
+    mixture: dict[str, Any] = dataclasses.field(default_factory=dict)
+    # of a mixture without weights: shares go as tokens ** (1 / temperature); null: 1
+    temperature: Amount | None = None
+    # {name: {path or mixture, format, noise, weight}}
+    sources: dict[str, Any] = dataclasses.field(default_factory=dict)
 
 
 @dataclass
@@ -53,7 +66,8 @@ class Train:
     micro_batch_size: Count | None = None  # rows of one backward pass; null: a process' whole share
     clip: Number = 1.0  # gradient norm; 0: off
     max_bad_steps: Count = 10  # non-finite updates in a row before the run ends
-    precision: Literal["auto", "fp32", "bf16", "fp16"] = "auto"  # of the computation; weights stay fp32
+    # of the computation; weights stay fp32
+    precision: Literal["auto", "fp32", "bf16", "fp16"] = "auto"
     compile: Literal["auto", True, False] = "auto"  # by torch.compile
     device: Literal["auto", "cpu", "cuda"] = "auto"
     processes: Count = 1  # on this machine, data-parallel
@@ -65,10 +79,14 @@ class Train:
     save_every: Whole | None = None  # updates; null: ten times a run; 0: at the end only
     keep_last: Count = 2  # checkpoints
     keep_best: bool = True  # and the one with the best validation score
-    trainable: list[str] = dataclasses.field(default_factory=list)  # names or globs of the only parameters that are trained
-    frozen: list[str] = dataclasses.field(default_factory=list)  # and of those that are not: [backbone.embedding*]
-    sources: Literal["together", "sampled"] = "together"  # one batch of each source per update, or one drawn source
-    stages: list[dict[str, Any]] = dataclasses.field(default_factory=list)  # [{share: 0.9, format.max_length: 128}, ...]
+    # names or globs of the only parameters that are trained
+    trainable: list[str] = dataclasses.field(default_factory=list)
+    # and of those that are not: [backbone.embedding*]
+    frozen: list[str] = dataclasses.field(default_factory=list)
+    # one batch of each source per update, or one drawn source
+    sources: Literal["together", "sampled"] = "together"
+    # [{share: 0.9, format.max_length: 128}, ...]
+    stages: list[dict[str, Any]] = dataclasses.field(default_factory=list)
 
 
 @dataclass
@@ -84,7 +102,8 @@ class Run:
     dir: str | None = None  # null: runs/<name>/<time>
     name: str | None = None  # null: the recipe
     resume: bool = False  # what --resume sets
-    plugins: list[str] = dataclasses.field(default_factory=list)  # what --plugin says; the run's files keep it
+    # what --plugin says; the run's files keep it
+    plugins: list[str] = dataclasses.field(default_factory=list)
 
 
 @dataclass
@@ -107,11 +126,15 @@ class Pretrain:
     eval: Eval = dataclasses.field(default_factory=Eval)
     run: Run = dataclasses.field(default_factory=Run)
     seed: Whole = 0  # first weights, order of the data, noise, dropout
-    init: str | None = None  # start from these weights: a run, a checkpoint or a Hugging Face folder
-    init_into: str | None = None  # the part of the model that they are, of an encoder-decoder: encoder; null: all of it
-    own: list[str] = dataclasses.field(default_factory=list)  # parts of the model that init does not decide: [front]
+    # start from these weights: a run, a checkpoint or a Hugging Face folder
+    init: str | None = None
+    # the part of the model that they are, of an encoder-decoder: encoder; null: all of it
+    init_into: str | None = None
+    # parts of the model that init does not decide: [front]
+    own: list[str] = dataclasses.field(default_factory=list)
     kept_layers: str | list[int] | dict[str, Any] | None = None  # of init, as in plmctl finetune
-    teacher: str | list[str] | None = None  # of distill: a run, a checkpoint or a Hugging Face folder, or several of them
+    # of distill: a run, a checkpoint or a Hugging Face folder, or several of them
+    teacher: str | list[str] | None = None
     teacher_weights: list[float] | None = None  # of several teachers; null: all count the same
 
 
@@ -119,9 +142,11 @@ class Pretrain:
 class Finetune:
     recipe: str | None = None
     task: Any = MISSING
-    checkpoint: str | None = MISSING  # a run, a checkpoint or a Hugging Face folder; null: from scratch
+    # a run, a checkpoint or a Hugging Face folder; null: from scratch
+    checkpoint: str | None = MISSING
     distill: Any = None
-    data: Data = dataclasses.field(default_factory=Data)  # from scratch: what the tokenizer is trained on
+    # from scratch: what the tokenizer is trained on
+    data: Data = dataclasses.field(default_factory=Data)
     tokenizer: Any = MISSING
     size: Any = None
     pattern: Any = MISSING
@@ -134,10 +159,13 @@ class Finetune:
     run: Run = dataclasses.field(default_factory=Run)
     seed: Whole = 0  # order of the data, dropout
     head_seed: Whole | None = None  # first weights of new heads; null: seed
-    kept_layers: str | list[int] | dict[str, Any] | None = None  # of checkpoint: spread, first2, last (half), [0,2,5] (from 0)
-    teacher: str | list[str] | None = None  # of distill: a run, a checkpoint or a Hugging Face folder, or several of them
+    # of checkpoint: spread, first2, last (half), [0,2,5] (from 0)
+    kept_layers: str | list[int] | dict[str, Any] | None = None
+    # of distill: a run, a checkpoint or a Hugging Face folder, or several of them
+    teacher: str | list[str] | None = None
     teacher_weights: list[float] | None = None  # of several teachers; null: all count the same
-    teacher_cache: str | None = None  # a folder that keeps what the teacher answers, to be read instead of computed again
+    # a folder that keeps what the teacher answers, to be read instead of computed again
+    teacher_cache: str | None = None
 
 
 @dataclass
@@ -146,14 +174,19 @@ class Evaluate:
     task: Any = None  # null: the one the checkpoint was fine-tuned on
     format: Any = None  # this and noise: of task=held_out; null: as in the checkpoint's own run
     noise: Any = None
-    split: str = "dev"  # dev, test, train, or another that the task's files have (mnli: dev_mismatched); valid means dev
+    # dev, test, train, or another that the task's files have (mnli: dev_mismatched); valid means
+    # dev
+    split: str = "dev"
     data: Data = dataclasses.field(default_factory=Data)  # of task=lm and task=held_out
-    input: str | None = None  # unlabelled lines, or a .csv, .tsv or .jsonl table, to be labelled; -: standard input
-    out: str | None = None  # a .csv, .tsv or .jsonl file of predictions, or a folder of them; null: eval/ in the run
+    # unlabelled lines, or a .csv, .tsv or .jsonl table, to be labelled; -: standard input
+    input: str | None = None
+    # a .csv, .tsv or .jsonl file of predictions, or a folder of them; null: eval/ in the run
+    out: str | None = None
     overwrite: bool = False  # such a file that is there already
     batch_size: Count = 32
     device: Literal["auto", "cpu", "cuda"] = "auto"
-    precision: Literal["auto", "fp32", "bf16", "fp16"] = "fp32"  # bf16, fp16: three digits; auto: as training chooses
+    # bf16, fp16: three digits; auto: as training chooses
+    precision: Literal["auto", "fp32", "bf16", "fp16"] = "fp32"
     heads: Any = None  # these four stand in the files of tasks; nothing is trained here
     optim: Any = None
     schedule: Any = None
@@ -190,27 +223,34 @@ class Embed:
     field: str = "text"  # of a table or of JSON lines: the column, the key that has the text
     out: str = MISSING  # .npz
     overwrite: bool = False  # a file that is there already
-    layers: int | list[int] | Literal["all"] = "all"  # or numbers: 0 is the embedding output, -1 the last, [0,-1]
-    pooling: Literal["none", "mean", "first", "max", "last"] = "none"  # one vector a line, of all tokens but padding
+    # or numbers: 0 is the embedding output, -1 the last, [0,-1]
+    layers: int | list[int] | Literal["all"] = "all"
+    # one vector a line, of all tokens but padding
+    pooling: Literal["none", "mean", "first", "max", "last"] = "none"
     logits: bool = False
     batch_size: Count = 32
     device: Literal["auto", "cpu", "cuda"] = "auto"
-    precision: Literal["auto", "fp32", "bf16", "fp16"] = "fp32"  # bf16, fp16: three digits; auto: as training chooses
+    # bf16, fp16: three digits; auto: as training chooses
+    precision: Literal["auto", "fp32", "bf16", "fp16"] = "fp32"
 
 
 @dataclass
 class Generate:
     checkpoint: str = MISSING
-    prompt: str | None = None  # one text: to go on with, the source of what is written, or with masks to be filled
-    input: str | None = None  # a file of such texts, one a line; -: standard input, which null takes where it is no terminal
+    # one text: to go on with, the source of what is written, or with masks to be filled
+    prompt: str | None = None
+    # a file of such texts, one a line; -: standard input, which null takes where it is no terminal
+    input: str | None = None
     out: str | None = None  # a .jsonl file of the results; null: they are printed
     overwrite: bool = False  # a file that is there already
     search: Any = None
-    max_new: Count | None = None  # most tokens of a text; null: as many as the model has places, or 128
+    # most tokens of a text; null: as many as the model has places, or 128
+    max_new: Count | None = None
     batch_size: Count = 32  # prompts at the same time
     top: Count = 5  # candidates for each mask
     device: Literal["auto", "cpu", "cuda"] = "auto"
-    precision: Literal["auto", "fp32", "bf16", "fp16"] = "fp32"  # bf16, fp16: three digits; auto: as training chooses
+    # bf16, fp16: three digits; auto: as training chooses
+    precision: Literal["auto", "fp32", "bf16", "fp16"] = "fp32"
 
 
 @dataclass
@@ -218,7 +258,8 @@ class Limit:
     steps: Count | None = None  # updates
     tokens: Count | None = None  # real tokens
     flops: Amount | None = None  # of training; becomes tokens by the cost of each arm
-    minutes: Amount | None = None  # of wall-clock time; the one budget that two machines spend differently
+    # of wall-clock time; the one budget that two machines spend differently
+    minutes: Amount | None = None
 
 
 @dataclass
@@ -228,24 +269,36 @@ class Ablate:
     out: str | None = None  # folder of the study, its jobs and its table; null: studies/<name>
     processes: Count = 1  # jobs at the same time, on this machine
     keep: bool = False  # checkpoints of fine-tuned models
-    curves: Literal["steps", "tokens", "flops", "time"] | None = None  # what learning curves go by; null: the budget
+    # what learning curves go by; null: the budget
+    curves: Literal["steps", "tokens", "flops", "time"] | None = None
     seeds: list[Whole] = dataclasses.field(default_factory=lambda: [0, 1, 2])  # of pretraining
     data: Data = dataclasses.field(default_factory=Data)  # of every arm
-    budget: Limit = dataclasses.field(default_factory=Limit)  # of pretraining, the same for all arms
+    # of pretraining, the same for all arms
+    budget: Limit = dataclasses.field(default_factory=Limit)
     baseline: str = MISSING  # the arm that the others are compared with
-    arms: dict[str, Any] = dataclasses.field(default_factory=dict)  # {name: [overrides] or {recipe, overrides, ...}}
+    # {name: [overrides] or {recipe, overrides, ...}}
+    arms: dict[str, Any] = dataclasses.field(default_factory=dict)
     grid: list[str] = dataclasses.field(default_factory=list)  # arms as a sweep: [size=tiny,mini]
     pretrain: Any = None  # {recipe, overrides} of every arm
     finetune: Any = None  # {tasks: {name: {task, path, overrides}}, overrides, grid, restarts}
     eval: dict[str, Any] = dataclasses.field(default_factory=dict)  # {name: {of, overrides}}
-    metrics: dict[str, Any] = dataclasses.field(default_factory=dict)  # {name: {of, key, as, expect, published}}
+    # {name: {of, key, as, expect, published}}
+    metrics: dict[str, Any] = dataclasses.field(default_factory=dict)
     stop: Any = None  # {metric, after, bound}: ends hopeless pretraining
 
 
 VERBS: dict[str, type] = {
-    "tokenize": Tokenize, "pretrain": Pretrain, "finetune": Finetune, "eval": Evaluate, "embed": Embed, "data": Check,
-    "ablate": Ablate, "generate": Generate, "augment": Augment, "rewrite": Rewrite,
-}  # fmt: skip
+    "tokenize": Tokenize,
+    "pretrain": Pretrain,
+    "finetune": Finetune,
+    "eval": Evaluate,
+    "embed": Embed,
+    "data": Check,
+    "ablate": Ablate,
+    "generate": Generate,
+    "augment": Augment,
+    "rewrite": Rewrite,
+}
 
 
 def defaults(verb: str) -> dict[str, Any]:
@@ -253,29 +306,51 @@ def defaults(verb: str) -> dict[str, Any]:
     return dataclasses.asdict(VERBS[verb]())
 
 
-_PATHS = ("path", "valid_path", "target_path", "valid_target_path", "dir", "cache_dir", "vectors", "stop_words")
+_PATHS = (
+    "path",
+    "valid_path",
+    "target_path",
+    "valid_target_path",
+    "dir",
+    "cache_dir",
+    "vectors",
+    "stop_words",
+)
 
 
 def is_path(key: str) -> bool:
-    """Whether the config key names files: its value is taken literally, never as Hydra's grammar."""
-    return key in ("out", "checkpoint", "init", "input", "teacher", "teacher_cache") or key.rpartition(".")[2] in _PATHS
+    """Whether the config key names files: its value is taken literally, never as Hydra's
+    grammar.
+    """
+    return (
+        key in ("out", "checkpoint", "init", "input", "teacher", "teacher_cache")
+        or key.rpartition(".")[2] in _PATHS
+    )
 
 
 def is_written(key: str) -> bool:
-    """Whether the config key says where a command writes: one folder, in whose name a comma is a letter, also in a sweep."""
+    """Whether the config key says where a command writes: one folder, in whose name a comma is a
+    letter, also in a sweep.
+    """
     return key in ("run.dir", "out", "teacher_cache", "data.cache_dir")
 
 
 def is_literal(key: str) -> bool:
-    """Whether the value is a text as it stands, in which nothing is grammar and nothing is a list."""
+    """Whether the value is a text as it stands, in which nothing is grammar and nothing is a
+    list.
+    """
     return key == "prompt"
 
 
 def fitted(verb: str, config: Mapping[str, Any]) -> tuple[dict[str, Any], list[ConfigError]]:
-    """{dotted key: value as its type wants it} for plumbing that differs from what is written, and every misfit."""
+    """{dotted key: value as its type wants it} for plumbing that differs from what is written,
+    and every misfit.
+    """
     changed: dict[str, Any] = {}
     errors: list[ConfigError] = []
-    for path, value, annotation in _leaves(VERBS[verb], config, "", errors, top=typing.get_type_hints(VERBS[verb])):
+    for path, value, annotation in _leaves(
+        VERBS[verb], config, "", errors, top=typing.get_type_hints(VERBS[verb])
+    ):
         if isinstance(value, str) and value == MISSING:
             errors.append(ConfigError(path, ..., "must be given", fix=f"{path}=..."))
             continue
@@ -290,14 +365,24 @@ def fitted(verb: str, config: Mapping[str, Any]) -> tuple[dict[str, Any], list[C
 
 
 def _chosen(slot: str, value: Any) -> bool:
-    """Whether a slot holds something; what a recipe sets of a part that is not chosen is no part."""
-    return value is not None and (slot in MANY or not isinstance(value, Mapping) or "_target_" in value)
+    """Whether a slot holds something; what a recipe sets of a part that is not chosen is no
+    part.
+    """
+    return value is not None and (
+        slot in MANY or not isinstance(value, Mapping) or "_target_" in value
+    )
 
 
 def _leaves(
-    schema: type, config: Mapping[str, Any], path: str, errors: list[ConfigError], *, top: Collection[str]
+    schema: type,
+    config: Mapping[str, Any],
+    path: str,
+    errors: list[ConfigError],
+    *,
+    top: Collection[str],
 ) -> Iterator[tuple[str, Any, Any]]:
-    """(path, value, annotation) of every plumbing key in `config`; keys that the schema lacks become errors.
+    """(path, value, annotation) of every plumbing key in `config`; keys that the schema lacks
+    become errors.
 
     `top`: the first words of all keys of the command.
     """
@@ -307,7 +392,9 @@ def _leaves(
         if key not in hints:
             known = [f"{path}{name}" for name in hints]
             other = ours(where, lambda name: name.partition(".")[0] in top)
-            hint = f" (did you mean '{other.partition('=')[0]}'?)" if other else nearest(where, known)
+            hint = (
+                f" (did you mean '{other.partition('=')[0]}'?)" if other else nearest(where, known)
+            )
             errors.append(ConfigError(where, value, f"there is no such setting{hint}"))
         elif not dataclasses.is_dataclass(hints[key]):
             lost = getattr(made, key) == MISSING and hints[key] is Any and not _chosen(key, value)
@@ -315,4 +402,10 @@ def _leaves(
         elif isinstance(value, Mapping):
             yield from _leaves(typing.cast(type, hints[key]), value, where + ".", errors, top=top)
         else:
-            errors.append(ConfigError(where, value, f"is a group of settings: {', '.join(typing.get_type_hints(hints[key]))}"))
+            errors.append(
+                ConfigError(
+                    where,
+                    value,
+                    f"is a group of settings: {', '.join(typing.get_type_hints(hints[key]))}",
+                )
+            )

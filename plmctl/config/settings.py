@@ -1,4 +1,6 @@
-"""What --help says of settings: each with its default and its meaning, the comment behind it in the schema's file."""
+"""What --help says of settings: each with its default and its meaning, the comment behind it in
+the schema's file.
+"""
 
 from __future__ import annotations
 
@@ -16,11 +18,17 @@ from plmctl.config.schema import VERBS
 
 
 def settings(verb: str) -> list[tuple[str, str]]:
-    """(key=default, its meaning: the comment behind it in the file of its class) of the plumbing of `verb`, for --help."""
+    """(key=default, its meaning: the comment behind it in the file of its class) of the plumbing
+    of `verb`, for --help.
+    """
     comments: dict[tuple[str, str], str] = {}
     owner = ""
-    files = {str(sys.modules[base.__module__].__file__) for base in VERBS[verb].__mro__[:-1]} | {str(schema.__file__)}
-    for line in "".join(Path(file).read_text(encoding="utf-8") for file in sorted(files)).splitlines():
+    files = {str(sys.modules[base.__module__].__file__) for base in VERBS[verb].__mro__[:-1]} | {
+        str(schema.__file__)
+    }
+    for line in "".join(
+        Path(file).read_text(encoding="utf-8") for file in sorted(files)
+    ).splitlines():
         if line.startswith("class "):
             owner = re.split(r"[(:]", line.removeprefix("class "))[0]
         elif found := re.match(r"    (\w+): .*?(?:  # (.*))?$", line):
@@ -28,16 +36,23 @@ def settings(verb: str) -> list[tuple[str, str]]:
     return list(_settings(VERBS[verb], "", comments))
 
 
-def _settings(group: type, path: str, comments: Mapping[tuple[str, str], str]) -> Iterator[tuple[str, str]]:
+def _settings(
+    group: type, path: str, comments: Mapping[tuple[str, str], str]
+) -> Iterator[tuple[str, str]]:
     made = group()
     for name, hint in typing.get_type_hints(group).items():
         value = getattr(made, name)
         if dataclasses.is_dataclass(hint):
             yield from _settings(typing.cast(type, hint), f"{path}{name}.", comments)
-        elif hint is not Any and name != "recipe" and f"{path}{name}" != "run.resume":  # parts are listed by themselves
-            shown = {MISSING: "", "None": "null", "True": "true", "False": "false"}.get(str(value), value)
+        # parts are listed by themselves
+        elif hint is not Any and name != "recipe" and f"{path}{name}" != "run.resume":
+            shown = {MISSING: "", "None": "null", "True": "true", "False": "false"}.get(
+                str(value), value
+            )
             choices = [str(x).lower() for x in _choices(hint)] if _closed(hint) else []
-            owner = next(base.__name__ for base in group.__mro__ if (base.__name__, name) in comments)
+            owner = next(
+                base.__name__ for base in group.__mro__ if (base.__name__, name) in comments
+            )
             words = [comments[owner, name], f"one of {', '.join(choices)}" if choices else ""]
             yield f"{path}{name}={shown}", "; ".join(filter(None, words))
 

@@ -1,1 +1,3 @@
-"""To and from published checkpoints: names (rules), family and its members, weights (files), hf (whole folders)."""
+"""To and from published checkpoints: names (rules), family and its members, weights (files), hf
+(whole folders).
+"""

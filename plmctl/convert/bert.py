@@ -13,9 +13,16 @@ from plmctl.values import Count, Number, Rate, Whole
 LAYER = "encoder.layer.{i}"
 BACKBONE: list[Rule] = [
     same("backbone.embedding.token.weight", "embeddings.word_embeddings.weight"),
-    same("backbone.embedding.segment.weight", "embeddings.token_type_embeddings.weight", optional=True),
+    same(
+        "backbone.embedding.segment.weight",
+        "embeddings.token_type_embeddings.weight",
+        optional=True,
+    ),
     *linear("backbone.embedding.norm", "embeddings.LayerNorm"),
-    *linear("backbone.stack.blocks.a.{i}.cell.qkv", *(f"{LAYER}.attention.self.{name}" for name in ("query", "key", "value"))),
+    *linear(
+        "backbone.stack.blocks.a.{i}.cell.qkv",
+        *(f"{LAYER}.attention.self.{name}" for name in ("query", "key", "value")),
+    ),
     *linear("backbone.stack.blocks.a.{i}.cell.out", f"{LAYER}.attention.output.dense"),
     *linear("backbone.stack.blocks.a.{i}.norm_sum", f"{LAYER}.attention.output.LayerNorm"),
     *linear("backbone.stack.blocks.f.{i}.cell.up", f"{LAYER}.intermediate.dense"),
@@ -33,7 +40,8 @@ OWN_POOLER = linear("heads.pooler.dense", "pooler.dense")
 POOLER = linear("heads.pooler.dense", "bert.pooler.dense")
 NSP = linear("heads.nsp.linear", "cls.seq_relationship")
 _SBO = "cls.pair_target_predictions"
-SBO: list[Rule] = [  # as in SpanBERT's own checkpoints: `transformers` has no class for it and leaves these tensors out
+# as in SpanBERT's own checkpoints: `transformers` has no class for it and leaves these tensors out
+SBO: list[Rule] = [
     same("heads.sbo.place.weight", f"{_SBO}.position_embeddings.weight"),
     *linear("heads.sbo.inner", f"{_SBO}.mlp_layer_norm.linear1"),
     *linear("heads.sbo.norm", f"{_SBO}.mlp_layer_norm.layer_norm1"),
@@ -41,15 +49,27 @@ SBO: list[Rule] = [  # as in SpanBERT's own checkpoints: `transformers` has no c
     *linear("heads.sbo.lm.norm", f"{_SBO}.mlp_layer_norm.layer_norm2"),
     same("heads.sbo.lm.bias", f"{_SBO}.bias"),
 ]
-UNILM = 6  # kinds of segments; its released config.json leaves out the epsilon, which its code has at 1e-5 (modeling.py)
-ACTIVATIONS = {"gelu": "gelu", "gelu_new": "gelu_tanh", "gelu_pytorch_tanh": "gelu_tanh", "relu": "relu", "silu": "silu"}
+# kinds of segments; its released config.json leaves out the epsilon, which its code has at 1e-5
+# (modeling.py)
+UNILM = 6
+ACTIVATIONS = {
+    "gelu": "gelu",
+    "gelu_new": "gelu_tanh",
+    "gelu_pytorch_tanh": "gelu_tanh",
+    "relu": "relu",
+    "silu": "silu",
+}
 
 
 def tasks(prefix: str) -> list[Architecture]:
     """The token classifiers, which every family of encoders has in the same form."""
     return [
-        Architecture(f"{prefix}ForTokenClassification", ("tag",), linear("heads.tag.linear", "classifier")),
-        Architecture(f"{prefix}ForQuestionAnswering", ("span",), linear("heads.span.linear", "qa_outputs")),
+        Architecture(
+            f"{prefix}ForTokenClassification", ("tag",), linear("heads.tag.linear", "classifier")
+        ),
+        Architecture(
+            f"{prefix}ForQuestionAnswering", ("span",), linear("heads.span.linear", "qa_outputs")
+        ),
     ]
 
 
@@ -59,7 +79,10 @@ def encoder_nodes(numbers: Numbers) -> Node:
     attention = {"num_heads": numbers.num_heads, "dropout": numbers.attention_dropout}
     inner = {"inner_width": numbers.inner_width, "activation": numbers.activation}
     return {
-        "size": {name: getattr(numbers, name) for name in ("num_layers", "width", "num_heads", "inner_width")},
+        "size": {
+            name: getattr(numbers, name)
+            for name in ("num_layers", "width", "num_heads", "inner_width")
+        },
         "pattern": {"_target_": "plmctl.attention.patterns.Full"},
         "position": {"_target_": "plmctl.nn.positions.Learned", "max_length": numbers.max_length},
         "model": {
@@ -74,17 +97,31 @@ def encoder_nodes(numbers: Numbers) -> Node:
                 "_target_": "plmctl.nn.stack.Stack",
                 "layout": f"af*{numbers.num_layers}",
                 "cells": {
-                    "a": {"_target_": "plmctl.nn.cells.attention.Attention", "_partial_": True, **attention},
-                    "f": {"_target_": "plmctl.nn.cells.feedforward.FeedForward", "_partial_": True, **inner},
+                    "a": {
+                        "_target_": "plmctl.nn.cells.attention.Attention",
+                        "_partial_": True,
+                        **attention,
+                    },
+                    "f": {
+                        "_target_": "plmctl.nn.cells.feedforward.FeedForward",
+                        "_partial_": True,
+                        **inner,
+                    },
                 },
                 "residual": {
-                    "_target_": "plmctl.nn.residual.PostNorm", "dropout": numbers.dropout, "norm": norm,
+                    "_target_": "plmctl.nn.residual.PostNorm",
+                    "dropout": numbers.dropout,
+                    "norm": norm,
                 },
             },
-            "initializer": {"_target_": "plmctl.nn.init.truncated_normal", "_partial_": True, "std": 0.02},
+            "initializer": {
+                "_target_": "plmctl.nn.init.truncated_normal",
+                "_partial_": True,
+                "std": 0.02,
+            },
             "classifier": {"pooler": True, "dense": False, "bias": True},
         },
-    }  # fmt: skip
+    }
 
 
 def task_head(name: str, numbers: Numbers, outputs: int) -> Node:
@@ -134,11 +171,20 @@ class Bert(Family):
     rules = (*BACKBONE, same(*PLACES))
     architectures = (
         Architecture(
-            "BertForSequenceClassification", ("pooler", "score"), POOLER + linear("heads.score.linear", "classifier"), outputs=1
+            "BertForSequenceClassification",
+            ("pooler", "score"),
+            POOLER + linear("heads.score.linear", "classifier"),
+            outputs=1,
         ),
-        Architecture("BertForSequenceClassification", ("pooler", "class"), POOLER + linear("heads.class.linear", "classifier")),
+        Architecture(
+            "BertForSequenceClassification",
+            ("pooler", "class"),
+            POOLER + linear("heads.class.linear", "classifier"),
+        ),
         *tasks("Bert"),
-        Architecture("BertForPreTraining", ("mlm", "pooler", "nsp", "sbo"), MLM + POOLER + NSP + SBO),
+        Architecture(
+            "BertForPreTraining", ("mlm", "pooler", "nsp", "sbo"), MLM + POOLER + NSP + SBO
+        ),
         Architecture("BertForMaskedLM", ("mlm", "sbo"), MLM + SBO),
         Architecture("BertForPreTraining", ("mlm", "pooler", "nsp"), MLM + POOLER + NSP),
         Architecture("BertForMaskedLM", ("mlm",), MLM),
@@ -151,30 +197,49 @@ class Bert(Family):
     pooler: Sequence[Rule] = OWN_POOLER
 
     def numbers(self, settings: Mapping[str, Any]) -> Numbers:
-        for key, allowed in (("position_embedding_type", "absolute"), ("is_decoder", False), ("add_cross_attention", False)):
+        for key, allowed in (
+            ("position_embedding_type", "absolute"),
+            ("is_decoder", False),
+            ("add_cross_attention", False),
+        ):
             if settings.get(key, allowed) != allowed:
-                raise ConfigError(f"config.json: {key}", settings[key], f"{allowed} (nothing else is supported)")
+                raise ConfigError(
+                    f"config.json: {key}", settings[key], f"{allowed} (nothing else is supported)"
+                )
         segments = settings.get("type_vocab_size", 2)
         return Numbers(
-            num_layers=settings["num_hidden_layers"], width=settings["hidden_size"], num_heads=settings["num_attention_heads"],
-            inner_width=settings["intermediate_size"], vocab_size=settings["vocab_size"],
-            max_length=settings["max_position_embeddings"], segments=segments,
+            num_layers=settings["num_hidden_layers"],
+            width=settings["hidden_size"],
+            num_heads=settings["num_attention_heads"],
+            inner_width=settings["intermediate_size"],
+            vocab_size=settings["vocab_size"],
+            max_length=settings["max_position_embeddings"],
+            segments=segments,
             dropout=settings.get("hidden_dropout_prob", 0.1),
             attention_dropout=settings.get("attention_probs_dropout_prob", 0.1),
             activation=self.activation(settings.get("hidden_act", "gelu"), "hidden_act"),
             eps=settings.get("layer_norm_eps", 1e-5 if segments == UNILM else 1e-12),
-            tied=settings.get("tie_word_embeddings", True), pad=settings.get("pad_token_id") or 0,
-        )  # fmt: skip
+            tied=settings.get("tie_word_embeddings", True),
+            pad=settings.get("pad_token_id") or 0,
+        )
 
     def settings(self, numbers: Numbers) -> Node:
         return {
-            "model_type": self.model_type, "vocab_size": numbers.vocab_size, "hidden_size": numbers.width,
-            "num_hidden_layers": numbers.num_layers, "num_attention_heads": numbers.num_heads,
-            "intermediate_size": numbers.inner_width, "hidden_act": self.activation_name(numbers.activation),
-            "hidden_dropout_prob": numbers.dropout, "attention_probs_dropout_prob": numbers.attention_dropout,
-            "max_position_embeddings": numbers.max_length, "type_vocab_size": numbers.segments,
-            "layer_norm_eps": numbers.eps, "initializer_range": 0.02, "tie_word_embeddings": numbers.tied,
-        }  # fmt: skip
+            "model_type": self.model_type,
+            "vocab_size": numbers.vocab_size,
+            "hidden_size": numbers.width,
+            "num_hidden_layers": numbers.num_layers,
+            "num_attention_heads": numbers.num_heads,
+            "intermediate_size": numbers.inner_width,
+            "hidden_act": self.activation_name(numbers.activation),
+            "hidden_dropout_prob": numbers.dropout,
+            "attention_probs_dropout_prob": numbers.attention_dropout,
+            "max_position_embeddings": numbers.max_length,
+            "type_vocab_size": numbers.segments,
+            "layer_norm_eps": numbers.eps,
+            "initializer_range": 0.02,
+            "tie_word_embeddings": numbers.tied,
+        }
 
     def nodes(self, numbers: Numbers) -> Node:
         nodes = encoder_nodes(numbers)
@@ -187,18 +252,34 @@ class Bert(Family):
         return super().describes(config, numbers)
 
     def unsaid(self, config: Mapping[str, Any]) -> list[str]:
-        told = "pattern: its config.json cannot say who sees whom; give each batch a 4-D attention_mask"
+        told = (
+            "pattern: its config.json cannot say who sees whom; give each batch a 4-D"
+            " attention_mask"
+        )
         return [told] if _by_segment(config) else []
 
     def head(self, name: str, numbers: Numbers, outputs: int) -> Node:
         inside: Node = {"activation": numbers.activation, "eps": numbers.eps}
         if name == "sbo":
-            return {"_target_": "plmctl.heads.sbo.SBOHead", "max_targets": outputs, "place_width": 200, **inside}
+            return {
+                "_target_": "plmctl.heads.sbo.SBOHead",
+                "max_targets": outputs,
+                "place_width": 200,
+                **inside,
+            }
         if name != "mlm":
             return task_head(name, numbers, outputs)
-        return {"_target_": "plmctl.heads.lm.LMHead", "tied": numbers.tied, "transform": True, "bias": True, **inside}
+        return {
+            "_target_": "plmctl.heads.lm.LMHead",
+            "tied": numbers.tied,
+            "transform": True,
+            "bias": True,
+            **inside,
+        }
 
 
 def _by_segment(config: Mapping[str, Any]) -> bool:
-    """UniLM (Dong et al., 2019, arXiv:1905.03197): BERT with more kinds of segments, which decide who sees whom."""
+    """UniLM (Dong et al., 2019, arXiv:1905.03197): BERT with more kinds of segments, which
+    decide who sees whom.
+    """
     return str(config["pattern"].get("_target_")) == "plmctl.attention.patterns.BySegment"

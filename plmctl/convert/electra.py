@@ -1,4 +1,6 @@
-"""ELECTRA (Clark et al., 2020, arXiv:2003.10555) as `transformers` publishes it: discriminators and generators."""
+"""ELECTRA (Clark et al., 2020, arXiv:2003.10555) as `transformers` publishes it: discriminators
+and generators.
+"""
 
 from __future__ import annotations
 
@@ -27,16 +29,19 @@ TIES = {"generator_lm_head.weight": "embeddings.word_embeddings.weight"}
 
 
 class Electra(Bert):
-    """BERT's encoder, whose tables may be narrower than the model (`embedding_size`), without a pooler.
+    """BERT's encoder, whose tables may be narrower than the model (`embedding_size`), without a
+    pooler.
 
-    The published sequence classifier has a layer with GELU before its last map, which the paper's code has not: export takes
-    heads with `dense=true activation=gelu` only.
+    The published sequence classifier has a layer with GELU before its last map, which the paper's
+    code has not: export takes heads with `dense=true activation=gelu` only.
     """
 
     model_type = "electra"
     prefix = "electra."
     architectures = (
-        Architecture("ElectraForSequenceClassification", ("score",), classifier("score"), outputs=1),
+        Architecture(
+            "ElectraForSequenceClassification", ("score",), classifier("score"), outputs=1
+        ),
         Architecture("ElectraForSequenceClassification", ("class",), classifier("class")),
         *tasks("Electra"),
         Architecture("ElectraForPreTraining", ("discriminator",), DISCRIMINATOR),
@@ -54,22 +59,37 @@ class Electra(Bert):
 
     def backbone(self, numbers: Numbers) -> list[Rule]:
         narrow = numbers.table_width != numbers.width
-        return [*BACKBONE, same(*PLACES), *(linear("backbone.embedding.project", "embeddings_project") if narrow else [])]
+        return [
+            *BACKBONE,
+            same(*PLACES),
+            *(linear("backbone.embedding.project", "embeddings_project") if narrow else []),
+        ]
 
     def nodes(self, numbers: Numbers) -> Node:
         nodes = super().nodes(numbers)
-        nodes["model"]["embedding"]["table_width"] = None if numbers.table_width == numbers.width else numbers.table_width
+        nodes["model"]["embedding"]["table_width"] = (
+            None if numbers.table_width == numbers.width else numbers.table_width
+        )
         nodes["model"]["classifier"] = {"pooler": False, "dense": False, "bias": True}
         return nodes
 
     def head(self, name: str, numbers: Numbers, outputs: int) -> Node:
         if name == "discriminator":
-            return {"_target_": "plmctl.heads.discriminator.Discriminator", "activation": numbers.activation}
+            return {
+                "_target_": "plmctl.heads.discriminator.Discriminator",
+                "activation": numbers.activation,
+            }
         node = super().head(name, replace(numbers, activation="gelu"), outputs)
         return node | ({"dense": True, "activation": "gelu"} if name in ("class", "score") else {})
 
     def describes(self, config: Mapping[str, Any], numbers: Numbers) -> list[str]:
         if numbers.table_width == numbers.width:  # the same as none
             model = config["model"]
-            config = {**config, "model": {**model, "embedding": {**(model.get("embedding") or {}), "table_width": None}}}
+            config = {
+                **config,
+                "model": {
+                    **model,
+                    "embedding": {**(model.get("embedding") or {}), "table_width": None},
+                },
+            }
         return super().describes(config, numbers)

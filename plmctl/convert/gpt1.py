@@ -15,7 +15,9 @@ ACTIVATIONS = {"gelu": "gelu_tanh", "relu": "relu", "swish": "silu"}
 
 
 class GPT(GPT2):
-    """Post-norm decoder with learned places and no last norm, `OpenAIGPT...`; what its files call `gelu` is the tanh form."""
+    """Post-norm decoder with learned places and no last norm, `OpenAIGPT...`; what its files
+    call `gelu` is the tanh form.
+    """
 
     model_type = "openai-gpt"
     rules = (
@@ -38,7 +40,9 @@ class GPT(GPT2):
     def settings(self, numbers: Numbers) -> Node:
         if numbers.inner_width != 4 * numbers.width:
             raise ConfigError(
-                "size.inner_width", numbers.inner_width, f"{4 * numbers.width}: 4 * size.width in every published GPT"
+                "size.inner_width",
+                numbers.inner_width,
+                f"{4 * numbers.width}: 4 * size.width in every published GPT",
             )
         return {key: value for key, value in super().settings(numbers).items() if key != "n_inner"}
 

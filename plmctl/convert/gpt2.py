@@ -26,7 +26,13 @@ def score(head: str) -> list[Rule]:
 
 
 TIES = {"lm_head.weight": "wte.weight"}
-ACTIVATIONS = {"gelu_new": "gelu_tanh", "gelu_pytorch_tanh": "gelu_tanh", "gelu": "gelu", "relu": "relu", "silu": "silu"}
+ACTIVATIONS = {
+    "gelu_new": "gelu_tanh",
+    "gelu_pytorch_tanh": "gelu_tanh",
+    "gelu": "gelu",
+    "relu": "relu",
+    "silu": "silu",
+}
 
 
 class GPTConfig(Published):
@@ -59,8 +65,12 @@ class GPT2(Family):
     architectures: Sequence[Architecture] = (
         Architecture("GPT2ForSequenceClassification", ("score",), score("score"), outputs=1),
         Architecture("GPT2ForSequenceClassification", ("class",), score("class")),
-        Architecture("GPT2ForTokenClassification", ("tag",), linear("heads.tag.linear", "classifier")),
-        Architecture("GPT2ForQuestionAnswering", ("span",), linear("heads.span.linear", "qa_outputs")),
+        Architecture(
+            "GPT2ForTokenClassification", ("tag",), linear("heads.tag.linear", "classifier")
+        ),
+        Architecture(
+            "GPT2ForQuestionAnswering", ("span",), linear("heads.span.linear", "qa_outputs")
+        ),
         Architecture("GPT2LMHeadModel", ("clm",), CLM),
         Architecture("GPT2Model", bare=True),
     )
@@ -69,32 +79,57 @@ class GPT2(Family):
     key = "activation_function"
 
     def numbers(self, settings: Mapping[str, Any]) -> Numbers:
-        expected = {"scale_attn_weights": True, "scale_attn_by_inverse_layer_idx": False, "add_cross_attention": False}
+        expected = {
+            "scale_attn_weights": True,
+            "scale_attn_by_inverse_layer_idx": False,
+            "add_cross_attention": False,
+        }
         for key, allowed in expected.items():
             if settings.get(key, allowed) != allowed:
-                raise ConfigError(f"config.json: {key}", settings[key], f"{allowed} (nothing else is supported)")
+                raise ConfigError(
+                    f"config.json: {key}", settings[key], f"{allowed} (nothing else is supported)"
+                )
         width = settings["n_embd"]
         return Numbers(
-            num_layers=settings["n_layer"], width=width, num_heads=settings["n_head"],
-            inner_width=settings.get("n_inner") or 4 * width, vocab_size=settings["vocab_size"],
-            max_length=settings["n_positions"], segments=0,
-            dropout=settings.get("resid_pdrop", 0.1), attention_dropout=settings.get("attn_pdrop", 0.1),
-            activation=self.activation(settings.get(self.key, next(iter(self.activations))), self.key),
-            eps=settings.get("layer_norm_epsilon", 1e-5), tied=settings.get("tie_word_embeddings", True),
+            num_layers=settings["n_layer"],
+            width=width,
+            num_heads=settings["n_head"],
+            inner_width=settings.get("n_inner") or 4 * width,
+            vocab_size=settings["vocab_size"],
+            max_length=settings["n_positions"],
+            segments=0,
+            dropout=settings.get("resid_pdrop", 0.1),
+            attention_dropout=settings.get("attn_pdrop", 0.1),
+            activation=self.activation(
+                settings.get(self.key, next(iter(self.activations))), self.key
+            ),
+            eps=settings.get("layer_norm_epsilon", 1e-5),
+            tied=settings.get("tie_word_embeddings", True),
             pad=settings.get("pad_token_id") or 0,
-        )  # fmt: skip
+        )
 
     def settings(self, numbers: Numbers) -> Node:
         return {
-            "model_type": self.model_type, "vocab_size": numbers.vocab_size, "n_embd": numbers.width,
-            "n_layer": numbers.num_layers, "n_head": numbers.num_heads, "n_inner": numbers.inner_width,
-            "n_positions": numbers.max_length, self.key: self.activation_name(numbers.activation),
-            "resid_pdrop": numbers.dropout, "embd_pdrop": numbers.dropout, "attn_pdrop": numbers.attention_dropout,
-            "layer_norm_epsilon": numbers.eps, "initializer_range": 0.02, "tie_word_embeddings": numbers.tied,
-        }  # fmt: skip
+            "model_type": self.model_type,
+            "vocab_size": numbers.vocab_size,
+            "n_embd": numbers.width,
+            "n_layer": numbers.num_layers,
+            "n_head": numbers.num_heads,
+            "n_inner": numbers.inner_width,
+            "n_positions": numbers.max_length,
+            self.key: self.activation_name(numbers.activation),
+            "resid_pdrop": numbers.dropout,
+            "embd_pdrop": numbers.dropout,
+            "attn_pdrop": numbers.attention_dropout,
+            "layer_norm_epsilon": numbers.eps,
+            "initializer_range": 0.02,
+            "tie_word_embeddings": numbers.tied,
+        }
 
     def nodes(self, numbers: Numbers) -> Node:
-        nodes = encoder_nodes(numbers) | {"pattern": {"_target_": "plmctl.attention.patterns.Causal"}}
+        nodes = encoder_nodes(numbers) | {
+            "pattern": {"_target_": "plmctl.attention.patterns.Causal"}
+        }
         model = nodes["model"]
         model["embedding"] |= {"segments": 0, "norm": None}
         model["stack"]["residual"]["_target_"] = "plmctl.nn.residual.PreNorm"
@@ -104,5 +139,12 @@ class GPT2(Family):
 
     def head(self, name: str, numbers: Numbers, outputs: int) -> Node:
         if name != "clm":
-            return task_head(name, numbers, outputs) | ({"bias": False} if name in ("class", "score") else {})
-        return {"_target_": "plmctl.heads.lm.LMHead", "tied": numbers.tied, "transform": False, "bias": False}
+            return task_head(name, numbers, outputs) | (
+                {"bias": False} if name in ("class", "score") else {}
+            )
+        return {
+            "_target_": "plmctl.heads.lm.LMHead",
+            "tied": numbers.tied,
+            "transform": False,
+            "bias": False,
+        }

@@ -1,7 +1,8 @@
-"""Reversible rules between the names (and layouts) of our tensors and those of a published checkpoint.
+"""Reversible rules between the names (and layouts) of our tensors and those of a published
+checkpoint.
 
-A family states one table of rules; import reads it from right to left, export from left to right. `{i}` in a name stands for
-the number of a layer, the same on both sides.
+A family states one table of rules; import reads it from right to left, export from left to right.
+`{i}` in a name stands for the number of a layer, the same on both sides.
 """
 
 from __future__ import annotations
@@ -35,7 +36,9 @@ def same(ours: str, theirs: str, *, optional: bool = False) -> Rule:
 
 def fused(ours: str, *theirs: str) -> Rule:
     """Our rows are all of theirs, one tensor after the other (q, k, v)."""
-    return Rule(ours, theirs, lambda found: torch.cat(list(found)), lambda tensor: tensor.chunk(len(theirs)))
+    return Rule(
+        ours, theirs, lambda found: torch.cat(list(found)), lambda tensor: tensor.chunk(len(theirs))
+    )
 
 
 def transposed(ours: str, theirs: str) -> Rule:
@@ -44,7 +47,9 @@ def transposed(ours: str, theirs: str) -> Rule:
 
 
 def behind(ours: str, theirs: str, *, rows: int) -> Rule:
-    """Their table begins with `rows` rows that no token ever uses; ours leaves them out, export writes zeros."""
+    """Their table begins with `rows` rows that no token ever uses; ours leaves them out, export
+    writes zeros.
+    """
     return Rule(
         ours,
         (theirs,),
@@ -54,7 +59,9 @@ def behind(ours: str, theirs: str, *, rows: int) -> Rule:
     )
 
 
-def linear(ours: str, *theirs: str, weight: Callable[..., Rule] = same, bias: bool = True) -> list[Rule]:
+def linear(
+    ours: str, *theirs: str, weight: Callable[..., Rule] = same, bias: bool = True
+) -> list[Rule]:
     """The rules for `.weight` and `.bias` of a module; several of theirs are fused."""
     weight = fused if len(theirs) > 1 else weight
     rules = [weight(f"{ours}.weight", *(f"{name}.weight" for name in theirs))]
@@ -70,7 +77,9 @@ def to_ours(tensors: Mapping[str, Tensor], rules: Iterable[Rule]) -> tuple[Tenso
         for layer in _layers(rule.theirs[0], tensors):
             names = [_at(name, layer) for name in rule.theirs]
             if all(name in tensors for name in names):
-                found[_at(rule.ours, layer)] = rule.join([tensors[name] for name in names]).contiguous()
+                found[_at(rule.ours, layer)] = rule.join(
+                    [tensors[name] for name in names]
+                ).contiguous()
                 for name in names:
                     left.pop(name, None)
     return found, list(left)
@@ -84,7 +93,10 @@ def to_theirs(tensors: Mapping[str, Tensor], rules: Iterable[Rule]) -> tuple[Ten
         for layer in _layers(rule.ours, tensors):
             name = _at(rule.ours, layer)
             parts = rule.split(tensors[name])
-            found |= {_at(theirs, layer): part.contiguous().clone() for theirs, part in zip(rule.theirs, parts, strict=False)}
+            found |= {
+                _at(theirs, layer): part.contiguous().clone()
+                for theirs, part in zip(rule.theirs, parts, strict=False)
+            }
             left.pop(name, None)
     return found, list(left)
 
@@ -92,7 +104,8 @@ def to_theirs(tensors: Mapping[str, Tensor], rules: Iterable[Rule]) -> tuple[Ten
 def missing(tensors: Mapping[str, Tensor], rules: Iterable[Rule], *, num_layers: int) -> list[str]:
     """Names of theirs that a member with `num_layers` layers has and `tensors` lacks."""
     names = dict.fromkeys(name for rule in rules if not rule.optional for name in rule.theirs)
-    layers = [str(layer) for layer in range(min(num_layers, len(tensors) + 1))]  # of so many, one is missing at least
+    # of so many, one is missing at least
+    layers = [str(layer) for layer in range(min(num_layers, len(tensors) + 1))]
     filled = [_at(name, layer) for name in names for layer in (layers if "{i}" in name else [""])]
     return [name for name in filled if name not in tensors]
 
@@ -102,7 +115,12 @@ def _at(template: str, layer: str) -> str:
 
 
 def _layers(template: str, names: Iterable[str]) -> list[str]:
-    """The layer numbers for which `names` has the template filled in; [""] for a template without a layer that is there."""
+    """The layer numbers for which `names` has the template filled in; [""] for a template
+    without a layer that is there.
+    """
     pattern = re.compile(re.escape(template).replace(re.escape("{i}"), "([0-9]+)"))
     found = [match for name in names if (match := pattern.fullmatch(name))]
-    return sorted({match[1] if pattern.groups else "" for match in found}, key=lambda layer: (len(layer), layer))
+    return sorted(
+        {match[1] if pattern.groups else "" for match in found},
+        key=lambda layer: (len(layer), layer),
+    )

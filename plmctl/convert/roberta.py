@@ -20,14 +20,20 @@ MLM: list[Rule] = [
 
 
 def classifier(head: str) -> list[Rule]:
-    return linear(f"heads.{head}.dense", "classifier.dense") + linear(f"heads.{head}.linear", "classifier.out_proj")
+    return linear(f"heads.{head}.dense", "classifier.dense") + linear(
+        f"heads.{head}.linear", "classifier.out_proj"
+    )
 
 
-TIES = {"lm_head.decoder.weight": "embeddings.word_embeddings.weight", "lm_head.decoder.bias": "lm_head.bias"}
+TIES = {
+    "lm_head.decoder.weight": "embeddings.word_embeddings.weight",
+    "lm_head.decoder.bias": "lm_head.bias",
+}
 
 
 class Roberta(Bert):
-    """BERT's encoder without segments; places are counted from `pad + 1`, and the table has as many unused rows before them.
+    """BERT's encoder without segments; places are counted from `pad + 1`, and the table has as many
+    unused rows before them.
 
     A token type that is added to every token is kept as one segment; one that is all zeros is none.
     """
@@ -35,7 +41,9 @@ class Roberta(Bert):
     model_type = "roberta"
     prefix = "roberta."
     architectures = (
-        Architecture("RobertaForSequenceClassification", ("score",), classifier("score"), outputs=1),
+        Architecture(
+            "RobertaForSequenceClassification", ("score",), classifier("score"), outputs=1
+        ),
         Architecture("RobertaForSequenceClassification", ("class",), classifier("class")),
         *tasks("Roberta"),
         Architecture("RobertaForMaskedLM", ("mlm",), MLM),
@@ -49,7 +57,10 @@ class Roberta(Bert):
         return replace(numbers, max_length=numbers.max_length - numbers.pad - 1)
 
     def settings(self, numbers: Numbers) -> Node:
-        places = {"max_position_embeddings": numbers.max_length + numbers.pad + 1, "pad_token_id": numbers.pad}
+        places = {
+            "max_position_embeddings": numbers.max_length + numbers.pad + 1,
+            "pad_token_id": numbers.pad,
+        }
         return super().settings(numbers) | places | {"type_vocab_size": max(1, numbers.segments)}
 
     def backbone(self, numbers: Numbers) -> list[Rule]:
@@ -59,13 +70,19 @@ class Roberta(Bert):
         name = next((name for name in (self.prefix + SEGMENTS, SEGMENTS) if name in tensors), None)
         if name is None or tensors[name].count_nonzero():
             return numbers, tensors
-        return replace(numbers, segments=0), {key: tensor for key, tensor in tensors.items() if key != name}
+        return replace(numbers, segments=0), {
+            key: tensor for key, tensor in tensors.items() if key != name
+        }
 
     def completed(self, tensors: Tensors, numbers: Numbers, architecture: Architecture) -> Tensors:
         if numbers.segments:
             return tensors
         prefix = "" if architecture.bare else self.prefix
-        return tensors | {prefix + SEGMENTS: tensors[f"{prefix}embeddings.word_embeddings.weight"].new_zeros(1, numbers.width)}
+        return tensors | {
+            prefix + SEGMENTS: (
+                tensors[f"{prefix}embeddings.word_embeddings.weight"].new_zeros(1, numbers.width)
+            )
+        }
 
     def nodes(self, numbers: Numbers) -> Node:
         nodes = encoder_nodes(numbers)
@@ -75,4 +92,6 @@ class Roberta(Bert):
     def head(self, name: str, numbers: Numbers, outputs: int) -> Node:
         if name == "mlm":  # its activation is GELU whatever the encoder's is
             return super().head(name, replace(numbers, activation="gelu"), outputs)
-        return super().head(name, numbers, outputs) | ({"dense": True} if name in ("class", "score") else {})
+        return super().head(name, numbers, outputs) | (
+            {"dense": True} if name in ("class", "score") else {}
+        )

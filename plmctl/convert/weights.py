@@ -14,7 +14,12 @@ from plmctl.inside import outside
 from plmctl.reading import first_line, read_json, read_tensors, taken_from
 
 AGAIN = "download it again"
-FILES = ("model.safetensors", "model.safetensors.index.json", "pytorch_model.bin", "pytorch_model.bin.index.json")
+FILES = (
+    "model.safetensors",
+    "model.safetensors.index.json",
+    "pytorch_model.bin",
+    "pytorch_model.bin.index.json",
+)
 
 
 class _Index(TypedDict):
@@ -25,14 +30,23 @@ def read(folder: Path) -> Tensors:
     """All tensors of `folder` in fp32, from the first of `FILES` that is there."""
     file = next((folder / name for name in FILES if (folder / name).is_file()), None)
     if file is None:
-        raise DataError(f"no weights here: looked for {', '.join(FILES)}", file=folder, fix="download the whole model folder")
+        raise DataError(
+            f"no weights here: looked for {', '.join(FILES)}",
+            file=folder,
+            fix="download the whole model folder",
+        )
     shards = _shards(file) if file.suffix == ".json" else [file]
     found = {name: tensor for shard in shards for name, tensor in _tensors(shard).items()}
-    return {name: tensor.float() if tensor.is_floating_point() else tensor for name, tensor in found.items()}
+    return {
+        name: tensor.float() if tensor.is_floating_point() else tensor
+        for name, tensor in found.items()
+    }
 
 
 def modern(tensors: Tensors) -> Tensors:
-    """`gamma` and `beta` of old files under their later names, and without buffers that hold no weights."""
+    """`gamma` and `beta` of old files under their later names, and without buffers that hold no
+    weights.
+    """
     buffers = (".position_ids", ".token_type_ids", ".attn.bias", ".attn.masked_bias")
     ends = {".gamma": ".weight", ".beta": ".bias"}
     found = {}
@@ -50,7 +64,11 @@ def _shards(index: Path) -> list[Path]:
             raise DataError(f"names the weights {name!r}: {why}", file=index, fix=AGAIN)
     missing = [name for name in names if not (index.parent / name).is_file()]
     if missing:
-        raise DataError(f"names {', '.join(missing)}, which is not there", file=index, fix="download the missing files")
+        raise DataError(
+            f"names {', '.join(missing)}, which is not there",
+            file=index,
+            fix="download the missing files",
+        )
     return [index.parent / name for name in names]
 
 
@@ -59,7 +77,8 @@ def _tensors(file: Path) -> Tensors:
         return read_tensors(file, fix=AGAIN)
     with taken_from(file, "truncated or not a weight file", fix=AGAIN):
         try:
-            content = torch.load(file, map_location="cpu", weights_only=True)  # no code of a stranger's file is run
+            # no code of a stranger's file is run
+            content = torch.load(file, map_location="cpu", weights_only=True)
         except (pickle.UnpicklingError, EOFError, OSError) as error:
             raise ValueError(first_line(error)) from error
     if not isinstance(content, dict):

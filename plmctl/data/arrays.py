@@ -12,9 +12,11 @@ from numpy.lib import format as npy
 
 
 class ArrayWriter:
-    """A one-dimensional `.npy` file; its header is written last, when the length is known (its size does not change).
+    """A one-dimensional `.npy` file; its header is written last, when the length is known (its size
+    does not change).
 
-    With a `length` the file is there already: it is cut back to so many values and goes on after them.
+    With a `length` the file is there already: it is cut back to so many values and goes on after
+    them.
     """
 
     def __init__(self, file: Path, dtype: np.dtype[Any] | type, length: int | None = None) -> None:
@@ -54,7 +56,11 @@ class ArrayWriter:
         self.length = length
 
     def _header(self) -> None:
-        head = {"descr": npy.dtype_to_descr(self.dtype), "fortran_order": False, "shape": (self.length,)}
+        head = {
+            "descr": npy.dtype_to_descr(self.dtype),
+            "fortran_order": False,
+            "shape": (self.length,),
+        }
         npy.write_array_header_1_0(self._stream, head)
 
 

@@ -1,4 +1,6 @@
-"""Documents to ids on all cores: chunks of documents go to a pool of processes and come back in order."""
+"""Documents to ids on all cores: chunks of documents go to a pool of processes and come back in
+order.
+"""
 
 from __future__ import annotations
 
@@ -50,7 +52,10 @@ class Encoder:
         self._placer = Placer(tokenizer, (*wanted.spans, *wanted.tags))
 
     def __call__(self, documents: Sequence[Document]) -> Encoded:
-        texts = [document.segments if self._tokenizer.lossless else document.sentences for document in documents]
+        texts = [
+            document.segments if self._tokenizer.lossless else document.sentences
+            for document in documents
+        ]
         flat = [text for each in texts for text in each]
         ids, lengths = self._tokenizer.encode_flat(flat)
         if documents and documents[0].pair and not lengths.all():
@@ -58,8 +63,11 @@ class Encoder:
         words = {} if self._words is None else {"word_start": self._words(flat, ids, lengths)}
         spans, left = self._placer([document.marks for document in documents], texts, lengths)
         tags = {name: marks.track(spans.pop(name), len(ids)) for name in self._tags}
-        owner = np.repeat(np.arange(len(documents)), np.array([len(each) for each in texts], np.int64))
-        sentences = np.bincount(owner[lengths > 0], minlength=len(documents))  # texts without tokens are no sentences
+        owner = np.repeat(
+            np.arange(len(documents)), np.array([len(each) for each in texts], np.int64)
+        )
+        # texts without tokens are no sentences
+        sentences = np.bincount(owner[lengths > 0], minlength=len(documents))
         tokens = np.bincount(owner, weights=lengths, minlength=len(documents)).astype(np.int64)
         table = np.column_stack([sentences, tokens, _measured(documents)])
         return Encoded(ids, lengths[lengths > 0], table, words | tags, spans, left, len(documents))
@@ -89,7 +97,9 @@ Labelled = tuple[Document, str]  # with its split
 def encoded(
     documents: Iterable[Labelled], tokenizer_folder: Path, wanted: Wanted, processes: int
 ) -> Iterator[dict[str, Encoded]]:
-    """For each chunk of documents, what belongs to each split; the same whatever the number of processes."""
+    """For each chunk of documents, what belongs to each split; the same whatever the number of
+    processes.
+    """
     chunks = _chunks(documents)
     first = list(itertools.islice(chunks, 3))  # little text is done sooner than a pool is up
     if processes < 2 or len(first) < 3:
@@ -100,7 +110,9 @@ def encoded(
     chosen = "fork" if sys.platform == "linux" else "spawn"
     warned = os.environ.get("TOKENIZERS_PARALLELISM")
     os.environ["TOKENIZERS_PARALLELISM"] = "false"  # or the library complains at each fork
-    pool = ProcessPoolExecutor(processes, multiprocessing.get_context(chosen), _prepare, (tokenizer_folder, wanted))
+    pool = ProcessPoolExecutor(
+        processes, multiprocessing.get_context(chosen), _prepare, (tokenizer_folder, wanted)
+    )
     try:
         waiting: deque[Future[dict[str, Encoded]]] = deque()
         for chunk in itertools.chain(first, chunks):
@@ -110,10 +122,14 @@ def encoded(
         while waiting:
             yield waiting.popleft().result()
     except BrokenProcessPool as error:
-        message = "a tokenizing process was killed (out of memory?)\n  fix: the same command with processes=1"
+        message = (
+            "a tokenizing process was killed (out of memory?)\n  fix: the same command with"
+            " processes=1"
+        )
         raise PlmctlError(f"{message}; what is done is kept") from error
     finally:
-        pool.shutdown(cancel_futures=True)  # waits for chunks at work, or the pool closes its pipes twice now and then
+        # waits for chunks at work, or the pool closes its pipes twice now and then
+        pool.shutdown(cancel_futures=True)
         if warned is None:
             del os.environ["TOKENIZERS_PARALLELISM"]
         else:
@@ -140,7 +156,9 @@ def _chunks(documents: Iterable[Labelled]) -> Iterator[list[Labelled]]:
 
 def _by_split(encoder: Encoder, chunk: list[Labelled]) -> dict[str, Encoded]:
     names = dict.fromkeys(split for _, split in chunk)
-    return {name: encoder([document for document, split in chunk if split == name]) for name in names}
+    return {
+        name: encoder([document for document, split in chunk if split == name]) for name in names
+    }
 
 
 _encoder: Encoder | None = None  # of a pool's process
@@ -148,7 +166,8 @@ _encoder: Encoder | None = None  # of a pool's process
 
 def _prepare(tokenizer_folder: Path, wanted: Wanted) -> None:
     global _encoder
-    follow_maker(patience=0)  # or a pool whose main process is killed outright would wait for work for ever
+    # or a pool whose main process is killed outright would wait for work for ever
+    follow_maker(patience=0)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the main process decides
     _encoder = Encoder(Tokenizer.load(tokenizer_folder), wanted)
 

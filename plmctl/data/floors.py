@@ -1,4 +1,6 @@
-"""What a model reaches that knows how often each token occurs and nothing else: the marks that any training must beat."""
+"""What a model reaches that knows how often each token occurs and nothing else: the marks that
+any training must beat.
+"""
 
 from __future__ import annotations
 
@@ -12,10 +14,14 @@ _CHUNK = 1 << 22  # bincount widens its input to int64: 32 MiB at a time, howeve
 
 @dataclass(frozen=True)
 class Floors:
-    """Losses in nats a token, accuracies as shares; `tokens` is how many validation tokens they are over."""
+    """Losses in nats a token, accuracies as shares; `tokens` is how many validation tokens they
+    are over.
+    """
 
     unigram_loss: float  # cross-entropy of the training frequencies on the validation tokens
-    entropy: float  # entropy of the validation tokens themselves: no context-free guess gets below it, even one that peeks
+    # entropy of the validation tokens themselves: no context-free guess gets below it, even one
+    # that peeks
+    entropy: float
     frequent_id: int  # the most frequent training token
     frequent_accuracy: float  # accuracy of always answering `frequent_id`
     tokens: int
@@ -33,9 +39,11 @@ def token_counts(ids: np.ndarray, vocab_size: int) -> np.ndarray:
 
 
 def unigram_floors(train: np.ndarray, valid: np.ndarray, *, ignored: np.ndarray) -> Floors:
-    """The floors of `valid [M]` ids given `train [N]` ids; `ignored [V]` bool marks ids that are never predicted (specials).
+    """The floors of `valid [M]` ids given `train [N]` ids; `ignored [V]` bool marks ids that are
+    never predicted (specials).
 
-    `unigram_loss = -mean_v log((c_v + 1) / (N + V'))` with training counts c over the V' ids that may be predicted.
+    `unigram_loss = -mean_v log((c_v + 1) / (N + V'))` with training counts c over the V' ids that
+    may be predicted.
     """
     predicted = ~ignored
     seen = token_counts(train, len(ignored)) * predicted
@@ -43,7 +51,8 @@ def unigram_floors(train: np.ndarray, valid: np.ndarray, *, ignored: np.ndarray)
     total = int(asked.sum())
     if total == 0:
         raise ValueError("no validation token may be predicted")
-    log_p = np.log((seen + 1.0) / (seen.sum() + predicted.sum()))  # add one: a token never seen in training has a chance
+    # add one: a token never seen in training has a chance
+    log_p = np.log((seen + 1.0) / (seen.sum() + predicted.sum()))
     share = asked[asked > 0] / total
     frequent = int(seen.argmax())
     return Floors(

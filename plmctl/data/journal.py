@@ -1,4 +1,5 @@
-"""What makes a long write survive a kill: a scratch folder beside its goal, and in it a journal of what is safely done.
+"""What makes a long write survive a kill: a scratch folder beside its goal, and in it a journal of
+what is safely done.
 
 .<name>.partial/   journal.json  lock  tokens/ (the folder to be, renamed when complete)  and what only the way there needs
 """
@@ -27,9 +28,11 @@ def silent(line: str) -> None:
 
 
 class Journal:
-    """What is done of `job`: `state` grows by `commit`, and a kill at any moment leaves the state of the last one.
+    """What is done of `job`: `state` grows by `commit`, and a kill at any moment leaves the state
+    of the last one.
 
-    What a process has to do again is only what it did since. Files may be longer than the state knows: their writer cuts them.
+    What a process has to do again is only what it did since. Files may be longer than the state
+    knows: their writer cuts them.
     """
 
     def __init__(self, scratch: Path, job: Mapping[str, Any]) -> None:
@@ -51,7 +54,9 @@ class Journal:
         sync(self.scratch)
 
     def finish(self, place: Path) -> None:
-        """Give the folder its name; an earlier one of that name goes only when this one is complete on the disk."""
+        """Give the folder its name; an earlier one of that name goes only when this one is
+        complete on the disk.
+        """
         _sync_all(self.folder)
         if place.exists():
             place.rename(self.scratch / "old")
@@ -59,17 +64,26 @@ class Journal:
         sync(place.parent)
 
     def take_up(self, place: Path, tell: Tell) -> None:
-        """Go on with what an earlier process has left of the same job, or clear away what it has left of another."""
+        """Go on with what an earlier process has left of the same job, or clear away what it has
+        left of another.
+        """
         if (old := self.scratch / "old").exists() and not place.exists():
             old.rename(place)  # killed between the two renames
         left = _read(self.scratch / FILE)
-        if left is not None and json.loads(json.dumps(self.job)) == left["job"] and self._has(left["bytes"]):
+        if (
+            left is not None
+            and json.loads(json.dumps(self.job)) == left["job"]
+            and self._has(left["bytes"])
+        ):
             self.state = left["state"]
             tell(f"{place}: an earlier start was stopped; going on from there")
         else:
             if left is not None:
                 changed = differences(left["job"], self.job) or ["its files are damaged"]
-                tell(f"{place}: starting afresh, an unfinished start does not fit ({'; '.join(changed[:3])})")
+                tell(
+                    f"{place}: starting afresh, an unfinished start does not fit"
+                    f" ({'; '.join(changed[:3])})"
+                )
             self.clear()
         self.folder.mkdir(exist_ok=True)
 
@@ -81,21 +95,34 @@ class Journal:
                 file.unlink()
 
     def _files(self) -> list[Path]:
-        return [file for file in sorted(self.scratch.rglob("*")) if file.is_file() and file.parent.name != "old"]
+        return [
+            file
+            for file in sorted(self.scratch.rglob("*"))
+            if file.is_file() and file.parent.name != "old"
+        ]
 
     def _has(self, sizes: Mapping[str, int]) -> bool:
         """Whether every file is there and as long as it was at the commit."""
-        files = [(name, self.scratch / name, size) for name, size in sizes.items() if not name.startswith((FILE, _LOCK))]
-        return all(not outside(self.scratch, name) and file.is_file() and file.stat().st_size >= size
-                   for name, file, size in files)  # fmt: skip
+        files = [
+            (name, self.scratch / name, size)
+            for name, size in sizes.items()
+            if not name.startswith((FILE, _LOCK))
+        ]
+        return all(
+            not outside(self.scratch, name) and file.is_file() and file.stat().st_size >= size
+            for name, file, size in files
+        )
 
 
 @contextlib.contextmanager
-def unfinished(place: Path, job: Mapping[str, Any], *, wait: bool = False, tell: Tell = silent) -> Iterator[Journal]:
-    """The journal of what is to become `place`, for one process at a time; another one is refused, or made to `wait`.
+def unfinished(
+    place: Path, job: Mapping[str, Any], *, wait: bool = False, tell: Tell = silent
+) -> Iterator[Journal]:
+    """The journal of what is to become `place`, for one process at a time; another one is refused,
+    or made to `wait`.
 
-    The scratch folder is gone in the end, unless something is done already and what stopped it (a signal, a full disk) is
-    no fault of the text or the settings.
+    The scratch folder is gone in the end, unless something is done already and what stopped it (a
+    signal, a full disk) is no fault of the text or the settings.
     """
     scratch = place.with_name(f".{place.name}.partial")
     journal, lock, keep = Journal(scratch, job), None, False
@@ -107,9 +134,10 @@ def unfinished(place: Path, job: Mapping[str, Any], *, wait: bool = False, tell:
         keep = bool(journal.state)
         kept = "; what is done is kept, the same command goes on from there" if keep else ""
         raise DataError(
-            f"cannot be written ({error.strerror}){kept}", file=place,
+            f"cannot be written ({error.strerror}){kept}",
+            file=place,
             fix="free some space, or give another folder (out=, data.cache_dir=)",
-        ) from error  # fmt: skip
+        ) from error
     except (UsageError, DataError):
         raise
     except BaseException:
@@ -126,7 +154,11 @@ def differences(old: Any, new: Any, path: str = "") -> list[str]:
     """`path: old -> new` for every leaf that differs."""
     if isinstance(old, dict) and isinstance(new, dict):
         keys = dict.fromkeys([*old, *new])
-        return [d for key in keys for d in differences(old.get(key), new.get(key), f"{path}.{key}" if path else str(key))]
+        return [
+            d
+            for key in keys
+            for d in differences(old.get(key), new.get(key), f"{path}.{key}" if path else str(key))
+        ]
     if old == new:
         return []
     shown = [json.dumps(value, ensure_ascii=False) for value in (old, new)]
@@ -134,7 +166,9 @@ def differences(old: Any, new: Any, path: str = "") -> list[str]:
 
 
 def _lock(scratch: Path, place: Path, wait: bool, tell: Tell) -> TextIO:
-    """Record locks end with their process and do not pass to its children, so a killed one never stands in the way."""
+    """Record locks end with their process and do not pass to its children, so a killed one never
+    stands in the way.
+    """
     while True:
         scratch.mkdir(parents=True, exist_ok=True)
         file = (scratch / _LOCK).open("w")
@@ -143,7 +177,9 @@ def _lock(scratch: Path, place: Path, wait: bool, tell: Tell) -> TextIO:
         except (BlockingIOError, PermissionError):
             if not wait:
                 file.close()
-                raise UsageError(f"out={str(place)!r}: another process is writing it\n  fix: wait for it") from None
+                raise UsageError(
+                    f"out={str(place)!r}: another process is writing it\n  fix: wait for it"
+                ) from None
             tell(f"{place}: another process is making it; waiting")
             fcntl.lockf(file, fcntl.LOCK_EX)
         with contextlib.suppress(OSError):

@@ -1,4 +1,6 @@
-"""From rows to batches: format, noise, labels and collation in one background thread, a whole update at a time."""
+"""From rows to batches: format, noise, labels and collation in one background thread, a whole
+update at a time.
+"""
 
 from __future__ import annotations
 
@@ -25,21 +27,26 @@ if TYPE_CHECKING:
 
     from plmctl.data.formats.base import Format
 
-Labels = Callable[[Rows], dict[str, np.ndarray]]  # an objective's own targets: rows -> {name: [n, T]}
+# an objective's own targets: rows -> {name: [n, T]}
+Labels = Callable[[Rows], dict[str, np.ndarray]]
 SCHEDULES = ("together", "sampled")
 VIEWS = frozenset({"characters", "reverse"})  # sequences that show the tokens of another one
 
 
 @dataclass(frozen=True)
 class Source:
-    """One stream of rows: where they are read, what is done to them, and how often they are drawn (schedule "sampled")."""
+    """One stream of rows: where they are read, what is done to them, and how often they are
+    drawn (schedule "sampled").
+    """
 
     reader: Reader | Mixture
     noise: Noise | None = None
     weight: float = 1.0
 
     def rows(self, name: str, picks: Picks, labels: Labels | None) -> Rows:
-        """The picked rows in their order, noised with the draws of their corpus and epoch, with the objective's labels."""
+        """The picked rows in their order, noised with the draws of their corpus and epoch, with
+        the objective's labels.
+        """
 
         def finished(part: Part) -> Rows:
             rows = replace(part.rows, source=name)
@@ -71,22 +78,38 @@ def row_lengths(format: Format, noise: Noise | None) -> tuple[int, int]:
 
 
 class Loader:
-    """Iterates over updates: each is the list of this rank's micro-batches, made ahead by one thread.
+    """Iterates over updates: each is the list of this rank's micro-batches, made ahead by one
+    thread.
 
-    `schedule="together"`: every update has micro-batches of every source; `"sampled"`: all of one source, drawn with the
-    sources' weights from (seed, update), the same on every rank. `prefetch`: updates made ahead, 0 = no thread.
-    `state_dict` counts the updates that were handed out, never those made ahead. `waited`: seconds spent waiting for data.
-    `keep`: names of tracks that batches carry (None: all). `pinned`: page-locked memory for asynchronous copies.
+    `schedule="together"`: every update has micro-batches of every source; `"sampled"`: all of one
+    source, drawn with the sources' weights from (seed, update), the same on every rank. `prefetch`:
+    updates made ahead, 0 = no thread. `state_dict` counts the updates that were handed out, never
+    those made ahead. `waited`: seconds spent waiting for data.
+    `keep`: names of tracks that batches carry (None: all). `pinned`: page-locked memory for
+    asynchronous copies.
     """
 
     def __init__(
-        self, sources: Mapping[str, Source], *, micro_batch_size: int, labels: Labels | None = None, seed: int = 0,
-        schedule: str = "together", prefetch: int = 2, keep: frozenset[str] | None = None, pinned: bool = False,
-    ) -> None:  # fmt: skip
+        self,
+        sources: Mapping[str, Source],
+        *,
+        micro_batch_size: int,
+        labels: Labels | None = None,
+        seed: int = 0,
+        schedule: str = "together",
+        prefetch: int = 2,
+        keep: frozenset[str] | None = None,
+        pinned: bool = False,
+    ) -> None:
         if schedule not in SCHEDULES:
             raise ConfigError("data.schedule", schedule, f"one of {', '.join(SCHEDULES)}")
         self.sources, self.labels, self.schedule, self.seed = dict(sources), labels, schedule, seed
-        self.micro_batch_size, self.prefetch, self.keep, self.pinned = micro_batch_size, prefetch, keep, pinned
+        self.micro_batch_size, self.prefetch, self.keep, self.pinned = (
+            micro_batch_size,
+            prefetch,
+            keep,
+            pinned,
+        )
         self.waited = 0.0
         self._step = 0
         self._worker: _Ahead | None = None
@@ -107,15 +130,22 @@ class Loader:
         return batches
 
     def _updates(self) -> Iterator[tuple[list[Batch], dict[str, Any]]]:
-        """Endless (micro-batches, positions after them) from the present state on; reads no state once it runs."""
-        positions: dict[str, Any] = {name: source.reader.position for name, source in self.sources.items()}
+        """Endless (micro-batches, positions after them) from the present state on; reads no
+        state once it runs.
+        """
+        positions: dict[str, Any] = {
+            name: source.reader.position for name, source in self.sources.items()
+        }
         step = self._step
         while True:
             batches: list[Batch] = []
             for name in self._names(step):
                 picks, positions[name] = self.sources[name].reader.take(positions[name])
                 starts = range(0, len(picks), self.micro_batch_size)
-                batches += [self._batch(name, picks.at(slice(start, start + self.micro_batch_size))) for start in starts]
+                batches += [
+                    self._batch(name, picks.at(slice(start, start + self.micro_batch_size)))
+                    for start in starts
+                ]
             yield batches, dict(positions)
             step += 1
 
@@ -134,7 +164,10 @@ class Loader:
         return collate(rows, source.capacity(), keep=self.keep, pinned=self.pinned)
 
     def state_dict(self) -> dict[str, Any]:
-        return {"step": self._step, "sources": {name: source.reader.state_dict() for name, source in self.sources.items()}}
+        return {
+            "step": self._step,
+            "sources": {name: source.reader.state_dict() for name, source in self.sources.items()},
+        }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         self.close()
@@ -156,12 +189,16 @@ class Loader:
 
 
 class _Ahead:
-    """A daemon thread that keeps up to `depth` items of an iterator ready; its exceptions are raised by `get`."""
+    """A daemon thread that keeps up to `depth` items of an iterator ready; its exceptions are
+    raised by `get`.
+    """
 
     def __init__(self, items: Iterator[Any], depth: int) -> None:
         self._ready: queue.Queue[tuple[Any, BaseException | None]] = queue.Queue(depth)
         self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._run, args=(items,), name="plmctl-loader", daemon=True)
+        self._thread = threading.Thread(
+            target=self._run, args=(items,), name="plmctl-loader", daemon=True
+        )
         self._thread.start()
 
     def _run(self, items: Iterator[Any]) -> None:
@@ -170,7 +207,8 @@ class _Ahead:
                 self._put((item, None))
                 if self._stop.is_set():
                     return
-        except BaseException as error:  # whatever it is, the consumer must hear of it rather than wait for ever
+        # whatever it is, the consumer must hear of it rather than wait for ever
+        except BaseException as error:
             self._put((None, error))
 
     def _put(self, item: tuple[Any, BaseException | None]) -> None:
@@ -195,23 +233,44 @@ class _Ahead:
 
 
 def once(
-    source: Source, *, batch_size: int, labels: Labels | None = None, name: str = "text", keep: frozenset[str] | None = None,
+    source: Source,
+    *,
+    batch_size: int,
+    labels: Labels | None = None,
+    name: str = "text",
+    keep: frozenset[str] | None = None,
     pinned: bool = False,
-) -> Iterator[Batch]:  # fmt: skip
-    """Every row of the source once, in fixed order, for evaluation: all batches have `batch_size` rows, on every rank as many.
+) -> Iterator[Batch]:
+    """Every row of the source once, in fixed order, for evaluation: all batches have `batch_size`
+    rows, on every rank as many.
 
-    What is missing in the last ones are blank rows: key -1, length 0, targets and labels IGNORE, so they count for nothing.
+    What is missing in the last ones are blank rows: key -1, length 0, targets and labels IGNORE, so
+    they count for nothing.
     """
     assert isinstance(source.reader, Reader)  # of a mixture, each corpus is evaluated by itself
     for index in source.reader.once(batch_size):
-        some = index if len(index) else np.zeros(1, np.int64)  # a rank may have no row left: then row 0 lends its fields
+        # a rank may have no row left: then row 0 lends its fields
+        some = index if len(index) else np.zeros(1, np.int64)
         rows = source.rows(name, Picks(np.zeros_like(some), some), labels)
         missing = blank(rows, batch_size - len(index))
-        yield collate(join([rows, missing] if len(index) else [missing]), source.capacity(), keep=keep, pinned=pinned)
+        yield collate(
+            join([rows, missing] if len(index) else [missing]),
+            source.capacity(),
+            keep=keep,
+            pinned=pinned,
+        )
 
 
-def collate(rows: Rows, capacity: Mapping[str, int], *, keep: frozenset[str] | None = None, pinned: bool = False) -> Batch:
-    """Torch tensors of `rows`: ids, lengths and labels int64, targets in `capacity[name]` slots a row (absent: one a token)."""
+def collate(
+    rows: Rows,
+    capacity: Mapping[str, int],
+    *,
+    keep: frozenset[str] | None = None,
+    pinned: bool = False,
+) -> Batch:
+    """Torch tensors of `rows`: ids, lengths and labels int64, targets in `capacity[name]` slots
+    a row (absent: one a token).
+    """
     import torch
 
     def tensor(array: np.ndarray) -> Tensor:
@@ -220,7 +279,11 @@ def collate(rows: Rows, capacity: Mapping[str, int], *, keep: frozenset[str] | N
         return made.pin_memory() if pinned else made
 
     def seq(given: Seq) -> Seq:
-        tracks = {name: tensor(x) for name, x in given.tracks.items() if keep is None or f"tracks.{name}" in keep}
+        tracks = {
+            name: tensor(x)
+            for name, x in given.tracks.items()
+            if keep is None or f"tracks.{name}" in keep
+        }
         full = "real" not in given.tracks and bool((given.length == given.ids.shape[1]).all())
         return Seq(tensor(given.ids), tensor(given.length), tracks, full)
 
@@ -228,7 +291,9 @@ def collate(rows: Rows, capacity: Mapping[str, int], *, keep: frozenset[str] | N
         slots = len(labels) * capacity.get(name, labels.shape[1])
         found = np.flatnonzero(labels.ravel() != IGNORE)
         if len(found) > slots:
-            raise ValueError(f"{len(found)} targets.{name} in a batch, but its noise promised at most {slots}")
+            raise ValueError(
+                f"{len(found)} targets.{name} in a batch, but its noise promised at most {slots}"
+            )
         index, ids = np.zeros(slots, np.int64), np.full(slots, IGNORE, np.int64)
         index[: len(found)], ids[: len(found)] = found, labels.ravel()[found]
         return Targets(tensor(index), tensor(ids), len(found))
@@ -237,12 +302,22 @@ def collate(rows: Rows, capacity: Mapping[str, int], *, keep: frozenset[str] | N
     counts = {name: target.count for name, target in made.items()}
     counts |= {name: _counted(label) for name, label in rows.labels.items()}
     once_only = [s for name, s in rows.seqs.items() if name not in VIEWS] or rows.seqs.values()
-    counts |= {"tokens": sum(int(s.length.sum()) for s in once_only), "rows": int((rows.key >= 0).sum())}
+    counts |= {
+        "tokens": sum(int(s.length.sum()) for s in once_only),
+        "rows": int((rows.key >= 0).sum()),
+    }
     return Batch(
-        key=tensor(rows.key), seqs={name: seq(given) for name, given in rows.seqs.items()}, targets=made, counts=counts,
-        anchors=None if rows.anchors is None else tensor(rows.anchors), source=rows.source,
-        **{group: {name: tensor(x) for name, x in getattr(rows, group).items()} for group in ("labels", "spans", "values")},
-    )  # fmt: skip
+        key=tensor(rows.key),
+        seqs={name: seq(given) for name, given in rows.seqs.items()},
+        targets=made,
+        counts=counts,
+        anchors=None if rows.anchors is None else tensor(rows.anchors),
+        source=rows.source,
+        **{
+            group: {name: tensor(x) for name, x in getattr(rows, group).items()}
+            for group in ("labels", "spans", "values")
+        },
+    )
 
 
 def _counted(labels: np.ndarray) -> int:

@@ -1,4 +1,6 @@
-"""Several corpora as one stream of rows: which corpus a row comes from is drawn anew for each, by their shares."""
+"""Several corpora as one stream of rows: which corpus a row comes from is drawn anew for each,
+by their shares.
+"""
 
 from __future__ import annotations
 
@@ -26,26 +28,39 @@ class Places(NamedTuple):
 
 
 class Mixture:
-    """A reader over readers: row k of the run comes from the corpus that (seed, stage, k) draws, with probability `share`.
+    """A reader over readers: row k of the run comes from the corpus that (seed, stage, k) draws,
+    with probability `share`.
 
-    Each corpus is read in its own order, every row once in an epoch of its own; one that is used up begins its next epoch.
-    So neither ranks nor batch size nor the place of a resume change which rows come, and the state is one number for the
-    mixture and two for each corpus. An epoch of the mixture is as many rows as all corpora have together.
+    Each corpus is read in its own order, every row once in an epoch of its own; one that is used up
+    begins its next epoch. So neither ranks nor batch size nor the place of a resume change which
+    rows come, and the state is one number for the mixture and two for each corpus. An epoch of the
+    mixture is as many rows as all corpora have together.
     """
 
     def __init__(
-        self, corpora: Mapping[str, Reader], shares: Mapping[str, float], *, seed: int, batch_size: int, world: int = 1,
-        rank: int = 0, stage: int = 0,
-    ) -> None:  # fmt: skip
+        self,
+        corpora: Mapping[str, Reader],
+        shares: Mapping[str, float],
+        *,
+        seed: int,
+        batch_size: int,
+        world: int = 1,
+        rank: int = 0,
+        stage: int = 0,
+    ) -> None:
         self.readers, self.seed, self.stage = dict(corpora), seed, stage
         self.batch_size, self.world, self.rank = batch_size, world, rank
         self.shares = {name: shares[name] for name in self.readers}
         self.format: Format = next(iter(self.readers.values())).format
         if self.format.ordered:
             raise ConfigError(
-                "data.mixture", list(self.readers), "a format that continues its rows from batch to batch reads one corpus",
-                fix="data.path=[A,B] for texts that are read one after the other, or another format",
-            )  # fmt: skip
+                "data.mixture",
+                list(self.readers),
+                "a format that continues its rows from batch to batch reads one corpus",
+                fix=(
+                    "data.path=[A,B] for texts that are read one after the other, or another format"
+                ),
+            )
         self.position = self._start()
 
     def _start(self) -> Places:
@@ -54,13 +69,22 @@ class Mixture:
     @property
     def fingerprint(self) -> str:
         """Changes with every corpus, its name and its share."""
-        text = repr([(name, self.shares[name], reader.seed, reader.fingerprint) for name, reader in self.readers.items()])
+        text = repr(
+            [
+                (name, self.shares[name], reader.seed, reader.fingerprint)
+                for name, reader in self.readers.items()
+            ]
+        )
         return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
 
     def corpus(self, row: np.ndarray) -> np.ndarray:
         """[n] which corpus the rows `row [n]` of the run come from, by number."""
         edges = np.cumsum(list(self.shares.values()))
-        drawn = Draws(self.seed, 0, ("stage", self.stage)).words(row, "corpus", 1)[:, 0] * 2.0**-64 * edges[-1]
+        drawn = (
+            Draws(self.seed, 0, ("stage", self.stage)).words(row, "corpus", 1)[:, 0]
+            * 2.0**-64
+            * edges[-1]
+        )
         return np.minimum(np.searchsorted(edges, drawn, side="right"), len(edges) - 1)
 
     def take(self, position: Places) -> tuple[Picks, Places]:
@@ -73,7 +97,9 @@ class Mixture:
             picks, after[number] = reader.following(after[number], len(mine))
             epoch[mine], index[mine] = picks.epoch, picks.index
         share = share_of(self.batch_size, self.world, self.rank)
-        return Picks(epoch, index, corpus).at(share), Places(position.row + self.batch_size, tuple(after))
+        return Picks(epoch, index, corpus).at(share), Places(
+            position.row + self.batch_size, tuple(after)
+        )
 
     def parts(self, picks: Picks) -> Iterator[Part]:
         """The picked rows, made, a part for each corpus and epoch."""
@@ -94,25 +120,34 @@ class Mixture:
         return self.state_at(self.position)
 
     def state_at(self, position: Places) -> dict[str, Any]:
-        corpora = {name: list(place) for name, place in zip(self.readers, position.corpora, strict=True)}
+        corpora = {
+            name: list(place) for name, place in zip(self.readers, position.corpora, strict=True)
+        }
         known = {"seed": self.seed, "stage": self.stage, "fingerprint": self.fingerprint}
         return {**known, "row": position.row, "corpora": corpora}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Continue where the state was taken; the start, if it is of an earlier stage; DataError if the data are others."""
+        """Continue where the state was taken; the start, if it is of an earlier stage; DataError
+        if the data are others.
+        """
         same = taken_here(self, state, "another mixture", "corpora, weights, format and seed")
         corpora = (reader.place(*state["corpora"][name]) for name, reader in self.readers.items())
         self.position = Places(fit(state["row"], Whole), tuple(corpora)) if same else self._start()
 
 
-def shares(weights: Mapping[str, float | None], tokens: Mapping[str, int], *, temperature: float | None) -> dict[str, float]:
-    """{corpus: its share of the rows}: its weight among the weights, or, where none has one, by its size.
+def shares(
+    weights: Mapping[str, float | None], tokens: Mapping[str, int], *, temperature: float | None
+) -> dict[str, float]:
+    """{corpus: its share of the rows}: its weight among the weights, or, where none has one, by its
+    size.
 
-    `share_i = n_i ** (1 / temperature) / sum_j n_j ** (1 / temperature)`, n = tokens: the temperature of T5 and mT5 (Raffel et
-    al., 2020, arXiv:1910.10683, sec. 3.5.2). 1: by size; larger: nearer to equal. The exponent of others is its inverse:
-    XLM's 0.5 (Lample and Conneau, 2019, arXiv:1901.07291, sec. 3.1) is temperature 2, mBERT's 0.7 is 1.43, and the 0.3 of
-    XLM-R and mT5 (arXiv:1911.02116, 2010.11934) 3.33.
-    Differs: sizes are tokens, where T5 counts examples and XLM sentences; T5's upper limit of a size is left out.
+    `share_i = n_i ** (1 / temperature) / sum_j n_j ** (1 / temperature)`, n = tokens: the
+    temperature of T5 and mT5 (Raffel et al., 2020, arXiv:1910.10683, sec. 3.5.2). 1: by size;
+    larger: nearer to equal. The exponent of others is its inverse: XLM's 0.5 (Lample and Conneau,
+    2019, arXiv:1901.07291, sec. 3.1) is temperature 2, mBERT's 0.7 is 1.43, and the 0.3 of XLM-R
+    and mT5 (arXiv:1911.02116, 2010.11934) 3.33.
+    Differs: sizes are tokens, where T5 counts examples and XLM sentences; T5's upper limit of a
+    size is left out.
     """
     given = {name: weight for name, weight in weights.items() if weight is not None}
     if given:
@@ -123,17 +158,33 @@ def shares(weights: Mapping[str, float | None], tokens: Mapping[str, int], *, te
     return {name: part / total for name, part in parts.items()}
 
 
-def check_mixture(mixture: Mapping[str, Any], temperature: float | None, path: str) -> list[ConfigError]:
-    """What is wrong with the settings of a mixture at the config path `path`, as far as they tell alone."""
-    errors = [error for name, node in mixture.items() for error in _check_corpus(node, f"{path}.{name}")]
-    return errors or _check_weights({name: node.get("weight") for name, node in mixture.items()}, temperature, path)
+def check_mixture(
+    mixture: Mapping[str, Any], temperature: float | None, path: str
+) -> list[ConfigError]:
+    """What is wrong with the settings of a mixture at the config path `path`, as far as they
+    tell alone.
+    """
+    errors = [
+        error for name, node in mixture.items() for error in _check_corpus(node, f"{path}.{name}")
+    ]
+    return errors or _check_weights(
+        {name: node.get("weight") for name, node in mixture.items()}, temperature, path
+    )
 
 
 def _check_corpus(node: Any, where: str) -> list[ConfigError]:
     if not isinstance(node, Mapping):
-        return [ConfigError(where, node, "a corpus is a mapping {path, weight}", fix=f"{where}={{path:{node}}}")]
+        return [
+            ConfigError(
+                where, node, "a corpus is a mapping {path, weight}", fix=f"{where}={{path:{node}}}"
+            )
+        ]
     known = f"there is no such setting; there are {', '.join(KEYS)}"
-    errors = [ConfigError(f"{where}.{key}", node[key], known + nearest(str(key), KEYS)) for key in node if key not in KEYS]
+    errors = [
+        ConfigError(f"{where}.{key}", node[key], known + nearest(str(key), KEYS))
+        for key in node
+        if key not in KEYS
+    ]
     weight = node.get("weight")
     number = isinstance(weight, int | float) and not isinstance(weight, bool)
     if weight is not None and not (number and 0 < weight < math.inf):
@@ -142,18 +193,41 @@ def _check_corpus(node: Any, where: str) -> list[ConfigError]:
     return errors
 
 
-def _check_weights(weights: Mapping[str, float | None], temperature: float | None, path: str) -> list[ConfigError]:
+def _check_weights(
+    weights: Mapping[str, float | None], temperature: float | None, path: str
+) -> list[ConfigError]:
     """Sound settings that do not go together."""
     if len(weights) == 1:
-        return [ConfigError(path, list(weights), "a mixture has two corpora or more", fix="data.path=... for one")]
+        return [
+            ConfigError(
+                path,
+                list(weights),
+                "a mixture has two corpora or more",
+                fix="data.path=... for one",
+            )
+        ]
     given = [weight for weight in weights.values() if weight is not None]
     if given and temperature is not None:
         fix = "leave out the weights, or the temperature"
-        return [ConfigError("data.temperature", temperature, "has no effect on corpora with weights", fix=fix)]
+        return [
+            ConfigError(
+                "data.temperature", temperature, "has no effect on corpora with weights", fix=fix
+            )
+        ]
     parts = {name: 1.0 if weight is None else weight for name, weight in weights.items()}
     if not given or min(given) >= 1 or math.isclose(sum(parts.values()), 1, abs_tol=1e-6):
         return []
-    allowed = f"weights below 1 are shares of the rows and must add up to 1, these add up to {sum(parts.values()):.6g}"
+    allowed = (
+        "weights below 1 are shares of the rows and must add up to 1, these add up to"
+        f" {sum(parts.values()):.6g}"
+    )
     allowed += " (without a weight it is 1)" if len(given) < len(weights) else ""
     like = ", ".join(f"{name}: {weight / min(given):.3g}" for name, weight in parts.items())
-    return [ConfigError(f"{path}.*.weight", parts, allowed, fix=f"shares, or how often one is read against others ({like})")]
+    return [
+        ConfigError(
+            f"{path}.*.weight",
+            parts,
+            allowed,
+            fix=f"shares, or how often one is read against others ({like})",
+        )
+    ]

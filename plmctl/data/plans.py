@@ -1,4 +1,5 @@
-"""Plans and orders of large corpora, kept in files beside their tokens, so that a restart maps them instead of making them.
+"""Plans and orders of large corpora, kept in files beside their tokens, so that a restart maps them
+instead of making them.
 
 <token directory>/plans/<hash of what they are made of>/{<array>.npy, ..., plan.json}
 """
@@ -24,15 +25,18 @@ from plmctl.data.formats.base import Plan
 if TYPE_CHECKING:
     from plmctl.data.shards import Shards
 
-LARGE = 1 << 19  # sentences from which on a plan is worth its files; fewer are planned within about 0.2 s
+# sentences from which on a plan is worth its files; fewer are planned within about 0.2 s
+LARGE = 1 << 19
 FOLDER, NOTE = "plans", "plan.json"
 
 
 def kept(shards: Shards, key: object, make: Callable[[], Plan]) -> Plan:
-    """`make()`, or its result of an earlier time under the same `key`: equal keys must mean equal bytes.
+    """`make()`, or its result of an earlier time under the same `key`: equal keys must mean equal
+    bytes.
 
-    Files appear complete or not at all; those that are damaged are made again. Where nothing can be written, nothing is.
-    All plans together take no more room than the tokens of their split: those not read for longest go.
+    Files appear complete or not at all; those that are damaged are made again. Where nothing can be
+    written, nothing is. All plans together take no more room than the tokens of their split: those
+    not read for longest go.
     """
     home = Path(getattr(shards, "folder", "") or "")
     if len(shards.sentences) < LARGE or not home.is_dir():
@@ -50,7 +54,9 @@ def kept(shards: Shards, key: object, make: Callable[[], Plan]) -> Plan:
 
 @cache
 def code_of(source: str) -> str:
-    """A hash of the code that plans: the files of all formats and the file this one is from, read once in a process."""
+    """A hash of the code that plans: the files of all formats and the file this one is from,
+    read once in a process.
+    """
     files = {*Path(base.__file__).parent.glob("*.py"), Path(source)}
     digest = hashlib.blake2b(digest_size=16)
     for file in sorted(files):
@@ -60,13 +66,16 @@ def code_of(source: str) -> str:
 
 def _read(place: Path) -> Plan:
     note = json.loads((place / NOTE).read_text(encoding="utf-8"))
-    arrays = {name: _mapped(place / f"{name}.npy", length) for name, length in note["arrays"].items()}
+    arrays = {
+        name: _mapped(place / f"{name}.npy", length) for name, length in note["arrays"].items()
+    }
     os.utime(place)
     return Plan(note["rows"], arrays, note["report"], note["width"])
 
 
 def _mapped(file: Path, length: int) -> np.ndarray:
-    found = np.load(file, mmap_mode="r" if length else None, allow_pickle=False)  # nothing cannot be mapped
+    # nothing cannot be mapped
+    found = np.load(file, mmap_mode="r" if length else None, allow_pickle=False)
     if found.shape != (length,):
         raise ValueError(f"{file} has {found.shape}, not ({length},)")
     return np.asarray(found)
@@ -90,8 +99,14 @@ def _write(place: Path, plan: Plan) -> None:
 
 
 def _tidy(newest: Path, limit: int) -> None:
-    """Remove the plans that were not read for longest while all take more than `limit` bytes; never the `newest`."""
-    others = sorted((p for p in newest.parent.iterdir() if p != newest), key=lambda p: p.stat().st_mtime, reverse=True)
+    """Remove the plans that were not read for longest while all take more than `limit` bytes;
+    never the `newest`.
+    """
+    others = sorted(
+        (p for p in newest.parent.iterdir() if p != newest),
+        key=lambda p: p.stat().st_mtime,
+        reverse=True,
+    )
     total = _bytes(newest)
     for place in others:
         total += _bytes(place)

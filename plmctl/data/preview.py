@@ -1,4 +1,6 @@
-"""Rows as a person reads them: what the noise did to each token, and below it what is asked there, in aligned columns."""
+"""Rows as a person reads them: what the noise did to each token, and below it what is asked
+there, in aligned columns.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,8 @@ Meanings = Mapping[str, Sequence[str]]  # label -> what its numbers mean
 
 TOKENS = ("mlm", "clm", "plm", "shuffle", "sbo", "seq2seq")  # targets that are ids of tokens
 WRITTEN = ("seq2seq",)  # those that are asked of the target, not of what is read
-SILENT = ("word_start", "position", "real", "previous")  # tracks that pieces and their order show already
+# tracks that pieces and their order show already
+SILENT = ("word_start", "position", "real", "previous")
 MARKS = {  # before a piece: (style, meaning)
     "*": ("bold yellow", "hidden"),
     "~": ("bold red", "another token"),
@@ -41,18 +44,27 @@ class Line:
 
 
 def preview(
-    before: Rows, after: Rows, pieces: Pieces, *, mask: int | None = None, width: int = 80, meanings: Meanings | None = None
+    before: Rows,
+    after: Rows,
+    pieces: Pieces,
+    *,
+    mask: int | None = None,
+    width: int = 80,
+    meanings: Meanings | None = None,
 ) -> Text:
-    """A paragraph for each row of `before` (as the format laid it out) and `after` (with noise and targets).
+    """A paragraph for each row of `before` (as the format laid it out) and `after` (with noise and
+    targets).
 
-    `width`: columns of the terminal. Without colours the marks of `MARKS` say the same; those that occur are explained at
-    the end. Tokens are compared place by place where the noise changed a sequence itself, and as a diff where it wrote
-    another one (`source` beside `target`).
+    `width`: columns of the terminal. Without colours the marks of `MARKS` say the same; those that
+    occur are explained at the end. Tokens are compared place by place where the noise changed a
+    sequence itself, and as a diff where it wrote another one (`source` beside `target`).
     """
     shown = _Shown(before, after, pieces, mask, width, meanings or {})
     paragraphs = [shown.row(row) for row in range(len(before.key))]
     if shown.used:
-        legend = "  ".join(f"{mark} {meaning}" for mark, (_, meaning) in MARKS.items() if mark in shown.used)
+        legend = "  ".join(
+            f"{mark} {meaning}" for mark, (_, meaning) in MARKS.items() if mark in shown.used
+        )
         paragraphs.append(Text(f"marks: {legend}", "dim"))
     return Text("\n\n").join(paragraphs)
 
@@ -71,26 +83,44 @@ class _Shown:
         after = self.after
         name = after.input
         seq, places = after.seqs[name], _places(after.seqs[name], row)
-        title = f"row {int(self.before.key[row])} of {after.source}: {len(places)} of {seq.ids.shape[1]} tokens"
+        title = (
+            f"row {int(self.before.key[row])} of {after.source}: {len(places)} of"
+            f" {seq.ids.shape[1]} tokens"
+        )
         old = _ids(self.before.seqs[self.before.input], row)
         columns = (
-            _in_place(len(places)) if name == self.before.input and len(old) == len(places) else _aligned(old, _ids(seq, row))
+            _in_place(len(places))
+            if name == self.before.input and len(old) == len(places)
+            else _aligned(old, _ids(seq, row))
         )
         lines = self._compared(row, old, columns)
         if "mlm" in after.targets:
             title += _summary(seq.ids[row, places], after.targets["mlm"][row, places], self.mask)
-        at = {place: column for column, (_, j) in enumerate(columns) if j is not None for place in [int(places[j])]}
+        at = {
+            place: column
+            for column, (_, j) in enumerate(columns)
+            if j is not None
+            for place in [int(places[j])]
+        }
         lines += self._targets(row, seq, at) + _tracks(seq, row, at) + _spans(after, row, at)
         blocks = [Text(title, "bold"), *_block(lines, len(columns), self.width)]
         for other in [other for other in after.seqs if other != name and other != lines[0].name]:
             blocks += self._other(other, row)
         return Text("\n").join([*blocks, *self._labels(row)])
 
-    def _compared(self, row: int, old: list[int], columns: list[tuple[int | None, int | None]]) -> list[Line]:
-        """The clean tokens, unless they are the same, and those that are shown, each with its mark."""
+    def _compared(
+        self, row: int, old: list[int], columns: list[tuple[int | None, int | None]]
+    ) -> list[Line]:
+        """The clean tokens, unless they are the same, and those that are shown, each with its
+        mark.
+        """
         after, name = self.after, self.after.input
         new = _ids(after.seqs[name], row)
-        hidden = after.targets["mlm"][row, _places(after.seqs[name], row)] if "mlm" in after.targets else None
+        hidden = (
+            after.targets["mlm"][row, _places(after.seqs[name], row)]
+            if "mlm" in after.targets
+            else None
+        )
         marks = _marks(old, new, columns, self.mask, hidden)
         self.used |= {mark for pair in marks for mark in pair if mark}
         target = after.seqs.get("target")
@@ -104,29 +134,47 @@ class _Shown:
                     mark = marks[column][side]
                     line.cells[column] = mark + words[place]
                     line.styles |= {column: MARKS[mark][0]} if mark else {}
-        same = lines[0].cells == {column: cell.lstrip("=") for column, cell in lines[1].cells.items()}
+        same = lines[0].cells == {
+            column: cell.lstrip("=") for column, cell in lines[1].cells.items()
+        }
         return lines[1:] if same and clean == "before" else lines
 
     def _targets(self, row: int, seq: Seq, at: Mapping[int, int]) -> list[Line]:
-        """What is asked, below the tokens it is asked at; of what is written, not where it is just those tokens."""
+        """What is asked, below the tokens it is asked at; of what is written, not where it is
+        just those tokens.
+        """
         lines = []
         written = self.after.seqs.get("target")
         width = self.after.seqs[self.after.input].ids.shape[1]
         for name, labels in self.after.targets.items():
-            asked = [place for place in np.flatnonzero(labels[row] != IGNORE).tolist() if place in at]
+            asked = [
+                place for place in np.flatnonzero(labels[row] != IGNORE).tolist() if place in at
+            ]
             values = labels[row, asked].tolist()
-            if written is not None and (name in WRITTEN or labels.shape[1] != width) != (seq is written):
+            if written is not None and (name in WRITTEN or labels.shape[1] != width) != (
+                seq is written
+            ):
                 continue
-            if labels.shape[1] == seq.ids.shape[1] and not (seq is written and values == _ids(seq, row)):
+            if labels.shape[1] == seq.ids.shape[1] and not (
+                seq is written and values == _ids(seq, row)
+            ):
                 shown = self._words(values) if name in TOKENS else [str(value) for value in values]
-                lines.append(Line(name, {at[place]: word for place, word in zip(asked, shown, strict=True)}, "cyan"))
+                lines.append(
+                    Line(
+                        name,
+                        {at[place]: word for place, word in zip(asked, shown, strict=True)},
+                        "cyan",
+                    )
+                )
         return lines
 
     def _other(self, name: str, row: int) -> list[Text]:
         """A further sequence: what is written, with what is asked of it."""
         seq = self.after.seqs[name]
         if seq.ids.ndim > 2:
-            return [Text(f"  {name}: {int(seq.length[row])} words of {seq.ids.shape[2]} characters")]
+            return [
+                Text(f"  {name}: {int(seq.length[row])} words of {seq.ids.shape[2]} characters")
+            ]
         places = _places(seq, row)
         at = {int(place): column for column, place in enumerate(places)}
         lines = [Line(name, dict(enumerate(self._words(_ids(seq, row)))))]
@@ -137,20 +185,28 @@ class _Shown:
         return _block(lines + _tracks(seq, row, at), len(places), self.width)
 
     def _labels(self, row: int) -> list[Text]:
-        """Labels of the row's anchors, in words where the format has some, and values of the row."""
+        """Labels of the row's anchors, in words where the format has some, and values of the
+        row.
+        """
         found = []
         if self.after.anchors is not None:
             mine = self.after.anchors[:, 0] == row
             for name, labels in self.after.labels.items():
                 words = self.meanings.get(name, ())
-                told = [f"{x} ({words[x]})" if x in range(len(words)) else str(x) for x in labels[mine].tolist()]
+                told = [
+                    f"{x} ({words[x]})" if x in range(len(words)) else str(x)
+                    for x in labels[mine].tolist()
+                ]
                 found.append(f"  {name}: {', '.join(told)}")
         found += [f"  {name}: {values[row]}" for name, values in self.after.values.items()]
         return [Text(line, "cyan") for line in found]
 
     def _words(self, ids: list[int]) -> list[str]:
         """Pieces that keep to their line and column."""
-        return ["".join(c if c.isprintable() else repr(c)[1:-1] for c in piece) or "''" for piece in self.pieces(ids)]
+        return [
+            "".join(c if c.isprintable() else repr(c)[1:-1] for c in piece) or "''"
+            for piece in self.pieces(ids)
+        ]
 
 
 def _places(seq: Seq, row: int) -> np.ndarray:
@@ -166,11 +222,15 @@ def _in_place(length: int) -> list[tuple[int | None, int | None]]:
 
 
 def _aligned(old: list[int], new: list[int]) -> list[tuple[int | None, int | None]]:
-    """Columns (place in `old`, place in `new`) of the longest common stretches and what stands between them."""
+    """Columns (place in `old`, place in `new`) of the longest common stretches and what stands
+    between them.
+    """
     columns: list[tuple[int | None, int | None]] = []
     for _, i, i_end, j, j_end in SequenceMatcher(None, old, new, autojunk=False).get_opcodes():
         for step in range(max(i_end - i, j_end - j)):
-            columns.append((i + step if i + step < i_end else None, j + step if j + step < j_end else None))
+            columns.append(
+                (i + step if i + step < i_end else None, j + step if j + step < j_end else None)
+            )
     return columns
 
 
@@ -184,9 +244,13 @@ def _marks(
     """(mark before the old token, before the new one) of each column."""
     asked = [hidden is not None and j is not None and int(hidden[j]) != IGNORE for _, j in columns]
     changed = [
-        (i, j) for (i, j), yes in zip(columns, asked, strict=True) if not yes and (i is None or j is None or old[i] != new[j])
+        (i, j)
+        for (i, j), yes in zip(columns, asked, strict=True)
+        if not yes and (i is None or j is None or old[i] != new[j])
     ]
-    moved = Counter(old[i] for i, _ in changed if i is not None) & Counter(new[j] for _, j in changed if j is not None)
+    moved = Counter(old[i] for i, _ in changed if i is not None) & Counter(
+        new[j] for _, j in changed if j is not None
+    )
     left, arrived = moved.copy(), moved.copy()
     marks = []
     for (i, j), yes in zip(columns, asked, strict=True):
@@ -198,7 +262,9 @@ def _marks(
         left.subtract([old[i]] if away and i is not None else [])
         arrived.subtract([new[j]] if here and j is not None else [])
         gone = "<" if away else "-" if j is None else ""
-        come = ">" if here else "+" if i is None else "*" if j is not None and new[j] == mask else "~"
+        come = (
+            ">" if here else "+" if i is None else "*" if j is not None and new[j] == mask else "~"
+        )
         marks.append((gone if i is not None else "", come if j is not None else ""))
     return marks
 
@@ -206,7 +272,11 @@ def _marks(
 def _summary(ids: np.ndarray, labels: np.ndarray, mask: int | None) -> str:
     """How many tokens are asked, and how many of these are masked, replaced, kept."""
     asked = labels != IGNORE
-    total, masked, kept = int(asked.sum()), int((asked & (ids == mask)).sum()), int((asked & (ids == labels)).sum())
+    total, masked, kept = (
+        int(asked.sum()),
+        int((asked & (ids == mask)).sum()),
+        int((asked & (ids == labels)).sum()),
+    )
     return f"; {total} asked: {masked} masked, {total - masked - kept} replaced, {kept} kept"
 
 
@@ -216,7 +286,9 @@ def _tracks(seq: Seq, row: int, at: Mapping[int, int]) -> list[Line]:
     for name, track in seq.tracks.items():
         values = {place: int(track[row, place]) for place in at}
         if name == "order":
-            lines.append(Line(name, {at[place]: str(value) for place, value in values.items()}, "magenta"))
+            lines.append(
+                Line(name, {at[place]: str(value) for place, value in values.items()}, "magenta")
+            )
         elif name not in SILENT:
             first = [place for place in values if values.get(place - 1) != values[place]]
             lines.append(Line(name, {at[place]: str(values[place]) for place in first}, "magenta"))
@@ -239,7 +311,9 @@ def _spans(rows: Rows, row: int, at: Mapping[int, int]) -> list[Line]:
 def _block(lines: Sequence[Line], columns: int, width: int) -> list[Text]:
     """Lines in aligned columns, wrapped to `width`; lines without a cell are left out."""
     margin = max(len(line.name) for line in lines) + 4
-    wide = [max(cell_len(line.cells.get(column, "")) for line in lines) for column in range(columns)]
+    wide = [
+        max(cell_len(line.cells.get(column, "")) for line in lines) for column in range(columns)
+    ]
     found: list[Text] = []
     start = 0
     while start < columns:
@@ -249,7 +323,11 @@ def _block(lines: Sequence[Line], columns: int, width: int) -> list[Text]:
             end += 1
         taken = range(start, end)
         found += [Text()] if start and len(lines) > 1 else []
-        found += [_text(line, taken, wide, margin) for line in lines if any(column in line.cells for column in taken)]
+        found += [
+            _text(line, taken, wide, margin)
+            for line in lines
+            if any(column in line.cells for column in taken)
+        ]
         start = end
     return found
 

@@ -1,4 +1,6 @@
-"""Which rows come when: a seeded order that any number of ranks reads once, and that resumes from three numbers."""
+"""Which rows come when: a seeded order that any number of ranks reads once, and that resumes
+from three numbers.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +33,9 @@ class Position(NamedTuple):
 
 @dataclass(frozen=True)
 class Picks:
-    """Rows in the order of reading, before they are made: row `index[i]` of `epoch[i]`, in a mixture of corpus `corpus[i]`."""
+    """Rows in the order of reading, before they are made: row `index[i]` of `epoch[i]`, in a
+    mixture of corpus `corpus[i]`.
+    """
 
     epoch: np.ndarray  # [n] int64
     index: np.ndarray  # [n] int64
@@ -41,7 +45,11 @@ class Picks:
         return len(self.index)
 
     def at(self, places: slice | np.ndarray) -> Picks:
-        return Picks(self.epoch[places], self.index[places], None if self.corpus is None else self.corpus[places])
+        return Picks(
+            self.epoch[places],
+            self.index[places],
+            None if self.corpus is None else self.corpus[places],
+        )
 
 
 class Part(NamedTuple):
@@ -53,25 +61,41 @@ class Part(NamedTuple):
 
 
 def share_of(batch_size: int, world: int, rank: int) -> slice:
-    """Which rows of a global batch are this rank's: streams keep their rank, and their place in its share."""
+    """Which rows of a global batch are this rank's: streams keep their rank, and their place in
+    its share.
+    """
     return slice(batch_size * rank // world, batch_size * (rank + 1) // world)
 
 
 class Reader:
-    """Global batches of `batch_size` rows, a new seeded permutation each epoch; rank r of `world` gets the r-th slice of each.
+    """Global batches of `batch_size` rows, a new seeded permutation each epoch; rank r of `world`
+    gets the r-th slice of each.
 
-    The order is a function of (seed, stage, epoch); batch size and ranks only cut it, so both may change on resume. A batch
-    that reaches the end of an epoch goes on in the next one: no row is dropped, none comes twice in an epoch.
-    `stage`: a stage of `train.stages` with its own format starts at epoch 0 of its own order; loading the state of an
-    earlier stage into it therefore starts it afresh. `input_length`: what the noise leaves of `format.max_length`.
-    A corpus shorter than one row is refused unless `allow_short` (held-out text may be that short).
-    `wanted`: the fields that noise, objective and model read; a format makes no others that cost time (None: all).
+    The order is a function of (seed, stage, epoch); batch size and ranks only cut it, so both may
+    change on resume. A batch that reaches the end of an epoch goes on in the next one: no row is
+    dropped, none comes twice in an epoch.
+    `stage`: a stage of `train.stages` with its own format starts at epoch 0 of its own order;
+    loading the state of an earlier stage into it therefore starts it afresh. `input_length`: what
+    the noise leaves of `format.max_length`. A corpus shorter than one row is refused unless
+    `allow_short` (held-out text may be that short).
+    `wanted`: the fields that noise, objective and model read; a format makes no others that cost
+    time (None: all).
     """
 
     def __init__(
-        self, shards: Shards, format: Format, *, seed: int, batch_size: int, world: int = 1, rank: int = 0, stage: int = 0,
-        input_length: int | None = None, allow_short: bool = False, wanted: frozenset[str] | None = None,
-    ) -> None:  # fmt: skip
+        self,
+        shards: Shards,
+        format: Format,
+        *,
+        seed: int,
+        batch_size: int,
+        world: int = 1,
+        rank: int = 0,
+        stage: int = 0,
+        input_length: int | None = None,
+        allow_short: bool = False,
+        wanted: frozenset[str] | None = None,
+    ) -> None:
         self.shards, self.format, self.seed, self.stage = shards, format, seed, stage
         self.batch_size, self.world, self.rank = batch_size, world, rank
         self.input_length = format.max_length if input_length is None else input_length
@@ -81,27 +105,39 @@ class Reader:
         self._check(allow_short)
 
     def _check(self, allow_short: bool) -> None:
-        there = {f"tracks.{name}" for name in self.shards.tracks} | {f"spans.{name}" for name in self.shards.spans}
+        there = {f"tracks.{name}" for name in self.shards.tracks} | {
+            f"spans.{name}" for name in self.shards.spans
+        }
         for field in sorted(self.wanted or ()):
             if held_by_data(field) and field not in there | self.format.provides:
                 kind, _, name = field.partition(".")
                 raise DataError(
-                    f"these tokens have no {field}", file=getattr(self.shards, "given", None),
-                    fix=f"plmctl tokenize with data.{'spans' if kind == 'spans' else 'tags'}=[{name}] and .jsonl text",
-                )  # fmt: skip
+                    f"these tokens have no {field}",
+                    file=getattr(self.shards, "given", None),
+                    fix=(
+                        "plmctl tokenize with"
+                        f" data.{'spans' if kind == 'spans' else 'tags'}=[{name}] and .jsonl text"
+                    ),
+                )
         tokens, documents = len(self.shards.ids), len(self.shards.documents) - 1
         if tokens >= self.input_length and not allow_short:
             self.format.check(self.shards, self.plan(0))
         if tokens < (1 if allow_short else self.input_length) or self.plan(0).rows == 0:
             raise DataError(
-                f"{tokens} tokens in {documents} documents fill no row of format.max_length={self.format.max_length}",
-                file=getattr(self.shards, "given", None), fix="give data.path more text, or set a smaller format.max_length",
-            )  # fmt: skip
+                f"{tokens} tokens in {documents} documents fill no row of"
+                f" format.max_length={self.format.max_length}",
+                file=getattr(self.shards, "given", None),
+                fix="give data.path more text, or set a smaller format.max_length",
+            )
 
     @property
     def fingerprint(self) -> str:
         """Changes with the tokens and with every setting of the format."""
-        plain = {k: v for k, v in sorted(vars(self.format).items()) if isinstance(v, int | float | str | None)}
+        plain = {
+            k: v
+            for k, v in sorted(vars(self.format).items())
+            if isinstance(v, int | float | str | None)
+        }
         text = repr((self.shards.fingerprint, type(self.format).__name__, plain, self.input_length))
         return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
 
@@ -110,17 +146,32 @@ class Reader:
         epoch = epoch if self.format.copies is None else epoch % self.format.copies
         if epoch not in self._plans:
             key = (code_of(inspect.getfile(type(self.format))), self.fingerprint, self.seed, epoch)
-            make = partial(self.format.plan, self.shards, seed=self.seed, epoch=epoch, input_length=self.input_length)
+            make = partial(
+                self.format.plan,
+                self.shards,
+                seed=self.seed,
+                epoch=epoch,
+                input_length=self.input_length,
+            )
             plan = kept(self.shards, key, make)
             self._plans = {**dict(list(self._plans.items())[-1:]), epoch: plan}
         return self._plans[epoch]
 
     def order(self, epoch: int) -> np.ndarray:
-        """[rows] the rows of an epoch in the order of reading: sorted by one random 64-bit number each, or as planned."""
+        """[rows] the rows of an epoch in the order of reading: sorted by one random 64-bit
+        number each, or as planned.
+        """
         if epoch not in self._orders:
             rows = self.plan(epoch).rows
-            key, make = ("order", rows, self.seed, self.stage, epoch), partial(self._shuffled, epoch, rows)
-            order = np.arange(rows) if self.format.ordered else kept(self.shards, key, make).arrays["order"]
+            key, make = (
+                ("order", rows, self.seed, self.stage, epoch),
+                partial(self._shuffled, epoch, rows),
+            )
+            order = (
+                np.arange(rows)
+                if self.format.ordered
+                else kept(self.shards, key, make).arrays["order"]
+            )
             self._orders = {**dict(list(self._orders.items())[-1:]), epoch: order}
         return self._orders[epoch]
 
@@ -142,14 +193,18 @@ class Reader:
         return rows
 
     def _refuse_unknown(self, ids: np.ndarray) -> None:
-        """DataError for an id that no token has: then the array is damaged, and no table has a row for it."""
+        """DataError for an id that no token has: then the array is damaged, and no table has a
+        row for it.
+        """
         largest, size = ids.max(initial=0), self.shards.vocab_size
         if largest >= size:
             what = f"a damaged token directory: id {largest} of a vocabulary of {size}"
             raise DataError(what, file=self.shards.given, fix="tokenize the text again")
 
     def following(self, position: Position, count: int) -> tuple[Picks, Position]:
-        """The next `count` rows from `position` on, over the ends of epochs, and the position after them."""
+        """The next `count` rows from `position` on, over the ends of epochs, and the position
+        after them.
+        """
         epoch, cursor = position
         found: list[tuple[int, np.ndarray]] = []
         while count:
@@ -160,7 +215,9 @@ class Reader:
                 epoch, cursor = epoch + 1, 0
         epochs = [np.full(len(index), number) for number, index in found]
         none = [np.empty(0, np.int64)]
-        picks = Picks(np.concatenate(epochs or none), np.concatenate([index for _, index in found] or none))
+        picks = Picks(
+            np.concatenate(epochs or none), np.concatenate([index for _, index in found] or none)
+        )
         return picks, Position(epoch, cursor)
 
     def take(self, position: Position) -> tuple[Picks, Position]:
@@ -183,7 +240,9 @@ class Reader:
         return self.plan(0).rows
 
     def once(self, count: int) -> list[np.ndarray]:
-        """Every row of epoch 0 once, in fixed order: this rank's batches of up to `count` rows, as many on every rank."""
+        """Every row of epoch 0 once, in fixed order: this rank's batches of up to `count` rows,
+        as many on every rank.
+        """
         rows, step = self.plan(0).rows, count * self.world
         starts = [start + self.rank * count for start in range(0, rows, step)]
         return [np.arange(min(start, rows), min(start + count, rows)) for start in starts]
@@ -192,10 +251,17 @@ class Reader:
         return self.state_at(self.position)
 
     def state_at(self, position: Position) -> dict[str, Any]:
-        return {"seed": self.seed, "stage": self.stage, **position._asdict(), "fingerprint": self.fingerprint}
+        return {
+            "seed": self.seed,
+            "stage": self.stage,
+            **position._asdict(),
+            "fingerprint": self.fingerprint,
+        }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Continue where the state was taken; the start, if it is of an earlier stage; DataError if the data are others."""
+        """Continue where the state was taken; the start, if it is of an earlier stage; DataError
+        if the data are others.
+        """
         same = taken_here(self, state, "other rows", "data.path, tokenizer, format and seed")
         self.position = self.place(state["epoch"], state["cursor"]) if same else Position()
 
@@ -203,7 +269,10 @@ class Reader:
         """So many rows of an epoch; ValueError where it does not have as many."""
         found = Position(fit(epoch, Whole), fit(cursor, Whole))
         if found.cursor >= max(1, len(self.order(found.epoch))):
-            raise ValueError(f"cursor {found.cursor} is beyond the {len(self.order(found.epoch))} rows of an epoch")
+            raise ValueError(
+                f"cursor {found.cursor} is beyond the {len(self.order(found.epoch))} rows of an"
+                " epoch"
+            )
         return found
 
 
@@ -218,7 +287,9 @@ class Stated(Protocol):
 
 
 def taken_here(reader: Stated, state: Mapping[str, Any], others: str, needed: str) -> bool:
-    """Whether `state` is of this stage; not if it is of an earlier one. DataError if it is of `others` than these."""
+    """Whether `state` is of this stage; not if it is of an earlier one. DataError if it is of
+    `others` than these.
+    """
     if state["stage"] < reader.stage:
         return False
     mine = {"seed": reader.seed, "stage": reader.stage, "fingerprint": reader.fingerprint}

@@ -1,4 +1,6 @@
-"""Rows put together: those of two epochs or corpora in one batch, and blank ones that fill the last batch of an evaluation."""
+"""Rows put together: those of two epochs or corpora in one batch, and blank ones that fill the
+last batch of an evaluation.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,8 @@ from plmctl.batch import IGNORE, Rows, Seq
 
 
 def join(parts: Sequence[Rows], places: Sequence[np.ndarray] | None = None) -> Rows:
-    """All rows of `parts`, which have the same fields and widths: one after the other, or each at its place of `places`.
+    """All rows of `parts`, which have the same fields and widths: one after the other, or each at
+    its place of `places`.
 
     Anchors, their labels and spans follow their rows, and come in the order of rows.
     """
@@ -23,29 +26,48 @@ def join(parts: Sequence[Rows], places: Sequence[np.ndarray] | None = None) -> R
     anchors, labels = first.anchors, first.labels
     if anchors is not None:
         anchors, lines = _join_tables([part.anchors for part in parts], at)
-        labels = {name: np.concatenate([part.labels[name] for part in parts])[lines] for name in labels}
+        labels = {
+            name: np.concatenate([part.labels[name] for part in parts])[lines] for name in labels
+        }
     return replace(
-        first, key=_join_rows([part.key for part in parts], at), anchors=anchors, labels=labels,
+        first,
+        key=_join_rows([part.key for part in parts], at),
+        anchors=anchors,
+        labels=labels,
         seqs={name: _join_seq([part.seqs[name] for part in parts], at) for name in first.seqs},
-        targets=_join_each([part.targets for part in parts], at), values=_join_each([part.values for part in parts], at),
-        spans={name: _join_tables([part.spans[name] for part in parts], at)[0] for name in first.spans},
-    )  # fmt: skip
+        targets=_join_each([part.targets for part in parts], at),
+        values=_join_each([part.values for part in parts], at),
+        spans={
+            name: _join_tables([part.spans[name] for part in parts], at)[0] for name in first.spans
+        },
+    )
 
 
 def blank(like: Rows, count: int) -> Rows:
-    """`count` rows that count for nothing: key -1, length 0, no targets, the anchors of the first row with labels IGNORE."""
+    """`count` rows that count for nothing: key -1, length 0, no targets, the anchors of the
+    first row with labels IGNORE.
+    """
     anchors, labels = None, {}
     if like.anchors is not None:
         places = like.anchors[like.anchors[:, 0] == 0, 1]
         anchors = np.stack([np.repeat(np.arange(count), len(places)), np.tile(places, count)], 1)
-        labels = {name: np.full((len(anchors), *x.shape[1:]), IGNORE, x.dtype) for name, x in like.labels.items()}
+        labels = {
+            name: np.full((len(anchors), *x.shape[1:]), IGNORE, x.dtype)
+            for name, x in like.labels.items()
+        }
     return replace(
-        like, key=np.full(count, -1, like.key.dtype), anchors=anchors, labels=labels,
+        like,
+        key=np.full(count, -1, like.key.dtype),
+        anchors=anchors,
+        labels=labels,
         seqs={name: _blank_seq(seq, count) for name, seq in like.seqs.items()},
-        targets={name: np.full((count, *x.shape[1:]), IGNORE, x.dtype) for name, x in like.targets.items()},
+        targets={
+            name: np.full((count, *x.shape[1:]), IGNORE, x.dtype)
+            for name, x in like.targets.items()
+        },
         spans={name: x[:0] for name, x in like.spans.items()},
         values={name: np.zeros((count, *x.shape[1:]), x.dtype) for name, x in like.values.items()},
-    )  # fmt: skip
+    )
 
 
 def _blank_seq(seq: Seq, count: int) -> Seq:
@@ -53,16 +75,25 @@ def _blank_seq(seq: Seq, count: int) -> Seq:
     tracks = {name: np.zeros((count, *x.shape[1:]), x.dtype) for name, x in seq.tracks.items()}
     if "document" in tracks:
         tracks["document"] -= 1  # padding belongs to no document
-    return Seq(np.full((count, *seq.ids.shape[1:]), seq.ids.flat[0]), np.zeros(count, seq.length.dtype), tracks)
+    return Seq(
+        np.full((count, *seq.ids.shape[1:]), seq.ids.flat[0]),
+        np.zeros(count, seq.length.dtype),
+        tracks,
+    )
 
 
 def _join_seq(seqs: Sequence[Seq], at: Sequence[np.ndarray]) -> Seq:
     tracks = _join_each([seq.tracks for seq in seqs], at)
-    ids, length = _join_rows([seq.ids for seq in seqs], at), _join_rows([seq.length for seq in seqs], at)
+    ids, length = (
+        _join_rows([seq.ids for seq in seqs], at),
+        _join_rows([seq.length for seq in seqs], at),
+    )
     return Seq(ids, length, tracks, full=all(seq.full for seq in seqs))
 
 
-def _join_each(maps: Sequence[Mapping[str, np.ndarray]], at: Sequence[np.ndarray]) -> dict[str, np.ndarray]:
+def _join_each(
+    maps: Sequence[Mapping[str, np.ndarray]], at: Sequence[np.ndarray]
+) -> dict[str, np.ndarray]:
     return {name: _join_rows([each[name] for each in maps], at) for name in maps[0]}
 
 
@@ -74,9 +105,15 @@ def _join_rows(arrays: Sequence[np.ndarray], at: Sequence[np.ndarray]) -> np.nda
     return whole
 
 
-def _join_tables(tables: Sequence[np.ndarray | None], at: Sequence[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
-    """Tables whose first column is a row number, as one in the order of rows; and where its lines stood one after the other."""
+def _join_tables(
+    tables: Sequence[np.ndarray | None], at: Sequence[np.ndarray]
+) -> tuple[np.ndarray, np.ndarray]:
+    """Tables whose first column is a row number, as one in the order of rows; and where its
+    lines stood one after the other.
+    """
     whole = np.concatenate([table for table in tables if table is not None])
-    whole[:, 0] = np.concatenate([place[table[:, 0]] for table, place in zip(tables, at, strict=True) if table is not None])
+    whole[:, 0] = np.concatenate(
+        [place[table[:, 0]] for table, place in zip(tables, at, strict=True) if table is not None]
+    )
     lines = np.argsort(whole[:, 0], kind="stable")
     return whole[lines], lines

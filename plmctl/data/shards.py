@@ -1,4 +1,5 @@
-"""Token directories: memory-mapped ids of a split with its sentences, documents and tracks, and the manifest they must match.
+"""Token directories: memory-mapped ids of a split with its sentences, documents and tracks, and the
+manifest they must match.
 
 manifest.json  tokenizer/  <split>.ids.npy  <split>.sentences.npy  <split>.documents.npy  <split>.<track>.npy
 <split>.<spans>.start.npy  <split>.<spans>.length.npy  <split>.<spans>.id.npy
@@ -65,7 +66,9 @@ class _Manifest(TypedDict):
 
 
 class SpanTrack(NamedTuple):
-    """Marked stretches of the tokens of a split, in the order of `start`; none overlaps another of its track."""
+    """Marked stretches of the tokens of a split, in the order of `start`; none overlaps another
+    of its track.
+    """
 
     start: np.ndarray  # [m] int64 token
     length: np.ndarray  # [m] int32 tokens, at least 1
@@ -78,8 +81,9 @@ SPAN_KINDS = {"start": np.dtype(np.int64), "length": np.dtype(np.int32), "id": n
 class Shards:
     """One split of a token directory, mapped into memory, never read whole.
 
-    `ids [N]` uint16 or uint32; sentence s is `ids[sentences[s] : sentences[s + 1]]`, document d has the sentences
-    `documents[d] .. documents[d + 1]`; `tracks[name] [N]` stand beside the ids; `counts[name] [D]` are of the documents' text.
+    `ids [N]` uint16 or uint32; sentence s is `ids[sentences[s] : sentences[s + 1]]`, document d has
+    the sentences `documents[d] .. documents[d + 1]`; `tracks[name] [N]` stand beside the ids;
+    `counts[name] [D]` are of the documents' text.
     """
 
     ids: np.ndarray
@@ -90,36 +94,52 @@ class Shards:
         self.folder, self.split, self.manifest = folder, split, manifest
         self.given: object = folder
         self._stated: dict[str, dict[str, Any]] = manifest["splits"][split]["arrays"]
-        self.ids, self.sentences, self.documents = (self._map(name) for name in ("ids", "sentences", "documents"))
+        self.ids, self.sentences, self.documents = (
+            self._map(name) for name in ("ids", "sentences", "documents")
+        )
         self.tracks: dict[str, np.ndarray] = {name: self._map(name) for name in manifest["tracks"]}
-        self.spans: dict[str, SpanTrack] = {name: self._map_spans(name) for name in manifest.get("spans", ())}
+        self.spans: dict[str, SpanTrack] = {
+            name: self._map_spans(name) for name in manifest.get("spans", ())
+        }
         self.counts: dict[str, np.ndarray] = {name: self._map(name) for name in COUNTS}
         self._check_lengths()
         self._check_order()
 
     @classmethod
     def open(
-        cls, folder: str | os.PathLike[str], split: str = "train", *, tokenizer: Tokenizer | None = None, given: object = None
+        cls,
+        folder: str | os.PathLike[str],
+        split: str = "train",
+        *,
+        tokenizer: Tokenizer | None = None,
+        given: object = None,
     ) -> Shards:
-        """The split of a token directory; DataError where it is damaged or was made by another `tokenizer`.
+        """The split of a token directory; DataError where it is damaged or was made by another
+        `tokenizer`.
 
-        `given`: what the user calls it, one path or several, for messages about the text; None: the directory.
+        `given`: what the user calls it, one path or several, for messages about the text; None: the
+        directory.
         """
         place = Path(folder).expanduser()
         manifest = read_manifest(place)
         if split not in SPLITS:
-            raise DataError(f"there is no split '{split}'; there are {', '.join(SPLITS)}", file=place)
+            raise DataError(
+                f"there is no split '{split}'; there are {', '.join(SPLITS)}", file=place
+            )
         stated, found = manifest["tokenizer"]["fingerprint"], _fingerprint_in(place)
         if stated != found:
             fix = "tokenize the text again, or put the right tokenizer/ back"
             raise DataError(
-                f"its tokenizer/ ({found}) is not the one its tokens were made with ({stated})", file=place, fix=fix
+                f"its tokenizer/ ({found}) is not the one its tokens were made with ({stated})",
+                file=place,
+                fix=fix,
             )
         if tokenizer is not None and tokenizer.fingerprint != stated:
             raise DataError(
-                f"tokens of another tokenizer: {stated}, the one given is {tokenizer.fingerprint}", file=place,
+                f"tokens of another tokenizer: {stated}, the one given is {tokenizer.fingerprint}",
+                file=place,
                 fix=f"take theirs (tokenizer.path={place}), or tokenize the text again",
-            )  # fmt: skip
+            )
         try:
             made = cls(place, split, manifest)
             made.given = ", ".join(map(str, given)) if isinstance(given, tuple) else given or place
@@ -148,8 +168,13 @@ class Shards:
         made.ids, made.sentences = self.ids[:tokens], self.sentences[: sentences + 1]
         made.documents = self.documents[: documents + 1]
         made.tracks = {name: track[:tokens] for name, track in self.tracks.items()}
-        marks = {name: int(np.searchsorted(span.start, tokens)) for name, span in self.spans.items()}
-        made.spans = {name: SpanTrack(*(part[: marks[name]] for part in span)) for name, span in self.spans.items()}
+        marks = {
+            name: int(np.searchsorted(span.start, tokens)) for name, span in self.spans.items()
+        }
+        made.spans = {
+            name: SpanTrack(*(part[: marks[name]] for part in span))
+            for name, span in self.spans.items()
+        }
         made.counts = {name: count[:documents] for name, count in self.counts.items()}
         return made
 
@@ -159,15 +184,20 @@ class Shards:
         stated = {name: entry["sha256"] for name, entry in self._stated.items()}
         whole = len(self.ids) == self._stated["ids"]["length"]
         part = [] if whole else [len(self.ids)]
-        text = json.dumps([self.manifest["tokenizer"]["fingerprint"], self.split, stated, *part], sort_keys=True)
+        text = json.dumps(
+            [self.manifest["tokenizer"]["fingerprint"], self.split, stated, *part], sort_keys=True
+        )
         return hashlib.sha256(text.encode()).hexdigest()[:32]
 
     def verify(self) -> None:
-        """Read every array and compare it with the manifest's hash; DataError for the first that differs."""
+        """Read every array and compare it with the manifest's hash; DataError for the first that
+        differs.
+        """
         for name, entry in self._stated.items():
             if (found := arrays.sha256(self._map(name))) != entry["sha256"]:
                 message = (
-                    f"its content has changed: sha256 {entry['sha256'][:16]}... in the manifest, {found[:16]}... in the file"
+                    f"its content has changed: sha256 {entry['sha256'][:16]}... in the manifest,"
+                    f" {found[:16]}... in the file"
                 )
                 raise DataError(message, file=self._file(name), fix=AGAIN)
 
@@ -176,41 +206,68 @@ class Shards:
         return {self._file(name): str(entry["sha256"]) for name, entry in self._stated.items()}
 
     def _file(self, name: str) -> Path:
-        return inside(self.folder, f"{self.split}.{name}.npy", lambda why: DataError(
-            f"a damaged manifest, its array {name!r} {why}", file=self.folder / MANIFEST, fix=AGAIN
-        ))  # fmt: skip
+        return inside(
+            self.folder,
+            f"{self.split}.{name}.npy",
+            lambda why: DataError(
+                f"a damaged manifest, its array {name!r} {why}",
+                file=self.folder / MANIFEST,
+                fix=AGAIN,
+            ),
+        )
 
     def _map_spans(self, name: str) -> SpanTrack:
         found = SpanTrack(*(self._map(f"{name}.{part}") for part in SpanTrack._fields))
         if len({len(part) for part in found}) > 1:
             raise ValueError(f"{self.split}.{name}.*.npy have different lengths")
         after = found.start + found.length
-        if not _ascending(np.concatenate([[0], np.stack([found.start, after], 1).ravel(), [len(self.ids)]])):
-            raise ValueError(f"{self.split}.{name}.*.npy: marks that overlap, or lie outside of the tokens")
+        if not _ascending(
+            np.concatenate([[0], np.stack([found.start, after], 1).ravel(), [len(self.ids)]])
+        ):
+            raise ValueError(
+                f"{self.split}.{name}.*.npy: marks that overlap, or lie outside of the tokens"
+            )
         return found
 
     def _map(self, name: str) -> np.ndarray:
         stated = self._stated[name]
-        return read_array(self._file(name), dtype=stated["dtype"], length=stated["length"], what=DAMAGED, fix=AGAIN)
+        return read_array(
+            self._file(name),
+            dtype=stated["dtype"],
+            length=stated["length"],
+            what=DAMAGED,
+            fix=AGAIN,
+        )
 
     def _check_lengths(self) -> None:
         """Every token has its tracks, and every document its counts."""
-        wanted = dict.fromkeys(self.tracks, len(self.ids)) | dict.fromkeys(self.counts, len(self.documents) - 1)
+        wanted = dict.fromkeys(self.tracks, len(self.ids)) | dict.fromkeys(
+            self.counts, len(self.documents) - 1
+        )
         for name, length in wanted.items():
             if (found := self._stated[name]["length"]) != length:
-                raise DataError(f"{DAMAGED}: it has {found} values, not {length}", file=self._file(name), fix=AGAIN)
+                raise DataError(
+                    f"{DAMAGED}: it has {found} values, not {length}",
+                    file=self._file(name),
+                    fix=AGAIN,
+                )
 
     def _check_order(self) -> None:
         """Offsets begin at 0, never go back, and end where the arrays that they point into end."""
         for name, offsets, last in (
-            ("sentences", self.sentences, len(self.ids)), ("documents", self.documents, len(self.sentences) - 1)
-        ):  # fmt: skip
+            ("sentences", self.sentences, len(self.ids)),
+            ("documents", self.documents, len(self.sentences) - 1),
+        ):
             ends = [int(value) for value in (*offsets[:1], *offsets[-1:])]
             if ends != [0, last]:
                 found = f"it goes from {ends[0]} to {ends[1]}" if ends else "it is empty"
-                raise DataError(f"{DAMAGED}: {found}, not from 0 to {last}", file=self._file(name), fix=AGAIN)
+                raise DataError(
+                    f"{DAMAGED}: {found}, not from 0 to {last}", file=self._file(name), fix=AGAIN
+                )
             if not _ascending(offsets):
-                raise DataError(f"{DAMAGED}: its offsets are not in order", file=self._file(name), fix=AGAIN)
+                raise DataError(
+                    f"{DAMAGED}: its offsets are not in order", file=self._file(name), fix=AGAIN
+                )
 
 
 def is_tokens(path: object) -> bool:
@@ -228,7 +285,9 @@ def read_manifest(folder: Path) -> dict[str, Any]:
     file = folder / MANIFEST
     if not file.is_file():
         raise DataError(
-            "not a token directory (no manifest.json)", file=folder, fix="plmctl tokenize data.path=<text> out=<dir>"
+            "not a token directory (no manifest.json)",
+            file=folder,
+            fix="plmctl tokenize data.path=<text> out=<dir>",
         )
     try:
         manifest: dict[str, Any] = read_json(file, _Manifest, fix=AGAIN)
@@ -239,10 +298,14 @@ def read_manifest(folder: Path) -> dict[str, Any]:
         raise DataError(told, file=file, fix="update plmctl, or tokenize again")
     for split in SPLITS:
         arrays = manifest["splits"].get(split, {}).get("arrays", {})
-        spans = [f"{name}.{part}" for name in manifest.get("spans", ()) for part in SpanTrack._fields]
+        spans = [
+            f"{name}.{part}" for name in manifest.get("spans", ()) for part in SpanTrack._fields
+        ]
         wanted = ("ids", "sentences", "documents", *COUNTS, *manifest["tracks"], *spans)
         if missing := [name for name in wanted if name not in arrays]:
-            raise DataError(f"a damaged manifest: {split} has no array '{missing[0]}'", file=file, fix=AGAIN)
+            raise DataError(
+                f"a damaged manifest: {split} has no array '{missing[0]}'", file=file, fix=AGAIN
+            )
     return manifest
 
 

@@ -14,17 +14,26 @@ from plmctl.data.survey import look
 from plmctl.data.tokenizing import Job, cache_folder, training_texts
 from plmctl.text.tokenizer import META, Tokenizer
 
-_EXACT = 1 << 28  # bytes of raw text that are hashed on each start; of more, size and time of change count
+# bytes of raw text that are hashed on each start; of more, size and time of change count
+_EXACT = 1 << 28
 
 
-def shared_tokenizer(jobs: Sequence[Job], *, cache_dir: str | os.PathLike[str] | None = None) -> Path:
-    """The folder of a tokenizer that is trained on as much of each job's text, kept by their content.
+def shared_tokenizer(
+    jobs: Sequence[Job], *, cache_dir: str | os.PathLike[str] | None = None
+) -> Path:
+    """The folder of a tokenizer that is trained on as much of each job's text, kept by their
+    content.
 
-    The sample has `tokenizer.sample_bytes` in all; a text that is shorter than its part gives all it has, so small languages
-    get their pieces. Differs: XLM samples texts with its temperature for this too (arXiv:1901.07291, sec. 3.1).
+    The sample has `tokenizer.sample_bytes` in all; a text that is shorter than its part gives all
+    it has, so small languages
+    get their pieces. Differs: XLM samples texts with its temperature for this too
+    (arXiv:1901.07291, sec. 3.1).
     """
     recipe = replace(jobs[0].recipe, sample_bytes=max(1, jobs[0].recipe.sample_bytes // len(jobs)))
-    identity = {"texts": [job.source.content(_EXACT) for job in jobs], "settings": [job.settings() for job in jobs]}
+    identity = {
+        "texts": [job.source.content(_EXACT) for job in jobs],
+        "settings": [job.settings() for job in jobs],
+    }
     key = hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:24]
     place = cache_folder(cache_dir) / f"tokenizer-{key}"
     if (place / META).is_file():
@@ -32,7 +41,13 @@ def shared_tokenizer(jobs: Sequence[Job], *, cache_dir: str | os.PathLike[str] |
     with unfinished(place, identity, wait=True, tell=jobs[0].tell) as journal:
         if not (place / META).is_file():  # nobody else has made it meanwhile
             surveys = [
-                look(job.source, valid_share=job.valid_share, sample_bytes=recipe.sample_bytes, say=job.say) for job in jobs
+                look(
+                    job.source,
+                    valid_share=job.valid_share,
+                    sample_bytes=recipe.sample_bytes,
+                    say=job.say,
+                )
+                for job in jobs
             ]
             jobs[0].say("training the tokenizer", 0, 0)
             texts = (text for survey in surveys for text in training_texts(survey, recipe))

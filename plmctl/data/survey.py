@@ -1,4 +1,6 @@
-"""The first look at a corpus: how much there is, which documents are held out, and a sample to train a tokenizer on."""
+"""The first look at a corpus: how much there is, which documents are held out, and a sample to
+train a tokenizer on.
+"""
 
 from __future__ import annotations
 
@@ -21,10 +23,12 @@ from plmctl.text.inputs import Input, find_all
 from plmctl.text.layout import Layout
 from plmctl.text.reader import BUILTIN, documents, pairs
 
-Say = Callable[[str, int, int], None]  # what is being done, bytes of text done, bytes in all (0: not known)
+# what is being done, bytes of text done, bytes in all (0: not known)
+Say = Callable[[str, int, int], None]
 _SPACE = 1 << 64  # of document hashes
 _STEP = 1 << 22
-_LEAST = 128  # characters that a document counts for in a sample: what it takes in memory besides its text
+# characters that a document counts for in a sample: what it takes in memory besides its text
+_LEAST = 128
 
 
 def quiet(doing: str, done: int, total: int) -> None:
@@ -47,7 +51,11 @@ class Source:
         check_names(self.spans, self.tags)
         if self.pairs and (self.spans or self.tags):
             given = "spans" if self.spans else "tags"
-            raise ConfigError(f"data.{given}", list(getattr(self, given)), "parallel text holds no spans and no tags")
+            raise ConfigError(
+                f"data.{given}",
+                list(getattr(self, given)),
+                "parallel text holds no spans and no tags",
+            )
 
     @property
     def pairs(self) -> bool:
@@ -58,8 +66,13 @@ class Source:
         if self.pairs:
             return pairs(self.path, targets=self.target, fields=self.fields)
         return documents(
-            self.path, field=self.field, lines=self.lines, spans=self.spans, tags=self.tags, layouts=layouts
-        )  # fmt: skip
+            self.path,
+            field=self.field,
+            lines=self.lines,
+            spans=self.spans,
+            tags=self.tags,
+            layouts=layouts,
+        )
 
     def files(self) -> list[Input]:
         """Empty for the built-in corpus."""
@@ -67,7 +80,9 @@ class Source:
         return [given for path in both for given in find_all(path)]
 
     def content(self, exact: int = 1 << 62) -> list[dict[str, Any]]:
-        """Name, size and sha256 of each file; beyond `exact` bytes in all, the time of change instead of the hash."""
+        """Name, size and sha256 of each file; beyond `exact` bytes in all, the time of change
+        instead of the hash.
+        """
         if self.path in BUILTIN:
             return [{"path": "builtin", "python": platform.python_version()}]
         files = self.files()
@@ -89,8 +104,13 @@ class Survey:
 
     def saved(self) -> dict[str, Any]:
         """The numbers, as JSON can hold them; `restored` has them back without the texts."""
-        numbers = {name: getattr(self, name) for name in ("documents", "duplicates", "bytes", "threshold")}
-        return {**numbers, "layouts": {file: layout.settings() for file, layout in self.layouts.items()}}
+        numbers = {
+            name: getattr(self, name) for name in ("documents", "duplicates", "bytes", "threshold")
+        }
+        return {
+            **numbers,
+            "layouts": {file: layout.settings() for file, layout in self.layouts.items()},
+        }
 
     @classmethod
     def restored(cls, saved: dict[str, Any], identities: np.ndarray) -> Survey:
@@ -99,12 +119,15 @@ class Survey:
 
 
 def look(source: Source, *, valid_share: float, sample_bytes: int, say: Say = quiet) -> Survey:
-    """Count, hash and sample. A document is held out if its hash is small, so neither order nor tokenizer matters."""
+    """Count, hash and sample. A document is held out if its hash is small, so neither order nor
+    tokenizer matters.
+    """
     if isinstance(valid_share, bool) or not 0 <= valid_share < 1:
         raise ConfigError("data.valid_share", valid_share, "0 <= share < 1")
     identities, size = array("Q"), 0
     layouts: dict[str, Layout] = {}
-    best: list[tuple[int, int, int, Document]] = []  # (hash, -part, bytes, document), smallest first
+    # (hash, -part, bytes, document), smallest first
+    best: list[tuple[int, int, int, Document]] = []
     kept = parts = 0
     for document in source.documents(layouts):
         parts = parts + 1 if document.continues else 0
@@ -121,16 +144,24 @@ def look(source: Source, *, valid_share: float, sample_bytes: int, say: Say = qu
         if len(identities) % 256 == 0:
             say("reading", size, 0)
     if not identities:
-        raise DataError("there are no documents in it", file=source.path, fix="data.path=<files with text>")
+        raise DataError(
+            "there are no documents in it", file=source.path, fix="data.path=<files with text>"
+        )
     hashes = np.frombuffer(identities, np.uint64)
     hashes.sort()  # in place: there may be a billion
     threshold = _threshold(hashes, valid_share)
-    sample = [entry[3] for entry in sorted(best, key=lambda entry: entry[:3], reverse=True) if entry[0] > threshold]
+    sample = [
+        entry[3]
+        for entry in sorted(best, key=lambda entry: entry[:3], reverse=True)
+        if entry[0] > threshold
+    ]
     return Survey(len(hashes), _repeats(hashes), size, threshold, sample, hashes, layouts)
 
 
 def _threshold(hashes: np.ndarray, share: float) -> int:
-    """The largest held-out hash: `share` of all, but of two different documents always one is held out and one is not."""
+    """The largest held-out hash: `share` of all, but of two different documents always one is
+    held out and one is not.
+    """
     first, last = int(hashes[0]), int(hashes[-1])
     if share == 0 or first == last:
         return -1

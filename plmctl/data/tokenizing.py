@@ -1,4 +1,6 @@
-"""Text to token directories: written beside their place and resumable, renamed when complete, kept by content for raw text."""
+"""Text to token directories: written beside their place and resumable, renamed when complete,
+kept by content for raw text.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,16 @@ import numpy as np
 from plmctl.data.arrays import ArrayWriter
 from plmctl.data.encoding import COLUMNS, Encoded, Labelled, cores, encoded
 from plmctl.data.journal import Journal, Tell, silent, unfinished
-from plmctl.data.shards import COUNTS, FORMAT, MANIFEST, SPAN_KINDS, SPLITS, VERSION, is_tokens, read_manifest
+from plmctl.data.shards import (
+    COUNTS,
+    FORMAT,
+    MANIFEST,
+    SPAN_KINDS,
+    SPLITS,
+    VERSION,
+    is_tokens,
+    read_manifest,
+)
 from plmctl.data.survey import Say, Source, Survey, look, quiet
 from plmctl.errors import DataError, UsageError
 from plmctl.text import annotate
@@ -28,8 +39,10 @@ from plmctl.text.tokenizer import Tokenizer
 from plmctl.text.train import Recipe
 
 SAMPLE = "sample.jsonl"  # in the scratch folder: what a tokenizer is trained on
-EVERY = 1 << 27  # characters after which what is done is made safe: seconds of work, and of waiting for a slow disk
-_EXACT = 1 << 28  # bytes of raw text that are hashed on each start; of more, size and time of change count
+# characters after which what is done is made safe: seconds of work, and of waiting for a slow disk
+EVERY = 1 << 27
+# bytes of raw text that are hashed on each start; of more, size and time of change count
+_EXACT = 1 << 28
 
 
 @dataclass(frozen=True)
@@ -50,16 +63,30 @@ class Job:
         return Wanted(self.segment, self.source.spans, self.source.tags)
 
     def settings(self) -> dict[str, Any]:
-        named = {"spans": self.source.spans, "tags": self.source.tags, "fields": self.source.fields, "pairs": self.source.pairs}
-        further = {name: list(value) if isinstance(value, tuple) else value for name, value in named.items() if value}
+        named = {
+            "spans": self.source.spans,
+            "tags": self.source.tags,
+            "fields": self.source.fields,
+            "pairs": self.source.pairs,
+        }
+        further = {
+            name: list(value) if isinstance(value, tuple) else value
+            for name, value in named.items()
+            if value
+        }
         return further | {
-            "field": self.source.field, "lines": self.source.lines, "segment": self.segment,
-            "valid_share": 0 if self.valid else self.valid_share, "tokenizer": self.recipe.settings(),
-        }  # fmt: skip
+            "field": self.source.field,
+            "lines": self.source.lines,
+            "segment": self.segment,
+            "valid_share": 0 if self.valid else self.valid_share,
+            "tokenizer": self.recipe.settings(),
+        }
 
 
 def tokenize(job: Job, out: str | os.PathLike[str]) -> dict[str, Any]:
-    """Write the token directory `out` and return its manifest. An earlier token directory there is replaced."""
+    """Write the token directory `out` and return its manifest. An earlier token directory there
+    is replaced.
+    """
     place = Path(out).expanduser().absolute()
     _refuse(place)
     with unfinished(place, _identity(job), tell=job.tell) as journal:
@@ -69,7 +96,9 @@ def tokenize(job: Job, out: str | os.PathLike[str]) -> dict[str, Any]:
 
 
 def open_or_tokenize(job: Job, *, cache_dir: str | os.PathLike[str] | None = None) -> Path:
-    """The token directory of `job`: its path if that is one already, else the cached one, else a new one in the cache."""
+    """The token directory of `job`: its path if that is one already, else the cached one, else a
+    new one in the cache.
+    """
     if is_tokens(job.source.path):
         return Path(job.source.path).expanduser()
     identity = _identity(job)
@@ -97,7 +126,8 @@ def _identity(job: Job) -> dict[str, Any]:
     texts = [source.content(_EXACT) for source in (job.source, job.valid) if source]
     for entry in (entry for content in texts for entry in content):
         if "sha256" in entry:
-            entry["path"] = Path(entry["path"]).name  # the same content elsewhere has the same tokens
+            # the same content elsewhere has the same tokens
+            entry["path"] = Path(entry["path"]).name
     return {"version": VERSION, "text": texts, "settings": job.settings(), "tokenizer": tokenizer}
 
 
@@ -113,24 +143,45 @@ def _write(job: Job, journal: Journal) -> dict[str, Any]:
     tokenizer = _tokenizer(job, journal)
     counted = _Sorted(survey, held)
     kinds = {"ids": tokenizer.dtype, **annotate.kinds(tokenizer, job.wanted)}
-    entries, left = _arrays(job, journal, counted, kinds, survey.bytes + (held.bytes if held else 0))
+    entries, left = _arrays(
+        job, journal, counted, kinds, survey.bytes + (held.bytes if held else 0)
+    )
     if not entries["train"]["tokens"]:
-        raise DataError("no text is left to train on", file=job.source.path, fix="more text, or a smaller data.valid_share")
+        raise DataError(
+            "no text is left to train on",
+            file=job.source.path,
+            fix="more text, or a smaller data.valid_share",
+        )
     manifest = _manifest(job, tokenizer, entries, survey, held)
-    manifest |= {"tracks": [*kinds][1:], "left_out": dict(left), "dropped_from_train": counted.dropped}
+    manifest |= {
+        "tracks": [*kinds][1:],
+        "left_out": dict(left),
+        "dropped_from_train": counted.dropped,
+    }
     text = json.dumps(manifest, indent=1, ensure_ascii=False) + "\n"
     (journal.folder / MANIFEST).write_text(text, encoding="utf-8")
     return manifest
 
 
 def _surveyed(job: Job, journal: Journal) -> tuple[Survey, Survey | None]:
-    """The looks at both texts; with them the text to train a tokenizer on is put down in the scratch folder."""
+    """The looks at both texts; with them the text to train a tokenizer on is put down in the
+    scratch folder.
+    """
     kept, sample = journal.scratch / "held.npy", journal.scratch / SAMPLE
     if found := journal.state.get("survey"):
-        held = Survey.restored(found["held"], np.load(kept, allow_pickle=False)) if found["held"] else None
+        held = (
+            Survey.restored(found["held"], np.load(kept, allow_pickle=False))
+            if found["held"]
+            else None
+        )
         return Survey.restored(found["text"], np.zeros(0, np.uint64)), held
     sample_bytes = 0 if job.recipe.path else job.recipe.sample_bytes
-    survey = look(job.source, valid_share=0 if job.valid else job.valid_share, sample_bytes=sample_bytes, say=job.say)
+    survey = look(
+        job.source,
+        valid_share=0 if job.valid else job.valid_share,
+        sample_bytes=sample_bytes,
+        say=job.say,
+    )
     held = look(job.valid, valid_share=0, sample_bytes=0, say=job.say) if job.valid else None
     np.save(kept, held.identities if held else np.zeros(0, np.uint64))
     with sample.open("w", encoding="utf-8") as lines:
@@ -158,12 +209,19 @@ def _tokenizer(job: Job, journal: Journal) -> Tokenizer:
 def _arrays(
     job: Job, journal: Journal, counted: _Sorted, kinds: dict[str, np.dtype[Any]], total: int
 ) -> tuple[dict[str, Any], Counter[str]]:
-    """Encode the documents that the journal does not have yet; what the manifest says of each split, and what is left out."""
+    """Encode the documents that the journal does not have yet; what the manifest says of each
+    split, and what is left out.
+    """
     done = journal.state.get("done", {"documents": 0, "characters": 0, "splits": {}})
     count, size = done["documents"], done["characters"]
-    splits = {name: _Split(journal.folder, name, kinds, job.source.spans, done["splits"].get(name)) for name in SPLITS}
+    splits = {
+        name: _Split(journal.folder, name, kinds, job.source.spans, done["splits"].get(name))
+        for name in SPLITS
+    }
     documents, safe = islice(counted.documents(job), count, None), size
-    for chunk in encoded(documents, journal.folder / "tokenizer", job.wanted, job.processes or cores()):
+    for chunk in encoded(
+        documents, journal.folder / "tokenizer", job.wanted, job.processes or cores()
+    ):
         for name, found in chunk.items():
             splits[name].append(found)
             count += found.read
@@ -178,7 +236,9 @@ def _arrays(
 
 
 class _Sorted:
-    """The documents of both splits in order, each with its split; train documents that are held out elsewhere are dropped."""
+    """The documents of both splits in order, each with its split; train documents that are held
+    out elsewhere are dropped.
+    """
 
     def __init__(self, survey: Survey, held: Survey | None) -> None:
         self._survey = survey
@@ -203,7 +263,12 @@ class _Split:
     """The growing arrays of one split; `state` is that of an earlier process, to go on from."""
 
     def __init__(
-        self, folder: Path, name: str, kinds: Mapping[str, Any], spans: Sequence[str], state: Mapping[str, Any] | None = None
+        self,
+        folder: Path,
+        name: str,
+        kinds: Mapping[str, Any],
+        spans: Sequence[str],
+        state: Mapping[str, Any] | None = None,
     ) -> None:
         kinds = {
             **kinds,
@@ -212,7 +277,8 @@ class _Split:
         }
         lengths = state["lengths"] if state else {}
         self._arrays = {
-            array: ArrayWriter(folder / f"{name}.{array}.npy", kind, lengths.get(array)) for array, kind in kinds.items()
+            array: ArrayWriter(folder / f"{name}.{array}.npy", kind, lengths.get(array))
+            for array, kind in kinds.items()
         }
         self._ends = dict(state["ends"]) if state else {"sentences": 0, "documents": 0}
         self._totals = dict(state["totals"]) if state else dict.fromkeys(COUNTS, 0)
@@ -225,7 +291,13 @@ class _Split:
     def state(self) -> dict[str, Any]:
         """What `__init__` takes, as JSON; the arrays are flushed."""
         lengths = {name: array.flush() for name, array in self._arrays.items()}
-        return {"lengths": lengths, "ends": self._ends, "totals": self._totals, "left": self.left, "open": self._open.tolist()}
+        return {
+            "lengths": lengths,
+            "ends": self._ends,
+            "totals": self._totals,
+            "left": self.left,
+            "open": self._open.tolist(),
+        }
 
     def append(self, found: Encoded) -> None:
         begin = self._arrays["ids"].length
@@ -247,7 +319,10 @@ class _Split:
     def close(self) -> dict[str, Any]:
         self._documents(self._open)
         entries = {name: array.close() for name, array in self._arrays.items()}
-        numbers = {"documents": entries["bytes"]["length"], "sentences": entries["sentences"]["length"] - 1}
+        numbers = {
+            "documents": entries["bytes"]["length"],
+            "sentences": entries["sentences"]["length"] - 1,
+        }
         return {**numbers, "tokens": entries["ids"]["length"], **self._totals, "arrays": entries}
 
     def _documents(self, rows: np.ndarray) -> None:
@@ -265,7 +340,9 @@ class _Split:
             self._ends[name] = int(ends[-1])
 
 
-def _manifest(job: Job, tokenizer: Tokenizer, entries: dict[str, Any], survey: Survey, held: Survey | None) -> dict[str, Any]:
+def _manifest(
+    job: Job, tokenizer: Tokenizer, entries: dict[str, Any], survey: Survey, held: Survey | None
+) -> dict[str, Any]:
     layouts = {**survey.layouts, **(held.layouts if held else {})}
     files = [entry for source in (job.source, job.valid) if source for entry in source.content()]
     for entry in files:
@@ -273,18 +350,32 @@ def _manifest(job: Job, tokenizer: Tokenizer, entries: dict[str, Any], survey: S
             entry |= layouts[entry["path"]].settings()
     origin: dict[str, Any] = {"path": str(job.recipe.path)} if job.recipe.path else {}
     origin |= {"trained_on": tokenizer.sampled} if tokenizer.sampled else {}
-    known = {"fingerprint": tokenizer.fingerprint, "kind": tokenizer.kind, "size": tokenizer.vocab.size, **origin}
+    known = {
+        "fingerprint": tokenizer.fingerprint,
+        "kind": tokenizer.kind,
+        "size": tokenizer.vocab.size,
+        **origin,
+    }
     return {
-        "format": FORMAT, "version": VERSION, "tokenizer": known, "settings": job.settings(), "files": files, "splits": entries,
-        "spans": list(job.source.spans), "pairs": job.source.pairs, "duplicates": survey.duplicates,
-    }  # fmt: skip
+        "format": FORMAT,
+        "version": VERSION,
+        "tokenizer": known,
+        "settings": job.settings(),
+        "files": files,
+        "splits": entries,
+        "spans": list(job.source.spans),
+        "pairs": job.source.pairs,
+        "duplicates": survey.duplicates,
+    }
 
 
 def training_texts(survey: Survey, recipe: Recipe) -> Iterator[str]:
     """What a tokenizer is trained on; a sample may hold one document that is larger than it."""
     room = recipe.sample_bytes
     for document in survey.sample:
-        for text in document.segments if recipe.kind in ("byte_bpe", "char") else document.sentences:
+        for text in (
+            document.segments if recipe.kind in ("byte_bpe", "char") else document.sentences
+        ):
             if room <= 0:
                 return
             room -= len(text)
@@ -295,4 +386,7 @@ def _refuse(place: Path) -> None:
     if place.exists() and not place.is_dir():
         raise UsageError(f"out={str(place)!r}: is a file\n  fix: out=<new folder>")
     if place.is_dir() and any(place.iterdir()) and not is_tokens(place):
-        raise UsageError(f"out={str(place)!r}: is not empty and holds no tokens of plmctl\n  fix: out=<new folder>")
+        raise UsageError(
+            f"out={str(place)!r}: is not empty and holds no tokens of plmctl\n  fix: out=<new"
+            " folder>"
+        )

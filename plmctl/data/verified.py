@@ -1,7 +1,9 @@
-"""Arrays whose bytes were once found to be those of their manifest: they are read whole the first time, and once they change.
+"""Arrays whose bytes were once found to be those of their manifest: they are read whole the first
+time, and once they change.
 
-<cache>/verified/<hash>: an empty file; the hash is of the arrays' places, sizes, times, inodes and stated hashes. A bit that a
-disk turns later, without a write, is found by `plmctl data check`, which reads everything.
+<cache>/verified/<hash>: an empty file; the hash is of the arrays' places, sizes, times, inodes and
+stated hashes. A bit that a disk turns later, without a write, is found by `plmctl data check`,
+which reads everything.
 """
 
 from __future__ import annotations
@@ -36,6 +38,13 @@ def _seen(shards: Shards) -> str:
     digest = hashlib.sha256()
     for file, stated in sorted(shards.stated_hashes().items()):
         found = file.stat()
-        facts = (str(file.resolve()), found.st_size, found.st_mtime_ns, found.st_dev, found.st_ino, stated)
+        facts = (
+            str(file.resolve()),
+            found.st_size,
+            found.st_mtime_ns,
+            found.st_dev,
+            found.st_ino,
+            stated,
+        )
         digest.update(repr(facts).encode())
     return digest.hexdigest()

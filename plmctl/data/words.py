@@ -20,11 +20,14 @@ def without_words(shards: Shards, tokenizer: Tokenizer) -> list[str]:
     settings = shards.manifest["settings"]
     if settings.get("segment") or settings["tokenizer"].get("segment"):
         return []
-    chinese = np.array([bool(_CHINESE.search(piece)) for piece in tokenizer.pieces(range(tokenizer.vocab.size))])
+    chinese = np.array(
+        [bool(_CHINESE.search(piece)) for piece in tokenizer.pieces(range(tokenizer.vocab.size))]
+    )
     share = float(chinese[corpus_sample(shards.ids)].mean()) if len(shards.ids) else 0.0
     if share < MENTIONED:
         return []
     return [
-        f"{share:.0%} of the tokens are Chinese, whose words nobody has marked: a character, or what is between two spaces, "
-        "counts as a word; data.segment=jieba of the text marks them (extra: chinese)"
+        f"{share:.0%} of the tokens are Chinese, whose words nobody has marked: a character, or"
+        " what is between two spaces, counts as a word; data.segment=jieba of the text marks them"
+        " (extra: chinese)"
     ]

@@ -17,23 +17,34 @@ from plmctl.parts import part_of
 
 
 class Attention(Signal):
-    """A distance of the scores of paired layers, head by head; subclasses say which. ConfigError where heads do not meet."""
+    """A distance of the scores of paired layers, head by head; subclasses say which. ConfigError
+    where heads do not meet.
+    """
 
     record = frozenset({"scores"})
 
-    def __init__(self, *, weight: float, student: Measures, teacher: Teacher, layers: Layers = "uniform") -> None:
+    def __init__(
+        self, *, weight: float, student: Measures, teacher: Teacher, layers: Layers = "uniform"
+    ) -> None:
         super().__init__(weight=weight)
         same_heads(student, teacher.measures)
-        self.pairs = layer_map(layers, student=student.num_layers, teacher=teacher.measures.num_layers)
+        self.pairs = layer_map(
+            layers, student=student.num_layers, teacher=teacher.measures.num_layers
+        )
         if any(g == 0 for _, g in self.pairs):
-            raise ConfigError("layers", layers, "layers from 1 on: the embedding output (0) has no attention")
+            raise ConfigError(
+                "layers", layers, "layers from 1 on: the embedding output (0) has no attention"
+            )
 
     def counts(self, batch: Batch, asked: Mapping[str, int], real: int) -> dict[str, int]:
         return {"": real}
 
     def forward(self, student: Answers, teacher: Answers, batch: Batch) -> Output:
         own, other = student.recorded["scores"], teacher.recorded["scores"]
-        found = [self.distance(own[m - 1], other[g - 1]).where(student.real, 0.0).sum() for m, g in self.pairs]
+        found = [
+            self.distance(own[m - 1], other[g - 1]).where(student.real, 0.0).sum()
+            for m, g in self.pairs
+        ]
         return Output({"": Term(torch.stack(found).sum(), self.weight)})
 
     def distance(self, own: Tensor, other: Tensor) -> Tensor:
@@ -43,10 +54,12 @@ class Attention(Signal):
 
 @part_of("signals")
 class AttentionMSE(Attention):
-    """`sum_m mean_h,j (A_S - A_T)_hij^2` of raw scores, those that a token may not see being 0; the mean over real queries i.
+    """`sum_m mean_h,j (A_S - A_T)_hij^2` of raw scores, those that a token may not see being 0; the
+    mean over real queries i.
 
-    j runs over the keys that i may see. (Jiao et al., 2020, arXiv:1909.10351, eq. 7.) Differs: the released code's mean is over
-    all T^2 pairs of a padded row; where rows are full, it is the same number.
+    j runs over the keys that i may see. (Jiao et al., 2020, arXiv:1909.10351, eq. 7.) Differs: the
+    released code's mean is over all T^2 pairs of a padded row; where rows are full, it is the same
+    number.
     """
 
     def distance(self, own: Tensor, other: Tensor) -> Tensor:

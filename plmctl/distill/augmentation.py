@@ -1,4 +1,6 @@
-"""TinyBERT's data augmentation (Jiao et al., 2020): copies of a text in which words are replaced by likely ones."""
+"""TinyBERT's data augmentation (Jiao et al., 2020): copies of a text in which words are replaced
+by likely ones.
+"""
 
 from __future__ import annotations
 
@@ -43,29 +45,46 @@ class _Masked:
 class Augmenter:
     """Finds for every word of a text what may stand in its place.
 
-    Of a word of one token: the `candidates` likeliest tokens at its place in `text with [MASK] there, text`, the two as a pair,
-    without those that are no word by themselves. Of a word of several: the `candidates` nearest by `vectors`; without
-    vectors, or where it has none, it stays. Words of `stop` and words with other characters than letters stay.
-    (arXiv:1909.10351, algorithm 1; huawei-noah/Pretrained-Language-Model, TinyBERT/data_augmentation.py.)
-    Differs: letters of any script count, not a to z alone; punctuation is no candidate; of a text that is too long to
-    stand twice in a row, what is around the word is read.
+    Of a word of one token: the `candidates` likeliest tokens at its place in `text with [MASK]
+    there, text`, the two as a pair, without those that are no word by themselves. Of a word of
+    several: the `candidates` nearest by `vectors`; without vectors, or where it has none, it stays.
+    Words of `stop` and words with other characters than letters stay. (arXiv:1909.10351, algorithm
+    1; huawei-noah/Pretrained-Language-Model, TinyBERT/data_augmentation.py.)
+    Differs: letters of any script count, not a to z alone; punctuation is no candidate; of a text
+    that is too long to stand twice in a row, what is around the word is read.
     """
 
     def __init__(
-        self, *, model: Model, tokenizer: Tokenizer, candidates: int, stop: Collection[str], vectors: Neighbours | None = None,
-        batch_size: int = 32, device: torch.device | str = "cpu",
-    ) -> None:  # fmt: skip
-        if "mlm" not in model.heads or tokenizer.vocab.mask is None or model.backbone.writes != "text":
+        self,
+        *,
+        model: Model,
+        tokenizer: Tokenizer,
+        candidates: int,
+        stop: Collection[str],
+        vectors: Neighbours | None = None,
+        batch_size: int = 32,
+        device: torch.device | str = "cpu",
+    ) -> None:
+        if (
+            "mlm" not in model.heads
+            or tokenizer.vocab.mask is None
+            or model.backbone.writes != "text"
+        ):
             raise UsageError(
-                "words are replaced by a masked language model: this one has no head 'mlm', or no mask token"
-                "\n  fix: checkpoint=<a run or a Hugging Face folder of BERT, RoBERTa or the like, with its head>"
+                "words are replaced by a masked language model: this one has no head 'mlm', or no"
+                " mask token\n  fix: checkpoint=<a run or a Hugging Face folder of BERT, RoBERTa or"
+                " the like, with its head>"
             )
         self.model, self.tokenizer, self.candidates, self.stop = model, tokenizer, candidates, stop
         self.vectors, self.batch_size, self.device = vectors, batch_size, device
         self.seen = {"words": 0, "replaceable": 0, "of several tokens": 0}  # of all texts so far
 
-    def __call__(self, texts: Sequence[str], stay: Sequence[Sequence[tuple[int, int]]] = ()) -> list[list[Slot]]:
-        """For each text its replaceable words, from left to right; `stay`: of each text, the characters that are left alone."""
+    def __call__(
+        self, texts: Sequence[str], stay: Sequence[Sequence[tuple[int, int]]] = ()
+    ) -> list[list[Slot]]:
+        """For each text its replaceable words, from left to right; `stay`: of each text, the
+        characters that are left alone.
+        """
         masked: list[_Masked] = []
         whole: list[tuple[int, re.Match[str]]] = []
         for number, text in enumerate(texts):
@@ -77,7 +96,11 @@ class Augmenter:
                 if any(start < word.end() and end > word.start() for start, end in left):
                     continue
                 self.seen["words"] += 1
-                tokens = [place for place, (start, end) in enumerate(spans) if start < word.end() and end > word.start()]
+                tokens = [
+                    place
+                    for place, (start, end) in enumerate(spans)
+                    if start < word.end() and end > word.start()
+                ]
                 if len(tokens) == 1 and spans[tokens[0]] == word.span():
                     masked.append(_Masked(number, *word.span(), self._row(ids, tokens[0])))
                 else:
@@ -89,12 +112,17 @@ class Augmenter:
         for number, word in whole:
             found[number].append(Slot(*word.span(), near.get(word[0], [])))
         self.seen["of several tokens"] += len(whole)
-        kept = [sorted((slot for slot in slots if slot.words), key=lambda slot: slot.start) for slots in found]
+        kept = [
+            sorted((slot for slot in slots if slot.words), key=lambda slot: slot.start)
+            for slots in found
+        ]
         self.seen["replaceable"] += sum(map(len, kept))
         return kept
 
     def _row(self, ids: Sequence[int], place: int) -> encode.Row:
-        """The text with a mask at `place`, and the text; of a long one what is around that place."""
+        """The text with a mask at `place`, and the text; of a long one what is around that
+        place.
+        """
         vocab, limit = self.tokenizer.vocab, self.model.backbone.max_length or _ROOM
         half = (limit - encode.specials(vocab, pair=True)) // 2
         first = min(max(0, place - half // 2), max(0, len(ids) - half))
@@ -112,7 +140,11 @@ class Augmenter:
             laid = encode.pad([rows[n] for n in some], vocab, example=range(len(some)))
             batch = collate(laid, {}).to(self.device)
             top = min(self.candidates, vocab.size)
-            for n, masks in zip(some, fill(self.model, batch, mask=vocab.id("mask"), top=top, size=vocab.size), strict=True):
+            for n, masks in zip(
+                some,
+                fill(self.model, batch, mask=vocab.id("mask"), top=top, size=vocab.size),
+                strict=True,
+            ):
                 tokens = [i for i, _ in masks[0] if vocab.word_start[i] and not vocab.special[i]]
                 words = [self.tokenizer.decode([i]).strip() for i in tokens]
                 found[n] = [word for word in words if word.isalpha()]
@@ -123,15 +155,24 @@ class Augmenter:
 
 
 def copies(
-    texts: Mapping[str, str], slots: Mapping[str, Sequence[Slot]], *, count: int, rate: float, draws: np.random.Generator
+    texts: Mapping[str, str],
+    slots: Mapping[str, Sequence[Slot]],
+    *,
+    count: int,
+    rate: float,
+    draws: np.random.Generator,
 ) -> list[dict[str, str]]:
-    """Up to `count` other versions of an example's texts: each word is replaced with probability `rate` by one drawn for it.
+    """Up to `count` other versions of an example's texts: each word is replaced with probability
+    `rate` by one drawn for it.
 
     Copies that came out like another one, or like the original, are left out.
     """
     found: dict[tuple[str, ...], dict[str, str]] = {}
     for _ in range(count):
-        made = {role: replaced(text, slots.get(role, ()), rate=rate, draws=draws) for role, text in texts.items()}
+        made = {
+            role: replaced(text, slots.get(role, ()), rate=rate, draws=draws)
+            for role, text in texts.items()
+        }
         if made != dict(texts):
             found.setdefault(tuple(made.values()), made)
     return list(found.values())
@@ -140,7 +181,9 @@ def copies(
 def replaced(text: str, slots: Sequence[Slot], *, rate: float, draws: np.random.Generator) -> str:
     """`text` with some of its words replaced, all else as it stands."""
     parts, at = list[str](), 0
-    for slot, chance, share in zip(slots, draws.random(len(slots)), draws.random(len(slots)), strict=True):
+    for slot, chance, share in zip(
+        slots, draws.random(len(slots)), draws.random(len(slots)), strict=True
+    ):
         if chance < rate:
             parts += [text[at : slot.start], slot.words[int(share * len(slot.words))]]
             at = slot.end

@@ -1,6 +1,8 @@
-"""What a teacher answers and what a student learns of it (Hinton et al., 2015): `Answers`, `Teacher`, `Signal`.
+"""What a teacher answers and what a student learns of it (Hinton et al., 2015): `Answers`,
+`Teacher`, `Signal`.
 
-A `Question` reads the logits that the hard labels are asked of, from student and teacher alike, so they meet place by place.
+A `Question` reads the logits that the hard labels are asked of, from student and teacher alike, so
+they meet place by place.
 """
 
 from __future__ import annotations
@@ -18,16 +20,20 @@ from plmctl.objectives.base import Output
 from plmctl.objectives.generator import wide
 from plmctl.parts import base_of
 
-LOGITS = "logits"  # among the names of a record: the answers of a head; the others are those that a backbone records
+# among the names of a record: the answers of a head; the others are those that a backbone records
+LOGITS = "logits"
 
 
 @dataclass(frozen=True)
 class Logits:
-    """The answers to one question at P places, `head(features)`, made when they are asked for: P x V may be large."""
+    """The answers to one question at P places, `head(features)`, made when they are asked for: P
+    x V may be large.
+    """
 
     features: Tensor  # [P, ...]
     asked: Tensor  # [P] bool: the places that count
-    head: Callable[[Tensor], Tensor] | None = None  # [p, ...] -> [p, K]; None: the features are the logits
+    # [p, ...] -> [p, K]; None: the features are the logits
+    head: Callable[[Tensor], Tensor] | None = None
 
     def __len__(self) -> int:
         return len(self.asked)
@@ -47,9 +53,11 @@ class Answers:
     """What a model made of a batch, as far as it was recorded."""
 
     real: Tensor  # [B, T] bool: not padding
-    logits: Mapping[str, Logits] = field(default_factory=dict)  # by the name of the head (a span has two: start, end)
-    # by name, one for each layer: "hidden" [B, T, W] (the embedding output first), "queries", "keys", "values" [B, H, T, D],
-    # "scores" [B, H, T, T] (lowest number where a token may not see) and "attention", their softmax
+    # by the name of the head (a span has two: start, end)
+    logits: Mapping[str, Logits] = field(default_factory=dict)
+    # by name, one for each layer: "hidden" [B, T, W] (the embedding output first), "queries",
+    # "keys", "values" [B, H, T, D], "scores" [B, H, T, T] (lowest number where a token may not see)
+    # and "attention", their softmax
     recorded: Mapping[str, Sequence[Tensor]] = field(default_factory=dict)
 
 
@@ -72,9 +80,14 @@ class Measures:
         shapes: set[Any] = {(cell.num_heads, cell.head_width) for cell in cells}
         heads, width = shapes.pop() if len(shapes) == 1 else (None, 0)
         return cls(
-            name, backbone.width, backbone.num_layers, heads, heads and heads * width,
-            backbone.records | {LOGITS}, type(backbone).__name__,
-        )  # fmt: skip
+            name,
+            backbone.width,
+            backbone.num_layers,
+            heads,
+            heads and heads * width,
+            backbone.records | {LOGITS},
+            type(backbone).__name__,
+        )
 
 
 class Question(Protocol):
@@ -92,7 +105,11 @@ def answers_of(model: Model, batch: Batch, question: Question, record: frozenset
     layers = record - {LOGITS}
     recorded = model(batch, record=layers).recorded if layers else {}
     logits = question.logits(model, batch) if LOGITS in record else {}
-    return Answers(written(model.backbone.writes, batch).real, logits, {name: recorded[name] for name in layers})
+    return Answers(
+        written(model.backbone.writes, batch).real,
+        logits,
+        {name: recorded[name] for name in layers},
+    )
 
 
 def written(writes: str, batch: Batch) -> Seq:
@@ -102,7 +119,9 @@ def written(writes: str, batch: Batch) -> Seq:
 
 def tokens(writes: str, batch: Batch) -> int:
     """Real tokens of that sequence: known to the host where the batch has only one."""
-    return batch.counts["tokens"] if len(batch.seqs) == 1 else int(written(writes, batch).real.sum())
+    return (
+        batch.counts["tokens"] if len(batch.seqs) == 1 else int(written(writes, batch).real.sum())
+    )
 
 
 @base_of("teacher")
@@ -131,10 +150,12 @@ class Teacher(nn.Module):
 
 @base_of("signals")
 class Signal(nn.Module):
-    """One thing that a student learns of its teacher, and the weight of its terms beside the others.
+    """One thing that a student learns of its teacher, and the weight of its terms beside the
+    others.
 
-    Built with what it asks for of `student` (Measures) and `teacher` (Teacher); raises ConfigError where they do not meet.
-    Projections between different widths are its own parameters: trained and saved with the run, not with the model.
+    Built with what it asks for of `student` (Measures) and `teacher` (Teacher); raises ConfigError
+    where they do not meet. Projections between different widths are its own parameters: trained and
+    saved with the run, not with the model.
     """
 
     record: frozenset[str] = frozenset()  # of both models
@@ -145,7 +166,8 @@ class Signal(nn.Module):
         self.weight = weight
 
     def counts(self, batch: Batch, asked: Mapping[str, int], real: int) -> dict[str, int]:
-        """{term: how many summands its total has}; `asked`: places that count, by the name of logits; `real`: tokens.
+        """{term: how many summands its total has}; `asked`: places that count, by the name of
+        logits; `real`: tokens.
 
         Terms are called as the signal, and what stands here behind it; "" where it has only one.
         """

@@ -3,8 +3,9 @@
     <folder>/<key>/shard-<number>.safetensors    "rows" [n, 16] hashes of rows; "<field>" all their numbers, one row behind the
                                                  other; "<field>/shape" [n, d] the shape of each row
 
-`key`: a hash of the teacher (its weights, config and tokenizer), the precision, and what is recorded; another teacher has
-another. A field is "logits/<name>" or "<recorded>/<layer>", of each row its real tokens only.
+`key`: a hash of the teacher (its weights, config and tokenizer), the precision, and what is
+recorded; another teacher has another. A field is "logits/<name>" or "<recorded>/<layer>", of each
+row its real tokens only.
 """
 
 from __future__ import annotations
@@ -44,14 +45,24 @@ PADDED = {
 
 
 class Cached(Teacher):
-    """The answers of `teacher`, bit for bit as it gave them when a row came first (rows beside it change the last digits).
+    """The answers of `teacher`, bit for bit as it gave them when a row came first (rows beside it
+    change the last digits).
 
-    Rows are looked up by what a model reads of them. Where one of a batch is new, the teacher answers the whole batch. The
-    first new batch says through `say` how large everything will be, for `rows` rows. ConfigError for a task that writes: the
-    answers would be as many as its tokens times the vocabulary.
+    Rows are looked up by what a model reads of them. Where one of a batch is new, the teacher
+    answers the whole batch. The first new batch says through `say` how large everything will be,
+    for `rows` rows. ConfigError for a task that writes: the answers would be as many as its tokens
+    times the vocabulary.
     """
 
-    def __init__(self, *, teacher: Teacher, folder: Path, identity: str, rows: int, say: Callable[[str], None] = tell) -> None:
+    def __init__(
+        self,
+        *,
+        teacher: Teacher,
+        folder: Path,
+        identity: str,
+        rows: int,
+        say: Callable[[str], None] = tell,
+    ) -> None:
         super().__init__()
         self.teacher, self.measures = teacher, teacher.measures
         self.folder, self.identity, self.rows, self.say = folder, identity, rows, say
@@ -63,13 +74,23 @@ class Cached(Teacher):
 
     def answers(self, batch: Batch, question: Question, record: frozenset[str]) -> Answers:
         if not isinstance(question, OfTask):
-            raise ConfigError("teacher_cache", str(self.folder), "null: only answers of tasks with labels are kept")
+            raise ConfigError(
+                "teacher_cache",
+                str(self.folder),
+                "null: only answers of tasks with labels are kept",
+            )
         task = question.task
         if record not in self._stores:
             kind = batch.key.device.type
-            precision = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else "as the weights"
+            precision = (
+                torch.get_autocast_dtype(kind)
+                if torch.is_autocast_enabled(kind)
+                else "as the weights"
+            )
             words = [self.identity, str(precision), *sorted(record)]
-            self._stores[record] = Store(self.folder / hashlib.sha256("\0".join(words).encode()).hexdigest()[:16])
+            self._stores[record] = Store(
+                self.folder / hashlib.sha256("\0".join(words).encode()).hexdigest()[:16]
+            )
         store, keys = self._stores[record], row_keys(batch)
         if all(key in store for key in keys):
             return _together([store[key] for key in keys], task, batch)
@@ -78,24 +99,38 @@ class Cached(Teacher):
         self._keep(store, keys, {**_recorded(answers), **asked.fields}, batch)
         return answers
 
-    def _keep(self, store: Store, keys: Sequence[bytes], fields: Mapping[str, Tensor], batch: Batch) -> None:
-        found = [{name: _trimmed(name, value[row], int(length)) for name, value in fields.items()}
-                 for row, length in enumerate(_lengths(batch))]  # fmt: skip
+    def _keep(
+        self, store: Store, keys: Sequence[bytes], fields: Mapping[str, Tensor], batch: Batch
+    ) -> None:
+        found = [
+            {name: _trimmed(name, value[row], int(length)) for name, value in fields.items()}
+            for row, length in enumerate(_lengths(batch))
+        ]
         if not self._said:
             self._said = True
             each = sum(_bytes(row) for row in found) / len(found)
             expected = round(each * max(0, self.rows - len(store)))
-            self.say(f"the teacher's answers: about {_size(expected)} for {self.rows:,} rows, kept in {store.folder}")
+            self.say(
+                f"the teacher's answers: about {_size(expected)} for {self.rows:,} rows, kept in"
+                f" {store.folder}"
+            )
             free = shutil.disk_usage(store.folder.parent).free
             if expected > free:
-                fix = "teacher_cache=<a folder with more room>, or teacher_cache=null to compute them"
-                raise PlmctlError(f"teacher_cache: {_size(free)} are free for about {_size(expected)}\n  fix: {fix}")
+                fix = (
+                    "teacher_cache=<a folder with more room>, or teacher_cache=null to compute them"
+                )
+                raise PlmctlError(
+                    f"teacher_cache: {_size(free)} are free for about {_size(expected)}\n  fix:"
+                    f" {fix}"
+                )
         for key, row in zip(keys, found, strict=True):
             store.add(key, row)
 
 
 class _Asked(OfTask):
-    """The question of a task that also keeps the logits by row, before they are laid out by place."""
+    """The question of a task that also keeps the logits by row, before they are laid out by
+    place.
+    """
 
     fields: Mapping[str, Tensor] = {}
 
@@ -109,7 +144,8 @@ class _Asked(OfTask):
 class Store:
     """Rows of fields by key: those of all shards of a folder, and those that wait to be written.
 
-    A shard is whole or absent. What waits is written when it is `SHARD` bytes, and when the store goes or the program ends.
+    A shard is whole or absent. What waits is written when it is `SHARD` bytes, and when the store
+    goes or the program ends.
     """
 
     folder: Path
@@ -123,7 +159,9 @@ class Store:
             self.folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise DataError(
-                f"cannot keep answers here: {error.strerror}", file=self.folder, fix="another teacher_cache"
+                f"cannot keep answers here: {error.strerror}",
+                file=self.folder,
+                fix="another teacher_cache",
             ) from error
         for file in sorted(self.folder.glob("shard-*.safetensors")):
             self._open(file)
@@ -172,13 +210,22 @@ class Shard:
         self._file = safe_open(str(file), framework="pt")
         names = set(self._file.keys()) - {"rows"}
         self.keys = [bytes(key.tolist()) for key in self._file.get_tensor("rows")]
-        self.shapes = {name: self._file.get_tensor(f"{name}/shape") for name in names if f"{name}/shape" in names}
+        self.shapes = {
+            name: self._file.get_tensor(f"{name}/shape")
+            for name in names
+            if f"{name}/shape" in names
+        }
         self.ends = {name: shape.prod(1).cumsum(0).tolist() for name, shape in self.shapes.items()}
 
         for name, shape in self.shapes.items():
-            size, whole = [self.ends[name][-1]] if len(shape) else [0], self._file.get_slice(name).get_shape()
+            size, whole = (
+                [self.ends[name][-1]] if len(shape) else [0],
+                self._file.get_slice(name).get_shape(),
+            )
             if len(shape) != len(self.keys) or bool((shape < 0).any()) or size != whole:
-                raise ValueError(f"{file}: {name} has {whole} numbers, and its shapes ask for {size}")
+                raise ValueError(
+                    f"{file}: {name} has {whole} numbers, and its shapes ask for {size}"
+                )
 
     def row(self, place: int) -> dict[str, Tensor]:
         found = {}
@@ -196,7 +243,9 @@ def _write(folder: Path, rows: Mapping[bytes, Mapping[str, Tensor]]) -> Path | N
     for name in next(iter(rows.values())):
         tensors[name] = torch.cat([row[name].flatten() for row in rows.values()])
         shapes = [row[name].shape for row in rows.values()]
-        tensors[f"{name}/shape"] = torch.tensor(shapes, dtype=torch.int64).reshape(len(rows), len(shapes[0]))
+        tensors[f"{name}/shape"] = torch.tensor(shapes, dtype=torch.int64).reshape(
+            len(rows), len(shapes[0])
+        )
     taken = [int(file.stem.split("-")[1]) for file in folder.glob("shard-*.safetensors")]
     file = folder / f"shard-{max(taken, default=-1) + 1:05d}-{os.getpid()}.safetensors"
     partial = file.with_name(f".{file.name}.partial")
@@ -205,17 +254,28 @@ def _write(folder: Path, rows: Mapping[bytes, Mapping[str, Tensor]]) -> Path | N
         os.replace(partial, file)
     except (OSError, SafetensorError) as error:
         partial.unlink(missing_ok=True)
-        raise PlmctlError(f"cannot write {file}: {error}\n  fix: free some space, or teacher_cache=null") from error
+        raise PlmctlError(
+            f"cannot write {file}: {error}\n  fix: free some space, or teacher_cache=null"
+        ) from error
     return file
 
 
 def row_keys(batch: Batch) -> list[bytes]:
-    """A hash of each row: its tokens with their tracks, its anchor, and what it says of itself; of a group, of all its rows."""
+    """A hash of each row: its tokens with their tracks, its anchor, and what it says of itself;
+    of a group, of all its rows.
+    """
     parts = [(f"{name}.ids", seq.ids, seq.length) for name, seq in sorted(batch.seqs.items())]
-    parts += [(f"{name}.{track}", value, seq.length) for name, seq in sorted(batch.seqs.items())
-              for track, value in sorted(seq.tracks.items())]  # fmt: skip
+    parts += [
+        (f"{name}.{track}", value, seq.length)
+        for name, seq in sorted(batch.seqs.items())
+        for track, value in sorted(seq.tracks.items())
+    ]
     whole = [(name, value) for name, value in sorted(batch.values.items()) if name not in NUMBERS]
-    whole += [("anchor", batch.anchors[:, 1])] if batch.anchors is not None and len(batch.anchors) == len(batch.key) else []
+    whole += (
+        [("anchor", batch.anchors[:, 1])]
+        if batch.anchors is not None and len(batch.anchors) == len(batch.key)
+        else []
+    )
     cut = [(name, value.cpu().numpy(), length.tolist()) for name, value, length in parts]
     plain = [(name, value.cpu().numpy()) for name, value in whole]
     found = []
@@ -226,7 +286,11 @@ def row_keys(batch: Batch) -> list[bytes]:
         for name, value in plain:
             digest.update(name.encode() + value[row].astype("int64").tobytes())
         found.append(digest.digest())
-    return found if "group" not in batch.values else list(_of_groups(found, batch.values["group"].tolist()))
+    return (
+        found
+        if "group" not in batch.values
+        else list(_of_groups(found, batch.values["group"].tolist()))
+    )
 
 
 def _of_groups(keys: Sequence[bytes], groups: Sequence[int]) -> Iterator[bytes]:
@@ -234,17 +298,32 @@ def _of_groups(keys: Sequence[bytes], groups: Sequence[int]) -> Iterator[bytes]:
     together: dict[int, bytes] = {}
     for key, group in zip(keys, groups, strict=True):
         together[group] = together.get(group, b"") + key
-    return (hashlib.blake2b(key + together[group], digest_size=16).digest() for key, group in zip(keys, groups, strict=True))
+    return (
+        hashlib.blake2b(key + together[group], digest_size=16).digest()
+        for key, group in zip(keys, groups, strict=True)
+    )
 
 
 def _recorded(answers: Answers) -> dict[str, Tensor]:
-    return {f"{name}/{layer}": value for name, layers in answers.recorded.items() for layer, value in enumerate(layers)}
+    return {
+        f"{name}/{layer}": value
+        for name, layers in answers.recorded.items()
+        for layer, value in enumerate(layers)
+    }
 
 
 def _axes(name: str, dims: int) -> tuple[int, ...]:
-    """The axes of a row of `name` that are its tokens: of logits, those of each token, or the ends of a span among them."""
+    """The axes of a row of `name` that are its tokens: of logits, those of each token, or the
+    ends of a span among them.
+    """
     kind, _, which = name.partition("/")
-    return PADDED.get(kind, (0,)) if kind != LOGITS else (0,) if dims == 2 or which in ("start", "end") else ()
+    return (
+        PADDED.get(kind, (0,))
+        if kind != LOGITS
+        else (0,)
+        if dims == 2 or which in ("start", "end")
+        else ()
+    )
 
 
 def _lengths(batch: Batch) -> list[int]:
@@ -272,7 +351,11 @@ def _together(rows: Sequence[Mapping[str, Tensor]], task: Task, batch: Batch) ->
         for place, row in enumerate(rows):
             laid[place][tuple(slice(size) for size in row[name].shape)] = row[name]
         fields[name] = laid.to(device)
-    logits = {name.partition("/")[2]: value for name, value in fields.items() if name.startswith(f"{LOGITS}/")}
+    logits = {
+        name.partition("/")[2]: value
+        for name, value in fields.items()
+        if name.startswith(f"{LOGITS}/")
+    }
     recorded: dict[str, dict[int, Tensor]] = {}
     for name, value in fields.items():
         kind, _, layer = name.partition("/")
@@ -280,9 +363,10 @@ def _together(rows: Sequence[Mapping[str, Tensor]], task: Task, batch: Batch) ->
             recorded.setdefault(kind, {})[int(layer)] = value
     placed = task.places(logits, batch) if logits else {}
     return Answers(
-        real, {name: Logits(*found) for name, found in placed.items()},
+        real,
+        {name: Logits(*found) for name, found in placed.items()},
         {kind: [layers[n] for n in range(len(layers))] for kind, layers in recorded.items()},
-    )  # fmt: skip
+    )
 
 
 def _bytes(row: Mapping[str, Tensor]) -> int:
@@ -290,5 +374,8 @@ def _bytes(row: Mapping[str, Tensor]) -> int:
 
 
 def _size(number: float) -> str:
-    return next(f"{number / 1e3**power:.1f} {unit}" for power, unit in ((3, "GB"), (2, "MB"), (1, "kB"), (0, "bytes"))
-                if number >= 1e3**power or not power)  # fmt: skip
+    return next(
+        f"{number / 1e3**power:.1f} {unit}"
+        for power, unit in ((3, "GB"), (2, "MB"), (1, "kB"), (0, "bytes"))
+        if number >= 1e3**power or not power
+    )

@@ -1,4 +1,6 @@
-"""Distillation (Hinton et al., 2015): an objective or task, and beside its labels what a teacher answers."""
+"""Distillation (Hinton et al., 2015): an objective or task, and beside its labels what a teacher
+answers.
+"""
 
 from __future__ import annotations
 
@@ -19,18 +21,28 @@ from plmctl.parts import part_of
 
 @part_of("distill")
 class Distillation(Objective):
-    """`hard * (terms of the objective) + sum_s weight_s * signal_s(student, teacher)`, both of the very same batch.
+    """`hard * (terms of the objective) + sum_s weight_s * signal_s(student, teacher)`, both of the
+    very same batch.
 
-    `hard=0`: the labels are not asked in training, only measured in validation; without any (objective=[]) the signals are
-    all there is. `places`: where answers about tokens are compared, at the "predicted" ones or at "all" real ones. The backbone
-    of the student runs once for everything. (Hinton et al., 2015, arXiv:1503.02531, sec. 2.) ConfigError where a signal asks
-    for what a model does not record, or for answers where the objective has none, and where there is nothing to learn.
+    `hard=0`: the labels are not asked in training, only measured in validation; without any
+    (objective=[]) the signals are
+    all there is. `places`: where answers about tokens are compared, at the "predicted" ones or at
+    "all" real ones. The backbone of the student runs once for everything. (Hinton et al., 2015,
+    arXiv:1503.02531, sec. 2.) ConfigError where a signal asks for what a model does not record, or
+    for answers where the objective has none, and where there is nothing to learn.
     """
 
     def __init__(
-        self, *, objective: Objective, model: Model, student: Measures, teacher: Teacher, signals: Mapping[str, Signal],
-        hard: float, places: Places = "predicted",
-    ) -> None:  # fmt: skip
+        self,
+        *,
+        objective: Objective,
+        model: Model,
+        student: Measures,
+        teacher: Teacher,
+        signals: Mapping[str, Signal],
+        hard: float,
+        places: Places = "predicted",
+    ) -> None:
         super().__init__()
         self.objective, self.teacher = objective, teacher
         self.signals = nn.ModuleDict(signals)
@@ -39,13 +51,24 @@ class Distillation(Objective):
         self.record = frozenset[str]().union(*(signal.record for signal in signals.values()))
         self.needs, self.heads, self.answers = objective.needs, objective.heads, objective.answers
         everywhere = self.asked_heads() if places == "all" else frozenset()
-        self.least_rows, self.at_every_token = objective.least_rows, objective.at_every_token | everywhere
+        self.least_rows, self.at_every_token = (
+            objective.least_rows,
+            objective.at_every_token | everywhere,
+        )
         self.heads_learn = hard > 0 or LOGITS in self.record
         if hard < 0:
             raise ConfigError("hard", hard, "0 (no labels) or a weight above it")
         if not signals and not (hard and objective.needs):
-            allowed = "something to learn: no labels are asked (hard=0, or objective=[]), and nothing of the teacher"
-            raise ConfigError("signals", {}, allowed, fix="distill=kd, or distill=minilm, which asks for layers only")
+            allowed = (
+                "something to learn: no labels are asked (hard=0, or objective=[]), and nothing of"
+                " the teacher"
+            )
+            raise ConfigError(
+                "signals",
+                {},
+                allowed,
+                fix="distill=kd, or distill=minilm, which asks for layers only",
+            )
         self._check(student, signals)
 
     def _check(self, student: Measures, signals: Mapping[str, Signal]) -> None:
@@ -53,12 +76,26 @@ class Distillation(Objective):
             for measures in (student, self.teacher.measures):
                 if lacks := sorted(signal.record - measures.records):
                     there = ", ".join(sorted(measures.records))
-                    allowed = f"asks for {', '.join(lacks)} of {measures.name}, whose {measures.kind} gives {there}"
-                    raise ConfigError(f"distill.signals.{name}", ..., allowed, fix="distill=kd, which asks for answers only")
+                    allowed = (
+                        f"asks for {', '.join(lacks)} of {measures.name}, whose {measures.kind}"
+                        f" gives {there}"
+                    )
+                    raise ConfigError(
+                        f"distill.signals.{name}",
+                        ...,
+                        allowed,
+                        fix="distill=kd, which asks for answers only",
+                    )
             if LOGITS in signal.record and not self.question.heads:
-                allowed = "compares answers, and this objective has no language-model head over chosen tokens"
+                allowed = (
+                    "compares answers, and this objective has no language-model head over chosen"
+                    " tokens"
+                )
                 raise ConfigError(
-                    f"distill.signals.{name}", ..., allowed, fix="objective=[mlm], or distill=tinybert: layers only"
+                    f"distill.signals.{name}",
+                    ...,
+                    allowed,
+                    fix="objective=[mlm], or distill=tinybert: layers only",
                 )
             if signal.of_choices and not self.question.chooses:
                 allowed = "compares probabilities, and this task's answer is a number"
@@ -69,7 +106,9 @@ class Distillation(Objective):
         return self.question.heads if LOGITS in self.record else frozenset()
 
     def helpers(self) -> list[tuple[Model, frozenset[str]]]:
-        return [(model, self.asked_heads()) for model in self.teacher.models()] if self.record else []
+        return (
+            [(model, self.asked_heads()) for model in self.teacher.models()] if self.record else []
+        )
 
     def labels(self, rows: Rows) -> dict[str, np.ndarray]:
         return self.objective.labels(rows)
@@ -87,7 +126,9 @@ class Distillation(Objective):
     def forward(self, model: Model, batch: Batch, state: Any = None) -> Output:
         once: Any = Once(model, self.record - {LOGITS})
         own = self.objective(once, batch, state) if self._asks() else Output({})
-        terms = {name: Term(term.total, self.hard * term.weight) for name, term in own.terms.items()}
+        terms = {
+            name: Term(term.total, self.hard * term.weight) for name, term in own.terms.items()
+        }
         logs = dict(own.logs)
         state_out = own.state if self._asks() else once(batch, state).state
         student = answers_of(once, batch, self.question, self.record)

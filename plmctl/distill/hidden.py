@@ -1,4 +1,6 @@
-"""The states between layers: their squared distance (TinyBERT), their direction (DistilBERT), those of first tokens (PKD)."""
+"""The states between layers: their squared distance (TinyBERT), their direction (DistilBERT),
+those of first tokens (PKD).
+"""
 
 from __future__ import annotations
 
@@ -20,20 +22,28 @@ from plmctl.parts import part_of
 
 @part_of("signals")
 class HiddenMSE(Signal):
-    """`sum_m mean_d (W_m h_S^m + b_m - h_T^g(m))_d^2`, the mean over real tokens; with `embeddings` also m = 0 <-> g = 0.
+    """`sum_m mean_d (W_m h_S^m + b_m - h_T^g(m))_d^2`, the mean over real tokens; with `embeddings`
+    also m = 0 <-> g = 0.
 
-    Where widths differ, `projection="shared"` is one linear map for the embeddings and all layers, "each" one of its own for
-    everything; where they are equal there is none. (Jiao et al., 2020, arXiv:1909.10351, eq. 8 and 9; one map:
-    huawei-noah/Pretrained-Language-Model, TinyBERT, fit_dense.) Differs: the released code also maps between equal widths, and
-    its mean is over padding, too.
+    Where widths differ, `projection="shared"` is one linear map for the embeddings and all layers,
+    "each" one of its own for everything; where they are equal there is none. (Jiao et al., 2020,
+    arXiv:1909.10351, eq. 8 and 9; one map: huawei-noah/Pretrained-Language-Model, TinyBERT,
+    fit_dense.) Differs: the released code also maps between equal widths, and its mean is over
+    padding, too.
     """
 
     record = frozenset({"hidden"})
 
     def __init__(
-        self, *, weight: float, student: Measures, teacher: Teacher, layers: Layers = "uniform", embeddings: bool = True,
+        self,
+        *,
+        weight: float,
+        student: Measures,
+        teacher: Teacher,
+        layers: Layers = "uniform",
+        embeddings: bool = True,
         projection: Literal["shared", "each"] = "shared",
-    ) -> None:  # fmt: skip
+    ) -> None:
         super().__init__(weight=weight)
         pairs = layer_map(layers, student=student.num_layers, teacher=teacher.measures.num_layers)
         self.pairs = [(0, 0), *pairs] if embeddings else pairs
@@ -45,11 +55,16 @@ class HiddenMSE(Signal):
         return {"": real}
 
     def forward(self, student: Answers, teacher: Answers, batch: Batch) -> Output:
-        total = torch.stack([self._distance(place, student, teacher) for place in range(len(self.pairs))]).sum()
+        total = torch.stack(
+            [self._distance(place, student, teacher) for place in range(len(self.pairs))]
+        ).sum()
         return Output({"": Term(total, self.weight)})
 
     def _distance(self, place: int, student: Answers, teacher: Answers) -> Tensor:
-        own, other = (side.recorded["hidden"][m] for side, m in zip((student, teacher), self.pairs[place], strict=True))
+        own, other = (
+            side.recorded["hidden"][m]
+            for side, m in zip((student, teacher), self.pairs[place], strict=True)
+        )
         if self.maps:
             own = self.maps[place if self.each else 0](own)
         return (wide(own) - wide(other)).square().mean(-1).where(student.real, 0.0).sum()
@@ -59,7 +74,8 @@ class HiddenMSE(Signal):
 class HiddenCosine(Signal):
     """`1 - cos(h_S, h_T)` of the last layers, the mean over real tokens.
 
-    (Sanh et al., 2019, arXiv:1910.01108, sec. 3; research_projects/distillation of transformers, distiller.py.)
+    (Sanh et al., 2019, arXiv:1910.01108, sec. 3; research_projects/distillation of transformers,
+    distiller.py.)
     ConfigError where widths differ: directions of two spaces cannot be compared.
     """
 
@@ -80,23 +96,35 @@ class HiddenCosine(Signal):
 
 @part_of("signals")
 class Patient(Signal):
-    """`sum_m |h_S^m / |h_S^m| - h_T^g(m) / |h_T^g(m)||^2` of the token that stands for a row, the mean over rows.
+    """`sum_m |h_S^m / |h_S^m| - h_T^g(m) / |h_T^g(m)||^2` of the token that stands for a row, the
+    mean over rows.
 
-    That token is the anchor where rows have one each, else the first. The last layer is left out: the answers speak for it; a
-    list of layers may leave it out, too. (Sun et al., 2019, arXiv:1908.09355, eq. 7.) Differs: the released code
-    (intersun/PKD-for-BERT-Model-Compression, KD_loss.py) takes the mean over layers and width, so its weights are that many
-    times larger. ConfigError where widths differ.
+    That token is the anchor where rows have one each, else the first. The last layer is left out:
+    the answers speak for it; a list of layers may leave it out, too. (Sun et al., 2019,
+    arXiv:1908.09355, eq. 7.) Differs: the released code (intersun/PKD-for-BERT-Model-Compression,
+    KD_loss.py) takes the mean over layers and width, so its weights are that many times larger.
+    ConfigError where widths differ.
     """
 
     record = frozenset({"hidden"})
 
-    def __init__(self, *, weight: float, student: Measures, teacher: Teacher, layers: Layers = "skip") -> None:
+    def __init__(
+        self, *, weight: float, student: Measures, teacher: Teacher, layers: Layers = "skip"
+    ) -> None:
         super().__init__(weight=weight)
         same_width(student, teacher.measures)
         most = student.num_layers
         if most < 2:
-            raise ConfigError("layers", layers, "a student of 2 layers or more: its last one learns of answers alone")
-        whole = layers if isinstance(layers, str) or len(layers) != most - 1 else [*layers, teacher.measures.num_layers]
+            raise ConfigError(
+                "layers",
+                layers,
+                "a student of 2 layers or more: its last one learns of answers alone",
+            )
+        whole = (
+            layers
+            if isinstance(layers, str) or len(layers) != most - 1
+            else [*layers, teacher.measures.num_layers]
+        )
         self.pairs = layer_map(whole, student=most, teacher=teacher.measures.num_layers)[:-1]
 
     def counts(self, batch: Batch, asked: Mapping[str, int], real: int) -> dict[str, int]:

@@ -1,4 +1,6 @@
-"""Which layer of the teacher a layer of the student learns from: `uniform`, `last`, `skip`, or a list."""
+"""Which layer of the teacher a layer of the student learns from: `uniform`, `last`, `skip`, or a
+list.
+"""
 
 from __future__ import annotations
 
@@ -6,47 +8,71 @@ from collections.abc import Callable, Sequence
 
 from plmctl.errors import ConfigError, nearest
 
-Layers = str | list[int]  # the name of a map, or for each layer of the student the layer of the teacher
-Pair = tuple[int, int]  # (layer of the student, layer of the teacher): 0 is the embedding output, 1 the first layer
+# the name of a map, or for each layer of the student the layer of the teacher
+Layers = str | list[int]
+# (layer of the student, layer of the teacher): 0 is the embedding output, 1 the first layer
+Pair = tuple[int, int]
 
-MAPS: dict[str, Callable[[int, int, int], int]] = {  # (m, M layers of the student, N of the teacher) -> layer of the teacher
-    "uniform": lambda m, M, N: m * N // M,  # TinyBERT (Jiao et al., 2020, arXiv:1909.10351, sec. 3.1), where M divides N
+# (m, M layers of the student, N of the teacher) -> layer of the teacher
+MAPS: dict[str, Callable[[int, int, int], int]] = {
+    # TinyBERT (Jiao et al., 2020, arXiv:1909.10351, sec. 3.1), where M divides N
+    "uniform": lambda m, M, N: m * N // M,
     "last": lambda m, M, N: N - M + m,  # PKD-Last (Sun et al., 2019, arXiv:1908.09355, sec. 3.2)
-    "skip": lambda m, M, N: m * (N // M),  # PKD-Skip: every k-th from the bottom, also where M does not divide N
+    # PKD-Skip: every k-th from the bottom, also where M does not divide N
+    "skip": lambda m, M, N: m * (N // M),
 }
 
 
 def layer_map(layers: Layers, *, student: int, teacher: int) -> list[Pair]:
-    """(m, g(m)) for m = 1 .. `student` layers, g(m) one of the `teacher` layers; 0 in a list: the embedding output.
+    """(m, g(m)) for m = 1 .. `student` layers, g(m) one of the `teacher` layers; 0 in a list: the
+    embedding output.
 
     ConfigError naming the layers where the map does not exist for them.
     """
     if not isinstance(layers, str):
         return list(enumerate(_listed(list(layers), student, teacher), 1))
     if layers not in MAPS:
-        raise ConfigError("layers", layers, f"one of {', '.join(MAPS)}{nearest(layers, MAPS)}, or {_as_list(student, teacher)}")
+        raise ConfigError(
+            "layers",
+            layers,
+            f"one of {', '.join(MAPS)}{nearest(layers, MAPS)}, or {_as_list(student, teacher)}",
+        )
     if student > teacher:
-        allowed = f"a list: the student's {student} layers are more than the teacher's {teacher}, and no map by name fits"
+        allowed = (
+            f"a list: the student's {student} layers are more than the teacher's {teacher}, and no"
+            " map by name fits"
+        )
         raise ConfigError("layers", layers, allowed, fix=f"layers={_written(student, teacher)}")
     if layers == "uniform" and teacher % student:
-        allowed = f"skip, last or a list: the student's {student} layers do not divide the teacher's {teacher}"
+        allowed = (
+            f"skip, last or a list: the student's {student} layers do not divide the teacher's"
+            f" {teacher}"
+        )
         raise ConfigError("layers", layers, allowed, fix=f"layers={_written(student, teacher)}")
     return [(m, MAPS[layers](m, student, teacher)) for m in range(1, student + 1)]
 
 
 def _listed(layers: list[int], student: int, teacher: int) -> Sequence[int]:
     if len(layers) != student:
-        allowed = f"{_as_list(student, teacher)}, and these are {len(layers)}; by name: {', '.join(MAPS)}"
+        allowed = (
+            f"{_as_list(student, teacher)}, and these are {len(layers)}; by name: {', '.join(MAPS)}"
+        )
         raise ConfigError("layers", layers, allowed, fix=f"layers={_written(student, teacher)}")
     if wrong := [layer for layer in layers if not 0 <= layer <= teacher]:
         named = ", ".join(map(str, wrong))
-        allowed = f"the teacher has layers 1 to {teacher} (0: the embedding output), and no {named}; by name: {', '.join(MAPS)}"
+        allowed = (
+            f"the teacher has layers 1 to {teacher} (0: the embedding output), and no {named}; by"
+            f" name: {', '.join(MAPS)}"
+        )
         raise ConfigError("layers", layers, allowed, fix=f"layers={_written(student, teacher)}")
     return layers
 
 
 def _as_list(student: int, teacher: int) -> str:
-    return f"a list of {student} of the teacher's layers 1 to {teacher}, one for each layer of the student"
+    return (
+        f"a list of {student} of the teacher's layers 1 to {teacher}, one for each layer of the"
+        " student"
+    )
 
 
 def _written(student: int, teacher: int) -> str:

@@ -9,7 +9,8 @@ import numpy as np
 
 from plmctl.errors import DataError
 
-LIMIT = 100_000  # words that are read; GloVe's files have the frequent ones first (TinyBERT, data_augmentation.py)
+# words that are read; GloVe's files have the frequent ones first (TinyBERT, data_augmentation.py)
+LIMIT = 100_000
 _TOGETHER = 64  # words that are compared at the same time
 
 
@@ -24,7 +25,9 @@ class Neighbours:
 
     @classmethod
     def read(cls, file: Path, limit: int = LIMIT) -> Neighbours:
-        """Lines `word x1 ... xD`; a first line of two numbers, how many words and D, is passed over. DataError for others."""
+        """Lines `word x1 ... xD`; a first line of two numbers, how many words and D, is passed
+        over. DataError for others.
+        """
         words, rows = list[str](), list[np.ndarray]()
         try:
             with file.open(encoding="utf-8") as stream:
@@ -38,17 +41,26 @@ class Neighbours:
                     words.append(word)
         except (OSError, UnicodeDecodeError) as error:
             reason = getattr(error, "strerror", error)
-            raise DataError(f"cannot be read: {reason}", file=file, fix="vectors=<text, as GloVe's .txt files>") from None
+            raise DataError(
+                f"cannot be read: {reason}", file=file, fix="vectors=<text, as GloVe's .txt files>"
+            ) from None
         if not rows:
-            raise DataError("there are no vectors in it", file=file, fix="lines of a word and its numbers")
+            raise DataError(
+                "there are no vectors in it", file=file, fix="lines of a word and its numbers"
+            )
         return cls(words, np.stack(rows))
 
     def near(self, asked: Sequence[str], count: int) -> dict[str, list[str]]:
-        """{word: the `count` nearest other ones}, of the words that have a vector, as they are written or in small letters.
+        """{word: the `count` nearest other ones}, of the words that have a vector, as they are
+        written or in small letters.
 
         Those of a word with a capital have one too.
         """
-        places = {word: place for word in asked if (place := self.place.get(word, self.place.get(word.lower()))) is not None}
+        places = {
+            word: place
+            for word in asked
+            if (place := self.place.get(word, self.place.get(word.lower()))) is not None
+        }
         found: dict[str, list[str]] = {}
         known = list(places)
         for start in range(0, len(known), _TOGETHER):
@@ -56,7 +68,9 @@ class Neighbours:
             own = [places[word] for word in some]
             alike = self.vectors[own] @ self.vectors.T  # [n, N]
             alike[np.arange(len(own)), own] = -np.inf
-            for word, order in zip(some, np.argsort(-alike, axis=1, kind="stable")[:, :count], strict=True):
+            for word, order in zip(
+                some, np.argsort(-alike, axis=1, kind="stable")[:, :count], strict=True
+            ):
                 others = [self.words[place] for place in order if place != places[word]]
                 found[word] = [other.title() for other in others] if word.istitle() else others
         return found
@@ -68,5 +82,9 @@ def _vector(cells: list[str], width: int, file: Path, line: int) -> np.ndarray:
     except ValueError:
         found = np.zeros(0, np.float32)
     if not len(found) or len(found) != width:
-        raise DataError(f"a word and {width or 'its'} numbers are needed, separated by spaces", file=file, line=line)
+        raise DataError(
+            f"a word and {width or 'its'} numbers are needed, separated by spaces",
+            file=file,
+            line=line,
+        )
     return found

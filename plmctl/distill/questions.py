@@ -1,4 +1,6 @@
-"""Where the logits of student and teacher are compared: at the places where a task or an objective asks for an answer."""
+"""Where the logits of student and teacher are compared: at the places where a task or an
+objective asks for an answer.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,9 @@ Places = Literal["predicted", "all"]
 
 
 class OfTask:
-    """The answers of a fine-tuning task, at every example (or word, or end of a span) with a label."""
+    """The answers of a fine-tuning task, at every example (or word, or end of a span) with a
+    label.
+    """
 
     def __init__(self, task: Task) -> None:
         self.task, self.heads, self.chooses = task, frozenset({task.head}), task.chooses
@@ -33,7 +37,8 @@ class OfTask:
 
 
 class OfTokens:
-    """The answers of language-model heads: at `targets.<head>`, or with `places="all"` at every real token.
+    """The answers of language-model heads: at `targets.<head>`, or with `places="all"` at every
+    real token.
 
     `sizes`: how many tokens count, those of the student; tables of published models have more rows.
     """
@@ -46,7 +51,10 @@ class OfTokens:
 
     def counts(self, batch: Batch) -> dict[str, int]:
         there = [name for name in self.sizes if name in batch.targets]
-        return {name: batch.counts[name] if self.places == "predicted" else tokens(self.writes, batch) for name in there}
+        return {
+            name: batch.counts[name] if self.places == "predicted" else tokens(self.writes, batch)
+            for name in there
+        }
 
     def logits(self, model: Model, batch: Batch) -> dict[str, Logits]:
         hidden, found = model(batch), {}
@@ -56,7 +64,9 @@ class OfTokens:
                 target = batch.targets[name]
                 found[name] = Logits(hidden.at(target.index), target.ids != IGNORE, head)
             else:
-                found[name] = Logits(hidden.last.flatten(0, 1), written(self.writes, batch).real.flatten(), head)
+                found[name] = Logits(
+                    hidden.last.flatten(0, 1), written(self.writes, batch).real.flatten(), head
+                )
         return found
 
 
@@ -86,6 +96,12 @@ def question_of(objective: Objective, model: Model, places: Places) -> Question:
 
 
 def token_heads(objective: Objective, model: Model) -> list[str]:
-    """The language-model heads that `objective` reads at targets of the same name, from the last states of the backbone."""
+    """The language-model heads that `objective` reads at targets of the same name, from the last
+    states of the backbone.
+    """
     asked = [name for name in sorted(objective.heads) if f"targets.{name}" in objective.needs]
-    return [name for name in asked if isinstance(model.heads[name], LMHead) and "query" not in model.backbone.streams]
+    return [
+        name
+        for name in asked
+        if isinstance(model.heads[name], LMHead) and "query" not in model.backbone.streams
+    ]

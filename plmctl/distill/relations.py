@@ -20,10 +20,11 @@ VECTORS = ("queries", "keys", "values")
 
 @part_of("signals")
 class MiniLM(Signal):
-    """`mean_h KL(A_T[i] || A_S[i]) + mean_h KL(VR_T[i] || VR_S[i])` of the last layers, the mean over real tokens i.
+    """`mean_h KL(A_T[i] || A_S[i]) + mean_h KL(VR_T[i] || VR_S[i])` of the last layers, the mean
+    over real tokens i.
 
-    A is attention, VR = softmax(V V^T / sqrt(D)) over real tokens. Widths and depths are free, the number of heads is not:
-    ConfigError. (Wang et al., 2020, arXiv:2002.10957, eq. 4 to 7.)
+    A is attention, VR = softmax(V V^T / sqrt(D)) over real tokens. Widths and depths are free, the
+    number of heads is not: ConfigError. (Wang et al., 2020, arXiv:2002.10957, eq. 4 to 7.)
     """
 
     record = frozenset({"scores", "values"})
@@ -38,41 +39,66 @@ class MiniLM(Signal):
     def forward(self, student: Answers, teacher: Answers, batch: Batch) -> Output:
         real = student.real
         attention = divergence(*(side.recorded["scores"][-1] for side in (student, teacher)))
-        values = divergence(*(related(side.recorded["values"][-1], real) for side in (student, teacher)))
+        values = divergence(
+            *(related(side.recorded["values"][-1], real) for side in (student, teacher))
+        )
         found = {"attention": attention, "values": values}
-        return Output({name: Term(each.mean(1).where(real, 0.0).sum(), self.weight) for name, each in found.items()})
+        return Output(
+            {
+                name: Term(each.mean(1).where(real, 0.0).sum(), self.weight)
+                for name, each in found.items()
+            }
+        )
 
 
 @part_of("signals")
 class MiniLMv2(Signal):
-    """`sum_X a_X mean_r KL(R_T[i] || R_S[i])`, R = softmax(X X^T / sqrt(d_r)), X of queries, keys, values; mean over tokens i.
+    """`sum_X a_X mean_r KL(R_T[i] || R_S[i])`, R = softmax(X X^T / sqrt(d_r)), X of queries, keys,
+    values; mean over tokens i.
 
-    The H D columns of X are split anew into `relation_heads` (null: as many as the teacher's heads), whatever heads the models
-    have. `layer`: of the teacher, -1 the last; of the student always the last. `shares`: a_X of queries, keys and values.
-    (Wang et al., 2021, arXiv:2012.15828, sec. 3.1 and 3.2: 48 relation heads for BERT-base, 64 for large, a_X = 1/3; the 21st
-    of BERT-large's 24 layers.) ConfigError where the columns of a model cannot be split so.
+    The H D columns of X are split anew into `relation_heads` (null: as many as the teacher's
+    heads), whatever heads the models
+    have. `layer`: of the teacher, -1 the last; of the student always the last. `shares`: a_X of
+    queries, keys and values. (Wang et al., 2021, arXiv:2012.15828, sec. 3.1 and 3.2: 48 relation
+    heads for BERT-base, 64 for large, a_X = 1/3; the 21st of BERT-large's 24 layers.) ConfigError
+    where the columns of a model cannot be split so.
     """
 
     record = frozenset(VECTORS)
 
     def __init__(
-        self, *, weight: float, student: Measures, teacher: Teacher, relation_heads: int | None = None, layer: int = -1,
+        self,
+        *,
+        weight: float,
+        student: Measures,
+        teacher: Teacher,
+        relation_heads: int | None = None,
+        layer: int = -1,
         shares: list[float] | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         super().__init__(weight=weight)
         self.shares = [1 / 3] * 3 if shares is None else shares
         if len(self.shares) != len(VECTORS) or min(self.shares) < 0:
-            raise ConfigError("shares", shares, "three numbers, none below 0: of queries, keys and values")
+            raise ConfigError(
+                "shares", shares, "three numbers, none below 0: of queries, keys and values"
+            )
         columns = {each.name: each.inner for each in (student, teacher.measures) if each.inner}
         self.relation_heads = relation_heads or teacher.measures.num_heads or 1
         for name, inner in columns.items():
             if self.relation_heads < 1 or inner % self.relation_heads:
-                allowed = f"a divisor of the {inner} columns that {name} makes of queries, of keys and of values"
+                allowed = (
+                    f"a divisor of the {inner} columns that {name} makes of queries, of keys and of"
+                    " values"
+                )
                 fix = f"relation_heads={_largest(gcd(*columns.values()), self.relation_heads)}"
                 raise ConfigError("relation_heads", self.relation_heads, allowed, fix=fix)
         most = teacher.measures.num_layers
         if not (1 <= layer <= most or -most <= layer <= -1):
-            raise ConfigError("layer", layer, f"1 to {most}, the layers of {teacher.measures.name}, or -1: its last")
+            raise ConfigError(
+                "layer",
+                layer,
+                f"1 to {most}, the layers of {teacher.measures.name}, or -1: its last",
+            )
         self.place = layer - 1 if layer > 0 else layer
 
     def counts(self, batch: Batch, asked: Mapping[str, int], real: int) -> dict[str, int]:
@@ -82,7 +108,9 @@ class MiniLMv2(Signal):
         terms, real = {}, student.real
         for name, share in zip(VECTORS, self.shares, strict=True):
             own, other = student.recorded[name][-1], teacher.recorded[name][self.place]
-            found = divergence(*(related(resplit(side, self.relation_heads), real) for side in (own, other)))
+            found = divergence(
+                *(related(resplit(side, self.relation_heads), real) for side in (own, other))
+            )
             terms[name] = Term(found.mean(1).where(real, 0.0).sum(), self.weight * share)
         return Output(terms)
 
@@ -98,7 +126,9 @@ def resplit(x: Tensor, heads: int) -> Tensor:
 
 
 def related(x: Tensor, real: Tensor) -> Tensor:
-    """[B, H, T, D] -> [B, H, T, T] `x x^T / sqrt(D)` in fp32, the lowest number at columns of padding."""
+    """[B, H, T, D] -> [B, H, T, T] `x x^T / sqrt(D)` in fp32, the lowest number at columns of
+    padding.
+    """
     x = wide(x)
     with torch.autocast(x.device.type, enabled=False):
         scores = x @ x.transpose(-1, -2) * x.shape[-1] ** -0.5
@@ -106,15 +136,22 @@ def related(x: Tensor, real: Tensor) -> Tensor:
 
 
 def divergence(student: Tensor, teacher: Tensor) -> Tensor:
-    """[B, H, T] `KL(softmax(teacher) || softmax(student))` over the last dimension of scores [B, H, T, T]."""
+    """[B, H, T] `KL(softmax(teacher) || softmax(student))` over the last dimension of scores [B,
+    H, T, T].
+    """
     log_p, log_q = teacher.log_softmax(-1), student.log_softmax(-1)
     p = log_p.exp()
     return (p * (log_p - log_q)).where(p > 0, 0.0).sum(-1)
 
 
 def same_heads(student: Measures, teacher: Measures) -> None:
-    """ConfigError naming both numbers of heads; where one has no such attention, that is said elsewhere."""
-    if None not in (student.num_heads, teacher.num_heads) and student.num_heads != teacher.num_heads:
+    """ConfigError naming both numbers of heads; where one has no such attention, that is said
+    elsewhere.
+    """
+    if (
+        None not in (student.num_heads, teacher.num_heads)
+        and student.num_heads != teacher.num_heads
+    ):
         allowed = f"the {teacher.num_heads} heads of {teacher.name}: head is compared with head"
         fix = f"size.num_heads={teacher.num_heads}, or distill=minilmv2, which splits both anew"
         raise ConfigError("size.num_heads", student.num_heads, allowed, fix=fix)

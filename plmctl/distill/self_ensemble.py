@@ -1,4 +1,6 @@
-"""Self-ensemble and self-distillation (Xu et al., 2020): a student learns of the mean of what it was itself."""
+"""Self-ensemble and self-distillation (Xu et al., 2020): a student learns of the mean of what it
+was itself.
+"""
 
 from __future__ import annotations
 
@@ -20,32 +22,49 @@ from plmctl.parts import part_of
 
 @part_of("teacher")
 class SelfEnsemble(Teacher):
-    """The mean of the last `window` students, one after every update, or a moving one, as a teacher of the next.
+    """The mean of the last `window` students, one after every update, or a moving one, as a teacher
+    of the next.
 
-    `average_t = mean of theta_(t-1) .. theta_(t-K)`, fewer at first, of parameters (SDA, sec. 3.2 of arXiv:2002.10345) or,
-    with `vote`, of the answers of these K models (SDV, sec. 3.1). `decay` instead of a window:
-    `average <- average - (1 - d) (average - theta)`, `d = min(decay, (1 + t) / (10 + t))` (lonePatient/BERT-SDA). What it
-    remembers is saved with the run as buffers; `plmctl average <run> --kept` makes the average a checkpoint.
+    `average_t = mean of theta_(t-1) .. theta_(t-K)`, fewer at first, of parameters (SDA, sec. 3.2
+    of arXiv:2002.10345) or, with `vote`, of the answers of these K models (SDV, sec. 3.1). `decay`
+    instead of a window: `average <- average - (1 - d) (average - theta)`, `d = min(decay, (1 + t) /
+    (10 + t))` (lonePatient/BERT-SDA). What it remembers is saved with the run as buffers; `plmctl
+    average <run> --kept` makes the average a checkpoint.
     """
 
-    def __init__(self, *, model: Model, window: int | None = None, decay: float | None = None, vote: bool = False) -> None:
+    def __init__(
+        self,
+        *,
+        model: Model,
+        window: int | None = None,
+        decay: float | None = None,
+        vote: bool = False,
+    ) -> None:
         super().__init__()
         if (window is None) == (decay is None):
             raise ConfigError(
-                "window", window, "a window or a decay, one of the two", fix="window=5, or window=null decay=0.999"
+                "window",
+                window,
+                "a window or a decay, one of the two",
+                fix="window=5, or window=null decay=0.999",
             )
         if window is not None and window < 1:
             raise ConfigError("window", window, "1 or more of the last students", fix="window=5")
         if decay is not None and not 0 < decay < 1:
             raise ConfigError("decay", decay, "0 < decay < 1", fix="decay=0.999")
         if vote and window is None:
-            raise ConfigError("vote", vote, "goes with a window: which students vote?", fix="window=5 decay=null")
+            raise ConfigError(
+                "vote", vote, "goes with a window: which students vote?", fix="window=5 decay=null"
+            )
         self.window, self.decay, self.vote = window, decay, vote
         self.average = remembered(model)
         several = window is not None and (window > 1 or vote)
-        self.past = nn.ModuleList(remembered(model) for _ in range(window or 0)) if several else None
+        self.past = (
+            nn.ModuleList(remembered(model) for _ in range(window or 0)) if several else None
+        )
         self.students: Tensor
-        self.register_buffer("students", torch.ones((), dtype=torch.int64))  # that there have been, the first one included
+        # that there have been, the first one included
+        self.register_buffer("students", torch.ones((), dtype=torch.int64))
         self.names = [name for name, _ in model.named_parameters()]
         measures = Measures.of(model, "the average of the student")
         self.measures = replace(measures, records=frozenset({LOGITS})) if vote else measures
@@ -66,7 +85,12 @@ class SelfEnsemble(Teacher):
             found = [self._of(past, batch, question, record) for past in there]
             equal = [1 / len(found)] * len(found)
             logits = {
-                name: Mean(own.features, own.asked, parts=[each.logits[name] for each in found], weights=equal)
+                name: Mean(
+                    own.features,
+                    own.asked,
+                    parts=[each.logits[name] for each in found],
+                    weights=equal,
+                )
                 for name, own in found[0].logits.items()
             }
             return Answers(found[0].real, logits)
@@ -77,7 +101,11 @@ class SelfEnsemble(Teacher):
     @torch.no_grad()
     def after_step(self, model: Model, step: int) -> None:
         """Remember the student of now, and forget the one of `window` updates ago."""
-        number, own, average = int(self.students), named(model, self.names), named(self.average, self.names)
+        number, own, average = (
+            int(self.students),
+            named(model, self.names),
+            named(self.average, self.names),
+        )
         self.students += 1
         if self.past is None:
             d = 0.0 if self.decay is None else min(self.decay, (1 + step) / (10 + step))
@@ -92,14 +120,18 @@ class SelfEnsemble(Teacher):
 
 
 def remembered(model: Model) -> Model:
-    """A copy in evaluation mode whose parameters are buffers: saved with what has it, and never trained."""
+    """A copy in evaluation mode whose parameters are buffers: saved with what has it, and never
+    trained.
+    """
     made = copy.deepcopy(model).eval()
     seen: dict[int, Tensor] = {}
     for module in made.modules():
         for name, parameter in list(module._parameters.items()):
             if parameter is not None:
                 del module._parameters[name]
-                module.register_buffer(name, seen.setdefault(id(parameter), parameter.detach().clone()))
+                module.register_buffer(
+                    name, seen.setdefault(id(parameter), parameter.detach().clone())
+                )
     return made
 
 

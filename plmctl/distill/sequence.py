@@ -1,4 +1,6 @@
-"""Sequence-level distillation (Kim and Rush, 2016, arXiv:1606.07947): of what a teacher writes, what a student learns."""
+"""Sequence-level distillation (Kim and Rush, 2016, arXiv:1606.07947): of what a teacher writes,
+what a student learns.
+"""
 
 from __future__ import annotations
 
@@ -14,34 +16,50 @@ from plmctl.parts import part_of
 from plmctl.tasks import written
 from plmctl.tasks.generation import Generation
 
-Pick = Callable[[Sequence[str], Sequence[str]], str | None]  # (texts, the likeliest first; references) -> one, or none
+# (texts, the likeliest first; references) -> one, or none
+Pick = Callable[[Sequence[str], Sequence[str]], str | None]
 
 
 @part_of("distill")
-def sequence(*, objective: Objective, teacher: Teacher, rewrite: Mapping[str, Search | Any] | None) -> Objective:
-    """`- sum_t log p(y_t | y_<t, x)` of the texts y that the teacher wrote for x, in place of the references (sec. 3.2).
+def sequence(
+    *, objective: Objective, teacher: Teacher, rewrite: Mapping[str, Search | Any] | None
+) -> Objective:
+    """`- sum_t log p(y_t | y_<t, x)` of the texts y that the teacher wrote for x, in place of the
+    references (sec. 3.2).
 
-    That is the task's own loss: what differs are its targets, which are written before the first update as `rewrite` says
-    (None: they are written). ConfigError for what is no task that writes, UsageError for a teacher that cannot.
+    That is the task's own loss: what differs are its targets, which are written before the first
+    update as `rewrite` says (None: they are written). ConfigError for what is no task that writes,
+    UsageError for a teacher that cannot.
     """
     if not isinstance(objective, Generation):
-        fix = "task=translation (or another that writes); in pretraining, data.path=<what plmctl data rewrite made>"
-        raise ConfigError("distill", "sequence", "a task whose targets are texts, which the teacher writes anew", fix=fix)
+        fix = (
+            "task=translation (or another that writes); in pretraining, data.path=<what plmctl data"
+            " rewrite made>"
+        )
+        raise ConfigError(
+            "distill",
+            "sequence",
+            "a task whose targets are texts, which the teacher writes anew",
+            fix=fix,
+        )
     for model in teacher.models():
         writer(model)
     return objective
 
 
 def likeliest(texts: Sequence[str], references: Sequence[str]) -> str | None:
-    """The first text that is not empty: the mode of the teacher, as far as a beam finds it (sec. 3.2, Seq-KD)."""
+    """The first text that is not empty: the mode of the teacher, as far as a beam finds it (sec.
+    3.2, Seq-KD).
+    """
     return next((text for text in texts if text), None)
 
 
 class Nearest:
-    """The text with the highest sentence BLEU to the references, of equals the likelier one (sec. 3.3, Seq-Inter).
+    """The text with the highest sentence BLEU to the references, of equals the likelier one (sec.
+    3.3, Seq-Inter).
 
-    BLEU is sacrebleu's, smoothed exponentially (Chen and Cherry, 2014, method 3), of n-grams as long as the text has.
-    UsageError where sacrebleu is missing.
+    BLEU is sacrebleu's, smoothed exponentially (Chen and Cherry, 2014, method 3), of n-grams as
+    long as the text has. UsageError where sacrebleu is missing.
     """
 
     def __init__(self, *, tokenize: str, lowercase: bool) -> None:

@@ -16,7 +16,9 @@ from plmctl.models.base import Model, Once
 
 
 class Frozen(Teacher):
-    """A trained model as it is: in evaluation mode, without gradient, and no submodule, so that nobody trains or saves it."""
+    """A trained model as it is: in evaluation mode, without gradient, and no submodule, so that
+    nobody trains or saves it.
+    """
 
     def __init__(self, *, model: Model, name: str) -> None:
         super().__init__()
@@ -38,8 +40,14 @@ class Frozen(Teacher):
     def meet(self, question: Question) -> None:
         if lacks := sorted(question.heads - set(self.model.heads)):
             there = ", ".join(self.model.heads) or "none"
-            allowed = f"a model with the head {', '.join(lacks)}, whose answers are compared; {self.measures.name} has {there}"
-            fix = "teacher=<a model trained for that>, or distill=tinybert, which compares layers only"
+            allowed = (
+                f"a model with the head {', '.join(lacks)}, whose answers are compared;"
+                f" {self.measures.name} has {there}"
+            )
+            fix = (
+                "teacher=<a model trained for that>, or distill=tinybert, which compares layers"
+                " only"
+            )
             raise ConfigError("teacher", ..., allowed, fix=fix)
 
     def answers(self, batch: Batch, question: Question, record: frozenset[str]) -> Answers:
@@ -49,14 +57,18 @@ class Frozen(Teacher):
 
 @dataclass(frozen=True)
 class Mean(Logits):
-    """Of several teachers at the same places; `features` are those of the first, which is not asked here."""
+    """Of several teachers at the same places; `features` are those of the first, which is not
+    asked here.
+    """
 
     parts: Sequence[Logits] = ()
     weights: Sequence[float] = ()
 
     def at(self, places: slice | Tensor) -> Tensor:
         """[p, K] `sum_i w_i z_i`."""
-        return torch.stack([w * part.at(places) for w, part in zip(self.weights, self.parts, strict=True)]).sum(0)
+        return torch.stack(
+            [w * part.at(places) for w, part in zip(self.weights, self.parts, strict=True)]
+        ).sum(0)
 
     def probabilities(self, places: slice | Tensor, temperature: float) -> Tensor:
         """[p, K] `sum_i w_i softmax(z_i / temperature)`."""
@@ -65,15 +77,22 @@ class Mean(Logits):
 
 
 class Several(Teacher):
-    """`p = sum_i w_i p_i` of teachers that answer the same question, w_i their shares of `weights` (Hinton et al., 2015,
-    arXiv:1503.02531, sec. 1: the arithmetic mean). Their layers have nothing in common: only logits are answered.
+    """`p = sum_i w_i p_i` of teachers that answer the same question, w_i their shares of `weights`
+    (Hinton et al., 2015, arXiv:1503.02531, sec. 1: the arithmetic mean). Their layers have nothing
+    in common: only logits are answered.
     """
 
-    def __init__(self, *, teachers: Sequence[Teacher], weights: Sequence[float] | None = None) -> None:
+    def __init__(
+        self, *, teachers: Sequence[Teacher], weights: Sequence[float] | None = None
+    ) -> None:
         super().__init__()
         weights = [1.0] * len(teachers) if weights is None else list(weights)
         if len(weights) != len(teachers) or min(weights) < 0 or not sum(weights):
-            raise ConfigError("weights", weights, f"{len(teachers)} numbers, one for each teacher, none below 0 and not all 0")
+            raise ConfigError(
+                "weights",
+                weights,
+                f"{len(teachers)} numbers, one for each teacher, none below 0 and not all 0",
+            )
         self.teachers: Sequence[Any] = nn.ModuleList(teachers)  # type: ignore[assignment]
         self.weights = [weight / sum(weights) for weight in weights]
         name = f"the {len(teachers)} teachers"
@@ -90,7 +109,12 @@ class Several(Teacher):
         found = [teacher.answers(batch, question, record) for teacher in self.teachers]
         first = found[0]
         logits = {
-            name: Mean(own.features, own.asked, parts=[each.logits[name] for each in found], weights=self.weights)
+            name: Mean(
+                own.features,
+                own.asked,
+                parts=[each.logits[name] for each in found],
+                weights=self.weights,
+            )
             for name, own in first.logits.items()
         }
         return Answers(first.real, logits)

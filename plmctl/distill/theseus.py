@@ -1,4 +1,6 @@
-"""BERT-of-Theseus (Xu et al., 2020): layers of a student take the place of layers of its teacher, ever more of them."""
+"""BERT-of-Theseus (Xu et al., 2020): layers of a student take the place of layers of its
+teacher, ever more of them.
+"""
 
 from __future__ import annotations
 
@@ -26,30 +28,51 @@ from plmctl.parts import part_of
 
 @part_of("distill")
 class Theseus(Objective):
-    """The objective asked of a model whose i-th module is the student's layer i, or the teacher's N / M layers in its place.
+    """The objective asked of a model whose i-th module is the student's layer i, or the teacher's N
+    / M layers in its place.
 
-    Of M modules, each is drawn once an update: `r_i ~ Bernoulli(p)`, 1 takes the student's (sec. 3.1). After t updates
-    `p = min(1, slope t + rate)` (sec. 3.3, curriculum), and 1 from update `until` on (sec. 3.2, successor fine-tuning). There
-    is no other loss. In evaluation the student stands alone. All it has besides those layers (embeddings, heads, a last norm)
-    it is given by the teacher, and `train.trainable` leaves it so; the gradient flows through the teacher's layers, which stay
-    too. A layer that was not drawn has gradient 0, so that its moments go on. Draws are a function of (seed, t).
-    (arXiv:2002.02925; JetRunner/BERT-of-Theseus, modeling_bert_of_theseus.py.)
-    Differs: the micro-batches of an update share its draw; parts that are not trained have no dropout.
+    Of M modules, each is drawn once an update: `r_i ~ Bernoulli(p)`, 1 takes the student's (sec.
+    3.1). After t updates `p = min(1, slope t + rate)` (sec. 3.3, curriculum), and 1 from update
+    `until` on (sec. 3.2, successor fine-tuning). There is no other loss. In evaluation the student
+    stands alone. All it has besides those layers (embeddings, heads, a last norm) it is given by
+    the teacher, and `train.trainable` leaves it so; the gradient flows through the teacher's
+    layers, which stay too. A layer that was not drawn has gradient 0, so that its moments go on.
+    Draws are a function of (seed, t). (arXiv:2002.02925; JetRunner/BERT-of-Theseus,
+    modeling_bert_of_theseus.py.)
+    Differs: the micro-batches of an update share its draw; parts that are not trained have no
+    dropout.
     """
 
     def __init__(
-        self, *, objective: Objective, model: Model, teacher: Teacher, rate: float, slope: float = 0.0,
-        until: int | None = None, seed: int = 0,
-    ) -> None:  # fmt: skip
+        self,
+        *,
+        objective: Objective,
+        model: Model,
+        teacher: Teacher,
+        rate: float,
+        slope: float = 0.0,
+        until: int | None = None,
+        seed: int = 0,
+    ) -> None:
         super().__init__()
         if not 0 < rate <= 1:
-            raise ConfigError("rate", rate, "0 < rate <= 1: the probability, at first, that a module is replaced")
+            raise ConfigError(
+                "rate", rate, "0 < rate <= 1: the probability, at first, that a module is replaced"
+            )
         if slope < 0:
-            raise ConfigError("slope", slope, "0 (the same rate) or more: what is added to the rate in each update")
+            raise ConfigError(
+                "slope",
+                slope,
+                "0 (the same rate) or more: what is added to the rate in each update",
+            )
         if until is not None and until < 1:
             raise ConfigError("until", until, "1 or more updates, or null: the rate alone decides")
         if not isinstance(teacher, Frozen):
-            raise ConfigError("teacher", ..., "one trained model: layers are taken of it, and of several there is no mean")
+            raise ConfigError(
+                "teacher",
+                ...,
+                "one trained model: layers are taken of it, and of several there is no mean",
+            )
         if not objective.needs:
             allowed = "learns of an objective alone, and there is none"
             raise ConfigError("_target_", type(self).__name__, allowed, fix="objective=[mlm]")
@@ -66,17 +89,25 @@ class Theseus(Objective):
         for place, (path, predecessor, successor) in enumerate(pairs):
             made = swapped(made, path.split("."), Mixed(predecessor, successor, self.drawn, place))
         self.modules_of = [successor.num_layers for _, _, successor in pairs]
-        self._mixed: tuple[Any] = (made,)  # no submodule: what it has is the student's or the teacher's
+        # no submodule: what it has is the student's or the teacher's
+        self._mixed: tuple[Any] = (made,)
 
     def probability(self, step: int) -> float:
         """p after `step` updates."""
-        return 1.0 if self.until is not None and step >= self.until else min(1.0, self.slope * step + self.rate)
+        return (
+            1.0
+            if self.until is not None and step >= self.until
+            else min(1.0, self.slope * step + self.rate)
+        )
 
     def draw(self) -> list[np.ndarray]:
         """For each stack `[M]` bool, which of its modules are the student's in this update."""
         step = int(self.step)
         p = self.probability(step)
-        return [np.random.default_rng([self.seed, step, n]).random(count) < p for n, count in enumerate(self.modules_of)]
+        return [
+            np.random.default_rng([self.seed, step, n]).random(count) < p
+            for n, count in enumerate(self.modules_of)
+        ]
 
     def labels(self, rows: Rows) -> dict[str, np.ndarray]:
         return self.objective.labels(rows)
@@ -99,16 +130,29 @@ class Theseus(Objective):
 
 
 class Mixed(nn.Module):
-    """A stack of modules, each of them one layer of `successor` or as many of `predecessor` as stand for it."""
+    """A stack of modules, each of them one layer of `successor` or as many of `predecessor` as
+    stand for it.
+    """
 
-    def __init__(self, predecessor: Stack, successor: Stack, drawn: Sequence[np.ndarray], place: int) -> None:
+    def __init__(
+        self, predecessor: Stack, successor: Stack, drawn: Sequence[np.ndarray], place: int
+    ) -> None:
         super().__init__()
-        self.predecessor, self.successor, self.drawn, self.place = predecessor, successor, drawn, place
+        self.predecessor, self.successor, self.drawn, self.place = (
+            predecessor,
+            successor,
+            drawn,
+            place,
+        )
 
-    def forward(self, x: Tensor, context: Context, *, record: bool = False) -> tuple[Tensor, list[Tensor]]:
+    def forward(
+        self, x: Tensor, context: Context, *, record: bool = False
+    ) -> tuple[Tensor, list[Tensor]]:
         """As `Stack`: `record` has the state after every module."""
         each = self.predecessor.num_layers // self.successor.num_layers
-        x = x + sum(p.flatten()[0] * 0.0 for p in self.successor.blocks.parameters() if p.requires_grad)
+        x = x + sum(
+            p.flatten()[0] * 0.0 for p in self.successor.blocks.parameters() if p.requires_grad
+        )
         recorded = [x]
         for module, replaced in enumerate(self.drawn[self.place]):
             if replaced:
@@ -122,24 +166,39 @@ class Mixed(nn.Module):
 
 
 def paired(model: Model, teacher: Model, name: str) -> list[tuple[str, Stack, Stack]]:
-    """(path, the teacher's stack, the student's) of every stack; ConfigError where layers cannot take each other's places."""
+    """(path, the teacher's stack, the student's) of every stack; ConfigError where layers cannot
+    take each other's places.
+    """
     kind, other = type(model.backbone), type(teacher.backbone)
     if not isinstance(model.backbone, Encoder | EncoderDecoder) or kind is not other:
-        allowed = "an encoder, a decoder or an encoder-decoder, as its teacher is: layers of the one stand among the other's"
-        raise ConfigError("model", kind.__name__, f"{allowed}; {name} is of the kind {other.__name__}", fix="distill=kd")
+        allowed = (
+            "an encoder, a decoder or an encoder-decoder, as its teacher is: layers of the one"
+            " stand among the other's"
+        )
+        raise ConfigError(
+            "model",
+            kind.__name__,
+            f"{allowed}; {name} is of the kind {other.__name__}",
+            fix="distill=kd",
+        )
     if model.backbone.width != teacher.backbone.width:
         wanted = f"{teacher.backbone.width}, the width of {name}: layers of both stand in one stack"
         fix = f"size.width={teacher.backbone.width}, or distill=kd"
         raise ConfigError("size.width", model.backbone.width, wanted, fix=fix)
     theirs = {path: stack for path, stack in teacher.named_modules() if isinstance(stack, Stack)}
     found = [
-        (path, theirs[path], stack) for path, stack in model.named_modules() if isinstance(stack, Stack) and path in theirs
+        (path, theirs[path], stack)
+        for path, stack in model.named_modules()
+        if isinstance(stack, Stack) and path in theirs
     ]
     for path, predecessor, successor in found:
         layers, count = predecessor.num_layers, successor.num_layers
         if layers % count:
             divisors = [n for n in range(1, layers + 1) if layers % n == 0]
-            allowed = f"a divisor of the {layers} layers of {name} ({path}): {', '.join(map(str, divisors))}"
+            allowed = (
+                f"a divisor of the {layers} layers of {name} ({path}):"
+                f" {', '.join(map(str, divisors))}"
+            )
             near = min(divisors, key=lambda n: abs(n - count))
             raise ConfigError("size.num_layers", count, allowed, fix=f"size.num_layers={near}")
     return found
@@ -147,11 +206,17 @@ def paired(model: Model, teacher: Model, name: str) -> list[tuple[str, Stack, St
 
 @torch.no_grad()
 def inherit(model: Model, teacher: Model, name: str) -> None:
-    """Copy into the student all that is not of its layers; of longer tables of the teacher's backbone the first rows.
+    """Copy into the student all that is not of its layers; of longer tables of the teacher's
+    backbone the first rows.
 
     ConfigError naming what the teacher does not have, or has in another shape.
     """
-    layers = {id(p) for stack in model.modules() if isinstance(stack, Stack) for p in stack.blocks.parameters()}
+    layers = {
+        id(p)
+        for stack in model.modules()
+        if isinstance(stack, Stack)
+        for p in stack.blocks.parameters()
+    }
     theirs = teacher.state_dict(keep_vars=True)
     lacks, wrong = [], []
     for place, own in model.state_dict(keep_vars=True).items():
@@ -160,22 +225,38 @@ def inherit(model: Model, teacher: Model, name: str) -> None:
         found = theirs.get(place)
         if found is None:
             lacks.append(place)
-        elif found.shape[1:] == own.shape[1:] and (len(found) == len(own) or (place[0] == "b" and len(found) > len(own))):
+        elif found.shape[1:] == own.shape[1:] and (
+            len(found) == len(own) or (place[0] == "b" and len(found) > len(own))
+        ):
             own.copy_(found[: len(own)])
         else:
             wrong.append(f"{place} {list(own.shape)} for {list(found.shape)}")
     if lacks or wrong:
         told = "; ".join(
-            filter(None, [f"it has no {', '.join(lacks)}" * bool(lacks), f"other shapes: {', '.join(wrong)}" * bool(wrong)])
+            filter(
+                None,
+                [
+                    f"it has no {', '.join(lacks)}" * bool(lacks),
+                    f"other shapes: {', '.join(wrong)}" * bool(wrong),
+                ],
+            )
         )
-        allowed = f"a model that does what the student is to do, for all but the layers are its own; of {name}: {told}"
+        allowed = (
+            "a model that does what the student is to do, for all but the layers are its own; of"
+            f" {name}: {told}"
+        )
         raise ConfigError(
-            "teacher", ..., allowed, fix="plmctl finetune checkpoint=<the teacher> task=..., and teacher=<that run>"
+            "teacher",
+            ...,
+            allowed,
+            fix="plmctl finetune checkpoint=<the teacher> task=..., and teacher=<that run>",
         )
 
 
 def swapped(module: Any, path: Sequence[str], part: nn.Module) -> Any:
-    """`module` with `part` at `path`; it shares everything else with the original, which stays as it is."""
+    """`module` with `part` at `path`; it shares everything else with the original, which stays
+    as it is.
+    """
     made = copy.copy(module)
     made.__dict__["_modules"] = dict(module._modules)
     inner = part if len(path) == 1 else swapped(module.get_submodule(path[0]), path[1:], part)

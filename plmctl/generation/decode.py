@@ -18,23 +18,37 @@ from plmctl.generation.step import Reading, in_front
 from plmctl.models.base import Backbone, Model
 from plmctl.text.vocab import Vocab
 
-HEADS = ("seq2seq", "clm", "plm", "mlm")  # that can say what comes next, in this order; the last one at a mask
-_FIX = "\n  fix: checkpoint=<a decoder or an encoder-decoder>, pretrained or fine-tuned on a task that writes"
+# that can say what comes next, in this order; the last one at a mask
+HEADS = ("seq2seq", "clm", "plm", "mlm")
+_FIX = (
+    "\n  fix: checkpoint=<a decoder or an encoder-decoder>, pretrained or fine-tuned on a task that"
+    " writes"
+)
 LONGEST = 128  # tokens, where neither max_new nor the model's places say how many
 
 
 @torch.inference_mode()
 def generate(
-    model: Model, batch: Batch, *, vocab: Vocab, search: Search, head: str | None = None, max_new: int | None = None,
-    end: int | None = None, keys: Sequence[int] | None = None, watch: Callable[[list[int]], None] | None = None,
+    model: Model,
+    batch: Batch,
+    *,
+    vocab: Vocab,
+    search: Search,
+    head: str | None = None,
+    max_new: int | None = None,
+    end: int | None = None,
+    keys: Sequence[int] | None = None,
+    watch: Callable[[list[int]], None] | None = None,
     tracks: Mapping[str, Tensor] | None = None,
-) -> list[list[Hypothesis]]:  # fmt: skip
-    """For each row of `batch` its texts, best first: what follows its `text`, or what its `source` becomes.
+) -> list[list[Hypothesis]]:
+    """For each row of `batch` its texts, best first: what follows its `text`, or what its `source`
+    becomes.
 
-    Padding may stand anywhere. `end` is the end token, by default the tokenizer's `eos`; a text without one ends at `max_new`
-    tokens or where the model's places do. `keys` number the prompts for searches that draw. `tracks` [B, 1] are those of every
-    token that an encoder-decoder writes: the language it is in, say. UsageError for a model that cannot write; DataError for a
-    prompt that is empty or leaves no place to write.
+    Padding may stand anywhere. `end` is the end token, by default the tokenizer's `eos`; a text
+    without one ends at `max_new` tokens or where the model's places do. `keys` number the prompts
+    for searches that draw. `tracks` [B, 1] are those of every token that an encoder-decoder writes:
+    the language it is in, say. UsageError for a model that cannot write; DataError for a prompt
+    that is empty or leaves no place to write.
     """
     head = writer(model, head)
     training = model.training
@@ -49,8 +63,12 @@ def generate(
 
 
 @torch.inference_mode()
-def likelihood(model: Model, batch: Batch, ids: Tensor, *, vocab: Vocab, head: str | None = None) -> Tensor:
-    """[B] `sum_t log p(ids_t | prompt, ids_<t)` of texts `ids [B, T]` (below 0: none), asked as `generate` asks for its own."""
+def likelihood(
+    model: Model, batch: Batch, ids: Tensor, *, vocab: Vocab, head: str | None = None
+) -> Tensor:
+    """[B] `sum_t log p(ids_t | prompt, ids_<t)` of texts `ids [B, T]` (below 0: none), asked as
+    `generate` asks for its own.
+    """
     step, start = _begin(model, batch, writer(model, head), vocab, ids.shape[1], {})
     logp, total = start.logp, torch.zeros(len(ids), dtype=start.logp.dtype, device=ids.device)
     for place, tokens in enumerate(ids.clamp(min=0).unbind(1)):
@@ -66,13 +84,17 @@ def writer(model: Model, head: str | None = None) -> str:
     there = ", ".join(model.heads) or "none"
     name = next((name for name in HEADS if name in model.heads), None) if head is None else head
     if name is None or name not in model.heads:
-        raise UsageError(f"the model cannot write: it needs a head of {', '.join(HEADS)}, and has {there}{_FIX}")
+        raise UsageError(
+            f"the model cannot write: it needs a head of {', '.join(HEADS)}, and has {there}{_FIX}"
+        )
     if type(backbone).fresh_cache is Backbone.fresh_cache:
-        raise UsageError(f"the model cannot write: {type(backbone).__name__} does not read token by token{_FIX}")
+        raise UsageError(
+            f"the model cannot write: {type(backbone).__name__} does not read token by token{_FIX}"
+        )
     if backbone.writes == "text" and not _directed(backbone):
         raise UsageError(
-            "the model cannot write: its tokens see what follows them (an encoder)"
-            "\n  fix: text with mask tokens, which it fills, or a model with pattern=causal or pattern=prefix"
+            "the model cannot write: its tokens see what follows them (an encoder)\n  fix: text"
+            " with mask tokens, which it fills, or a model with pattern=causal or pattern=prefix"
         )
     return name
 
@@ -80,9 +102,11 @@ def writer(model: Model, head: str | None = None) -> str:
 def _directed(backbone: Backbone) -> bool:
     """Whether no token of the part that is written sees one behind it."""
     if "query" in backbone.streams:
-        return True  # of two streams, one asks for the next place and sees only what stands before it
+        # of two streams, one asks for the next place and sees only what stands before it
+        return True
     pattern: Pattern | None = getattr(backbone, "pattern", None)
-    return pattern is None or not pattern.looks_ahead(prefix_segments(backbone)[1])  # none: it reads token by token
+    # none: it reads token by token
+    return pattern is None or not pattern.looks_ahead(prefix_segments(backbone)[1])
 
 
 def prefix_segments(backbone: Backbone) -> tuple[int, int]:
@@ -91,20 +115,30 @@ def prefix_segments(backbone: Backbone) -> tuple[int, int]:
 
 
 def _begin(
-    model: Model, batch: Batch, head: str, vocab: Vocab, max_new: int | None, tracks: Mapping[str, Tensor]
+    model: Model,
+    batch: Batch,
+    head: str,
+    vocab: Vocab,
+    max_new: int | None,
+    tracks: Mapping[str, Tensor],
 ) -> tuple[Reading, Start]:
     backbone = model.backbone
     given = batch.seqs[batch.input] if backbone.writes == "target" else batch.text
     if not bool(given.real.any(1).all()):
         row = int((~given.real.any(1)).nonzero()[0])
-        raise DataError(f"prompt {row + 1} of the batch is empty", fix="give every prompt at least one token")
+        raise DataError(
+            f"prompt {row + 1} of the batch is empty", fix="give every prompt at least one token"
+        )
     longest, limit = int(given.real.sum(1).max()), backbone.max_length
     if limit is not None and longest + (backbone.writes == "text") > limit:
         raise DataError(
-            f"a prompt has {longest} tokens, but the model has places for {limit}, of which one at least is to be written",
+            f"a prompt has {longest} tokens, but the model has places for {limit}, of which one at"
+            " least is to be written",
             fix="a shorter prompt",
         )
-    segmented = backbone.writes == "text" and ("tracks.segment" in backbone.needs or "segment" in given.tracks)
+    segmented = backbone.writes == "text" and (
+        "tracks.segment" in backbone.needs or "segment" in given.tracks
+    )
     if backbone.writes == "target":
         first = torch.full_like(given.ids[:, :1], _start(backbone))
         prompt = Seq(first, torch.ones_like(first[:, 0]), tracks, full=True)
@@ -112,18 +146,31 @@ def _begin(
     else:
         prompt = in_front(given, pad=vocab.pad)
         if segmented:
-            prompt = prompt.with_tracks(segment=torch.full_like(prompt.ids, prefix_segments(backbone)[0]))
-        history = prompt.ids.new_zeros(len(prompt.ids), 0) if segmented else prompt.ids.masked_fill(~prompt.real, -1)
+            prompt = prompt.with_tracks(
+                segment=torch.full_like(prompt.ids, prefix_segments(backbone)[0])
+            )
+        history = (
+            prompt.ids.new_zeros(len(prompt.ids), 0)
+            if segmented
+            else prompt.ids.masked_fill(~prompt.real, -1)
+        )
         used = prompt.real.sum(1)
     asked = LONGEST if max_new is None and limit is None else limit if max_new is None else max_new
     assert asked is not None
     room = torch.full_like(used, asked) if limit is None else (limit - used).clamp(max=asked)
     mask = vocab.id("mask") if head == "mlm" else None
     step = Reading(
-        model=model, head=model.heads[head], batch=batch, prompt=prompt, size=vocab.size, mask=mask,
+        model=model,
+        head=model.heads[head],
+        batch=batch,
+        prompt=prompt,
+        size=vocab.size,
+        mask=mask,
         segment=prefix_segments(backbone)[1] if segmented else None,
-    )  # fmt: skip
-    return step, Start(logp=step.begin(), limits=room.cpu().numpy().astype(np.int64), history=history.cpu().numpy())
+    )
+    return step, Start(
+        logp=step.begin(), limits=room.cpu().numpy().astype(np.int64), history=history.cpu().numpy()
+    )
 
 
 def _start(backbone: Backbone) -> int:

@@ -1,4 +1,6 @@
-"""What stands at the masks of a text (Devlin et al., 2019, arXiv:1810.04805): each mask asked by itself, all in one reading."""
+"""What stands at the masks of a text (Devlin et al., 2019, arXiv:1810.04805): each mask asked by
+itself, all in one reading.
+"""
 
 from __future__ import annotations
 
@@ -12,20 +14,30 @@ Candidates = list[tuple[int, float]]  # (id, probability), the likeliest first
 
 
 @torch.inference_mode()
-def fill(model: Model, batch: Batch, *, mask: int, top: int, size: int | None = None) -> list[list[Candidates]]:
-    """For each row of `batch`, for each mask in its text from left to right, the `top` likeliest tokens.
+def fill(
+    model: Model, batch: Batch, *, mask: int, top: int, size: int | None = None
+) -> list[list[Candidates]]:
+    """For each row of `batch`, for each mask in its text from left to right, the `top` likeliest
+    tokens.
 
-    `p(v | text)` at each mask, with the other masks still there. `size`: ids from there on are no tokens and get none.
+    `p(v | text)` at each mask, with the other masks still there. `size`: ids from there on are no
+    tokens and get none.
     """
     if "mlm" not in model.heads:
-        raise UsageError(f"masks are filled by a head 'mlm'; this model has {', '.join(model.heads) or 'none'}")
+        raise UsageError(
+            f"masks are filled by a head 'mlm'; this model has {', '.join(model.heads) or 'none'}"
+        )
     seq = batch.text
     places = ((seq.ids == mask) & seq.real).nonzero()  # [M, 2]
     logits = model.heads["mlm"](model(batch).last[places[:, 0], places[:, 1]])[:, :size]
     if top > logits.shape[1]:
         raise ConfigError("top", top, f"at most {logits.shape[1]}, the size of the vocabulary")
-    shares, ids = torch.softmax(logits, -1, dtype=torch.promote_types(logits.dtype, torch.float32)).topk(top)
+    shares, ids = torch.softmax(
+        logits, -1, dtype=torch.promote_types(logits.dtype, torch.float32)
+    ).topk(top)
     found: list[list[Candidates]] = [[] for _ in seq.ids]
-    for row, tokens, values in zip(places[:, 0].tolist(), ids.tolist(), shares.tolist(), strict=True):
+    for row, tokens, values in zip(
+        places[:, 0].tolist(), ids.tolist(), shares.tolist(), strict=True
+    ):
         found[row].append(list(zip(tokens, values, strict=True)))
     return found

@@ -12,11 +12,15 @@ from plmctl.parts import part_of
 
 @part_of("search")
 class Greedy:
-    """`y_t = argmax_v p(v | y_<t)`; the score is `sum_t log p(y_t | y_<t)`. Of equals, the lowest id."""
+    """`y_t = argmax_v p(v | y_<t)`; the score is `sum_t log p(y_t | y_<t)`. Of equals, the
+    lowest id.
+    """
 
     count = 1
 
-    def __init__(self, *, min_length: int = 0, no_repeat_ngram: int = 0, first: int | None = None) -> None:
+    def __init__(
+        self, *, min_length: int = 0, no_repeat_ngram: int = 0, first: int | None = None
+    ) -> None:
         self.rules = Rules(min_length=min_length, no_repeat_ngram=no_repeat_ngram, first=first)
         self.fits = self.rules.fits
 

@@ -1,8 +1,9 @@
 """Linear maps laid out once for the few rows that a step of writing has, on CPU in fp32.
 
-A matrix product of few rows spends its time on reading the weights. Several rows: oneDNN's blocked weights, which the library
-otherwise makes anew at every call (32 rows of GPT-2 with 4 layers of 256 and 8192 tokens, one thread of a Zen 4 core: 6.3 ms a
-token to 4.3 ms; 4 rows: 2.8 to 1.3). One row: the weight with its inputs in front (1.5 to 0.7).
+A matrix product of few rows spends its time on reading the weights. Several rows: oneDNN's blocked
+weights, which the library otherwise makes anew at every call (32 rows of GPT-2 with 4 layers of 256
+and 8192 tokens, one thread of a Zen 4 core: 6.3 ms a token to 4.3 ms; 4 rows: 2.8 to 1.3). One row:
+the weight with its inputs in front (1.5 to 0.7).
 """
 
 from __future__ import annotations
@@ -24,7 +25,9 @@ _made: WeakKeyDictionary[nn.Module, Packed] = WeakKeyDictionary()
 
 
 class Packed:
-    """`x weight^T + bias` for x `[B, T, W]` or `[B, W]`, in the layout that suits the number of rows."""
+    """`x weight^T + bias` for x `[B, T, W]` or `[B, W]`, in the layout that suits the number of
+    rows.
+    """
 
     def __init__(self, weight: Tensor, bias: Tensor | None) -> None:
         self.weight, self.bias, self.state = weight, bias, _state(weight)
@@ -44,22 +47,40 @@ class Packed:
         if len(flat) > 1:
             y = torch.ops.mkldnn._linear_pointwise(flat, self.blocked, self.bias, "none", [], "")
         else:
-            y = flat @ self.turned if self.bias is None else torch.addmm(self.bias, flat, self.turned)
+            y = (
+                flat @ self.turned
+                if self.bias is None
+                else torch.addmm(self.bias, flat, self.turned)
+            )
         return y.view(*x.shape[:-1], -1)  # type: ignore[no-any-return]
 
 
 @contextmanager
 def packed(model: nn.Module) -> Iterator[None]:
-    """The linear maps of `model` are `Packed` inside, and as they were afterwards; nothing where that would not be faster."""
+    """The linear maps of `model` are `Packed` inside, and as they were afterwards; nothing where
+    that would not be faster.
+    """
     maps: list[tuple[nn.Module, str, Tensor, Tensor | None]]
-    maps = [(part, "forward", part.weight, part.bias) for part in model.modules() if type(part) is nn.Linear]
-    maps += [(part, "product", part.table, part.bias) for part in model.modules() if isinstance(part, LMHead)]
+    maps = [
+        (part, "forward", part.weight, part.bias)
+        for part in model.modules()
+        if type(part) is nn.Linear
+    ]
+    maps += [
+        (part, "product", part.table, part.bias)
+        for part in model.modules()
+        if isinstance(part, LMHead)
+    ]
     fitting = all(
-        weight.device.type == "cpu" and weight.dtype == torch.float32 and not weight.is_inference() for _, _, weight, _ in maps
+        weight.device.type == "cpu" and weight.dtype == torch.float32 and not weight.is_inference()
+        for _, _, weight, _ in maps
     )
     small = sum(weight.numel() * weight.element_size() for _, _, weight, _ in maps) <= _ROOM
-    known = torch.backends.mkldnn.is_available() and hasattr(torch.ops.mkldnn, "_reorder_linear_weight")
-    cast = torch.is_autocast_enabled("cpu")  # states are bf16 then, which fp32 weights in blocks do not multiply
+    known = torch.backends.mkldnn.is_available() and hasattr(
+        torch.ops.mkldnn, "_reorder_linear_weight"
+    )
+    # states are bf16 then, which fp32 weights in blocks do not multiply
+    cast = torch.is_autocast_enabled("cpu")
     used = maps if fitting and small and known and not cast else []
     try:
         for part, name, weight, bias in used:
@@ -73,7 +94,12 @@ def packed(model: nn.Module) -> Iterator[None]:
 def _of(part: nn.Module, weight: Tensor, bias: Tensor | None) -> Callable[[Tensor], Tensor]:
     """Made once for a module, and again when its weight has changed."""
     there = _made.get(part)
-    if there is None or there.weight is not weight or there.bias is not bias or there.state != _state(weight):
+    if (
+        there is None
+        or there.weight is not weight
+        or there.bias is not bias
+        or there.state != _state(weight)
+    ):
         there = _made[part] = Packed(weight, bias)
     return there
 
@@ -81,6 +107,11 @@ def _of(part: nn.Module, weight: Tensor, bias: Tensor | None) -> Callable[[Tenso
 def _state(weight: Tensor) -> tuple[int, int, int]:
     """Another one after every change: loaded weights, a move between devices, an optimizer's step.
 
-    The numbers themselves are asked, since torch's fused optimizers change them without counting it as a new version.
+    The numbers themselves are asked, since torch's fused optimizers change them without counting it
+    as a new version.
     """
-    return weight._version, weight.data_ptr(), int(weight.detach().view(torch.int32).sum(dtype=torch.int64))
+    return (
+        weight._version,
+        weight.data_ptr(),
+        int(weight.detach().view(torch.int32).sum(dtype=torch.int64)),
+    )

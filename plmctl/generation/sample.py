@@ -1,4 +1,6 @@
-"""A token drawn from the model's distribution, sharpened or cut (Holtzman et al., 2020, arXiv:1904.09751)."""
+"""A token drawn from the model's distribution, sharpened or cut (Holtzman et al., 2020,
+arXiv:1904.09751).
+"""
 
 from __future__ import annotations
 
@@ -16,19 +18,34 @@ from plmctl.parts import part_of
 
 @part_of("search")
 class Sample:
-    """`y_t ~ p(v | y_<t)^(1 / temperature)`, of the `top_k` likeliest tokens, of the fewest whose shares reach `top_p`.
+    """`y_t ~ p(v | y_<t)^(1 / temperature)`, of the `top_k` likeliest tokens, of the fewest whose
+    shares reach `top_p`.
 
-    In this order, as the released code of Holtzman et al. and of GPT-2 (`top_k`: Fan et al., 2018, arXiv:1805.04833, sec. 5.4).
-    `count` texts a row, the likeliest first; the score is `sum_t log p(y_t | y_<t)` under the model itself. The t-th number of
-    text c of prompt i is a function of (seed, i, c, t) alone, whatever else is in the batch.
+    In this order, as the released code of Holtzman et al. and of GPT-2 (`top_k`: Fan et al., 2018,
+    arXiv:1805.04833, sec. 5.4). `count` texts a row, the likeliest first; the score is `sum_t log
+    p(y_t | y_<t)` under the model itself. The t-th number of text c of prompt i is a function of
+    (seed, i, c, t) alone, whatever else is in the batch.
     """
 
     def __init__(
-        self, *, temperature: float, top_k: int | None, top_p: float, seed: int, count: int = 1, min_length: int = 0,
-        no_repeat_ngram: int = 0, first: int | None = None,
-    ) -> None:  # fmt: skip
+        self,
+        *,
+        temperature: float,
+        top_k: int | None,
+        top_p: float,
+        seed: int,
+        count: int = 1,
+        min_length: int = 0,
+        no_repeat_ngram: int = 0,
+        first: int | None = None,
+    ) -> None:
         if temperature <= 0:
-            raise ConfigError("search.temperature", temperature, "more than 0", fix="search=greedy takes the likeliest token")
+            raise ConfigError(
+                "search.temperature",
+                temperature,
+                "more than 0",
+                fix="search=greedy takes the likeliest token",
+            )
         if top_k is not None and top_k < 1:
             raise ConfigError("search.top_k", top_k, "1 or more, or null for all tokens")
         if not 0 < top_p <= 1:
@@ -37,7 +54,13 @@ class Sample:
             raise ConfigError("search.count", count, "1 or more")
         if seed < 0:
             raise ConfigError("search.seed", seed, "0 or more")
-        self.temperature, self.top_k, self.top_p, self.seed, self.count = temperature, top_k, top_p, seed, count
+        self.temperature, self.top_k, self.top_p, self.seed, self.count = (
+            temperature,
+            top_k,
+            top_p,
+            seed,
+            count,
+        )
         self.rules = Rules(min_length=min_length, no_repeat_ngram=no_repeat_ngram, first=first)
         self.fits = self.rules.fits
 
@@ -47,10 +70,13 @@ class Sample:
         keys = range(len(start.logp)) if start.keys is None else start.keys
         if self.count > 1:
             every = torch.from_numpy(rows).to(start.logp.device)
-            start = replace(start, logp=start.logp[every], limits=start.limits[rows], history=start.read[rows])
+            start = replace(
+                start, logp=start.logp[every], limits=start.limits[rows], history=start.read[rows]
+            )
             step.select(every)
         numbers = self.numbers(
-            [(keys[row], place % self.count) for place, row in enumerate(rows.tolist())], int(start.limits.max())
+            [(keys[row], place % self.count) for place, row in enumerate(rows.tolist())],
+            int(start.limits.max()),
         )
 
         def choose(logp: Tensor, rows: np.ndarray, written: int) -> tuple[Tensor, Tensor]:
@@ -62,12 +88,16 @@ class Sample:
         return [sorted(group, key=lambda text: -text.score) for group in groups]
 
     def numbers(self, keys: list[tuple[int, int]], length: int) -> np.ndarray:
-        """[N, length] uniform in [0, 1), a stream for each (prompt, text); multiples of 2^-24, so that fp32 makes none a 1."""
+        """[N, length] uniform in [0, 1), a stream for each (prompt, text); multiples of 2^-24,
+        so that fp32 makes none a 1.
+        """
         drawn = np.stack([np.random.default_rng([self.seed, *key]).random(length) for key in keys])
         return np.floor(drawn * (1 << 24)) / (1 << 24)
 
     def drawn(self, logp: Tensor, numbers: Tensor) -> Tensor:
-        """[N] the token at which the running sum of shares, the largest first, passes `numbers [N]`."""
+        """[N] the token at which the running sum of shares, the largest first, passes `numbers
+        [N]`.
+        """
         kept = logp.shape[1] if self.top_k is None else min(self.top_k, logp.shape[1])
         if kept < logp.shape[1]:
             values, ids = logp.topk(kept)

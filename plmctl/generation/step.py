@@ -14,20 +14,30 @@ Tracks = dict[str, Tensor]
 
 
 class Reading:
-    """Rows of a model that reads on token by token, and asks `head` at the last token what comes next.
+    """Rows of a model that reads on token by token, and asks `head` at the last token what comes
+    next.
 
-    `prompt` is what stands there first: of a decoder the text so far, of an encoder-decoder the token its decoder starts with;
-    `batch` holds the source then. Prompts of different lengths are padded in front (`in_front`).
+    `prompt` is what stands there first: of a decoder the text so far, of an encoder-decoder the
+    token its decoder starts with; `batch` holds the source then. Prompts of different lengths are
+    padded in front (`in_front`).
     """
 
     def __init__(
-        self, *, model: Model, head: nn.Module, batch: Batch, prompt: Seq, size: int | None = None, segment: int | None = None,
+        self,
+        *,
+        model: Model,
+        head: nn.Module,
+        batch: Batch,
+        prompt: Seq,
+        size: int | None = None,
+        segment: int | None = None,
         mask: int | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.model, self.head, self.size, self.segment, self.mask = model, head, size, segment, mask
         self.cache = model.backbone.fresh_cache(batch)
         self.prompt, self.shared = prompt, prompt.ids.shape[1]
-        self.tracks = {name: track[:, -1:] for name, track in prompt.tracks.items()}  # of the last token: next ones follow
+        # of the last token: next ones follow
+        self.tracks = {name: track[:, -1:] for name, track in prompt.tracks.items()}
         self.key = torch.arange(len(prompt.ids), device=prompt.ids.device)
 
     def begin(self) -> Tensor:
@@ -36,22 +46,34 @@ class Reading:
 
     def advance(self, tokens: Tensor) -> Tensor:
         self.tracks = self._next(self.tracks)
-        return self._answer(Seq(tokens[:, None], torch.ones_like(tokens), self.tracks, full=self.prompt.full))
+        return self._answer(
+            Seq(tokens[:, None], torch.ones_like(tokens), self.tracks, full=self.prompt.full)
+        )
 
     def select(self, rows: Tensor, *, same_prompt: bool = False) -> None:
-        self.cache.select(rows, same_source=same_prompt, shared=self.shared if same_prompt else None)
+        self.cache.select(
+            rows, same_source=same_prompt, shared=self.shared if same_prompt else None
+        )
         if not same_prompt:
             self.key = torch.arange(len(rows), device=rows.device)
             self.tracks = {name: track[rows] for name, track in self.tracks.items()}
 
     def _answer(self, seq: Seq) -> Tensor:
-        """The answer at the last token of `seq`; with `mask`, at a mask behind it, which is not remembered."""
+        """The answer at the last token of `seq`; with `mask`, at a mask behind it, which is not
+        remembered.
+        """
         if self.mask is not None:
             tracks = self._next({name: track[:, -1:] for name, track in seq.tracks.items()})
             asked = torch.full_like(seq.ids[:, :1], self.mask)
-            together = {name: torch.cat([track, tracks[name]], 1) for name, track in seq.tracks.items()}
-            seq = replace(seq, ids=torch.cat([seq.ids, asked], 1), length=seq.length + 1, tracks=together)
-        state = self.model(Batch(self.key, {self.model.backbone.writes: seq}), self.cache).last[:, -1]
+            together = {
+                name: torch.cat([track, tracks[name]], 1) for name, track in seq.tracks.items()
+            }
+            seq = replace(
+                seq, ids=torch.cat([seq.ids, asked], 1), length=seq.length + 1, tracks=together
+            )
+        state = self.model(Batch(self.key, {self.model.backbone.writes: seq}), self.cache).last[
+            :, -1
+        ]
         if self.mask is not None:
             self.cache.forget(1)
         logits = self.head(state)
@@ -69,15 +91,19 @@ class Reading:
 
 
 def in_front(seq: Seq, *, pad: int) -> Seq:
-    """The same rows with their padding in front, if there is any: tracks `real` and `position` say where the text is."""
+    """The same rows with their padding in front, if there is any: tracks `real` and `position`
+    say where the text is.
+    """
     real = seq.real
     length = real.sum(1)
     if bool((length == seq.ids.shape[1]).all()):
         kept = {name: track for name, track in seq.tracks.items() if name != "real"}
         return replace(seq, tracks=kept, full=True)
     longest = int(length.max())
-    places = torch.arange(longest, device=length.device) - (longest - length)[:, None]  # [B, T'], below 0: padding
-    source = torch.argsort(~real, dim=1, stable=True).gather(1, places.clamp(min=0))  # the n-th real token of each row
+    # [B, T'], below 0: padding
+    places = torch.arange(longest, device=length.device) - (longest - length)[:, None]
+    # the n-th real token of each row
+    source = torch.argsort(~real, dim=1, stable=True).gather(1, places.clamp(min=0))
     real = places >= 0
     tracks = {name: track.gather(1, source) for name, track in seq.tracks.items() if name != "real"}
     tracks = {"position": places.clamp(min=0)} | tracks | {"real": real}

@@ -10,7 +10,8 @@ from torch import Tensor
 
 from plmctl.generation.search import Hypothesis, Rules, Start, Step
 
-Choose = Callable[[Tensor, np.ndarray, int], tuple[Tensor, Tensor]]  # (logp [N, V], rows [N], t) -> tokens [N], their logp
+# (logp [N, V], rows [N], t) -> tokens [N], their logp
+Choose = Callable[[Tensor, np.ndarray, int], tuple[Tensor, Tensor]]
 
 
 def walk(step: Step, start: Start, rules: Rules, choose: Choose) -> list[Hypothesis]:
@@ -30,11 +31,18 @@ def walk(step: Step, start: Start, rules: Rules, choose: Choose) -> list[Hypothe
         if done.any():
             for place in np.flatnonzero(done):
                 text = ids[place, before : before + written + 1 - ended[place]]
-                found[rows[place]] = Hypothesis(text.tolist(), float(scores[place]), bool(ended[place]))
+                found[rows[place]] = Hypothesis(
+                    text.tolist(), float(scores[place]), bool(ended[place])
+                )
             kept = np.flatnonzero(~done)
             if not len(kept):
                 break
-            rows, ids, scores, left = rows[kept], ids[kept], scores[kept], torch.from_numpy(kept).to(picked.device)
+            rows, ids, scores, left = (
+                rows[kept],
+                ids[kept],
+                scores[kept],
+                torch.from_numpy(kept).to(picked.device),
+            )
             picked = picked[left]
             step.select(left)
         logp = step.advance(picked)

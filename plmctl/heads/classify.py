@@ -1,4 +1,6 @@
-"""Classification and regression heads of fine-tuning (Devlin et al., 2019, sec. 4.1; Liu et al., 2019, released code)."""
+"""Classification and regression heads of fine-tuning (Devlin et al., 2019, sec. 4.1; Liu et al.,
+2019, released code).
+"""
 
 from __future__ import annotations
 
@@ -13,12 +15,20 @@ from plmctl.parts import part_of
 class Classify(nn.Module):
     """`linear(dropout(h))`, [..., W] -> [..., K], K = 1 for regression: BERT's, on pooled features.
 
-    With `dense`, `linear(dropout(activation(dense(dropout(h)))))`: RoBERTa's (tanh), on the state of the first token itself.
+    With `dense`, `linear(dropout(activation(dense(dropout(h)))))`: RoBERTa's (tanh), on the state
+    of the first token itself.
     Without `bias`: that of the published GPT classifiers, on the state of the last token.
     """
 
     def __init__(
-        self, *, width: int, num_classes: int, dropout: float, dense: bool = False, activation: str = "tanh", bias: bool = True
+        self,
+        *,
+        width: int,
+        num_classes: int,
+        dropout: float,
+        dense: bool = False,
+        activation: str = "tanh",
+        bias: bool = True,
     ) -> None:
         super().__init__()
         self.activation = activation_function(activation)

@@ -9,7 +9,9 @@ from plmctl.parts import part_of
 
 @part_of("heads")
 class CopyGate(nn.Module):
-    """`linear(h)`, [..., W] -> [...]: the logit of the input token being the original, so that it is copied."""
+    """`linear(h)`, [..., W] -> [...]: the logit of the input token being the original, so that
+    it is copied.
+    """
 
     def __init__(self, *, width: int) -> None:
         super().__init__()

@@ -1,4 +1,6 @@
-"""The head of replaced-token detection (Clark et al., 2020, arXiv:2003.10555, sec. 2, and its code)."""
+"""The head of replaced-token detection (Clark et al., 2020, arXiv:2003.10555, sec. 2, and its
+code).
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,9 @@ from plmctl.parts import part_of
 
 @part_of("heads")
 class Discriminator(nn.Module):
-    """`linear(activation(dense(h)))`, [..., W] -> [...]: the logit of a token having been replaced (above 0: it was)."""
+    """`linear(activation(dense(h)))`, [..., W] -> [...]: the logit of a token having been
+    replaced (above 0: it was).
+    """
 
     def __init__(self, *, width: int, activation: str = "gelu") -> None:
         super().__init__()

@@ -1,4 +1,6 @@
-"""Encoders between features and a head: "+ BiLSTM" (Devlin et al., 2019, tab. 5 and sec. 5.3), its GRU and CNN relatives."""
+"""Encoders between features and a head: "+ BiLSTM" (Devlin et al., 2019, tab. 5 and sec. 5.3),
+its GRU and CNN relatives.
+"""
 
 from __future__ import annotations
 
@@ -14,10 +16,12 @@ from plmctl.parts import part_of
 
 
 class Recurrent(Starting):
-    """A network of `kind` that reads every row in both directions, [B, T, W], real [B, T] -> [B, T, 2 hidden_width].
+    """A network of `kind` that reads every row in both directions, [B, T, W], real [B, T] -> [B, T,
+    2 hidden_width].
 
-    Only real tokens are read, so that the backward direction begins at a row's last token; padding gets zeros. Computed in
-    the type of the weights, without autocast. First weights: U(-k, k), k = hidden_width^-1/2, torch's own.
+    Only real tokens are read, so that the backward direction begins at a row's last token; padding
+    gets zeros. Computed in the type of the weights, without autocast. First weights: U(-k, k), k =
+    hidden_width^-1/2, torch's own.
     """
 
     kind: type[nn.LSTM | nn.GRU]
@@ -26,7 +30,9 @@ class Recurrent(Starting):
         super().__init__()
         self.width = 2 * hidden_width
         between = dropout if num_layers > 1 else 0.0
-        self.layers = self.kind(width, hidden_width, num_layers, batch_first=True, dropout=between, bidirectional=True)
+        self.layers = self.kind(
+            width, hidden_width, num_layers, batch_first=True, dropout=between, bidirectional=True
+        )
 
     def start(self, generator: Generator) -> None:
         bound = self.layers.hidden_size**-0.5
@@ -34,19 +40,28 @@ class Recurrent(Starting):
             nn.init.uniform_(parameter, -bound, bound, generator=generator)
 
     def forward(self, features: Tensor, real: Tensor) -> Tensor:
-        order = (~real).byte().argsort(dim=1, stable=True)[..., None]  # real tokens first, as packing wants them
+        # real tokens first, as packing wants them
+        order = (~real).byte().argsort(dim=1, stable=True)[..., None]
         length = real.sum(1)
         with torch.autocast(features.device.type, enabled=False):
-            gathered = features.to(next(self.layers.parameters()).dtype).gather(1, order.expand_as(features))
-            packed = pack_padded_sequence(gathered, length.clamp(min=1).cpu(), batch_first=True, enforce_sorted=False)
-            found, _ = pad_packed_sequence(self.layers(packed)[0], batch_first=True, total_length=real.shape[1])
+            gathered = features.to(next(self.layers.parameters()).dtype).gather(
+                1, order.expand_as(features)
+            )
+            packed = pack_padded_sequence(
+                gathered, length.clamp(min=1).cpu(), batch_first=True, enforce_sorted=False
+            )
+            found, _ = pad_packed_sequence(
+                self.layers(packed)[0], batch_first=True, total_length=real.shape[1]
+            )
         found = torch.zeros_like(found).scatter(1, order.expand_as(found), found)
         return found * real[..., None]
 
 
 @part_of("heads")
 class BiLSTM(Recurrent):
-    """`[forward LSTM; backward LSTM]`, layer by layer (Hochreiter and Schmidhuber, 1997; Graves and Schmidhuber, 2005)."""
+    """`[forward LSTM; backward LSTM]`, layer by layer (Hochreiter and Schmidhuber, 1997; Graves
+    and Schmidhuber, 2005).
+    """
 
     kind = nn.LSTM
 
@@ -60,15 +75,21 @@ class BiGRU(Recurrent):
 
 @part_of("heads")
 class CNN(nn.Module):
-    """`x <- relu(sum_k W_k dropout(x)_{t+k} + b)`, |k| <= kernel // 2, layer by layer, [B, T, W] -> [B, T, hidden_width].
+    """`x <- relu(sum_k W_k dropout(x)_{t+k} + b)`, |k| <= kernel // 2, layer by layer, [B, T, W] ->
+    [B, T, hidden_width].
 
-    Zeros stand beyond a row's ends, and where there is padding (Collobert et al., 2011, arXiv:1103.0398, sec. 3.2.2).
+    Zeros stand beyond a row's ends, and where there is padding (Collobert et al., 2011,
+    arXiv:1103.0398, sec. 3.2.2).
     """
 
-    def __init__(self, *, width: int, hidden_width: int, num_layers: int, kernel: int, dropout: float) -> None:
+    def __init__(
+        self, *, width: int, hidden_width: int, num_layers: int, kernel: int, dropout: float
+    ) -> None:
         super().__init__()
         if kernel % 2 == 0:
-            raise ConfigError("kernel", kernel, "an odd number, so that a token stands in the middle")
+            raise ConfigError(
+                "kernel", kernel, "an odd number, so that a token stands in the middle"
+            )
         self.width = hidden_width
         self.layers = nn.ModuleList(
             nn.Conv1d(hidden_width if layer else width, hidden_width, kernel, padding=kernel // 2)

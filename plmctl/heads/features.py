@@ -1,4 +1,6 @@
-"""What heads read of a backbone: one layer, or several together (Devlin et al., 2019, sec. 5.3; Peters et al., 2018)."""
+"""What heads read of a backbone: one layer, or several together (Devlin et al., 2019, sec. 5.3;
+Peters et al., 2018).
+"""
 
 from __future__ import annotations
 
@@ -17,14 +19,16 @@ from plmctl.nn.restrained import Restrained
 from plmctl.parts import part_of
 
 HIDDEN = frozenset({"hidden"})
-BEFORE_HEADS = ("features", "encoder", "output")  # of `Model.heads`: what stands before the others, in this order
+# of `Model.heads`: what stands before the others, in this order
+BEFORE_HEADS = ("features", "encoder", "output")
 
 
 def read(model: Model, batch: Batch, hidden: Hidden | None = None) -> Tensor:
-    """[B, T, W'] what heads see of every token: `heads.features` of all layers (without it the last), then `heads.encoder`,
-    and beside that `heads.output` of all layers.
+    """[B, T, W'] what heads see of every token: `heads.features` of all layers (without it the
+    last), then `heads.encoder`, and beside that `heads.output` of all layers.
 
-    `hidden`: the backbone's answer where it is known already; it must have recorded the layers that are mixed.
+    `hidden`: the backbone's answer where it is known already; it must have recorded the layers that
+    are mixed.
     """
     mixes = "features" in model.heads or "output" in model.heads
     if hidden is None:
@@ -36,17 +40,27 @@ def read(model: Model, batch: Batch, hidden: Hidden | None = None) -> Tensor:
 
 
 class Layers(nn.Module):
-    """Picks recorded states: 0 is the embedding output, 1 the first layer, -1 the last; subclasses say what becomes of them.
+    """Picks recorded states: 0 is the embedding output, 1 the first layer, -1 the last; subclasses
+    say what becomes of them.
 
-    `width` turns from that of a layer into that of the features, which is what heads are built with.
+    `width` turns from that of a layer into that of the features, which is what heads are built
+    with.
     """
 
     def __init__(self, *, width: int, num_layers: int, layers: Sequence[int]) -> None:
         super().__init__()
         for layer in layers:
             if not -num_layers - 1 <= layer <= num_layers:
-                allowed = f"0 (the embedding output) to {num_layers}, or -1 (the last layer) to {-num_layers - 1}"
-                raise ConfigError("layers", list(layers), allowed, fix=f"layers=[{','.join(map(str, range(-num_layers, 0)))}]")
+                allowed = (
+                    f"0 (the embedding output) to {num_layers}, or -1 (the last layer) to"
+                    f" {-num_layers - 1}"
+                )
+                raise ConfigError(
+                    "layers",
+                    list(layers),
+                    allowed,
+                    fix=f"layers=[{','.join(map(str, range(-num_layers, 0)))}]",
+                )
         if not layers:
             raise ConfigError("layers", [], "at least one layer")
         self.width, self.layers = width, list(layers)
@@ -58,7 +72,9 @@ class Layers(nn.Module):
 
 @part_of("heads")
 class Layer(Layers):
-    """`h_layer`, [B, T, W]: one layer, for example the second-to-last (Devlin et al., 2019, tab. 7)."""
+    """`h_layer`, [B, T, W]: one layer, for example the second-to-last (Devlin et al., 2019, tab.
+    7).
+    """
 
     def __init__(self, *, width: int, num_layers: int, layer: int) -> None:
         super().__init__(width=width, num_layers=num_layers, layers=[layer])
@@ -77,7 +93,9 @@ class Sum(Layers):
 
 @part_of("heads")
 class Concat(Layers):
-    """`[h_i; h_j; ...]` over `layers`, [B, T, n W]: the best features of BERT (Devlin et al., 2019, tab. 7)."""
+    """`[h_i; h_j; ...]` over `layers`, [B, T, n W]: the best features of BERT (Devlin et al.,
+    2019, tab. 7).
+    """
 
     def __init__(self, *, width: int, num_layers: int, layers: Sequence[int]) -> None:
         super().__init__(width=width, num_layers=num_layers, layers=layers)
@@ -89,22 +107,36 @@ class Concat(Layers):
 
 @part_of("heads")
 class Mix(Layers, Starting, Restrained):
-    """`gamma sum_j softmax(s)_j h_j` with learned s and gamma, [B, T, W] (Peters et al., 2018, arXiv:1802.05365, eq. 1).
+    """`gamma sum_j softmax(s)_j h_j` with learned s and gamma, [B, T, W] (Peters et al., 2018,
+    arXiv:1802.05365, eq. 1).
 
-    s begins at 0, the mean, and gamma at 1. `layers=None`: all layers, without the embedding output. With `norm` each h_j is
-    `(h_j - m) / sqrt(v)` first, m and v the mean and variance of all its numbers in the batch, padding left out (sec. 3.2;
-    allenai/bilm-tf elmo.py): of a layer, not of a token, so they depend on what else is in the batch. `penalty`: lambda of
-    `lambda |s|^2`, added to the loss: 1 keeps s near the mean, 0.001 leaves it free (sec. 3.3, 5.1). `dropout`: of the result.
+    s begins at 0, the mean, and gamma at 1. `layers=None`: all layers, without the embedding
+    output. With `norm` each h_j is `(h_j - m) / sqrt(v)` first, m and v the mean and variance of
+    all its numbers in the batch, padding left out (sec. 3.2; allenai/bilm-tf elmo.py): of a layer,
+    not of a token, so they depend on what else is in the batch. `penalty`: lambda of `lambda
+    |s|^2`, added to the loss: 1 keeps s near the mean, 0.001 leaves it free (sec. 3.3, 5.1).
+    `dropout`: of the result.
     """
 
     def __init__(
-        self, *, width: int, num_layers: int, layers: Sequence[int] | None = None, norm: bool = False, penalty: float = 0.0,
+        self,
+        *,
+        width: int,
+        num_layers: int,
+        layers: Sequence[int] | None = None,
+        norm: bool = False,
+        penalty: float = 0.0,
         dropout: float = 0.0,
-    ) -> None:  # fmt: skip
+    ) -> None:
         chosen = range(1, num_layers + 1) if layers is None else layers
         super().__init__(width=width, num_layers=num_layers, layers=chosen)
         if not 0 <= penalty < math.inf:
-            raise ConfigError("penalty", penalty, "0 (none) or a weight above it", fix="penalty=0.001, as published")
+            raise ConfigError(
+                "penalty",
+                penalty,
+                "0 (none) or a weight above it",
+                fix="penalty=0.001, as published",
+            )
         self.scores = nn.Parameter(torch.zeros(len(self.layers)))
         self.gamma = nn.Parameter(torch.ones(()))
         self.norm, self.strength, self.dropout = norm, penalty, Dropout(rate=dropout)
@@ -126,21 +158,38 @@ class Mix(Layers, Starting, Restrained):
 
 @part_of("heads")
 class Beside(nn.Module):
-    """`[h; mix]`: what the encoder before the head gives, and a `Mix` of layers with weights of its own beside it.
+    """`[h; mix]`: what the encoder before the head gives, and a `Mix` of layers with weights of its
+    own beside it.
 
-    found [B, T, W'] and L + 1 states [B, T, W] -> [B, T, W' + W] (Peters et al., 2018, arXiv:1802.05365, sec. 3.3, "at the
-    output of the task RNN").
+    found [B, T, W'] and L + 1 states [B, T, W] -> [B, T, W' + W] (Peters et al., 2018,
+    arXiv:1802.05365, sec. 3.3, "at the output of the task RNN").
     """
 
     def __init__(
-        self, *, width: int, state_width: int, num_layers: int, layers: Sequence[int] | None = None, norm: bool = False,
-        penalty: float = 0.0, dropout: float = 0.0,
-    ) -> None:  # fmt: skip
+        self,
+        *,
+        width: int,
+        state_width: int,
+        num_layers: int,
+        layers: Sequence[int] | None = None,
+        norm: bool = False,
+        penalty: float = 0.0,
+        dropout: float = 0.0,
+    ) -> None:
         super().__init__()
-        self.mix = Mix(width=state_width, num_layers=num_layers, layers=layers, norm=norm, penalty=penalty, dropout=dropout)
+        self.mix = Mix(
+            width=state_width,
+            num_layers=num_layers,
+            layers=layers,
+            norm=norm,
+            penalty=penalty,
+            dropout=dropout,
+        )
         self.width = width + state_width
 
-    def forward(self, found: Tensor, hidden: Sequence[Tensor], real: Tensor | None = None) -> Tensor:
+    def forward(
+        self, found: Tensor, hidden: Sequence[Tensor], real: Tensor | None = None
+    ) -> Tensor:
         return torch.cat([found, self.mix(hidden, real)], -1)
 
 

@@ -1,4 +1,6 @@
-"""The language-model head (Devlin et al., 2019, arXiv:1810.04805): states to logits over the vocabulary."""
+"""The language-model head (Devlin et al., 2019, arXiv:1810.04805): states to logits over the
+vocabulary.
+"""
 
 from __future__ import annotations
 
@@ -15,19 +17,26 @@ from plmctl.nn.cells.feedforward import activation_function
 from plmctl.nn.tables import Padded, with_spare
 from plmctl.parts import part_of
 
-# Sizes for a CPU's caches, in positions: matrix products of this many rows run at full speed (all 646 of 32 rows of 128 tokens
-# at once: a third slower), and the fp32 logits of a block and their softmax (2 x 16 x 30,522 x 4 = 3.9 MB) stay near.
+# Sizes for a CPU's caches, in positions: matrix products of this many rows run at full speed (all
+# 646 of 32 rows of 128 tokens
+# at once: a third slower), and the fp32 logits of a block and their softmax (2 x 16 x 30,522 x 4 =
+# 3.9 MB) stay near.
 _STRIP, _BLOCK = 256, 16
 
 
 class Smoothing(NamedTuple):
-    """A share of the answer's probability that goes to other tokens (Szegedy et al., 2016, arXiv:1512.00567, sec. 7)."""
+    """A share of the answer's probability that goes to other tokens (Szegedy et al., 2016,
+    arXiv:1512.00567, sec. 7).
+    """
 
     rate: float = 0.0
-    spared: int | None = None  # this id and the answer get none of it; None: all V tokens have the same, the answer as well
+    # this id and the answer get none of it; None: all V tokens have the same, the answer as well
+    spared: int | None = None
 
     def shares(self, logits: Tensor, place: Tensor) -> tuple[Tensor, Tensor | float]:
-        """([p, 1] mean logit of the tokens that share, what one of them has) of `logits [p, V]` with answers `place [p, 1]`."""
+        """([p, 1] mean logit of the tokens that share, what one of them has) of `logits [p, V]`
+        with answers `place [p, 1]`.
+        """
         if self.spared is None:
             return logits.mean(1, keepdim=True), self.rate / logits.shape[1]
         another = (place != self.spared).to(logits)
@@ -46,36 +55,66 @@ class Smoothing(NamedTuple):
 
 @part_of("heads")
 class LMHead(Padded):
-    """`logits = norm(activation(dense(h))) table^T + bias`, [..., W] -> [..., V]; without `transform`, `h table^T + bias`.
+    """`logits = norm(activation(dense(h))) table^T + bias`, [..., W] -> [..., V]; without
+    `transform`, `h table^T + bias`.
 
-    `dense` leads from W to the width of the table, which is narrower than W where the embedding is factorised (ALBERT).
+    `dense` leads from W to the width of the table, which is narrower than W where the embedding is
+    factorised (ALBERT).
 
-    `tied` takes the table from `token_embedding` at every call and stores nothing; otherwise the head owns `weight`. Table and
-    bias may have spare rows after the V of tokens: they get no probability and no gradient. With `scaled`, states count
-    W^-0.5 times: T5's tables are drawn from N(0, 1) (Raffel et al., 2020; mesh_tensorflow, transformer.py).
+    `tied` takes the table from `token_embedding` at every call and stores nothing; otherwise the
+    head owns `weight`. Table and bias may have spare rows after the V of tokens: they get no
+    probability and no gradient. With `scaled`, states count W^-0.5 times: T5's tables are drawn
+    from N(0, 1) (Raffel et al., 2020; mesh_tensorflow, transformer.py).
     """
 
     def __init__(
-        self, *, width: int, vocab_size: int, token_embedding: nn.Module | None, tied: bool, transform: bool, bias: bool,
-        activation: str = "gelu", eps: float = 1e-12, chunk: int = 1 << 26, scaled: bool = False,
-    ) -> None:  # fmt: skip
+        self,
+        *,
+        width: int,
+        vocab_size: int,
+        token_embedding: nn.Module | None,
+        tied: bool,
+        transform: bool,
+        bias: bool,
+        activation: str = "gelu",
+        eps: float = 1e-12,
+        chunk: int = 1 << 26,
+        scaled: bool = False,
+    ) -> None:
         super().__init__()
         self.vocab_size = vocab_size
         self.chunk = chunk  # the most logits held at once (2^26 in bf16: 128 MiB)
         self.factor = width**-0.5 if scaled else 1.0
         if token_embedding is None and tied:
-            raise ConfigError("tied", True, "false: this model reads characters and has no table of tokens", fix="tied=false")
+            raise ConfigError(
+                "tied",
+                True,
+                "false: this model reads characters and has no table of tokens",
+                fix="tied=false",
+            )
         inner = width if token_embedding is None else int(token_embedding.weight.shape[1])  # type: ignore[index, union-attr, arg-type]
         if inner != width and not transform:
-            raise ConfigError("transform", transform, f"true: states of {width} do not fit the tables of table_width={inner}")
+            raise ConfigError(
+                "transform",
+                transform,
+                f"true: states of {width} do not fit the tables of table_width={inner}",
+            )
         self.dense = nn.Linear(width, inner) if transform else None
         self.activation = activation_function(activation)
         self.norm = nn.LayerNorm(inner, eps=eps) if transform else None
         self._tied: tuple[nn.Module, ...] = (
             (token_embedding,) if tied and token_embedding is not None else ()
         )  # in a tuple: not a submodule, so not stored twice
-        self.weight = None if tied else nn.Parameter(with_spare(torch.empty(vocab_size, inner).normal_(std=0.02)))
-        self.bias = nn.Parameter(with_spare(torch.zeros(vocab_size), rows=len(self.table))) if bias else None
+        self.weight = (
+            None
+            if tied
+            else nn.Parameter(with_spare(torch.empty(vocab_size, inner).normal_(std=0.02)))
+        )
+        self.bias = (
+            nn.Parameter(with_spare(torch.zeros(vocab_size), rows=len(self.table)))
+            if bias
+            else None
+        )
 
     @property
     def table(self) -> Tensor:
@@ -97,42 +136,64 @@ class LMHead(Padded):
         return F.linear(states, self.table, self.bias)
 
     def loss(self, features: Tensor, ids: Tensor) -> tuple[Tensor, Tensor]:
-        """features [P, W], ids [P] -> (summed cross-entropy in fp32, number of right first guesses), both without IGNORE."""
+        """features [P, W], ids [P] -> (summed cross-entropy in fp32, number of right first
+        guesses), both without IGNORE.
+        """
         return self.smoothed(features, ids, 0.0)[:2]
 
     def smoothed(
         self, features: Tensor, ids: Tensor, smoothing: float, *, spared: int | None = None
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """(loss, right, plain): `(1 - e) plain + e mean_v (- log p(v))` over the V tokens, and `plain`, the sum without e.
+        """(loss, right, plain): `(1 - e) plain + e mean_v (- log p(v))` over the V tokens, and
+        `plain`, the sum without e.
 
-        With `spared`, the mean is that of all tokens but the answer and this one. `plain` carries no gradient.
+        With `spared`, the mean is that of all tokens but the answer and this one. `plain` carries
+        no gradient.
         """
-        if features.device.type == "cpu":  # which need not keep its shapes from batch to batch: spare slots cost nothing
+        # which need not keep its shapes from batch to batch: spare slots cost nothing
+        if features.device.type == "cpu":
             asked = (ids != IGNORE).nonzero()[:, 0]
-            features, ids = (features, ids) if len(asked) == len(ids) else (features[asked], ids[asked])
+            features, ids = (
+                (features, ids) if len(asked) == len(ids) else (features[asked], ids[asked])
+            )
         return _CrossEntropy.apply(
-            self.transformed(features), self.table, self.bias, ids, self.vocab_size, self.chunk,
+            self.transformed(features),
+            self.table,
+            self.bias,
+            ids,
+            self.vocab_size,
+            self.chunk,
             Smoothing(smoothing, spared),
-        )  # fmt: skip
+        )
 
 
 class _CrossEntropy(Function):
     """`sum_p logsumexp(z_p) - z_p[id_p]`, z = h table^T + bias, with at most `chunk` logits alive.
 
-    The gradient by z is softmax(z) - onehot(id), known as soon as z is: gradients are made in the forward pass, chunk by chunk,
-    and the backward only scales them (Hsu et al., 2024, arXiv:2410.10989, sec. 3.2).
+    The gradient by z is softmax(z) - onehot(id), known as soon as z is: gradients are made in the
+    forward pass, chunk by chunk, and the backward only scales them (Hsu et al., 2024,
+    arXiv:2410.10989, sec. 3.2).
     """
 
     @staticmethod
     def forward(
-        ctx: Any, h: Tensor, table: Tensor, bias: Tensor | None, ids: Tensor, vocab_size: int, chunk: int, smoothing: Smoothing
+        ctx: Any,
+        h: Tensor,
+        table: Tensor,
+        bias: Tensor | None,
+        ids: Tensor,
+        vocab_size: int,
+        chunk: int,
+        smoothing: Smoothing,
     ) -> tuple[Tensor, Tensor, Tensor]:
         device = h.device.type
         low = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else h.dtype
         with torch.autocast(device, enabled=False):
             train = any(ctx.needs_input_grad[:3])
             rows = max(1, chunk // len(table))
-            loss, right, plain, grads = _in_chunks(h.to(low), table.to(low), bias, ids, vocab_size, rows, train, smoothing)
+            loss, right, plain, grads = _in_chunks(
+                h.to(low), table.to(low), bias, ids, vocab_size, rows, train, smoothing
+            )
         ctx.mark_non_differentiable(right, plain)
         ctx.save_for_backward(*grads)
         ctx.types = [None if x is None else x.dtype for x in (h, table, bias)]
@@ -141,18 +202,36 @@ class _CrossEntropy(Function):
     @staticmethod
     def backward(ctx: Any, grad: Tensor, *_: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
         made = zip(ctx.saved_tensors, ctx.types, ctx.needs_input_grad[:3], strict=True)
-        return *(x.to(dtype, copy=True).mul_(grad) if needed else None for x, dtype, needed in made), None, None, None, None
+        return (
+            *(x.to(dtype, copy=True).mul_(grad) if needed else None for x, dtype, needed in made),
+            None,
+            None,
+            None,
+            None,
+        )
 
 
 def _in_chunks(
-    h: Tensor, table: Tensor, bias: Tensor | None, ids: Tensor, vocab_size: int, rows: int, train: bool, smoothing: Smoothing
+    h: Tensor,
+    table: Tensor,
+    bias: Tensor | None,
+    ids: Tensor,
+    vocab_size: int,
+    rows: int,
+    train: bool,
+    smoothing: Smoothing,
 ) -> tuple[Tensor, Tensor, Tensor, list[Tensor | None]]:
-    """(loss, right, plain loss, [dh, dtable, dbias]) over `rows` positions at a time; sums in fp32 (or float64)."""
+    """(loss, right, plain loss, [dh, dtable, dbias]) over `rows` positions at a time; sums in
+    fp32 (or float64).
+    """
     wide = torch.promote_types(h.dtype, torch.float32)
     sums = [h.new_zeros((), dtype=kind) for kind in (wide, torch.int64, wide)]
     counted = (ids != IGNORE)[:, None]
     h = h.masked_fill(~counted, 0)  # so that other positions add nothing to dtable
-    dh, dtable = torch.empty_like(h) if train else None, torch.zeros_like(table) if train and not len(h) else None
+    dh, dtable = (
+        torch.empty_like(h) if train else None,
+        torch.zeros_like(table) if train and not len(h) else None,
+    )
     dbias = None if bias is None or not train else torch.zeros_like(bias, dtype=wide)
     cached = h.device.type == "cpu" and not torch.compiler.is_compiling()
     for chunk in _slices(len(h), rows):
@@ -161,7 +240,9 @@ def _in_chunks(
             place = slice(chunk.start + strip.start, chunk.start + strip.stop)
             torch.mm(h[place], table.T, out=z[strip])
             for part in _slices(place.stop - place.start, _BLOCK if cached else rows):
-                found = _softmax_minus_answer(z[strip][part], bias, ids[place][part], vocab_size, wide, dbias, smoothing)
+                found = _softmax_minus_answer(
+                    z[strip][part], bias, ids[place][part], vocab_size, wide, dbias, smoothing
+                )
                 sums = [a + b for a, b in zip(sums, found, strict=True)]
             if dh is not None:  # z is dloss / dlogits by now
                 torch.mm(z[strip], table, out=dh[place])
@@ -179,14 +260,20 @@ def _slices(count: int, most: int) -> list[slice]:
 
 
 def _softmax_minus_answer(
-    z: Tensor, bias: Tensor | None, answer: Tensor, vocab_size: int, wide: torch.dtype, dbias: Tensor | None,
+    z: Tensor,
+    bias: Tensor | None,
+    answer: Tensor,
+    vocab_size: int,
+    wide: torch.dtype,
+    dbias: Tensor | None,
     smoothing: Smoothing,
-) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
-    """Summed loss, right guesses and summed plain loss of the logits `z [p, V or more]` before bias.
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Summed loss, right guesses and summed plain loss of the logits `z [p, V or more]` before
+    bias.
 
-    `z` becomes its gradient, as if all counted. A guess is right if the answer scores above every other token: a tie, common
-    in bf16, counts as wrong. With m the largest logit, logsumexp(z) = m - log max_v softmax(z)_v: the softmax, one fused pass,
-    is all that is needed.
+    `z` becomes its gradient, as if all counted. A guess is right if the answer scores above every
+    other token: a tie, common in bf16, counts as wrong. With m the largest logit, logsumexp(z) = m
+    - log max_v softmax(z)_v: the softmax, one fused pass, is all that is needed.
     """
     counted, place = (answer != IGNORE)[:, None], answer[:, None].clamp(min=0)
     logits = z.to(wide, copy=True)
@@ -195,8 +282,12 @@ def _softmax_minus_answer(
     logits[:, vocab_size:] = -torch.inf
     own, p = logits.gather(1, place), torch.softmax(logits, 1)
     rival = logits.scatter_(1, place, -torch.inf).amax(1, keepdim=True)
-    plain = (torch.maximum(own, rival) - p.amax(1, keepdim=True).log() - own).masked_fill_(~counted, 0)
-    loss = plain if mean is None else plain + smoothing.rate * (own - mean).masked_fill_(~counted, 0)
+    plain = (torch.maximum(own, rival) - p.amax(1, keepdim=True).log() - own).masked_fill_(
+        ~counted, 0
+    )
+    loss = (
+        plain if mean is None else plain + smoothing.rate * (own - mean).masked_fill_(~counted, 0)
+    )
     dz = p.scatter_add_(1, place, torch.full_like(own, smoothing.rate - 1.0))
     if smoothing.rate:
         smoothing.take_off(dz[:, :vocab_size], place, share)

@@ -9,7 +9,9 @@ from plmctl.parts import part_of
 
 @part_of("heads")
 class PairHead(nn.Module):
-    """`linear(pooled)`, [..., W] -> [..., K]: a logit for each relation that the format tells apart (`labels.pair`)."""
+    """`linear(pooled)`, [..., W] -> [..., K]: a logit for each relation that the format tells
+    apart (`labels.pair`).
+    """
 
     def __init__(self, *, width: int, num_classes: int = 2) -> None:
         super().__init__()

@@ -1,4 +1,6 @@
-"""BERT's pooler (Devlin et al., 2019; released code): what the first token's state becomes before a decision about the row."""
+"""BERT's pooler (Devlin et al., 2019; released code): what the first token's state becomes
+before a decision about the row.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""SpanBERT's head (Joshi et al., 2020): the two neighbours of a span and a place inside it to logits over the vocabulary."""
+"""SpanBERT's head (Joshi et al., 2020): the two neighbours of a span and a place inside it to
+logits over the vocabulary.
+"""
 
 from __future__ import annotations
 
@@ -13,16 +15,25 @@ from plmctl.parts import part_of
 
 @part_of("heads")
 class SBOHead(nn.Module):
-    """`h = norm(activation(inner([before; after; place])))`, and a language-model head on h: `norm(activation(dense(h)))`.
+    """`h = norm(activation(inner([before; after; place])))`, and a language-model head on h:
+    `norm(activation(dense(h)))`.
 
-    Neighbours [P, W] and places [P] in 0 .. max_targets - 1 to logits [P, V], by the table of `token_embedding` and a bias of
-    its own. (Joshi et al., 2020, arXiv:1907.10529, sec. 3.2; the released code embeds places in 200 numbers.)
+    Neighbours [P, W] and places [P] in 0 .. max_targets - 1 to logits [P, V], by the table of
+    `token_embedding` and a bias of its own. (Joshi et al., 2020, arXiv:1907.10529, sec. 3.2; the
+    released code embeds places in 200 numbers.)
     """
 
     def __init__(
-        self, *, width: int, vocab_size: int, token_embedding: nn.Module, max_targets: int, place_width: int = 200,
-        activation: str = "gelu", eps: float = 1e-12,
-    ) -> None:  # fmt: skip
+        self,
+        *,
+        width: int,
+        vocab_size: int,
+        token_embedding: nn.Module,
+        max_targets: int,
+        place_width: int = 200,
+        activation: str = "gelu",
+        eps: float = 1e-12,
+    ) -> None:
         super().__init__()
         for name, value in (("max_targets", max_targets), ("place_width", place_width)):
             if value < 1:
@@ -32,17 +43,27 @@ class SBOHead(nn.Module):
         self.activation = activation_function(activation)
         self.norm = nn.LayerNorm(width, eps=eps)
         self.lm = LMHead(
-            width=width, vocab_size=vocab_size, token_embedding=token_embedding, tied=True, transform=True, bias=True,
-            activation=activation, eps=eps,
-        )  # fmt: skip
+            width=width,
+            vocab_size=vocab_size,
+            token_embedding=token_embedding,
+            tied=True,
+            transform=True,
+            bias=True,
+            activation=activation,
+            eps=eps,
+        )
 
     def features(self, before: Tensor, after: Tensor, place: Tensor) -> Tensor:
         """[P, W] what the language-model head is given."""
-        return self.norm(self.activation(self.inner(torch.cat([before, after, self.place(place)], -1))))
+        return self.norm(
+            self.activation(self.inner(torch.cat([before, after, self.place(place)], -1)))
+        )
 
     def forward(self, before: Tensor, after: Tensor, place: Tensor) -> Tensor:
         return self.lm(self.features(before, after, place))
 
-    def loss(self, before: Tensor, after: Tensor, place: Tensor, ids: Tensor) -> tuple[Tensor, Tensor]:
+    def loss(
+        self, before: Tensor, after: Tensor, place: Tensor, ids: Tensor
+    ) -> tuple[Tensor, Tensor]:
         """(summed cross-entropy in fp32, number of right first guesses), both without IGNORE."""
         return self.lm.loss(self.features(before, after, place), ids)

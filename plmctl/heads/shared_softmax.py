@@ -1,4 +1,6 @@
-"""The softmax that both directions of a biLM share (Peters et al., 2018), over all words or over a sample of them."""
+"""The softmax that both directions of a biLM share (Peters et al., 2018), over all words or over
+a sample of them.
+"""
 
 from __future__ import annotations
 
@@ -17,16 +19,24 @@ from plmctl.parts import part_of
 
 @part_of("heads")
 class SharedSoftmax(Starting):
-    """`logits = h table^T + b`, states of one direction [..., W / 2] -> [..., V]; first weights N(0, 2 / W), b = 0.
+    """`logits = h table^T + b`, states of one direction [..., W / 2] -> [..., V]; first weights
+    N(0, 2 / W), b = 0.
 
-    `words`: only that many, the first of the vocabulary. With `samples` S, training asks the right word against S others
-    alone, drawn for the whole micro-batch without replacement from `q(k) = log((k + 2) / (k + 1)) / log(V + 1)`, so the
-    vocabulary has to be sorted by frequency; `log E[count]` is taken from every logit, and a drawn word that is the right
-    one does not count (Jean et al., 2015, arXiv:1412.2007, sec. 3; tf.nn.sampled_softmax_loss). Evaluation asks all words.
+    `words`: only that many, the first of the vocabulary. With `samples` S, training asks the right
+    word against S others alone, drawn for the whole micro-batch without replacement from `q(k) =
+    log((k + 2) / (k + 1)) / log(V + 1)`, so the vocabulary has to be sorted by frequency; `log
+    E[count]` is taken from every logit, and a drawn word that is the right one does not count (Jean
+    et al., 2015, arXiv:1412.2007, sec. 3; tf.nn.sampled_softmax_loss). Evaluation asks all words.
     """
 
     def __init__(
-        self, *, width: int, vocab_size: int, words: int | None = None, samples: int | None = None, chunk: int = 1 << 26
+        self,
+        *,
+        width: int,
+        vocab_size: int,
+        words: int | None = None,
+        samples: int | None = None,
+        chunk: int = 1 << 26,
     ) -> None:
         super().__init__()
         size = vocab_size if words is None else min(words, vocab_size)
@@ -34,21 +44,32 @@ class SharedSoftmax(Starting):
             raise ConfigError("words", words, "at least 1, or null for the whole vocabulary")
         if samples is not None and samples < 1:
             raise ConfigError("samples", samples, "at least 1, or null for all words")
-        self.samples = samples if samples is not None and samples < size else None  # of as many words, all are cheaper
+        # of as many words, all are cheaper
+        self.samples = samples if samples is not None and samples < size else None
         self.softmax = LMHead(
-            width=width // 2, vocab_size=size, token_embedding=None, tied=False, transform=False, bias=True, chunk=chunk
+            width=width // 2,
+            vocab_size=size,
+            token_embedding=None,
+            tied=False,
+            transform=False,
+            bias=True,
+            chunk=chunk,
         )
 
     def start(self, generator: Generator) -> None:
         size = self.softmax.vocab_size
-        nn.init.normal_(self.softmax.table[:size], std=self.softmax.table.shape[1] ** -0.5, generator=generator)
+        nn.init.normal_(
+            self.softmax.table[:size], std=self.softmax.table.shape[1] ** -0.5, generator=generator
+        )
         nn.init.zeros_(self.softmax.bias)  # type: ignore[arg-type]
 
     def forward(self, features: Tensor) -> Tensor:
         return self.softmax(features)
 
     def loss(self, features: Tensor, ids: Tensor) -> tuple[Tensor, Tensor | None]:
-        """features [P, W / 2], ids [P] -> (summed cross-entropy, right first guesses: None where only some were compared)."""
+        """features [P, W / 2], ids [P] -> (summed cross-entropy, right first guesses: None where
+        only some were compared).
+        """
         if self.samples is None or not self.training:
             return self.softmax.loss(features, ids)
         drawn, tries = log_uniform(self.softmax.vocab_size, self.samples, device=features.device)
@@ -60,25 +81,38 @@ class SharedSoftmax(Starting):
         table, bias = self.softmax.table, self.softmax.bias
         assert bias is not None
         size = self.softmax.vocab_size
-        right = (features * F.embedding(asked, table)).sum(-1).float() + bias[asked] - expected(asked, size, tries).log()
-        others = F.linear(features, table[drawn], bias[drawn]).float() - expected(drawn, size, tries).log()
+        right = (
+            (features * F.embedding(asked, table)).sum(-1).float()
+            + bias[asked]
+            - expected(asked, size, tries).log()
+        )
+        others = (
+            F.linear(features, table[drawn], bias[drawn]).float()
+            - expected(drawn, size, tries).log()
+        )
         others = others.masked_fill(drawn == asked[:, None], -torch.inf)
         losses = torch.cat([right[:, None], others], 1).logsumexp(-1) - right
         return torch.where(ids == IGNORE, 0.0, losses).sum()
 
 
 def expected(ids: Tensor, size: int, tries: int) -> Tensor:
-    """How often each word is among words drawn without replacement in `tries` draws: `1 - (1 - q)^tries`."""
+    """How often each word is among words drawn without replacement in `tries` draws: `1 - (1 -
+    q)^tries`.
+    """
     q = ((ids.double() + 2) / (ids.double() + 1)).log() / math.log(size + 1)
     return -torch.expm1(tries * torch.log1p(-q)).float()
 
 
 def log_uniform(size: int, count: int, *, device: torch.device) -> tuple[Tensor, int]:
-    """(`count` different words below `size`, drawn log-uniformly; how many draws that took, repeated ones included)."""
+    """(`count` different words below `size`, drawn log-uniformly; how many draws that took,
+    repeated ones included).
+    """
     drawn = torch.empty(0, dtype=torch.int64, device=device)
     while True:
         more = torch.rand(4 * count, device=device, dtype=torch.float64)
-        drawn = torch.cat([drawn, ((more * math.log(size + 1)).exp() - 1).long().clamp(max=size - 1)])
+        drawn = torch.cat(
+            [drawn, ((more * math.log(size + 1)).exp() - 1).long().clamp(max=size - 1)]
+        )
         ordered, place = drawn.sort(stable=True)
         new = torch.cat([ordered.new_ones(1, dtype=torch.bool), ordered[1:] != ordered[:-1]])
         first = place[new].sort()[0]

@@ -9,7 +9,9 @@ from plmctl.parts import part_of
 
 @part_of("heads")
 class Span(nn.Module):
-    """`linear(h)`, [..., W] -> [..., 2]: the logits of being the first and the last token of the answer."""
+    """`linear(h)`, [..., W] -> [..., 2]: the logits of being the first and the last token of the
+    answer.
+    """
 
     def __init__(self, *, width: int) -> None:
         super().__init__()

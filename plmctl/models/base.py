@@ -1,4 +1,6 @@
-"""What every backbone is, what it returns, and the model that fine-tuning, export, embedding and generation share."""
+"""What every backbone is, what it returns, and the model that fine-tuning, export, embedding and
+generation share.
+"""
 
 from __future__ import annotations
 
@@ -22,9 +24,11 @@ class Hidden:
     """What a backbone made of a batch."""
 
     last: Tensor  # [B, T, W]
-    streams: Mapping[str, Tensor] = field(default_factory=dict)  # e.g. XLNet's "query" [P, W], BART's "encoder"
+    # e.g. XLNet's "query" [P, W], BART's "encoder"
+    streams: Mapping[str, Tensor] = field(default_factory=dict)
     state: Any = None  # recurrent memory or KV cache to hand to the next call
-    recorded: Mapping[str, list[Tensor]] = field(default_factory=dict)  # "hidden": embedding output first, then each layer
+    # "hidden": embedding output first, then each layer
+    recorded: Mapping[str, list[Tensor]] = field(default_factory=dict)
 
     def at(self, index: Tensor) -> Tensor:
         """[P, W] the states at flattened (row, position) `index [P]`."""
@@ -37,10 +41,11 @@ class Hidden:
 
 @base_of("model")
 class Backbone(nn.Module):
-    """Token sequences to states. `needs` names the fields (as in `batch.FIELDS`) it cannot do without.
+    """Token sequences to states. `needs` names the fields (as in `batch.FIELDS`) it cannot do
+    without.
 
-    Whatever it is made of may say of itself what else it reads where that is there (`uses`), and which fields it introduces
-    (`fields`).
+    Whatever it is made of may say of itself what else it reads where that is there (`uses`), and
+    which fields it introduces (`fields`).
     """
 
     needs: frozenset[str] = frozenset({"text"})
@@ -48,28 +53,42 @@ class Backbone(nn.Module):
     num_layers: int  # states that "hidden" records behind the embedding output
     token_embedding: nn.Module  # has `.weight`, at least [V, W] or [V, E], for tied heads
     max_length: int | None  # longest row the positions allow
-    # how fine-tuning decides about rows: `pooling` ("first": by the cls token, wherever it stands; "last": by the last token;
+    # how fine-tuning decides about rows: `pooling` ("first": by the cls token, wherever it stands;
+    # "last": by the last token;
     # absent: as the pattern lets tokens see), `pooler` (kept or not), and settings of the head
     classifier: Mapping[str, Any] = {}
 
-    writes: str = "text"  # the sequence that a causal model continues; "": a model that cannot be causal
+    # the sequence that a causal model continues; "": a model that cannot be causal
+    writes: str = "text"
     of_words: bool = False  # reads the characters of words, which only a tokenizer of words knows
     records: frozenset[str] = frozenset({"hidden"})  # names that `record` may have
-    streams: frozenset[str] = frozenset()  # names that `Hidden.streams` may have besides the last states
+    # names that `Hidden.streams` may have besides the last states
+    streams: frozenset[str] = frozenset()
 
     def parts(self) -> list[object]:
         """Itself, all modules inside, and the patterns by which they see."""
         inside = list(self.modules())
-        return [*inside, *(part.pattern for part in inside if isinstance(getattr(part, "pattern", None), Pattern))]
+        return [
+            *inside,
+            *(
+                part.pattern
+                for part in inside
+                if isinstance(getattr(part, "pattern", None), Pattern)
+            ),
+        ]
 
     def embed(self, batch: Batch, state: Any = None) -> Tensor:
         """[B, T, W] the input of the first layer."""
         raise NotImplementedError(type(self).__name__)
 
-    def encode(self, x: Tensor, batch: Batch, state: Any = None, record: frozenset[str] = frozenset()) -> Hidden:
+    def encode(
+        self, x: Tensor, batch: Batch, state: Any = None, record: frozenset[str] = frozenset()
+    ) -> Hidden:
         raise NotImplementedError(type(self).__name__)
 
-    def forward(self, batch: Batch, state: Any = None, record: frozenset[str] = frozenset()) -> Hidden:
+    def forward(
+        self, batch: Batch, state: Any = None, record: frozenset[str] = frozenset()
+    ) -> Hidden:
         return self.encode(self.embed(batch, state), batch, state, record)
 
     def looks_ahead(self, seq: str) -> bool:
@@ -80,11 +99,15 @@ class Backbone(nn.Module):
         return any(pattern.looks_ahead(segment) for segment in pattern.prefix_segments or (0,))
 
     def fresh_cache(self, batch: Batch) -> Cache:
-        """What `forward(..., state=cache)` needs to read token by token; an encoder-decoder has read the source of `batch`."""
+        """What `forward(..., state=cache)` needs to read token by token; an encoder-decoder has
+        read the source of `batch`.
+        """
         raise UsageError(f"{type(self).__name__} cannot read token by token")
 
     def stacks(self, length: int, target_length: int) -> Iterator[tuple[Stack, int, int]]:
-        """(stack, tokens that run through it, tokens that its cross-attention reads) of one row; costs follow from it."""
+        """(stack, tokens that run through it, tokens that its cross-attention reads) of one row;
+        costs follow from it.
+        """
         yield from ((stack, length, 0) for stack in self.modules() if isinstance(stack, Stack))
 
     def fresh_state(self, rows: int, device: torch.device, memory: int | None = None) -> Any:
@@ -96,9 +119,11 @@ class Backbone(nn.Module):
 
 
 class Model(nn.Module):
-    """A backbone and named heads: what is trained, saved as `model.safetensors`, exported, embedded with.
+    """A backbone and named heads: what is trained, saved as `model.safetensors`, exported, embedded
+    with.
 
-    A head maps features `[..., W]` to logits `[..., K]`; the objective or task chooses the places it is applied to.
+    A head maps features `[..., W]` to logits `[..., K]`; the objective or task chooses the places
+    it is applied to.
     """
 
     def __init__(self, *, backbone: Backbone, heads: Mapping[str, nn.Module]) -> None:
@@ -106,12 +131,15 @@ class Model(nn.Module):
         self.backbone = backbone
         self.heads = nn.ModuleDict(heads)
 
-    def forward(self, batch: Batch, state: Any = None, record: frozenset[str] = frozenset()) -> Hidden:
+    def forward(
+        self, batch: Batch, state: Any = None, record: frozenset[str] = frozenset()
+    ) -> Hidden:
         return self.backbone(batch, state, record)
 
 
 class Once:
-    """A model seen through a memory of one update: the same (batch, record) runs the backbone only once.
+    """A model seen through a memory of one update: the same (batch, record) runs the backbone only
+    once.
 
     `record`: what every pass records, whoever asks. A `Once` of a `Once` shares its memory.
     """
@@ -123,7 +151,9 @@ class Once:
         self._record: frozenset[str] = record | inner._record if inner else record
         self._seen: list[tuple[Batch, frozenset[str], Hidden]] = inner._seen if inner else []
 
-    def __call__(self, batch: Batch, state: Any = None, record: frozenset[str] = frozenset()) -> Hidden:
+    def __call__(
+        self, batch: Batch, state: Any = None, record: frozenset[str] = frozenset()
+    ) -> Hidden:
         record |= self._record
         for seen, recorded, hidden in self._seen:
             if seen is batch and record <= recorded:

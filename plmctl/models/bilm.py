@@ -1,4 +1,6 @@
-"""ELMo's bidirectional language model (Peters et al., 2018): words from characters, a stack of LSTMs in each direction."""
+"""ELMo's bidirectional language model (Peters et al., 2018): words from characters, a stack of
+LSTMs in each direction.
+"""
 
 from __future__ import annotations
 
@@ -26,20 +28,23 @@ Memory = tuple[Tensor, Tensor]  # h [B, 2 L, W / 2] and c [B, 2 L, H], the forwa
 
 @part_of("model")
 class BiLM(Backbone):
-    """`last = [forward; backward]`: the words of `text`, read from both ends by two stacks of LSTMs that share the words.
+    """`last = [forward; backward]`: the words of `text`, read from both ends by two stacks of LSTMs
+    that share the words.
 
-    x = words(characters) [B, T, W / 2]; layer 1 reads dropout(x), each further one `LSTM(dropout(y)) + dropout(y)`. Layers
-    have `hidden_width` cells and W / 2 outputs. `record={"hidden"}`: [x; x], then [forward; backward] of each layer.
-    (Peters et al., 2018, arXiv:1802.05365, sec. 3.1 and 3.4; allenai/bilm-tf training.py, model.py.)
+    x = words(characters) [B, T, W / 2]; layer 1 reads dropout(x), each further one
+    `LSTM(dropout(y)) + dropout(y)`. Layers have `hidden_width` cells and W / 2 outputs.
+    `record={"hidden"}`: [x; x], then [forward; backward] of each layer. (Peters et al., 2018,
+    arXiv:1802.05365, sec. 3.1 and 3.4; allenai/bilm-tf training.py, model.py.)
 
-    The characters of a word are those of the sequence `characters` where a batch has one (so every word of new text is
-    spelled), else those of its id in the vocabulary. With `one_boundary`, bos is written as eos is: the stream of training
-    has a single token between two texts.
+    The characters of a word are those of the sequence `characters` where a batch has one (so every
+    word of new text is spelled), else those of its id in the vocabulary. With `one_boundary`, bos
+    is written as eos is: the stream of training has a single token between two texts.
 
-    `streams["forward"]` and `["backward"]` are the states [B, T, W / 2] that a softmax reads, after dropout. Where a batch has
-    a sequence `reverse`, the backward stack reads that one as it stands, and its half of `last`, `recorded` and `streams`
-    stands at the places of `reverse`. With a state (training), rows that continue take up what their row of the batch
-    before left; without one every row begins with empty memory. Documents packed into a row each begin with it, too.
+    `streams["forward"]` and `["backward"]` are the states [B, T, W / 2] that a softmax reads, after
+    dropout. Where a batch has a sequence `reverse`, the backward stack reads that one as it stands,
+    and its half of `last`, `recorded` and `streams` stands at the places of `reverse`. With a state
+    (training), rows that continue take up what their row of the batch before left; without one
+    every row begins with empty memory. Documents packed into a row each begin with it, too.
     """
 
     token_embedding = None  # type: ignore[assignment]  # words have no table
@@ -48,22 +53,45 @@ class BiLM(Backbone):
     writes = ""  # nothing: half of every state has read what follows
 
     def __init__(
-        self, *, vocab_size: int, width: int, num_layers: int, words: Callable[..., CharCNN], hidden_width: int, dropout: float,
-        clip: float | None, skip: bool, one_boundary: bool, vocab: Vocab | None = None,
-        initializer: Initializer | None = None, classifier: Mapping[str, Any] | None = None,
-    ) -> None:  # fmt: skip
+        self,
+        *,
+        vocab_size: int,
+        width: int,
+        num_layers: int,
+        words: Callable[..., CharCNN],
+        hidden_width: int,
+        dropout: float,
+        clip: float | None,
+        skip: bool,
+        one_boundary: bool,
+        vocab: Vocab | None = None,
+        initializer: Initializer | None = None,
+        classifier: Mapping[str, Any] | None = None,
+    ) -> None:
         super().__init__()
         if width % 2:
             raise ConfigError("size.width", width, "an even number: half of it for each direction")
-        self.width, self.num_layers, self.hidden_width, self.skip = width, num_layers, hidden_width, skip
+        self.width, self.num_layers, self.hidden_width, self.skip = (
+            width,
+            num_layers,
+            hidden_width,
+            skip,
+        )
         self.max_length = None
         self.words = words(width=width // 2)
-        shape = {"width": width // 2, "projected_width": width // 2, "hidden_width": hidden_width, "clip": clip}
+        shape = {
+            "width": width // 2,
+            "projected_width": width // 2,
+            "hidden_width": hidden_width,
+            "clip": clip,
+        }
         stack = lambda: nn.ModuleList(ProjectedLSTM(**shape) for _ in range(num_layers))  # type: ignore[arg-type]  # noqa: E731
         self.forwards, self.backwards = stack(), stack()
         self.dropout = Dropout(rate=dropout)
         self.initializer, self.classifier = initializer, dict(classifier or {})
-        self.register_buffer("spellings", _spellings(vocab, vocab_size, one_boundary), persistent=False)
+        self.register_buffer(
+            "spellings", _spellings(vocab, vocab_size, one_boundary), persistent=False
+        )
         self.one_boundary = one_boundary
 
     def embed(self, batch: Batch, state: Any = None) -> Tensor:
@@ -71,10 +99,14 @@ class BiLM(Backbone):
         if "characters" in batch.seqs:
             return self._embedded(batch.seqs["characters"].ids)
         reverse = batch.seqs.get("reverse")
-        return self._looked_up(batch.text.ids if reverse is None else torch.stack([batch.text.ids, reverse.ids]))
+        return self._looked_up(
+            batch.text.ids if reverse is None else torch.stack([batch.text.ids, reverse.ids])
+        )
 
     def _looked_up(self, ids: Tensor) -> Tensor:
-        """Every word is made once, however often it stands there; not on a GPU, which would have to be waited for."""
+        """Every word is made once, however often it stands there; not on a GPU, which would have
+        to be waited for.
+        """
         if ids.device.type != "cpu" or torch.compiler.is_compiling():
             return self._embedded(self.spellings[ids])  # type: ignore[index]
         different, place = ids.unique(return_inverse=True)
@@ -87,36 +119,62 @@ class BiLM(Backbone):
         different, place = flat.unique(dim=0, return_inverse=True)
         return nn.functional.embedding(place.view(characters.shape[:-1]), self.words(different))
 
-    def encode(self, x: Tensor, batch: Batch, state: Any = None, record: frozenset[str] = frozenset()) -> Hidden:
+    def encode(
+        self, x: Tensor, batch: Batch, state: Any = None, record: frozenset[str] = frozenset()
+    ) -> Hidden:
         there, back = (x[0], x[1]) if x.dim() == 4 else (x, None)
         memory = self._memory(batch, state, there)
         ahead = _Reading.of(batch.text, turned=False)
-        after = _Reading.of(batch.text, turned=True) if back is None else _Reading.of(batch.seqs["reverse"], turned=False)
+        after = (
+            _Reading.of(batch.text, turned=True)
+            if back is None
+            else _Reading.of(batch.seqs["reverse"], turned=False)
+        )
         layers = self.num_layers
-        left, left_state = self._stack(self.forwards, there, ahead, [part[:, :layers] for part in memory])
+        left, left_state = self._stack(
+            self.forwards, there, ahead, [part[:, :layers] for part in memory]
+        )
         right, right_state = self._stack(
-            self.backwards, there if back is None else back, after, [part[:, layers:] for part in memory]
+            self.backwards,
+            there if back is None else back,
+            after,
+            [part[:, layers:] for part in memory],
         )
         hidden = [torch.cat(pair, -1) for pair in zip(left, right, strict=True)]
         return Hidden(
-            hidden[-1], streams={"forward": self.dropout(left[-1]), "backward": self.dropout(right[-1])},
+            hidden[-1],
+            streams={"forward": self.dropout(left[-1]), "backward": self.dropout(right[-1])},
             recorded={"hidden": hidden} if "hidden" in record else {},
-            state=None if state is None else tuple(torch.cat(pair, 1) for pair in zip(left_state, right_state, strict=True)),
-        )  # fmt: skip
+            state=(
+                None
+                if state is None
+                else tuple(torch.cat(pair, 1) for pair in zip(left_state, right_state, strict=True))
+            ),
+        )
 
     def _stack(
         self, lstms: nn.ModuleList, x: Tensor, reading: _Reading, memory: Sequence[Tensor]
-    ) -> tuple[list[Tensor], Memory]:  # fmt: skip
-        """(x and the output of each layer at the places of the text, the memory after the last token)."""
+    ) -> tuple[list[Tensor], Memory]:
+        """(x and the output of each layer at the places of the text, the memory after the last
+        token).
+        """
         y, found, states = reading.ordered(x), [x], list[State]()
         for number, lstm in enumerate(lstms):
             given = self.dropout(y)
-            y, after = lstm(given, (memory[0][:, number], memory[1][:, number]), keep=reading.keep, real=reading.real)
+            y, after = lstm(
+                given,
+                (memory[0][:, number], memory[1][:, number]),
+                keep=reading.keep,
+                real=reading.real,
+            )
             y = y + given if self.skip and number else y
             y = y if reading.real is None else y * reading.real[..., None]
             found.append(reading.placed(y))
             states.append(after)
-        return found, (torch.stack([h for h, _ in states], 1), torch.stack([c for _, c in states], 1))
+        return found, (
+            torch.stack([h for h, _ in states], 1),
+            torch.stack([c for _, c in states], 1),
+        )
 
     def _memory(self, batch: Batch, state: Any, like: Tensor) -> Memory:
         """What to begin with: the state in the rows that continue, zeros elsewhere."""
@@ -128,9 +186,13 @@ class BiLM(Backbone):
         return (h, c) if "reverse" in batch.seqs else self._forward_only(h, c)
 
     def _forward_only(self, h: Tensor, c: Tensor) -> Memory:
-        """Without a stream of its own, the backward stack begins at the end of the row, before which nothing was read."""
+        """Without a stream of its own, the backward stack begins at the end of the row, before
+        which nothing was read.
+        """
         layers = self.num_layers
-        h, c = (torch.cat([part[:, :layers], torch.zeros_like(part[:, layers:])], 1) for part in (h, c))
+        h, c = (
+            torch.cat([part[:, :layers], torch.zeros_like(part[:, layers:])], 1) for part in (h, c)
+        )
         return h, c
 
     def fresh_state(self, rows: int, device: torch.device, memory: int | None = None) -> Memory:
@@ -143,7 +205,9 @@ class BiLM(Backbone):
 
 
 class _Reading:
-    """In which order an LSTM meets the tokens of rows: the real ones first, from left to right or (`turned`) from the end."""
+    """In which order an LSTM meets the tokens of rows: the real ones first, from left to right
+    or (`turned`) from the end.
+    """
 
     def __init__(self, order: Tensor | None, real: Tensor | None, keep: Tensor | None) -> None:
         self.order, self.real, self.keep = order, real, keep
@@ -158,12 +222,22 @@ class _Reading:
             count = seq.real.sum(1)[:, None]
             real = place < count
         if turned:
-            last = count - 1 - place if real is not None else len(place) - 1 - place.expand(order.shape)
+            last = (
+                count - 1 - place
+                if real is not None
+                else len(place) - 1 - place.expand(order.shape)
+            )
             order = order.gather(1, last if real is None else torch.where(real, last, place))
         keep = None
         if "document" in seq.tracks:
             document = seq.tracks["document"].gather(1, order)
-            keep = torch.cat([torch.ones_like(order[:, :1], dtype=torch.bool), document[:, 1:] == document[:, :-1]], 1)
+            keep = torch.cat(
+                [
+                    torch.ones_like(order[:, :1], dtype=torch.bool),
+                    document[:, 1:] == document[:, :-1],
+                ],
+                1,
+            )
         plain = not turned and (seq.full or "real" not in seq.tracks)
         return cls(None if plain else order, real, keep)
 
@@ -172,7 +246,11 @@ class _Reading:
 
     def placed(self, y: Tensor) -> Tensor:
         """The inverse of `ordered`."""
-        return y if self.order is None else torch.zeros_like(y).scatter(1, self.order[..., None].expand_as(y), y)
+        return (
+            y
+            if self.order is None
+            else torch.zeros_like(y).scatter(1, self.order[..., None].expand_as(y), y)
+        )
 
 
 def _spellings(vocab: Vocab | None, vocab_size: int, one_boundary: bool) -> Tensor:
@@ -180,7 +258,12 @@ def _spellings(vocab: Vocab | None, vocab_size: int, one_boundary: bool) -> Tens
     if vocab is None:
         return torch.zeros(vocab_size, CHARACTERS, dtype=torch.int16)
     if not vocab.spellings:
-        raise ConfigError("tokenizer", "pieces of words", "whole words, whose characters a biLM reads", fix="tokenizer=word")
+        raise ConfigError(
+            "tokenizer",
+            "pieces of words",
+            "whole words, whose characters a biLM reads",
+            fix="tokenizer=word",
+        )
     found = torch.from_numpy(vocab.characters())
     if one_boundary and vocab.bos is not None and vocab.eos is not None:
         found[vocab.bos] = found[vocab.eos]

@@ -1,6 +1,7 @@
 """The Transformer backbone of BERT, RoBERTa and GPT.
 
-Encoder and decoder are one class here: what makes a decoder is its pattern (`Causal`), which is a slot of its own.
+Encoder and decoder are one class here: what makes a decoder is its pattern (`Causal`), which is a
+slot of its own.
 """
 
 from __future__ import annotations
@@ -29,17 +30,25 @@ Initializer = Callable[..., None]  # (module, *, generator)
 
 @part_of("model")
 class Encoder(Backbone):
-    """`stack(embedding(ids))` where tokens see each other as `pattern & Padding & Documents` allows.
+    """`stack(embedding(ids))` where tokens see each other as `pattern & Padding & Documents`
+    allows.
 
-    Token ids [B, T] -> states [B, T, W]. `initializer(model, generator=g)` is the rule that draws the first weights of the
-    backbone and of its heads; it is kept here and called by whoever starts a model from nothing. `classifier` says how rows
-    are classified in fine-tuning: `pooler`, whether BERT's stands before the head, and settings of `heads.classify.Classify`.
+    Token ids [B, T] -> states [B, T, W]. `initializer(model, generator=g)` is the rule that draws
+    the first weights of the backbone and of its heads; it is kept here and called by whoever starts
+    a model from nothing. `classifier` says how rows are classified in fine-tuning: `pooler`,
+    whether BERT's stands before the head, and settings of `heads.classify.Classify`.
     """
 
     def __init__(
-        self, *, embedding: Embedding, position: Position, stack: Stack, pattern: Pattern,
-        initializer: Initializer | None = None, classifier: Mapping[str, Any] | None = None,
-    ) -> None:  # fmt: skip
+        self,
+        *,
+        embedding: Embedding,
+        position: Position,
+        stack: Stack,
+        pattern: Pattern,
+        initializer: Initializer | None = None,
+        classifier: Mapping[str, Any] | None = None,
+    ) -> None:
         super().__init__()
         self.embedding, self.position, self.stack = embedding, position, stack
         self.width, self.num_layers = embedding.width, stack.num_layers
@@ -60,11 +69,14 @@ class Encoder(Backbone):
     def embed(self, batch: Batch, state: Any = None) -> Tensor:
         return self.embedded(batch.text, state.length if isinstance(state, Cache) else 0)
 
-    def encode(self, x: Tensor, batch: Batch, state: Any = None, record: frozenset[str] = frozenset()) -> Hidden:
-        """`record={"hidden"}` adds the embedding output and the state after every layer to `recorded["hidden"]`; other names
-        are those of `nn.recorder`.
+    def encode(
+        self, x: Tensor, batch: Batch, state: Any = None, record: frozenset[str] = frozenset()
+    ) -> Hidden:
+        """`record={"hidden"}` adds the embedding output and the state after every layer to
+        `recorded["hidden"]`; other names are those of `nn.recorder`.
 
-        With a `Cache` as state the batch holds only tokens that it has not seen yet: they read on behind those.
+        With a `Cache` as state the batch holds only tokens that it has not seen yet: they read on
+        behind those.
         """
         return self.read(batch.text, x, cache=state, record=record)
 
@@ -76,16 +88,27 @@ class Encoder(Backbone):
         return self.embedding(seq, self.position, places(seq, start))
 
     def read(
-        self, seq: Seq, x: Tensor, *, cache: Cache | None = None, source: Read | None = None,
+        self,
+        seq: Seq,
+        x: Tensor,
+        *,
+        cache: Cache | None = None,
+        source: Read | None = None,
         record: frozenset[str] = frozenset(),
-    ) -> Hidden:  # fmt: skip
+    ) -> Hidden:
         """The states of `seq`, whose embeddings are `x`; `source` is what cross-attention sees."""
         start, recorder = 0 if cache is None else cache.length, Recorder.of(record)
         seen = seq if cache is None else cache.grown(seq)
         context = Context(
-            Mask.of(self.pattern, seen, k_offset=start), self.position, places(seq, start), all_places=places(seen, 0),
-            source=source, cache=cache, seq=seq, recorder=recorder,
-        )  # fmt: skip
+            Mask.of(self.pattern, seen, k_offset=start),
+            self.position,
+            places(seq, start),
+            all_places=places(seen, 0),
+            source=source,
+            cache=cache,
+            seq=seq,
+            recorder=recorder,
+        )
         last, hidden = self.stack(x, context, record="hidden" in record)
         recorded = {**({"hidden": hidden} if hidden else {}), **(recorder.made if recorder else {})}
         return Hidden(last, recorded=recorded, state=cache)
@@ -97,14 +120,28 @@ def _fits(stack: Stack, pattern: Pattern) -> None:
         cell = blocks[0].cell  # type: ignore[index]
         allowed = (Full,) if cell.ahead else (Full, Causal)
         if cell.ahead is not None and not isinstance(pattern, allowed):
-            reads = "reads what comes before a token and behind it" if cell.ahead else "reads all that comes before a token"
+            reads = (
+                "reads what comes before a token and behind it"
+                if cell.ahead
+                else "reads all that comes before a token"
+            )
             wanted = f"{reads}, but {type(pattern).__name__} allows less"
             causal = cell.ahead and isinstance(pattern, Causal)
-            fix = f"model.stack.cells.{letter}.causal=true" if causal else f"pattern=full, or no '{letter}' in the layout"
+            fix = (
+                f"model.stack.cells.{letter}.causal=true"
+                if causal
+                else f"pattern=full, or no '{letter}' in the layout"
+            )
             raise ConfigError(f"model.stack.cells.{letter}", type(cell).__name__, wanted, fix=fix)
 
 
 def places(seq: Seq, start: int) -> Tensor:
-    """[B | 1, T] the position track where rows are packed or padded in front, otherwise `start`, `start + 1`, ..."""
+    """[B | 1, T] the position track where rows are packed or padded in front, otherwise `start`,
+    `start + 1`, ...
+    """
     track = seq.tracks.get("position")
-    return torch.arange(start, start + seq.ids.shape[1], device=seq.ids.device)[None] if track is None else track
+    return (
+        torch.arange(start, start + seq.ids.shape[1], device=seq.ids.device)[None]
+        if track is None
+        else track
+    )

@@ -1,4 +1,6 @@
-"""Two stacks (Vaswani et al., 2017): one reads the source, the other writes the target with the first in view."""
+"""Two stacks (Vaswani et al., 2017): one reads the source, the other writes the target with the
+first in view.
+"""
 
 from __future__ import annotations
 
@@ -28,15 +30,19 @@ ROLES = ("cls", "sep", "bos", "eos", "pad", "mask")
 
 @part_of("model")
 class EncoderDecoder(Backbone):
-    """`last = decoder(start, y_1 .. y_{n-1} | encoder(x))`: source ids [B, S] and target ids [B, T] -> states [B, T, W].
+    """`last = decoder(start, y_1 .. y_{n-1} | encoder(x))`: source ids [B, S] and target ids [B, T]
+    -> states [B, T, W].
 
-    The state at place t has read the target before t, and predicts y_t. `streams["encoder"]` are the states of the source
-    [B, S, W]. The first token that the decoder reads is `start`: a role of the tokenizer, or an id. Where a row has a track
-    `target.tracks.previous`, the decoder reads that instead. Without a target, the text is read at both ends, which is how a
-    sequence is classified (Lewis et al., 2020, arXiv:1910.13461, sec. 3.1). In packed rows a document sees its own source
-    alone. `tied`: one table of tokens for both ends. `unread`: a token whose states cross-attention leaves out, as MASS does
-    with the mask (microsoft/MASS, MASS-unsupNMT/src/trainer.py, mass_step). `front`: another encoder, whose states the encoder
-    reads in place of vectors of tokens, so that a pretrained model learns to read another language (Lewis et al., sec. 3.4).
+    The state at place t has read the target before t, and predicts y_t. `streams["encoder"]` are
+    the states of the source [B, S, W]. The first token that the decoder reads is `start`: a role of
+    the tokenizer, or an id. Where a row has a track `target.tracks.previous`, the decoder reads
+    that instead. Without a target, the text is read at both ends, which is how a sequence is
+    classified (Lewis et al., 2020, arXiv:1910.13461, sec. 3.1). In packed rows a document sees its
+    own source
+    alone. `tied`: one table of tokens for both ends. `unread`: a token whose states cross-attention
+    leaves out, as MASS does with the mask (microsoft/MASS, MASS-unsupNMT/src/trainer.py,
+    mass_step). `front`: another encoder, whose states the encoder reads in place of vectors of
+    tokens, so that a pretrained model learns to read another language (Lewis et al., sec. 3.4).
 
     With a `Cache` the batch holds the very tokens that the decoder reads next, as `target`.
     """
@@ -44,10 +50,18 @@ class EncoderDecoder(Backbone):
     writes = "target"
 
     def __init__(
-        self, *, encoder: Encoder, decoder: Encoder, start: str | int, tied: bool = True, unread: str | int | None = None,
-        front: Encoder | None = None, vocab: Vocab | None = None, initializer: Initializer | None = None,
+        self,
+        *,
+        encoder: Encoder,
+        decoder: Encoder,
+        start: str | int,
+        tied: bool = True,
+        unread: str | int | None = None,
+        front: Encoder | None = None,
+        vocab: Vocab | None = None,
+        initializer: Initializer | None = None,
         classifier: Mapping[str, Any] | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         super().__init__()
         self.encoder, self.decoder, self.front = encoder, decoder, front
         self.width, self.num_layers = decoder.width, decoder.num_layers
@@ -57,7 +71,11 @@ class EncoderDecoder(Backbone):
         self.unread = None if unread is None else _id("unread", unread, vocab, encoder)
         self.initializer, self.classifier = initializer, dict(classifier or {})
         self.needs = (encoder.needs | decoder.needs) - {"text"}
-        lengths = [part.max_length for part in (encoder, decoder, front) if part and part.max_length is not None]
+        lengths = [
+            part.max_length
+            for part in (encoder, decoder, front)
+            if part and part.max_length is not None
+        ]
         self.max_length = min(lengths, default=None)
 
     @property
@@ -77,12 +95,17 @@ class EncoderDecoder(Backbone):
             return self.decoder.embedded(_target(batch), state.length)
         return self.decoder.embedded(self._previous(_target(batch)))
 
-    def encode(self, x: Tensor, batch: Batch, state: Any = None, record: frozenset[str] = frozenset()) -> Hidden:
-        """The decoder from `x` on; `record={"hidden"}` records its layers, {"source"} those of the encoder, and the names of
-        `nn.recorder` the decoder's self-attention."""
+    def encode(
+        self, x: Tensor, batch: Batch, state: Any = None, record: frozenset[str] = frozenset()
+    ) -> Hidden:
+        """The decoder from `x` on; `record={"hidden"}` records its layers, {"source"} those of
+        the encoder, and the names of `nn.recorder` the decoder's self-attention.
+        """
         if isinstance(state, Cache):
             assert isinstance(state.source, Read)
-            return self.decoder.read(_target(batch), x, cache=state, source=state.source, record=record)
+            return self.decoder.read(
+                _target(batch), x, cache=state, source=state.source, record=record
+            )
         read, layers = self._read(batch, record)
         found = self.decoder.read(_target(batch), x, source=read, record=record)
         recorded = {**found.recorded, **({"source": layers} if layers else {})}
@@ -95,16 +118,29 @@ class EncoderDecoder(Backbone):
 
     def stacks(self, length: int, target_length: int) -> Iterator[tuple[Stack, int, int]]:
         reading = [part for part in (self.front, self.encoder) if part is not None]
-        yield from ((stack, length, 0) for part in reading for stack in part.modules() if isinstance(stack, Stack))
-        yield from ((stack, target_length, length) for stack in self.decoder.modules() if isinstance(stack, Stack))
+        yield from (
+            (stack, length, 0)
+            for part in reading
+            for stack in part.modules()
+            if isinstance(stack, Stack)
+        )
+        yield from (
+            (stack, target_length, length)
+            for stack in self.decoder.modules()
+            if isinstance(stack, Stack)
+        )
 
     def _read(self, batch: Batch, record: frozenset[str]) -> tuple[Read, list[Tensor]]:
         """The source as cross-attention sees it, and its layers where they are recorded."""
         source = batch.seqs[batch.input]
         found = self.encoder.read(
-            source, self._embedded(source), record=frozenset({"hidden"}) if "source" in record else frozenset()
+            source,
+            self._embedded(source),
+            record=frozenset({"hidden"}) if "source" in record else frozenset(),
         )
-        return Read(found.last, self._visible(source, batch.seqs.get("target"))), found.recorded.get("hidden", [])
+        return Read(
+            found.last, self._visible(source, batch.seqs.get("target"))
+        ), found.recorded.get("hidden", [])
 
     def _embedded(self, source: Seq) -> Tensor:
         """[B, S, W] the input of the encoder's first layer."""
@@ -114,29 +150,39 @@ class EncoderDecoder(Backbone):
         return self.encoder.embedding(source, self.encoder.position, places(source, 0), vectors)
 
     def _visible(self, source: Seq, target: Seq | None) -> Mask:
-        """Which states of the source each token of the target may see: no padding, and of packed documents the same one."""
+        """Which states of the source each token of the target may see: no padding, and of packed
+        documents the same one.
+        """
         allowed = Padding().dense(source) if not source.full else None  # [B, 1, 1, S]
         if self.unread is not None:
             read = (source.ids != self.unread)[:, None, None]
             allowed = read if allowed is None else read & allowed
         target = source if target is None else target
         if "document" in source.tracks and "document" in target.tracks:
-            same = target.tracks["document"][:, None, :, None] == source.tracks["document"][:, None, None, :]
+            same = (
+                target.tracks["document"][:, None, :, None]
+                == source.tracks["document"][:, None, None, :]
+            )
             allowed = same if allowed is None else same & allowed
         return Mask(allowed)
 
     def _previous(self, target: Seq) -> Seq:
-        """What the decoder reads: every token one place later, `start` at the beginning of each row and document."""
+        """What the decoder reads: every token one place later, `start` at the beginning of each
+        row and document.
+        """
         if "previous" in target.tracks:
             return replace(target, ids=target.tracks["previous"])
         if self.start is None:
             raise UsageError(
-                "the model does not know which token the decoder reads first: model.start is a role without a tokenizer"
+                "the model does not know which token the decoder reads first: model.start is a role"
+                " without a tokenizer"
             )
         shifted = torch.cat([torch.full_like(target.ids[:, :1], self.start), target.ids[:, :-1]], 1)
         document = target.tracks.get("document")
         if document is not None:
-            begins = document != torch.cat([torch.full_like(document[:, :1], -1), document[:, :-1]], 1)
+            begins = document != torch.cat(
+                [torch.full_like(document[:, :1], -1), document[:, :-1]], 1
+            )
             shifted = shifted.masked_fill(begins, self.start)
         return replace(target, ids=shifted)
 
@@ -146,18 +192,32 @@ def _target(batch: Batch) -> Seq:
 
 
 def _id(name: str, token: str | int, vocab: Vocab | None, reader: Encoder) -> int | None:
-    """The id of a role, or the id itself; None where the vocabulary is not known. `reader`: whose table it is looked up in."""
+    """The id of a role, or the id itself; None where the vocabulary is not known. `reader`:
+    whose table it is looked up in.
+    """
     if isinstance(token, int):
         table = reader.token_embedding.weight
-        if not 0 <= token < len(table) and not table.is_meta:  # a model without weights may have a table of any size
-            raise ConfigError(f"model.{name}", token, f"0 up to {len(table) - 1}, the ids of this vocabulary, or a role")
+        # a model without weights may have a table of any size
+        if not 0 <= token < len(table) and not table.is_meta:
+            raise ConfigError(
+                f"model.{name}",
+                token,
+                f"0 up to {len(table) - 1}, the ids of this vocabulary, or a role",
+            )
         return token
     if token not in ROLES:
-        raise ConfigError(f"model.{name}", token, f"an id, or one of {', '.join(ROLES)}{nearest(token, ROLES)}")
+        raise ConfigError(
+            f"model.{name}", token, f"an id, or one of {', '.join(ROLES)}{nearest(token, ROLES)}"
+        )
     if vocab is None:
         return None
     found: int | None = getattr(vocab, token)
     if found is None:
         there = ", ".join(role for role in ROLES if getattr(vocab, role) is not None)
-        raise ConfigError(f"model.{name}", token, f"this tokenizer has no such token, but {there}", fix=f"model.{name}=pad")
+        raise ConfigError(
+            f"model.{name}",
+            token,
+            f"this tokenizer has no such token, but {there}",
+            fix=f"model.{name}=pad",
+        )
     return found

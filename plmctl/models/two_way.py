@@ -1,4 +1,6 @@
-"""Two stacks, one reads left to right, the other right to left (Devlin et al., 2019, sec. 5.1; Peters et al., 2018b)."""
+"""Two stacks, one reads left to right, the other right to left (Devlin et al., 2019, sec. 5.1;
+Peters et al., 2018b).
+"""
 
 from __future__ import annotations
 
@@ -16,21 +18,29 @@ from plmctl.parts import part_of
 
 @part_of("model")
 class TwoWay(Backbone):
-    """`last = [forward(x); backward(x)]`, token ids [B, T] -> states [B, T, 2 W]: every token between its two contexts.
+    """`last = [forward(x); backward(x)]`, token ids [B, T] -> states [B, T, 2 W]: every token
+    between its two contexts.
 
-    `streams["forward"]` and `["backward"]` [B, T, W] are what a language model of each direction reads; no layer of one stack
-    sees the other, so neither sees the word it is asked for. `record={"hidden"}`: the embedding outputs and the layers of
+    `streams["forward"]` and `["backward"]` [B, T, W] are what a language model of each direction
+    reads; no layer of one stack sees the other, so neither sees the word it is asked for.
+    `record={"hidden"}`: the embedding outputs and the layers of
     both, side by side. `tied`: one table of tokens for both; without it they are two models.
-    (Devlin et al., 2019, arXiv:1810.04805, sec. 5.1; Peters et al., 2018b, arXiv:1808.08949, sec. 3.1.)
+    (Devlin et al., 2019, arXiv:1810.04805, sec. 5.1; Peters et al., 2018b, arXiv:1808.08949, sec.
+    3.1.)
     """
 
     streams = frozenset({"forward", "backward"})
     writes = ""  # nothing: half of every state has read what follows
 
     def __init__(
-        self, *, forward: Encoder, backward: Encoder, tied: bool = True, initializer: Initializer | None = None,
+        self,
+        *,
+        forward: Encoder,
+        backward: Encoder,
+        tied: bool = True,
+        initializer: Initializer | None = None,
         classifier: Mapping[str, Any] | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         super().__init__()
         self.ahead, self.behind = forward, backward
         if tied:
@@ -48,11 +58,17 @@ class TwoWay(Backbone):
         """[2, B, T, W] the input of the first layer of each stack."""
         return torch.stack([self.ahead.embed(batch), self.behind.embed(batch)])
 
-    def encode(self, x: Tensor, batch: Batch, state: Any = None, record: frozenset[str] = frozenset()) -> Hidden:
-        left, right = self.ahead.encode(x[0], batch, record=record), self.behind.encode(x[1], batch, record=record)
+    def encode(
+        self, x: Tensor, batch: Batch, state: Any = None, record: frozenset[str] = frozenset()
+    ) -> Hidden:
+        left, right = (
+            self.ahead.encode(x[0], batch, record=record),
+            self.behind.encode(x[1], batch, record=record),
+        )
         both = zip(left.recorded.get("hidden", []), right.recorded.get("hidden", []), strict=True)
         layers = [torch.cat(pair, -1) for pair in both]
         return Hidden(
-            torch.cat([left.last, right.last], -1), streams={"forward": left.last, "backward": right.last},
+            torch.cat([left.last, right.last], -1),
+            streams={"forward": left.last, "backward": right.last},
             recorded={"hidden": layers} if layers else {},
-        )  # fmt: skip
+        )

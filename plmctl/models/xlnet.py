@@ -1,4 +1,6 @@
-"""The backbone of XLNet (Yang et al., 2019) and, without its second stream, of Transformer-XL (Dai et al., 2019)."""
+"""The backbone of XLNet (Yang et al., 2019) and, without its second stream, of Transformer-XL
+(Dai et al., 2019).
+"""
 
 from __future__ import annotations
 
@@ -36,40 +38,57 @@ class Memory(NamedTuple):
     def visible(self) -> Tensor:
         """[B, 1, 1, M]."""
         room = self.layers[0].shape[1]
-        return (torch.arange(room, device=self.length.device) >= room - self.length[:, None])[:, None, None]
+        return (torch.arange(room, device=self.length.device) >= room - self.length[:, None])[
+            :, None, None
+        ]
 
 
 class Asked(NamedTuple):
-    """The places that the query stream stands at: as many in each row, spare ones where a row has fewer."""
+    """The places that the query stream stands at: as many in each row, spare ones where a row
+    has fewer.
+    """
 
     places: Tensor  # [B, P'] in the row
     real: Tensor  # [B, P'] bool
-    slot: Tensor  # [P] where each slot of the targets is found among the flattened (row, P'); of spare slots anywhere
+    # [P] where each slot of the targets is found among the flattened (row, P'); of spare slots
+    # anywhere
+    slot: Tensor
 
 
 @part_of("model")
 class XLNet(Backbone):
-    """Two streams over one stack: content h, what a token is, and query g, which knows only where it stands.
+    """Two streams over one stack: content h, what a token is, and query g, which knows only where
+    it stands.
 
-    h_t sees h of order <= its own (`tracks.order`; without it all), g_t only h of lower order; both within `pattern`. Token ids
-    [B, T] -> states h [B, T, W]; `streams["query"]` [P, W] are g at the places of `targets.plm`, and only those are computed,
-    as rows behind the content rows. g begins as one learned vector. Distances and changes of segment take the place of absolute
-    places and segments; in rows whose `values.reversed` is set, distances count backwards.
+    h_t sees h of order <= its own (`tracks.order`; without it all), g_t only h of lower order; both
+    within `pattern`. Token ids [B, T] -> states h [B, T, W]; `streams["query"]` [P, W] are g at the
+    places of `targets.plm`, and only those are computed, as rows behind the content rows. g begins
+    as one learned vector. Distances and changes of segment take the place of absolute places and
+    segments; in rows whose `values.reversed` is set, distances count backwards.
 
-    State: each layer's input of the first `reuse` tokens of a row (null: of all) goes behind those of the rows before it,
-    of which `memory` are kept (or as many as `fresh_state` was given), without gradient; everything sees them, as tokens of
-    segment 0. A row that does not go on (`values.continues`) sees none. `two_streams=False` with `pattern=causal` is
-    Transformer-XL.
-    (arXiv:1906.08237, sec. 2.3 to 2.5, appendix A.2; arXiv:1901.02860, sec. 3.2; zihangdai/xlnet, modeling.py.)
-    Differs: whether a row reads backwards is its own matter, not that of its half of the batch; dropout on the sinusoids is the
-    same for all rows.
+    State: each layer's input of the first `reuse` tokens of a row (null: of all) goes behind those
+    of the rows before it, of which `memory` are kept (or as many as `fresh_state` was given),
+    without gradient; everything sees them, as tokens of segment 0. A row that does not go on
+    (`values.continues`) sees none. `two_streams=False` with `pattern=causal` is Transformer-XL.
+    (arXiv:1906.08237, sec. 2.3 to 2.5, appendix A.2; arXiv:1901.02860, sec. 3.2; zihangdai/xlnet,
+    modeling.py.)
+    Differs: whether a row reads backwards is its own matter, not that of its half of the batch;
+    dropout on the sinusoids is the same for all rows.
     """
 
     def __init__(
-        self, *, embedding: Embedding, position: Position, stack: Stack, pattern: Pattern, memory: int,
-        reuse: int | None = None, two_streams: bool = True, initializer: Initializer | None = None,
+        self,
+        *,
+        embedding: Embedding,
+        position: Position,
+        stack: Stack,
+        pattern: Pattern,
+        memory: int,
+        reuse: int | None = None,
+        two_streams: bool = True,
+        initializer: Initializer | None = None,
         classifier: Mapping[str, Any] | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         super().__init__()
         if not isinstance(position, NoPosition):
             allowed = "none: relative attention counts distances itself"
@@ -97,20 +116,32 @@ class XLNet(Backbone):
     def embed(self, batch: Batch, state: Any = None) -> Tensor:
         return self.embedding(batch.text, self.position, places(batch.text, 0))
 
-    def encode(self, x: Tensor, batch: Batch, state: Any = None, record: frozenset[str] = frozenset()) -> Hidden:
-        """`record={"hidden"}` adds the embedding output and the content state after every layer to `recorded["hidden"]`."""
+    def encode(
+        self, x: Tensor, batch: Batch, state: Any = None, record: frozenset[str] = frozenset()
+    ) -> Hidden:
+        """`record={"hidden"}` adds the embedding output and the content state after every layer
+        to `recorded["hidden"]`.
+        """
         if isinstance(state, Cache):
             return self._read_on(x, batch.text, state)
         seq, asked, length = batch.text, None, x.shape[1]
-        memory = None if state is None else Memory(state.layers, state.length * batch.require("values.continues").long())
+        memory = (
+            None
+            if state is None
+            else Memory(state.layers, state.length * batch.require("values.continues").long())
+        )
         if self.query is not None and TARGETS in batch.targets:
             batch.require("tracks.order")
             asked = _asked(batch.targets[TARGETS], *seq.ids.shape)
             x = self._with_queries(x, asked.places.shape[1])
         context = Context(
-            self._mask(seq, asked, memory), self.position, places(seq, 0), memory=None if memory is None else memory.layers,
-            keys=length, relations=self._relations(seq, x, asked, memory, batch.values.get("reversed")),
-        )  # fmt: skip
+            self._mask(seq, asked, memory),
+            self.position,
+            places(seq, 0),
+            memory=None if memory is None else memory.layers,
+            keys=length,
+            relations=self._relations(seq, x, asked, memory, batch.values.get("reversed")),
+        )
         last, layers = self.stack(x, context, record="hidden" in record or memory is not None)
         last = self.embedding.dropout(last)
         streams = {} if asked is None else {"query": last[:, length:].flatten(0, 1)[asked.slot]}
@@ -118,18 +149,25 @@ class XLNet(Backbone):
         kept = None if memory is None else self._kept(memory, layers, length)
         return Hidden(last[:, :length], streams, kept, recorded)
 
-    def fresh_state(self, rows: int, device: torch.device, memory: int | None = None) -> Memory | None:
+    def fresh_state(
+        self, rows: int, device: torch.device, memory: int | None = None
+    ) -> Memory | None:
         room = self.memory if memory is None else memory
         if not room:
             return None
         self._check_layers(room)
-        empty = torch.zeros(rows, room, self.width, device=device, dtype=self.embedding.token.weight.dtype)
-        return Memory((empty,) * self.num_layers, torch.zeros(rows, dtype=torch.int64, device=device))
+        empty = torch.zeros(
+            rows, room, self.width, device=device, dtype=self.embedding.token.weight.dtype
+        )
+        return Memory(
+            (empty,) * self.num_layers, torch.zeros(rows, dtype=torch.int64, device=device)
+        )
 
     def fresh_cache(self, batch: Batch, memory: Memory | None = None) -> Cache:
         """A cache to read on with, from left to right, behind `memory` where there is one.
 
-        `last` is then what predicts the token after each new one: of two streams the query stream at the next place.
+        `last` is then what predicts the token after each new one: of two streams the query stream
+        at the next place.
         """
         cache = Cache.of(len(self.stack.steps))
         if memory is not None:
@@ -137,7 +175,9 @@ class XLNet(Backbone):
         return cache
 
     def _read_on(self, x: Tensor, new: Seq, cache: Cache) -> Hidden:
-        """The states of new tokens; with two streams also of one query row behind each, which sees what that token sees."""
+        """The states of new tokens; with two streams also of one query row behind each, which
+        sees what that token sees.
+        """
         memory = Memory(cache.memory[0].unbind(0), cache.memory[1]) if cache.memory else None
         start, length = cache.length, x.shape[1]
         seen = cache.grown(new)
@@ -147,9 +187,14 @@ class XLNet(Backbone):
         if self.query is not None:
             x, allowed = self._with_queries(x, length), torch.cat([allowed, allowed], 2)
         context = Context(
-            Mask(_behind(memory, allowed)), self.position, places(new, start), cache=cache, keys=length,
-            memory=None if memory is None else memory.layers, relations=self._relations_of_new(seen, start, front, x),
-        )  # fmt: skip
+            Mask(_behind(memory, allowed)),
+            self.position,
+            places(new, start),
+            cache=cache,
+            keys=length,
+            memory=None if memory is None else memory.layers,
+            relations=self._relations_of_new(seen, start, front, x),
+        )
         last, _ = self.stack(x, context)
         return Hidden(last[:, -length:], state=cache)
 
@@ -169,56 +214,101 @@ class XLNet(Backbone):
         if asked is not None:
             asking = asked.real[:, None, :, None]
             before = self.asking.dense(seq, q_index=asked.places)
-            allowed = _cat([allowed, asking.expand(-1, -1, -1, length) if before is None else before & asking], 2)
+            allowed = _cat(
+                [allowed, asking.expand(-1, -1, -1, length) if before is None else before & asking],
+                2,
+            )
         return Mask(_behind(memory, allowed))
 
     def _relations(
-        self, seq: Seq, x: Tensor, asked: Asked | None, memory: Memory | None, reversed: Tensor | None
-    ) -> Relations:  # fmt: skip
+        self,
+        seq: Seq,
+        x: Tensor,
+        asked: Asked | None,
+        memory: Memory | None,
+        reversed: Tensor | None,
+    ) -> Relations:
         """Distances and segments of all rows and keys."""
         front = 0 if memory is None else memory.layers[0].shape[1]
         segment, apart = seq.tracks.get("segment"), None
         if segment is not None:
-            own = segment if asked is None else torch.cat([segment, segment.gather(1, asked.places)], 1)
+            own = (
+                segment
+                if asked is None
+                else torch.cat([segment, segment.gather(1, asked.places)], 1)
+            )
             apart = _apart(own, segment, front)
         made = relations(
-            width=self.width, first=front, rows=seq.ids.shape[1], like=x, apart=apart, reversed=reversed,
+            width=self.width,
+            first=front,
+            rows=seq.ids.shape[1],
+            like=x,
+            apart=apart,
+            reversed=reversed,
             places=None if asked is None else front + asked.places,
-        )  # fmt: skip
+        )
         return made.dropped(self.embedding.dropout)
 
     def _relations_of_new(self, seen: Seq, start: int, front: int, x: Tensor) -> Relations:
-        """Distances and segments of the tokens from `start` on and of the places behind each of them."""
+        """Distances and segments of the tokens from `start` on and of the places behind each of
+        them.
+        """
         kinds = range(1 if self.query is None else 2)
         place, segment = seen.tracks.get("position") if front else None, seen.tracks.get("segment")
         own = None if segment is None else torch.cat([segment[:, start:] for _ in kinds], 1)
-        if place is not None:  # padding between memory and text: places of keys are not simply counted
-            keys = torch.cat([torch.arange(front, device=place.device).expand(len(place), -1), front + place], 1)
-            asking: Tensor | None = torch.cat([front + place[:, start:] + behind for behind in kinds], 1)
+        # padding between memory and text: places of keys are not simply counted
+        if place is not None:
+            keys = torch.cat(
+                [torch.arange(front, device=place.device).expand(len(place), -1), front + place], 1
+            )
+            asking: Tensor | None = torch.cat(
+                [front + place[:, start:] + behind for behind in kinds], 1
+            )
         else:
-            keys, asking = None, torch.arange(front + start + 1, front + seen.ids.shape[1] + 1, device=x.device)[None]
+            keys, asking = (
+                None,
+                torch.arange(front + start + 1, front + seen.ids.shape[1] + 1, device=x.device)[
+                    None
+                ],
+            )
             asking = asking if self.query is not None else None
         return relations(
-            width=self.width, first=front + start, rows=seen.ids.shape[1] - start, like=x, places=asking, key_places=keys,
+            width=self.width,
+            first=front + start,
+            rows=seen.ids.shape[1] - start,
+            like=x,
+            places=asking,
+            key_places=keys,
             apart=None if own is None or segment is None else _apart(own, segment, front),
-        )  # fmt: skip
+        )
 
     def _kept(self, memory: Memory, layers: list[Tensor], length: int) -> Memory:
-        """Memory and the input of each layer behind it, as many of the latest as there is room for."""
+        """Memory and the input of each layer behind it, as many of the latest as there is room
+        for.
+        """
         room, count = memory.layers[0].shape[1], length if self.reuse is None else self.reuse
         if count > length:
-            raise ConfigError("model.reuse", count, f"at most {length}, the tokens of a row", fix="model.reuse=null")
+            raise ConfigError(
+                "model.reuse",
+                count,
+                f"at most {length}, the tokens of a row",
+                fix="model.reuse=null",
+            )
         inputs = zip(memory.layers, layers, strict=False)  # the last state is no layer's input
         kept = tuple(torch.cat([old, new[:, :count].detach()], 1)[:, -room:] for old, new in inputs)
         return Memory(kept, (memory.length + count).clamp(max=room))
 
     def _check_layers(self, memory: int) -> None:
-        """Memory is what a layer reads: where a layer begins with another cell, attention does not read that."""
+        """Memory is what a layer reads: where a layer begins with another cell, attention does
+        not read that.
+        """
         begins = True
         for step in self.stack.steps:
             cell = self.stack.blocks[step.letter][step.copy].cell  # type: ignore[index, union-attr]
             if isinstance(cell, RelativeAttention) and not begins and memory:
-                allowed = f"each group beginning with '{step.letter}', for memory is the input of a layer"
+                allowed = (
+                    f"each group beginning with '{step.letter}', for memory is the input of a layer"
+                )
                 raise ConfigError("model.stack.layout", step.letter, allowed, fix="model.memory=0")
             begins = step.ends
 
@@ -228,27 +318,38 @@ def _asked(targets: Targets, rows: int, length: int) -> Asked:
     real, size = targets.ids != IGNORE, rows * length
     marked = targets.index.new_zeros(size + 1)  # one place more, for spare slots
     marked[targets.index.masked_fill(~real, size)] = 1
-    number = marked[:-1].view(rows, length).cumsum(1)  # [B, T] how many of the row stand here or before
+    # [B, T] how many of the row stand here or before
+    number = marked[:-1].view(rows, length).cumsum(1)
     count = number[:, -1:]
     if count.device.type == "cpu":
         most = max(1, int(count.max()))
     else:  # as many slots as a row's noise has: reading the count would wait for the device
         most = -(-len(real) // rows)
-        torch._assert_async((count <= most).all(), "more predicted tokens in a row than its share of the slots")
+        torch._assert_async(
+            (count <= most).all(), "more predicted tokens in a row than its share of the slots"
+        )
     row, column = targets.index // length, targets.index % length
     slot = row * most + number[row, column] - 1
-    places = targets.index.new_zeros(rows * most + 1).scatter(0, slot.masked_fill(~real, rows * most), column)
+    places = targets.index.new_zeros(rows * most + 1).scatter(
+        0, slot.masked_fill(~real, rows * most), column
+    )
     there = torch.arange(most, device=count.device) < count
     return Asked(places[:-1].view(rows, most), there, slot.clamp(min=0))
 
 
 def _behind(memory: Memory | None, allowed: Tensor) -> Tensor:
     """[B | 1, H | 1, Tq, M + K]: every query sees all that is remembered."""
-    return allowed if memory is None else _cat([memory.visible.expand(-1, -1, allowed.shape[2], -1), allowed], 3)
+    return (
+        allowed
+        if memory is None
+        else _cat([memory.visible.expand(-1, -1, allowed.shape[2], -1), allowed], 3)
+    )
 
 
 def _apart(own: Tensor, segment: Tensor, front: int) -> Tensor:
-    """[B, 1, Tq, front + K] whether query and key are of different segments; memory is of segment 0."""
+    """[B, 1, Tq, front + K] whether query and key are of different segments; memory is of
+    segment 0.
+    """
     keys = torch.cat([segment.new_zeros(len(segment), front), segment], 1)
     return own[:, None, :, None] != keys[:, None, None, :]
 
@@ -256,4 +357,10 @@ def _apart(own: Tensor, segment: Tensor, front: int) -> Tensor:
 def _cat(parts: list[Tensor], axis: int) -> Tensor:
     """`torch.cat`, where other axes of size 1 fit any size."""
     sizes = [max(part.shape[place] for part in parts) for place in range(4)]
-    return torch.cat([part.expand([-1 if place == axis else n for place, n in enumerate(sizes)]) for part in parts], axis)
+    return torch.cat(
+        [
+            part.expand([-1 if place == axis else n for place, n in enumerate(sizes)])
+            for part in parts
+        ],
+        axis,
+    )

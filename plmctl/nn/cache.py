@@ -1,4 +1,6 @@
-"""What a model keeps of the tokens it has read, so that the next ones cost no second reading: keys, values, states of cells."""
+"""What a model keeps of the tokens it has read, so that the next ones cost no second reading:
+keys, values, states of cells.
+"""
 
 from __future__ import annotations
 
@@ -17,8 +19,9 @@ _GROWTH = 2  # buffers double: a token is copied once or twice, however long the
 class Slot:
     """The memory of one step of a layout. A cell uses one of the three ways to keep something.
 
-    `extended(k, v)`: keys and values of all tokens so far, [B, H, M + T, D]. `once(make)`: tensors that are computed at the
-    first call only (keys of the source). `kept`: any tensors `[B, ...]` that the cell replaces (the state of an LSTM).
+    `extended(k, v)`: keys and values of all tokens so far, [B, H, M + T, D]. `once(make)`: tensors
+    that are computed at the first call only (keys of the source). `kept`: any tensors `[B, ...]`
+    that the cell replaces (the state of an LSTM).
     """
 
     def __init__(self) -> None:
@@ -69,15 +72,18 @@ class Slot:
 
 @dataclass
 class Cache:
-    """The state of a model that reads on: a slot for every step of its layout, and the tokens that the slots hold.
+    """The state of a model that reads on: a slot for every step of its layout, and the tokens that
+    the slots hold.
 
-    `forward(batch, state=cache)` reads only the new tokens of its batch and changes the cache in place.
+    `forward(batch, state=cache)` reads only the new tokens of its batch and changes the cache in
+    place.
     """
 
     slots: list[Slot]
     seen: Seq | None = None  # all tokens read so far, ids [B, M], with their tracks
     source: Any = None  # a `Read`: what an encoder-decoder's cross-attention reads
-    memory: tuple[Tensor, ...] = field(default_factory=tuple)  # segments before all of this, of models that have such a state
+    # segments before all of this, of models that have such a state
+    memory: tuple[Tensor, ...] = field(default_factory=tuple)
 
     @classmethod
     def of(cls, steps: int) -> Cache:
@@ -93,9 +99,11 @@ class Cache:
         return self.seen
 
     def select(self, rows: Tensor, *, same_source: bool = False, shared: int | None = None) -> None:
-        """Go on with these rows [B'] of the batch; `same_source`: each takes the place of one with the same source.
+        """Go on with these rows [B'] of the batch; `same_source`: each takes the place of one with
+        the same source.
 
-        `shared`: B' = B, and the first so many tokens of each row are those of the row that it replaces: they stay in place.
+        `shared`: B' = B, and the first so many tokens of each row are those of the row that it
+        replaces: they stay in place.
         """
         for slot in self.slots:
             slot.select(rows, same_source=same_source, shared=shared)
@@ -103,7 +111,9 @@ class Cache:
             self.source = self.source.select(rows)
         if self.seen is not None:
             tracks = {name: track[rows] for name, track in self.seen.tracks.items()}
-            self.seen = replace(self.seen, ids=self.seen.ids[rows], length=self.seen.length[rows], tracks=tracks)
+            self.seen = replace(
+                self.seen, ids=self.seen.ids[rows], length=self.seen.length[rows], tracks=tracks
+            )
         self.memory = tuple(x[:, rows] if x.dim() > 3 else x[rows] for x in self.memory)
 
     def forget(self, tokens: int) -> None:
@@ -113,10 +123,18 @@ class Cache:
         if self.seen is not None and tokens:
             tracks = {name: track[:, :-tokens] for name, track in self.seen.tracks.items()}
             length = (self.seen.length - tokens).clamp(min=0)
-            self.seen = replace(self.seen, ids=self.seen.ids[:, :-tokens], length=length, tracks=tracks)
+            self.seen = replace(
+                self.seen, ids=self.seen.ids[:, :-tokens], length=length, tracks=tracks
+            )
 
 
 def _joined(old: Seq, new: Seq) -> Seq:
     """Tracks that only one of the two has are left out: a row of one piece has them all or none."""
-    tracks = {name: torch.cat([track, new.tracks[name]], 1) for name, track in old.tracks.items() if name in new.tracks}
-    return Seq(torch.cat([old.ids, new.ids], 1), old.length + new.length, tracks, old.full and new.full)
+    tracks = {
+        name: torch.cat([track, new.tracks[name]], 1)
+        for name, track in old.tracks.items()
+        if name in new.tracks
+    }
+    return Seq(
+        torch.cat([old.ids, new.ids], 1), old.length + new.length, tracks, old.full and new.full
+    )

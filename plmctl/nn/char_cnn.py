@@ -1,4 +1,6 @@
-"""Words from their characters: convolutions, highways and a projection (Kim et al., 2016; Jozefowicz et al., 2016; ELMo)."""
+"""Words from their characters: convolutions, highways and a projection (Kim et al., 2016;
+Jozefowicz et al., 2016; ELMo).
+"""
 
 from __future__ import annotations
 
@@ -17,23 +19,36 @@ from plmctl.parts import part_of
 class CharCNN(Starting):
     """`y = W highway^n(relu(max_t conv_w(c)_t)) + b`, character ids [N, C] -> [N, width].
 
-    c are the vectors of the characters; the convolutions of all widths w (`filters`: pairs of width and number) run over all
-    C places, padding included, and their maxima stand side by side; `highway(x) = g relu(x W_t + b_t) + (1 - g) x`,
-    `g = sigmoid(x W_c + b_c)`. (Peters et al., 2018, arXiv:1802.05365, sec. 3.4; allenai/bilm-tf model.py, training.py.)
-    First weights as there: characters U(-1, 1), filters U(-0.05, 0.05), matrices N(0, 1 / number of filters), b_c = -2.
+    c are the vectors of the characters; the convolutions of all widths w (`filters`: pairs of width
+    and number) run over all C places, padding included, and their maxima stand side by side;
+    `highway(x) = g relu(x W_t + b_t) + (1 - g) x`, `g = sigmoid(x W_c + b_c)`. (Peters et al.,
+    2018, arXiv:1802.05365, sec. 3.4; allenai/bilm-tf model.py, training.py.)
+    First weights as there: characters U(-1, 1), filters U(-0.05, 0.05), matrices N(0, 1 / number of
+    filters), b_c = -2.
     """
 
     def __init__(
-        self, *, width: int, filters: Sequence[Sequence[int]], char_width: int = 16, num_highways: int = 2,
+        self,
+        *,
+        width: int,
+        filters: Sequence[Sequence[int]],
+        char_width: int = 16,
+        num_highways: int = 2,
         num_characters: int = 262,
-    ) -> None:  # fmt: skip
+    ) -> None:
         super().__init__()
         if not filters or any(len(pair) != 2 or min(pair) < 1 for pair in filters):
-            raise ConfigError("filters", [list(pair) for pair in filters], "pairs of width and number: [[1,32],[2,32],[3,64]]")
+            raise ConfigError(
+                "filters",
+                [list(pair) for pair in filters],
+                "pairs of width and number: [[1,32],[2,32],[3,64]]",
+            )
         total = sum(number for _, number in filters)
         self.longest = max(size for size, _ in filters)
         self.characters = nn.Embedding(num_characters, char_width)
-        self.convolutions = nn.ModuleList(nn.Conv1d(char_width, number, size) for size, number in filters)
+        self.convolutions = nn.ModuleList(
+            nn.Conv1d(char_width, number, size) for size, number in filters
+        )
         self.carry = nn.ModuleList(nn.Linear(total, total) for _ in range(num_highways))
         self.transform = nn.ModuleList(nn.Linear(total, total) for _ in range(num_highways))
         self.projection = nn.Linear(total, width)
@@ -44,25 +59,33 @@ class CharCNN(Starting):
             nn.init.uniform_(convolution.weight, -0.05, 0.05, generator=generator)  # type: ignore[arg-type]
             nn.init.zeros_(convolution.bias)  # type: ignore[arg-type]
         for linear in (*self.carry, *self.transform, self.projection):
-            nn.init.normal_(linear.weight, std=self.projection.in_features**-0.5, generator=generator)  # type: ignore[arg-type]
+            nn.init.normal_(
+                linear.weight, std=self.projection.in_features**-0.5, generator=generator
+            )  # type: ignore[arg-type]
             nn.init.zeros_(linear.bias)  # type: ignore[arg-type]
         for linear in self.carry:
             nn.init.constant_(linear.bias, -2.0)  # type: ignore[arg-type]
 
     def forward(self, ids: Tensor) -> Tensor:
         characters = self.characters(self._short(ids).int()).transpose(1, 2)  # [N, E, C]
-        x = torch.cat([convolution(characters).amax(-1) for convolution in self.convolutions], -1).relu()
+        x = torch.cat(
+            [convolution(characters).amax(-1) for convolution in self.convolutions], -1
+        ).relu()
         for carry, transform in zip(self.carry, self.transform, strict=True):
             gate = carry(x).sigmoid()
             x = gate * F.relu(transform(x)) + (1 - gate) * x
         return self.projection(x)
 
     def _short(self, ids: Tensor) -> Tensor:
-        """Without columns that change no maximum: behind the longest word all windows are alike, one of each width is enough.
+        """Without columns that change no maximum: behind the longest word all windows are alike,
+        one of each width is enough.
 
-        How many these are is known to the processor alone, and a GPU is not asked: it would have to be waited for.
+        How many these are is known to the processor alone, and a GPU is not asked: it would have to
+        be waited for.
         """
         if ids.device.type != "cpu" or torch.compiler.is_compiling():
             return ids
         differs = (ids != ids[:, -1:]).any(0).nonzero()
-        return ids[:, : min(ids.shape[1], (int(differs[-1]) + 1 if len(differs) else 0) + self.longest)]
+        return ids[
+            :, : min(ids.shape[1], (int(differs[-1]) + 1 if len(differs) else 0) + self.longest)
+        ]

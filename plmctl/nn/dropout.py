@@ -59,7 +59,9 @@ class _Drop(Function):
 
 
 class _DropAdd(Function):
-    """The sum in the type of `x` (fp32 stream), the gradient of `y` in the type of `y` (bf16 under autocast)."""
+    """The sum in the type of `x` (fp32 stream), the gradient of `y` in the type of `y` (bf16
+    under autocast).
+    """
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, y: Tensor, rate: float) -> Tensor:

@@ -15,19 +15,29 @@ from plmctl.parts import part_of
 
 @part_of("embedding")
 class Embedding(nn.Module):
-    """`dropout(norm(token[id] + segment[segment id] + place))`, ids [B, T] -> [B, T, W] (Devlin et al., 2019, sec. 3, fig. 2).
+    """`dropout(norm(token[id] + segment[segment id] + place))`, ids [B, T] -> [B, T, W] (Devlin et
+    al., 2019, sec. 3, fig. 2).
 
-    `segments = 0` leaves the segment table out (RoBERTa, GPT), `norm = None` the norm (GPT). Rows without a segment track
-    are all of segment 0. `languages` is another such table, by tracks.language (Conneau and Lample, 2019, arXiv:1901.07291,
-    sec. 3.1). With `table_width` E, tables, places and norm have E columns and a linear map leads from E to W: the factorised
-    embedding (Lan et al., 2020, arXiv:1909.11942, sec. 3.1). E = W is the same as none. With `scaled`, token vectors count
-    sqrt(E) times (Vaswani et al., 2017, arXiv:1706.03762, sec. 3.4).
+    `segments = 0` leaves the segment table out (RoBERTa, GPT), `norm = None` the norm (GPT). Rows
+    without a segment track are all of segment 0. `languages` is another such table, by
+    tracks.language (Conneau and Lample, 2019, arXiv:1901.07291, sec. 3.1). With `table_width` E,
+    tables, places and norm have E columns and a linear map leads from E to W: the factorised
+    embedding (Lan et al., 2020, arXiv:1909.11942, sec. 3.1). E = W is the same as none. With
+    `scaled`, token vectors count sqrt(E) times (Vaswani et al., 2017, arXiv:1706.03762, sec. 3.4).
     """
 
     def __init__(
-        self, *, vocab_size: int, width: int, dropout: float, segments: int = 0, languages: int = 0,
-        norm: Callable[..., nn.Module] | None = None, table_width: int | None = None, scaled: bool = False,
-    ) -> None:  # fmt: skip
+        self,
+        *,
+        vocab_size: int,
+        width: int,
+        dropout: float,
+        segments: int = 0,
+        languages: int = 0,
+        norm: Callable[..., nn.Module] | None = None,
+        table_width: int | None = None,
+        scaled: bool = False,
+    ) -> None:
         super().__init__()
         inner = table_width or width
         self.width = width
@@ -39,7 +49,9 @@ class Embedding(nn.Module):
         self.dropout = Dropout(rate=dropout)
         self.project = nn.Linear(inner, width) if inner != width else nn.Identity()
 
-    def forward(self, seq: Seq, position: Position, places: Tensor, vectors: Tensor | None = None) -> Tensor:
+    def forward(
+        self, seq: Seq, position: Position, places: Tensor, vectors: Tensor | None = None
+    ) -> Tensor:
         """`vectors` [B, T, E] in place of those of the table."""
         x = self.token(seq.ids) if vectors is None else vectors
         x = x if self.factor == 1.0 else x * self.factor

@@ -1,4 +1,6 @@
-"""First weights: rules applied to a whole model with an explicit generator, so that a seed fixes every number."""
+"""First weights: rules applied to a whole model with an explicit generator, so that a seed fixes
+every number.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,9 @@ Draw = Callable[[Tensor], object]
 
 
 class Starting(nn.Module):
-    """A module with a rule of its own for its first weights, which every rule below leaves to it."""
+    """A module with a rule of its own for its first weights, which every rule below leaves to
+    it.
+    """
 
     def start(self, generator: Generator) -> None:
         raise NotImplementedError(type(self).__name__)
@@ -26,7 +30,9 @@ class Starting(nn.Module):
 
 @part_of("initializer")
 def normal(module: nn.Module, *, std: float, generator: Generator) -> None:
-    """Every matrix and table `~ N(0, std^2)`, biases 0, norms (1, 0) (Liu et al., 2019, released code)."""
+    """Every matrix and table `~ N(0, std^2)`, biases 0, norms (1, 0) (Liu et al., 2019, released
+    code).
+    """
     _fill(module, lambda weight: weight.normal_(std=std, generator=generator), generator)
 
 
@@ -34,12 +40,20 @@ def normal(module: nn.Module, *, std: float, generator: Generator) -> None:
 def truncated_normal(module: nn.Module, *, std: float, generator: Generator) -> None:
     """The same, drawn again beyond two standard deviations (Devlin et al., 2019, released code)."""
     limit = 2 * std
-    _fill(module, lambda weight: nn.init.trunc_normal_(weight, std=std, a=-limit, b=limit, generator=generator), generator)
+    _fill(
+        module,
+        lambda weight: nn.init.trunc_normal_(
+            weight, std=std, a=-limit, b=limit, generator=generator
+        ),
+        generator,
+    )
 
 
 @part_of("initializer")
 def scaled_residual(module: nn.Module, *, std: float, generator: Generator) -> None:
-    """`normal`, then each block's output projection times `1 / sqrt(number of blocks)` (Radford et al., 2019, sec. 2.3)."""
+    """`normal`, then each block's output projection times `1 / sqrt(number of blocks)` (Radford
+    et al., 2019, sec. 2.3).
+    """
     normal(module, std=std, generator=generator)
     blocks = [block for block in module.modules() if isinstance(block, Block)]
     with torch.no_grad():
@@ -49,11 +63,17 @@ def scaled_residual(module: nn.Module, *, std: float, generator: Generator) -> N
 
 @part_of("initializer")
 def xavier(module: nn.Module, *, std: float, generator: Generator) -> None:
-    """Tables `~ N(0, std^2 / W)`, matrices `~ U(-a, a)`, a = std sqrt(6 / (rows + columns)); those of q, k and v count as one.
+    """Tables `~ N(0, std^2 / W)`, matrices `~ U(-a, a)`, a = std sqrt(6 / (rows + columns)); those
+    of q, k and v count as one.
 
-    (Glorot and Bengio, 2010, sec. 4.2; fairseq, transformer, with std 1: Vaswani et al., 2017, do not say.)
+    (Glorot and Bengio, 2010, sec. 4.2; fairseq, transformer, with std 1: Vaswani et al., 2017, do
+    not say.)
     """
-    _fill(module, lambda weight: nn.init.xavier_uniform_(weight, gain=std, generator=generator), generator)
+    _fill(
+        module,
+        lambda weight: nn.init.xavier_uniform_(weight, gain=std, generator=generator),
+        generator,
+    )
     for cell in [part for part in module.modules() if isinstance(part, CrossAttention)]:
         for part in (cell.q, cell.kv):
             bound = std * (6 / (3 * cell.q.out_features + cell.q.in_features)) ** 0.5
@@ -64,12 +84,17 @@ def xavier(module: nn.Module, *, std: float, generator: Generator) -> None:
 
 @part_of("initializer")
 def fan_in(module: nn.Module, *, std: float, generator: Generator) -> None:
-    """Matrices `~ N(0, std^2 / columns)`, queries D^-0.5 times that, tables of tokens `~ N(0, std^2)`, of relative places
-    `~ N(0, std^2 / W)`: scores need no scale then.
+    """Matrices `~ N(0, std^2 / columns)`, queries D^-0.5 times that, tables of tokens `~ N(0,
+    std^2)`, of relative places `~ N(0, std^2 / W)`: scores need no scale then.
 
-    (Raffel et al., 2020, arXiv:1910.10683; mesh_tensorflow, attention.py and transformer_layers.py, with std 1.)
+    (Raffel et al., 2020, arXiv:1910.10683; mesh_tensorflow, attention.py and transformer_layers.py,
+    with std 1.)
     """
-    _fill(module, lambda weight: weight.normal_(std=std * weight.shape[-1] ** -0.5, generator=generator), generator)
+    _fill(
+        module,
+        lambda weight: weight.normal_(std=std * weight.shape[-1] ** -0.5, generator=generator),
+        generator,
+    )
     cells = [part for part in module.modules() if isinstance(part, Attention | CrossAttention)]
     for cell in cells:
         cell.soften(cell.head_width**-0.5)
@@ -77,21 +102,29 @@ def fan_in(module: nn.Module, *, std: float, generator: Generator) -> None:
         table.normal_(std=std, generator=generator)
     for part in module.modules():
         if isinstance(part, RelativeBuckets):
-            part.table.weight.data.normal_(std=std * cells[0].out.out_features ** -0.5, generator=generator)
+            part.table.weight.data.normal_(
+                std=std * cells[0].out.out_features ** -0.5, generator=generator
+            )
 
 
 def _tables(module: nn.Module) -> list[Tensor]:
     """The tables that ids look up, without spare rows, to be written to."""
-    names = {f"{name}.weight" for name, part in module.named_modules() if isinstance(part, nn.Embedding)}
+    names = {
+        f"{name}.weight" for name, part in module.named_modules() if isinstance(part, nn.Embedding)
+    }
     return [tensor.data for name, tensor in real(module).items() if name in names]
 
 
 @torch.no_grad()
 def _fill(module: nn.Module, draw: Draw, generator: Generator) -> None:
-    """In the order of `named_parameters`: vectors to 0, norm weights to 1, matrices by `draw`; spare rows stay 0."""
+    """In the order of `named_parameters`: vectors to 0, norm weights to 1, matrices by `draw`;
+    spare rows stay 0.
+    """
     own = [part for part in module.modules() if isinstance(part, Starting)]
     left = {id(parameter) for part in own for parameter in part.parameters()}
-    norms = {id(part.weight) for part in module.modules() if isinstance(part, nn.LayerNorm | nn.RMSNorm)}
+    norms = {
+        id(part.weight) for part in module.modules() if isinstance(part, nn.LayerNorm | nn.RMSNorm)
+    }
     for parameter in real(module).values():
         if id(parameter) in left:
             continue

@@ -9,10 +9,11 @@ from plmctl.nn.stack import Stack
 
 
 def last_maps(model: nn.Module) -> dict[str, nn.Parameter]:
-    """{layer: weight of its last linear map, W^{2,l} of a Transformer}; several stacks have their names before the number.
+    """{layer: weight of its last linear map, W^{2,l} of a Transformer}; several stacks have their
+    names before the number.
 
-    Layers that share their weights share a gradient: the first of them stands for all. "last" is the last layer of the last
-    stack once more, so that models of several depths compare.
+    Layers that share their weights share a gradient: the first of them stands for all. "last" is
+    the last layer of the last stack once more, so that models of several depths compare.
     """
     stacks = {name: module for name, module in model.named_modules() if isinstance(module, Stack)}
     found: dict[str, nn.Parameter] = {}
@@ -27,5 +28,10 @@ def last_maps(model: nn.Module) -> dict[str, nn.Parameter]:
     if found:
         found["last"] = weight
     if not found:
-        raise ConfigError("train.grad_norms", True, "false: this model has no layers of a stack", fix="train.grad_norms=false")
+        raise ConfigError(
+            "train.grad_norms",
+            True,
+            "false: this model has no layers of a stack",
+            fix="train.grad_norms=false",
+        )
     return found

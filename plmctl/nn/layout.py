@@ -2,9 +2,10 @@
 
     layout = group (" " group)*        group = letters ["*" n | "@" n]
 
-`af*12` runs twelve pairs with their own weights, `af@12` one pair twelve times (Lan et al., 2020, arXiv:1909.11942, sec. 3.1);
-`a*6 af*10 f*6` is a sandwich (Press et al., 2020, arXiv:1911.03864). One repetition of a group is a *layer*: hidden states are
-recorded at its end, so `af*12` records twelve, and the embedding output before them.
+`af*12` runs twelve pairs with their own weights, `af@12` one pair twelve times (Lan et al., 2020,
+arXiv:1909.11942, sec. 3.1); `a*6 af*10 f*6` is a sandwich (Press et al., 2020, arXiv:1911.03864).
+One repetition of a group is a *layer*: hidden states are recorded at its end, so `af*12` records
+twelve, and the embedding output before them.
 """
 
 from __future__ import annotations
@@ -16,7 +17,9 @@ from dataclasses import dataclass
 
 from plmctl.errors import ConfigError
 
-MOST = 10_000  # sublayers; DeepNet, the deepest Transformer so far, has 2,500 (Wang et al., 2022, arXiv:2203.00555)
+# sublayers; DeepNet, the deepest Transformer so far, has 2,500 (Wang et al., 2022,
+# arXiv:2203.00555)
+MOST = 10_000
 _GROUP = re.compile(r"([a-z]+)(?:([*@])([1-9][0-9]*))?")
 
 
@@ -30,13 +33,19 @@ class Step:
 
 
 def parse(layout: str, *, share: Mapping[str, int] | None = None) -> list[Step]:
-    """The steps of `layout`; `share[letter] = n` keeps n copies of a letter, each for as many neighbours (ALBERT's groups)."""
+    """The steps of `layout`; `share[letter] = n` keeps n copies of a letter, each for as many
+    neighbours (ALBERT's groups).
+    """
     steps: list[Step] = []
     made: Counter[str] = Counter()
     for group in layout.split():
         found = _GROUP.fullmatch(group)
         if found is None:
-            raise ConfigError("model.stack.layout", layout, "groups like 'af*12' (own weights) or 'af@12' (shared), by spaces")
+            raise ConfigError(
+                "model.stack.layout",
+                layout,
+                "groups like 'af*12' (own weights) or 'af@12' (shared), by spaces",
+            )
         letters, same, times = found[1], found[2] == "@", int(found[3] or 1)
         if len(steps) + times * len(letters) > MOST:
             raise ConfigError("model.stack.layout", layout, f"at most {MOST:,} sublayers")
@@ -57,10 +66,16 @@ def _shared(steps: list[Step], made: Mapping[str, int], share: Mapping[str, int]
     for letter, copies in share.items():
         most = made.get(letter, 0)
         if not 1 <= copies <= most or most % copies:
-            fitting = ", ".join(str(n) for n in range(1, most + 1) if most % n == 0) or "the layout has none"
+            fitting = (
+                ", ".join(str(n) for n in range(1, most + 1) if most % n == 0)
+                or "the layout has none"
+            )
             allowed = f"a divisor of the {most} '{letter}' in the layout: {fitting}"
             raise ConfigError(f"model.stack.share.{letter}", copies, allowed)
-    return [Step(s.letter, s.copy * share.get(s.letter, made[s.letter]) // made[s.letter], s.ends) for s in steps]
+    return [
+        Step(s.letter, s.copy * share.get(s.letter, made[s.letter]) // made[s.letter], s.ends)
+        for s in steps
+    ]
 
 
 def layers(steps: list[Step]) -> list[list[tuple[int, Step]]]:

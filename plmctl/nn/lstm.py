@@ -12,26 +12,36 @@ State = tuple[Tensor, Tensor]  # h [B, P], c [B, H]
 
 
 class ProjectedLSTM(Starting):
-    """`c' = clip(f c + i tanh(g)); h' = clip(W_p (o tanh(c')))`, [B, T, W] -> [B, T, P]; `clip(x)` keeps x in [-clip, clip].
+    """`c' = clip(f c + i tanh(g)); h' = clip(W_p (o tanh(c')))`, [B, T, W] -> [B, T, P]; `clip(x)`
+    keeps x in [-clip, clip].
 
-    i, f, o are sigmoids, and g a sum, of `W x_t + U h + b`; the weights are torch's, with both its biases in one. What is
-    clipped and projected is what the next step reads (Sak et al., 2014, arXiv:1402.1128, sec. 3; allenai/bilm-tf training.py:
-    clip 3). Without `clip` it is torch's LSTM with `proj_size`, which no CPU runs faster than
+    i, f, o are sigmoids, and g a sum, of `W x_t + U h + b`; the weights are torch's, with both its
+    biases in one. What is clipped and projected is what the next step reads (Sak et al., 2014,
+    arXiv:1402.1128, sec. 3; allenai/bilm-tf training.py: clip 3). Without `clip` it is torch's LSTM
+    with `proj_size`, which no CPU runs faster than
     this loop. First weights as there: matrices U(-k, k),
     k^2 = 6 / (rows + columns), biases 0 and 1 for f (published: the 1 is added when it runs).
     """
 
-    def __init__(self, *, width: int, hidden_width: int, projected_width: int, clip: float | None) -> None:
+    def __init__(
+        self, *, width: int, hidden_width: int, projected_width: int, clip: float | None
+    ) -> None:
         super().__init__()
         if clip is not None and clip <= 0:
             raise ConfigError("clip", clip, "above 0, or null for none")
-        self.width, self.hidden_width, self.projected_width, self.clip = width, hidden_width, projected_width, clip
+        self.width, self.hidden_width, self.projected_width, self.clip = (
+            width,
+            hidden_width,
+            projected_width,
+            clip,
+        )
         self.input = nn.Linear(width, 4 * hidden_width)
         self.recurrent = nn.Linear(projected_width, 4 * hidden_width, bias=False)
         self.projection = nn.Linear(hidden_width, projected_width, bias=False)
 
     def start(self, generator: Generator) -> None:
-        both = (6 / (self.width + self.projected_width + 4 * self.hidden_width)) ** 0.5  # one matrix in the published code
+        # one matrix in the published code
+        both = (6 / (self.width + self.projected_width + 4 * self.hidden_width)) ** 0.5
         nn.init.uniform_(self.input.weight, -both, both, generator=generator)
         nn.init.uniform_(self.recurrent.weight, -both, both, generator=generator)
         nn.init.xavier_uniform_(self.projection.weight, generator=generator)
@@ -40,11 +50,13 @@ class ProjectedLSTM(Starting):
 
     def forward(
         self, x: Tensor, state: State, *, keep: Tensor | None = None, real: Tensor | None = None
-    ) -> tuple[Tensor, State]:  # fmt: skip
-        """(states of all tokens, the state after them). keep [B, T]: False where the memory is emptied before a token;
+    ) -> tuple[Tensor, State]:
+        """(states of all tokens, the state after them). keep [B, T]: False where the memory is
+        emptied before a token;
         real [B, T]: False at padding, which changes nothing and gets zeros.
 
-        Memory and what is clipped keep the type of the weights, matrix products may be narrower (autocast).
+        Memory and what is clipped keep the type of the weights, matrix products may be narrower
+        (autocast).
         """
         (h, c), dtype = state, self.input.weight.dtype
         found = []
@@ -56,7 +68,11 @@ class ProjectedLSTM(Starting):
                 h, c = next_h, next_c
             else:
                 here = real[:, t, None]
-                h, c, next_h = torch.where(here, next_h, h), torch.where(here, next_c, c), next_h * here
+                h, c, next_h = (
+                    torch.where(here, next_h, h),
+                    torch.where(here, next_c, c),
+                    next_h * here,
+                )
             found.append(next_h)
         return torch.stack(found, 1), (h, c)
 

@@ -1,4 +1,6 @@
-"""Normalisations, each a function of a width: what the norm slots of residual.py are filled with."""
+"""Normalisations, each a function of a width: what the norm slots of residual.py are filled
+with.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +11,9 @@ from plmctl.parts import part_of
 
 @part_of("norm")
 def layer_norm(*, width: int, eps: float) -> nn.Module:
-    """`(x - mean) / sqrt(var + eps) * weight + bias` over the last axis (Ba et al., 2016, arXiv:1607.06450)."""
+    """`(x - mean) / sqrt(var + eps) * weight + bias` over the last axis (Ba et al., 2016,
+    arXiv:1607.06450).
+    """
     return nn.LayerNorm(width, eps=eps)
 
 

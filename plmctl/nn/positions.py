@@ -1,4 +1,6 @@
-"""Where am I: what the place of a token adds to embeddings, queries and keys, scores, or the stream between layers."""
+"""Where am I: what the place of a token adds to embeddings, queries and keys, scores, or the
+stream between layers.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,9 @@ LAYOUTS, FREQUENCIES = ("halves", "interleaved"), ("paper", "released")  # of `S
 
 @base_of("position")
 class Position(nn.Module):
-    """Four hooks, no-ops here; a subclass overrides what its scheme does. Places are integer tensors [B | 1, T]."""
+    """Four hooks, no-ops here; a subclass overrides what its scheme does. Places are integer
+    tensors [B | 1, T].
+    """
 
     max_length: int | None = None  # longest row; None = any
 
@@ -23,7 +27,9 @@ class Position(nn.Module):
         """[B, T, W] token embeddings -> the same with their places."""
         return x
 
-    def rotate(self, q: Tensor, k: Tensor, q_places: Tensor, k_places: Tensor) -> tuple[Tensor, Tensor]:
+    def rotate(
+        self, q: Tensor, k: Tensor, q_places: Tensor, k_places: Tensor
+    ) -> tuple[Tensor, Tensor]:
         """[B, H, T, D] queries and keys before their product."""
         return q, k
 
@@ -38,12 +44,16 @@ class Position(nn.Module):
 
 @part_of("position")
 class NoPosition(Position):
-    """No places at all: a causal pattern alone tells them apart (Haviv et al., 2022, arXiv:2203.16634)."""
+    """No places at all: a causal pattern alone tells them apart (Haviv et al., 2022,
+    arXiv:2203.16634).
+    """
 
 
 @part_of("position")
 class Learned(Position):
-    """`x + table[place]`, one learned vector for each place (Devlin et al., 2019, arXiv:1810.04805, sec. 3)."""
+    """`x + table[place]`, one learned vector for each place (Devlin et al., 2019,
+    arXiv:1810.04805, sec. 3).
+    """
 
     def __init__(self, *, width: int, max_length: int) -> None:
         super().__init__()
@@ -53,27 +63,41 @@ class Learned(Position):
     def embed(self, x: Tensor, places: Tensor) -> Tensor:
         if x.shape[1] > self.table.num_embeddings:
             longest = self.table.num_embeddings
-            raise ConfigError("format.max_length", x.shape[1], f"at most {longest}, the places that this model has learned")
+            raise ConfigError(
+                "format.max_length",
+                x.shape[1],
+                f"at most {longest}, the places that this model has learned",
+            )
         return x + self.table(places)
 
 
 @part_of("position")
 class Sinusoidal(Position):
-    """`x + [sin(p w_0) ... | cos(p w_0) ...]`, w_i = base^(-2i / W) (Vaswani et al., 2017, arXiv:1706.03762, sec. 3.5).
+    """`x + [sin(p w_0) ... | cos(p w_0) ...]`, w_i = base^(-2i / W) (Vaswani et al., 2017,
+    arXiv:1706.03762, sec. 3.5).
 
-    `layout="interleaved"`: sin(p w_0), cos(p w_0), sin(p w_1), ... as in the paper; "halves": all sines, then all cosines, as
-    in the authors' code. `frequencies="released"`: w_i = base^(-i / (W/2 - 1)), so that the last is 1 / base, as in that code
-    too (tensor2tensor, common_attention.py, get_timing_signal_1d); fairseq's begin at place `first` = padding id + 1.
+    `layout="interleaved"`: sin(p w_0), cos(p w_0), sin(p w_1), ... as in the paper; "halves": all
+    sines, then all cosines, as in the authors' code. `frequencies="released"`: w_i = base^(-i /
+    (W/2 - 1)), so that the last is 1 / base, as in that code too (tensor2tensor,
+    common_attention.py, get_timing_signal_1d); fairseq's begin at place `first` = padding id + 1.
     """
 
     def __init__(
-        self, *, width: int, base: float = 10000.0, layout: str = "halves", frequencies: str = "paper", first: int = 0
+        self,
+        *,
+        width: int,
+        base: float = 10000.0,
+        layout: str = "halves",
+        frequencies: str = "paper",
+        first: int = 0,
     ) -> None:
         super().__init__()
         if width % 2:
             raise ConfigError("size.width", width, "must be even for sinusoidal places")
         if layout not in LAYOUTS:
-            raise ConfigError("layout", layout, f"one of {', '.join(LAYOUTS)}{nearest(layout, LAYOUTS)}")
+            raise ConfigError(
+                "layout", layout, f"one of {', '.join(LAYOUTS)}{nearest(layout, LAYOUTS)}"
+            )
         if frequencies not in FREQUENCIES:
             allowed = f"one of {', '.join(FREQUENCIES)}{nearest(frequencies, FREQUENCIES)}"
             raise ConfigError("frequencies", frequencies, allowed)
@@ -84,21 +108,27 @@ class Sinusoidal(Position):
     def embed(self, x: Tensor, places: Tensor) -> Tensor:
         angles = _angles(places + self.first, self.width, self.base, self.span)
         waves = [angles.sin(), angles.cos()]
-        return x + (torch.stack(waves, -1).flatten(-2) if self.interleaved else torch.cat(waves, -1)).to(x.dtype)
+        return x + (
+            torch.stack(waves, -1).flatten(-2) if self.interleaved else torch.cat(waves, -1)
+        ).to(x.dtype)
 
 
 @part_of("position")
 class Rotary(Position):
-    """Turns each pair (i, i + D/2) of q and k by `place * base^(-2i / D)` (Su et al., 2021, arXiv:2104.09864, sec. 3.2.2).
+    """Turns each pair (i, i + D/2) of q and k by `place * base^(-2i / D)` (Su et al., 2021,
+    arXiv:2104.09864, sec. 3.2.2).
 
-    Differs: pairs are half a head apart (GPT-NeoX), not neighbours; a fixed permutation of the head's coordinates.
+    Differs: pairs are half a head apart (GPT-NeoX), not neighbours; a fixed permutation of the
+    head's coordinates.
     """
 
     def __init__(self, *, base: float = 10000.0) -> None:
         super().__init__()
         self.base = base
 
-    def rotate(self, q: Tensor, k: Tensor, q_places: Tensor, k_places: Tensor) -> tuple[Tensor, Tensor]:
+    def rotate(
+        self, q: Tensor, k: Tensor, q_places: Tensor, k_places: Tensor
+    ) -> tuple[Tensor, Tensor]:
         return self._turn(q, q_places), self._turn(k, k_places)
 
     def _turn(self, x: Tensor, places: Tensor) -> Tensor:
@@ -110,9 +140,11 @@ class Rotary(Position):
 
 @part_of("position")
 class ALiBi(Position):
-    """Score `- slope_h |q - k|`, slopes a geometric series down to 2^-8 (Press et al., 2022, arXiv:2108.12409, sec. 3).
+    """Score `- slope_h |q - k|`, slopes a geometric series down to 2^-8 (Press et al., 2022,
+    arXiv:2108.12409, sec. 3).
 
-    Differs: |q - k|, so that it also serves patterns that look ahead; num_heads that is no power of two continues the series.
+    Differs: |q - k|, so that it also serves patterns that look ahead; num_heads that is no power of
+    two continues the series.
     """
 
     def __init__(self, *, num_heads: int) -> None:
@@ -120,7 +152,8 @@ class ALiBi(Position):
         self.num_heads = num_heads
 
     def bias(self, q: Tensor, q_places: Tensor, k_places: Tensor) -> Tensor | None:
-        distance = (q_places[:, :, None] - k_places[:, None, :]).abs()[:, None]  # [B | 1, 1, Tq, Tk]
+        # [B | 1, 1, Tq, Tk]
+        distance = (q_places[:, :, None] - k_places[:, None, :]).abs()[:, None]
         heads = torch.arange(1, self.num_heads + 1, device=q.device)
         slopes = torch.exp2(-8.0 * heads / self.num_heads)
         return (-slopes[:, None, None] * distance).to(q.dtype)
@@ -128,29 +161,43 @@ class ALiBi(Position):
 
 @part_of("position")
 class RelativeBuckets(Position):
-    """Score `+ table[bucket(k - q), head]`: one learned number a head for each range of distances, the same in every layer.
+    """Score `+ table[bucket(k - q), head]`: one learned number a head for each range of distances,
+    the same in every layer.
 
-    Where `bidirectional`, half of the `buckets` are for keys behind the query, else all are for keys at it or before it. Of
-    these n, n/2 hold one distance each, the others ranges that widen in proportion up to `max_distance`, the last all beyond:
-    bucket(a) = a for a < n/2, else min(n - 1, n/2 + floor(ln(a / (n/2)) / ln(max_distance / (n/2)) n/2)). (Raffel et al., 2020,
+    Where `bidirectional`, half of the `buckets` are for keys behind the query, else all are for
+    keys at it or before it. Of these n, n/2 hold one distance each, the others ranges that widen in
+    proportion up to `max_distance`, the last all beyond: bucket(a) = a for a < n/2, else min(n - 1,
+    n/2 + floor(ln(a / (n/2)) / ln(max_distance / (n/2)) n/2)). (Raffel et al., 2020,
     arXiv:1910.10683, sec. 2.1; mesh_tensorflow, transformer_layers.py, _relative_position_bucket.)
     """
 
-    def __init__(self, *, num_heads: int, bidirectional: bool, buckets: int = 32, max_distance: int = 128) -> None:
+    def __init__(
+        self, *, num_heads: int, bidirectional: bool, buckets: int = 32, max_distance: int = 128
+    ) -> None:
         super().__init__()
         exact = buckets // (4 if bidirectional else 2)
         if exact < 1 or buckets % (4 if bidirectional else 2):
-            allowed = "a multiple of 4: two directions, half of each exact" if bidirectional else "an even number"
+            allowed = (
+                "a multiple of 4: two directions, half of each exact"
+                if bidirectional
+                else "an even number"
+            )
             raise ConfigError("buckets", buckets, allowed)
         if max_distance <= exact:
-            raise ConfigError("max_distance", max_distance, f"more than the {exact} distances that have buckets of their own")
+            raise ConfigError(
+                "max_distance",
+                max_distance,
+                f"more than the {exact} distances that have buckets of their own",
+            )
         self.bidirectional, self.exact, self.max_distance = bidirectional, exact, max_distance
         self.table = nn.Embedding(buckets, num_heads)
 
     def bucket(self, offset: Tensor) -> Tensor:
         """The bucket of each `offset` = place of the key - place of the query."""
         far = offset.abs() if self.bidirectional else (-offset).clamp(min=0)
-        ratio = torch.log(far.clamp(min=1).float() / self.exact) / math.log(self.max_distance / self.exact)
+        ratio = torch.log(far.clamp(min=1).float() / self.exact) / math.log(
+            self.max_distance / self.exact
+        )
         wide = (self.exact + (ratio * self.exact).long()).clamp(max=2 * self.exact - 1)
         found = torch.where(far < self.exact, far, wide)
         return found + (offset > 0) * 2 * self.exact if self.bidirectional else found
@@ -161,6 +208,8 @@ class RelativeBuckets(Position):
 
 
 def _angles(places: Tensor, width: int, base: float, span: int | None = None) -> Tensor:
-    """[B | 1, T, width / 2] place times frequency, base^(-2i / span), in fp32; `span` is the width."""
+    """[B | 1, T, width / 2] place times frequency, base^(-2i / span), in fp32; `span` is the
+    width.
+    """
     step = torch.arange(0, width, 2, device=places.device, dtype=torch.float32)
     return places[..., None].float() * torch.exp(step * (-math.log(base) / (span or width)))

@@ -16,8 +16,9 @@ ATTENTION = frozenset({"queries", "keys", "values", "scores", "attention"})
 class Recorder:
     """Lists by name, one tensor for each layer of self-attention that has run.
 
-    "queries", "keys", "values" [B, H, T, D] as the linear maps give them; "scores" [B, H, Tq, Tk], `q k^T / sqrt(D)` and what
-    the places add, the lowest number where a token may not see; "attention", their softmax without dropout, 0 there.
+    "queries", "keys", "values" [B, H, T, D] as the linear maps give them; "scores" [B, H, Tq, Tk],
+    `q k^T / sqrt(D)` and what the places add, the lowest number where a token may not see;
+    "attention", their softmax without dropout, 0 there.
     """
 
     made: dict[str, list[Tensor]]
@@ -35,7 +36,9 @@ class Recorder:
                 self.made[name].append(vector)
 
     def products(self, q: Tensor, k: Tensor, mask: Mask, bias: Tensor | None) -> None:
-        """What the kernel is given; computed again, in fp32 or wider, since kernels keep no scores."""
+        """What the kernel is given; computed again, in fp32 or wider, since kernels keep no
+        scores.
+        """
         if not {"scores", "attention"} & self.made.keys():
             return
         wide = torch.promote_types(q.dtype, torch.float32)
@@ -48,7 +51,9 @@ class Recorder:
             self.made["scores"].append(scores)
         if "attention" in self.made:
             shares = scores.softmax(-1)
-            self.made["attention"].append(shares if hidden is None else shares.masked_fill(hidden, 0))
+            self.made["attention"].append(
+                shares if hidden is None else shares.masked_fill(hidden, 0)
+            )
 
 
 def _hidden(mask: Mask, scores: Tensor) -> Tensor | None:

@@ -1,4 +1,6 @@
-"""What lies between a query and a key: a distance, and perhaps the end of a segment; made once for all layers."""
+"""What lies between a query and a key: a distance, and perhaps the end of a segment; made once
+for all layers.
+"""
 
 from __future__ import annotations
 
@@ -11,12 +13,14 @@ from torch import Tensor, nn
 
 @dataclass(frozen=True)
 class Relations:
-    """Which distances occur, as a table of sinusoids, and which of them lies between each query and each key.
+    """Which distances occur, as a table of sinusoids, and which of them lies between each query and
+    each key.
 
-    Row m of `table` stands for the distance `high - m` = place of the query - place of the key. Keys stand at places 0, 1, ...,
-    K - 1, those of memory first. The first `rows` queries stand at `first`, `first + 1`, ...; the others anywhere, so that
-    `index` names the row of the table for each of their keys. In rows of the batch that are `reversed`, whose text runs
-    backwards, every distance counts as its negative.
+    Row m of `table` stands for the distance `high - m` = place of the query - place of the key.
+    Keys stand at places 0, 1, ..., K - 1, those of memory first. The first `rows` queries stand at
+    `first`, `first + 1`, ...; the others anywhere, so that `index` names the row of the table for
+    each of their keys. In rows of the batch that are `reversed`, whose text runs backwards, every
+    distance counts as its negative.
     """
 
     table: Tensor  # [1 | 2, n, W]: as they are, and for reversed rows
@@ -26,7 +30,8 @@ class Relations:
     keys: int
     index: Tensor | None = None  # [B | 1, P, K]
     reversed: Tensor | None = None  # [B] bool; None: no row is
-    apart: Tensor | None = None  # [B | 1, 1, Tq, K] bool: query and key are of different segments; None: never
+    # [B | 1, 1, Tq, K] bool: query and key are of different segments; None: never
+    apart: Tensor | None = None
 
     def dropped(self, dropout: nn.Module) -> Relations:
         """The same with dropout on the sinusoids, one mask for all layers."""
@@ -35,8 +40,9 @@ class Relations:
     def between(self, scores: Tensor) -> Tensor:
         """[B, H, Tq, K] out of `scores [B, H, Tq, n]`, the score of every query for every distance.
 
-        Query r of the first ones wants columns `high - first - r + (0 .. K - 1)`, one further to the left than query r - 1:
-        the same numbers in rows of n - 1 instead of n shift them so (Dai et al., 2019, arXiv:1901.02860, appendix B).
+        Query r of the first ones wants columns `high - first - r + (0 .. K - 1)`, one further to
+        the left than query r - 1: the same numbers in rows of n - 1 instead of n shift them so (Dai
+        et al., 2019, arXiv:1901.02860, appendix B).
         """
         found = []
         if self.rows:
@@ -50,21 +56,38 @@ class Relations:
 
 
 def relations(
-    *, width: int, first: int, rows: int, like: Tensor, places: Tensor | None = None, reversed: Tensor | None = None,
-    apart: Tensor | None = None, key_places: Tensor | None = None,
-) -> Relations:  # fmt: skip
-    """For `rows` queries that are the last keys, at places `first`, `first + 1`, ..., and others at `places [B | 1, P]`.
+    *,
+    width: int,
+    first: int,
+    rows: int,
+    like: Tensor,
+    places: Tensor | None = None,
+    reversed: Tensor | None = None,
+    apart: Tensor | None = None,
+    key_places: Tensor | None = None,
+) -> Relations:
+    """For `rows` queries that are the last keys, at places `first`, `first + 1`, ..., and others at
+    `places [B | 1, P]`.
 
-    No place is beyond `first + rows`, right behind the last key. With `key_places [B | 1, K]`, keys do not stand at 0, 1, ...;
-    then all queries are named by `places`. Type and device are those of `like`.
+    No place is beyond `first + rows`, right behind the last key. With `key_places [B | 1, K]`, keys
+    do not stand at 0, 1, ...; then all queries are named by `places`. Type and device are those of
+    `like`.
     """
     keys, high = first + rows, first + rows
-    table = sinusoids(torch.arange(high, -high if key_places is not None else -rows, -1, device=like.device), width)
-    table = table[None] if reversed is None else torch.stack([table, table * _mirrored(width, like.device)])
+    table = sinusoids(
+        torch.arange(high, -high if key_places is not None else -rows, -1, device=like.device),
+        width,
+    )
+    table = (
+        table[None]
+        if reversed is None
+        else torch.stack([table, table * _mirrored(width, like.device)])
+    )
     index = None
     if places is not None:
         at = torch.arange(keys, device=like.device)[None] if key_places is None else key_places
-        index = (high - places[:, :, None] + at[:, None]).clamp(0, table.shape[1] - 1)  # beyond: at padding
+        # beyond: at padding
+        index = (high - places[:, :, None] + at[:, None]).clamp(0, table.shape[1] - 1)
     count = 0 if key_places is not None else rows
     return Relations(table.to(like.dtype), high, first, count, keys, index, reversed, apart)
 
@@ -72,7 +95,8 @@ def relations(
 def sinusoids(distance: Tensor, width: int, base: float = 10000.0) -> Tensor:
     """`R_p = [sin(p w_0) ... | cos(p w_0) ...]`, w_i = base^(-2i / W), [n] -> [n, W] in fp64.
 
-    (Dai et al., 2019, arXiv:1901.02860, sec. 3.3; kimiyoung/transformer-xl: all sines first, then all cosines.)
+    (Dai et al., 2019, arXiv:1901.02860, sec. 3.3; kimiyoung/transformer-xl: all sines first, then
+    all cosines.)
     """
     steps = torch.arange(0, width, 2, device=distance.device, dtype=torch.float64)
     angles = distance.double()[:, None] * torch.exp(steps * (-math.log(base) / width))

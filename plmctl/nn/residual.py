@@ -1,4 +1,5 @@
-"""Where the norms of a sublayer stand: three slots, filled by one of `PostNorm`, `PreNorm`, `SandwichNorm`.
+"""Where the norms of a sublayer stand: three slots, filled by one of `PostNorm`, `PreNorm`,
+`SandwichNorm`.
 
 y = norm_sum(x + dropout(norm_out(cell(norm_in(x)))))
 """
@@ -21,12 +22,19 @@ class Block(nn.Module):
     """A cell, its norms and its residual connection; an empty slot is an Identity."""
 
     def __init__(
-        self, *, cell: Cell, norm_in: nn.Module | None = None, norm_out: nn.Module | None = None,
-        norm_sum: nn.Module | None = None, dropout: float = 0.0,
-    ) -> None:  # fmt: skip
+        self,
+        *,
+        cell: Cell,
+        norm_in: nn.Module | None = None,
+        norm_out: nn.Module | None = None,
+        norm_sum: nn.Module | None = None,
+        dropout: float = 0.0,
+    ) -> None:
         super().__init__()
         self.cell = cell
-        self.norm_in, self.norm_out, self.norm_sum = (n or nn.Identity() for n in (norm_in, norm_out, norm_sum))
+        self.norm_in, self.norm_out, self.norm_sum = (
+            n or nn.Identity() for n in (norm_in, norm_out, norm_sum)
+        )
         self.dropout = Dropout(rate=dropout)
 
     def forward(self, x: Tensor, context: Context) -> Tensor:
@@ -37,7 +45,9 @@ class Block(nn.Module):
 @part_of("residual")
 @dataclass(frozen=True, kw_only=True)
 class PostNorm:
-    """`y = norm(x + dropout(cell(x)))`, no norm after the stack (Vaswani et al., 2017, arXiv:1706.03762, sec. 3.1)."""
+    """`y = norm(x + dropout(cell(x)))`, no norm after the stack (Vaswani et al., 2017,
+    arXiv:1706.03762, sec. 3.1).
+    """
 
     norm: Norm
     dropout: float
@@ -52,7 +62,9 @@ class PostNorm:
 @part_of("residual")
 @dataclass(frozen=True, kw_only=True)
 class PreNorm:
-    """`y = x + dropout(cell(norm(x)))` and one norm after the stack (Radford et al., 2019, sec. 2.3)."""
+    """`y = x + dropout(cell(norm(x)))` and one norm after the stack (Radford et al., 2019, sec.
+    2.3).
+    """
 
     norm: Norm
     dropout: float
@@ -68,7 +80,9 @@ class PreNorm:
 @part_of("residual")
 @dataclass(frozen=True, kw_only=True)
 class SandwichNorm:
-    """`y = x + dropout(norm(cell(norm(x))))` and one norm after the stack (Ding et al., 2021, arXiv:2105.13290, sec. 2.4)."""
+    """`y = x + dropout(norm(cell(norm(x))))` and one norm after the stack (Ding et al., 2021,
+    arXiv:2105.13290, sec. 2.4).
+    """
 
     norm: Norm
     dropout: float

@@ -6,7 +6,9 @@ from torch import Tensor, nn
 
 
 class Restrained(nn.Module):
-    """A part whose `penalty()`, [], is added to the loss; it asks for nothing where `strength` is 0."""
+    """A part whose `penalty()`, [], is added to the loss; it asks for nothing where `strength`
+    is 0.
+    """
 
     strength: float = 0.0
 

@@ -24,24 +24,37 @@ class Residual(Protocol):
 
 @part_of("stack")
 class Stack(nn.Module):
-    """`final_norm(block_n(... block_1(x)))`, [B, T, W] -> [B, T, W], in the order of `layout` (grammar: nn/layout.py).
+    """`final_norm(block_n(... block_1(x)))`, [B, T, W] -> [B, T, W], in the order of `layout`
+    (grammar: nn/layout.py).
 
-    `cells` maps each letter of the layout to a factory. Parameters are named by letter and ordinal: `blocks.a.0`, `blocks.f.0`.
+    `cells` maps each letter of the layout to a factory. Parameters are named by letter and ordinal:
+    `blocks.a.0`, `blocks.f.0`.
     """
 
     def __init__(
-        self, *, layout: str, cells: Mapping[str, Callable[[], Cell]], residual: Residual,
+        self,
+        *,
+        layout: str,
+        cells: Mapping[str, Callable[[], Cell]],
+        residual: Residual,
         share: Mapping[str, int] | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         super().__init__()
         self.steps = grammar.parse(layout, share=share)
         self.layers = grammar.layers(self.steps)
         copies = grammar.copies(self.steps)
         for letter in copies:
             if letter not in cells:
-                raise ConfigError("model.stack.layout", layout, f"'{letter}' is none of the cells: {', '.join(cells)}")
+                raise ConfigError(
+                    "model.stack.layout",
+                    layout,
+                    f"'{letter}' is none of the cells: {', '.join(cells)}",
+                )
         self.blocks = nn.ModuleDict(
-            {letter: nn.ModuleList(residual.block(cells[letter]()) for _ in range(n)) for letter, n in copies.items()}
+            {
+                letter: nn.ModuleList(residual.block(cells[letter]()) for _ in range(n))
+                for letter, n in copies.items()
+            }
         )
         self.final_norm = residual.final()
 
@@ -58,8 +71,12 @@ class Stack(nn.Module):
             found += [0] * step.ends
         return set(found[:-1]) == {1}
 
-    def forward(self, x: Tensor, context: Context, *, record: bool = False) -> tuple[Tensor, list[Tensor]]:
-        """The last state, and with `record` the input followed by the state after every layer (the last one normed)."""
+    def forward(
+        self, x: Tensor, context: Context, *, record: bool = False
+    ) -> tuple[Tensor, list[Tensor]]:
+        """The last state, and with `record` the input followed by the state after every layer
+        (the last one normed).
+        """
         recorded = [x]
         for number in range(len(self.layers)):
             x = self.layer(number, x, context)

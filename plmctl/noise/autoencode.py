@@ -1,4 +1,6 @@
-"""A plain copy (Hill et al., 2016): the source is the text and so is the target; later noise changes the source alone."""
+"""A plain copy (Hill et al., 2016): the source is the text and so is the target; later noise
+changes the source alone.
+"""
 
 from __future__ import annotations
 
@@ -10,9 +12,11 @@ from plmctl.parts import part_of
 
 @part_of("noise")
 class Autoencode(Denoising):
-    """`source = target = text`: an autoencoder, or first in a list the clean target of noise that keeps lengths.
+    """`source = target = text`: an autoencoder, or first in a list the clean target of noise that
+    keeps lengths.
 
-    (Hill, Cho and Korhonen, 2016, arXiv:1602.03483: their sequential denoising autoencoder without noise.)
+    (Hill, Cho and Korhonen, 2016, arXiv:1602.03483: their sequential denoising autoencoder without
+    noise.)
     """
 
     def __call__(self, rows: Rows, draws: Draws) -> Rows:

@@ -1,4 +1,6 @@
-"""What every noise function is: Rows in, Rows out, and the same bytes for the same (seed, epoch, row)."""
+"""What every noise function is: Rows in, Rows out, and the same bytes for the same (seed, epoch,
+row).
+"""
 
 from __future__ import annotations
 
@@ -13,12 +15,14 @@ from plmctl.parts import base_of
 
 @base_of("noise")
 class Noise:
-    """One published idea of what the input hides and what is asked; runs in the loader, never touches a network.
+    """One published idea of what the input hides and what is asked; runs in the loader, never
+    touches a network.
 
-    `reads`, `writes` and `removes` name fields as in `batch.FIELDS` ("tracks.word_start", "targets.mlm"); the contract check
-    uses them. "input" is the sequence that noise changes, `rows.input`: `source` where there is one, else `text`.
-    `changes`: tokens of the input become others, or move. `uses`: fields that it reads where they are there. `fields`: those
-    that it introduces, with shape, type and meaning.
+    `reads`, `writes` and `removes` name fields as in `batch.FIELDS` ("tracks.word_start",
+    "targets.mlm"); the contract check uses them. "input" is the sequence that noise changes,
+    `rows.input`: `source` where there is one, else `text`.
+    `changes`: tokens of the input become others, or move. `uses`: fields that it reads where they
+    are there. `fields`: those that it introduces, with shape, type and meaning.
     A subclass is one file, keyword-only constructor, built from numbers and the `vocab`.
     """
 
@@ -37,16 +41,22 @@ class Noise:
         return {}
 
     def input_length(self, length: int) -> int:
-        """How many tokens the format must lay out so that the noised row has `length` (insertions make this smaller)."""
+        """How many tokens the format must lay out so that the noised row has `length`
+        (insertions make this smaller).
+        """
         return length
 
     def columns(self, length: int) -> dict[str, int]:
-        """Columns of the sequences that it makes of a row of `length`; none where it changes only what is there."""
+        """Columns of the sequences that it makes of a row of `length`; none where it changes
+        only what is there.
+        """
         return {}
 
 
 class Denoising(Noise):
-    """Noise whose target is the whole clean sequence: `text` becomes `source`, which it changes, and `target`."""
+    """Noise whose target is the whole clean sequence: `text` becomes `source`, which it changes,
+    and `target`.
+    """
 
     writes = frozenset({"source", "target"})
     removes = frozenset({"text"})
@@ -56,21 +66,28 @@ class Denoising(Noise):
 
 
 def denoising(rows: Rows) -> Rows:
-    """The rows with a `source` to change and a clean `target`: `text` is both; rows that have a `source` stay as they are."""
+    """The rows with a `source` to change and a clean `target`: `text` is both; rows that have a
+    `source` stay as they are.
+    """
     if "source" in rows.seqs:
         return rows
     if rows.targets:
         asked = ", ".join(f"targets.{name}" for name in rows.targets)
         raise ConfigError(
-            "noise", ..., f"the clean text that should be the target is gone: an earlier noise has hidden some of it ({asked})",
+            "noise",
+            ...,
+            "the clean text that should be the target is gone: an earlier noise has hidden some of"
+            f" it ({asked})",
             fix="put autoencode first: noise=[autoencode,...]",
-        )  # fmt: skip
+        )
     seqs = {name: seq for name, seq in rows.seqs.items() if name != "text"}
     return replace(rows, seqs={**seqs, "source": rows.seqs["text"], "target": rows.seqs["text"]})
 
 
 class Chain(Noise):
-    """Several noise functions, applied in the order of the config list; draws are kept apart by each one's place."""
+    """Several noise functions, applied in the order of the config list; draws are kept apart by
+    each one's place.
+    """
 
     def __init__(self, noises: Sequence[Noise]) -> None:
         self.noises = list(noises)
@@ -89,7 +106,10 @@ class Chain(Noise):
     def capacity(self, length: int) -> dict[str, int]:
         found: dict[str, int] = {}
         for noise in self.noises:
-            found |= {name: min(length, found.get(name, 0) + most) for name, most in noise.capacity(length).items()}
+            found |= {
+                name: min(length, found.get(name, 0) + most)
+                for name, most in noise.capacity(length).items()
+            }
         return found
 
     def input_length(self, length: int) -> int:

@@ -1,4 +1,6 @@
-"""Rotated documents (Lewis et al., 2020): the document begins at a random token, and the model is asked for its beginning."""
+"""Rotated documents (Lewis et al., 2020): the document begins at a random token, and the model
+is asked for its beginning.
+"""
 
 from __future__ import annotations
 
@@ -17,15 +19,20 @@ from plmctl.text.vocab import Vocab
 
 @part_of("noise")
 class DocumentRotate(Denoising):
-    """`x_1 .. x_n` becomes `x_p .. x_n x_1 .. x_(p-1)`, p uniform in 1..n; `rate` of the documents are rotated.
+    """`x_1 .. x_n` becomes `x_p .. x_n x_1 .. x_(p-1)`, p uniform in 1..n; `rate` of the documents
+    are rotated.
 
-    (Lewis et al., 2020, arXiv:1910.13461, sec. 2.2.) Where special tokens divide a document, each stretch between them rotates.
-    Differs: the public code (fairseq, denoising_dataset.py) draws p from 1..n+1, where n+1 leaves the document as 1 does.
+    (Lewis et al., 2020, arXiv:1910.13461, sec. 2.2.) Where special tokens divide a document, each
+    stretch between them rotates.
+    Differs: the public code (fairseq, denoising_dataset.py) draws p from 1..n+1, where n+1 leaves
+    the document as 1 does.
     """
 
     def __init__(self, *, vocab: Vocab, rate: float) -> None:
         if not 0 < rate <= 1:
-            raise ConfigError("noise.rate", rate, "0 < rate <= 1, the share of documents that are rotated")
+            raise ConfigError(
+                "noise.rate", rate, "0 < rate <= 1, the share of documents that are rotated"
+            )
         self.vocab, self.rate = movable(vocab), rate
 
     def __call__(self, rows: Rows, draws: Draws) -> Rows:
@@ -37,6 +44,9 @@ class DocumentRotate(Denoising):
         pivot = below(word.astype(np.uint32), length)
         pivot[(word >> np.uint64(32)).astype(np.float64) >= self.rate * 2.0**32] = 0
         take = np.arange(len(found.ordinary))
-        begin, size = np.stack([start + pivot, start], 1).ravel(), np.stack([length - pivot, pivot], 1).ravel()
+        begin, size = (
+            np.stack([start + pivot, start], 1).ravel(),
+            np.stack([length - pivot, pivot], 1).ravel(),
+        )
         take[found.ordinary] = runs(begin, size)
         return permuted(rows, take)

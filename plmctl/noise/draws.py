@@ -1,4 +1,6 @@
-"""Random numbers by place, not by order: a hash of (seed, epoch, row key, name, column), so rows may come in any batch."""
+"""Random numbers by place, not by order: a hash of (seed, epoch, row key, name, column), so rows
+may come in any batch.
+"""
 
 from __future__ import annotations
 
@@ -6,17 +8,20 @@ import hashlib
 
 import numpy as np
 
-# Weyl step and multiplier of the 64-bit mixer (Evensen's and degski's published constants); uint64 arithmetic wraps.
+# Weyl step and multiplier of the 64-bit mixer (Evensen's and degski's published constants); uint64
+# arithmetic wraps.
 STEP = np.uint64(0x9E3779B97F4A7C15)
 FACTOR = np.uint64(0xD6E8FEB86659FD93)
 HALF = np.uint64(32)
 
 
 class Draws:
-    """Counter-based random numbers: the same (seed, epoch, path, key, name, column) always gives the same bits.
+    """Counter-based random numbers: the same (seed, epoch, path, key, name, column) always gives
+    the same bits.
 
-    `word(key, name, c) = mix(mix(key + digest(seed, epoch, path, name)) + c * STEP)`; each 64-bit word gives two columns.
-    About two billion rows would have to be drawn before two of them are likely to share a state.
+    `word(key, name, c) = mix(mix(key + digest(seed, epoch, path, name)) + c * STEP)`; each 64-bit
+    word gives two columns. About two billion rows would have to be drawn before two of them are
+    likely to share a state.
     """
 
     def __init__(self, seed: int, epoch: int, path: tuple[int | str, ...] = ()) -> None:
@@ -27,7 +32,9 @@ class Draws:
         return Draws(self.seed, self.epoch, (*self.path, place))
 
     def repeating(self, epochs: int) -> Draws:
-        """The same numbers again after `epochs` epochs (BERT's copies of the corpus, each masked once)."""
+        """The same numbers again after `epochs` epochs (BERT's copies of the corpus, each masked
+        once).
+        """
         return Draws(self.seed, self.epoch % epochs, self.path)
 
     def words(self, key: np.ndarray, name: str, columns: int) -> np.ndarray:
@@ -40,7 +47,9 @@ class Draws:
         words = self.words(key, name, (columns + 1) // 2)
         return words.astype("<u8", copy=False).view("<u4")[:, :columns]
 
-    def words_at(self, key: np.ndarray, name: str, row: np.ndarray, column: np.ndarray) -> np.ndarray:
+    def words_at(
+        self, key: np.ndarray, name: str, row: np.ndarray, column: np.ndarray
+    ) -> np.ndarray:
         """uint64 [m]: only `words(key, name, ...)[row[i], column[i]]`, for a few places of many."""
         return _mix(self._state(key, name)[row] + column.astype(np.uint64) * STEP)
 
@@ -49,7 +58,9 @@ class Draws:
         columns = int(np.prod(shape, dtype=np.int64))
         return unit(self.bits(key, name, columns)).reshape(len(key), *shape)
 
-    def integers(self, key: np.ndarray, name: str, high: int | np.ndarray, *shape: int) -> np.ndarray:
+    def integers(
+        self, key: np.ndarray, name: str, high: int | np.ndarray, *shape: int
+    ) -> np.ndarray:
         """int64 [n, *shape] in [0, high), high < 2**32 (a number, or an array that broadcasts)."""
         columns = int(np.prod(shape, dtype=np.int64))
         return below(self.bits(key, name, columns).reshape(len(key), *shape), high)
@@ -71,7 +82,9 @@ def below(bits: np.ndarray, high: int | np.ndarray) -> np.ndarray:
 
 
 def _mix(x: np.ndarray) -> np.ndarray:
-    """A bijection of 64 bits in which each input bit flips half of the output; works in place on `x`."""
+    """A bijection of 64 bits in which each input bit flips half of the output; works in place on
+    `x`.
+    """
     shifted = x >> HALF
     x ^= shifted
     for _ in range(2):

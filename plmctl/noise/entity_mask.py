@@ -17,17 +17,34 @@ from plmctl.text.vocab import Vocab
 
 
 class MarkedSpans(Select):
-    """Units in random order, each taken whole if the budget has room: marked spans, and the words or tokens outside them.
+    """Units in random order, each taken whole if the budget has room: marked spans, and the words
+    or tokens outside them.
 
-    `span_share=None`: all units in one lottery; else the spans come first, for at most this share of the budget, and what is
-    left of it goes to the other units. A span that is not chosen stays whole and visible either way.
+    `span_share=None`: all units in one lottery; else the spans come first, for at most this share
+    of the budget, and what is left of it goes to the other units. A span that is not chosen stays
+    whole and visible either way.
     """
 
     def __init__(
-        self, *, vocab: Vocab, budget: Budget, names: Sequence[str], span_share: float | None, words: bool
-    ) -> None:  # fmt: skip
-        self.vocab, self.budget, self.names, self.share, self.words = vocab, budget, list(names), span_share, words
-        self.reads = frozenset({"input", *(f"spans.{name}" for name in names)} | ({"tracks.word_start"} if words else set()))
+        self,
+        *,
+        vocab: Vocab,
+        budget: Budget,
+        names: Sequence[str],
+        span_share: float | None,
+        words: bool,
+    ) -> None:
+        self.vocab, self.budget, self.names, self.share, self.words = (
+            vocab,
+            budget,
+            list(names),
+            span_share,
+            words,
+        )
+        self.reads = frozenset(
+            {"input", *(f"spans.{name}" for name in names)}
+            | ({"tracks.word_start"} if words else set())
+        )
 
     def __call__(self, rows: Rows, draws: Draws) -> Spans:
         found = units(rows, self.vocab, words=self.words, spans=self.names)
@@ -57,29 +74,53 @@ class MarkedSpans(Select):
 
 @part_of("noise")
 class EntityMask(Masking):
-    """Whole marked spans (`spans: [entity, phrase]`, the first name winning where two overlap) instead of single tokens.
+    """Whole marked spans (`spans: [entity, phrase]`, the first name winning where two overlap)
+    instead of single tokens.
 
-    Sun et al., 2019, arXiv:1904.09223, sec. 3.2: the unit of masking grows from tokens to phrases to entities, all tokens of a
-    unit are asked; as in the published reader a unit is chosen like any other (`span_share: null`), and 80/10/10 falls on each
-    token alone. `span_share: 0.5` gives half of the budget to the spans (SpanBERT's comparison, Joshi et al., 2020, sec. 6.1).
-    Differs: the reader chooses every unit with probability 15%; here units are taken in random order up to an exact budget,
-    one that would exceed it is skipped.
+    Sun et al., 2019, arXiv:1904.09223, sec. 3.2: the unit of masking grows from tokens to phrases
+    to entities, all tokens of a unit are asked; as in the published reader a unit is chosen like
+    any other (`span_share: null`), and 80/10/10 falls on each
+    token alone. `span_share: 0.5` gives half of the budget to the spans (SpanBERT's comparison,
+    Joshi et al., 2020, sec. 6.1).
+    Differs: the reader chooses every unit with probability 15%; here units are taken in random
+    order up to an exact budget, one that would exceed it is skipped.
     """
 
     def __init__(
-        self, *, vocab: Vocab, rate: float, spans: Sequence[str] = ("entity",), span_share: float | None = None,
-        words: bool = False, mask_share: float = 0.8, random_share: float = 0.1, max_predictions: int | None = None,
-        selection: str = "exact", random_specials: bool = True, static: int | None = None,
-    ) -> None:  # fmt: skip
+        self,
+        *,
+        vocab: Vocab,
+        rate: float,
+        spans: Sequence[str] = ("entity",),
+        span_share: float | None = None,
+        words: bool = False,
+        mask_share: float = 0.8,
+        random_share: float = 0.1,
+        max_predictions: int | None = None,
+        selection: str = "exact",
+        random_specials: bool = True,
+        static: int | None = None,
+    ) -> None:
         if not spans:
-            raise ConfigError("noise.spans", list(spans), "names of spans that the data mark, such as [entity]")
+            raise ConfigError(
+                "noise.spans", list(spans), "names of spans that the data mark, such as [entity]"
+            )
         if span_share is not None and not 0 <= span_share <= 1:
-            raise ConfigError("noise.span_share", span_share, "0 <= span_share <= 1, or null (spans are chosen like any unit)")
+            raise ConfigError(
+                "noise.span_share",
+                span_share,
+                "0 <= span_share <= 1, or null (spans are chosen like any unit)",
+            )
         budget = Budget(rate=rate, max_predictions=max_predictions, selection=selection)
         super().__init__(
-            select=MarkedSpans(vocab=vocab, budget=budget, names=spans, span_share=span_share, words=words),
+            select=MarkedSpans(
+                vocab=vocab, budget=budget, names=spans, span_share=span_share, words=words
+            ),
             corrupt=MaskOrReplace(
-                vocab=vocab, mask_share=mask_share, random_share=random_share, random_specials=random_specials
+                vocab=vocab,
+                mask_share=mask_share,
+                random_share=random_share,
+                random_specials=random_specials,
             ),
             static=static,
         )

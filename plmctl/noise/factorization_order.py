@@ -1,4 +1,6 @@
-"""A random order of factorisation (Yang et al., 2019, XLNet): spans are predicted, each token from those before it there."""
+"""A random order of factorisation (Yang et al., 2019, XLNet): spans are predicted, each token
+from those before it there.
+"""
 
 from __future__ import annotations
 
@@ -31,17 +33,21 @@ class Sections(NamedTuple):
 
 @part_of("noise")
 class FactorizationOrder(Noise):
-    """`tracks.order` and `targets.plm`: a token sees those of lower order, its content also those of its own order.
+    """`tracks.order` and `targets.plm`: a token sees those of lower order, its content also those
+    of its own order.
 
-    Tokens that are not predicted have the lowest order of their section, so all see them; predicted tokens and the special ones
-    have random ranks above it. About one token in `context` is predicted: an n-gram, n in 1..`most` with p(n) ~ 1/n, somewhere
-    in a context of `context * n` tokens, beginning at a word; single tokens fill the budget up. A document is cut into
-    sections of `block` tokens; a later one sees all of an earlier one, never the other way round (null: one section). In rows
-    that run backwards (`values.reversed`) n-grams are chosen in the order of the text: their first token there begins a word.
-    `selection="exact"`: n-grams that never touch and cover the budget, every arrangement as likely.
-    (Yang et al., 2019, arXiv:1906.08237, sec. 2.3, 2.4 and A.3: K = 6, n <= 5; zihangdai/xlnet, data_utils.py: _sample_mask,
-    _local_perm with perm_size 256.) `whole_words=False`: n counts pieces, as that code does.
-    Differs: single tokens that fill up are never special ones; documents of a packed row share its budget by length.
+    Tokens that are not predicted have the lowest order of their section, so all see them; predicted
+    tokens and the special ones have random ranks above it. About one token in `context` is
+    predicted: an n-gram, n in 1..`most` with p(n) ~ 1/n, somewhere in a context of `context * n`
+    tokens, beginning at a word; single tokens fill the budget up. A document is cut into sections
+    of `block` tokens; a later one sees all of an earlier one, never the other way round (null: one
+    section). In rows that run backwards (`values.reversed`) n-grams are chosen in the order of the
+    text: their first token there begins a word. `selection="exact"`: n-grams that never touch and
+    cover the budget, every arrangement as likely. (Yang et al., 2019, arXiv:1906.08237, sec. 2.3,
+    2.4 and A.3: K = 6, n <= 5; zihangdai/xlnet, data_utils.py: _sample_mask, _local_perm with
+    perm_size 256.) `whole_words=False`: n counts pieces, as that code does.
+    Differs: single tokens that fill up are never special ones; documents of a packed row share its
+    budget by length.
     """
 
     reads = frozenset({"input", "tracks.word_start"})
@@ -49,10 +55,20 @@ class FactorizationOrder(Noise):
     changes = False
 
     def __init__(
-        self, *, vocab: Vocab, context: float, most: int = 5, block: int | None = 256, whole_words: bool = False,
+        self,
+        *,
+        vocab: Vocab,
+        context: float,
+        most: int = 5,
+        block: int | None = 256,
+        whole_words: bool = False,
         selection: str = "published",
-    ) -> None:  # fmt: skip
-        for name, value, least in (("context", context, 2), ("most", most, 1), ("block", block or 8, 8)):
+    ) -> None:
+        for name, value, least in (
+            ("context", context, 2),
+            ("most", most, 1),
+            ("block", block or 8, 8),
+        ):
             if value < least:
                 raise ConfigError(f"noise.{name}", value, f"at least {least}")
         if selection not in SELECTIONS:
@@ -60,10 +76,18 @@ class FactorizationOrder(Noise):
         self.vocab, self.context, self.block, self.whole_words = vocab, context, block, whole_words
         shares = 1 / np.arange(1, most + 1)
         self.sizes = Lengths(shares)
-        self.budget = Budget(rate=1 / context, max_predictions=None, selection="exact", count_specials=False)
+        self.budget = Budget(
+            rate=1 / context, max_predictions=None, selection="exact", count_specials=False
+        )
         self.spans: RandomSpans | None = None
         if selection == "exact":
-            self.spans = RandomSpans(vocab=vocab, budget=self.budget, shares=shares, words=whole_words, sampler=Segmented())
+            self.spans = RandomSpans(
+                vocab=vocab,
+                budget=self.budget,
+                shares=shares,
+                words=whole_words,
+                sampler=Segmented(),
+            )
 
     def __call__(self, rows: Rows, draws: Draws) -> Rows:
         seq = rows.seqs[rows.input]
@@ -71,7 +95,11 @@ class FactorizationOrder(Noise):
         place = _reading_order(rows, sections)
         text = _reordered(rows, place, self.vocab)
         found = units(text, self.vocab, words=True)
-        spread = self._spread(text, draws, found, sections) if self.spans is None else self._exact(text, draws)
+        spread = (
+            self._spread(text, draws, found, sections)
+            if self.spans is None
+            else self._exact(text, draws)
+        )
         chosen, special = np.empty_like(spread), np.empty_like(spread)
         chosen[place], special[place] = spread, ~found.ordinary
         order = self._order(rows, draws.child("order"), sections, chosen | special)
@@ -80,7 +108,13 @@ class FactorizationOrder(Noise):
         return rows.with_seq(rows.input, changed).with_targets(plm=targets)
 
     def capacity(self, length: int) -> dict[str, int]:
-        return {"plm": max(1, int(length / self.context)) if self.spans is None else self.budget.capacity(length)}
+        return {
+            "plm": (
+                max(1, int(length / self.context))
+                if self.spans is None
+                else self.budget.capacity(length)
+            )
+        }
 
     def _sections(self, seq: Seq) -> Sections:
         first, length = documents(seq)
@@ -90,8 +124,12 @@ class FactorizationOrder(Noise):
         start = np.repeat(first, count) + number * block
         return Sections(start, np.minimum(block, np.repeat(first + length, count) - start), number)
 
-    def _order(self, rows: Rows, draws: Draws, sections: Sections, ranked: np.ndarray) -> np.ndarray:
-        """[n*T] int32: 0 and, for `ranked` tokens, 1, 2, ... at random in each section, from where the sections before end."""
+    def _order(
+        self, rows: Rows, draws: Draws, sections: Sections, ranked: np.ndarray
+    ) -> np.ndarray:
+        """[n*T] int32: 0 and, for `ranked` tokens, 1, 2, ... at random in each section, from
+        where the sections before end.
+        """
         barred = barring(~ranked).reshape(rows.seqs[rows.input].ids.shape)
         count = np.append(0, np.cumsum(ranked, dtype=np.int32))
         count = count[sections.start + sections.length] - count[sections.start]
@@ -100,7 +138,9 @@ class FactorizationOrder(Noise):
         order[place] = runs(np.ones_like(count), count)
         later = sections.number > 0
         slots = runs(sections.start[later], sections.length[later])
-        order[slots] += np.repeat(sections.number[later] * ((self.block or 0) + 1), sections.length[later]).astype(np.int32)
+        order[slots] += np.repeat(
+            sections.number[later] * ((self.block or 0) + 1), sections.length[later]
+        ).astype(np.int32)
         return order
 
     def _exact(self, rows: Rows, draws: Draws) -> np.ndarray:
@@ -118,7 +158,11 @@ class FactorizationOrder(Noise):
         length = rows.seqs[rows.input].length
         total = np.where(length > 0, np.maximum(1, np.floor(length / self.context + 1e-9)), 0)
         left = shared(total, sections.length, row, draws.uniform(rows.key, "share"))
-        chosen, at, end = np.zeros(n * width, bool), sections.start.copy(), sections.start + sections.length
+        chosen, at, end = (
+            np.zeros(n * width, bool),
+            sections.start.copy(),
+            sections.start + sections.length,
+        )
         open_, step = np.flatnonzero(left > 0), 0
         while len(open_):
             word = draws.words_at(rows.key, "span", row[open_], column[open_] + step * width)
@@ -126,9 +170,11 @@ class FactorizationOrder(Noise):
             around = np.floor(size * self.context).astype(np.int64)
             before = below(word.astype(np.uint32), around)
             begin = np.minimum(at[open_] + before, n * width - 1)
-            begin = np.where(found.begins[begin], begin, found.start[found.of_slot[begin] + 1])  # the next word that begins
+            # the next word that begins
+            begin = np.where(found.begins[begin], begin, found.start[found.of_slot[begin] + 1])
             stop = self._stop(found, np.minimum(begin, n * width - 1), size, left[open_])
-            good = (at[open_] + before < end[open_]) & (stop < end[open_])  # the last n-gram may not end the section
+            # the last n-gram may not end the section
+            good = (at[open_] + before < end[open_]) & (stop < end[open_])
             open_, begin, stop = open_[good], begin[good], stop[good]
             chosen[runs(begin, stop - begin)] = True
             left[open_] -= stop - begin
@@ -137,22 +183,38 @@ class FactorizationOrder(Noise):
         self._fill(rows, draws, found, sections, chosen, left)
         return chosen & found.ordinary
 
-    def _stop(self, found: Units, begin: np.ndarray, size: np.ndarray, left: np.ndarray) -> np.ndarray:
+    def _stop(
+        self, found: Units, begin: np.ndarray, size: np.ndarray, left: np.ndarray
+    ) -> np.ndarray:
         """Where n-grams end that begin at `begin`, at most `left` tokens further."""
         if not self.whole_words:
             return begin + size
-        return np.minimum(found.start[np.minimum(found.of_slot[begin] + size, len(found.start) - 1)], begin + left)
+        return np.minimum(
+            found.start[np.minimum(found.of_slot[begin] + size, len(found.start) - 1)], begin + left
+        )
 
-    def _fill(self, rows: Rows, draws: Draws, found: Units, sections: Sections, chosen: np.ndarray, left: np.ndarray) -> None:
+    def _fill(
+        self,
+        rows: Rows,
+        draws: Draws,
+        found: Units,
+        sections: Sections,
+        chosen: np.ndarray,
+        left: np.ndarray,
+    ) -> None:
         """Choose `left` more tokens of each section (in place)."""
         barred = barring(chosen | ~found.ordinary)
-        order = _shuffled(rows, draws.child("fill"), sections, barred.reshape(rows.seqs[rows.input].ids.shape))
+        order = _shuffled(
+            rows, draws.child("fill"), sections, barred.reshape(rows.seqs[rows.input].ids.shape)
+        )
         place, allowed = order.at(runs(sections.start, np.minimum(left, sections.length)))
         chosen[place[allowed]] = True
 
 
 def _reading_order(rows: Rows, sections: Sections) -> np.ndarray:
-    """[n*T] which slot comes at each place if every section of a row that runs backwards is turned round."""
+    """[n*T] which slot comes at each place if every section of a row that runs backwards is
+    turned round.
+    """
     n, width = rows.seqs[rows.input].ids.shape
     place = np.arange(n * width)
     backward = rows.values.get("reversed", np.zeros(n, bool))[sections.start // width]
@@ -162,7 +224,9 @@ def _reading_order(rows: Rows, sections: Sections) -> np.ndarray:
 
 
 def _reordered(rows: Rows, place: np.ndarray, vocab: Vocab) -> Rows:
-    """The ids of `rows` in the order of `place`; where they run backwards, a word starts with its last token in the row."""
+    """The ids of `rows` in the order of `place`; where they run backwards, a word starts with
+    its last token in the row.
+    """
     seq = rows.seqs[rows.input]
     begins = seq.tracks["word_start"].astype(bool)
     turned = (place != np.arange(len(place))).reshape(begins.shape).any(1)
@@ -171,7 +235,9 @@ def _reordered(rows: Rows, place: np.ndarray, vocab: Vocab) -> Rows:
     ends = np.roll(begins | vocab.special.take(seq.ids), -1, axis=1)
     ends[:, -1] = True
     starts = np.where(turned[:, None], ends, begins).ravel()[place].reshape(begins.shape)
-    changed = replace(seq, ids=seq.ids.ravel()[place].reshape(seq.ids.shape)).with_tracks(word_start=starts)
+    changed = replace(seq, ids=seq.ids.ravel()[place].reshape(seq.ids.shape)).with_tracks(
+        word_start=starts
+    )
     return rows.with_seq(rows.input, changed)
 
 

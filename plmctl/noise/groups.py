@@ -1,4 +1,6 @@
-"""Groups of tokens in random order, each taken whole if the budget has room for it: BERT's and ALBERT's sampler."""
+"""Groups of tokens in random order, each taken whole if the budget has room for it: BERT's and
+ALBERT's sampler.
+"""
 
 from __future__ import annotations
 
@@ -12,11 +14,13 @@ from plmctl.text.vocab import Vocab
 
 
 class RandomGroups(Select):
-    """Runs of `n` whole words, n drawn with `shares[n - 1]` for every word that a run may begin with.
+    """Runs of `n` whole words, n drawn with `shares[n - 1]` for every word that a run may begin
+    with.
 
-    The words of a document are shuffled and looked at one after the other. A run that would exceed the budget is shortened
-    until it fits, skipped if not even its first word does; it is skipped too if any of its tokens is taken already; a run
-    ends where its stretch of ordinary tokens ends. This goes on until the budget is used up or no word is left.
+    The words of a document are shuffled and looked at one after the other. A run that would exceed
+    the budget is shortened until it fits, skipped if not even its first word does; it is skipped
+    too if any of its tokens is taken already; a run ends where its stretch of ordinary tokens ends.
+    This goes on until the budget is used up or no word is left.
     """
 
     reads = frozenset({"input", "tracks.word_start"})
@@ -50,9 +54,10 @@ class Lengths:
 class Walk:
     """Which units are taken so far, and the sampler that takes more.
 
-    Equal, choice by choice, to looking at one run after the other. Runs that nothing hinders come first: of a document's
-    first runs those are taken whose tokens no earlier taken run has, up to the first one that would exceed the budget; only
-    the few looks from there on are taken one by one, in all documents at once.
+    Equal, choice by choice, to looking at one run after the other. Runs that nothing hinders come
+    first: of a document's first runs those are taken whose tokens no earlier taken run has, up to
+    the first one that would exceed the budget; only the few looks from there on are taken one by
+    one, in all documents at once.
     """
 
     def __init__(self, rows: Rows, found: Units, lengths: Lengths, draws: Draws) -> None:
@@ -66,9 +71,16 @@ class Walk:
         row, column = np.divmod(self.units.slots(unit, unit + 1), self.shape[1])
         return Spans(row, column, np.ones_like(row))
 
-    def take(self, draws: Draws, allowed: np.ndarray, first: np.ndarray, budget: np.ndarray) -> np.ndarray:
-        """Take runs that begin at the `allowed [n*T]` slots up to each document's budget; what is left of it, [m]."""
-        order, end = Shuffled(self.rows, draws, barring(~allowed).reshape(self.shape)), np.append(first[1:], allowed.size)
+    def take(
+        self, draws: Draws, allowed: np.ndarray, first: np.ndarray, budget: np.ndarray
+    ) -> np.ndarray:
+        """Take runs that begin at the `allowed [n*T]` slots up to each document's budget; what
+        is left of it, [m].
+        """
+        order, end = (
+            Shuffled(self.rows, draws, barring(~allowed).reshape(self.shape)),
+            np.append(first[1:], allowed.size),
+        )
         left, busy = budget.copy(), np.flatnonzero(budget > 0)
         if len(busy):
             at, left[busy] = self._unhindered(order, first[busy], end[busy], budget[busy])
@@ -84,7 +96,11 @@ class Walk:
         place, allowed = order.at(runs(first, count))
         unit, stop = self._run(place)
         size = np.where(allowed, self.units.length(unit, stop), 0)
-        free = first_come(unit, np.where(allowed, stop, unit), len(self.taken), self.taken) if self._may_clash else allowed
+        free = (
+            first_come(unit, np.where(allowed, stop, unit), len(self.taken), self.taken)
+            if self._may_clash
+            else allowed
+        )
         gained = np.where(free, size, 0)
         number = runs(np.zeros_like(count), count)
         too_many = running(gained, count) + size > np.repeat(budget, count)
@@ -93,12 +109,15 @@ class Walk:
         self.taken[runs(unit[free], (stop - unit)[free])] = True
         return first + looked, budget - np.add.reduceat(np.where(free, size, 0), offset)
 
-    def _one_by_one(self, order: Shuffled, at: np.ndarray, end: np.ndarray, left: np.ndarray) -> np.ndarray:
+    def _one_by_one(
+        self, order: Shuffled, at: np.ndarray, end: np.ndarray, left: np.ndarray
+    ) -> np.ndarray:
         left, busy = left.copy(), np.flatnonzero((left > 0) & (at < end))
         at = at.copy()
         while len(busy):
             place, allowed = order.at(at[busy])
-            busy, place = busy[allowed], place[allowed]  # barred tokens come last: nothing is left there
+            # barred tokens come last: nothing is left there
+            busy, place = busy[allowed], place[allowed]
             unit, stop = self._run(place)
             for _ in range(self.lengths.most - 1):
                 stop -= (self.units.length(unit, stop) > left[busy]) & (stop > unit + 1)
@@ -116,19 +135,26 @@ class Walk:
         return self.lengths.most > 1
 
     def _run(self, place: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """(first unit, first unit after it) of the run that begins at each place, at its full length."""
+        """(first unit, first unit after it) of the run that begins at each place, at its full
+        length.
+        """
         unit = self.units.of_slot[place].astype(np.int64)
         if not self._may_clash:
             return unit, unit + 1
-        word = self.draws.words_at(self.rows.key, "words", *np.divmod(place.astype(np.int64), self.shape[1]))
+        word = self.draws.words_at(
+            self.rows.key, "words", *np.divmod(place.astype(np.int64), self.shape[1])
+        )
         return unit, self.units.stop(unit, self.lengths(word >> HALF))
 
 
-def first_come(begin: np.ndarray, end: np.ndarray, size: int, taken: np.ndarray | None = None) -> np.ndarray:
-    """[k] bool: the runs `begin .. end - 1` over 0 .. size-1 that are taken if each in turn is, unless part of it is `taken`.
+def first_come(
+    begin: np.ndarray, end: np.ndarray, size: int, taken: np.ndarray | None = None
+) -> np.ndarray:
+    """[k] bool: the runs `begin .. end - 1` over 0 .. size-1 that are taken if each in turn is,
+    unless part of it is `taken`.
 
-    Rounds instead of a loop: a run is taken as soon as no undecided run before it has any of its members, and falls as soon
-    as a taken one has.
+    Rounds instead of a loop: a run is taken as soon as no undecided run before it has any of its
+    members, and falls as soon as a taken one has.
     """
     blocked = np.zeros(size, bool) if taken is None else taken.copy()
     owner = np.zeros(size, np.int32)
@@ -136,9 +162,14 @@ def first_come(begin: np.ndarray, end: np.ndarray, size: int, taken: np.ndarray 
     open_ = np.flatnonzero(end > begin)
     while len(open_):
         length = (end - begin)[open_]
-        member, who, offset = runs(begin[open_], length), np.repeat(open_, length), np.cumsum(length) - length
+        member, who, offset = (
+            runs(begin[open_], length),
+            np.repeat(open_, length),
+            np.cumsum(length) - length,
+        )
         fallen = np.logical_or.reduceat(blocked[member], offset)
-        owner[member[::-1]] = who[::-1]  # the earliest undecided run comes last, so its number stays
+        # the earliest undecided run comes last, so its number stays
+        owner[member[::-1]] = who[::-1]
         mine = np.logical_and.reduceat(owner[member] == who, offset) & ~fallen
         accepted[open_[mine]] = True
         blocked[member[np.repeat(mine, length)]] = True

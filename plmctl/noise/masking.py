@@ -1,7 +1,8 @@
-"""Masking noise in three choices: which tokens (`Select`), what the input shows instead, and what is asked (`Corrupt`).
+"""Masking noise in three choices: which tokens (`Select`), what the input shows instead, and what
+is asked (`Corrupt`).
 
-A published masking idea is one `Select` (tokens, whole words, n-grams, geometric spans, ...) with one `Corrupt` (mask or
-replace each token, one sentinel a span, ...), both given to `Masking`.
+A published masking idea is one `Select` (tokens, whole words, n-grams, geometric spans, ...) with
+one `Corrupt` (mask or replace each token, one sentinel a span, ...), both given to `Masking`.
 """
 
 from __future__ import annotations
@@ -33,13 +34,17 @@ class Spans(NamedTuple):
 
 
 def runs(start: np.ndarray, length: np.ndarray) -> np.ndarray:
-    """`start[0], start[0]+1, ..., start[1], ...`: the members of consecutive runs, one after the other."""
+    """`start[0], start[0]+1, ..., start[1], ...`: the members of consecutive runs, one after the
+    other.
+    """
     before = np.cumsum(length) - length
     return np.repeat(start - before, length) + np.arange(int(length.sum()))
 
 
 def running(size: np.ndarray, count: np.ndarray) -> np.ndarray:
-    """What stands before each member in its group: running sums that begin at 0 in each of the groups of `count` members."""
+    """What stands before each member in its group: running sums that begin at 0 in each of the
+    groups of `count` members.
+    """
     before = np.cumsum(size) - size
     begin = np.cumsum(count) - count
     filled = count > 0
@@ -47,7 +52,9 @@ def running(size: np.ndarray, count: np.ndarray) -> np.ndarray:
 
 
 class Select:
-    """Which tokens: `(rows, draws) -> Spans`; `capacity(length)` is the most tokens it takes from one row."""
+    """Which tokens: `(rows, draws) -> Spans`; `capacity(length)` is the most tokens it takes
+    from one row.
+    """
 
     reads: frozenset[str] = frozenset({"input"})
 
@@ -68,11 +75,17 @@ class Corrupt:
 
 
 class Masking(Noise):
-    """`corrupt(rows, select(rows))`. `static=N`: masks repeat after N epochs (N copies masked once); None: always fresh."""
+    """`corrupt(rows, select(rows))`. `static=N`: masks repeat after N epochs (N copies masked
+    once); None: always fresh.
+    """
 
     def __init__(self, *, select: Select, corrupt: Corrupt, static: int | None = None) -> None:
         if static is not None and static < 1:
-            raise ConfigError("noise.static", static, "a number of epochs >= 1 after which masks repeat, or null (never)")
+            raise ConfigError(
+                "noise.static",
+                static,
+                "a number of epochs >= 1 after which masks repeat, or null (never)",
+            )
         self.select, self.corrupt, self.static = select, corrupt, static
         self.reads, self.writes = select.reads, corrupt.writes
 
@@ -81,37 +94,60 @@ class Masking(Noise):
         return self.corrupt(rows, self.select(rows, draws.child("select")), draws.child("corrupt"))
 
     def capacity(self, length: int) -> dict[str, int]:
-        asked = [name.removeprefix("targets.") for name in self.corrupt.writes if name.startswith("targets.")]
+        asked = [
+            name.removeprefix("targets.")
+            for name in self.corrupt.writes
+            if name.startswith("targets.")
+        ]
         return {name: self.select.capacity(length) for name in asked}
 
 
 class Budget:
     """How many tokens of a row are chosen.
 
-    `selection="exact"`: `min(max_predictions, max(1, round(rate * length)))` (BERT, create_pretraining_data.py);
-    `selection="probabilistic"`: `floor(rate * length + u)`, u ~ U[0, 1) (RoBERTa's code, so short rows may get none);
-    `selection="ceiling"`: `ceil(rate * length)` (SpanBERT's code).
-    `length` counts all tokens of the row; samplers that honour `count_specials=False` say which are `counted [n, T]`. A row of
-    several documents shares its budget out in proportion to their lengths, see `shared`.
+    `selection="exact"`: `min(max_predictions, max(1, round(rate * length)))` (BERT,
+    create_pretraining_data.py); `selection="probabilistic"`: `floor(rate * length + u)`, u ~ U[0,
+    1) (RoBERTa's code, so short rows may get none); `selection="ceiling"`: `ceil(rate * length)`
+    (SpanBERT's code).
+    `length` counts all tokens of the row; samplers that honour `count_specials=False` say which are
+    `counted [n, T]`. A row of several documents shares its budget out in proportion to their
+    lengths, see `shared`.
     """
 
     SELECTIONS = ("exact", "probabilistic", "ceiling")
 
-    def __init__(self, *, rate: float, max_predictions: int | None, selection: str, count_specials: bool = True) -> None:
+    def __init__(
+        self,
+        *,
+        rate: float,
+        max_predictions: int | None,
+        selection: str,
+        count_specials: bool = True,
+    ) -> None:
         if not 0 < rate < 1:
             raise ConfigError("noise.rate", rate, "0 < rate < 1")
         if max_predictions is not None and max_predictions < 1:
-            raise ConfigError("noise.max_predictions", max_predictions, "at least 1, or null (no limit)")
+            raise ConfigError(
+                "noise.max_predictions", max_predictions, "at least 1, or null (no limit)"
+            )
         if selection not in self.SELECTIONS:
             raise ConfigError("noise.selection", selection, f"one of {', '.join(self.SELECTIONS)}")
-        self.rate, self.limit, self.selection, self.count_specials = rate, max_predictions, selection, count_specials
+        self.rate, self.limit, self.selection, self.count_specials = (
+            rate,
+            max_predictions,
+            selection,
+            count_specials,
+        )
 
     def of_rows(self, rows: Rows, draws: Draws, counted: np.ndarray | None = None) -> np.ndarray:
         """[n] int64; 0 for an empty row."""
         length = rows.seqs[rows.input].length if counted is None else counted.sum(1)
         rounded = {
-            "exact": lambda: np.maximum(1, np.rint(self.rate * length)),  # rint rounds halves to even, as Python's round
-            "probabilistic": lambda: np.floor(self.rate * length + draws.uniform(rows.key, "rounding")),
+            # rint rounds halves to even, as Python's round
+            "exact": lambda: np.maximum(1, np.rint(self.rate * length)),
+            "probabilistic": lambda: np.floor(
+                self.rate * length + draws.uniform(rows.key, "rounding")
+            ),
             "ceiling": lambda: np.ceil(self.rate * length),
         }
         budget = rounded[self.selection]()
@@ -119,26 +155,43 @@ class Budget:
             budget = np.minimum(budget, self.limit)
         return np.where(length > 0, budget, 0).astype(np.int64)
 
-    def of_documents(self, rows: Rows, draws: Draws, counted: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray]:
-        """(first, budget), each [m]: the first slot, flattened, of each document (each row without that track), its share."""
+    def of_documents(
+        self, rows: Rows, draws: Draws, counted: np.ndarray | None = None
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """(first, budget), each [m]: the first slot, flattened, of each document (each row
+        without that track), its share.
+        """
         n, width = rows.seqs[rows.input].ids.shape
-        total, document = self.of_rows(rows, draws, counted), rows.seqs[rows.input].tracks.get("document")
+        total, document = (
+            self.of_rows(rows, draws, counted),
+            rows.seqs[rows.input].tracks.get("document"),
+        )
         if document is None:
             return np.arange(n) * width, total
         first = np.flatnonzero(document_begins(document))
-        size = np.diff(first, append=n * width) if counted is None else np.add.reduceat(counted.ravel(), first, dtype=np.int64)
+        size = (
+            np.diff(first, append=n * width)
+            if counted is None
+            else np.add.reduceat(counted.ravel(), first, dtype=np.int64)
+        )
         size = np.where(document.ravel()[first] >= 0, size, 0)
         return first, shared(total, size, first // width, draws.uniform(rows.key, "share"))
 
     def capacity(self, length: int) -> int:
-        most = max(1, round(self.rate * length)) if self.selection == "exact" else int(self.rate * length) + 1
+        most = (
+            max(1, round(self.rate * length))
+            if self.selection == "exact"
+            else int(self.rate * length) + 1
+        )
         return most if self.limit is None else min(most, self.limit)
 
 
 def shared(total: np.ndarray, size: np.ndarray, row: np.ndarray, offset: np.ndarray) -> np.ndarray:
-    """[s] each row's `total` shared out among its parts in proportion to their `size`, each within one of its exact share.
+    """[s] each row's `total` shared out among its parts in proportion to their `size`, each within
+    one of its exact share.
 
-    `floor(total * end / size of the row + offset) - floor(total * begin / size of the row + offset)`, offset ~ U[0, 1) a row.
+    `floor(total * end / size of the row + offset) - floor(total * begin / size of the row +
+    offset)`, offset ~ U[0, 1) a row.
     """
     whole = np.bincount(row, weights=size, minlength=len(total))
     begin = np.cumsum(size) - size
@@ -157,7 +210,9 @@ def document_begins(document: np.ndarray) -> np.ndarray:
 
 
 def documents(seq: Seq) -> tuple[np.ndarray, np.ndarray]:
-    """(first slot, length), each [m]: every document of the rows that has tokens, or every such row without that track."""
+    """(first slot, length), each [m]: every document of the rows that has tokens, or every such
+    row without that track.
+    """
     width = seq.ids.shape[1]
     if "document" not in seq.tracks:
         some = np.flatnonzero(seq.length > 0)
@@ -169,25 +224,34 @@ def documents(seq: Seq) -> tuple[np.ndarray, np.ndarray]:
 
 
 def barring(chosen: np.ndarray) -> np.ndarray:
-    """uint32 of the same shape: all ones where `chosen` is True, else zero; what `Shuffled` takes."""
+    """uint32 of the same shape: all ones where `chosen` is True, else zero; what `Shuffled`
+    takes.
+    """
     return np.negative(chosen.astype(np.int32)).view(np.uint32)
 
 
 class Shuffled:
-    """The tokens of every document in random order, those that are barred (`[n, T]` uint32, all ones or zero) last.
+    """The tokens of every document in random order, those that are barred (`[n, T]` uint32, all
+    ones or zero) last.
 
     `group` [n, T]: other parts of the rows instead of documents, numbered in order.
 
-    Every token gets a random number, those that are barred the largest. The numbers are sorted as [document | random |
-    column], so that neither ties nor an argsort arise and documents stay in place. `flip` makes the column no preference
-    where the random parts agree.
+    Every token gets a random number, those that are barred the largest. The numbers are sorted as
+    [document | random | column], so that neither ties nor an argsort arise and documents stay in
+    place. `flip` makes the column no preference where the random parts agree.
     """
 
-    def __init__(self, rows: Rows, draws: Draws, barred: np.ndarray, group: np.ndarray | None = None) -> None:
+    def __init__(
+        self, rows: Rows, draws: Draws, barred: np.ndarray, group: np.ndarray | None = None
+    ) -> None:
         seq = rows.seqs[rows.input]
-        self.width, document = seq.ids.shape[1], seq.tracks.get("document") if group is None else group
+        self.width, document = (
+            seq.ids.shape[1],
+            seq.tracks.get("document") if group is None else group,
+        )
         bits = (self.width - 1).bit_length()
-        narrow = document is not None and 2 * bits <= 22  # document, column and at least ten random bits fit into 32
+        # document, column and at least ten random bits fit into 32
+        narrow = document is not None and 2 * bits <= 22
         spare = np.uint32(bits if narrow else 0)
         self.low, self.largest = np.uint32((1 << bits) - 1), ~np.uint32(0) >> spare
         self.flip = draws.bits(rows.key, "flip", 1)[:, 0] & self.low  # [n]
@@ -205,7 +269,9 @@ class Shuffled:
         self.order = order.ravel()
 
     def at(self, slot: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """(place, allowed) of the tokens that came to stand at `slot` (both flattened); a barred one's place means nothing."""
+        """(place, allowed) of the tokens that came to stand at `slot` (both flattened); a barred
+        one's place means nothing.
+        """
         found = self.order[slot].astype(np.uint32) & self.largest
         row = slot // self.width
         column = np.minimum(found & self.low ^ self.flip[row], np.uint32(self.width - 1))
@@ -213,48 +279,77 @@ class Shuffled:
 
 
 def ordinary(vocab: Vocab, sample: np.ndarray | None = None) -> np.ndarray:
-    """int32 [k]: every id that is not special once, or those of `sample` as often as they are there."""
+    """int32 [k]: every id that is not special once, or those of `sample` as often as they are
+    there.
+    """
     ids = np.arange(vocab.size) if sample is None else sample
     return ids[~vocab.special[ids]].astype(np.int32)
 
 
 class MaskOrReplace(Corrupt):
-    """Each chosen token alone becomes the mask token (`mask_share`), a random one (`random_share`), or stays; all are asked.
+    """Each chosen token alone becomes the mask token (`mask_share`), a random one (`random_share`),
+    or stays; all are asked.
 
-    BERT draws the random token from the whole vocabulary (`random_specials=True`), RoBERTa from its ordinary tokens; with a
-    `sample` of the corpus it is an ordinary token of that, so that frequent ones come more often.
+    BERT draws the random token from the whole vocabulary (`random_specials=True`), RoBERTa from its
+    ordinary tokens; with a `sample` of the corpus it is an ordinary token of that, so that frequent
+    ones come more often.
     """
 
     writes = frozenset({"targets.mlm"})
 
     def __init__(
-        self, *, vocab: Vocab, mask_share: float, random_share: float, random_specials: bool, sample: np.ndarray | None = None
-    ) -> None:  # fmt: skip
+        self,
+        *,
+        vocab: Vocab,
+        mask_share: float,
+        random_share: float,
+        random_specials: bool,
+        sample: np.ndarray | None = None,
+    ) -> None:
         if vocab.mask is None:
-            raise ConfigError("noise", "token_mask", "a tokenizer with a mask token", fix="train it with plmctl tokenize")
+            raise ConfigError(
+                "noise",
+                "token_mask",
+                "a tokenizer with a mask token",
+                fix="train it with plmctl tokenize",
+            )
         if mask_share < 0 or random_share < 0 or mask_share + random_share > 1:
             raise ConfigError(
-                "noise.mask_share", (mask_share, random_share), "mask_share + random_share in [0, 1], none negative"
+                "noise.mask_share",
+                (mask_share, random_share),
+                "mask_share + random_share in [0, 1], none negative",
             )
         if mask_share == random_share == 0:
             fix = "noise.token_mask.mask_share=0.8, or noise=[]"
-            raise ConfigError("noise.mask_share", (0, 0), "something to hide: every token that is asked for stays", fix=fix)
+            raise ConfigError(
+                "noise.mask_share",
+                (0, 0),
+                "something to hide: every token that is asked for stays",
+                fix=fix,
+            )
         self.mask_id = vocab.mask
-        self.masked, self.changed = (np.uint64(share * 2**32) for share in (mask_share, mask_share + random_share))
-        self.choices = np.arange(vocab.size, dtype=np.int32) if random_specials else ordinary(vocab, sample)
+        self.masked, self.changed = (
+            np.uint64(share * 2**32) for share in (mask_share, mask_share + random_share)
+        )
+        self.choices = (
+            np.arange(vocab.size, dtype=np.int32) if random_specials else ordinary(vocab, sample)
+        )
 
     def __call__(self, rows: Rows, spans: Spans, draws: Draws) -> Rows:
         return self.show(rows, spans, draws)
 
     def show(self, rows: Rows, spans: Spans, draws: Draws, lot: np.ndarray | None = None) -> Rows:
-        """The rows with the tokens of `spans` hidden; `lot`: 32 random bits for each of them, drawn here unless given."""
+        """The rows with the tokens of `spans` hidden; `lot`: 32 random bits for each of them,
+        drawn here unless given.
+        """
         seq = rows.seqs[rows.input]
         row, column = spans.tokens()
         flat = row * seq.ids.shape[1] + column
         ids, labels = seq.ids.copy(), np.full(seq.ids.shape, IGNORE, np.int32)
         labels.ravel()[flat] = old = ids.ravel()[flat]
         word = draws.words_at(rows.key, "token", row, column)
-        fate = word >> HALF if lot is None else lot  # the upper half decides what happens, the lower one which token is shown
+        # the upper half decides what happens, the lower one which token is shown
+        fate = word >> HALF if lot is None else lot
         new = np.where(fate < self.masked, self.mask_id, old)
         other = np.flatnonzero((fate >= self.masked) & (fate < self.changed))
         new[other] = self.choices[below(word[other].astype(np.uint32), len(self.choices))]

@@ -1,12 +1,13 @@
-"""Tokens that move, vanish or are put in, and all that belongs to them: tracks, targets, spans, anchors and positions.
+"""Tokens that move, vanish or are put in, and all that belongs to them: tracks, targets, spans,
+anchors and positions.
 
-A move names for every token of the new rows the slot it comes from: slot = row * T + column of the input, flattened.
-Tokens never leave their row; noise that also keeps them in their document gets positions that restart there as before.
+A move names for every token of the new rows the slot it comes from: slot = row * T + column of the
+input, flattened. Tokens never leave their row; noise that also keeps them in their document gets
+positions that restart there as before.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
@@ -18,28 +19,40 @@ from plmctl.text.vocab import Vocab
 
 
 def movable(vocab: Vocab) -> Vocab:
-    """The vocabulary in which mask and sentinels are ordinary tokens: what an earlier noise put in may move like a word."""
+    """The vocabulary in which mask and sentinels are ordinary tokens: what an earlier noise put
+    in may move like a word.
+    """
     special = vocab.special.copy()
     special[[token for token in (vocab.mask, *vocab.sentinels) if token is not None]] = False
     return replace(vocab, special=special)
 
 
 def stretches(found: Units) -> tuple[np.ndarray, np.ndarray]:
-    """(first slot, length), each [s]: the runs of ordinary tokens between special tokens and the ends of documents."""
+    """(first slot, length), each [s]: the runs of ordinary tokens between special tokens and the
+    ends of documents.
+    """
     edge = found.start[found.edge]
     ordinary = found.ordinary[edge[:-1]]
     return edge[:-1][ordinary], np.diff(edge)[ordinary]
 
 
 def permuted(rows: Rows, take: np.ndarray) -> Rows:
-    """Slot i gets the token of slot `take[i]` [n*T], of the same row and document; lengths and positions stay."""
+    """Slot i gets the token of slot `take[i]` [n*T], of the same row and document; lengths and
+    positions stay.
+    """
     seq = rows.seqs[rows.input]
     here = ("position", "document", "real")  # belong to places, not to tokens
     tracks = {name: x if name in here else _each(x, take) for name, x in seq.tracks.items()}
     changed = replace(seq, ids=_each(seq.ids, take), tracks=tracks)
-    targets = {name: _each(x, take) if x.shape == seq.ids.shape else x for name, x in rows.targets.items()}
+    targets = {
+        name: _each(x, take) if x.shape == seq.ids.shape else x for name, x in rows.targets.items()
+    }
     rows = rows.with_seq(rows.input, changed).with_targets(**targets)
-    return _followed(rows, take, np.arange(len(take)), seq.ids, seq.ids.shape[1]) if _followers(rows) else rows
+    return (
+        _followed(rows, take, np.arange(len(take)), seq.ids, seq.ids.shape[1])
+        if _followers(rows)
+        else rows
+    )
 
 
 def kept(rows: Rows, keep: np.ndarray, *, pad: int) -> Rows:
@@ -49,12 +62,20 @@ def kept(rows: Rows, keep: np.ndarray, *, pad: int) -> Rows:
 
 
 def moved(
-    rows: Rows, take: np.ndarray, length: np.ndarray, *, pad: int, width: int | None = None,
-    added: np.ndarray | None = None, token: int | None = None,
-) -> Rows:  # fmt: skip
-    """Rows of `length` [n] tokens, row by row those of the slots `take`; `width` columns (None: as many as before).
+    rows: Rows,
+    take: np.ndarray,
+    length: np.ndarray,
+    *,
+    pad: int,
+    width: int | None = None,
+    added: np.ndarray | None = None,
+    token: int | None = None,
+) -> Rows:
+    """Rows of `length` [n] tokens, row by row those of the slots `take`; `width` columns (None: as
+    many as before).
 
-    `added` are indices into `take` where a new `token` stands that only borrows the tracks of the slot it names.
+    `added` are indices into `take` where a new `token` stands that only borrows the tracks of the
+    slot it names.
     """
     seq = rows.seqs[rows.input]
     changed, into = gathered(seq, take, length, pad=pad, width=width)
@@ -72,24 +93,45 @@ def moved(
     if "prefix" in rows.values:
         inside = take % seq.ids.shape[1] < rows.values["prefix"][take // seq.ids.shape[1]]
         prefix = np.bincount(take[inside] // seq.ids.shape[1], minlength=len(length))
-        rows = replace(rows, values={**rows.values, "prefix": prefix.astype(rows.values["prefix"].dtype)})
+        rows = replace(
+            rows, values={**rows.values, "prefix": prefix.astype(rows.values["prefix"].dtype)}
+        )
     rows = rows.with_seq(rows.input, changed).with_targets(**targets)
-    return _followed(rows, take[old], into[old], seq.ids, changed.ids.shape[1]) if _followers(rows) else rows
+    return (
+        _followed(rows, take[old], into[old], seq.ids, changed.ids.shape[1])
+        if _followers(rows)
+        else rows
+    )
 
 
 def gathered(
-    seq: Seq, take: np.ndarray, length: np.ndarray, *, pad: int, width: int | None = None, restart: bool = True
+    seq: Seq,
+    take: np.ndarray,
+    length: np.ndarray,
+    *,
+    pad: int,
+    width: int | None = None,
+    restart: bool = True,
 ) -> tuple[Seq, np.ndarray]:
-    """(the tokens of the slots `take` as rows of `length`, their new slots); `restart=False`: positions are carried along."""
+    """(the tokens of the slots `take` as rows of `length`, their new slots); `restart=False`:
+    positions are carried along.
+    """
     shape = (len(length), seq.ids.shape[1] if width is None else width)
     into = np.flatnonzero(np.arange(shape[1]) < length[:, None])
     assert len(into) == len(take), "a noised row is longer than the rows are wide"
     ids = _into(seq.ids, take, into, shape, pad)
-    tracks = {name: _into(x, take, into, shape, -1 if name == "document" else 0) for name, x in seq.tracks.items()}
+    tracks = {
+        name: _into(x, take, into, shape, -1 if name == "document" else 0)
+        for name, x in seq.tracks.items()
+    }
     if "position" in tracks and restart:
         part = np.zeros(seq.ids.shape, np.int32)  # of the row, up to where positions restart
-        np.cumsum(seq.tracks["position"][:, 1:] <= seq.tracks["position"][:, :-1], axis=1, out=part[:, 1:])
-        tracks["position"] = _restarting(_into(part, take, into, shape, -1)).astype(seq.tracks["position"].dtype)
+        np.cumsum(
+            seq.tracks["position"][:, 1:] <= seq.tracks["position"][:, :-1], axis=1, out=part[:, 1:]
+        )
+        tracks["position"] = _restarting(_into(part, take, into, shape, -1)).astype(
+            seq.tracks["position"].dtype
+        )
     return Seq(ids, length.astype(seq.length.dtype), tracks, full=len(into) == ids.size), into
 
 
@@ -97,7 +139,9 @@ def _each(x: np.ndarray, take: np.ndarray) -> np.ndarray:
     return x.ravel().take(take).reshape(x.shape)
 
 
-def _into(x: np.ndarray, take: np.ndarray, into: np.ndarray, shape: tuple[int, ...], fill: int) -> np.ndarray:
+def _into(
+    x: np.ndarray, take: np.ndarray, into: np.ndarray, shape: tuple[int, ...], fill: int
+) -> np.ndarray:
     if len(into) == shape[0] * shape[1]:
         return x.ravel().take(take).reshape(shape)
     out = np.full(shape, fill, x.dtype)
@@ -117,10 +161,14 @@ def _followers(rows: Rows) -> bool:
     return bool(rows.spans) or rows.anchors is not None
 
 
-def _followed(rows: Rows, take: np.ndarray, into: np.ndarray, before: np.ndarray, width: int) -> Rows:
-    """Spans and anchors after the tokens of the slots `take` of `before [n, T]` went to the slots `into` of rows of `width`.
+def _followed(
+    rows: Rows, take: np.ndarray, into: np.ndarray, before: np.ndarray, width: int
+) -> Rows:
+    """Spans and anchors after the tokens of the slots `take` of `before [n, T]` went to the slots
+    `into` of rows of `width`.
 
-    A span stays if all its tokens still stand side by side in their order; an anchor leaves with its token, and its labels too.
+    A span stays if all its tokens still stand side by side in their order; an anchor leaves with
+    its token, and its labels too.
     """
     place = np.full(before.size, -1)  # nowhere
     place[take] = into
@@ -130,8 +178,16 @@ def _followed(rows: Rows, take: np.ndarray, into: np.ndarray, before: np.ndarray
         there = slot >= 0
         anchors = np.stack([anchors[there, 0], slot[there] % width], 1)
         labels = {name: x[there] for name, x in labels.items()}
-    follow: Callable[[np.ndarray], np.ndarray] = lambda table: _spans(table, place, before.shape[1], width)  # noqa: E731
-    return replace(rows, anchors=anchors, labels=labels, spans={name: follow(x) for name, x in rows.spans.items()})
+
+    def follow(table: np.ndarray) -> np.ndarray:
+        return _spans(table, place, before.shape[1], width)
+
+    return replace(
+        rows,
+        anchors=anchors,
+        labels=labels,
+        spans={name: follow(x) for name, x in rows.spans.items()},
+    )
 
 
 def _spans(table: np.ndarray, place: np.ndarray, before: int, width: int) -> np.ndarray:
@@ -141,7 +197,9 @@ def _spans(table: np.ndarray, place: np.ndarray, before: int, width: int) -> np.
     first, length = table[:, 0] * before + table[:, 1], table[:, 2].astype(np.int64)
     slot, offset = place[runs(first, length)], np.cumsum(length) - length
     begin = slot[offset]
-    whole = np.logical_and.reduceat(slot == np.repeat(begin - offset, length) + np.arange(len(slot)), offset) & (begin >= 0)
+    whole = np.logical_and.reduceat(
+        slot == np.repeat(begin - offset, length) + np.arange(len(slot)), offset
+    ) & (begin >= 0)
     found = table[whole].copy()
     found[:, 1] = begin[whole] % width
     return found[np.lexsort((found[:, 1], found[:, 0]))]

@@ -1,4 +1,6 @@
-"""One n-gram of each row is taken out (Kong et al., 2020, InfoWord): what is left, and what is missing, are two views of it."""
+"""One n-gram of each row is taken out (Kong et al., 2020, InfoWord): what is left, and what is
+missing, are two views of it.
+"""
 
 from __future__ import annotations
 
@@ -21,20 +23,27 @@ from plmctl.text.vocab import Vocab
 
 @part_of("noise")
 class NgramHole(Noise):
-    """`x_i .. x_j` of a row show the mask; j - i + 1 ~ N(mean, deviation^2), rounded, within 1 .. max_tokens; i uniform.
+    """`x_i .. x_j` of a row show the mask; j - i + 1 ~ N(mean, deviation^2), rounded, within 1 ..
+    max_tokens; i uniform.
 
-    Writes spans.chosen `[m, 3]` = row, start, length, and asks for the tokens. What an earlier noise hid stays hidden and
-    asked, and the n-gram is one of the text before it: `noise=[token_mask,ngram_hole]`.
-    (Kong et al., 2020, arXiv:1910.08350, sec. 4.2: mean 5, deviation 1, clipped to 1 .. 10.)
-    Differs: lengths count tokens; an n-gram lies between special tokens, leaves a token of its row, and is shorter where there
-    is no room; a row of one token has none.
+    Writes spans.chosen `[m, 3]` = row, start, length, and asks for the tokens. What an earlier
+    noise hid stays hidden and asked, and the n-gram is one of the text before it:
+    `noise=[token_mask,ngram_hole]`. (Kong et al., 2020, arXiv:1910.08350, sec. 4.2: mean 5,
+    deviation 1, clipped to 1 .. 10.)
+    Differs: lengths count tokens; an n-gram lies between special tokens, leaves a token of its row,
+    and is shorter where there is no room; a row of one token has none.
     """
 
     writes = frozenset({"targets.mlm", "spans.chosen"})
 
     def __init__(self, *, vocab: Vocab, mean: float, deviation: float, max_tokens: int) -> None:
         if vocab.mask is None:
-            raise ConfigError("noise", "ngram_hole", "a tokenizer with a mask token", fix="train it with plmctl tokenize")
+            raise ConfigError(
+                "noise",
+                "ngram_hole",
+                "a tokenizer with a mask token",
+                fix="train it with plmctl tokenize",
+            )
         for name, value in (("deviation", deviation), ("max_tokens", max_tokens)):
             if value <= 0:
                 raise ConfigError(f"noise.{name}", value, "above 0")
@@ -58,21 +67,28 @@ class NgramHole(Noise):
         n, width = rows.seqs[rows.input].ids.shape
         begin, size = stretches(units(rows, self.vocab, words=False))
         row = begin // width
-        longest, tokens = np.zeros(n, np.int64), np.bincount(row, weights=size, minlength=n).astype(np.int64)
+        longest, tokens = (
+            np.zeros(n, np.int64),
+            np.bincount(row, weights=size, minlength=n).astype(np.int64),
+        )
         np.maximum.at(longest, row, size)
         word = draws.words(rows.key, "ngram", 1)[:, 0]
         length = np.minimum(self.lengths(word >> HALF), np.minimum(longest, tokens - 1))
         room = np.maximum(size - length[row] + 1, 0) * (length[row] > 0)
         total = np.bincount(row, weights=room, minlength=n).astype(np.int64)
         some = np.flatnonzero(total)
-        place = np.cumsum(total)[some] - total[some] + below(word[some].astype(np.uint32), total[some])
+        place = (
+            np.cumsum(total)[some] - total[some] + below(word[some].astype(np.uint32), total[some])
+        )
         stretch = np.searchsorted(np.cumsum(room), place, side="right")
         start = begin[stretch] % width + place - (np.cumsum(room) - room)[stretch]
         return Spans(some, start, length[some])
 
 
 def gaussian_shares(mean: float, deviation: float, most: int) -> np.ndarray:
-    """[most] probabilities of 1 .. most when a normal number is rounded and then clipped to them."""
+    """[most] probabilities of 1 .. most when a normal number is rounded and then clipped to
+    them.
+    """
     edges = (np.arange(1, most) + 0.5 - mean) / (deviation * math.sqrt(2))
     below_edge = [0.0, *(0.5 * (1 + math.erf(edge)) for edge in edges), 1.0]
     return np.diff(below_edge)

@@ -13,25 +13,40 @@ from plmctl.text.vocab import Vocab
 
 @part_of("noise")
 class NgramMask(Masking):
-    """For words in random order, n of them from there on are hidden, `p(n) = (1/n) / sum(1/k, k = 1 .. max_words)`.
+    """For words in random order, n of them from there on are hidden, `p(n) = (1/n) / sum(1/k, k = 1
+    .. max_words)`.
 
-    Lan et al., 2020, arXiv:1909.11942, sec. 4.1, and google-research/albert, create_pretraining_data.py: an n-gram that would
-    exceed the budget is shortened until it fits, or skipped; one with a token that is asked already is skipped; n is not drawn
-    anew where the text ends, the n-gram is only cut there. Each token alone is shown as mask, random or itself.
-    Differs: an n-gram also ends at a special token, where the code steps over the inner sep of a pair.
+    Lan et al., 2020, arXiv:1909.11942, sec. 4.1, and google-research/albert,
+    create_pretraining_data.py: an n-gram that would exceed the budget is shortened until it fits,
+    or skipped; one with a token that is asked already is skipped; n is not drawn anew where the
+    text ends, the n-gram is only cut there. Each token alone is shown as mask, random or itself.
+    Differs: an n-gram also ends at a special token, where the code steps over the inner sep of a
+    pair.
     """
 
     def __init__(
-        self, *, vocab: Vocab, rate: float, max_words: int = 3, mask_share: float = 0.8, random_share: float = 0.1,
-        max_predictions: int | None = None, selection: str = "exact", random_specials: bool = True, static: int | None = None,
-    ) -> None:  # fmt: skip
+        self,
+        *,
+        vocab: Vocab,
+        rate: float,
+        max_words: int = 3,
+        mask_share: float = 0.8,
+        random_share: float = 0.1,
+        max_predictions: int | None = None,
+        selection: str = "exact",
+        random_specials: bool = True,
+        static: int | None = None,
+    ) -> None:
         if max_words < 1:
             raise ConfigError("noise.max_words", max_words, "at least 1")
         budget = Budget(rate=rate, max_predictions=max_predictions, selection=selection)
         super().__init__(
             select=RandomGroups(vocab=vocab, budget=budget, shares=1 / np.arange(1, max_words + 1)),
             corrupt=MaskOrReplace(
-                vocab=vocab, mask_share=mask_share, random_share=random_share, random_specials=random_specials
+                vocab=vocab,
+                mask_share=mask_share,
+                random_share=random_share,
+                random_specials=random_specials,
             ),
             static=static,
         )

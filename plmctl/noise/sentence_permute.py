@@ -1,4 +1,6 @@
-"""Permuted sentences (Lewis et al., 2020): a document's sentences in random order, to be put right again."""
+"""Permuted sentences (Lewis et al., 2020): a document's sentences in random order, to be put
+right again.
+"""
 
 from __future__ import annotations
 
@@ -17,17 +19,22 @@ from plmctl.text.vocab import Vocab
 
 @part_of("noise")
 class SentencePermute(Denoising):
-    """`ceil(rate * s)` of a document's s sentences change places among themselves, uniformly; the others stay.
+    """`ceil(rate * s)` of a document's s sentences change places among themselves, uniformly; the
+    others stay.
 
-    (Lewis et al., 2020, arXiv:1910.13461, sec. 2.2 and 5.1: all of them.) Where special tokens divide a document, sentences
-    stay in their stretch. Differs: sentences are those of the corpus, `tracks.sentence`; the public code takes any full stop.
+    (Lewis et al., 2020, arXiv:1910.13461, sec. 2.2 and 5.1: all of them.) Where special tokens
+    divide a document, sentences
+    stay in their stretch. Differs: sentences are those of the corpus, `tracks.sentence`; the public
+    code takes any full stop.
     """
 
     reads = frozenset({"input", "tracks.sentence"})
 
     def __init__(self, *, vocab: Vocab, rate: float) -> None:
         if not 0 < rate <= 1:
-            raise ConfigError("noise.rate", rate, "0 < rate <= 1, the share of sentences that are permuted")
+            raise ConfigError(
+                "noise.rate", rate, "0 < rate <= 1, the share of sentences that are permuted"
+            )
         self.vocab, self.rate = movable(vocab), rate
 
     def __call__(self, rows: Rows, draws: Draws) -> Rows:
@@ -36,18 +43,24 @@ class SentencePermute(Denoising):
         found = units(rows, self.vocab, words=False)
         begins = document_begins(seq.tracks["sentence"]).ravel() & found.ordinary
         begins[found.start[found.edge[:-1]]] = True
-        start = np.flatnonzero(begins)  # of sentences, and of special tokens, which are stretches by themselves
+        # of sentences, and of special tokens, which are stretches by themselves
+        start = np.flatnonzero(begins)
         stretch = found.stretch[start]
         order = self._order(rows, draws, start, stretch)
         take = runs(start[order], np.diff(start, append=begins.size)[order])
         return permuted(rows, take)
 
-    def _order(self, rows: Rows, draws: Draws, start: np.ndarray, stretch: np.ndarray) -> np.ndarray:
+    def _order(
+        self, rows: Rows, draws: Draws, start: np.ndarray, stretch: np.ndarray
+    ) -> np.ndarray:
         """[s] the sentence that comes to stand in each one's place."""
-        word = draws.words_at(rows.key, "sentence", *np.divmod(start, rows.seqs[rows.input].ids.shape[1]))
+        word = draws.words_at(
+            rows.key, "sentence", *np.divmod(start, rows.seqs[rows.input].ids.shape[1])
+        )
         first = np.searchsorted(stretch, stretch)
         size = np.bincount(stretch)[stretch]
-        by_lot = np.lexsort((word >> HALF, stretch))  # the upper half decides who moves, the lower one whereto
+        # the upper half decides who moves, the lower one whereto
+        by_lot = np.lexsort((word >> HALF, stretch))
         chosen = np.zeros(len(start), bool)
         chosen[by_lot] = np.arange(len(start)) - first < np.ceil(self.rate * size - 1e-9)
         places = np.flatnonzero(chosen)

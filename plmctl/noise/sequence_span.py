@@ -1,4 +1,6 @@
-"""A hidden half (Song et al., 2019, MASS): one long span is masked in the source, and it alone is the target."""
+"""A hidden half (Song et al., 2019, MASS): one long span is masked in the source, and it alone
+is the target.
+"""
 
 from __future__ import annotations
 
@@ -19,37 +21,59 @@ from plmctl.text.vocab import Vocab
 
 @part_of("noise")
 class SequenceSpan(Noise):
-    """`x_u .. x_v` with `v - u + 1 = round(rate * m)`; 80% of its tokens show the mask, 10% a random token, 10% themselves.
+    """`x_u .. x_v` with `v - u + 1 = round(rate * m)`; 80% of its tokens show the mask, 10% a
+    random token, 10% themselves.
 
-    It lies at the beginning or the end with probability `edge_share` each, else anywhere. The target is `x_u .. x_v`: the
-    decoder reads `x_{u-1} .. x_{v-1}` (`target.tracks.previous`) at the places that these have in the text
-    (`tracks.position`), and nothing else of it. `tokens` says how many they are, in place of `rate`: with 1, masked language
-    modelling; rate 1 is a language model. (Song et al., 2019, arXiv:1905.02450, sec. 3.2; microsoft/MASS,
-    MASS-unsupNMT/src/trainer.py: rate 0.5, edge_share 0.2.) The ablations of its table 7: `contiguous=False` ("Discrete") draws
-    as many tokens anywhere; with `feed` the decoder reads all of the text and is asked only for the span.
-    Differs: m counts ordinary tokens, where the code counts the sentence's end, which the span may hold there. Documents of a
-    packed row, and stretches between special tokens, have a span each and share the row's budget by length. Where nothing
-    stands before a document's first token, the decoder reads the end-of-text token there.
+    It lies at the beginning or the end with probability `edge_share` each, else anywhere. The
+    target is `x_u .. x_v`: the decoder reads `x_{u-1} .. x_{v-1}` (`target.tracks.previous`) at the
+    places that these have in the text (`tracks.position`), and nothing else of it. `tokens` says
+    how many they are, in place of `rate`: with 1, masked language modelling; rate 1 is a language
+    model. (Song et al., 2019, arXiv:1905.02450, sec. 3.2; microsoft/MASS,
+    MASS-unsupNMT/src/trainer.py: rate 0.5, edge_share 0.2.) The ablations of its table 7:
+    `contiguous=False` ("Discrete") draws as many tokens anywhere; with `feed` the decoder reads all
+    of the text and is asked only for the span.
+    Differs: m counts ordinary tokens, where the code counts the sentence's end, which the span may
+    hold there. Documents of a packed row, and stretches between special tokens, have a span each
+    and share the row's budget by length. Where nothing stands before a document's first token, the
+    decoder reads the end-of-text token there.
     """
 
     reads = frozenset({"text"})
     removes = frozenset({"text"})
 
     def __init__(
-        self, *, vocab: Vocab, rate: float, edge_share: float, mask_share: float = 0.8, random_share: float = 0.1,
-        random_specials: bool = True, tokens: int | None = None, contiguous: bool = True, feed: bool = False,
-    ) -> None:  # fmt: skip
+        self,
+        *,
+        vocab: Vocab,
+        rate: float,
+        edge_share: float,
+        mask_share: float = 0.8,
+        random_share: float = 0.1,
+        random_specials: bool = True,
+        tokens: int | None = None,
+        contiguous: bool = True,
+        feed: bool = False,
+    ) -> None:
         if not 0 < rate <= 1:
             raise ConfigError("noise.rate", rate, "0 < rate <= 1")
         if not 0 <= edge_share <= 0.5:
-            raise ConfigError("noise.edge_share", edge_share, "0 to 0.5: probability of the beginning, and of the end")
+            raise ConfigError(
+                "noise.edge_share",
+                edge_share,
+                "0 to 0.5: probability of the beginning, and of the end",
+            )
         if tokens is not None and tokens < 1:
             raise ConfigError("noise.tokens", tokens, "at least 1, or null: as many as rate says")
         self.vocab, self.rate, self.edge = vocab, rate, edge_share
         self.tokens, self.contiguous, self.feed = tokens, contiguous, feed
-        self.first = next((token for token in (vocab.eos, vocab.sep, vocab.bos) if token is not None), vocab.pad)
+        self.first = next(
+            (token for token in (vocab.eos, vocab.sep, vocab.bos) if token is not None), vocab.pad
+        )
         self.corrupt = MaskOrReplace(
-            vocab=vocab, mask_share=mask_share, random_share=random_share, random_specials=random_specials
+            vocab=vocab,
+            mask_share=mask_share,
+            random_share=random_share,
+            random_specials=random_specials,
         )
         asked = {"targets.seq2seq"} if feed else set()
         self.writes = frozenset({"source", "target", "tracks.previous", "tracks.position", *asked})
@@ -68,20 +92,40 @@ class SequenceSpan(Noise):
         clean = rows.seqs["text"]
         spans = self._spans(rows, draws)
         masked = self.corrupt(rows, spans, draws.child("corrupt")).seqs["text"]
-        width, slot = clean.ids.shape[1], runs(spans.row * clean.ids.shape[1] + spans.start, spans.length)
+        width, slot = (
+            clean.ids.shape[1],
+            runs(spans.row * clean.ids.shape[1] + spans.start, spans.length),
+        )
         seqs = {name: seq for name, seq in rows.seqs.items() if name != "text"} | {"source": masked}
         if self.feed:
             asked = np.full(clean.ids.shape, IGNORE, np.int64)
             asked.ravel()[slot] = clean.ids.ravel()[slot]
-            return replace(rows, seqs=seqs | {"target": self._shifted(clean)}).with_targets(seq2seq=asked)
-        length = np.bincount(spans.row, weights=spans.length, minlength=len(rows.key)).astype(np.int64)
-        target, _ = gathered(self._shifted(clean), slot, length, pad=self.vocab.pad, width=self._most(width), restart=False)
+            return replace(rows, seqs=seqs | {"target": self._shifted(clean)}).with_targets(
+                seq2seq=asked
+            )
+        length = np.bincount(spans.row, weights=spans.length, minlength=len(rows.key)).astype(
+            np.int64
+        )
+        target, _ = gathered(
+            self._shifted(clean),
+            slot,
+            length,
+            pad=self.vocab.pad,
+            width=self._most(width),
+            restart=False,
+        )
         return replace(rows, seqs=seqs | {"target": target})
 
     def _shifted(self, seq: Seq) -> Seq:
-        """The text with what the decoder reads where each token is asked: the token before it, and that token's place."""
-        position = seq.tracks.get("position", np.tile(np.arange(seq.ids.shape[1]), (len(seq.ids), 1)))
-        begins = document_begins(seq.tracks["document"]) if "document" in seq.tracks else position == 0
+        """The text with what the decoder reads where each token is asked: the token before it,
+        and that token's place.
+        """
+        position = seq.tracks.get(
+            "position", np.tile(np.arange(seq.ids.shape[1]), (len(seq.ids), 1))
+        )
+        begins = (
+            document_begins(seq.tracks["document"]) if "document" in seq.tracks else position == 0
+        )
         before = np.roll(seq.ids, 1, axis=1)
         previous = np.where(begins, np.asarray(self.first, seq.ids.dtype), before)
         return seq.with_tracks(previous=previous, position=np.maximum(position - 1, 0))
@@ -91,26 +135,38 @@ class SequenceSpan(Noise):
         start, length = stretches(found)
         row, column = np.divmod(start, rows.seqs["text"].ids.shape[1])
         whole = np.bincount(row, weights=length, minlength=len(rows.key))
-        total = np.rint(self.rate * whole) if self.tokens is None else np.minimum(self.tokens, whole)
+        total = (
+            np.rint(self.rate * whole) if self.tokens is None else np.minimum(self.tokens, whole)
+        )
         size = shared(total, length, row, draws.uniform(rows.key, "share"))
         if not self.contiguous:
             return self._scattered(rows, draws, found, start, length, size)
         word = draws.words_at(rows.key, "place", row, column)
         lot = (word >> HALF).astype(np.float64) * 2.0**-32
         offset = below(word.astype(np.uint32), length - size + 1)
-        offset = np.where(lot >= 1 - self.edge, 0, np.where(lot >= 1 - 2 * self.edge, length - size, offset))
+        offset = np.where(
+            lot >= 1 - self.edge, 0, np.where(lot >= 1 - 2 * self.edge, length - size, offset)
+        )
         some = size > 0
         return Spans(row[some], (column + offset)[some], size[some])
 
     @staticmethod
-    def _scattered(rows: Rows, draws: Draws, found: Units, start: np.ndarray, length: np.ndarray, size: np.ndarray) -> Spans:
+    def _scattered(
+        rows: Rows,
+        draws: Draws,
+        found: Units,
+        start: np.ndarray,
+        length: np.ndarray,
+        size: np.ndarray,
+    ) -> Spans:
         """`size` tokens of each stretch, every set of them as likely."""
         shape = rows.seqs["text"].ids.shape
         group, barred = np.zeros(shape, np.int32), np.full(shape, ~np.uint32(0))
         group.ravel()[start] = 1
         np.cumsum(group, axis=1, out=group)
         barred.ravel()[runs(start, length)] = 0
-        # a stretch and the special tokens behind it are one group, of which the barred ones come last
+        # a stretch and the special tokens behind it are one group, of which the barred ones come
+        # last
         place, _ = Shuffled(rows, draws, barred, group).at(runs(start, size))
         row, column = np.divmod(np.sort(place), shape[1])
         return Spans(row, column, np.ones_like(row))

@@ -1,4 +1,6 @@
-"""Spans behind sentinels (Raffel et al., 2020, T5): each cut-out span leaves one sentinel; the target is what was cut out."""
+"""Spans behind sentinels (Raffel et al., 2020, T5): each cut-out span leaves one sentinel; the
+target is what was cut out.
+"""
 
 from __future__ import annotations
 
@@ -30,15 +32,18 @@ class Ends(NamedTuple):
 
 @part_of("noise")
 class SpanSentinel(Noise):
-    """`N = round(rate * n)` of n tokens in `S = round(N / mean_length)` spans, at least one of each; source and target:
+    """`N = round(rate * n)` of n tokens in `S = round(N / mean_length)` spans, at least one of
+    each; source and target:
 
         x1 .. <0> x7 .. <1> eos            <0> x5 x6 <1> x12 x13 x14 eos
 
-    Clean and noise spans take turns, clean first; the N tokens, and the n - N others, are cut into S parts at random, every cut
-    as likely. (Raffel et al., 2020, arXiv:1910.10683, sec. 3.1.4 and 3.3.4; t5/data/preprocessors.py, random_spans_noise_mask,
-    with its 32-bit rounding.) Sentinels are numbered afresh in each document of a packed row.
-    Differs: documents of a packed row, and stretches between special tokens, share the row's N and S by length; what no longer
-    fits into the row then (documents of hardly more tokens than a span) is cut off and counted in `values.cut`.
+    Clean and noise spans take turns, clean first; the N tokens, and the n - N others, are cut into
+    S parts at random, every cut as likely. (Raffel et al., 2020, arXiv:1910.10683, sec. 3.1.4 and
+    3.3.4; t5/data/preprocessors.py, random_spans_noise_mask, with its 32-bit rounding.) Sentinels
+    are numbered afresh in each document of a packed row.
+    Differs: documents of a packed row, and stretches between special tokens, share the row's N and
+    S by length; what no longer fits into the row then (documents of hardly more tokens than a span)
+    is cut off and counted in `values.cut`.
     """
 
     reads = frozenset({"text"})
@@ -54,18 +59,29 @@ class SpanSentinel(Noise):
         if not vocab.sentinels or end is None:
             lacks = "sentinels" if not vocab.sentinels else "an end-of-text token"
             raise ConfigError(
-                "noise", "span_sentinel", f"this tokenizer has no {lacks}",
-                fix="data.path=<text> tokenizer.sentinels=100 (tokens that are made keep their tokenizer: tokenize again)",
-            )  # fmt: skip
+                "noise",
+                "span_sentinel",
+                f"this tokenizer has no {lacks}",
+                fix=(
+                    "data.path=<text> tokenizer.sentinels=100 (tokens that are made keep their"
+                    " tokenizer: tokenize again)"
+                ),
+            )
         self.vocab, self.rate, self.mean, self.end = vocab, rate, mean_length, end
         self.sentinels = np.array(vocab.sentinels)
 
     def counts(self, length: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """(noise tokens, spans) of rows of `length` ordinary tokens; none below two tokens, which cannot be cut."""
+        """(noise tokens, spans) of rows of `length` ordinary tokens; none below two tokens,
+        which cannot be cut.
+        """
         noise = np.rint(length.astype(np.float32) * np.float32(self.rate)).astype(np.int64)
         noise = np.clip(noise, 1, np.maximum(length - 1, 1))
-        spans = np.maximum(1, np.rint(noise.astype(np.float32) / np.float32(self.mean)).astype(np.int64))
-        return np.where(length < 2, 0, noise), np.where(length < 2, 0, np.minimum(spans, length - noise))
+        spans = np.maximum(
+            1, np.rint(noise.astype(np.float32) / np.float32(self.mean)).astype(np.int64)
+        )
+        return np.where(length < 2, 0, noise), np.where(
+            length < 2, 0, np.minimum(spans, length - noise)
+        )
 
     def _widths(self, length: int) -> tuple[int, int, int]:
         """(columns of the source, tokens in the spans, most spans) of rows of `length` columns."""
@@ -73,11 +89,15 @@ class SpanSentinel(Noise):
         return length - noise + spans + 1, noise, spans
 
     def input_length(self, length: int) -> int:
-        """The largest n with `n - N + S + 1 <= length`, the 1 for the end-of-text token (T5: 568 for 512)."""
-        most = math.ceil(length / (1 - self.rate * (1 - 1 / self.mean))) + 8  # roundings move n by a few tokens at most
+        """The largest n with `n - N + S + 1 <= length`, the 1 for the end-of-text token (T5: 568
+        for 512).
+        """
+        # roundings move n by a few tokens at most
+        most = math.ceil(length / (1 - self.rate * (1 - 1 / self.mean))) + 8
         raw = np.arange(1, most)
         noise, spans = self.counts(raw)
-        return max(1, int(np.count_nonzero(raw - noise + spans + 1 <= length)))  # the left side never falls
+        # the left side never falls
+        return max(1, int(np.count_nonzero(raw - noise + spans + 1 <= length)))
 
     def columns(self, length: int) -> dict[str, int]:
         source, noise, spans = self._widths(length)
@@ -89,16 +109,24 @@ class SpanSentinel(Noise):
         columns, noise, most = self._widths(width)
         if most > len(self.sentinels):
             raise ConfigError(
-                "noise.span_sentinel", ..., f"rows of {width} tokens have {most} spans, this tokenizer {len(self.sentinels)} "
-                "sentinels", fix=f"train one with tokenizer.sentinels={most}, or shorter rows, or a larger mean_length",
-            )  # fmt: skip
+                "noise.span_sentinel",
+                ...,
+                f"rows of {width} tokens have {most} spans, this tokenizer {len(self.sentinels)} "
+                "sentinels",
+                fix=(
+                    f"train one with tokenizer.sentinels={most}, or shorter rows, or a larger"
+                    " mean_length"
+                ),
+            )
         start, length = self._spans(rows, draws, units(rows, self.vocab, words=False))
         ends = self._ends(seq)
         document = np.searchsorted(ends.first, start, side="right") - 1
         number = runs(np.zeros_like(ends.first), np.bincount(document, minlength=len(ends.first)))
         sentinel = self.sentinels[number].astype(seq.ids.dtype)
         packed = "document" in seq.tracks
-        target = self._target(seq, start, length, document, sentinel, ends, noise + most + (most if packed else 1))
+        target = self._target(
+            seq, start, length, document, sentinel, ends, noise + most + (most if packed else 1)
+        )
         source = self._source(rows, start, length, sentinel, ends, columns)
         seqs = {**source.seqs, "source": source.seqs["text"], "target": target}
         del seqs["text"]
@@ -111,23 +139,38 @@ class SpanSentinel(Noise):
         row = start // width
         whole = np.bincount(row, weights=size, minlength=n).astype(np.int64)
         noise_of_row, spans_of_row = self.counts(whole)
-        spans = shared(spans_of_row, np.where(size > 1, size, 0), row, draws.uniform(rows.key, "spans"))
+        spans = shared(
+            spans_of_row, np.where(size > 1, size, 0), row, draws.uniform(rows.key, "spans")
+        )
         spans = np.minimum(spans, size // 2)
-        noise = np.minimum(shared(noise_of_row, spans, row, draws.uniform(rows.key, "noise")), size - spans)
+        noise = np.minimum(
+            shared(noise_of_row, spans, row, draws.uniform(rows.key, "noise")), size - spans
+        )
         some = spans > 0
         start, size, spans, noise = start[some], size[some], spans[some], noise[some]
         parts = self._parts(rows, draws, found, start, size, noise, spans)
         base = 2 * (np.cumsum(spans) - spans)
         length, clean = parts[runs(base, spans)], parts[runs(base + spans, spans)]
-        return np.repeat(start, spans) + running(clean, spans) + clean + running(length, spans), length
+        return (
+            np.repeat(start, spans) + running(clean, spans) + clean + running(length, spans),
+            length,
+        )
 
     @staticmethod
     def _parts(
-        rows: Rows, draws: Draws, found: Units, start: np.ndarray, size: np.ndarray, noise: np.ndarray, spans: np.ndarray
+        rows: Rows,
+        draws: Draws,
+        found: Units,
+        start: np.ndarray,
+        size: np.ndarray,
+        noise: np.ndarray,
+        spans: np.ndarray,
     ) -> np.ndarray:
-        """For each stretch the lengths of `spans` parts that its `noise` tokens are cut into, then those of its others.
+        """For each stretch the lengths of `spans` parts that its `noise` tokens are cut into, then
+        those of its others.
 
-        The cuts are drawn in the slots of the stretch itself: the first `noise` slots stand for the noise tokens.
+        The cuts are drawn in the slots of the stretch itself: the first `noise` slots stand for the
+        noise tokens.
         """
         shape = rows.seqs["text"].ids.shape
         begin = np.stack([start, start + noise], 1).ravel()
@@ -136,7 +179,8 @@ class SpanSentinel(Noise):
         group.ravel()[begin] = 1
         np.cumsum(group, axis=1, out=group)
         barred = np.where(found.ordinary, np.uint32(0), ~np.uint32(0)).reshape(shape)
-        barred.ravel()[begin] = ~np.uint32(0)  # every part begins with a token; the first one's is no cut
+        # every part begins with a token; the first one's is no cut
+        barred.ravel()[begin] = ~np.uint32(0)
         cuts = np.zeros(group.size, bool)
         cuts[begin] = True
         place, _ = Shuffled(rows, draws, barred, group - 1).at(runs(begin, np.repeat(spans - 1, 2)))
@@ -153,34 +197,57 @@ class SpanSentinel(Noise):
         return Ends(first, last, np.where(there, token, self.end), there)
 
     def _source(
-        self, rows: Rows, start: np.ndarray, length: np.ndarray, sentinel: np.ndarray, ends: Ends, columns: int
+        self,
+        rows: Rows,
+        start: np.ndarray,
+        length: np.ndarray,
+        sentinel: np.ndarray,
+        ends: Ends,
+        columns: int,
     ) -> Rows:
         seq = rows.seqs["text"]
         ids, keep = seq.ids.copy(), seq.real.copy()
         ids.ravel()[start] = sentinel
         keep.ravel()[runs(start + 1, length - 1)] = False
         take, total = np.flatnonzero(keep), np.count_nonzero(keep, axis=1)
-        behind = np.searchsorted(take, ends.last[~ends.there], side="right")  # where an open document is closed
+        # where an open document is closed
+        behind = np.searchsorted(take, ends.last[~ends.there], side="right")
         row = ends.last[~ends.there] // seq.ids.shape[1]
         added = behind + np.arange(len(behind))
-        take, total = np.insert(take, behind, take[behind - 1]), total + np.bincount(row, minlength=len(total))
+        take, total = (
+            np.insert(take, behind, take[behind - 1]),
+            total + np.bincount(row, minlength=len(total)),
+        )
         fits = np.minimum(total, columns)
         if (fits < total).any():
             inside = runs(np.zeros_like(total), total) < np.repeat(fits, total)
             added = (np.cumsum(inside) - 1)[added[inside[added]]]
             take = take[inside]
-        rows = replace(rows.with_seq("text", replace(seq, ids=ids)), values={**rows.values, "cut": total - fits})
-        return moved(rows, take, fits, pad=self.vocab.pad, width=columns, added=added, token=self.end)
+        rows = replace(
+            rows.with_seq("text", replace(seq, ids=ids)),
+            values={**rows.values, "cut": total - fits},
+        )
+        return moved(
+            rows, take, fits, pad=self.vocab.pad, width=columns, added=added, token=self.end
+        )
 
     def _target(
-        self, seq: Seq, start: np.ndarray, length: np.ndarray, document: np.ndarray, sentinel: np.ndarray, ends: Ends,
+        self,
+        seq: Seq,
+        start: np.ndarray,
+        length: np.ndarray,
+        document: np.ndarray,
+        sentinel: np.ndarray,
+        ends: Ends,
         width: int,
-    ) -> Seq:  # fmt: skip
+    ) -> Seq:
         """Of each document the spans, each behind its sentinel, and the closing token."""
-        closed = np.flatnonzero(np.bincount(document, minlength=len(ends.first)))  # no noise, no target
+        # no noise, no target
+        closed = np.flatnonzero(np.bincount(document, minlength=len(ends.first)))
         order = np.argsort(np.concatenate([document, closed]), kind="stable")
         size = np.concatenate([length + 1, np.ones_like(closed)])[order]
-        take = runs(np.concatenate([start - 1, ends.last[closed]])[order], size)  # what stands before a span lends its place
+        # what stands before a span lends its place
+        take = runs(np.concatenate([start - 1, ends.last[closed]])[order], size)
         row = np.concatenate([start, ends.first[closed]])[order] // seq.ids.shape[1]
         total = np.bincount(row, weights=size, minlength=len(seq.ids))
         made, into = gathered(seq, take, total.astype(np.int64), pad=self.vocab.pad, width=width)

@@ -1,4 +1,6 @@
-"""Spans of tokens or words: SpanBERT's sampler, an exact one, and what stands in place of a whole span."""
+"""Spans of tokens or words: SpanBERT's sampler, an exact one, and what stands in place of a
+whole span.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +11,16 @@ import numpy as np
 from plmctl.batch import Rows
 from plmctl.noise.draws import HALF, Draws, below
 from plmctl.noise.groups import Lengths
-from plmctl.noise.masking import Budget, MaskOrReplace, Select, Shuffled, Spans, document_begins, running, runs
+from plmctl.noise.masking import (
+    Budget,
+    MaskOrReplace,
+    Select,
+    Shuffled,
+    Spans,
+    document_begins,
+    running,
+    runs,
+)
 from plmctl.noise.units import Units, units
 from plmctl.parts import base_of, part_of
 from plmctl.text.vocab import Vocab
@@ -17,16 +28,24 @@ from plmctl.text.vocab import Vocab
 
 @base_of("sampler")
 class Sampler:
-    """How spans of given lengths come to lie in a document: the slots [k] (flattened) that they cover."""
+    """How spans of given lengths come to lie in a document: the slots [k] (flattened) that they
+    cover.
+    """
 
-    def __call__(self, rows: Rows, found: Units, budget: Budget, lengths: Lengths, draws: Draws) -> np.ndarray:
+    def __call__(
+        self, rows: Rows, found: Units, budget: Budget, lengths: Lengths, draws: Draws
+    ) -> np.ndarray:
         raise NotImplementedError(type(self).__name__)
 
 
 class RandomSpans(Select):
-    """Spans whose lengths in `words` (else in tokens) have the given shares; neighbours that touch count as one span."""
+    """Spans whose lengths in `words` (else in tokens) have the given shares; neighbours that
+    touch count as one span.
+    """
 
-    def __init__(self, *, vocab: Vocab, budget: Budget, shares: np.ndarray, words: bool, sampler: Sampler) -> None:
+    def __init__(
+        self, *, vocab: Vocab, budget: Budget, shares: np.ndarray, words: bool, sampler: Sampler
+    ) -> None:
         self.vocab, self.budget, self.words, self.sampler = vocab, budget, words, sampler
         self.lengths = Lengths(shares)
         self.reads = frozenset({"input"} | ({"tracks.word_start"} if words else set()))
@@ -42,7 +61,9 @@ class RandomSpans(Select):
 
 
 def joined(rows: Rows, chosen: np.ndarray) -> Spans:
-    """The runs of `chosen [n*T]` slots, each inside one row and document, in the order of rows and places."""
+    """The runs of `chosen [n*T]` slots, each inside one row and document, in the order of rows
+    and places.
+    """
     seq = rows.seqs[rows.input]
     width = seq.ids.shape[1]
     slot = np.flatnonzero(chosen)
@@ -56,9 +77,13 @@ def joined(rows: Rows, chosen: np.ndarray) -> Spans:
     return Spans(row, start, np.diff(first, append=len(slot)))
 
 
-def shares_of(rows: Rows, found: Units, budget: Budget, draws: Draws) -> tuple[np.ndarray, np.ndarray]:
+def shares_of(
+    rows: Rows, found: Units, budget: Budget, draws: Draws
+) -> tuple[np.ndarray, np.ndarray]:
     """(first slot, tokens to be covered) of each document, no more than it has."""
-    counted = None if budget.count_specials else found.ordinary.reshape(rows.seqs[rows.input].ids.shape)
+    counted = (
+        None if budget.count_specials else found.ordinary.reshape(rows.seqs[rows.input].ids.shape)
+    )
     first, share = budget.of_documents(rows, draws, counted)
     before = np.append(0, np.cumsum(found.ordinary))
     return first, np.minimum(share, np.diff(before[np.append(first, len(found.ordinary))]))
@@ -66,39 +91,64 @@ def shares_of(rows: Rows, found: Units, budget: Budget, draws: Draws) -> tuple[n
 
 @part_of("sampler")
 class Anchored(Sampler):
-    """SpanBERT's sampler: spans from random anchors until the budget is covered (pretraining/fairseq/data/masking.py).
+    """SpanBERT's sampler: spans from random anchors until the budget is covered
+    (pretraining/fairseq/data/masking.py).
 
-    A length and an anchor token are drawn; an anchor that is covered already is drawn anew, with its length. The span goes
-    from the beginning of the anchor's unit over as many units as the length says, covered ones included, or to the end of the
-    stretch; the last one ends where the budget is full, so it may cut a word.
+    A length and an anchor token are drawn; an anchor that is covered already is drawn anew, with
+    its length. The span goes from the beginning of the anchor's unit over as many units as the
+    length says, covered ones included, or to the end of the stretch; the last one ends where the
+    budget is full, so it may cut a word.
     """
 
     SPARE = 1.2  # looks made at once for each one that would do if no two spans met
 
-    def __call__(self, rows: Rows, found: Units, budget: Budget, lengths: Lengths, draws: Draws) -> np.ndarray:
+    def __call__(
+        self, rows: Rows, found: Units, budget: Budget, lengths: Lengths, draws: Draws
+    ) -> np.ndarray:
         first, share = shares_of(rows, found, budget, draws)
         end = np.append(first[1:], len(found.ordinary))
         tokens = lengths.mean * len(found.of_slot) / max(1, len(found.stretch))  # of a span, about
         covered, looks = [], 3 + (self.SPARE * share / tokens).astype(np.int64)
         scratch, open_ = np.zeros(len(found.ordinary), np.int32), np.flatnonzero(share > 0)
         while len(open_):
-            slot, document = self._cover(rows, found, lengths, draws, first[open_], end[open_], looks[open_], scratch)
+            slot, document = self._cover(
+                rows, found, lengths, draws, first[open_], end[open_], looks[open_], scratch
+            )
             count = np.bincount(document, minlength=len(open_))
             full = count >= share[open_]
-            covered.append(slot[np.repeat(full, count) & (runs(np.zeros_like(count), count) < np.repeat(share[open_], count))])
+            covered.append(
+                slot[
+                    np.repeat(full, count)
+                    & (runs(np.zeros_like(count), count) < np.repeat(share[open_], count))
+                ]
+            )
             open_ = open_[~full]
             looks[open_] *= 2  # the same looks again, and as many more
         return np.concatenate(covered) if covered else np.zeros(0, np.int64)
 
     def _cover(
-        self, rows: Rows, found: Units, lengths: Lengths, draws: Draws, first: np.ndarray, end: np.ndarray, looks: np.ndarray,
+        self,
+        rows: Rows,
+        found: Units,
+        lengths: Lengths,
+        draws: Draws,
+        first: np.ndarray,
+        end: np.ndarray,
+        looks: np.ndarray,
         scratch: np.ndarray,
-    ) -> tuple[np.ndarray, np.ndarray]:  # fmt: skip
-        """(slot, document) of all tokens that the first `looks` of each document cover, in the order they are covered."""
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """(slot, document) of all tokens that the first `looks` of each document cover, in the
+        order they are covered.
+        """
         width = rows.seqs[rows.input].ids.shape[1]
         document = np.repeat(np.arange(len(first)), looks)
         row, column = np.divmod(first, width)
-        word = draws.words_at(rows.key, "span", row[document], column[document] + runs(np.zeros_like(looks), looks) * width)
+        word = draws.words_at(
+            rows.key,
+            "span",
+            row[document],
+            column[document] + runs(np.zeros_like(looks), looks) * width,
+        )
         anchor = first[document] + below(word.astype(np.uint32), (end - first)[document])
         unit = found.of_slot[anchor].astype(np.int64)
         begin, stop = found.start[unit], found.start[found.stop(unit, lengths(word >> HALF))]
@@ -110,12 +160,15 @@ class Anchored(Sampler):
         return slot[new], document[who[new]]
 
 
-def anchored(anchor: np.ndarray, begin: np.ndarray, end: np.ndarray, scratch: np.ndarray) -> np.ndarray:
-    """[slots] number of the first span `begin .. end - 1` that covers each slot (len(anchor): none), if each span in turn is
-    taken unless its anchor is covered already; so span k is taken if its anchor has k.
+def anchored(
+    anchor: np.ndarray, begin: np.ndarray, end: np.ndarray, scratch: np.ndarray
+) -> np.ndarray:
+    """[slots] number of the first span `begin .. end - 1` that covers each slot (len(anchor):
+    none), if each span in turn is taken unless its anchor is covered already; so span k is taken if
+    its anchor has k.
 
-    Rounds instead of a loop: a span is taken as soon as no undecided span before it covers its anchor, and falls as soon as
-    a taken one before it does.
+    Rounds instead of a loop: a span is taken as soon as no undecided span before it covers its
+    anchor, and falls as soon as a taken one before it does.
     """
     holder = np.full(len(scratch), len(anchor), np.int32)
     open_ = np.flatnonzero(end > begin)
@@ -134,14 +187,18 @@ def anchored(anchor: np.ndarray, begin: np.ndarray, end: np.ndarray, scratch: np
 
 @part_of("sampler")
 class Segmented(Sampler):
-    """An exact sampler: no two spans touch, so the lengths drawn are the lengths found, and the budget holds in tokens.
+    """An exact sampler: no two spans touch, so the lengths drawn are the lengths found, and the
+    budget holds in tokens.
 
-    Lengths are drawn until they make up as many units as the budget has tokens; one of all arrangements with a unit at least
-    between two spans is drawn, each as likely; then spans are taken in random order until the budget is full, the last one cut
-    to it. Where too few units are left between, the last spans are joined. A special token amid the text breaks a span up.
+    Lengths are drawn until they make up as many units as the budget has tokens; one of all
+    arrangements with a unit at least between two spans is drawn, each as likely; then spans are
+    taken in random order until the budget is full, the last one cut to it. Where too few units are
+    left between, the last spans are joined. A special token amid the text breaks a span up.
     """
 
-    def __call__(self, rows: Rows, found: Units, budget: Budget, lengths: Lengths, draws: Draws) -> np.ndarray:
+    def __call__(
+        self, rows: Rows, found: Units, budget: Budget, lengths: Lengths, draws: Draws
+    ) -> np.ndarray:
         first, share = shares_of(rows, found, budget, draws)
         unit = np.flatnonzero(found.begins & found.ordinary)  # slots where ordinary units begin
         offset = np.searchsorted(unit, first)
@@ -149,32 +206,48 @@ class Segmented(Sampler):
         laid = np.minimum(share, total)
         document, size = self._sizes(rows, lengths, draws, first, laid, total - laid)
         spans = np.bincount(document, minlength=len(first))
-        gap = self._gaps(rows, draws, unit[runs(offset, np.where(spans > 0, total - laid + 1, 0))], first, spans)
+        gap = self._gaps(
+            rows, draws, unit[runs(offset, np.where(spans > 0, total - laid + 1, 0))], first, spans
+        )
         ordinal = np.searchsorted(unit, gap) + running(size, spans)
         word = draws.words_at(rows.key, "turn", *np.divmod(gap, rows.seqs[rows.input].ids.shape[1]))
         turn = np.argsort((document.astype(np.uint64) << HALF) | (word >> HALF))
         covered = found.of_slot[unit[runs(ordinal[turn], size[turn])]].astype(np.int64)
         tokens = found.length(covered, covered + 1)
-        count = np.bincount(np.repeat(document, size[turn]), tokens, minlength=len(first)).astype(np.int64)
-        kept = runs(np.zeros_like(count), count) < np.repeat(share, count)  # `turn` leaves documents in their order
+        count = np.bincount(np.repeat(document, size[turn]), tokens, minlength=len(first)).astype(
+            np.int64
+        )
+        # `turn` leaves documents in their order
+        kept = runs(np.zeros_like(count), count) < np.repeat(share, count)
         return found.slots(covered, covered + 1)[kept]
 
     @staticmethod
     def _sizes(
-        rows: Rows, lengths: Lengths, draws: Draws, first: np.ndarray, share: np.ndarray, others: np.ndarray
+        rows: Rows,
+        lengths: Lengths,
+        draws: Draws,
+        first: np.ndarray,
+        share: np.ndarray,
+        others: np.ndarray,
     ) -> tuple[np.ndarray, np.ndarray]:
         """(document, units) of each span, in order; there are `others` units that stay."""
         width = rows.seqs[rows.input].ids.shape[1]
-        document, number = np.repeat(np.arange(len(first)), share), runs(np.zeros_like(share), share)
+        document, number = (
+            np.repeat(np.arange(len(first)), share),
+            runs(np.zeros_like(share), share),
+        )
         row, column = np.divmod(first[document], width)
         size = lengths(draws.words_at(rows.key, "length", row, column + number * width) >> HALF)
         left = share[document] - running(size, share)
-        size = np.where(number == others[document], left, np.minimum(size, left))  # no gap is left for another span
+        # no gap is left for another span
+        size = np.where(number == others[document], left, np.minimum(size, left))
         kept = (left > 0) & (number <= others[document])
         return document[kept], size[kept]
 
     @staticmethod
-    def _gaps(rows: Rows, draws: Draws, places: np.ndarray, first: np.ndarray, spans: np.ndarray) -> np.ndarray:
+    def _gaps(
+        rows: Rows, draws: Draws, places: np.ndarray, first: np.ndarray, spans: np.ndarray
+    ) -> np.ndarray:
         """`spans` of each document's `places`, sorted; every set of them is as likely."""
         barred = np.full(rows.seqs[rows.input].ids.shape, ~np.uint32(0))
         barred.ravel()[places] = 0
@@ -183,7 +256,9 @@ class Segmented(Sampler):
 
 
 class MaskOrReplaceSpan(MaskOrReplace):
-    """One lot for a whole span: all its tokens show the mask, or each a random token, or all stay (SpanBERT, sec. 3.1)."""
+    """One lot for a whole span: all its tokens show the mask, or each a random token, or all
+    stay (SpanBERT, sec. 3.1).
+    """
 
     writes = frozenset({"targets.mlm", "spans.chosen"})
 

@@ -1,4 +1,6 @@
-"""Target-side masking for sequence-to-sequence fine-tuning (Dong et al., 2019): only the second segment is hidden."""
+"""Target-side masking for sequence-to-sequence fine-tuning (Dong et al., 2019): only the second
+segment is hidden.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,9 @@ from plmctl.text.vocab import Vocab
 
 
 class TargetTokens(Select):
-    """Exactly the budget of tokens of one segment, its end token among the candidates but not counted."""
+    """Exactly the budget of tokens of one segment, its end token among the candidates but not
+    counted.
+    """
 
     reads = frozenset({"input", "tracks.segment"})
 
@@ -30,23 +34,37 @@ class TargetTokens(Select):
 
 @part_of("noise")
 class TargetMask(Masking):
-    """`min(max_predictions, max(1, round(rate * target tokens)))` tokens of the target are asked, 80/10/10 each.
+    """`min(max_predictions, max(1, round(rate * target tokens)))` tokens of the target are asked,
+    80/10/10 each.
 
-    Dong et al., 2019, arXiv:1905.03197, sec. 2.5, and microsoft/unilm, unilm-v1, seq2seq_loader.py: the end token of the target
-    may be chosen, so that the model learns to stop, but does not count for the budget; source tokens never are. The target is
-    the segment of number `segment`.
+    Dong et al., 2019, arXiv:1905.03197, sec. 2.5, and microsoft/unilm, unilm-v1, seq2seq_loader.py:
+    the end token of the target may be chosen, so that the model learns to stop, but does not count
+    for the budget; source tokens never are. The target is the segment of number `segment`.
     """
 
     def __init__(
-        self, *, vocab: Vocab, rate: float, mask_share: float = 0.8, random_share: float = 0.1,
-        max_predictions: int | None = None, selection: str = "exact", random_specials: bool = True, static: int | None = None,
+        self,
+        *,
+        vocab: Vocab,
+        rate: float,
+        mask_share: float = 0.8,
+        random_share: float = 0.1,
+        max_predictions: int | None = None,
+        selection: str = "exact",
+        random_specials: bool = True,
+        static: int | None = None,
         segment: int = 1,
-    ) -> None:  # fmt: skip
-        budget = Budget(rate=rate, max_predictions=max_predictions, selection=selection, count_specials=False)
+    ) -> None:
+        budget = Budget(
+            rate=rate, max_predictions=max_predictions, selection=selection, count_specials=False
+        )
         super().__init__(
             select=TargetTokens(vocab=vocab, budget=budget, segment=segment),
             corrupt=MaskOrReplace(
-                vocab=vocab, mask_share=mask_share, random_share=random_share, random_specials=random_specials
+                vocab=vocab,
+                mask_share=mask_share,
+                random_share=random_share,
+                random_specials=random_specials,
             ),
             static=static,
         )

@@ -1,4 +1,6 @@
-"""Infilled text (Lewis et al., 2020): spans of any length, even none, each behind one mask; asked is the whole text."""
+"""Infilled text (Lewis et al., 2020): spans of any length, even none, each behind one mask;
+asked is the whole text.
+"""
 
 from __future__ import annotations
 
@@ -23,26 +25,50 @@ SELECTIONS = ("published", "exact")
 
 @part_of("noise")
 class TextInfill(Denoising):
-    """Span lengths ~ Poisson(mean_length) until `ceil(rate * words)` words are covered; one mask for each, between if 0.
+    """Span lengths ~ Poisson(mean_length) until `ceil(rate * words)` words are covered; one mask
+    for each, between if 0.
 
-    `selection="published"`: the lengths of the last span cut to the budget, spans at distinct random words of the document,
-    where they may run into each other (fairseq, denoising_dataset.py, add_whole_word_mask and add_insertion_noise).
-    `selection="exact"`: the spans never touch, so that the budget holds; every such arrangement is as likely.
-    `whole_words=False` counts tokens instead of words. (Lewis et al., 2020, arXiv:1910.13461, sec. 2.2 and 5.1.)
+    `selection="published"`: the lengths of the last span cut to the budget, spans at distinct
+    random words of the document, where they may run into each other (fairseq, denoising_dataset.py,
+    add_whole_word_mask and add_insertion_noise). `selection="exact"`: the spans never touch, so
+    that the budget holds; every such arrangement is as likely. `whole_words=False` counts tokens
+    instead of words. (Lewis et al., 2020, arXiv:1910.13461, sec. 2.2 and 5.1.)
     Differs: no span goes over a special token; a mask for which the row has no room is left out.
     """
 
     def __init__(
-        self, *, vocab: Vocab, rate: float, mean_length: float, whole_words: bool = True, selection: str = "published"
+        self,
+        *,
+        vocab: Vocab,
+        rate: float,
+        mean_length: float,
+        whole_words: bool = True,
+        selection: str = "published",
     ) -> None:
         if vocab.mask is None:
-            raise ConfigError("noise", "text_infill", "a tokenizer with a mask token", fix="train it with plmctl tokenize")
+            raise ConfigError(
+                "noise",
+                "text_infill",
+                "a tokenizer with a mask token",
+                fix="train it with plmctl tokenize",
+            )
         if not 0 < mean_length <= 32:
-            raise ConfigError("noise.mean_length", mean_length, "0 < mean_length <= 32, the mean of the Poisson distribution")
+            raise ConfigError(
+                "noise.mean_length",
+                mean_length,
+                "0 < mean_length <= 32, the mean of the Poisson distribution",
+            )
         if selection not in SELECTIONS:
             raise ConfigError("noise.selection", selection, f"one of {', '.join(SELECTIONS)}")
-        self.vocab, self.mask, self.mean, self.whole_words = movable(vocab), vocab.mask, mean_length, whole_words
-        self.budget = Budget(rate=rate, max_predictions=None, selection="ceiling", count_specials=False)
+        self.vocab, self.mask, self.mean, self.whole_words = (
+            movable(vocab),
+            vocab.mask,
+            mean_length,
+            whole_words,
+        )
+        self.budget = Budget(
+            rate=rate, max_predictions=None, selection="ceiling", count_specials=False
+        )
         self.lengths = Lengths(poisson(mean_length))
         self.cover = self._exact if selection == "exact" else self._published
         self.reads = frozenset({"input"} | ({"tracks.word_start"} if whole_words else set()))
@@ -54,7 +80,9 @@ class TextInfill(Denoising):
         first, budget = self.budget.of_documents(rows, draws, heads.reshape(seq.ids.shape))
         document, size = self._lengths(rows, draws, first, budget, seq.ids.shape[1])
         extra, some = np.bincount(document[size == 0], minlength=len(first)), size > 0
-        head, gone = self.cover(rows, draws, found, np.flatnonzero(heads), first, budget, document[some], size[some])
+        head, gone = self.cover(
+            rows, draws, found, np.flatnonzero(heads), first, budget, document[some], size[some]
+        )
         ids = seq.ids.copy()
         ids.ravel()[head] = self.mask
         keep = seq.real.copy()
@@ -64,13 +92,23 @@ class TextInfill(Denoising):
 
     @staticmethod
     def _published(
-        rows: Rows, draws: Draws, found: Units, word: np.ndarray, first: np.ndarray, budget: np.ndarray,
-        document: np.ndarray, size: np.ndarray,
-    ) -> tuple[np.ndarray, np.ndarray]:  # fmt: skip
-        """(slots that show the mask, slots that go) of spans of `size` words in a `document`; `word`: where words begin."""
+        rows: Rows,
+        draws: Draws,
+        found: Units,
+        word: np.ndarray,
+        first: np.ndarray,
+        budget: np.ndarray,
+        document: np.ndarray,
+        size: np.ndarray,
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """(slots that show the mask, slots that go) of spans of `size` words in a `document`;
+        `word`: where words begin.
+        """
         barred = np.full(rows.seqs[rows.input].ids.shape, ~np.uint32(0))
         barred.ravel()[word] = 0
-        start, _ = Shuffled(rows, draws, barred).at(runs(first, np.bincount(document, minlength=len(first))))
+        start, _ = Shuffled(rows, draws, barred).at(
+            runs(first, np.bincount(document, minlength=len(first)))
+        )
         unit = found.of_slot[start].astype(np.int64)
         gone = runs(start + 1, found.length(unit, found.stop(unit, size)) - 1)
         return start, gone  # a mask that another span runs over is gone, too
@@ -80,8 +118,13 @@ class TextInfill(Denoising):
     ) -> tuple[np.ndarray, np.ndarray]:
         """(document, words) of each span: as many as make up the budget, the last one cut to it."""
         # six standard deviations more than the budget needs on average
-        count = np.where(budget > 0, (budget + 6 * np.sqrt(budget) + 20) / self.mean + 1, 0).astype(np.int64)
-        document, number = np.repeat(np.arange(len(first)), count), runs(np.zeros_like(count), count)
+        count = np.where(budget > 0, (budget + 6 * np.sqrt(budget) + 20) / self.mean + 1, 0).astype(
+            np.int64
+        )
+        document, number = (
+            np.repeat(np.arange(len(first)), count),
+            runs(np.zeros_like(count), count),
+        )
         row, column = np.divmod(first[document], width)
         word = draws.words_at(rows.key, "length", row, column + number * width)
         size = self.lengths((word >> HALF).astype(np.uint32)) - 1
@@ -90,10 +133,18 @@ class TextInfill(Denoising):
 
     @staticmethod
     def _exact(
-        rows: Rows, draws: Draws, found: Units, word: np.ndarray, first: np.ndarray, budget: np.ndarray,
-        document: np.ndarray, size: np.ndarray,
-    ) -> tuple[np.ndarray, np.ndarray]:  # fmt: skip
-        """As `_published`: the same lengths, each in a gap of its own between the words that stay."""
+        rows: Rows,
+        draws: Draws,
+        found: Units,
+        word: np.ndarray,
+        first: np.ndarray,
+        budget: np.ndarray,
+        document: np.ndarray,
+        size: np.ndarray,
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """As `_published`: the same lengths, each in a gap of its own between the words that
+        stay.
+        """
         offset = np.searchsorted(word, first)
         others = np.diff(offset, append=len(word)) - budget
         document, size = _joined(document, size, others + 1)
@@ -104,17 +155,28 @@ class TextInfill(Denoising):
         gap, _ = Shuffled(rows, draws, barred).at(runs(first, spans))
         order = np.argsort(gap)
         size = size[order]
-        unit = found.of_slot[word[runs(np.searchsorted(word, gap[order]) + running(size, spans), size)]].astype(np.int64)
+        unit = found.of_slot[
+            word[runs(np.searchsorted(word, gap[order]) + running(size, spans), size)]
+        ].astype(np.int64)
         opens = np.ones(len(unit), bool)
-        opens[1:] = found.stretch[unit[1:]] != found.stretch[unit[:-1]]  # a special token breaks a span up
+        # a special token breaks a span up
+        opens[1:] = found.stretch[unit[1:]] != found.stretch[unit[:-1]]
         opens[np.cumsum(size) - size] = True
         covered, start = found.slots(unit, unit + 1), found.start[unit[opens]]
         return start, np.setdiff1d(covered, start, assume_unique=True)
 
     def _inserted(
-        self, rows: Rows, draws: Draws, keep: np.ndarray, ordinary: np.ndarray, first: np.ndarray, extra: np.ndarray
+        self,
+        rows: Rows,
+        draws: Draws,
+        keep: np.ndarray,
+        ordinary: np.ndarray,
+        first: np.ndarray,
+        extra: np.ndarray,
     ) -> Rows:
-        """The kept tokens with `extra` masks in the gaps before, between and after each document's ordinary ones."""
+        """The kept tokens with `extra` masks in the gaps before, between and after each
+        document's ordinary ones.
+        """
         take = np.flatnonzero(keep)
         length = np.count_nonzero(keep, axis=1)
         ours = np.flatnonzero(ordinary[take])  # indices into take
@@ -132,21 +194,31 @@ class TextInfill(Denoising):
         before, row, beside = before[order], row[order], take[(before - behind)[order]]
         added = before + np.arange(len(before))
         return moved(
-            rows, np.insert(take, before, beside), length + np.bincount(row, minlength=len(length)), pad=self.vocab.pad,
-            added=added, token=self.mask,
-        )  # fmt: skip
+            rows,
+            np.insert(take, before, beside),
+            length + np.bincount(row, minlength=len(length)),
+            pad=self.vocab.pad,
+            added=added,
+            token=self.mask,
+        )
 
 
 def poisson(mean: float) -> np.ndarray:
-    """Probabilities of 0, 1, 2, ... up to the first below 1e-7 on the far side (the public code's table)."""
+    """Probabilities of 0, 1, 2, ... up to the first below 1e-7 on the far side (the public
+    code's table).
+    """
     found = [math.exp(-mean)]
     while len(found) < 128 and (found[-1] >= 1e-7 or len(found) <= mean):
         found.append(found[-1] * mean / len(found))
     return np.array(found)
 
 
-def _joined(document: np.ndarray, size: np.ndarray, most: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """(document, size) of at most `most` spans of each document: those that are too many are added to the last one."""
+def _joined(
+    document: np.ndarray, size: np.ndarray, most: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """(document, size) of at most `most` spans of each document: those that are too many are
+    added to the last one.
+    """
     number = np.arange(len(document)) - np.searchsorted(document, document)
     first = np.flatnonzero(number < most[document])
     return document[first], np.add.reduceat(size, first) if len(first) else size
@@ -157,8 +229,8 @@ def gaps(
 ) -> tuple[np.ndarray, np.ndarray]:
     """(document, gap in 0..count) of `extra` tokens put into each document of `count` tokens.
 
-    Every set of places for them in the longer text is as likely: the i-th goes to a random gap or, with probability
-    i / (count + 1 + i), to that of an earlier one (Polya's urn).
+    Every set of places for them in the longer text is as likely: the i-th goes to a random gap or,
+    with probability i / (count + 1 + i), to that of an earlier one (Polya's urn).
     """
     document, number = np.repeat(np.arange(len(first)), extra), runs(np.zeros_like(extra), extra)
     row, column = np.divmod(first[document], width)

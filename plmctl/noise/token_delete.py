@@ -1,4 +1,6 @@
-"""Deleted tokens (Lewis et al., 2020): random tokens are gone without a trace, and the model is asked for the whole text."""
+"""Deleted tokens (Lewis et al., 2020): random tokens are gone without a trace, and the model is
+asked for the whole text.
+"""
 
 from __future__ import annotations
 
@@ -16,15 +18,19 @@ from plmctl.text.vocab import Vocab
 
 @part_of("noise")
 class TokenDelete(Denoising):
-    """`ceil(rate * n)` of a row's n ordinary tokens, uniformly without replacement; its documents share them by length.
+    """`ceil(rate * n)` of a row's n ordinary tokens, uniformly without replacement; its documents
+    share them by length.
 
-    (Lewis et al., 2020, arXiv:1910.13461, sec. 2.2; fairseq, denoising_dataset.py: mask_length=subword, replace_length=0.)
+    (Lewis et al., 2020, arXiv:1910.13461, sec. 2.2; fairseq, denoising_dataset.py:
+    mask_length=subword, replace_length=0.)
     """
 
     def __init__(self, *, vocab: Vocab, rate: float) -> None:
         self.pad, frame = vocab.pad, movable(vocab).special
         self.barred = np.where(frame, ~np.uint32(0), np.uint32(0))  # [V]
-        self.budget = Budget(rate=rate, max_predictions=None, selection="ceiling", count_specials=False)
+        self.budget = Budget(
+            rate=rate, max_predictions=None, selection="ceiling", count_specials=False
+        )
 
     def __call__(self, rows: Rows, draws: Draws) -> Rows:
         rows = denoising(rows)

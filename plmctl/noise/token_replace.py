@@ -1,4 +1,6 @@
-"""Replaced tokens without a generator: some tokens give way to random ones, and which they are is asked."""
+"""Replaced tokens without a generator: some tokens give way to random ones, and which they are
+is asked.
+"""
 
 from __future__ import annotations
 
@@ -35,12 +37,16 @@ class EachToken(Select):
 
 
 class Replace(Corrupt):
-    """Each chosen token becomes one of `choices`; asked are all tokens: 1 where it now differs, 0 where not."""
+    """Each chosen token becomes one of `choices`; asked are all tokens: 1 where it now differs,
+    0 where not.
+    """
 
     def __init__(self, *, vocab: Vocab, choices: np.ndarray, ask_originals: bool) -> None:
         self.labels = np.where(vocab.special, IGNORE, 0).astype(np.int32)  # [V]
         self.choices, self.ask_originals = choices, ask_originals
-        self.writes = frozenset({"targets.replaced"} | ({"targets.mlm"} if ask_originals else set()))
+        self.writes = frozenset(
+            {"targets.replaced"} | ({"targets.mlm"} if ask_originals else set())
+        )
 
     def __call__(self, rows: Rows, spans: Spans, draws: Draws) -> Rows:
         seq = rows.seqs[rows.input]
@@ -62,26 +68,42 @@ def flattened(sample: np.ndarray, power: float) -> np.ndarray:
     """Ids as often as `(their count in sample) ** power`, to within one of about a million."""
     ids, counts = np.unique(sample, return_counts=True)
     weights = counts**power
-    return np.repeat(ids, np.maximum(1, np.rint(weights * (TABLE / weights.sum()))).astype(np.int64))
+    return np.repeat(
+        ids, np.maximum(1, np.rint(weights * (TABLE / weights.sum()))).astype(np.int64)
+    )
 
 
 @part_of("noise")
 class TokenReplace(Masking):
-    """`rate` of the tokens, each by itself, are replaced by random ordinary tokens; targets.replaced says where.
+    """`rate` of the tokens, each by itself, are replaced by random ordinary tokens;
+    targets.replaced says where.
 
-    The replaced-token detection of ELECTRA (Clark et al., 2020, arXiv:2003.10555, sec. 2) with a generator that knows only how
-    frequent tokens are in the corpus (`unigram`), or not even that; P(token) ~ frequency^power, 0.75 as the negative samples of
-    word2vec (Mikolov et al., 2013, arXiv:1310.4546, sec. 2.2). As in ELECTRA, a token that is replaced by itself counts as
+    The replaced-token detection of ELECTRA (Clark et al., 2020, arXiv:2003.10555, sec. 2) with a
+    generator that knows only how frequent tokens are in the corpus (`unigram`), or not even that;
+    P(token) ~ frequency^power, 0.75 as the negative samples of word2vec (Mikolov et al., 2013,
+    arXiv:1310.4546, sec. 2.2). As in ELECTRA, a token that is replaced by itself counts as
     original. `ask_originals` asks them too, as targets.mlm at every chosen token.
-    Differs: ELECTRA's generator is a masked language model; that one is an objective, since noise never touches a network.
+    Differs: ELECTRA's generator is a masked language model; that one is an objective, since noise
+    never touches a network.
     """
 
     def __init__(
-        self, *, vocab: Vocab, rate: float, unigram: bool = True, power: float = 1.0, ask_originals: bool = False,
-        static: int | None = None, corpus_sample: np.ndarray | None = None,
-    ) -> None:  # fmt: skip
+        self,
+        *,
+        vocab: Vocab,
+        rate: float,
+        unigram: bool = True,
+        power: float = 1.0,
+        ask_originals: bool = False,
+        static: int | None = None,
+        corpus_sample: np.ndarray | None = None,
+    ) -> None:
         if not 0 < power <= 1:
-            raise ConfigError("noise.power", power, "0 < power <= 1; unigram=false: every ordinary token as likely")
+            raise ConfigError(
+                "noise.power",
+                power,
+                "0 < power <= 1; unigram=false: every ordinary token as likely",
+            )
         choices = ordinary(vocab, corpus_sample if unigram else None)
         if power < 1:
             choices = flattened(choices, power)

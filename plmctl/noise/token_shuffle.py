@@ -1,4 +1,6 @@
-"""Shuffled trigrams (Wang et al., 2020, StructBERT): a few runs of three tokens out of order; asked is what stood where."""
+"""Shuffled trigrams (Wang et al., 2020, StructBERT): a few runs of three tokens out of order;
+asked is what stood where.
+"""
 
 from __future__ import annotations
 
@@ -21,26 +23,35 @@ COUNTS = ("trigrams", "tokens")
 
 @part_of("noise")
 class TokenShuffle(Noise):
-    """`rate` of the trigrams that hold no token chosen for masking are shuffled; `targets.shuffle` are their old tokens.
+    """`rate` of the trigrams that hold no token chosen for masking are shuffled; `targets.shuffle`
+    are their old tokens.
 
-    (Wang et al., 2020, arXiv:1908.04577, sec. 2.2: 5%, after masking: noise=[token_mask,token_shuffle].) `size`: tokens of a
-    run, K in the paper. What it leaves open: the share is of all runs that could be taken, each by its first token, or with
-    `count="tokens"` of the ordinary tokens; runs are drawn one after the other and never overlap; none touches a special
-    token; a run whose tokens are all equal is not drawn, and of the orders that change a run each is as likely.
+    (Wang et al., 2020, arXiv:1908.04577, sec. 2.2: 5%, after masking:
+    noise=[token_mask,token_shuffle].) `size`: tokens of a
+    run, K in the paper. What it leaves open: the share is of all runs that could be taken, each by
+    its first token, or with `count="tokens"` of the ordinary tokens; runs are drawn one after the
+    other and never overlap; none touches a special token; a run whose tokens are all equal is not
+    drawn, and of the orders that change a run each is as likely.
     """
 
     writes = frozenset({"targets.shuffle"})
 
-    def __init__(self, *, vocab: Vocab, rate: float, size: int = 3, count: str = "trigrams") -> None:
+    def __init__(
+        self, *, vocab: Vocab, rate: float, size: int = 3, count: str = "trigrams"
+    ) -> None:
         if not 2 <= size <= 5:
             raise ConfigError("noise.size", size, "2 to 5 tokens")
         if count not in COUNTS:
-            raise ConfigError("noise.count", count, f"one of {', '.join(COUNTS)}: what rate is a share of")
+            raise ConfigError(
+                "noise.count", count, f"one of {', '.join(COUNTS)}: what rate is a share of"
+            )
         if not 0 < rate < 1:
             raise ConfigError("noise.rate", rate, "0 < rate < 1")
         self.vocab, self.size, self.by_tokens = vocab, size, count == "tokens"
         share = rate / size if self.by_tokens else rate
-        self.budget = Budget(rate=share, max_predictions=None, selection="exact", count_specials=False)
+        self.budget = Budget(
+            rate=share, max_predictions=None, selection="exact", count_specials=False
+        )
         self.orders = np.array(list(permutations(range(size)))[1:])  # [K! - 1, K]
 
     def __call__(self, rows: Rows, draws: Draws) -> Rows:
@@ -66,7 +77,10 @@ class TokenShuffle(Noise):
         seq = rows.seqs[rows.input]
         free = ordinary & (rows.targets["mlm"] == IGNORE) if "mlm" in rows.targets else ordinary
         last = self.size - 1
-        heads, unlike = np.zeros(free.shape, bool), np.zeros((len(free), max(0, free.shape[1] - last)), bool)
+        heads, unlike = (
+            np.zeros(free.shape, bool),
+            np.zeros((len(free), max(0, free.shape[1] - last)), bool),
+        )
         inside = free[:, : unlike.shape[1]].copy()
         for step in range(1, self.size):
             inside &= free[:, step : step + unlike.shape[1]]
@@ -79,23 +93,33 @@ class TokenShuffle(Noise):
 
     def _chosen(
         self, rows: Rows, draws: Draws, heads: np.ndarray, first: np.ndarray, budget: np.ndarray
-    ) -> np.ndarray:  # fmt: skip
-        """[m] first slots of the runs: of the shuffled heads, one after the other, those that meet no earlier one."""
+    ) -> np.ndarray:
+        """[m] first slots of the runs: of the shuffled heads, one after the other, those that
+        meet no earlier one.
+        """
         order = Shuffled(rows, draws, barring(~heads))
         room = np.diff(first, append=heads.size)
         looks = np.minimum(room, budget + (budget >> 1) + 4)
         open_, found = np.flatnonzero(budget > 0), []
         while len(open_):
             place, allowed = order.at(runs(first[open_], looks[open_]))
-            good = first_come(place, np.where(allowed, place + self.size, place), heads.size + self.size)
+            good = first_come(
+                place, np.where(allowed, place + self.size, place), heads.size + self.size
+            )
             document = np.repeat(np.arange(len(open_)), looks[open_])
             taken = good & (running(good.astype(np.int64), looks[open_]) < budget[open_][document])
             enough = np.bincount(document, weights=taken, minlength=len(open_)) == budget[open_]
             enough |= looks[open_] == room[open_]
             found.append(place[taken & enough[document]])
             open_ = open_[~enough]
-            looks[open_] = np.minimum(room[open_], 2 * looks[open_])  # the same looks again, and as many more
+            # the same looks again, and as many more
+            looks[open_] = np.minimum(room[open_], 2 * looks[open_])
         return np.concatenate(found).astype(np.int64) if found else np.zeros(0, np.int64)
 
     def capacity(self, length: int) -> dict[str, int]:
-        return {"shuffle": self.size * self.budget.capacity(length if self.by_tokens else max(1, length - self.size + 1))}
+        return {
+            "shuffle": (
+                self.size
+                * self.budget.capacity(length if self.by_tokens else max(1, length - self.size + 1))
+            )
+        }

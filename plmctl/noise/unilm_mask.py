@@ -13,30 +13,54 @@ from plmctl.text.vocab import Vocab
 
 @part_of("noise")
 class UnilmMask(Masking):
-    """`1 - ngram_share` of the choices are one token, the rest 2 .. max_tokens in a row, each length as likely.
+    """`1 - ngram_share` of the choices are one token, the rest 2 .. max_tokens in a row, each
+    length as likely.
 
-    Dong et al., 2019, arXiv:1905.03197, sec. 2.4 (80% one token, 20% a bigram or trigram) and microsoft/unilm, unilm-v1,
-    loader_utils.py, get_masked_pos: a token that is asked already is not chosen again, but an n-gram may run over one; it ends
-    at special tokens and where the budget is full. BERT's budget and 80/10/10 for each token alone.
-    Differs: where less budget is left than an n-gram has tokens, the code cuts it to so many tokens, here it is cut to so many
-    that are not asked yet: only for a trigram that runs over one that is, as the last choice of a row (1 row in 90).
+    Dong et al., 2019, arXiv:1905.03197, sec. 2.4 (80% one token, 20% a bigram or trigram) and
+    microsoft/unilm, unilm-v1,
+    loader_utils.py, get_masked_pos: a token that is asked already is not chosen again, but an
+    n-gram may run over one; it ends at special tokens and where the budget is full. BERT's budget
+    and 80/10/10 for each token alone.
+    Differs: where less budget is left than an n-gram has tokens, the code cuts it to so many
+    tokens, here it is cut to so many
+    that are not asked yet: only for a trigram that runs over one that is, as the last choice of a
+    row (1 row in 90).
     """
 
     def __init__(
-        self, *, vocab: Vocab, rate: float, ngram_share: float = 0.2, max_tokens: int = 3, mask_share: float = 0.8,
-        random_share: float = 0.1, max_predictions: int | None = None, selection: str = "exact", random_specials: bool = True,
+        self,
+        *,
+        vocab: Vocab,
+        rate: float,
+        ngram_share: float = 0.2,
+        max_tokens: int = 3,
+        mask_share: float = 0.8,
+        random_share: float = 0.1,
+        max_predictions: int | None = None,
+        selection: str = "exact",
+        random_specials: bool = True,
         static: int | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         if not 0 <= ngram_share <= 1:
             raise ConfigError("noise.ngram_share", ngram_share, "0 <= ngram_share <= 1")
         if max_tokens < 2:
-            raise ConfigError("noise.max_tokens", max_tokens, "at least 2", fix="ngram_share=0 gives single tokens only")
+            raise ConfigError(
+                "noise.max_tokens",
+                max_tokens,
+                "at least 2",
+                fix="ngram_share=0 gives single tokens only",
+            )
         shares = np.append(1 - ngram_share, np.full(max_tokens - 1, ngram_share / (max_tokens - 1)))
         budget = Budget(rate=rate, max_predictions=max_predictions, selection=selection)
         super().__init__(
-            select=RandomSpans(vocab=vocab, budget=budget, shares=shares, words=False, sampler=Anchored()),
+            select=RandomSpans(
+                vocab=vocab, budget=budget, shares=shares, words=False, sampler=Anchored()
+            ),
             corrupt=MaskOrReplace(
-                vocab=vocab, mask_share=mask_share, random_share=random_share, random_specials=random_specials
+                vocab=vocab,
+                mask_share=mask_share,
+                random_share=random_share,
+                random_specials=random_specials,
             ),
             static=static,
         )

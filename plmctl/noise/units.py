@@ -1,4 +1,6 @@
-"""What masking chooses as one piece: single tokens, words, or marked spans, each inside one stretch of ordinary tokens."""
+"""What masking chooses as one piece: single tokens, words, or marked spans, each inside one
+stretch of ordinary tokens.
+"""
 
 from __future__ import annotations
 
@@ -15,9 +17,11 @@ from plmctl.text.vocab import Vocab
 
 @dataclass(frozen=True)
 class Units:
-    """Every token of the rows, flattened to slots 0 .. n*T-1, belongs to one unit; a special token is a unit by itself.
+    """Every token of the rows, flattened to slots 0 .. n*T-1, belongs to one unit; a special token
+    is a unit by itself.
 
-    A stretch is a run of ordinary units that no special token and no end of a row or document interrupts.
+    A stretch is a run of ordinary units that no special token and no end of a row or document
+    interrupts.
     """
 
     ordinary: np.ndarray  # [n*T] bool: not a special token, not padding
@@ -28,7 +32,9 @@ class Units:
     edge: np.ndarray  # [stretches + 1] first unit of each stretch
 
     def stop(self, unit: np.ndarray, count: np.ndarray) -> np.ndarray:
-        """The first unit after `count` units from `unit` on, or after fewer where the stretch ends."""
+        """The first unit after `count` units from `unit` on, or after fewer where the stretch
+        ends.
+        """
         return np.minimum(unit + count, self.edge[self.stretch[unit] + 1])
 
     def length(self, unit: np.ndarray, stop: np.ndarray) -> np.ndarray:
@@ -41,10 +47,11 @@ class Units:
 
 
 def units(rows: Rows, vocab: Vocab, *, words: bool, spans: Sequence[str] = ()) -> Units:
-    """Units of single tokens, or of `words` (by tracks.word_start), with each of the rows' `spans` as one unit.
+    """Units of single tokens, or of `words` (by tracks.word_start), with each of the rows' `spans`
+    as one unit.
 
-    Where spans of two names overlap, those of the first name stay whole. A continuing piece begins a unit where nothing of
-    its word is left before it (the row begins in mid-word).
+    Where spans of two names overlap, those of the first name stay whole. A continuing piece begins
+    a unit where nothing of its word is left before it (the row begins in mid-word).
     """
     seq = rows.seqs[rows.input]
     special = vocab.special.take(seq.ids)
@@ -60,17 +67,21 @@ def units(rows: Rows, vocab: Vocab, *, words: bool, spans: Sequence[str] = ()) -
     start = np.flatnonzero(begins)
     opens = cuts.ravel()[start]
     return Units(
-        ordinary=~special.ravel(), begins=begins.ravel(), start=np.append(start, begins.size),
-        of_slot=np.cumsum(begins, dtype=np.int32) - np.int32(1), stretch=np.cumsum(opens, dtype=np.int32) - np.int32(1),
+        ordinary=~special.ravel(),
+        begins=begins.ravel(),
+        start=np.append(start, begins.size),
+        of_slot=np.cumsum(begins, dtype=np.int32) - np.int32(1),
+        stretch=np.cumsum(opens, dtype=np.int32) - np.int32(1),
         edge=np.append(np.flatnonzero(opens), len(start)),
-    )  # fmt: skip
+    )
 
 
 def marked(rows: Rows, name: str) -> np.ndarray:
     """The rows' spans of one name, [m, 3+]; DataError where the data have none."""
     if name not in rows.spans:
         raise DataError(
-            f"there are no spans '{name}' in these rows, only {', '.join(rows.spans) or 'none at all'}",
+            f"there are no spans '{name}' in these rows, only"
+            f" {', '.join(rows.spans) or 'none at all'}",
             fix=f"mark them in the text (.jsonl) and tokenize with data.spans=[{name}]",
         )
     return rows.spans[name]

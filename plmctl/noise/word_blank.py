@@ -1,4 +1,6 @@
-"""Blanked words (Lample et al., 2018, public code): each word may show the mask instead; asked is the clean sentence."""
+"""Blanked words (Lample et al., 2018, public code): each word may show the mask instead; asked
+is the clean sentence.
+"""
 
 from __future__ import annotations
 
@@ -18,21 +20,30 @@ from plmctl.text.vocab import Vocab
 
 @part_of("noise")
 class WordBlank(Denoising):
-    """Every word is hidden with probability `rate`, independently; each of its tokens shows the mask.
+    """Every word is hidden with probability `rate`, independently; each of its tokens shows the
+    mask.
 
-    (Lample et al., 2018, arXiv:1804.07755, public code: facebookresearch/UnsupervisedMT, NMT/src/trainer.py.)
+    (Lample et al., 2018, arXiv:1804.07755, public code: facebookresearch/UnsupervisedMT,
+    NMT/src/trainer.py.)
     """
 
     reads = frozenset({"input", "tracks.word_start"})
 
     def __init__(self, *, vocab: Vocab, rate: float) -> None:
         if vocab.mask is None:
-            raise ConfigError("noise", "word_blank", "a tokenizer with a mask token", fix="train it with plmctl tokenize")
+            raise ConfigError(
+                "noise",
+                "word_blank",
+                "a tokenizer with a mask token",
+                fix="train it with plmctl tokenize",
+            )
         self.vocab, self.limit = vocab, threshold(rate)
 
     def __call__(self, rows: Rows, draws: Draws) -> Rows:
         rows = denoising(rows)
         seq = rows.seqs[rows.input]
         hidden = struck(rows, draws, units(rows, self.vocab, words=True), self.limit)
-        ids = np.where(hidden.reshape(seq.ids.shape), np.asarray(self.vocab.mask, seq.ids.dtype), seq.ids)
+        ids = np.where(
+            hidden.reshape(seq.ids.shape), np.asarray(self.vocab.mask, seq.ids.dtype), seq.ids
+        )
         return rows.with_seq(rows.input, replace(seq, ids=ids))

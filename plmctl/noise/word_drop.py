@@ -1,4 +1,6 @@
-"""Dropped words (Lample et al., 2018): each word is gone with a small probability, and the model is asked for the sentence."""
+"""Dropped words (Lample et al., 2018): each word is gone with a small probability, and the model
+is asked for the sentence.
+"""
 
 from __future__ import annotations
 
@@ -17,10 +19,12 @@ from plmctl.text.vocab import Vocab
 
 @part_of("noise")
 class WordDrop(Denoising):
-    """Every word is dropped with probability `rate`, independently; where all of a stretch would go, one stays.
+    """Every word is dropped with probability `rate`, independently; where all of a stretch would
+    go, one stays.
 
     (Lample et al., 2018, arXiv:1711.00043, sec. 2.3: p_wd = 0.1.)
-    Differs: the public code (facebookresearch/UnsupervisedMT) puts one token of a bare sentence back, here a whole word stays.
+    Differs: the public code (facebookresearch/UnsupervisedMT) puts one token of a bare sentence
+    back, here a whole word stays.
     """
 
     reads = frozenset({"input", "tracks.word_start"})
@@ -35,16 +39,22 @@ class WordDrop(Denoising):
         keep = ~struck(rows, draws, found, self.limit)
         start, length = stretches(found)
         if len(start):
-            bare = ~np.logical_or.reduceat((keep & found.ordinary)[found.ordinary], np.cumsum(length) - length)
+            bare = ~np.logical_or.reduceat(
+                (keep & found.ordinary)[found.ordinary], np.cumsum(length) - length
+            )
             self._keep_one(rows, draws, found, start[bare], keep)
         return kept(rows, keep.reshape(shape), pad=self.vocab.pad)
 
     @staticmethod
-    def _keep_one(rows: Rows, draws: Draws, found: Units, start: np.ndarray, keep: np.ndarray) -> None:
+    def _keep_one(
+        rows: Rows, draws: Draws, found: Units, start: np.ndarray, keep: np.ndarray
+    ) -> None:
         """Mark a random word of each stretch that begins at `start` (in place)."""
         first = found.of_slot[start].astype(np.int64)
         count = found.edge[found.stretch[first] + 1] - first
-        word = draws.words_at(rows.key, "kept", *np.divmod(start, rows.seqs[rows.input].ids.shape[1]))
+        word = draws.words_at(
+            rows.key, "kept", *np.divmod(start, rows.seqs[rows.input].ids.shape[1])
+        )
         chosen = first + below(word.astype(np.uint32), count)
         keep[runs(found.start[chosen], found.length(chosen, chosen + 1))] = True
 
@@ -57,7 +67,9 @@ def threshold(rate: float) -> np.uint32:
 
 
 def struck(rows: Rows, draws: Draws, found: Units, limit: np.uint32) -> np.ndarray:
-    """[n*T] bool: all tokens of the ordinary words whose lot, independent of all others, is below `limit`."""
+    """[n*T] bool: all tokens of the ordinary words whose lot, independent of all others, is
+    below `limit`.
+    """
     lot = draws.bits(rows.key, "word", rows.seqs[rows.input].ids.shape[1]).ravel() < limit
     first = np.flatnonzero(lot & found.begins & found.ordinary)
     unit = found.of_slot[first].astype(np.int64)

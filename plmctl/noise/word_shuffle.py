@@ -1,4 +1,6 @@
-"""Locally shuffled words (Lample et al., 2018): no word moves further than k places; asked is the sentence in order."""
+"""Locally shuffled words (Lample et al., 2018): no word moves further than k places; asked is
+the sentence in order.
+"""
 
 from __future__ import annotations
 
@@ -16,17 +18,21 @@ from plmctl.text.vocab import Vocab
 
 @part_of("noise")
 class WordShuffle(Denoising):
-    """The words of a stretch sorted by `i + (distance + 1) * u_i`, u_i ~ U[0, 1): `|sigma(i) - i| <= distance`.
+    """The words of a stretch sorted by `i + (distance + 1) * u_i`, u_i ~ U[0, 1): `|sigma(i) - i|
+    <= distance`.
 
     (Lample et al., 2018, arXiv:1711.00043, sec. 2.3: k = 3.)
-    Differs: the public code draws `i + 3 * u_i` where the paper's formula for k = 3 is `i + 4 * u_i`; here it is the paper's.
+    Differs: the public code draws `i + 3 * u_i` where the paper's formula for k = 3 is `i + 4 *
+    u_i`; here it is the paper's.
     """
 
     reads = frozenset({"input", "tracks.word_start"})
 
     def __init__(self, *, vocab: Vocab, distance: int) -> None:
         if distance < 1:
-            raise ConfigError("noise.distance", distance, "at least 1: the places that a word may move")
+            raise ConfigError(
+                "noise.distance", distance, "at least 1: the places that a word may move"
+            )
         self.vocab, self.distance = movable(vocab), distance
 
     def __call__(self, rows: Rows, draws: Draws) -> Rows:
@@ -40,7 +46,8 @@ class WordShuffle(Denoising):
         return permuted(rows, column.ravel())
 
     def _keys(self, rows: Rows, draws: Draws, found: Units) -> np.ndarray:
-        """[n, T] unsigned [place + noise | column]: one of each token, the first part equal within a word.
+        """[n, T] unsigned [place + noise | column]: one of each token, the first part equal within
+        a word.
 
         Places leave a gap of `distance + 1` between stretches, so that no word enters another one.
         """
@@ -51,7 +58,9 @@ class WordShuffle(Denoising):
         kind = np.uint32 if low + whole <= 22 else np.uint64
         fine = (32 if kind is np.uint32 else 64) - low - whole  # bits of the fraction, at least 10
         drawn = min(fine, 20)
-        unit = np.arange(len(found.stretch), dtype=np.int64) + found.stretch.astype(np.int64) * reach
+        unit = (
+            np.arange(len(found.stretch), dtype=np.int64) + found.stretch.astype(np.int64) * reach
+        )
         first = found.of_slot.reshape(n, width)[:, 0]
         lot = draws.bits(rows.key, "word", width).ravel()[found.start[:-1]].astype(np.uint64)
         lot = (lot * np.uint64(reach << drawn) >> np.uint64(32)) << np.uint64(fine - drawn)

@@ -1,4 +1,6 @@
-"""Adversarial ELECTRA (Clark et al., 2020, fig. 3 right): the generator is rewarded for what the model fails to detect."""
+"""Adversarial ELECTRA (Clark et al., 2020, fig. 3 right): the generator is rewarded for what the
+model fails to detect.
+"""
 
 from __future__ import annotations
 
@@ -17,18 +19,26 @@ from plmctl.parts import part_of
 
 @part_of("objective")
 class Adversarial(Electra):
-    """ELECTRA whose generator maximises the model's loss by REINFORCE (Williams, 1992) instead of predicting tokens.
+    """ELECTRA whose generator maximises the model's loss by REINFORCE (Williams, 1992) instead of
+    predicting tokens.
 
-    Reward R_i = the model's loss at place i of targets.mlm; policy loss `- sum_i (R_i - b_i) log p_G(sample_i)`; baseline
-    `b_i = - log sigmoid(w h_i)`, learned by cross-entropy of sigmoid(w h_i) with exp(-R_i), the model's chance of being right
-    (Clark et al., 2020, arXiv:2003.10555, sec. 3.3 and appendix F). Settled here, as the paper leaves it open or is followed in
-    outline only: a sample's effect on the loss at other places is neglected; the baseline sends no gradient into the
-    generator's states; policy and baseline are means over the chosen places, of weight `policy_weight` and 1.
+    Reward R_i = the model's loss at place i of targets.mlm; policy loss `- sum_i (R_i - b_i) log
+    p_G(sample_i)`; baseline `b_i = - log sigmoid(w h_i)`, learned by cross-entropy of sigmoid(w
+    h_i) with exp(-R_i), the model's chance of being right (Clark et al., 2020, arXiv:2003.10555,
+    sec. 3.3 and appendix F). Settled here, as the paper leaves it open or is followed in
+    outline only: a sample's effect on the loss at other places is neglected; the baseline sends no
+    gradient into the generator's states; policy and baseline are means over the chosen places, of
+    weight `policy_weight` and 1.
     """
 
     def __init__(
-        self, *, generator: Generator, rtd_weight: float = 50.0, all_tokens: bool = True, policy_weight: float = 1.0
-    ) -> None:  # fmt: skip
+        self,
+        *,
+        generator: Generator,
+        rtd_weight: float = 50.0,
+        all_tokens: bool = True,
+        policy_weight: float = 1.0,
+    ) -> None:
         super().__init__(generator=generator, rtd_weight=rtd_weight, all_tokens=all_tokens)
         self.policy_weight = policy_weight
         self.baseline = nn.Linear(generator.backbone.width, 1)
@@ -41,7 +51,9 @@ class Adversarial(Electra):
         drawn = self.generator(batch)
         logits, replaced, asked = self.judged(model, drawn)
         total, logs = detection(logits, replaced, asked, self.counts(batch)["rtd"])
-        reward = F.binary_cross_entropy_with_logits(wide(logits.detach()), replaced.to(wide(logits).dtype), reduction="none")
+        reward = F.binary_cross_entropy_with_logits(
+            wide(logits.detach()), replaced.to(wide(logits).dtype), reduction="none"
+        )
         at = drawn.batch.targets["mlm"].index if self.all_tokens else slice(None)
         terms = {"rtd": Term(total, self.rtd_weight), **self.policy(drawn, reward[at])}
         with torch.no_grad():
@@ -53,9 +65,13 @@ class Adversarial(Electra):
         chosen = drawn.batch.targets["mlm"].ids != IGNORE
         guess = wide(self.baseline(drawn.features.detach())[:, 0])
         advantage = (reward - F.softplus(-guess)).detach()
-        likelihood = log_likelihood(self.generator.head, drawn.features, drawn.samples, self.generator.temperature)
+        likelihood = log_likelihood(
+            self.generator.head, drawn.features, drawn.samples, self.generator.temperature
+        )
         fit = F.binary_cross_entropy_with_logits(guess, (-reward).exp(), reduction="none")
         return {
-            "policy": Term(-(advantage * likelihood).masked_fill(~chosen, 0).sum(), self.policy_weight),
+            "policy": Term(
+                -(advantage * likelihood).masked_fill(~chosen, 0).sum(), self.policy_weight
+            ),
             "baseline": Term(fit.masked_fill(~chosen, 0).sum()),
         }

@@ -1,4 +1,6 @@
-"""All-Tokens MLM (Clark et al., 2020, sec. 3.4): which token stood at every place, replaced or not?"""
+"""All-Tokens MLM (Clark et al., 2020, sec. 3.4): which token stood at every place, replaced or
+not?
+"""
 
 from __future__ import annotations
 
@@ -14,10 +16,12 @@ from plmctl.parts import part_of
 
 @part_of("objective")
 class AllTokensMLM(Objective):
-    """`mean_i - log p_G(x_i | masked) + mean_t - log p(x_t | text with G's samples)`, t over every token but padding.
+    """`mean_i - log p_G(x_i | masked) + mean_t - log p(x_t | text with G's samples)`, t over every
+    token but padding.
 
-    `p(v) = c [v = input_t] + (1 - c) softmax_t(v)`: a gate c = sigmoid(w h_t) copies the input, the rest is a language model
-    over the vocabulary (Clark et al., 2020, arXiv:2003.10555, sec. 3.4). Differs: the paper gives no weights; here both are 1.
+    `p(v) = c [v = input_t] + (1 - c) softmax_t(v)`: a gate c = sigmoid(w h_t) copies the input, the
+    rest is a language model over the vocabulary (Clark et al., 2020, arXiv:2003.10555, sec. 3.4).
+    Differs: the paper gives no weights; here both are 1.
     """
 
     heads = frozenset({"mlm", "copy"})
@@ -32,13 +36,20 @@ class AllTokensMLM(Objective):
         return {"mlm": batch.counts["mlm"], "all_tokens_mlm": batch.counts["tokens"]}
 
     def forward(self, model: Model, batch: Batch, state: object = None) -> Output:
-        drawn, count, real = self.generator(batch), batch.counts["tokens"], batch.text.real.flatten()
+        drawn, count, real = (
+            self.generator(batch),
+            batch.counts["tokens"],
+            batch.text.real.flatten(),
+        )
         own, guessed = self.generator.head.loss(drawn.features, batch.require("targets.mlm").ids)
         hidden, kept = model(drawn.batch).last.flatten(0, 1), ~drawn.replaced.flatten()
         gate = wide(model.heads["copy"](hidden))
         likelihood = log_likelihood(model.heads["mlm"], hidden, drawn.original.flatten())  # type: ignore[arg-type]
         total = copied_or_known(gate, likelihood, kept).masked_fill(~real, 0).sum()
-        logs = {"acc/mlm": (guessed, batch.counts["mlm"]), "acc/copy": ((((gate > 0) == kept) & real).sum(), count)}
+        logs = {
+            "acc/mlm": (guessed, batch.counts["mlm"]),
+            "acc/copy": ((((gate > 0) == kept) & real).sum(), count),
+        }
         return Output({"mlm": Term(own), "all_tokens_mlm": Term(-total)}, logs)
 
 

@@ -1,4 +1,6 @@
-"""Back-translation (Sennrich et al., 2016): the model reads its own translation of a text, and is asked for the text."""
+"""Back-translation (Sennrich et al., 2016): the model reads its own translation of a text, and
+is asked for the text.
+"""
 
 from __future__ import annotations
 
@@ -21,13 +23,17 @@ from plmctl.text.vocab import Vocab
 
 @part_of("objective")
 class BackTranslation(Objective):
-    """`- sum_t log p(y_t | y_1 .. y_{t-1}, u(y))`: y is text of language l, u(y) what the model writes for it in another one.
+    """`- sum_t log p(y_t | y_1 .. y_{t-1}, u(y))`: y is text of language l, u(y) what the model
+    writes for it in another one.
 
-    u is the greedy translation, made in evaluation mode and without gradient, of at most `1.3 n + 5` tokens for texts of at
-    most n. Both ends are told the language by its vector. Only `target` is read of the batch: noise may stand in the source for
-    another objective. Of more than two languages, each row has one of the others by its number. (Sennrich et al., 2016,
-    arXiv:1511.06709, sec. 3; on-line from text of single languages alone: Lample et al., 2018, arXiv:1804.09000, sec. 2.3;
-    length: facebookresearch/XLM, src/trainer.py, bt_step.) ConfigError for a model of fewer than two languages.
+    u is the greedy translation, made in evaluation mode and without gradient, of at most `1.3 n +
+    5` tokens for texts of at most n. Both ends are told the language by its vector. Only `target`
+    is read of the batch: noise may stand in the source for another objective. Of more than two
+    languages, each row has one of the others by its number. (Sennrich et al., 2016,
+    arXiv:1511.06709, sec. 3; on-line from text of single languages alone: Lample et al., 2018,
+    arXiv:1804.09000, sec. 2.3;
+    length: facebookresearch/XLM, src/trainer.py, bt_step.) ConfigError for a model of fewer than
+    two languages.
     Differs: what writing costs is not in the count of FLOPs.
     """
 
@@ -37,26 +43,52 @@ class BackTranslation(Objective):
     def __init__(self, *, model: Model, vocab: Vocab) -> None:
         super().__init__()
         if not isinstance(model.backbone, EncoderDecoder):
-            raise ConfigError("model", type(model.backbone).__name__, "back-translation writes: it needs model=encoder_decoder")
-        tables = [end.embedding.language for end in (model.backbone.encoder, model.backbone.decoder)]
+            raise ConfigError(
+                "model",
+                type(model.backbone).__name__,
+                "back-translation writes: it needs model=encoder_decoder",
+            )
+        tables = [
+            end.embedding.language for end in (model.backbone.encoder, model.backbone.decoder)
+        ]
         self.languages = min(0 if table is None else table.num_embeddings for table in tables)
         if self.languages < 2:
             setting = "model.encoder.embedding.languages"
-            raise ConfigError(setting, self.languages, "at least 2: one vector for each language", fix=f"{setting}=2")
+            raise ConfigError(
+                setting,
+                self.languages,
+                "at least 2: one vector for each language",
+                fix=f"{setting}=2",
+            )
         self.vocab, self.search = vocab, Greedy()
 
     def labels(self, rows: Rows) -> dict[str, np.ndarray]:
-        """All of the target; ConfigError where it is not the whole text, or nothing says which language it is of."""
+        """All of the target; ConfigError where it is not the whole text, or nothing says which
+        language it is of.
+        """
         target = rows.seqs["target"]
         if "previous" in target.tracks:
             raise ConfigError(
-                "noise", ..., "back-translation asks for whole texts, this noise for parts of them", fix="noise=[autoencode]"
+                "noise",
+                ...,
+                "back-translation asks for whole texts, this noise for parts of them",
+                fix="noise=[autoencode]",
             )
         if "document" in target.tracks:
-            raise ConfigError("format", ..., "back-translation asks for one text a row, not several", fix="format=sentences")
+            raise ConfigError(
+                "format",
+                ...,
+                "back-translation asks for one text a row, not several",
+                fix="format=sentences",
+            )
         if "language" not in target.tracks:
             allowed = "back-translation is told which language a text is of"
-            raise ConfigError("format", ..., allowed, fix="recipe mass_translation shows sources that say so (InLanguage)")
+            raise ConfigError(
+                "format",
+                ...,
+                allowed,
+                fix="recipe mass_translation shows sources that say so (InLanguage)",
+            )
         return {"seq2seq": np.where(target.real, target.ids, IGNORE)}
 
     def counts(self, batch: Batch) -> dict[str, int]:
@@ -64,27 +96,40 @@ class BackTranslation(Objective):
 
     def forward(self, model: Model, batch: Batch, state: object = None) -> Output:
         asked, count = batch.require("targets.seq2seq"), batch.counts["seq2seq"]
-        seqs = {**batch.seqs, "source": self.translated(model.model if isinstance(model, Once) else model, batch)}
+        seqs = {
+            **batch.seqs,
+            "source": self.translated(model.model if isinstance(model, Once) else model, batch),
+        }
         hidden = model(replace(batch, seqs=seqs))
         head: nn.Module = model.heads["seq2seq"]
         loss, right = head.loss(hidden.at(asked.index), asked.ids)  # type: ignore[operator]
         return Output({"back_translation": Term(loss)}, {"acc/back_translation": (right, count)})
 
     def translated(self, model: Model, batch: Batch) -> Seq:
-        """What the model makes of `target`: [B, S] ids as a text is written, its end token last, with their languages."""
+        """What the model makes of `target`: [B, S] ids as a text is written, its end token last,
+        with their languages.
+        """
         target = batch.seqs["target"]
         other = self._other(batch.key, target.tracks["language"][:, :1].long())
-        shown = replace(target, length=target.length.clamp(min=1))  # a spare row, which fills a batch up, has no token to read
+        # a spare row, which fills a batch up, has no token to read
+        shown = replace(target, length=target.length.clamp(min=1))
         given = Batch(batch.key, {"source": shown})
         most = int(1.3 * int(target.length.max()) + 5)
         limit = model.backbone.max_length
         found = generate(
-            model, given, vocab=self.vocab, search=self.search, head="seq2seq", tracks={"language": other},
+            model,
+            given,
+            vocab=self.vocab,
+            search=self.search,
+            head="seq2seq",
+            tracks={"language": other},
             max_new=most if limit is None else min(most, limit - 1),
-        )  # fmt: skip
+        )
         end = self.vocab.eos
         texts = [torch.tensor([*best[0].ids, *([] if end is None else [end])]) for best in found]
-        ids = nn.utils.rnn.pad_sequence(texts, batch_first=True, padding_value=self.vocab.pad).to(target.ids.device)
+        ids = nn.utils.rnn.pad_sequence(texts, batch_first=True, padding_value=self.vocab.pad).to(
+            target.ids.device
+        )
         length = torch.tensor([len(text) for text in texts], device=target.ids.device)
         full = bool((length == ids.shape[1]).all())
         return Seq(ids, length, {"language": other.expand_as(ids)}, full=full)

@@ -16,7 +16,9 @@ from plmctl.parts import base_of
 
 @dataclass(frozen=True)
 class Term:
-    """A summed loss. The trainer divides `total` by the term's count over the whole update, then multiplies by `weight`."""
+    """A summed loss. The trainer divides `total` by the term's count over the whole update, then
+    multiplies by `weight`.
+    """
 
     total: Tensor  # [] sum over this micro-batch, fp32
     weight: float = 1.0
@@ -25,21 +27,27 @@ class Term:
 @dataclass(frozen=True)
 class Output:
     terms: Mapping[str, Term]
-    logs: Mapping[str, tuple[Tensor, int | Tensor]] = field(default_factory=dict)  # name -> (total, count), e.g. "acc/mlm"
+    # name -> (total, count), e.g. "acc/mlm"
+    logs: Mapping[str, tuple[Tensor, int | Tensor]] = field(default_factory=dict)
     state: Any = None
 
 
 @base_of("objective")
 class Objective(nn.Module):
-    """One published question to the model. Owns what only training needs (a generator, a projection); heads live in Model.
+    """One published question to the model. Owns what only training needs (a generator, a
+    projection); heads live in Model.
 
-    `needs`: fields of the batch, as in `batch.FIELDS`. `uses`: fields that it reads where they are there. `fields`: those that
-    it introduces, with shape, type and meaning ({"targets.tone": "[n, T] ..."}). `heads`: names it looks up in `model.heads`.
-    `answers`: for each label that the format numbers (`Format.meanings`), the head that has one output for each number.
-    `at_every_token`: heads that are given every position of a row, for the count of FLOPs. `asks_next`: the sequence whose
-    every state is asked for the token behind it, so that none may have seen it. `asks_row`: one token is asked about all of
-    its row. `plain`: `labels` reads answers off the text, which no noise may have changed. `heads_learn`: what it teaches
-    shows in their answers, so that they say which checkpoint is best.
+    `needs`: fields of the batch, as in `batch.FIELDS`. `uses`: fields that it reads where they are
+    there. `fields`: those that it introduces, with shape, type and meaning ({"targets.tone": "[n,
+    T] ..."}). `heads`: names it looks up in `model.heads`.
+    `answers`: for each label that the format numbers (`Format.meanings`), the head that has one
+    output for each number.
+    `at_every_token`: heads that are given every position of a row, for the count of FLOPs.
+    `asks_next`: the sequence whose every state is asked for the token behind it, so that none may
+    have seen it. `asks_row`: one token is asked about all of
+    its row. `plain`: `labels` reads answers off the text, which no noise may have changed.
+    `heads_learn`: what it teaches shows in their answers, so that they say which checkpoint is
+    best.
     """
 
     needs: frozenset[str] = frozenset()
@@ -55,11 +63,15 @@ class Objective(nn.Module):
     heads_learn: bool = True
 
     def helpers(self) -> list[tuple[Model, frozenset[str]]]:
-        """Models that answer every batch without learning of it, each with its heads that are asked: for the count of FLOPs."""
+        """Models that answer every batch without learning of it, each with its heads that are
+        asked: for the count of FLOPs.
+        """
         return []
 
     def labels(self, rows: Rows) -> dict[str, np.ndarray]:
-        """Targets `{name: [n, T]}` that follow from the row alone (next tokens, say); runs in the loader, numpy only."""
+        """Targets `{name: [n, T]}` that follow from the row alone (next tokens, say); runs in
+        the loader, numpy only.
+        """
         return {}
 
     def counts(self, batch: Batch) -> dict[str, int]:

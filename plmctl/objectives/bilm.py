@@ -1,4 +1,6 @@
-"""Bidirectional language modelling (Peters et al., 2018): asks for the next word and for the one before."""
+"""Bidirectional language modelling (Peters et al., 2018): asks for the next word and for the one
+before.
+"""
 
 from __future__ import annotations
 
@@ -16,19 +18,24 @@ from plmctl.text.vocab import Vocab
 
 @part_of("objective")
 class BiLM(Objective):
-    """`- 1/2 mean_t log p(w_{t+1} | w_0..w_t) - 1/2 mean_t log p(w_{t-1} | w_t..w_T)`, both from the head "bilm".
+    """`- 1/2 mean_t log p(w_{t+1} | w_0..w_t) - 1/2 mean_t log p(w_{t-1} | w_t..w_T)`, both from
+    the head "bilm".
 
-    A format whose rows go on knows both words itself; else they are read off the row, within its document. Words of the
-    vocabulary beyond the first `words` are asked for as the unknown word, and read as they are spelled. The perplexity of the
-    paper's sec. 3.4 is exp(loss). (arXiv:1802.05365, sec. 3.1; allenai/bilm-tf training.py.)
-    Differs: the equation of sec. 3.1 is the sum of both directions, the released code half of it, as here.
+    A format whose rows go on knows both words itself; else they are read off the row, within its
+    document. Words of the vocabulary beyond the first `words` are asked for as the unknown word,
+    and read as they are spelled. The perplexity of the paper's sec. 3.4 is exp(loss).
+    (arXiv:1802.05365, sec. 3.1; allenai/bilm-tf training.py.)
+    Differs: the equation of sec. 3.1 is the sum of both directions, the released code half of it,
+    as here.
     """
 
     needs = frozenset({"text", "targets.clm", "targets.backward"})
     heads = frozenset({"bilm"})
     plain = True
 
-    def __init__(self, *, vocab: Vocab, words: int | None = None, model: Model | None = None) -> None:
+    def __init__(
+        self, *, vocab: Vocab, words: int | None = None, model: Model | None = None
+    ) -> None:
         super().__init__()
         if model is not None and not {"forward", "backward"} <= model.backbone.streams:
             allowed = "a backbone with a stream for each direction, neither of which sees the other"
@@ -36,15 +43,26 @@ class BiLM(Objective):
             raise ConfigError("model", type(model.backbone).__name__, allowed, fix=fix)
         self.words, self.unknown = words, -1 if vocab.unk is None else vocab.unk
         if words is not None and not 0 <= self.unknown < words:
-            raise ConfigError("words", words, f"more than {vocab.unk}, the unknown word's own place, or null for all")
+            raise ConfigError(
+                "words",
+                words,
+                f"more than {vocab.unk}, the unknown word's own place, or null for all",
+            )
 
     def labels(self, rows: Rows) -> dict[str, np.ndarray]:
         text, there = rows.seqs["text"], rows.targets
-        found = {name: there[name] if name in there else beside(text, after=name == "clm") for name in ("clm", "backward")}
+        found = {
+            name: there[name] if name in there else beside(text, after=name == "clm")
+            for name in ("clm", "backward")
+        }
         return {name: self._known(labels) for name, labels in found.items()}
 
     def _known(self, labels: np.ndarray) -> np.ndarray:
-        return labels if self.words is None else np.where(labels >= self.words, self.unknown, labels).astype(labels.dtype)
+        return (
+            labels
+            if self.words is None
+            else np.where(labels >= self.words, self.unknown, labels).astype(labels.dtype)
+        )
 
     def counts(self, batch: Batch) -> dict[str, int]:
         return {name: batch.counts[name] for name in ("clm", "backward")}

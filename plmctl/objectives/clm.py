@@ -1,4 +1,6 @@
-"""Causal language modelling (Radford et al., 2018): asks for the next token of the same document."""
+"""Causal language modelling (Radford et al., 2018): asks for the next token of the same
+document.
+"""
 
 from __future__ import annotations
 
@@ -12,10 +14,12 @@ from plmctl.parts import part_of
 
 @part_of("objective")
 class CLM(Objective):
-    """`- sum_t log p(token_{t+1} | tokens 0..t)`; nothing is asked at the end of a document or before padding.
+    """`- sum_t log p(token_{t+1} | tokens 0..t)`; nothing is asked at the end of a document or
+    before padding.
 
-    (Radford et al., 2018, sec. 3.1). Needs a causal pattern: otherwise the answer stands in the input. A format whose rows go
-    on in the next batch knows their next tokens itself; else they are read off the row.
+    (Radford et al., 2018, sec. 3.1). Needs a causal pattern: otherwise the answer stands in the
+    input. A format whose rows go on in the next batch knows their next tokens itself; else they are
+    read off the row.
     """
 
     needs = frozenset({"text", "targets.clm"})
@@ -39,7 +43,9 @@ class CLM(Objective):
 
 
 def beside(text: Seq, *, after: bool) -> np.ndarray:
-    """[n, T] the token after each one, or before it, in the same document; IGNORE where there is none."""
+    """[n, T] the token after each one, or before it, in the same document; IGNORE where there is
+    none.
+    """
     left, right = slice(None, -1), slice(1, None)
     near = text.real[:, left] & text.real[:, right]
     if "document" in text.tracks:

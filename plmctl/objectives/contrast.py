@@ -1,4 +1,6 @@
-"""What objectives that compare the rows of a micro-batch have in common: InfoNCE, and the text as it was before noise."""
+"""What objectives that compare the rows of a micro-batch have in common: InfoNCE, and the text
+as it was before noise.
+"""
 
 from __future__ import annotations
 
@@ -12,19 +14,25 @@ from plmctl.batch import IGNORE, Batch
 
 
 def info_nce(scores: Tensor, barred: Tensor, counted: Tensor) -> tuple[Tensor, Tensor]:
-    """`- sum over counted i of log exp(s_ii) / sum_j exp(s_ij)`, j over what is not barred; and how often s_ii is the largest.
+    """`- sum over counted i of log exp(s_ii) / sum_j exp(s_ij)`, j over what is not barred; and how
+    often s_ii is the largest.
 
-    scores [N, N], barred [N, N], counted [N]; a row's own answer is never barred. I(a; b) >= log N - the mean of it (van den
-    Oord et al., 2018, arXiv:1807.03748, sec. 2.3).
+    scores [N, N], barred [N, N], counted [N]; a row's own answer is never barred. I(a; b) >= log N
+    - the mean of it (van den Oord et al., 2018, arXiv:1807.03748, sec. 2.3).
     """
     own = torch.eye(len(scores), dtype=torch.bool, device=scores.device)
     scores = scores.masked_fill(barred & ~own, -torch.inf)
     answers = torch.arange(len(scores), device=scores.device).masked_fill(~counted, IGNORE)
-    return F.cross_entropy(scores, answers, ignore_index=IGNORE, reduction="sum"), (scores.argmax(1) == answers).sum()
+    return (
+        F.cross_entropy(scores, answers, ignore_index=IGNORE, reduction="sum"),
+        (scores.argmax(1) == answers).sum(),
+    )
 
 
 def products(a: Tensor, b: Tensor) -> Tensor:
-    """`a b^T` [N, M] in fp32 or wider also under autocast: in bf16 a product of 700 may be wrong by 2, and so may its logit."""
+    """`a b^T` [N, M] in fp32 or wider also under autocast: in bf16 a product of 700 may be wrong
+    by 2, and so may its logit.
+    """
     wide = torch.promote_types(a.dtype, torch.float32)
     with torch.autocast(a.device.type, enabled=False):
         return a.to(wide) @ b.to(wide).T
@@ -36,8 +44,12 @@ def equal(ids: Tensor) -> Tensor:
 
 
 def originals(batch: Batch) -> Batch:
-    """The batch with the tokens of `targets.mlm` in their places: what was there before noise hid them."""
+    """The batch with the tokens of `targets.mlm` in their places: what was there before noise
+    hid them.
+    """
     hidden, text = batch.targets.get("mlm"), batch.text
     if hidden is None:
         return batch
-    return replace(batch, seqs={**batch.seqs, "text": replace(text, ids=hidden.written(text.ids, hidden.ids))})
+    return replace(
+        batch, seqs={**batch.seqs, "text": replace(text, ids=hidden.written(text.ids, hidden.ids))}
+    )

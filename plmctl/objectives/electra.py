@@ -1,4 +1,6 @@
-"""ELECTRA (Clark et al., 2020): a generator fills masks, and the model tells which tokens it got wrong."""
+"""ELECTRA (Clark et al., 2020): a generator fills masks, and the model tells which tokens it got
+wrong.
+"""
 
 from __future__ import annotations
 
@@ -14,29 +16,38 @@ from plmctl.parts import part_of
 
 @part_of("objective")
 class Electra(Objective):
-    """`mean_i - log p_G(x_i | masked) + rtd_weight * mean_t - log p_D(replaced_t | text with G's samples)`.
+    """`mean_i - log p_G(x_i | masked) + rtd_weight * mean_t - log p_D(replaced_t | text with G's
+    samples)`.
 
-    i over targets.mlm, t over every token but padding, special ones included; a token drawn right counts as original. No
-    gradient flows from the model into the generator. `all_tokens=False` asks at targets.mlm only (ELECTRA 15%).
-    (Clark et al., 2020, arXiv:2003.10555, sec. 2 and 3.4, and google-research/electra, run_pretraining.py.)
+    i over targets.mlm, t over every token but padding, special ones included; a token drawn right
+    counts as original. No gradient flows from the model into the generator. `all_tokens=False` asks
+    at targets.mlm only (ELECTRA 15%). (Clark et al., 2020, arXiv:2003.10555, sec. 2 and 3.4, and
+    google-research/electra, run_pretraining.py.)
     """
 
     heads = frozenset({"discriminator"})
     at_every_token = heads
 
-    def __init__(self, *, generator: Generator, rtd_weight: float = 50.0, all_tokens: bool = True) -> None:
+    def __init__(
+        self, *, generator: Generator, rtd_weight: float = 50.0, all_tokens: bool = True
+    ) -> None:
         super().__init__()
         self.generator, self.rtd_weight, self.all_tokens = generator, rtd_weight, all_tokens
         self.needs = frozenset({"text", "targets.mlm"}) | generator.backbone.needs
         self.at_every_token = self.heads if all_tokens else frozenset()
 
     def counts(self, batch: Batch) -> dict[str, int]:
-        return {"mlm": batch.counts["mlm"], "rtd": batch.counts["tokens" if self.all_tokens else "mlm"]}
+        return {
+            "mlm": batch.counts["mlm"],
+            "rtd": batch.counts["tokens" if self.all_tokens else "mlm"],
+        }
 
     def forward(self, model: Model, batch: Batch, state: object = None) -> Output:
         drawn = self.generator(batch)
         generated, discriminated = self.generate(drawn), self.discriminate(model, drawn)
-        return Output({**generated.terms, **discriminated.terms}, {**generated.logs, **discriminated.logs})
+        return Output(
+            {**generated.terms, **discriminated.terms}, {**generated.logs, **discriminated.logs}
+        )
 
     def generate(self, drawn: Drawn) -> Output:
         """What the generator learns from: the tokens that were hidden."""
@@ -50,9 +61,19 @@ class Electra(Objective):
         return Output({"rtd": Term(total, self.rtd_weight)}, logs)
 
     def judged(self, model: Model, drawn: Drawn) -> tuple[Tensor, Tensor, Tensor]:
-        """(logits, replaced or not, asked or not), each [B T], or [P] where only chosen places are asked."""
+        """(logits, replaced or not, asked or not), each [B T], or [P] where only chosen places
+        are asked.
+        """
         hidden, head = model(drawn.batch), model.heads["discriminator"]
         if self.all_tokens:
-            return head(hidden.last).flatten(), drawn.replaced.flatten(), drawn.batch.text.real.flatten()
+            return (
+                head(hidden.last).flatten(),
+                drawn.replaced.flatten(),
+                drawn.batch.text.real.flatten(),
+            )
         targets = drawn.batch.targets["mlm"]
-        return head(hidden.at(targets.index)), drawn.replaced.flatten()[targets.index], targets.ids != IGNORE
+        return (
+            head(hidden.at(targets.index)),
+            drawn.replaced.flatten()[targets.index],
+            targets.ids != IGNORE,
+        )

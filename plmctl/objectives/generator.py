@@ -1,4 +1,6 @@
-"""The generator of ELECTRA (Clark et al., 2020, arXiv:2003.10555): a masked language model whose samples replace tokens."""
+"""The generator of ELECTRA (Clark et al., 2020, arXiv:2003.10555): a masked language model whose
+samples replace tokens.
+"""
 
 from __future__ import annotations
 
@@ -23,13 +25,18 @@ from plmctl.parts import part_of
 Tied = Literal["none", "tokens", "all", "weights"]
 EMBEDDINGS = ("embedding.token", "embedding.segment", "embedding.norm", "position")
 SHARED: dict[Tied, tuple[str, ...]] = {  # which modules of the backbone are those of the model
-    "none": (), "tokens": ("embedding.token",), "all": EMBEDDINGS, "weights": (*EMBEDDINGS, "embedding.project", "stack"),
-}  # fmt: skip
+    "none": (),
+    "tokens": ("embedding.token",),
+    "all": EMBEDDINGS,
+    "weights": (*EMBEDDINGS, "embedding.project", "stack"),
+}
 
 
 @dataclass(frozen=True)
 class Drawn:
-    """What the generator made of a batch; P are the places of `targets.mlm`, spare slots included."""
+    """What the generator made of a batch; P are the places of `targets.mlm`, spare slots
+    included.
+    """
 
     features: Tensor  # [P, W_G] its states there
     samples: Tensor  # [P] the tokens it drew there
@@ -40,25 +47,42 @@ class Drawn:
 
 @part_of("generator")
 class Generator(nn.Module):
-    """Draws `x_i ~ softmax(head(backbone(text))_i / temperature)` at every place of `targets.mlm` (sec. 2).
+    """Draws `x_i ~ softmax(head(backbone(text))_i / temperature)` at every place of `targets.mlm`
+    (sec. 2).
 
-    Samples carry no gradient. `tied` says what it shares with the model: token table, all embeddings (tokens, places, segments
-    and their norm, the published choice), or every weight of the backbone, which wants equal sizes. `share` is the part of the
-    model's width that its own was made with, at most 1: a larger one replaces too well (fig. 3). `avoid_originals` never draws
-    the right token, which did not help (the released code's disallow_correct). First weights by the backbone's `initializer`.
+    Samples carry no gradient. `tied` says what it shares with the model: token table, all
+    embeddings (tokens, places, segments and their norm, the published choice), or every weight of
+    the backbone, which wants equal sizes. `share` is the part of the model's width that its own was
+    made with, at most 1: a larger one replaces too well (fig. 3). `avoid_originals` never draws the
+    right token, which did not help (the released code's disallow_correct). First weights by the
+    backbone's `initializer`.
     """
 
     def __init__(
-        self, *, backbone: Encoder, head: Callable[..., LMHead], model: Model, share: float, tied: Tied = "all",
-        temperature: float = 1.0, avoid_originals: bool = False,
-    ) -> None:  # fmt: skip
+        self,
+        *,
+        backbone: Encoder,
+        head: Callable[..., LMHead],
+        model: Model,
+        share: float,
+        tied: Tied = "all",
+        temperature: float = 1.0,
+        avoid_originals: bool = False,
+    ) -> None:
         super().__init__()
         if not 0 < share <= 1 or backbone.width > model.backbone.width:
-            allowed = f"0 < share <= 1: a generator is no wider than the model's {model.backbone.width} (here {backbone.width})"
+            allowed = (
+                f"0 < share <= 1: a generator is no wider than the model's {model.backbone.width}"
+                f" (here {backbone.width})"
+            )
             raise ConfigError("share", share, allowed, fix="share=0.25; ELECTRA-base: share=0.3333")
         if not temperature > 0:
             raise ConfigError("temperature", temperature, "more than 0")
-        self.backbone, self.temperature, self.avoid_originals = backbone, temperature, avoid_originals
+        self.backbone, self.temperature, self.avoid_originals = (
+            backbone,
+            temperature,
+            avoid_originals,
+        )
         initialize(backbone, backbone)
         tie(backbone, model, tied)
         self.head = head(width=backbone.width, token_embedding=backbone.token_embedding)
@@ -75,12 +99,18 @@ class Generator(nn.Module):
 
     @torch.no_grad()
     def sample(self, features: Tensor, answers: Tensor) -> Tensor:
-        """features [P, W_G], right tokens [P] -> [P] tokens, by the Gumbel-max trick from torch's global generator.
+        """features [P, W_G], right tokens [P] -> [P] tokens, by the Gumbel-max trick from torch's
+        global generator.
 
-        `argmax_v z_v / temperature + g_v` with g = -log e, e ~ Exp(1) (Gumbel, 1954), is distributed as the softmax.
+        `argmax_v z_v / temperature + g_v` with g = -log e, e ~ Exp(1) (Gumbel, 1954), is
+        distributed as the softmax.
         """
         found = []
-        for part, right in zip(features.split(rows_at_once(self.head)), answers.split(rows_at_once(self.head)), strict=True):
+        for part, right in zip(
+            features.split(rows_at_once(self.head)),
+            answers.split(rows_at_once(self.head)),
+            strict=True,
+        ):
             scores = wide(self.head(part)) / self.temperature
             if self.avoid_originals:
                 scores.scatter_(1, right.clamp(min=0)[:, None], -torch.inf)
@@ -95,13 +125,27 @@ def initialize(part: nn.Module, backbone: Encoder) -> None:
 
 
 def tie(backbone: Encoder, model: Model, tied: Tied) -> None:
-    """Put modules of the model in the place of `backbone`'s own, as `SHARED` says; those without weights stay."""
+    """Put modules of the model in the place of `backbone`'s own, as `SHARED` says; those without
+    weights stay.
+    """
     for path in SHARED[tied]:
         own, other = (reduce(getattr, path.split("."), root) for root in (backbone, model.backbone))
-        shapes = [{name: list(p.shape) for name, p in part.named_parameters()} if part else {} for part in (own, other)]
+        shapes = [
+            {name: list(p.shape) for name, p in part.named_parameters()} if part else {}
+            for part in (own, other)
+        ]
         if shapes[0] != shapes[1]:
-            fix = "share=1 beside it" if tied == "weights" else "tied=none, or the model's own settings for that part"
-            raise ConfigError("tied", tied, f"parts of equal sizes, and the generator's {path} is of another", fix=fix)
+            fix = (
+                "share=1 beside it"
+                if tied == "weights"
+                else "tied=none, or the model's own settings for that part"
+            )
+            raise ConfigError(
+                "tied",
+                tied,
+                f"parts of equal sizes, and the generator's {path} is of another",
+                fix=fix,
+            )
         if shapes[0]:
             parent, _, name = path.rpartition(".")
             setattr(backbone.get_submodule(parent), name, other)
@@ -109,20 +153,29 @@ def tie(backbone: Encoder, model: Model, tied: Tied) -> None:
 
 @part_of("position")
 def positions_like(*, model: Model, num_heads: int) -> Position:
-    """Places of the same kind and size as the model's, with weights of their own, for cells of `num_heads` heads."""
+    """Places of the same kind and size as the model's, with weights of their own, for cells of
+    `num_heads` heads.
+    """
     position = model.backbone.position
     return ALiBi(num_heads=num_heads) if isinstance(position, ALiBi) else copy.deepcopy(position)  # type: ignore[return-value, arg-type]
 
 
 def log_likelihood(head: LMHead, features: Tensor, ids: Tensor, temperature: float = 1.0) -> Tensor:
-    """features [P, W], ids [P] -> [P] `log softmax(head(h) / temperature)[id]` in fp32; the backward makes logits again."""
+    """features [P, W], ids [P] -> [P] `log softmax(head(h) / temperature)[id]` in fp32; the
+    backward makes logits again.
+    """
 
     def some(part: Tensor, answers: Tensor) -> Tensor:
         scores = wide(head(part)) / temperature
         return scores.log_softmax(-1).gather(1, answers.clamp(min=0)[:, None])[:, 0]
 
     pieces = zip(features.split(rows_at_once(head)), ids.split(rows_at_once(head)), strict=True)
-    return torch.cat([checkpoint(some, *piece, use_reentrant=False, preserve_rng_state=False) for piece in pieces])
+    return torch.cat(
+        [
+            checkpoint(some, *piece, use_reentrant=False, preserve_rng_state=False)
+            for piece in pieces
+        ]
+    )
 
 
 def rows_at_once(head: LMHead) -> int:

@@ -1,4 +1,6 @@
-"""InfoWord (Kong et al., 2020): asks which n-gram of the batch is the one that was taken out of a sentence."""
+"""InfoWord (Kong et al., 2020): asks which n-gram of the batch is the one that was taken out of
+a sentence.
+"""
 
 from __future__ import annotations
 
@@ -17,14 +19,16 @@ from plmctl.text.vocab import Vocab
 
 @part_of("objective")
 class InfoWord(Objective):
-    """`- sum_k log exp(g(x_k) . g(y_k) / t) / sum_l exp(g(x_k) . g(y_l) / t)`, x_k a row from which its n-gram y_k is hidden.
+    """`- sum_k log exp(g(x_k) . g(y_k) / t) / sum_l exp(g(x_k) . g(y_l) / t)`, x_k a row from which
+    its n-gram y_k is hidden.
 
-    g is the last state of the first token of the one encoder; an n-gram is a row of its own, cls y sep, with places from 0. The
-    n-grams are spans.chosen, their tokens targets.mlm. Others of the same row, and equal ones, are no negatives. Rows without
-    spans ask nothing.
-    (Kong et al., 2020, arXiv:1910.08350, sec. 4.2: Deep InfoMax of a sentence and its n-grams, with t = 1.)
-    Differs: negatives are the n-grams of the micro-batch; `temperature` may divide the products, which grow with the width; of
-    spans of more than `max_tokens` the first ones are taken.
+    g is the last state of the first token of the one encoder; an n-gram is a row of its own, cls y
+    sep, with places from 0. The n-grams are spans.chosen, their tokens targets.mlm. Others of the
+    same row, and equal ones, are no negatives. Rows without spans ask nothing.
+    (Kong et al., 2020, arXiv:1910.08350, sec. 4.2: Deep InfoMax of a sentence and its n-grams, with
+    t = 1.)
+    Differs: negatives are the n-grams of the micro-batch; `temperature` may divide the products,
+    which grow with the width; of spans of more than `max_tokens` the first ones are taken.
     """
 
     needs = frozenset({"text", "targets.mlm", "spans.chosen"})
@@ -33,7 +37,10 @@ class InfoWord(Objective):
 
     def __init__(self, *, vocab: Vocab, temperature: float, max_tokens: int) -> None:
         super().__init__()
-        for name, value, least in (("temperature", temperature, "above 0"), ("max_tokens", max_tokens, "at least 1")):
+        for name, value, least in (
+            ("temperature", temperature, "above 0"),
+            ("max_tokens", max_tokens, "at least 1"),
+        ):
             if value <= 0:
                 raise ConfigError(name, value, least)
         self.temperature, self.max_tokens = temperature, max_tokens
@@ -48,7 +55,11 @@ class InfoWord(Objective):
         ngrams, row = self.ngrams(batch), batch.spans["chosen"][:, 0]
         sentence, alone = model(batch, state).last[row, 0], model(ngrams).last[:, 0]
         barred = equal(ngrams.text.ids) | (row[:, None] == row)
-        loss, right = info_nce(products(sentence, alone) / self.temperature, barred, torch.ones_like(row, dtype=torch.bool))
+        loss, right = info_nce(
+            products(sentence, alone) / self.temperature,
+            barred,
+            torch.ones_like(row, dtype=torch.bool),
+        )
         return Output({"infoword": Term(loss)}, {"acc/infoword": (right, len(row))})
 
     def ngrams(self, batch: Batch) -> Batch:
@@ -57,7 +68,9 @@ class InfoWord(Objective):
         row, start, length = spans[:, 0], spans[:, 1], spans[:, 2].clamp(max=self.max_tokens)
         step = torch.arange(self.max_tokens, device=ids.device)
         place = (row * ids.shape[1] + start)[:, None] + step
-        tokens = ids.flatten()[place.clamp(max=ids.numel() - 1)].masked_fill(step >= length[:, None], self.pad)
+        tokens = ids.flatten()[place.clamp(max=ids.numel() - 1)].masked_fill(
+            step >= length[:, None], self.pad
+        )
         before, after = len(self.wrap.before), len(self.wrap.after)
         tokens = F.pad(tokens, (before, after), value=self.pad)
         for column, token in enumerate(self.wrap.before):

@@ -1,4 +1,6 @@
-"""Several objectives as one: their terms side by side, each with its weight, each on its own data source if it says so."""
+"""Several objectives as one: their terms side by side, each with its weight, each on its own
+data source if it says so.
+"""
 
 from __future__ import annotations
 
@@ -33,10 +35,14 @@ class Mix(Objective):
         self.parts = nn.ModuleDict({name: entry.objective for name, entry in entries.items()})
         self.needs = frozenset().union(*(entry.objective.needs for entry in entries.values()))
         self.heads = frozenset().union(*(entry.objective.heads for entry in entries.values()))
-        self.at_every_token = frozenset().union(*(entry.objective.at_every_token for entry in entries.values()))
+        self.at_every_token = frozenset().union(
+            *(entry.objective.at_every_token for entry in entries.values())
+        )
 
     def _active(self, batch: Batch) -> dict[str, Entry]:
-        return {name: entry for name, entry in self.entries.items() if entry.on in (None, batch.source)}
+        return {
+            name: entry for name, entry in self.entries.items() if entry.on in (None, batch.source)
+        }
 
     def labels(self, rows: Rows) -> dict[str, np.ndarray]:
         found: dict[str, np.ndarray] = {}
@@ -58,7 +64,10 @@ class Mix(Objective):
         state_out = None
         for entry in self._active(batch).values():
             out = entry.objective(once, batch, state)
-            terms |= {name: Term(term.total, term.weight * entry.weight) for name, term in out.terms.items()}
+            terms |= {
+                name: Term(term.total, term.weight * entry.weight)
+                for name, term in out.terms.items()
+            }
             logs |= out.logs
             state_out = out.state if out.state is not None else state_out
         return Output(terms, logs, state_out)

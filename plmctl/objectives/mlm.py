@@ -10,7 +10,8 @@ from plmctl.parts import part_of
 
 @part_of("objective")
 class MLM(Objective):
-    """`- sum over hidden places of log p(token | noised row)`, from the states at `targets.mlm` only.
+    """`- sum over hidden places of log p(token | noised row)`, from the states at `targets.mlm`
+    only.
 
     (Devlin et al., 2019, arXiv:1810.04805, sec. 3.1, task 1).
     """

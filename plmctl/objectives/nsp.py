@@ -1,4 +1,6 @@
-"""Next-sentence prediction (Devlin et al., 2019): asks whether the second segment follows the first."""
+"""Next-sentence prediction (Devlin et al., 2019): asks whether the second segment follows the
+first.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +10,8 @@ from plmctl.parts import part_of
 
 @part_of("objective")
 class NSP(PairObjective):
-    """`labels.pair` 0 = B follows A, 1 = B is from elsewhere (Devlin et al., 2019, arXiv:1810.04805, sec. 3.1, task 2)."""
+    """`labels.pair` 0 = B follows A, 1 = B is from elsewhere (Devlin et al., 2019,
+    arXiv:1810.04805, sec. 3.1, task 2).
+    """
 
     name = "nsp"

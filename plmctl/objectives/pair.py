@@ -1,4 +1,6 @@
-"""Decisions about two segments: what the objectives of BERT, ALBERT and StructBERT on segments have in common."""
+"""Decisions about two segments: what the objectives of BERT, ALBERT and StructBERT on segments
+have in common.
+"""
 
 from __future__ import annotations
 
@@ -11,9 +13,11 @@ from plmctl.objectives.base import Objective, Output, Term
 
 
 class PairObjective(Objective):
-    """`- sum over anchors of log p(labels.pair | pooled state)`: logits [N, K] of the head called `name`, after the pooler.
+    """`- sum over anchors of log p(labels.pair | pooled state)`: logits [N, K] of the head called
+    `name`, after the pooler.
 
-    Which relation each of the K labels is, the format says; a subclass is a `name`: of its term, its accuracy and its head.
+    Which relation each of the K labels is, the format says; a subclass is a `name`: of its term,
+    its accuracy and its head.
     """
 
     needs = frozenset({"text", "labels.pair"})

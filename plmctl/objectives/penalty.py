@@ -1,4 +1,6 @@
-"""The penalties that parts of a model put on their own weights, beside the loss of any objective."""
+"""The penalties that parts of a model put on their own weights, beside the loss of any
+objective.
+"""
 
 from __future__ import annotations
 
@@ -14,16 +16,23 @@ from plmctl.objectives.base import Objective, Output, Term
 
 
 class Penalized(Objective):
-    """`objective + sum_part penalty(part)`, the sum once an update, whatever micro-batches and processes it is split into.
+    """`objective + sum_part penalty(part)`, the sum once an update, whatever micro-batches and
+    processes it is split into.
 
-    Its term counts rows: each micro-batch adds its share. The penalty is in the gradient, before it is clipped; decay that an
-    optimizer keeps apart from the gradient, as AdamW does, is another rule.
+    Its term counts rows: each micro-batch adds its share. The penalty is in the gradient, before it
+    is clipped; decay that an optimizer keeps apart from the gradient, as AdamW does, is another
+    rule.
     """
 
     def __init__(self, *, objective: Objective, parts: Sequence[Restrained]) -> None:
         super().__init__()
-        self.objective, self.parts = objective, list(parts)  # the model's: a list, so that they are not also this one's
-        self.needs, self.heads, self.heads_learn = objective.needs, objective.heads, objective.heads_learn
+        # the model's: a list, so that they are not also this one's
+        self.objective, self.parts = objective, list(parts)
+        self.needs, self.heads, self.heads_learn = (
+            objective.needs,
+            objective.heads,
+            objective.heads_learn,
+        )
 
     def counts(self, batch: Batch) -> dict[str, int]:
         return {**self.objective.counts(batch), "penalty": len(batch.key)}

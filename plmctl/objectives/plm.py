@@ -1,4 +1,6 @@
-"""Permutation language modelling (Yang et al., 2019, XLNet): asks for tokens given those before them in a random order."""
+"""Permutation language modelling (Yang et al., 2019, XLNet): asks for tokens given those before
+them in a random order.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,8 @@ from plmctl.parts import part_of
 
 @part_of("objective")
 class PLM(Objective):
-    """`- sum_t log p(x_t | x of lower order, place t)` over `targets.plm`, from the query stream there.
+    """`- sum_t log p(x_t | x of lower order, place t)` over `targets.plm`, from the query stream
+    there.
 
     (arXiv:1906.08237, eq. 3 to 5: the last of the order are predicted.)
     """
@@ -22,7 +25,9 @@ class PLM(Objective):
     def __init__(self, *, model: Model) -> None:
         super().__init__()
         if "query" not in model.backbone.streams:
-            allowed = "a backbone with a query stream, which does not see the token that it predicts"
+            allowed = (
+                "a backbone with a query stream, which does not see the token that it predicts"
+            )
             fix = "model=xlnet position=none, or objective=[mlm] noise=[token_mask]"
             raise ConfigError("model.two_streams", type(model.backbone).__name__, allowed, fix=fix)
 

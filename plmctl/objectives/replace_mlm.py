@@ -1,4 +1,6 @@
-"""Replace MLM (Clark et al., 2020, sec. 3.4): masked language modelling without masks, a generator's samples in their place."""
+"""Replace MLM (Clark et al., 2020, sec. 3.4): masked language modelling without masks, a
+generator's samples in their place.
+"""
 
 from __future__ import annotations
 
@@ -11,10 +13,11 @@ from plmctl.parts import part_of
 
 @part_of("objective")
 class ReplaceMLM(Objective):
-    """`mean_i - log p_G(x_i | masked) + mean_i - log p(x_i | text with G's samples)`, both over targets.mlm.
+    """`mean_i - log p_G(x_i | masked) + mean_i - log p(x_i | text with G's samples)`, both over
+    targets.mlm.
 
-    (Clark et al., 2020, arXiv:2003.10555, sec. 3.4: it tells how much of ELECTRA's gain is that [MASK] is never seen in
-    fine-tuning.) Differs: the paper gives no weights; here both are 1.
+    (Clark et al., 2020, arXiv:2003.10555, sec. 3.4: it tells how much of ELECTRA's gain is that
+    [MASK] is never seen in fine-tuning.) Differs: the paper gives no weights; here both are 1.
     """
 
     heads = frozenset({"mlm"})
@@ -28,7 +31,11 @@ class ReplaceMLM(Objective):
         return {"mlm": batch.counts["mlm"], "replace_mlm": batch.counts["mlm"]}
 
     def forward(self, model: Model, batch: Batch, state: object = None) -> Output:
-        drawn, targets, count = self.generator(batch), batch.require("targets.mlm"), batch.counts["mlm"]
+        drawn, targets, count = (
+            self.generator(batch),
+            batch.require("targets.mlm"),
+            batch.counts["mlm"],
+        )
         own, guessed = self.generator.head.loss(drawn.features, targets.ids)
         loss, right = model.heads["mlm"].loss(model(drawn.batch).at(targets.index), targets.ids)  # type: ignore[operator]
         logs = {"acc/mlm": (guessed, count), "acc/replace_mlm": (right, count)}

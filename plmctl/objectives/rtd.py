@@ -18,12 +18,14 @@ Logs = Mapping[str, tuple[Tensor, int | Tensor]]
 
 @part_of("objective")
 class RTD(Objective):
-    """`- sum_t log p(replaced_t | text)` over targets.replaced: tokens that the noise replaced against all others.
+    """`- sum_t log p(replaced_t | text)` over targets.replaced: tokens that the noise replaced
+    against all others.
 
-    ELECTRA's question (Clark et al., 2020, arXiv:2003.10555, sec. 2) with samples from a fixed distribution, the corpus'
-    frequencies to a power (noise token_replace). So it is negative sampling (Mikolov et al., 2013, arXiv:1310.4546, sec. 2.2),
-    of tokens in their context. Differs from noise-contrastive estimation: the logit stands for the odds themselves, without the
-    noise's frequency. Special tokens, which the noise never replaces, are not asked.
+    ELECTRA's question (Clark et al., 2020, arXiv:2003.10555, sec. 2) with samples from a fixed
+    distribution, the corpus' frequencies to a power (noise token_replace). So it is negative
+    sampling (Mikolov et al., 2013, arXiv:1310.4546, sec. 2.2), of tokens in their context. Differs
+    from noise-contrastive estimation: the logit stands for the odds themselves, without the noise's
+    frequency. Special tokens, which the noise never replaces, are not asked.
     """
 
     needs = frozenset({"text", "targets.replaced"})
@@ -41,13 +43,17 @@ class RTD(Objective):
 
 
 def detection(logits: Tensor, replaced: Tensor, asked: Tensor, count: int) -> tuple[Tensor, Logs]:
-    """(summed binary cross-entropy, accuracy, share replaced, precision and recall) of `logits [P]` where `asked [P]`."""
+    """(summed binary cross-entropy, accuracy, share replaced, precision and recall) of `logits
+    [P]` where `asked [P]`.
+    """
     logits = wide(logits)
     losses = F.binary_cross_entropy_with_logits(logits, replaced.to(logits.dtype), reduction="none")
     said, truth = (logits > 0) & asked, replaced & asked
     found = (said & truth).sum()
     logs: Logs = {
-        "acc/rtd": (((said == truth) & asked).sum(), count), "replaced": (truth.sum(), count),
-        "precision/rtd": (found, said.sum()), "recall/rtd": (found, truth.sum()),
-    }  # fmt: skip
+        "acc/rtd": (((said == truth) & asked).sum(), count),
+        "replaced": (truth.sum(), count),
+        "precision/rtd": (found, said.sum()),
+        "recall/rtd": (found, truth.sum()),
+    }
     return losses.masked_fill(~asked, 0).sum(), logs

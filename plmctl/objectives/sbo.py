@@ -1,4 +1,6 @@
-"""The span boundary objective (Joshi et al., 2020): asks for the tokens of a hidden span, from what stands beside it."""
+"""The span boundary objective (Joshi et al., 2020): asks for the tokens of a hidden span, from
+what stands beside it.
+"""
 
 from __future__ import annotations
 
@@ -15,11 +17,14 @@ from plmctl.text.vocab import Vocab
 
 @part_of("objective")
 class SBO(Objective):
-    """`- sum over tokens i of spans s..e of log p(x_i | h_{s-1}, h_{e+1}, p_{i-s+1})`, h the last states, p learned places.
+    """`- sum over tokens i of spans s..e of log p(x_i | h_{s-1}, h_{e+1}, p_{i-s+1})`, h the last
+    states, p learned places.
 
-    Asked of the first `max_targets` tokens of each of spans.chosen, where both neighbours are ordinary tokens of the same
+    Asked of the first `max_targets` tokens of each of spans.chosen, where both neighbours are
+    ordinary tokens of the same
     document: at an end of the text there is only one. Rows without spans ask nothing.
-    (Joshi et al., 2020, arXiv:1907.10529, sec. 3.2; facebookresearch/SpanBERT, pretraining/fairseq.)
+    (Joshi et al., 2020, arXiv:1907.10529, sec. 3.2; facebookresearch/SpanBERT,
+    pretraining/fairseq.)
     Differs: the mean over an update's targets; the released code divides by their number plus one.
     """
 
@@ -54,17 +59,24 @@ class SBO(Objective):
     def forward(self, model: Model, batch: Batch, state: object = None) -> Output:
         targets, hidden = batch.require("targets.sbo"), model(batch, state)
         spans = batch.spans.get("chosen", targets.index.new_zeros(0, 3))
-        slots = len(batch.targets["mlm"].index) if len(spans) else 0  # all are asked there too, so no more than that
+        # all are asked there too, so no more than that
+        slots = len(batch.targets["mlm"].index) if len(spans) else 0
         index, ids = targets.index[:slots], targets.ids[:slots]
         before, after, place = self._around(index, spans, batch.text.ids)
         loss, right = model.heads["sbo"].loss(hidden.at(before), hidden.at(after), place, ids)  # type: ignore[operator]
         return Output({"sbo": Term(loss)}, {"acc/sbo": (right, batch.counts["sbo"])})
 
     def _around(self, index: Tensor, spans: Tensor, ids: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """For each slot [P]: the flattened neighbours of its span, and its place inside; anything valid in spare slots."""
+        """For each slot [P]: the flattened neighbours of its span, and its place inside;
+        anything valid in spare slots.
+        """
         row, start, length = spans[:, :3].unbind(1)
         first = row * ids.shape[1] + start  # rising: spans come in the order of rows and places
         span = (torch.searchsorted(first, index, right=True) - 1).clamp(min=0)
         before, after = first[span] - 1, first[span] + length[span]
         most = ids.numel() - 1
-        return before.clamp(0, most), after.clamp(0, most), (index - first[span]).clamp(0, self.max_targets - 1)
+        return (
+            before.clamp(0, most),
+            after.clamp(0, most),
+            (index - first[span]).clamp(0, self.max_targets - 1),
+        )

@@ -1,4 +1,6 @@
-"""Sequence to sequence (Sutskever et al., 2014): asks for the target, token by token, with the source in view."""
+"""Sequence to sequence (Sutskever et al., 2014): asks for the target, token by token, with the
+source in view.
+"""
 
 from __future__ import annotations
 
@@ -14,11 +16,13 @@ from plmctl.parts import part_of
 
 @part_of("objective")
 class Seq2Seq(Objective):
-    """`- sum_t log p(y_t | y_1 .. y_{t-1}, source)` over all tokens of the target, those around the text included.
+    """`- sum_t log p(y_t | y_1 .. y_{t-1}, source)` over all tokens of the target, those around the
+    text included.
 
-    With `smoothing` e each loss is `(1 - e) (- log p(y_t)) + e mean_v (- log p(v))` (Szegedy et al., 2016,
-    arXiv:1512.00567, sec. 7); `loss/seq2seq` is then the smoothed loss, `nll/seq2seq` the plain one, which perplexities are of.
-    (arXiv:1409.3215, eq. 1; Vaswani et al., 2017, arXiv:1706.03762, sec. 5.4: 0.1.)
+    With `smoothing` e each loss is `(1 - e) (- log p(y_t)) + e mean_v (- log p(v))` (Szegedy et
+    al., 2016, arXiv:1512.00567, sec. 7); `loss/seq2seq` is then the smoothed loss, `nll/seq2seq`
+    the plain one, which perplexities are of. (arXiv:1409.3215, eq. 1; Vaswani et al., 2017,
+    arXiv:1706.03762, sec. 5.4: 0.1.)
     """
 
     needs = frozenset({"source", "target", "targets.seq2seq"})
@@ -46,9 +50,16 @@ class Seq2Seq(Objective):
 
 
 def asked_of(
-    model: Model, batch: Batch, name: str, *, smoothing: float, spared: int | None = None, state: object = None
+    model: Model,
+    batch: Batch,
+    name: str,
+    *,
+    smoothing: float,
+    spared: int | None = None,
+    state: object = None,
 ) -> Output:
-    """The loss of the head called `name` at `targets.<name>`, under that name; with smoothing the plain one is logged, too.
+    """The loss of the head called `name` at `targets.<name>`, under that name; with smoothing the
+    plain one is logged, too.
 
     `spared`: as in `LMHead.smoothed`.
     """

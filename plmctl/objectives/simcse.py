@@ -1,4 +1,6 @@
-"""SimCSE (Gao et al., 2021): asks which row of the batch is the same sentence, under another dropout."""
+"""SimCSE (Gao et al., 2021): asks which row of the batch is the same sentence, under another
+dropout.
+"""
 
 from __future__ import annotations
 
@@ -23,15 +25,19 @@ from plmctl.parts import part_of
 
 @part_of("objective")
 class SimCSE(Objective):
-    """`- sum_i log exp(cos(h_i, h'_i) / t) / sum_j exp(cos(h_i, h'_j) / t)`, h and h' two passes of the clean rows.
+    """`- sum_i log exp(cos(h_i, h'_i) / t) / sum_j exp(cos(h_i, h'_j) / t)`, h and h' two passes of
+    the clean rows.
 
-    h = tanh(dense(state of the first token)); the dense layer belongs to the objective, so that embeddings are the states
-    before it. Only dropout tells the passes apart: it is on in validation too. Rows of equal ids are no negatives of each
-    other. Logged, of the states before the layer, brought to length 1: `align` = mean |x_i - x'_i|^2, `uniform` = log
-    mean_{i != j} exp(-2 |x_i - x_j|^2).
-    (Gao et al., 2021, arXiv:2104.08821, sec. 3, eq. 4 and sec. 2.3; princeton-nlp/SimCSE, models.py: `mlp_only_train`.)
-    Differs: negatives are the rows of the micro-batch, where the released code gathers those of all processes; equal rows are
-    masked. Beside mlm, each mask is drawn by the noise of the run, and both passes read the text before it.
+    h = tanh(dense(state of the first token)); the dense layer belongs to the objective, so that
+    embeddings are the states before it. Only dropout tells the passes apart: it is on in validation
+    too. Rows of equal ids are no negatives of each other. Logged, of the states before the layer,
+    brought to length 1: `align` = mean |x_i - x'_i|^2, `uniform` = log mean_{i != j} exp(-2 |x_i -
+    x_j|^2).
+    (Gao et al., 2021, arXiv:2104.08821, sec. 3, eq. 4 and sec. 2.3; princeton-nlp/SimCSE,
+    models.py: `mlp_only_train`.)
+    Differs: negatives are the rows of the micro-batch, where the released code gathers those of all
+    processes; equal rows are masked. Beside mlm, each mask is drawn by the noise of the run, and
+    both passes read the text before it.
     """
 
     needs = frozenset({"text"})
@@ -54,7 +60,9 @@ class SimCSE(Objective):
             first, second = (model(view).last[:, 0] for view in (clean, replace(clean)))
         real, count = batch.text.length > 0, batch.counts["rows"]
         a, b = (unit(self.mlp(states)) for states in (first, second))
-        loss, right = info_nce(products(a, b) / self.temperature, equal(clean.text.ids) | ~real, real)
+        loss, right = info_nce(
+            products(a, b) / self.temperature, equal(clean.text.ids) | ~real, real
+        )
         logs: dict[str, tuple[Tensor, int | Tensor]] = {"acc/simcse": (right, count)}
         if count > 1:
             apart, spread = _geometry(first.detach(), second.detach(), real)
@@ -65,7 +73,11 @@ class SimCSE(Objective):
 @contextmanager
 def dropping(backbone: nn.Module) -> Iterator[None]:
     """Dropout also in validation: without it the two passes are one, and every row is right."""
-    sleeping = [part for part in backbone.modules() if isinstance(part, Dropout | Attention) and not part.training]
+    sleeping = [
+        part
+        for part in backbone.modules()
+        if isinstance(part, Dropout | Attention) and not part.training
+    ]
     for part in sleeping:
         part.training = True
     try:
@@ -81,7 +93,9 @@ def unit(states: Tensor) -> Tensor:
 
 
 def _geometry(first: Tensor, second: Tensor, real: Tensor) -> tuple[Tensor, Tensor]:
-    """(sum of squared distances of the two views, log of the mean Gaussian potential of pairs), rows brought to length 1."""
+    """(sum of squared distances of the two views, log of the mean Gaussian potential of pairs),
+    rows brought to length 1.
+    """
     x, y = unit(first), unit(second)
     pairs = (real[:, None] & real).fill_diagonal_(False)
     potential = torch.exp(4 * (products(x, x) - 1)).masked_fill(~pairs, 0)  # |x - y|^2 = 2 - 2 x.y

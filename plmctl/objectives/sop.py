@@ -1,4 +1,6 @@
-"""Sentence-order prediction (Lan et al., 2020): asks whether two neighbouring segments have changed places."""
+"""Sentence-order prediction (Lan et al., 2020): asks whether two neighbouring segments have
+changed places.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Two-stage ELECTRA (Clark et al., 2020, fig. 3 right): first the generator, then the model that begins as its copy."""
+"""Two-stage ELECTRA (Clark et al., 2020, fig. 3 right): first the generator, then the model that
+begins as its copy.
+"""
 
 from __future__ import annotations
 
@@ -16,29 +18,48 @@ from plmctl.parts import part_of
 
 @part_of("objective")
 class TwoStage(Electra):
-    """`updates` updates of the generator alone; then the model takes its weights, the generator is frozen, the model learns.
+    """`updates` updates of the generator alone; then the model takes its weights, the generator is
+    frozen, the model learns.
 
-    (Clark et al., 2020, arXiv:2003.10555, sec. 3.3: both for n steps, so `updates` is half of the run; without the copy the
-    model may never beat the majority class.) Wants a generator of the model's size that shares nothing with it.
-    `copied=False` leaves the copy out. Validation measures both losses in both stages. Differs: one schedule runs over both
-    stages; the frozen generator runs without dropout.
+    (Clark et al., 2020, arXiv:2003.10555, sec. 3.3: both for n steps, so `updates` is half of the
+    run; without the copy the model may never beat the majority class.) Wants a generator of the
+    model's size that shares nothing with it. `copied=False` leaves the copy out. Validation
+    measures both losses in both stages. Differs: one schedule runs over both stages; the frozen
+    generator runs without dropout.
     """
 
     started: torch.Tensor
 
     def __init__(
-        self, *, generator: Generator, model: Model, updates: int, rtd_weight: float = 50.0, all_tokens: bool = True,
+        self,
+        *,
+        generator: Generator,
+        model: Model,
+        updates: int,
+        rtd_weight: float = 50.0,
+        all_tokens: bool = True,
         copied: bool = True,
-    ) -> None:  # fmt: skip
+    ) -> None:
         super().__init__(generator=generator, rtd_weight=rtd_weight, all_tokens=all_tokens)
         if updates < 1:
             raise ConfigError("updates", updates, "1 or more, of the generator alone")
         if {id(p) for p in generator.parameters()} & {id(p) for p in model.parameters()}:
-            raise ConfigError("generator", ..., "what is frozen shares no weights with the model", fix="its tied=none")
+            raise ConfigError(
+                "generator",
+                ...,
+                "what is frozen shares no weights with the model",
+                fix="its tied=none",
+            )
         if copied and _shapes(generator.backbone) != _shapes(model.backbone):
-            raise ConfigError("generator", ..., "of the model's size, whose weights the model takes", fix="its share=1")
+            raise ConfigError(
+                "generator",
+                ...,
+                "of the model's size, whose weights the model takes",
+                fix="its share=1",
+            )
         self.updates, self.copied = updates, copied
-        self.register_buffer("started", torch.zeros((), dtype=torch.int64))  # whether the model's stage has: saved with the run
+        # whether the model's stage has: saved with the run
+        self.register_buffer("started", torch.zeros((), dtype=torch.int64))
         self._second: bool | None = None  # the same, read once from the device
 
     @property
@@ -57,7 +78,9 @@ class TwoStage(Electra):
             drawn = self.generator(batch)
             generated = self.generate(drawn)
         discriminated = self.discriminate(model, drawn)
-        return Output({**generated.terms, **discriminated.terms}, {**generated.logs, **discriminated.logs})
+        return Output(
+            {**generated.terms, **discriminated.terms}, {**generated.logs, **discriminated.logs}
+        )
 
     def after_step(self, model: Model, step: int) -> None:
         if step == self.updates:

@@ -1,4 +1,6 @@
-"""The word structural objective (Wang et al., 2020, StructBERT): asks which token stood where before trigrams were shuffled."""
+"""The word structural objective (Wang et al., 2020, StructBERT): asks which token stood where
+before trigrams were shuffled.
+"""
 
 from __future__ import annotations
 
@@ -10,10 +12,12 @@ from plmctl.parts import part_of
 
 @part_of("objective")
 class WordStructure(Objective):
-    """`- sum over shuffled places of log p(token that stood here | shuffled row)`, answered by the head of masked tokens.
+    """`- sum over shuffled places of log p(token that stood here | shuffled row)`, answered by the
+    head of masked tokens.
 
-    (Wang et al., 2020, arXiv:1908.04577, sec. 2.2.1: trained jointly with MLM, with equal weight.) Differs: the paper does not
-    say what the mean is taken over; here it is over the shuffled places alone, beside MLM's own mean.
+    (Wang et al., 2020, arXiv:1908.04577, sec. 2.2.1: trained jointly with MLM, with equal weight.)
+    Differs: the paper does not say what the mean is taken over; here it is over the shuffled places
+    alone, beside MLM's own mean.
     """
 
     needs = frozenset({"text", "targets.shuffle"})

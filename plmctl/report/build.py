@@ -23,7 +23,9 @@ class Panel(Protocol):
 
 def found() -> list[Panel]:
     """All panels, in the order of the page."""
-    names = sorted(file.stem for file in Path(panels.__path__[0]).glob("*.py") if file.stem != "__init__")
+    names = sorted(
+        file.stem for file in Path(panels.__path__[0]).glob("*.py") if file.stem != "__init__"
+    )
     modules = [importlib.import_module(f"{panels.__name__}.{name}") for name in names]
     return sorted((cast(Panel, module) for module in modules), key=lambda module: module.ORDER)
 
@@ -36,7 +38,9 @@ def blocks(subject: Subject) -> list[Block]:
 
 
 def write_report(subject: Subject, out: Path, *, markdown: bool = False) -> list[Path]:
-    """One self-contained `.html` file; with `markdown`, or where `out` is a `.md` file, the page in Markdown beside it."""
+    """One self-contained `.html` file; with `markdown`, or where `out` is a `.md` file, the page
+    in Markdown beside it.
+    """
     page = blocks(subject)
     if markdown or out.suffix == ".md":
         return write_page(page, out.with_suffix(".md"))

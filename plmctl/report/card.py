@@ -1,4 +1,6 @@
-"""A model card in Hugging Face's format (Mitchell et al., 2019, arXiv:1810.03993): YAML front matter, then a few paragraphs."""
+"""A model card in Hugging Face's format (Mitchell et al., 2019, arXiv:1810.03993): YAML front
+matter, then a few paragraphs.
+"""
 
 from __future__ import annotations
 
@@ -12,15 +14,25 @@ from plmctl.report.text import number, setting
 
 FACTS = ("license", "language", "name")  # what no config knows
 PIPELINES = {  # class of a task: Hugging Face's name of what the model does
-    "Classification": "text-classification", "Regression": "text-classification", "Tagging": "token-classification",
-    "Squad": "question-answering", "Choice": "multiple-choice",
-}  # fmt: skip
+    "Classification": "text-classification",
+    "Regression": "text-classification",
+    "Tagging": "token-classification",
+    "Squad": "question-answering",
+    "Choice": "multiple-choice",
+}
 OBJECTIVES = {"mlm": "fill-mask", "clm": "text-generation"}
 UNSTATED = "Not stated."
 
 
-def card(folder: Path, config: Mapping[str, Any], facts: Mapping[str, str] | None = None, *, library: str = "plmctl") -> str:
-    """README.md of the run in `folder`, whose settings are `config`; what is not known is said to be not stated.
+def card(
+    folder: Path,
+    config: Mapping[str, Any],
+    facts: Mapping[str, str] | None = None,
+    *,
+    library: str = "plmctl",
+) -> str:
+    """README.md of the run in `folder`, whose settings are `config`; what is not known is said to
+    be not stated.
 
     `library`: what reads the weights beside it.
     """
@@ -32,12 +44,32 @@ def card(folder: Path, config: Mapping[str, Any], facts: Mapping[str, str] | Non
     scores = {split: dict(values) for split, values in (found.get("metrics") or {}).items()}
     front = {
         "license": facts.get("license", "unknown"),
-        **({"language": [word.strip() for word in facts["language"].split(",")]} if "language" in facts else {}),
+        **(
+            {"language": [word.strip() for word in facts["language"].split(",")]}
+            if "language" in facts
+            else {}
+        ),
         "library_name": library,
         **({"pipeline_tag": tag} if (tag := _pipeline(config)) else {}),
-        "tags": [word for word in ("plmctl", Path(str(config.get("recipe") or "")).stem, str(task.get("name") or "")) if word],
-        **({"datasets": [data], "metrics": list(task.get("metrics") or [])} if task.get("name") else {}),
-        **({"model-index": [{"name": name, "results": _results(task, data, tag, scores)}]} if scores else {}),
+        "tags": [
+            word
+            for word in (
+                "plmctl",
+                Path(str(config.get("recipe") or "")).stem,
+                str(task.get("name") or ""),
+            )
+            if word
+        ],
+        **(
+            {"datasets": [data], "metrics": list(task.get("metrics") or [])}
+            if task.get("name")
+            else {}
+        ),
+        **(
+            {"model-index": [{"name": name, "results": _results(task, data, tag, scores)}]}
+            if scores
+            else {}
+        ),
     }
     import yaml
 
@@ -47,20 +79,36 @@ def card(folder: Path, config: Mapping[str, Any], facts: Mapping[str, str] | Non
 
 def _pipeline(config: Mapping[str, Any]) -> str:
     kind = setting((config.get("task") or {}).get("_target_"))
-    known = [PIPELINES[kind]] if kind in PIPELINES else [] if config.get("task") else [
-        word for head, word in OBJECTIVES.items() if head in (config.get("objective") or {})
-    ]  # fmt: skip
+    known = (
+        [PIPELINES[kind]]
+        if kind in PIPELINES
+        else (
+            []
+            if config.get("task")
+            else [
+                word for head, word in OBJECTIVES.items() if head in (config.get("objective") or {})
+            ]
+        )
+    )
     return known[0] if known else ""
 
 
-def _results(task: Mapping[str, Any], data: str, tag: str, scores: Mapping[str, Mapping[str, float]]) -> list[dict[str, Any]]:
-    """One entry a split, as the leader boards of the hub read it; of what was measured, the metrics of the task."""
+def _results(
+    task: Mapping[str, Any], data: str, tag: str, scores: Mapping[str, Mapping[str, float]]
+) -> list[dict[str, Any]]:
+    """One entry a split, as the leader boards of the hub read it; of what was measured, the
+    metrics of the task.
+    """
     asked = task.get("metrics") or ()
     return [
         {
             "task": {"type": tag or "other", "name": str(task.get("name"))},
             "dataset": {"name": data, "type": str(task.get("name")), "split": split},
-            "metrics": [{"type": each, "name": each, "value": float(value)} for each, value in values.items() if each in asked],
+            "metrics": [
+                {"type": each, "name": each, "value": float(value)}
+                for each, value in values.items()
+                if each in asked
+            ],
         }
         for split, values in scores.items()
     ]
@@ -79,30 +127,62 @@ def _data(config: Mapping[str, Any]) -> str:
 
 def _names(paths: Any) -> str:
     """The last parts of one path or of several."""
-    return ", ".join(Path(str(path)).name for path in ([paths] if isinstance(paths, str) else paths or []))
+    return ", ".join(
+        Path(str(path)).name for path in ([paths] if isinstance(paths, str) else paths or [])
+    )
 
 
-def _body(folder: Path, config: Mapping[str, Any], scores: Mapping[str, Mapping[str, float]]) -> list[Block]:
+def _body(
+    folder: Path, config: Mapping[str, Any], scores: Mapping[str, Mapping[str, float]]
+) -> list[Block]:
     log = RunLog.begun(folder)
     size, train = config.get("size") or {}, config.get("train") or {}
     facts = {
-        "made with": "plmctl", "recipe": Path(str(config.get("recipe") or "")).stem,
+        "made with": "plmctl",
+        "recipe": Path(str(config.get("recipe") or "")).stem,
         "starts from": config.get("checkpoint") or config.get("init"),
-        "taught by": _names(config.get("teacher")), "trained on": _data(config),
+        "taught by": _names(config.get("teacher")),
+        "trained on": _data(config),
         "share of it": share if (share := train.get("share")) != 1 else None,
         **{name.replace("_", " "): value for name, value in size.items()},
-        "updates": f"{log.step:,}" if log.series else None, "tokens": number(log.last("tokens")),
-        "batch size": train.get("batch_size"), "learning rate": (config.get("optim") or {}).get("lr"),
-        "precision": train.get("precision"), "seed": config.get("seed"),
-    }  # fmt: skip
+        "updates": f"{log.step:,}" if log.series else None,
+        "tokens": number(log.last("tokens")),
+        "batch size": train.get("batch_size"),
+        "learning rate": (config.get("optim") or {}).get("lr"),
+        "precision": train.get("precision"),
+        "seed": config.get("seed"),
+    }
     rows = [[name, str(value)] for name, value in facts.items() if value not in (None, "")]
-    held_out = {name: log.last(name) for name in log.series if name.startswith("valid/")} if not scores else {}
+    held_out = (
+        {name: log.last(name) for name in log.series if name.startswith("valid/")}
+        if not scores
+        else {}
+    )
     tables: list[Block] = [Heading("Training"), Table(["what", "value"], rows)]
-    evaluated = [[split, metric, number(value)] for split, values in scores.items() for metric, value in values.items()]
-    evaluated += [["held-out documents", name.removeprefix("valid/"), number(value)] for name, value in held_out.items()]
+    evaluated = [
+        [split, metric, number(value)]
+        for split, values in scores.items()
+        for metric, value in values.items()
+    ]
+    evaluated += [
+        ["held-out documents", name.removeprefix("valid/"), number(value)]
+        for name, value in held_out.items()
+    ]
     if evaluated:
         tables += [Heading("Evaluation"), Table(["data", "metric", "value"], evaluated)]
     counts = {split: len(rows) for split, rows in predictions(folder).items()}
     if counts:
-        tables.append(Text("Examples: " + ", ".join(f"{split} {count:,}" for split, count in counts.items()) + "."))
-    return [*tables, Heading("Intended use"), Text(UNSTATED), Heading("Limitations"), Text(UNSTATED)]
+        tables.append(
+            Text(
+                "Examples: "
+                + ", ".join(f"{split} {count:,}" for split, count in counts.items())
+                + "."
+            )
+        )
+    return [
+        *tables,
+        Heading("Intended use"),
+        Text(UNSTATED),
+        Heading("Limitations"),
+        Text(UNSTATED),
+    ]

@@ -20,27 +20,45 @@ _LEFT, _RIGHT, _TOP, _BOTTOM = 58, 16, 34, 46
 
 
 def line_chart(
-    curves: Mapping[str, Curve], *, title: str, x: str, y: str,
-    marks: Mapping[str, float] | None = None, bands: Mapping[str, Band] | None = None,
-) -> str:  # fmt: skip
-    """One SVG with a line for each curve, a shade for each of `bands` (by the names of curves), a dashed level for `marks`.
+    curves: Mapping[str, Curve],
+    *,
+    title: str,
+    x: str,
+    y: str,
+    marks: Mapping[str, float] | None = None,
+    bands: Mapping[str, Band] | None = None,
+) -> str:
+    """One SVG with a line for each curve, a shade for each of `bands` (by the names of curves), a
+    dashed level for `marks`.
 
     Points that are not finite are left out, and of long curves as many as keep the picture small.
     """
-    drawn = {name: [p for p in curve if math.isfinite(p[0]) and math.isfinite(p[1])] for name, curve in curves.items()}
+    drawn = {
+        name: [p for p in curve if math.isfinite(p[0]) and math.isfinite(p[1])]
+        for name, curve in curves.items()
+    }
     most = max(60, min(600, 3000 // max(1, len(drawn))))
     drawn = {name: thin(curve, most) for name, curve in drawn.items() if curve}
     marks = {name: level for name, level in (marks or {}).items() if math.isfinite(level)}
-    shades = {name: [p for p in band if all(map(math.isfinite, p))] for name, band in (bands or {}).items() if name in drawn}
+    shades = {
+        name: [p for p in band if all(map(math.isfinite, p))]
+        for name, band in (bands or {}).items()
+        if name in drawn
+    }
     shades = {name: thin(band, most) for name, band in shades.items() if len(band) > 1}
     xs = [px for curve in drawn.values() for px, _ in curve] or [0.0]
     ys = [py for curve in drawn.values() for _, py in curve] + list(marks.values())
     ys = ys + [py for band in shades.values() for _, *ends in band for py in ends] or [0.0]
-    x_ticks = ticks(min(xs), max(xs), least=1.0 if all(px == int(px) for px in xs) else 0.0)  # there is no layer 1.2
+    # there is no layer 1.2
+    x_ticks = ticks(min(xs), max(xs), least=1.0 if all(px == int(px) for px in xs) else 0.0)
     y_ticks = ticks(min(ys), max(ys))
     place = _Frame(x_ticks[0], x_ticks[-1], y_ticks[0], y_ticks[-1])
-    lines = [_line(name, curve, place, number) for number, (name, curve) in enumerate(drawn.items())]
-    below = [_shade(shades[name], place, number) for number, name in enumerate(drawn) if name in shades]
+    lines = [
+        _line(name, curve, place, number) for number, (name, curve) in enumerate(drawn.items())
+    ]
+    below = [
+        _shade(shades[name], place, number) for number, name in enumerate(drawn) if name in shades
+    ]
     levels = [_level(name, level, place) for name, level in marks.items()]
     legend, rows = _legend(list(drawn))
     parts = [*_axes(x_ticks, y_ticks, place, x, y), *below, *levels, *lines, *legend]
@@ -52,9 +70,11 @@ def svg(parts: Sequence[str], *, title: str, height: float, kind: str = "") -> s
     named = f' class="{kind}"' if kind else ""
     return "\n".join(
         [
-            f'<svg xmlns="http://www.w3.org/2000/svg"{named} viewBox="0 0 {WIDTH} {height:g}" '
-            f'width="{WIDTH}" height="{height:g}" font-family="sans-serif" '
-            f'font-size="13" fill="{INK}" role="img" aria-label="{escape(title)}">',
+            (
+                f'<svg xmlns="http://www.w3.org/2000/svg"{named} viewBox="0 0 {WIDTH} {height:g}" '
+                f'width="{WIDTH}" height="{height:g}" font-family="sans-serif" '
+                f'font-size="13" fill="{INK}" role="img" aria-label="{escape(title)}">'
+            ),
             f'<rect class="paper" width="{WIDTH}" height="{height:g}" fill="{LIGHT}"/>',
             f'<text x="8" y="20" font-size="15">{escape(title)}</text>',
             *parts,
@@ -64,7 +84,8 @@ def svg(parts: Sequence[str], *, title: str, height: float, kind: str = "") -> s
 
 
 def ticks(low: float, high: float, wanted: int = 6, least: float = 0.0) -> list[float]:
-    """Round numbers, a constant step of 1, 2 or 5 times a power of ten apart, that enclose `low` and `high`.
+    """Round numbers, a constant step of 1, 2 or 5 times a power of ten apart, that enclose `low`
+    and `high`.
 
     `least`: the smallest step.
     """
@@ -72,7 +93,9 @@ def ticks(low: float, high: float, wanted: int = 6, least: float = 0.0) -> list[
         low, high = low - 0.5, high + 0.5
     rough = (high - low) / (wanted - 1)
     power = 10.0 ** math.floor(math.log10(rough))
-    step = max(least, next(factor * power for factor in (1, 2, 5, 10) if factor * power >= rough * 0.999))
+    step = max(
+        least, next(factor * power for factor in (1, 2, 5, 10) if factor * power >= rough * 0.999)
+    )
     first, last = math.floor(low / step + 1e-9), math.ceil(high / step - 1e-9)
     return [round(k * step, 12) for k in range(first, last + 1)]
 
@@ -87,7 +110,9 @@ def thin(curve: Sequence[Point], most: int = 600) -> list[Point]:
 def short(value: float) -> str:
     """A number at an axis: 20k, 1.5M."""
     for size, letter in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
-        if abs(value) >= size * 10 or (abs(value) >= size and value % (size / 10) == 0 and size > 1e3):
+        if abs(value) >= size * 10 or (
+            abs(value) >= size and value % (size / 10) == 0 and size > 1e3
+        ):
             return f"{value / size:g}{letter}"
     return f"{value:g}"
 
@@ -102,7 +127,12 @@ class _Frame:
         return round(_LEFT + (value - self.x0) / (self.x1 - self.x0) * (WIDTH - _LEFT - _RIGHT), 1)
 
     def y(self, value: float) -> float:
-        return round(_HEIGHT - _BOTTOM - (value - self.y0) / (self.y1 - self.y0) * (_HEIGHT - _TOP - _BOTTOM), 1)
+        return round(
+            _HEIGHT
+            - _BOTTOM
+            - (value - self.y0) / (self.y1 - self.y0) * (_HEIGHT - _TOP - _BOTTOM),
+            1,
+        )
 
 
 def _axes(x_ticks: list[float], y_ticks: list[float], place: _Frame, x: str, y: str) -> list[str]:
@@ -110,13 +140,28 @@ def _axes(x_ticks: list[float], y_ticks: list[float], place: _Frame, x: str, y: 
     out = []
     for value in y_ticks:
         level = place.y(value)
-        out.append(f'<line class="grid" x1="{_LEFT}" y1="{level}" x2="{right}" y2="{level}" stroke="#dddddd"/>')
+        out.append(
+            f'<line class="grid" x1="{_LEFT}" y1="{level}" x2="{right}" y2="{level}"'
+            ' stroke="#dddddd"/>'
+        )
         out.append(f'<text x="{_LEFT - 6}" y="{level + 4}" text-anchor="end">{short(value)}</text>')
-    out += [f'<text x="{place.x(v)}" y="{bottom + 16}" text-anchor="middle">{short(v)}</text>' for v in x_ticks]
-    out.append(f'<line class="axis" x1="{_LEFT}" y1="{bottom}" x2="{right}" y2="{bottom}" stroke="#333333"/>')
-    out.append(f'<text x="{(_LEFT + right) / 2}" y="{_HEIGHT - 10}" text-anchor="middle">{escape(x)}</text>')
+    out += [
+        f'<text x="{place.x(v)}" y="{bottom + 16}" text-anchor="middle">{short(v)}</text>'
+        for v in x_ticks
+    ]
+    out.append(
+        f'<line class="axis" x1="{_LEFT}" y1="{bottom}" x2="{right}" y2="{bottom}"'
+        ' stroke="#333333"/>'
+    )
+    out.append(
+        f'<text x="{(_LEFT + right) / 2}" y="{_HEIGHT - 10}"'
+        f' text-anchor="middle">{escape(x)}</text>'
+    )
     middle = (_TOP + bottom) / 2
-    out.append(f'<text x="14" y="{middle}" text-anchor="middle" transform="rotate(-90 14 {middle})">{escape(y)}</text>')
+    out.append(
+        f'<text x="14" y="{middle}" text-anchor="middle" transform="rotate(-90 14'
+        f' {middle})">{escape(y)}</text>'
+    )
     return out
 
 
@@ -126,20 +171,26 @@ def _line(name: str, curve: Curve, place: _Frame, number: int) -> str:
         x, y = place.x(curve[0][0]), place.y(curve[0][1])
         return f'<circle {ink(number)} cx="{x}" cy="{y}" r="3" fill="currentColor">{title}</circle>'
     points = " ".join(f"{place.x(px):g},{place.y(py):g}" for px, py in curve)
-    return f'<polyline {ink(number)} fill="none" stroke="currentColor" stroke-width="1.6" points="{points}">{title}</polyline>'
+    return (
+        f'<polyline {ink(number)} fill="none" stroke="currentColor" stroke-width="1.6"'
+        f' points="{points}">{title}</polyline>'
+    )
 
 
 def _shade(band: Band, place: _Frame, number: int) -> str:
     edge = [(px, high) for px, _, high in band] + [(px, low) for px, low, _ in reversed(band)]
     points = " ".join(f"{place.x(px):g},{place.y(py):g}" for px, py in edge)
-    return f'<polygon {ink(number)} fill="currentColor" fill-opacity="0.18" stroke="none" points="{points}"/>'
+    return (
+        f'<polygon {ink(number)} fill="currentColor" fill-opacity="0.18" stroke="none"'
+        f' points="{points}"/>'
+    )
 
 
 def _level(name: str, level: float, place: _Frame) -> str:
     at, right = place.y(level), WIDTH - _RIGHT
     return (
-        f'<line class="axis" x1="{_LEFT}" y1="{at}" x2="{right}" y2="{at}" stroke="#555555" stroke-dasharray="5 4"/>'
-        f'<text x="{_LEFT + 4}" y="{at - 4}">{escape(name)}</text>'
+        f'<line class="axis" x1="{_LEFT}" y1="{at}" x2="{right}" y2="{at}" stroke="#555555"'
+        f' stroke-dasharray="5 4"/><text x="{_LEFT + 4}" y="{at - 4}">{escape(name)}</text>'
     )
 
 

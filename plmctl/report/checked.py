@@ -22,19 +22,32 @@ SUMMARY = {
 def blocks(report: Report) -> list[Block]:
     """The blocks of the page on `report`."""
     edges, counts = report.lengths.bins()
-    rows = [[finding.verdict, finding.name, finding.found, finding.advice] for finding in report.findings]
+    rows = [
+        [finding.verdict, finding.name, finding.found, finding.advice]
+        for finding in report.findings
+    ]
     return [
         Heading(f"Data check: {report.path}", 1),
         Text(f"{report.kind}: {report.verdict}. {SUMMARY[report.verdict]}"),
         Heading("Findings"),
         Table(["verdict", "what", "found", "what to do"], rows),
         Heading("Lengths"),
-        Chart("lengths", histogram(edges, counts, title=f"Length in {report.unit}, share of all", x=f"{report.unit}, from")),
+        Chart(
+            "lengths",
+            histogram(
+                edges,
+                counts,
+                title=f"Length in {report.unit}, share of all",
+                x=f"{report.unit}, from",
+            ),
+        ),
     ]
 
 
 def write(report: Report, out: Path) -> list[Path]:
-    """A `.md` file with its pictures and the same page as `.html`; anything else is that page alone; returns the files."""
+    """A `.md` file with its pictures and the same page as `.html`; anything else is that page
+    alone; returns the files.
+    """
     page = blocks(report)
     if out.suffix == ".md":
         return write_page(page, out)

@@ -1,4 +1,6 @@
-"""Saved predictions split by split, and the texts behind them, read again from the files of the task."""
+"""Saved predictions split by split, and the texts behind them, read again from the files of the
+task.
+"""
 
 from __future__ import annotations
 
@@ -12,8 +14,12 @@ from plmctl.report.subject import Run, Subject
 Rows = Sequence[Mapping[str, Any]]
 
 
-def by_split(subject: Subject, title: str, of: Callable[[Run, str, Rows], list[Block]]) -> list[Block]:
-    """What `of` says of the predictions of every run and split, each under its name; all under `title`, if that is anything."""
+def by_split(
+    subject: Subject, title: str, of: Callable[[Run, str, Rows], list[Block]]
+) -> list[Block]:
+    """What `of` says of the predictions of every run and split, each under its name; all under
+    `title`, if that is anything.
+    """
     blocks: list[Block] = []
     for run in subject.runs:
         for split, rows in run.predictions.items():
@@ -23,7 +29,9 @@ def by_split(subject: Subject, title: str, of: Callable[[Run, str, Rows], list[B
 
 
 def texts(run: Run, split: str) -> tuple[Sequence[Mapping[str, Any]] | None, str]:
-    """(the fields of every example of a split, in the order of its predictions; why there are none)."""
+    """(the fields of every example of a split, in the order of its predictions; why there are
+    none).
+    """
     try:
         return _fields(run, split), ""
     except PlmctlError as error:
@@ -32,8 +40,13 @@ def texts(run: Run, split: str) -> tuple[Sequence[Mapping[str, Any]] | None, str
 
 def shown(fields: Mapping[str, Any]) -> str:
     """The texts of an example in one line."""
-    words = [" ".join(value) if isinstance(value, list) and name == "words" else value for name, value in fields.items()]
-    return " ‖ ".join(" / ".join(value) if isinstance(value, list) else str(value) for value in words)
+    words = [
+        " ".join(value) if isinstance(value, list) and name == "words" else value
+        for name, value in fields.items()
+    ]
+    return " ‖ ".join(
+        " / ".join(value) if isinstance(value, list) else str(value) for value in words
+    )
 
 
 def _fields(run: Run, split: str) -> Sequence[Mapping[str, Any]]:
@@ -44,8 +57,16 @@ def _fields(run: Run, split: str) -> Sequence[Mapping[str, Any]]:
     node = run.log.config.get("task")
     if not node or "model" not in run.log.config:
         raise DataError("its config.yaml names no task or no model", file=run.folder)
-    confirm(named([run.log.config.get(name) for name in ("task", "model", "pattern")]), run.plugins, of=run.folder)
-    examples = build(node, reading(run.log.config, run.plugins), run.plugins, path="task").read(split)
+    confirm(
+        named([run.log.config.get(name) for name in ("task", "model", "pattern")]),
+        run.plugins,
+        of=run.folder,
+    )
+    examples = build(node, reading(run.log.config, run.plugins), run.plugins, path="task").read(
+        split
+    )
     if [example.id for example in examples] != [each["id"] for each in run.predictions[split]]:
-        raise DataError(f"the files of the task are other ones by now: {node.get('path')}", file=run.folder)
+        raise DataError(
+            f"the files of the task are other ones by now: {node.get('path')}", file=run.folder
+        )
     return [example.fields for example in examples]

@@ -1,12 +1,16 @@
-"""GLUE's averages, and what people reach (Wang et al., 2019, arXiv:1804.07461; Nangia and Bowman, 2019, arXiv:1905.10425)."""
+"""GLUE's averages, and what people reach (Wang et al., 2019, arXiv:1804.07461; Nangia and
+Bowman, 2019, arXiv:1905.10425).
+"""
 
 from __future__ import annotations
 
 import statistics
 from collections.abc import Mapping
 
-# task: {metric: what people reach, in percent}; the task's score is the mean of its metrics (Wang et al., 2019, sec. 3)
-HUMAN: dict[str, dict[str, float]] = {  # Nangia and Bowman, 2019, table 1, and "GLUE Human Baselines" of the leader board
+# task: {metric: what people reach, in percent}; the task's score is the mean of its metrics (Wang
+# et al., 2019, sec. 3)
+# Nangia and Bowman, 2019, table 1, and "GLUE Human Baselines" of the leader board
+HUMAN: dict[str, dict[str, float]] = {
     "cola": {"matthews": 66.4},
     "sst2": {"accuracy": 97.8},
     "mrpc": {"f1": 86.3, "accuracy": 80.8},
@@ -17,26 +21,45 @@ HUMAN: dict[str, dict[str, float]] = {  # Nangia and Bowman, 2019, table 1, and 
     "rte": {"accuracy": 93.6},
     "wnli": {"accuracy": 95.9},
 }
-COUNTED = [task for task in HUMAN if task != "wnli"]  # "we exclude the problematic WNLI set" (Devlin et al., 2019, sec. 4.1)
-BERT = {  # the columns of BERT's table 1 (Devlin et al., 2019): one metric a task, MNLI's two sets apart
-    "cola": ["matthews"], "sst2": ["accuracy"], "mrpc": ["f1"], "stsb": ["spearman"], "qqp": ["f1"],
-    "mnli": ["accuracy", "accuracy, mismatched"], "qnli": ["accuracy"], "rte": ["accuracy"],
-}  # fmt: skip
+# "we exclude the problematic WNLI set" (Devlin et al., 2019, sec. 4.1)
+COUNTED = [task for task in HUMAN if task != "wnli"]
+# the columns of BERT's table 1 (Devlin et al., 2019): one metric a task, MNLI's two sets apart
+BERT = {
+    "cola": ["matthews"],
+    "sst2": ["accuracy"],
+    "mrpc": ["f1"],
+    "stsb": ["spearman"],
+    "qqp": ["f1"],
+    "mnli": ["accuracy", "accuracy, mismatched"],
+    "qnli": ["accuracy"],
+    "rte": ["accuracy"],
+}
 
 Scores = Mapping[str, Mapping[str, float]]  # task: {metric: percent}
 
 
 def of_result(metrics: Mapping[str, Mapping[str, float]], task: str) -> dict[str, float]:
-    """The scores of `task` on its dev split in percent, those of MNLI's mismatched set beside them."""
+    """The scores of `task` on its dev split in percent, those of MNLI's mismatched set beside
+    them.
+    """
     names = HUMAN[task]
-    found = {name: 100 * value for name, value in (metrics.get("dev") or {}).items() if name in names}
-    other = {f"{name}, mismatched": 100 * value for name, value in (metrics.get("dev_mismatched") or {}).items()}
+    found = {
+        name: 100 * value for name, value in (metrics.get("dev") or {}).items() if name in names
+    }
+    other = {
+        f"{name}, mismatched": 100 * value
+        for name, value in (metrics.get("dev_mismatched") or {}).items()
+    }
     return found | {name: value for name, value in other.items() if name in names}
 
 
 def score(task: str, values: Mapping[str, float]) -> float | None:
     """The mean of the task's metrics; None where one is missing."""
-    return statistics.fmean(values[name] for name in HUMAN[task]) if set(HUMAN[task]) <= set(values) else None
+    return (
+        statistics.fmean(values[name] for name in HUMAN[task])
+        if set(HUMAN[task]) <= set(values)
+        else None
+    )
 
 
 def average(scores: Scores) -> float | None:

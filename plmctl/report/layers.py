@@ -1,4 +1,6 @@
-"""How far each layer moves its input: distance and angle between the states before and after it (Lan et al., 2020, fig. 1)."""
+"""How far each layer moves its input: distance and angle between the states before and after it
+(Lan et al., 2020, fig. 1).
+"""
 
 from __future__ import annotations
 
@@ -23,10 +25,12 @@ class Move:
 
 
 def moves(states: Sequence[Tensor], real: Tensor) -> list[Move]:
-    """For each layer's input x and output y: the means of `|y - x|` and of `arccos(x . y / |x| |y|)` over the real tokens.
+    """For each layer's input x and output y: the means of `|y - x|` and of `arccos(x . y / |x|
+    |y|)` over the real tokens.
 
-    states: L + 1 of [B, T, W], the embedding output first; real [B, T]. (Lan et al., 2020, arXiv:1909.11942, fig. 1.)
-    The angle is taken as `2 atan2(|u - v|, |u + v|)` of the unit vectors u, v, which is exact for small ones too.
+    states: L + 1 of [B, T, W], the embedding output first; real [B, T]. (Lan et al., 2020,
+    arXiv:1909.11942, fig. 1.) The angle is taken as `2 atan2(|u - v|, |u + v|)` of the unit vectors
+    u, v, which is exact for small ones too.
     """
     found = []
     for x, y in pairwise(states):
@@ -39,7 +43,9 @@ def moves(states: Sequence[Tensor], real: Tensor) -> list[Move]:
 
 @torch.inference_mode()
 def measured(loaded: Loaded, sentences: Sequence[str] = SENTENCES) -> tuple[list[Move], int]:
-    """(the moves of every layer of a trained model, over how many tokens of `sentences`, special ones included)."""
+    """(the moves of every layer of a trained model, over how many tokens of `sentences`, special
+    ones included).
+    """
     batch, rows = batched(loaded, sentences)
     hidden = loaded.model(batch, record=frozenset({"hidden"}))
     if not hidden.recorded:

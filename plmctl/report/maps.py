@@ -1,4 +1,6 @@
-"""What a head attends to, drawn as lines between two columns of tokens (after Vig, 2019, arXiv:1906.05714, its head view)."""
+"""What a head attends to, drawn as lines between two columns of tokens (after Vig, 2019,
+arXiv:1906.05714, its head view).
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,8 @@ _ROW, _TOP, _LEFT, _RIGHT = 17, 36, 200, 360
 
 @torch.inference_mode()
 def attention(loaded: Loaded, sentences: Sequence[str]) -> list[tuple[list[str], list[Tensor]]]:
-    """For each sentence its tokens, and for each layer of self-attention the probabilities [H, T, T], query by key.
+    """For each sentence its tokens, and for each layer of self-attention the probabilities [H, T,
+    T], query by key.
 
     DataError where the model records none.
     """
@@ -31,27 +34,39 @@ def attention(loaded: Loaded, sentences: Sequence[str]) -> list[tuple[list[str],
     batch, rows = batched(loaded, sentences, most=LONGEST)
     layers = loaded.model(batch, record=frozenset({"attention"})).recorded["attention"]
     return [
-        (loaded.tokenizer.pieces(row), [layer[place, :, : len(row), : len(row)] for layer in layers])
+        (
+            loaded.tokenizer.pieces(row),
+            [layer[place, :, : len(row), : len(row)] for layer in layers],
+        )
         for place, row in enumerate(rows)
     ]
 
 
 def drawn(tokens: Sequence[str], weights: Sequence[Sequence[float]], *, title: str) -> str:
-    """One SVG: from every token (left) to those it attends to (right), a line as opaque as the weight."""
-    strongest = [torch.tensor(row).topk(min(_STRONGEST, len(row))).indices.tolist() for row in weights]
+    """One SVG: from every token (left) to those it attends to (right), a line as opaque as the
+    weight.
+    """
+    strongest = [
+        torch.tensor(row).topk(min(_STRONGEST, len(row))).indices.tolist() for row in weights
+    ]
     parts = []
     for query, token in enumerate(tokens):
         y = _TOP + _ROW * query + 10
         lines = [
-            f'<line x1="{_LEFT}" y1="{y - 4}" x2="{_RIGHT}" y2="{_TOP + _ROW * key + 6}" stroke-opacity="{weight:.2f}"/>'
+            f'<line x1="{_LEFT}" y1="{y - 4}" x2="{_RIGHT}" y2="{_TOP + _ROW * key + 6}"'
+            f' stroke-opacity="{weight:.2f}"/>'
             for key, weight in enumerate(weights[query])
             if weight >= FAINT or key in strongest[query]
         ]
         name = f'<text x="{_LEFT - 6}" y="{y}" text-anchor="end">{escape(token)}</text>'
         parts.append(
-            f'<g class="from c0" color="{SERIES[0]}" stroke-width="2">{name}<g stroke="currentColor">{"".join(lines)}</g></g>'
+            f'<g class="from c0" color="{SERIES[0]}" stroke-width="2">{name}<g'
+            f' stroke="currentColor">{"".join(lines)}</g></g>'
         )
-    parts += [f'<text x="{_RIGHT + 6}" y="{_TOP + _ROW * key + 10}">{escape(token)}</text>' for key, token in enumerate(tokens)]
+    parts += [
+        f'<text x="{_RIGHT + 6}" y="{_TOP + _ROW * key + 10}">{escape(token)}</text>'
+        for key, token in enumerate(tokens)
+    ]
     return svg(parts, title=title, height=_TOP + _ROW * len(tokens) + 10, kind="pairs")
 
 
@@ -60,4 +75,6 @@ def check(heads: Sequence[tuple[int, int]], layers: Sequence[Tensor]) -> None:
     for layer, head in heads:
         if not (0 <= layer < len(layers) and 0 <= head < len(layers[layer])):
             shape = f"{len(layers)} layers of {len(layers[0])} heads, counted from 0"
-            raise UsageError(f"--attention {layer}.{head}: there is no such head; this model has {shape}")
+            raise UsageError(
+                f"--attention {layer}.{head}: there is no such head; this model has {shape}"
+            )

@@ -12,24 +12,47 @@ import typer
 from plmctl.errors import UsageError
 from plmctl.report.subject import Labels, Wishes
 
-Out = Annotated[str, typer.Option("--out", metavar="FILE", help="A .html file; a .md file: that, and the .html beside it.")]
-Markdown = Annotated[bool, typer.Option("--markdown", help="Also Markdown, with the pictures in a folder beside it.")]
+Out = Annotated[
+    str,
+    typer.Option(
+        "--out", metavar="FILE", help="A .html file; a .md file: that, and the .html beside it."
+    ),
+]
+Markdown = Annotated[
+    bool, typer.Option("--markdown", help="Also Markdown, with the pictures in a folder beside it.")
+]
 Heads = Annotated[
-    str | None, typer.Option("--attention", metavar="L.H,...", help="Draw what these heads attend to: layer.head, from 0.")
+    str | None,
+    typer.Option(
+        "--attention",
+        metavar="L.H,...",
+        help="Draw what these heads attend to: layer.head, from 0.",
+    ),
 ]
 Sentences = Annotated[
-    list[str] | None, typer.Option("--sentence", metavar="TEXT", help="... on this sentence; may be repeated.")
+    list[str] | None,
+    typer.Option("--sentence", metavar="TEXT", help="... on this sentence; may be repeated."),
 ]
 Probes = Annotated[
     list[str] | None,
     typer.Option(
-        "--probe", metavar="NAME=FILE[:TOKENS,TAGS]",
-        help="Probe every layer for the labels of a column file (by default in columns 0 and 1) or of WiC's JSON lines.",
+        "--probe",
+        metavar="NAME=FILE[:TOKENS,TAGS]",
+        help=(
+            "Probe every layer for the labels of a column file (by default in columns 0 and 1) or"
+            " of WiC's JSON lines."
+        ),
     ),
-]  # fmt: skip
-Card = Annotated[str | None, typer.Option("--card", metavar="FILE", help="Also a model card of the run, for Hugging Face.")]
+]
+Card = Annotated[
+    str | None,
+    typer.Option("--card", metavar="FILE", help="Also a model card of the run, for Hugging Face."),
+]
 Facts = Annotated[
-    list[str] | None, typer.Option("--fact", metavar="KEY=VALUE", help="... that says this: license=, language=, name=.")
+    list[str] | None,
+    typer.Option(
+        "--fact", metavar="KEY=VALUE", help="... that says this: license=, language=, name=."
+    ),
 ]
 
 
@@ -57,7 +80,9 @@ def facts(given: Sequence[str]) -> Mapping[str, str]:
 def _head(word: str) -> tuple[int, int]:
     layer, _, head = word.strip().partition(".")
     if not (layer.isdecimal() and head.isdecimal()):
-        raise UsageError(f"--attention {word}: layer.head, both counted from 0\n  fix: --attention 0.0,1.3")
+        raise UsageError(
+            f"--attention {word}: layer.head, both counted from 0\n  fix: --attention 0.0,1.3"
+        )
     return int(layer), int(head)
 
 
@@ -67,7 +92,14 @@ def _probe(word: str) -> tuple[str, Labels]:
     if not colon or Path(where).is_file():
         file, columns = where, "0,1"
     numbers = columns.split(",")
-    if not (name and equals and file) or len(numbers) != 2 or not all(n.lstrip("-").isdecimal() for n in numbers):
+    if (
+        not (name and equals and file)
+        or len(numbers) != 2
+        or not all(n.lstrip("-").isdecimal() for n in numbers)
+    ):
         fix = "--probe pos=conll/eng.testa or --probe sense=train.tags:1,7"
-        raise UsageError(f"--probe {word}: NAME=FILE, or NAME=FILE:TOKENS,TAGS with the numbers of two columns\n  fix: {fix}")
+        raise UsageError(
+            f"--probe {word}: NAME=FILE, or NAME=FILE:TOKENS,TAGS with the numbers of two columns\n"
+            f"  fix: {fix}"
+        )
     return name, Labels(Path(os.path.expanduser(file)), int(numbers[0]), int(numbers[1]))

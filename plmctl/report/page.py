@@ -1,4 +1,6 @@
-"""A report page as a list of blocks, written as Markdown (charts in files beside it) or as one self-contained HTML file."""
+"""A report page as a list of blocks, written as Markdown (charts in files beside it) or as one
+self-contained HTML file.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +32,8 @@ class Text:
 class Table:
     head: Sequence[str]
     rows: Sequence[Sequence[str]]
-    shade: Sequence[Sequence[float]] | None = None  # of each cell, 0 to 1; a hint for the eye, Markdown has none
+    # of each cell, 0 to 1; a hint for the eye, Markdown has none
+    shade: Sequence[Sequence[float]] | None = None
 
 
 @dataclass(frozen=True)
@@ -54,11 +57,14 @@ class Folded:
 
 Block = Heading | Text | Table | Chart | Code | Folded
 _NUMBER = re.compile(r"[-+−]?[\d.,]+( ?%)?( ± [\d.,e-]+)?")
-_MARK = re.compile(r"[*<`]|(?<![^\W_])_|_(?![^\W_])")  # what Markdown would take for markup; a_b is none
+# what Markdown would take for markup; a_b is none
+_MARK = re.compile(r"[*<`]|(?<![^\W_])_|_(?![^\W_])")
 
 
 def write_page(blocks: Sequence[Block], out: Path) -> list[Path]:
-    """`out` (a `.md` file), its charts as `<out>_files/*.svg`, and the same page as `.html`; returns the files."""
+    """`out` (a `.md` file), its charts as `<out>_files/*.svg`, and the same page as `.html`;
+    returns the files.
+    """
     folder = out.with_name(out.stem + "_files")
     written = [out, write_html(blocks, out.with_suffix(".html"))]
     for chart in charts(blocks):
@@ -92,12 +98,21 @@ def markdown(blocks: Sequence[Block], *, charts: str) -> str:
 
 
 def html(blocks: Sequence[Block], *, title: str) -> str:
-    """The page in one HTML file that needs nothing beside it, with a table of contents where it has three parts or more."""
+    """The page in one HTML file that needs nothing beside it, with a table of contents where it
+    has three parts or more.
+    """
     names = _Names()
     drawn = [_html(block, names) for block in blocks]
     parts = "".join(f'<li><a href="#{name}">{escape(text)}</a></li>' for name, text in names.parts)
     contents = f'<nav aria-label="Contents"><ul>{parts}</ul></nav>' if len(names.parts) > 2 else ""
-    first = next((place for place, block in enumerate(blocks) if isinstance(block, Heading) and block.level == 2), len(blocks))
+    first = next(
+        (
+            place
+            for place, block in enumerate(blocks)
+            if isinstance(block, Heading) and block.level == 2
+        ),
+        len(blocks),
+    )
     body = "\n".join([*drawn[:first], *([contents] if contents else []), *drawn[first:]])
     head = (
         '<meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">'
@@ -138,9 +153,13 @@ def _markdown(block: Block, charts: str) -> str:
             return f"![{name}](<{charts}/{name}.svg>)"
         case Table(head, rows):
             lines = [list(head), ["---"] * len(head), *rows]
-            return "\n".join("| " + " | ".join(_cell(cell) for cell in line) + " |" for line in lines)
+            return "\n".join(
+                "| " + " | ".join(_cell(cell) for cell in line) + " |" for line in lines
+            )
         case Folded(title, blocks):
-            return "\n\n".join([f"**{_literal(title)}**", *(_markdown(inner, charts) for inner in blocks)])
+            return "\n\n".join(
+                [f"**{_literal(title)}**", *(_markdown(inner, charts) for inner in blocks)]
+            )
 
 
 def _cell(text: str) -> str:
@@ -164,8 +183,13 @@ def _html(block: Block, names: _Names) -> str:
             return f"<figure>{svg}</figure>"
         case Table(head, rows, shade):
             top = "".join(f'<th scope="col">{escape(cell)}</th>' for cell in head)
-            columns = [all(_NUMBER.fullmatch(row[place]) for row in rows if row[place]) for place in range(len(head))]
-            lines = [_row(row, columns, shade[place] if shade else ()) for place, row in enumerate(rows)]
+            columns = [
+                all(_NUMBER.fullmatch(row[place]) for row in rows if row[place])
+                for place in range(len(head))
+            ]
+            lines = [
+                _row(row, columns, shade[place] if shade else ()) for place, row in enumerate(rows)
+            ]
             body = f"<thead><tr>{top}</tr></thead><tbody>{''.join(lines)}</tbody>"
             return f'<div class="wide" tabindex="0"><table>{body}</table></div>'
         case Folded(title, blocks):

@@ -1,4 +1,6 @@
-"""Linear probes: what a linear map alone reads off each layer's states (Tenney et al., 2019; Hewitt and Liang, 2019)."""
+"""Linear probes: what a linear map alone reads off each layer's states (Tenney et al., 2019;
+Hewitt and Liang, 2019).
+"""
 
 from __future__ import annotations
 
@@ -49,7 +51,9 @@ class Asked:
 
 @dataclass(frozen=True)
 class Found:
-    """Accuracy on held-out items after each layer, the embedding output first, and what needs no model."""
+    """Accuracy on held-out items after each layer, the embedding output first, and what needs no
+    model.
+    """
 
     accuracy: list[float]
     majority: float
@@ -60,7 +64,9 @@ class Found:
 
 
 def asked(labels: Labels) -> Asked:
-    """The first four fifths of the items of `labels` to train on, the others to score; DataError where they are too few."""
+    """The first four fifths of the items of `labels` to train on, the others to score; DataError
+    where they are too few.
+    """
     sentences, items = read(labels)
     train, test = _split(items)
     if len({item.label for item in train}) < 2 or not test:
@@ -71,15 +77,19 @@ def asked(labels: Labels) -> Asked:
 def probe(loaded: Loaded, question: Asked) -> Found:
     """A linear map for each layer.
 
-    Of a word in two sentences the map reads `|u - v|` and `u * v` of its states u, v; test words are none of training's
-    (Pilehvar and Camacho-Collados, 2019, WiC). The state of a word is that of its first piece.
+    Of a word in two sentences the map reads `|u - v|` and `u * v` of its states u, v; test words
+    are none of training's (Pilehvar and Camacho-Collados, 2019, WiC). The state of a word is that
+    of its first piece.
     """
     train, test = question.train, question.test
     names = {name: number for number, name in enumerate(sorted({item.label for item in train}))}
     wanted = sorted({place[0] for item in (*train, *test) for place in item.places})
     states = _states(loaded, [question.sentences[n] for n in wanted], wanted)
     x, y = _features(train, states), torch.tensor([names[item.label] for item in train])
-    test_x, test_y = _features(test, states), torch.tensor([names.get(item.label, -1) for item in test])
+    test_x, test_y = (
+        _features(test, states),
+        torch.tensor([names.get(item.label, -1) for item in test]),
+    )
     accuracy = [
         float((predicted(linear(a, y, len(names)), b).argmax(-1) == test_y).float().mean())
         for a, b in zip(x, test_x, strict=True)
@@ -98,12 +108,16 @@ class Map:
 
 
 def linear(x: Tensor, y: Tensor, classes: int) -> Map:
-    """The map with the least `mean CE(W z + b, y) + PENALTY / 2 |W|^2`, z the standardised x [N, W]; by L-BFGS."""
+    """The map with the least `mean CE(W z + b, y) + PENALTY / 2 |W|^2`, z the standardised x [N,
+    W]; by L-BFGS.
+    """
     mean, deviation = x.mean(0), x.std(0).clamp_min(1e-6)
     z = (x - mean) / deviation
     weight = torch.zeros(classes, x.shape[1], dtype=x.dtype, requires_grad=True)
     bias = torch.zeros(classes, dtype=x.dtype, requires_grad=True)
-    optimizer = torch.optim.LBFGS([weight, bias], max_iter=60, history_size=10, line_search_fn="strong_wolfe")
+    optimizer = torch.optim.LBFGS(
+        [weight, bias], max_iter=60, history_size=10, line_search_fn="strong_wolfe"
+    )
 
     def closure() -> Tensor:
         optimizer.zero_grad()
@@ -126,10 +140,14 @@ def read(labels: Labels) -> tuple[list[list[str]], list[Item]]:
         raise DataError("no such file", file=labels.file)
     if files.suffix(labels.file) in (".jsonl", ".json"):
         return _pairs(labels.file)
-    found = Columns(splits={}).read_file(labels.file, {"tokens": labels.tokens, "tags": labels.tags})
+    found = Columns(splits={}).read_file(
+        labels.file, {"tokens": labels.tokens, "tags": labels.tags}
+    )
     sentences = [list(example.fields["words"]) for example in found]
     items = [
-        Item([(n, w)], tag, sentences[n][w].lower()) for n, example in enumerate(found) for w, tag in enumerate(example.label)
+        Item([(n, w)], tag, sentences[n][w].lower())
+        for n, example in enumerate(found)
+        for w, tag in enumerate(example.label)
     ]
     return sentences, items
 
@@ -142,7 +160,9 @@ def _pairs(file: Path) -> tuple[list[list[str]], list[Item]]:
             row: dict[str, Any] = parse_json(line) if line.strip() else {}
             texts = [str(row[name]).split() for name in ("sentence1", "sentence2")] if row else []
             word = str(row["word"]) if row else ""
-            items += [Item(_places(word, texts, len(sentences)), str(row["label"]), word)] if row else []
+            items += (
+                [Item(_places(word, texts, len(sentences)), str(row["label"]), word)] if row else []
+            )
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             names = "word, sentence1, sentence2, label"
             raise DataError(f"not a JSON object with {names}", file=file, line=number) from error
@@ -151,22 +171,31 @@ def _pairs(file: Path) -> tuple[list[list[str]], list[Item]]:
 
 
 def _places(word: str, texts: Sequence[Sequence[str]], start: int) -> list[tuple[int, int]]:
-    """Of each text the word with the longest beginning in common with `word`: the files do not say where it stands."""
+    """Of each text the word with the longest beginning in common with `word`: the files do not
+    say where it stands.
+    """
 
     def common(other: str) -> int:
         other = other.lower()
         unlike = (n for n, (a, b) in enumerate(zip(word.lower(), other, strict=False)) if a != b)
         return next(unlike, min(len(word), len(other)))
 
-    return [(start + n, max(range(len(words)), key=lambda w: (common(words[w]), -w))) for n, words in enumerate(texts)]
+    return [
+        (start + n, max(range(len(words)), key=lambda w: (common(words[w]), -w)))
+        for n, words in enumerate(texts)
+    ]
 
 
 def _split(items: Sequence[Item]) -> tuple[list[Item], list[Item]]:
-    """Four fifths and the rest, cut between sentences; of pairs, every fifth word is kept, with all that is asked of it."""
+    """Four fifths and the rest, cut between sentences; of pairs, every fifth word is kept, with
+    all that is asked of it.
+    """
     if items and len(items[0].places) > 1:
         words = list(dict.fromkeys(item.word for item in items))
         known = {word for place, word in enumerate(words) if place % 5 < 4}
-        train, test = ([item for item in items if (item.word in known) == first] for first in (True, False))
+        train, test = (
+            [item for item in items if (item.word in known) == first] for first in (True, False)
+        )
         return train[:TRAIN], test[:TEST]
     cut = len(items) * 4 // 5
     while 0 < cut < len(items) and items[cut - 1].places[0][0] == items[cut].places[0][0]:
@@ -174,17 +203,23 @@ def _split(items: Sequence[Item]) -> tuple[list[Item], list[Item]]:
     return list(items[: min(cut, TRAIN)]), list(items[cut : cut + TEST])
 
 
-def _states(loaded: Loaded, sentences: Sequence[Sequence[str]], numbers: Sequence[int]) -> dict[tuple[int, int], Tensor]:
+def _states(
+    loaded: Loaded, sentences: Sequence[Sequence[str]], numbers: Sequence[int]
+) -> dict[tuple[int, int], Tensor]:
     """{(sentence, word): [L + 1, W]} the states of first pieces after each layer."""
     longest = min(_LONGEST, loaded.model.backbone.max_length or _LONGEST)
     reader: Any = Columns(splits={})
     task = Tagging(name="probe", reader=reader, columns={}, max_length=longest, metrics=[])
-    examples = [Example(str(n), {"words": list(words)}) for n, words in zip(numbers, sentences, strict=True)]
+    examples = [
+        Example(str(n), {"words": list(words)}) for n, words in zip(numbers, sentences, strict=True)
+    ]
     rows = inference.encoded(task, "probe", examples, loaded.tokenizer).rows
     found = {}
     for index in _chunks(len(rows.key)):
         with torch.inference_mode():
-            recorded = loaded.model(batches.collate(rows, index), record=frozenset({"hidden"})).recorded
+            recorded = loaded.model(
+                batches.collate(rows, index), record=frozenset({"hidden"})
+            ).recorded
         if not recorded:
             raise DataError("this model does not record the states between its layers")
         layers = torch.stack(list(recorded["hidden"]))  # [L + 1, B, T, W]

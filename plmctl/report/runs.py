@@ -15,7 +15,8 @@ from plmctl.reading import parse_json, read_saved
 from plmctl.report.chart import Curve
 
 METRICS, CONFIG, RESULT = "metrics.jsonl", "config.yaml", "result.json"
-RECENT = 300  # seconds since the last record after which a run that has not reached its end counts as stopped
+# seconds since the last record after which a run that has not reached its end counts as stopped
+RECENT = 300
 
 
 @dataclass(frozen=True)
@@ -29,7 +30,9 @@ class RunLog:
 
     @classmethod
     def read(cls, folder: Path) -> RunLog:
-        """Needs `metrics.jsonl`; DataError where it is missing, empty or broken (but for a last line that a kill cut short)."""
+        """Needs `metrics.jsonl`; DataError where it is missing, empty or broken (but for a last
+        line that a kill cut short).
+        """
         file = folder / METRICS
         if not file.is_file():
             raise DataError("this is not a run directory: no metrics.jsonl in it", file=folder)
@@ -60,8 +63,14 @@ class RunLog:
         return self.series[name][-1][1] if name in self.series else None
 
     def curves(self, group: str) -> dict[str, Curve]:
-        """The curves under `group` ("loss"), training and evaluation alike: `{"loss/mlm": ..., "valid/loss/mlm": ...}`."""
-        return {name: curve for name, curve in self.series.items() if group in name.split("/")[:-1] or name == group}
+        """The curves under `group` ("loss"), training and evaluation alike: `{"loss/mlm": ...,
+        "valid/loss/mlm": ...}`.
+        """
+        return {
+            name: curve
+            for name, curve in self.series.items()
+            if group in name.split("/")[:-1] or name == group
+        }
 
 
 @dataclass(frozen=True)
@@ -73,26 +82,44 @@ class Standing:
 
 
 def standing(log: RunLog, now: float | None = None) -> Standing:
-    """From the length that the config states, what was logged, and when; no other process is asked."""
+    """From the length that the config states, what was logged, and when; no other process is
+    asked.
+    """
     share, length = _done(log)
     if (share is not None and share >= 1) or (log.folder / RESULT).is_file():
         return Standing("finished", f"{log.step:,} updates")
     file = log.folder / METRICS
-    age = (time.time() if now is None else now) - (file if file.is_file() else log.folder).stat().st_mtime
-    told = f"{log.step:,} updates, {share:.0%} of {length}" if share is not None else f"{log.step:,} updates{length}"
+    age = (time.time() if now is None else now) - (
+        file if file.is_file() else log.folder
+    ).stat().st_mtime
+    told = (
+        f"{log.step:,} updates, {share:.0%} of {length}"
+        if share is not None
+        else f"{log.step:,} updates{length}"
+    )
     if age < RECENT:
-        return Standing("still going", f"{told}; last record {age:.0f} s ago: numbers are those up to now")
+        return Standing(
+            "still going", f"{told}; last record {age:.0f} s ago: numbers are those up to now"
+        )
     if share is None:
         return Standing("unknown", f"{told}; its length in updates is not written down")
-    again = f"plmctl {'finetune' if 'task' in log.config else 'pretrain'} --resume run.dir={log.folder}"
+    again = (
+        f"plmctl {'finetune' if 'task' in log.config else 'pretrain'} --resume run.dir={log.folder}"
+    )
     again += option(recorded(log.config))
     return Standing("stopped", f"{told}; go on with: {again}")
 
 
 def _done(log: RunLog) -> tuple[float | None, str]:
-    """(the share that is done, None where only an epoch's length would tell; the length in words)."""
+    """(the share that is done, None where only an epoch's length would tell; the length in
+    words).
+    """
     train = log.config.get("train") or {}
-    so_far = {"steps": log.step, "tokens": log.last("tokens") or 0.0, "minutes": (log.last("seconds") or 0.0) / 60}
+    so_far = {
+        "steps": log.step,
+        "tokens": log.last("tokens") or 0.0,
+        "minutes": (log.last("seconds") or 0.0) / 60,
+    }
     words = {"steps": "updates", "tokens": "tokens", "minutes": "minutes"}
     for name, value in so_far.items():
         if train.get(name):
@@ -101,7 +128,9 @@ def _done(log: RunLog) -> tuple[float | None, str]:
 
 
 def result(folder: Path) -> dict[str, Any] | None:
-    """result.json of a fine-tuned run (or of an evaluation); None where there is none, or half of one."""
+    """result.json of a fine-tuned run (or of an evaluation); None where there is none, or half
+    of one.
+    """
     file = folder / RESULT
     try:
         found = json.loads(file.read_text(encoding="utf-8"))
@@ -136,8 +165,16 @@ def _points(line: str, file: Path, number: int) -> list[tuple[str, tuple[float, 
     if not isinstance(record, dict) or not isinstance(record.get("step"), int | float):
         raise DataError("not a JSON object with a 'step'", file=file, line=number)
     step = float(record["step"])
-    numbers = {name: value for name, value in record.items() if isinstance(value, int | float) and not isinstance(value, bool)}
-    return [(name, (step, float(value))) for name, value in numbers.items() if name not in ("step", "share")]
+    numbers = {
+        name: value
+        for name, value in record.items()
+        if isinstance(value, int | float) and not isinstance(value, bool)
+    }
+    return [
+        (name, (step, float(value)))
+        for name, value in numbers.items()
+        if name not in ("step", "share")
+    ]
 
 
 def _config(folder: Path) -> dict[str, Any]:

@@ -21,12 +21,23 @@ SENTENCES = (  # the same for every run, so that runs compare
 )
 
 
-def batched(loaded: Loaded, sentences: Sequence[str], most: int | None = None) -> tuple[Batch, list[list[int]]]:
-    """(one row a sentence, with the special tokens of the model's template; the ids of each), at most `most` tokens long."""
+def batched(
+    loaded: Loaded, sentences: Sequence[str], most: int | None = None
+) -> tuple[Batch, list[list[int]]]:
+    """(one row a sentence, with the special tokens of the model's template; the ids of each), at
+    most `most` tokens long.
+    """
     vocab = loaded.vocab
     limits = [bound for bound in (loaded.model.backbone.max_length, most) if bound is not None]
     template = vocab.single if vocab.cls is not None else ("A",)
-    rows = [[i for r in template for i in (loaded.tokenizer.encode(text) if r == "A" else [vocab.id(r)])] for text in sentences]
+    rows = [
+        [
+            i
+            for r in template
+            for i in (loaded.tokenizer.encode(text) if r == "A" else [vocab.id(r)])
+        ]
+        for text in sentences
+    ]
     rows = [row[: min(limits)] if limits else row for row in rows]
     length = torch.tensor([len(row) for row in rows])
     ids = torch.full((len(rows), int(length.max())), vocab.pad)

@@ -1,4 +1,6 @@
-"""What a study's folder says about itself: its settings, its table where it has one, and how each job stands."""
+"""What a study's folder says about itself: its settings, its table where it has one, and how
+each job stands.
+"""
 
 from __future__ import annotations
 
@@ -48,13 +50,20 @@ class StudyFolder:
 
     @property
     def title(self) -> str:
-        return str(self.settings.get("title") or Path(str(self.settings.get("recipe") or self.folder.name)).stem)
+        return str(
+            self.settings.get("title")
+            or Path(str(self.settings.get("recipe") or self.folder.name)).stem
+        )
 
     @classmethod
     def read(cls, folder: Path) -> StudyFolder:
         settings = _json(folder / STUDY)
         if settings is None:
-            raise DataError("cannot be read", file=folder / STUDY, fix="start the study again; what is finished stays so")
+            raise DataError(
+                "cannot be read",
+                file=folder / STUDY,
+                fix="start the study again; what is finished stays so",
+            )
         return cls(folder, settings, _json(folder / TABLE))
 
     @cached_property
@@ -63,7 +72,11 @@ class StudyFolder:
         labels = self._labels
         if labels is None:
             return self._all
-        return [replace(job, label=labels[job.folder.name]) for job in self._all if job.folder.name in labels]
+        return [
+            replace(job, label=labels[job.folder.name])
+            for job in self._all
+            if job.folder.name in labels
+        ]
 
     @cached_property
     def superseded(self) -> list[JobFolder]:
@@ -73,14 +86,21 @@ class StudyFolder:
 
     @property
     def _labels(self) -> Mapping[str, str] | None:
-        """{job: what it is}, as the last start planned it; None of a study from before that was written down."""
+        """{job: what it is}, as the last start planned it; None of a study from before that was
+        written down.
+        """
         found = self.settings.get("jobs")
         return found if isinstance(found, dict) else None
 
     @cached_property
     def _all(self) -> list[JobFolder]:
-        places = [place for place in (self.folder / JOBS).glob("*") if (place / "job.json").is_file()]
-        return [_job(place) for place in sorted(places, key=lambda place: (place / "job.json").stat().st_mtime_ns)]
+        places = [
+            place for place in (self.folder / JOBS).glob("*") if (place / "job.json").is_file()
+        ]
+        return [
+            _job(place)
+            for place in sorted(places, key=lambda place: (place / "job.json").stat().st_mtime_ns)
+        ]
 
     @property
     def table_is_old(self) -> bool:
@@ -102,13 +122,23 @@ def _job(place: Path) -> JobFolder:
     done, error = _json(place / "done.json"), _json(place / "error.json")
     verb, label = str(record.get("verb", "?")), str(record.get("label", place.name))
     if done is not None:
-        return JobFolder(verb, label, "stopped early" if done.get("stopped") else "done", str(done.get("stopped") or ""), place)
+        return JobFolder(
+            verb,
+            label,
+            "stopped early" if done.get("stopped") else "done",
+            str(done.get("stopped") or ""),
+            place,
+        )
     if error is not None:
         return JobFolder(verb, label, "failed", str(error.get("error", "")), place)
     newest = max(
-        file.stat().st_mtime for file in (place / "job.json", place / "log.txt", place / "run" / METRICS) if file.is_file()
+        file.stat().st_mtime
+        for file in (place / "job.json", place / "log.txt", place / "run" / METRICS)
+        if file.is_file()
     )
-    return JobFolder(verb, label, "still going" if time.time() - newest < RECENT else "not finished", "", place)
+    return JobFolder(
+        verb, label, "still going" if time.time() - newest < RECENT else "not finished", "", place
+    )
 
 
 def _json(file: Path) -> dict[str, Any] | None:

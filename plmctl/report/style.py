@@ -1,14 +1,16 @@
 """The look of a page, for light and dark screens, and the colours of what is drawn on it.
 
-A picture says its light colours itself, as attributes, and stands alone; a dark page replaces them through its classes:
-`paper` the ground, `grid` and `axis` the lines, `c0` to `c5` the series, by `color`, which their strokes and fills take up.
+A picture says its light colours itself, as attributes, and stands alone; a dark page replaces them
+through its classes: `paper` the ground, `grid` and `axis` the lines, `c0` to `c5` the series, by
+`color`, which their strokes and fills take up.
 """
 
 from __future__ import annotations
 
 LIGHT, DARK = "#ffffff", "#15171a"  # the grounds
 INK, DARK_INK = "#1a1c1f", "#e8eaed"
-# told apart by colour-blind readers, after Okabe and Ito; 3:1 against the ground or more (WCAG 2.2, 1.4.11)
+# told apart by colour-blind readers, after Okabe and Ito; 3:1 against the ground or more (WCAG 2.2,
+# 1.4.11)
 SERIES = ("#0072b2", "#c44e00", "#00795a", "#a3437c", "#7a6200", "#5a5fc7")
 DARK_SERIES = ("#56b4e9", "#ff9e57", "#3ecf9b", "#e89ac4", "#f0c94a", "#a5a9ff")
 DASHES = ("", "6 3", "2 3", "9 3 2 3")  # one set of colours after the other
@@ -32,7 +34,11 @@ STYLE = (
 
 
 def ink(number: int) -> str:
-    """The attributes of a series: its class, its colour, and the dashes that tell the seventh line from the first."""
+    """The attributes of a series: its class, its colour, and the dashes that tell the seventh
+    line from the first.
+    """
     dash = DASHES[number // len(SERIES) % len(DASHES)]
     place = number % len(SERIES)
-    return f'class="c{place}" color="{SERIES[place]}"' + (f' stroke-dasharray="{dash}"' if dash else "")
+    return f'class="c{place}" color="{SERIES[place]}"' + (
+        f' stroke-dasharray="{dash}"' if dash else ""
+    )

@@ -19,7 +19,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Labels:
-    """Labelled words: a column file (CoNLL), or JSON lines `{word, sentence1, sentence2, label}` (WiC)."""
+    """Labelled words: a column file (CoNLL), or JSON lines `{word, sentence1, sentence2, label}`
+    (WiC).
+    """
 
     file: Path
     tokens: int = 0
@@ -32,12 +34,15 @@ class Wishes:
 
     heads: Sequence[tuple[int, int]] = ()  # (layer, head) whose attention is drawn, from 0
     sentences: Sequence[str] = ()  # on which; none: two of those that come with plmctl
-    probes: Mapping[str, Labels] = field(default_factory=dict)  # what is asked of the layers: labelled words
+    # what is asked of the layers: labelled words
+    probes: Mapping[str, Labels] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
 class Run:
-    """One run directory under the name that it has on the page; `group`: that of its repetitions with other seeds."""
+    """One run directory under the name that it has on the page; `group`: that of its repetitions
+    with other seeds.
+    """
 
     name: str
     log: RunLog
@@ -55,13 +60,18 @@ class Run:
 
     @cached_property
     def loaded(self) -> Loaded:
-        """Its model, its best checkpoint if it has one; DataError where there is none, or one of another version's parts."""
+        """Its model, its best checkpoint if it has one; DataError where there is none, or one of
+        another version's parts.
+        """
         from plmctl.loading import load  # brings torch, which whoever reads logs does not need
 
         try:
             return load(self.folder, plugins=self.plugins)
-        except (TypeError, KeyError, AttributeError) as error:  # of parts that take other settings by now
-            raise DataError(f"this version of plmctl cannot build its model: {error}", file=self.folder) from error
+        # of parts that take other settings by now
+        except (TypeError, KeyError, AttributeError) as error:
+            raise DataError(
+                f"this version of plmctl cannot build its model: {error}", file=self.folder
+            ) from error
 
     @cached_property
     def result(self) -> dict[str, Any] | None:
@@ -81,12 +91,17 @@ class Subject:
     wishes: Wishes = field(default_factory=Wishes)
 
 
-def of(folders: Sequence[Path], wishes: Wishes | None = None, plugins: Sequence[str] = ()) -> Subject:
+def of(
+    folders: Sequence[Path], wishes: Wishes | None = None, plugins: Sequence[str] = ()
+) -> Subject:
     """The subject that `folders` are; DataError for a folder that is neither run nor study."""
     wishes = wishes or Wishes()
     studies = [folder for folder in folders if is_study(folder)]
     if studies and len(folders) > 1:
-        raise UsageError(f"{studies[0]} is a study: a report shows one study, or runs\n  fix: plmctl report {studies[0]}")
+        raise UsageError(
+            f"{studies[0]} is a study: a report shows one study, or runs\n  fix: plmctl report"
+            f" {studies[0]}"
+        )
     if studies:
         return Subject(study=StudyFolder.read(studies[0]), wishes=wishes)
     folders = [inner for folder in folders for inner in _jobs(folder)]
@@ -103,21 +118,37 @@ def _jobs(folder: Path) -> list[Path]:
 
 
 def _named(folders: Sequence[Path], plugins: Sequence[str]) -> list[Run]:
-    """Runs by the names of their folders, the jobs of a sweep by what it varied; by their paths where names are not unique."""
+    """Runs by the names of their folders, the jobs of a sweep by what it varied; by their paths
+    where names are not unique.
+    """
     jobs = [sweeps.record(folder) for folder in folders]
-    names = [sweeps.name(job) or folder.resolve().name for job, folder in zip(jobs, folders, strict=True)]
+    names = [
+        sweeps.name(job) or folder.resolve().name for job, folder in zip(jobs, folders, strict=True)
+    ]
     if len(set(names)) < len(names):
         names = [str(folder) for folder in folders]
-    groups = [sweeps.name(job, seeds=False) or "all seeds" if job.get("varied") else None for job in jobs]
-    return [Run(name, RunLog.begun(folder), group, plugins) for name, folder, group in zip(names, folders, groups, strict=True)]
+    groups = [
+        sweeps.name(job, seeds=False) or "all seeds" if job.get("varied") else None for job in jobs
+    ]
+    return [
+        Run(name, RunLog.begun(folder), group, plugins)
+        for name, folder, group in zip(names, folders, groups, strict=True)
+    ]
 
 
 def _check(folder: Path) -> None:
     if not folder.is_dir():
-        raise DataError("is a file, but a folder is needed" if folder.exists() else "there is no such folder", file=folder)
+        raise DataError(
+            "is a file, but a folder is needed" if folder.exists() else "there is no such folder",
+            file=folder,
+        )
     if (folder / METRICS).is_file() or (folder / CONFIG).is_file():
         return
     wanted = (f"{place}/{name}" for place in ("*", "jobs/*/run") for name in (METRICS, STUDY))
     inside = sorted(file.parent for pattern in wanted for file in folder.glob(pattern))
-    fix = f"give one of those in it: {', '.join(map(str, inside[:5]))}" if inside else "give a run.dir, or a study's out"
+    fix = (
+        f"give one of those in it: {', '.join(map(str, inside[:5]))}"
+        if inside
+        else "give a run.dir, or a study's out"
+    )
     raise DataError("neither a run (metrics.jsonl) nor a study (study.json)", file=folder, fix=fix)

@@ -1,4 +1,6 @@
-"""What the jobs of a sweep say about themselves: what was varied, how they ended, their numbers, and the table of all."""
+"""What the jobs of a sweep say about themselves: what was varied, how they ended, their numbers,
+and the table of all.
+"""
 
 from __future__ import annotations
 
@@ -40,33 +42,53 @@ def records(folder: Path) -> list[dict[str, Any]]:
 
 
 def name(job: dict[str, Any], *, seeds: bool = True) -> str:
-    """The settings that the sweep varied, as this job has them; without `seeds`, what it shares with its repetitions."""
+    """The settings that the sweep varied, as this job has them; without `seeds`, what it shares
+    with its repetitions.
+    """
     return " ".join(text for text in job.get("varied") or () if seeds or _key(text) not in SEEDS)
 
 
 def table(jobs: Sequence[dict[str, Any]]) -> tuple[list[str], list[list[str]]]:
-    """(head, rows): a row for each job, and behind them one for all that differ in their seeds alone."""
+    """(head, rows): a row for each job, and behind them one for all that differ in their seeds
+    alone.
+    """
     names = list(dict.fromkeys(key for job in jobs for key in job["metrics"]))
-    shown = [key for key in names if "valid" in key] or [key for key in names if "loss" in key or "acc" in key] or names
+    shown = (
+        [key for key in names if "valid" in key]
+        or [key for key in names if "loss" in key or "acc" in key]
+        or names
+    )
     shown = shown[:FEW]
     rows = []
     for job in jobs:
         values = [f"{job['metrics'][key]:.4g}" if key in job["metrics"] else "-" for key in shown]
-        rows.append([str(job["job"]), name(job) or " ".join(job["overrides"]), _status(job), *values])
+        rows.append(
+            [str(job["job"]), name(job) or " ".join(job["overrides"]), _status(job), *values]
+        )
     groups: dict[str, list[dict[str, Any]]] = {}
     for job in jobs:
         groups.setdefault(name(job, seeds=False), []).append(job)
     for shared, group in groups.items():
-        if len(group) > 1 and any(_key(text) in SEEDS for job in group for text in job.get("varied") or ()):
+        if len(group) > 1 and any(
+            _key(text) in SEEDS for job in group for text in job.get("varied") or ()
+        ):
             done = [job["metrics"] for job in group if not job["code"]]
-            spreads = [_spread([metrics[key] for metrics in done if key in metrics]) for key in shown]
-            rows.append(["", f"{shared}: mean ± deviation".removeprefix(": "), f"{len(done)} ok", *spreads])
+            spreads = [
+                _spread([metrics[key] for metrics in done if key in metrics]) for key in shown
+            ]
+            rows.append(
+                ["", f"{shared}: mean ± deviation".removeprefix(": "), f"{len(done)} ok", *spreads]
+            )
     return ["job", "varied", "status", *shown], rows
 
 
 def write(jobs: Sequence[dict[str, Any]], folder: Path) -> Path:
-    """The table as Markdown, and every number with every varied setting as comma-separated values; returns the former."""
-    write_text(folder / PAGE, markdown([Heading(f"{len(jobs)} jobs", 1), Table(*table(jobs))], charts=""))
+    """The table as Markdown, and every number with every varied setting as comma-separated
+    values; returns the former.
+    """
+    write_text(
+        folder / PAGE, markdown([Heading(f"{len(jobs)} jobs", 1), Table(*table(jobs))], charts="")
+    )
     pairs = [dict(_pair(text) for text in job.get("varied") or ()) for job in jobs]
     varied = list(dict.fromkeys(key for each in pairs for key in each))
     metrics = list(dict.fromkeys(key for job in jobs for key in job["metrics"]))
@@ -75,7 +97,9 @@ def write(jobs: Sequence[dict[str, Any]], folder: Path) -> Path:
     writer.writerow(["job", *varied, "status", *metrics, "dir"])
     for job, own in zip(jobs, pairs, strict=True):
         numbers = [job["metrics"].get(key, "") for key in metrics]
-        writer.writerow([job["job"], *(own.get(key, "") for key in varied), _status(job), *numbers, job["dir"]])
+        writer.writerow(
+            [job["job"], *(own.get(key, "") for key in varied), _status(job), *numbers, job["dir"]]
+        )
     write_text(folder / SHEET, text.getvalue())
     return folder / PAGE
 
@@ -93,4 +117,8 @@ def _key(text: str) -> str:
 
 
 def _spread(values: Sequence[float]) -> str:
-    return f"{statistics.mean(values):.4g} ± {statistics.stdev(values):.2g}" if len(values) > 1 else "-"
+    return (
+        f"{statistics.mean(values):.4g} ± {statistics.stdev(values):.2g}"
+        if len(values) > 1
+        else "-"
+    )

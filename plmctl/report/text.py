@@ -23,7 +23,9 @@ def setting(value: Any) -> str:
     """A leaf of a config; of the class of a part its own name."""
     if isinstance(value, list):
         return f"[{', '.join(map(setting, value))}]"
-    text = "null" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
+    text = (
+        "null" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
+    )
     return text.rpartition(".")[2] if text.startswith("plmctl.") else text
 
 

@@ -21,17 +21,23 @@ _MARK = re.compile(r"^\[SN\]([A-Z-]+)\[SN\]\s*$", re.MULTILINE)
 
 @part_of("reader")
 class Articles(Pairs):
-    """A folder with an article in each file, wherever below it, and what says of which split each is; else as `Pairs`.
+    """A folder with an article in each file, wherever below it, and what says of which split each
+    is; else as `Pairs`.
 
-    CNN/DailyMail (abisee/cnn-dailymail): `*.story`, paragraphs and then highlights, which are the summary, a line each;
-    `url_lists/all_{train,val,test}.txt` have the addresses whose SHA-1 is the name of a file. XSum (EdinburghNLP/XSum):
-    `*.summary`, the summary under `[SN]FIRST-SENTENCE[SN]`; the names of files by split in one `*SPLIT*.json`.
+    CNN/DailyMail (abisee/cnn-dailymail): `*.story`, paragraphs and then highlights, which are the
+    summary, a line each; `url_lists/all_{train,val,test}.txt` have the addresses whose SHA-1 is the
+    name of a file. XSum (EdinburghNLP/XSum): `*.summary`, the summary under
+    `[SN]FIRST-SENTENCE[SN]`; the names of files by split in one `*SPLIT*.json`.
     `lenient`: articles that are absent or empty are passed over and counted.
     """
 
     def has(self, path: Any, split: str, columns: Columns | None = None) -> bool:
         listed = _lists(path)
-        return super().has(path, split, columns) if listed is None else self._named(listed, split) is not None
+        return (
+            super().has(path, split, columns)
+            if listed is None
+            else self._named(listed, split) is not None
+        )
 
     def read(self, path: Any, split: str, columns: Columns) -> list[Example]:
         listed = _lists(path)
@@ -39,7 +45,9 @@ class Articles(Pairs):
             return super().read(path, split, columns)
         named = self._named(listed, split)
         if named is None:
-            raise DataError(f"no list of the split '{split}'; there is {', '.join(listed)}", file=path)
+            raise DataError(
+                f"no list of the split '{split}'; there is {', '.join(listed)}", file=path
+            )
         kind, names = _names(*named)
         there = {file.stem: file for file in Path(str(path)).expanduser().rglob(f"*{kind}")}
         found = []
@@ -50,7 +58,11 @@ class Articles(Pairs):
             elif self.lenient:
                 self.skipped[str(named[0])] = self.skipped.get(str(named[0]), 0) + 1
             else:
-                what = "has no article or no summary" if name in there else f"there is no such file{nearest(name, there)}"
+                what = (
+                    "has no article or no summary"
+                    if name in there
+                    else f"there is no such file{nearest(name, there)}"
+                )
                 fix = "pass such articles over: task.reader.lenient=true"
                 raise DataError(f"{name}{kind}: {what}", file=named[0], fix=fix)
         if not found:
@@ -67,7 +79,10 @@ def _lists(path: Any) -> dict[str, tuple[Path, str]] | None:
     folder = Path(path).expanduser() if isinstance(path, str | Path) else None
     if folder is None or not folder.is_dir():
         return None
-    listed = {file.stem.removeprefix("all_"): (file, "") for file in sorted(folder.glob("url_lists/all_*.txt"))}
+    listed = {
+        file.stem.removeprefix("all_"): (file, "")
+        for file in sorted(folder.glob("url_lists/all_*.txt"))
+    }
     for file in sorted(folder.glob("*SPLIT*.json")):
         listed |= {split: (file, split) for split in _ids(file)}
     return listed or None
@@ -77,7 +92,9 @@ def _names(file: Path, key: str) -> tuple[str, list[str]]:
     """(suffix of the files, their names without it) of a list."""
     if key:
         return ".summary", _ids(file)[key]
-    return ".story", [sha1(line.strip().encode()).hexdigest() for _, line in files.lines(file) if line.strip()]
+    return ".story", [
+        sha1(line.strip().encode()).hexdigest() for _, line in files.lines(file) if line.strip()
+    ]
 
 
 def _ids(file: Path) -> dict[str, list[str]]:

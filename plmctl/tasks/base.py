@@ -1,4 +1,6 @@
-"""What a fine-tuning task is: examples in, rows and labels out, one head, one loss, the right metrics."""
+"""What a fine-tuning task is: examples in, rows and labels out, one head, one loss, the right
+metrics.
+"""
 
 from __future__ import annotations
 
@@ -30,54 +32,86 @@ class Example:
     """One labelled (or unlabelled: label None) example as the files state it."""
 
     id: str
-    fields: Mapping[str, Any]  # {"text": ..., "text2": ...} or {"words": [...]} or {"question": ..., "context": ...}
+    # {"text": ..., "text2": ...} or {"words": [...]} or {"question": ..., "context": ...}
+    fields: Mapping[str, Any]
     label: Any = None
     place: str = ""  # file:line, for error messages
-    document: int | None = None  # examples with the same number stood in one document, in this order
+    # examples with the same number stood in one document, in this order
+    document: int | None = None
 
 
 @base_of("reader")
 class Reader(Protocol):
-    """What knows the layout of a data set's files (`tables.Table`, `conll.Columns`, `squad_files.SquadFiles`)."""
+    """What knows the layout of a data set's files (`tables.Table`, `conll.Columns`,
+    `squad_files.SquadFiles`).
+    """
 
     splits: Mapping[str, Sequence[str]]  # split -> file name patterns, in order of preference
     skipped: dict[str, int]  # file -> examples left out
 
     def has(self, path: Any, split: str) -> bool: ...
     def read(self, path: Any, split: str, columns: Mapping[str, Any]) -> list[Example]: ...
-    def read_file(self, file: Path, columns: Mapping[str, Any], *, labelled: bool = True) -> list[Example]: ...
+    def read_file(
+        self, file: Path, columns: Mapping[str, Any], *, labelled: bool = True
+    ) -> list[Example]: ...
 
 
 @base_of("task")
 class Task(Objective):
-    """Fine-tuning is an Objective on labels: a Task reads files, encodes examples to Rows, names its head, scores predictions.
+    """Fine-tuning is an Objective on labels: a Task reads files, encodes examples to Rows, names
+    its head, scores predictions.
 
-    Call order: `read` every split, `fit_labels(train)`, then `encode`, training through the Objective interface, `predict`,
-    `score`. `metrics` names what `score` returns, the first one chooses the best checkpoint. `pooling` says which token stands
-    for a row: "first" for an encoder, "last" for a causal decoder. `path` is a directory, a file, or the files of the splits.
-    `dev_share` of the training examples are dev where no file is; None: `DEV_SHARE` of a single file, otherwise none.
+    Call order: `read` every split, `fit_labels(train)`, then `encode`, training through the
+    Objective interface, `predict`, `score`. `metrics` names what `score` returns, the first one
+    chooses the best checkpoint. `pooling` says which token stands
+    for a row: "first" for an encoder, "last" for a causal decoder. `path` is a directory, a file,
+    or the files of the splits. `dev_share` of the training examples are dev where no file is; None:
+    `DEV_SHARE` of a single file, otherwise none.
     """
 
     head: str  # the name of the head that gives the logits
     chooses: bool = True  # among answers, each with a probability
-    has_classes: bool = True  # labels are few and come again, or numbers; not texts that are written
+    # labels are few and come again, or numbers; not texts that are written
+    has_classes: bool = True
 
     def __init__(
-        self, *, name: str, reader: Reader, columns: Mapping[str, Any], max_length: int, metrics: Sequence[str],
-        label_names: Sequence[str] | None, submission: Mapping[str, str] | None, pooling: str, path: Any,
-        transform: Transform | None = None, dev_share: float | None = None,
-    ) -> None:  # fmt: skip
+        self,
+        *,
+        name: str,
+        reader: Reader,
+        columns: Mapping[str, Any],
+        max_length: int,
+        metrics: Sequence[str],
+        label_names: Sequence[str] | None,
+        submission: Mapping[str, str] | None,
+        pooling: str,
+        path: Any,
+        transform: Transform | None = None,
+        dev_share: float | None = None,
+    ) -> None:
         super().__init__()
         if dev_share is not None and not 0 <= dev_share < 1:
-            raise ConfigError("task.dev_share", dev_share, "at least 0 and below 1", fix=f"task.dev_share={DEV_SHARE}")
+            raise ConfigError(
+                "task.dev_share",
+                dev_share,
+                "at least 0 and below 1",
+                fix=f"task.dev_share={DEV_SHARE}",
+            )
         self.dev_share = dev_share
-        self.name, self.reader, self.columns, self.max_length = name, reader, dict(columns), max_length
+        self.name, self.reader, self.columns, self.max_length = (
+            name,
+            reader,
+            dict(columns),
+            max_length,
+        )
         self.metrics, self.pooling, self.path = list(metrics), pooling, path
         self.label_names = [str(label) for label in label_names] if label_names else None
-        self.submission = dict(submission or {})  # split -> the file name that a leader board asks for
+        # split -> the file name that a leader board asks for
+        self.submission = dict(submission or {})
         self.transform = transform or Transform()
         self.heads = frozenset({self.head}) | self.transform.heads
-        self.signatures: dict[str, str] = {}  # of metrics whose exact definition has one, once `score` has computed them
+        # of metrics whose exact definition has one, once `score` has computed them
+        self.signatures: dict[str, str] = {}
 
     @property
     def remarks(self) -> list[str]:
@@ -91,7 +125,9 @@ class Task(Objective):
 
     @property
     def names(self) -> list[str]:
-        """The label names in the order of the logits; `fit_labels` must have seen the training split."""
+        """The label names in the order of the logits; `fit_labels` must have seen the training
+        split.
+        """
         if self.label_names is None:
             raise ValueError(f"the labels of task '{self.name}' are not known yet")
         return self.label_names
@@ -137,7 +173,9 @@ class Task(Objective):
 
     @property
     def decided(self) -> dict[str, Any]:
-        """Settings as `fit_labels` found them in the training split: every checkpoint carries them."""
+        """Settings as `fit_labels` found them in the training split: every checkpoint carries
+        them.
+        """
         return {} if self.label_names is None else {"label_names": self.label_names}
 
     @property
@@ -160,27 +198,39 @@ class Task(Objective):
     def texts(self, example: Example) -> list[str]:
         """What a new tokenizer learns from."""
         return [
-            " ".join(value) if isinstance(value, list) else value for name, value in example.fields.items() if name != "answers"
+            " ".join(value) if isinstance(value, list) else value
+            for name, value in example.fields.items()
+            if name != "answers"
         ]
 
     def parse(self, line: str, number: int) -> Example:
-        """One line of a text file, unlabelled: tab-separated in the order of the task's text columns; else ValueError."""
+        """One line of a text file, unlabelled: tab-separated in the order of the task's text
+        columns; else ValueError.
+        """
         raise NotImplementedError(type(self).__name__)
 
     def fit_labels(self, examples: Iterable[Example]) -> None:
-        """Learn the label names from the training split, or check it against those that the config states."""
+        """Learn the label names from the training split, or check it against those that the
+        config states.
+        """
         raise NotImplementedError(type(self).__name__)
 
     def encode(self, examples: Sequence[Example], tokenizer: Any) -> Rows:
-        """All rows of a split, padded to the longest; an example may make several, `values.example` numbers it."""
+        """All rows of a split, padded to the longest; an example may make several,
+        `values.example` numbers it.
+        """
         raise NotImplementedError(type(self).__name__)
 
     def noise(self, vocab: Vocab) -> Noise | None:
-        """What hides parts of the rows in training, afresh in every epoch; None: they are trained on as they are."""
+        """What hides parts of the rows in training, afresh in every epoch; None: they are
+        trained on as they are.
+        """
         return None
 
     def logits(self, model: Model, batch: Batch) -> dict[str, Tensor]:
-        """What `predict` reads, by name, `[B, ...]`; a second dimension of T is padded to the split's longest row."""
+        """What `predict` reads, by name, `[B, ...]`; a second dimension of T is padded to the
+        split's longest row.
+        """
         raise NotImplementedError(type(self).__name__)
 
     @property
@@ -188,11 +238,18 @@ class Task(Objective):
         """Names of the logits of one example, or of one word."""
         return (self.head,)
 
-    def places(self, logits: Mapping[str, Tensor], batch: Batch) -> dict[str, tuple[Tensor, Tensor]]:
-        """By the names in `answered`: `[P, K]` logits over K answers each, and `[P]` bool, where it is known which is right."""
+    def places(
+        self, logits: Mapping[str, Tensor], batch: Batch
+    ) -> dict[str, tuple[Tensor, Tensor]]:
+        """By the names in `answered`: `[P, K]` logits over K answers each, and `[P]` bool, where
+        it is known which is right.
+        """
         gold = batch.require(f"labels.{self.head}")
         asked = (gold != IGNORE).view(len(gold), -1).any(1)
-        return {name: (found if found.ndim > 1 else found[:, None], asked) for name, found in logits.items()}
+        return {
+            name: (found if found.ndim > 1 else found[:, None], asked)
+            for name, found in logits.items()
+        }
 
     def loss(self, logits: Mapping[str, Tensor], batch: Batch) -> Output:
         raise NotImplementedError(type(self).__name__)
@@ -203,16 +260,21 @@ class Task(Objective):
     def counts(self, batch: Batch) -> dict[str, int]:
         return {self.head: batch.counts[self.head], **self.transform.counts(batch)}
 
-    def predict(self, logits: Mapping[str, np.ndarray], rows: Rows, examples: Sequence[Example]) -> list[dict[str, Any]]:
+    def predict(
+        self, logits: Mapping[str, np.ndarray], rows: Rows, examples: Sequence[Example]
+    ) -> list[dict[str, Any]]:
         """One JSON-able prediction for each example, with everything that `score` needs."""
         raise NotImplementedError(type(self).__name__)
 
     def score(self, predictions: Sequence[Mapping[str, Any]]) -> dict[str, float]:
-        """The metrics of `predictions`, a function of them alone, so that saved predictions give the same digits again."""
+        """The metrics of `predictions`, a function of them alone, so that saved predictions give
+        the same digits again.
+        """
         raise NotImplementedError(type(self).__name__)
 
     def pooled(self, model: Model, batch: Batch, *, together: bool = False) -> Tensor:
-        """[N, W'] the features of the tokens that stand for rows, through the pooler where the model has one.
+        """[N, W'] the features of the tokens that stand for rows, through the pooler where the
+        model has one.
 
         `together`: those of all rows of an example are added first.
         """
@@ -235,8 +297,10 @@ def label_ids(labels: Iterable[tuple[str, str]], names: Sequence[str]) -> list[i
         if label not in ids:
             shown = cut(", ".join(names), 160)
             raise DataError(
-                f"label '{cut(str(label), 60)}' was never seen in training{nearest(label, names)}; known: {shown}", file=place,
+                f"label '{cut(str(label), 60)}' was never seen in training{nearest(label, names)};"
+                f" known: {shown}",
+                file=place,
                 fix="correct the label, or train on data that has it",
-            )  # fmt: skip
+            )
         found.append(ids[label])
     return found

@@ -1,4 +1,6 @@
-"""From the rows of a split to batches: sorted by length within reach, shuffled by seed, padded to the longest of each batch."""
+"""From the rows of a split to batches: sorted by length within reach, shuffled by seed, padded
+to the longest of each batch.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,9 @@ REACH = 50  # batches of a shuffled order that are sorted by length together
 
 @dataclass(frozen=True)
 class Units:
-    """What is counted as one of a batch: a row, or all neighbours with the same `values.group`, which stay together."""
+    """What is counted as one of a batch: a row, or all neighbours with the same `values.group`,
+    which stay together.
+    """
 
     first: np.ndarray  # [u] its first row
     size: np.ndarray  # [u] rows
@@ -39,14 +43,23 @@ class Units:
 
     def rows(self, chosen: np.ndarray) -> np.ndarray:
         """The numbers of all rows of the `chosen` units, in their order."""
-        return np.concatenate([np.arange(f, f + n) for f, n in zip(self.first[chosen], self.size[chosen], strict=True)])
+        return np.concatenate(
+            [
+                np.arange(f, f + n)
+                for f, n in zip(self.first[chosen], self.size[chosen], strict=True)
+            ]
+        )
 
 
-def plan(length: np.ndarray, *, batch_size: int, seed: int, epoch: int, world: int = 1) -> list[np.ndarray]:
-    """The units of each update of an epoch: every one once, those of similar length together, a function of (seed, epoch).
+def plan(
+    length: np.ndarray, *, batch_size: int, seed: int, epoch: int, world: int = 1
+) -> list[np.ndarray]:
+    """The units of each update of an epoch: every one once, those of similar length together, a
+    function of (seed, epoch).
 
-    A shuffled order is cut into stretches of `REACH` batches, each is sorted by length and cut into batches, and the batches
-    are shuffled. A rest too small for every process to have one joins the batch before it.
+    A shuffled order is cut into stretches of `REACH` batches, each is sorted by length and cut into
+    batches, and the batches are shuffled. A rest too small for every process to have one joins the
+    batch before it.
     """
     draws, n = Draws(seed, epoch), len(length)
     order = np.argsort(draws.words(np.arange(n), "order", 1)[:, 0], kind="stable")
@@ -63,30 +76,48 @@ def plan(length: np.ndarray, *, batch_size: int, seed: int, epoch: int, world: i
 
 
 def collate(rows: Rows, index: np.ndarray, noise: Callable[[Rows], Rows] | None = None) -> Batch:
-    """The batch of `rows[index]`, each sequence as long as the longest of them; one anchor a row, spans are left behind.
+    """The batch of `rows[index]`, each sequence as long as the longest of them; one anchor a row,
+    spans are left behind.
 
     `noise` may change these rows first.
-    Targets belong to the sequence that is written: the `target` where there is one. `values.group` is numbered anew, from 0.
+    Targets belong to the sequence that is written: the `target` where there is one. `values.group`
+    is numbered anew, from 0.
     """
     seqs = {name: _picked(seq, index) for name, seq in rows.seqs.items()}
     written = seqs.get("target", next(iter(seqs.values()))).ids.shape[1]
     values = {name: value[index] for name, value in rows.values.items()}
     if "group" in values:
         values["group"] = np.unique(values["group"], return_inverse=True)[1]
-    anchors = None if rows.anchors is None else np.stack([np.arange(len(index)), rows.anchors[index, 1]], axis=1)
+    anchors = (
+        None
+        if rows.anchors is None
+        else np.stack([np.arange(len(index)), rows.anchors[index, 1]], axis=1)
+    )
     picked = replace(
-        rows, key=rows.key[index], seqs=seqs, targets={name: target[index, :written] for name, target in rows.targets.items()},
-        anchors=anchors, labels={name: label[index] for name, label in rows.labels.items()}, values=values, spans={},
-    )  # fmt: skip
+        rows,
+        key=rows.key[index],
+        seqs=seqs,
+        targets={name: target[index, :written] for name, target in rows.targets.items()},
+        anchors=anchors,
+        labels={name: label[index] for name, label in rows.labels.items()},
+        values=values,
+        spans={},
+    )
     return loader.collate(picked if noise is None else noise(picked), {})
 
 
 def fingerprint(rows: Rows) -> str:
     """A hash of all that a model is given and asked of these rows."""
-    arrays: dict[str, Any] = {"key": rows.key} | ({} if rows.anchors is None else {"anchors": rows.anchors})
+    arrays: dict[str, Any] = {"key": rows.key} | (
+        {} if rows.anchors is None else {"anchors": rows.anchors}
+    )
     arrays |= {f"{name}.ids": seq.ids for name, seq in rows.seqs.items()}
     arrays |= {f"{name}.length": seq.length for name, seq in rows.seqs.items()}
-    arrays |= {f"{name}.{track}": ids for name, seq in rows.seqs.items() for track, ids in seq.tracks.items()}
+    arrays |= {
+        f"{name}.{track}": ids
+        for name, seq in rows.seqs.items()
+        for track, ids in seq.tracks.items()
+    }
     for kind in ("targets", "labels", "spans", "values"):
         arrays |= {f"{kind}.{name}": array for name, array in getattr(rows, kind).items()}
     digest = hashlib.blake2b(digest_size=16)
@@ -104,16 +135,31 @@ def _picked(seq: Seq, index: np.ndarray) -> Seq:
 
 
 class Batches:
-    """Iterates over updates without end, each the list of this process's micro-batches; the state is the number of updates."""
+    """Iterates over updates without end, each the list of this process's micro-batches; the
+    state is the number of updates.
+    """
 
     stage = 0  # there are no stages here
 
     def __init__(
-        self, rows: Rows, *, batch_size: int, micro_batch_size: int | None, seed: int, world: int = 1, rank: int = 0,
+        self,
+        rows: Rows,
+        *,
+        batch_size: int,
+        micro_batch_size: int | None,
+        seed: int,
+        world: int = 1,
+        rank: int = 0,
         noise: Noise | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.noise = noise
-        self.rows, self.batch_size, self.seed, self.world, self.rank = rows, batch_size, seed, world, rank
+        self.rows, self.batch_size, self.seed, self.world, self.rank = (
+            rows,
+            batch_size,
+            seed,
+            world,
+            rank,
+        )
         self.units = Units.of(rows)
         self.micro_batch_size = micro_batch_size or batch_size
         self.waited = 0.0  # nothing is read from a disk here
@@ -126,7 +172,13 @@ class Batches:
 
     def _planned(self, epoch: int) -> list[np.ndarray]:
         if epoch != self._epoch:
-            self._plan = plan(self.units.length, batch_size=self.batch_size, seed=self.seed, epoch=epoch, world=self.world)
+            self._plan = plan(
+                self.units.length,
+                batch_size=self.batch_size,
+                seed=self.seed,
+                epoch=epoch,
+                world=self.world,
+            )
             self._epoch = epoch
         return self._plan
 
@@ -134,12 +186,16 @@ class Batches:
         return self
 
     def __next__(self) -> list[Batch]:
-        epoch, place = divmod(self._update, self.updates_per_epoch if self._epoch < 0 else len(self._plan))
+        epoch, place = divmod(
+            self._update, self.updates_per_epoch if self._epoch < 0 else len(self._plan)
+        )
         index = self._planned(epoch)[place]
         self._update += 1
         low, high = (len(index) * r // self.world for r in (self.rank, self.rank + 1))
         own = index[low:high]
-        parts = [own[at : at + self.micro_batch_size] for at in range(0, len(own), self.micro_batch_size)]
+        parts = [
+            own[at : at + self.micro_batch_size] for at in range(0, len(own), self.micro_batch_size)
+        ]
         hide = None if self.noise is None else partial(self.noise, draws=Draws(self.seed, epoch))
         return [collate(self.rows, self.units.rows(part), hide) for part in parts]
 
@@ -149,12 +205,21 @@ class Batches:
         return fingerprint(self.rows)
 
     def state_dict(self) -> dict[str, Any]:
-        return {"updates": self._update, "seed": self.seed, "stage": self.stage, "fingerprint": self.fingerprint}
+        return {
+            "updates": self._update,
+            "seed": self.seed,
+            "stage": self.stage,
+            "fingerprint": self.fingerprint,
+        }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Continue where the state was taken; DataError if the rows are others. A state of before has no fingerprint."""
+        """Continue where the state was taken; DataError if the rows are others. A state of
+        before has no fingerprint.
+        """
         if "fingerprint" in state:
-            taken_here(self, state, "other rows", "examples and labels in task.path, and the same seed")
+            taken_here(
+                self, state, "other rows", "examples and labels in task.path, and the same seed"
+            )
         self._update = fit(state["updates"], Whole)
 
     def close(self) -> None:

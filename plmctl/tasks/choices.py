@@ -1,4 +1,6 @@
-"""Multiple choice: one right answer of several, each with the context in a row of its own (SWAG, RACE, ARC, ROCStories)."""
+"""Multiple choice: one right answer of several, each with the context in a row of its own (SWAG,
+RACE, ARC, ROCStories).
+"""
 
 from __future__ import annotations
 
@@ -25,18 +27,29 @@ from plmctl.tasks.transform import Transform
 
 @part_of("reader")
 class Choices(Table):
-    """Tables and JSON lines: `columns.choices` is a list of columns, or the name of a field that holds a list.
+    """Tables and JSON lines: `columns.choices` is a list of columns, or the name of a field that
+    holds a list.
 
-    `columns.lead` stands at the start of every choice (SWAG's `sent2`). Empty choices at the end of a row are none.
+    `columns.lead` stands at the start of every choice (SWAG's `sent2`). Empty choices at the end of
+    a row are none.
     """
 
     def read_file(
-        self, file: Path, columns: Mapping[str, Any], *, header: bool | None = None, labelled: bool = True
+        self,
+        file: Path,
+        columns: Mapping[str, Any],
+        *,
+        header: bool | None = None,
+        labelled: bool = True,
     ) -> list[Example]:
         named = columns["choices"]
-        many: dict[str, Column] = {} if isinstance(named, str | int) else {f"choice{n}": c for n, c in enumerate(named)}
+        many: dict[str, Column] = (
+            {} if isinstance(named, str | int) else {f"choice{n}": c for n, c in enumerate(named)}
+        )
         roles = {role: column for role, column in columns.items() if role != "choices"}
-        found = super().read_file(file, roles | (many or {"choices": named}), header=header, labelled=labelled)
+        found = super().read_file(
+            file, roles | (many or {"choices": named}), header=header, labelled=labelled
+        )
         examples = []
         for example in found:
             try:
@@ -61,23 +74,33 @@ class Choices(Table):
 def _with_choices(example: Example, many: list[str]) -> Example:
     fields = example.fields
     told = fields["choices"] if not many else [fields[role] for role in many]
-    choices = [str(text).strip() for text in ([told] if isinstance(told, str | int | float) else told)]
+    choices = [
+        str(text).strip() for text in ([told] if isinstance(told, str | int | float) else told)
+    ]
     while choices and not choices[-1]:
         choices.pop()
     if len(choices) < 2 or not all(choices):
         empty = "one of them is empty" if len(choices) > 1 else "two are needed at least"
-        raise DataError(f"{len(choices)} choices: {empty}", file=example.place, fix="task.columns.choices=[<column>,<column>]")
+        raise DataError(
+            f"{len(choices)} choices: {empty}",
+            file=example.place,
+            fix="task.columns.choices=[<column>,<column>]",
+        )
     lead = str(fields["lead"]).strip() + " " if "lead" in fields else ""
-    return replace(example, fields={"text": str(fields["text"]), "choices": [lead + choice for choice in choices]})
+    return replace(
+        example,
+        fields={"text": str(fields["text"]), "choices": [lead + choice for choice in choices]},
+    )
 
 
 @part_of("task")
 class Choice(Task):
-    """Asks which of an example's choices is right: a score for each row `text, choice`, and a softmax over them.
+    """Asks which of an example's choices is right: a score for each row `text, choice`, and a
+    softmax over them.
 
-    `loss = -log softmax_k(head(pool(h_k)))[right]`, averaged over examples (Radford et al., 2018, sec. 3.3; Devlin et al.,
-    2019, sec. 4.4). Examples may have different numbers of choices. Labels are numbers from `first_label` on, or letters
-    from A on.
+    `loss = -log softmax_k(head(pool(h_k)))[right]`, averaged over examples (Radford et al., 2018,
+    sec. 3.3; Devlin et al., 2019, sec. 4.4). Examples may have different numbers of choices. Labels
+    are numbers from `first_label` on, or letters from A on.
     """
 
     head = "choice"
@@ -85,22 +108,43 @@ class Choice(Task):
     outputs = 1
 
     def __init__(
-        self, *, name: str, reader: Reader, columns: Mapping[str, Any], max_length: int, metrics: Sequence[str],
-        transform: Transform | None = None, first_label: int = 0, pooling: str = "first", path: Any = None,
+        self,
+        *,
+        name: str,
+        reader: Reader,
+        columns: Mapping[str, Any],
+        max_length: int,
+        metrics: Sequence[str],
+        transform: Transform | None = None,
+        first_label: int = 0,
+        pooling: str = "first",
+        path: Any = None,
         dev_share: float | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         super().__init__(
-            name=name, reader=reader, columns=columns, max_length=max_length, label_names=None,
+            name=name,
+            reader=reader,
+            columns=columns,
+            max_length=max_length,
+            label_names=None,
             metrics=checked(metrics, by_name(None)),
-            submission=None, transform=transform, pooling=pooling, path=path, dev_share=dev_share,
-        )  # fmt: skip
+            submission=None,
+            transform=transform,
+            pooling=pooling,
+            path=path,
+            dev_share=dev_share,
+        )
         self.first_label = first_label
 
     def parse(self, line: str, number: int) -> Example:
         text, *choices = line.split("\t")
         if len(choices) < 2:
-            raise ValueError(f"text <tab> choice <tab> choice ... is needed, found {len(choices) + 1} columns")
-        return Example(id=str(number - 1), fields={"text": text, "choices": choices}, place=f"line {number}")
+            raise ValueError(
+                f"text <tab> choice <tab> choice ... is needed, found {len(choices) + 1} columns"
+            )
+        return Example(
+            id=str(number - 1), fields={"text": text, "choices": choices}, place=f"line {number}"
+        )
 
     def texts(self, example: Example) -> list[str]:
         return [example.fields["text"], *example.fields["choices"]]
@@ -113,13 +157,30 @@ class Choice(Task):
         """The number, from 0, of the right choice."""
         label, count = str(example.label), len(example.fields["choices"])
         letter = len(label) == 1 and label.isalpha() and label.isascii()
-        found = ord(label.upper()) - ord("A") if letter else int(label) - self.first_label if label.isdecimal() else -1
+        found = (
+            ord(label.upper()) - ord("A")
+            if letter
+            else int(label) - self.first_label
+            if label.isdecimal()
+            else -1
+        )
         if not 0 <= found < count:
-            last = f"{self.first_label} to {self.first_label + count - 1}, or A to {chr(ord('A') + count - 1)}"
+            last = (
+                f"{self.first_label} to {self.first_label + count - 1}, or A to"
+                f" {chr(ord('A') + count - 1)}"
+            )
             other = 1 - self.first_label  # counted from 0 or from 1
             fits = label.isdecimal() and other in (0, 1) and 0 <= int(label) - other < count
-            fix = f"task.first_label={other} where choices are counted from {other}, or " if fits else ""
-            raise DataError(f"label '{label}' of {count} choices: {last}", file=example.place, fix=f"{fix}correct the label")
+            fix = (
+                f"task.first_label={other} where choices are counted from {other}, or "
+                if fits
+                else ""
+            )
+            raise DataError(
+                f"label '{label}' of {count} choices: {last}",
+                file=example.place,
+                fix=f"{fix}correct the label",
+            )
         return found
 
     def encode(self, examples: Sequence[Example], tokenizer: Any) -> Rows:
@@ -129,7 +190,11 @@ class Choice(Task):
         for number, example in enumerate(examples):
             text = tokenizer.encode(example.fields["text"])
             for choice in tokenizer.encode_batch(example.fields["choices"]):
-                laid.append(encode.lay_out(text, choice, vocab, max_length=self.max_length, pooling=self.pooling))
+                laid.append(
+                    encode.lay_out(
+                        text, choice, vocab, max_length=self.max_length, pooling=self.pooling
+                    )
+                )
                 example_of.append(number)
         rows = self.transform.asked(encode.grouped(encode.pad(laid, vocab, example=example_of)))
         if any(example.label is None for example in examples):
@@ -140,31 +205,56 @@ class Choice(Task):
     def logits(self, model: Model, batch: Batch) -> dict[str, Tensor]:
         return {"choice": model.heads["choice"](self.pooled(model, batch)).squeeze(-1)}  # [N]
 
-    def places(self, logits: Mapping[str, Tensor], batch: Batch) -> dict[str, tuple[Tensor, Tensor]]:
-        """One place for each example; those with fewer choices have the lowest number behind them."""
+    def places(
+        self, logits: Mapping[str, Tensor], batch: Batch
+    ) -> dict[str, tuple[Tensor, Tensor]]:
+        """One place for each example; those with fewer choices have the lowest number behind
+        them.
+        """
         found = logits["choice"]
-        _, group, sizes = batch.require("values.group").unique_consecutive(return_inverse=True, return_counts=True)
+        _, group, sizes = batch.require("values.group").unique_consecutive(
+            return_inverse=True, return_counts=True
+        )
         first = sizes.cumsum(0) - sizes
         laid = found.new_full((len(sizes), int(sizes.max())), torch.finfo(found.dtype).min)
-        laid = laid.index_put((group, torch.arange(len(group), device=group.device) - first[group]), found)
+        laid = laid.index_put(
+            (group, torch.arange(len(group), device=group.device) - first[group]), found
+        )
         return {"choice": (laid, batch.require("labels.choice")[first] != IGNORE)}
 
     def loss(self, logits: Mapping[str, Tensor], batch: Batch) -> Output:
-        found, group, gold = logits["choice"].float(), batch.require("values.group"), batch.require("labels.choice")
+        found, group, gold = (
+            logits["choice"].float(),
+            batch.require("values.group"),
+            batch.require("labels.choice"),
+        )
         first = (gold != IGNORE).nonzero()[:, 0]  # of each example; its rows are neighbours
-        most = found.new_full(found.shape, -torch.inf).scatter_reduce(0, group, found.detach(), "amax")
-        norm = found.new_zeros(found.shape).index_add(0, group, (found - most[group]).exp()).log() + most
+        most = found.new_full(found.shape, -torch.inf).scatter_reduce(
+            0, group, found.detach(), "amax"
+        )
+        norm = (
+            found.new_zeros(found.shape).index_add(0, group, (found - most[group]).exp()).log()
+            + most
+        )
         own = found[first + gold[first]]
         total = (norm[group[first]] - own).sum()
-        return Output({"choice": Term(total)}, {"acc/choice": ((own == most[group[first]]).sum(), len(first))})
+        return Output(
+            {"choice": Term(total)}, {"acc/choice": ((own == most[group[first]]).sum(), len(first))}
+        )
 
-    def predict(self, logits: Mapping[str, np.ndarray], rows: Rows, examples: Sequence[Example]) -> list[dict[str, Any]]:
+    def predict(
+        self, logits: Mapping[str, np.ndarray], rows: Rows, examples: Sequence[Example]
+    ) -> list[dict[str, Any]]:
         scores = np.split(logits["choice"].astype(np.float64), encode.firsts(rows)[1:])
         return [
-            {"id": e.id, "gold": None if e.label is None else self._right(e), "guess": int(own.argmax()),
-             "probabilities": torch.from_numpy(own).softmax(0).tolist()}
+            {
+                "id": e.id,
+                "gold": None if e.label is None else self._right(e),
+                "guess": int(own.argmax()),
+                "probabilities": torch.from_numpy(own).softmax(0).tolist(),
+            }
             for e, own in zip(examples, scores, strict=True)
-        ]  # fmt: skip
+        ]
 
     def score(self, predictions: Sequence[Mapping[str, Any]]) -> dict[str, float]:
         gold, guess = [str(p["gold"]) for p in predictions], [str(p["guess"]) for p in predictions]

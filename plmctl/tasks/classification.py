@@ -1,4 +1,6 @@
-"""One class for one text or a pair of texts: GLUE's classification tasks and any table with a label column."""
+"""One class for one text or a pair of texts: GLUE's classification tasks and any table with a
+label column.
+"""
 
 from __future__ import annotations
 
@@ -23,27 +25,52 @@ from plmctl.tasks.transform import Transform
 
 @part_of("task")
 class Classification(Task):
-    """Asks for the class of a text or a pair (Devlin et al., 2019, sec. 4.1; for decoders Radford et al., 2018, sec. 3.2).
+    """Asks for the class of a text or a pair (Devlin et al., 2019, sec. 4.1; for decoders Radford
+    et al., 2018, sec. 3.2).
 
-    `loss = -log softmax(head(pool(h)))[label]`, averaged over examples; pool: `Task.pooled`. `symmetric`: the two texts of a
-    pair stand in no order, so that `transform.both_orders` reads them both ways.
+    `loss = -log softmax(head(pool(h)))[label]`, averaged over examples; pool: `Task.pooled`.
+    `symmetric`: the two texts of a pair stand in no order, so that `transform.both_orders` reads
+    them both ways.
     """
 
     head = "class"
     needs = frozenset({"text", "labels.class"})
 
     def __init__(
-        self, *, name: str, reader: Reader, columns: Mapping[str, Any], max_length: int, metrics: Sequence[str],
-        label_names: Sequence[str] | None = None, positive: str | None = None,
-        submission: Mapping[str, str] | None = None, transform: Transform | None = None, symmetric: bool = False,
-        pooling: str = "first", path: Any = None, dev_share: float | None = None,
-    ) -> None:  # fmt: skip
-        needed = "task.positive=<the class whose F1 counts>" if positive is None and "f1" in metrics else ""
+        self,
+        *,
+        name: str,
+        reader: Reader,
+        columns: Mapping[str, Any],
+        max_length: int,
+        metrics: Sequence[str],
+        label_names: Sequence[str] | None = None,
+        positive: str | None = None,
+        submission: Mapping[str, str] | None = None,
+        transform: Transform | None = None,
+        symmetric: bool = False,
+        pooling: str = "first",
+        path: Any = None,
+        dev_share: float | None = None,
+    ) -> None:
+        needed = (
+            "task.positive=<the class whose F1 counts>"
+            if positive is None and "f1" in metrics
+            else ""
+        )
         super().__init__(
-            name=name, reader=reader, columns=columns, max_length=max_length, label_names=label_names,
+            name=name,
+            reader=reader,
+            columns=columns,
+            max_length=max_length,
+            label_names=label_names,
             metrics=checked(metrics, by_name(positive), fix=needed),
-            submission=submission, transform=transform, pooling=pooling, path=path, dev_share=dev_share,
-        )  # fmt: skip
+            submission=submission,
+            transform=transform,
+            pooling=pooling,
+            path=path,
+            dev_share=dev_share,
+        )
         self.symmetric, self.positive = symmetric, positive  # the class whose F1 counts
 
     def parse(self, line: str, number: int) -> Example:
@@ -57,14 +84,22 @@ class Classification(Task):
         if self.label_names is None:
             self.label_names = sorted({example.label for example in examples}, key=_natural)
         if len(self.label_names) < 2:
-            raise DataError(f"only one label, '{self.label_names[0]}'", file=examples[0].place, fix="check task.columns.label")
+            raise DataError(
+                f"only one label, '{self.label_names[0]}'",
+                file=examples[0].place,
+                fix="check task.columns.label",
+            )
         label_ids(((example.label, example.place) for example in examples), self.label_names)
 
     def encode(self, examples: Sequence[Example], tokenizer: Any) -> Rows:
         rows = encode_texts(
-            examples, tokenizer, max_length=self.max_length, pooling=self.pooling, transform=self.transform,
+            examples,
+            tokenizer,
+            max_length=self.max_length,
+            pooling=self.pooling,
+            transform=self.transform,
             symmetric=self.symmetric,
-        )  # fmt: skip
+        )
         if any(example.label is None for example in examples):
             return rows
         ids = label_ids(((example.label, example.place) for example in examples), self.names)
@@ -81,12 +116,19 @@ class Classification(Task):
             {"acc/class": (right, self.counts(batch)["class"])},
         )
 
-    def predict(self, logits: Mapping[str, np.ndarray], rows: Rows, examples: Sequence[Example]) -> list[dict[str, Any]]:
+    def predict(
+        self, logits: Mapping[str, np.ndarray], rows: Rows, examples: Sequence[Example]
+    ) -> list[dict[str, Any]]:
         own = logits["class"][encode.firsts(rows)]
         found = torch.from_numpy(own).double().softmax(-1).tolist()
         guesses = own.argmax(-1).tolist()
         return [
-            {"id": e.id, "gold": e.label, "guess": self.names[guess], "probabilities": dict(zip(self.names, p, strict=True))}
+            {
+                "id": e.id,
+                "gold": e.label,
+                "guess": self.names[guess],
+                "probabilities": dict(zip(self.names, p, strict=True)),
+            }
             for e, guess, p in zip(examples, guesses, found, strict=True)
         ]
 
@@ -108,23 +150,42 @@ def parse_texts(line: str, number: int, columns: Mapping[str, Any]) -> Example:
     roles = [role for role in ("text", "text2") if columns.get(role) is not None]
     cells = line.split("\t") if len(roles) > 1 else [line]
     if len(cells) < len(roles):
-        raise ValueError(f"{len(cells)} columns where a pair needs 2, separated by a tab: {line[:80]!r}")
-    return Example(id=str(number - 1), fields=dict(zip(roles, cells, strict=False)), place=f"line {number}")
+        raise ValueError(
+            f"{len(cells)} columns where a pair needs 2, separated by a tab: {line[:80]!r}"
+        )
+    return Example(
+        id=str(number - 1), fields=dict(zip(roles, cells, strict=False)), place=f"line {number}"
+    )
 
 
 def encode_texts(
-    examples: Sequence[Example], tokenizer: Any, *, max_length: int, pooling: str, transform: Transform, symmetric: bool
+    examples: Sequence[Example],
+    tokenizer: Any,
+    *,
+    max_length: int,
+    pooling: str,
+    transform: Transform,
+    symmetric: bool,
 ) -> Rows:
-    """One row an example: `text`, or `text` and `text2`, in the tokenizer's template; `values.cut` counts truncated tokens.
+    """One row an example: `text`, or `text` and `text2`, in the tokenizer's template; `values.cut`
+    counts truncated tokens.
 
     A symmetric pair makes two rows, one for each order, where the transform says so.
     """
     vocab = transform.vocab(tokenizer.vocab)
     first = tokenizer.encode_batch([str(example.fields["text"]) for example in examples])
     pair = "text2" in examples[0].fields
-    second = tokenizer.encode_batch([str(example.fields["text2"]) for example in examples]) if pair else [None] * len(examples)
+    second = (
+        tokenizer.encode_batch([str(example.fields["text2"]) for example in examples])
+        if pair
+        else [None] * len(examples)
+    )
     both = pair and symmetric and transform.both_orders
-    orders = [order for a, b in zip(first, second, strict=True) for order in ([(a, b), (b, a)] if both else [(a, b)])]
+    orders = [
+        order
+        for a, b in zip(first, second, strict=True)
+        for order in ([(a, b), (b, a)] if both else [(a, b)])
+    ]
     laid = [encode.lay_out(a, b, vocab, max_length=max_length, pooling=pooling) for a, b in orders]
     rows = encode.pad(laid, vocab, example=[place // (1 + both) for place in range(len(laid))])
     return transform.asked(encode.grouped(rows) if both else rows)

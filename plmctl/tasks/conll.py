@@ -1,4 +1,6 @@
-"""Column files of tagged words (CoNLL), and the spellings of entity tags: IOB1, IOB2, BIOES, BMES."""
+"""Column files of tagged words (CoNLL), and the spellings of entity tags: IOB1, IOB2, BIOES,
+BMES.
+"""
 
 from __future__ import annotations
 
@@ -13,11 +15,14 @@ from plmctl.tasks import files
 from plmctl.tasks.base import Example
 from plmctl.tasks.tables import Column, Table
 
-_BMES = {"M": "I", "E": "E", "B": "B", "S": "S", "I": "I", "L": "E", "U": "S"}  # BIOUL's L and U are BIOES's E and S
+# BIOUL's L and U are BIOES's E and S
+_BMES = {"M": "I", "E": "E", "B": "B", "S": "S", "I": "I", "L": "E", "U": "S"}
 
 
 def iob1_to_iob2(tags: Sequence[str]) -> list[str]:
-    """Every entity begins with B-: an I- after O, after another type or at the start becomes B-. IOB2 is left as it is."""
+    """Every entity begins with B-: an I- after O, after another type or at the start becomes B-.
+    IOB2 is left as it is.
+    """
     found: list[str] = []
     before = "O"
     for tag in tags:
@@ -29,20 +34,29 @@ def iob1_to_iob2(tags: Sequence[str]) -> list[str]:
 
 def canonical(tags: Sequence[str]) -> list[str]:
     """BMES and BIOUL in the letters of BIOES; every other tag as it is."""
-    return [f"{_BMES[tag[0]]}-{tag[2:]}" if tag[1:2] == "-" and tag[0] in _BMES else tag for tag in tags]
+    return [
+        f"{_BMES[tag[0]]}-{tag[2:]}" if tag[1:2] == "-" and tag[0] in _BMES else tag for tag in tags
+    ]
 
 
 @part_of("reader")
 class Columns:
-    """Reads sentences of tagged words: CoNLL column files, JSON lines of lists, or tables of space-separated lists.
+    """Reads sentences of tagged words: CoNLL column files, JSON lines of lists, or tables of
+    space-separated lists.
 
-    `columns`: `tokens` and `tags` are column numbers (negative from the right) in column files, names in JSON lines and tables.
-    `layout="auto"` takes `.jsonl` as JSON lines, everything else as column files; `-DOCSTART-` lines begin documents, as does
-    another value of the field `document` in JSON lines. `header` is that of tables, as in `Table`.
+    `columns`: `tokens` and `tags` are column numbers (negative from the right) in column files,
+    names in JSON lines and tables. `layout="auto"` takes `.jsonl` as JSON lines, everything else as
+    column files; `-DOCSTART-` lines begin documents, as does another value of the field `document`
+    in JSON lines. `header` is that of tables, as in `Table`.
     """
 
     def __init__(
-        self, *, splits: Mapping[str, Sequence[str]], layout: str = "auto", iob1: bool = False, header: bool | None = None
+        self,
+        *,
+        splits: Mapping[str, Sequence[str]],
+        layout: str = "auto",
+        iob1: bool = False,
+        header: bool | None = None,
     ) -> None:
         self.splits = {split: list(patterns) for split, patterns in splits.items()}
         self.layout, self.iob1 = layout, iob1
@@ -61,7 +75,9 @@ class Columns:
         file = files.need(path, split, self.splits.get(split, []))
         return self.read_file(file, columns, labelled=split.startswith(("train", "dev")))
 
-    def read_file(self, file: Path, columns: Mapping[str, Column], *, labelled: bool = True) -> list[Example]:
+    def read_file(
+        self, file: Path, columns: Mapping[str, Column], *, labelled: bool = True
+    ) -> list[Example]:
         layout = self.layout
         if layout == "auto":
             layout = "jsonl" if files.suffix(file) in (".jsonl", ".json") else "columns"
@@ -74,25 +90,40 @@ class Columns:
             if tags is not None and len(tags) != len(words):
                 raise DataError(f"{len(words)} words but {len(tags)} tags", file=file, line=line)
             if tags is None and labelled:
-                raise DataError(f"no column {columns['tags']} with tags", file=file, line=line, fix="set task.columns.tags")
+                raise DataError(
+                    f"no column {columns['tags']} with tags",
+                    file=file,
+                    line=line,
+                    fix="set task.columns.tags",
+                )
             label = None if tags is None else canonical(iob1_to_iob2(tags) if self.iob1 else tags)
             if words:
                 found.append(
-                    Example(id=str(number), fields={"words": words}, label=label, place=f"{file}:{line}", document=document)
+                    Example(
+                        id=str(number),
+                        fields={"words": words},
+                        label=label,
+                        place=f"{file}:{line}",
+                        document=document,
+                    )
                 )
         if not found:
             raise DataError("no sentences", file=file)
         return found
 
 
-Sentence = tuple[int, list[str], list[str] | None, int | None]  # line, words, tags, number of the document
+# line, words, tags, number of the document
+Sentence = tuple[int, list[str], list[str] | None, int | None]
 
 
 def _blocks(file: Path, columns: Mapping[str, Column]) -> Iterator[Sentence]:
     token, tag = columns["tokens"], columns["tags"]
     if not isinstance(token, int) or not isinstance(tag, int):
-        raise DataError(f"column files have numbers, not names: tokens={token} tags={tag}", file=file,
-                        fix="task.columns.tokens=0 task.columns.tags=-1, or task.reader.layout=table")  # fmt: skip
+        raise DataError(
+            f"column files have numbers, not names: tokens={token} tags={tag}",
+            file=file,
+            fix="task.columns.tokens=0 task.columns.tags=-1, or task.reader.layout=table",
+        )
     words: list[str] = []
     tags: list[str] = []
     first, document = 1, -1
@@ -107,13 +138,22 @@ def _blocks(file: Path, columns: Mapping[str, Column]) -> Iterator[Sentence]:
         first = first if words else number
         for place in (token, tag):
             if not -len(cells) <= place < len(cells) or (place == tag and len(cells) < 2):
-                raise DataError(f"no column {place}: found {len(cells)} in {line[:80]!r}", file=file, line=number,
-                                fix="set task.columns.tokens and task.columns.tags")  # fmt: skip
+                raise DataError(
+                    f"no column {place}: found {len(cells)} in {line[:80]!r}",
+                    file=file,
+                    line=number,
+                    fix="set task.columns.tokens and task.columns.tags",
+                )
         words.append(cells[token])
         tags.append(cells[tag].strip())
         if len(several := tags[-1].split()) > 1:
-            raise DataError(f"{len(several)} tags in one cell ('{tags[-1][:20]}...'): a line is a whole sentence", file=file,
-                            line=number, fix="task.reader.layout=table")  # fmt: skip
+            raise DataError(
+                f"{len(several)} tags in one cell ('{tags[-1][:20]}...'): a line is a whole"
+                " sentence",
+                file=file,
+                line=number,
+                fix="task.reader.layout=table",
+            )
 
 
 def _json_lists(file: Path, columns: Mapping[str, Column]) -> Iterator[Sentence]:
@@ -124,21 +164,33 @@ def _json_lists(file: Path, columns: Mapping[str, Column]) -> Iterator[Sentence]
         row = json_in(line, file=file, line=number)
         if not isinstance(row, dict):
             what = f"a JSON object is needed on each line, found {type(row).__name__}"
-            raise DataError(what, file=file, line=number, fix="one {...} a line, not one list of them")
+            raise DataError(
+                what, file=file, line=number, fix="one {...} a line, not one list of them"
+            )
         names = [name if isinstance(name, str) else default for name, default in _names(columns)]
         if names[0] not in row:
             raise DataError(
-                f"no field {names[0]}; found {', '.join(row)}", file=file, line=number, fix="set task.columns.tokens"
+                f"no field {names[0]}; found {', '.join(row)}",
+                file=file,
+                line=number,
+                fix="set task.columns.tokens",
             )
         for name in names:
             if not isinstance(row.get(name, []), list | None):
                 what = f"field {name} is no list, one item for each word"
-                raise DataError(what, file=file, line=number, fix='{"tokens": ["a", "b"], "tags": ["O", "O"]}')
+                raise DataError(
+                    what, file=file, line=number, fix='{"tokens": ["a", "b"], "tags": ["O", "O"]}'
+                )
         tags = row.get(names[1])
         document = row.get("document")
         documents += [document] if document is not None and [document] != documents[-1:] else []
         place = None if document is None else len(documents) - 1
-        yield number, [str(word) for word in row[names[0]] or ()], None if tags is None else [str(tag) for tag in tags], place
+        yield (
+            number,
+            [str(word) for word in row[names[0]] or ()],
+            None if tags is None else [str(tag) for tag in tags],
+            place,
+        )
 
 
 def _names(columns: Mapping[str, Column]) -> list[tuple[Column, str]]:

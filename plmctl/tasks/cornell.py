@@ -1,4 +1,6 @@
-"""Cornell's movie dialogs: what is said in `movie_lines.txt`, in which order in `movie_conversations.txt`."""
+"""Cornell's movie dialogs: what is said in `movie_lines.txt`, in which order in
+`movie_conversations.txt`.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +33,9 @@ def is_cornell(path: Any) -> bool:
 
 
 def conversations(folder: Path, split: str) -> Iterator[Conversation]:
-    """Those of a split, which the name of each decides: none was published; turns without text are left out."""
+    """Those of a split, which the name of each decides: none was published; turns without text
+    are left out.
+    """
     said = {}
     for _, (name, who, _, _, text) in _rows(folder / LINES, 5):
         said[name] = (who, text)
@@ -40,7 +44,9 @@ def conversations(folder: Path, split: str) -> Iterator[Conversation]:
         unknown = [name for name in lines if name not in said]
         if unknown or not lines:
             what = f"{unknown[0]} is not in {LINES}" if unknown else "no lines"
-            raise DataError(what, file=folder / CONVERSATIONS, line=number, fix="both files of one release")
+            raise DataError(
+                what, file=folder / CONVERSATIONS, line=number, fix="both files of one release"
+            )
         name = f"{film}:{lines[0]}"
         if _split(name) == split:
             yield Conversation(name, number, [said[line] for line in lines if said[line][1]])
@@ -58,7 +64,11 @@ def _split(name: str) -> str:
 def _rows(file: Path, count: int) -> Iterator[tuple[int, list[str]]]:
     """(number, fields) of each line; published in ISO 8859-1, copied in UTF-8."""
     if not file.is_file():
-        raise DataError(f"there is no {file.name}", file=file.parent, fix=f"{LINES} and {CONVERSATIONS} in one folder")
+        raise DataError(
+            f"there is no {file.name}",
+            file=file.parent,
+            fix=f"{LINES} and {CONVERSATIONS} in one folder",
+        )
     raw = file.read_bytes()
     try:
         content = raw.decode("utf-8-sig")
@@ -69,6 +79,8 @@ def _rows(file: Path, count: int) -> Iterator[tuple[int, list[str]]]:
             fields = [" ".join(field.split()) for field in line.split(BETWEEN.rstrip(), count - 1)]
             if len(fields) < count:
                 raise DataError(
-                    f"{len(fields)} fields where {count} are needed, '{BETWEEN.strip()}' between", file=file, line=number
+                    f"{len(fields)} fields where {count} are needed, '{BETWEEN.strip()}' between",
+                    file=file,
+                    line=number,
                 )
             yield number, fields

@@ -19,22 +19,35 @@ Turn = tuple[str, str]  # who, what
 
 @part_of("reader")
 class Dialogues(Pairs):
-    """JSON dialogues, `{"turns": [...]}` one a line or in one list; or a table of context and response, as `Pairs` reads it.
+    """JSON dialogues, `{"turns": [...]}` one a line or in one list; or a table of context and
+    response, as `Pairs` reads it.
 
-    A turn is a text, or an object with `columns.utterance` and perhaps `columns.speaker`. Every turn but the first is a
-    response (with `reply`, those of that speaker alone) to the `turns` turns before it, joined by `joiner`.
-    (Schema-Guided Dialogue's layout: Rastogi et al., 2020, arXiv:1909.05855.) The folder of Cornell's movie dialogs is read as
-    it was published, too.
+    A turn is a text, or an object with `columns.utterance` and perhaps `columns.speaker`. Every
+    turn but the first is a response (with `reply`, those of that speaker alone) to the `turns`
+    turns before it, joined by `joiner`. (Schema-Guided Dialogue's layout: Rastogi et al., 2020,
+    arXiv:1909.05855.) The folder of Cornell's movie dialogs is read as it was published, too.
     """
 
-    def __init__(self, *, splits: Any, turns: int, joiner: str, reply: str | None = None, lenient: bool = False) -> None:
+    def __init__(
+        self,
+        *,
+        splits: Any,
+        turns: int,
+        joiner: str,
+        reply: str | None = None,
+        lenient: bool = False,
+    ) -> None:
         super().__init__(splits=splits, lenient=lenient)
         if turns < 1:
-            raise ConfigError("turns", turns, "1 or more: a response answers what was said before", fix="turns=1")
+            raise ConfigError(
+                "turns", turns, "1 or more: a response answers what was said before", fix="turns=1"
+            )
         self.turns, self.joiner, self.reply = turns, joiner, reply
 
     def has(self, path: Any, split: str, columns: Columns | None = None) -> bool:
-        return split in files.SPLITS if cornell.is_cornell(path) else super().has(path, split, columns)
+        return (
+            split in files.SPLITS if cornell.is_cornell(path) else super().has(path, split, columns)
+        )
 
     def read(self, path: Any, split: str, columns: Columns) -> list[Example]:
         if not cornell.is_cornell(path):
@@ -45,38 +58,68 @@ class Dialogues(Pairs):
             example
             for number, each in enumerate(cornell.conversations(folder, split))
             for example in self._responses(
-                {turns: [{who: speaker, what: text} for speaker, text in each.turns], str(columns.get("id")): each.name},
-                columns, folder / cornell.CONVERSATIONS, each.line, number,
+                {
+                    turns: [{who: speaker, what: text} for speaker, text in each.turns],
+                    str(columns.get("id")): each.name,
+                },
+                columns,
+                folder / cornell.CONVERSATIONS,
+                each.line,
+                number,
             )
-        ]  # fmt: skip
+        ]
         if not found:
-            raise DataError(f"no response in the split '{split}'", file=folder / cornell.CONVERSATIONS)
+            raise DataError(
+                f"no response in the split '{split}'", file=folder / cornell.CONVERSATIONS
+            )
         return found
 
-    def read_file(self, file: Path, columns: Columns, *, header: bool | None = None, labelled: bool = True) -> list[Example]:
+    def read_file(
+        self, file: Path, columns: Columns, *, header: bool | None = None, labelled: bool = True
+    ) -> list[Example]:
         if files.suffix(file) not in (".json", ".jsonl"):
             return super().read_file(file, columns, header=header, labelled=labelled)
         found = list(_objects(file))
         if not found or str(columns["turns"]) not in found[0][1]:
             return super().read_file(file, columns, header=header, labelled=labelled)
-        examples = [example for number, (line, one) in enumerate(found)
-                    for example in self._responses(one, columns, file, line, number)]  # fmt: skip
+        examples = [
+            example
+            for number, (line, one) in enumerate(found)
+            for example in self._responses(one, columns, file, line, number)
+        ]
         if not examples:
             speakers = _answering(found, columns, file)
             if not speakers:
-                raise DataError(f"no '{columns['turns']}' has two turns, and a response is a turn that answers one", file=file,
-                                fix="whole dialogues, or a table of context and response")  # fmt: skip
-            raise DataError(f"no turn is a response of {self.reply}", file=file,
-                            fix=f"task.reader.reply=<one of {', '.join(speakers)}>")  # fmt: skip
+                raise DataError(
+                    f"no '{columns['turns']}' has two turns, and a response is a turn that"
+                    " answers one",
+                    file=file,
+                    fix="whole dialogues, or a table of context and response",
+                )
+            raise DataError(
+                f"no turn is a response of {self.reply}",
+                file=file,
+                fix=f"task.reader.reply=<one of {', '.join(speakers)}>",
+            )
         return examples
 
-    def _responses(self, one: dict[str, Any], columns: Columns, file: Path, line: int, number: int) -> Iterator[Example]:
+    def _responses(
+        self, one: dict[str, Any], columns: Columns, file: Path, line: int, number: int
+    ) -> Iterator[Example]:
         turns = _turns(one, columns, file, line)
         name = str(one.get(str(columns.get("id")), number))
         for place, (speaker, response) in enumerate(turns):
             if place and self.reply in (None, speaker):
-                context = self.joiner.join(text for _, text in turns[max(0, place - self.turns) : place])
-                yield Example(f"{name}:{place}", {"source": context}, (response,), f"{file}:{line}", document=number)
+                context = self.joiner.join(
+                    text for _, text in turns[max(0, place - self.turns) : place]
+                )
+                yield Example(
+                    f"{name}:{place}",
+                    {"source": context},
+                    (response,),
+                    f"{file}:{line}",
+                    document=number,
+                )
 
 
 def _objects(file: Path) -> Iterator[tuple[int, dict[str, Any]]]:
@@ -88,24 +131,52 @@ def _objects(file: Path) -> Iterator[tuple[int, dict[str, Any]]]:
         read = json_in(text, file=file, line=None if whole else line)
         for one in read if whole else [read]:
             if not isinstance(one, dict):
-                raise DataError(f"an object is needed, found {json.dumps(one)[:40]}", file=file, line=line)
+                raise DataError(
+                    f"an object is needed, found {json.dumps(one)[:40]}", file=file, line=line
+                )
             yield line, one
 
 
 def _turns(one: dict[str, Any], columns: Columns, file: Path, line: int) -> list[Turn]:
     found, turns = [], one.get(str(columns["turns"]), [])
     if not isinstance(turns, list):
-        raise DataError(f"'{columns['turns']}' is no list of turns", file=file, line=line, fix="task.columns.turns=<a list>")
+        raise DataError(
+            f"'{columns['turns']}' is no list of turns",
+            file=file,
+            line=line,
+            fix="task.columns.turns=<a list>",
+        )
     for turn in turns:
-        said = turn if isinstance(turn, str) else turn.get(columns["utterance"]) if isinstance(turn, dict) else None
+        said = (
+            turn
+            if isinstance(turn, str)
+            else turn.get(columns["utterance"])
+            if isinstance(turn, dict)
+            else None
+        )
         if not isinstance(said, str) or not said.strip():
-            hint = f" (it has {', '.join(turn)}{nearest(str(columns['utterance']), turn)})" if isinstance(turn, dict) else ""
-            raise DataError(f"a turn without text in '{columns['utterance']}'{hint}", file=file, line=line,
-                            fix="task.columns.utterance=<the field of what was said>")  # fmt: skip
-        found.append((str(turn.get(columns["speaker"], "")) if isinstance(turn, dict) else "", " ".join(said.split())))
+            hint = (
+                f" (it has {', '.join(turn)}{nearest(str(columns['utterance']), turn)})"
+                if isinstance(turn, dict)
+                else ""
+            )
+            raise DataError(
+                f"a turn without text in '{columns['utterance']}'{hint}",
+                file=file,
+                line=line,
+                fix="task.columns.utterance=<the field of what was said>",
+            )
+        found.append(
+            (
+                str(turn.get(columns["speaker"], "")) if isinstance(turn, dict) else "",
+                " ".join(said.split()),
+            )
+        )
     return found
 
 
 def _answering(found: list[tuple[int, dict[str, Any]]], columns: Columns, file: Path) -> list[str]:
     """Who speaks after somebody else has."""
-    return sorted({speaker for line, one in found for speaker, _ in _turns(one, columns, file, line)[1:]})
+    return sorted(
+        {speaker for line, one in found for speaker, _ in _turns(one, columns, file, line)[1:]}
+    )

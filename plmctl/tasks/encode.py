@@ -1,4 +1,6 @@
-"""From token ids to rows: special tokens around one or two segments, truncation that is counted, padding to the longest."""
+"""From token ids to rows: special tokens around one or two segments, truncation that is counted,
+padding to the longest.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,9 @@ from plmctl.text.vocab import Vocab
 
 @dataclass(frozen=True)
 class Row:
-    """One laid-out row: its ids, where segment A and B begin, which token stands for the whole, how many tokens were cut."""
+    """One laid-out row: its ids, where segment A and B begin, which token stands for the whole,
+    how many tokens were cut.
+    """
 
     ids: list[int]
     a_start: int
@@ -28,16 +32,23 @@ def specials(vocab: Vocab, *, pair: bool) -> int:
     return sum(role not in ("A", "B") for role in (vocab.pair if pair else vocab.single))
 
 
-def lay_out(a: Sequence[int], b: Sequence[int] | None, vocab: Vocab, *, max_length: int, pooling: str) -> Row:
+def lay_out(
+    a: Sequence[int], b: Sequence[int] | None, vocab: Vocab, *, max_length: int, pooling: str
+) -> Row:
     """Segment A (and B) within the tokenizer's template, at most `max_length` tokens.
 
-    `pooling="first"`: the `cls` token stands for the row (BERT, RoBERTa); `"last"`: the last token does, the only one that
-    has seen all the others under a causal pattern (GPT's extract token: Radford et al., 2018, sec. 3.3). Where that is also
-    the padding (GPT-2), it is the last one before it, which the published classifiers look for: the last that is not padding.
+    `pooling="first"`: the `cls` token stands for the row (BERT, RoBERTa); `"last"`: the last token
+    does, the only one that has seen all the others under a causal pattern (GPT's extract token:
+    Radford et al., 2018, sec. 3.3). Where that is also the padding (GPT-2), it is the last one
+    before it, which the published classifiers look for: the last that is not padding.
     """
     room = max_length - specials(vocab, pair=b is not None)
     if room < 2:
-        raise ConfigError("task.max_length", max_length, f"too short for {max_length - room} special tokens and any text")
+        raise ConfigError(
+            "task.max_length",
+            max_length,
+            f"too short for {max_length - room} special tokens and any text",
+        )
     keep_a, keep_b = longest_first(len(a), len(b) if b is not None else 0, room)
     ids: list[int] = []
     a_start, b_start, cls = 0, None, None
@@ -54,7 +65,13 @@ def lay_out(a: Sequence[int], b: Sequence[int] | None, vocab: Vocab, *, max_leng
     if not ids:  # an empty text and a template without specials
         ids.append(vocab.unk if vocab.unk is not None else vocab.pad)
     anchor = cls if pooling == "first" and cls is not None else _last(ids, vocab.pad)
-    return Row(ids, a_start, b_start, anchor, cut=len(a) - keep_a + (len(b) - keep_b if b is not None else 0))
+    return Row(
+        ids,
+        a_start,
+        b_start,
+        anchor,
+        cut=len(a) - keep_a + (len(b) - keep_b if b is not None else 0),
+    )
 
 
 def _last(ids: Sequence[int], pad: int) -> int:
@@ -63,7 +80,8 @@ def _last(ids: Sequence[int], pad: int) -> int:
 
 
 def longest_first(a: int, b: int, room: int) -> tuple[int, int]:
-    """Lengths after taking tokens off the end of the longer segment, of B on ties, until both fit into `room`.
+    """Lengths after taking tokens off the end of the longer segment, of B on ties, until both fit
+    into `room`.
 
     Closed form of the loop in BERT's `_truncate_seq_pair` (Devlin et al., 2019, run_classifier).
     """
@@ -72,7 +90,9 @@ def longest_first(a: int, b: int, room: int) -> tuple[int, int]:
 
 
 def pad(found: Sequence[Row], vocab: Vocab, *, example: Sequence[int]) -> Rows:
-    """`Rows` of all `found`, padded to the longest; `example[i]` is the number of the example that row i comes from."""
+    """`Rows` of all `found`, padded to the longest; `example[i]` is the number of the example
+    that row i comes from.
+    """
     length = np.array([len(row.ids) for row in found], dtype=np.int64)
     ids = np.full((len(found), int(length.max())), vocab.pad, dtype=np.int32)
     segment = np.zeros(ids.shape, dtype=np.uint8)
@@ -87,7 +107,10 @@ def pad(found: Sequence[Row], vocab: Vocab, *, example: Sequence[int]) -> Rows:
         key=number,
         seqs={"text": Seq(ids, length, {"segment": segment})},
         anchors=np.stack([number, np.array([row.anchor for row in found], dtype=np.int64)], axis=1),
-        values={"example": np.asarray(example, dtype=np.int64), "cut": np.array([row.cut for row in found], dtype=np.int64)},
+        values={
+            "example": np.asarray(example, dtype=np.int64),
+            "cut": np.array([row.cut for row in found], dtype=np.int64),
+        },
     )
 
 
@@ -102,10 +125,15 @@ def firsts(rows: Rows) -> np.ndarray:
 
 
 def with_labels(rows: Rows, labels: dict[str, np.ndarray]) -> Rows:
-    """`rows` with one label an example, at the first of its rows; IGNORE at the others where it has several."""
+    """`rows` with one label an example, at the first of its rows; IGNORE at the others where it
+    has several.
+    """
     if "group" in rows.values:
         places = firsts(rows)
-        wide = {name: np.full((len(rows.key), *label.shape[1:]), IGNORE, label.dtype) for name, label in labels.items()}
+        wide = {
+            name: np.full((len(rows.key), *label.shape[1:]), IGNORE, label.dtype)
+            for name, label in labels.items()
+        }
         for name, label in labels.items():
             wide[name][places] = label
         labels = wide

@@ -1,4 +1,6 @@
-"""Finding the file of a split and reading its lines: plain or gz, UTF-8, with the file and line of whatever is wrong."""
+"""Finding the file of a split and reading its lines: plain or gz, UTF-8, with the file and line
+of whatever is wrong.
+"""
 
 from __future__ import annotations
 
@@ -20,10 +22,12 @@ Where = str | Path | Sequence[str] | Mapping[str, str]  # what `task.path` may b
 
 
 def locate(path: Where, split: str, patterns: Sequence[str], *, folder: str = "") -> Path | None:
-    """The file of `split`: by name out of a mapping, by place out of a list, by `patterns` (in order) out of a directory.
+    """The file of `split`: by name out of a mapping, by place out of a list, by `patterns` (in
+    order) out of a directory.
 
-    A directory may be the task's own, or the one above that has it as `folder`; names match in any case, with or without `.gz`.
-    A single file is whatever split is asked for (what is dev of it says the task). None where the split is absent.
+    A directory may be the task's own, or the one above that has it as `folder`; names match in any
+    case, with or without `.gz`. A single file is whatever split is asked for (what is dev of it
+    says the task). None where the split is absent.
     """
     if isinstance(path, Mapping):
         return existing(path[split]) if split in path else None
@@ -32,7 +36,9 @@ def locate(path: Where, split: str, patterns: Sequence[str], *, folder: str = ""
     place = existing(path)
     if place.is_file():
         return place
-    return _match(place, patterns) or next((_match(inner, patterns) for inner in _inside(place, folder)), None)
+    return _match(place, patterns) or next(
+        (_match(inner, patterns) for inner in _inside(place, folder)), None
+    )
 
 
 def is_single(path: Where) -> bool:
@@ -45,27 +51,39 @@ def need(path: Where, split: str, patterns: Sequence[str], *, folder: str = "") 
     found = locate(path, split, patterns, folder=folder)
     if found is not None:
         return found
-    names = sorted(f.name for f in Path(str(path)).iterdir())[:12] if Path(str(path)).is_dir() else []
+    names = (
+        sorted(f.name for f in Path(str(path)).iterdir())[:12] if Path(str(path)).is_dir() else []
+    )
     there = f"; the folder has {', '.join(names)}" if names else ""
     raise AbsentData(
-        f"no file for the split '{split}': looked for {', '.join(patterns)} (also .gz){there}", file=path,
+        f"no file for the split '{split}': looked for {', '.join(patterns)} (also .gz){there}",
+        file=path,
         fix="name the files in order: task.path=[train.tsv,dev.tsv]",
-    )  # fmt: skip
+    )
 
 
 def _inside(place: Path, folder: str) -> list[Path]:
-    return sorted(f for f in place.iterdir() if folder and f.is_dir() and f.name.lower() == folder.lower())
+    return sorted(
+        f for f in place.iterdir() if folder and f.is_dir() and f.name.lower() == folder.lower()
+    )
 
 
 def _match(place: Path, patterns: Sequence[str]) -> Path | None:
     files = sorted(f for f in place.iterdir() if f.is_file())
     return matching(
-        [(f.name.lower().removesuffix(".gz"), f) for f in files], patterns, place, fix="name them: task.path=[train,dev]"
+        [(f.name.lower().removesuffix(".gz"), f) for f in files],
+        patterns,
+        place,
+        fix="name them: task.path=[train,dev]",
     )
 
 
-def matching(named: Sequence[tuple[str, Path]], patterns: Sequence[str], place: Path, *, fix: str) -> Path | None:
-    """The file whose name fits the first pattern that any fits; DataError with `fix` where several do."""
+def matching(
+    named: Sequence[tuple[str, Path]], patterns: Sequence[str], place: Path, *, fix: str
+) -> Path | None:
+    """The file whose name fits the first pattern that any fits; DataError with `fix` where
+    several do.
+    """
     for pattern in patterns:
         found = [file for name, file in named if fnmatch(name.lower(), pattern.lower())]
         if len(found) > 1:
@@ -81,7 +99,10 @@ def existing(path: Any) -> Path:
     place = Path(path).expanduser()
     if not place.exists():
         near = sorted(f.name for f in place.parent.iterdir())[:12] if place.parent.is_dir() else []
-        raise AbsentData("no such file or directory" + (f"; there is {', '.join(near)}" if near else ""), file=place)
+        raise AbsentData(
+            "no such file or directory" + (f"; there is {', '.join(near)}" if near else ""),
+            file=place,
+        )
     return place
 
 
@@ -117,7 +138,9 @@ def begin(file: Path) -> str:
 
 
 def lines(file: Path) -> Iterator[tuple[int, str]]:
-    """(number from 1, line without its end) of every line; only `\\n` and `\\r\\n` end a line, as U+2028 occurs inside text."""
+    """(number from 1, line without its end) of every line; only `\\n` and `\\r\\n` end a line,
+    as U+2028 occurs inside text.
+    """
     empty = True
     for number, line in inputs.lines(file, cut=False):
         empty = empty and not line.strip()

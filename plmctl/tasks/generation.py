@@ -31,66 +31,126 @@ _NONE = -1  # in `written`: no token
 
 @part_of("task")
 class Generation(Task):
-    """Asks for the target, token by token, with the source in view; scored on texts that the model writes itself.
+    """Asks for the target, token by token, with the source in view; scored on texts that the model
+    writes itself.
 
-    `loss = - sum_t log p(y_t | y_1 .. y_{t-1}, source)` over the target and its end; `smoothing` as in `objectives.seq2seq`,
-    its share spread over `all` tokens, or over all `others` than the right one and the padding, as UniLM's code does
-    (s2s loss.py: e / (V - 2) each; null: `others` with `masked`).
-    An encoder-decoder reads the source at one end and writes at the other (Lewis et al., 2020, sec. 3.3), a decoder reads both
-    in one row and is asked for the second part alone (Radford et al., 2019, sec. 3.6). `masked` is UniLM's way (Dong et al.,
-    2019, arXiv:1905.03197, sec. 2.5): so large a share of the target, its end among the candidates, is hidden as
-    `noise.TargetMask` does, afresh in every epoch, and asked at its own places; what is written is asked at a mask behind it,
-    token by token, and so is the likelihood of a given target. `prefix` stands before every source ("translate English to
+    `loss = - sum_t log p(y_t | y_1 .. y_{t-1}, source)` over the target and its end; `smoothing` as
+    in `objectives.seq2seq`, its share spread over `all` tokens, or over all `others` than the right
+    one and the padding, as UniLM's code does (s2s loss.py: e / (V - 2) each; null: `others` with
+    `masked`).
+    An encoder-decoder reads the source at one end and writes at the other (Lewis et al., 2020, sec.
+    3.3), a decoder reads both in one row and is asked for the second part alone (Radford et al.,
+    2019, sec. 3.6). `masked` is UniLM's way (Dong et al., 2019, arXiv:1905.03197, sec. 2.5): so
+    large a share of the target, its end among the candidates, is hidden as `noise.TargetMask` does,
+    afresh in every epoch, and asked at its own places; what is written is asked at a mask behind
+    it, token by token, and so is the likelihood of a given target. `prefix` stands before every
+    source ("translate English to
     German: "; Raffel et al., 2020, arXiv:1910.10683, sec. 2.4).
-    Predictions keep nll (plain, in nats) and number of tokens of the first reference, so that scores follow from them alone.
+    Predictions keep nll (plain, in nats) and number of tokens of the first reference, so that
+    scores follow from them alone.
     """
 
     outputs = 0
     has_classes = False
 
     def __init__(
-        self, *, name: str, reader: Pairs, columns: Mapping[str, Any], max_length: int, max_target: int, metrics: Sequence[str],
-        search: Search, smoothing: float = 0.0, prefix: str = "", tokenize: str = "13a", lowercase: bool = False,
-        kind: str = "", writes: str = "target", directed: bool = True, pooling: str = "first", path: Any = None,
+        self,
+        *,
+        name: str,
+        reader: Pairs,
+        columns: Mapping[str, Any],
+        max_length: int,
+        max_target: int,
+        metrics: Sequence[str],
+        search: Search,
+        smoothing: float = 0.0,
+        prefix: str = "",
+        tokenize: str = "13a",
+        lowercase: bool = False,
+        kind: str = "",
+        writes: str = "target",
+        directed: bool = True,
+        pooling: str = "first",
+        path: Any = None,
         dev_share: float | None = None,
-        segments: Sequence[int] = (0, 1), masked: float | None = None,
-        source_template: Sequence[str] | None = None, target_template: Sequence[str] | None = None,
+        segments: Sequence[int] = (0, 1),
+        masked: float | None = None,
+        source_template: Sequence[str] | None = None,
+        target_template: Sequence[str] | None = None,
         spread: str | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         if not directed:
             raise ConfigError(
-                "model", kind, f"task={name} needs a model that writes: an encoder-decoder, or a decoder, whose tokens do not"
-                " see what follows them", fix="checkpoint=<such a model>, or from scratch model=encoder_decoder",
-            )  # fmt: skip
+                "model",
+                kind,
+                f"task={name} needs a model that writes: an encoder-decoder, or a decoder, whose"
+                " tokens do not see what follows them",
+                fix="checkpoint=<such a model>, or from scratch model=encoder_decoder",
+            )
         if not 0 <= smoothing < 1:
             raise ConfigError("task.smoothing", smoothing, "0 (none) up to 1, which is not allowed")
         if spread not in (None, *SPREADS):
-            raise ConfigError("task.spread", spread, f"one of {', '.join(SPREADS)}, or null{nearest(spread, SPREADS)}")
+            raise ConfigError(
+                "task.spread",
+                spread,
+                f"one of {', '.join(SPREADS)}, or null{nearest(spread, SPREADS)}",
+            )
         if columns["source"] == columns.get("target"):
-            raise ConfigError("task.columns.target", columns["target"], "the source, so that there is nothing to learn",
-                              fix="task.columns.target=<the column or language that is written>")  # fmt: skip
+            raise ConfigError(
+                "task.columns.target",
+                columns["target"],
+                "the source, so that there is nothing to learn",
+                fix="task.columns.target=<the column or language that is written>",
+            )
         _check_masked(masked, writes, kind)
         self.head = "seq2seq" if writes == "target" else "clm" if masked is None else "mlm"
         super().__init__(
-            name=name, reader=reader, columns=columns, max_length=max_length, metrics=written.known(metrics, tokenize),
-            label_names=None, submission=None, pooling=pooling, path=path, dev_share=dev_share,
-        )  # fmt: skip
+            name=name,
+            reader=reader,
+            columns=columns,
+            max_length=max_length,
+            metrics=written.known(metrics, tokenize),
+            label_names=None,
+            submission=None,
+            pooling=pooling,
+            path=path,
+            dev_share=dev_share,
+        )
         self.pairs = reader
-        self.max_target, self.search, self.smoothing, self.prefix = max_target, search, smoothing, prefix
+        self.max_target, self.search, self.smoothing, self.prefix = (
+            max_target,
+            search,
+            smoothing,
+            prefix,
+        )
         self.spread = spread or ("all" if masked is None else "others")
-        self.tokenize, self.lowercase, self.writes, self.segments = tokenize, lowercase, writes, segments
+        self.tokenize, self.lowercase, self.writes, self.segments = (
+            tokenize,
+            lowercase,
+            writes,
+            segments,
+        )
         self.masked, self.templates = masked, (source_template, target_template)
-        self.needs = frozenset({"source", "target"} if writes == "target" else {"text"}) | {f"targets.{self.head}"}
+        self.needs = frozenset({"source", "target"} if writes == "target" else {"text"}) | {
+            f"targets.{self.head}"
+        }
         self._tokenizer: Any = None  # of the rows encoded last, for the texts that are written
 
     @property
     def longest(self) -> int:
-        return max(self.max_length, self.max_target) if self.writes == "target" else self.max_length + self.max_target
+        return (
+            max(self.max_length, self.max_target)
+            if self.writes == "target"
+            else self.max_length + self.max_target
+        )
 
     def fitting(self, places: int) -> dict[str, int]:
         """In one row, source and target have the shares that they were to have."""
         if self.writes == "target":
-            return {"max_length": min(self.max_length, places), "max_target": min(self.max_target, places)}
+            return {
+                "max_length": min(self.max_length, places),
+                "max_target": min(self.max_target, places),
+            }
         target = max(1, places * self.max_target // self.longest)
         return {"max_length": places - target, "max_target": target}
 
@@ -121,17 +181,37 @@ class Generation(Task):
 
     def fit_labels(self, examples: Iterable[Example]) -> None:
         for example in examples:
-            if not all(text.strip() for text in (example.fields["source"], *(example.label or ("",)))):
-                raise DataError("source or target is empty", file=example.place, fix="leave this pair out")
+            if not all(
+                text.strip() for text in (example.fields["source"], *(example.label or ("",)))
+            ):
+                raise DataError(
+                    "source or target is empty", file=example.place, fix="leave this pair out"
+                )
 
     def encode(self, examples: Sequence[Example], tokenizer: Any) -> Rows:
         self._tokenizer = tokenizer
-        sources = tokenizer.encode_batch([self.prefix + str(example.fields["source"]) for example in examples])
+        sources = tokenizer.encode_batch(
+            [self.prefix + str(example.fields["source"]) for example in examples]
+        )
         labelled = all(example.label is not None for example in examples)
-        targets = tokenizer.encode_batch([example.label[0] for example in examples]) if labelled else None
-        behind = partial(sequences.behind, segments=self.segments, asked="clm" if self.masked is None else "mlm")
-        lay = partial(sequences.beside, templates=self.templates) if self.writes == "target" else behind
-        return lay(sources, targets, tokenizer.vocab, max_length=self.max_length, max_target=self.max_target)
+        targets = (
+            tokenizer.encode_batch([example.label[0] for example in examples]) if labelled else None
+        )
+        behind = partial(
+            sequences.behind, segments=self.segments, asked="clm" if self.masked is None else "mlm"
+        )
+        lay = (
+            partial(sequences.beside, templates=self.templates)
+            if self.writes == "target"
+            else behind
+        )
+        return lay(
+            sources,
+            targets,
+            tokenizer.vocab,
+            max_length=self.max_length,
+            max_target=self.max_target,
+        )
 
     def noise(self, vocab: Vocab) -> Noise | None:
         if self.masked is None:
@@ -150,16 +230,29 @@ class Generation(Task):
         return asked_of(model, batch, self.head, smoothing=self.smoothing, spared=spared)
 
     def logits(self, model: Model, batch: Batch) -> dict[str, Tensor]:
-        """written [B, max_target] the ids of each row's best text, -1 behind it; nll and tokens [B] of the target, if any."""
+        """written [B, max_target] the ids of each row's best text, -1 behind it; nll and tokens
+        [B] of the target, if any.
+        """
         vocab = self._tokenizer.vocab
-        best = [found[0].ids for found in generate(
-            model, self._prompts(batch), vocab=vocab, search=self.search, head=self.head, max_new=self.max_target,
-            keys=batch.values["example"].tolist(),
-        )]  # fmt: skip
+        best = [
+            found[0].ids
+            for found in generate(
+                model,
+                self._prompts(batch),
+                vocab=vocab,
+                search=self.search,
+                head=self.head,
+                max_new=self.max_target,
+                keys=batch.values["example"].tolist(),
+            )
+        ]
         ids = torch.full((len(best), self.max_target), _NONE)
         for row, text in enumerate(best):
             ids[row, : len(text)] = torch.tensor(text, dtype=torch.int64)
-        return {"written": ids, **(self._likelihood(model, batch) if self.head in batch.targets else {})}
+        return {
+            "written": ids,
+            **(self._likelihood(model, batch) if self.head in batch.targets else {}),
+        }
 
     def _prompts(self, batch: Batch) -> Batch:
         """The batch without its targets: a decoder is given the first segment of each row."""
@@ -169,7 +262,8 @@ class Generation(Task):
         length = (text.real & (text.tracks["segment"] == self.segments[0])).sum(1)
         longest = int(length.max())
         tracks = {name: track[:, :longest] for name, track in text.tracks.items()}
-        tracks["segment"] = torch.full_like(tracks["segment"], self.segments[0])  # targets are padding now
+        # targets are padding now
+        tracks["segment"] = torch.full_like(tracks["segment"], self.segments[0])
         prompts = Seq(text.ids[:, :longest], length, tracks, full=bool((length == longest).all()))
         return Batch(batch.key, {"text": prompts}, values=batch.values)
 
@@ -185,30 +279,52 @@ class Generation(Task):
         return {"nll": torch.stack(nll), "tokens": (ids != IGNORE).sum(1)}
 
     def _at_masks(self, model: Model, batch: Batch) -> dict[str, Tensor]:
-        """As texts are written: what stands before a token is given, and the token asked at a mask."""
+        """As texts are written: what stands before a token is given, and the token asked at a
+        mask.
+        """
         text, prompts = batch.text, self._prompts(batch)
         first = prompts.text.length
         tokens = text.real.sum(1) - first
         place = first[:, None] + torch.arange(int(tokens.max()), device=first.device)
         there = place < (first + tokens)[:, None]
         ids = text.ids.gather(1, place.clamp(max=text.ids.shape[1] - 1)).masked_fill(~there, _NONE)
-        return {"nll": -likelihood(model, prompts, ids, vocab=self._tokenizer.vocab, head=self.head), "tokens": tokens}
+        return {
+            "nll": -likelihood(model, prompts, ids, vocab=self._tokenizer.vocab, head=self.head),
+            "tokens": tokens,
+        }
 
     def loss(self, logits: Mapping[str, Tensor], batch: Batch) -> Output:
         return Output({self.head: Term(logits["nll"].sum())})
 
-    def predict(self, logits: Mapping[str, np.ndarray], rows: Rows, examples: Sequence[Example]) -> list[dict[str, Any]]:
-        texts = [self._tokenizer.decode(ids[ids != _NONE].astype(np.int64)).strip() for ids in logits["written"]]
+    def predict(
+        self, logits: Mapping[str, np.ndarray], rows: Rows, examples: Sequence[Example]
+    ) -> list[dict[str, Any]]:
+        texts = [
+            self._tokenizer.decode(ids[ids != _NONE].astype(np.int64)).strip()
+            for ids in logits["written"]
+        ]
         found: list[dict[str, Any]] = []
         for place, (example, guess) in enumerate(zip(examples, texts, strict=True)):
             golds = None if example.label is None else list(example.label)
-            found.append({"id": example.id, "source": example.fields["source"], "golds": golds, "guess": guess})
+            found.append(
+                {
+                    "id": example.id,
+                    "source": example.fields["source"],
+                    "golds": golds,
+                    "guess": guess,
+                }
+            )
             if "nll" in logits:
-                found[-1] |= {"nll": float(logits["nll"][place]), "tokens": int(logits["tokens"][place])}
+                found[-1] |= {
+                    "nll": float(logits["nll"][place]),
+                    "tokens": int(logits["tokens"][place]),
+                }
         return found
 
     def score(self, predictions: Sequence[Mapping[str, Any]]) -> dict[str, float]:
-        found, self.signatures = written.score(predictions, self.metrics, tokenize=self.tokenize, lowercase=self.lowercase)
+        found, self.signatures = written.score(
+            predictions, self.metrics, tokenize=self.tokenize, lowercase=self.lowercase
+        )
         return found
 
 
@@ -216,7 +332,16 @@ def _check_masked(masked: float | None, writes: str, kind: str) -> None:
     if masked is None:
         return
     if writes == "target":
-        allowed = f"for a model that reads source and target in one row; {kind or 'this one'} has a decoder"
-        raise ConfigError("task.masked", masked, allowed, fix="task.masked=null, or model=encoder pattern=unilm")
+        allowed = (
+            f"for a model that reads source and target in one row; {kind or 'this one'} has a"
+            " decoder"
+        )
+        raise ConfigError(
+            "task.masked", masked, allowed, fix="task.masked=null, or model=encoder pattern=unilm"
+        )
     if not 0 < masked < 1:
-        raise ConfigError("task.masked", masked, "0 < masked < 1, or null: each token is asked at the one before it")
+        raise ConfigError(
+            "task.masked",
+            masked,
+            "0 < masked < 1, or null: each token is asked at the one before it",
+        )

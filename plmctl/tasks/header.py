@@ -12,20 +12,32 @@ _NUMBER = re.compile(r"[-+]?\d+([.,]\d+)?")
 
 
 def names_columns(rows: Sequence[Sequence[str]], places: Mapping[str, int]) -> bool | None:
-    """Whether `rows[0]` is names; None: its label is like no other, so it may be, but nothing else speaks for it.
+    """Whether `rows[0]` is names; None: its label is like no other, so it may be, but nothing else
+    speaks for it.
 
-    Names are short, and shorter than what stands below them. The label's is none of the labels: a word above numbers, or one
-    that does not come again.
+    Names are short, and shorter than what stands below them. The label's is none of the labels: a
+    word above numbers, or one that does not come again.
 
     Args:
         places: {role: place of its cell}; `label` where there is one, `id` says nothing.
     """
     asked = {role: place for role, place in places.items() if role != "id"}
-    first, rest = rows[0], [row for row in islice(rows, 1, LOOKED) if len(row) > max(asked.values())]
-    if not rest or len(first) <= max(asked.values()) or not all(_is_name(first[place]) for place in asked.values()):
+    first, rest = (
+        rows[0],
+        [row for row in islice(rows, 1, LOOKED) if len(row) > max(asked.values())],
+    )
+    if (
+        not rest
+        or len(first) <= max(asked.values())
+        or not all(_is_name(first[place]) for place in asked.values())
+    ):
         return False
     below = {role: [row[place].strip() for row in rest] for role, place in asked.items()}
-    short = all(_is_short(first[place].strip(), below[role]) for role, place in asked.items() if role != "label")
+    short = all(
+        _is_short(first[place].strip(), below[role])
+        for role, place in asked.items()
+        if role != "label"
+    )
     labels = [label for label in below.get("label", ()) if label]
     if not labels:
         return short and all(_WORD.fullmatch(cell.strip()) for cell in first) and len(first) > 1

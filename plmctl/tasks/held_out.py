@@ -1,4 +1,6 @@
-"""What pretraining asked, asked again of held-out documents: in rows and under noise of one's choice (eval only)."""
+"""What pretraining asked, asked again of held-out documents: in rows and under noise of one's
+choice (eval only).
+"""
 
 from __future__ import annotations
 
@@ -13,8 +15,9 @@ from plmctl.parts import part_of
 class HeldOut:
     """Mean losses and accuracies of a pretrained checkpoint's own objectives on held-out rows.
 
-    Rows and noise may be others than in training: what a head has learned of one kind of pairs is asked of another kind
-    (sentence order of next sentences: Lan et al., 2020, arXiv:1909.11942, table 5).
+    Rows and noise may be others than in training: what a head has learned of one kind of pairs is
+    asked of another kind (sentence order of next sentences: Lan et al., 2020, arXiv:1909.11942,
+    table 5).
     """
 
     objectives: Sequence[str] | None = None  # of the checkpoint's own; None: all

@@ -1,4 +1,6 @@
-"""A model over every row of a split, once: what `predict` and `score` work on, during training and in `plmctl eval`."""
+"""A model over every row of a split, once: what `predict` and `score` work on, during training
+and in `plmctl eval`.
+"""
 
 from __future__ import annotations
 
@@ -36,22 +38,34 @@ class Split:
 
 
 def portion(examples: list[Example], share: float) -> list[Example]:
-    """A `share` of the examples, one at least, in their order; chosen at random, a smaller share is part of a larger one."""
-    chosen = np.random.default_rng(0).permutation(len(examples))[: max(1, round(share * len(examples)))]
+    """A `share` of the examples, one at least, in their order; chosen at random, a smaller share
+    is part of a larger one.
+    """
+    chosen = np.random.default_rng(0).permutation(len(examples))[
+        : max(1, round(share * len(examples)))
+    ]
     return examples if share == 1 else [examples[place] for place in sorted(chosen.tolist())]
 
 
 def encoded(task: Task, name: str, examples: list[Example], tokenizer: Any) -> Split:
-    """With the characters of every word, where the tokenizer is one of words: a network that reads them knows new ones, too.
+    """With the characters of every word, where the tokenizer is one of words: a network that reads
+    them knows new ones, too.
 
-    Not for a task that asks for tokens or adds some: those of the vocabulary are all there are. DataError for a text that the
-    tokenizer does not know.
+    Not for a task that asks for tokens or adds some: those of the vocabulary are all there are.
+    DataError for a text that the tokenizer does not know.
     """
     tokens = task.transform.new_tokens or task.heads & {"clm", "mlm", "seq2seq"}
     if not tokenizer.vocab.spellings or "text" not in task.needs or tokens:
         split = Split(name, examples, task.encode(examples, tokenizer))
-        fix = "a checkpoint whose tokenizer knows this text; from scratch, more tokenizer.vocab_size, or tokenizer=byte_bpe"
-        refuse_unknown(unknown(split.rows, tokenizer.vocab), file=examples[0].place.rpartition(":")[0] or name, fix=fix)
+        fix = (
+            "a checkpoint whose tokenizer knows this text; from scratch, more tokenizer.vocab_size,"
+            " or tokenizer=byte_bpe"
+        )
+        refuse_unknown(
+            unknown(split.rows, tokenizer.vocab),
+            file=examples[0].place.rpartition(":")[0] or name,
+            fix=fix,
+        )
         return split
     spelling = Spelling(tokenizer)
     return Split(name, examples, spelling.rows(task.encode(examples, spelling)))
@@ -62,8 +76,8 @@ def run(
 ) -> tuple[dict[str, np.ndarray], float | None]:
     """(logits by name, `[n, ...]` in the order of the rows; mean loss, None without labels).
 
-    Rows are taken longest first, so the order and the numbers do not depend on who calls. The caller sets eval mode,
-    `no_grad` and autocast.
+    Rows are taken longest first, so the order and the numbers do not depend on who calls. The
+    caller sets eval mode, `no_grad` and autocast.
     """
     units = batches.Units.of(rows)
     order = np.argsort(-units.length, kind="stable")
@@ -82,7 +96,9 @@ def run(
     return found, total / count if count else None
 
 
-def _store(found: dict[str, np.ndarray], name: str, index: np.ndarray, values: np.ndarray, n: int) -> None:
+def _store(
+    found: dict[str, np.ndarray], name: str, index: np.ndarray, values: np.ndarray, n: int
+) -> None:
     """The first batch has the longest rows, so later ones fit into what it made room for."""
     if name not in found:
         found[name] = np.zeros((n, *values.shape[1:]), dtype=np.float32)
@@ -106,18 +122,27 @@ def truncation(rows: Rows) -> str:
     if not cut.any():
         return ""
     lost = int(cut.sum())
-    tokens = lost + sum(int(seq.length.sum()) for name, seq in rows.seqs.items() if name not in VIEWS)
-    return f"{int((cut > 0).sum())} of {len(cut)} rows are cut to max_length: {lost} of {tokens} tokens ({lost / tokens:.2%})"
+    tokens = lost + sum(
+        int(seq.length.sum()) for name, seq in rows.seqs.items() if name not in VIEWS
+    )
+    return (
+        f"{int((cut > 0).sum())} of {len(cut)} rows are cut to max_length: {lost} of {tokens}"
+        f" tokens ({lost / tokens:.2%})"
+    )
 
 
 def known(train: Sequence[Example], other: Sequence[Example]) -> str:
-    """How many examples of `other` are in `train` with their very label, for people; nothing to say: ""."""
+    """How many examples of `other` are in `train` with their very label, for people; nothing to
+    say: "".
+    """
     found = _known(train, other)
     return f"{found:,} of {len(other):,} are in train too" if found else ""
 
 
 def unknown(rows: Rows, vocab: Vocab) -> float:
-    """The share of the tokens of `rows` that their tokenizer does not know; 0 where the model reads their characters."""
+    """The share of the tokens of `rows` that their tokenizer does not know; 0 where the model
+    reads their characters.
+    """
     if "characters" in rows.seqs:
         return 0.0
     read = [seq.ids[seq.real] for name, seq in rows.seqs.items() if name not in VIEWS]
@@ -134,18 +159,27 @@ def _content(example: Example) -> tuple[str, str]:
 
 
 def check_splits(task: Task) -> list[str]:
-    """Read train and every dev split, whose names are returned, and fit the labels; DataError for a dev set out of train."""
+    """Read train and every dev split, whose names are returned, and fit the labels; DataError
+    for a dev set out of train.
+    """
     devs = [name for name in task.reader.splits if name.startswith("dev") and task.has(name)]
     task.fit_labels(train := task.read("train"))
     for name in devs:
         task.fit_labels(examples := task.read(name))
         found, several = _known(train, examples), len(set(map(_content, examples))) >= FEW
         if several and 2 * found > len(examples):
-            told = f"{found:,} of the {len(examples):,} examples of {name} stand in train with their label"
+            told = (
+                f"{found:,} of the {len(examples):,} examples of {name} stand in train with their"
+                " label"
+            )
             raise DataError(
-                f"{told}: a score on them says what was learnt by heart", file=task.path,
-                fix="another dev set, or one file alone, of which a share is held out: task.path=<train file>",
-            )  # fmt: skip
+                f"{told}: a score on them says what was learnt by heart",
+                file=task.path,
+                fix=(
+                    "another dev set, or one file alone, of which a share is held out:"
+                    " task.path=<train file>"
+                ),
+            )
     return devs
 
 
@@ -156,4 +190,6 @@ def noted(reader: Any) -> list[str]:
 
 def counted(skipped: Mapping[str, int]) -> str:
     """One line for the files in which rows were passed over, nothing if there are none."""
-    return "; ".join(f"{file}: {count} rows passed over" for file, count in skipped.items() if count)
+    return "; ".join(
+        f"{file}: {count} rows passed over" for file, count in skipped.items() if count
+    )

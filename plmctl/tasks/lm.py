@@ -1,4 +1,6 @@
-"""How well a language model predicts text: perplexity in a sliding window, under a fixed mask, and pseudo-perplexity."""
+"""How well a language model predicts text: perplexity in a sliding window, under a fixed mask,
+and pseudo-perplexity.
+"""
 
 from __future__ import annotations
 
@@ -42,7 +44,12 @@ class Text:
         ids = tokenizer.encode_batch(kept)
         if not any(ids):
             raise DataError("no text to measure", fix="data.path=<a file with text>")
-        return cls(ids, sum(len(d.split()) for d in kept), sum(map(len, kept)), sum(len(d.encode()) for d in kept))
+        return cls(
+            ids,
+            sum(len(d.split()) for d in kept),
+            sum(map(len, kept)),
+            sum(len(d.encode()) for d in kept),
+        )
 
     @property
     def tokens(self) -> int:
@@ -51,17 +58,21 @@ class Text:
 
 @part_of("task")
 class LanguageModel:
-    """`ppl = exp(NLL / units)`, `bits = NLL / (ln 2 * units)`; units are tokens, words, characters or UTF-8 bytes of the text.
+    """`ppl = exp(NLL / units)`, `bits = NLL / (ln 2 * units)`; units are tokens, words, characters
+    or UTF-8 bytes of the text.
 
-    A causal model reads each document from its own `bos` on (not counted; without one the first token is not counted) in
-    windows of `window` tokens that move by `stride`: every token is scored once, with at least `window - stride` tokens before
-    it. One with memory reads windows behind each other, each with the memory of those before it in its document, of `memory`
-    tokens (Dai et al., 2019, arXiv:1901.02860, sec. 3.2); what it reads first is the token that ends a text, as in training.
-    With `stream` all documents are one, and the token that ends each of them is scored, too.
+    A causal model reads each document from its own `bos` on (not counted; without one the first
+    token is not counted) in windows of `window` tokens that move by `stride`: every token is scored
+    once, with at least `window - stride` tokens before it. One with memory reads windows behind
+    each other, each with the memory of those before it in its document, of `memory` tokens (Dai et
+    al., 2019, arXiv:1901.02860, sec. 3.2); what it reads first is the token that ends a text, as in
+    training. With `stream` all documents are one, and the token that ends each of them is scored,
+    too.
 
-    A masked model is scored on tokens hidden by `noise` with a fixed seed, and by pseudo-perplexity (Salazar et al., 2020,
-    arXiv:1910.14659, sec. 2): `exp(-1/N sum_t log p(w_t | w without t))`, one hidden token at a time, for the first
-    `pseudo_tokens` tokens. Neither compares with a causal perplexity.
+    A masked model is scored on tokens hidden by `noise` with a fixed seed, and by pseudo-perplexity
+    (Salazar et al., 2020, arXiv:1910.14659, sec. 2): `exp(-1/N sum_t log p(w_t | w without t))`,
+    one hidden token at a time, for the first `pseudo_tokens` tokens. Neither compares with a causal
+    perplexity.
     """
 
     def __init__(
@@ -72,7 +83,8 @@ class LanguageModel:
         stride: int | None = None,
         memory: int | None = None,
         stream: bool = False,
-        trained_length: int | None = None,  # the longest row of training: the window of a model without a longest one
+        # the longest row of training: the window of a model without a longest one
+        trained_length: int | None = None,
         pseudo_tokens: int | None = 2000,
         seed: int = 0,
     ) -> None:
@@ -80,8 +92,12 @@ class LanguageModel:
         self.memory, self.stream, self.trained_length = memory, stream, trained_length
         self.pseudo_tokens, self.seed = pseudo_tokens, seed
 
-    def measure(self, model: Model, text: Text, vocab: Vocab, *, batch_size: int, device: torch.device) -> dict[str, float]:
-        """Whatever the model's heads can be asked; UsageError for a model without a language-model head."""
+    def measure(
+        self, model: Model, text: Text, vocab: Vocab, *, batch_size: int, device: torch.device
+    ) -> dict[str, float]:
+        """Whatever the model's heads can be asked; UsageError for a model without a
+        language-model head.
+        """
         run = _Run(model, vocab, batch_size, device)
         window = self._window(model)
         size = {
@@ -102,9 +118,16 @@ class LanguageModel:
                 why = "this model is asked for hidden tokens, not from left to right"
                 raise ConfigError(f"task.{name}", value, f"{json.dumps(allowed)}: {why}")
         if "mlm" in model.heads:
-            return {**self._masked(run, text, window), **self._pseudo(run, text, window), **size, "stride": window}
+            return {
+                **self._masked(run, text, window),
+                **self._pseudo(run, text, window),
+                **size,
+                "stride": window,
+            }
         has = ", ".join(model.heads) or "no head"
-        raise UsageError(f"task=lm asks a language-model head ('clm' or 'mlm'); this checkpoint has {has}")
+        raise UsageError(
+            f"task=lm asks a language-model head ('clm' or 'mlm'); this checkpoint has {has}"
+        )
 
     def _window(self, model: Model) -> int:
         longest = model.backbone.max_length
@@ -116,22 +139,40 @@ class LanguageModel:
     def _stride(self, window: int, remembers: bool) -> int:
         if remembers:
             if self.stride not in (None, window):
-                allowed = f"null: with memory each window goes on where the one before ended, after {window} tokens"
-                raise ConfigError("task.stride", self.stride, allowed, fix="task.stride=null, or task.memory=0")
+                allowed = (
+                    "null: with memory each window goes on where the one before ended, after"
+                    f" {window} tokens"
+                )
+                raise ConfigError(
+                    "task.stride", self.stride, allowed, fix="task.stride=null, or task.memory=0"
+                )
             return window
         stride = self.stride or max(1, window // 2)
         if stride > window - 1:
-            raise ConfigError("task.stride", stride, f"at most window - 1 = {window - 1}: every token has one before it")
+            raise ConfigError(
+                "task.stride",
+                stride,
+                f"at most window - 1 = {window - 1}: every token has one before it",
+            )
         return stride
 
-    def _causal(self, run: _Run, text: Text, window: int, stride: int, remembers: bool) -> dict[str, float]:
+    def _causal(
+        self, run: _Run, text: Text, window: int, stride: int, remembers: bool
+    ) -> dict[str, float]:
         first, documents = run.vocab.bos, text.ids
         if self.stream or remembers:
             first = end = closed(run.vocab).after[0]
             if self.stream:
                 documents = [[token for ids in documents for token in (*ids, end)]]
-        read = [causal_windows(ids if first is None else [first, *ids], window, stride) for ids in documents]
-        loss, tokens = run.in_order("clm", read, self.memory) if remembers else run.loss("clm", chain.from_iterable(read))
+        read = [
+            causal_windows(ids if first is None else [first, *ids], window, stride)
+            for ids in documents
+        ]
+        loss, tokens = (
+            run.in_order("clm", read, self.memory)
+            if remembers
+            else run.loss("clm", chain.from_iterable(read))
+        )
         return {
             "perplexity_per_token": math.exp(loss / tokens),
             "perplexity_per_word": _exp(loss / max(1, text.words)),
@@ -144,22 +185,30 @@ class LanguageModel:
         rows = _rows([row for row, _ in _framed(text, run.vocab, window)], run.vocab)
         noised = self.noise()(rows, Draws(self.seed, 0))
         ids, target = noised.seqs["text"].ids, noised.targets["mlm"]
-        loss, tokens = run.loss("mlm", [(ids[r, :n], target[r, :n]) for r, n in enumerate(rows.seqs["text"].length.tolist())])
+        loss, tokens = run.loss(
+            "mlm",
+            [(ids[r, :n], target[r, :n]) for r, n in enumerate(rows.seqs["text"].length.tolist())],
+        )
         return {"masked_perplexity": math.exp(loss / max(1, tokens)), "masked_tokens": tokens}
 
     def _pseudo(self, run: _Run, text: Text, window: int) -> dict[str, float]:
         """Every window is copied once for each of its tokens."""
         if self.pseudo_tokens == 0:
             return {}
-        loss, tokens = run.loss("mlm", _hidden_one_by_one(text, run.vocab, window, self.pseudo_tokens))
+        loss, tokens = run.loss(
+            "mlm", _hidden_one_by_one(text, run.vocab, window, self.pseudo_tokens)
+        )
         return {"pseudo_perplexity": math.exp(loss / tokens), "pseudo_tokens": tokens}
 
 
-Window = tuple[Sequence[int] | np.ndarray, Sequence[int] | np.ndarray]  # ids, and at each place the id asked there or IGNORE
+# ids, and at each place the id asked there or IGNORE
+Window = tuple[Sequence[int] | np.ndarray, Sequence[int] | np.ndarray]
 
 
 def causal_windows(ids: Sequence[int], window: int, stride: int) -> Iterator[Window]:
-    """Windows of `window` inputs; each asks for the tokens that none before it asked for (the first is never asked)."""
+    """Windows of `window` inputs; each asks for the tokens that none before it asked for (the
+    first is never asked).
+    """
     asked = 1
     start = 0
     while asked < len(ids):
@@ -171,7 +220,9 @@ def causal_windows(ids: Sequence[int], window: int, stride: int) -> Iterator[Win
 
 
 def _framed(text: Text, vocab: Vocab, window: int) -> Iterator[tuple[encode.Row, int]]:
-    """Each document in pieces that fill a row with the tokenizer's special tokens around; and how many tokens a piece has."""
+    """Each document in pieces that fill a row with the tokenizer's special tokens around; and
+    how many tokens a piece has.
+    """
     room = window - encode.specials(vocab, pair=False)
     for ids in text.ids:
         for start in range(0, len(ids), room):
@@ -184,7 +235,9 @@ def _rows(laid: Sequence[encode.Row], vocab: Vocab) -> Rows:
     return replace(rows, anchors=None)
 
 
-def _hidden_one_by_one(text: Text, vocab: Vocab, window: int, limit: int | None) -> Iterator[Window]:
+def _hidden_one_by_one(
+    text: Text, vocab: Vocab, window: int, limit: int | None
+) -> Iterator[Window]:
     left = text.tokens if limit is None else limit
     for row, length in _framed(text, vocab, window):
         for place in range(row.a_start, row.a_start + min(length, left)):
@@ -206,7 +259,9 @@ class _Run:
     def remembers(self, memory: int | None) -> bool:
         """Whether anything goes on from one window to the next."""
         if memory is not None and memory < 0:
-            raise ConfigError("task.memory", memory, "0 (none) or more tokens, or null: as in training")
+            raise ConfigError(
+                "task.memory", memory, "0 (none) or more tokens, or null: as in training"
+            )
         found = self.model.backbone.fresh_state(1, self.device, memory) is not None
         if memory and not found:
             allowed = "null: this model has no memory, its windows overlap (task.stride)"
@@ -214,7 +269,9 @@ class _Run:
         return found
 
     def loss(self, head: str, windows: Iterable[Window]) -> tuple[float, int]:
-        """(summed negative log-likelihood in nats, tokens asked for) over all windows, in float64."""
+        """(summed negative log-likelihood in nats, tokens asked for) over all windows, in
+        float64.
+        """
         total, count = 0.0, 0
         pending = iter(windows)
         while group := list(islice(pending, self.batch_size)):
@@ -222,14 +279,20 @@ class _Run:
             total, count = total + found, count + asked
         return total, count
 
-    def in_order(self, head: str, documents: Sequence[Iterable[Window]], memory: int | None) -> tuple[float, int]:
-        """The same of documents whose windows go on from each other, as many side by side as a batch has rows.
+    def in_order(
+        self, head: str, documents: Sequence[Iterable[Window]], memory: int | None
+    ) -> tuple[float, int]:
+        """The same of documents whose windows go on from each other, as many side by side as a
+        batch has rows.
 
-        A row whose document has ended takes the next one, without memory; only the last window of one is shorter than others.
+        A row whose document has ended takes the next one, without memory; only the last window of
+        one is shorter than others.
         """
         total, count = 0.0, 0
         waiting = iter(documents)
-        reading: list[Iterator[Window]] = [iter(()) for _ in range(min(self.batch_size, len(documents)))]
+        reading: list[Iterator[Window]] = [
+            iter(()) for _ in range(min(self.batch_size, len(documents)))
+        ]
         state = self.model.backbone.fresh_state(len(reading), self.device, memory)
         while True:
             group = [next(each, None) for each in reading]
@@ -241,23 +304,31 @@ class _Run:
             if not any(group):
                 return total, count
             nothing = ([self.vocab.pad], [IGNORE])
-            found, asked, state = self._asked(head, [window or nothing for window in group], state, np.array(goes_on))
+            found, asked, state = self._asked(
+                head, [window or nothing for window in group], state, np.array(goes_on)
+            )
             total, count = total + found, count + asked
 
     def _asked(
         self, head: str, group: Sequence[Window], state: Any, goes_on: np.ndarray | None = None
     ) -> tuple[float, int, Any]:
-        """(summed negative log-likelihood, tokens asked for, what is remembered) of a batch of windows."""
+        """(summed negative log-likelihood, tokens asked for, what is remembered) of a batch of
+        windows.
+        """
         rows = _rows([encode.Row(list(map(int, ids)), 0, None, 0) for ids, _ in group], self.vocab)
         target = np.full(rows.seqs["text"].ids.shape, IGNORE, dtype=np.int64)
         for place, (_, asked) in enumerate(group):
             target[place, : len(asked)] = asked
         values = {} if goes_on is None else {"continues": goes_on}
-        batch = collate(replace(rows.with_targets(**{head: target}), values={**rows.values, **values}), {}).to(self.device)
+        batch = collate(
+            replace(rows.with_targets(**{head: target}), values={**rows.values, **values}), {}
+        ).to(self.device)
         asked_for = batch.targets[head]
         hidden = self.model(batch, state)
         features = hidden.at(asked_for.index[: asked_for.count])
-        loss = cast(LMHead, self.model.heads[head]).loss(features, asked_for.ids[: asked_for.count])[0]
+        loss = cast(LMHead, self.model.heads[head]).loss(
+            features, asked_for.ids[: asked_for.count]
+        )[0]
         return float(loss), asked_for.count, hidden.state
 
 

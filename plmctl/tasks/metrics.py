@@ -1,4 +1,6 @@
-"""Scores from gold and guessed labels; every one is defined, without a warning, for constant and empty input."""
+"""Scores from gold and guessed labels; every one is defined, without a warning, for constant and
+empty input.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +32,9 @@ def accuracy(gold: Labels, guess: Labels) -> float:
 
 
 def f1(gold: Labels, guess: Labels, *, positive: str) -> float:
-    """`2 TP / (2 TP + FP + FN)` of the class `positive`, 0 where there is neither gold nor guess of it."""
+    """`2 TP / (2 TP + FP + FN)` of the class `positive`, 0 where there is neither gold nor guess
+    of it.
+    """
     both = sum(g == positive and p == positive for g, p in zip(gold, guess, strict=True))
     return _ratio(2 * both, sum(g == positive for g in gold) + sum(p == positive for p in guess))
 
@@ -38,20 +42,27 @@ def f1(gold: Labels, guess: Labels, *, positive: str) -> float:
 def macro_f1(gold: Labels, guess: Labels) -> float:
     """The plain mean of `f1` over every class that occurs in gold or guess."""
     classes = sorted(set(gold) | set(guess))
-    return math.fsum(f1(gold, guess, positive=name) for name in classes) / len(classes) if classes else 0.0
+    return (
+        math.fsum(f1(gold, guess, positive=name) for name in classes) / len(classes)
+        if classes
+        else 0.0
+    )
 
 
 def matthews(gold: Labels, guess: Labels) -> float:
-    """Matthews correlation, for K classes in Gorodkin's form: the correlation of the two one-hot matrices; 0 if undefined.
+    """Matthews correlation, for K classes in Gorodkin's form: the correlation of the two one-hot
+    matrices; 0 if undefined.
 
-    (Gorodkin, 2004, "Comparing two K-category assignments by a K-category correlation coefficient".)
+    (Gorodkin, 2004, "Comparing two K-category assignments by a K-category correlation
+    coefficient".)
     """
     classes = {name: place for place, name in enumerate(sorted(set(gold) | set(guess)))}
     table = np.zeros((len(classes), len(classes)), dtype=np.int64)  # [gold, guess]
     for g, p in zip(gold, guess, strict=True):
         table[classes[g], classes[p]] += 1
     n, right = int(table.sum()), int(np.trace(table))
-    golds, guesses = table.sum(1).tolist(), table.sum(0).tolist()  # Python integers: products of counts never overflow
+    # Python integers: products of counts never overflow
+    golds, guesses = table.sum(1).tolist(), table.sum(0).tolist()
     cross = right * n - sum(g * p for g, p in zip(golds, guesses, strict=True))
     spread = (n * n - sum(p * p for p in guesses)) * (n * n - sum(g * g for g in golds))
     return cross / math.sqrt(spread) if spread else 0.0
@@ -60,7 +71,12 @@ def matthews(gold: Labels, guess: Labels) -> float:
 def pearson(gold: Sequence[float], guess: Sequence[float]) -> float:
     """Linear correlation; 0 where either side is constant or not finite."""
     x, y = np.asarray(gold, dtype=np.float64), np.asarray(guess, dtype=np.float64)
-    if len(x) < 2 or not (np.isfinite(x).all() and np.isfinite(y).all()) or (x == x[0]).all() or (y == y[0]).all():
+    if (
+        len(x) < 2
+        or not (np.isfinite(x).all() and np.isfinite(y).all())
+        or (x == x[0]).all()
+        or (y == y[0]).all()
+    ):
         return 0.0
     x, y = x - x.mean(), y - y.mean()
     spread = float(np.linalg.norm(x)) * float(np.linalg.norm(y))
@@ -78,16 +94,19 @@ CORRELATIONS = {"pearson": pearson, "spearman": spearman}  # by the name that a 
 
 
 def _ranks(values: Sequence[float]) -> list[float]:
-    _, place, count = np.unique(np.asarray(values, dtype=np.float64), return_inverse=True, return_counts=True)
+    _, place, count = np.unique(
+        np.asarray(values, dtype=np.float64), return_inverse=True, return_counts=True
+    )
     last = np.cumsum(count)
     return (last - (count - 1) / 2)[place].tolist()
 
 
 def entities(tags: Labels) -> set[Entity]:
-    """The chunks conlleval finds in one sentence: one begins at B- or S-, after O, at a change of type and after E- or S-.
+    """The chunks conlleval finds in one sentence: one begins at B- or S-, after O, at a change of
+    type and after E- or S-.
 
-    So an I- after O or after another type starts an entity; the schemes IOB1, IOB2 (BIO) and BIOES (BMES) are all read.
-    (Tjong Kim Sang and De Meulder, 2003; the script `conlleval`.)
+    So an I- after O or after another type starts an entity; the schemes IOB1, IOB2 (BIO) and BIOES
+    (BMES) are all read. (Tjong Kim Sang and De Meulder, 2003; the script `conlleval`.)
     """
     found: set[Entity] = set()
     start, kind, closed = 0, "", True
@@ -114,7 +133,10 @@ def entity_scores(gold: Sequence[Labels], guess: Sequence[Labels]) -> dict[str, 
 
 def constant_entity_scores(gold: Sequence[Labels]) -> dict[str, float]:
     """The best of each that tagging every word alike can reach."""
-    golds, tags = [entities(sentence) for sentence in gold], {tag for sentence in gold for tag in sentence}
+    golds, tags = (
+        [entities(sentence) for sentence in gold],
+        {tag for sentence in gold for tag in sentence},
+    )
     lengths = {len(sentence) for sentence in gold}
     best = {"f1": 0.0, "precision": 0.0, "recall": 0.0}
     for tag in tags - {"O"}:
@@ -127,19 +149,31 @@ def constant_entity_scores(gold: Sequence[Labels]) -> dict[str, float]:
 def _of_entities(gold: Sequence[set[Entity]], guess: Sequence[set[Entity]]) -> dict[str, float]:
     right = sum(len(g & p) for g, p in zip(gold, guess, strict=True))
     found, there = sum(map(len, guess)), sum(map(len, gold))
-    return {"f1": _ratio(2 * right, found + there), "precision": _ratio(right, found), "recall": _ratio(right, there)}
+    return {
+        "f1": _ratio(2 * right, found + there),
+        "precision": _ratio(right, found),
+        "recall": _ratio(right, there),
+    }
 
 
 def by_name(positive: str | None) -> dict[str, Callable[[Labels, Labels], float]]:
-    """The scores of label lists by the name that a task's YAML uses; `f1` only where a positive class is stated."""
-    found: dict[str, Callable[[Labels, Labels], float]] = {"accuracy": accuracy, "macro_f1": macro_f1, "matthews": matthews}
+    """The scores of label lists by the name that a task's YAML uses; `f1` only where a positive
+    class is stated.
+    """
+    found: dict[str, Callable[[Labels, Labels], float]] = {
+        "accuracy": accuracy,
+        "macro_f1": macro_f1,
+        "matthews": matthews,
+    }
     if positive is not None:
         found["f1"] = lambda gold, guess: f1(gold, guess, positive=positive)
     return found
 
 
 def majority(gold: Iterable[str]) -> float:
-    """The accuracy of always answering with the most frequent label: the floor that every classifier must beat."""
+    """The accuracy of always answering with the most frequent label: the floor that every
+    classifier must beat.
+    """
     gold = list(gold)
     return max(Counter(gold).values()) / len(gold) if gold else 0.0
 
@@ -150,7 +184,8 @@ def constant(score: Callable[[Labels, Labels], float], gold: Labels) -> float:
 
 
 def floor(names: Sequence[str], gold: Labels, best: Callable[[str], float]) -> dict[str, float]:
-    """What a constant answer reaches, beside a score of the same kind: `majority` where `accuracy` is among the `names`.
+    """What a constant answer reaches, beside a score of the same kind: `majority` where `accuracy`
+    is among the `names`.
 
     Else `constant_<the first of them>`, which is `best` of it.
     """

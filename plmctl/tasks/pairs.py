@@ -22,19 +22,24 @@ _TABLES = (*_NAMED, ".txt")
 
 @part_of("reader")
 class Pairs(Table):
-    """`columns.source` and `columns.target` name two columns of a table, or what two line-parallel files end with.
+    """`columns.source` and `columns.target` name two columns of a table, or what two line-parallel
+    files end with.
 
-    With source=en, target=de a folder holds train.en and train.de, or train.tsv, .csv or .jsonl with such columns; `splits` are
-    patterns of what stands before the suffix. Or files are named split by split: `[train.en, train.de, dev.en, dev.de]`, or a
-    table each, `[train.tsv, dev.tsv]`; in YAML also {train: [a.en, a.de]}.
-    A list in JSON is, of a source, its sentences; of a target, the references, of which the first is learnt.
+    With source=en, target=de a folder holds train.en and train.de, or train.tsv, .csv or .jsonl
+    with such columns; `splits` are patterns of what stands before the suffix. Or files are named
+    split by split: `[train.en, train.de, dev.en, dev.de]`, or a table each, `[train.tsv, dev.tsv]`;
+    in YAML also {train: [a.en, a.de]}.
+    A list in JSON is, of a source, its sentences; of a target, the references, of which the first
+    is learnt.
     """
 
     def has(self, path: Any, split: str, columns: Columns | None = None) -> bool:
         return bool(self._located(path, split, columns or {}))
 
     def read(self, path: Any, split: str, columns: Columns) -> list[Example]:
-        """The examples of `split`: fields.source, and as label a tuple of references; None where a test file has none."""
+        """The examples of `split`: fields.source, and as label a tuple of references; None where
+        a test file has none.
+        """
         found = self._located(path, split, columns)
         if not found:
             raise self._absent(path, split, columns)
@@ -42,14 +47,24 @@ class Pairs(Table):
             return list(_lines(*found))
         return self.read_file(found[0], columns, labelled=split.startswith(("train", "dev")))
 
-    def read_file(self, file: Path, columns: Columns, *, header: bool | None = None, labelled: bool = True) -> list[Example]:
-        roles = {"source": columns["source"], "label": columns.get("target"), "id": columns.get("id")}
+    def read_file(
+        self, file: Path, columns: Columns, *, header: bool | None = None, labelled: bool = True
+    ) -> list[Example]:
+        roles = {
+            "source": columns["source"],
+            "label": columns.get("target"),
+            "id": columns.get("id"),
+        }
         present = {role: column for role, column in roles.items() if column is not None}
         found = super().read_file(file, present, header=header, labelled=labelled)
         return [replace(e, label=(e.label,)) if isinstance(e.label, str) else e for e in found]
 
     def cell(self, role: str, value: Any) -> Any:
-        if role in ("source", "label") and isinstance(value, list) and all(isinstance(text, str) for text in value):
+        if (
+            role in ("source", "label")
+            and isinstance(value, list)
+            and all(isinstance(text, str) for text in value)
+        ):
             texts = tuple(stripped for text in value if (stripped := text.strip()))
             if texts:
                 return " ".join(texts) if role == "source" else texts
@@ -61,59 +76,101 @@ class Pairs(Table):
         """The table of a split, or its source and its target; nothing where it has no file."""
         if not isinstance(path, str | Path):
             told = (path if isinstance(path, Mapping) else _by_split(path)).get(split, [])
-            return [files.existing(file) for file in ([told] if isinstance(told, str | Path) else told)]
+            return [
+                files.existing(file) for file in ([told] if isinstance(told, str | Path) else told)
+            ]
         if files.existing(path).is_file():
             return [Path(path).expanduser()]
-        folder, ends = files.existing(path), [f".{columns.get(side)}" for side in ("source", "target")]
+        folder, ends = (
+            files.existing(path),
+            [f".{columns.get(side)}" for side in ("source", "target")],
+        )
         source = self._matching(folder, split, ends[:1])
         if source is None:
             table = self._matching(folder, split, _TABLES)
             return [table] if table else []
         stem = _bare(source).removesuffix(ends[0])
-        target = next((file for file in sorted(folder.iterdir()) if _bare(file) == stem + ends[1]), None)
+        target = next(
+            (file for file in sorted(folder.iterdir()) if _bare(file) == stem + ends[1]), None
+        )
         if target is None:
             raise DataError(
-                f"there is no {stem}{ends[1]} beside {source.name}, but {_listed(folder)}{nearest(ends[1], _suffixes(folder))}",
-                file=folder, fix="task.columns.target=<what the files in the other language end with>",
-            )  # fmt: skip
+                f"there is no {stem}{ends[1]} beside {source.name}, but"
+                f" {_listed(folder)}{nearest(ends[1], _suffixes(folder))}",
+                file=folder,
+                fix="task.columns.target=<what the files in the other language end with>",
+            )
         return [source, target]
 
     def _matching(self, folder: Path, split: str, ends: tuple[str, ...] | list[str]) -> Path | None:
-        """The file of `split`, by the first pattern that any matches; DataError where several do."""
+        """The file of `split`, by the first pattern that any matches; DataError where several
+        do.
+        """
         inside = [file for file in sorted(folder.iterdir()) if file.is_file()]
-        there = [(_bare(file).removesuffix(end), file) for file in inside for end in ends if _bare(file).endswith(end)]
-        return files.matching(there, self.splits.get(split, []), folder, fix="name them: task.path=[...]")
+        there = [
+            (_bare(file).removesuffix(end), file)
+            for file in inside
+            for end in ends
+            if _bare(file).endswith(end)
+        ]
+        return files.matching(
+            there, self.splits.get(split, []), folder, fix="name them: task.path=[...]"
+        )
 
     def _absent(self, path: Any, split: str, columns: Columns) -> DataError:
         place = Path(str(path)).expanduser()
         there = f"; the folder has {_listed(place)}" if place.is_dir() else ""
         sides = [str(columns.get(side)) for side in ("source", "target")]
-        near = nearest(sides[0], [end.removeprefix(".") for end in _suffixes(place)]) if place.is_dir() else ""
+        near = (
+            nearest(sides[0], [end.removeprefix(".") for end in _suffixes(place)])
+            if place.is_dir()
+            else ""
+        )
         return DataError(
-            f"no file for the split '{split}': neither {split}.{sides[0]} and {split}.{sides[1]} nor a table{near}{there}",
-            file=path, fix="task.columns.source=... task.columns.target=..., or task.path=[train.en,train.de,dev.en,dev.de]",
-        )  # fmt: skip
+            f"no file for the split '{split}': neither {split}.{sides[0]} and {split}.{sides[1]}"
+            f" nor a table{near}{there}",
+            file=path,
+            fix=(
+                "task.columns.source=... task.columns.target=..., or"
+                " task.path=[train.en,train.de,dev.en,dev.de]"
+            ),
+        )
 
 
 def _by_split(named: Sequence[str]) -> dict[str, list[str]]:
     """Files in the order of the splits: one each if they are tables, otherwise two."""
     each = 1 if any(files.suffix(Path(file)) in _NAMED for file in named) else 2
-    return {split: list(named[at * each : (at + 1) * each]) for at, split in enumerate(files.SPLITS) if at * each < len(named)}
+    return {
+        split: list(named[at * each : (at + 1) * each])
+        for at, split in enumerate(files.SPLITS)
+        if at * each < len(named)
+    }
 
 
 def _lines(source: Path, target: Path) -> Iterator[Example]:
-    """Line n of the one with line n of the other; an example with an empty side is left out of neither, but refused."""
+    """Line n of the one with line n of the other; an example with an empty side is left out of
+    neither, but refused.
+    """
     for number, (left, right) in enumerate(zip_longest(files.lines(source), files.lines(target))):
         if left is None or right is None:
             longer, shorter = (target, source) if left is None else (source, target)
             raise DataError(
-                f"there is no line {number + 1} in {shorter}: the two files are not line-parallel", file=longer,
-                line=number + 1, fix="find the line that one of them lacks; both must have as many",
-            )  # fmt: skip
+                f"there is no line {number + 1} in {shorter}: the two files are not line-parallel",
+                file=longer,
+                line=number + 1,
+                fix="find the line that one of them lacks; both must have as many",
+            )
         for file, (line, text) in ((source, left), (target, right)):
             if not text.strip():
-                raise DataError("the line is empty", file=file, line=line, fix="leave this line out of both files")
-        yield Example(str(number), {"source": left[1].strip()}, (right[1].strip(),), f"{source}:{left[0]}")
+                raise DataError(
+                    "the line is empty",
+                    file=file,
+                    line=line,
+                    fix="leave this line out of both files",
+                )
+        yield Example(
+            str(number), {"source": left[1].strip()}, (right[1].strip(),), f"{source}:{left[0]}"
+        )
 
 
 def _bare(file: Path) -> str:

@@ -23,7 +23,8 @@ from plmctl.tasks.transform import Transform
 
 @part_of("task")
 class Regression(Task):
-    """Asks for a score: one output, mean squared error (Cer et al., 2017, in the form of Devlin et al., 2019).
+    """Asks for a score: one output, mean squared error (Cer et al., 2017, in the form of Devlin et
+    al., 2019).
 
     `loss = (head(pool(h)) - score)^2`; predictions are not clamped to the range of the gold scores.
     Differs: GPT's code fits a six-class soft label; here decoders, too, have one output.
@@ -35,15 +36,33 @@ class Regression(Task):
     chooses = False
 
     def __init__(
-        self, *, name: str, reader: Reader, columns: Mapping[str, Any], max_length: int, metrics: Sequence[str],
-        submission: Mapping[str, str] | None = None, transform: Transform | None = None, symmetric: bool = False,
-        pooling: str = "first", path: Any = None, dev_share: float | None = None,
-    ) -> None:  # fmt: skip
+        self,
+        *,
+        name: str,
+        reader: Reader,
+        columns: Mapping[str, Any],
+        max_length: int,
+        metrics: Sequence[str],
+        submission: Mapping[str, str] | None = None,
+        transform: Transform | None = None,
+        symmetric: bool = False,
+        pooling: str = "first",
+        path: Any = None,
+        dev_share: float | None = None,
+    ) -> None:
         super().__init__(
-            name=name, reader=reader, columns=columns, max_length=max_length, label_names=None,
+            name=name,
+            reader=reader,
+            columns=columns,
+            max_length=max_length,
+            label_names=None,
             metrics=checked(metrics, CORRELATIONS),
-            submission=submission, transform=transform, pooling=pooling, path=path, dev_share=dev_share,
-        )  # fmt: skip
+            submission=submission,
+            transform=transform,
+            pooling=pooling,
+            path=path,
+            dev_share=dev_share,
+        )
         self.symmetric = symmetric
 
     def parse(self, line: str, number: int) -> Example:
@@ -55,22 +74,31 @@ class Regression(Task):
 
     def encode(self, examples: Sequence[Example], tokenizer: Any) -> Rows:
         rows = encode_texts(
-            examples, tokenizer, max_length=self.max_length, pooling=self.pooling, transform=self.transform,
+            examples,
+            tokenizer,
+            max_length=self.max_length,
+            pooling=self.pooling,
+            transform=self.transform,
             symmetric=self.symmetric,
-        )  # fmt: skip
+        )
         if any(example.label is None for example in examples):
             return rows
-        return encode.with_labels(rows, {"score": np.array([_number(example) for example in examples], dtype=np.float32)})
+        return encode.with_labels(
+            rows, {"score": np.array([_number(example) for example in examples], dtype=np.float32)}
+        )
 
     def logits(self, model: Model, batch: Batch) -> dict[str, Tensor]:
-        return {"score": model.heads["score"](self.pooled(model, batch, together=True)).squeeze(-1)}  # [N]
+        # [N]
+        return {"score": model.heads["score"](self.pooled(model, batch, together=True)).squeeze(-1)}
 
     def loss(self, logits: Mapping[str, Tensor], batch: Batch) -> Output:
         gold = batch.require("labels.score")
         error = (logits["score"].float() - gold).masked_fill(gold == IGNORE, 0)
         return Output({"score": Term(error.square().sum())})
 
-    def predict(self, logits: Mapping[str, np.ndarray], rows: Rows, examples: Sequence[Example]) -> list[dict[str, Any]]:
+    def predict(
+        self, logits: Mapping[str, np.ndarray], rows: Rows, examples: Sequence[Example]
+    ) -> list[dict[str, Any]]:
         return [
             {"id": e.id, "gold": None if e.label is None else _number(e), "guess": float(guess)}
             for e, guess in zip(examples, logits["score"][encode.firsts(rows)], strict=True)
@@ -87,5 +115,9 @@ def _number(example: Example) -> float:
     except ValueError:
         value = math.nan
     if not math.isfinite(value):
-        raise DataError(f"the score '{example.label}' is not a number", file=example.place, fix="check task.columns.label")
+        raise DataError(
+            f"the score '{example.label}' is not a number",
+            file=example.place,
+            fix="check task.columns.label",
+        )
     return value

@@ -1,4 +1,6 @@
-"""ROUGE (Lin, 2004, "ROUGE: A Package for Automatic Evaluation of Summaries"): n-grams and common subsequences, as F1."""
+"""ROUGE (Lin, 2004, "ROUGE: A Package for Automatic Evaluation of Summaries"): n-grams and
+common subsequences, as F1.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,8 @@ _WORD = re.compile(rf"[{sentences.CJK}]|[^\W_{sentences.CJK}]+")
 
 
 def words(text: str) -> list[str]:
-    """Runs of letters and digits in lower case, a Chinese character each by itself; nothing else counts.
+    """Runs of letters and digits in lower case, a Chinese character each by itself; nothing else
+    counts.
 
     Differs: the published Perl program may stem English words (`-m`), and knows only a-z and 0-9.
     """
@@ -21,8 +24,12 @@ def words(text: str) -> list[str]:
 
 
 def rouge_n(gold: str, guess: str, *, n: int) -> float:
-    """F1 of the n-grams that both have, each as often as in the text that has it less often (sec. 2)."""
-    golds, guesses = (Counter(zip(*(w[i:] for i in range(n)), strict=False)) for w in (words(gold), words(guess)))
+    """F1 of the n-grams that both have, each as often as in the text that has it less often
+    (sec. 2).
+    """
+    golds, guesses = (
+        Counter(zip(*(w[i:] for i in range(n)), strict=False)) for w in (words(gold), words(guess))
+    )
     return _f1((golds & guesses).total(), golds.total(), guesses.total())
 
 
@@ -33,9 +40,11 @@ def rouge_l(gold: str, guess: str) -> float:
 
 
 def rouge_l_sum(gold: str, guess: str) -> float:
-    """F1 of the union, for each sentence of `gold`, of its common subsequences with all of `guess` (sec. 3.2).
+    """F1 of the union, for each sentence of `gold`, of its common subsequences with all of `guess`
+    (sec. 3.2).
 
-    A line is a sentence, and may hold several. No word counts more often than it occurs in either text.
+    A line is a sentence, and may hold several. No word counts more often than it occurs in either
+    text.
     """
     golds, guesses = _split(gold), _split(guess)
     left = [Counter(word for sentence in side for word in sentence) for side in (golds, guesses)]
@@ -51,7 +60,9 @@ def rouge_l_sum(gold: str, guess: str) -> float:
 
 
 def common(a: Sequence[str], b: Sequence[str]) -> list[int]:
-    """The places in `a` of one longest subsequence that `b` has too; of several, the one found from the end, `b` first."""
+    """The places in `a` of one longest subsequence that `b` has too; of several, the one found
+    from the end, `b` first.
+    """
     table = [[0] * (len(b) + 1)]
     for word in a:
         above, row = table[-1], [0]
@@ -79,9 +90,14 @@ METRICS = {
 
 
 def mean(name: str, golds: Sequence[Sequence[str]], guesses: Sequence[str]) -> float:
-    """100 times the mean over examples of the best score that any of an example's references gives."""
+    """100 times the mean over examples of the best score that any of an example's references
+    gives.
+    """
     score = METRICS[name]
-    best = [max(score(gold, guess) for gold in several) for several, guess in zip(golds, guesses, strict=True)]
+    best = [
+        max(score(gold, guess) for gold in several)
+        for several, guess in zip(golds, guesses, strict=True)
+    ]
     return 100 * math.fsum(best) / len(best) if best else 0.0
 
 

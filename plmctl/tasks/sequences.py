@@ -1,4 +1,6 @@
-"""From a source and a target to rows: side by side for an encoder-decoder, one behind the other for a decoder."""
+"""From a source and a target to rows: side by side for an encoder-decoder, one behind the other
+for a decoder.
+"""
 
 from __future__ import annotations
 
@@ -16,10 +18,16 @@ Template = Sequence[str] | None  # roles around A, a text: [bos, A, eos]
 
 
 def beside(
-    sources: Ids, targets: Ids | None, vocab: Vocab, *, max_length: int, max_target: int,
+    sources: Ids,
+    targets: Ids | None,
+    vocab: Vocab,
+    *,
+    max_length: int,
+    max_target: int,
     templates: tuple[Template, Template] = (None, None),
-) -> Rows:  # fmt: skip
-    """`source` and `target`, each in its template, null: the tokenizer's for one segment; targets.seq2seq asks for all of it.
+) -> Rows:
+    """`source` and `target`, each in its template, null: the tokenizer's for one segment;
+    targets.seq2seq asks for all of it.
 
     What is too long is cut at its end, specials stay. Without `targets` there is a source alone.
     """
@@ -33,33 +41,51 @@ def beside(
 
 
 def behind(
-    sources: Ids, targets: Ids | None, vocab: Vocab, *, max_length: int, max_target: int, segments: Sequence[int] = (0, 1),
+    sources: Ids,
+    targets: Ids | None,
+    vocab: Vocab,
+    *,
+    max_length: int,
+    max_target: int,
+    segments: Sequence[int] = (0, 1),
     asked: Literal["clm", "mlm"] = "clm",
-) -> Rows:  # fmt: skip
-    """One `text` a pair: the source as the first segment of the tokenizer's template for two, the target with its end behind.
+) -> Rows:
+    """One `text` a pair: the source as the first segment of the tokenizer's template for two, the
+    target with its end behind.
 
-    Source and target are the two `segments`; targets.clm asks for the target alone, its first token at the place before it,
-    targets.mlm for each token of it at its own place. The source and what stands around it take `max_length` tokens at most,
-    the target and its end `max_target` (Dong et al., 2019, arXiv:1905.03197, 2.4).
+    Source and target are the two `segments`; targets.clm asks for the target alone, its first token
+    at the place before it, targets.mlm for each token of it at its own place. The source and what
+    stands around it take `max_length` tokens at most, the target and its end `max_target` (Dong et
+    al., 2019, arXiv:1905.03197, 2.4).
     """
     end, (before, between) = _end(vocab), _around(vocab)
     room = max_length - len(before) - len(between)
     _at_least_one(room, "task.max_length", max_length)
     _at_least_one(max_target - 1, "task.max_target", max_target)
     heads = [[*before, *source[:room], *between] for source in sources]
-    tails = [[] if targets is None else [*targets[n][: max_target - 1], end] for n in range(len(heads))]
+    tails = [
+        [] if targets is None else [*targets[n][: max_target - 1], end] for n in range(len(heads))
+    ]
     seq = _padded([head + tail for head, tail in zip(heads, tails, strict=True)], vocab.pad)
     place, first = np.arange(seq.ids.shape[1]), np.array([len(head) for head in heads])[:, None]
     gold = np.where((place >= first) & seq.real, seq.ids, IGNORE).astype(np.int32)
     if asked == "clm":  # one place earlier
         gold = np.concatenate([gold[:, 1:], np.full_like(gold[:, :1], IGNORE)], 1)
     cut = np.array([max(0, len(source) - room) for source in sources])
-    cut += 0 if targets is None else np.array([max(0, len(target) - max_target + 1) for target in targets])
-    seq = seq.with_tracks(segment=np.where((place >= first) & seq.real, segments[1], segments[0]).astype(np.uint8))
+    cut += (
+        0
+        if targets is None
+        else np.array([max(0, len(target) - max_target + 1) for target in targets])
+    )
+    seq = seq.with_tracks(
+        segment=np.where((place >= first) & seq.real, segments[1], segments[0]).astype(np.uint8)
+    )
     return _rows({"text": seq}, {} if targets is None else {asked: gold}, cut)
 
 
-def _wrapped(texts: Ids, vocab: Vocab, template: Template, longest: int, path: str) -> tuple[Seq, np.ndarray]:
+def _wrapped(
+    texts: Ids, vocab: Vocab, template: Template, longest: int, path: str
+) -> tuple[Seq, np.ndarray]:
     roles = list(template or vocab.single)
     at = roles.index("A")
     before, after = ([vocab.id(role) for role in part] for part in (roles[:at], roles[at + 1 :]))
@@ -78,8 +104,12 @@ def _around(vocab: Vocab) -> tuple[list[int], list[int]]:
 
 def _end(vocab: Vocab) -> int:
     if vocab.eos is None:
-        raise ConfigError("tokenizer", "eos", "this tokenizer has no such token, so that no text could end",
-                          fix="train one: plmctl tokenize")  # fmt: skip
+        raise ConfigError(
+            "tokenizer",
+            "eos",
+            "this tokenizer has no such token, so that no text could end",
+            fix="train one: plmctl tokenize",
+        )
     return vocab.eos
 
 

@@ -1,4 +1,6 @@
-"""A labelled table as it stands in its file, whose rows can be written again with other texts in them."""
+"""A labelled table as it stands in its file, whose rows can be written again with other texts in
+them.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,9 @@ TEXTS = ("text", "text2")  # the columns that are read
 
 @dataclass(frozen=True)
 class Sheet:
-    """Rows of one file: lists of cells under `header`, or JSON objects; `places` says where each text of a row stands."""
+    """Rows of one file: lists of cells under `header`, or JSON objects; `places` says where each
+    text of a row stands.
+    """
 
     kind: str  # of the file: .tsv, .csv, .jsonl
     header: list[str] | None
@@ -36,7 +40,12 @@ class Sheet:
             rows = [json.loads(line) for _, line in files.lines(file) if line.strip()]
             return cls(kind, None, rows, {role: given[role] for role in TEXTS if role in given})
         header, found, places = reader.cells(file, given, header=reader.header)
-        return cls(kind, header, [cells for _, cells in found], {role: places[role] for role in TEXTS if role in places})
+        return cls(
+            kind,
+            header,
+            [cells for _, cells in found],
+            {role: places[role] for role in TEXTS if role in places},
+        )
 
     @classmethod
     def of(cls, task: Task, split: str) -> Sheet | None:
@@ -44,7 +53,11 @@ class Sheet:
         if type(task.reader) is not Table or "text" not in task.columns:
             return None
         reader = task.reader
-        return cls.read(reader, files.need(task.path, split, reader.splits[split], folder=reader.folder), task.columns)
+        return cls.read(
+            reader,
+            files.need(task.path, split, reader.splits[split], folder=reader.folder),
+            task.columns,
+        )
 
     def texts(self, row: Any) -> dict[str, str]:
         """The texts of a row by role; none of one that is too short, which training passes over."""

@@ -30,7 +30,9 @@ class Passage:
 
 @dataclass(frozen=True)
 class Candidate:
-    """A possible answer: the characters [start, end) of the passage and the sum of its two logits."""
+    """A possible answer: the characters [start, end) of the passage and the sum of its two
+    logits.
+    """
 
     score: float
     start: int
@@ -39,13 +41,15 @@ class Candidate:
 
 @part_of("task")
 class Squad(Task):
-    """Asks for the first and last token of the answer (Devlin et al., 2019, sec. 4.2 and 4.3; its run_squad settings).
+    """Asks for the first and last token of the answer (Devlin et al., 2019, sec. 4.2 and 4.3; its
+    run_squad settings).
 
-    `loss = (CE(start) + CE(end)) / 2` over the real tokens of a row; a window without the whole answer, and a question without
-    one, points at the row's anchor ([CLS]; the last token under a causal pattern). Null score: start + end logit of the anchor,
-    the smallest over windows; the answer is empty where null - best > `null_threshold` (2.0 only).
-    Differs: run_squad re-aligns detokenized pieces by stripping white space; here every token knows its characters, so the
-    answer is the passage between them; padding takes no part in the softmax.
+    `loss = (CE(start) + CE(end)) / 2` over the real tokens of a row; a window without the whole
+    answer, and a question without one, points at the row's anchor ([CLS]; the last token under a
+    causal pattern). Null score: start + end logit of the anchor, the smallest over windows; the
+    answer is empty where null - best > `null_threshold` (2.0 only).
+    Differs: run_squad re-aligns detokenized pieces by stripping white space; here every token knows
+    its characters, so the answer is the passage between them; padding takes no part in the softmax.
     """
 
     head = "span"
@@ -53,35 +57,68 @@ class Squad(Task):
     outputs = 2
 
     def __init__(
-        self, *, name: str, reader: Reader, max_length: int, metrics: Sequence[str], stride: int, max_query: int, n_best: int,
-        max_answer: int, version: int, null_threshold: float = 0.0, columns: Mapping[str, Any] | None = None,
+        self,
+        *,
+        name: str,
+        reader: Reader,
+        max_length: int,
+        metrics: Sequence[str],
+        stride: int,
+        max_query: int,
+        n_best: int,
+        max_answer: int,
+        version: int,
+        null_threshold: float = 0.0,
+        columns: Mapping[str, Any] | None = None,
         overlap: squad_score.Overlap = "bag",
-        pooling: str = "first", path: Any = None, dev_share: float | None = None,
-    ) -> None:  # fmt: skip
+        pooling: str = "first",
+        path: Any = None,
+        dev_share: float | None = None,
+    ) -> None:
         super().__init__(
-            name=name, reader=reader, columns=columns or {}, max_length=max_length, label_names=None,
-            metrics=checked(metrics, squad_score.score_v1([]) if version == 1 else squad_score.score_v2([])),
-            submission=None, pooling=pooling, path=path, dev_share=dev_share,
-        )  # fmt: skip
-        self.stride, self.max_query, self.n_best, self.max_answer = stride, max_query, n_best, max_answer
+            name=name,
+            reader=reader,
+            columns=columns or {},
+            max_length=max_length,
+            label_names=None,
+            metrics=checked(
+                metrics, squad_score.score_v1([]) if version == 1 else squad_score.score_v2([])
+            ),
+            submission=None,
+            pooling=pooling,
+            path=path,
+            dev_share=dev_share,
+        )
+        self.stride, self.max_query, self.n_best, self.max_answer = (
+            stride,
+            max_query,
+            n_best,
+            max_answer,
+        )
         self.overlap = overlap
         self.version, self.null_threshold = version, null_threshold
-        self._passages: dict[str, Passage] = {}  # of the contexts encoded so far: five questions share one
+        # of the contexts encoded so far: five questions share one
+        self._passages: dict[str, Passage] = {}
 
     def parse(self, line: str, number: int) -> Example:
         cells = line.split("\t")
         if len(cells) != 2:
             raise ValueError(f"question <tab> passage is needed, found {len(cells)} columns")
-        return Example(str(number - 1), {"question": cells[0], "context": cells[1], "answers": []}, place=f"line {number}")
+        return Example(
+            str(number - 1),
+            {"question": cells[0], "context": cells[1], "answers": []},
+            place=f"line {number}",
+        )
 
     @property
     def remarks(self) -> list[str]:
         misplaced: Mapping[str, list[str]] = getattr(self.reader, "misplaced", {})
         return [
-            f"{file}: of {len(ids)} questions the answer does not stand where the file says (the first is {ids[0]}); they are"
-            " scored all the same, and no loss counts them"
-            for file, ids in misplaced.items() if ids
-        ]  # fmt: skip
+            f"{file}: of {len(ids)} questions the answer does not stand where the file says (the"
+            f" first is {ids[0]}); they are scored all the same, and no loss counts them"
+            for file, ids in misplaced.items()
+            if ids
+        ]
 
     def unit(self, example: Example) -> str:
         """The questions of a context."""
@@ -89,13 +126,16 @@ class Squad(Task):
 
     def fit_labels(self, examples: Iterable[Example]) -> None:
         if not any(example.fields["answers"] for example in examples):
-            raise DataError("no question of the training split has an answer", file=next(iter(examples)).place)
+            raise DataError(
+                "no question of the training split has an answer", file=next(iter(examples)).place
+            )
 
     def encode(self, examples: Sequence[Example], tokenizer: Any) -> Rows:
         laid: list[encode.Row] = []
         example_of: list[int] = []
         spans: list[tuple[int, int]] = []
-        runs: list[tuple[int, int, int, int]] = []  # row, position of the window's first passage token, tokens, its number
+        # row, position of the window's first passage token, tokens, its number
+        runs: list[tuple[int, int, int, int]] = []
         extra = encode.specials(tokenizer.vocab, pair=True)
         for number, example in enumerate(examples):
             question = tokenizer.encode(example.fields["question"])[: self.max_query]
@@ -103,12 +143,20 @@ class Squad(Task):
             room = self.max_length - extra - len(question)
             if room < 1:
                 raise ConfigError(
-                    "task.max_length", self.max_length, f"more than max_query={self.max_query} plus {extra} specials"
+                    "task.max_length",
+                    self.max_length,
+                    f"more than max_query={self.max_query} plus {extra} specials",
                 )
             answer = _token_span(passage, example.label)
             for first, length in doc_windows(len(passage.ids), room, self.stride):
                 part = passage.ids[first : first + length]
-                row = encode.lay_out(question, part, tokenizer.vocab, max_length=self.max_length, pooling=self.pooling)
+                row = encode.lay_out(
+                    question,
+                    part,
+                    tokenizer.vocab,
+                    max_length=self.max_length,
+                    pooling=self.pooling,
+                )
                 if self.pooling == "last":  # its own token, never one of the passage
                     row = replace(row, anchor=len(row.ids) - 1)
                 assert row.b_start is not None
@@ -123,7 +171,9 @@ class Squad(Task):
     def _passage(self, context: str, tokenizer: Any) -> Passage:
         if context not in self._passages:
             ids, offsets = tokenizer.encode_offsets(context)
-            self._passages[context] = Passage(list(ids), [(int(start), int(end)) for start, end in offsets])
+            self._passages[context] = Passage(
+                list(ids), [(int(start), int(end)) for start, end in offsets]
+            )
         return self._passages[context]
 
     def logits(self, model: Model, batch: Batch) -> dict[str, Tensor]:
@@ -140,15 +190,25 @@ class Squad(Task):
         start = F.cross_entropy(logits["start"], gold[:, 0], ignore_index=IGNORE, reduction="sum")
         end = F.cross_entropy(logits["end"], gold[:, 1], ignore_index=IGNORE, reduction="sum")
         both = (logits["start"].argmax(-1) == gold[:, 0]) & (logits["end"].argmax(-1) == gold[:, 1])
-        return Output({"span": Term((start + end) / 2)}, {"acc/span": (both.sum(), self.counts(batch)["span"])})
+        return Output(
+            {"span": Term((start + end) / 2)},
+            {"acc/span": (both.sum(), self.counts(batch)["span"])},
+        )
 
-    def predict(self, logits: Mapping[str, np.ndarray], rows: Rows, examples: Sequence[Example]) -> list[dict[str, Any]]:
+    def predict(
+        self, logits: Mapping[str, np.ndarray], rows: Rows, examples: Sequence[Example]
+    ) -> list[dict[str, Any]]:
         of_example: list[list[int]] = [[] for _ in examples]
         for row, example in enumerate(rows.values["example"].tolist()):
             of_example[example].append(row)
-        return [self._answer(logits, rows, example, own) for example, own in zip(examples, of_example, strict=True)]
+        return [
+            self._answer(logits, rows, example, own)
+            for example, own in zip(examples, of_example, strict=True)
+        ]
 
-    def _answer(self, logits: Mapping[str, np.ndarray], rows: Rows, example: Example, own: list[int]) -> dict[str, Any]:
+    def _answer(
+        self, logits: Mapping[str, np.ndarray], rows: Rows, example: Example, own: list[int]
+    ) -> dict[str, Any]:
         assert rows.anchors is not None
         offsets = self._passages[example.fields["context"]].offsets
         runs = [(int(first), int(length)) for _, _, length, first in rows.spans["window"][own]]
@@ -156,34 +216,50 @@ class Squad(Task):
         null = float("inf")
         for place, row in enumerate(own):
             length = int(rows.seqs["text"].length[row])
-            start, end = (logits[side][row, :length].astype(np.float64) for side in ("start", "end"))
+            start, end = (
+                logits[side][row, :length].astype(np.float64) for side in ("start", "end")
+            )
             anchor = int(rows.anchors[row, 1])
             null = min(null, float(start[anchor] + end[anchor]))
-            shift = runs[place][0] - int(rows.spans["window"][row, 1])  # position in the row -> number of the passage token
+            # position in the row -> number of the passage token
+            shift = runs[place][0] - int(rows.spans["window"][row, 1])
             for first, last in self._pairs(start, end):
                 a, b = first + shift, last + shift
                 if runs[place][0] <= a <= b < sum(runs[place]) and best_window(runs, a) == place:
-                    found.append(Candidate(float(start[first] + end[last]), offsets[a][0], offsets[b][1]))
+                    found.append(
+                        Candidate(float(start[first] + end[last]), offsets[a][0], offsets[b][1])
+                    )
         best = _distinct(found, example.fields["context"], self.n_best)
         top = best[0]["score"] if best else 0.0
         return {
-            "id": example.id, "golds": list(example.fields["answers"]), "guess": best[0]["text"] if best else "",
-            "null_odds": null - top, "n_best": best,
-        }  # fmt: skip
+            "id": example.id,
+            "golds": list(example.fields["answers"]),
+            "guess": best[0]["text"] if best else "",
+            "null_odds": null - top,
+            "n_best": best,
+        }
 
     def _pairs(self, start: np.ndarray, end: np.ndarray) -> list[tuple[int, int]]:
-        """(first, last) from the `n_best` best starts and ends, in order and at most `max_answer` tokens long."""
-        starts, ends = (np.argsort(-side, kind="stable")[: self.n_best].tolist() for side in (start, end))
+        """(first, last) from the `n_best` best starts and ends, in order and at most
+        `max_answer` tokens long.
+        """
+        starts, ends = (
+            np.argsort(-side, kind="stable")[: self.n_best].tolist() for side in (start, end)
+        )
         return [(s, e) for s in starts for e in ends if s <= e < s + self.max_answer]
 
     def score(self, predictions: Sequence[Mapping[str, Any]]) -> dict[str, float]:
         if self.version == 1:
             return squad_score.score_v1(predictions, overlap=self.overlap)
-        return squad_score.score_v2(predictions, threshold=self.null_threshold, overlap=self.overlap)
+        return squad_score.score_v2(
+            predictions, threshold=self.null_threshold, overlap=self.overlap
+        )
 
 
 def doc_windows(length: int, room: int, stride: int) -> list[tuple[int, int]]:
-    """(first token, tokens) of windows of at most `room` tokens, each beginning `stride` after the one before; one at least."""
+    """(first token, tokens) of windows of at most `room` tokens, each beginning `stride` after
+    the one before; one at least.
+    """
     found = [(0, min(length, room))]
     while sum(found[-1]) < length:
         first = found[-1][0] + min(found[-1][1], stride)
@@ -192,9 +268,15 @@ def doc_windows(length: int, room: int, stride: int) -> list[tuple[int, int]]:
 
 
 def best_window(runs: Sequence[tuple[int, int]], token: int) -> int:
-    """The window in which `token` has most context: largest min(left, right) + 0.01 * length, the first on ties (run_squad)."""
+    """The window in which `token` has most context: largest min(left, right) + 0.01 * length,
+    the first on ties (run_squad).
+    """
     scores = [
-        min(token - first, first + length - 1 - token) + 0.01 * length if first <= token < first + length else -1.0
+        (
+            min(token - first, first + length - 1 - token) + 0.01 * length
+            if first <= token < first + length
+            else -1.0
+        )
         for first, length in runs
     ]
     return scores.index(max(scores))
@@ -204,11 +286,17 @@ def _token_span(passage: Passage, label: Any) -> tuple[int, int] | None:
     """First and last token that share a character with the answer."""
     if not isinstance(label, tuple):
         return None
-    inside = [t for t, (start, end) in enumerate(passage.offsets) if start < label[1] and end > label[0] and end > start]
+    inside = [
+        t
+        for t, (start, end) in enumerate(passage.offsets)
+        if start < label[1] and end > label[0] and end > start
+    ]
     return (inside[0], inside[-1]) if inside else None
 
 
-def _in_window(answer: tuple[int, int] | None, example: Example, first: int, length: int, row: encode.Row) -> tuple[int, int]:
+def _in_window(
+    answer: tuple[int, int] | None, example: Example, first: int, length: int, row: encode.Row
+) -> tuple[int, int]:
     if answer is None and example.label is not None:
         return (IGNORE, IGNORE)  # there is an answer, but not where the file says
     if answer is None or answer[0] < first or answer[1] >= first + length:

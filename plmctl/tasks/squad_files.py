@@ -46,14 +46,16 @@ class _Content(TypedDict):
 class SquadFiles:
     """data -> paragraphs(context, qas(id, question, answers[text, answer_start], is_impossible)).
 
-    (Rajpurkar et al., 2016; 2018.) In training, questions whose answer does not stand at its offset are dropped and counted.
+    (Rajpurkar et al., 2016; 2018.) In training, questions whose answer does not stand at its offset
+    are dropped and counted.
     """
 
     def __init__(self, *, splits: Mapping[str, Sequence[str]], folder: str = "") -> None:
         self.splits = {split: list(patterns) for split, patterns in splits.items()}
         self.folder = folder
         self.skipped: dict[str, int] = {}
-        self.misplaced: dict[str, list[str]] = {}  # file -> ids of questions that stay although their answer is not there
+        # file -> ids of questions that stay although their answer is not there
+        self.misplaced: dict[str, list[str]] = {}
 
     def has(self, path: files.Where, split: str) -> bool:
         return files.locate(path, split, self.splits.get(split, []), folder=self.folder) is not None
@@ -62,33 +64,45 @@ class SquadFiles:
         file = files.need(path, split, self.splits.get(split, []), folder=self.folder)
         found = self.read_file(file, columns)
         if not split.startswith("train"):
-            self.misplaced[str(file)] = [example.id for example in found if example.label == MISPLACED]
+            self.misplaced[str(file)] = [
+                example.id for example in found if example.label == MISPLACED
+            ]
             return found
         kept = [example for example in found if example.label != MISPLACED]
         self.skipped[str(file)] = len(found) - len(kept)
         return kept
 
-    def read_file(self, file: Path, columns: Mapping[str, Any], *, labelled: bool = True) -> list[Example]:
+    def read_file(
+        self, file: Path, columns: Mapping[str, Any], *, labelled: bool = True
+    ) -> list[Example]:
         try:
             content: _Content = fit(json_in(files.text(file), file=file), _Content)
         except ValueError as error:
             raise DataError(f"not in SQuAD's layout: {error}", file=file, fix=LAYOUT) from error
         found = [
             _example(file, paragraph["context"], question)
-            for article in content["data"] for paragraph in article["paragraphs"] for question in paragraph["qas"]
-        ]  # fmt: skip
+            for article in content["data"]
+            for paragraph in article["paragraphs"]
+            for question in paragraph["qas"]
+        ]
         if not found:
             raise DataError("no questions", file=file)
         return found
 
 
 def _example(file: Path, context: str, qa: _Question) -> Example:
-    """The label is (first character, last character + 1) of the first answer, None without one, MISPLACED if not there."""
+    """The label is (first character, last character + 1) of the first answer, None without one,
+    MISPLACED if not there.
+    """
     answers = qa.get("answers") or []
     label: Any = None
     if answers and not qa.get("is_impossible", False):
         text, start = answers[0]["text"], answers[0]["answer_start"]
         there = text and start >= 0 and context[start : start + len(text)] == text
         label = (start, start + len(text)) if there else MISPLACED
-    fields = {"question": qa["question"], "context": context, "answers": [answer["text"] for answer in answers]}
+    fields = {
+        "question": qa["question"],
+        "context": context,
+        "answers": [answer["text"] for answer in answers],
+    }
     return Example(id=qa["id"], fields=fields, label=label, place=f"{file} question {qa['id']}")

@@ -1,7 +1,9 @@
-"""SQuAD's exact match and F1, versions 1.1 and 2.0, by the rules that the official evaluation scripts publish.
+"""SQuAD's exact match and F1, versions 1.1 and 2.0, by the rules that the official evaluation
+scripts publish.
 
-A text with Chinese characters has no spaces between its words: each character is a token, and what stands between them is cut
-at spaces (mixed segmentation: MLQA, Lewis et al., 2020, arXiv:1910.07475, sec. 4; CMRC 2018, Cui et al., 2019).
+A text with Chinese characters has no spaces between its words: each character is a token, and what
+stands between them is cut at spaces (mixed segmentation: MLQA, Lewis et al., 2020,
+arXiv:1910.07475, sec. 4; CMRC 2018, Cui et al., 2019).
 """
 
 from __future__ import annotations
@@ -16,19 +18,27 @@ from typing import Any, Literal
 
 from plmctl.text.sentences import CJK
 
-_PUNCTUATION = str.maketrans("", "", string.punctuation)  # ASCII only: Unicode punctuation stays, as in the official script
+# ASCII only: Unicode punctuation stays, as in the official script
+_PUNCTUATION = str.maketrans("", "", string.punctuation)
 _ARTICLES = re.compile(r"\b(a|an|the)\b")
 _CHINESE = re.compile(f"([{CJK}])")
-Overlap = Literal["bag", "run"]  # what two answers share: tokens in any order, or their longest common run
+# what two answers share: tokens in any order, or their longest common run
+Overlap = Literal["bag", "run"]
 
 
 def normalise(text: str) -> str:
-    """Lower case, ASCII punctuation deleted, the words a, an, the blanked, white space collapsed: in this order.
+    """Lower case, ASCII punctuation deleted, the words a, an, the blanked, white space collapsed:
+    in this order.
 
-    Of a text with Chinese characters all punctuation is deleted, and each of these characters stands alone.
+    Of a text with Chinese characters all punctuation is deleted, and each of these characters
+    stands alone.
     """
     if _CHINESE.search(text):
-        bare = "".join(c for c in text.lower().translate(_PUNCTUATION) if c != "～" and unicodedata.category(c)[0] != "P")
+        bare = "".join(
+            c
+            for c in text.lower().translate(_PUNCTUATION)
+            if c != "～" and unicodedata.category(c)[0] != "P"
+        )
         return " ".join(_CHINESE.sub(r" \1 ", bare).split())
     return " ".join(_ARTICLES.sub(" ", text.lower().translate(_PUNCTUATION)).split())
 
@@ -38,14 +48,20 @@ def exact(gold: str, guess: str) -> float:
 
 
 def f1(gold: str, guess: str, *, version: int = 2, overlap: Overlap = "bag") -> float:
-    """F1 of the normalised tokens. With an empty side, 2.0 gives 1 if both are empty; 1.1 gives 0 always.
+    """F1 of the normalised tokens. With an empty side, 2.0 gives 1 if both are empty; 1.1 gives 0
+    always.
 
-    `overlap`: what counts as shared, a bag of tokens (SQuAD, MLQA) or the longest run of them (CMRC 2018).
+    `overlap`: what counts as shared, a bag of tokens (SQuAD, MLQA) or the longest run of them (CMRC
+    2018).
     """
     golds, guesses = normalise(gold).split(), normalise(guess).split()
     if not golds or not guesses:
         return float(golds == guesses) if version == 2 else 0.0
-    same = sum((Counter(golds) & Counter(guesses)).values()) if overlap == "bag" else longest_run(golds, guesses)
+    same = (
+        sum((Counter(golds) & Counter(guesses)).values())
+        if overlap == "bag"
+        else longest_run(golds, guesses)
+    )
     return 2 * same / (len(golds) + len(guesses))  # = 2PR / (P + R), exact for integers
 
 
@@ -53,27 +69,44 @@ def longest_run(left: Sequence[str], right: Sequence[str]) -> int:
     """Tokens of the longest stretch that stands in both."""
     best, before = 0, [0] * (len(right) + 1)
     for token in left:
-        now = [0] + [before[place] + 1 if token == other else 0 for place, other in enumerate(right)]
+        now = [0] + [
+            before[place] + 1 if token == other else 0 for place, other in enumerate(right)
+        ]
         best, before = max(best, *now), now
     return best
 
 
-def score_v1(predictions: Sequence[Mapping[str, Any]], *, overlap: Overlap = "bag") -> dict[str, float]:
-    """Version 1.1: `{"golds": [...], "guess": text or None}`; the best gold counts; a missing guess (None) counts 0."""
+def score_v1(
+    predictions: Sequence[Mapping[str, Any]], *, overlap: Overlap = "bag"
+) -> dict[str, float]:
+    """Version 1.1: `{"golds": [...], "guess": text or None}`; the best gold counts; a missing
+    guess (None) counts 0.
+    """
     n, shared = len(predictions) or 1, partial(f1, version=1, overlap=overlap)
     answered = [p for p in predictions if p["guess"] is not None]
     return {
-        "f1": 100 * sum(max((shared(g, p["guess"]) for g in p["golds"]), default=0.0) for p in answered) / n,
-        "exact": 100 * sum(max((exact(g, p["guess"]) for g in p["golds"]), default=0.0) for p in answered) / n,
+        "f1": (
+            100
+            * sum(max((shared(g, p["guess"]) for g in p["golds"]), default=0.0) for p in answered)
+            / n
+        ),
+        "exact": (
+            100
+            * sum(max((exact(g, p["guess"]) for g in p["golds"]), default=0.0) for p in answered)
+            / n
+        ),
     }
 
 
-def score_v2(predictions: Sequence[Mapping[str, Any]], *, threshold: float = 0.0, overlap: Overlap = "bag") -> dict[str, float]:
-    """Version 2.0: `{"golds", "guess": best text, "null_odds"}`; the answer is empty where `null_odds > threshold`.
+def score_v2(
+    predictions: Sequence[Mapping[str, Any]], *, threshold: float = 0.0, overlap: Overlap = "bag"
+) -> dict[str, float]:
+    """Version 2.0: `{"golds", "guess": best text, "null_odds"}`; the answer is empty where
+    `null_odds > threshold`.
 
-    A question with gold answers is answerable. Those that normalise to nothing are not compared with the guess; where no other
-    is left, the empty text is. Missing guesses (None) are left out. `best_*` are the scores under the threshold that is best on
-    these predictions.
+    A question with gold answers is answerable. Those that normalise to nothing are not compared
+    with the guess; where no other is left, the empty text is. Missing guesses (None) are left out.
+    `best_*` are the scores under the threshold that is best on these predictions.
     """
     present = [p for p in predictions if p["guess"] is not None]
     golds = [[g for g in p["golds"] if normalise(g)] or [""] for p in present]
@@ -81,11 +114,20 @@ def score_v2(predictions: Sequence[Mapping[str, Any]], *, threshold: float = 0.0
     odds = [float(p["null_odds"]) for p in present]
     found: dict[str, float] = {}
     for name, metric in (("f1", partial(f1, overlap=overlap)), ("exact", exact)):
-        raw = [max(metric(g, p["guess"]) for g in gold) for gold, p in zip(golds, present, strict=True)]
-        kept = [float(not has) if o > threshold else r for r, has, o in zip(raw, has_answer, odds, strict=True)]
+        raw = [
+            max(metric(g, p["guess"]) for g in gold) for gold, p in zip(golds, present, strict=True)
+        ]
+        kept = [
+            float(not has) if o > threshold else r
+            for r, has, o in zip(raw, has_answer, odds, strict=True)
+        ]
         found[name] = _percent(kept)
-        found[f"HasAns_{name}"] = _percent([k for k, has in zip(kept, has_answer, strict=True) if has])
-        found[f"NoAns_{name}"] = _percent([k for k, has in zip(kept, has_answer, strict=True) if not has])
+        found[f"HasAns_{name}"] = _percent(
+            [k for k, has in zip(kept, has_answer, strict=True) if has]
+        )
+        found[f"NoAns_{name}"] = _percent(
+            [k for k, has in zip(kept, has_answer, strict=True) if not has]
+        )
         best = best_threshold(raw, has_answer, [p["guess"] for p in present], odds)
         found[f"best_{name}"], found[f"best_{name}_threshold"] = best
     return found
@@ -94,10 +136,12 @@ def score_v2(predictions: Sequence[Mapping[str, Any]], *, threshold: float = 0.0
 def best_threshold(
     raw: Sequence[float], has_answer: Sequence[bool], guesses: Sequence[str], odds: Sequence[float]
 ) -> tuple[float, float]:
-    """(best score in percent, threshold): answers are admitted in the order of growing `odds`, the best prefix wins.
+    """(best score in percent, threshold): answers are admitted in the order of growing `odds`, the
+    best prefix wins.
 
-    Start from "everything is unanswerable"; an answerable question adds its raw score, an unanswerable one with a non-empty
-    guess costs 1. The threshold is the odds of the last admitted question, 0.0 where admitting none is best.
+    Start from "everything is unanswerable"; an answerable question adds its raw score, an
+    unanswerable one with a non-empty guess costs 1. The threshold is the odds of the last admitted
+    question, 0.0 where admitting none is best.
     """
     current = best = float(sum(not has for has in has_answer))
     threshold = 0.0

@@ -21,19 +21,29 @@ Row = tuple[int, list[Any]]  # line number, cells
 
 @part_of("reader")
 class Table:
-    """Reads a split's table into examples: `columns` maps text, text2, label, id to a name in the header or a number from 0.
+    """Reads a split's table into examples: `columns` maps text, text2, label, id to a name in the
+    header or a number from 0.
 
-    Kinds by suffix: `.jsonl` and `.json` (one object a line), `.csv` (quoted), everything else tab-separated without quoting.
-    `header=None`: there is one where a column is given by name; of numbers, where the first line looks like it (`notes` says
-    so; DataError where it may be either). `test_columns`: GLUE's test files differ.
-    `lenient`: rows with too few columns or an empty label are skipped and counted in `skipped` (a few lines of QQP are broken).
+    Kinds by suffix: `.jsonl` and `.json` (one object a line), `.csv` (quoted), everything else
+    tab-separated without quoting. `header=None`: there is one where a column is given by name; of
+    numbers, where the first line looks like it (`notes` says so; DataError where it may be either).
+    `test_columns`: GLUE's test files differ.
+    `lenient`: rows with too few columns or an empty label are skipped and counted in `skipped` (a
+    few lines of QQP are broken).
     """
 
     def __init__(
-        self, *, splits: Mapping[str, Sequence[str]], folder: str = "", header: bool | None = None, lenient: bool = False,
+        self,
+        *,
+        splits: Mapping[str, Sequence[str]],
+        folder: str = "",
+        header: bool | None = None,
+        lenient: bool = False,
         test_columns: Mapping[str, Column] | None = None,
-    ) -> None:  # fmt: skip
-        self.splits: Mapping[str, Sequence[str]] = {split: list(patterns) for split, patterns in splits.items()}
+    ) -> None:
+        self.splits: Mapping[str, Sequence[str]] = {
+            split: list(patterns) for split, patterns in splits.items()
+        }
         self.folder, self.header, self.lenient = folder, header, lenient
         self.test_columns = dict(test_columns) if test_columns else None
         self.skipped: dict[str, int] = {}  # file -> rows left out
@@ -52,39 +62,66 @@ class Table:
         return self.read_file(file, columns, header=header, labelled=labelled)
 
     def read_file(
-        self, file: Path, columns: Mapping[str, Column], *, header: bool | None = None, labelled: bool = True
+        self,
+        file: Path,
+        columns: Mapping[str, Column],
+        *,
+        header: bool | None = None,
+        labelled: bool = True,
     ) -> list[Example]:
-        """The examples of one file; a `label` column that is absent is an error only where `labelled`."""
+        """The examples of one file; a `label` column that is absent is an error only where
+        `labelled`.
+        """
         columns = {role: column for role, column in columns.items() if column is not None}
         if files.suffix(file) in (".jsonl", ".json"):
             found = list(self._objects(file, columns, labelled))
         else:
             found = list(self._cells(file, columns, header, labelled))
         if not found:
-            raise DataError("no rows" + (f" ({self.skipped[str(file)]} were skipped)" if self.lenient else ""), file=file)
+            raise DataError(
+                "no rows" + (f" ({self.skipped[str(file)]} were skipped)" if self.lenient else ""),
+                file=file,
+            )
         return found
 
     def cell(self, role: str, value: Any) -> Any:
-        """What a JSON value means as the field `role`: a text or a number as it is, no label as none; else ValueError."""
+        """What a JSON value means as the field `role`: a text or a number as it is, no label as
+        none; else ValueError.
+        """
         if not isinstance(value, str | int | float) and not (role == "label" and value is None):
             raise ValueError(_kind(value))
         return value
 
     def cells(
-        self, file: Path, columns: Mapping[str, Column], *, header: bool | None = None, labelled: bool = True
+        self,
+        file: Path,
+        columns: Mapping[str, Column],
+        *,
+        header: bool | None = None,
+        labelled: bool = True,
     ) -> tuple[list[str] | None, list[Row], dict[str, int]]:
-        """(the header, if there is one; rows of cells; {role: place of its cell}) of a file that is not JSON."""
+        """(the header, if there is one; rows of cells; {role: place of its cell}) of a file that
+        is not JSON.
+        """
         rows = list(rows_of(file))
         if header is None:
-            header = any(isinstance(column, str) for column in columns.values()) or self._begins_with_names(file, rows, columns)
+            header = any(
+                isinstance(column, str) for column in columns.values()
+            ) or self._begins_with_names(file, rows, columns)
         names = rows.pop(0)[1] if header else None
         known = [str(n) for n in range(len(rows[0][1]))] if names is None else names
         return names, rows, _places(file, columns, known, rows, labelled)
 
-    def _begins_with_names(self, file: Path, rows: Sequence[Row], columns: Mapping[str, Column]) -> bool:
-        """Whether the first of `rows` is names, as far as it can be seen; DataError where it may be either."""
+    def _begins_with_names(
+        self, file: Path, rows: Sequence[Row], columns: Mapping[str, Column]
+    ) -> bool:
+        """Whether the first of `rows` is names, as far as it can be seen; DataError where it may
+        be either.
+        """
         width = len(rows[0][1])
-        numbers = {role: c for role, c in columns.items() if isinstance(c, int) and -width <= c < width}
+        numbers = {
+            role: c for role, c in columns.items() if isinstance(c, int) and -width <= c < width
+        }
         places = {role: place % width for role, place in numbers.items()}
         if self.header is False or not places.keys() - {"id"}:
             return False
@@ -92,12 +129,22 @@ class Table:
         shown = ", ".join(rows[0][1][place].strip() for place in places.values())
         if found is None:
             fix = "task.reader.header=true: it does, or task.reader.header=false: it is an example"
-            raise DataError(f"does the first line ({shown}) name the columns?", file=file, line=rows[0][0], fix=fix)
+            raise DataError(
+                f"does the first line ({shown}) name the columns?",
+                file=file,
+                line=rows[0][0],
+                fix=fix,
+            )
         if found:
-            self.notes[str(file)] = f"the first line ({shown}) names the columns; task.reader.header=false: it is an example"
+            self.notes[str(file)] = (
+                f"the first line ({shown}) names the columns; task.reader.header=false: it is an"
+                " example"
+            )
         return found
 
-    def _cells(self, file: Path, columns: Mapping[str, Column], header: bool | None, labelled: bool) -> Iterator[Example]:
+    def _cells(
+        self, file: Path, columns: Mapping[str, Column], header: bool | None, labelled: bool
+    ) -> Iterator[Example]:
         _, rows, places = self.cells(file, columns, header=header, labelled=labelled)
         self.skipped[str(file)] = 0
         for number, (line, cells) in enumerate(rows):
@@ -105,26 +152,46 @@ class Table:
             if short or (labelled and not cells[places["label"]].strip()):
                 if not self.lenient:
                     what = (
-                        f"{len(cells)} columns where {max(places.values()) + 1} are needed" if short else "the label is empty"
+                        f"{len(cells)} columns where {max(places.values()) + 1} are needed"
+                        if short
+                        else "the label is empty"
                     )
                     fix = "correct the line, or pass such lines over: task.reader.lenient=true"
-                    raise DataError(f"{what}: {chr(9).join(cells)[:80]!r}", file=file, line=line, fix=fix)
+                    raise DataError(
+                        f"{what}: {chr(9).join(cells)[:80]!r}", file=file, line=line, fix=fix
+                    )
                 self.skipped[str(file)] += 1
                 continue
-            yield _example({role: cells[place] for role, place in places.items()}, number, f"{file}:{line}")
+            yield _example(
+                {role: cells[place] for role, place in places.items()}, number, f"{file}:{line}"
+            )
 
-    def _objects(self, file: Path, columns: Mapping[str, Column], labelled: bool) -> Iterator[Example]:
+    def _objects(
+        self, file: Path, columns: Mapping[str, Column], labelled: bool
+    ) -> Iterator[Example]:
         for number, (line, text) in enumerate((n, t) for n, t in files.lines(file) if t.strip()):
             row = json_in(text, file=file, line=line)
             if not isinstance(row, dict):
-                raise DataError(f"a JSON object is needed on each line, found {type(row).__name__}", file=file, line=line,
-                                fix="one {...} a line, not one list of them")  # fmt: skip
-            wanted = {r: c for r, c in columns.items() if c in row or (r != "id" and (r != "label" or labelled))}
+                raise DataError(
+                    f"a JSON object is needed on each line, found {type(row).__name__}",
+                    file=file,
+                    line=line,
+                    fix="one {...} a line, not one list of them",
+                )
+            wanted = {
+                r: c
+                for r, c in columns.items()
+                if c in row or (r != "id" and (r != "label" or labelled))
+            }
             missing = [str(c) for c in wanted.values() if c not in row]
             if missing:
                 hint = nearest(missing[0], row)
-                raise DataError(f"no field {', '.join(missing)}; found {', '.join(row)}{hint}", file=file, line=line,
-                                fix="name the fields: task.columns.text=... task.columns.label=...")  # fmt: skip
+                raise DataError(
+                    f"no field {', '.join(missing)}; found {', '.join(row)}{hint}",
+                    file=file,
+                    line=line,
+                    fix="name the fields: task.columns.text=... task.columns.label=...",
+                )
             cells = {role: row[column] for role, column in wanted.items()}
             if labelled and cells.get("label", 0) in (None, ""):
                 raise DataError("the label is empty", file=file, line=line)
@@ -132,13 +199,22 @@ class Table:
                 try:
                     cells[role] = self.cell(role, cell)
                 except ValueError as error:
-                    fix = "a text in quotes; where another field has it: task.columns.<name>=<field>"
-                    raise DataError(f"field {columns[role]} is {error}, not a text", file=file, line=line, fix=fix) from error
+                    fix = (
+                        "a text in quotes; where another field has it: task.columns.<name>=<field>"
+                    )
+                    raise DataError(
+                        f"field {columns[role]} is {error}, not a text",
+                        file=file,
+                        line=line,
+                        fix=fix,
+                    ) from error
             yield _example(cells, number, f"{file}:{line}")
 
 
 def _kind(cell: Any) -> str:
-    return {"NoneType": "null", "list": "a list", "dict": "an object"}.get(type(cell).__name__, type(cell).__name__)
+    return {"NoneType": "null", "list": "a list", "dict": "an object"}.get(
+        type(cell).__name__, type(cell).__name__
+    )
 
 
 def _example(cells: dict[str, Any], number: int, place: str) -> Example:
@@ -169,11 +245,17 @@ def csv_rows(file: Path) -> Iterator[Row]:
                 yield reader.line_num, cells
     except csv.Error as error:
         fix = "close the quotes of every cell, and double those inside"
-        raise DataError(f"not a table with commas ({error})", file=file, line=reader.line_num, fix=fix) from error
+        raise DataError(
+            f"not a table with commas ({error})", file=file, line=reader.line_num, fix=fix
+        ) from error
 
 
-def _places(file: Path, columns: Mapping[str, Column], names: list[str], rows: list[Row], labelled: bool) -> dict[str, int]:
-    """{role: place among the cells}; numbers may be negative (STS-B's and MNLI's label is the last)."""
+def _places(
+    file: Path, columns: Mapping[str, Column], names: list[str], rows: list[Row], labelled: bool
+) -> dict[str, int]:
+    """{role: place among the cells}; numbers may be negative (STS-B's and MNLI's label is the
+    last).
+    """
     found: dict[str, int] = {}
     missing: dict[str, Column] = {}
     for role, column in columns.items():
@@ -186,8 +268,10 @@ def _places(file: Path, columns: Mapping[str, Column], names: list[str], rows: l
         role, column = next(iter(missing.items()))
         sample = "".join(f"\n  line {line}: {chr(9).join(cells)[:100]}" for line, cells in rows[:2])
         raise DataError(
-            f"expected column{'s' if len(missing) > 1 else ''} {', '.join(map(str, missing.values()))};"
-            f" found {', '.join(names)}{nearest(str(column), names)}{sample}", file=file,
+            f"expected column{'s' if len(missing) > 1 else ''}"
+            f" {', '.join(map(str, missing.values()))}; found"
+            f" {', '.join(names)}{nearest(str(column), names)}{sample}",
+            file=file,
             fix=f"task.columns.{role}=<one of the columns found>, or a number from 0",
-        )  # fmt: skip
+        )
     return found

@@ -1,4 +1,6 @@
-"""Sentences of tagged words as they stand in their file, which can be written again with other words in them."""
+"""Sentences of tagged words as they stand in their file, which can be written again with other
+words in them.
+"""
 
 from __future__ import annotations
 
@@ -19,9 +21,11 @@ ROLE = "text"  # of the words of a sentence, with one space between them
 
 @dataclass(frozen=True)
 class TaggedSheet:
-    """Rows of a column file (the lines of a sentence, or a line between two) or JSON objects, with the calls of a `Sheet`.
+    """Rows of a column file (the lines of a sentence, or a line between two) or JSON objects, with
+    the calls of a `Sheet`.
 
-    A word in the place of another leaves the tags where they are. Sentences whose words have spaces in them stay.
+    A word in the place of another leaves the tags where they are. Sentences whose words have spaces
+    in them stay.
     """
 
     kind: str  # of the file: .jsonl or columns
@@ -31,21 +35,37 @@ class TaggedSheet:
 
     @classmethod
     def of(cls, task: Task, split: str) -> TaggedSheet | None:
-        """That of `split`; None for a task without tags, and for words that are written without spaces or stand in tables."""
-        if not isinstance(task, Tagging) or not isinstance(task.reader, Columns) or task.reader.layout == "table":
+        """That of `split`; None for a task without tags, and for words that are written without
+        spaces or stand in tables.
+        """
+        if (
+            not isinstance(task, Tagging)
+            or not isinstance(task.reader, Columns)
+            or task.reader.layout == "table"
+        ):
             return None
         task.fit_labels(task.read(split))  # DataError for whatever the task itself would refuse
         if task.joiner != " ":
             return None
         file = files.need(task.path, split, task.reader.splits[split])
-        if task.reader.layout == "jsonl" or (task.reader.layout == "auto" and files.suffix(file) in (".jsonl", ".json")):
-            names = {role: name if isinstance(name, str) else role for role, name in task.columns.items()}
-            return cls(".jsonl", [json.loads(line) for _, line in files.lines(file) if line.strip()], names)
+        if task.reader.layout == "jsonl" or (
+            task.reader.layout == "auto" and files.suffix(file) in (".jsonl", ".json")
+        ):
+            names = {
+                role: name if isinstance(name, str) else role for role, name in task.columns.items()
+            }
+            return cls(
+                ".jsonl", [json.loads(line) for _, line in files.lines(file) if line.strip()], names
+            )
         return cls("columns", list(_parts(file)), task.columns)
 
     def texts(self, row: Any) -> dict[str, str]:
         words = self._of(row, "tokens")
-        return {ROLE: " ".join(words)} if words and not any(len(word.split()) != 1 for word in words) else {}
+        return (
+            {ROLE: " ".join(words)}
+            if words and not any(len(word.split()) != 1 for word in words)
+            else {}
+        )
 
     def tagged(self, row: Any) -> dict[str, list[tuple[int, int]]]:
         """Where in its text the words stand whose tag is not O."""
@@ -56,14 +76,19 @@ class TaggedSheet:
         return {ROLE: found}
 
     def line(self, row: Any, texts: Mapping[str, str] | None = None) -> str:
-        """The row as the file has it, with these words in place of its own; in a column file behind an empty line."""
+        """The row as the file has it, with these words in place of its own; in a column file
+        behind an empty line.
+        """
         words = texts[ROLE].split(" ") if texts else None
         if isinstance(row, dict):
             changed = row if words is None else {**row, self.columns["tokens"]: words}
             return json.dumps(changed, ensure_ascii=False) + "\n"
         if words is None:
             return "".join(f"{line}\n" for line in row)
-        return "\n" + "".join(f"{_with(line, self.columns['tokens'], word)}\n" for line, word in zip(row, words, strict=True))
+        return "\n" + "".join(
+            f"{_with(line, self.columns['tokens'], word)}\n"
+            for line, word in zip(row, words, strict=True)
+        )
 
     def _of(self, row: Any, role: str) -> list[str]:
         place = self.columns[role]

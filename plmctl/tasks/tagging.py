@@ -28,35 +28,58 @@ Pieces = list[list[int]]  # of each word
 
 @part_of("task")
 class Tagging(Task):
-    """Asks for the tag of each word at its first piece, the other pieces are not asked (Devlin et al., 2019, sec. 5.3).
+    """Asks for the tag of each word at its first piece, the other pieces are not asked (Devlin et
+    al., 2019, sec. 5.3).
 
-    `loss = -log softmax(head(h_first))[tag]`, averaged over words. A sentence longer than a row is split into windows at word
-    boundaries, so that every word is tagged. `joiner` stands between words in the text that is tokenized; None: nothing where
-    the words of training are Chinese characters, which are then the words of new lines, otherwise a space.
-    `context="document"` fills the row around it with the words before and after it in its document, as many as fit, one from
-    each side in turn; they are read and not asked. Differs: the paper's own packing of the context was never released.
+    `loss = -log softmax(head(h_first))[tag]`, averaged over words. A sentence longer than a row is
+    split into windows at word boundaries, so that every word is tagged. `joiner` stands between
+    words in the text that is tokenized; None: nothing where the words of training are Chinese
+    characters, which are then the words of new lines, otherwise a space. `context="document"` fills
+    the row around it with the words before and after it in its document, as many as fit, one from
+    each side in turn; they are read and not asked. Differs: the paper's own packing of the context
+    was never released.
     """
 
     head = "tag"
     needs = frozenset({"text", "targets.tag"})
 
     def __init__(
-        self, *, name: str, reader: Reader, columns: Mapping[str, Any], max_length: int, metrics: Sequence[str],
-        label_names: Sequence[str] | None = None, joiner: str | None = None,
-        context: Literal["sentence", "document"] = "sentence", pooling: str = "first", path: Any = None,
+        self,
+        *,
+        name: str,
+        reader: Reader,
+        columns: Mapping[str, Any],
+        max_length: int,
+        metrics: Sequence[str],
+        label_names: Sequence[str] | None = None,
+        joiner: str | None = None,
+        context: Literal["sentence", "document"] = "sentence",
+        pooling: str = "first",
+        path: Any = None,
         dev_share: float | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         super().__init__(
-            name=name, reader=reader, columns=columns, max_length=max_length, label_names=label_names,
+            name=name,
+            reader=reader,
+            columns=columns,
+            max_length=max_length,
+            label_names=label_names,
             metrics=checked(metrics, (*entity_scores([], []), *by_name(None))),
-            submission=None, pooling=pooling, path=path, dev_share=dev_share,
-        )  # fmt: skip
+            submission=None,
+            pooling=pooling,
+            path=path,
+            dev_share=dev_share,
+        )
         self.joiner, self.context = joiner, context
 
     def parse(self, line: str, number: int) -> Example:
-        """Words separated by spaces; with `joiner=""` every character is a word, unless spaces divide all Chinese ones."""
+        """Words separated by spaces; with `joiner=""` every character is a word, unless spaces
+        divide all Chinese ones.
+        """
         words = line.split()
-        if self.joiner == "" and (len(words) == 1 or any(len(_CHINESE.findall(word)) > 1 for word in words)):
+        if self.joiner == "" and (
+            len(words) == 1 or any(len(_CHINESE.findall(word)) > 1 for word in words)
+        ):
             words = [character for word in words for character in word]
         return Example(id=str(number - 1), fields={"words": words or [""]}, place=f"line {number}")
 
@@ -69,39 +92,66 @@ class Tagging(Task):
 
     def fit_labels(self, examples: Iterable[Example]) -> None:
         examples = list(examples)
-        if self.context == "document" and not any(example.document is not None for example in examples):
-            raise ConfigError("task.context", "document", "sentence: neither -DOCSTART- lines nor fields `document` are here")
+        if self.context == "document" and not any(
+            example.document is not None for example in examples
+        ):
+            raise ConfigError(
+                "task.context",
+                "document",
+                "sentence: neither -DOCSTART- lines nor fields `document` are here",
+            )
         if self.joiner is None:
             self.joiner = "" if _of_characters(examples) else " "
         pairs = [(tag, example.place) for example in examples for tag in example.label]
         if self.label_names is None:
-            self.label_names = sorted(_closed({tag for tag, _ in pairs}), key=lambda tag: (tag != "O", tag[2:], tag))
+            self.label_names = sorted(
+                _closed({tag for tag, _ in pairs}), key=lambda tag: (tag != "O", tag[2:], tag)
+            )
         label_ids(pairs, self.label_names)
 
     def encode(self, examples: Sequence[Example], tokenizer: Any) -> Rows:
         room = self.max_length - encode.specials(tokenizer.vocab, pair=False)
         laid: list[encode.Row] = []
         example_of: list[int] = []
-        words: list[tuple[int, int, int, int]] = []  # row, position of its first piece, pieces, number of the word
+        # row, position of its first piece, pieces, number of the word
+        words: list[tuple[int, int, int, int]] = []
         joiner = " " if self.joiner is None else self.joiner
-        pieces = [word_pieces(example.fields["words"], tokenizer, joiner=joiner) for example in examples]
+        pieces = [
+            word_pieces(example.fields["words"], tokenizer, joiner=joiner) for example in examples
+        ]
         for number, own in enumerate(pieces):
             for first, last in windows([min(len(p), room) for p in own], room):
                 kept = [piece[:room] for piece in own[first:last]]
-                left, right = self._context(number, first, last, examples, pieces, room - sum(map(len, kept)))
+                left, right = self._context(
+                    number, first, last, examples, pieces, room - sum(map(len, kept))
+                )
                 ids = [i for piece in (*left, *kept, *right) for i in piece]
-                row = encode.lay_out(ids, None, tokenizer.vocab, max_length=self.max_length, pooling=self.pooling)
+                row = encode.lay_out(
+                    ids, None, tokenizer.vocab, max_length=self.max_length, pooling=self.pooling
+                )
                 starts = row.a_start + np.cumsum([sum(map(len, left)), *map(len, kept)])
-                words += [(len(laid), int(starts[w]), len(kept[w]), first + w) for w in range(len(kept))]
+                words += [
+                    (len(laid), int(starts[w]), len(kept[w]), first + w) for w in range(len(kept))
+                ]
                 laid.append(replace(row, cut=sum(map(len, own[first:last])) - sum(map(len, kept))))
                 example_of.append(number)
         rows = encode.pad(laid, tokenizer.vocab, example=example_of)
-        return self._with_tags(replace(rows, spans={"word": np.array(words, dtype=np.int64)}), examples)
+        return self._with_tags(
+            replace(rows, spans={"word": np.array(words, dtype=np.int64)}), examples
+        )
 
     def _context(
-        self, number: int, first: int, last: int, examples: Sequence[Example], pieces: Sequence[Pieces], room: int
+        self,
+        number: int,
+        first: int,
+        last: int,
+        examples: Sequence[Example],
+        pieces: Sequence[Pieces],
+        room: int,
     ) -> tuple[Pieces, Pieces]:
-        """The words before `first` and from `last` of a sentence on, in its document, that `room` more tokens hold."""
+        """The words before `first` and from `last` of a sentence on, in its document, that
+        `room` more tokens hold.
+        """
         document = examples[number].document
         if self.context == "sentence" or document is None:
             return [], []
@@ -122,13 +172,17 @@ class Tagging(Task):
         tags = [label_ids(((tag, e.place) for tag in e.label), self.names) for e in examples]
         row, start, _, word = rows.spans["word"].T
         target = np.full(rows.seqs["text"].ids.shape, IGNORE, dtype=np.int16)
-        target[row, start] = [tags[e][w] for e, w in zip(rows.values["example"][row], word, strict=True)]
+        target[row, start] = [
+            tags[e][w] for e, w in zip(rows.values["example"][row], word, strict=True)
+        ]
         return rows.with_targets(tag=target)
 
     def logits(self, model: Model, batch: Batch) -> dict[str, Tensor]:
         return {"tag": model.heads["tag"](features_of(model, batch))}  # [B, T, K]
 
-    def places(self, logits: Mapping[str, Tensor], batch: Batch) -> dict[str, tuple[Tensor, Tensor]]:
+    def places(
+        self, logits: Mapping[str, Tensor], batch: Batch
+    ) -> dict[str, tuple[Tensor, Tensor]]:
         target = batch.require("targets.tag")
         return {"tag": (logits["tag"].flatten(0, 1)[target.index], target.ids != IGNORE)}
 
@@ -139,14 +193,22 @@ class Tagging(Task):
         total = F.cross_entropy(found, target.ids, ignore_index=IGNORE, reduction="sum")
         return Output({"tag": Term(total)}, {"acc/tag": (right, target.count)})
 
-    def predict(self, logits: Mapping[str, np.ndarray], rows: Rows, examples: Sequence[Example]) -> list[dict[str, Any]]:
+    def predict(
+        self, logits: Mapping[str, np.ndarray], rows: Rows, examples: Sequence[Example]
+    ) -> list[dict[str, Any]]:
         row, start, _, _ = rows.spans["word"].T
-        guesses = logits["tag"][row, start].argmax(-1)  # words stand in the order of examples, windows and words
+        # words stand in the order of examples, windows and words
+        guesses = logits["tag"][row, start].argmax(-1)
         found: list[list[str]] = [[] for _ in examples]
         for e, guess in zip(rows.values["example"][row].tolist(), guesses.tolist(), strict=True):
             found[e].append(self.names[guess])
         return [
-            {"id": e.id, "words": list(e.fields["words"]), "gold": None if e.label is None else list(e.label), "guess": guess}
+            {
+                "id": e.id,
+                "words": list(e.fields["words"]),
+                "gold": None if e.label is None else list(e.label),
+                "guess": guess,
+            }
             for e, guess in zip(examples, found, strict=True)
         ]
 
@@ -158,26 +220,47 @@ class Tagging(Task):
         known |= {name: metric(*flat) for name, metric in of_tags.items() if name in self.metrics}
 
         def best(name: str) -> float:
-            return metrics.constant(of_tags[name], flat[0]) if name in of_tags else metrics.constant_entity_scores(gold)[name]
+            return (
+                metrics.constant(of_tags[name], flat[0])
+                if name in of_tags
+                else metrics.constant_entity_scores(gold)[name]
+            )
 
-        return {name: known[name] for name in self.metrics} | metrics.floor(self.metrics, flat[0], best)
+        return {name: known[name] for name in self.metrics} | metrics.floor(
+            self.metrics, flat[0], best
+        )
 
 
 def _of_characters(examples: Sequence[Example]) -> bool:
-    """Whether the words are Chinese characters, among which whole numbers and foreign words may stand."""
-    words = [len(word) for example in examples for word in example.fields["words"] if _CHINESE.search(word)]
+    """Whether the words are Chinese characters, among which whole numbers and foreign words may
+    stand.
+    """
+    words = [
+        len(word)
+        for example in examples
+        for word in example.fields["words"]
+        if _CHINESE.search(word)
+    ]
     others = sum(len(example.fields["words"]) for example in examples) - len(words)
     return len(words) > others and words.count(1) > 0.95 * len(words)
 
 
 def _closed(tags: set[str]) -> set[str]:
-    """With every prefix (B-, I-, ...) of every type: a rare I- may be missing from training while its B- is there."""
+    """With every prefix (B-, I-, ...) of every type: a rare I- may be missing from training
+    while its B- is there.
+    """
     entity = {tag for tag in tags if tag[1:2] == "-"}
-    return tags | {prefix + kind for prefix in {tag[:2] for tag in entity} for kind in {tag[2:] for tag in entity}}
+    return tags | {
+        prefix + kind
+        for prefix in {tag[:2] for tag in entity}
+        for kind in {tag[2:] for tag in entity}
+    }
 
 
 def windows(lengths: Sequence[int], room: int) -> list[tuple[int, int]]:
-    """Consecutive [first, last) runs of words whose pieces fit into `room`, as few as filling each in turn needs."""
+    """Consecutive [first, last) runs of words whose pieces fit into `room`, as few as filling
+    each in turn needs.
+    """
     found: list[tuple[int, int]] = []
     first = used = 0
     for place, length in enumerate(lengths):
@@ -189,7 +272,9 @@ def windows(lengths: Sequence[int], room: int) -> list[tuple[int, int]]:
 
 
 def surrounding(before: Pieces, after: Pieces, room: int) -> tuple[Pieces, Pieces]:
-    """The end of `before` and the begin of `after` that `room` holds: one word from each in turn, until neither's next fits."""
+    """The end of `before` and the begin of `after` that `room` holds: one word from each in
+    turn, until neither's next fits.
+    """
     taken = [0, 0]
     sides = (before[::-1], after)
     turn, stuck = 0, 0
@@ -206,8 +291,9 @@ def surrounding(before: Pieces, after: Pieces, room: int) -> tuple[Pieces, Piece
 def word_pieces(words: Sequence[str], tokenizer: Any, *, joiner: str) -> Pieces:
     """The pieces of each word, at least one a word, tokenized as part of the sentence.
 
-    A piece belongs to the word in which its first visible character lies. Where a piece spans two words (so that one of them
-    would have none), the words of that sentence are tokenized one by one.
+    A piece belongs to the word in which its first visible character lies. Where a piece spans two
+    words (so that one of them would have none), the words of that sentence are tokenized one by
+    one.
     """
     text = joiner.join(words)
     begins = np.cumsum([0, *(len(word) + len(joiner) for word in words[:-1])])
@@ -224,4 +310,7 @@ def word_pieces(words: Sequence[str], tokenizer: Any, *, joiner: str) -> Pieces:
     if clean and all(found):
         return found
     unknown = tokenizer.vocab.unk if tokenizer.vocab.unk is not None else tokenizer.vocab.pad
-    return [tokenizer.encode(joiner + word if place and joiner else word) or [unknown] for place, word in enumerate(words)]
+    return [
+        tokenizer.encode(joiner + word if place and joiner else word) or [unknown]
+        for place, word in enumerate(words)
+    ]

@@ -1,4 +1,6 @@
-"""What GPT does with a task's rows: tokens of its own around texts, pairs in both orders, a language model besides."""
+"""What GPT does with a task's rows: tokens of its own around texts, pairs in both orders, a
+language model besides.
+"""
 
 from __future__ import annotations
 
@@ -20,26 +22,40 @@ OWN = ("bos", "sep", "eos")  # the roles of start, delimiter and extract
 
 @part_of("transform")
 class Transform:
-    """The input transformations of Radford et al. (2018, sec. 3.3), each by itself; without any, rows are as BERT's.
+    """The input transformations of Radford et al. (2018, sec. 3.3), each by itself; without any,
+    rows are as BERT's.
 
-    `own_tokens`: `start A extract` and `start A delimiter B extract`, three new rows of the table behind the tokenizer's own,
-    so that nothing the checkpoint knows gets another meaning; the extract token stands for the row. `both_orders`: a pair that
-    has no order (`task.symmetric`) makes two rows, whose states are added before the head. `language_model`: the weight of the
-    loss of the next tokens of the rows, specials included, beside that of the task (eq. 5: 0.5).
-    Differs: that loss is a mean over tokens; the released code means over a row's tokens, then over rows.
+    `own_tokens`: `start A extract` and `start A delimiter B extract`, three new rows of the table
+    behind the tokenizer's own, so that nothing the checkpoint knows gets another meaning; the
+    extract token stands for the row. `both_orders`: a pair that has no order (`task.symmetric`)
+    makes two rows, whose states are added before the head. `language_model`: the weight of the loss
+    of the next tokens of the rows, specials included, beside that of the task (eq. 5: 0.5).
+    Differs: that loss is a mean over tokens; the released code means over a row's tokens, then over
+    rows.
     """
 
     def __init__(
-        self, *, own_tokens: bool = False, both_orders: bool = False, language_model: float = 0.0, causal: bool = True
+        self,
+        *,
+        own_tokens: bool = False,
+        both_orders: bool = False,
+        language_model: float = 0.0,
+        causal: bool = True,
     ) -> None:
         if language_model < 0:
             raise ConfigError("language_model", language_model, "0 (none) or a weight above it")
         if language_model and not causal:
             raise ConfigError(
-                "language_model", language_model, "0: in this model every token sees the one that would be asked for",
+                "language_model",
+                language_model,
+                "0: in this model every token sees the one that would be asked for",
                 fix="language_model=0, or a checkpoint whose pattern is causal",
-            )  # fmt: skip
-        self.own_tokens, self.both_orders, self.language_model = own_tokens, both_orders, language_model
+            )
+        self.own_tokens, self.both_orders, self.language_model = (
+            own_tokens,
+            both_orders,
+            language_model,
+        )
         self.clm = CLM()
 
     @property
@@ -56,7 +72,9 @@ class Transform:
         if not self.own_tokens:
             return vocab
         own: dict[str, Any] = {role: vocab.size + place for place, role in enumerate(OWN)}
-        return replace(vocab, cls=None, **own, single=("bos", "A", "eos"), pair=("bos", "A", "sep", "B", "eos"))
+        return replace(
+            vocab, cls=None, **own, single=("bos", "A", "eos"), pair=("bos", "A", "sep", "B", "eos")
+        )
 
     def asked(self, rows: Rows) -> Rows:
         """With targets.clm, where the language model is asked."""
@@ -78,4 +96,8 @@ class Transform:
 def added(states: Tensor, batch: Batch) -> Tensor:
     """[N, W] where several rows make one example: for each the sum over them all."""
     group = batch.values.get("group")
-    return states if group is None else states.new_zeros(states.shape).index_add(0, group, states)[group]
+    return (
+        states
+        if group is None
+        else states.new_zeros(states.shape).index_add(0, group, states)[group]
+    )

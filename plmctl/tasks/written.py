@@ -1,4 +1,6 @@
-"""Scores of written text: BLEU and chrF by sacrebleu, ROUGE, distinct n-grams, exact matches, perplexity."""
+"""Scores of written text: BLEU and chrF by sacrebleu, ROUGE, distinct n-grams, exact matches,
+perplexity.
+"""
 
 from __future__ import annotations
 
@@ -11,26 +13,35 @@ from plmctl.extras import needed
 from plmctl.tasks import rouge
 from plmctl.tasks.metrics import checked
 
-Predictions = Sequence[Mapping[str, Any]]  # each with guess, golds (references), nll and tokens (of the first reference)
+# each with guess, golds (references), nll and tokens (of the first reference)
+Predictions = Sequence[Mapping[str, Any]]
 NAMES = ("bleu", "chrf", *rouge.METRICS, "exact", "distinct1", "distinct2", "perplexity")
 TOKENIZERS = ("13a", "intl", "zh", "char", "none")  # of sacrebleu's, those that need nothing else
 LEAST_IS_BEST = frozenset({"perplexity"})
 
 
 def known(names: Sequence[str], tokenize: str) -> list[str]:
-    """`names`, all of which can be computed here; else a ConfigError or, for a library that is missing, a UsageError."""
+    """`names`, all of which can be computed here; else a ConfigError or, for a library that is
+    missing, a UsageError.
+    """
     names = checked(names, NAMES)
     if {"bleu", "chrf"} & set(names):
         _sacrebleu()
         if tokenize not in TOKENIZERS:
-            raise ConfigError("task.tokenize", tokenize, f"one of {', '.join(TOKENIZERS)}{nearest(tokenize, TOKENIZERS)}")
+            raise ConfigError(
+                "task.tokenize",
+                tokenize,
+                f"one of {', '.join(TOKENIZERS)}{nearest(tokenize, TOKENIZERS)}",
+            )
     return names
 
 
 def score(
     predictions: Predictions, names: Sequence[str], *, tokenize: str, lowercase: bool
 ) -> tuple[dict[str, float], dict[str, str]]:
-    """(metrics, signatures of sacrebleu's): all in percent, but perplexity, which is of tokens of the first reference."""
+    """(metrics, signatures of sacrebleu's): all in percent, but perplexity, which is of tokens
+    of the first reference.
+    """
     guesses, golds = [p["guess"] for p in predictions], [p["golds"] for p in predictions]
     found: dict[str, float] = {}
     signatures: dict[str, str] = {}
@@ -38,7 +49,11 @@ def score(
         if name in rouge.METRICS:
             found[name] = rouge.mean(name, golds, guesses)
         elif name == "exact":
-            found[name] = 100 * sum(exact(p["golds"], p["guess"]) for p in predictions) / max(1, len(predictions))
+            found[name] = (
+                100
+                * sum(exact(p["golds"], p["guess"]) for p in predictions)
+                / max(1, len(predictions))
+            )
         elif name == "perplexity":
             found[name] = perplexity(predictions)
         elif name.startswith("distinct"):
@@ -49,30 +64,53 @@ def score(
 
 
 def exact(golds: Sequence[str], guess: str) -> bool:
-    """Whether the guess is one of the references, white space aside (T5: a label in words; arXiv:1910.10683, sec. 2.4)."""
+    """Whether the guess is one of the references, white space aside (T5: a label in words;
+    arXiv:1910.10683, sec. 2.4).
+    """
     return " ".join(guess.split()) in {" ".join(gold.split()) for gold in golds}
 
 
 def perplexity(predictions: Predictions) -> float:
-    """`exp(sum nll / sum tokens)` over the tokens of the first reference of each example, its specials among them."""
+    """`exp(sum nll / sum tokens)` over the tokens of the first reference of each example, its
+    specials among them.
+    """
     tokens = sum(p["tokens"] for p in predictions)
-    return math.exp(min(700.0, math.fsum(p["nll"] for p in predictions) / tokens)) if tokens else 0.0
+    return (
+        math.exp(min(700.0, math.fsum(p["nll"] for p in predictions) / tokens)) if tokens else 0.0
+    )
 
 
 def distinct(texts: Sequence[str], *, n: int) -> float:
-    """Different n-grams over all n-grams of all texts (Li et al., 2016, arXiv:1510.03055, sec. 5.2); words by white space."""
-    grams = [gram for text in texts for gram in zip(*(text.split()[i:] for i in range(n)), strict=False)]
+    """Different n-grams over all n-grams of all texts (Li et al., 2016, arXiv:1510.03055, sec.
+    5.2); words by white space.
+    """
+    grams = [
+        gram for text in texts for gram in zip(*(text.split()[i:] for i in range(n)), strict=False)
+    ]
     return len(set(grams)) / len(grams) if grams else 0.0
 
 
-def _corpus(name: str, golds: Sequence[Sequence[str]], guesses: list[str], tokenize: str, lowercase: bool) -> tuple[float, str]:
+def _corpus(
+    name: str, golds: Sequence[Sequence[str]], guesses: list[str], tokenize: str, lowercase: bool
+) -> tuple[float, str]:
     library = _sacrebleu().metrics
-    metric = library.BLEU(tokenize=tokenize, lowercase=lowercase) if name == "bleu" else library.CHRF(lowercase=lowercase)
+    metric = (
+        library.BLEU(tokenize=tokenize, lowercase=lowercase)
+        if name == "bleu"
+        else library.CHRF(lowercase=lowercase)
+    )
     most = max(map(len, golds))
-    references = [[several[n] if n < len(several) else None for several in golds] for n in range(most)]
+    references = [
+        [several[n] if n < len(several) else None for several in golds] for n in range(most)
+    ]
     value = float(metric.corpus_score(guesses, references).score)
     return value, str(metric.get_signature())
 
 
 def _sacrebleu() -> Any:
-    return needed("sacrebleu", "generation", "a task with BLEU or chrF", otherwise="task.metrics=[rougeL,perplexity]")
+    return needed(
+        "sacrebleu",
+        "generation",
+        "a task with BLEU or chrF",
+        otherwise="task.metrics=[rougeL,perplexity]",
+    )

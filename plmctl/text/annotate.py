@@ -14,19 +14,34 @@ from plmctl.text import roles, segment
 from plmctl.text.sentences import CJK
 from plmctl.text.tokenizer import Tokenizer
 
-Track = Callable[[Sequence[str], np.ndarray, np.ndarray], np.ndarray]  # texts, ids [N], length of each text -> [N]
+# texts, ids [N], length of each text -> [N]
+Track = Callable[[Sequence[str], np.ndarray, np.ndarray], np.ndarray]
 _CHINESE, _ALL_CHINESE = re.compile(f"[{CJK}]"), re.compile(f"[{CJK}]+")
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
 # names of arrays of a token directory, and of tracks that formats make
 _TAKEN = (
-    "ids", "sentences", "documents", "bytes", "characters", "words",
-    "word_start", "sentence", "document", "segment", "position", "language", "order", "real",
-)  # fmt: skip
+    "ids",
+    "sentences",
+    "documents",
+    "bytes",
+    "characters",
+    "words",
+    "word_start",
+    "sentence",
+    "document",
+    "segment",
+    "position",
+    "language",
+    "order",
+    "real",
+)
 
 
 @dataclass(frozen=True)
 class Wanted:
-    """What is to stand beside the ids: words of a segmenter, and marks of the input as spans or as tags."""
+    """What is to stand beside the ids: words of a segmenter, and marks of the input as spans or
+    as tags.
+    """
 
     segment: str | None = None
     spans: tuple[str, ...] = ()
@@ -38,14 +53,22 @@ def check_names(spans: Sequence[str], tags: Sequence[str]) -> None:
     for setting, names in (("spans", spans), ("tags", tags)):
         for name in names:
             if not _NAME.fullmatch(name) or name in _TAKEN or [*spans, *tags].count(name) > 1:
-                allowed = f"names of letters and digits, each once in data.spans and data.tags, none of {', '.join(_TAKEN)}"
+                allowed = (
+                    "names of letters and digits, each once in data.spans and data.tags, none of"
+                    f" {', '.join(_TAKEN)}"
+                )
                 raise ConfigError(f"data.{setting}", list(names), allowed)
 
 
 def kinds(tokenizer: Tokenizer, wanted: Wanted) -> dict[str, np.dtype[Any]]:
-    """The tracks of a token directory: word starts, where the vocabulary's own table is not enough, and tags."""
+    """The tracks of a token directory: word starts, where the vocabulary's own table is not
+    enough, and tags.
+    """
     words = wanted.segment is not None or tokenizer.kind == "char"
-    return {**({"word_start": np.dtype(bool)} if words else {}), **dict.fromkeys(wanted.tags, np.dtype(np.int32))}
+    return {
+        **({"word_start": np.dtype(bool)} if words else {}),
+        **dict.fromkeys(wanted.tags, np.dtype(np.int32)),
+    }
 
 
 def words(tokenizer: Tokenizer, segmenter: str | None) -> Track | None:
@@ -68,7 +91,9 @@ def _table_words(tokenizer: Tokenizer) -> Track:
 
 
 def _character_words(tokenizer: Tokenizer) -> Track:
-    """A letter or digit begins a word unless one stands before it in the same text; anything else is a word by itself."""
+    """A letter or digit begins a word unless one stands before it in the same text; anything
+    else is a word by itself.
+    """
     joins = roles.joins_words(tokenizer.pieces(range(tokenizer.vocab.size)))
 
     def starts(texts: Sequence[str], ids: np.ndarray, lengths: np.ndarray) -> np.ndarray:
@@ -89,7 +114,8 @@ def _firsts(lengths: np.ndarray) -> np.ndarray:
 def _segmented(tokenizer: Tokenizer, base: Track, name: str) -> Track:
     """Chinese words by a segmenter: a token that begins inside a segmented word does not start one.
 
-    Only words of two and more Chinese characters count (Cui et al., 2021, arXiv:1906.08101, sec. 3.1: whole word masking).
+    Only words of two and more Chinese characters count (Cui et al., 2021, arXiv:1906.08101, sec.
+    3.1: whole word masking).
     """
     segmenter = segment.find(name)
 
@@ -100,7 +126,10 @@ def _segmented(tokenizer: Tokenizer, base: Track, name: str) -> Track:
                 inside = np.zeros(len(text) + 1, bool)
                 for start, end in segmenter(text):
                     if not 0 <= start < end <= len(text):
-                        raise DataError(f"{start}..{end} is no word of a text of {len(text)} characters", file=name)
+                        raise DataError(
+                            f"{start}..{end} is no word of a text of {len(text)} characters",
+                            file=name,
+                        )
                     if end - start > 1 and _ALL_CHINESE.fullmatch(text, start, end):
                         inside[start + 1 : end] = True
                 spans = np.array(tokenizer.encode_offsets(text)[1]).reshape(-1, 2)

@@ -1,4 +1,6 @@
-"""What a `Tokenizer` asks of the library that does the cutting: two implementations, `rust.py` and `sentence_piece.py`."""
+"""What a `Tokenizer` asks of the library that does the cutting: two implementations, `rust.py`
+and `sentence_piece.py`.
+"""
 
 from __future__ import annotations
 
@@ -11,11 +13,15 @@ Cut = Callable[[str], list[str] | None]
 
 
 class Backend(Protocol):
-    """A trained vocabulary that turns text into ids. Specials that stand literally in the text stay text."""
+    """A trained vocabulary that turns text into ids. Specials that stand literally in the text
+    stay text.
+    """
 
     tokens: list[str]  # by id
     special: list[str]  # tokens that never stand for text
-    cut: Cut  # text -> parts that may be encoded alone, and so remembered, or None where that would change an id
+    # text -> parts that may be encoded alone, and so remembered, or None where that would change an
+    # id
+    cut: Cut
 
     def encode(self, text: str) -> list[int]: ...
 
@@ -34,7 +40,9 @@ _HALVES = re.compile("[\ud800-\udfff]")
 
 
 def spelled(text: str) -> str:
-    """`text` without halves of surrogate pairs, which JSON can write and UTF-8 cannot: each becomes U+FFFD, offsets stay."""
+    """`text` without halves of surrogate pairs, which JSON can write and UTF-8 cannot: each
+    becomes U+FFFD, offsets stay.
+    """
     return text if text.isascii() else _HALVES.sub("\ufffd", text)
 
 
@@ -45,7 +53,8 @@ def never(text: str) -> None:
 
 _SPACED = re.compile(r"\s\s")
 _WORDS = re.compile(r" ?[^ ]+|[ ]")
-_CJK = "\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff"  # the common planes; rarer characters stay in their word, which is also right
+# the common planes; rarer characters stay in their word, which is also right
+_CJK = "\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff"
 _MARKS = r"!-/:-@\[-`{-~"  # ASCII punctuation
 _BERT_PARTS = re.compile(f"[{_CJK}{_MARKS}]|[^ {_CJK}{_MARKS}]+")
 
@@ -56,7 +65,9 @@ def at_spaces(text: str) -> list[str]:
 
 
 def as_bert(text: str) -> list[str]:
-    """At each space and around each punctuation mark and Chinese character, as BERT's pre-tokenizer does."""
+    """At each space and around each punctuation mark and Chinese character, as BERT's
+    pre-tokenizer does.
+    """
     return _BERT_PARTS.findall(text)
 
 

@@ -1,4 +1,6 @@
-"""Words as rows of characters: what ELMo's convolutions read (Peters et al., 2018; their published code is bilm-tf)."""
+"""Words as rows of characters: what ELMo's convolutions read (Peters et al., 2018; their
+published code is bilm-tf).
+"""
 
 from __future__ import annotations
 
@@ -23,11 +25,13 @@ WIDTH = 50  # characters of a word, in the published models
 
 
 class Characters:
-    """A character view of words, with the face of a `Tokenizer`: an id is a row [C] of begin-of-word, bytes, end-of-word, pad.
+    """A character view of words, with the face of a `Tokenizer`: an id is a row [C] of
+    begin-of-word, bytes, end-of-word, pad.
 
-    Words are those of `words`, as they stand in the text: whatever its vocabulary knows. A word of more than C - 2 bytes
-    keeps the first C - 2. Sentence ends are words of their own.
-    Differs: ids are one more than in published training code, as they are in its inference, so that 0 is free for padding.
+    Words are those of `words`, as they stand in the text: whatever its vocabulary knows. A word of
+    more than C - 2 bytes keeps the first C - 2. Sentence ends are words of their own.
+    Differs: ids are one more than in published training code, as they are in its inference, so that
+    0 is free for padding.
     """
 
     def __init__(self, *, words: Tokenizer, max_characters: int = WIDTH) -> None:
@@ -48,11 +52,17 @@ class Characters:
         return self.rows(text[start:end] for start, end in spans), spans
 
     def decode(self, ids: np.ndarray) -> str:
-        """The words of `ids` [T, C], with one space between two; sentence ends and padding are left out."""
-        return " ".join(word for row in ids if row[1] not in (BOS, EOS) and (word := self._spelled(row)))
+        """The words of `ids` [T, C], with one space between two; sentence ends and padding are
+        left out.
+        """
+        return " ".join(
+            word for row in ids if row[1] not in (BOS, EOS) and (word := self._spelled(row))
+        )
 
     def pieces(self, ids: np.ndarray) -> list[str]:
-        """The words of `ids` [T, C]; of sentence ends and padding the spelling that the vocabulary of words has."""
+        """The words of `ids` [T, C]; of sentence ends and padding the spelling that the
+        vocabulary of words has.
+        """
         roles = self._words.roles
         names = {BOS: roles.bos, EOS: roles.eos}
         return [names.get(int(row[1])) or self._spelled(row) or roles.pad for row in ids]
@@ -62,9 +72,11 @@ class Characters:
         return spelled(words, self.max_characters)
 
     def table(self) -> np.ndarray:
-        """[V, C] int16: the row of each id of `words`; sentence ends for its bos and eos, zeros for its padding.
+        """[V, C] int16: the row of each id of `words`; sentence ends for its bos and eos, zeros for
+        its padding.
 
-        From shards of word ids this makes the characters of a batch by one look-up; an unknown word is spelled as [UNK] then.
+        From shards of word ids this makes the characters of a batch by one look-up; an unknown word
+        is spelled as [UNK] then.
         """
         return table(self._words.vocab, self.max_characters)
 
@@ -73,9 +85,11 @@ class Characters:
 
 
 class Spelling:
-    """A `Tokenizer` of words for new text: words it does not know get numbers from V on, until `rows` spells them.
+    """A `Tokenizer` of words for new text: words it does not know get numbers from V on, until
+    `rows` spells them.
 
-    So a task lays out ids as always, and a network that reads characters sees how every word of its text is written.
+    So a task lays out ids as always, and a network that reads characters sees how every word of its
+    text is written.
     """
 
     def __init__(self, words: Tokenizer) -> None:
@@ -90,14 +104,21 @@ class Spelling:
 
     def encode_offsets(self, text: str) -> tuple[list[int], list[Span]]:
         ids, spans = self._words.encode_offsets(text)
-        return [self._number(text[a:b]) if i == self.vocab.unk else i for i, (a, b) in zip(ids, spans, strict=True)], spans
+        return [
+            self._number(text[a:b]) if i == self.vocab.unk else i
+            for i, (a, b) in zip(ids, spans, strict=True)
+        ], spans
 
     def rows(self, rows: Rows) -> Rows:
-        """`rows` with the sequence "characters" of their text; ids beyond the vocabulary become the unknown word's."""
+        """`rows` with the sequence "characters" of their text; ids beyond the vocabulary become
+        the unknown word's.
+        """
         text = rows.seqs["text"]
         looked = Looked(np.concatenate([self._table, spelled(self._new)]), text.ids)
         words = replace(text, ids=self.known(text.ids))
-        return replace(rows, seqs={**rows.seqs, "text": words, "characters": Seq(looked, text.length)})
+        return replace(
+            rows, seqs={**rows.seqs, "text": words, "characters": Seq(looked, text.length)}
+        )
 
     def known(self, ids: Any) -> np.ndarray:
         """`ids` with the unknown word's in place of all that lie beyond the vocabulary."""
@@ -114,7 +135,9 @@ class Spelling:
 
 
 class Looked:
-    """`rows[numbers]`, [n, T, C], looked up piece by piece: a split of a task has too many characters to hold them all."""
+    """`rows[numbers]`, [n, T, C], looked up piece by piece: a split of a task has too many
+    characters to hold them all.
+    """
 
     def __init__(self, rows: np.ndarray, numbers: np.ndarray) -> None:
         self._rows, self._numbers = rows, numbers
@@ -142,7 +165,9 @@ def spelled(words: Iterable[str], width: int = WIDTH) -> np.ndarray:
 
 
 def table(vocab: Vocab, width: int = WIDTH) -> np.ndarray:
-    """[V, C] int16: the row of each id; sentence ends for bos and eos, zeros for padding, [UNK] as it is spelled."""
+    """[V, C] int16: the row of each id; sentence ends for bos and eos, zeros for padding, [UNK]
+    as it is spelled.
+    """
     found = spelled(vocab.spellings, width)
     for place, mark in ((vocab.bos, BOS), (vocab.eos, EOS)):
         if place is not None:

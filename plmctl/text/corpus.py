@@ -1,7 +1,9 @@
-"""The text that ships with every Python: its reference documentation and the docstrings of its standard library.
+"""The text that ships with every Python: its reference documentation and the docstrings of its
+standard library.
 
-Source files are parsed, never imported. Documents: one for each topic of `pydoc_data.topics` and one for each module with
-docstrings. The same docstrings make a labelled task: from which of ten packages does this text come?
+Source files are parsed, never imported. Documents: one for each topic of `pydoc_data.topics` and
+one for each module with docstrings. The same docstrings make a labelled task: from which of ten
+packages does this text come?
 """
 
 from __future__ import annotations
@@ -20,22 +22,148 @@ from plmctl.errors import DataError
 
 # Present from Python 3.11 to 3.14 and in the base package of the large distributions.
 PACKAGES = (
-    "asyncio", "collections", "concurrent", "ctypes", "dbm", "email", "html", "http", "importlib", "json",
-    "logging", "multiprocessing", "unittest", "urllib", "wsgiref", "xml", "xmlrpc", "zoneinfo",
-)  # fmt: skip
+    "asyncio",
+    "collections",
+    "concurrent",
+    "ctypes",
+    "dbm",
+    "email",
+    "html",
+    "http",
+    "importlib",
+    "json",
+    "logging",
+    "multiprocessing",
+    "unittest",
+    "urllib",
+    "wsgiref",
+    "xml",
+    "xmlrpc",
+    "zoneinfo",
+)
 MODULES = (
-    "_collections_abc", "_pydecimal", "_pyio", "abc", "argparse", "ast", "base64", "bdb", "bisect", "bz2", "calendar", "cmd",
-    "codecs", "compileall", "configparser", "contextlib", "copy", "csv", "dataclasses", "datetime", "difflib", "dis", "doctest",
-    "enum", "filecmp", "fileinput", "fnmatch", "fractions", "ftplib", "functools", "getopt", "getpass", "gettext", "graphlib",
-    "gzip", "hashlib", "heapq", "hmac", "imaplib", "inspect", "io", "ipaddress", "linecache", "locale", "lzma", "mailbox",
-    "mimetypes", "netrc", "numbers", "operator", "optparse", "os", "pdb", "pickle", "pickletools", "pkgutil", "platform",
-    "plistlib", "poplib", "posixpath", "pprint", "profile", "pstats", "pty", "pyclbr", "pydoc", "queue", "quopri", "random",
-    "reprlib", "runpy", "sched", "secrets", "selectors", "shelve", "shlex", "shutil", "site", "smtplib", "socket",
-    "socketserver", "ssl", "statistics", "string", "struct", "subprocess", "symtable", "sysconfig", "tabnanny", "tarfile",
-    "tempfile", "textwrap", "threading", "timeit", "token", "tokenize", "trace", "traceback", "tracemalloc", "types", "typing",
-    "uuid", "warnings", "wave", "weakref", "webbrowser", "zipapp", "zipfile", "zipimport",
-)  # fmt: skip
-LABELS = ("asyncio", "concurrent", "email", "http", "importlib", "logging", "multiprocessing", "unittest", "urllib", "xml")
+    "_collections_abc",
+    "_pydecimal",
+    "_pyio",
+    "abc",
+    "argparse",
+    "ast",
+    "base64",
+    "bdb",
+    "bisect",
+    "bz2",
+    "calendar",
+    "cmd",
+    "codecs",
+    "compileall",
+    "configparser",
+    "contextlib",
+    "copy",
+    "csv",
+    "dataclasses",
+    "datetime",
+    "difflib",
+    "dis",
+    "doctest",
+    "enum",
+    "filecmp",
+    "fileinput",
+    "fnmatch",
+    "fractions",
+    "ftplib",
+    "functools",
+    "getopt",
+    "getpass",
+    "gettext",
+    "graphlib",
+    "gzip",
+    "hashlib",
+    "heapq",
+    "hmac",
+    "imaplib",
+    "inspect",
+    "io",
+    "ipaddress",
+    "linecache",
+    "locale",
+    "lzma",
+    "mailbox",
+    "mimetypes",
+    "netrc",
+    "numbers",
+    "operator",
+    "optparse",
+    "os",
+    "pdb",
+    "pickle",
+    "pickletools",
+    "pkgutil",
+    "platform",
+    "plistlib",
+    "poplib",
+    "posixpath",
+    "pprint",
+    "profile",
+    "pstats",
+    "pty",
+    "pyclbr",
+    "pydoc",
+    "queue",
+    "quopri",
+    "random",
+    "reprlib",
+    "runpy",
+    "sched",
+    "secrets",
+    "selectors",
+    "shelve",
+    "shlex",
+    "shutil",
+    "site",
+    "smtplib",
+    "socket",
+    "socketserver",
+    "ssl",
+    "statistics",
+    "string",
+    "struct",
+    "subprocess",
+    "symtable",
+    "sysconfig",
+    "tabnanny",
+    "tarfile",
+    "tempfile",
+    "textwrap",
+    "threading",
+    "timeit",
+    "token",
+    "tokenize",
+    "trace",
+    "traceback",
+    "tracemalloc",
+    "types",
+    "typing",
+    "uuid",
+    "warnings",
+    "wave",
+    "weakref",
+    "webbrowser",
+    "zipapp",
+    "zipfile",
+    "zipimport",
+)
+LABELS = (
+    "asyncio",
+    "concurrent",
+    "email",
+    "http",
+    "importlib",
+    "logging",
+    "multiprocessing",
+    "unittest",
+    "urllib",
+    "xml",
+)
 DEV_SHARE = 0.25  # of a package's docstrings, at least one module
 _SHORTEST = 40  # characters of a docstring that says anything
 
@@ -71,13 +199,17 @@ def _documents() -> Iterator[Text]:
         if found := paragraphs(text):
             yield Text(f"topic {name}", tuple(found))
     for file, module in _sources((*PACKAGES, *MODULES)):
-        found = [paragraph for docstring in _docstrings(file) for paragraph in paragraphs(docstring)]
+        found = [
+            paragraph for docstring in _docstrings(file) for paragraph in paragraphs(docstring)
+        ]
         if found:
             yield Text(module, tuple(found))
 
 
 def labelled(split: str) -> Iterator[Labelled]:
-    """The docstrings of ten packages with their package, for `train` or `dev`: no module and no text is in both."""
+    """The docstrings of ten packages with their package, for `train` or `dev`: no module and no
+    text is in both.
+    """
     rows = _rows()
     held = _held_out(rows)
     seen = {row.text for row in rows if row.module in held} if split == "train" else set()
@@ -98,10 +230,14 @@ def write_task(folder: Path) -> dict[str, Path]:
 
 
 def paragraphs(text: str) -> list[str]:
-    """The running text of a docstring or topic: line breaks joined, code, tables, rulers and mark-up left out."""
+    """The running text of a docstring or topic: line breaks joined, code, tables, rulers and
+    mark-up left out.
+    """
     found = []
     for block in re.split(r"\n[ \t]*\n", textwrap.dedent(text.expandtabs())):
-        lines = [line.strip() for line in block.split("\n") if line.strip() and not _CODE.match(line)]
+        lines = [
+            line.strip() for line in block.split("\n") if line.strip() and not _CODE.match(line)
+        ]
         joined = _PIECES.sub(lambda match: match[1] or match[2], " ".join(lines))
         joined = re.sub(r"\s+", " ", joined).strip("*| ").replace("::", ":")
         letters = sum(map(str.isalpha, joined))
@@ -123,14 +259,18 @@ def _rows() -> list[Labelled]:
 
 
 def _held_out(rows: list[Labelled]) -> frozenset[str]:
-    """The modules of the dev split: of each package some in the order of a hash, never its largest."""
+    """The modules of the dev split: of each package some in the order of a hash, never its
+    largest.
+    """
     sizes: dict[str, dict[str, int]] = {label: {} for label in LABELS}
     for row in rows:
         sizes[row.label][row.module] = sizes[row.label].get(row.module, 0) + 1
     held: set[str] = set()
     for modules in sizes.values():
         room = max(DEV_SHARE * sum(modules.values()), min(modules.values()))
-        for module in sorted(modules, key=lambda name: blake2b(name.encode(), digest_size=8).digest()):
+        for module in sorted(
+            modules, key=lambda name: blake2b(name.encode(), digest_size=8).digest()
+        ):
             if modules[module] <= room and modules[module] < max(modules.values()):
                 held.add(module)
                 room -= modules[module]
@@ -141,9 +281,10 @@ def _topics() -> dict[str, str]:
     file = _library() / "pydoc_data" / "topics.py"
     if not file.is_file():
         raise DataError(
-            "this Python comes without its reference documentation", file=file,
+            "this Python comes without its reference documentation",
+            file=file,
             fix="use another Python (its base package has it), or your own text: data.path=<file>",
-        )  # fmt: skip
+        )
     for node in ast.parse(file.read_text(encoding="utf-8")).body:
         if isinstance(node, ast.Assign) and isinstance(node.value, ast.Dict):
             return dict(ast.literal_eval(node.value))
@@ -174,5 +315,7 @@ def _docstrings(file: Path) -> list[str]:
         node = stack.pop()
         if isinstance(node, owners) and (docstring := ast.get_docstring(node)):
             found.append(docstring)
-        stack += reversed([child for child in ast.iter_child_nodes(node) if isinstance(child, ast.stmt)])
+        stack += reversed(
+            [child for child in ast.iter_child_nodes(node) if isinstance(child, ast.stmt)]
+        )
     return found

@@ -11,10 +11,11 @@ from plmctl.text.marks import Marks
 
 
 class Document:
-    """One document: paragraphs of text, where it stands, what it is known by (a hash of its text), and marks in its text.
+    """One document: paragraphs of text, where it stands, what it is known by (a hash of its text),
+    and marks in its text.
 
-    whole: a paragraph is one sentence. pair: its two paragraphs are a text and its counterpart. continues: a further part of
-    the document before it, known by the same hash.
+    whole: a paragraph is one sentence. pair: its two paragraphs are a text and its counterpart.
+    continues: a further part of the document before it, known by the same hash.
     """
 
     def __init__(
@@ -34,7 +35,9 @@ class Document:
 
     @cached_property
     def segments(self) -> list[str]:
-        """Sentences with the white space before them; joined they are the text, with a line break between paragraphs."""
+        """Sentences with the white space before them; joined they are the text, with a line
+        break between paragraphs.
+        """
         if self.pair:
             return list(self.paragraphs)
         found: list[str] = []
@@ -48,7 +51,11 @@ class Document:
     @property
     def sentences(self) -> list[str]:
         """Without white space around them, and without empty ones (but a pair has always two)."""
-        return self.segments if self.pair else [sentence for segment in self.segments if (sentence := segment.strip())]
+        return (
+            self.segments
+            if self.pair
+            else [sentence for segment in self.segments if (sentence := segment.strip())]
+        )
 
 
 def _identity(paragraphs: Sequence[str]) -> int:

@@ -1,4 +1,6 @@
-"""A data set of the `datasets` library, on the Hugging Face hub or in a folder, read row by row and never downloaded whole."""
+"""A data set of the `datasets` library, on the Hugging Face hub or in a folder, read row by row
+and never downloaded whole.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,9 @@ from plmctl.extras import needed
 
 @dataclass(frozen=True)
 class DataSet:
-    """`hf:<name>[:config][:split]`; a single further part is a config if there is one of that name, else a split."""
+    """`hf:<name>[:config][:split]`; a single further part is a config if there is one of that
+    name, else a split.
+    """
 
     PREFIX: ClassVar[str] = "hf:"
     path: str
@@ -30,17 +34,29 @@ class DataSet:
             raise self._unread(error) from error
 
     def state(self) -> dict[str, Any]:
-        """What tells one version of the data from another, without reading it: revision, or times of files."""
+        """What tells one version of the data from another, without reading it: revision, or
+        times of files.
+        """
         builder, split = self._builder
         files = (builder.config.data_files or {}).get(split)
-        return {"bytes": 0, "changed": [builder.hash, [list(map(str, x)) for x in getattr(files, "origin_metadata", [])]]}
+        return {
+            "bytes": 0,
+            "changed": [
+                builder.hash,
+                [list(map(str, x)) for x in getattr(files, "origin_metadata", [])],
+            ],
+        }
 
     @cached_property
     def _builder(self) -> tuple[Any, str]:
         datasets = needed("datasets", "datasets", str(self))
         name, *parts = self.path.removeprefix(self.PREFIX).split(":")
         if len(parts) > 2 or not name:
-            raise DataError("a data set is named hf:<name>[:config][:split]", file=self, fix="data.path=hf:wikitext:train")
+            raise DataError(
+                "a data set is named hf:<name>[:config][:split]",
+                file=self,
+                fix="data.path=hf:wikitext:train",
+            )
         try:
             if len(parts) == 1 and parts[0] not in datasets.get_dataset_config_names(name):
                 parts = [None, *parts]  # type: ignore[list-item]
@@ -51,4 +67,8 @@ class DataSet:
 
     def _unread(self, error: Exception) -> DataError:
         message = " ".join(str(error).split())
-        return DataError(f"cannot be read ({message})", file=self, fix="data.path=hf:<name>[:config][:split], or a file")
+        return DataError(
+            f"cannot be read ({message})",
+            file=self,
+            fix="data.path=hf:<name>[:config][:split], or a file",
+        )

@@ -22,11 +22,14 @@ from plmctl.values import Rule, Whole
 _MODELS = ("spiece.model", "sentencepiece.bpe.model", "tokenizer.model", "sentencepiece.model")
 # Spellings by role, tried in this order where no file names the special tokens.
 _SPELLINGS = {
-    "pad": ("[PAD]", "<pad>", "<|padding|>", "<|endoftext|>", "</s>"), "unk": ("[UNK]", "<unk>"),
-    "cls": ("[CLS]", "<cls>", "<s>"), "sep": ("[SEP]", "<sep>", "</s>"), "mask": ("[MASK]", "<mask>"),
+    "pad": ("[PAD]", "<pad>", "<|padding|>", "<|endoftext|>", "</s>"),
+    "unk": ("[UNK]", "<unk>"),
+    "cls": ("[CLS]", "<cls>", "<s>"),
+    "sep": ("[SEP]", "<sep>", "</s>"),
+    "mask": ("[MASK]", "<mask>"),
     "bos": ("[CLS]", "<s>", "<|endoftext|>"),
     "eos": ("[SEP]", "</s>", "<|endoftext|>"),
-}  # fmt: skip
+}
 
 
 class _Spelled(TypedDict):
@@ -60,9 +63,17 @@ def read(place: Path) -> tuple[Backend, Roles, str]:
     """The tokenizer of a Hugging Face folder (or one of its files), its roles and its kind."""
     folder = place.parent if place.is_file() else place
     files = {file.name: file for file in ([place] if place.is_file() else sorted(folder.iterdir()))}
-    config = {**_json(folder / "special_tokens_map.json"), **_json(folder / "tokenizer_config.json")}
+    config = {
+        **_json(folder / "special_tokens_map.json"),
+        **_json(folder / "tokenizer_config.json"),
+    }
     model = next(
-        (files[name] for name in (*_MODELS, *(n for n in files if n.endswith((".spm", ".model")))) if name in files), None
+        (
+            files[name]
+            for name in (*_MODELS, *(n for n in files if n.endswith((".spm", ".model"))))
+            if name in files
+        ),
+        None,
     )
     backend: Backend
     if "tokenizer.json" in files:
@@ -77,42 +88,67 @@ def read(place: Path) -> tuple[Backend, Roles, str]:
         backend, kind = bare, bare.kind
     else:
         wanted = "tokenizer.json, vocab.txt, vocab.json with merges.txt, or a sentencepiece *.model"
-        raise DataError(f"no tokenizer here: looked for {wanted}", file=place, fix="tokenizer.path=<folder with one of these>")
+        raise DataError(
+            f"no tokenizer here: looked for {wanted}",
+            file=place,
+            fix="tokenizer.path=<folder with one of these>",
+        )
     special = _roles(backend, config, place)
     return backend, _with_templates(backend, special), kind
 
 
-def write(folder: Path, backend: Backend, special: Roles, kind: str, model_max_length: int, *, framed: bool) -> None:
-    """tokenizer.json and tokenizer_config.json, with vocab.txt or vocab.json and merges.txt where the family has them.
+def write(
+    folder: Path,
+    backend: Backend,
+    special: Roles,
+    kind: str,
+    model_max_length: int,
+    *,
+    framed: bool,
+) -> None:
+    """tokenizer.json and tokenizer_config.json, with vocab.txt or vocab.json and merges.txt where
+    the family has them.
 
     `framed`: put special tokens around a text where the family leaves that to its users (GPT-2).
     """
     folder.mkdir(parents=True, exist_ok=True)
     made = backend if isinstance(backend, Rust) else _twin(backend, special)
     if framed:
-        made = Rust(finish(tokenizers.Tokenizer.from_str(made.tokenizer.to_str()), special, framed=True))
+        made = Rust(
+            finish(tokenizers.Tokenizer.from_str(made.tokenizer.to_str()), special, framed=True)
+        )
     (folder / "tokenizer.json").write_bytes(made.files()["tokenizer.json"])
     model = made.spec["model"]
     if kind == "wordpiece":
-        (folder / "vocab.txt").write_text("".join(f"{token}\n" for token in made.tokens), encoding="utf-8")
+        (folder / "vocab.txt").write_text(
+            "".join(f"{token}\n" for token in made.tokens), encoding="utf-8"
+        )
     if kind == "byte_bpe":
-        (folder / "vocab.json").write_text(json.dumps(model["vocab"], ensure_ascii=False), encoding="utf-8")
+        (folder / "vocab.json").write_text(
+            json.dumps(model["vocab"], ensure_ascii=False), encoding="utf-8"
+        )
         merges = "".join(f"{left} {right}\n" for left, right in model["merges"])
         (folder / "merges.txt").write_text("#version: 0.2\n" + merges, encoding="utf-8")
-    names: dict[str, Any] = {f"{name}_token": getattr(special, name) for name in NAMES if getattr(special, name)}
+    names: dict[str, Any] = {
+        f"{name}_token": getattr(special, name) for name in NAMES if getattr(special, name)
+    }
     if special.further:
         names["additional_special_tokens"] = list(special.further)
     segments = ["input_ids", "token_type_ids", "attention_mask"]
     config: dict[str, Any] = {
-        "tokenizer_class": "PreTrainedTokenizerFast", "model_max_length": model_max_length, **names,
+        "tokenizer_class": "PreTrainedTokenizerFast",
+        "model_max_length": model_max_length,
+        **names,
         "model_input_names": segments if special.sep == "[SEP]" else [segments[0], segments[2]],
         "clean_up_tokenization_spaces": False,
-    }  # fmt: skip
+    }
     if kind == "wordpiece" and made.spec["normalizer"]:
         config["do_lower_case"] = made.spec["normalizer"]["lowercase"]
     if kind == "byte_bpe":
         config["add_prefix_space"] = bool(made.spec["pre_tokenizer"].get("add_prefix_space"))
-    (folder / "tokenizer_config.json").write_text(json.dumps(config, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    (folder / "tokenizer_config.json").write_text(
+        json.dumps(config, indent=1, ensure_ascii=False) + "\n", encoding="utf-8"
+    )
 
 
 def _from_vocab_txt(file: Path, config: dict[str, Any]) -> Rust:
@@ -120,15 +156,22 @@ def _from_vocab_txt(file: Path, config: dict[str, Any]) -> Rust:
     vocab = {token: place for place, token in enumerate(tokens)}
     unknown = _spelling(config, "unk") or "[UNK]"
     if unknown not in vocab:
-        raise DataError(f"no {unknown} among its {len(tokens)} lines", file=file, fix="give the vocab.txt of a BERT tokenizer")
+        raise DataError(
+            f"no {unknown} among its {len(tokens)} lines",
+            file=file,
+            fix="give the vocab.txt of a BERT tokenizer",
+        )
     # Without a config: a vocabulary that has no capital letter can only be an uncased one.
     uncased = not any(token[:1].isascii() and token[:1].isupper() for token in tokens)
-    made = tokenizers.Tokenizer(models.WordPiece(vocab, unk_token=unknown, max_input_chars_per_word=100))
+    made = tokenizers.Tokenizer(
+        models.WordPiece(vocab, unk_token=unknown, max_input_chars_per_word=100)
+    )
     lower = config.get("do_lower_case")
     made.normalizer = normalizers.BertNormalizer(
-        lowercase=uncased if lower is None else lower, strip_accents=config.get("strip_accents"),
+        lowercase=uncased if lower is None else lower,
+        strip_accents=config.get("strip_accents"),
         handle_chinese_chars=config.get("tokenize_chinese_chars", True),
-    )  # fmt: skip
+    )
     made.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
     made.decoder = decoders.WordPiece(cleanup=False)
     return Rust(_finished(made, config))
@@ -137,10 +180,16 @@ def _from_vocab_txt(file: Path, config: dict[str, Any]) -> Rust:
 def _from_merges(vocab_file: Path, merges_file: Path, config: dict[str, Any]) -> Rust:
     vocab = read_json(vocab_file, dict[str, Whole], fix=AGAIN)
     lines = read_text(merges_file, fix=AGAIN).split("\n")
-    merges = [(pair[0], pair[1]) for line in lines if not line.startswith("#version") and len(pair := line.split(" ")) == 2]
+    merges = [
+        (pair[0], pair[1])
+        for line in lines
+        if not line.startswith("#version") and len(pair := line.split(" ")) == 2
+    ]
     with usable(merges_file):
         made = tokenizers.Tokenizer(models.BPE(vocab, merges))
-    made.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=bool(config.get("add_prefix_space")))
+    made.pre_tokenizer = pre_tokenizers.ByteLevel(
+        add_prefix_space=bool(config.get("add_prefix_space"))
+    )
     made.decoder = decoders.ByteLevel()
     return Rust(_finished(made, config))
 
@@ -152,11 +201,19 @@ def _from_model(file: Path, config: dict[str, Any]) -> SentencePiece | Rust:
         return stripped.read(plain, family, config)
     if file.name == "sentencepiece.bpe.model" or config.get("do_lower_case"):
         why = "its ids are shifted, or its text is changed, by code outside the sentencepiece model"
-        raise DataError(f"this tokenizer needs its tokenizer.json: {why}", file=file, fix="put tokenizer.json beside it")
+        raise DataError(
+            f"this tokenizer needs its tokenizer.json: {why}",
+            file=file,
+            fix="put tokenizer.json beside it",
+        )
     listed = _listed(config)
-    t5 = "t5" in (_json(file.parent / "config.json").get("model_type"), str(config.get("tokenizer_class"))[:2].lower())
+    t5 = "t5" in (
+        _json(file.parent / "config.json").get("model_type"),
+        str(config.get("tokenizer_class"))[:2].lower(),
+    )
     if not listed and ("extra_ids" in config or t5):
-        listed = [f"<extra_id_{n}>" for n in range(config.get("extra_ids", 100))]  # as its code adds them, the first one last
+        # as its code adds them, the first one last
+        listed = [f"<extra_id_{n}>" for n in range(config.get("extra_ids", 100))]
     with usable(file):
         return SentencePiece(file.read_bytes(), added=roles.appended(listed))
 
@@ -169,21 +226,32 @@ def _roles(backend: Backend, config: dict[str, Any], place: Path) -> Roles:
     special = _roles_among(set(backend.tokens), config)
     if not special.pad:
         fix = 'name one as "pad_token" in tokenizer_config.json'
-        raise DataError("no padding or end-of-text token among its special tokens", file=place, fix=fix)
+        raise DataError(
+            "no padding or end-of-text token among its special tokens", file=place, fix=fix
+        )
     return special
 
 
 def _roles_among(tokens: set[str], config: dict[str, Any]) -> Roles:
-    named: dict[str, Any] = {name: token for name in NAMES if (token := _spelling(config, name)) in tokens}
+    named: dict[str, Any] = {
+        name: token for name in NAMES if (token := _spelling(config, name)) in tokens
+    }
     if not named.keys() - {"unk", "pad"}:
-        named = {name: token for name, spellings in _SPELLINGS.items() for token in reversed(spellings) if token in tokens}
+        named = {
+            name: token
+            for name, spellings in _SPELLINGS.items()
+            for token in reversed(spellings)
+            if token in tokens
+        }
     if "cls" in named and "sep" in named:  # BERT's [CLS] and [SEP] also begin and end a text
         named = {"bos": named["cls"], "eos": named["sep"], **named}
     named.setdefault("pad", named.get("eos") or "")
     named["sentinels"] = roles.numbered(roles.SENTINEL, tokens)
     named["unused"] = roles.numbered(roles.UNUSED, tokens.intersection(_listed(config)))
     double = named.get("sep") == "</s>"  # RoBERTa's family
-    named_pair = ("cls", "A", "sep", "sep", "B", "sep") if double else ("cls", "A", "sep", "B", "sep")
+    named_pair = (
+        ("cls", "A", "sep", "sep", "B", "sep") if double else ("cls", "A", "sep", "B", "sep")
+    )
     if named.get("cls") == roles.XLNET.cls and "sep" in named:
         return Roles(**named, single=roles.XLNET.single, pair=roles.XLNET.pair)
     if "cls" in named and "sep" in named:
@@ -193,10 +261,16 @@ def _roles_among(tokens: set[str], config: dict[str, Any]) -> Roles:
 
 
 def _with_templates(backend: Backend, special: Roles) -> Roles:
-    """`special` with the orders of roles that the folder's own post-processor writes, where it writes any."""
+    """`special` with the orders of roles that the folder's own post-processor writes, where it
+    writes any.
+    """
     if not isinstance(backend, Rust) or not backend.tokenizer.num_special_tokens_to_add(True):
         return special
-    role = {getattr(special, name): name for name in ("eos", "bos", "sep", "cls") if getattr(special, name)}
+    role = {
+        getattr(special, name): name
+        for name in ("eos", "bos", "sep", "cls")
+        if getattr(special, name)
+    }
     orders = []
     for second in (None, "a"):
         encoding = backend.tokenizer.encode("a", second, add_special_tokens=True)
@@ -215,7 +289,9 @@ def _spelling(config: dict[str, Any], name: str) -> str | None:
 
 
 def _listed(config: dict[str, Any]) -> list[str]:
-    """The further special tokens that a folder names, under the key of this or that version of its library."""
+    """The further special tokens that a folder names, under the key of this or that version of
+    its library.
+    """
     found = config.get("additional_special_tokens") or config.get("extra_special_tokens") or []
     found = found.values() if isinstance(found, dict) else found
     return [token["content"] if isinstance(token, dict) else token for token in found]

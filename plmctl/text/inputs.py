@@ -1,4 +1,6 @@
-"""Where text comes from: files that a path names, their lines (plain, gzip, zstandard) and rows (JSON lines, CSV, parquet)."""
+"""Where text comes from: files that a path names, their lines (plain, gzip, zstandard) and rows
+(JSON lines, CSV, parquet).
+"""
 
 from __future__ import annotations
 
@@ -33,14 +35,24 @@ _WIKI = re.compile(r"wiki_\d+(\.gz|\.zst)?")  # WikiExtractor's own file names
 
 
 def find_files(path: str | Path, setting: str = "data.path") -> list[Path]:
-    """The text files that a file name, a folder (all of them, sorted) or a pattern names; DataError where there are none."""
+    """The text files that a file name, a folder (all of them, sorted) or a pattern names;
+    DataError where there are none.
+    """
     given = Path(path).expanduser()
     if given.is_dir():
-        files = sorted(file for file in given.rglob("*") if file.is_file() and not _hidden(file.relative_to(given)))
-        found = [file for file in files if file.name.endswith(_SUFFIXES) or _WIKI.fullmatch(file.name)]
+        files = sorted(
+            file
+            for file in given.rglob("*")
+            if file.is_file() and not _hidden(file.relative_to(given))
+        )
+        found = [
+            file for file in files if file.name.endswith(_SUFFIXES) or _WIKI.fullmatch(file.name)
+        ]
         if not found:
             raise DataError(
-                f"no text files in this folder (looked for {', '.join(_SUFFIXES)})", file=given, fix=f"{setting}=<a file>"
+                f"no text files in this folder (looked for {', '.join(_SUFFIXES)})",
+                file=given,
+                fix=f"{setting}=<a file>",
             )
     elif given.exists():
         found = [given]
@@ -49,31 +61,47 @@ def find_files(path: str | Path, setting: str = "data.path") -> list[Path]:
     if not found:
         names = [str(file) for file in given.parent.iterdir()] if given.parent.is_dir() else []
         raise DataError(
-            f"no such file, folder or pattern{nearest(str(given), names)}", file=given, fix=f"{setting}=<an existing one>"
+            f"no such file, folder or pattern{nearest(str(given), names)}",
+            file=given,
+            fix=f"{setting}=<an existing one>",
         )
     for file in found:
         if file.stat().st_size == 0:
-            raise DataError("the file is empty", file=file, fix=f"remove it, or name files with text in {setting}")
+            raise DataError(
+                "the file is empty",
+                file=file,
+                fix=f"remove it, or name files with text in {setting}",
+            )
     return found
 
 
 def _hidden(inner: Path) -> bool:
-    """Names that begin with a dot are no text of the user's: `.git`, and what is being written there at this moment."""
+    """Names that begin with a dot are no text of the user's: `.git`, and what is being written
+    there at this moment.
+    """
     return any(part.startswith(".") for part in inner.parts)
 
 
 def find_all(paths: str | Path | Iterable[str | Path], setting: str = "data.path") -> list[Input]:
-    """`find_files` of one or several paths, each file once; `hf:...` is a data set. `setting`: where the paths come from."""
+    """`find_files` of one or several paths, each file once; `hf:...` is a data set. `setting`:
+    where the paths come from.
+    """
     several = [paths] if isinstance(paths, str | Path) else list(paths)
     found: list[Input] = []
     for path in several:
-        found += [DataSet(path)] if isinstance(path, str) and path.startswith(DataSet.PREFIX) else find_files(path, setting)
+        found += (
+            [DataSet(path)]
+            if isinstance(path, str) and path.startswith(DataSet.PREFIX)
+            else find_files(path, setting)
+        )
     return list(dict.fromkeys(found))
 
 
 def has_rows(given: Input) -> bool:
     """Whether the text stands in fields of rows, not in lines."""
-    return isinstance(given, DataSet) or given.name.removesuffix(".gz").removesuffix(".zst").endswith((*_JSON, _PARQUET, _CSV))
+    return isinstance(given, DataSet) or given.name.removesuffix(".gz").removesuffix(
+        ".zst"
+    ).endswith((*_JSON, _PARQUET, _CSV))
 
 
 def rows(given: Input, fields: Sequence[str]) -> Iterator[Row]:
@@ -85,7 +113,9 @@ def rows(given: Input, fields: Sequence[str]) -> Iterator[Row]:
     return _csv_rows(given) if _CSV in given.suffixes[-2:] else _json_rows(given)
 
 
-def text_of(row: dict[str, Any], field: str, given: Input, number: int, setting: str = "data.field") -> str:
+def text_of(
+    row: dict[str, Any], field: str, given: Input, number: int, setting: str = "data.field"
+) -> str:
     """The text in a field of a row; DataError naming the other fields where there is none."""
     if isinstance(found := row.get(field), str):
         if len(found) > longest_line():
@@ -98,12 +128,16 @@ def text_of(row: dict[str, Any], field: str, given: Input, number: int, setting:
         longest = f"[{','.join([*texts, '<name>', '<name>'][:2])}]"
     message = f"no text in a field '{field}' (this line has {names}){nearest(field, row)}"
     if field in row:
-        message = f"the field '{field}' holds {json.dumps(found, default=str)[:40]}, which is no text"
+        message = (
+            f"the field '{field}' holds {json.dumps(found, default=str)[:40]}, which is no text"
+        )
     raise DataError(message, file=given, line=number, fix=f"{setting}={longest}")
 
 
 def lines(file: Path, *, cut: bool = True) -> Iterator[tuple[int, str]]:
-    """(number, line) without line ends; with `cut`, a very long line comes in parts cut at spaces, else it is refused."""
+    """(number, line) without line ends; with `cut`, a very long line comes in parts cut at
+    spaces, else it is refused.
+    """
     limit = _LINE if cut else longest_line() + 1
     number, rest, opened, blank = 1, b"", False, 0
     try:
@@ -128,7 +162,9 @@ def lines(file: Path, *, cut: bool = True) -> Iterator[tuple[int, str]]:
                 yield number, _decoded(rest, file, number)
     except (EOFError, gzip.BadGzipFile, zlib.error) as error:
         kind = "zstandard" if file.name.endswith(".zst") else "gzip"
-        raise DataError(f"damaged {kind} file ({error})", file=file, fix="copy or compress it again") from error
+        raise DataError(
+            f"damaged {kind} file ({error})", file=file, fix="copy or compress it again"
+        ) from error
     except OSError as error:
         raise DataError(f"cannot be read ({error.strerror})", file=file) from error
 
@@ -146,20 +182,28 @@ def _json_rows(file: Path) -> Iterator[Row]:
             continue
         row = json_in(line, file=file, line=number, fix="one JSON object a line")
         if not isinstance(row, dict):
-            raise DataError(f"this line has a {type(row).__name__}", file=file, line=number, fix="one JSON object a line")
+            raise DataError(
+                f"this line has a {type(row).__name__}",
+                file=file,
+                line=number,
+                fix="one JSON object a line",
+            )
         yield number, row
 
 
 def _csv_rows(file: Path) -> Iterator[Row]:
     """Cells under the names of the first line; in quotes they may have commas and several lines."""
-    csv.field_size_limit(longest_line())  # of this process: a document is longer than the 128 kB that csv takes by itself
+    # of this process: a document is longer than the 128 kB that csv takes by itself
+    csv.field_size_limit(longest_line())
     table = csv.DictReader((f"{line}\n" for _, line in lines(file, cut=False)), strict=True)
     try:
         for row in table:
             yield table.line_num, {name: cell for name, cell in row.items() if name is not None}
     except csv.Error as error:
         fix = "quote cells with commas or quotes in them, and double those quotes"
-        raise DataError(f"not a table with commas ({error})", file=file, line=table.reader.line_num, fix=fix) from error
+        raise DataError(
+            f"not a table with commas ({error})", file=file, line=table.reader.line_num, fix=fix
+        ) from error
 
 
 def _parquet_rows(file: Path, fields: Sequence[str]) -> Iterator[Row]:
@@ -171,12 +215,18 @@ def _parquet_rows(file: Path, fields: Sequence[str]) -> Iterator[Row]:
             known = opened.schema_arrow.names
             chosen, number = [name for name in fields if name in known], 0
             missing = len(chosen) < len(set(fields))
-            for batch in opened.iter_batches(1 if missing else 256, columns=known if missing else chosen):
+            for batch in opened.iter_batches(
+                1 if missing else 256, columns=known if missing else chosen
+            ):
                 for row in batch.to_pylist():
                     number += 1
                     yield number, row
     except (pyarrow.ArrowException, OSError) as error:
-        raise DataError(f"not a parquet file, or a damaged one ({error})", file=file, fix="copy or write it again") from error
+        raise DataError(
+            f"not a parquet file, or a damaged one ({error})",
+            file=file,
+            fix="copy or write it again",
+        ) from error
 
 
 def _opened(file: Path) -> BinaryIO:
@@ -187,7 +237,9 @@ def _opened(file: Path) -> BinaryIO:
 
 
 class _Zstandard(io.RawIOBase):
-    """The content of a zstandard file of any number of frames; EOFError where the last one is cut off."""
+    """The content of a zstandard file of any number of frames; EOFError where the last one is
+    cut off.
+    """
 
     def __init__(self, stream: BinaryIO, library: Any) -> None:
         self._stream, self._library, self._step = stream, library, 1 << 9
@@ -222,7 +274,11 @@ class _Zstandard(io.RawIOBase):
         except self._library.ZstdError as error:
             raise EOFError(str(error)) from error
         size = len(self._ready)  # a few bytes may stand for many: the next step reads fewer
-        self._step = max(1 << 6, self._step >> 1) if size > 1 << 20 else min(1 << 12, self._step << (size < 1 << 18))
+        self._step = (
+            max(1 << 6, self._step >> 1)
+            if size > 1 << 20
+            else min(1 << 12, self._step << (size < 1 << 18))
+        )
         return True
 
 
@@ -240,5 +296,7 @@ def _decoded(line: bytes, file: Path, number: int) -> str:
     except UnicodeDecodeError as error:
         if number == 1 and line.startswith((b"\x1f\x8b", b"\x28\xb5\x2f\xfd")):
             kind, end = ("gzip", ".gz") if line.startswith(b"\x1f\x8b") else ("zstandard", ".zst")
-            raise DataError(f"this is {kind} data", file=file, fix=f"name it {file.name}{end}") from None
+            raise DataError(
+                f"this is {kind} data", file=file, fix=f"name it {file.name}{end}"
+            ) from None
         raise undecodable(error, file=file, line=number, content=line) from error

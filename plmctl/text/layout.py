@@ -1,4 +1,6 @@
-"""What a line of a text file is: a sentence, a paragraph, or a piece of a paragraph with hard line breaks."""
+"""What a line of a text file is: a sentence, a paragraph, or a piece of a paragraph with hard
+line breaks.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,9 @@ _CHINESE = re.compile(f"[{sentences.CJK}。，、！？；：」』）》]")
 
 @dataclass(frozen=True)
 class Layout:
-    """The reading of one file: what a line is, how many blank lines end a document, and whether that was found or given."""
+    """The reading of one file: what a line is, how many blank lines end a document, and whether
+    that was found or given.
+    """
 
     lines: str
     gap: int = 1
@@ -29,19 +33,25 @@ class Layout:
 
 
 def decide(sample: Sequence[str], lines: str, *, blocks: bool) -> Layout:
-    """The layout of a file with these first lines; `blocks` says that blank lines do not end its documents.
+    """The layout of a file with these first lines; `blocks` says that blank lines do not end its
+    documents.
 
-    Where wrapped paragraphs stand apart by one blank line and chapters by more, two blank lines end a document.
+    Where wrapped paragraphs stand apart by one blank line and chapters by more, two blank lines end
+    a document.
     """
     if lines not in KINDS:
-        raise ConfigError("data.lines", lines, f"one of {', '.join(KINDS)}{nearest(str(lines), KINDS)}")
+        raise ConfigError(
+            "data.lines", lines, f"one of {', '.join(KINDS)}{nearest(str(lines), KINDS)}"
+        )
     kind = _kind([line.strip() for line in sample if line.strip()]) if lines == "auto" else lines
     gap = 2 if kind == "wrapped" and not blocks and _has_chapters(sample) else 1
     return Layout(kind, gap, lines == "auto")
 
 
 def unwrap(lines: Sequence[str]) -> str:
-    """One paragraph from its lines: joined by spaces, or by nothing between two Chinese characters."""
+    """One paragraph from its lines: joined by spaces, or by nothing between two Chinese
+    characters.
+    """
     text = lines[0]
     for line in lines[1:]:
         glued = _CHINESE.match(text[-1:]) and _CHINESE.match(line[:1])
@@ -50,15 +60,26 @@ def unwrap(lines: Sequence[str]) -> str:
 
 
 def _kind(lines: list[str]) -> str:
-    """Wrapped: full lines of like length that break inside sentences. Sentence: nearly every line is exactly one."""
+    """Wrapped: full lines of like length that break inside sentences. Sentence: nearly every
+    line is exactly one.
+    """
     if len(lines) < 4:
         return "paragraph"
     lengths = sorted(len(line) for line in lines)
     widest = lengths[int(0.98 * (len(lengths) - 1))]
     final = sum(_FINAL.search(line) is not None for line in lines) / len(lines)
-    carried = sum(1 for line, following in pairwise(lines) if following[0].islower() and not _FINAL.search(line))
+    carried = sum(
+        1
+        for line, following in pairwise(lines)
+        if following[0].islower() and not _FINAL.search(line)
+    )
     full = sum(length > 0.75 * widest for length in lengths) / len(lengths)
-    if widest <= 120 and final < 0.6 and full > 0.3 and (carried / len(lines) > 0.2 or _CHINESE.match(lines[0][:1])):
+    if (
+        widest <= 120
+        and final < 0.6
+        and full > 0.3
+        and (carried / len(lines) > 0.2 or _CHINESE.match(lines[0][:1]))
+    ):
         return "wrapped"
     first = lines[:500]
     single = sum(len(sentences.split(line)) == 1 for line in first) / len(first)
@@ -66,7 +87,9 @@ def _kind(lines: list[str]) -> str:
 
 
 def _has_chapters(sample: Sequence[str]) -> bool:
-    """Whether single blank lines and longer gaps both occur often: then the single ones only part paragraphs."""
+    """Whether single blank lines and longer gaps both occur often: then the single ones only
+    part paragraphs.
+    """
     blanks = re.findall(r"\.(-+)(?=\.)", "".join("." if line.strip() else "-" for line in sample))
     single = sum(len(run) == 1 for run in blanks)
     return single >= 3 and len(blanks) - single >= 1 and single > len(blanks) / 2

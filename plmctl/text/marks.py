@@ -1,7 +1,10 @@
-"""Marks: stretches of a text with an id (entities, senses), from character offsets in the input to places of tokens.
+"""Marks: stretches of a text with an id (entities, senses), from character offsets in the input to
+places of tokens.
 
-Between the input and the tokens lies only white space that is added or taken away (stripped lines, joined paragraphs), so a
-mark is kept by its ink: the numbers of its first and last character among those of the text that are not white space.
+Between the input and the tokens lies only white space that is added or taken away (stripped lines,
+joined paragraphs), so a
+mark is kept by its ink: the numbers of its first and last character among those of the text that
+are not white space.
 """
 
 from __future__ import annotations
@@ -15,7 +18,8 @@ import numpy as np
 from plmctl.errors import DataError, nearest
 from plmctl.text.tokenizer import Tokenizer
 
-Marks = dict[str, np.ndarray]  # name -> [m, 3] int64: ink before it, ink up to its end, id; in the order of the text
+# name -> [m, 3] int64: ink before it, ink up to its end, id; in the order of the text
+Marks = dict[str, np.ndarray]
 KEYS = ("start", "end", "id")
 _LARGEST = {True: np.iinfo(np.int32).max, False: np.iinfo(np.int64).max}
 _WHITE = np.array([chr(code).isspace() for code in range(0x3001)])  # there is no white space beyond
@@ -25,13 +29,19 @@ _SHOWN = '{"start": 3, "end": 9, "id": 17}'
 def ink(text: str) -> np.ndarray:
     """[len + 1] how many characters before each place are not white space."""
     codes = np.frombuffer(text.encode("utf-32-le", "surrogatepass"), np.uint32)
-    return np.append(0, np.cumsum((codes >= len(_WHITE)) | ~_WHITE[np.minimum(codes, len(_WHITE) - 1)]))
+    return np.append(
+        0, np.cumsum((codes >= len(_WHITE)) | ~_WHITE[np.minimum(codes, len(_WHITE) - 1)])
+    )
 
 
-def read(row: Mapping[str, Any], text: str, names: Mapping[str, bool], *, file: object, line: int) -> Marks:
-    """The marks of a row of input; `names` says of each field whether it holds tags (ids from 1), not spans (ids from 0).
+def read(
+    row: Mapping[str, Any], text: str, names: Mapping[str, bool], *, file: object, line: int
+) -> Marks:
+    """The marks of a row of input; `names` says of each field whether it holds tags (ids from 1),
+    not spans (ids from 0).
 
-    Offsets count the characters (code points) of the text as it stands in the file, from 0, the end excluded.
+    Offsets count the characters (code points) of the text as it stands in the file, from 0, the end
+    excluded.
     """
     places, found = ink(text), {}
     for name, tag in names.items():
@@ -39,14 +49,23 @@ def read(row: Mapping[str, Any], text: str, names: Mapping[str, bool], *, file: 
         if not isinstance(given, list):
             there = ", ".join(f"'{key}'" for key in row)
             message = f"no list in a field '{name}' (this line has {there}){nearest(name, row)}"
-            raise DataError(message, file=file, line=line, fix=f'"{name}": [{_SHOWN}, ...], or [] where there are none')
+            raise DataError(
+                message,
+                file=file,
+                line=line,
+                fix=f'"{name}": [{_SHOWN}, ...], or [] where there are none',
+            )
         try:
-            table = np.array([_mark(n, mark, len(text), tag) for n, mark in enumerate(given)], np.int64).reshape(-1, 3)
+            table = np.array(
+                [_mark(n, mark, len(text), tag) for n, mark in enumerate(given)], np.int64
+            ).reshape(-1, 3)
             order = np.argsort(table[:, 0], kind="stable")
             _no_overlap(table, order)
         except _Wrong as wrong:
             number, message, fix = wrong.args
-            raise DataError(f"'{name}'[{number}]: {message}", file=file, line=line, fix=fix) from None
+            raise DataError(
+                f"'{name}'[{number}]: {message}", file=file, line=line, fix=fix
+            ) from None
         table[:, :2] = places[table[:, :2]]
         found[name] = table[order]
     return found
@@ -54,15 +73,17 @@ def read(row: Mapping[str, Any], text: str, names: Mapping[str, bool], *, file: 
 
 def part(marks: Marks, begin: int, end: int) -> Marks:
     """The marks that begin between these two places (of ink), counted from the first."""
-    kept = {name: table[(table[:, 0] >= begin) & (table[:, 0] < end)] for name, table in marks.items()}
+    kept = {
+        name: table[(table[:, 0] >= begin) & (table[:, 0] < end)] for name, table in marks.items()
+    }
     return {name: table - np.array([begin, begin, 0]) for name, table in kept.items()}
 
 
 class Placer:
     """Where the marks of documents are among the tokens of their sentences.
 
-    A mark covers the tokens that overlap it. One that covers none (white space), crosses the end of a sentence or shares a
-    token with the mark before it is left out and counted.
+    A mark covers the tokens that overlap it. One that covers none (white space), crosses the end of
+    a sentence or shares a token with the mark before it is left out and counted.
     """
 
     def __init__(self, tokenizer: Tokenizer, names: Sequence[str]) -> None:
@@ -71,8 +92,12 @@ class Placer:
     def __call__(
         self, marks: Sequence[Marks], texts: Sequence[Sequence[str]], lengths: np.ndarray
     ) -> tuple[dict[str, np.ndarray], Counter[str]]:
-        """{name: [m, 3] int64 start, length, id}, counted in the tokens of all texts, and how many were left out, and why."""
-        found: dict[str, list[np.ndarray]] = {name: [np.zeros((0, 3), np.int64)] for name in self._names}
+        """{name: [m, 3] int64 start, length, id}, counted in the tokens of all texts, and how
+        many were left out, and why.
+        """
+        found: dict[str, list[np.ndarray]] = {
+            name: [np.zeros((0, 3), np.int64)] for name in self._names
+        }
         left: Counter[str] = Counter()
         ends = np.append(0, np.cumsum(lengths))
         number = 0
@@ -110,8 +135,12 @@ def track(spans: np.ndarray, count: int) -> np.ndarray:
     return found
 
 
-def _by_sentence(marks: Marks, sentences: Sequence[str], left: Counter[str]) -> Iterator[tuple[str, int, np.ndarray]]:
-    """(name, sentence, its marks counted from its own first character), in order; without those that cross its end."""
+def _by_sentence(
+    marks: Marks, sentences: Sequence[str], left: Counter[str]
+) -> Iterator[tuple[str, int, np.ndarray]]:
+    """(name, sentence, its marks counted from its own first character), in order; without those
+    that cross its end.
+    """
     ends = np.cumsum([ink(text)[-1] for text in sentences])
     for name, table in marks.items():
         white = table[:, 0] == table[:, 1]
@@ -134,7 +163,11 @@ def _mark(number: int, mark: Any, size: int, tag: bool) -> tuple[int, int, int]:
         raise _Wrong(number, f"is {mark!r}, not an object with start and end", _SHOWN)
     for key in mark:
         if key not in KEYS:
-            raise _Wrong(number, f"has an unknown key '{key}'{nearest(key, KEYS)}; it takes {', '.join(KEYS)}", _SHOWN)
+            raise _Wrong(
+                number,
+                f"has an unknown key '{key}'{nearest(key, KEYS)}; it takes {', '.join(KEYS)}",
+                _SHOWN,
+            )
     for key in KEYS[: 3 if tag else 2]:
         if key not in mark:
             raise _Wrong(number, f"has no '{key}'", _SHOWN)
@@ -143,12 +176,25 @@ def _mark(number: int, mark: Any, size: int, tag: bool) -> tuple[int, int, int]:
             raise _Wrong(number, f"'{key}' is {value!r}, not a whole number", _SHOWN)
     start, end, identity = mark["start"], mark["end"], mark.get("id", 0)
     if end <= start:
-        raise _Wrong(number, f"ends at {end}, not after its start {start}", "the end is the place behind the last character")
+        raise _Wrong(
+            number,
+            f"ends at {end}, not after its start {start}",
+            "the end is the place behind the last character",
+        )
     if start < 0 or end > size:
-        fix = "count characters (Unicode code points, not bytes) of the text as it stands in the file, from 0"
-        raise _Wrong(number, f"{start}..{end} lies outside the text, which has {size} characters", fix)
+        fix = (
+            "count characters (Unicode code points, not bytes) of the text as it stands in the"
+            " file, from 0"
+        )
+        raise _Wrong(
+            number, f"{start}..{end} lies outside the text, which has {size} characters", fix
+        )
     if not tag <= identity <= _LARGEST[tag]:
-        raise _Wrong(number, f"its id {identity} is not in {int(tag)}..{_LARGEST[tag]}", "number them from 1 (0: none)")
+        raise _Wrong(
+            number,
+            f"its id {identity} is not in {int(tag)}..{_LARGEST[tag]}",
+            "number them from 1 (0: none)",
+        )
     return start, end, identity
 
 
@@ -157,4 +203,8 @@ def _no_overlap(table: np.ndarray, order: np.ndarray) -> None:
     for at in np.flatnonzero(ordered[1:, 0] < ordered[:-1, 1])[:1].tolist():
         first, second = (f"{start}..{end}" for start, end, _ in ordered[at : at + 2].tolist())
         message = f"{second} overlaps {first} (number {order[at]})"
-        raise _Wrong(int(order[at + 1]), message, "keep one of them, or put them in two fields: data.spans=[outer,inner]")
+        raise _Wrong(
+            int(order[at + 1]),
+            message,
+            "keep one of them, or put them in two fields: data.spans=[outer,inner]",
+        )

@@ -15,38 +15,53 @@ from plmctl.text.hub import DataSet
 _TABLES = (".tsv", ".tsv.gz", ".tsv.zst")
 
 
-def of_files(sources: Sequence[inputs.Input], targets: Sequence[inputs.Input]) -> Iterator[Document]:
+def of_files(
+    sources: Sequence[inputs.Input], targets: Sequence[inputs.Input]
+) -> Iterator[Document]:
     """Line n of a source file with line n of its target file; files go together in order."""
     if len(sources) != len(targets):
         raise DataError(
-            f"{len(sources)} source files, but {len(targets)} target files", file=sources[0],
+            f"{len(sources)} source files, but {len(targets)} target files",
+            file=sources[0],
             fix="name as many files in data.target_path as in data.path, in the same order",
-        )  # fmt: skip
+        )
     for source, target in zip(sources, targets, strict=True):
         for given in (source, target):
             if isinstance(given, DataSet) or inputs.has_rows(given):
                 raise DataError(
-                    "has rows, not lines", file=given, fix="data.fields=[<source>,<target>] without data.target_path"
+                    "has rows, not lines",
+                    file=given,
+                    fix="data.fields=[<source>,<target>] without data.target_path",
                 )
         assert isinstance(source, Path)
         assert isinstance(target, Path)
-        for left, right in zip_longest(inputs.lines(source, cut=False), inputs.lines(target, cut=False)):
+        for left, right in zip_longest(
+            inputs.lines(source, cut=False), inputs.lines(target, cut=False)
+        ):
             if left is None or right is None:
                 raise _unequal(source, target, left or right, left is None)
             yield Document([left[1].strip(), right[1].strip()], f"{source}:{left[0]}", pair=True)
 
 
 def of_fields(given: Sequence[inputs.Input], fields: Sequence[str]) -> Iterator[Document]:
-    """Two fields of each row, or two columns of a .tsv: their names in its first line, or their numbers from 1."""
+    """Two fields of each row, or two columns of a .tsv: their names in its first line, or their
+    numbers from 1.
+    """
     if len(fields) != 2 or fields[0] == fields[1]:
-        raise ConfigError("data.fields", list(fields), "two different fields: source and target", fix="data.fields=[en,de]")
+        raise ConfigError(
+            "data.fields",
+            list(fields),
+            "two different fields: source and target",
+            fix="data.fields=[en,de]",
+        )
     for each in given:
         table = isinstance(each, Path) and each.name.endswith(_TABLES)
         if not table and not inputs.has_rows(each):
             raise DataError(
-                "has no fields: neither .jsonl, .tsv nor .parquet", file=each,
+                "has no fields: neither .jsonl, .tsv nor .parquet",
+                file=each,
                 fix="data.target_path=<the file with the other language> instead of data.fields",
-            )  # fmt: skip
+            )
         for number, row in _table(each, fields) if table else inputs.rows(each, fields):  # type: ignore[arg-type]
             sides = [inputs.text_of(row, name, each, number, "data.fields") for name in fields]
             yield Document([side.strip() for side in sides], f"{each}:{number}", pair=True)
@@ -62,22 +77,36 @@ def _table(file: Path, fields: Sequence[str]) -> Iterator[inputs.Row]:
             for name in fields:
                 if name not in columns:
                     raise DataError(
-                        f"no column '{name}' (it has {', '.join(columns)}){nearest(name, columns)}", file=file, line=number,
-                        fix="data.fields=[1,2] (numbers of columns, where the first line holds no names)",
-                    )  # fmt: skip
+                        f"no column '{name}' (it has {', '.join(columns)}){nearest(name, columns)}",
+                        file=file,
+                        line=number,
+                        fix=(
+                            "data.fields=[1,2] (numbers of columns, where the first line holds no"
+                            " names)"
+                        ),
+                    )
             if not numbered:
                 continue
         if len(cells) != len(columns):
             message = f"{len(cells)} columns, the first line has {len(columns)}"
-            raise DataError(message, file=file, line=number, fix="one tab between two columns, none inside")
+            raise DataError(
+                message, file=file, line=number, fix="one tab between two columns, none inside"
+            )
         row: dict[str, Any] = dict(zip(columns, cells, strict=True))
         yield number, row
 
 
-def _unequal(source: Path, target: Path, line: tuple[int, str] | None, in_target: bool) -> DataError:
+def _unequal(
+    source: Path, target: Path, line: tuple[int, str] | None, in_target: bool
+) -> DataError:
     assert line is not None
     longer, shorter = (target, source) if in_target else (source, target)
     return DataError(
-        f"there is no line {line[0]} in {shorter}: the two files are not line-parallel", file=longer, line=line[0],
-        fix="find the line that one of them lacks (data.path and data.target_path have as many lines)",
-    )  # fmt: skip
+        f"there is no line {line[0]} in {shorter}: the two files are not line-parallel",
+        file=longer,
+        line=line[0],
+        fix=(
+            "find the line that one of them lacks (data.path and data.target_path have as many"
+            " lines)"
+        ),
+    )

@@ -1,4 +1,6 @@
-"""Files to documents: plain text, Wikipedia extractors' `<doc>` blocks, rows with a text, and parallel text, as a stream."""
+"""Files to documents: plain text, Wikipedia extractors' `<doc>` blocks, rows with a text, and
+parallel text, as a stream.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +33,8 @@ def documents(
     tags: Sequence[str] = (),
     layouts: dict[str, Layout] | None = None,
 ) -> Iterator[Document]:
-    """The documents of files in order, or of the built-in corpus, with the marks that rows have in `spans` and `tags`.
+    """The documents of files in order, or of the built-in corpus, with the marks that rows have in
+    `spans` and `tags`.
 
     What is found for each file is put into `layouts`.
     """
@@ -48,24 +51,42 @@ def documents(
         found = decide(given, field=field, lines=lines)
         if layouts is not None:
             layouts[str(given)] = found
-        yield from _row_documents(given, field, names, found) if has_rows(given) else _text_documents(given, found)
+        yield from (
+            _row_documents(given, field, names, found)
+            if has_rows(given)
+            else _text_documents(given, found)
+        )
 
 
 def pairs(paths: Paths, *, targets: Paths = None, fields: Sequence[str] = ()) -> Iterator[Document]:
     """Parallel text: the lines of files beside those of `targets`, or two `fields` of each row."""
     if paths is None or paths in BUILTIN:
-        raise ConfigError("data.path", paths, "the built-in text is not parallel text", fix="data.path=<source file>")
+        raise ConfigError(
+            "data.path",
+            paths,
+            "the built-in text is not parallel text",
+            fix="data.path=<source file>",
+        )
     if fields and targets is not None:
-        raise ConfigError("data.fields", list(fields), "either data.fields (one file) or data.target_path (two), not both")
+        raise ConfigError(
+            "data.fields",
+            list(fields),
+            "either data.fields (one file) or data.target_path (two), not both",
+        )
     found = find_all(paths)
-    yield from parallel.of_fields(found, fields) if targets is None else parallel.of_files(found, find_all(targets))
+    yield from (
+        parallel.of_fields(found, fields)
+        if targets is None
+        else parallel.of_files(found, find_all(targets))
+    )
 
 
 def _no_rows(given: object, names: Iterable[str]) -> DataError:
     return DataError(
-        f"data.spans and data.tags ({', '.join(names)}) need rows with fields", file=given,
+        f"data.spans and data.tags ({', '.join(names)}) need rows with fields",
+        file=given,
         fix='.jsonl with lines like {"text": "...", "entity": [{"start": 3, "end": 9, "id": 17}]}',
-    )  # fmt: skip
+    )
 
 
 def decide(given: Input, *, field: str = "text", lines: str = "auto") -> Layout:
@@ -87,11 +108,15 @@ def decide(given: Input, *, field: str = "text", lines: str = "auto") -> Layout:
         if size > 1 << 20:
             break
     return layout.decide(
-        [line for line in sample if not (blocks and line.startswith(("<doc", "</doc>")))], lines, blocks=blocks
+        [line for line in sample if not (blocks and line.startswith(("<doc", "</doc>")))],
+        lines,
+        blocks=blocks,
     )
 
 
-def _row_documents(given: Input, field: str, names: dict[str, bool], found: Layout) -> Iterator[Document]:
+def _row_documents(
+    given: Input, field: str, names: dict[str, bool], found: Layout
+) -> Iterator[Document]:
     for number, row in inputs.rows(given, [field, *names]):
         text = inputs.text_of(row, field, given, number)
         marked = marks.read(row, text, names, file=given, line=number) if names else {}
@@ -106,7 +131,9 @@ def _clean(text: str) -> str:
 
 
 def _text_documents(file: Input, found: Layout) -> Iterator[Document]:
-    """Documents end at blank lines (`found.gap` of them), or where `</doc>` stands if they began with `<doc ...>`."""
+    """Documents end at blank lines (`found.gap` of them), or where `</doc>` stands if they began
+    with `<doc ...>`.
+    """
     gather, blanks, inside, title = _Gather(f"{file}:1", found), 0, False, ""
     for number, line in inputs.lines(file):  # type: ignore[arg-type]
         if (line.startswith("<doc") and _DOC.fullmatch(line)) or line == "</doc>":
@@ -135,7 +162,9 @@ def _text_documents(file: Input, found: Layout) -> Iterator[Document]:
 
 
 class _Gather:
-    """Collects the lines of one document into paragraphs and hands out parts of it when they grow long."""
+    """Collects the lines of one document into paragraphs and hands out parts of it when they
+    grow long.
+    """
 
     def __init__(self, place: str, found: Layout, marked: Marks | None = None) -> None:
         self.place, self.layout, self.marks = place, found, marked or {}
@@ -164,7 +193,9 @@ class _Gather:
         self._end_paragraph()
         if self.paragraphs:
             whole, marked = self.layout.lines == "sentence", self._marks() if self.marks else {}
-            made = Document(self.paragraphs, self.place, whole=whole, identity=self.identity, marks=marked)
+            made = Document(
+                self.paragraphs, self.place, whole=whole, identity=self.identity, marks=marked
+            )
             self.identity, self.paragraphs, self.size = made.identity, [], 0
             yield made
 

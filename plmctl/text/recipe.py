@@ -17,7 +17,9 @@ from plmctl.text.roles import Roles
 @base_of("tokenizer")
 @dataclass(frozen=True)
 class Recipe:
-    """What all kinds share: the size, the share of characters that must be covered, and how much text is looked at."""
+    """What all kinds share: the size, the share of characters that must be covered, and how much
+    text is looked at.
+    """
 
     kind: ClassVar[str]
     _: KW_ONLY
@@ -29,9 +31,13 @@ class Recipe:
 
     def __post_init__(self) -> None:
         if type(self.vocab_size) is not int or self.vocab_size < 8:
-            raise ConfigError("tokenizer.vocab_size", self.vocab_size, "a whole number of at least 8")
+            raise ConfigError(
+                "tokenizer.vocab_size", self.vocab_size, "a whole number of at least 8"
+            )
         if type(self.sample_bytes) is not int or self.sample_bytes < 1:
-            raise ConfigError("tokenizer.sample_bytes", self.sample_bytes, "a positive number of bytes")
+            raise ConfigError(
+                "tokenizer.sample_bytes", self.sample_bytes, "a positive number of bytes"
+            )
         for name in ("sentinels", "unused"):
             if type(count := getattr(self, name)) is not int or count < 0:
                 raise ConfigError(f"tokenizer.{name}", count, "0 or more")
@@ -40,13 +46,20 @@ class Recipe:
             raise ConfigError("tokenizer.character_coverage", coverage, "0 < coverage <= 1")
 
     def settings(self) -> dict[str, Any]:
-        """What decides the result, for the manifest; slots only where there are some, so that old caches stay."""
+        """What decides the result, for the manifest; slots only where there are some, so that
+        old caches stay.
+        """
         optional = ("sentinels", "unused", "specials", "segment")
         named = {key: value for key, value in asdict(self).items() if key != "path"}
-        return {"kind": self.kind, **{key: value for key, value in named.items() if value or key not in optional}}
+        return {
+            "kind": self.kind,
+            **{key: value for key, value in named.items() if value or key not in optional},
+        }
 
     def special(self, family: Roles = roles.BERT) -> Roles:
-        """The special tokens that the vocabulary begins with: those of its family, and the further slots."""
+        """The special tokens that the vocabulary begins with: those of its family, and the
+        further slots.
+        """
         return family.with_slots(self.sentinels, self.unused)
 
     def train(self, texts: Iterable[str]) -> tuple[Backend, Roles]:
@@ -54,15 +67,19 @@ class Recipe:
 
     def at_most(self, size: int) -> ConfigError:
         return ConfigError(
-            "tokenizer.vocab_size", self.vocab_size, f"this text is too small for it: it yields at most {size} tokens",
+            "tokenizer.vocab_size",
+            self.vocab_size,
+            f"this text is too small for it: it yields at most {size} tokens",
             fix=f"tokenizer.vocab_size={size}, or give more text (data.path)",
-        )  # fmt: skip
+        )
 
     def at_least(self, size: int) -> ConfigError:
         return ConfigError(
-            "tokenizer.vocab_size", self.vocab_size, f"special tokens and single characters alone take {size}",
+            "tokenizer.vocab_size",
+            self.vocab_size,
+            f"special tokens and single characters alone take {size}",
             fix=f"tokenizer.vocab_size={size} or more, or a smaller tokenizer.character_coverage",
-        )  # fmt: skip
+        )
 
 
 def covering(counts: Counter[str], coverage: float) -> list[str]:
@@ -83,4 +100,7 @@ def covering(counts: Counter[str], coverage: float) -> list[str]:
 
 
 def no_text() -> DataError:
-    return DataError("there is no text to train a tokenizer on", fix="data.path=<a file, folder or pattern with text>")
+    return DataError(
+        "there is no text to train a tokenizer on",
+        fix="data.path=<a file, folder or pattern with text>",
+    )

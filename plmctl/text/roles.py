@@ -1,4 +1,6 @@
-"""Which token plays which part: the families of special tokens, and how a tokenizer becomes a `Vocab`."""
+"""Which token plays which part: the families of special tokens, and how a tokenizer becomes a
+`Vocab`.
+"""
 
 from __future__ import annotations
 
@@ -12,13 +14,16 @@ import numpy as np
 from plmctl.text.sentences import CJK
 from plmctl.text.vocab import Vocab
 
-SENTINEL, UNUSED = re.compile(r"<extra_id_(\d+)>"), re.compile(r"\[unused(\d+)\]")  # T5's spelling, BERT's spelling
+# T5's spelling, BERT's spelling
+SENTINEL, UNUSED = re.compile(r"<extra_id_(\d+)>"), re.compile(r"\[unused(\d+)\]")
 NAMES = ("pad", "unk", "cls", "sep", "mask", "bos", "eos")
 
 
 @dataclass(frozen=True)
 class Roles:
-    """The spelling of each special token (None: there is none), and the order of roles around one and two segments."""
+    """The spelling of each special token (None: there is none), and the order of roles around
+    one and two segments.
+    """
 
     pad: str
     unk: str | None = None
@@ -34,27 +39,49 @@ class Roles:
 
     @property
     def tokens(self) -> list[str]:
-        """The different spellings, in the order of the roles; then those of unused slots and sentinels."""
-        return list(dict.fromkeys(filter(None, [*(getattr(self, name) for name in NAMES), *self.further])))
+        """The different spellings, in the order of the roles; then those of unused slots and
+        sentinels.
+        """
+        return list(
+            dict.fromkeys(filter(None, [*(getattr(self, name) for name in NAMES), *self.further]))
+        )
 
     @property
     def further(self) -> tuple[str, ...]:
         return (*self.unused, *self.sentinels)
 
     def with_slots(self, sentinels: int, unused: int) -> Roles:
-        """These roles and so many sentinels (spelled as T5's) and unused slots (spelled as BERT's)."""
-        spelled = tuple(f"<extra_id_{n}>" for n in range(sentinels)), tuple(f"[unused{n}]" for n in range(unused))
+        """These roles and so many sentinels (spelled as T5's) and unused slots (spelled as
+        BERT's).
+        """
+        spelled = (
+            tuple(f"<extra_id_{n}>" for n in range(sentinels)),
+            tuple(f"[unused{n}]" for n in range(unused)),
+        )
         return replace(self, sentinels=spelled[0], unused=spelled[1])
 
     def settings(self) -> dict[str, Any]:
-        """As JSON; what came after the first format is named only where there is some, so that old fingerprints stay."""
-        named = {key: list(value) if isinstance(value, tuple) else value for key, value in asdict(self).items()}
-        return {key: value for key, value in named.items() if value or key not in ("sentinels", "unused")}
+        """As JSON; what came after the first format is named only where there is some, so that
+        old fingerprints stay.
+        """
+        named = {
+            key: list(value) if isinstance(value, tuple) else value
+            for key, value in asdict(self).items()
+        }
+        return {
+            key: value
+            for key, value in named.items()
+            if value or key not in ("sentinels", "unused")
+        }
 
     @classmethod
     def read(cls, settings: dict[str, Any]) -> Roles:
         known = {field.name for field in fields(cls)}
-        read: dict[str, Any] = {key: tuple(v) if isinstance(v, list) else v for key, v in settings.items() if key in known}
+        read: dict[str, Any] = {
+            key: tuple(v) if isinstance(v, list) else v
+            for key, v in settings.items()
+            if key in known
+        }
         return cls(**read)
 
 
@@ -69,30 +96,57 @@ def appended(tokens: Sequence[str]) -> list[str]:
     return [*numbered(UNUSED, tokens), *reversed(numbered(SENTINEL, tokens))]
 
 
-BERT = Roles(pad="[PAD]", unk="[UNK]", cls="[CLS]", sep="[SEP]", mask="[MASK]", bos="[CLS]", eos="[SEP]")
+BERT = Roles(
+    pad="[PAD]", unk="[UNK]", cls="[CLS]", sep="[SEP]", mask="[MASK]", bos="[CLS]", eos="[SEP]"
+)
 ROBERTA = Roles(
-    pad="<pad>", unk="<unk>", cls="<s>", sep="</s>", mask="<mask>", bos="<s>", eos="</s>",
+    pad="<pad>",
+    unk="<unk>",
+    cls="<s>",
+    sep="</s>",
+    mask="<mask>",
+    bos="<s>",
+    eos="</s>",
     pair=("cls", "A", "sep", "sep", "B", "sep"),
-)  # fmt: skip
-# One token plays all parts, as in GPT-2; as padding it lies behind the text, where a causal model never looks.
+)
+# One token plays all parts, as in GPT-2; as padding it lies behind the text, where a causal model
+# never looks.
 GPT2 = Roles(
-    pad="<|endoftext|>", bos="<|endoftext|>", eos="<|endoftext|>",
-    single=("bos", "A", "eos"), pair=("bos", "A", "eos", "B", "eos"),
-)  # fmt: skip
+    pad="<|endoftext|>",
+    bos="<|endoftext|>",
+    eos="<|endoftext|>",
+    single=("bos", "A", "eos"),
+    pair=("bos", "A", "eos", "B", "eos"),
+)
 
-XLNET = Roles(  # the token that stands for a row comes last, in a segment of its own; <eod> closes documents
-    pad="<pad>", unk="<unk>", cls="<cls>", sep="<sep>", mask="<mask>", bos="<s>", eos="<eod>",
-    single=("A", "sep", "cls"), pair=("A", "sep", "B", "sep", "cls"),
-)  # fmt: skip
+# the token that stands for a row comes last, in a segment of its own; <eod> closes documents
+XLNET = Roles(
+    pad="<pad>",
+    unk="<unk>",
+    cls="<cls>",
+    sep="<sep>",
+    mask="<mask>",
+    bos="<s>",
+    eos="<eod>",
+    single=("A", "sep", "cls"),
+    pair=("A", "sep", "B", "sep", "cls"),
+)
 
 
-def vocabulary(tokens: Sequence[str], roles: Roles, kind: str, special: Sequence[str] = ()) -> Vocab:
-    """The `Vocab` of a tokenizer with these `tokens` (by id); `special` are further tokens that never stand for text."""
+def vocabulary(
+    tokens: Sequence[str], roles: Roles, kind: str, special: Sequence[str] = ()
+) -> Vocab:
+    """The `Vocab` of a tokenizer with these `tokens` (by id); `special` are further tokens that
+    never stand for text.
+    """
     ids = {token: place for place, token in enumerate(tokens)}
-    found = {name: ids.get(spelling) if (spelling := getattr(roles, name)) else None for name in NAMES}
+    found = {
+        name: ids.get(spelling) if (spelling := getattr(roles, name)) else None for name in NAMES
+    }
     never = np.zeros(len(tokens), bool)
     for token in (*roles.tokens, *special):
-        # Text can be unknown, so [UNK] may be chosen and predicted as in BERT; a token of several roles is special.
+        # Text can be unknown, so [UNK] may be chosen and predicted as in BERT; a token of several
+        # roles is special.
         if token in ids and (token != roles.unk or token in (roles.pad, roles.bos, roles.eos)):
             never[ids[token]] = True
     starts = np.array([_STARTS[kind](token) for token in tokens], bool) | never
@@ -101,15 +155,26 @@ def vocabulary(tokens: Sequence[str], roles: Roles, kind: str, special: Sequence
     pad = found.pop("pad")
     assert pad is not None, "a tokenizer without padding cannot fill rows"
     return Vocab(
-        size=len(tokens), pad=pad, special=never, word_start=starts, single=roles.single, pair=roles.pair, **found,
-        sentinels=tuple(ids[token] for token in roles.sentinels), unused=tuple(ids[token] for token in roles.unused),
+        size=len(tokens),
+        pad=pad,
+        special=never,
+        word_start=starts,
+        single=roles.single,
+        pair=roles.pair,
+        **found,
+        sentinels=tuple(ids[token] for token in roles.sentinels),
+        unused=tuple(ids[token] for token in roles.unused),
         spellings=tuple(tokens) if kind == "word" else (),
-    )  # fmt: skip
+    )
 
 
 def joins_words(tokens: Sequence[str]) -> np.ndarray:
-    """[V] bool: a character that continues the word of the character before it (letters and digits, not Chinese)."""
-    return np.array([len(token) == 1 and token.isalnum() and not _CJK.match(token) for token in tokens], bool)
+    """[V] bool: a character that continues the word of the character before it (letters and
+    digits, not Chinese).
+    """
+    return np.array(
+        [len(token) == 1 and token.isalnum() and not _CJK.match(token) for token in tokens], bool
+    )
 
 
 _CJK = re.compile(f"[{CJK}]")
@@ -120,13 +185,22 @@ _ALBERT_PUNCTUATION = frozenset('!"#$%&()*+,-./:;?@[\\]^_`{|}~€£')
 
 
 def _sentencepiece_starts(token: str) -> bool:
-    """ALBERT's rule: `▁`, `<`, one punctuation mark, or anything that is not made of English letters and punctuation."""
-    return token.startswith(("▁", "<")) or token in _ALBERT_PUNCTUATION or _ALBERT_PARTS.fullmatch(token) is None
+    """ALBERT's rule: `▁`, `<`, one punctuation mark, or anything that is not made of English
+    letters and punctuation.
+    """
+    return (
+        token.startswith(("▁", "<"))
+        or token in _ALBERT_PUNCTUATION
+        or _ALBERT_PARTS.fullmatch(token) is None
+    )
 
 
 def _byte_starts(token: str) -> bool:
-    """`Ġ` (space) and `Ċ` (line break), and pieces that begin with the first byte of a Chinese character (E4..E9)."""
-    return token.startswith(("Ġ", "Ċ")) or "ä" <= token[:1] <= "é"  # these bytes are printed as Latin-1
+    """`Ġ` (space) and `Ċ` (line break), and pieces that begin with the first byte of a Chinese
+    character (E4..E9).
+    """
+    # these bytes are printed as Latin-1
+    return token.startswith(("Ġ", "Ċ")) or "ä" <= token[:1] <= "é"
 
 
 _STARTS = {
@@ -135,5 +209,6 @@ _STARTS = {
     "bpe": _sentencepiece_starts,
     "byte_bpe": _byte_starts,
     "word": lambda token: True,
-    "char": lambda token: not (len(token) == 1 and token.isalnum()) or bool(_CJK.match(token)),  # words: see annotate.py
+    # words: see annotate.py
+    "char": lambda token: not (len(token) == 1 and token.isalnum()) or bool(_CJK.match(token)),
 }

@@ -1,4 +1,6 @@
-"""WordPiece, byte-level BPE and characters by the `tokenizers` library, and any Hugging Face `tokenizer.json`."""
+"""WordPiece, byte-level BPE and characters by the `tokenizers` library, and any Hugging Face
+`tokenizer.json`.
+"""
 
 from __future__ import annotations
 
@@ -27,10 +29,13 @@ def usable(file: object) -> Iterator[None]:
         yield
     except PlmctlError:
         raise
-    except BaseException as error:  # bare Exception for what they cannot read, and for what they never expect a panic
+    # bare Exception for what they cannot read, and for what they never expect a panic
+    except BaseException as error:
         if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
             raise
-        raise DataError(f"not a tokenizer file ({first_line(error)})", file=file, fix=AGAIN) from error
+        raise DataError(
+            f"not a tokenizer file ({first_line(error)})", file=file, fix=AGAIN
+        ) from error
 
 
 class Rust:
@@ -48,7 +53,11 @@ class Rust:
         self.tokens = [f"[unused id {i}]" for i in range(count)]
         for token, place in vocab.items():
             self.tokens[place] = token
-        self.special = [token.content for token in tokenizer.get_added_tokens_decoder().values() if token.special]
+        self.special = [
+            token.content
+            for token in tokenizer.get_added_tokens_decoder().values()
+            if token.special
+        ]
         self.spec: dict[str, Any] = json.loads(tokenizer.to_str())
         self.cut: Cut = _safe_cut(self.spec)
 
@@ -65,7 +74,12 @@ class Rust:
             return "byte_bpe"
         if model == "BPE" and not self.spec["model"]["merges"]:
             return "char"
-        return {"WordPiece": "wordpiece", "Unigram": "unigram", "BPE": "bpe", "WordLevel": "word"}.get(model, "wordpiece")
+        return {
+            "WordPiece": "wordpiece",
+            "Unigram": "unigram",
+            "BPE": "bpe",
+            "WordLevel": "word",
+        }.get(model, "wordpiece")
 
     def encode(self, text: str) -> list[int]:
         return self.tokenizer.encode(text, add_special_tokens=False).ids
@@ -84,22 +98,33 @@ class Rust:
 SEGMENTED = ("[SEP]", "<sep>")  # how families spell it that number their segments
 
 
-def finish(made: tokenizers.Tokenizer, special: Roles, *, framed: bool = False) -> tokenizers.Tokenizer:
-    """Make known the special tokens, and what stands around one and two segments: of an encoder, or if it is to be `framed`."""
+def finish(
+    made: tokenizers.Tokenizer, special: Roles, *, framed: bool = False
+) -> tokenizers.Tokenizer:
+    """Make known the special tokens, and what stands around one and two segments: of an encoder,
+    or if it is to be `framed`.
+    """
     made.add_special_tokens(
-        [AddedToken(token, special=True, normalized=False, lstrip=token == "<mask>") for token in special.tokens]
+        [
+            AddedToken(token, special=True, normalized=False, lstrip=token == "<mask>")
+            for token in special.tokens
+        ]
     )
     if special.cls or framed:
         ids = [(token, made.token_to_id(token)) for token in special.tokens]
         around = [
-            " ".join(_typed(special, order, place) for place in range(len(order))) for order in (special.single, special.pair)
-        ]  # fmt: skip
-        made.post_processor = processors.TemplateProcessing(single=around[0], pair=around[1], special_tokens=ids)
+            " ".join(_typed(special, order, place) for place in range(len(order)))
+            for order in (special.single, special.pair)
+        ]
+        made.post_processor = processors.TemplateProcessing(
+            single=around[0], pair=around[1], special_tokens=ids
+        )
     return made
 
 
 def _typed(special: Roles, order: tuple[str, ...], place: int) -> str:
-    """A role of a template with its segment: 1 from B on (BERT), always 0 for RoBERTa, which has no segments.
+    """A role of a template with its segment: 1 from B on (BERT), always 0 for RoBERTa, which has no
+    segments.
 
     XLNet's last token is a segment of its own.
     """
@@ -122,7 +147,10 @@ def _safe_cut(spec: dict[str, Any]) -> Cut:
     normalizer, pre = spec.get("normalizer") or {}, spec.get("pre_tokenizer") or {}
     if any(not token["special"] for token in spec.get("added_tokens", [])):
         return never
-    if spec["model"]["type"] == "WordLevel" and (pre.get("pretokenizers") or [pre])[0].get("type") == "WhitespaceSplit":
+    if (
+        spec["model"]["type"] == "WordLevel"
+        and (pre.get("pretokenizers") or [pre])[0].get("type") == "WhitespaceSplit"
+    ):
         return at_spaces if normalizer.get("type", "Lowercase") == "Lowercase" else never
     if (
         spec["model"]["type"] == "WordPiece"
@@ -132,12 +160,18 @@ def _safe_cut(spec: dict[str, Any]) -> Cut:
         chinese = normalizer["handle_chinese_chars"] and normalizer["clean_text"]
         return as_bert if chinese else never
     if spec["model"]["type"] == "BPE" and pre.get("type") == "ByteLevel" and not normalizer:
-        return before_spaces if pre.get("use_regex", True) and not pre.get("add_prefix_space") else never
+        return (
+            before_spaces
+            if pre.get("use_regex", True) and not pre.get("add_prefix_space")
+            else never
+        )
     return never
 
 
 def _trim(text: str, start: int, end: int) -> Span:
-    """The span without white space at its ends, which byte-level pieces carry with the word; all-space spans stay."""
+    """The span without white space at its ends, which byte-level pieces carry with the word;
+    all-space spans stay.
+    """
     inner = text[start:end]
     if not inner or inner.isspace():
         return start, end

@@ -1,4 +1,6 @@
-"""Where the words of Chinese text are: a segmenter is a function text -> (start, end) of its words."""
+"""Where the words of Chinese text are: a segmenter is a function text -> (start, end) of its
+words.
+"""
 
 from __future__ import annotations
 
@@ -16,15 +18,18 @@ _OWN = ("jieba",)
 
 
 def jieba(text: str) -> Iterator[tuple[int, int]]:
-    """The words of jieba's dictionary, without its hidden Markov model, whose guesses change between versions."""
+    """The words of jieba's dictionary, without its hidden Markov model, whose guesses change
+    between versions.
+    """
     return ((start, end) for _, start, end in _jieba().tokenize(text, HMM=False))
 
 
 def find(name: str, plugins: Sequence[str] | None = None) -> Segmenter:
-    """The function of this file called `name`, or the one at a dotted path, which must lie in one of `plugins` if given.
+    """The function of this file called `name`, or the one at a dotted path, which must lie in one
+    of `plugins` if given.
 
-    A function of a plugin declares itself by `@part_of("segment")`. Anything else is a ConfigError; a library that is not
-    installed is a UsageError.
+    A function of a plugin declares itself by `@part_of("segment")`. Anything else is a ConfigError;
+    a library that is not installed is a UsageError.
     """
     module, _, function = name.rpartition(".")
     if not module and function in _OWN:
@@ -32,12 +37,17 @@ def find(name: str, plugins: Sequence[str] | None = None) -> Segmenter:
         next(iter(found("")), None)  # its library is missing now, not after an hour
         return found
     fix = "" if module else f"data.segment={_OWN[0]}"
-    allowed = f"must be {', '.join(_OWN)}, or <module>.<function> (text -> start, end of words) of a --plugin package"
+    allowed = (
+        f"must be {', '.join(_OWN)}, or <module>.<function> (text -> start, end of words) of a"
+        " --plugin package"
+    )
     error = ConfigError("data.segment", name, allowed + nearest(name, _OWN), fix=fix)
     if not module:
         raise error
     if plugins is not None and name.partition(".")[0] not in plugins:
-        raise ConfigError("data.segment", name, error.allowed, fix=f"--plugin {name.partition('.')[0]}")
+        raise ConfigError(
+            "data.segment", name, error.allowed, fix=f"--plugin {name.partition('.')[0]}"
+        )
     try:
         found = getattr(importlib.import_module(module), function)
     except (ImportError, AttributeError) as missing:

@@ -1,4 +1,6 @@
-"""Pieces of Chinese words: text is cut into words by a segmenter before a tokenizer that goes by spaces sees it."""
+"""Pieces of Chinese words: text is cut into words by a segmenter before a tokenizer that goes by
+spaces sees it.
+"""
 
 from __future__ import annotations
 
@@ -18,9 +20,11 @@ _BETWEEN = re.compile(f"(?<=[{CJK}]) (?=[{CJK}])")
 
 
 class Segmented:
-    """A `Backend`: `inner` on text with a space at each end of a Chinese word; no token goes over one.
+    """A `Backend`: `inner` on text with a space at each end of a Chinese word; no token goes over
+    one.
 
-    `name`: jieba. Offsets are those of the text itself; `decode` leaves out spaces between Chinese characters.
+    `name`: jieba. Offsets are those of the text itself; `decode` leaves out spaces between Chinese
+    characters.
     """
 
     def __init__(self, inner: Rust, name: str) -> None:
@@ -34,7 +38,10 @@ class Segmented:
     def encode_offsets(self, text: str) -> tuple[list[int], list[Span]]:
         changed, place = spaced(text, self._words)
         ids, spans = self.inner.encode_offsets(changed)
-        return ids, [(place[start], place[end - 1] + 1) if end > start else (place[start],) * 2 for start, end in spans]
+        return ids, [
+            (place[start], place[end - 1] + 1) if end > start else (place[start],) * 2
+            for start, end in spans
+        ]
 
     def decode(self, ids: Sequence[int]) -> str:
         return _BETWEEN.sub("", self.inner.decode(ids))
@@ -52,7 +59,9 @@ def find(name: str) -> Segmenter:
 
 
 def spaced(text: str, words: Segmenter) -> tuple[str, list[int]]:
-    """The text with a space between two words one of which touches it with a Chinese character; where each character was."""
+    """The text with a space between two words one of which touches it with a Chinese character;
+    where each character was.
+    """
     if not _CHINESE.search(text):
         return text, [*range(len(text) + 1)]
     made, place = [], []

@@ -21,22 +21,32 @@ GIVEN = "spiece.model"  # trained elsewhere: only its own library decides its id
 
 
 class SentencePiece:
-    """A sentencepiece model. Its control symbols have ids but never match text; `added` tokens follow its own, as in T5.
+    """A sentencepiece model. Its control symbols have ids but never match text; `added` tokens
+    follow its own, as in T5.
 
-    A unigram model trained here (with `special`) has a twin in `tokenizers`, which is what is exported. Where two
-    segmentations of a word score the same (00 000 and 000 00) the libraries round differently: then the twin decides.
+    A unigram model trained here (with `special`) has a twin in `tokenizers`, which is what is
+    exported. Where two segmentations of a word score the same (00 000 and 000 00) the libraries
+    round differently: then the twin decides.
     """
 
-    def __init__(self, model: bytes, special: Roles | None = None, added: Sequence[str] = ()) -> None:
+    def __init__(
+        self, model: bytes, special: Roles | None = None, added: Sequence[str] = ()
+    ) -> None:
         self.model, self._file = model, FILE if special else GIVEN
         try:
             self._processor: Any = sentencepiece.SentencePieceProcessor(model_proto=model)
         except RuntimeError as error:
-            raise DataError("not a sentencepiece model, or a damaged one", file=FILE, fix="copy or train it again") from error
+            raise DataError(
+                "not a sentencepiece model, or a damaged one",
+                file=FILE,
+                fix="copy or train it again",
+            ) from error
         self.count: int = self._processor.get_piece_size()
         self.tokens: list[str] = [self._processor.id_to_piece(i) for i in range(self.count)]
         kinds = self._processor
-        self.special = [t for i, t in enumerate(self.tokens) if kinds.is_control(i) or kinds.is_unused(i)]
+        self.special = [
+            t for i, t in enumerate(self.tokens) if kinds.is_control(i) or kinds.is_unused(i)
+        ]
         added = [token for token in added if token not in set(self.tokens)]
         self.tokens, self.special = self.tokens + added, self.special + added
         self.unknown: str = self.tokens[kinds.unk_id()]
@@ -52,7 +62,11 @@ class SentencePiece:
         model_type = dict(wire.fields(trainer)).get(3, 1)
         names: dict[Any, str] = {1: "unigram", 2: "bpe"}
         if model_type not in names:
-            raise DataError("a sentencepiece model of type word or char is not supported", file=FILE, fix="tokenizer=char")
+            raise DataError(
+                "a sentencepiece model of type word or char is not supported",
+                file=FILE,
+                fix="tokenizer=char",
+            )
         return names[model_type]
 
     @property
@@ -86,7 +100,8 @@ class SentencePiece:
                 ids.append(piece.get(2, 0))
                 names.append(piece[1])
                 spans.append(_trim(text, places[piece.get(4, 0)], places[piece.get(5, 0)]))
-        for i in range(len(spans) - 2, -1, -1):  # of one character's several pieces only the last has a width: give it to all
+        # of one character's several pieces only the last has a width: give it to all
+        for i in range(len(spans) - 2, -1, -1):
             (start, end), following = spans[i], spans[i + 1]
             if start == end == following[0] and names[i] != "▁".encode():
                 spans[i] = following
@@ -97,23 +112,33 @@ class SentencePiece:
     def decode(self, ids: Sequence[int]) -> str:
         runs = groupby(ids, lambda i: i < self.count)
         return " ".join(
-            self._processor.decode(list(run)) if known else " ".join(self.tokens[i] for i in run) for known, run in runs
+            self._processor.decode(list(run)) if known else " ".join(self.tokens[i] for i in run)
+            for known, run in runs
         )
 
     def files(self) -> dict[str, bytes]:
         return {self._file: self.model}
 
     def _equal(self, text: str, ids: list[int]) -> list[int] | None:
-        """The twin's ids where they are others of the same score, and not special tokens that the text spells."""
+        """The twin's ids where they are others of the same score, and not special tokens that
+        the text spells.
+        """
         other = self.twin.encode(text) if self.twin else ids
-        if other == ids or abs(sum(self._scores[i] for i in ids) - sum(self._scores[i] for i in other)) > 1e-3:
+        if (
+            other == ids
+            or abs(sum(self._scores[i] for i in ids) - sum(self._scores[i] for i in other)) > 1e-3
+        ):
             return None
         return other
 
     def _words_stand_alone(self) -> bool:
-        """Whether words have the same pieces alone as in a line (true unless the model keeps or joins spaces)."""
+        """Whether words have the same pieces alone as in a line (true unless the model keeps or
+        joins spaces).
+        """
         probe = self._processor.encode("a")
-        return self._processor.encode(" a  a ") == probe * 2 and not any("▁" in token[1:].lstrip("▁") for token in self.tokens)
+        return self._processor.encode(" a  a ") == probe * 2 and not any(
+            "▁" in token[1:].lstrip("▁") for token in self.tokens
+        )
 
 
 def _character_places(text: str) -> list[int] | range:
@@ -133,9 +158,14 @@ def _trim(text: str, start: int, end: int) -> Span:
 
 
 def as_rust(
-    backend: SentencePiece, special: Roles, *, before: Sequence[Any] = (), scores: Sequence[float] | None = None
+    backend: SentencePiece,
+    special: Roles,
+    *,
+    before: Sequence[Any] = (),
+    scores: Sequence[float] | None = None,
 ) -> Rust:
-    """A sentencepiece model as a `tokenizers` pipeline: its own normalisation table, `▁` before each word, the same pieces.
+    """A sentencepiece model as a `tokenizers` pipeline: its own normalisation table, `▁` before
+    each word, the same pieces.
 
     `before`: normalizers that come first; `scores`: others than the model's own.
     """
@@ -148,15 +178,24 @@ def as_rust(
     else:
         merges = _merges(tokens, scores, {*backend.special, unknown})
         vocab = {token: place for place, token in enumerate(tokens)}
-        model = models.BPE(vocab, merges, unk_token=unknown, fuse_unk=True, byte_fallback=backend.byte_fallback)
+        model = models.BPE(
+            vocab, merges, unk_token=unknown, fuse_unk=True, byte_fallback=backend.byte_fallback
+        )
     made = tokenizers.Tokenizer(model)
-    made.add_special_tokens([AddedToken(token, special=True, normalized=False) for token in backend.tokens[backend.count :]])
+    made.add_special_tokens(
+        [
+            AddedToken(token, special=True, normalized=False)
+            for token in backend.tokens[backend.count :]
+        ]
+    )
     spaces = [normalizers.Replace(tokenizers.Regex(" {2,}"), " "), normalizers.Strip()]
     table = [normalizers.Precompiled(backend.charsmap)] if backend.charsmap else []
     made.normalizer = normalizers.Sequence([*before, *table, *spaces])
     made.pre_tokenizer = pre_tokenizers.Metaspace(replacement="▁", prepend_scheme="always")
     tail = [decoders.ByteFallback(), decoders.Fuse()] if backend.byte_fallback else []
-    made.decoder = decoders.Sequence([decoders.Metaspace(replacement="▁", prepend_scheme="always"), *tail])
+    made.decoder = decoders.Sequence(
+        [decoders.Metaspace(replacement="▁", prepend_scheme="always"), *tail]
+    )
     return Rust(finish(made, special))
 
 
@@ -165,7 +204,8 @@ def _merges(tokens: list[str], scores: Sequence[float], special: set[str]) -> li
     known = {token: place for place, token in enumerate(tokens)}
     found = [
         (-scores[place], known[token[:cut]], known[token[cut:]], (token[:cut], token[cut:]))
-        for place, token in enumerate(tokens) for cut in range(1, len(token))
+        for place, token in enumerate(tokens)
+        for cut in range(1, len(token))
         if token not in special and token[:cut] in known and token[cut:] in known
-    ]  # fmt: skip
+    ]
     return [pair for *_, pair in sorted(found)]

@@ -1,8 +1,9 @@
 """Where sentences end: a rule for English and one for Chinese, applied together to any text.
 
-English: after `. ? !` with closing quotes or brackets, before white space and a capital letter, a digit or an opening
-quote; not after an abbreviation or an initial. Chinese: after `。！？；…` with closers, without need of white space; never
-after `，、：`. A line break always ends a sentence. The pieces keep their leading white space, so joined they are the text.
+English: after `. ? !` with closing quotes or brackets, before white space and a capital letter, a
+digit or an opening quote; not after an abbreviation or an initial. Chinese: after `。！？；…` with
+closers, without need of white space; never after `，、：`. A line break always ends a sentence. The
+pieces keep their leading white space, so joined they are the text.
 """
 
 from __future__ import annotations
@@ -10,8 +11,11 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-LONGEST = 1 << 12  # characters; what goes on for more without an end is cut, or a whole book could count as one sentence
-CJK = "\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0002fa1f"  # the ranges that BERT isolates
+# characters; what goes on for more without an end is cut, or a whole book could count as one
+# sentence
+LONGEST = 1 << 12
+# the ranges that BERT isolates
+CJK = "\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0002fa1f"
 _CLOSERS = "”’」』）》】〉\"')\\]"
 _OPENERS = "“‘「『（《【〈\"'(["
 _END = re.compile(rf"[\n.?!…。！？；][.?!…。！？；{_CLOSERS}]*")
@@ -23,7 +27,10 @@ _ALWAYS = """
     mr mrs ms dr prof rev fr gen col maj capt lt cmdr sgt adm gov sen rep hon pres st ste mt ft messrs mme mlle
     vs cf e.g i.e viz al approx ca dept univ assn bros corp inc ltd vol ed eds trans
 """
-_BEFORE_NUMBER = "no nos p pp fig figs eq sec ch art op jan feb mar apr jun jul aug sep sept oct nov dec c r b d fl"
+_BEFORE_NUMBER = (
+    "no nos p pp fig figs eq sec ch art op jan feb mar apr jun jul aug sep sept oct nov dec c r b"
+    " d fl"
+)
 _NEVER_LAST, _NOT_BEFORE_NUMBERS = frozenset(_ALWAYS.split()), frozenset(_BEFORE_NUMBER.split())
 _DOTTED = re.compile(r"(?:[^\W\d_]\.)+[^\W\d_]")  # U.S, J.R.R; written without the last full stop
 _DAYTIME = frozenset(("a.m", "p.m"))
@@ -51,7 +58,9 @@ def pieces(text: str) -> list[str]:
 
 
 def _shortened(piece: str) -> Iterator[str]:
-    """`piece` in parts of `LONGEST` characters at most, cut before white space where there is any."""
+    """`piece` in parts of `LONGEST` characters at most, cut before white space where there is
+    any.
+    """
     start = 0
     while len(piece) - start > LONGEST:
         space = _SPACE.match(piece, start, start + LONGEST + 1)
@@ -65,11 +74,16 @@ def _ends(text: str, match: re.Match[str]) -> bool:
     mark, following = match[0], text[match.end() : match.end() + 40]
     if mark[0] == "\n" or _CHINESE.search(mark):
         return True
-    if not following[:1].isspace():  # without a space only inside Chinese text: `好!我`, `……他`; not `3.14`, `wait…what`
+    # without a space only inside Chinese text: `好!我`, `……他`; not `3.14`, `wait…what`
+    if not following[:1].isspace():
         return not following or (mark[0] in "?!…" and _ideographic(following[0]))
     following = following.lstrip()
     after = following.lstrip(_OPENERS)[:1]
-    if after and not (after.isupper() or after.isdigit() or _ideographic(after)) and following[:1] not in "“‘「『\"'":
+    if (
+        after
+        and not (after.isupper() or after.isdigit() or _ideographic(after))
+        and following[:1] not in "“‘「『\"'"
+    ):
         return False
     return mark.rstrip(_CLOSERS) != "." or not _abbreviation(text, match.start(), after)
 
@@ -79,7 +93,9 @@ def _ideographic(character: str) -> bool:
 
 
 def _abbreviation(text: str, stop: int, after: str) -> bool:
-    """Whether the full stop at `stop` belongs to an abbreviation, with `after` the first character that follows."""
+    """Whether the full stop at `stop` belongs to an abbreviation, with `after` the first
+    character that follows.
+    """
     words = text[max(0, stop - 20) : stop].split()
     word = words[-1].lstrip(_OPENERS) if words else ""
     lower = word.lower()

@@ -1,8 +1,10 @@
-"""ALBERT's and XLNet's tokenizers from a bare `spiece.model`: what their published code does to a text before that sees it.
+"""ALBERT's and XLNet's tokenizers from a bare `spiece.model`: what their published code does to a
+text before that sees it.
 
-Quotes of two characters become one, accents are taken off, ALBERT's capitals are lowered, and a comma is never part of a number
-(Lan et al., 2020, albert/tokenization.py; Yang et al., 2019, xlnet/prepro_utils.py: preprocess_text, encode_pieces). The
-sentencepiece model says nothing of this; its special tokens tell whose it is.
+Quotes of two characters become one, accents are taken off, ALBERT's capitals are lowered, and a
+comma is never part of a number (Lan et al., 2020, albert/tokenization.py; Yang et al., 2019,
+xlnet/prepro_utils.py: preprocess_text, encode_pieces). The sentencepiece model says nothing of
+this; its special tokens tell whose it is.
 """
 
 from __future__ import annotations
@@ -20,7 +22,8 @@ from plmctl.text.sentence_piece import SentencePiece, as_rust
 
 ALBERT = replace(roles.BERT, pad="<pad>", unk="<unk>")
 XLNET = replace(roles.XLNET, eos="</s>")
-_LAST = 100.0  # taken off the score of a number with its comma, so that any other segmentation is better
+# taken off the score of a number with its comma, so that any other segmentation is better
+_LAST = 100.0
 
 
 def family(tokens: Sequence[str]) -> Roles | None:
@@ -29,15 +32,20 @@ def family(tokens: Sequence[str]) -> Roles | None:
 
 
 def read(model: SentencePiece, special: Roles, settings: Mapping[str, Any]) -> Rust:
-    """The tokenizer of this `family`; `settings` of its tokenizer_config.json go before what is usual.
+    """The tokenizer of this `family`; `settings` of its tokenizer_config.json go before what is
+    usual.
 
     A vocabulary that has a capital letter can only be a cased one.
     """
     cased = special == XLNET or any(
-        letter.isascii() and letter.isupper() for token in set(model.tokens).difference(special.tokens) for letter in token
+        letter.isascii() and letter.isupper()
+        for token in set(model.tokens).difference(special.tokens)
+        for letter in token
     )
     before: list[Any] = [normalizers.Replace("``", '"'), normalizers.Replace("''", '"')]
-    before += [] if settings.get("keep_accents") else [normalizers.NFKD(), normalizers.StripAccents()]
+    before += (
+        [] if settings.get("keep_accents") else [normalizers.NFKD(), normalizers.StripAccents()]
+    )
     before += [normalizers.Lowercase()] if settings.get("do_lower_case", not cased) else []
     scores = [  # in so few digits that a file gives back the same numbers
         round(score - _LAST * (token.endswith(",") and token[-2:-1].isdigit()), 6)

@@ -22,7 +22,9 @@ class Wrap:
 
 
 def wraps(vocab: Vocab, template: Sequence[str]) -> list[Wrap]:
-    """One `Wrap` for each segment of a template of roles: `("cls", "A", "sep", "B", "sep")` gives cls A sep and B sep."""
+    """One `Wrap` for each segment of a template of roles: `("cls", "A", "sep", "B", "sep")`
+    gives cls A sep and B sep.
+    """
     found: list[list[list[int]]] = []
     leading: list[int] = []
     for role in template:
@@ -38,5 +40,10 @@ def special(vocab: Vocab, role: str) -> int:
     """The id of a role that a format puts into rows; ConfigError where the tokenizer lacks it."""
     value = getattr(vocab, role)
     if value is None:
-        raise ConfigError("format", role, f"this tokenizer has no '{role}' token", fix="choose another format or tokenizer")
+        raise ConfigError(
+            "format",
+            role,
+            f"this tokenizer has no '{role}' token",
+            fix="choose another format or tokenizer",
+        )
     return value

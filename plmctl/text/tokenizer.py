@@ -1,4 +1,6 @@
-"""Text to ids and back: one class for all kinds, trained here or loaded from a plmctl or Hugging Face folder."""
+"""Text to ids and back: one class for all kinds, trained here or loaded from a plmctl or Hugging
+Face folder.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +34,8 @@ _RUN = re.compile(rf"\S{{{WORD}}}")
 
 
 class Tokenizer:
-    """A trained vocabulary. Words are encoded once and remembered: the same word has the same ids wherever it stands.
+    """A trained vocabulary. Words are encoded once and remembered: the same word has the same ids
+    wherever it stands.
 
     `lossless` kinds (byte_bpe, char) keep white space: their ids decode to the text itself.
     """
@@ -41,8 +44,11 @@ class Tokenizer:
         self.kind, self.roles, self._backend = kind, roles_, backend
         self.lossless = kind in ("byte_bpe", "char")
         self.dtype = np.dtype(np.uint16 if len(backend.tokens) <= 1 << 16 else np.uint32)
-        self.sampled: dict[str, int] = {}  # sentences and bytes that the vocabulary was learnt from, where that is known
-        self._memory = _Memory(lambda text: np.array(backend.encode(spelled(text)), self.dtype).tobytes())
+        # sentences and bytes that the vocabulary was learnt from, where that is known
+        self.sampled: dict[str, int] = {}
+        self._memory = _Memory(
+            lambda text: np.array(backend.encode(spelled(text)), self.dtype).tobytes()
+        )
         self._places = _Memory(lambda text: backend.encode_offsets(spelled(text)))
 
     @cached_property
@@ -71,7 +77,9 @@ class Tokenizer:
         return np.frombuffer(b"".join(encoded), self.dtype), lengths
 
     def encode_offsets(self, text: str) -> tuple[list[int], list[Span]]:
-        """Ids and, for each, the span of characters of the original `text` it stands for (never with outer white space)."""
+        """Ids and, for each, the span of characters of the original `text` it stands for (never
+        with outer white space).
+        """
         parts = self._backend.cut(text)
         if parts is None:
             return self._backend.encode_offsets(spelled(text))
@@ -97,7 +105,9 @@ class Tokenizer:
 
     @classmethod
     def train(cls, texts: Iterable[str], *, kind: str, **numbers: Any) -> Tokenizer:
-        """Learn a vocabulary; `numbers` as in `conf/tokenizer/<kind>.yaml` (vocab_size, lowercase, ...)."""
+        """Learn a vocabulary; `numbers` as in `conf/tokenizer/<kind>.yaml` (vocab_size,
+        lowercase, ...).
+        """
         if kind not in KINDS:
             raise ConfigError("tokenizer", kind, f"one of {', '.join(KINDS)}{nearest(kind, KINDS)}")
         return cls.learn(texts, KINDS[kind](**numbers))
@@ -116,15 +126,25 @@ class Tokenizer:
         place.mkdir(parents=True, exist_ok=True)
         for name, content in self._backend.files().items():
             (place / name).write_bytes(content)
-        meta = {**self._meta(), "fingerprint": self.fingerprint} | ({"trained_on": self.sampled} if self.sampled else {})
-        (place / META).write_text(json.dumps(meta, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+        meta = {**self._meta(), "fingerprint": self.fingerprint} | (
+            {"trained_on": self.sampled} if self.sampled else {}
+        )
+        (place / META).write_text(
+            json.dumps(meta, indent=1, ensure_ascii=False) + "\n", encoding="utf-8"
+        )
 
     @classmethod
     def load(cls, folder: str | os.PathLike[str]) -> Tokenizer:
-        """Read our folder, or a Hugging Face folder or file (tokenizer.json, vocab.txt, vocab.json + merges.txt, *.model)."""
+        """Read our folder, or a Hugging Face folder or file (tokenizer.json, vocab.txt,
+        vocab.json + merges.txt, *.model).
+        """
         place = Path(folder).expanduser()
         if not place.exists():
-            raise DataError("there is no such tokenizer folder", file=place, fix="tokenizer.path=<folder with a tokenizer>")
+            raise DataError(
+                "there is no such tokenizer folder",
+                file=place,
+                fix="tokenizer.path=<folder with a tokenizer>",
+            )
         place = _within(place)
         if place.is_dir():
             refuse_links(place)
@@ -132,14 +152,19 @@ class Tokenizer:
             with usable(place):
                 backend, special, kind = hugging_face.read(place)
                 made = cls(backend=backend, roles_=special, kind=kind)
-                assert made.vocab  # made now: whose special tokens it cannot be made of are no tokenizer's
+                # made now: whose special tokens it cannot be made of are no tokenizer's
+                assert made.vocab
             return made
         meta = _read_meta(place / META)
         with usable(place):
             made = cls._restored(place, meta)
         made.sampled = meta.get("trained_on", {})
         if meta["fingerprint"] != made.fingerprint:
-            raise DataError("the files do not belong together (fingerprint)", file=place, fix="copy the whole folder again")
+            raise DataError(
+                "the files do not belong together (fingerprint)",
+                file=place,
+                fix="copy the whole folder again",
+            )
         return made
 
     @classmethod
@@ -147,32 +172,55 @@ class Tokenizer:
         found: Backend
         special = Roles.read(dict(meta["roles"]))
         if (place / sentence_piece.FILE).exists():
-            found = sentence_piece.SentencePiece((place / sentence_piece.FILE).read_bytes(), special)
+            found = sentence_piece.SentencePiece(
+                (place / sentence_piece.FILE).read_bytes(), special
+            )
         elif (place / sentence_piece.GIVEN).exists():
             added = roles.appended(special.further)
-            found = sentence_piece.SentencePiece((place / sentence_piece.GIVEN).read_bytes(), added=added)
+            found = sentence_piece.SentencePiece(
+                (place / sentence_piece.GIVEN).read_bytes(), added=added
+            )
         elif (place / rust.FILE).exists():
             found = made_by = rust.Rust.read((place / rust.FILE).read_bytes(), place / rust.FILE)
             if (place / segmented.FILE).exists():
-                found = segmented.Segmented(made_by, (place / segmented.FILE).read_text(encoding="utf-8"))
+                found = segmented.Segmented(
+                    made_by, (place / segmented.FILE).read_text(encoding="utf-8")
+                )
         else:
             raise DataError(
-                f"neither {sentence_piece.FILE} nor {rust.FILE} beside {META}", file=place, fix="copy the whole folder"
+                f"neither {sentence_piece.FILE} nor {rust.FILE} beside {META}",
+                file=place,
+                fix="copy the whole folder",
             )
         return cls(backend=found, roles_=special, kind=meta["kind"])
 
     def export_hf(
-        self, folder: str | os.PathLike[str], *, model_max_length: int, framed: bool = False,
+        self,
+        folder: str | os.PathLike[str],
+        *,
+        model_max_length: int,
+        framed: bool = False,
         single: Sequence[str] | None = None,
-    ) -> None:  # fmt: skip
-        """Write a folder that `transformers.AutoTokenizer` reads, with the same ids; `framed`: special tokens around a text.
+    ) -> None:
+        """Write a folder that `transformers.AutoTokenizer` reads, with the same ids; `framed`:
+        special tokens around a text.
 
         `single`: which ones, where a model has learned others than the tokenizer's own.
         """
         if isinstance(self._backend, segmented.Segmented):
-            raise UsageError("a tokenizer.json cannot cut Chinese words: this tokenizer has no place in a Hugging Face folder")
+            raise UsageError(
+                "a tokenizer.json cannot cut Chinese words: this tokenizer has no place in a"
+                " Hugging Face folder"
+            )
         special = replace(self.roles, single=tuple(single)) if single else self.roles
-        hugging_face.write(Path(folder), self._backend, special, self.kind, model_max_length, framed=framed or bool(single))
+        hugging_face.write(
+            Path(folder),
+            self._backend,
+            special,
+            self.kind,
+            model_max_length,
+            framed=framed or bool(single),
+        )
 
     def _meta(self) -> dict[str, Any]:
         return {"version": VERSION, "kind": self.kind, "roles": self.roles.settings()}
@@ -199,7 +247,9 @@ class _Memory(dict[str, Any]):
 
 
 def _within(place: Path) -> Path:
-    """Where our files lie: a token directory, a checkpoint and a run (in each of its checkpoints) have them further inside."""
+    """Where our files lie: a token directory, a checkpoint and a run (in each of its
+    checkpoints) have them further inside.
+    """
     inner = [place, place / "tokenizer", *place.glob("checkpoints/step-*/tokenizer")]
     return next((folder for folder in inner if (folder / META).exists()), place)
 
@@ -212,7 +262,9 @@ def _counted(texts: Iterable[str], seen: dict[str, int]) -> Iterator[str]:
 
 
 def _bounded(text: str) -> Iterator[str]:
-    """`text`, cut after `WORD` characters without a space: learning takes as long as the longest word squared."""
+    """`text`, cut after `WORD` characters without a space: learning takes as long as the longest
+    word squared.
+    """
     start = 0
     for run in _RUN.finditer(text) if len(text) > WORD else ():
         yield text[start : run.end()]

@@ -1,4 +1,6 @@
-"""How a vocabulary is learnt from text: one recipe a kind, each a few numbers and `train(texts)`."""
+"""How a vocabulary is learnt from text: one recipe a kind, each a few numbers and
+`train(texts)`.
+"""
 
 from __future__ import annotations
 
@@ -29,27 +31,45 @@ from plmctl.text.words import Word
 @dataclass(frozen=True)
 class _Pieces(Recipe):
     _: KW_ONLY
-    character_coverage: float = 0.9995  # of the characters of the text; the rest become [UNK] or bytes
+    # of the characters of the text; the rest become [UNK] or bytes
+    character_coverage: float = 0.9995
     byte_fallback: bool = False
     lowercase: bool = False
-    specials: str | None = None  # xlnet: <pad> <unk> <cls> <sep> ..., <cls> at the end of a row; None: BERT's
+    # xlnet: <pad> <unk> <cls> <sep> ..., <cls> at the end of a row; None: BERT's
+    specials: str | None = None
 
     def train(self, texts: Iterable[str]) -> tuple[Backend, Roles]:
         families = {None: roles.BERT, "xlnet": roles.XLNET}
         if self.specials not in families:
-            raise ConfigError("tokenizer.specials", self.specials, f"xlnet, or null{nearest(str(self.specials), ['xlnet'])}")
+            raise ConfigError(
+                "tokenizer.specials",
+                self.specials,
+                f"xlnet, or null{nearest(str(self.specials), ['xlnet'])}",
+            )
         special, model = self.special(families[self.specials]), io.BytesIO()
         try:
             _aside(
                 sentencepiece.SentencePieceTrainer.train,
-                sentence_iterator=_nonempty(texts), model_writer=model, model_type=self.kind, vocab_size=self.vocab_size,
-                character_coverage=self.character_coverage, byte_fallback=self.byte_fallback,
+                sentence_iterator=_nonempty(texts),
+                model_writer=model,
+                model_type=self.kind,
+                vocab_size=self.vocab_size,
+                character_coverage=self.character_coverage,
+                byte_fallback=self.byte_fallback,
                 normalization_rule_name="nmt_nfkc_cf" if self.lowercase else "nmt_nfkc",
-                pad_id=0, unk_id=1, bos_id=-1, eos_id=-1, pad_piece=special.pad, unk_piece=special.unk,
-                control_symbols=[token for token in special.tokens if token not in (special.pad, special.unk)],
+                pad_id=0,
+                unk_id=1,
+                bos_id=-1,
+                eos_id=-1,
+                pad_piece=special.pad,
+                unk_piece=special.unk,
+                control_symbols=[
+                    token for token in special.tokens if token not in (special.pad, special.unk)
+                ],
                 num_threads=4,  # fixed: the sums of the training, and so the pieces, depend on it
-                max_sentence_length=1 << 20, minloglevel=2,
-            )  # fmt: skip
+                max_sentence_length=1 << 20,
+                minloglevel=2,
+            )
         except RuntimeError as error:
             raise self._explained(str(error)) from error
         return SentencePiece(model.getvalue(), special), special
@@ -59,11 +79,17 @@ class _Pieces(Recipe):
             return self.at_most(int(found[1]))
         if found := re.search(r"required_chars\. \d+ vs (\d+)", message):
             return self.at_least(int(found[1]))
-        return ConfigError("tokenizer.vocab_size", self.vocab_size, f"sentencepiece cannot train on this text: {message}")
+        return ConfigError(
+            "tokenizer.vocab_size",
+            self.vocab_size,
+            f"sentencepiece cannot train on this text: {message}",
+        )
 
 
 def _aside(work: Callable[..., None], **arguments: Any) -> None:
-    """`work(**arguments)` in a thread, so that this one hears Ctrl-C, which foreign code would answer minutes later."""
+    """`work(**arguments)` in a thread, so that this one hears Ctrl-C, which foreign code would
+    answer minutes later.
+    """
     errors: list[Exception] = []
 
     def run() -> None:
@@ -97,9 +123,11 @@ class BPE(_Pieces):
 @part_of("tokenizer")
 @dataclass(frozen=True)
 class WordPiece(Recipe):
-    """BERT's tokenizer: words split greedily into the longest known pieces (Devlin et al., 2019; Wu et al., 2016).
+    """BERT's tokenizer: words split greedily into the longest known pieces (Devlin et al., 2019; Wu
+    et al., 2016).
 
-    Differs: the vocabulary is grown by merges (as in `tokenizers`), since Google's trainer was never published.
+    Differs: the vocabulary is grown by merges (as in `tokenizers`), since Google's trainer was
+    never published.
     """
 
     kind = "wordpiece"
@@ -107,23 +135,32 @@ class WordPiece(Recipe):
     lowercase: bool = True
     character_coverage: float = 0.9995
     min_frequency: int = 2
-    segment: Literal["jieba"] | None = None  # pieces of Chinese words; None: Chinese characters alone
+    # pieces of Chinese words; None: Chinese characters alone
+    segment: Literal["jieba"] | None = None
 
     def train(self, texts: Iterable[str]) -> tuple[Backend, Roles]:
         special = self.special()
         if self.segment is not None:
             cut = segmented.find(self.segment)
             texts = (segmented.spaced(text, cut)[0] for text in texts)
-        made = tokenizers.Tokenizer(models.WordPiece(unk_token=special.unk, max_input_chars_per_word=100))
-        made.normalizer = normalizers.BertNormalizer(lowercase=self.lowercase, handle_chinese_chars=self.segment is None)
+        made = tokenizers.Tokenizer(
+            models.WordPiece(unk_token=special.unk, max_input_chars_per_word=100)
+        )
+        made.normalizer = normalizers.BertNormalizer(
+            lowercase=self.lowercase, handle_chinese_chars=self.segment is None
+        )
         made.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
         words = Counter[str]()
         for spaced, count in Counter(word for text in texts for word in text.split()).items():
-            for word, _ in made.pre_tokenizer.pre_tokenize_str(made.normalizer.normalize_str(spaced)):
+            for word, _ in made.pre_tokenizer.pre_tokenize_str(
+                made.normalizer.normalize_str(spaced)
+            ):
                 words[word] += count
         alphabet, known = covering(words, self.character_coverage), special.tokens
-        inner = {character for word in words for character in word[1:]}  # a Chinese one only where words are segmented
-        # Both forms of every character come first and in order: left to itself the trainer numbers them at random.
+        # a Chinese one only where words are segmented
+        inner = {character for word in words for character in word[1:]}
+        # Both forms of every character come first and in order: left to itself the trainer numbers
+        # them at random.
         known += [*alphabet, *(f"##{character}" for character in alphabet if character in inner)]
         if len(known) > self.vocab_size:
             raise self.at_least(len(known))
@@ -145,17 +182,22 @@ class WordPiece(Recipe):
         made.model = models.WordPiece(vocab, unk_token=special.unk, max_input_chars_per_word=100)
         made.decoder = decoders.WordPiece(cleanup=False)
         backend = Rust(finish(made, special))
-        return (backend if self.segment is None else segmented.Segmented(backend, self.segment)), special
+        return (
+            backend if self.segment is None else segmented.Segmented(backend, self.segment)
+        ), special
 
 
 @part_of("tokenizer")
 @dataclass(frozen=True)
 class ByteBPE(Recipe):
-    """Byte-level BPE: no unknown tokens, spaces kept (Radford et al., 2019); ids laid out as RoBERTa's or GPT-2's."""
+    """Byte-level BPE: no unknown tokens, spaces kept (Radford et al., 2019); ids laid out as
+    RoBERTa's or GPT-2's.
+    """
 
     kind = "byte_bpe"
     _: KW_ONLY
-    specials: str = "roberta"  # <s> <pad> </s> <unk> first and <mask> last; gpt2: one <|endoftext|>, last
+    # <s> <pad> </s> <unk> first and <mask> last; gpt2: one <|endoftext|>, last
+    specials: str = "roberta"
     min_frequency: int = 2
 
     def train(self, texts: Iterable[str]) -> tuple[Backend, Roles]:
@@ -164,7 +206,11 @@ class ByteBPE(Recipe):
             "gpt2": (roles.GPT2, [], roles.GPT2.tokens),
         }
         if self.specials not in families:
-            raise ConfigError("tokenizer.specials", self.specials, f"roberta or gpt2{nearest(str(self.specials), families)}")
+            raise ConfigError(
+                "tokenizer.specials",
+                self.specials,
+                f"roberta or gpt2{nearest(str(self.specials), families)}",
+            )
         family, first, last = families[self.specials]
         special = self.special(family)
         last = [*special.further, *last]
@@ -174,15 +220,22 @@ class ByteBPE(Recipe):
         learner = tokenizers.Tokenizer(models.BPE())
         learner.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
         trainer = trainers.BpeTrainer(
-            vocab_size=self.vocab_size, min_frequency=self.min_frequency, initial_alphabet=alphabet, show_progress=False
+            vocab_size=self.vocab_size,
+            min_frequency=self.min_frequency,
+            initial_alphabet=alphabet,
+            show_progress=False,
         )
         learner.train_from_iterator(texts, trainer)
         learnt = [tuple(pair) for pair in json.loads(learner.to_str())["model"]["merges"]]
-        tokens, merges = _grow(learnt, alphabet, self.vocab_size - len(first) - len(last), {*first, *last})
+        tokens, merges = _grow(
+            learnt, alphabet, self.vocab_size - len(first) - len(last), {*first, *last}
+        )
         everything = [*first, *tokens, *last]
         if len(everything) < self.vocab_size:
             raise self.at_most(len(everything))
-        made = tokenizers.Tokenizer(models.BPE({token: i for i, token in enumerate(everything)}, merges))
+        made = tokenizers.Tokenizer(
+            models.BPE({token: i for i, token in enumerate(everything)}, merges)
+        )
         made.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
         made.decoder = decoders.ByteLevel()
         return Rust(finish(made, special)), special
@@ -204,7 +257,9 @@ class Char(Recipe):
         special = self.special()
         if self.vocab_size <= len(special.tokens):
             raise self.at_least(len(special.tokens) + 1)
-        alphabet = covering(counts, self.character_coverage)[: self.vocab_size - len(special.tokens)]
+        alphabet = covering(counts, self.character_coverage)[
+            : self.vocab_size - len(special.tokens)
+        ]
         # BPE without merges: each character is a word piece of its own.
         vocab = {token: i for i, token in enumerate([*special.tokens, *alphabet])}
         made = tokenizers.Tokenizer(models.BPE(vocab, [], unk_token=special.unk))
@@ -212,13 +267,17 @@ class Char(Recipe):
         return Rust(finish(made, special)), special
 
 
-KINDS: dict[str, type[Recipe]] = {kind.kind: kind for kind in (Unigram, BPE, WordPiece, ByteBPE, Char, Word)}
+KINDS: dict[str, type[Recipe]] = {
+    kind.kind: kind for kind in (Unigram, BPE, WordPiece, ByteBPE, Char, Word)
+}
 
 
 def _grow(
     merges: list[tuple[str, ...]], alphabet: list[str], size: int, forbidden: set[str]
 ) -> tuple[list[str], list[tuple[str, str]]]:
-    """The tokens and merges of the first `size` tokens, leaving out any merge that would spell a special token."""
+    """The tokens and merges of the first `size` tokens, leaving out any merge that would spell a
+    special token.
+    """
     tokens = dict.fromkeys(alphabet)
     kept: list[tuple[str, str]] = []
     for left, right in merges:

@@ -9,7 +9,8 @@ from pathlib import Path
 
 from plmctl.errors import DataError
 
-_USUAL = re.compile(rb"[\xa1-\xa3\xb0-\xd7][\xa1-\xfe]")  # of GB 2312: punctuation and the characters of level 1
+# of GB 2312: punctuation and the characters of level 1
+_USUAL = re.compile(rb"[\xa1-\xa3\xb0-\xd7][\xa1-\xfe]")
 _BYTE_ORDER = (b"\xff\xfe", b"\xfe\xff")
 
 
@@ -22,19 +23,23 @@ def undecodable(error: UnicodeDecodeError, *, file: object, line: int, content: 
     if isinstance(file, Path):
         fix += f" {shlex.quote(str(file))} > converted{''.join(file.suffixes[:1])}"
     fix += "" if seems else " (or what else it was saved in)"
-    return DataError(what + (f"; it seems to be {seems}" if seems else ""), file=file, line=line, fix=fix)
+    return DataError(
+        what + (f"; it seems to be {seems}" if seems else ""), file=file, line=line, fix=fix
+    )
 
 
 def guessed(content: bytes) -> str:
-    """The name that iconv has for the encoding of `content`, where that shows; empty where it does not.
+    """The name that iconv has for the encoding of `content`, where that shows; empty where it does
+    not.
 
-    What reads as GB 18030 is Chinese where most of its characters are usual ones: letters of other encodings come in words of
-    odd lengths, which do not read as pairs of bytes.
+    What reads as GB 18030 is Chinese where most of its characters are usual ones: letters of other
+    encodings come in words of odd lengths, which do not read as pairs of bytes.
     """
     if content.startswith(_BYTE_ORDER):
         return "utf-16"
     try:
-        text = codecs.getincrementaldecoder("gb18030")().decode(content)  # the end may be half a character
+        # the end may be half a character
+        text = codecs.getincrementaldecoder("gb18030")().decode(content)
     except UnicodeDecodeError:
         return ""
     found = [character.encode("gb18030") for character in text if not character.isascii()]

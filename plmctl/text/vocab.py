@@ -1,4 +1,6 @@
-"""Which ids a tokenizer has: its size, the special roles, and the tables that noise and formats read."""
+"""Which ids a tokenizer has: its size, the special roles, and the tables that noise and formats
+read.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,8 @@ from plmctl.text.characters import table
 class Vocab:
     """The ids of a tokenizer, seen by every part that must not know the tokenizer itself.
 
-    Roles, not spellings: BERT's `[CLS]` and RoBERTa's `<s>` are both `cls`. A role that the vocabulary lacks is None.
+    Roles, not spellings: BERT's `[CLS]` and RoBERTa's `<s>` are both `cls`. A role that the
+    vocabulary lacks is None.
     """
 
     size: int
@@ -27,13 +30,18 @@ class Vocab:
     special: np.ndarray  # [V] bool: never chosen, never replaced (pad, cls, sep, mask, ...)
     word_start: np.ndarray  # [V] bool: a piece that begins a word wherever it stands
     single: tuple[str, ...] = ("cls", "A", "sep")  # roles around one segment
-    pair: tuple[str, ...] = ("cls", "A", "sep", "B", "sep")  # roles around two segments (RoBERTa: two sep between)
-    sentinels: tuple[int, ...] = ()  # stand for cut-out spans, in this order (T5: <extra_id_0>, <extra_id_1>, ...)
+    # roles around two segments (RoBERTa: two sep between)
+    pair: tuple[str, ...] = ("cls", "A", "sep", "B", "sep")
+    # stand for cut-out spans, in this order (T5: <extra_id_0>, <extra_id_1>, ...)
+    sentinels: tuple[int, ...] = ()
     unused: tuple[int, ...] = ()  # slots without a meaning yet
-    spellings: tuple[str, ...] = ()  # [V] of a vocabulary of whole words: how each is written; else empty
+    # [V] of a vocabulary of whole words: how each is written; else empty
+    spellings: tuple[str, ...] = ()
 
     def characters(self) -> np.ndarray:
-        """[V, C] int16: each word as a row of characters; ValueError where this vocabulary is not one of words."""
+        """[V, C] int16: each word as a row of characters; ValueError where this vocabulary is
+        not one of words.
+        """
         if not self.spellings:
             raise ValueError("only a vocabulary of whole words has characters")
         return table(self)

@@ -1,4 +1,6 @@
-"""A reader of protobuf's wire format, enough for the few fields of SentencePiece's files that its Python API hides."""
+"""A reader of protobuf's wire format, enough for the few fields of SentencePiece's files that
+its Python API hides.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +8,9 @@ from collections.abc import Iterator
 
 
 def fields(data: bytes) -> Iterator[tuple[int, int | bytes]]:
-    """(field number, value) of a message: an int for varints and fixed-width numbers, bytes for everything else."""
+    """(field number, value) of a message: an int for varints and fixed-width numbers, bytes for
+    everything else.
+    """
     at = 0
     while at < len(data):
         key, at = _varint(data, at)

@@ -20,12 +20,15 @@ from plmctl.text.sentences import CJK
 @part_of("tokenizer")
 @dataclass(frozen=True)
 class Word(Recipe):
-    """Whole words, the most frequent first, at most `vocab_size`; the rest is [UNK] (ELMo's softmax: Peters et al., 2018)."""
+    """Whole words, the most frequent first, at most `vocab_size`; the rest is [UNK] (ELMo's
+    softmax: Peters et al., 2018).
+    """
 
     kind = "word"
     _: KW_ONLY
     lowercase: bool = False
-    punctuation: bool = True  # marks and Chinese characters are words by themselves; false: words end at spaces only
+    # marks and Chinese characters are words by themselves; false: words end at spaces only
+    punctuation: bool = True
     min_frequency: int = 1
 
     def train(self, texts: Iterable[str]) -> tuple[Backend, Roles]:
@@ -33,7 +36,9 @@ class Word(Recipe):
         made = tokenizers.Tokenizer(models.WordLevel({}, unk_token=special.unk))
         made.normalizer = normalizers.Lowercase() if self.lowercase else None
         alone = pre_tokenizers.Split(tokenizers.Regex(rf"[^\w\s]|[{CJK}]"), "isolated")
-        made.pre_tokenizer = pre_tokenizers.Sequence([pre_tokenizers.WhitespaceSplit(), *([alone] if self.punctuation else [])])
+        made.pre_tokenizer = pre_tokenizers.Sequence(
+            [pre_tokenizers.WhitespaceSplit(), *([alone] if self.punctuation else [])]
+        )
         words = Counter[str]()
         for spaced, count in Counter(word for text in texts for word in text.split()).items():
             cased = spaced if made.normalizer is None else made.normalizer.normalize_str(spaced)
@@ -46,7 +51,11 @@ class Word(Recipe):
             raise self.at_least(len(special.tokens) + 1)
         for token in special.tokens:
             del words[token]
-        frequent = sorted((-count, word) for word, count in words.items() if count >= self.min_frequency)[:room]
-        vocab = {token: i for i, token in enumerate([*special.tokens, *(word for _, word in frequent)])}
+        frequent = sorted(
+            (-count, word) for word, count in words.items() if count >= self.min_frequency
+        )[:room]
+        vocab = {
+            token: i for i, token in enumerate([*special.tokens, *(word for _, word in frequent)])
+        }
         made.model = models.WordLevel(vocab, unk_token=special.unk)
         return Rust(finish(made, special)), special

@@ -11,10 +11,19 @@ from plmctl.training.optim import Named, groups
 
 @part_of("optim")
 class Adagrad(torch.optim.Adagrad):
-    """`s += g^2; theta -= lr g / (sqrt(s) + eps)`, s = `start` at first (Duchi et al., 2011, JMLR 12, sec. 1.1)."""
+    """`s += g^2; theta -= lr g / (sqrt(s) + eps)`, s = `start` at first (Duchi et al., 2011,
+    JMLR 12, sec. 1.1).
+    """
 
-    def __init__(self, *, parameters: Named, lr: float, start: float, eps: float, weight_decay: float = 0.0) -> None:
-        for name, value in (("lr", lr), ("start", start), ("eps", eps), ("weight_decay", weight_decay)):
+    def __init__(
+        self, *, parameters: Named, lr: float, start: float, eps: float, weight_decay: float = 0.0
+    ) -> None:
+        for name, value in (
+            ("lr", lr),
+            ("start", start),
+            ("eps", eps),
+            ("weight_decay", weight_decay),
+        ):
             if not value >= 0:
                 raise ConfigError(f"optim.{name}", value, "0 or more")
         named = groups(parameters, lr=lr, weight_decay=weight_decay)

@@ -1,4 +1,6 @@
-"""The mean of a run's last checkpoints as a model of its own (Vaswani et al., 2017, arXiv:1706.03762, sec. 6.1)."""
+"""The mean of a run's last checkpoints as a model of its own (Vaswani et al., 2017,
+arXiv:1706.03762, sec. 6.1).
+"""
 
 from __future__ import annotations
 
@@ -15,35 +17,48 @@ from plmctl.terminal import tell
 from plmctl.training.checkpoint import Checkpoints, Snapshot, damage, read
 
 BESIDE = ("config.yaml", "tokenizer")  # what a checkpoint has of its run
-KEPT = "teacher.average."  # what names of tensors of a running average begin with, in the state of the objective
+# what names of tensors of a running average begin with, in the state of the objective
+KEPT = "teacher.average."
 
 
 def average(run: Path, out: Path, *, last: int, say: Callable[[str], None] = tell) -> Path:
-    """A checkpoint in `out` whose weights are the mean over the newest `last` of `run`; the optimizer's state is left out.
+    """A checkpoint in `out` whose weights are the mean over the newest `last` of `run`; the
+    optimizer's state is left out.
 
-    ConfigError where that is not at least 2, or `out` has something; DataError where `run` has fewer or damaged ones.
+    ConfigError where that is not at least 2, or `out` has something; DataError where `run` has
+    fewer or damaged ones.
     """
     if last < 2:
         raise ConfigError("--last", last, "at least 2 checkpoints")
     saved = _of(run, out, say)
     folders = [saved.path(step) for step in saved.steps()][-last:]
     if len(folders) < last:
-        fix = f"--last {len(folders)}, or train with train.keep_last={last}" if len(folders) > 1 else f"train.keep_last={last}"
-        raise DataError(f"has {len(folders)} checkpoints, {last} are to be averaged", file=run, fix=fix)
+        fix = (
+            f"--last {len(folders)}, or train with train.keep_last={last}"
+            if len(folders) > 1
+            else f"train.keep_last={last}"
+        )
+        raise DataError(
+            f"has {len(folders)} checkpoints, {last} are to be averaged", file=run, fix=fix
+        )
     for folder in folders:
         if problem := damage(folder):
             raise DataError(problem, file=folder, fix="a smaller --last, or remove this checkpoint")
     parts = [read(folder) for folder in folders]
     made = replace(
-        parts[-1], model=mean([part.model for part in parts]), objective=mean([part.objective for part in parts]), optimizer={},
+        parts[-1],
+        model=mean([part.model for part in parts]),
+        objective=mean([part.objective for part in parts]),
+        optimizer={},
         random={},
-    )  # fmt: skip
+    )
     say(f"the mean of {', '.join(folder.name for folder in folders)}")
     return _saved(folders[-1], out, made, say)
 
 
 def kept(run: Path, out: Path, *, say: Callable[[str], None] = tell) -> Path:
-    """A checkpoint in `out` whose weights are the average that the run itself keeps (`distill.self_ensemble`), the newest.
+    """A checkpoint in `out` whose weights are the average that the run itself keeps
+    (`distill.self_ensemble`), the newest.
 
     ConfigError where `out` has something; DataError where the run keeps none.
     """
@@ -52,13 +67,26 @@ def kept(run: Path, out: Path, *, say: Callable[[str], None] = tell) -> Path:
     if newest is None:
         raise DataError("has no complete checkpoint", file=run, fix="train until the first save")
     found = read(newest)
-    known = {name.removeprefix(KEPT): tensor for name, tensor in found.objective.items() if name.startswith(KEPT)}
+    known = {
+        name.removeprefix(KEPT): tensor
+        for name, tensor in found.objective.items()
+        if name.startswith(KEPT)
+    }
     if missing := [name for name in found.model if name not in known]:
         what = f"keeps no average of {missing[0]}" if known else "keeps no average"
-        raise DataError(what, file=run, fix="train with distill=self_ensemble, or --last 5: the mean of checkpoints")
-    model = {name: known[name][: len(own)] if own.dim() else known[name] for name, own in found.model.items()}
+        raise DataError(
+            what,
+            file=run,
+            fix="train with distill=self_ensemble, or --last 5: the mean of checkpoints",
+        )
+    model = {
+        name: known[name][: len(own)] if own.dim() else known[name]
+        for name, own in found.model.items()
+    }
     say(f"the average that {newest.name} keeps")
-    return _saved(newest, out, replace(found, model=model, objective={}, optimizer={}, random={}), say)
+    return _saved(
+        newest, out, replace(found, model=model, objective={}, optimizer={}, random={}), say
+    )
 
 
 def _of(run: Path, out: Path, say: Callable[[str], None]) -> Checkpoints:
@@ -66,7 +94,9 @@ def _of(run: Path, out: Path, say: Callable[[str], None]) -> Checkpoints:
     if out.exists() and any(out.iterdir()):
         raise ConfigError("--out", str(out), "is not empty", fix="--out <another folder>")
     if not run.is_dir():
-        raise DataError("there is no such folder", file=run, fix="the folder of a run, or its checkpoints/")
+        raise DataError(
+            "there is no such folder", file=run, fix="the folder of a run, or its checkpoints/"
+        )
     return Checkpoints(run / "checkpoints" if (run / "checkpoints").is_dir() else run, say=say)
 
 
@@ -78,7 +108,9 @@ def _saved(like: Path, out: Path, made: Snapshot, say: Callable[[str], None]) ->
             copy = shutil.copytree if (like / name).is_dir() else shutil.copy2
             copy(like / name, folder / name)  # type: ignore[operator]
 
-    return Checkpoints(out / "checkpoints", extras=beside, say=say).save(made, step=int(like.name.removeprefix("step-")))
+    return Checkpoints(out / "checkpoints", extras=beside, say=say).save(
+        made, step=int(like.name.removeprefix("step-"))
+    )
 
 
 def mean(parts: Sequence[Mapping[str, Tensor]]) -> dict[str, Tensor]:
@@ -86,5 +118,7 @@ def mean(parts: Sequence[Mapping[str, Tensor]]) -> dict[str, Tensor]:
     found = {}
     for name, tensor in parts[-1].items():
         whole = [part[name].double() for part in parts]
-        found[name] = torch.stack(whole).mean(0).to(tensor.dtype) if tensor.is_floating_point() else tensor
+        found[name] = (
+            torch.stack(whole).mean(0).to(tensor.dtype) if tensor.is_floating_point() else tensor
+        )
     return found

@@ -11,10 +11,12 @@ from plmctl.training.progress import Progress
 
 @dataclass(frozen=True, kw_only=True)
 class Budget:
-    """The end of the run, and the share of it that is done, which the schedule and the stages follow.
+    """The end of the run, and the share of it that is done, which the schedule and the stages
+    follow.
 
-    Tokens: ends with the update that reaches the number. Minutes: wall-clock time of all sittings, with evaluation; ends
-    with the first update that begins after the time is over, and the schedule follows the share of time.
+    Tokens: ends with the update that reaches the number. Minutes: wall-clock time of all sittings,
+    with evaluation; ends with the first update that begins after the time is over, and the schedule
+    follows the share of time.
     """
 
     steps: int | None = None
@@ -23,14 +25,25 @@ class Budget:
 
     @classmethod
     def of(
-        cls, *, steps: int | None = None, tokens: int | None = None, epochs: float | None = None, minutes: float | None = None,
+        cls,
+        *,
+        steps: int | None = None,
+        tokens: int | None = None,
+        epochs: float | None = None,
+        minutes: float | None = None,
         updates_per_epoch: float | None = None,
-    ) -> Budget:  # fmt: skip
-        """From the four settings of `train`; `epochs` becomes updates through `updates_per_epoch`, rounded up."""
+    ) -> Budget:
+        """From the four settings of `train`; `epochs` becomes updates through
+        `updates_per_epoch`, rounded up.
+        """
         given = {"steps": steps, "tokens": tokens, "epochs": epochs, "minutes": minutes}
         set_ = {name: value for name, value in given.items() if value is not None}
         if len(set_) != 1:
-            raise ConfigError("train", set_, "exactly one of train.steps, train.tokens, train.epochs, train.minutes")
+            raise ConfigError(
+                "train",
+                set_,
+                "exactly one of train.steps, train.tokens, train.epochs, train.minutes",
+            )
         name, value = next(iter(set_.items()))
         if value <= 0:
             raise ConfigError(f"train.{name}", value, "more than 0")
@@ -43,16 +56,27 @@ class Budget:
         """0 at the beginning, 1 at the end."""
         if self.steps is not None:
             return min(1.0, steps / self.steps)
-        return min(1.0, tokens / self.tokens if self.tokens is not None else seconds / (60 * (self.minutes or 1)))
+        return min(
+            1.0,
+            (
+                tokens / self.tokens
+                if self.tokens is not None
+                else seconds / (60 * (self.minutes or 1))
+            ),
+        )
 
     def done(self, progress: Progress) -> float:
         """The share that `progress` has used."""
         return self.share(steps=progress.step, tokens=progress.tokens, seconds=progress.seconds)
 
     def total(self, t: int, share: float) -> float:
-        """How many updates the run will have had, as seen from update `t`, at whose end `share` is done."""
+        """How many updates the run will have had, as seen from update `t`, at whose end `share`
+        is done.
+        """
         return self.steps if self.steps is not None else max(t, t / max(share, 1e-9))
 
     def __str__(self) -> str:
         words = {"steps": "updates", "tokens": "tokens in updates", "minutes": "minutes of updates"}
-        return next(f"{value:,} {words[name]}" for name, value in vars(self).items() if value is not None)
+        return next(
+            f"{value:,} {words[name]}" for name, value in vars(self).items() if value is not None
+        )

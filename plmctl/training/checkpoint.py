@@ -1,4 +1,5 @@
-"""Checkpoint folders: complete or absent, checked by size and hash, the newest valid one wins. No pickle.
+"""Checkpoint folders: complete or absent, checked by size and hash, the newest valid one wins. No
+pickle.
 
     checkpoints/step-1000/
         model.safetensors       backbone.* and heads.*, tied tensors once
@@ -9,7 +10,8 @@
         config.yaml, tokenizer/ from the caller
         manifest.json           size and SHA-256 of each file, written last
 
-A save writes to `.step-1000.partial`, syncs every file, and renames: a process killed at any moment leaves the older ones.
+A save writes to `.step-1000.partial`, syncs every file, and renames: a process killed at any moment
+leaves the older ones.
 """
 
 from __future__ import annotations
@@ -79,7 +81,8 @@ class _Manifest(TypedDict):
 
 @dataclass
 class Checkpoints:
-    """The checkpoints of one run: writes them, keeps the last `keep_last` and the best, finds the newest valid one.
+    """The checkpoints of one run: writes them, keeps the last `keep_last` and the best, finds the
+    newest valid one.
 
     `extras(folder)` writes what the trainer does not know: config.yaml, tokenizer/.
     """
@@ -110,9 +113,13 @@ class Checkpoints:
         except (OSError, SafetensorError) as error:  # a full disk is either, whoever was writing
             shutil.rmtree(partial, ignore_errors=True)
             last = self.newest()
-            kept = f"the last good checkpoint is {last}" if last else "there is no earlier checkpoint"
+            kept = (
+                f"the last good checkpoint is {last}" if last else "there is no earlier checkpoint"
+            )
             reason = getattr(error, "strerror", None) or str(error)
-            fix = "free some space, then --resume" if last else "free some space, or another run.dir"
+            fix = (
+                "free some space, then --resume" if last else "free some space, or another run.dir"
+            )
             raise PlmctlError(f"cannot save {target}: {reason}; {kept}\n  fix: {fix}") from error
         self._valid.add(target)
         self._prune(best_step)
@@ -157,7 +164,11 @@ def _write(snapshot: Snapshot, folder: Path) -> None:
     for name in ("model", "objective", "optimizer", "random"):
         tensors = getattr(snapshot, name)
         if tensors or name == "model":
-            save_file({k: v.contiguous() for k, v in tensors.items()}, folder / f"{name}.safetensors", {"format": "pt"})
+            save_file(
+                {k: v.contiguous() for k, v in tensors.items()},
+                folder / f"{name}.safetensors",
+                {"format": "pt"},
+            )
     (folder / "trainer.json").write_text(json.dumps(snapshot.trainer, indent=1), encoding="utf-8")
 
 
@@ -166,8 +177,12 @@ def _seal(folder: Path) -> None:
     files = sorted(p for p in folder.rglob("*") if p.is_file())
     for path in files:
         sync(path)
-    entries = {str(p.relative_to(folder)): {"size": p.stat().st_size, "sha256": _sha256(p)} for p in files}
-    (folder / "manifest.json").write_text(json.dumps({"files": entries}, indent=1), encoding="utf-8")
+    entries = {
+        str(p.relative_to(folder)): {"size": p.stat().st_size, "sha256": _sha256(p)} for p in files
+    }
+    (folder / "manifest.json").write_text(
+        json.dumps({"files": entries}, indent=1), encoding="utf-8"
+    )
     sync(folder / "manifest.json")
     for path in [*(p for p in folder.rglob("*") if p.is_dir()), folder]:
         sync(path)
@@ -204,7 +219,11 @@ def read(folder: Path) -> Snapshot:
     if problem:
         raise DataError(problem, file=folder, fix=OLDER)
     tensors = {
-        name: read_tensors(path, fix=OLDER) if (path := folder / f"{name}.safetensors").exists() else {}
+        name: (
+            read_tensors(path, fix=OLDER)
+            if (path := folder / f"{name}.safetensors").exists()
+            else {}
+        )
         for name in ("model", "objective", "optimizer", "random")
     }
     return Snapshot(**tensors, trainer=read_json(folder / "trainer.json", Advanced, fix=OLDER))
@@ -217,11 +236,14 @@ def progress_of(folder: Path) -> Progress:
 
 
 def tensors_of(module: nn.Module, *, without: nn.Module | None = None) -> dict[str, Tensor]:
-    """Parameters and persistent buffers by name: each once however often it is tied, and none that `without` holds.
+    """Parameters and persistent buffers by name: each once however often it is tied, and none that
+    `without` holds.
 
     Of padded tables the rows of tokens only.
     """
-    seen = set() if without is None else {id(t) for t in without.state_dict(keep_vars=True).values()}
+    seen = (
+        set() if without is None else {id(t) for t in without.state_dict(keep_vars=True).values()}
+    )
     found, state = {}, module.state_dict(keep_vars=True)
     for name, tensor in real(module, state).items():
         if id(state[name]) not in seen:
@@ -240,12 +262,18 @@ class Fit:
     reshaped: list[str]  # both, in different shapes, or one of them in whole numbers
 
     def __str__(self) -> str:
-        parts = [f"{word}: {', '.join(names)}" for word, names in vars(self).items() if names and word != "taken"]
+        parts = [
+            f"{word}: {', '.join(names)}"
+            for word, names in vars(self).items()
+            if names and word != "taken"
+        ]
         return "; ".join(parts) or "every tensor agrees"
 
 
 @torch.no_grad()
-def load_tensors(module: nn.Module, tensors: Mapping[str, Tensor], *, without: nn.Module | None = None) -> Fit:
+def load_tensors(
+    module: nn.Module, tensors: Mapping[str, Tensor], *, without: nn.Module | None = None
+) -> Fit:
     """Copy what agrees in name and shape into `module`, and say what did not."""
     own = tensors_of(module, without=without)
     aliases = module.state_dict(keep_vars=True)
@@ -260,20 +288,38 @@ def load_tensors(module: nn.Module, tensors: Mapping[str, Tensor], *, without: n
         places[name].copy_(tensor)
         taken.append(name)
         covered.add(id(aliases[name]))
-    missing = [name for name in own if id(aliases[name]) not in covered and not any(r.startswith(f"{name} ") for r in reshaped)]
+    missing = [
+        name
+        for name in own
+        if id(aliases[name]) not in covered and not any(r.startswith(f"{name} ") for r in reshaped)
+    ]
     return Fit(taken, missing, [name for name in tensors if name not in aliases], reshaped)
 
 
 def _misfit(tensor: Tensor, place: Tensor) -> str:
-    """How a tensor differs in shape, or in being made of whole numbers; empty where it can be copied."""
+    """How a tensor differs in shape, or in being made of whole numbers; empty where it can be
+    copied.
+    """
     if tensor.shape != place.shape:
         return f"{list(tensor.shape)} for {list(place.shape)}"
     whole = tensor.is_floating_point() != place.is_floating_point()
     return f"{tensor.dtype} for {place.dtype}" if whole else ""
 
 
-def load_exactly(module: nn.Module, tensors: Mapping[str, Tensor], *, file: Path, without: nn.Module | None = None) -> None:
-    """`load_tensors` where nothing may be missing or left over; DataError naming every tensor that is."""
+def load_exactly(
+    module: nn.Module,
+    tensors: Mapping[str, Tensor],
+    *,
+    file: Path,
+    without: nn.Module | None = None,
+) -> None:
+    """`load_tensors` where nothing may be missing or left over; DataError naming every tensor
+    that is.
+    """
     fit = load_tensors(module, tensors, without=without)
     if fit.missing or fit.unexpected or fit.reshaped:
-        raise DataError(f"the checkpoint does not fit this model: {fit}", file=file, fix="use the config saved beside it")
+        raise DataError(
+            f"the checkpoint does not fit this model: {fit}",
+            file=file,
+            fix="use the config saved beside it",
+        )

@@ -13,11 +13,17 @@ from plmctl.errors import ConfigError
 from plmctl.terminal import tell
 
 
-def compile_backbone(backbone: nn.Module, mode: str | bool, device: torch.device, *, say: Callable[[str], None] = tell) -> bool:
+def compile_backbone(
+    backbone: nn.Module,
+    mode: str | bool,
+    device: torch.device,
+    *,
+    say: Callable[[str], None] = tell,
+) -> bool:
     """Compile `backbone` in place (at its first call) and return whether it was.
 
-    `auto`: on a GPU yes, on a CPU no (compiling takes longer there than short runs gain). Without a C++ compiler one line
-    says so and the run goes on uncompiled.
+    `auto`: on a GPU yes, on a CPU no (compiling takes longer there than short runs gain). Without a
+    C++ compiler one line says so and the run goes on uncompiled.
     """
     mode = {"true": True, "false": False}.get(str(mode).lower(), mode)
     if mode not in (True, False, "auto"):
@@ -27,12 +33,18 @@ def compile_backbone(backbone: nn.Module, mode: str | bool, device: torch.device
     if not _compiler():
         say("train.compile: no C++ compiler found, going on without (set CXX, or install g++)")
         return False
-    torch._dynamo.config.suppress_errors = True  # a graph that cannot be compiled runs as it is, with torch's warning
+    # a graph that cannot be compiled runs as it is, with torch's warning
+    torch._dynamo.config.suppress_errors = True
     backbone.compile()
     return True
 
 
 def _compiler() -> str | None:
     return next(
-        (found for name in (os.environ.get("CXX", ""), "g++", "c++", "clang++") if name and (found := shutil.which(name))), None
+        (
+            found
+            for name in (os.environ.get("CXX", ""), "g++", "c++", "clang++")
+            if name and (found := shutil.which(name))
+        ),
+        None,
     )

@@ -1,4 +1,6 @@
-"""Several processes as one: who this process is, sums over all of them, and how to start them on one machine."""
+"""Several processes as one: who this process is, sums over all of them, and how to start them on
+one machine.
+"""
 
 from __future__ import annotations
 
@@ -54,7 +56,8 @@ class World:
         total, *values = vector.tolist()
         if total != check * self.size:
             raise PlmctlError(
-                f"the processes disagree about what this update counts; process {self.rank} has {', '.join(names)}"
+                f"the processes disagree about what this update counts; process {self.rank} has"
+                f" {', '.join(names)}"
             )
         return dict(zip(names, values, strict=True))
 
@@ -67,7 +70,9 @@ class World:
             dist.all_reduce(used, op=dist.ReduceOp.MAX)
         live = [p for p, flag in zip(parameters, used.tolist(), strict=True) if flag]
         if live:
-            flat = torch.cat([(torch.zeros_like(p) if p.grad is None else p.grad).flatten() for p in live])
+            flat = torch.cat(
+                [(torch.zeros_like(p) if p.grad is None else p.grad).flatten() for p in live]
+            )
             with _reached():
                 dist.all_reduce(flat)
             for p, part in zip(live, flat.split([p.numel() for p in live]), strict=True):
@@ -90,29 +95,42 @@ class World:
 
 @contextlib.contextmanager
 def _reached() -> Iterator[None]:
-    """What a library says of a process that is gone, as one line: the one that went has said why."""
+    """What a library says of a process that is gone, as one line: the one that went has said
+    why.
+    """
     try:
         yield
     except RuntimeError as error:  # of gloo and of nccl alike
         time.sleep(ALONE)
         reason = str(error).splitlines()[0]
-        raise PlmctlError(f"process {dist.get_rank()} ends, because another one has ended ({reason})") from error
+        raise PlmctlError(
+            f"process {dist.get_rank()} ends, because another one has ended ({reason})"
+        ) from error
 
 
 def environment() -> tuple[int, int, int]:
-    """(rank, local rank, size) as torchrun or `launch` set them; (0, 0, 1) without. Needs no process group."""
-    return tuple(int(os.environ.get(name, default)) for name, default in (("RANK", 0), ("LOCAL_RANK", 0), ("WORLD_SIZE", 1)))  # type: ignore[return-value]
+    """(rank, local rank, size) as torchrun or `launch` set them; (0, 0, 1) without. Needs no
+    process group.
+    """
+    return tuple(
+        int(os.environ.get(name, default))
+        for name, default in (("RANK", 0), ("LOCAL_RANK", 0), ("WORLD_SIZE", 1))
+    )  # type: ignore[return-value]
 
 
 def device_of(name: str = "auto", setting: str = "train.device") -> torch.device:
-    """The device of this process: `auto` is a GPU each if there are any, else the CPU; ConfigError if it is not there."""
+    """The device of this process: `auto` is a GPU each if there are any, else the CPU;
+    ConfigError if it is not there.
+    """
     _, local, size = environment()
     kind = name if name != "auto" else "cuda" if torch.cuda.is_available() else "cpu"
     if kind.startswith("cuda") and not torch.cuda.is_available():
         raise ConfigError(setting, name, "this torch sees no GPU", fix=f"{setting}=cpu")
     place = torch.device("cuda", local) if kind == "cuda" else torch.device(kind)
     if place.type == "cuda" and (place.index or 0) >= torch.cuda.device_count():
-        raise ConfigError("train.processes", size, f"at most {torch.cuda.device_count()}, the number of GPUs")
+        raise ConfigError(
+            "train.processes", size, f"at most {torch.cuda.device_count()}, the number of GPUs"
+        )
     return place
 
 
@@ -134,9 +152,11 @@ def leave() -> None:
 
 
 def distribute(model: M, world: World) -> M:
-    """Place a model on this process's device with rank 0's weights. Data-parallel: every rank holds all of it.
+    """Place a model on this process's device with rank 0's weights. Data-parallel: every rank holds
+    all of it.
 
-    Sharded training begins here: `fully_shard` each block and the model, before the optimizer is built.
+    Sharded training begins here: `fully_shard` each block and the model, before the optimizer is
+    built.
     """
     model.to(world.device)
     if world.size > 1:
@@ -146,23 +166,37 @@ def distribute(model: M, world: World) -> M:
     return model
 
 
-def launch(processes: int, argv: Sequence[str], *, module: str = "plmctl", given: Mapping[str, int] | None = None) -> int:
-    """Run `python -m module argv` in `processes` processes on this machine, as torchrun would, and return their exit code.
+def launch(
+    processes: int,
+    argv: Sequence[str],
+    *,
+    module: str = "plmctl",
+    given: Mapping[str, int] | None = None,
+) -> int:
+    """Run `python -m module argv` in `processes` processes on this machine, as torchrun would, and
+    return their exit code.
 
-    The first signal is passed on, so that Ctrl-C saves; the second ends them all at once, also one that hears nothing. The
-    first failure ends the others, and they end with this process. `given`: open files that they share, by the name of the
-    environment that tells the number of each.
+    The first signal is passed on, so that Ctrl-C saves; the second ends them all at once, also one
+    that hears nothing. The first failure ends the others, and they end with this process. `given`:
+    open files that they share, by the name of the environment that tells the number of each.
     """
     given = given or {}
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
-    threads = os.environ.get("OMP_NUM_THREADS") or str(torch.get_num_threads())  # the caller has set a process' share
+    # the caller has set a process' share
+    threads = os.environ.get("OMP_NUM_THREADS") or str(torch.get_num_threads())
     shared = {
-        **os.environ, "WORLD_SIZE": str(processes), "LOCAL_WORLD_SIZE": str(processes),
-        "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "OMP_NUM_THREADS": threads,
-        LAUNCHED: "1", **following.started_here(), **{name: str(number) for name, number in given.items()},
-    }  # fmt: skip
+        **os.environ,
+        "WORLD_SIZE": str(processes),
+        "LOCAL_WORLD_SIZE": str(processes),
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": str(port),
+        "OMP_NUM_THREADS": threads,
+        LAUNCHED: "1",
+        **following.started_here(),
+        **{name: str(number) for name, number in given.items()},
+    }
     children = [
         subprocess.Popen(  # its own session: a Ctrl-C at the terminal reaches it once, through us
             [sys.executable, "-m", module, *argv],
@@ -194,7 +228,9 @@ def launch(processes: int, argv: Sequence[str], *, module: str = "plmctl", given
 
 
 def launched() -> bool:
-    """Whether `launch` has started this process: the one that did passes signals on, and says so."""
+    """Whether `launch` has started this process: the one that did passes signals on, and says
+    so.
+    """
     return LAUNCHED in os.environ
 
 
@@ -208,7 +244,11 @@ def _wait(children: Sequence[subprocess.Popen]) -> int:
         if failed and time.monotonic() - failed[1] > GRACE:
             break
         time.sleep(0.05)
-    code = failed[0] if failed else next((child.returncode for child in children if child.returncode), 0)
+    code = (
+        failed[0]
+        if failed
+        else next((child.returncode for child in children if child.returncode), 0)
+    )
     return code if code >= 0 else 128 - code
 
 

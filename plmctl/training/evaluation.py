@@ -14,7 +14,9 @@ from plmctl.training.meter import Meter, add_up, means
 
 @dataclass(frozen=True)
 class Measured:
-    """What a model does on some batches: {name: [total, count]}, and the weights of those names that are losses."""
+    """What a model does on some batches: {name: [total, count]}, and the weights of those names
+    that are losses.
+    """
 
     sums: Mapping[str, list[float]]
     weights: Mapping[str, float]
@@ -33,8 +35,11 @@ class Measured:
         return {"loss": sum(losses), **found} if losses else found
 
 
-def measure(model: Model, objective: Objective, batches: Iterable[Batch], *, world: World) -> Measured:
-    """The sums over all batches of all ranks; `batches` are this rank's share. Whole on the main process, empty on others.
+def measure(
+    model: Model, objective: Objective, batches: Iterable[Batch], *, world: World
+) -> Measured:
+    """The sums over all batches of all ranks; `batches` are this rank's share. Whole on the main
+    process, empty on others.
 
     What a model remembers of a batch it reads the next one with.
     """
@@ -53,6 +58,10 @@ def measure(model: Model, objective: Objective, batches: Iterable[Batch], *, wor
     return Measured.together(Measured(*part) for part in world.gather((meter.sums(), weights)))
 
 
-def mean_losses(model: Model, objective: Objective, batches: Iterable[Batch], *, world: World) -> dict[str, float]:
-    """{"loss": ..., "loss/mlm": ..., "acc/mlm": ...}: means over all batches of all ranks, each term by its own count."""
+def mean_losses(
+    model: Model, objective: Objective, batches: Iterable[Batch], *, world: World
+) -> dict[str, float]:
+    """{"loss": ..., "loss/mlm": ..., "acc/mlm": ...}: means over all batches of all ranks, each
+    term by its own count.
+    """
     return measure(model, objective, batches, world=world).means()

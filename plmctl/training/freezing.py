@@ -1,4 +1,6 @@
-"""Which parameters are trained: `trainable` and `frozen` globs over their names, of a whole run or of a stage."""
+"""Which parameters are trained: `trainable` and `frozen` globs over their names, of a whole run
+or of a stage.
+"""
 
 from __future__ import annotations
 
@@ -11,20 +13,30 @@ from torch import nn
 from plmctl.errors import ConfigError, nearest
 
 
-def apply_freezing(model: nn.Module, *, trainable: Sequence[str] = (), frozen: Sequence[str] = ()) -> None:
-    """Train what matches `trainable` (everything if empty) and not `frozen`; undoes any earlier call.
+def apply_freezing(
+    model: nn.Module, *, trainable: Sequence[str] = (), frozen: Sequence[str] = ()
+) -> None:
+    """Train what matches `trainable` (everything if empty) and not `frozen`; undoes any earlier
+    call.
 
-    Frozen = no gradient, and every module without a trainable parameter stays in eval mode whatever `.train()` says.
-    A pattern is a glob over names such as `backbone.stack.blocks.*.0.*`, or the name of a whole module. A parameter that never
-    has a gradient never gets a state in the optimizer.
+    Frozen = no gradient, and every module without a trainable parameter stays in eval mode whatever
+    `.train()` says. A pattern is a glob over names such as `backbone.stack.blocks.*.0.*`, or the
+    name of a whole module. A parameter that never has a gradient never gets a state in the
+    optimizer.
     """
     named = dict(model.named_parameters())
     for path, patterns in (("trainable", trainable), ("frozen", frozen)):
         for pattern in patterns:
             if not any(_match(name, [pattern]) for name in named):
-                raise ConfigError(f"train.{path}", pattern, "matches no parameter" + nearest(pattern, _places(named)))
+                raise ConfigError(
+                    f"train.{path}",
+                    pattern,
+                    "matches no parameter" + nearest(pattern, _places(named)),
+                )
     for name, parameter in named.items():
-        parameter.requires_grad_((not trainable or _match(name, trainable)) and not _match(name, frozen))
+        parameter.requires_grad_(
+            (not trainable or _match(name, trainable)) and not _match(name, frozen)
+        )
     for module in model.modules():
         parameters = list(module.parameters())
         if parameters and not any(parameter.requires_grad for parameter in parameters):
@@ -39,7 +51,9 @@ def _match(name: str, patterns: Sequence[str]) -> bool:
 
 
 def _places(names: Sequence[str] | dict) -> list[str]:
-    return sorted({name.rsplit(".", depth)[0] for name in names for depth in range(name.count(".") + 1)})
+    return sorted(
+        {name.rsplit(".", depth)[0] for name in names for depth in range(name.count(".") + 1)}
+    )
 
 
 def _stay_in_eval(module: nn.Module, mode: bool = True) -> nn.Module:

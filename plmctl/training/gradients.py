@@ -1,4 +1,6 @@
-"""How large the gradient of each layer is, which tells whether a model can begin without warm-up (Xiong et al., 2020)."""
+"""How large the gradient of each layer is, which tells whether a model can begin without warm-up
+(Xiong et al., 2020).
+"""
 
 from __future__ import annotations
 
@@ -8,5 +10,11 @@ from torch import Tensor
 
 
 def gradient_norms(weights: Mapping[str, Tensor]) -> dict[str, float]:
-    """`||dL / dW||_2` of each, where it has a gradient (Xiong et al., 2020, arXiv:2002.04745, sec. 3.4, fig. 3)."""
-    return {f"start/grad_norm/{name}": weight.grad.norm().item() for name, weight in weights.items() if weight.grad is not None}
+    """`||dL / dW||_2` of each, where it has a gradient (Xiong et al., 2020, arXiv:2002.04745,
+    sec. 3.4, fig. 3).
+    """
+    return {
+        f"start/grad_norm/{name}": weight.grad.norm().item()
+        for name, weight in weights.items()
+        if weight.grad is not None
+    }

@@ -20,12 +20,15 @@ HIDDEN = ("step", "tokens", "seconds", "skipped", "share", "stage")  # in the fi
 
 
 class Log:
-    """Writes records `{"step": ..., "loss/mlm": ...}`. A `Log()` without a folder only prints; `quiet` does not even that.
+    """Writes records `{"step": ..., "loss/mlm": ...}`. A `Log()` without a folder only prints;
+    `quiet` does not even that.
 
     Every process has one; all but the main process's are quiet and without a folder.
     """
 
-    def __init__(self, folder: Path | None = None, *, tensorboard: bool = True, quiet: bool = False) -> None:
+    def __init__(
+        self, folder: Path | None = None, *, tensorboard: bool = True, quiet: bool = False
+    ) -> None:
         self.folder, self.tensorboard, self.quiet = folder, tensorboard, quiet
         self._file: Any = None  # opened by the first record: `cut_back` may come before it
         self._board: Any = None
@@ -43,7 +46,9 @@ class Log:
         if self._board is not None:
             self._board.flush()
 
-    def record(self, record: Mapping[str, Any], *, share: float | None = None, eta: float | None = None) -> None:
+    def record(
+        self, record: Mapping[str, Any], *, share: float | None = None, eta: float | None = None
+    ) -> None:
         """One line of metrics; `share` and `eta` (seconds) are for people only."""
         if self.folder is not None and self._file is None:
             self._file = (self.folder / METRICS).open("a", encoding="utf-8")
@@ -90,13 +95,19 @@ class _Bar:
     def __init__(self) -> None:
         from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn
 
-        columns = (BarColumn(bar_width=20), TaskProgressColumn(), TextColumn("{task.description}", markup=False))
+        columns = (
+            BarColumn(bar_width=20),
+            TaskProgressColumn(),
+            TextColumn("{task.description}", markup=False),
+        )
         self._progress = Progress(*columns, console=screen(stderr=True))
         self._task = self._progress.add_task("", total=1.0)
         self._progress.start()
 
     def show(self, share: float, line: str) -> None:
-        self._progress.update(self._task, completed=share, description=visible(line).replace("  grad ", "\ngrad ", 1))
+        self._progress.update(
+            self._task, completed=share, description=visible(line).replace("  grad ", "\ngrad ", 1)
+        )
 
     def say(self, message: str) -> None:
         self._progress.console.print(message)
@@ -105,26 +116,38 @@ class _Bar:
         self._progress.stop()
 
 
-def line_of(record: Mapping[str, Any], *, share: float | None = None, eta: float | None = None) -> str:
-    """`step 200 12%  mlm 5.31 (18.2%)  nsp 0.69 (53%)  grad 1.2  lr 0.001  12.3k tok/s  mfu 41%  wait 0%  3:20 left`.
+def line_of(
+    record: Mapping[str, Any], *, share: float | None = None, eta: float | None = None
+) -> str:
+    """`step 200 12%  mlm 5.31 (18.2%)  nsp 0.69 (53%)  grad 1.2  lr 0.001  12.3k tok/s  mfu 41%
+    wait 0%  3:20 left`.
 
-    A term's loss and its accuracy stand together; the sum of the losses is left to the file, it says nothing more.
+    A term's loss and its accuracy stand together; the sum of the losses is left to the file, it
+    says nothing more.
     """
     words = [f"step {record['step']}" + ("" if share is None else f" {share:.0%}")]
     words += ["valid"] if any(name.startswith("valid/") for name in record) else []
-    numbers = {name.removeprefix("valid/"): value for name, value in record.items() if name not in HIDDEN}
+    numbers = {
+        name.removeprefix("valid/"): value for name, value in record.items() if name not in HIDDEN
+    }
     for name, value in numbers.items():
         kind, _, term = name.rpartition("/")
-        if (kind == "acc" and f"loss/{term}" in numbers) or (name == "loss" and any(n.startswith("loss/") for n in numbers)):
+        if (kind == "acc" and f"loss/{term}" in numbers) or (
+            name == "loss" and any(n.startswith("loss/") for n in numbers)
+        ):
             continue
         accuracy = numbers.get(f"acc/{term}") if kind == "loss" else None
         alone = sum(other.startswith(f"{kind}/") for other in numbers) < 2
-        words.append(_word(name, value, alone=alone) + ("" if accuracy is None else f" ({accuracy:.1%})"))
+        words.append(
+            _word(name, value, alone=alone) + ("" if accuracy is None else f" ({accuracy:.1%})")
+        )
     return "  ".join(words + ([] if eta is None else [f"{clock(eta)} left"]))
 
 
 def _word(name: str, value: Any, *, alone: bool = True) -> str:
-    """One number as a person reads it; of several of a kind that has a short name, each says which it is."""
+    """One number as a person reads it; of several of a kind that has a short name, each says
+    which it is.
+    """
     kind, _, term = name.rpartition("/")
     if not isinstance(value, (int, float)):
         return f"{name} {value}"
@@ -133,7 +156,11 @@ def _word(name: str, value: Any, *, alone: bool = True) -> str:
     if name == "tokens_per_second":
         return f"{value / 1e3:.1f}k tok/s" if value >= 1e4 else f"{value:.0f} tok/s"
     if kind == "acc" or name in ("mfu", "data_wait"):
-        return f"{SHORT.get(name, name)} {value:.1%}" if kind else f"{SHORT.get(name, name)} {value:.0%}"
+        return (
+            f"{SHORT.get(name, name)} {value:.1%}"
+            if kind
+            else f"{SHORT.get(name, name)} {value:.0%}"
+        )
     which = f" {term}" if kind in SHORT and not alone else ""
     return f"{SHORT.get(kind or name, name)}{which} {value:.3g}"
 
@@ -146,17 +173,25 @@ def clock(seconds: float) -> str:
 
 
 def read_metrics(path: Path) -> Iterator[dict[str, Any]]:
-    """The records of a metrics.jsonl; a last line that a kill cut short, and whatever is no record, is passed over."""
+    """The records of a metrics.jsonl; a last line that a kill cut short, and whatever is no
+    record, is passed over.
+    """
     with path.open(encoding="utf-8", errors="replace") as file:
         for line in file:
             with contextlib.suppress(ValueError):
                 record = parse_json(line)
-                if isinstance(record, dict) and isinstance(record.get("step"), int) and not isinstance(record["step"], bool):
+                if (
+                    isinstance(record, dict)
+                    and isinstance(record.get("step"), int)
+                    and not isinstance(record["step"], bool)
+                ):
                     yield record
 
 
 def cut_back(folder: Path, step: int) -> None:
-    """Forget what was logged after `step`: metrics.jsonl is rewritten in one move and TensorBoard drawn anew from it."""
+    """Forget what was logged after `step`: metrics.jsonl is rewritten in one move and
+    TensorBoard drawn anew from it.
+    """
     path = folder / METRICS
     kept = [r for r in read_metrics(path) if r["step"] <= step] if path.exists() else []
     partial = path.with_suffix(".partial")

@@ -1,4 +1,6 @@
-"""Recurrent state (Transformer-XL memory, LSTM h and c) of each micro-batch slot: held here, detached, saved leaf by leaf."""
+"""Recurrent state (Transformer-XL memory, LSTM h and c) of each micro-batch slot: held here,
+detached, saved leaf by leaf.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,9 @@ from plmctl.models.base import Backbone
 
 
 class Memory:
-    """One state for each micro-batch slot of this rank; None for models that carry nothing from row to row."""
+    """One state for each micro-batch slot of this rank; None for models that carry nothing from
+    row to row.
+    """
 
     def __init__(self, backbone: Backbone, device: torch.device) -> None:
         self._backbone, self._device = backbone, device
@@ -41,7 +45,7 @@ class Memory:
             for slot, state in self._slots.items()
             for number, leaf in enumerate(tree.tree_leaves(state))
             if isinstance(leaf, Tensor)
-        }  # fmt: skip
+        }
 
     def load(self, tensors: Mapping[str, Tensor]) -> None:
         """The inverse; the backbone's fresh state tells how the leaves hang together."""
@@ -50,14 +54,18 @@ class Memory:
             slot, number = key.split("/")
             slots.setdefault(int(slot), {})[int(number)] = leaf.to(self._device)
         for place, saved in slots.items():
-            leaves, shape = tree.tree_flatten(self._backbone.fresh_state(saved[min(saved)].shape[0], self._device))
-            self._slots[place] = tree.tree_unflatten([saved.get(i, leaf) for i, leaf in enumerate(leaves)], shape)
+            leaves, shape = tree.tree_flatten(
+                self._backbone.fresh_state(saved[min(saved)].shape[0], self._device)
+            )
+            self._slots[place] = tree.tree_unflatten(
+                [saved.get(i, leaf) for i, leaf in enumerate(leaves)], shape
+            )
 
 
 def refuse_other_processes(saved: int, now: int) -> None:
     """Memory belongs to the rows of one rank: UsageError if the number of ranks changed."""
     if saved != now:
         raise UsageError(
-            f"this run carries memory from row to row and was saved by {saved} processes, it cannot go on with {now}\n"
-            f"  fix: train.processes={saved}"
+            f"this run carries memory from row to row and was saved by {saved} processes, it cannot"
+            f" go on with {now}\n  fix: train.processes={saved}"
         )

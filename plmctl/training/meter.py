@@ -23,7 +23,12 @@ class Meter:
 
     def sums(self) -> dict[str, list[float]]:
         """{name: [total, count]} of this process, fetched from the device in one go."""
-        tensors = [x.detach().double().reshape(()) for _, *pair in self._pending for x in pair if isinstance(x, Tensor)]
+        tensors = [
+            x.detach().double().reshape(())
+            for _, *pair in self._pending
+            for x in pair
+            if isinstance(x, Tensor)
+        ]
         values = iter(torch.stack(tensors).tolist() if tensors else [])
         for name, *pair in self._pending:
             own = self._sums.setdefault(name, [0.0, 0.0])
@@ -50,7 +55,9 @@ def add_up(parts: Iterable[Mapping[str, list[float]]]) -> dict[str, list[float]]
 
 
 def means(sums: Mapping[str, list[float]]) -> dict[str, float]:
-    """Names without a count are left out; seven digits, so that the order of summation does not show."""
+    """Names without a count are left out; seven digits, so that the order of summation does not
+    show.
+    """
     return {name: rounded(total / count) for name, (total, count) in sums.items() if count}
 
 
@@ -60,4 +67,8 @@ def rounded(value: float) -> float:
 
 def plain(record: Mapping[str, Any]) -> dict[str, float]:
     """The numbers of a record, without its lists and texts."""
-    return {name: value for name, value in record.items() if isinstance(value, (int, float)) and not isinstance(value, bool)}
+    return {
+        name: value
+        for name, value in record.items()
+        if isinstance(value, (int, float)) and not isinstance(value, bool)
+    }

@@ -1,4 +1,6 @@
-"""Muon for the hidden matrices, AdamW for the rest (Jordan et al., 2024, github.com/KellerJordan/Muon)."""
+"""Muon for the hidden matrices, AdamW for the rest (Jordan et al., 2024,
+github.com/KellerJordan/Muon).
+"""
 
 from __future__ import annotations
 
@@ -14,13 +16,16 @@ from plmctl.errors import ConfigError
 from plmctl.parts import part_of
 from plmctl.training.optim import Named, check, fusable, groups
 
-QUINTIC = (3.4445, -4.7750, 2.0315)  # steepest at 0 among those that keep singular values near 1 (Jordan et al., 2024)
+# steepest at 0 among those that keep singular values near 1 (Jordan et al., 2024)
+QUINTIC = (3.4445, -4.7750, 2.0315)
 
 
 def orthogonalize(matrix: Tensor, *, iterations: int = 5) -> Tensor:
-    """[R, C] -> [R, C] with the same singular vectors and singular values of about 1, by Newton-Schulz in bf16.
+    """[R, C] -> [R, C] with the same singular vectors and singular values of about 1, by
+    Newton-Schulz in bf16.
 
-    `X <- aX + (bA + cAA)X, A = XX^T`, from X = matrix / |matrix|; the smallest singular values of square matrices stay small.
+    `X <- aX + (bA + cAA)X, A = XX^T`, from X = matrix / |matrix|; the smallest singular values of
+    square matrices stay small.
     """
     a, b, c = QUINTIC
     x = matrix.bfloat16()
@@ -35,30 +40,55 @@ def orthogonalize(matrix: Tensor, *, iterations: int = 5) -> Tensor:
 
 @part_of("optim")
 class Muon(Optimizer):
-    """`M <- lerp(M, G, 1-momentum); U = lerp(G, M, momentum); theta -= lr (s orthogonalize(U) + weight_decay theta)`.
+    """`M <- lerp(M, G, 1-momentum); U = lerp(G, M, momentum); theta -= lr (s orthogonalize(U) +
+    weight_decay theta)`.
 
-    For 2-D parameters whose name matches `matrices`; everything else (embeddings, heads, biases, norms) goes to AdamW with the
-    same `lr`, made comparable by s = 0.2 sqrt(max(R, C)) (Liu et al., 2025, arXiv:2502.16982, sec. 2.2).
-    `fused`: glob -> number of equal row blocks that are separate matrices (a fused qkv has 3), orthogonalised each by itself.
+    For 2-D parameters whose name matches `matrices`; everything else (embeddings, heads, biases,
+    norms) goes to AdamW with the same `lr`, made comparable by s = 0.2 sqrt(max(R, C)) (Liu et al.,
+    2025, arXiv:2502.16982, sec. 2.2).
+    `fused`: glob -> number of equal row blocks that are separate matrices (a fused qkv has 3),
+    orthogonalised each by itself.
     """
 
     def __init__(
-        self, *, parameters: Named, lr: float, momentum: float, weight_decay: float, matrices: Sequence[str],
-        fused: Mapping[str, int], betas: Sequence[float], eps: float,
-    ) -> None:  # fmt: skip
+        self,
+        *,
+        parameters: Named,
+        lr: float,
+        momentum: float,
+        weight_decay: float,
+        matrices: Sequence[str],
+        fused: Mapping[str, int],
+        betas: Sequence[float],
+        eps: float,
+    ) -> None:
         check(lr=lr, betas=betas, eps=eps, weight_decay=weight_decay)
         self.momentum = momentum
-        mine = [(name, p) for name, p in parameters if p.ndim == 2 and any(fnmatchcase(name, glob) for glob in matrices)]
+        mine = [
+            (name, p)
+            for name, p in parameters
+            if p.ndim == 2 and any(fnmatchcase(name, glob) for glob in matrices)
+        ]
         if not mine:
-            raise ConfigError("optim.matrices", list(matrices), "at least one pattern that matches a matrix of the model")
+            raise ConfigError(
+                "optim.matrices",
+                list(matrices),
+                "at least one pattern that matches a matrix of the model",
+            )
         others = [(name, p) for name, p in parameters if all(p is not q for _, q in mine)]
-        rest = groups(others, lr=lr, weight_decay=weight_decay, blocks=0) or [{"params": [], "blocks": 0, "initial_lr": lr}]
-        self._adamw = torch.optim.AdamW(rest, lr=lr, betas=(betas[0], betas[1]), eps=eps, fused=fusable(others))
+        rest = groups(others, lr=lr, weight_decay=weight_decay, blocks=0) or [
+            {"params": [], "blocks": 0, "initial_lr": lr}
+        ]
+        self._adamw = torch.optim.AdamW(
+            rest, lr=lr, betas=(betas[0], betas[1]), eps=eps, fused=fusable(others)
+        )
         mine_groups: list[dict[str, Any]] = []
         for count in sorted({_blocks(name, fused) for name, _ in mine}):
             part = [(name, p) for name, p in mine if _blocks(name, fused) == count]
             mine_groups += groups(part, lr=lr, weight_decay=weight_decay, blocks=count)
-        super().__init__([*mine_groups, *({**self._adamw.defaults, **group} for group in rest)], {"lr": lr})
+        super().__init__(
+            [*mine_groups, *({**self._adamw.defaults, **group} for group in rest)], {"lr": lr}
+        )
 
     @torch.no_grad()
     def step(self, closure: Any = None) -> None:  # type: ignore[override]
@@ -78,7 +108,9 @@ class Muon(Optimizer):
         state["momentum"].lerp_(grad, 1 - self.momentum)
         update = grad.lerp(state["momentum"], self.momentum)
         p.mul_(1 - group["lr"] * group["weight_decay"])
-        for block, matrix in zip(p.chunk(group["blocks"]), update.chunk(group["blocks"]), strict=True):
+        for block, matrix in zip(
+            p.chunk(group["blocks"]), update.chunk(group["blocks"]), strict=True
+        ):
             block.add_(orthogonalize(matrix), alpha=-group["lr"] * 0.2 * max(matrix.shape) ** 0.5)
 
 

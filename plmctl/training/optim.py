@@ -1,6 +1,7 @@
 """Optimizers as parts: each takes named parameters and numbers, and decides which of them decay.
 
-A part's YAML is `_partial_: true`; the trainer calls the factory with `parameters=[(name, parameter), ...]`. The learning
+A part's YAML is `_partial_: true`; the trainer calls the factory with `parameters=[(name,
+parameter), ...]`. The learning
 rates given here are peaks: the trainer multiplies each group's `initial_lr` by the schedule.
 """
 
@@ -25,15 +26,23 @@ NO_CORRECTION = 1e6  # a step count from which 1 - 0.999^step is 1 in every floa
 
 
 def decays(name: str, parameter: Tensor) -> bool:
-    """Matrices and embeddings decay; biases, norm gains and other vectors do not (Devlin et al., 2019, code)."""
+    """Matrices and embeddings decay; biases, norm gains and other vectors do not (Devlin et al.,
+    2019, code).
+    """
     return parameter.ndim >= 2 and not name.endswith("bias")
 
 
 def groups(
-    parameters: Named, *, lr: float, weight_decay: float, scales: Mapping[str, float] | None = None, layer_decay: float = 1.0,
+    parameters: Named,
+    *,
+    lr: float,
+    weight_decay: float,
+    scales: Mapping[str, float] | None = None,
+    layer_decay: float = 1.0,
     **extra: Any,
-) -> list[dict[str, Any]]:  # fmt: skip
-    """Parameter groups by (decays or not, rate scale); `scales`: glob over names -> factor of lr, the last match counts.
+) -> list[dict[str, Any]]:
+    """Parameter groups by (decays or not, rate scale); `scales`: glob over names -> factor of lr,
+    the last match counts.
 
     Without a match the factor is that of `layer_scales`.
     """
@@ -45,26 +54,44 @@ def groups(
             scale = factor if fnmatchcase(name, pattern) else scale
         found.setdefault((decays(name, parameter), scale), []).append((name, parameter))
     return [
-        {"params": named, "lr": lr * scale, "initial_lr": lr * scale, "weight_decay": weight_decay if decay else 0.0, **extra}
+        {
+            "params": named,
+            "lr": lr * scale,
+            "initial_lr": lr * scale,
+            "weight_decay": weight_decay if decay else 0.0,
+            **extra,
+        }
         for (decay, scale), named in found.items()
     ]
 
 
 def layer_scales(names: Sequence[str], decay: float) -> dict[str, float]:
-    """{name: d^(L + 2 - depth)}: depth 0 for embeddings, i + 1 for layer i, L for what follows the last, L + 2 for heads.
+    """{name: d^(L + 2 - depth)}: depth 0 for embeddings, i + 1 for layer i, L for what follows the
+    last, L + 2 for heads.
 
-    As in ELECTRA's code (Clark et al., 2020, `optimization.py`). A block that serves several layers has the depth of the last
-    of them, and L counts distinct layers: one for ALBERT. Blocks of a letter are taken as spread evenly over the layers.
+    As in ELECTRA's code (Clark et al., 2020, `optimization.py`). A block that serves several layers
+    has the depth of the last
+    of them, and L counts distinct layers: one for ALBERT. Blocks of a letter are taken as spread
+    evenly over the layers.
     """
     block = re.compile(r"backbone\.stack\.blocks\.([a-z]+)\.([0-9]+)\.")
     places = {name: (found[1], int(found[2]) + 1) for name in names if (found := block.match(name))}
-    copies = {letter: max(n for other, n in places.values() if other == letter) for letter, _ in places.values()}
+    copies = {
+        letter: max(n for other, n in places.values() if other == letter)
+        for letter, _ in places.values()
+    }
     layers = max(copies.values(), default=0)
     depths: dict[str, float] = {}
     for name in names:
         letter, place = places.get(name, ("", 0))
         stack = layers if name.startswith("backbone.stack.") else 0
-        depths[name] = place * layers / copies[letter] if place else stack if name.startswith("backbone.") else layers + 2
+        depths[name] = (
+            place * layers / copies[letter]
+            if place
+            else stack
+            if name.startswith("backbone.")
+            else layers + 2
+        )
     return {name: decay ** (layers + 2 - depth) for name, depth in depths.items()}
 
 
@@ -82,23 +109,41 @@ def check(*, lr: float, betas: Sequence[float], eps: float, weight_decay: float)
 
 @part_of("optim")
 class AdamW(torch.optim.AdamW):
-    """`theta -= lr (m̂ / (sqrt(v̂) + eps) + weight_decay theta)` (Loshchilov and Hutter, 2019, arXiv:1711.05101).
+    """`theta -= lr (m̂ / (sqrt(v̂) + eps) + weight_decay theta)` (Loshchilov and Hutter, 2019,
+    arXiv:1711.05101).
 
-    torch's own, with its fused kernel. `bias_correction=False` takes m and v as they are, as BERT's code does
-    (google-research/bert `optimization.py`): the first update is then (1-beta1)/sqrt(1-beta2) = 3.2 times larger. It is had
-    by letting the step count begin at a million.
+    torch's own, with its fused kernel. `bias_correction=False` takes m and v as they are, as BERT's
+    code does (google-research/bert `optimization.py`): the first update is then
+    (1-beta1)/sqrt(1-beta2) = 3.2 times larger. It is had by letting the step count begin at a
+    million.
     """
 
     def __init__(
-        self, *, parameters: Named, lr: float, betas: Sequence[float], eps: float, weight_decay: float,
-        bias_correction: bool = True, scales: Mapping[str, float] | None = None, layer_decay: float = 1.0,
-    ) -> None:  # fmt: skip
+        self,
+        *,
+        parameters: Named,
+        lr: float,
+        betas: Sequence[float],
+        eps: float,
+        weight_decay: float,
+        bias_correction: bool = True,
+        scales: Mapping[str, float] | None = None,
+        layer_decay: float = 1.0,
+    ) -> None:
         check(lr=lr, betas=betas, eps=eps, weight_decay=weight_decay)
         if not 0 < layer_decay <= 1:
-            raise ConfigError("optim.layer_decay", layer_decay, "0 < layer_decay <= 1; 1 is the same rate for all layers")
+            raise ConfigError(
+                "optim.layer_decay",
+                layer_decay,
+                "0 < layer_decay <= 1; 1 is the same rate for all layers",
+            )
         self.bias_correction = bias_correction
-        named = groups(parameters, lr=lr, weight_decay=weight_decay, scales=scales, layer_decay=layer_decay)
-        super().__init__(named, lr=lr, betas=(betas[0], betas[1]), eps=eps, fused=fusable(parameters))
+        named = groups(
+            parameters, lr=lr, weight_decay=weight_decay, scales=scales, layer_decay=layer_decay
+        )
+        super().__init__(
+            named, lr=lr, betas=(betas[0], betas[1]), eps=eps, fused=fusable(parameters)
+        )
 
     @torch.no_grad()
     def step(self, closure: Any = None) -> None:  # type: ignore[override]
@@ -126,16 +171,25 @@ def _moments(p: Tensor, *, step: float, fused: bool) -> dict[str, Tensor]:
 
 @part_of("optim")
 class Lamb(Optimizer):
-    """AdamW's step, made as long as the tensor it changes (You et al., 2020, arXiv:1904.00962, algorithm 2).
+    """AdamW's step, made as long as the tensor it changes (You et al., 2020, arXiv:1904.00962,
+    algorithm 2).
 
-    `r = m̂ / (sqrt(v̂) + eps) + weight_decay theta; theta -= lr min(|theta|, clamp) / |r| r`, ratio 1 where either norm is 0.
-    Tensors that do not decay (biases, norms) take the plain Adam step. Differs: no lower bound on |theta|.
+    `r = m̂ / (sqrt(v̂) + eps) + weight_decay theta; theta -= lr min(|theta|, clamp) / |r| r`, ratio
+    1 where either norm is 0. Tensors that do not decay (biases, norms) take the plain Adam step.
+    Differs: no lower bound on |theta|.
     """
 
     def __init__(
-        self, *, parameters: Named, lr: float, betas: Sequence[float], eps: float, weight_decay: float,
-        bias_correction: bool = True, clamp: float = 10.0,
-    ) -> None:  # fmt: skip
+        self,
+        *,
+        parameters: Named,
+        lr: float,
+        betas: Sequence[float],
+        eps: float,
+        weight_decay: float,
+        bias_correction: bool = True,
+        clamp: float = 10.0,
+    ) -> None:
         check(lr=lr, betas=betas, eps=eps, weight_decay=weight_decay)
         self.betas, self.eps, self.bias_correction, self.clamp = betas, eps, bias_correction, clamp
         matrices = [(name, p) for name, p in parameters if decays(name, p)]
@@ -158,7 +212,9 @@ class Lamb(Optimizer):
     def _move(self, p: Tensor, grad: Tensor, group: Mapping[str, Any]) -> None:
         state = self.state[p]
         if not state:
-            state.update(_moments(p, step=0 if self.bias_correction else NO_CORRECTION, fused=False))
+            state.update(
+                _moments(p, step=0 if self.bias_correction else NO_CORRECTION, fused=False)
+            )
         state["step"] += 1
         (beta1, beta2), step = self.betas, float(state["step"])
         state["exp_avg"].lerp_(grad, 1 - beta1)

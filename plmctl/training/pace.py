@@ -8,7 +8,9 @@ from plmctl.training.progress import Progress
 
 
 class Pace:
-    """The clock of one sitting; `seconds` counts all sittings, speeds count from the last `restart`."""
+    """The clock of one sitting; `seconds` counts all sittings, speeds count from the last
+    `restart`.
+    """
 
     def __init__(self, progress: Progress) -> None:
         self._begin, self._before = time.perf_counter(), progress.seconds
@@ -19,17 +21,29 @@ class Pace:
 
     def restart(self, progress: Progress) -> None:
         """Measure speed from here."""
-        self._mark, self._tokens, self.waited, self._paused = time.perf_counter(), progress.tokens, 0.0, 0.0
+        self._mark, self._tokens, self.waited, self._paused = (
+            time.perf_counter(),
+            progress.tokens,
+            0.0,
+            0.0,
+        )
 
     def pause(self, seconds: float) -> None:
         """Take time that was not training (evaluation, saving) out of the speed."""
         self._paused += seconds
 
-    def speed(self, progress: Progress, *, flops_per_token: float, peak_flops: float) -> dict[str, float]:
-        """tokens_per_second over all processes, mfu where both numbers are known, data_wait as a share of the time."""
+    def speed(
+        self, progress: Progress, *, flops_per_token: float, peak_flops: float
+    ) -> dict[str, float]:
+        """tokens_per_second over all processes, mfu where both numbers are known, data_wait as a
+        share of the time.
+        """
         elapsed = max(1e-9, time.perf_counter() - self._mark - self._paused)
         rate = (progress.tokens - self._tokens) / elapsed
-        found = {"tokens_per_second": float(f"{rate:.5g}"), "data_wait": round(self.waited / elapsed, 4)}
+        found = {
+            "tokens_per_second": float(f"{rate:.5g}"),
+            "data_wait": round(self.waited / elapsed, 4),
+        }
         if flops_per_token and peak_flops:
             found["mfu"] = float(f"{rate * flops_per_token / peak_flops:.4g}")
         return found

@@ -9,7 +9,8 @@ import torch
 
 from plmctl.training.precision import Precision
 
-# dense bf16/fp16 tensor-core peaks, FLOP/s, from NVIDIA's data sheets; the longest matching name counts
+# dense bf16/fp16 tensor-core peaks, FLOP/s, from NVIDIA's data sheets; the longest matching name
+# counts
 CARDS = {
     "A100": 312e12,
     "H100": 989e12,
@@ -23,7 +24,9 @@ CARDS = {
 
 
 def peak_flops(precision: Precision) -> float | None:
-    """FLOP/s: the card's dense 16-bit peak by name, or None; on a CPU the rate of a matrix product measured in this process."""
+    """FLOP/s: the card's dense 16-bit peak by name, or None; on a CPU the rate of a matrix
+    product measured in this process.
+    """
     if precision.device.type == "cuda":
         found = [name for name in CARDS if name in torch.cuda.get_device_name(precision.device)]
         return CARDS[max(found, key=len)] if found else None

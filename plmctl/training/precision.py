@@ -1,4 +1,6 @@
-"""Which number type the matrix products use: fp32, or bf16/fp16 under autocast with fp32 weights, norms, softmax and losses."""
+"""Which number type the matrix products use: fp32, or bf16/fp16 under autocast with fp32
+weights, norms, softmax and losses.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,9 @@ NAMES = ("auto", "fp32", "bf16", "fp16")
 
 @dataclass
 class Precision:
-    """`name` as resolved, and a loss scaler for fp16 (Micikevicius et al., 2018, arXiv:1710.03740)."""
+    """`name` as resolved, and a loss scaler for fp16 (Micikevicius et al., 2018,
+    arXiv:1710.03740).
+    """
 
     name: str
     device: torch.device
@@ -30,7 +34,9 @@ class Precision:
     def autocast(self) -> AbstractContextManager[Any]:
         if self.name == "fp32":
             return nullcontext()
-        return torch.autocast(self.device.type, dtype=torch.bfloat16 if self.name == "bf16" else torch.float16)
+        return torch.autocast(
+            self.device.type, dtype=torch.bfloat16 if self.name == "bf16" else torch.float16
+        )
 
     def scale(self, loss: Tensor) -> Tensor:
         return loss if self.scaler is None else self.scaler.scale(loss)
@@ -40,7 +46,9 @@ class Precision:
             self.scaler.unscale_(optimizer)
 
     def update(self) -> None:
-        """After every update, also a skipped one: the scale falls after an overflow and grows after a quiet time."""
+        """After every update, also a skipped one: the scale falls after an overflow and grows
+        after a quiet time.
+        """
         if self.scaler is not None:
             self.scaler.update()
 
@@ -53,7 +61,9 @@ class Precision:
 
 
 def choose(name: str, device: torch.device) -> Precision:
-    """`auto` takes bf16 where the hardware multiplies it natively; else fp16 on a GPU and fp32 on a CPU."""
+    """`auto` takes bf16 where the hardware multiplies it natively; else fp16 on a GPU and fp32
+    on a CPU.
+    """
     if name not in NAMES:
         raise ConfigError("train.precision", name, f"one of {', '.join(NAMES)}")
     if name == "auto":
@@ -67,4 +77,7 @@ def choose(name: str, device: torch.device) -> Precision:
 
 def _cpu_multiplies_bf16() -> bool:
     """AVX512-BF16 or AMX: elsewhere bf16 is emulated and slower than fp32."""
-    return any(getattr(torch.cpu, f"_is_{probe}_supported", bool)() for probe in ("avx512_bf16", "amx_tile"))
+    return any(
+        getattr(torch.cpu, f"_is_{probe}_supported", bool)()
+        for probe in ("avx512_bf16", "amx_tile")
+    )

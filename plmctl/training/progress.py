@@ -38,4 +38,9 @@ class Progress:
         """The counters that `file` states; DataError for one that is not a number."""
         hints = typing.get_type_hints(cls, include_extras=True)
         known = {name: value for name, value in state.items() if name in hints}
-        return cls(**{name: fitted(value, hints[name], file=f"{file}: progress.{name}") for name, value in known.items()})
+        return cls(
+            **{
+                name: fitted(value, hints[name], file=f"{file}: progress.{name}")
+                for name, value in known.items()
+            }
+        )

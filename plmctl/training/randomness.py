@@ -1,4 +1,6 @@
-"""The state of torch's random generators: dropout is the only user, data draws are counter-based and have no state."""
+"""The state of torch's random generators: dropout is the only user, data draws are counter-based
+and have no state.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,9 @@ from torch import Tensor
 
 def seed_rank(seed: int, rank: int, step: int = 0) -> None:
     """Start the generators of one rank at a place that no other (seed, rank, step) shares."""
-    torch.manual_seed(int(np.random.SeedSequence([seed, rank, step]).generate_state(1, np.uint64)[0]))
+    torch.manual_seed(
+        int(np.random.SeedSequence([seed, rank, step]).generate_state(1, np.uint64)[0])
+    )
 
 
 def random_state(device: torch.device) -> dict[str, Tensor]:

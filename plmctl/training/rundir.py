@@ -24,8 +24,10 @@ from plmctl.training.log import METRICS
 from plmctl.whole import write_text
 
 CONFIG, LOCK = "config.yaml", "lock"
-FILES = ("overrides.txt", "env.json", CONFIG)  # in the order in which they are written: a folder with the last one is a run
-LOCKED = "PLMCTL_RUN_LOCK"  # in the environment of a process that was given the lock of its run, as an open file
+# in the order in which they are written: a folder with the last one is a run
+FILES = ("overrides.txt", "env.json", CONFIG)
+# in the environment of a process that was given the lock of its run, as an open file
+LOCKED = "PLMCTL_RUN_LOCK"
 FOLDERS = ("tokenizer", "checkpoints")  # what else is written before the first update
 
 
@@ -44,23 +46,33 @@ def refuse_used(folder: Path) -> None:
 
 
 def _left_by_a_start(folder: Path) -> bool:
-    """Whether there is nothing but what a start leaves that was cut off before the config was written."""
+    """Whether there is nothing but what a start leaves that was cut off before the config was
+    written.
+    """
     names, partial = [file.name for file in folder.iterdir()], tuple(f".{name}." for name in FILES)
     begun = CONFIG in names and (folder / CONFIG).stat().st_size > 0
     return not begun and all(name in (*FILES, LOCK) or name.startswith(partial) for name in names)
 
 
 def create(
-    folder: Path, *, config: str, overrides: Sequence[str], lock: Callable[[Path], object] = lambda folder: None
+    folder: Path,
+    *,
+    config: str,
+    overrides: Sequence[str],
+    lock: Callable[[Path], object] = lambda folder: None,
 ) -> list[Path]:
     """Start a run directory, and return the folders that were made for it, the innermost first.
 
-    `lock` is called with the folder before anything is looked for or written in it. UsageError if something is in it already,
-    DataError if it cannot be written.
+    `lock` is called with the folder before anything is looked for or written in it. UsageError if
+    something is in it already, DataError if it cannot be written.
     """
     refuse_used(folder)
     made = [place for place in (folder, *folder.parents) if not place.exists()]
-    texts = ("".join(f"{line}\n" for line in overrides), json.dumps(environment(), indent=1), config)
+    texts = (
+        "".join(f"{line}\n" for line in overrides),
+        json.dumps(environment(), indent=1),
+        config,
+    )
     try:
         folder.mkdir(parents=True, exist_ok=True)
         lock(folder)
@@ -70,7 +82,9 @@ def create(
     except OSError as error:
         take_back(folder, made)
         raise DataError(
-            f"cannot write the run directory: {error.strerror}", file=folder, fix="run.dir=<a writable folder>"
+            f"cannot write the run directory: {error.strerror}",
+            file=folder,
+            fix="run.dir=<a writable folder>",
         ) from error
     except KeyboardInterrupt:
         take_back(folder, made)
@@ -80,9 +94,11 @@ def create(
 
 @contextlib.contextmanager
 def locked(folder: Path) -> Iterator[dict[str, int]]:
-    """Keep other processes from training in `folder`; what is yielded lets those that this one starts share the lock.
+    """Keep other processes from training in `folder`; what is yielded lets those that this one
+    starts share the lock.
 
-    The system gives the lock up when the last process that has it ends, however it ends. UsageError if another has it.
+    The system gives the lock up when the last process that has it ends, however it ends. UsageError
+    if another has it.
     """
     if LOCKED in os.environ:
         yield {}
@@ -92,15 +108,21 @@ def locked(folder: Path) -> Iterator[dict[str, int]]:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             fix = "wait until it has ended, or end it"
-            raise UsageError(f"run.dir={folder}: another process is training there\n  fix: {fix}") from None
+            raise UsageError(
+                f"run.dir={folder}: another process is training there\n  fix: {fix}"
+            ) from None
         except OSError as error:  # a network file system without locks
-            told = f"{folder} cannot be locked ({error.strerror}): see to it that no other process trains there"
+            told = (
+                f"{folder} cannot be locked ({error.strerror}): see to it that no other process"
+                " trains there"
+            )
             remark(f"plmctl: {told}")
         yield {LOCKED: file.fileno()}
 
 
 def take_back(folder: Path, made: Sequence[Path]) -> None:
-    """Leave `folder`, which was empty, as it was before `create`, unless an update was made there; `made`: what that returned.
+    """Leave `folder`, which was empty, as it was before `create`, unless an update was made there;
+    `made`: what that returned.
 
     Files of others stay, and so do the folders that hold them.
     """
@@ -117,11 +139,18 @@ def take_back(folder: Path, made: Sequence[Path]) -> None:
 
 def environment() -> dict[str, Any]:
     """What bit-exactness depends on besides the config."""
-    return {"torch": torch.__version__, "cpu": _cpu(), "threads": torch.get_num_threads(), "python": platform.python_version()}
+    return {
+        "torch": torch.__version__,
+        "cpu": _cpu(),
+        "threads": torch.get_num_threads(),
+        "python": platform.python_version(),
+    }
 
 
 def restore_environment(folder: Path, say: Callable[[str], None], *, threads: bool = True) -> None:
-    """Take the saved number of threads (unless told not to); say in one line what differs from the first sitting."""
+    """Take the saved number of threads (unless told not to); say in one line what differs from
+    the first sitting.
+    """
     try:
         saved = json.loads((folder / "env.json").read_text(encoding="utf-8"))
     except (OSError, ValueError):
@@ -129,7 +158,11 @@ def restore_environment(folder: Path, say: Callable[[str], None], *, threads: bo
     if threads:
         torch.set_num_threads(int(saved["threads"]))
     now = environment()
-    changed = [f"{name} {saved[name]} -> {now[name]}" for name in ("torch", "cpu", "threads") if saved.get(name) != now[name]]
+    changed = [
+        f"{name} {saved[name]} -> {now[name]}"
+        for name in ("torch", "cpu", "threads")
+        if saved.get(name) != now[name]
+    ]
     if changed:
         say(f"not bit-exact from here on: {', '.join(changed)}")
 
@@ -137,6 +170,9 @@ def restore_environment(folder: Path, say: Callable[[str], None], *, threads: bo
 def _cpu() -> str:
     try:
         with open("/proc/cpuinfo", encoding="utf-8") as file:
-            return next((line.split(":", 1)[1].strip() for line in file if line.startswith("model name")), platform.machine())
+            return next(
+                (line.split(":", 1)[1].strip() for line in file if line.startswith("model name")),
+                platform.machine(),
+            )
     except OSError:
         return platform.processor() or platform.machine()

@@ -1,8 +1,10 @@
-"""Learning-rate schedules: pure functions `f(t, total)` that multiply each parameter group's own rate.
+"""Learning-rate schedules: pure functions `f(t, total)` that multiply each parameter group's own
+rate.
 
-`t` counts updates from 1. Warm-up reads `t` (the first update already moves: t/W), decay reads `t - 1`, the place where the
-update begins (so the last one is not wasted at rate 0). `total` may be a fraction: in runs measured in tokens or minutes it
-is `t / share done`, so that the schedule follows the share of the budget.
+`t` counts updates from 1. Warm-up reads `t` (the first update already moves: t/W), decay reads `t -
+1`, the place where the update begins (so the last one is not wasted at rate 0). `total` may be a
+fraction: in runs measured in tokens or minutes it is `t / share done`, so that the schedule follows
+the share of the budget.
 """
 
 from __future__ import annotations
@@ -19,7 +21,8 @@ from plmctl.parts import base_of, part_of
 class Schedule:
     """Warm-up to 1 over W updates, then what the subclass says.
 
-    W = `warmup_steps` or `warmup_share * total`, but never more than `warmup_limit * total`: short runs warm up for less.
+    W = `warmup_steps` or `warmup_share * total`, but never more than `warmup_limit * total`: short
+    runs warm up for less.
     """
 
     warmup_steps: int = 0
@@ -28,23 +31,36 @@ class Schedule:
 
     def __post_init__(self) -> None:
         if self.warmup_steps < 0:
-            raise ConfigError("schedule.warmup_steps", self.warmup_steps, "a number of updates, 0 or more")
+            raise ConfigError(
+                "schedule.warmup_steps", self.warmup_steps, "a number of updates, 0 or more"
+            )
         for name in ("warmup_share", "warmup_limit"):
             if not 0 <= getattr(self, name) <= 1:
-                raise ConfigError(f"schedule.{name}", getattr(self, name), "a share of the run, 0 to 1")
+                raise ConfigError(
+                    f"schedule.{name}", getattr(self, name), "a share of the run, 0 to 1"
+                )
         if self.warmup_steps and self.warmup_share:
-            raise ConfigError("schedule.warmup_share", self.warmup_share, "give either warmup_steps or warmup_share, not both")
+            raise ConfigError(
+                "schedule.warmup_share",
+                self.warmup_share,
+                "give either warmup_steps or warmup_share, not both",
+            )
 
     def warmup(self, total: float) -> float:
         """W, in updates."""
         return min(self.warmup_share * total or self.warmup_steps, self.warmup_limit * total)
 
     def shortened(self, total: float) -> str:
-        """One line for the user if `warmup_limit` cuts the warm-up of a run of `total` updates, else nothing."""
+        """One line for the user if `warmup_limit` cuts the warm-up of a run of `total` updates,
+        else nothing.
+        """
         if self.warmup(total) >= self.warmup_steps:
             return ""
         share = f"{self.warmup_limit:.0%} of this run's {total:.0f} updates (schedule.warmup_limit)"
-        return f"warm-up scaled down from {self.warmup_steps} to {self.warmup(total):.0f} updates: {share}"
+        return (
+            f"warm-up scaled down from {self.warmup_steps} to {self.warmup(total):.0f} updates:"
+            f" {share}"
+        )
 
     def __call__(self, t: int, total: float) -> float:
         warmup = self.warmup(total)
@@ -72,9 +88,11 @@ class Constant(Schedule):
 @part_of("schedule")
 @dataclass(frozen=True, kw_only=True)
 class Polynomial(Schedule):
-    """`end + (1 - end)(1 - (s-W)/(T-W))^power`; power 1 and end 0 is the linear decay of RoBERTa and of fine-tuning.
+    """`end + (1 - end)(1 - (s-W)/(T-W))^power`; power 1 and end 0 is the linear decay of RoBERTa
+    and of fine-tuning.
 
-    `decay_from_zero`: `1 - s/T` instead, not re-based at the end of warm-up, as in google-research/bert `optimization.py`.
+    `decay_from_zero`: `1 - s/T` instead, not re-based at the end of warm-up, as in
+    google-research/bert `optimization.py`.
     """
 
     power: float = 1.0
@@ -89,7 +107,9 @@ class Polynomial(Schedule):
 @part_of("schedule")
 @dataclass(frozen=True, kw_only=True)
 class Cosine(Schedule):
-    """`min + (1 - min)/2 (1 + cos(pi (s-W)/(T-W)))`: half a wave (Loshchilov and Hutter, 2017, 1608.03983)."""
+    """`min + (1 - min)/2 (1 + cos(pi (s-W)/(T-W)))`: half a wave (Loshchilov and Hutter, 2017,
+    1608.03983).
+    """
 
     min_ratio: float = 0.0
 
@@ -101,7 +121,8 @@ class Cosine(Schedule):
 @part_of("schedule")
 @dataclass(frozen=True, kw_only=True)
 class WarmupStableDecay(Schedule):
-    """1 until the last `decay_share` of the run, then down to `min_ratio` by `shape` (Hu et al., 2024, arXiv:2404.06395).
+    """1 until the last `decay_share` of the run, then down to `min_ratio` by `shape` (Hu et al.,
+    2024, arXiv:2404.06395).
 
     Any checkpoint of the stable phase can be continued with another length.
     """
@@ -117,14 +138,20 @@ class WarmupStableDecay(Schedule):
 
     def after(self, s: int, total: float, warmup: float) -> float:
         x = _place(s, max(warmup, total * (1 - self.decay_share)), total)
-        left = {"linear": 1 - x, "cosine": 0.5 * (1 + math.cos(math.pi * x)), "sqrt": 1 - math.sqrt(x)}[self.shape]
+        left = {
+            "linear": 1 - x,
+            "cosine": 0.5 * (1 + math.cos(math.pi * x)),
+            "sqrt": 1 - math.sqrt(x),
+        }[self.shape]
         return self.min_ratio + (1 - self.min_ratio) * left
 
 
 @part_of("schedule")
 @dataclass(frozen=True, kw_only=True)
 class InverseSqrt(Schedule):
-    """`sqrt(timescale / (s - W + timescale))`, with timescale = W sqrt(W/s) (Vaswani et al., 2017, sec. 5.3)."""
+    """`sqrt(timescale / (s - W + timescale))`, with timescale = W sqrt(W/s) (Vaswani et al.,
+    2017, sec. 5.3).
+    """
 
     timescale: int | None = None
 

@@ -11,7 +11,9 @@ from plmctl.errors import ConfigError
 
 
 class Batches(Protocol):
-    """Updates without end: this rank's micro-batches of each. The state is the place after the last one handed out."""
+    """Updates without end: this rank's micro-batches of each. The state is the place after the
+    last one handed out.
+    """
 
     def __next__(self) -> list[Batch]: ...
     def state_dict(self) -> dict[str, Any]: ...
@@ -32,7 +34,11 @@ def check_shares(shares: Sequence[float]) -> None:
     """ConfigError unless the `share`s of the stages split a run."""
     numbers = [float(share) for share in shares if isinstance(share, int | float)]
     if len(numbers) < len(shares) or min(numbers, default=0) <= 0 or abs(sum(numbers) - 1) > 1e-6:
-        raise ConfigError("train.stages", list(shares), "the share of each stage must be above 0, and all add up to 1")
+        raise ConfigError(
+            "train.stages",
+            list(shares),
+            "the share of each stage must be above 0, and all add up to 1",
+        )
 
 
 def stage_at(stages: Sequence[Stage], done: float) -> int:

@@ -1,4 +1,6 @@
-"""Ctrl-C, SIGTERM and a closed terminal: the first asks the trainer to save and end, the second ends the process at once."""
+"""Ctrl-C, SIGTERM and a closed terminal: the first asks the trainer to save and end, the second
+ends the process at once.
+"""
 
 from __future__ import annotations
 
@@ -10,19 +12,25 @@ from collections.abc import Callable, Iterator, Mapping
 from types import FrameType
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-STOPPED = tuple(128 + number for number in SIGNALS)  # the exit code of a command that a signal ended: 130, 143, 129
+# the exit code of a command that a signal ended: 130, 143, 129
+STOPPED = tuple(128 + number for number in SIGNALS)
 ASKED = b"\nsaving after this update, then ending; once more ends at once\n"
 
 
 @contextlib.contextmanager
 def hearing(hear: Callable[[int, FrameType | None], object]) -> Iterator[None]:
-    """`hear` is called for each of `SIGNALS`, but not for a hang-up that nohup has this process ignore.
+    """`hear` is called for each of `SIGNALS`, but not for a hang-up that nohup has this process
+    ignore.
 
     Outside the main thread, where Python delivers no signals, nothing is heard.
     """
     before = {}
     if threading.current_thread() is threading.main_thread():
-        heard = [number for number in SIGNALS if number != signal.SIGHUP or signal.getsignal(number) != signal.SIG_IGN]
+        heard = [
+            number
+            for number in SIGNALS
+            if number != signal.SIGHUP or signal.getsignal(number) != signal.SIG_IGN
+        ]
         before = {number: signal.signal(number, hear) for number in heard}
     try:
         yield
@@ -32,7 +40,9 @@ def hearing(hear: Callable[[int, FrameType | None], object]) -> Iterator[None]:
 
 
 class Stop:
-    """While entered, hears signals. `number` is the one that all processes agree to end for, None as long as there is none."""
+    """While entered, hears signals. `number` is the one that all processes agree to end for,
+    None as long as there is none.
+    """
 
     def __init__(self, *, loud: bool = False) -> None:
         self.loud = loud  # answer the first signal

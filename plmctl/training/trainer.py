@@ -1,4 +1,6 @@
-"""The training loop: budget, stages, schedule, logging, evaluation, checkpoints. It knows no part by name."""
+"""The training loop: budget, stages, schedule, logging, evaluation, checkpoints. It knows no
+part by name.
+"""
 
 from __future__ import annotations
 
@@ -74,27 +76,54 @@ class Trainer:
     """
 
     def __init__(
-        self, *, model: Model, objective: Objective, optimizer: OptimizerFactory, schedule: Schedule, budget: Budget,
-        stages: Sequence[Stage], precision: Precision, world: World, checkpoints: Checkpoints, log: Log,
-        evaluate: Evaluate | None = None, settings: Settings | None = None, layers: Mapping[str, Tensor] | None = None,
-    ) -> None:  # fmt: skip
+        self,
+        *,
+        model: Model,
+        objective: Objective,
+        optimizer: OptimizerFactory,
+        schedule: Schedule,
+        budget: Budget,
+        stages: Sequence[Stage],
+        precision: Precision,
+        world: World,
+        checkpoints: Checkpoints,
+        log: Log,
+        evaluate: Evaluate | None = None,
+        settings: Settings | None = None,
+        layers: Mapping[str, Tensor] | None = None,
+    ) -> None:
         check_shares([stage.share for stage in stages])
         self.settings = settings or Settings()
         self.model, self.objective = distribute(model, world), distribute(objective, world)
         self.schedule, self.budget, self.stages, self.evaluate = schedule, budget, stages, evaluate
         self.precision, self.world, self.checkpoints, self.log = precision, world, checkpoints, log
         shared = set(model.parameters())
-        extra = [(f"objective.{name}", p) for name, p in objective.named_parameters() if p not in shared]
+        extra = [
+            (f"objective.{name}", p) for name, p in objective.named_parameters() if p not in shared
+        ]
         self.parameters = [*model.named_parameters(), *extra]
-        self.rows = {**token_rows(model), **{f"objective.{name}": count for name, count in token_rows(objective).items()}}
+        self.rows = {
+            **token_rows(model),
+            **{f"objective.{name}": count for name, count in token_rows(objective).items()},
+        }
         self.optimizer = optimizer(parameters=self.parameters)
         self.layers = layers or {}
         self.memory = Memory(model.backbone, world.device)
         self.update = Update(
-            model=model, objective=objective, optimizer=self.optimizer, parameters=self.parameters, precision=precision,
-            world=world, memory=self.memory, clip=self.settings.clip,
-        )  # fmt: skip
-        self.meter, self.progress, self.stop = Meter(), Progress(), Stop(loud=world.main and not launched())
+            model=model,
+            objective=objective,
+            optimizer=self.optimizer,
+            parameters=self.parameters,
+            precision=precision,
+            world=world,
+            memory=self.memory,
+            clip=self.settings.clip,
+        )
+        self.meter, self.progress, self.stop = (
+            Meter(),
+            Progress(),
+            Stop(loud=world.main and not launched()),
+        )
         self.pace = Pace(self.progress)
         self.batches: Batches | None = None
         self.rate = 0.0
@@ -102,7 +131,10 @@ class Trainer:
     def fit(self) -> Result:
         """Train to the end of the budget or until a signal; always leaves a checkpoint behind."""
         if self.budget.done(self.progress) >= 1:
-            self.log.say(f"this run is finished after {self.progress.step} updates; raise its length to go on")
+            self.log.say(
+                f"this run is finished after {self.progress.step} updates; raise its length to"
+                " go on"
+            )
             return Result(self.progress, self.checkpoints.newest() if self.world.main else None)
         if self.budget.steps and (message := self.schedule.shortened(self.budget.steps)):
             self.log.say(message)
@@ -118,18 +150,28 @@ class Trainer:
                 self._report(finished)
                 better = self._validate(finished)
                 stopped = self.stop.number is not None
-                saved = self.save() if better or finished or stopped or self._due(self.settings.save_every) else None
+                saved = (
+                    self.save()
+                    if better or finished or stopped or self._due(self.settings.save_every)
+                    else None
+                )
                 if finished or stopped:
-                    return Result(self.progress, saved, 0 if finished else exit_code(self.stop.number))
+                    return Result(
+                        self.progress, saved, 0 if finished else exit_code(self.stop.number)
+                    )
 
     def _due(self, every: int) -> bool:
         return every > 0 and self.progress.step % every == 0
 
     def _enter_stage(self) -> None:
-        """Begin the stage that the next update belongs to, if it is another one; stages never go back."""
+        """Begin the stage that the next update belongs to, if it is another one; stages never go
+        back.
+        """
         number = max(self.progress.stage, stage_at(self.stages, self.budget.done(self.progress)))
         if number != self.progress.stage:
-            self.log.say(f"stage {number + 1} of {len(self.stages)} begins after update {self.progress.step}")
+            self.log.say(
+                f"stage {number + 1} of {len(self.stages)} begins after update {self.progress.step}"
+            )
         elif self.batches is not None:
             return
         self.progress.stage = number
@@ -149,7 +191,8 @@ class Trainer:
         started, progress = time.perf_counter(), self.progress
         micro_batches = next(self.batches)
         self.pace.waited += time.perf_counter() - started
-        clock = round(1000 * self.pace.seconds()) if self.world.main else 0  # everybody goes by the main process's
+        # everybody goes by the main process's
+        clock = round(1000 * self.pace.seconds()) if self.world.main else 0
         counts = self.update.count(micro_batches, {"clock": clock, **self.stop.counts()})
         progress.seconds = counts["clock"] / 1000
         self.stop.agree(counts)
@@ -158,7 +201,15 @@ class Trainer:
         finite = math.isfinite(norm)
         if finite:
             if self.layers and progress.step == 0:
-                self.log.record({"step": 1, **{name: rounded(value) for name, value in gradient_norms(self.layers).items()}})
+                self.log.record(
+                    {
+                        "step": 1,
+                        **{
+                            name: rounded(value)
+                            for name, value in gradient_norms(self.layers).items()
+                        },
+                    }
+                )
             self.rate = self.update.apply(self._multiplier(counts["tokens"]), norm)
         self.update.end()
         if not finite:
@@ -180,22 +231,39 @@ class Trainer:
         p.skipped, p.bad_in_row = p.skipped + 1, p.bad_in_row + 1
         rows = self.world.gather([int(key) for batch in micro_batches for key in batch.key])
         keys = [key for part in rows for key in part]
-        self.log.record({"step": p.step, "event": "gradient not finite, update skipped", "skipped": p.skipped, "rows": keys})
+        self.log.record(
+            {
+                "step": p.step,
+                "event": "gradient not finite, update skipped",
+                "skipped": p.skipped,
+                "rows": keys,
+            }
+        )
         if p.bad_in_row >= self.settings.max_bad_steps:
             last = self.checkpoints.newest() or "none"
             raise PlmctlError(
-                f"no finite gradient in {p.bad_in_row} updates in a row after update {p.step}; last good checkpoint: {last}\n"
-                "  fix: a smaller optim.lr, or train.precision=fp32; metrics.jsonl names the rows"
+                f"no finite gradient in {p.bad_in_row} updates in a row after update {p.step}; last"
+                f" good checkpoint: {last}\n  fix: a smaller optim.lr, or train.precision=fp32;"
+                " metrics.jsonl names the rows"
             )
 
     def _report(self, finished: bool) -> None:
-        """Log every `log_every` updates; the first and the last line do not disturb the sums in between."""
+        """Log every `log_every` updates; the first and the last line do not disturb the sums in
+        between.
+        """
         p, due = self.progress, self._due(self.settings.log_every)
         if not (due or p.step == 1 or finished):
             return
         sums = add_up(self.world.gather(self.meter.sums()))
-        speed = self.pace.speed(p, flops_per_token=self.settings.flops_per_token, peak_flops=self.settings.peak_flops)
-        counters = {"tokens": p.tokens, "seconds": round(self.pace.seconds(), 2), "skipped": p.skipped, "stage": p.stage}
+        speed = self.pace.speed(
+            p, flops_per_token=self.settings.flops_per_token, peak_flops=self.settings.peak_flops
+        )
+        counters = {
+            "tokens": p.tokens,
+            "seconds": round(self.pace.seconds(), 2),
+            "skipped": p.skipped,
+            "stage": p.stage,
+        }
         done = self.budget.done(p)
         record = {"step": p.step, **means(sums), "lr": rounded(self.rate), **speed, **counters}
         self.log.record(record, share=done, eta=self.pace.eta(self.progress, done))
@@ -204,23 +272,38 @@ class Trainer:
             self.pace.restart(p)
 
     def _validate(self, finished: bool) -> bool:
-        """Evaluate if it is time; True if `keep_best` found a new best. Draws no random number that training would miss."""
+        """Evaluate if it is time; True if `keep_best` found a new best. Draws no random number
+        that training would miss.
+        """
         p, settings = self.progress, self.settings
         if self.evaluate is None or not (finished or self._due(settings.eval_every)):
             return False
-        with self._aside(), untouched(self.world.device), torch.no_grad(), self.precision.autocast():
+        with (
+            self._aside(),
+            untouched(self.world.device),
+            torch.no_grad(),
+            self.precision.autocast(),
+        ):
             self.model.eval()
             self.objective.eval()
             metrics = self.evaluate(self.model)
             self.model.train()
             self.objective.train()
         if metrics:
-            self.log.record({"step": p.step, **{f"valid/{name}": rounded(value) for name, value in metrics.items()}})
-        value, loss = (broadcast(metrics.get(name), self.world) for name in (settings.keep_best, "loss"))
+            self.log.record(
+                {
+                    "step": p.step,
+                    **{f"valid/{name}": rounded(value) for name, value in metrics.items()},
+                }
+            )
+        value, loss = (
+            broadcast(metrics.get(name), self.world) for name in (settings.keep_best, "loss")
+        )
         if value is None or not math.isfinite(value):
             return False
         sign = 1 if settings.best_is_largest else -1
-        lower = loss is not None and (p.best_loss is None or loss < p.best_loss)  # BLEU 0 everywhere says nothing
+        # BLEU 0 everywhere says nothing
+        lower = loss is not None and (p.best_loss is None or loss < p.best_loss)
         if p.best is not None and not (sign * value > sign * p.best or (value == p.best and lower)):
             return False
         p.best, p.best_loss, p.best_step = value, loss, p.step
@@ -239,14 +322,21 @@ class Trainer:
             snapshot = self.snapshot()
             if self.world.main:
                 self.log.sync()
-                self.checkpoints.save(snapshot, step=self.progress.step, best_step=self.progress.best_step)
+                self.checkpoints.save(
+                    snapshot, step=self.progress.step, best_step=self.progress.best_step
+                )
             self.world.barrier()
         return self.checkpoints.path(self.progress.step)
 
     def snapshot(self) -> Snapshot:
-        """All that continues this run bit for bit; what belongs to one rank is gathered, and whole on the main process only."""
+        """All that continues this run bit for bit; what belongs to one rank is gathered, and
+        whole on the main process only.
+        """
         assert self.batches is not None
-        own = {**random_state(self.world.device), **{f"memory/{k}": v.cpu() for k, v in self.memory.tensors().items()}}
+        own = {
+            **random_state(self.world.device),
+            **{f"memory/{k}": v.cpu() for k, v in self.memory.tensors().items()},
+        }
         ranks = self.world.gather((own, self.meter.sums()))
         trainer: dict[str, Any] = {
             "progress": {**self.progress.to_json(), "seconds": self.pace.seconds()},
@@ -259,16 +349,27 @@ class Trainer:
             model=checkpoint.tensors_of(self.model),
             objective=checkpoint.tensors_of(self.objective, without=self.model),
             optimizer=optimizer_tensors(self.optimizer, self.parameters, rows=self.rows),
-            random={f"{rank}/{name}": tensor for rank, (tensors, _) in enumerate(ranks) for name, tensor in tensors.items()},
+            random={
+                f"{rank}/{name}": tensor
+                for rank, (tensors, _) in enumerate(ranks)
+                for name, tensor in tensors.items()
+            },
             trainer=trainer,
         )
 
     def resume(self, folder: Path) -> Progress:
-        """Continue where the checkpoint in `folder` was taken, on the same or another number of processes."""
+        """Continue where the checkpoint in `folder` was taken, on the same or another number of
+        processes.
+        """
         saved, file = checkpoint.read(folder), folder / "trainer.json"
         trainer: Trained = fitted(saved.trainer, Trained, file=file, fix=OLDER)
         checkpoint.load_exactly(self.model, saved.model, file=folder / "model.safetensors")
-        checkpoint.load_exactly(self.objective, saved.objective, file=folder / "objective.safetensors", without=self.model)
+        checkpoint.load_exactly(
+            self.objective,
+            saved.objective,
+            file=folder / "objective.safetensors",
+            without=self.model,
+        )
         with taken_from(folder / "optimizer.safetensors", fix=OLDER):
             load_optimizer_tensors(self.optimizer, self.parameters, saved.optimizer, rows=self.rows)
         self.progress = Progress.from_json(trainer["progress"], file=file)
@@ -281,10 +382,20 @@ class Trainer:
         return self.progress
 
     def _restore(self, random: Mapping[str, Tensor], *, processes: int) -> None:
-        """The generators and the memory of this rank, where there are as many as when they were saved."""
+        """The generators and the memory of this rank, where there are as many as when they were
+        saved.
+        """
         prefix = f"{self.world.rank}/"
-        own = {name.removeprefix(prefix): tensor for name, tensor in random.items() if name.startswith(prefix)}
-        memory = {name.removeprefix("memory/"): tensor for name, tensor in own.items() if name.startswith("memory/")}
+        own = {
+            name.removeprefix(prefix): tensor
+            for name, tensor in random.items()
+            if name.startswith(prefix)
+        }
+        memory = {
+            name.removeprefix("memory/"): tensor
+            for name, tensor in own.items()
+            if name.startswith("memory/")
+        }
         if processes == self.world.size:
             restore_random_state(own, self.world.device)
             self.memory.load(memory)

@@ -1,7 +1,8 @@
 """One update, exact for any split into micro-batches and processes.
 
-Counts of all terms are added up first; then each micro-batch is backwarded with `sum_t weight_t total_t / count_t`, and
-gradients are added up over ranks. So 1 x 16 rows, 16 x 1 rows, and two processes of 8 rows are the same update.
+Counts of all terms are added up first; then each micro-batch is backwarded with `sum_t weight_t
+total_t / count_t`, and gradients are added up over ranks. So 1 x 16 rows, 16 x 1 rows, and two
+processes of 8 rows are the same update.
 """
 
 from __future__ import annotations
@@ -23,18 +24,35 @@ from plmctl.training.precision import Precision
 
 
 class Update:
-    """Gradients of one model for one objective, and the step along them. Knows nothing of time, logs or files."""
+    """Gradients of one model for one objective, and the step along them. Knows nothing of time,
+    logs or files.
+    """
 
     def __init__(
-        self, *, model: Model, objective: Objective, optimizer: Optimizer, parameters: Named, precision: Precision,
-        world: World, memory: Memory, clip: float,
-    ) -> None:  # fmt: skip
-        self.model, self.objective, self.optimizer, self.precision = model, objective, optimizer, precision
+        self,
+        *,
+        model: Model,
+        objective: Objective,
+        optimizer: Optimizer,
+        parameters: Named,
+        precision: Precision,
+        world: World,
+        memory: Memory,
+        clip: float,
+    ) -> None:
+        self.model, self.objective, self.optimizer, self.precision = (
+            model,
+            objective,
+            optimizer,
+            precision,
+        )
         self.parameters = [parameter for _, parameter in parameters]
         self.world, self.memory, self.clip = world, memory, clip
 
     def count(self, micro_batches: Sequence[Batch], also: Mapping[str, int]) -> dict[str, int]:
-        """Sums over micro-batches and ranks: "tokens", "rows", "term/<name>", and whatever `also` brings from this rank."""
+        """Sums over micro-batches and ranks: "tokens", "rows", "term/<name>", and whatever
+        `also` brings from this rank.
+        """
         local = {"tokens": 0, "rows": 0, **also}
         for batch in micro_batches:
             local["tokens"] += batch.counts.get("tokens", 0)
@@ -43,33 +61,51 @@ class Update:
                 local[f"term/{name}"] = local.get(f"term/{name}", 0) + count
         return self.world.sum_counts(local)
 
-    def gradient(self, micro_batches: Sequence[Batch], counts: Mapping[str, int]) -> tuple[Tensor, list[Entry]]:
-        """(its global norm, what the meter should know); leaves the gradient in the parameters, not yet clipped."""
+    def gradient(
+        self, micro_batches: Sequence[Batch], counts: Mapping[str, int]
+    ) -> tuple[Tensor, list[Entry]]:
+        """(its global norm, what the meter should know); leaves the gradient in the parameters,
+        not yet clipped.
+        """
         entries: list[Entry] = [("loss", 0.0, float(self.world.main))]
         for slot, batch in enumerate(micro_batches):
             entries += self._backward(slot, batch.to(self.world.device), counts)
         self.world.sum_gradients(self.parameters)
         self.precision.unscale(self.optimizer)
-        return nn.utils.get_total_norm([p.grad for p in self.parameters if p.grad is not None]), entries
+        return (
+            nn.utils.get_total_norm([p.grad for p in self.parameters if p.grad is not None]),
+            entries,
+        )
 
     def _backward(self, slot: int, batch: Batch, counts: Mapping[str, int]) -> list[Entry]:
         own = self.objective.counts(batch)
         with self.precision.autocast():
             output = self.objective(self.model, batch, self.memory.before(slot, len(batch.key)))
         self.memory.keep(slot, output.state)
-        entries: list[Entry] = [(name, total, count) for name, (total, count) in output.logs.items()]
+        entries: list[Entry] = [
+            (name, total, count) for name, (total, count) in output.logs.items()
+        ]
         live = {name: term for name, term in output.terms.items() if counts[f"term/{name}"]}
         if live:
-            loss = torch.stack([term.weight / counts[f"term/{name}"] * term.total for name, term in live.items()]).sum()
+            loss = torch.stack(
+                [term.weight / counts[f"term/{name}"] * term.total for name, term in live.items()]
+            ).sum()
             self.precision.scale(loss).backward()
-            entries += [(f"loss/{name}", term.total.detach(), own.get(name, 0)) for name, term in live.items()]
+            entries += [
+                (f"loss/{name}", term.total.detach(), own.get(name, 0))
+                for name, term in live.items()
+            ]
             entries.append(("loss", loss.detach(), 0.0))
         return entries
 
     def apply(self, multiplier: float, norm: float) -> float:
-        """Clip a gradient of this norm and step, every group at `multiplier` of its own rate; returns the largest."""
+        """Clip a gradient of this norm and step, every group at `multiplier` of its own rate;
+        returns the largest.
+        """
         if 0 < self.clip < norm:
-            nn.utils.clip_grads_with_norm_(self.parameters, self.clip, torch.tensor(norm, device=self.world.device))
+            nn.utils.clip_grads_with_norm_(
+                self.parameters, self.clip, torch.tensor(norm, device=self.world.device)
+            )
         for group in self.optimizer.param_groups:
             group["lr"] = group["initial_lr"] * multiplier
         self.optimizer.step()

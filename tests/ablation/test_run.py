@@ -52,8 +52,9 @@ def interrupt(out: Path, when: Callable[[], bool], number: int) -> int:
     """Start the study, send the signal as soon as `when` holds; the exit code."""
     child = subprocess.Popen(
         [sys.executable, "-m", "plmctl", "ablate", "./toy.yaml", f"out={out}"],
-        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-    )  # fmt: skip
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
     deadline = time.monotonic() + 120
     while not when():
         assert child.poll() is None, "it ended before the signal"
@@ -95,9 +96,14 @@ def test_killed_and_interrupted_it_ends_in_the_same_table(here: Path) -> None:
 
 TEXT = {"of": "pretrain", "overrides": ["task=lm", "data.path=corpus.txt", "task.pseudo_tokens=0"]}
 LOSSES: dict[str, Any] = {
-    "finetune": None, "seeds": [0], "eval": {"text": TEXT},
-    "metrics": {"loss": {"of": "pretrain", "key": "loss"}, "text": {"of": "text", "key": "masked_perplexity"}},
-}  # fmt: skip
+    "finetune": None,
+    "seeds": [0],
+    "eval": {"text": TEXT},
+    "metrics": {
+        "loss": {"of": "pretrain", "key": "loss"},
+        "text": {"of": "text", "key": "masked_perplexity"},
+    },
+}
 
 
 @pytest.fixture(scope="module")
@@ -113,31 +119,41 @@ def one_by_one(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "one"
 
 
-def test_side_by_side_it_ends_in_the_same_table_and_a_changed_arm_runs(here: Path, one_by_one: Path) -> None:
+def test_side_by_side_it_ends_in_the_same_table_and_a_changed_arm_runs(
+    here: Path, one_by_one: Path
+) -> None:
     toy_study.write_study(here, **LOSSES)
     assert ablate("out=two", "processes=3").exit_code == 0
     first = without_time(here / "two")
     assert first == without_time(one_by_one)
-    arms = {"slow": ["optim.lr=1e-3"], "other": ["optim.lr=5e-3"]}  # one is changed (and renamed), one is gone
+    # one is changed (and renamed), one is gone
+    arms = {"slow": ["optim.lr=1e-3"], "other": ["optim.lr=5e-3"]}
     toy_study.write_study(here, **{**LOSSES, "arms": arms})
     before = len(events(here / "two"))
     assert ablate("out=two").exit_code == 0
     new = events(here / "two")[before:]
-    assert Counter(event for event, _ in new) == {"started": 2, "finished": 2}  # its pretraining and its evaluation
+    # its pretraining and its evaluation
+    assert Counter(event for event, _ in new) == {"started": 2, "finished": 2}
     second = without_time(here / "two")
     assert second["rows"][0] == first["rows"][0]
     assert second["rows"][1]["arm"] == "other"
 
 
-@pytest.mark.parametrize("launcher", [("hydra/launcher=basic",), ("hydra/launcher=joblib", "hydra.launcher.n_jobs=2")])
-def test_through_a_launcher_it_ends_in_the_same_table(here: Path, one_by_one: Path, launcher: tuple[str, ...]) -> None:
+@pytest.mark.parametrize(
+    "launcher", [("hydra/launcher=basic",), ("hydra/launcher=joblib", "hydra.launcher.n_jobs=2")]
+)
+def test_through_a_launcher_it_ends_in_the_same_table(
+    here: Path, one_by_one: Path, launcher: tuple[str, ...]
+) -> None:
     if "hydra/launcher=basic" not in launcher:
         pytest.importorskip("hydra_plugins.hydra_joblib_launcher")
     toy_study.write_study(here, **LOSSES)
     done = ablate("out=two", *launcher)
     assert done.exit_code == 0, done.output
     assert without_time(here / "two") == without_time(one_by_one)
-    assert Counter(event for event, _ in events(here / "two")) == Counter(event for event, _ in events(one_by_one))
+    assert Counter(event for event, _ in events(here / "two")) == Counter(
+        event for event, _ in events(one_by_one)
+    )
     assert ablate("out=two", *launcher).exit_code == 0  # and all is done already
 
 
@@ -145,7 +161,10 @@ def test_through_a_launcher_it_ends_in_the_same_table(here: Path, one_by_one: Pa
     ("words", "answer"),
     [
         (("hydra.launcher.n_jobs=2",), "of which launcher?"),
-        (("hydra/launcher=basic", "processes=2"), "the launcher decides how many jobs run at a time"),
+        (
+            ("hydra/launcher=basic", "processes=2"),
+            "the launcher decides how many jobs run at a time",
+        ),
         (("hydra/launcher=nowhere",), "there is no hydra/launcher 'nowhere'"),
     ],
 )
@@ -166,7 +185,9 @@ class Child:
 class Pretended(Local):
     """Its jobs take no time and fail as told."""
 
-    def __init__(self, plan: Plan, folder: Path, fails: Callable[[Job], str] = lambda job: "") -> None:
+    def __init__(
+        self, plan: Plan, folder: Path, fails: Callable[[Job], str] = lambda job: ""
+    ) -> None:
         super().__init__(plan, folder, processes=1, say=lambda line: None)
         self.fails = fails
 
@@ -174,7 +195,9 @@ class Pretended(Local):
         place = self.place(job.name)
         place.mkdir(parents=True)
         problem = self.fails(job)
-        (place / ("error.json" if problem else DONE)).write_text(json.dumps({"error": problem, "kept": True}))
+        (place / ("error.json" if problem else DONE)).write_text(
+            json.dumps({"error": problem, "kept": True})
+        )
         self._children[job.name] = Child(int(bool(problem)))  # type: ignore[assignment]
 
 
@@ -194,7 +217,10 @@ def test_a_job_whose_weights_are_gone_but_needed_runs_again(planned: Planned, he
         file.write_text('{"kept": false}')
     assert all(state.kind == "done" for state in Pretended(planned(), here).states.values())
     more = planned(eval={"train": {"of": "toy", "overrides": ["split=train"]}})
-    assert Counter(state.kind for state in Pretended(more, here).states.values()) == {"done": 5, "open": 8}
+    assert Counter(state.kind for state in Pretended(more, here).states.values()) == {
+        "done": 5,
+        "open": 8,
+    }
 
 
 def test_the_rule_ends_hopeless_runs(planned: Planned, here: Path) -> None:
@@ -215,18 +241,29 @@ def test_the_rule_ends_hopeless_runs(planned: Planned, here: Path) -> None:
     runner = Logged(plan, here)
     assert runner.run() == 0
     state = runner.states[plan.cells[1].pretrain or ""]
-    assert (state.kind, state.why) == ("stopped", "stopped early: valid/loss was 6 after update 12, above 5")
-    assert Counter(state.kind for state in runner.states.values()) == {"done": 5, "stopped": 2, "skipped": 2}
-    again = Logged(plan, here)
-    assert {name: state.kind for name, state in again.states.items() if state.kind == "stopped"}.keys() == {
-        cell.pretrain for cell in plan.cells if cell.arm == "fast"
+    assert (state.kind, state.why) == (
+        "stopped",
+        "stopped early: valid/loss was 6 after update 12, above 5",
+    )
+    assert Counter(state.kind for state in runner.states.values()) == {
+        "done": 5,
+        "stopped": 2,
+        "skipped": 2,
     }
+    again = Logged(plan, here)
+    assert {
+        name: state.kind for name, state in again.states.items() if state.kind == "stopped"
+    }.keys() == {cell.pretrain for cell in plan.cells if cell.arm == "fast"}
     without = Logged(planned(), here)  # the rule is gone: what it stopped goes on
     assert Counter(state.kind for state in without.states.values()) == {"done": 5, "open": 4}
 
 
 def test_two_do_not_work_in_one_folder(here: Path) -> None:
-    with opened(here / "study", {}), pytest.raises(UsageError, match="another plmctl ablate"), opened(here / "study", {}):
+    with (
+        opened(here / "study", {}),
+        pytest.raises(UsageError, match="another plmctl ablate"),
+        opened(here / "study", {}),
+    ):
         pass
     with pytest.raises(UsageError, match="not a study"), opened(here / "task", {}):
         pass

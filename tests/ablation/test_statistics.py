@@ -20,7 +20,7 @@ from plmctl.ablation.statistics import (
     spread,
     two_sided,
     welch,
-)  # fmt: skip
+)
 
 FREEDOMS = (1, 2, 3, 4.5, 9, 30, 200)
 
@@ -29,7 +29,9 @@ FREEDOMS = (1, 2, 3, 4.5, 9, 30, 200)
 @pytest.mark.parametrize("b", [0.5, 3, 17])
 def test_incomplete_beta(a: float, b: float) -> None:
     for x in (0.0, 1e-9, 0.01, 0.3, 0.5, 0.77, 0.999, 1.0):
-        assert incomplete_beta(a, b, x) == pytest.approx(special.betainc(a, b, x), rel=1e-10, abs=1e-300)
+        assert incomplete_beta(a, b, x) == pytest.approx(
+            special.betainc(a, b, x), rel=1e-10, abs=1e-300
+        )
 
 
 @pytest.mark.parametrize("freedom", FREEDOMS)
@@ -52,7 +54,9 @@ def test_paired(n: int) -> None:
     a, b = ([draw.gauss(middle, 0.2) for _ in range(n)] for middle in (1.0, 1.1))
     found, wanted = paired(a, b), stats.ttest_rel(a, b)
     interval = wanted.confidence_interval(0.95)
-    assert (found.p, found.low, found.high) == pytest.approx((wanted.pvalue, interval.low, interval.high), rel=1e-9)
+    assert (found.p, found.low, found.high) == pytest.approx(
+        (wanted.pvalue, interval.low, interval.high), rel=1e-9
+    )
     assert found.mean == pytest.approx(sum(a) / n - sum(b) / n)
     assert found.n == n
 
@@ -63,7 +67,9 @@ def test_welch(n: int, m: int) -> None:
     a, b = [draw.gauss(1.0, 0.1) for _ in range(n)], [draw.gauss(1.3, 0.4) for _ in range(m)]
     found, wanted = welch(a, b), stats.ttest_ind(a, b, equal_var=False)
     interval = wanted.confidence_interval(0.95)
-    assert (found.p, found.low, found.high) == pytest.approx((wanted.pvalue, interval.low, interval.high), rel=1e-9)
+    assert (found.p, found.low, found.high) == pytest.approx(
+        (wanted.pvalue, interval.low, interval.high), rel=1e-9
+    )
 
 
 def test_the_same_difference_everywhere() -> None:
@@ -81,9 +87,11 @@ def test_pairs_are_made_by_seed() -> None:
 
 
 def literal_holm(ps: list[float]) -> list[float]:
-    """Holm (1979) as a test at every level: p is rejected at alpha if all smaller ones are, each at alpha / (m - k + 1).
+    """Holm (1979) as a test at every level: p is rejected at alpha if all smaller ones are, each at
+    alpha / (m - k + 1).
 
-    The corrected p is the smallest alpha that rejects; candidates are where a threshold is met exactly.
+    The corrected p is the smallest alpha that rejects; candidates are where a threshold is met
+    exactly.
     """
     order = sorted(range(len(ps)), key=lambda place: ps[place])
 
@@ -95,8 +103,13 @@ def literal_holm(ps: list[float]) -> list[float]:
             found.add(place)
         return found
 
-    levels = sorted({min(1.0, p * factor) for p, factor in itertools.product(ps, range(1, len(ps) + 1))})
-    return [next((level for level in levels if place in rejected(level)), 1.0) for place in range(len(ps))]
+    levels = sorted(
+        {min(1.0, p * factor) for p, factor in itertools.product(ps, range(1, len(ps) + 1))}
+    )
+    return [
+        next((level for level in levels if place in rejected(level)), 1.0)
+        for place in range(len(ps))
+    ]
 
 
 @pytest.mark.parametrize("seed", range(8))
@@ -119,11 +132,16 @@ def test_spread() -> None:
 @pytest.mark.parametrize(
     ("expected", "mean", "p", "verdict"),
     [
-        ("higher", 0.2, 0.01, "held"), ("higher", -0.2, 0.01, "not held"), ("higher", 0.2, 0.05, "undecided"),
-        ("lower", -0.2, 0.049, "held"), ("lower", 0.2, 0.0, "not held"), ("lower", 0.0, 0.0, "undecided"),
-        ("lower", -0.2, None, "undecided"), ("", 0.2, 0.0, ""),
+        ("higher", 0.2, 0.01, "held"),
+        ("higher", -0.2, 0.01, "not held"),
+        ("higher", 0.2, 0.05, "undecided"),
+        ("lower", -0.2, 0.049, "held"),
+        ("lower", 0.2, 0.0, "not held"),
+        ("lower", 0.0, 0.0, "undecided"),
+        ("lower", -0.2, None, "undecided"),
+        ("", 0.2, 0.0, ""),
     ],
-)  # fmt: skip
+)
 def test_verdicts(expected: str, mean: float, p: float | None, verdict: str) -> None:
     assert judge(expected, Difference(mean, None, None, p, 3, "paired t"), p) == verdict
 

@@ -1,4 +1,6 @@
-"""The CPU kernel against torch's attention and a literal loop; dropout is exact in expectation and in its gradient."""
+"""The CPU kernel against torch's attention and a literal loop; dropout is exact in expectation
+and in its gradient.
+"""
 
 from __future__ import annotations
 
@@ -23,17 +25,31 @@ def _qkv(seed: int = 0, dtype: torch.dtype = torch.float64) -> list[torch.Tensor
     return [torch.randn(B, H, T, D, generator=g, dtype=dtype).requires_grad_() for _ in range(3)]
 
 
-def _own(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, mask: Mask, bias: torch.Tensor | None, rate: float) -> torch.Tensor:
+def _own(
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    mask: Mask,
+    bias: torch.Tensor | None,
+    rate: float,
+) -> torch.Tensor:
     return _Attend.apply(q, k, v, bias, *(mask.derived(q, k) or (None, None)), rate)
 
 
-def _loop(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, allowed: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
+def _loop(
+    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, allowed: torch.Tensor, bias: torch.Tensor
+) -> torch.Tensor:
     out = torch.zeros_like(q)
     for b in range(B):
         for h in range(H):
             for i in range(T):
                 keys = [j for j in range(T) if allowed[b, h, i, j]]
-                e = [math.exp(float(q[b, h, i] @ k[b, h, j]) / math.sqrt(D) + float(bias[b, h, i, j])) for j in keys]
+                e = [
+                    math.exp(
+                        float(q[b, h, i] @ k[b, h, j]) / math.sqrt(D) + float(bias[b, h, i, j])
+                    )
+                    for j in keys
+                ]
                 for j, x in zip(keys, e, strict=True):
                     out[b, h, i] += x / sum(e) * v[b, h, j]
     return out
@@ -45,11 +61,25 @@ def test_both_kernels_are_the_definition(pattern: Pattern, with_bias: bool) -> N
     q, k, v = _qkv()
     mask = Mask.of(pattern, SEQ)
     dense = pattern.dense(SEQ)
-    allowed = torch.ones(B, H, T, T, dtype=torch.bool) if dense is None else dense.expand(B, H, T, T)
-    bias = torch.randn(1, H, T, T, dtype=torch.float64, generator=torch.Generator().manual_seed(1)) if with_bias else None
+    allowed = (
+        torch.ones(B, H, T, T, dtype=torch.bool) if dense is None else dense.expand(B, H, T, T)
+    )
+    bias = (
+        torch.randn(1, H, T, T, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
+        if with_bias
+        else None
+    )
     zeros = torch.zeros(B, H, T, T, dtype=torch.float64)
-    expected = _loop(q.detach(), k.detach(), v.detach(), allowed, zeros if bias is None else bias.expand(B, H, T, T))
-    weight = torch.randn(expected.shape, dtype=torch.float64, generator=torch.Generator().manual_seed(2))
+    expected = _loop(
+        q.detach(),
+        k.detach(),
+        v.detach(),
+        allowed,
+        zeros if bias is None else bias.expand(B, H, T, T),
+    )
+    weight = torch.randn(
+        expected.shape, dtype=torch.float64, generator=torch.Generator().manual_seed(2)
+    )
     grads = []
     for out in (_own(q, k, v, mask, bias, 0.0), attend(q, k, v, mask=mask, bias=bias)):
         torch.testing.assert_close(out, expected, atol=1e-10, rtol=1e-10)
@@ -59,7 +89,9 @@ def test_both_kernels_are_the_definition(pattern: Pattern, with_bias: bool) -> N
 
 def test_gradients_with_dropout_and_bias() -> None:
     q, k, v = _qkv()
-    bias = torch.randn(1, H, T, T, dtype=torch.float64, generator=torch.Generator().manual_seed(1)).requires_grad_()
+    bias = torch.randn(
+        1, H, T, T, dtype=torch.float64, generator=torch.Generator().manual_seed(1)
+    ).requires_grad_()
     mask = Mask.of(Causal() & Documents(), SEQ)
 
     def run(*given: torch.Tensor) -> torch.Tensor:
@@ -85,7 +117,9 @@ def test_bf16_agrees_with_fp32() -> None:
     a, b = attend(q, k, v, mask=mask), attend(low[0], low[1], low[2], mask=mask)
     assert b.dtype == torch.bfloat16
     torch.testing.assert_close(a, b.float(), atol=3e-2, rtol=3e-2)
-    for x, y in zip(torch.autograd.grad(a.sum(), (q, k, v)), torch.autograd.grad(b.sum(), low), strict=True):
+    for x, y in zip(
+        torch.autograd.grad(a.sum(), (q, k, v)), torch.autograd.grad(b.sum(), low), strict=True
+    ):
         torch.testing.assert_close(x, y.float(), atol=5e-2, rtol=5e-2)
 
 
@@ -108,4 +142,9 @@ def test_keep_mask_rate_state_and_levels() -> None:
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16, torch.float16])
 def test_masked_selects(dtype: torch.dtype) -> None:
     x = torch.tensor([1.5, -2.0, 3.0, -4.0], dtype=dtype)
-    assert masked(x, torch.tensor([-1, 0, 0, -1], dtype=torch.int16)).tolist() == [1.5, 0.0, 0.0, -4.0]
+    assert masked(x, torch.tensor([-1, 0, 0, -1], dtype=torch.int16)).tolist() == [
+        1.5,
+        0.0,
+        0.0,
+        -4.0,
+    ]

@@ -1,4 +1,6 @@
-"""Every pattern against a double Python loop written from its definition, the algebra, and the FlexAttention signature."""
+"""Every pattern against a double Python loop written from its definition, the algebra, and the
+FlexAttention signature.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +9,19 @@ from collections.abc import Callable
 import pytest
 import torch
 
-from plmctl.attention.patterns import And, Anticausal, Causal, Dilated, Documents, Full, Order, Padding, Pattern, Prefix, Window
+from plmctl.attention.patterns import (
+    And,
+    Anticausal,
+    Causal,
+    Dilated,
+    Documents,
+    Full,
+    Order,
+    Padding,
+    Pattern,
+    Prefix,
+    Window,
+)
 from plmctl.batch import Seq
 from plmctl.errors import ConfigError
 
@@ -16,7 +30,11 @@ LENGTH = torch.tensor([11, 7])
 DOCUMENT = torch.tensor([[0, 0, 0, 1, 1, 1, 1, 2, 2, 2, 2], [0, 0, 1, 1, 1, 1, 1, -1, -1, -1, -1]])
 SEGMENT = torch.tensor([[0] * 5 + [1] * 6, [0] * 3 + [1] * 8])
 ORDER = torch.tensor([[0, 3, 0, 0, 1, 2, 0, 5, 4, 0, 6], [2, 0, 0, 1, 0, 3, 0, 0, 0, 0, 0]])
-SEQ = Seq(torch.zeros(2, T, dtype=torch.long), LENGTH, {"document": DOCUMENT, "segment": SEGMENT, "order": ORDER})
+SEQ = Seq(
+    torch.zeros(2, T, dtype=torch.long),
+    LENGTH,
+    {"document": DOCUMENT, "segment": SEGMENT, "order": ORDER},
+)
 
 # pattern, and its definition: may query q of row b in head h see key k?
 TABLE: list[tuple[Pattern, Callable[[int, int, int, int], bool]]] = [
@@ -24,7 +42,10 @@ TABLE: list[tuple[Pattern, Callable[[int, int, int, int], bool]]] = [
     (Anticausal(), lambda b, h, q, k: k >= q),
     (Window(reach=2), lambda b, h, q, k: -2 <= q - k <= 2),
     (Dilated(reach=2, dilation=[3]), lambda b, h, q, k: k - q in (-6, -3, 0, 3, 6)),
-    (Dilated(reach=2, dilation=[1, 2]), lambda b, h, q, k: (k - q) in [d * (h + 1) for d in (-2, -1, 0, 1, 2)]),
+    (
+        Dilated(reach=2, dilation=[1, 2]),
+        lambda b, h, q, k: (k - q) in [d * (h + 1) for d in (-2, -1, 0, 1, 2)],
+    ),
     (Padding(), lambda b, h, q, k: k < int(LENGTH[b])),
     (Documents(), lambda b, h, q, k: bool(DOCUMENT[b, q] == DOCUMENT[b, k])),
     (Prefix(), lambda b, h, q, k: (k < (5, 3)[b]) if q < (5, 3)[b] else k <= q),
@@ -34,18 +55,30 @@ TABLE: list[tuple[Pattern, Callable[[int, int, int, int], bool]]] = [
         Causal() & Padding() & Documents(),
         lambda b, h, q, k: k <= q and k < (11, 7)[b] and bool(DOCUMENT[b, q] == DOCUMENT[b, k]),
     ),
-    (Window(reach=1) | Dilated(reach=1, dilation=[4, 5]), lambda b, h, q, k: abs(q - k) <= 1 or abs(q - k) == 4 + h),
+    (
+        Window(reach=1) | Dilated(reach=1, dilation=[4, 5]),
+        lambda b, h, q, k: abs(q - k) <= 1 or abs(q - k) == 4 + h,
+    ),
     (~Causal(), lambda b, h, q, k: k > q),
 ]
 
 
-def _loop(allowed: Callable[[int, int, int, int], bool], heads: int, queries: range) -> torch.Tensor:
-    return torch.tensor([[[[allowed(b, h, q, k) for k in range(T)] for q in queries] for h in range(heads)] for b in range(2)])
+def _loop(
+    allowed: Callable[[int, int, int, int], bool], heads: int, queries: range
+) -> torch.Tensor:
+    return torch.tensor(
+        [
+            [[[allowed(b, h, q, k) for k in range(T)] for q in queries] for h in range(heads)]
+            for b in range(2)
+        ]
+    )
 
 
 @pytest.mark.parametrize(("pattern", "allowed"), TABLE, ids=lambda x: type(x).__name__)
 @pytest.mark.parametrize("offset", [0, 4])
-def test_dense_is_the_definition(pattern: Pattern, allowed: Callable[[int, int, int, int], bool], offset: int) -> None:
+def test_dense_is_the_definition(
+    pattern: Pattern, allowed: Callable[[int, int, int, int], bool], offset: int
+) -> None:
     dense = pattern.dense(SEQ, k_offset=offset)
     assert dense is not None
     assert dense.dtype == torch.bool
@@ -54,7 +87,9 @@ def test_dense_is_the_definition(pattern: Pattern, allowed: Callable[[int, int, 
 
 
 @pytest.mark.parametrize(("pattern", "allowed"), TABLE, ids=lambda x: type(x).__name__)
-def test_q_index_picks_rows_of_the_dense_mask(pattern: Pattern, allowed: Callable[[int, int, int, int], bool]) -> None:
+def test_q_index_picks_rows_of_the_dense_mask(
+    pattern: Pattern, allowed: Callable[[int, int, int, int], bool]
+) -> None:
     index = torch.tensor([[3, 9, 0], [6, 1, 1]])
     dense = pattern.dense(SEQ, q_index=index)
     assert dense is not None
@@ -158,7 +193,10 @@ def test_patterns_are_composed_in_yaml() -> None:
     gaps = {"_target_": f"{home}.Dilated", "reach": 1, "dilation": [4, 5]}
     both = {"_target_": f"{home}.Or", "parts": [near, gaps]}
     inside = {"_target_": f"{home}.And", "parts": [{"_target_": f"{home}.Causal"}, both]}
-    made, expected = build(inside, path="pattern"), Causal() & (Window(reach=1) | Dilated(reach=1, dilation=[4, 5]))
+    made, expected = (
+        build(inside, path="pattern"),
+        Causal() & (Window(reach=1) | Dilated(reach=1, dilation=[4, 5])),
+    )
     assert torch.equal(made.dense(SEQ), expected.dense(SEQ))  # type: ignore[arg-type]
     apart = build({"_target_": f"{home}.Not", "part": near}, path="pattern")
     assert torch.equal(apart.dense(SEQ), (~Window(reach=1)).dense(SEQ))  # type: ignore[arg-type]

@@ -10,28 +10,59 @@ import pytest
 import torch
 from typer.testing import CliRunner
 
-from plmctl.attention.patterns import And, Causal, Dilated, Documents, Full, Or, Padding, Pattern, Window
+from plmctl.attention.patterns import (
+    And,
+    Causal,
+    Dilated,
+    Documents,
+    Full,
+    Or,
+    Padding,
+    Pattern,
+    Window,
+)
 from plmctl.batch import Seq
 from plmctl.cli import make_app
 
-DENSE = "is computed for all pairs of tokens, under a mask: it takes more time than pattern=full, and no less memory"
+DENSE = (
+    "is computed for all pairs of tokens, under a mask: it takes more time than pattern=full, and"
+    " no less memory"
+)
 IDLE = "forbids nothing in rows of {} tokens, the longest here: the same as pattern=full"
 
 
-@pytest.mark.parametrize(("pattern", "told"), [
-    (Full(), ""), (Causal(), ""), (Window(reach=10), DENSE), (Window(reach=30), DENSE), (Window(reach=31), IDLE.format(32)),
-    (Dilated(reach=31, dilation=[1]), IDLE.format(32)), (Dilated(reach=31, dilation=[1, 2]), DENSE),
-    (Dilated(reach=9, dilation=[2]), DENSE), (And(parts=[Window(reach=9), Causal()]), DENSE),
-    (And(parts=[Window(reach=99), Full()]), IDLE.format(32)), (Or(parts=[Window(reach=9), Causal()]), ""),
-    (Or(parts=[Window(reach=9), Dilated(reach=2, dilation=[4])]), DENSE), (Full() & Padding() & Documents(), ""),
-], ids=lambda part: type(part).__name__)  # fmt: skip
+@pytest.mark.parametrize(
+    ("pattern", "told"),
+    [
+        (Full(), ""),
+        (Causal(), ""),
+        (Window(reach=10), DENSE),
+        (Window(reach=30), DENSE),
+        (Window(reach=31), IDLE.format(32)),
+        (Dilated(reach=31, dilation=[1]), IDLE.format(32)),
+        (Dilated(reach=31, dilation=[1, 2]), DENSE),
+        (Dilated(reach=9, dilation=[2]), DENSE),
+        (And(parts=[Window(reach=9), Causal()]), DENSE),
+        (And(parts=[Window(reach=99), Full()]), IDLE.format(32)),
+        (Or(parts=[Window(reach=9), Causal()]), ""),
+        (Or(parts=[Window(reach=9), Dilated(reach=2, dilation=[4])]), DENSE),
+        (Full() & Padding() & Documents(), ""),
+    ],
+    ids=lambda part: type(part).__name__,
+)
 def test_rows_of_32_tokens(pattern: Pattern, told: str) -> None:
     assert pattern.remark(32) == told
 
 
-@pytest.mark.parametrize("pattern", [Window(reach=3), Dilated(reach=3, dilation=[1])], ids=lambda part: type(part).__name__)
+@pytest.mark.parametrize(
+    "pattern",
+    [Window(reach=3), Dilated(reach=3, dilation=[1])],
+    ids=lambda part: type(part).__name__,
+)
 def test_a_window_that_covers_the_row_makes_no_mask(pattern: Pattern) -> None:
-    row = lambda length: Seq(torch.zeros(1, length, dtype=torch.long), torch.tensor([length]), full=True)  # noqa: E731
+    def row(length):
+        return Seq(torch.zeros(1, length, dtype=torch.long), torch.tensor([length]), full=True)
+
     assert pattern.dense(row(4)) is None
     allowed = pattern.dense(row(5))
     assert allowed is not None
@@ -45,18 +76,45 @@ def pretrain(*words: str) -> str:
     return done.output
 
 
-@pytest.mark.parametrize(("words", "told"), [
-    (["pattern=window", "pattern.reach=16"], DENSE),
-    (["pattern=window", "pattern.reach=47"], IDLE.format(48)),
-    (["pattern=window", "pattern.reach=32", "train.stages=[{share:0.5,format.max_length:32},{share:0.5}]"], DENSE),
-    (["pattern=full"], ""),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["pattern=window", "pattern.reach=16"], DENSE),
+        (["pattern=window", "pattern.reach=47"], IDLE.format(48)),
+        (
+            [
+                "pattern=window",
+                "pattern.reach=32",
+                "train.stages=[{share:0.5,format.max_length:32},{share:0.5}]",
+            ],
+            DENSE,
+        ),
+        (["pattern=full"], ""),
+    ],
+)
 def test_it_is_said_at_the_start_and_in_the_dry_run(
     words: list[str], told: str, tokens_of: Callable[..., Path], tmp_path: Path
 ) -> None:
     """Stages with short rows first may have a window that only later ones are longer than."""
-    small = ["size=tiny", "size.width=32", "size.inner_width=64", "format.max_length=48", "train.batch_size=8", "eval.rows=8"]
-    words = [*words, *small, "objective=[mlm]", f"data.path={tokens_of('wordpiece')}", "train.steps=2"]
+    small = [
+        "size=tiny",
+        "size.width=32",
+        "size.inner_width=64",
+        "format.max_length=48",
+        "train.batch_size=8",
+        "eval.rows=8",
+    ]
+    words = [
+        *words,
+        *small,
+        "objective=[mlm]",
+        f"data.path={tokens_of('wordpiece')}",
+        "train.steps=2",
+    ]
     assert json.loads(pretrain(*words, "--dry-run", "--json"))["run"].get("pattern", "") == told
-    lines = [line for line in pretrain(*words, f"run.dir={tmp_path / 'run'}").splitlines() if line.startswith("pattern ")]
+    lines = [
+        line
+        for line in pretrain(*words, f"run.dir={tmp_path / 'run'}").splitlines()
+        if line.startswith("pattern ")
+    ]
     assert lines == ([f"pattern {told}"] if told else [])

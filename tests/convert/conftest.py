@@ -22,13 +22,17 @@ def published(tmp_path: Path) -> Callable[..., tuple[Any, Path]]:
 
 @pytest.fixture
 def with_tokenizer() -> Callable[[Path], Path]:
-    """Put BERT's kind of vocabulary, exactly as large as the tiny models', into a published folder."""
+    """Put BERT's kind of vocabulary, exactly as large as the tiny models', into a published
+    folder.
+    """
 
     def add(folder: Path) -> Path:
         words = ["the", "cat", "sat", "on", "mat", "##s", "dog", "ran", ".", ","]
         tokens = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *words]
         tokens += [f"[unused{i}]" for i in range(VOCAB - len(tokens))]
-        (folder / "vocab.txt").write_text("".join(f"{token}\n" for token in tokens), encoding="utf-8")
+        (folder / "vocab.txt").write_text(
+            "".join(f"{token}\n" for token in tokens), encoding="utf-8"
+        )
         return folder
 
     return add

@@ -2,7 +2,8 @@
 
     python tests/convert/parity_table.py
 
-Random weights, norms and biases perturbed, rows with and without padding, E = H and E < H where a family has both.
+Random weights, norms and biases perturbed, rows with and without padding, E = H and E < H where a
+family has both.
 """
 
 from __future__ import annotations
@@ -26,20 +27,29 @@ ROWS = ([9, 9], [9, 4, 1])  # lengths: without padding, with padding
 Outputs = dict[str, Tensor]
 
 
-def of_family(name: str, model: object, loaded: plmctl.Loaded, ids: Tensor, mask: Tensor) -> tuple[Outputs, Outputs]:
-    return test_families.ours(loaded, test_families.batch(ids, mask)), test_families.theirs(model, ids, mask)
+def of_family(
+    name: str, model: object, loaded: plmctl.Loaded, ids: Tensor, mask: Tensor
+) -> tuple[Outputs, Outputs]:
+    return test_families.ours(loaded, test_families.batch(ids, mask)), test_families.theirs(
+        model, ids, mask
+    )
 
 
-def of_electra(name: str, model: object, loaded: plmctl.Loaded, ids: Tensor, mask: Tensor) -> tuple[Outputs, Outputs]:
+def of_electra(
+    name: str, model: object, loaded: plmctl.Loaded, ids: Tensor, mask: Tensor
+) -> tuple[Outputs, Outputs]:
     head = test_electra.CLASSES[name]
     kind = "hidden" if head is None else head
-    return {kind: test_electra.ours(loaded.model, head, ids, mask)}, {kind: test_electra.theirs(model, ids, mask)}
+    return {kind: test_electra.ours(loaded.model, head, ids, mask)}, {
+        kind: test_electra.theirs(model, ids, mask)
+    }
 
 
 def differences(name: str, dtype: torch.dtype, **changes: int) -> tuple[float | None, float | None]:
     """The largest (of states, of logits) over real tokens."""
     compare = of_electra if name in test_electra.CLASSES else of_family
-    worst: dict[bool, float | None] = {True: None, False: None}  # None: the class has no such output
+    # None: the class has no such output
+    worst: dict[bool, float | None] = {True: None, False: None}
     with tempfile.TemporaryDirectory() as place:
         labels = 2 if "Question" in name else test_families.labels(name)
         model, folder = publish(Path(place), name, num_labels=labels, pad_token_id=1, **changes)
@@ -57,7 +67,9 @@ def differences(name: str, dtype: torch.dtype, **changes: int) -> tuple[float | 
 
 
 def of_ends(name: str, dtype: torch.dtype, **changes: Any) -> tuple[float | None, float | None]:
-    """The same for encoder-decoders, over both stacks; T5 of `transformers` with softmax and norm in the model's own type."""
+    """The same for encoder-decoders, over both stacks; T5 of `transformers` with softmax and
+    norm in the model's own type.
+    """
     worst = {True: 0.0, False: 0.0}
     with tempfile.TemporaryDirectory() as place:
         model, folder = publish(Path(place), name, **changes)
@@ -68,7 +80,11 @@ def of_ends(name: str, dtype: torch.dtype, **changes: Any) -> tuple[float | None
         for lengths in test_encoder_decoders.ENDS.values():
             batch = test_encoder_decoders.inputs(*lengths)
             found = test_encoder_decoders.ours(loaded, batch)
-            with test_encoder_decoders.Double() if dtype == torch.float64 else contextlib.nullcontext():
+            with (
+                test_encoder_decoders.Double()
+                if dtype == torch.float64
+                else contextlib.nullcontext()
+            ):
                 wanted = test_encoder_decoders.theirs(model, batch)
             for key, value in wanted.items():
                 real = batch.seqs["source" if key.startswith("source") else "target"].real
@@ -88,21 +104,30 @@ def of_rows(name: str, dtype: torch.dtype) -> float:
 
 
 def main() -> None:
-    print("| class | states fp32 | logits fp32 | states fp64 | logits fp64 |\n|---|---|---|---|---|")
+    print(
+        "| class | states fp32 | logits fp32 | states fp64 | logits fp64 |\n|---|---|---|---|---|"
+    )
     members = [(name, {}) for name in test_families.CLASSES]
-    members += [(name, {"embedding_size": size}) for name in test_electra.CLASSES for size in (8, 16)]
+    members += [
+        (name, {"embedding_size": size}) for name in test_electra.CLASSES for size in (8, 16)
+    ]
     for name, changes in members:
         width = f" (E = {changes['embedding_size']}, H = 16)" if changes else ""
         show(name + width, [gap for dtype in TYPES for gap in differences(name, dtype, **changes)])
     for name, changed in test_encoder_decoders.MEMBERS.values():
-        told = f" ({', '.join(f'{key}={value}' for key, value in changed.items())})" if changed else ""
+        told = (
+            f" ({', '.join(f'{key}={value}' for key, value in changed.items())})" if changed else ""
+        )
         show(name + told, [gap for dtype in TYPES for gap in of_ends(name, dtype, **changed)])
     name = "BartForSequenceClassification"
     show(name, [gap for dtype in TYPES for gap in (None, of_rows(name, dtype))])
 
 
 def show(name: str, cells: list[float | None]) -> None:
-    print(f"| {name} | " + " | ".join("" if gap is None else f"{gap:.1e}" for gap in cells) + " |", flush=True)
+    print(
+        f"| {name} | " + " | ".join("" if gap is None else f"{gap:.1e}" for gap in cells) + " |",
+        flush=True,
+    )
 
 
 if __name__ == "__main__":

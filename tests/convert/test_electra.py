@@ -1,4 +1,6 @@
-"""ELECTRA's discriminators and generators against `transformers`, in both directions, and those of our own runs."""
+"""ELECTRA's discriminators and generators against `transformers`, in both directions, and those
+of our own runs.
+"""
 
 from __future__ import annotations
 
@@ -23,9 +25,13 @@ transformers = pytest.importorskip("transformers")
 pytestmark = pytest.mark.parity
 
 CLASSES = {
-    "ElectraModel": None, "ElectraForPreTraining": "discriminator", "ElectraForMaskedLM": "mlm",
-    "ElectraForTokenClassification": "tag", "ElectraForSequenceClassification": "class", "ElectraForQuestionAnswering": "span",
-}  # fmt: skip
+    "ElectraModel": None,
+    "ElectraForPreTraining": "discriminator",
+    "ElectraForMaskedLM": "mlm",
+    "ElectraForTokenClassification": "tag",
+    "ElectraForSequenceClassification": "class",
+    "ElectraForQuestionAnswering": "span",
+}
 
 
 @torch.no_grad()
@@ -42,12 +48,18 @@ def theirs(model: Any, ids: Tensor, mask: Tensor) -> Tensor:
     return out.last_hidden_state if type(model).__name__ == "ElectraModel" else out.logits
 
 
-@pytest.mark.parametrize(("dtype", "within"), [(torch.float32, 1e-5), (torch.float64, 1e-12)], ids=["fp32", "fp64"])
+@pytest.mark.parametrize(
+    ("dtype", "within"), [(torch.float32, 1e-5), (torch.float64, 1e-12)], ids=["fp32", "fp64"]
+)
 @pytest.mark.parametrize("length", [[9, 9], [9, 4, 1]], ids=["unpadded", "padded"])
 @pytest.mark.parametrize("embedding", [8, 16])
 @pytest.mark.parametrize("name", CLASSES)
-def test_import_agrees(name: str, embedding: int, length: list[int], dtype: torch.dtype, within: float, published: Any) -> None:
-    model, folder = published(name, num_labels=2 if "Question" in name else 3, embedding_size=embedding, hidden_act="relu")
+def test_import_agrees(
+    name: str, embedding: int, length: list[int], dtype: torch.dtype, within: float, published: Any
+) -> None:
+    model, folder = published(
+        name, num_labels=2 if "Question" in name else 3, embedding_size=embedding, hidden_act="relu"
+    )
     loaded = plmctl.load(folder)
     assert not loaded.source.unused
     assert (loaded.config["model"]["embedding"]["table_width"] is None) == (embedding == 16)
@@ -55,44 +67,78 @@ def test_import_agrees(name: str, embedding: int, length: list[int], dtype: torc
     found = ours(loaded.model.to(dtype), CLASSES[name], ids, mask)
     wanted = theirs(model.to(dtype), ids, mask)
     whole = found.shape[:2] != mask.shape
-    assert_close(found if whole else found[mask], wanted if whole else wanted[mask], atol=within, rtol=within)
+    assert_close(
+        found if whole else found[mask], wanted if whole else wanted[mask], atol=within, rtol=within
+    )
 
 
 @pytest.mark.parametrize("embedding", [8, 16])
 @pytest.mark.parametrize("name", CLASSES)
-def test_there_and_back_is_bitwise(name: str, embedding: int, published: Any, tmp_path: Path) -> None:
-    there_and_back(*published(name, num_labels=2 if "Question" in name else 3, embedding_size=embedding), tmp_path)
+def test_there_and_back_is_bitwise(
+    name: str, embedding: int, published: Any, tmp_path: Path
+) -> None:
+    there_and_back(
+        *published(name, num_labels=2 if "Question" in name else 3, embedding_size=embedding),
+        tmp_path,
+    )
 
 
 def test_the_papers_classifier_has_no_published_class(published: Any, tmp_path: Path) -> None:
     _, folder = published("ElectraForSequenceClassification", num_labels=3, embedding_size=8)
     source = plmctl.load(folder).source
-    head = {key: value for key, value in source.config["heads"]["class"].items() if key not in ("dense", "activation")}
+    head = {
+        key: value
+        for key, value in source.config["heads"]["class"].items()
+        if key not in ("dense", "activation")
+    }
     with pytest.raises(ConfigError, match="heads that a published class has"):
         hf.export({**source.config, "heads": {"class": head}}, source.tensors)
 
 
-RUN = ["electra", "size=tiny", "size.width=32", "size.inner_width=64", "format.max_length=48", "train.batch_size=8",
-       "eval.rows=8", "train.steps=2", "optim.lr=0.1", "model.embedding.dropout=0"]  # fmt: skip
+RUN = [
+    "electra",
+    "size=tiny",
+    "size.width=32",
+    "size.inner_width=64",
+    "format.max_length=48",
+    "train.batch_size=8",
+    "eval.rows=8",
+    "train.steps=2",
+    "optim.lr=0.1",
+    "model.embedding.dropout=0",
+]
 
 
 @pytest.mark.parametrize(
     "settings",
-    [["model.embedding.table_width=24"], ["objective.electra.generator.share=0.5", "objective.electra.generator.tied=none"],
-     ["objective.electra.generator.share=1", "objective.electra.generator.tied=weights"]],
+    [
+        ["model.embedding.table_width=24"],
+        ["objective.electra.generator.share=0.5", "objective.electra.generator.tied=none"],
+        ["objective.electra.generator.share=1", "objective.electra.generator.tied=weights"],
+    ],
     ids=["narrow", "untied", "one"],
-)  # fmt: skip
-def test_both_halves_of_a_run_are_exported(settings: list[str], tokens_of: Any, tmp_path: Path) -> None:
+)
+def test_both_halves_of_a_run_are_exported(
+    settings: list[str], tokens_of: Any, tmp_path: Path
+) -> None:
     run = tmp_path / "run"
     words = ["pretrain", *RUN, *settings, f"data.path={tokens_of('wordpiece')}", f"run.dir={run}"]
-    for command in (words, ["convert", str(run), str(tmp_path / "d"), "--to", "hf"],
-                    ["convert", str(run), str(tmp_path / "g"), "--to", "hf", "--part", "generator"]):  # fmt: skip
+    for command in (
+        words,
+        ["convert", str(run), str(tmp_path / "d"), "--to", "hf"],
+        ["convert", str(run), str(tmp_path / "g"), "--to", "hf", "--part", "generator"],
+    ):
         result = CliRunner().invoke(make_app(), command)
         assert result.exit_code == 0, result.output
     loaded = plmctl.load(run)
     ids, mask = inputs([9, 4, 1])
     published = transformers.ElectraForPreTraining.from_pretrained(tmp_path / "d").eval()
-    assert_close(ours(loaded.model, "discriminator", ids, mask)[mask], theirs(published, ids, mask)[mask], atol=1e-5, rtol=1e-5)
+    assert_close(
+        ours(loaded.model, "discriminator", ids, mask)[mask],
+        theirs(published, ids, mask)[mask],
+        atol=1e-5,
+        rtol=1e-5,
+    )
     published = transformers.ElectraForMaskedLM.from_pretrained(tmp_path / "g").eval()
     found = _generator_of(run, loaded)
     with torch.no_grad():
@@ -101,7 +147,9 @@ def test_both_halves_of_a_run_are_exported(settings: list[str], tokens_of: Any, 
 
 
 def _generator_of(run: Path, loaded: Any) -> Any:
-    """The generator as the run has it: the objective built anew around the loaded model, with its saved weights."""
+    """The generator as the run has it: the objective built anew around the loaded model, with
+    its saved weights.
+    """
     from omegaconf import OmegaConf
 
     from plmctl.assembly import known_to_objectives
@@ -112,7 +160,9 @@ def _generator_of(run: Path, loaded: Any) -> Any:
     given = known_to_objectives(loaded.model, vocab_size=loaded.vocab.size)
     objective = build_objective(config, given).eval()  # type: ignore[arg-type]
     file = loaded.source.folder / "objective.safetensors"
-    load_exactly(objective, load_file(file) if file.exists() else {}, file=file, without=loaded.model)
+    load_exactly(
+        objective, load_file(file) if file.exists() else {}, file=file, without=loaded.model
+    )
     return objective.parts["electra"].generator
 
 

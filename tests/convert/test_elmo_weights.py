@@ -1,4 +1,6 @@
-"""ELMo's published layout: a small file of random numbers, read by us and computed from its description in float64."""
+"""ELMo's published layout: a small file of random numbers, read by us and computed from its
+description in float64.
+"""
 
 from __future__ import annotations
 
@@ -23,12 +25,23 @@ C, P, H, FILTERS = 4, 6, 10, [[1, 4], [2, 5], [3, 7]]
 TOTAL = sum(number for _, number in FILTERS)
 SENTENCES = (["<S>", "Naïve", "birds", "sing", ".", "</S>"], ["<S>", "Pierre", "</S>"])
 OPTIONS: dict[str, Any] = {
-    "lstm": {"use_skip_connections": True, "projection_dim": P, "cell_clip": 3, "proj_clip": 3, "dim": H, "n_layers": 2},
+    "lstm": {
+        "use_skip_connections": True,
+        "projection_dim": P,
+        "cell_clip": 3,
+        "proj_clip": 3,
+        "dim": H,
+        "n_layers": 2,
+    },
     "char_cnn": {
-        "activation": "relu", "filters": FILTERS, "n_highway": 2, "embedding": {"dim": C}, "n_characters": 262,
+        "activation": "relu",
+        "filters": FILTERS,
+        "n_highway": 2,
+        "embedding": {"dim": C},
+        "n_characters": 262,
         "max_characters_per_token": 50,
     },
-}  # fmt: skip
+}
 
 
 def arrays() -> dict[str, np.ndarray]:
@@ -39,7 +52,10 @@ def arrays() -> dict[str, np.ndarray]:
         found |= {f"CNN/W_cnn_{n}": draw(1, size, C, number), f"CNN/b_cnn_{n}": draw(number)}
     for n in range(2):
         for name in ("carry", "transform"):
-            found |= {f"CNN_high_{n}/W_{name}": draw(TOTAL, TOTAL), f"CNN_high_{n}/b_{name}": draw(TOTAL)}
+            found |= {
+                f"CNN_high_{n}/W_{name}": draw(TOTAL, TOTAL),
+                f"CNN_high_{n}/b_{name}": draw(TOTAL),
+            }
     found |= {"CNN_proj/W_proj": draw(TOTAL, P), "CNN_proj/b_proj": draw(P)}
     for direction in range(2):
         for layer in range(2):
@@ -69,7 +85,9 @@ def characters(word: str) -> list[int]:
 
 
 def by_hand(stored: dict[str, np.ndarray], sentence: list[str], *, skip: bool) -> list[np.ndarray]:
-    """[T, 2 P] of each layer, in float64. (Biases are chosen so that 1 can be added to them without rounding.)"""
+    """[T, 2 P] of each layer, in float64. (Biases are chosen so that 1 can be added to them
+    without rounding.)
+    """
     w = {name: array.astype(np.float64) for name, array in stored.items()}
     sigmoid = lambda x: 1 / (1 + np.exp(-x))  # noqa: E731
     words = []
@@ -77,12 +95,18 @@ def by_hand(stored: dict[str, np.ndarray], sentence: list[str], *, skip: bool) -
         x, parts = w["char_embed"][characters(word)], []
         for n, (size, _) in enumerate(FILTERS):
             kernel = w[f"CNN/W_cnn_{n}"][0]  # [size, C, number]
-            windows = [sum(x[start + k] @ kernel[k] for k in range(size)) for start in range(50 - size + 1)]
+            windows = [
+                sum(x[start + k] @ kernel[k] for k in range(size)) for start in range(50 - size + 1)
+            ]
             parts.append(np.maximum(np.max(windows, 0) + w[f"CNN/b_cnn_{n}"], 0))
         y = np.concatenate(parts)
         for n in range(2):
             carry = sigmoid(y @ w[f"CNN_high_{n}/W_carry"] + w[f"CNN_high_{n}/b_carry"])
-            y = carry * np.maximum(y @ w[f"CNN_high_{n}/W_transform"] + w[f"CNN_high_{n}/b_transform"], 0) + (1 - carry) * y
+            y = (
+                carry
+                * np.maximum(y @ w[f"CNN_high_{n}/W_transform"] + w[f"CNN_high_{n}/b_transform"], 0)
+                + (1 - carry) * y
+            )
         words.append(y @ w["CNN_proj/W_proj"] + w["CNN_proj/b_proj"])
     layers: list[list[np.ndarray]] = [[np.stack(words)] * 2, [], []]
     for direction in range(2):
@@ -108,10 +132,15 @@ def test_numbers_are_those_of_the_description(skip: bool, tmp_path: Path) -> Non
     for row, sentence in enumerate(SENTENCES):
         rows[row, : len(sentence)] = torch.tensor([characters(word) for word in sentence]) + 1
     length = torch.tensor([6, 3])
-    seqs = {"text": Seq(torch.zeros(2, 6, dtype=torch.int64), length), "characters": Seq(rows, length)}
+    seqs = {
+        "text": Seq(torch.zeros(2, 6, dtype=torch.int64), length),
+        "characters": Seq(rows, length),
+    }
     with torch.no_grad():
         for kind, tolerance in ((torch.float64, 1e-10), (torch.float32, 1e-5)):
-            found = model.to(kind)(Batch(torch.arange(2), seqs), record=frozenset({"hidden"})).recorded["hidden"]
+            found = model.to(kind)(
+                Batch(torch.arange(2), seqs), record=frozenset({"hidden"})
+            ).recorded["hidden"]
             clipped = 0
             for row, sentence in enumerate(SENTENCES):
                 for mine, wanted in zip(found, by_hand(stored, sentence, skip=skip), strict=True):
@@ -138,8 +167,17 @@ def test_it_is_converted_embedded_and_fine_tuned(tmp_path: Path) -> None:
             assert np.abs(mine - wanted).max() < 1e-5
     for split in ("train", "dev"):
         (tmp_path / f"{split}.txt").write_text("\n\n".join(["the O\nAnna B-PER\nsang O"] * 8))
-    run("finetune", "task=tagging", f"task.path={tmp_path}", f"checkpoint={tmp_path / 'ours'}", "features=mix",
-        "train.epochs=1", "train.frozen=[backbone]", "task.max_length=8", f"run.dir={tmp_path / 'run'}")  # fmt: skip
+    run(
+        "finetune",
+        "task=tagging",
+        f"task.path={tmp_path}",
+        f"checkpoint={tmp_path / 'ours'}",
+        "features=mix",
+        "train.epochs=1",
+        "train.frozen=[backbone]",
+        "task.max_length=8",
+        f"run.dir={tmp_path / 'run'}",
+    )
     assert "metrics" in json.loads((tmp_path / "run" / "result.json").read_text())
 
 

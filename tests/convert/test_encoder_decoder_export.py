@@ -1,4 +1,6 @@
-"""Recipes of encoder-decoders as published classes, what no class has, and what help and README say of families."""
+"""Recipes of encoder-decoders as published classes, what no class has, and what help and README
+say of families.
+"""
 
 from __future__ import annotations
 
@@ -24,15 +26,31 @@ from plmctl.training.checkpoint import tensors_of
 transformers = pytest.importorskip("transformers")
 pytestmark = pytest.mark.parity
 
-RECIPES = {"bart": "BartForConditionalGeneration", "t5": "T5ForConditionalGeneration", "transformer": "MarianMTModel"}
-GATES = ["model.decoder.stack.cells.f._target_=plmctl.nn.cells.glu.GLU", "model.decoder.stack.cells.f.activation=gelu_tanh",
-         "heads.seq2seq.tied=false", "heads.seq2seq.scaled=false"]  # fmt: skip
+RECIPES = {
+    "bart": "BartForConditionalGeneration",
+    "t5": "T5ForConditionalGeneration",
+    "transformer": "MarianMTModel",
+}
+GATES = [
+    "model.decoder.stack.cells.f._target_=plmctl.nn.cells.glu.GLU",
+    "model.decoder.stack.cells.f.activation=gelu_tanh",
+    "heads.seq2seq.tied=false",
+    "heads.seq2seq.scaled=false",
+]
 
 
-@pytest.mark.parametrize(("recipe", "changes"), [("bart", []), ("t5", []), ("t5", GATES), ("transformer", [])])
+@pytest.mark.parametrize(
+    ("recipe", "changes"), [("bart", []), ("t5", []), ("t5", GATES), ("transformer", [])]
+)
 def test_a_recipe_exports_to_its_family(recipe: str, changes: list[str], tmp_path: Path) -> None:
     files = ["data.path=x", *(["data.target_path=y"] if recipe == "transformer" else [])]
-    config = plain(compose("pretrain", recipe, [*files, "size=tiny", "size.width=32", "size.inner_width=48", *changes]))
+    config = plain(
+        compose(
+            "pretrain",
+            recipe,
+            [*files, "size=tiny", "size.width=32", "size.inner_width=48", *changes],
+        )
+    )
     model = build_model(config, vocab_size=60, vocab=TINY, seed=0).eval()
     generator = torch.Generator().manual_seed(1)
     with torch.no_grad():
@@ -40,8 +58,12 @@ def test_a_recipe_exports_to_its_family(recipe: str, changes: list[str], tmp_pat
             parameter.add_(0.05 * torch.randn(parameter.shape, generator=generator))
     exported = hf.export(config, tensors_of(model), pad=TINY.pad)
     assert (exported.architecture, exported.left_out) == (RECIPES[recipe], [])
-    hf.write(tmp_path, exported, tokens={role: getattr(TINY, role) for role in ("pad", "bos", "eos")})
-    again, info = getattr(transformers, exported.architecture).from_pretrained(tmp_path, output_loading_info=True)
+    hf.write(
+        tmp_path, exported, tokens={role: getattr(TINY, role) for role in ("pad", "bos", "eos")}
+    )
+    again, info = getattr(transformers, exported.architecture).from_pretrained(
+        tmp_path, output_loading_info=True
+    )
     assert not info["missing_keys"]
     assert not info["unexpected_keys"]
     assert again.config.decoder_start_token_id == model.backbone.start
@@ -60,12 +82,28 @@ def test_a_recipe_exports_to_its_family(recipe: str, changes: list[str], tmp_pat
     ("recipe", "change", "told"),
     [
         ("bart", "model.unread=mask", r"bart, differs in\s+model\.unread=mask \(there: None\)"),
-        ("bart", "model.decoder.stack.residual._target_=plmctl.nn.residual.PreNorm", r"residual=PreNorm \(there: PostNorm\)"),
+        (
+            "bart",
+            "model.decoder.stack.residual._target_=plmctl.nn.residual.PreNorm",
+            r"residual=PreNorm \(there: PostNorm\)",
+        ),
         ("bart", "position=sinusoidal", r"position=Sinusoidal \(there: Learned\)"),
-        ("transformer", "heads.seq2seq.tied=false", r"marian, differs in\s+heads\.seq2seq\.tied=False \(there: True\)"),
-        ("t5", "model.decoder.position.buckets=8", r"model\.decoder\.position\.buckets=8 \(there: 32\)"),
+        (
+            "transformer",
+            "heads.seq2seq.tied=false",
+            r"marian, differs in\s+heads\.seq2seq\.tied=False \(there: True\)",
+        ),
+        (
+            "t5",
+            "model.decoder.position.buckets=8",
+            r"model\.decoder\.position\.buckets=8 \(there: 32\)",
+        ),
         ("t5", "model.tied=false", r"t5, differs in\s+model\.tied=False \(there: True\)"),
-        ("t5", "model.decoder.stack.cells.c.bias=true", r"model\.decoder\.stack\.cells\.c\.bias=True \(there: False\)"),
+        (
+            "t5",
+            "model.decoder.stack.cells.c.bias=true",
+            r"model\.decoder\.stack\.cells\.c\.bias=True \(there: False\)",
+        ),
     ],
 )
 def test_what_no_published_class_has_is_told(recipe: str, change: str, told: str) -> None:
@@ -81,7 +119,9 @@ def test_elmo_has_no_published_class() -> None:
         hf.export(plain(compose("pretrain", "elmo", ["data.path=x"])), {})
 
 
-def test_the_exported_tokenizer_frames_a_source_as_the_run_did(tokens_of: Callable[..., Path], tmp_path: Path) -> None:
+def test_the_exported_tokenizer_frames_a_source_as_the_run_did(
+    tokens_of: Callable[..., Path], tmp_path: Path
+) -> None:
     """And so does the model that is read back, whose config has no rows."""
     tokenizer = Tokenizer.load(tokens_of("bpe"))
     assert tokenizer.vocab.single == ("cls", "A", "sep")
@@ -95,7 +135,9 @@ def test_the_exported_tokenizer_frames_a_source_as_the_run_did(tokens_of: Callab
 
 def test_a_start_that_is_a_role_needs_the_tokenizer(tmp_path: Path) -> None:
     config = plain(compose("pretrain", "bart", ["size=tiny"]))
-    exported = hf.export(config, tensors_of(build_model(config, vocab_size=TINY.size, vocab=TINY, seed=0)), pad=0)
+    exported = hf.export(
+        config, tensors_of(build_model(config, vocab_size=TINY.size, vocab=TINY, seed=0)), pad=0
+    )
     with pytest.raises(ConfigError, match=r"model\.start='eos': an id, where no tokenizer"):
         hf.write(tmp_path, exported, tokens={"pad": 0})
 
@@ -110,6 +152,9 @@ def test_a_pair_of_tokenizers_is_none(published, with_tokenizer) -> None:
 
 def test_help_and_readme_name_every_family() -> None:
     readme = (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")
-    for text in (cli.convert.__doc__ or "", readme.partition("| families |")[2].partition("\n\n")[0]):
+    for text in (
+        cli.convert.__doc__ or "",
+        readme.partition("| families |")[2].partition("\n\n")[0],
+    ):
         named = {word.lower().replace("-", "") for word in re.findall(r"[\w-]+", text)}
         assert {family.model_type.removeprefix("openai-") for family in hf.FAMILIES} <= named

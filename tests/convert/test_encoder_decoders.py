@@ -1,4 +1,6 @@
-"""BART, Marian and T5 against `transformers`, in both directions: states, logits, tables, what cannot be exported."""
+"""BART, Marian and T5 against `transformers`, in both directions: states, logits, tables, what
+cannot be exported.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,8 @@ from plmctl.errors import ConfigError
 transformers = pytest.importorskip("transformers")
 pytestmark = pytest.mark.parity
 
-ENDS = {"unpadded": ([9, 9], [7, 7]), "padded": ([9, 4, 6], [7, 5, 1])}  # lengths of sources and targets
+# lengths of sources and targets
+ENDS = {"unpadded": ([9, 9], [7, 7]), "padded": ([9, 4, 6], [7, 5, 1])}
 GATED = {"feed_forward_proj": "gated-gelu", "tie_word_embeddings": False}
 MEMBERS: dict[str, tuple[str, dict[str, Any]]] = {
     "bart": ("BartForConditionalGeneration", {}),
@@ -35,7 +38,10 @@ MEMBERS: dict[str, tuple[str, dict[str, Any]]] = {
     "marian-bare": ("MarianModel", {}),
     "t5": ("T5ForConditionalGeneration", {}),
     "t5-1.1": ("T5ForConditionalGeneration", GATED),
-    "t5-narrow": ("T5ForConditionalGeneration", {"d_kv": 5, "relative_attention_num_buckets": 8, "num_decoder_layers": 1}),
+    "t5-narrow": (
+        "T5ForConditionalGeneration",
+        {"d_kv": 5, "relative_attention_num_buckets": 8, "num_decoder_layers": 1},
+    ),
     "t5-bare": ("T5Model", GATED),
     "t5-span": ("T5ForQuestionAnswering", {}),
 }
@@ -62,17 +68,31 @@ def ours(loaded: plmctl.Loaded, batch: Batch) -> dict[str, Tensor]:
 
 @torch.no_grad()
 def theirs(model: Any, batch: Batch) -> dict[str, Tensor]:
-    source, target, start = batch.seqs["source"], batch.seqs["target"], model.config.decoder_start_token_id
+    source, target, start = (
+        batch.seqs["source"],
+        batch.seqs["target"],
+        model.config.decoder_start_token_id,
+    )
     read = torch.cat([torch.full_like(target.ids[:, :1], start), target.ids[:, :-1]], 1)
-    extra = {"attention_mask": source.real.long(), "decoder_attention_mask": target.real.long(), "output_hidden_states": True}
+    extra = {
+        "attention_mask": source.real.long(),
+        "decoder_attention_mask": target.real.long(),
+        "output_hidden_states": True,
+    }
     out = model(source.ids, decoder_input_ids=read, **extra)
     found = {f"hidden_{i}": state for i, state in enumerate(out.decoder_hidden_states)}
     found |= {f"source_{i}": state for i, state in enumerate(out.encoder_hidden_states)}
-    found |= {"span": torch.stack([out.start_logits, out.end_logits], -1)} if "start_logits" in out else {}
+    found |= (
+        {"span": torch.stack([out.start_logits, out.end_logits], -1)}
+        if "start_logits" in out
+        else {}
+    )
     return found | ({"seq2seq": out.logits} if "logits" in out else {})
 
 
-def agree(found: dict[str, Tensor], wanted: dict[str, Tensor], batch: Batch, tolerance: float = 1e-5) -> None:
+def agree(
+    found: dict[str, Tensor], wanted: dict[str, Tensor], batch: Batch, tolerance: float = 1e-5
+) -> None:
     """Of values of size 1, and of larger ones (logits by T5's tables) in proportion."""
     for name, value in wanted.items():
         real = batch.seqs["source" if name.startswith("source") else "target"].real
@@ -81,9 +101,13 @@ def agree(found: dict[str, Tensor], wanted: dict[str, Tensor], batch: Batch, tol
 
 
 class Double(torch.overrides.TorchFunctionMode):
-    """T5 of `transformers` takes softmax and norm in fp32 whatever its type; here "float" is float64."""
+    """T5 of `transformers` takes softmax and norm in fp32 whatever its type; here "float" is
+    float64.
+    """
 
-    def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    def __torch_function__(
+        self, function: Any, types: Any, args: Any = (), kwargs: Any = None
+    ) -> Any:
         if function is torch.Tensor.float:
             return args[0].double()
         if function is torch.Tensor.to:
@@ -96,10 +120,14 @@ def same_sinusoids(loaded: plmctl.Loaded, model: Any) -> None:
     if "Marian" not in type(model).__name__:
         return
     whole = getattr(model, "model", model)
-    for end, position in ((whole.encoder, loaded.model.backbone.encoder.position),
-                          (whole.decoder, loaded.model.backbone.decoder.position)):  # fmt: skip
+    for end, position in (
+        (whole.encoder, loaded.model.backbone.encoder.position),
+        (whole.decoder, loaded.model.backbone.decoder.position),
+    ):
         weight = end.embed_positions.weight
-        weight.data = position.embed(torch.zeros_like(weight)[None], torch.arange(len(weight))[None])[0]
+        weight.data = position.embed(
+            torch.zeros_like(weight)[None], torch.arange(len(weight))[None]
+        )[0]
 
 
 @pytest.mark.parametrize("lengths", ENDS.values(), ids=ENDS)
@@ -119,13 +147,23 @@ def test_import_agrees(member: str, lengths: tuple[list[int], list[int]], publis
 
 @pytest.mark.parametrize("member", MEMBERS)
 def test_there_and_back(member: str, published, tmp_path: Path) -> None:
-    """Published -> plmctl -> published -> plmctl: `transformers` reads the same model, and our tensors are the same bits."""
+    """Published -> plmctl -> published -> plmctl: `transformers` reads the same model, and our
+    tensors are the same bits.
+    """
     name, changes = MEMBERS[member]
     model, folder = published(name, **changes)
-    for place, (start, to) in {"a": (folder, "plmctl"), "b": (tmp_path / "a", "hf"), "c": (tmp_path / "b", "plmctl")}.items():
+    for place, (start, to) in {
+        "a": (folder, "plmctl"),
+        "b": (tmp_path / "a", "hf"),
+        "c": (tmp_path / "b", "plmctl"),
+    }.items():
         convert(start, tmp_path / place, to=to)
-    again, info = getattr(transformers, name).from_pretrained(tmp_path / "b", output_loading_info=True)
-    assert not [key for key in info["missing_keys"] if "Marian" not in name or "embed_positions" not in key]
+    again, info = getattr(transformers, name).from_pretrained(
+        tmp_path / "b", output_loading_info=True
+    )
+    assert not [
+        key for key in info["missing_keys"] if "Marian" not in name or "embed_positions" not in key
+    ]
     assert not info["unexpected_keys"]
     untied = changes.get("tie_word_embeddings") is False and name.startswith("Bart")
     for key, tensor in model.state_dict().items():
@@ -138,15 +176,21 @@ def test_there_and_back(member: str, published, tmp_path: Path) -> None:
     first, last = (load_file(tmp_path / place / "model.safetensors") for place in "ac")
     assert first.keys() == last.keys()
     assert all(first[key].equal(last[key]) for key in first)
-    assert ("backbone.decoder.embedding.token.weight" in first) == untied  # a table of both ends is stored once
+    # a table of both ends is stored once
+    assert ("backbone.decoder.embedding.token.weight" in first) == untied
     assert (tmp_path / "a/config.yaml").read_text() == (tmp_path / "c/config.yaml").read_text()
     settings = json.loads((tmp_path / "b/config.json").read_text())
     assert settings["decoder_start_token_id"] == model.config.decoder_start_token_id
 
 
 def classified(loaded: plmctl.Loaded, model: Any) -> tuple[Tensor, Tensor]:
-    """(ours, theirs) of rows of unlike length that end in `</s>`: what stands for a row is the state that predicts it."""
-    ids, length = torch.randint(3, 40, (3, 8), generator=torch.Generator().manual_seed(4)), torch.tensor([8, 5, 3])
+    """(ours, theirs) of rows of unlike length that end in `</s>`: what stands for a row is the
+    state that predicts it.
+    """
+    ids, length = (
+        torch.randint(3, 40, (3, 8), generator=torch.Generator().manual_seed(4)),
+        torch.tensor([8, 5, 3]),
+    )
     row = torch.arange(3)
     ids[row, length - 1] = model.config.eos_token_id
     text = Seq(ids, length)
@@ -158,15 +202,23 @@ def classified(loaded: plmctl.Loaded, model: Any) -> tuple[Tensor, Tensor]:
 
 @pytest.mark.parametrize(("name", "changes"), [("Bart", {}), ("T5", {}), ("T5", GATED)])
 @pytest.mark.parametrize("outputs", [3, 1])
-def test_a_classifier_reads_the_last_state(name: str, changes: dict[str, Any], outputs: int, published, tmp_path: Path) -> None:
+def test_a_classifier_reads_the_last_state(
+    name: str, changes: dict[str, Any], outputs: int, published, tmp_path: Path
+) -> None:
     name += "ForSequenceClassification"
     model, folder = published(name, num_labels=outputs, **changes)
     convert(folder, tmp_path / "ours", to="plmctl")
     convert(tmp_path / "ours", tmp_path / "hf", to="hf")
-    again, info = getattr(transformers, name).from_pretrained(tmp_path / "hf", output_loading_info=True)
+    again, info = getattr(transformers, name).from_pretrained(
+        tmp_path / "hf", output_loading_info=True
+    )
     assert not info["missing_keys"]
     assert not info["unexpected_keys"]
-    assert all(again.state_dict()[key].equal(value) for key, value in model.state_dict().items() if "positions" not in key)
+    assert all(
+        again.state_dict()[key].equal(value)
+        for key, value in model.state_dict().items()
+        if "positions" not in key
+    )
     again.eval()
     for place in (folder, tmp_path / "hf"):
         loaded = plmctl.load(place)
@@ -181,9 +233,15 @@ def test_a_classifier_reads_the_last_state(name: str, changes: dict[str, Any], o
 
 def _with(folder: Path, tensors: dict[str, Tensor], **settings: Any) -> None:
     """Other tensors and settings in a published folder."""
-    save_file({**load_file(folder / "model.safetensors"), **tensors}, folder / "model.safetensors", {"format": "pt"})
+    save_file(
+        {**load_file(folder / "model.safetensors"), **tensors},
+        folder / "model.safetensors",
+        {"format": "pt"},
+    )
     found = json.loads((folder / "config.json").read_text()) | settings
-    (folder / "config.json").write_text(json.dumps({key: value for key, value in found.items() if value is not None}))
+    (folder / "config.json").write_text(
+        json.dumps({key: value for key, value in found.items() if value is not None})
+    )
 
 
 def _again(name: str, folder: Path, tmp_path: Path) -> Iterator[Any]:
@@ -229,7 +287,10 @@ def test_a_head_without_tensors_may_stand_on_bare_names(name: str, published) ->
     _, folder = published(name)
     found = plmctl.load(folder).source
     prefix = "model." if name.startswith("Bart") else "transformer."
-    tensors = {key.removeprefix(prefix): value for key, value in load_file(folder / "model.safetensors").items()}
+    tensors = {
+        key.removeprefix(prefix): value
+        for key, value in load_file(folder / "model.safetensors").items()
+    }
     save_file(tensors, folder / "model.safetensors", {"format": "pt"})
     bare = plmctl.load(folder).source
     assert (bare.config, bare.unused) == (found.config, found.unused)
@@ -238,7 +299,10 @@ def test_a_head_without_tensors_may_stand_on_bare_names(name: str, published) ->
 
 def test_aliases_of_old_files_are_one_table(published) -> None:
     """pytorch_model.bin of the first releases names the table of tokens four times."""
-    for name, prefix in (("BartForConditionalGeneration", "model."), ("T5ForConditionalGeneration", "")):
+    for name, prefix in (
+        ("BartForConditionalGeneration", "model."),
+        ("T5ForConditionalGeneration", ""),
+    ):
         _, folder = published(name, name)
         before = plmctl.load(folder).source
         table = before.tensors["backbone.encoder.embedding.token.weight"]
@@ -252,6 +316,8 @@ def test_aliases_of_old_files_are_one_table(published) -> None:
 def test_missing_layers_are_named_for_each_stack(published) -> None:
     _, folder = published("BartModel")
     _with(folder, {}, encoder_layers=3, decoder_layers=4)
-    with pytest.raises(plmctl.errors.DataError, match=r"encoder\.layers\.2.*decoder\.layers\.3") as caught:
+    with pytest.raises(
+        plmctl.errors.DataError, match=r"encoder\.layers\.2.*decoder\.layers\.3"
+    ) as caught:
         plmctl.load(folder)
     assert "encoder.layers.3" not in str(caught.value)

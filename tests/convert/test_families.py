@@ -23,14 +23,39 @@ from plmctl.loading import Loaded
 transformers = pytest.importorskip("transformers")
 pytestmark = pytest.mark.parity
 
-KINDS = ("Model", "ForMaskedLM", "ForSequenceClassification", "ForTokenClassification", "ForQuestionAnswering")
+KINDS = (
+    "Model",
+    "ForMaskedLM",
+    "ForSequenceClassification",
+    "ForTokenClassification",
+    "ForQuestionAnswering",
+)
 ENCODERS = [f"{family}{kind}" for family in ("Bert", "Roberta", "Albert") for kind in KINDS]
-DECODERS = ["GPT2Model", "GPT2LMHeadModel", "GPT2ForTokenClassification", "GPT2ForQuestionAnswering",
-            "GPT2ForSequenceClassification", "OpenAIGPTModel", "OpenAIGPTLMHeadModel",
-            "OpenAIGPTForSequenceClassification"]  # fmt: skip
-BASE = {"vocab_size": 30522, "hidden_size": 768, "num_hidden_layers": 12, "num_attention_heads": 12, "intermediate_size": 3072,
-        "max_position_embeddings": 512}  # fmt: skip
-CLASSES = [*ENCODERS, "BertForPreTraining", "AlbertForPreTraining", "BertForNextSentencePrediction", *DECODERS]
+DECODERS = [
+    "GPT2Model",
+    "GPT2LMHeadModel",
+    "GPT2ForTokenClassification",
+    "GPT2ForQuestionAnswering",
+    "GPT2ForSequenceClassification",
+    "OpenAIGPTModel",
+    "OpenAIGPTLMHeadModel",
+    "OpenAIGPTForSequenceClassification",
+]
+BASE = {
+    "vocab_size": 30522,
+    "hidden_size": 768,
+    "num_hidden_layers": 12,
+    "num_attention_heads": 12,
+    "intermediate_size": 3072,
+    "max_position_embeddings": 512,
+}
+CLASSES = [
+    *ENCODERS,
+    "BertForPreTraining",
+    "AlbertForPreTraining",
+    "BertForNextSentencePrediction",
+    *DECODERS,
+]
 
 
 def inputs(length: list[int]) -> tuple[Tensor, Tensor]:
@@ -42,7 +67,9 @@ def inputs(length: list[int]) -> tuple[Tensor, Tensor]:
 
 def batch(ids: Tensor, mask: Tensor, segment: Tensor | None = None) -> Batch:
     tracks = {} if segment is None else {"segment": segment}
-    return Batch(torch.arange(len(ids)), {"text": Seq(ids, mask.sum(1), tracks, full=bool(mask.all()))})
+    return Batch(
+        torch.arange(len(ids)), {"text": Seq(ids, mask.sum(1), tracks, full=bool(mask.all()))}
+    )
 
 
 @torch.no_grad()
@@ -50,11 +77,22 @@ def ours(loaded: Loaded, given: Batch) -> dict[str, Tensor]:
     """States, and the logits of every head by the names of `transformers`."""
     hidden = loaded.model(given, record=frozenset({"hidden"}))
     heads, last = loaded.model.heads, hidden.last
-    row = last[torch.arange(len(last)), given.text.length - 1] if pooling(loaded.config) == "last" else last[:, 0]
+    row = (
+        last[torch.arange(len(last)), given.text.length - 1]
+        if pooling(loaded.config) == "last"
+        else last[:, 0]
+    )
     first = heads["pooler"](row) if "pooler" in heads else row
     found = {f"hidden_{i}": state for i, state in enumerate(hidden.recorded["hidden"])}
-    for name, features in (("mlm", last), ("clm", last), ("tag", last), ("class", first), ("score", first), ("nsp", first),
-                           ("sop", first)):  # fmt: skip
+    for name, features in (
+        ("mlm", last),
+        ("clm", last),
+        ("tag", last),
+        ("class", first),
+        ("score", first),
+        ("nsp", first),
+        ("sop", first),
+    ):
         if name in heads:
             found[name] = heads[name](features)
     if "span" in heads:
@@ -63,7 +101,9 @@ def ours(loaded: Loaded, given: Batch) -> dict[str, Tensor]:
 
 
 @torch.no_grad()
-def theirs(model: Any, ids: Tensor, mask: Tensor, segment: Tensor | None = None) -> dict[str, Tensor]:
+def theirs(
+    model: Any, ids: Tensor, mask: Tensor, segment: Tensor | None = None
+) -> dict[str, Tensor]:
     extra = {} if segment is None else {"token_type_ids": segment}
     out = model(ids, attention_mask=mask.long(), output_hidden_states=True, **extra)
     found = {f"hidden_{i}": state for i, state in enumerate(out.hidden_states)}
@@ -74,8 +114,13 @@ def theirs(model: Any, ids: Tensor, mask: Tensor, segment: Tensor | None = None)
         return found | {"mlm": out.prediction_logits, "nsp": out.seq_relationship_logits}
     if name.endswith("QuestionAnswering"):
         return found | {"start": out.start_logits, "end": out.end_logits}
-    ends = {"MaskedLM": "mlm", "LMHeadModel": "clm", "TokenClassification": "tag", "NextSentencePrediction": "nsp",
-            "SequenceClassification": "class"}  # fmt: skip
+    ends = {
+        "MaskedLM": "mlm",
+        "LMHeadModel": "clm",
+        "TokenClassification": "tag",
+        "NextSentencePrediction": "nsp",
+        "SequenceClassification": "class",
+    }
     key = next((key for end, key in ends.items() if name.endswith(end)), None)
     return found | ({key: out.logits} if key else {})
 
@@ -83,7 +128,12 @@ def theirs(model: Any, ids: Tensor, mask: Tensor, segment: Tensor | None = None)
 def agree(found: dict[str, Tensor], wanted: dict[str, Tensor], mask: Tensor) -> None:
     for name, value in wanted.items():
         tokens = value.shape[:2] == mask.shape
-        assert_close(found[name][mask] if tokens else found[name], value[mask] if tokens else value, atol=1e-5, rtol=1e-5)
+        assert_close(
+            found[name][mask] if tokens else found[name],
+            value[mask] if tokens else value,
+            atol=1e-5,
+            rtol=1e-5,
+        )
 
 
 def labels(name: str) -> int:
@@ -107,12 +157,16 @@ def test_there_and_back_is_bitwise(name: str, published, tmp_path: Path) -> None
 
 
 def there_and_back(model: Any, folder: Path, tmp_path: Path) -> None:
-    """Published -> plmctl -> published -> plmctl: what transformers reads is the same model, and our tensors the same bits."""
+    """Published -> plmctl -> published -> plmctl: what transformers reads is the same model, and
+    our tensors the same bits.
+    """
     name = type(model).__name__
     convert(folder, tmp_path / "a", to="plmctl")
     convert(tmp_path / "a", tmp_path / "b", to="hf")
     convert(tmp_path / "b", tmp_path / "c", to="plmctl")
-    again, info = getattr(transformers, name).from_pretrained(tmp_path / "b", output_loading_info=True)
+    again, info = getattr(transformers, name).from_pretrained(
+        tmp_path / "b", output_loading_info=True
+    )
     assert not info["missing_keys"]
     assert not info["unexpected_keys"]
     for key, tensor in model.state_dict().items():
@@ -130,7 +184,11 @@ def test_segments_agree(published) -> None:
     model, folder = published("BertForPreTraining")
     ids, mask = inputs([9, 9])
     segment = (torch.arange(9) > 4).long().expand(2, 9)
-    agree(ours(plmctl.load(folder), batch(ids, mask, segment)), theirs(model, ids, mask, segment), mask)
+    agree(
+        ours(plmctl.load(folder), batch(ids, mask, segment)),
+        theirs(model, ids, mask, segment),
+        mask,
+    )
 
 
 def test_a_roberta_without_token_type_stays_without(published, tmp_path: Path) -> None:
@@ -167,7 +225,9 @@ def test_label_names_and_regression(published, tmp_path: Path) -> None:
     names = {0: "negative", 1: "neutral", 2: "positive"}
     _, folder = published("BertForSequenceClassification", "a", num_labels=3, id2label=names)
     convert(folder, tmp_path / "hf", to="hf")
-    assert json.loads((tmp_path / "hf/config.json").read_text())["id2label"] == {str(k): v for k, v in names.items()}
+    assert json.loads((tmp_path / "hf/config.json").read_text())["id2label"] == {
+        str(k): v for k, v in names.items()
+    }
     _, folder = published("RobertaForSequenceClassification", "b", num_labels=1)
     loaded = plmctl.load(folder)
     assert list(loaded.model.heads) == ["score"]
@@ -220,7 +280,9 @@ def test_a_head_that_no_class_has_is_refused(published) -> None:
 
 @pytest.mark.slow
 def test_bert_base_agrees(published) -> None:
-    """bert-base's own size (110M parameters); random weights as they are drawn, for perturbed ones are not of this scale."""
+    """bert-base's own size (110M parameters); random weights as they are drawn, for perturbed
+    ones are not of this scale.
+    """
     model, folder = published("BertForPreTraining", perturb=0.01, **BASE)
     ids, mask = inputs([128, 77])
     agree(ours(plmctl.load(folder), batch(ids, mask)), theirs(model, ids, mask), mask)

@@ -1,4 +1,6 @@
-"""Every recipe's model, as conf/ composes it, becomes the published class of its family, with the same logits."""
+"""Every recipe's model, as conf/ composes it, becomes the published class of its family, with
+the same logits.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,11 @@ from plmctl.training.checkpoint import tensors_of
 transformers = pytest.importorskip("transformers")
 pytestmark = pytest.mark.parity
 
-RECIPES = {"bert": "BertForPreTraining", "roberta": "RobertaForMaskedLM", "albert": "AlbertForPreTraining"}
+RECIPES = {
+    "bert": "BertForPreTraining",
+    "roberta": "RobertaForMaskedLM",
+    "albert": "AlbertForPreTraining",
+}
 RECIPES |= {"gpt": "OpenAIGPTLMHeadModel", "gpt2": "GPT2LMHeadModel", "xlnet": "XLNetLMHeadModel"}
 
 
@@ -33,7 +39,9 @@ def test_a_recipe_exports_to_its_family(recipe: str, tmp_path: Path) -> None:
     exported = hf.export(config, tensors_of(model), pad=0)
     assert (exported.architecture, exported.left_out) == (RECIPES[recipe], [])
     hf.write(tmp_path, exported, tokens={"pad": 0, "bos": 1, "eos": 2})
-    published, info = getattr(transformers, exported.architecture).from_pretrained(tmp_path, output_loading_info=True)
+    published, info = getattr(transformers, exported.architecture).from_pretrained(
+        tmp_path, output_loading_info=True
+    )
     assert not info["missing_keys"]
     assert not info["unexpected_keys"]
     ids = torch.randint(3, 60, (2, 20), generator=generator)
@@ -42,7 +50,9 @@ def test_a_recipe_exports_to_its_family(recipe: str, tmp_path: Path) -> None:
     with torch.no_grad():
         out = published.eval()(ids, attention_mask=real.long())
         last = model(Batch(torch.arange(2), {"text": Seq(ids, real.sum(1))})).last
-        found = model.heads["plm" if recipe == "xlnet" else "clm" if "gpt" in recipe else "mlm"](last)
+        found = model.heads["plm" if recipe == "xlnet" else "clm" if "gpt" in recipe else "mlm"](
+            last
+        )
     wanted = out.prediction_logits if RECIPES[recipe].endswith("PreTraining") else out.logits
     assert_close(found[real], wanted[real], atol=1e-5, rtol=1e-5)
     back = hf.read(tmp_path)

@@ -19,11 +19,31 @@ def change(folder, **numbers) -> None:
 @pytest.mark.parametrize(
     ("name", "key", "number", "said"),
     [
-        ("BertForMaskedLM", "num_hidden_layers", 10**9, "num_layers is 1000000000, and may be 2,500 at most"),
-        ("BertForMaskedLM", "hidden_size", 10**12, "width is 1000000000000, and may be 65,536 at most"),
+        (
+            "BertForMaskedLM",
+            "num_hidden_layers",
+            10**9,
+            "num_layers is 1000000000, and may be 2,500 at most",
+        ),
+        (
+            "BertForMaskedLM",
+            "hidden_size",
+            10**12,
+            "width is 1000000000000, and may be 65,536 at most",
+        ),
         ("GPT2LMHeadModel", "n_layer", 10**9, "num_layers is 1000000000, and may be 2,500 at most"),
-        ("BartForConditionalGeneration", "decoder_layers", 10**9, "decoder_layers is 1000000000, and may be 2,500 at most"),
-        ("AlbertForMaskedLM", "num_hidden_layers", 10**9, "num_layers is 1000000000, and may be 2,500 at most"),
+        (
+            "BartForConditionalGeneration",
+            "decoder_layers",
+            10**9,
+            "decoder_layers is 1000000000, and may be 2,500 at most",
+        ),
+        (
+            "AlbertForMaskedLM",
+            "num_hidden_layers",
+            10**9,
+            "num_layers is 1000000000, and may be 2,500 at most",
+        ),
     ],
 )
 def test_numbers_that_no_model_has(name: str, key: str, number: int, said: str, published) -> None:
@@ -37,9 +57,15 @@ def test_numbers_that_no_model_has(name: str, key: str, number: int, said: str, 
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        ({"intermediate_size": 1 << 26}, r"its config and its weights disagree: .*\.up.weight \[24, 16\] for \[67108864, 16\]"),
+        (
+            {"intermediate_size": 1 << 26},
+            r"its config and its weights disagree: .*\.up.weight \[24, 16\] for \[67108864, 16\]",
+        ),
         ({"hidden_size": 1 << 14}, "its config and its weights disagree: "),
-        ({"max_position_embeddings": 1 << 26}, r"position.table.weight \[12, 16\] for \[67108864, 16\]"),
+        (
+            {"max_position_embeddings": 1 << 26},
+            r"position.table.weight \[12, 16\] for \[67108864, 16\]",
+        ),
         ({"num_hidden_layers": 2000}, r"without its tensors bert.encoder.layer.2\..* and \d+ more"),
     ],
 )

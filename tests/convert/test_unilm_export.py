@@ -1,4 +1,6 @@
-"""UniLM in BERT's names: six kinds of segments, epsilon 1e-5, and a mask that `transformers` is given from outside."""
+"""UniLM in BERT's names: six kinds of segments, epsilon 1e-5, and a mask that `transformers` is
+given from outside.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,8 @@ transformers = pytest.importorskip("transformers")
 pytestmark = pytest.mark.parity
 
 T, SOURCE, REAL = 9, 4, torch.tensor([9, 7])
-MODES = {  # segments of the first tokens and of the others, and who sees whom (Dong et al., 2019, fig. 1)
+# segments of the first tokens and of the others, and who sees whom (Dong et al., 2019, fig. 1)
+MODES = {
     "bidirectional": ([0, 1], lambda q, k: True),
     "left to right": ([2, 2], lambda q, k: k <= q),
     "right to left": ([3, 3], lambda q, k: k >= q),
@@ -36,7 +39,9 @@ MODES = {  # segments of the first tokens and of the others, and who sees whom (
 
 def wanted(model: Any, ids: Tensor, segment: Tensor, sees: Any) -> Tensor:
     """Logits of `transformers` under an additive mask [B, 1, T, T], written out."""
-    allowed = torch.tensor([[[bool(sees(q, k)) and k < n for k in range(T)] for q in range(T)] for n in REAL.tolist()])
+    allowed = torch.tensor(
+        [[[bool(sees(q, k)) and k < n for k in range(T)] for q in range(T)] for n in REAL.tolist()]
+    )
     mask = torch.zeros(2, 1, T, T, dtype=model.dtype).masked_fill(~allowed[:, None], -1e9)
     with torch.no_grad():
         return model(ids, attention_mask=mask, token_type_ids=segment).prediction_logits
@@ -44,13 +49,18 @@ def wanted(model: Any, ids: Tensor, segment: Tensor, sees: Any) -> Tensor:
 
 @pytest.fixture
 def folder(published) -> tuple[Any, Path]:
-    return published("BertForPreTraining", type_vocab_size=6, layer_norm_eps=1e-5, attn_implementation="eager")
+    return published(
+        "BertForPreTraining", type_vocab_size=6, layer_norm_eps=1e-5, attn_implementation="eager"
+    )
 
 
 def as_unilm(folder: Path) -> Model:
     """The model of a published folder under the recipe's pattern."""
     source = plmctl.load(folder).source
-    model = build_model({**source.config, "pattern": plain(compose("pretrain", "unilm", [])["pattern"])}, vocab_size=40)
+    model = build_model(
+        {**source.config, "pattern": plain(compose("pretrain", "unilm", [])["pattern"])},
+        vocab_size=40,
+    )
     load_exactly(model, source.tensors, file=folder)
     return model.eval()
 
@@ -66,8 +76,12 @@ def test_every_mode_agrees(mode: str, folder: tuple[Any, Path]) -> None:
     for dtype, tolerance in ((torch.float32, 1e-5), (torch.float64, 1e-12)):
         published.to(dtype), model.to(dtype)
         with torch.no_grad():
-            found = model.heads["mlm"](model(Batch(torch.arange(2), {"text": Seq(ids, REAL, {"segment": segment})})).last)
-        assert_close(found[real], wanted(published, ids, segment, sees)[real], atol=tolerance, rtol=tolerance)
+            found = model.heads["mlm"](
+                model(Batch(torch.arange(2), {"text": Seq(ids, REAL, {"segment": segment})})).last
+            )
+        assert_close(
+            found[real], wanted(published, ids, segment, sees)[real], atol=tolerance, rtol=tolerance
+        )
 
 
 def test_there_and_back(folder: tuple[Any, Path], tmp_path: Path) -> None:
@@ -76,7 +90,9 @@ def test_there_and_back(folder: tuple[Any, Path], tmp_path: Path) -> None:
     convert(tmp_path / "ours", tmp_path / "hf", to="hf")
     again = transformers.BertForPreTraining.from_pretrained(tmp_path / "hf")
     assert (again.config.layer_norm_eps, again.config.type_vocab_size) == (1e-5, 6)
-    assert all(again.state_dict()[key].equal(tensor) for key, tensor in published.state_dict().items())
+    assert all(
+        again.state_dict()[key].equal(tensor) for key, tensor in published.state_dict().items()
+    )
 
 
 def test_the_released_config_names_no_epsilon(folder: tuple[Any, Path]) -> None:
@@ -101,4 +117,8 @@ def test_a_run_of_the_recipe_is_written_without_its_pattern(tmp_path: Path) -> N
     assert back.config["model"]["embedding"]["segments"] == 6
     assert all(tensor.equal(back.tensors[name]) for name, tensor in tensors_of(model).items())
     with pytest.raises(ConfigError, match=r"pattern=Causal \(there: Full\)"):
-        hf.export({**config, "pattern": {"_target_": "plmctl.attention.patterns.Causal"}}, tensors_of(model), pad=0)
+        hf.export(
+            {**config, "pattern": {"_target_": "plmctl.attention.patterns.Causal"}},
+            tensors_of(model),
+            pad=0,
+        )

@@ -15,7 +15,9 @@ from plmctl.errors import DataError
 
 
 def test_every_rule_and_its_inverse() -> None:
-    q, k, v, table, conv = (torch.randn(*shape) for shape in ((4, 3), (4, 3), (4, 3), (7, 2), (3, 5)))
+    q, k, v, table, conv = (
+        torch.randn(*shape) for shape in ((4, 3), (4, 3), (4, 3), (7, 2), (3, 5))
+    )
     theirs = {
         "l.0.q": q,
         "l.0.k": k,
@@ -47,16 +49,23 @@ def test_every_rule_and_its_inverse() -> None:
 
 def test_linear_names_both_tensors() -> None:
     assert [rule.ours for rule in linear("a", "b")] == ["a.weight", "a.bias"]
-    assert [rule.theirs for rule in linear("a", "b", "c")] == [("b.weight", "c.weight"), ("b.bias", "c.bias")]
+    assert [rule.theirs for rule in linear("a", "b", "c")] == [
+        ("b.weight", "c.weight"),
+        ("b.bias", "c.bias"),
+    ]
 
 
 def test_old_files_load_to_the_same_model(published) -> None:
-    """gamma and beta, position_ids, a stored copy of the tied table, pytorch_model.bin: all in one old file."""
+    """gamma and beta, position_ids, a stored copy of the tied table, pytorch_model.bin: all in
+    one old file.
+    """
     model, folder = published("BertForPreTraining")
     new = plmctl.load(folder).model.state_dict()
     old = dict(model.state_dict()) | {"bert.embeddings.position_ids": torch.arange(12)[None]}
     old = {
-        name.replace("LayerNorm.weight", "LayerNorm.gamma").replace("LayerNorm.bias", "LayerNorm.beta"): t
+        name.replace("LayerNorm.weight", "LayerNorm.gamma").replace(
+            "LayerNorm.bias", "LayerNorm.beta"
+        ): t
         for name, t in old.items()
     }
     torch.save(old, folder / "pytorch_model.bin")

@@ -1,4 +1,6 @@
-"""XLNet against `transformers`: permutation masks, predicted places, memory, segments, padding; there and back bit for bit."""
+"""XLNet against `transformers`: permutation masks, predicted places, memory, segments, padding;
+there and back bit for bit.
+"""
 
 from __future__ import annotations
 
@@ -20,16 +22,32 @@ from plmctl.errors import ConfigError
 transformers = pytest.importorskip("transformers")
 pytestmark = pytest.mark.parity
 
-CLASSES = ["XLNetModel", "XLNetLMHeadModel", "XLNetForSequenceClassification", "XLNetForTokenClassification",
-           "XLNetForQuestionAnsweringSimple", "XLNetForMultipleChoice"]  # fmt: skip
+CLASSES = [
+    "XLNetModel",
+    "XLNetLMHeadModel",
+    "XLNetForSequenceClassification",
+    "XLNetForTokenClassification",
+    "XLNetForQuestionAnsweringSimple",
+    "XLNetForMultipleChoice",
+]
 DTYPES = {torch.float32: 1e-5, torch.float64: 1e-10}
 T = 10
 
 
 def published(folder: Path, name: str, **changes: Any) -> Any:
-    settings = {"vocab_size": 40, "d_model": 16, "n_layer": 2, "n_head": 4, "d_inner": 24, "mem_len": 9, "reuse_len": 6}
+    settings = {
+        "vocab_size": 40,
+        "d_model": 16,
+        "n_layer": 2,
+        "n_head": 4,
+        "d_inner": 24,
+        "mem_len": 9,
+        "reuse_len": 6,
+    }
     torch.manual_seed(0)
-    model = getattr(transformers, name)(transformers.XLNetConfig(**settings | {"num_labels": 2} | changes)).eval()
+    model = getattr(transformers, name)(
+        transformers.XLNetConfig(**settings | {"num_labels": 2} | changes)
+    ).eval()
     generator = torch.Generator().manual_seed(1)
     with torch.no_grad():
         for parameter in model.parameters():
@@ -39,10 +57,14 @@ def published(folder: Path, name: str, **changes: Any) -> Any:
 
 
 def in_float64(model: Any) -> None:
-    """Its sinusoids are computed in float32, whatever the type of the model; here in that of the weights."""
+    """Its sinusoids are computed in float32, whatever the type of the model; here in that of the
+    weights.
+    """
     inner = getattr(model, "transformer", model)
 
-    def encoding(self: Any, qlen: int, klen: int, bsz: int | None = None, device: Any = None) -> Tensor:
+    def encoding(
+        self: Any, qlen: int, klen: int, bsz: int | None = None, device: Any = None
+    ) -> Tensor:
         inverse = 10000 ** (-torch.arange(0, self.d_model, 2).double() / self.d_model)
         return self.positional_embedding(torch.arange(klen, -qlen, -1).double(), inverse, bsz)
 
@@ -72,25 +94,39 @@ def test_permutations_with_memory(dtype: torch.dtype, tmp_path: Path) -> None:
     mems, state = None, ours.backbone.fresh_state(2, torch.device("cpu"))
     for step in range(3):
         generator = torch.Generator().manual_seed(10 + step)
-        order = (torch.stack([torch.randperm(T, generator=generator) for _ in range(2)]) - 5).clamp(min=0)
+        order = (torch.stack([torch.randperm(T, generator=generator) for _ in range(2)]) - 5).clamp(
+            min=0
+        )
         segment = torch.tensor([[0] * 6 + [1] * 3 + [2], [0] * 4 + [1] * 5 + [2]])
         seq = text(step, order=order, segment=segment)
         asked = order > 0  # four in each row
         index = asked.flatten().nonzero()[:, 0]
         given = Batch(
-            torch.arange(2), {"text": seq}, {"plm": Targets(index, seq.ids.flatten()[index], len(index))},
+            torch.arange(2),
+            {"text": seq},
+            {"plm": Targets(index, seq.ids.flatten()[index], len(index))},
             values={"continues": torch.tensor([step > 0] * 2)},
-        )  # fmt: skip
+        )
         found = ours(given, state, frozenset({"hidden"}))
         state = found.state
         # theirs: 1 = may not attend, of the query stream; the content stream sees itself besides
         blocked = (order[:, :, None] <= order[:, None, :]) & (order[:, None, :] > 0)
         mapping = torch.nn.functional.one_hot(index % T, T).view(2, 4, T).to(dtype)
-        wanted = model(seq.ids, mems=mems, perm_mask=blocked.to(dtype), target_mapping=mapping, token_type_ids=segment,
-                       use_mems=True, output_hidden_states=True)  # fmt: skip
+        wanted = model(
+            seq.ids,
+            mems=mems,
+            perm_mask=blocked.to(dtype),
+            target_mapping=mapping,
+            token_type_ids=segment,
+            use_mems=True,
+            output_hidden_states=True,
+        )
         mems = wanted.mems
-        assert_close(ours.heads["plm"](found.streams["query"]), wanted.logits.flatten(0, 1), **close)
-        for mine, content in zip(found.recorded["hidden"], wanted.hidden_states[::2], strict=True):  # the streams take turns
+        assert_close(
+            ours.heads["plm"](found.streams["query"]), wanted.logits.flatten(0, 1), **close
+        )
+        # the streams take turns
+        for mine, content in zip(found.recorded["hidden"], wanted.hidden_states[::2], strict=True):
             assert_close(mine, content, **close)
         kept = mems[0].shape[0]
         assert state.length.tolist() == [kept] * 2
@@ -102,7 +138,9 @@ def test_permutations_with_memory(dtype: torch.dtype, tmp_path: Path) -> None:
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("name", CLASSES)
 def test_classes_agree(name: str, dtype: torch.dtype, tmp_path: Path) -> None:
-    """The content stream alone, padded behind the text, and each head; rows are decided about by their last token."""
+    """The content stream alone, padded behind the text, and each head; rows are decided about by
+    their last token.
+    """
     model, ours = both(tmp_path, name, dtype, num_labels=2 if "Question" in name else 3)
     close = {"rtol": 0, "atol": DTYPES[dtype]}
     segment = torch.tensor([[0] * 5 + [1] * 4 + [2], [0] * 9 + [2]])
@@ -125,9 +163,15 @@ def test_classes_agree(name: str, dtype: torch.dtype, tmp_path: Path) -> None:
         elif name == "XLNetForMultipleChoice":  # the rows are the choices of one example
             if length[1] == T:
                 wanted = model(seq.ids[None], **{key: value[None] for key, value in given.items()})
-                assert_close(ours.heads["choice"](ours.heads["pooler"](last[:, -1]))[:, 0], wanted.logits[0], **close)
+                assert_close(
+                    ours.heads["choice"](ours.heads["pooler"](last[:, -1]))[:, 0],
+                    wanted.logits[0],
+                    **close,
+                )
         elif length[1] == T:  # theirs takes what stands last, padding or not
-            assert_close(ours.heads["class"](ours.heads["pooler"](last[:, -1])), wanted.logits, **close)
+            assert_close(
+                ours.heads["class"](ours.heads["pooler"](last[:, -1])), wanted.logits, **close
+            )
 
 
 @torch.no_grad()
@@ -146,13 +190,17 @@ def test_half_of_the_rows_backwards_agree(tmp_path: Path) -> None:
     model = published(tmp_path, "XLNetModel").double()
     model.bi_data = True
     ours, seq = plmctl.load(tmp_path).model.double(), text(5)
-    found = ours(Batch(torch.arange(2), {"text": seq}, values={"reversed": torch.tensor([False, True])})).last
+    found = ours(
+        Batch(torch.arange(2), {"text": seq}, values={"reversed": torch.tensor([False, True])})
+    ).last
     assert_close(found, model(seq.ids).last_hidden_state, rtol=0, atol=1e-5)
 
 
 @torch.no_grad()
 def test_the_next_token_is_what_transformers_predicts(tmp_path: Path) -> None:
-    """Token by token through the query stream; theirs asks a place behind the text that nobody sees, all else causal."""
+    """Token by token through the query stream; theirs asks a place behind the text that nobody
+    sees, all else causal.
+    """
     model, ours = both(tmp_path, "XLNetLMHeadModel", torch.float64, mem_len=None, reuse_len=None)
     seq, cache = text(6), ours.backbone.fresh_cache(Batch(torch.arange(2), {"text": text(6)}))
     for place in range(T - 1):
@@ -168,7 +216,9 @@ def test_the_next_token_is_what_transformers_predicts(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", CLASSES)
 def test_there_and_back_is_bitwise(name: str, tmp_path: Path) -> None:
-    there_and_back(published(tmp_path / "published", name, num_labels=2), tmp_path / "published", tmp_path)
+    there_and_back(
+        published(tmp_path / "published", name, num_labels=2), tmp_path / "published", tmp_path
+    )
 
 
 def test_memory_comes_along_and_what_is_not_known_is_refused(tmp_path: Path) -> None:

@@ -1,7 +1,9 @@
-"""A process that reads batches until it is killed: `python killed_loader.py FOLDER UPDATES`, from its last saved state on.
+"""A process that reads batches until it is killed: `python killed_loader.py FOLDER UPDATES`, from
+its last saved state on.
 
-FOLDER/digests.txt gets a line for each update of all loaders: its number, and a hash of every tensor of its micro-batches.
-FOLDER/state.json is saved after every third update, as a checkpoint would be.
+FOLDER/digests.txt gets a line for each update of all loaders: its number, and a hash of every
+tensor of its micro-batches. FOLDER/state.json is saved after every third update, as a checkpoint
+would be.
 """
 
 from __future__ import annotations
@@ -47,27 +49,52 @@ def random_shards(documents: int, seed: int = 0) -> Shards:
     rng = np.random.default_rng(seed)
     per_document = rng.integers(1, 12, documents)
     sentences = np.concatenate([[0], np.cumsum(rng.integers(1, 30, per_document.sum()))])
-    return Shards(rng.integers(10, 1000, sentences[-1]), sentences, np.concatenate([[0], np.cumsum(per_document)]))
+    return Shards(
+        rng.integers(10, 1000, sentences[-1]),
+        sentences,
+        np.concatenate([[0], np.cumsum(per_document)]),
+    )
 
 
 def loaders() -> dict[str, Loader]:
-    """What must come back unchanged: a mixture, packed blocks, sentence pairs, and streams that go on."""
+    """What must come back unchanged: a mixture, packed blocks, sentence pairs, and streams that
+    go on.
+    """
     vocab = Vocab(
-        size=1000, pad=0, unk=1, cls=2, sep=3, mask=4, bos=None, eos=5,
-        special=np.arange(1000) < 10, word_start=np.arange(1000) % 2 == 0,
-    )  # fmt: skip
+        size=1000,
+        pad=0,
+        unk=1,
+        cls=2,
+        sep=3,
+        mask=4,
+        bos=None,
+        eos=5,
+        special=np.arange(1000) < 10,
+        word_start=np.arange(1000) % 2 == 0,
+    )
     shards = random_shards(60)
     packed = Blocks(vocab=vocab, max_length=48, crossing=False, specials=True)
     pairs = SentencePair(vocab=vocab, max_length=48, short_rate=0.1, random_rate=0.5)
     streams = Segments(vocab=vocab, max_length=24, streams=ROWS, shuffled=True)
     corpora = {"large": shards, "small": random_shards(3, 1), "middle": random_shards(20, 2)}
-    mixed = {name: Reader(each, pairs, seed=seed, batch_size=ROWS) for seed, (name, each) in enumerate(corpora.items())}
+    mixed = {
+        name: Reader(each, pairs, seed=seed, batch_size=ROWS)
+        for seed, (name, each) in enumerate(corpora.items())
+    }
     readers = {
-        "mixture": Mixture(mixed, {"large": 0.5, "small": 0.2, "middle": 0.3}, seed=3, batch_size=ROWS),
-        **{f.__class__.__name__: Reader(shards, f, seed=3, batch_size=ROWS) for f in (packed, pairs, streams)},
+        "mixture": Mixture(
+            mixed, {"large": 0.5, "small": 0.2, "middle": 0.3}, seed=3, batch_size=ROWS
+        ),
+        **{
+            f.__class__.__name__: Reader(shards, f, seed=3, batch_size=ROWS)
+            for f in (packed, pairs, streams)
+        },
     }
     mask = TokenMask(vocab=vocab, rate=0.15)
-    return {name: Loader({"text": Source(reader, mask)}, micro_batch_size=5) for name, reader in readers.items()}
+    return {
+        name: Loader({"text": Source(reader, mask)}, micro_batch_size=5)
+        for name, reader in readers.items()
+    }
 
 
 def digest(batches: list[Batch]) -> str:
@@ -82,7 +109,9 @@ def digest(batches: list[Batch]) -> str:
         for name, target in batch.targets.items():
             tensors |= {f"targets.{name}.index": target.index, f"targets.{name}.ids": target.ids}
         for name, tensor in sorted(tensors.items()):
-            found.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode() + tensor.numpy().tobytes())
+            found.update(
+                f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode() + tensor.numpy().tobytes()
+            )
     return found.hexdigest()
 
 
@@ -99,7 +128,10 @@ def main(folder: Path, updates: int, pause: float) -> None:
             file.write(f"{number} {' '.join(digest(next(loader)) for loader in made.values())}\n")
             file.flush()
             if number % 3 == 2:
-                state = {"done": number + 1, **{name: loader.state_dict() for name, loader in made.items()}}
+                state = {
+                    "done": number + 1,
+                    **{name: loader.state_dict() for name, loader in made.items()},
+                }
                 (folder / "state.new").write_text(json.dumps(state))
                 (folder / "state.new").replace(saved)
             time.sleep(pause)

@@ -18,7 +18,9 @@ def all_rows(fmt, shards, length, epoch=0):
 
 
 def loop_best_fit(sizes, capacity):
-    """Algorithm 1 of the paper, literally: decreasing sizes, each into the row with the least room that still fits."""
+    """Algorithm 1 of the paper, literally: decreasing sizes, each into the row with the least
+    room that still fits.
+    """
     rows: list[list[int]] = []
     for size in sorted(sizes, reverse=True):
         fitting = [row for row in rows if sum(row) + size <= capacity]
@@ -37,7 +39,8 @@ def test_packing_equals_the_loop(capacity):
         assert sorted(order.tolist()) == list(range(150))
         mine = [int(size[order[a:b]].sum()) for a, b in pairwise(row_start)]
         wanted = [sum(row) for row in loop_best_fit(size.tolist(), capacity)]
-        assert Counter(mine) == Counter(wanted)  # among rows with the same room left the choice is free
+        # among rows with the same room left the choice is free
+        assert Counter(mine) == Counter(wanted)
 
 
 def test_packing_of_nothing_and_of_one():
@@ -53,8 +56,12 @@ def test_chunks():
 
 @pytest.mark.parametrize("length", [5, 16, 64])
 def test_crossing_is_the_stream_cut_into_blocks(toy, vocab, length):
-    plan, rows = all_rows(Blocks(vocab=vocab, max_length=length, crossing=True, specials=False), toy, length)
-    stream = [token for document in toy.texts() for token in [t for s in document for t in s] + [EOS]]
+    plan, rows = all_rows(
+        Blocks(vocab=vocab, max_length=length, crossing=True, specials=False), toy, length
+    )
+    stream = [
+        token for document in toy.texts() for token in [t for s in document for t in s] + [EOS]
+    ]
     wanted = [stream[i : i + length] for i in range(0, len(stream), length)]
     seq = rows.seqs["text"]
     assert [seq.ids[r, : seq.length[r]].tolist() for r in range(plan.rows)] == wanted
@@ -66,7 +73,11 @@ def test_crossing_is_the_stream_cut_into_blocks(toy, vocab, length):
 def check_report(plan, shards, seq):
     report = plan.report
     assert report["tokens"] + report["repeated"] == report["laid_out"] + report["cut"]
-    assert report["laid_out"] + report["specials"] + report["padding"] == plan.rows * plan.width == seq.ids.size
+    assert (
+        report["laid_out"] + report["specials"] + report["padding"]
+        == plan.rows * plan.width
+        == seq.ids.size
+    )
     real = np.arange(seq.ids.shape[1]) < seq.length[:, None]
     assert (seq.ids[real] >= 10).sum() == report["laid_out"]
     assert ((seq.ids < 10) & real).sum() == report["specials"]
@@ -75,7 +86,9 @@ def check_report(plan, shards, seq):
 @pytest.mark.parametrize("specials", [True, False])
 @pytest.mark.parametrize("length", [8, 33, 128])
 def test_packed_documents(toy, vocab, length, specials):
-    plan, rows = all_rows(Blocks(vocab=vocab, max_length=length, crossing=False, specials=specials), toy, length)
+    plan, rows = all_rows(
+        Blocks(vocab=vocab, max_length=length, crossing=False, specials=specials), toy, length
+    )
     seq = rows.seqs["text"]
     found = []
     for r in range(plan.rows):
@@ -91,14 +104,17 @@ def test_packed_documents(toy, vocab, length, specials):
         tokens = [t for s in document for t in s] + ([] if specials else [EOS])
         parts = [tokens[i : i + length - around] for i in range(0, len(tokens), length - around)]
         wanted += [[CLS, *part, SEP] if specials else part for part in parts]
-    assert sorted(found) == sorted(wanted)  # each chunk of each document exactly once, none cut further
+    # each chunk of each document exactly once, none cut further
+    assert sorted(found) == sorted(wanted)
     check_report(plan, toy, seq)
     assert plan.report["cut"] == 0
 
 
 def test_packing_pads_little(random_shards_of, vocab):
     shards = random_shards_of(800)
-    plan, _ = all_rows(Blocks(vocab=vocab, max_length=256, crossing=False, specials=True), shards, 256)
+    plan, _ = all_rows(
+        Blocks(vocab=vocab, max_length=256, crossing=False, specials=True), shards, 256
+    )
     assert plan.report["padding"] / (plan.rows * 256) < 0.01
 
 
@@ -121,13 +137,17 @@ def test_full_flag_and_word_starts(shards_of, vocab):
     assert sorted(lengths.tolist()) == [5, 10]
     assert not rows.seqs["text"].full
     assert fmt.rows(shards, plan, np.flatnonzero(lengths == 10)).seqs["text"].full
-    assert np.array_equal(rows.seqs["text"].tracks["word_start"], vocab.word_start[rows.seqs["text"].ids])
+    assert np.array_equal(
+        rows.seqs["text"].tracks["word_start"], vocab.word_start[rows.seqs["text"].ids]
+    )
 
 
 def test_word_starts_of_the_shards_come_first(shards_of, vocab):
     shards = shards_of([[8], [3]])
     shards.tracks["word_start"] = np.arange(11) % 3 == 0
-    _, rows = all_rows(Blocks(vocab=vocab, max_length=14, crossing=False, specials=True), shards, 14)
+    _, rows = all_rows(
+        Blocks(vocab=vocab, max_length=14, crossing=False, specials=True), shards, 14
+    )
     ids, found = rows.seqs["text"].ids, rows.seqs["text"].tracks["word_start"]
     tokens = ids >= 10
     assert np.array_equal(found[tokens], shards.tracks["word_start"][ids[tokens] - 10])

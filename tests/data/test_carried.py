@@ -26,7 +26,9 @@ def formats(vocab):
         "sentence_structure": SentencePair(**pair, random_rate=0.3, swap_rate=0.3, packed=True),
         "prefix": Prefix(**pair, target_length=20),
         "segments": Segments(vocab=vocab, max_length=24, streams=4, shuffled=True),
-        "stream_pair": StreamPair(vocab=vocab, max_length=40, reuse_length=16, streams=4, random_rate=0.5, reversed=True),
+        "stream_pair": StreamPair(
+            vocab=vocab, max_length=40, reuse_length=16, streams=4, random_rate=0.5, reversed=True
+        ),
     }
 
 
@@ -54,9 +56,16 @@ def shards(random_shards_of):
 
 
 NAMES = [
-    "blocks", "crossing", "full_sentences", "doc_sentences", "sentence_pair", "sentence_structure", "prefix", "segments",
+    "blocks",
+    "crossing",
+    "full_sentences",
+    "doc_sentences",
+    "sentence_pair",
+    "sentence_structure",
+    "prefix",
+    "segments",
     "stream_pair",
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -68,7 +77,10 @@ def test_tracks_go_with_their_tokens(shards, vocab, name):
     assert (seq.tracks["sense"][~text] == 0).all()
     report = plan.report
     assert text.sum() == report["laid_out"]
-    assert report["tokens"] + report["repeated"] == report["laid_out"] + report["cut"] + report["dropped"]
+    assert (
+        report["tokens"] + report["repeated"]
+        == report["laid_out"] + report["cut"] + report["dropped"]
+    )
     assert report["laid_out"] + report["specials"] + report["padding"] == seq.ids.size
 
 
@@ -85,7 +97,8 @@ def test_sentences_are_numbered_where_they_change(shards, vocab, name):
         token = ids[place].astype(int) - FIRST
         true, found = sentence_of[token], number[place]
         step = np.abs(np.diff(token)) == 1
-        joined = step & (np.diff(place) == 1)  # neighbours in the text that are neighbours in the row
+        # neighbours in the text that are neighbours in the row
+        joined = step & (np.diff(place) == 1)
         assert np.array_equal(np.diff(found)[joined] != 0, np.diff(true)[joined] != 0)
         assert len(set(zip(true.tolist(), found.tolist(), strict=True))) == len(set(found.tolist()))
         assert set(number[:length].tolist()) == set(range(number.max() + 1))
@@ -112,7 +125,9 @@ def test_spans_go_with_their_tokens_and_are_dropped_when_cut(shards, vocab, name
                         wanted.append((r, min(places), length, name_))
                         break
     assert sorted(map(tuple, table.tolist())) == sorted(wanted)
-    assert plan.report.get("entity_spans_lost", 0) == len(entity.start) - len({w[3] for w in wanted})
+    assert plan.report.get("entity_spans_lost", 0) == len(entity.start) - len(
+        {w[3] for w in wanted}
+    )
 
 
 def test_only_what_is_wanted_is_made(shards, vocab):
@@ -129,7 +144,11 @@ def test_formats_provide_what_they_lay(shards, vocab):
     assert list(formats(vocab)) == NAMES
     for name, fmt in formats(vocab).items():
         _, rows = laid(fmt, shards)
-        given = {"text", *(f"tracks.{x}" for x in rows.seqs["text"].tracks), *(f"labels.{x}" for x in rows.labels)}
+        given = {
+            "text",
+            *(f"tracks.{x}" for x in rows.seqs["text"].tracks),
+            *(f"labels.{x}" for x in rows.labels),
+        }
         given |= {f"values.{x}" for x in rows.values} | {f"targets.{x}" for x in rows.targets}
         given |= {"anchors"} if rows.anchors is not None else set()
         assert given - {"tracks.sense"} == fmt.provides, name

@@ -58,7 +58,11 @@ def looked(tmp_path: Path, texts: list[str], valid: list[str] | None = None) -> 
 
 @pytest.mark.parametrize("make", [sentence, chinese])
 def test_clean_text_is_ok(tmp_path: Path, make: Any) -> None:
-    found = looked(tmp_path, documents(3000, 0, make, lines=6 if make is sentence else 20), documents(50, 1, make))
+    found = looked(
+        tmp_path,
+        documents(3000, 0, make, lines=6 if make is sentence else 20),
+        documents(50, 1, make),
+    )
     assert {name: f.verdict for name, f in found.items() if f.verdict != "ok"} == {}
     script = "Latin" if make is sentence else "Han"
     assert found["scripts"].numbers["shares"] == {script: 1.0}
@@ -72,13 +76,33 @@ def test_clean_text_is_ok(tmp_path: Path, make: Any) -> None:
         ("size", lambda texts: texts[:1000], "look"),
         ("largest document", lambda texts: [*texts[:100], "\n".join(texts[100:200])], "look"),
         ("largest document", lambda texts: ["\n".join(texts), "end of it"], "bad"),
-        ("lengths", lambda texts: [line for document in texts for line in document.split("\n")], "look"),
+        (
+            "lengths",
+            lambda texts: [line for document in texts for line in document.split("\n")],
+            "look",
+        ),
         ("duplicate documents", lambda texts: [*texts, *texts[:20]], "look"),
         ("duplicate documents", lambda texts: [*texts, *texts[:200]], "bad"),
-        ("near-duplicate documents", lambda texts: [*texts, *(t.upper() for t in texts[:20])], "look"),
-        ("near-duplicate documents", lambda texts: [*texts, *(t.replace(" ", "  ") for t in texts[:200])], "bad"),
-        ("duplicate lines", lambda texts: [f"{NOTICE} {n % 5}\n{t}" for n, t in enumerate(texts)], "look"),
-        ("duplicate lines", lambda texts: ["\n".join([texts[0], texts[n]]) for n in range(1, 999)], "bad"),
+        (
+            "near-duplicate documents",
+            lambda texts: [*texts, *(t.upper() for t in texts[:20])],
+            "look",
+        ),
+        (
+            "near-duplicate documents",
+            lambda texts: [*texts, *(t.replace(" ", "  ") for t in texts[:200])],
+            "bad",
+        ),
+        (
+            "duplicate lines",
+            lambda texts: [f"{NOTICE} {n % 5}\n{t}" for n, t in enumerate(texts)],
+            "look",
+        ),
+        (
+            "duplicate lines",
+            lambda texts: ["\n".join([texts[0], texts[n]]) for n in range(1, 999)],
+            "bad",
+        ),
         ("replacement characters", lambda texts: [*texts, "one \ufffd"], "look"),
         ("replacement characters", lambda texts: [t + "\ufffd" for t in texts], "bad"),
         ("wrongly decoded characters", lambda texts: [*texts, "cafÃ© donâ€™t"], "look"),
@@ -87,10 +111,16 @@ def test_clean_text_is_ok(tmp_path: Path, make: Any) -> None:
         ("control characters", lambda texts: [t + "\x00" for t in texts], "bad"),
         ("unknown words", lambda texts: [*texts, "the <unk> of"], "look"),
         ("unknown words", lambda texts: [t + " [UNK]" for t in texts], "bad"),
-        ("scripts", lambda texts: [" ".join(str(hash(t + str(n)) % 10**6) for n in range(30)) for t in texts], "bad"),
+        (
+            "scripts",
+            lambda texts: [
+                " ".join(str(hash(t + str(n)) % 10**6) for n in range(30)) for t in texts
+            ],
+            "bad",
+        ),
         ("scripts", lambda texts: [re.sub(r"\w{4}", "1234", t) for t in texts], "look"),
     ],
-)  # fmt: skip
+)
 def test_each_verdict_on_text(tmp_path: Path, name: str, spoil: Any, verdict: str) -> None:
     clean, spoilt = documents(1000, 0), looked(tmp_path, spoil(documents(1000, 0)))
     assert spoilt[name].verdict == verdict, spoilt[name]
@@ -105,11 +135,14 @@ def test_shares_of_text_are_exact(tmp_path: Path) -> None:
     assert found["duplicate documents"].numbers["share"] == pytest.approx(30 / 331)
     assert found["near-duplicate documents"].numbers["share"] == pytest.approx(31 / 331)
     assert found["duplicate lines"].numbers["share"] == pytest.approx(90 / 993)
-    (top, *_) = found["duplicate lines"].numbers["most frequent"].items()
+    top, *_ = found["duplicate lines"].numbers["most frequent"].items()
     assert top[1] == 2
     both = looked(tmp_path, documents(40, 1, chinese) + documents(40, 1))
     counts = Counter("".join(documents(40, 1, chinese) + documents(40, 1)))
-    letters = {s: sum(n for c, n in counts.items() if c.isalpha() and (c > "\u2e7f") == (s == "Han")) for s in ("Han", "Latin")}
+    letters = {
+        s: sum(n for c, n in counts.items() if c.isalpha() and (c > "\u2e7f") == (s == "Han"))
+        for s in ("Han", "Latin")
+    }
     shares = both["scripts"].numbers["shares"]
     assert shares == pytest.approx({s: n / sum(letters.values()) for s, n in letters.items()})
 
@@ -117,7 +150,17 @@ def test_shares_of_text_are_exact(tmp_path: Path) -> None:
 def test_scripts_and_forms() -> None:
     made = Characters()
     made.add("aＡé ж α あ カ ｶ 한 ع א 〇 \u3400 1 ! \U00020000")
-    assert set(made.scripts()) == {"Latin", "Cyrillic", "Greek", "Hiragana", "Katakana", "Hangul", "Arabic", "Hebrew", "Han"}
+    assert set(made.scripts()) == {
+        "Latin",
+        "Cyrillic",
+        "Greek",
+        "Hiragana",
+        "Katakana",
+        "Hangul",
+        "Arabic",
+        "Hebrew",
+        "Han",
+    }
     assert made.scripts()["Latin"] == pytest.approx(3 / 13)
 
 
@@ -126,13 +169,19 @@ def test_what_validation_shares_with_train(tmp_path: Path) -> None:
     found = looked(tmp_path, texts, [*own, *(t.upper() for t in texts[:5])])
     assert found["held-out documents in train"].numbers["share"] == pytest.approx(0.05)
     assert found["held-out documents in train"].verdict == "bad"
-    assert looked(tmp_path, texts, [*own, *own, *own, texts[0]])["held-out documents in train"].verdict == "look"
-    joined = [f"Something else.\n{a}\n{b}" for a, b in zip(own[:50], texts, strict=False)]  # no document is the same
+    assert (
+        looked(tmp_path, texts, [*own, *own, *own, texts[0]])["held-out documents in train"].verdict
+        == "look"
+    )
+    # no document is the same
+    joined = [f"Something else.\n{a}\n{b}" for a, b in zip(own[:50], texts, strict=False)]
     found = looked(tmp_path, texts, joined)
     assert found["held-out documents in train"].verdict == "ok"
     assert found["held-out lines in train"].verdict == "bad"
     assert found["13-grams in train"].verdict == "bad"
-    found = looked(tmp_path, texts, [*documents(15, 8, chinese), "".join(documents(1, 7, chinese)) + texts[0]])
+    found = looked(
+        tmp_path, texts, [*documents(15, 8, chinese), "".join(documents(1, 7, chinese)) + texts[0]]
+    )
     assert found["13-grams in train"].verdict == "look"
 
 
@@ -140,13 +189,17 @@ def slow_runs(train: list[list[int]], held: list[list[int]]) -> tuple[float, flo
     known = {tuple(units[i : i + 13]) for units in train for i in range(len(units) - 12)}
     marks = [[tuple(units[i : i + 13]) in known for i in range(len(units) - 12)] for units in held]
     all_of = [mark for document in marks for mark in document]
-    return sum(all_of) / len(all_of), np.mean([np.mean(document) >= 0.5 for document in marks if document])
+    return sum(all_of) / len(all_of), np.mean(
+        [np.mean(document) >= 0.5 for document in marks if document]
+    )
 
 
 def test_runs_against_a_loop() -> None:
     rng = np.random.default_rng(5)
     train = [rng.integers(0, 50, rng.integers(1, 60)).tolist() for _ in range(60)]
-    held = [[*rng.integers(0, 50, 10), *train[n][: rng.integers(5, 50)]] for n in range(25)] + [[1, 2, 3]]
+    held = [[*rng.integers(0, 50, 10), *train[n][: rng.integers(5, 50)]] for n in range(25)] + [
+        [1, 2, 3]
+    ]
     runs = overlap.Runs()
     for part in (held[:10], held[10:]):
         runs.held(np.concatenate(part), np.cumsum([0, *map(len, part)]))
@@ -196,7 +249,9 @@ def test_stretches_depend_on_content_only() -> None:
     found = stretches(units, start, end)
     names = [tuple(units[a:b].tolist()) for a, b in zip(start, end, strict=True)]
     assert len(set(names)) == len(set(found.tolist()))
-    assert len({(name, hashed) for name, hashed in zip(names, found.tolist(), strict=True)}) == len(set(names))
+    assert len({(name, hashed) for name, hashed in zip(names, found.tolist(), strict=True)}) == len(
+        set(names)
+    )
     assert len(set(of_texts(["a", "b", "a"]).tolist())) == 2
 
 
@@ -218,7 +273,14 @@ def test_lengths() -> None:
 
 
 def test_percent() -> None:
-    assert [percent(share) for share in (0, 1, 0.5, 0.1234, 0.0123, 0.00012)] == ["0%", "100%", "50%", "12%", "1.2%", "0.012%"]
+    assert [percent(share) for share in (0, 1, 0.5, 0.1234, 0.0123, 0.00012)] == [
+        "0%",
+        "100%",
+        "50%",
+        "12%",
+        "1.2%",
+        "0.012%",
+    ]
 
 
 @dataclass
@@ -228,25 +290,46 @@ class Format:
 
     def plan(self, shards: Shards, **_: Any) -> Any:
         rows = -(-len(shards.ids) // self.max_length)
-        return type("Plan", (), {"rows": rows, "width": self.max_length, "report": {"cut": self.lost, "padding": 7}})()
+        return type(
+            "Plan",
+            (),
+            {"rows": rows, "width": self.max_length, "report": {"cut": self.lost, "padding": 7}},
+        )()
 
 
 def token_report(
-    tmp_path: Path, texts: list[str], *, vocab_size: int = 600, kind: str = "wordpiece", lost: int = 0, **more: Any
+    tmp_path: Path,
+    texts: list[str],
+    *,
+    vocab_size: int = 600,
+    kind: str = "wordpiece",
+    lost: int = 0,
+    **more: Any,
 ) -> dict[str, Finding]:
     from plmctl.text.tokenizer import Tokenizer
 
-    job = Job(write(tmp_path / "text.txt", texts), KINDS[kind](vocab_size=vocab_size, **more), valid_share=0.05, processes=1)
+    job = Job(
+        write(tmp_path / "text.txt", texts),
+        KINDS[kind](vocab_size=vocab_size, **more),
+        valid_share=0.05,
+        processes=1,
+    )
     tokenize(job, tmp_path / "out")
     train, valid = (Shards.open(tmp_path / "out", split) for split in ("train", "valid"))
     return of(tokens.check(train, valid, Tokenizer.load(tmp_path / "out"), Format(lost=lost)))
 
 
-@pytest.mark.parametrize(("kind", "make"), [("wordpiece", sentence), ("byte_bpe", sentence), ("char", chinese)])
+@pytest.mark.parametrize(
+    ("kind", "make"), [("wordpiece", sentence), ("byte_bpe", sentence), ("char", chinese)]
+)
 def test_clean_tokens_are_ok(tmp_path: Path, kind: str, make: Any) -> None:
     texts = documents(800, 0, make, lines=8)
     found = token_report(tmp_path, texts, kind=kind, vocab_size=1600 if kind == "char" else 600)
-    assert {name for name, f in found.items() if f.verdict != "ok"} <= {"size", "size of a token", "unused vocabulary"}
+    assert {name for name, f in found.items() if f.verdict != "ok"} <= {
+        "size",
+        "size of a token",
+        "unused vocabulary",
+    }
     assert next(iter(found["scripts"].numbers["shares"])) == ("Han" if make is chinese else "Latin")
     assert found["held-out documents in train"].numbers["share"] == 0
 
@@ -259,13 +342,19 @@ def test_tokens_are_counted_as_the_slow_way_does(tmp_path: Path) -> None:
     sentences = [tuple(shards.ids[a:b].tolist()) for a, b in pairwise(shards.sentences)]
     whole = [tuple(sentences[a:b]) for a, b in pairwise(shards.documents)]
     long = [one for one in sentences if len(one) >= tokens.LONG]
-    assert found["duplicate documents"].numbers["share"] == pytest.approx(1 - len(set(whole)) / len(whole))
-    assert found["duplicate sentences"].numbers["share"] == pytest.approx(1 - len(set(long)) / len(long))
+    assert found["duplicate documents"].numbers["share"] == pytest.approx(
+        1 - len(set(whole)) / len(whole)
+    )
+    assert found["duplicate sentences"].numbers["share"] == pytest.approx(
+        1 - len(set(long)) / len(long)
+    )
     assert found["lengths"].numbers["largest"] == max(sum(map(len, one)) for one in whole)
     counts = Counter(shards.ids.tolist())
     valid = Shards.open(tmp_path / "out", "valid")
     share = np.array(list(Counter(valid.ids.tolist()).values())) / len(valid.ids)
-    assert found["unigram entropy"].numbers["entropy"] == pytest.approx(-(share * np.log(share)).sum())
+    assert found["unigram entropy"].numbers["entropy"] == pytest.approx(
+        -(share * np.log(share)).sum()
+    )
     assert found["unused vocabulary"].numbers["share"] < 0.3
     assert found["size of a token"].numbers["tokens per word"] == pytest.approx(
         sum(counts.values()) / shards.counts["words"].sum()
@@ -280,16 +369,40 @@ def test_tokens_are_counted_as_the_slow_way_does(tmp_path: Path) -> None:
         (
             "duplicate sentences",
             "bad",
-            {"texts": [d.rpartition("\n")[0] + "\n" + documents(1, 5)[0] for d in documents(100, 0)]},
+            {
+                "texts": [
+                    d.rpartition("\n")[0] + "\n" + documents(1, 5)[0] for d in documents(100, 0)
+                ]
+            },
         ),
-        ("unknown tokens", "look", {"texts": documents(300, 0), "character_coverage": 0.995, "kind": "char", "vocab_size": 90}),
-        ("unknown tokens", "bad", {"texts": documents(300, 0), "character_coverage": 0.9, "kind": "char", "vocab_size": 90}),
+        (
+            "unknown tokens",
+            "look",
+            {
+                "texts": documents(300, 0),
+                "character_coverage": 0.995,
+                "kind": "char",
+                "vocab_size": 90,
+            },
+        ),
+        (
+            "unknown tokens",
+            "bad",
+            {
+                "texts": documents(300, 0),
+                "character_coverage": 0.9,
+                "kind": "char",
+                "vocab_size": 90,
+            },
+        ),
         ("size of a token", "bad", {"texts": documents(300, 0), "kind": "char", "vocab_size": 90}),
         ("rows", "look", {"texts": documents(100, 0), "lost": 700}),
         ("rows", "bad", {"texts": documents(100, 0), "lost": 5000}),
     ],
 )
-def test_each_verdict_on_tokens(tmp_path: Path, name: str, verdict: str, how: dict[str, Any]) -> None:
+def test_each_verdict_on_tokens(
+    tmp_path: Path, name: str, verdict: str, how: dict[str, Any]
+) -> None:
     found = token_report(tmp_path, **how)
     assert found[name].verdict == verdict, found[name]
     assert found[name].advice
@@ -314,7 +427,9 @@ class Labelled:
 
 def examples(count: int, seed: int = 0, classes: int = 2) -> list[Labelled]:
     rng = np.random.default_rng(seed)
-    return [Labelled({"text": sentence(rng)}, str(n % classes), f"x.tsv:{n + 1}") for n in range(count)]
+    return [
+        Labelled({"text": sentence(rng)}, str(n % classes), f"x.tsv:{n + 1}") for n in range(count)
+    ]
 
 
 def spoilt(name: str) -> dict[str, list[Labelled]]:
@@ -325,13 +440,22 @@ def spoilt(name: str) -> dict[str, list[Labelled]]:
     if name == "no dev":
         return {"train": train}
     if name == "unbalanced":
-        return {"train": [Labelled(e.fields, str(int(n < 15))) for n, e in enumerate(train)], "dev": dev}
+        return {
+            "train": [Labelled(e.fields, str(int(n < 15))) for n, e in enumerate(train)],
+            "dev": dev,
+        }
     if name == "rare":
         return {"train": [*train, Labelled({"text": "odd one"}, "2")], "dev": dev}
     if name == "unseen":
         return {"train": train, "dev": [*dev, Labelled({"text": "odd one"}, "yes")]}
     if name == "copies":
-        return {"train": [*train, *(Labelled({"text": e.fields["text"].upper()}, e.label) for e in train[:8])], "dev": dev}
+        return {
+            "train": [
+                *train,
+                *(Labelled({"text": e.fields["text"].upper()}, e.label) for e in train[:8]),
+            ],
+            "dev": dev,
+        }
     if name == "contradiction":
         return {"train": [*train, Labelled(first, "1", "x.tsv:777")], "dev": dev}
     if name == "empty":
@@ -344,15 +468,24 @@ def spoilt(name: str) -> dict[str, list[Labelled]]:
 @pytest.mark.parametrize(
     ("name", "finding", "verdict"),
     [
-        ("few", "size", "look"), ("no dev", "size", "look"), ("unbalanced", "labels", "look"), ("rare", "rare labels", "look"),
-        ("unseen", "labels that train lacks", "bad"), ("copies", "duplicate examples", "look"),
-        ("contradiction", "contradictory labels", "look"), ("empty", "empty texts", "look"), ("leak", "dev in train", "bad"),
+        ("few", "size", "look"),
+        ("no dev", "size", "look"),
+        ("unbalanced", "labels", "look"),
+        ("rare", "rare labels", "look"),
+        ("unseen", "labels that train lacks", "bad"),
+        ("copies", "duplicate examples", "look"),
+        ("contradiction", "contradictory labels", "look"),
+        ("empty", "empty texts", "look"),
+        ("leak", "dev in train", "bad"),
         ("small leak", "dev in train", "look"),
     ],
-)  # fmt: skip
+)
 def test_each_verdict_on_labels(name: str, finding: str, verdict: str) -> None:
-    assert {f.name: f.verdict for f in labels.check("x", {"train": examples(400), "dev": examples(100, 1)}).findings
-            if f.verdict != "ok"} == {}  # fmt: skip
+    assert {
+        f.name: f.verdict
+        for f in labels.check("x", {"train": examples(400), "dev": examples(100, 1)}).findings
+        if f.verdict != "ok"
+    } == {}
     found = of(labels.check("x", spoilt(name)))
     assert found[finding].verdict == verdict, found[finding]
     assert found[finding].advice
@@ -371,17 +504,27 @@ class Case:
     "case",
     [
         Case(
-            [Labelled({"text": f"t {n}", "text2": "b"}, str(n / 100)) for n in range(300)], "scores from 0 to 2.99, mean 1.50"
+            [Labelled({"text": f"t {n}", "text2": "b"}, str(n / 100)) for n in range(300)],
+            "scores from 0 to 2.99, mean 1.50",
         ),
-        Case([Labelled({"words": ["In", f"P{n}"]}, ["O", "B-LOC"]) for n in range(300)], "2: O 50%, B-LOC 50%"),
+        Case(
+            [Labelled({"words": ["In", f"P{n}"]}, ["O", "B-LOC"]) for n in range(300)],
+            "2: O 50%, B-LOC 50%",
+        ),
         Case(
             [
-                Labelled({"question": f"q {n}", "context": "c", "answers": ["c"] * (n % 2)}, (0, 1) if n % 2 else None)
+                Labelled(
+                    {"question": f"q {n}", "context": "c", "answers": ["c"] * (n % 2)},
+                    (0, 1) if n % 2 else None,
+                )
                 for n in range(300)
             ],
             "2: no answer 50%, answer 50%",
         ),
-        Case([Labelled({"text": f"今天第{n}个"}, "好" if n % 2 else "坏") for n in range(300)], "2: 坏 50%, 好 50%"),
+        Case(
+            [Labelled({"text": f"今天第{n}个"}, "好" if n % 2 else "坏") for n in range(300)],
+            "2: 坏 50%, 好 50%",
+        ),
     ],
 )
 def test_other_kinds_of_labels(case: Case) -> None:

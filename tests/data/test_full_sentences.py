@@ -9,7 +9,9 @@ CLS, SEP = 2, 3
 
 
 def loop_full_sentences(documents, length, crossing):
-    """Section 4.2, literally: add whole sentences while they fit; a new document in the same row costs one separator."""
+    """Section 4.2, literally: add whole sentences while they fit; a new document in the same row
+    costs one separator.
+    """
     rows, row, has_tokens = [], [CLS], False
     for document in documents:
         begins = True
@@ -88,7 +90,9 @@ def test_packed_rows_hold_the_same_inputs(random_shards_of, vocab, length):
     ],
 )
 def test_break_modes_of_fairseq(shards_of, vocab, crossing, room, wanted):
-    """sizes=[5, 3, 1, 7] in fairseq's token blocks: two documents with its separator, the 1, between; offsets as there."""
+    """sizes=[5, 3, 1, 7] in fairseq's token blocks: two documents with its separator, the 1,
+    between; offsets as there.
+    """
     shards = shards_of([[5, 3], [7]])
     fmt = FullSentences(vocab=vocab, max_length=room + 2, crossing=crossing)
     plan = fmt.plan(shards, seed=0, epoch=0, input_length=room + 2)

@@ -17,11 +17,27 @@ from plmctl.noise.token_mask import TokenMask
 torch = pytest.importorskip("torch")
 
 
-def make_loader(toy, vocab, *, micro=4, batch=12, world=1, rank=0, fmt=None, seed=3, sources=("text",), **options):
+def make_loader(
+    toy,
+    vocab,
+    *,
+    micro=4,
+    batch=12,
+    world=1,
+    rank=0,
+    fmt=None,
+    seed=3,
+    sources=("text",),
+    **options,
+):
     fmt = fmt or SentencePair(vocab=vocab, max_length=32, short_rate=0.1, random_rate=0.5)
     mask = TokenMask(vocab=vocab, rate=0.15)
     made = {
-        name: Source(Reader(toy, fmt, seed=seed + i, batch_size=batch, world=world, rank=rank), mask, weight=i + 1.0)
+        name: Source(
+            Reader(toy, fmt, seed=seed + i, batch_size=batch, world=world, rank=rank),
+            mask,
+            weight=i + 1.0,
+        )
         for i, name in enumerate(sources)
     }
     return Loader(made, micro_batch_size=micro, seed=seed, **options)
@@ -38,7 +54,9 @@ def rows_of(batches):
         hidden = hidden.view_as(batch.text.ids)
         found += [
             (int(k), *i.tolist(), *h.tolist(), int(p))
-            for k, i, h, p in zip(batch.key, batch.text.ids, hidden, batch.labels["pair"], strict=True)
+            for k, i, h, p in zip(
+                batch.key, batch.text.ids, hidden, batch.labels["pair"], strict=True
+            )
         ]
     return found
 
@@ -82,10 +100,14 @@ def test_micro_batch_sizes(toy, vocab):
 def test_together_and_sampled(toy, vocab):
     with make_loader(toy, vocab, sources=("text", "triples")) as loader:
         assert [b.source for b in next(loader)] == ["text"] * 3 + ["triples"] * 3
-    with make_loader(toy, vocab, sources=("text", "triples"), schedule="sampled", prefetch=0, batch=1) as loader:
+    with make_loader(
+        toy, vocab, sources=("text", "triples"), schedule="sampled", prefetch=0, batch=1
+    ) as loader:
         drawn = [next(loader)[0].source for _ in range(600)]
     assert abs(drawn.count("triples") / 600 - 2 / 3) < 3 * np.sqrt(2 / 9 / 600)
-    with make_loader(toy, vocab, sources=("text", "triples"), schedule="sampled", batch=2, world=2, rank=1) as loader:
+    with make_loader(
+        toy, vocab, sources=("text", "triples"), schedule="sampled", batch=2, world=2, rank=1
+    ) as loader:
         assert [next(loader)[0].source for _ in range(30)] == drawn[:30]
     with pytest.raises(ConfigError, match="together, sampled"):
         make_loader(toy, vocab, schedule="alternating")
@@ -97,7 +119,9 @@ class Broken(Noise):
 
 
 def test_an_error_in_the_thread_reaches_the_consumer(toy, vocab):
-    reader = Reader(toy, Blocks(vocab=vocab, max_length=16, crossing=True, specials=False), seed=0, batch_size=2)
+    reader = Reader(
+        toy, Blocks(vocab=vocab, max_length=16, crossing=True, specials=False), seed=0, batch_size=2
+    )
     loader = Loader({"text": Source(reader, Broken())}, micro_batch_size=2)
     for _ in range(2):
         with pytest.raises(ZeroDivisionError, match="deliberate"):
@@ -125,7 +149,9 @@ def test_objective_labels(toy, vocab):
 
     fmt = Blocks(vocab=vocab, max_length=16, crossing=True, specials=False)
     reader = Reader(toy, fmt, seed=0, batch_size=4)
-    batch = next(Loader({"text": Source(reader)}, micro_batch_size=4, labels=next_token, prefetch=0))[0]
+    batch = next(
+        Loader({"text": Source(reader)}, micro_batch_size=4, labels=next_token, prefetch=0)
+    )[0]
     target = batch.targets["clm"]
     assert len(target.ids) == 4 * 16
     assert target.count == batch.counts["clm"] == batch.counts["tokens"] - 4
@@ -178,13 +204,17 @@ def test_collate():
     assert batch.targets["mlm"].index.tolist() == [1, 3, 0, 0]
     assert batch.targets["mlm"].ids.tolist() == [1, 2, IGNORE, IGNORE]
     assert batch.counts == {"mlm": 2, "pair": 2, "score": 3, "tokens": 5, "rows": 2}
-    assert batch.text.ids.dtype == batch.text.length.dtype == batch.labels["pair"].dtype == torch.int64
+    assert (
+        batch.text.ids.dtype == batch.text.length.dtype == batch.labels["pair"].dtype == torch.int64
+    )
     assert batch.text.tracks["word_start"].dtype == torch.bool
     assert batch.text.tracks["segment"].dtype == torch.int64
     assert batch.labels["score"].dtype == torch.float32
     assert batch.spans["entity"].tolist() == [[1, 0, 2]]
     assert not batch.text.full
-    assert set(collate(small_rows(), {}, keep=frozenset({"tracks.segment"})).text.tracks) == {"segment"}
+    assert set(collate(small_rows(), {}, keep=frozenset({"tracks.segment"})).text.tracks) == {
+        "segment"
+    }
     with pytest.raises(ValueError, match="promised at most 0"):
         collate(small_rows(), {"mlm": 0})
 
@@ -193,14 +223,27 @@ def test_full_batches_say_so():
     rows = small_rows()
     seq = rows.seqs["text"]
     assert collate(rows.with_seq("text", replace(seq, length=np.array([3, 3]))), {}).text.full
-    marked = replace(seq, length=np.array([3, 3])).with_tracks(real=np.array([[True] * 3, [True, False, True]]))
+    marked = replace(seq, length=np.array([3, 3])).with_tracks(
+        real=np.array([[True] * 3, [True, False, True]])
+    )
     assert not collate(rows.with_seq("text", marked), {}).text.full
 
 
 def test_join_and_blank():
     both = join([small_rows(), small_rows(), blank(small_rows(), 2)])
     assert both.key.tolist() == [4, 9, 4, 9, -1, -1]
-    assert both.anchors.tolist() == [[0, 0], [0, 2], [1, 0], [2, 0], [2, 2], [3, 0], [4, 0], [4, 2], [5, 0], [5, 2]]
+    assert both.anchors.tolist() == [
+        [0, 0],
+        [0, 2],
+        [1, 0],
+        [2, 0],
+        [2, 2],
+        [3, 0],
+        [4, 0],
+        [4, 2],
+        [5, 0],
+        [5, 2],
+    ]
     assert both.spans["entity"].tolist() == [[1, 0, 2], [3, 0, 2]]
     assert both.labels["pair"].tolist() == [0, 1, IGNORE, 0, 1, IGNORE, *[IGNORE] * 4]
     assert both.seqs["text"].length.tolist() == [3, 2, 3, 2, 0, 0]
@@ -210,14 +253,25 @@ def test_join_and_blank():
 def pair_rows():
     """Rows to read and to write, without a text: what denoising and translation make."""
     source = Seq(
-        np.array([[7, 8, 9, 3], [5, 6, 0, 0]], np.int32), np.array([4, 2]), {"sentence": np.array([[0, 0, 1, 1], [0, 0, 0, 0]])}
+        np.array([[7, 8, 9, 3], [5, 6, 0, 0]], np.int32),
+        np.array([4, 2]),
+        {"sentence": np.array([[0, 0, 1, 1], [0, 0, 0, 0]])},
     )
-    target = Seq(np.array([[7, 8], [5, 0]], np.int32), np.array([2, 1]), {"segment": np.array([[1, 1], [1, 0]], np.int8)})
+    target = Seq(
+        np.array([[7, 8], [5, 0]], np.int32),
+        np.array([2, 1]),
+        {"segment": np.array([[1, 1], [1, 0]], np.int8)},
+    )
     return Rows(
-        key=np.array([4, 9]), seqs={"source": source, "target": target},
-        targets={"mlm": np.array([[IGNORE, 1, IGNORE, 2], [IGNORE] * 4]), "clm": np.array([[8, IGNORE], [IGNORE, IGNORE]])},
-        spans={"chosen": np.array([[0, 1, 1], [0, 3, 1], [1, 0, 2]])}, values={"continues": np.array([True, False])},
-    )  # fmt: skip
+        key=np.array([4, 9]),
+        seqs={"source": source, "target": target},
+        targets={
+            "mlm": np.array([[IGNORE, 1, IGNORE, 2], [IGNORE] * 4]),
+            "clm": np.array([[8, IGNORE], [IGNORE, IGNORE]]),
+        },
+        spans={"chosen": np.array([[0, 1, 1], [0, 3, 1], [1, 0, 2]])},
+        values={"continues": np.array([True, False])},
+    )
 
 
 def test_any_sequences_are_joined_blanked_and_collated():
@@ -226,7 +280,8 @@ def test_any_sequences_are_joined_blanked_and_collated():
     assert batch.seqs["source"].ids.tolist() == [[7, 8, 9, 3], [5, 6, 0, 0], [7, 7, 7, 7]]
     assert batch.seqs["target"].length.tolist() == [2, 1, 0]
     assert batch.targets["mlm"].index.tolist() == [1, 3, *[0] * 7]
-    assert batch.targets["clm"].index.tolist() == [0] * 6  # flattened in the width of what is written
+    # flattened in the width of what is written
+    assert batch.targets["clm"].index.tolist() == [0] * 6
     assert batch.targets["clm"].ids.tolist() == [8, *[IGNORE] * 5]
     assert batch.values["continues"].tolist() == [True, False, False]
     assert batch.values["continues"].dtype == torch.bool
@@ -234,7 +289,11 @@ def test_any_sequences_are_joined_blanked_and_collated():
     assert batch.counts == {"mlm": 2, "clm": 1, "tokens": 9, "rows": 2}
     assert batch.input == "source"
     moved = batch.to("meta")
-    assert moved.seqs["target"].tracks["segment"].device.type == moved.values["continues"].device.type == "meta"
+    assert (
+        moved.seqs["target"].tracks["segment"].device.type
+        == moved.values["continues"].device.type
+        == "meta"
+    )
 
 
 def test_characters_of_words():
@@ -245,12 +304,18 @@ def test_characters_of_words():
     assert batch.seqs["characters"].ids.shape == (3, 3, 4)
     assert batch.seqs["characters"].ids[0].tolist() == ids[0].tolist()
     assert batch.counts["tokens"] == 2  # not twice
-    assert collate(replace(rows, seqs={"characters": rows.seqs["characters"]}), {}).counts["tokens"] == 2
+    assert (
+        collate(replace(rows, seqs={"characters": rows.seqs["characters"]}), {}).counts["tokens"]
+        == 2
+    )
 
 
 def test_joined_rows_take_their_places_and_everything_moves_with_them():
     """The new rows are 9 of the second part, 4 of the first, 9 of the first, 4 of the second."""
-    moved = join([small_rows(), replace(small_rows(), key=np.array([14, 19]))], [np.array([1, 2]), np.array([3, 0])])
+    moved = join(
+        [small_rows(), replace(small_rows(), key=np.array([14, 19]))],
+        [np.array([1, 2]), np.array([3, 0])],
+    )
     assert moved.key.tolist() == [19, 4, 9, 14]
     assert moved.seqs["text"].ids.tolist() == [[5, 6, 0], [7, 8, 9], [5, 6, 0], [7, 8, 9]]
     assert moved.seqs["text"].length.tolist() == [2, 3, 2, 3]
@@ -270,7 +335,14 @@ def test_require_looks_where_the_name_says():
     assert batch.require("targets.clm") is batch.targets["clm"]
     assert batch.require("values.continues") is batch.values["continues"]
     assert batch.require("spans.chosen") is batch.spans["chosen"]
-    for name in ("text", "tracks.segment", "target.tracks.sentence", "other.tracks.sentence", "targets.plm", "values.prefix"):
+    for name in (
+        "text",
+        "tracks.segment",
+        "target.tracks.sentence",
+        "other.tracks.sentence",
+        "targets.plm",
+        "values.prefix",
+    ):
         with pytest.raises(ConfigError, match=f"no part of this run gives '{name}'"):
             batch.require(name)
     assert collate(small_rows(), {}).require("tracks.segment").tolist() == [[0, 0, 0], [0, 0, 0]]

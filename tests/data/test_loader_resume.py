@@ -11,7 +11,7 @@ from plmctl.data.loader import Loader, Source
 from plmctl.data.reader import Reader
 
 torch = pytest.importorskip("torch")
-import killed_loader  # noqa: E402
+import killed_loader
 
 STREAMS = 12
 
@@ -19,7 +19,8 @@ STREAMS = 12
 def make_loader(shards, vocab, *, micro, world=1, rank=0):
     fmt = Segments(vocab=vocab, max_length=10, streams=STREAMS, shuffled=False)
     return Loader(
-        {"text": Source(Reader(shards, fmt, seed=1, batch_size=STREAMS, world=world, rank=rank))}, micro_batch_size=micro
+        {"text": Source(Reader(shards, fmt, seed=1, batch_size=STREAMS, world=world, rank=rank))},
+        micro_batch_size=micro,
     )
 
 
@@ -28,7 +29,10 @@ def read(loader, updates):
     with loader:
         return [
             [
-                [row[:n] for row, n in zip(b.text.ids.tolist(), b.text.length.tolist(), strict=True)],
+                [
+                    row[:n]
+                    for row, n in zip(b.text.ids.tolist(), b.text.length.tolist(), strict=True)
+                ],
                 b.values["continues"].tolist(),
             ]
             for _ in range(updates)
@@ -38,7 +42,9 @@ def read(loader, updates):
 
 @pytest.mark.parametrize(("world", "micro"), [(1, 12), (1, 5), (2, 6), (3, 4), (3, 2)])
 def test_streams_keep_their_slot_whatever_the_ranks_and_micro_batches(toy, vocab, world, micro):
-    """Row b of a rank's slot s is the same part of the corpus in every update of an epoch, read from its start to its end."""
+    """Row b of a rank's slot s is the same part of the corpus in every update of an epoch, read
+    from its start to its end.
+    """
     reader = make_loader(toy, vocab, micro=micro).sources["text"].reader
     steps = reader.plan(0).rows // STREAMS
     text = [
@@ -55,7 +61,9 @@ def test_streams_keep_their_slot_whatever_the_ranks_and_micro_batches(toy, vocab
         for slot in range(slots):
             mine = batches[slot::slots]
             assert [any(goes_on) for _, goes_on in mine] == [False, *[True] * (steps - 1)]
-            found += [[token for rows, _ in mine for token in rows[b]] for b in range(len(mine[0][0]))]
+            found += [
+                [token for rows, _ in mine for token in rows[b]] for b in range(len(mine[0][0]))
+            ]
     assert found == [text[b * part : (b + 1) * part] for b in range(STREAMS)]
 
 
@@ -71,7 +79,13 @@ def test_streams_resume_in_the_middle_and_begin_again_together(toy, vocab):
         again.load_state_dict(first.state_dict())
         first.close()
         assert read(again, 8) == whole[2 * done : 2 * done + 16]
-    assert [any(goes_on) for _, goes_on in whole[2 * steps - 2 : 2 * steps + 3]] == [True, True, False, False, True]
+    assert [any(goes_on) for _, goes_on in whole[2 * steps - 2 : 2 * steps + 3]] == [
+        True,
+        True,
+        False,
+        False,
+        True,
+    ]
 
 
 def lines(folder):
@@ -85,7 +99,9 @@ def lines(folder):
 
 
 def test_killed_at_ten_places_the_batches_are_the_same(tmp_path):
-    """SIGKILL; each process goes on from the state its predecessor saved last, so some updates are read several times."""
+    """SIGKILL; each process goes on from the state its predecessor saved last, so some updates
+    are read several times.
+    """
     updates, context = 72, multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["torch", "killed_loader"])
     for name in ("whole", "killed"):
@@ -95,7 +111,9 @@ def test_killed_at_ten_places_the_batches_are_the_same(tmp_path):
     for place in np.linspace(3, updates - 6, 10).astype(int):
         child = context.Process(target=killed_loader.main, args=(killed, updates, 0.01))
         child.start()
-        while child.is_alive() and not ((killed / "digests.txt").exists() and max(lines(killed), default=-1) >= place):
+        while child.is_alive() and not (
+            (killed / "digests.txt").exists() and max(lines(killed), default=-1) >= place
+        ):
             time.sleep(0.002)
         child.kill()
         child.join()
@@ -105,4 +123,5 @@ def test_killed_at_ten_places_the_batches_are_the_same(tmp_path):
     killed_loader.main(killed, updates, 0.0)
     assert lines(killed) == lines(tmp_path / "whole")
     assert sorted(lines(killed)) == list(range(updates))
-    assert len((killed / "digests.txt").read_text().splitlines()) > updates  # what was lost was read again
+    # what was lost was read again
+    assert len((killed / "digests.txt").read_text().splitlines()) > updates

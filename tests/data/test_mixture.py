@@ -1,4 +1,6 @@
-"""Mixtures: which corpus each row comes from, that each is read once in its epochs, shares, resume, and wrong settings."""
+"""Mixtures: which corpus each row comes from, that each is read once in its epochs, shares,
+resume, and wrong settings.
+"""
 
 import json
 import math
@@ -22,7 +24,11 @@ SHARES = {"large": 0.6, "middle": 0.3, "small": 0.1}
 
 @pytest.fixture
 def corpora(random_shards_of):
-    return {"large": random_shards_of(60, 1), "middle": random_shards_of(40, 2), "small": random_shards_of(4, 3)}
+    return {
+        "large": random_shards_of(60, 1),
+        "middle": random_shards_of(40, 2),
+        "small": random_shards_of(4, 3),
+    }
 
 
 def make_format(vocab, pairs):
@@ -77,7 +83,8 @@ def test_rows_are_those_of_the_loop(corpora, vocab, pairs, batch):
 def test_every_row_of_a_corpus_once_in_its_epoch(corpora, vocab):
     mixture = make_mixture(corpora, vocab)
     found = stream(mixture, 200)
-    assert max(epoch for number, epoch, _ in found if number == 2) > 5  # the small one comes again and again
+    # the small one comes again and again
+    assert max(epoch for number, epoch, _ in found if number == 2) > 5
     for number, reader in enumerate(mixture.readers.values()):
         wanted = [(number, epoch, int(row)) for epoch in range(60) for row in reader.order(epoch)]
         mine = [each for each in found if each[0] == number]
@@ -95,14 +102,20 @@ def test_shares_are_kept(corpora, vocab):
 def test_seed_and_stage_change_which_corpus(corpora, vocab):
     rows = np.arange(100)
     mixture = make_mixture(corpora, vocab)
-    assert not np.array_equal(make_mixture(corpora, vocab, seed=6).corpus(rows), mixture.corpus(rows))
-    assert not np.array_equal(make_mixture(corpora, vocab, stage=1).corpus(rows), mixture.corpus(rows))
+    assert not np.array_equal(
+        make_mixture(corpora, vocab, seed=6).corpus(rows), mixture.corpus(rows)
+    )
+    assert not np.array_equal(
+        make_mixture(corpora, vocab, stage=1).corpus(rows), mixture.corpus(rows)
+    )
 
 
 @pytest.mark.parametrize("world", [2, 5])
 def test_ranks_read_disjoint_rows_of_the_same_batches(corpora, vocab, world):
     whole = stream(make_mixture(corpora, vocab, batch=11), 60)
-    ranks = [make_mixture(corpora, vocab, batch=11, world=world, rank=rank) for rank in range(world)]
+    ranks = [
+        make_mixture(corpora, vocab, batch=11, world=world, rank=rank) for rank in range(world)
+    ]
     shared = [row for _ in range(60) for rank in ranks for row in stream(rank, 1)]
     assert shared == whole
     assert len({rank.position for rank in ranks}) == 1
@@ -123,7 +136,8 @@ def test_resume_at_any_row_with_other_batches_and_ranks(corpora, vocab):
 def test_an_epoch_is_as_many_rows_as_all_corpora_have(corpora, vocab):
     mixture = make_mixture(corpora, vocab)
     assert mixture.rows_per_epoch == sum(
-        Reader(s, make_format(vocab, False), seed=0, batch_size=1).plan(0).rows for s in corpora.values()
+        Reader(s, make_format(vocab, False), seed=0, batch_size=1).plan(0).rows
+        for s in corpora.values()
     )
     assert {name: share for name, (_, share) in mixture.corpora("text").items()} == SHARES
 
@@ -133,31 +147,48 @@ def test_other_mixtures_are_refused_and_a_new_stage_starts_afresh(corpora, vocab
     stream(mixture, 3)
     state = mixture.state_dict()
     with pytest.raises(DataError, match="fingerprint differ"):
-        make_mixture(corpora, vocab, parts={"large": 0.5, "middle": 0.4, "small": 0.1}).load_state_dict(state)
+        make_mixture(
+            corpora, vocab, parts={"large": 0.5, "middle": 0.4, "small": 0.1}
+        ).load_state_dict(state)
     with pytest.raises(DataError, match="another mixture"):
         make_mixture(dict(reversed(corpora.items())), vocab).load_state_dict(state)
     with pytest.raises(DataError, match="other rows"):
-        Reader(corpora["large"], make_format(vocab, False), seed=5, batch_size=12).load_state_dict(state)
+        Reader(corpora["large"], make_format(vocab, False), seed=5, batch_size=12).load_state_dict(
+            state
+        )
     second = make_mixture(corpora, vocab, stage=1)
     second.load_state_dict(state)
     assert second.position == (0, (Position(), Position(), Position()))
 
 
 def contents(batches):
-    """Every row of some micro-batches, whatever their sizes: its key, ids, what is asked, its label."""
+    """Every row of some micro-batches, whatever their sizes: its key, ids, what is asked, its
+    label.
+    """
     found = []
     for batch in batches:
         asked = torch.full((batch.text.ids.numel(),), -100)
         target = batch.targets["mlm"]
         asked[target.index[: target.count]] = target.ids[: target.count]
-        every = zip(batch.key, batch.text.ids, asked.view_as(batch.text.ids), batch.labels["pair"], strict=True)
-        found += [(int(key), *ids.tolist(), *labels.tolist(), int(pair)) for key, ids, labels, pair in every]
+        every = zip(
+            batch.key,
+            batch.text.ids,
+            asked.view_as(batch.text.ids),
+            batch.labels["pair"],
+            strict=True,
+        )
+        found += [
+            (int(key), *ids.tolist(), *labels.tolist(), int(pair))
+            for key, ids, labels, pair in every
+        ]
     return found
 
 
 def make_loader(corpora, vocab, *, micro, **options):
     mixture = make_mixture(corpora, vocab, pairs=True, **options)
-    return Loader({"text": Source(mixture, TokenMask(vocab=vocab, rate=0.15))}, micro_batch_size=micro)
+    return Loader(
+        {"text": Source(mixture, TokenMask(vocab=vocab, rate=0.15))}, micro_batch_size=micro
+    )
 
 
 def test_batches_keep_the_order_of_rows_whatever_the_micro_batch(corpora, vocab):
@@ -166,15 +197,21 @@ def test_batches_keep_the_order_of_rows_whatever_the_micro_batch(corpora, vocab)
     with make_loader(corpora, vocab, micro=5) as loader:
         assert [contents(next(loader)) for _ in range(20)] == wanted
     ranks = [make_loader(corpora, vocab, micro=3, world=2, rank=rank) for rank in range(2)]
-    assert [[row for loader in ranks for row in contents(next(loader))] for _ in range(20)] == wanted
+    assert [
+        [row for loader in ranks for row in contents(next(loader))] for _ in range(20)
+    ] == wanted
     for loader in ranks:
         loader.close()
     mixture = make_mixture(corpora, vocab, pairs=True)
-    assert [row[0] for update in wanted for row in update] == [index for _, _, index in stream(mixture, 20)]
+    assert [row[0] for update in wanted for row in update] == [
+        index for _, _, index in stream(mixture, 20)
+    ]
 
 
 def test_noise_differs_between_corpora_with_the_same_rows(toy, vocab):
-    with make_loader({"one": toy, "two": toy}, vocab, micro=12, parts={"one": 0.5, "two": 0.5}) as loader:
+    with make_loader(
+        {"one": toy, "two": toy}, vocab, micro=12, parts={"one": 0.5, "two": 0.5}
+    ) as loader:
         rows = [row for _ in range(30) for row in contents(next(loader))]
     assert len(set(rows)) == len(rows)
 
@@ -195,7 +232,9 @@ TOKENS = {"en": 1000, "is": 10, "zh": 490}
 
 @pytest.mark.parametrize("alpha", [1.0, 0.7, 0.5, 0.3])
 def test_temperature_is_the_inverse_of_the_exponent(alpha):
-    """q_i = p_i^alpha / sum_j p_j^alpha with p the shares of the text (Lample and Conneau, 2019, sec. 3.1)."""
+    """q_i = p_i^alpha / sum_j p_j^alpha with p the shares of the text (Lample and Conneau, 2019,
+    sec. 3.1).
+    """
     p = {name: count / sum(TOKENS.values()) for name, count in TOKENS.items()}
     wanted = {name: p[name] ** alpha / sum(x**alpha for x in p.values()) for name in p}
     found = shares(dict.fromkeys(TOKENS), TOKENS, temperature=1 / alpha)
@@ -205,9 +244,13 @@ def test_temperature_is_the_inverse_of_the_exponent(alpha):
 
 def test_weights_and_defaults():
     none = dict.fromkeys(TOKENS)
-    assert shares(none, TOKENS, temperature=None) == pytest.approx({name: n / 1500 for name, n in TOKENS.items()})
+    assert shares(none, TOKENS, temperature=None) == pytest.approx(
+        {name: n / 1500 for name, n in TOKENS.items()}
+    )
     assert shares(none, TOKENS, temperature=1e9) == pytest.approx(dict.fromkeys(TOKENS, 1 / 3))
-    assert shares(none | {"en": 3}, TOKENS, temperature=None) == pytest.approx({"en": 0.6, "is": 0.2, "zh": 0.2})
+    assert shares(none | {"en": 3}, TOKENS, temperature=None) == pytest.approx(
+        {"en": 0.6, "is": 0.2, "zh": 0.2}
+    )
     assert shares({"en": 0.5, "is": 0.2, "zh": 0.3}, TOKENS, temperature=None) == pytest.approx(
         {"en": 0.5, "is": 0.2, "zh": 0.3}
     )
@@ -218,7 +261,10 @@ def test_sound_settings():
     assert check_mixture(plain, None, "data.mixture") == []
     assert check_mixture(plain, 2.0, "data.mixture") == []
     for weights in ((3, None), (2.5, 1), (0.3, 0.7), (1, 1)):
-        given = {"en": {"path": "a", "weight": weights[0]}, "zh": {"path": "b", "weight": weights[1]}}
+        given = {
+            "en": {"path": "a", "weight": weights[0]},
+            "zh": {"path": "b", "weight": weights[1]},
+        }
         assert check_mixture(given, None, "data.mixture") == []
 
 
@@ -227,18 +273,38 @@ def test_sound_settings():
     [
         ({"en": {"weight": 0}, "zh": {}}, None, r"data.mixture.en.weight=0: a number above 0"),
         ({"en": {"weight": -1}, "zh": {}}, None, r"data.mixture.en.weight=-1: a number above 0"),
-        ({"en": {"weight": "much"}, "zh": {}}, None, r"data.mixture.en.weight='much': a number above 0"),
+        (
+            {"en": {"weight": "much"}, "zh": {}},
+            None,
+            r"data.mixture.en.weight='much': a number above 0",
+        ),
         ({"en": {"weight": True}, "zh": {}}, None, r"a number above 0"),
         ({"en": {"weight": math.nan}, "zh": {}}, None, r"a number above 0"),
         ({"en": {"weight": math.inf}, "zh": {}}, None, r"a number above 0"),
-        ({"en": {"wieght": 1}, "zh": {}}, None, r"data.mixture.en.wieght=1: there is no such setting.*did you mean 'weight'"),
+        (
+            {"en": {"wieght": 1}, "zh": {}},
+            None,
+            r"data.mixture.en.wieght=1: there is no such setting.*did you mean 'weight'",
+        ),
         ({"en": "a.txt", "zh": {}}, None, r"data.mixture.en='a.txt': a corpus is a mapping"),
         ({"en": {"path": "a"}}, None, r"two corpora or more"),
-        ({"en": {"weight": 2}, "zh": {}}, 2.0, r"data.temperature=2.0: has no effect on corpora with weights"),
-        ({"en": {"weight": 0.7}, "zh": {"weight": 0.2}}, None, r"must add up to 1, these add up to 0.9\n.*\(en: 3.5, zh: 1\)"),
-        ({"en": {"weight": 0.7}, "zh": {}}, None, r"these add up to 1.7 \(without a weight it is 1\)"),
+        (
+            {"en": {"weight": 2}, "zh": {}},
+            2.0,
+            r"data.temperature=2.0: has no effect on corpora with weights",
+        ),
+        (
+            {"en": {"weight": 0.7}, "zh": {"weight": 0.2}},
+            None,
+            r"must add up to 1, these add up to 0.9\n.*\(en: 3.5, zh: 1\)",
+        ),
+        (
+            {"en": {"weight": 0.7}, "zh": {}},
+            None,
+            r"these add up to 1.7 \(without a weight it is 1\)",
+        ),
     ],
-)  # fmt: skip
+)
 def test_wrong_settings(mixture, temperature, message):
     errors = check_mixture(mixture, temperature, "data.mixture")
     assert len(errors) == 1

@@ -1,4 +1,6 @@
-"""A text that has no end of a sentence, all on one line: it fills rows, and what no row takes is said."""
+"""A text that has no end of a sentence, all on one line: it fills rows, and what no row takes is
+said.
+"""
 
 from __future__ import annotations
 
@@ -19,25 +21,40 @@ from plmctl.text.tokenizer import Tokenizer
 
 
 @pytest.fixture(scope="module")
-def one_line(tokens_of: Callable[..., Path], small_text: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def one_line(
+    tokens_of: Callable[..., Path], small_text: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Path:
     """The words of 100 kB of text without a mark, on one line, tokenized."""
     folder = tmp_path_factory.mktemp("line")
-    words = "".join(c if c.isalpha() else " " for c in small_text.read_text(encoding="utf-8")).split()
+    words = "".join(
+        c if c.isalpha() else " " for c in small_text.read_text(encoding="utf-8")
+    ).split()
     (folder / "line.txt").write_text(" ".join(words), encoding="utf-8")
     recipe = build(
-        compose("tokenize", None, [f"tokenizer.path={tokens_of('wordpiece')}", "data.path=x", "out=x"]).tokenizer,
+        compose(
+            "tokenize", None, [f"tokenizer.path={tokens_of('wordpiece')}", "data.path=x", "out=x"]
+        ).tokenizer,
         path="tokenizer",
     )
-    tokenize(Job(Source(str(folder / "line.txt")), recipe, valid_share=0, processes=1), folder / "tokens")
+    tokenize(
+        Job(Source(str(folder / "line.txt")), recipe, valid_share=0, processes=1), folder / "tokens"
+    )
     return folder / "tokens"
 
 
-@pytest.mark.parametrize("name", ["sentence_pair", "full_sentences", "doc_sentences", "segment_pair", "sentences", "blocks"])
+@pytest.mark.parametrize(
+    "name",
+    ["sentence_pair", "full_sentences", "doc_sentences", "segment_pair", "sentences", "blocks"],
+)
 def test_it_fills_many_rows(name: str, one_line: Path) -> None:
     shards = Shards.open(one_line)
     assert len(shards.ids) > 20_000
     assert len(shards.sentences) - 1 > 20
-    cfg = compose("pretrain", None, [f"format={name}", "format.max_length=128", "objective=[mlm]", "train.steps=1"])
+    cfg = compose(
+        "pretrain",
+        None,
+        [f"format={name}", "format.max_length=128", "objective=[mlm]", "train.steps=1"],
+    )
     plan = build(cfg.format, {"vocab": Tokenizer.load(one_line).vocab}, path="format").plan(
         shards, seed=0, epoch=0, input_length=128
     )
@@ -50,11 +67,19 @@ def test_what_is_lost() -> None:
 
 
 def test_a_run_says_what_stands_in_no_row(one_line: Path, tmp_path: Path) -> None:
-    tiny = ["size=tiny", "size.width=32", "size.inner_width=48", "train.steps=1", "train.batch_size=2"]
+    tiny = [
+        "size=tiny",
+        "size.width=32",
+        "size.inner_width=48",
+        "train.steps=1",
+        "train.batch_size=2",
+    ]
     words = [f"data.path={one_line}", "format.max_length=32", "objective=[mlm]"]
     said = {}
     for name in ("sentences", "blocks"):
-        done = CliRunner().invoke(make_app(), ["pretrain", *tiny, *words, f"format={name}", f"run.dir={tmp_path / name}"])
+        done = CliRunner().invoke(
+            make_app(), ["pretrain", *tiny, *words, f"format={name}", f"run.dir={tmp_path / name}"]
+        )
         said[name] = done.output
     fix = "A longer format.max_length, or a format that packs (format=blocks), keeps more."
     assert "% of its tokens stand in no row. " + fix in " ".join(said["sentences"].split())

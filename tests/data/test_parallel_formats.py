@@ -14,7 +14,9 @@ CLS, SEP, EOS = 2, 3, 5
 @pytest.fixture
 def parallel(shards_of):
     rng = np.random.default_rng(0)
-    made = shards_of([list(pair) for pair in rng.integers(1, 30, (80, 2)).tolist()] + [[0, 5], [40, 3], [4, 60]])
+    made = shards_of(
+        [list(pair) for pair in rng.integers(1, 30, (80, 2)).tolist()] + [[0, 5], [40, 3], [4, 60]]
+    )
     made.pairs = True
     return made
 
@@ -30,12 +32,17 @@ def real(seq):
 
 def accounted(plan):
     report = plan.report
-    assert report["tokens"] + report["repeated"] == report["laid_out"] + report["cut"] + report["dropped"]
+    assert (
+        report["tokens"] + report["repeated"]
+        == report["laid_out"] + report["cut"] + report["dropped"]
+    )
     assert report["laid_out"] + report["specials"] + report["padding"] == plan.rows * plan.width
 
 
 def test_prefix_of_parallel_text(parallel, vocab):
-    plan, rows = laid(Prefix(vocab=vocab, max_length=40, short_rate=0.0, target_length=20), parallel)
+    plan, rows = laid(
+        Prefix(vocab=vocab, max_length=40, short_rate=0.0, target_length=20), parallel
+    )
     wanted = []
     for a, b in parallel.texts():
         if a and b:
@@ -73,10 +80,19 @@ def test_prefix_of_plain_text_is_text_that_goes_on(random_shards_of, vocab):
 @pytest.mark.parametrize("truncated", [True, False])
 def test_seq2seq(parallel, vocab, truncated):
     fmt = Seq2Seq(
-        vocab=vocab, max_length=22, target_length=15, truncated=truncated, source_template=["A", "eos"], target_template=None
+        vocab=vocab,
+        max_length=22,
+        target_length=15,
+        truncated=truncated,
+        source_template=["A", "eos"],
+        target_template=None,
     )
     plan, rows = laid(fmt, parallel, 20)
-    wanted = [(a, b) for a, b in parallel.texts() if a and b and (truncated or (len(a) <= 19 and len(b) <= 13))]
+    wanted = [
+        (a, b)
+        for a, b in parallel.texts()
+        if a and b and (truncated or (len(a) <= 19 and len(b) <= 13))
+    ]
     assert real(rows.seqs["source"]) == [[*a[:19], EOS] for a, _ in wanted]
     assert real(rows.seqs["target"]) == [[CLS, *b[:13], SEP] for _, b in wanted]
     assert rows.seqs["source"].ids.shape[1] == 20
@@ -93,7 +109,11 @@ def test_text_pair(parallel, vocab, packed):
     fmt = TextPair(vocab=vocab, max_length=50, packed=packed)
     plan, rows = laid(fmt, parallel)
     accounted(plan)
-    wanted = [[CLS, *a, SEP, CLS, *b, SEP] for a, b in parallel.texts() if a and b and len(a) + len(b) <= 46]
+    wanted = [
+        [CLS, *a, SEP, CLS, *b, SEP]
+        for a, b in parallel.texts()
+        if a and b and len(a) + len(b) <= 46
+    ]
     seq, found = rows.seqs["text"], []
     for row in range(plan.rows):
         document = seq.tracks["document"][row] if packed else np.where(seq.real[row], 0, -1)
@@ -103,7 +123,9 @@ def test_text_pair(parallel, vocab, packed):
             turn = ids.index(SEP) + 1
             positions = [*range(turn), *range(len(ids) - turn)]
             assert seq.tracks["position"][row, inside].tolist() == positions
-            assert seq.tracks["language"][row, inside].tolist() == [0] * turn + [1] * (len(ids) - turn)
+            assert seq.tracks["language"][row, inside].tolist() == [0] * turn + [1] * (
+                len(ids) - turn
+            )
             found.append(ids)
     assert sorted(found) == sorted(wanted)
     assert plan.rows == len(wanted) or packed
@@ -130,7 +152,9 @@ def test_plain_text_is_refused(toy, vocab):
             fmt.plan(toy, seed=0, epoch=0, input_length=fmt.max_length)
     toy.pairs = True
     with pytest.raises(DataError, match="not one source and one target"):
-        TextPair(vocab=vocab, max_length=50, packed=True).plan(toy, seed=0, epoch=0, input_length=50)
+        TextPair(vocab=vocab, max_length=50, packed=True).plan(
+            toy, seed=0, epoch=0, input_length=50
+        )
 
 
 def test_wrong_settings(vocab):
@@ -139,6 +163,12 @@ def test_wrong_settings(vocab):
     with pytest.raises(ConfigError, match="max_length"):
         TextPair(vocab=vocab, max_length=5, packed=True)
     with pytest.raises(ConfigError, match="source_template"):
-        Seq2Seq(vocab=vocab, max_length=20, target_length=20, truncated=True, source_template=["cls", "B"])
+        Seq2Seq(
+            vocab=vocab,
+            max_length=20,
+            target_length=20,
+            truncated=True,
+            source_template=["cls", "B"],
+        )
     with pytest.raises(ConfigError, match="target_length"):
         Seq2Seq(vocab=vocab, max_length=20, target_length=2, truncated=True)

@@ -25,7 +25,12 @@ def make(calls, size=5):
 
 
 def same(one, two):
-    assert (one.rows, one.report, one.width, set(one.arrays)) == (two.rows, two.report, two.width, set(two.arrays))
+    assert (one.rows, one.report, one.width, set(one.arrays)) == (
+        two.rows,
+        two.report,
+        two.width,
+        set(two.arrays),
+    )
     for name, array in one.arrays.items():
         assert np.array_equal(array, two.arrays[name])
         assert array.dtype == two.arrays[name].dtype
@@ -113,7 +118,14 @@ def test_a_reader_reads_the_same_with_kept_plans(toy, folder, vocab, monkeypatch
     with monkeypatch.context() as patched:
         patched.setattr(SentencePair, "plan", lambda *_, **__: pytest.fail("planned again"))
         again = rows(Reader(toy, fmt, seed=1, batch_size=4))
-    other = rows(Reader(toy, SentencePair(vocab=vocab, max_length=32, short_rate=0.9, random_rate=0.5), seed=1, batch_size=4))
+    other = rows(
+        Reader(
+            toy,
+            SentencePair(vocab=vocab, max_length=32, short_rate=0.9, random_rate=0.5),
+            seed=1,
+            batch_size=4,
+        )
+    )
     for epoch in (0, 1):
         assert np.array_equal(first[epoch], again[epoch])
         assert not np.array_equal(first[epoch], other[epoch])

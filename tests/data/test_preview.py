@@ -9,7 +9,21 @@ from plmctl.batch import IGNORE, Rows, Seq
 from plmctl.data.preview import preview
 
 SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
-WORDS = [*SPECIAL, "the", "cat", "sat", "on", "a", "mat", "dog", "<0>", "<1>", "猫", "坐在", "垫子上"]
+WORDS = [
+    *SPECIAL,
+    "the",
+    "cat",
+    "sat",
+    "on",
+    "a",
+    "mat",
+    "dog",
+    "<0>",
+    "<1>",
+    "猫",
+    "坐在",
+    "垫子上",
+]
 MASK = WORDS.index("[MASK]")
 ID = {word: number for number, word in enumerate(WORDS)}
 
@@ -18,7 +32,10 @@ def seq(*rows: str, width: int = 12, **tracks) -> Seq:
     """Rows of words, padded to `width`."""
     ids = [[ID[word] for word in row.split()] for row in rows]
     padded = np.array([row + [0] * (width - len(row)) for row in ids])
-    wide = {name: np.array([row + [-1] * (width - len(row)) for row in values]) for name, values in tracks.items()}
+    wide = {
+        name: np.array([row + [-1] * (width - len(row)) for row in values])
+        for name, values in tracks.items()
+    }
     return Seq(padded, np.array([len(row) for row in ids]), wide)
 
 
@@ -45,7 +62,10 @@ def expected(text: str) -> str:
 
 def test_masked_replaced_and_kept() -> None:
     before = rows(seq("[CLS] the cat sat on a mat [SEP]"))
-    after = rows(seq("[CLS] the [MASK] dog on a mat [SEP]"), targets={"mlm": labels(p2="cat", p3="sat", p6="mat")})
+    after = rows(
+        seq("[CLS] the [MASK] dog on a mat [SEP]"),
+        targets={"mlm": labels(p2="cat", p3="sat", p6="mat")},
+    )
     assert shown(before, after) == expected("""
         row 7 of text: 8 of 12 tokens; 3 asked: 1 masked, 1 replaced, 1 kept
           before  [CLS] the cat     sat  on a mat  [SEP]
@@ -67,7 +87,10 @@ def test_no_noise_shows_the_next_tokens() -> None:
 
 
 def test_several_rows_and_the_width_of_the_terminal() -> None:
-    given = rows(seq("the cat sat on a mat", "a dog"), targets={"clm": np.concatenate([labels(p0="cat"), labels(p0="dog")])})
+    given = rows(
+        seq("the cat sat on a mat", "a dog"),
+        targets={"clm": np.concatenate([labels(p0="cat"), labels(p0="dog")])},
+    )
     assert shown(given, given, width=24) == expected("""
         row 7 of text: 6 of 12 tokens
           text  the cat sat on a
@@ -83,7 +106,9 @@ def test_several_rows_and_the_width_of_the_terminal() -> None:
 
 def test_chinese_takes_two_columns_a_character() -> None:
     before = rows(seq("[CLS] 猫 坐在 垫子上 [SEP]"))
-    after = rows(seq("[CLS] 猫 [MASK] 垫子上 [SEP]"), targets={"mlm": labels(p2="坐在", p3="垫子上")})
+    after = rows(
+        seq("[CLS] 猫 [MASK] 垫子上 [SEP]"), targets={"mlm": labels(p2="坐在", p3="垫子上")}
+    )
     assert shown(before, after) == expected("""
         row 7 of text: 5 of 12 tokens; 2 asked: 1 masked, 0 replaced, 1 kept
           before  [CLS] 猫 坐在    垫子上  [SEP]
@@ -109,7 +134,13 @@ def test_filled_in_spans_deletions_and_insertions() -> None:
 
 def test_permuted_sentences_are_moved() -> None:
     clean = seq("the cat sat on a mat", sentence=[[0, 0, 0, 1, 1, 1]])
-    after = rows(clean, seqs={"source": seq("on a mat the cat sat", sentence=[[1, 1, 1, 0, 0, 0]]), "target": clean})
+    after = rows(
+        clean,
+        seqs={
+            "source": seq("on a mat the cat sat", sentence=[[1, 1, 1, 0, 0, 0]]),
+            "target": clean,
+        },
+    )
     assert shown(rows(clean), after) == expected("""
         row 7 of text: 6 of 12 tokens
           target                the cat sat <on <a <mat
@@ -122,7 +153,10 @@ def test_permuted_sentences_are_moved() -> None:
 
 def test_a_target_of_its_own() -> None:
     before = rows(seq("the cat sat on a mat"))
-    after = rows(seq("the cat"), seqs={"source": seq("the <0> on a <1>"), "target": seq("<0> cat sat <1> mat", width=6)})
+    after = rows(
+        seq("the cat"),
+        seqs={"source": seq("the <0> on a <1>"), "target": seq("<0> cat sat <1> mat", width=6)},
+    )
     assert shown(before, after) == expected("""
         row 7 of text: 5 of 12 tokens
           before  the cat  -sat on a mat
@@ -147,7 +181,8 @@ def test_targets_of_the_written_sequence_stand_below_it() -> None:
 def test_shuffled_tokens_and_what_stood_there() -> None:
     before = rows(seq("the cat sat on a mat"))
     after = rows(
-        seq("the sat on cat [MASK] mat"), targets={"mlm": labels(p4="a"), "shuffle": labels(p1="cat", p2="sat", p3="on")}
+        seq("the sat on cat [MASK] mat"),
+        targets={"mlm": labels(p4="a"), "shuffle": labels(p1="cat", p2="sat", p3="on")},
     )
     assert shown(before, after) == expected("""
         row 7 of text: 6 of 12 tokens; 1 asked: 1 masked, 0 replaced, 0 kept
@@ -172,7 +207,9 @@ def test_an_order_of_factorisation() -> None:
 
 
 def test_documents_of_a_packed_row_and_tags() -> None:
-    given = rows(seq("the cat a dog", document=[[0, 0, 1, 1]], sense=[[0, 8, 0, 8]], position=[[0, 1, 0, 1]]))
+    given = rows(
+        seq("the cat a dog", document=[[0, 0, 1, 1]], sense=[[0, 8, 0, 8]], position=[[0, 1, 0, 1]])
+    )
     assert shown(given, given) == expected("""
         row 7 of text: 4 of 12 tokens
           text      the cat a dog
@@ -183,29 +220,40 @@ def test_documents_of_a_packed_row_and_tags() -> None:
 
 def test_pair_labels_in_words_and_values() -> None:
     given = rows(
-        seq("[CLS] the cat [SEP] a dog [SEP]", segment=[[0, 0, 0, 0, 1, 1, 1]]), anchors=np.array([[0, 0]]),
-        labels={"pair": np.array([1])}, values={"prefix": np.array([4])},
-    )  # fmt: skip
-    assert shown(given, given, meanings={"pair": ("B follows A", "B is from another document")}) == expected("""
+        seq("[CLS] the cat [SEP] a dog [SEP]", segment=[[0, 0, 0, 0, 1, 1, 1]]),
+        anchors=np.array([[0, 0]]),
+        labels={"pair": np.array([1])},
+        values={"prefix": np.array([4])},
+    )
+    assert shown(
+        given, given, meanings={"pair": ("B follows A", "B is from another document")}
+    ) == expected(
+        """
         row 7 of text: 7 of 12 tokens
           text     [CLS] the cat [SEP] a dog [SEP]
           segment  0                   1
           pair: 1 (B is from another document)
           prefix: 4
-        """)
+        """
+    )
 
 
 def test_anchors_belong_to_their_rows() -> None:
-    given = rows(seq("the", "a"), anchors=np.array([[0, 0], [0, 0], [1, 0]]), labels={"pair": np.array([0, 1, IGNORE])})
+    given = rows(
+        seq("the", "a"),
+        anchors=np.array([[0, 0], [0, 0], [1, 0]]),
+        labels={"pair": np.array([0, 1, IGNORE])},
+    )
     assert "  pair: 0, 1\n" in shown(given, given)
     assert shown(given, given).endswith("  pair: -100")
 
 
 def test_spans_and_replaced_tokens() -> None:
     given = rows(
-        seq("the cat sat on a mat"), targets={"replaced": labels(p0=0, p1=1)},
+        seq("the cat sat on a mat"),
+        targets={"replaced": labels(p0=0, p1=1)},
         spans={"entity": np.array([[0, 1, 2, 17], [0, 5, 1, 3]]), "chosen": np.array([[0, 3, 2]])},
-    )  # fmt: skip
+    )
     assert shown(given, given) == expected("""
         row 7 of text: 6 of 12 tokens
           text      the cat sat on a mat
@@ -216,9 +264,15 @@ def test_spans_and_replaced_tokens() -> None:
 
 
 def test_characters_and_pieces_that_would_break_the_line() -> None:
-    given = rows(seq("the"), seqs={"text": seq("the cat"), "characters": Seq(np.ones((1, 12, 5), int), np.array([2]))})
+    given = rows(
+        seq("the"),
+        seqs={"text": seq("the cat"), "characters": Seq(np.ones((1, 12, 5), int), np.array([2]))},
+    )
     text = preview(given, given, lambda ids: ["\n", ""][: len(ids)]).plain
-    assert text == "row 7 of text: 2 of 12 tokens\n  text  \\n ''\n  characters: 2 words of 5 characters"
+    assert (
+        text
+        == "row 7 of text: 2 of 12 tokens\n  text  \\n ''\n  characters: 2 words of 5 characters"
+    )
 
 
 def test_colours_on_a_terminal_only(monkeypatch) -> None:
@@ -243,8 +297,14 @@ def test_colours_on_a_terminal_only(monkeypatch) -> None:
 def test_row_by_row_a_mixed_batch_of_lengths() -> None:
     """Rows whose noise changed nothing stand beside rows where it did; padding is never shown."""
     before = rows(seq("the cat", "a dog sat"))
-    after = rows(seq("the cat", "a [MASK] sat"), targets={"mlm": np.concatenate([labels(), labels(p1="dog")])})
+    after = rows(
+        seq("the cat", "a [MASK] sat"),
+        targets={"mlm": np.concatenate([labels(), labels(p1="dog")])},
+    )
     first, second, _ = shown(before, after).split("\n\n")
-    assert first == "row 7 of text: 2 of 12 tokens; 0 asked: 0 masked, 0 replaced, 0 kept\n  text  the cat"
+    assert (
+        first
+        == "row 7 of text: 2 of 12 tokens; 0 asked: 0 masked, 0 replaced, 0 kept\n  text  the cat"
+    )
     assert "*[MASK]" in second
     assert "[PAD]" not in second

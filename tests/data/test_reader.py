@@ -37,7 +37,9 @@ def test_every_row_once_an_epoch_over_epoch_ends(toy, vocab, batch_size):
     found, _ = stream(reader, -(-sum(rows) // batch_size))
     wanted = [(epoch, int(row)) for epoch in range(3) for row in reader.order(epoch)]
     assert found[: sum(rows)] == wanted
-    assert [sorted(r for e, r in wanted if e == epoch) for epoch in range(3)] == [list(range(n)) for n in rows]
+    assert [sorted(r for e, r in wanted if e == epoch) for epoch in range(3)] == [
+        list(range(n)) for n in rows
+    ]
     assert wanted[: rows[0]] != sorted(wanted[: rows[0]])
 
 
@@ -71,12 +73,18 @@ def test_resume_at_any_place_with_other_batches_and_ranks(toy, vocab):
 def test_rows_are_a_function_of_epoch_and_index(toy, vocab):
     one, two = (Reader(toy, pairs_format(vocab), seed=5, batch_size=4) for _ in range(2))
     two.plan(3)
-    assert np.array_equal(one.rows(1, np.array([4, 2])).seqs["text"].ids, two.rows(1, np.array([4, 2])).seqs["text"].ids)
+    assert np.array_equal(
+        one.rows(1, np.array([4, 2])).seqs["text"].ids,
+        two.rows(1, np.array([4, 2])).seqs["text"].ids,
+    )
 
 
 def test_seed_epoch_and_stage_change_the_order(toy, blocks):
     reader = Reader(toy, blocks, seed=1, batch_size=4)
-    others = [Reader(toy, blocks, seed=2, batch_size=4), Reader(toy, blocks, seed=1, batch_size=4, stage=1)]
+    others = [
+        Reader(toy, blocks, seed=2, batch_size=4),
+        Reader(toy, blocks, seed=1, batch_size=4, stage=1),
+    ]
     for order in [reader.order(1), *(other.order(0) for other in others)]:
         assert not np.array_equal(order, reader.order(0))
     assert np.array_equal(Reader(toy, blocks, seed=1, batch_size=9).order(0), reader.order(0))
@@ -87,7 +95,9 @@ def test_copies_repeat_the_plan(toy, vocab):
     reader = Reader(toy, fmt, seed=1, batch_size=4)
     assert reader.plan(0).rows == reader.plan(2).rows
     some = np.arange(9)
-    assert np.array_equal(reader.rows(1, some).seqs["text"].ids, reader.rows(3, some).seqs["text"].ids)
+    assert np.array_equal(
+        reader.rows(1, some).seqs["text"].ids, reader.rows(3, some).seqs["text"].ids
+    )
     assert not np.array_equal(reader.order(1), reader.order(3)[: len(reader.order(1))])
 
 
@@ -114,7 +124,11 @@ def test_other_data_are_refused(toy, blocks, vocab, random_shards_of):
 
 @pytest.mark.parametrize("lengths", [[], [[]], [[0]], [[], [0, 0]]])
 def test_a_corpus_without_rows_is_refused(shards_of, vocab, blocks, lengths):
-    for fmt in (blocks, pairs_format(vocab), Blocks(vocab=vocab, max_length=32, crossing=True, specials=False)):
+    for fmt in (
+        blocks,
+        pairs_format(vocab),
+        Blocks(vocab=vocab, max_length=32, crossing=True, specials=False),
+    ):
         with pytest.raises(DataError, match=r"max_length=32") as caught:
             Reader(shards_of(lengths), fmt, seed=0, batch_size=2)
         assert "data.path" in str(caught.value)
@@ -123,13 +137,19 @@ def test_a_corpus_without_rows_is_refused(shards_of, vocab, blocks, lengths):
 def test_a_corpus_shorter_than_a_row_is_refused_for_training_only(shards_of, blocks):
     with pytest.raises(DataError, match="20 tokens in 2 documents fill no row"):
         Reader(shards_of([[10], [10]]), blocks, seed=0, batch_size=2)
-    assert Reader(shards_of([[10], [10]]), blocks, seed=0, batch_size=2, allow_short=True).plan(0).rows == 1
+    assert (
+        Reader(shards_of([[10], [10]]), blocks, seed=0, batch_size=2, allow_short=True).plan(0).rows
+        == 1
+    )
 
 
 def test_once_gives_every_row_in_order_and_as_many_batches_on_each_rank(toy, blocks):
     rows = Reader(toy, blocks, seed=1, batch_size=4).plan(0).rows
     for world in (1, 2, 3):
-        ranks = [Reader(toy, blocks, seed=1, batch_size=4, world=world, rank=r).once(4) for r in range(world)]
+        ranks = [
+            Reader(toy, blocks, seed=1, batch_size=4, world=world, rank=r).once(4)
+            for r in range(world)
+        ]
         assert len({len(batches) for batches in ranks}) == 1
         found = [int(i) for step in zip(*ranks, strict=True) for index in step for i in index]
         assert found == list(range(rows))

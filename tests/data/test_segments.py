@@ -28,7 +28,9 @@ def batches(reader, count):
 @pytest.mark.parametrize("streams", [1, 4, 7])
 @pytest.mark.parametrize("length", [5, 16, 100])
 def test_streams_are_equal_parts_of_the_text(toy, vocab, streams, length):
-    """The loop of the published code: cut the text in equal parts, step t takes tokens [tT, (t+1)T) of each."""
+    """The loop of the published code: cut the text in equal parts, step t takes tokens [tT,
+    (t+1)T) of each.
+    """
     text = text_of(toy.texts())
     each = len(text) // streams
     parts = [text[b * each : (b + 1) * each] for b in range(streams)]
@@ -43,7 +45,9 @@ def test_streams_are_equal_parts_of_the_text(toy, vocab, streams, length):
             wanted = parts[b][step * length : (step + 1) * length]
             assert seq.ids[b, : seq.length[b]].tolist() == wanted
             following = (parts[b] + [IGNORE])[step * length + 1 : (step + 1) * length + 1]
-            assert rows.targets["clm"][b].tolist() == following + [IGNORE] * (length - len(following))
+            assert rows.targets["clm"][b].tolist() == following + [IGNORE] * (
+                length - len(following)
+            )
 
 
 def test_report_counts_what_does_not_share_out(toy, vocab):
@@ -59,7 +63,10 @@ def test_report_counts_what_does_not_share_out(toy, vocab):
 def test_ranks_keep_their_streams(toy, vocab, world):
     fmt = make(vocab, 16, 8)
     alone = batches(Reader(toy, fmt, seed=0, batch_size=8), 5)
-    ranks = [batches(Reader(toy, fmt, seed=0, batch_size=8, world=world, rank=r), 5) for r in range(world)]
+    ranks = [
+        batches(Reader(toy, fmt, seed=0, batch_size=8, world=world, rank=r), 5)
+        for r in range(world)
+    ]
     for step, whole in enumerate(alone):
         shares = [rank[step].seqs["text"].ids for rank in ranks]
         assert np.array_equal(np.concatenate(shares), whole.seqs["text"].ids)
@@ -70,7 +77,10 @@ def test_epochs_start_anew(toy, vocab):
     reader = Reader(toy, fmt, seed=0, batch_size=4)
     steps = reader.plan(0).rows // 4
     rows = batches(reader, steps + 2)
-    assert [bool(r.values["continues"].all()) for r in rows] == [False] + [True] * (steps - 1) + [False, True]
+    assert [bool(r.values["continues"].all()) for r in rows] == [False] + [True] * (steps - 1) + [
+        False,
+        True,
+    ]
     assert not rows[steps].values["continues"].any()
     assert np.array_equal(rows[0].seqs["text"].ids, rows[steps].seqs["text"].ids)
     assert fmt.copies == 1

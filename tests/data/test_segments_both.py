@@ -1,4 +1,6 @@
-"""Streams read from both ends, against lists: what comes next in each direction, from batch to batch."""
+"""Streams read from both ends, against lists: what comes next in each direction, from batch to
+batch.
+"""
 
 from __future__ import annotations
 

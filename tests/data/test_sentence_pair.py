@@ -28,12 +28,16 @@ def pairs(rows):
         assert ids[0] == CLS
         assert ids[-1] == SEP
         assert ids.count(SEP) == 2
-        assert segment.tolist() == [0] * (first + 1) + [1] * (len(ids) - first - 1) + [0] * (seq.ids.shape[1] - len(ids))
+        assert segment.tolist() == [0] * (first + 1) + [1] * (len(ids) - first - 1) + [0] * (
+            seq.ids.shape[1] - len(ids)
+        )
         yield ids[1:first], ids[first + 1 : -1], int(rows.labels["pair"][r])
 
 
 def make(vocab, length=40, **options):
-    return SentencePair(vocab=vocab, max_length=length, **{"short_rate": 0.1, "random_rate": 0.5, **options})
+    return SentencePair(
+        vocab=vocab, max_length=length, **{"short_rate": 0.1, "random_rate": 0.5, **options}
+    )
 
 
 def test_rows_are_made_of_true_pairs(random_shards_of, vocab):
@@ -63,7 +67,9 @@ def test_all_true_pairs_without_limits_rebuild_the_corpus(shards_of, vocab):
 
 
 def test_unused_sentences_are_put_back(random_shards_of, vocab):
-    """With every B random, the As alone are the corpus (nothing is cut where rows are long enough)."""
+    """With every B random, the As alone are the corpus (nothing is cut where rows are long
+    enough).
+    """
     shards = random_shards_of(50, longest=6)
     _plan, rows = laid_out(make(vocab, 400, short_rate=0.0, random_rate=1.0), shards, 400)
     found = [t for a, _, _ in pairs(rows) for t in a]
@@ -84,7 +90,9 @@ def test_report_accounts_for_every_token(random_shards_of, vocab, length):
 
 
 def loop_chunks(documents, targets, coins):
-    """google-research/bert's loop over one document, in our words; `coins` = a_end and the random choice of each pair."""
+    """google-research/bert's loop over one document, in our words; `coins` = a_end and the
+    random choice of each pair.
+    """
     found = []
     for document, target in zip(documents, targets, strict=True):
         i, chunk, size = 0, [], 0
@@ -121,7 +129,9 @@ def test_chunks_equal_the_loop(random_shards_of, vocab, seed, monkeypatch):
     assert [x[2] for x in wanted] == other.tolist()
     pieces = zip(cuts.first, cuts.middle, cuts.last, other, strict=True)
     found = [(f, m, e, o) for f, m, e, o in pieces]
-    assert [x[0] for x in wanted] == [shards.ids[bounds[f] : bounds[m]].tolist() for f, m, _, _ in found]
+    assert [x[0] for x in wanted] == [
+        shards.ids[bounds[f] : bounds[m]].tolist() for f, m, _, _ in found
+    ]
     rest = [[] if o else shards.ids[bounds[m] : bounds[e]].tolist() for _, m, e, o in found]
     assert [x[1] for x in wanted] == rest
 
@@ -130,7 +140,9 @@ def test_chunks_equal_the_loop(random_shards_of, vocab, seed, monkeypatch):
 def test_truncation_equals_one_token_at_a_time(room):
     a, b = (x.ravel() for x in np.meshgrid(np.arange(1, 40), np.arange(1, 40)))
     zero = np.zeros_like(a)
-    a_start, a_end, b_start, b_end = _truncate(Pairs(zero, a, zero, b), room, np.random.default_rng(0))
+    a_start, a_end, b_start, b_end = _truncate(
+        Pairs(zero, a, zero, b), room, np.random.default_rng(0)
+    )
     for i in range(len(a)):
         x, y = int(a[i]), int(b[i])
         while x + y > room:
@@ -143,10 +155,15 @@ def test_truncation_equals_one_token_at_a_time(room):
 
 
 def test_random_b_reaches_its_length(random_shards_of, vocab):
-    """A random B has at least target - len(A) tokens unless its document ends, and starts at a sentence."""
+    """A random B has at least target - len(A) tokens unless its document ends, and starts at a
+    sentence.
+    """
     shards = random_shards_of(200)
     _, rows = laid_out(make(vocab, 400, short_rate=0.0, random_rate=1.0), shards, 400)
-    ends, starts = set(shards.ids[shards.sentences[1:] - 1].tolist()), set(shards.ids[shards.sentences[:-1]].tolist())
+    ends, starts = (
+        set(shards.ids[shards.sentences[1:] - 1].tolist()),
+        set(shards.ids[shards.sentences[:-1]].tolist()),
+    )
     last = set(shards.ids[shards.sentences[shards.documents[1:]] - 1].tolist())
     for a, b, _ in pairs(rows):
         if len(a) + len(b) < 397:  # not truncated
@@ -158,7 +175,8 @@ def test_random_b_reaches_its_length(random_shards_of, vocab):
 def test_rates_are_within_three_sigma(shards_of, vocab):
     shards = shards_of([[8] * 40 for _ in range(300)])
     plan, rows = laid_out(make(vocab, 67, short_rate=0.0), shards, 67)
-    assert abs(rows.labels["pair"].mean() - 0.5) < 3 * 0.5 / np.sqrt(plan.rows) + 0.02  # document ends force some random ones
+    # document ends force some random ones
+    assert abs(rows.labels["pair"].mean() - 0.5) < 3 * 0.5 / np.sqrt(plan.rows) + 0.02
     plan, rows = laid_out(make(vocab, 67, short_rate=1.0), shards, 67)
     assert plan.rows > 1.4 * 300 * 40 * 8 / 64
     assert rows.seqs["text"].length.mean() < 60
@@ -207,10 +225,13 @@ def within_binomial(count, n, rate):
 def test_albert_swaps_half_of_the_pairs(shards_of, vocab_of):
     vocab = vocab_of(300_000)
     shards = shards_of([[8] * 80 for _ in range(200)])
-    plan, rows = laid_out(make(vocab, 67, short_rate=0.0, random_rate=0.0, swap_rate=0.5), shards, 67)
+    plan, rows = laid_out(
+        make(vocab, 67, short_rate=0.0, random_rate=0.0, swap_rate=0.5), shards, 67
+    )
     found = list(pairs(rows))
     for a, b, label in found:
-        assert a[-1] + 1 == b[0] if label == 0 else b[-1] + 1 == a[0]  # neighbours, one way or the other
+        # neighbours, one way or the other
+        assert a[-1] + 1 == b[0] if label == 0 else b[-1] + 1 == a[0]
     assert within_binomial(rows.labels["pair"].sum(), plan.rows, 0.5)
     assert plan.report["swapped_pairs"] == rows.labels["pair"].sum()
     assert plan.report["cut"] == plan.report["repeated"] == plan.report["dropped"] == 0
@@ -235,7 +256,11 @@ def test_structbert_has_thirds_of_next_previous_random(shards_of, vocab_of):
     vocab = vocab_of(300_000)
     shards = shards_of([[8] * 400 for _ in range(60)])
     third = 1 / 3
-    plan, rows = laid_out(make(vocab, 67, short_rate=0.0, random_rate=third, swap_rate=third, lone_rate=0.0), shards, 67)
+    plan, rows = laid_out(
+        make(vocab, 67, short_rate=0.0, random_rate=third, swap_rate=third, lone_rate=0.0),
+        shards,
+        67,
+    )
     for kind in (NEXT, PREVIOUS, RANDOM):
         assert within_binomial((rows.labels["pair"] == kind).sum(), plan.rows, third)
     for a, b, label in pairs(rows):
@@ -243,11 +268,16 @@ def test_structbert_has_thirds_of_next_previous_random(shards_of, vocab_of):
         assert same == (label != RANDOM)
         assert not same or (a[-1] < b[0] if label == NEXT else b[-1] < a[0])
     report = plan.report
-    assert report["tokens"] + report["repeated"] == report["laid_out"] + report["cut"] + report["dropped"]
+    assert (
+        report["tokens"] + report["repeated"]
+        == report["laid_out"] + report["cut"] + report["dropped"]
+    )
 
 
 def test_single_sentences_by_the_loop(random_shards_of, vocab):
-    """SENTENCE-PAIR: A one sentence, B the next or a random one of another document; what is put back begins the next pair."""
+    """SENTENCE-PAIR: A one sentence, B the next or a random one of another document; what is put
+    back begins the next pair.
+    """
     shards = random_shards_of(40)
     fmt = make(vocab, 100, short_rate=0.0, single=True)
     sentences = {tuple(s) for d in shards.texts() for s in d}
@@ -258,7 +288,8 @@ def test_single_sentences_by_the_loop(random_shards_of, vocab):
         assert {tuple(a), tuple(b)} <= sentences
         assert label == 1 or following[tuple(a)] == tuple(b)
         seen += [tuple(a), *([tuple(b)] if label == 0 else [])]
-    assert seen == [tuple(s) for d in shards.texts() for s in d]  # every sentence once, besides the random ones
+    # every sentence once, besides the random ones
+    assert seen == [tuple(s) for d in shards.texts() for s in d]
 
 
 def test_packed_pairs_are_the_same_pairs(random_shards_of, vocab):
@@ -293,6 +324,10 @@ def test_bytes_of_bert_pairs(random_shards_of, vocab):
     fmt, digest = make(vocab), hashlib.sha256()
     for epoch in (0, 1):
         _, rows = laid_out(fmt, random_shards_of(100, 4), 38, epoch=epoch)
-        for array in (rows.seqs["text"].ids, rows.seqs["text"].tracks["segment"], rows.labels["pair"]):
+        for array in (
+            rows.seqs["text"].ids,
+            rows.seqs["text"].tracks["segment"],
+            rows.labels["pair"],
+        ):
             digest.update(array.astype("<i8").tobytes())
     assert digest.hexdigest()[:16] == "c5dfa41ff3963827"

@@ -34,7 +34,11 @@ def test_equals_the_loop(random_shards_of, vocab, length, input_length, least):
     assert rows.anchors.tolist() == [[row, 0] for row in range(len(wanted))]
     report = plan.report
     assert (report["cut"], report["dropped"]) == (cut, dropped)
-    assert report["tokens"] == report["laid_out"] + report["cut"] + report["dropped"] == len(shards.ids)
+    assert (
+        report["tokens"]
+        == report["laid_out"] + report["cut"] + report["dropped"]
+        == len(shards.ids)
+    )
     assert report["laid_out"] + report["specials"] + report["padding"] == seq.ids.size
 
 

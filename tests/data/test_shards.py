@@ -20,7 +20,9 @@ from plmctl.text.reader import documents
 from plmctl.text.tokenizer import Tokenizer
 from plmctl.text.train import KINDS
 
-_WORDS = "the of and to in is was for on with as by at from his that it an were are which this also be"
+_WORDS = (
+    "the of and to in is was for on with as by at from his that it an were are which this also be"
+)
 WORDS = _WORDS.split()
 
 
@@ -28,7 +30,10 @@ def write_text(file: Path, count: int, seed: int = 0) -> Path:
     rng = np.random.default_rng(seed)
     texts = []
     for number in range(count):
-        sentences = [" ".join(rng.choice(WORDS, rng.integers(3, 9))).capitalize() + "." for _ in range(rng.integers(1, 7))]
+        sentences = [
+            " ".join(rng.choice(WORDS, rng.integers(3, 9))).capitalize() + "."
+            for _ in range(rng.integers(1, 7))
+        ]
         texts.append(" ".join(sentences) + f"\n中文第{number % 10}。好的，再见！")
     file.write_text("\n\n".join(texts), encoding="utf-8")
     return file
@@ -40,7 +45,11 @@ def text(tmp_path: Path) -> Path:
 
 
 def job(text: object, kind: str = "wordpiece", **changes: Any) -> Job:
-    given = {name: changes.pop(name) for name in ("valid", "valid_share", "segment", "processes") if name in changes}
+    given = {
+        name: changes.pop(name)
+        for name in ("valid", "valid_share", "segment", "processes")
+        if name in changes
+    }
     size = {"wordpiece": 90, "unigram": 90, "byte_bpe": 300, "char": 90, "bpe": 90}[kind]
     return Job(Source(text), KINDS[kind](**{"vocab_size": size, **changes}), **given)
 
@@ -54,26 +63,41 @@ def contents(folder: Path) -> dict[str, bytes]:
 
 
 def texts_of(shards: Shards) -> list[list[list[int]]]:
-    sentences = [shards.ids[a:b].tolist() for a, b in zip(shards.sentences[:-1], shards.sentences[1:], strict=True)]
-    return [sentences[a:b] for a, b in zip(shards.documents[:-1], shards.documents[1:], strict=True)]
+    sentences = [
+        shards.ids[a:b].tolist()
+        for a, b in zip(shards.sentences[:-1], shards.sentences[1:], strict=True)
+    ]
+    return [
+        sentences[a:b] for a, b in zip(shards.documents[:-1], shards.documents[1:], strict=True)
+    ]
 
 
 @pytest.mark.parametrize("kind", ["wordpiece", "unigram", "byte_bpe", "char"])
 def test_against_the_slow_way(text: Path, tmp_path: Path, kind: str) -> None:
     tokenize(job(text, kind), tmp_path / "out")
     tokenizer = Tokenizer.load(tmp_path / "out")
-    train, valid = (Shards.open(tmp_path / "out", split, tokenizer=tokenizer) for split in ("train", "valid"))
+    train, valid = (
+        Shards.open(tmp_path / "out", split, tokenizer=tokenizer) for split in ("train", "valid")
+    )
     assert train.ids.dtype == np.uint16
     expected = {}
     for document in documents(text):
         parts = document.segments if tokenizer.lossless else document.sentences
         whole = "\n".join(document.paragraphs)
-        row = [[ids for part in parts if (ids := tokenizer.encode(part))], len(whole.encode()), len(whole), len(whole.split())]
+        row = [
+            [ids for part in parts if (ids := tokenizer.encode(part))],
+            len(whole.encode()),
+            len(whole),
+            len(whole.split()),
+        ]
         expected.setdefault(json.dumps(row), []).append(document)
     found = [
-        json.dumps([doc, *(int(shards.counts[name][n]) for name in ("bytes", "characters", "words"))])
-        for shards in (train, valid) for n, doc in enumerate(texts_of(shards))
-    ]  # fmt: skip
+        json.dumps(
+            [doc, *(int(shards.counts[name][n]) for name in ("bytes", "characters", "words"))]
+        )
+        for shards in (train, valid)
+        for n, doc in enumerate(texts_of(shards))
+    ]
     assert sorted(found) == sorted(key for key, same in expected.items() for _ in same)
     for shards in (train, valid):
         shards.verify()
@@ -84,20 +108,24 @@ def test_against_the_slow_way(text: Path, tmp_path: Path, kind: str) -> None:
         assert stated["bytes"] == shards.counts["bytes"].sum()
     if tokenizer.lossless:
         first = next(iter(documents(text)))
-        assert tokenizer.decode(np.concatenate([np.array(s, int) for s in (texts_of(train) + texts_of(valid))[0]])) in {
-            "".join(document.segments) for document in documents(text)
-        }
+        assert tokenizer.decode(
+            np.concatenate([np.array(s, int) for s in (texts_of(train) + texts_of(valid))[0]])
+        ) in {"".join(document.segments) for document in documents(text)}
         assert "".join(first.segments) == "\n".join(first.paragraphs)
     assert set(train.tracks) == ({"word_start"} if kind == "char" else set())
     assert all(len(track) == len(train.ids) for track in train.tracks.values())
 
 
-def test_processes_and_chunks_change_nothing(text: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_processes_and_chunks_change_nothing(
+    text: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     tokenize(job(text, processes=1), tmp_path / "one")
     monkeypatch.setattr(encoding, "CHUNK", 2000)
     tokenize(job(text, processes=1), tmp_path / "small")
     tokenize(job(text, processes=3), tmp_path / "three")
-    assert contents(tmp_path / "one") == contents(tmp_path / "small") == contents(tmp_path / "three")
+    assert (
+        contents(tmp_path / "one") == contents(tmp_path / "small") == contents(tmp_path / "three")
+    )
     assert Shards.open(tmp_path / "one").fingerprint == Shards.open(tmp_path / "three").fingerprint
 
 
@@ -110,11 +138,15 @@ def test_long_documents_are_one_document(tmp_path: Path, monkeypatch: pytest.Mon
     monkeypatch.setattr(encoding, "CHUNK", 500)
     tokenize(job(text, "char", path=str(tmp_path / "whole")), tmp_path / "parts")
     found = []
-    for folder in ("whole", "parts"):  # a document in parts is known by its first one, so another may be held out
+    # a document in parts is known by its first one, so another may be held out
+    for folder in ("whole", "parts"):
         both = [Shards.open(tmp_path / folder, split) for split in ("train", "valid")]
-        found.append([sorted(np.concatenate([np.diff(shards.documents) for shards in both]).tolist())])
+        found.append(
+            [sorted(np.concatenate([np.diff(shards.documents) for shards in both]).tolist())]
+        )
         found[-1] += [
-            sorted(np.concatenate([shards.counts[name] for shards in both]).tolist()) for name in ("bytes", "characters")
+            sorted(np.concatenate([shards.counts[name] for shards in both]).tolist())
+            for name in ("bytes", "characters")
         ]
     assert found[0] == found[1]
     assert found[0][0][-1] > 100
@@ -123,15 +155,21 @@ def test_long_documents_are_one_document(tmp_path: Path, monkeypatch: pytest.Mon
 def test_held_out_documents(text: Path, tmp_path: Path) -> None:
     tokenize(job(text, valid_share=0.1), tmp_path / "a")
     paragraphs = text.read_text(encoding="utf-8").split("\n\n")
-    (tmp_path / "again.txt").write_text("\n\n".join([*reversed(paragraphs), *paragraphs]), encoding="utf-8")
+    (tmp_path / "again.txt").write_text(
+        "\n\n".join([*reversed(paragraphs), *paragraphs]), encoding="utf-8"
+    )
     tokenize(job(tmp_path / "again.txt", "char", valid_share=0.1), tmp_path / "b")
 
     def held(folder: str, split: str) -> list[str]:
         shards, tokenizer = Shards.open(tmp_path / folder, split), Tokenizer.load(tmp_path / folder)
-        return ["".join("".join(tokenizer.decode(s).split()) for s in document).lower() for document in texts_of(shards)]
+        return [
+            "".join("".join(tokenizer.decode(s).split()) for s in document).lower()
+            for document in texts_of(shards)
+        ]
 
     assert 15 <= len(held("a", "valid")) <= 50
-    assert set(held("a", "valid")) == set(held("b", "valid"))  # neither order, copies nor tokenizer matter
+    # neither order, copies nor tokenizer matter
+    assert set(held("a", "valid")) == set(held("b", "valid"))
     assert not set(held("b", "valid")) & set(held("b", "train"))
     assert len(held("b", "valid")) == 2 * len(held("a", "valid"))
 
@@ -140,22 +178,26 @@ def test_few_documents(tmp_path: Path) -> None:
     file = tmp_path / "two.txt"
     file.write_text("One is here.\n\nTwo is there.", encoding="utf-8")
     tokenize(job(file, "char"), tmp_path / "two")
-    assert [len(Shards.open(tmp_path / "two", split).documents) - 1 for split in ("train", "valid")] == [1, 1]
+    assert [
+        len(Shards.open(tmp_path / "two", split).documents) - 1 for split in ("train", "valid")
+    ] == [1, 1]
     file.write_text("One is here.\n\nOne is here.", encoding="utf-8")
     tokenize(job(file, "char"), tmp_path / "same")
     assert len(Shards.open(tmp_path / "same").documents) - 1 == 2
     empty = Shards.open(tmp_path / "same", "valid")
-    assert (len(empty.ids), empty.sentences.tolist(), empty.documents.tolist(), len(empty.tracks["word_start"])) == (
-        0,
-        [0],
-        [0],
-        0,
-    )
+    assert (
+        len(empty.ids),
+        empty.sentences.tolist(),
+        empty.documents.tolist(),
+        len(empty.tracks["word_start"]),
+    ) == (0, [0], [0], 0)
 
 
 def test_a_valid_file_of_its_own(text: Path, tmp_path: Path) -> None:
     valid = tmp_path / "valid.txt"
-    valid.write_text(text.read_text(encoding="utf-8").split("\n\n")[3] + "\n\nSomething else.", encoding="utf-8")
+    valid.write_text(
+        text.read_text(encoding="utf-8").split("\n\n")[3] + "\n\nSomething else.", encoding="utf-8"
+    )
     manifest = tokenize(job(text, valid=Source(valid)), tmp_path / "out")
     assert manifest["splits"]["valid"]["documents"] == 2
     assert manifest["dropped_from_train"] >= 1
@@ -195,14 +237,28 @@ def test_damage_is_seen(text: Path, tmp_path: Path) -> None:
         offsets[-1] -= 1
         np.save(folder / "train.sentences.npy", offsets)
 
-    stated = json.loads((tmp_path / "out/manifest.json").read_text(encoding="utf-8"))["splits"]["train"]["tokens"]
-    with pytest.raises(DataError, match=rf"train\.ids\.npy: a damaged .* states uint16 \[{stated}\], the file has 400 bytes"):
+    stated = json.loads((tmp_path / "out/manifest.json").read_text(encoding="utf-8"))["splits"][
+        "train"
+    ]["tokens"]
+    with pytest.raises(
+        DataError,
+        match=rf"train\.ids\.npy: a damaged .* states uint16 \[{stated}\], the file has 400 bytes",
+    ):
         Shards.open(broken(cut))
-    with pytest.raises(DataError, match=r"train\.documents\.npy: a damaged token directory.* is missing"):
+    with pytest.raises(
+        DataError, match=r"train\.documents\.npy: a damaged token directory.* is missing"
+    ):
         Shards.open(broken(lambda folder: (folder / "train.documents.npy").unlink()))
-    with pytest.raises(DataError, match=rf"train\.ids\.npy: .* \[{stated}\], the file holds uint16 \[5\]"):
-        Shards.open(broken(lambda folder: np.save(folder / "train.ids.npy", np.zeros(5, np.uint16))))
-    with pytest.raises(DataError, match=rf"train\.sentences\.npy: .*goes from 0 to {stated - 1}, not from 0 to {stated}"):
+    with pytest.raises(
+        DataError, match=rf"train\.ids\.npy: .* \[{stated}\], the file holds uint16 \[5\]"
+    ):
+        Shards.open(
+            broken(lambda folder: np.save(folder / "train.ids.npy", np.zeros(5, np.uint16)))
+        )
+    with pytest.raises(
+        DataError,
+        match=rf"train\.sentences\.npy: .*goes from 0 to {stated - 1}, not from 0 to {stated}",
+    ):
         Shards.open(broken(swap_offsets))
     with pytest.raises(DataError, match="is not the one its tokens were made with"):
         Shards.open(broken(swap))
@@ -214,7 +270,10 @@ def test_damage_is_seen(text: Path, tmp_path: Path) -> None:
         offsets[1] = offsets[-1] + 5
         np.save(folder / "train.documents.npy", offsets)
 
-    with pytest.raises(DataError, match=r"train\.documents\.npy: a damaged token directory: its offsets are not in order"):
+    with pytest.raises(
+        DataError,
+        match=r"train\.documents\.npy: a damaged token directory: its offsets are not in order",
+    ):
         Shards.open(broken(go_back))
     with pytest.raises(DataError, match="not a token directory"):
         Shards.open(tmp_path)
@@ -224,7 +283,10 @@ def test_damage_is_seen(text: Path, tmp_path: Path) -> None:
     data = bytearray((folder / "train.ids.npy").read_bytes())
     data[-1] ^= 1
     (folder / "train.ids.npy").write_bytes(data)
-    with pytest.raises(DataError, match=r"train\.ids\.npy: its content has changed: sha256 \w+\.\.\. in the manifest"):
+    with pytest.raises(
+        DataError,
+        match=r"train\.ids\.npy: its content has changed: sha256 \w+\.\.\. in the manifest",
+    ):
         Shards.open(folder).verify()
 
 
@@ -255,7 +317,10 @@ def test_a_full_disk_harms_nothing_and_what_is_done_is_kept(
     with monkeypatch.context() as patched:
         patched.setattr(tokenizing.ArrayWriter, "append", full)
         with pytest.raises(
-            DataError, match=r"cannot be written \(No space left on device\); what is done(.|\n)*free some space"
+            DataError,
+            match=(
+                r"cannot be written \(No space left on device\); what is done(.|\n)*free some space"
+            ),
         ):
             tokenize(job(text, "char"), tmp_path / "out")
     assert contents(tmp_path / "out") == before
@@ -294,7 +359,8 @@ def test_the_cache(text: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     assert open_or_tokenize(job(text, "char"), cache_dir=tmp_path / "cache") != first
     assert open_or_tokenize(job(text, valid_share=0.2), cache_dir=tmp_path / "cache") != first
     assert open_or_tokenize(job(text, processes=1), cache_dir=tmp_path / "cache") == first
-    assert open_or_tokenize(job(first), cache_dir=tmp_path / "none") == first  # tokens are taken as they are
+    # tokens are taken as they are
+    assert open_or_tokenize(job(first), cache_dir=tmp_path / "none") == first
     write_text(text, 300, seed=1)
     assert open_or_tokenize(job(text), cache_dir=tmp_path / "cache") != first
     monkeypatch.setenv("PLMCTL_CACHE", str(tmp_path / "named"))

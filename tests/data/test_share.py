@@ -1,4 +1,6 @@
-"""A share of what there is to train on: the first documents of a corpus, chosen examples of a task."""
+"""A share of what there is to train on: the first documents of a corpus, chosen examples of a
+task.
+"""
 
 from __future__ import annotations
 
@@ -26,8 +28,14 @@ def tokens(tmp_path_factory: pytest.TempPathFactory) -> Path:
         marks = '[{"start": 0, "end": 2, "id": 1}]' if n % 3 == 0 else "[]"
         lines.append(f'{{"text": "{text}", "entity": {marks}}}')
     (place / "t.jsonl").write_text("\n".join(lines))
-    words = [f"data.path={place / 't.jsonl'}", "data.spans=[entity]", "data.valid_share=0.1", "tokenizer=char",
-             "tokenizer.vocab_size=40", f"out={place / 'tokens'}"]  # fmt: skip
+    words = [
+        f"data.path={place / 't.jsonl'}",
+        "data.spans=[entity]",
+        "data.valid_share=0.1",
+        "tokenizer=char",
+        "tokenizer.vocab_size=40",
+        f"out={place / 'tokens'}",
+    ]
     tokenize.run(compose("tokenize", None, words), flags=Flags("tokenize"))
     return place / "tokens"
 

@@ -9,7 +9,13 @@ T, R = 40, 16
 
 
 def make(vocab, **options):
-    settings = {"max_length": T, "reuse_length": R, "streams": 4, "random_rate": 0.5, "reversed": False} | options
+    settings = {
+        "max_length": T,
+        "reuse_length": R,
+        "streams": 4,
+        "random_rate": 0.5,
+        "reversed": False,
+    } | options
     return StreamPair(vocab=vocab, **settings)
 
 
@@ -19,7 +25,9 @@ def all_rows(fmt, shards, epoch=0):
 
 
 def streams_of(shards, count, backward):
-    """(tokens, sentence numbers) of each stream: documents closed by end-of-text, which belongs to the last sentence."""
+    """(tokens, sentence numbers) of each stream: documents closed by end-of-text, which belongs
+    to the last sentence.
+    """
     text, number = [], []
     for document in shards.texts():
         for sentence in document:
@@ -28,7 +36,9 @@ def streams_of(shards, count, backward):
         text.append(EOS)
         number.append(number[-1])
     each = len(text) // count
-    cut = [(text[b * each : (b + 1) * each], number[b * each : (b + 1) * each]) for b in range(count)]
+    cut = [
+        (text[b * each : (b + 1) * each], number[b * each : (b + 1) * each]) for b in range(count)
+    ]
     return [(t[::-1], n[::-1]) for t, n in cut] if backward else cut
 
 
@@ -74,7 +84,10 @@ def check_row(ids, segment, label, text, number, step):
     assert ids[-2:] == [SEP, CLS]
     sep = ids.index(SEP)
     assert segment == [0] * (sep + 1) + [1] * (T - sep - 2) + [2]
-    found = [(text[a0:a1], text[b0:b1]) for (a0, a1), (b0, b1) in set(tails(text, number, begin, label == 0))]
+    found = [
+        (text[a0:a1], text[b0:b1])
+        for (a0, a1), (b0, b1) in set(tails(text, number, begin, label == 0))
+    ]
     assert (ids[R:sep], ids[sep + 1 : -2]) in found
 
 
@@ -90,7 +103,13 @@ def test_rows_follow_the_published_rules(random_shards_of, vocab, reverse):
     assert seq.full
     for row in range(plan.rows):
         step, b = divmod(row, 4)
-        check_row(seq.ids[row].tolist(), seq.tracks["segment"][row].tolist(), int(rows.labels["pair"][row]), *streams[b], step)
+        check_row(
+            seq.ids[row].tolist(),
+            seq.tracks["segment"][row].tolist(),
+            int(rows.labels["pair"][row]),
+            *streams[b],
+            step,
+        )
         assert rows.values["continues"][row] == (step > 0)
         assert rows.values["reversed"][row] == (reverse and b >= 2)
     assert rows.anchors.tolist() == [[r, T - 1] for r in range(plan.rows)]
@@ -142,7 +161,12 @@ def test_some_rows_are_those_of_all(toy, vocab):
 
 
 def test_wrong_settings(vocab, shards_of):
-    for wrong in ({"reuse_length": T - 4}, {"reversed": True, "streams": 3}, {"random_rate": 2.0}, {"copies": 0}):
+    for wrong in (
+        {"reuse_length": T - 4},
+        {"reversed": True, "streams": 3},
+        {"random_rate": 2.0},
+        {"copies": 0},
+    ):
         with pytest.raises(ConfigError):
             make(vocab, **wrong)
     assert make(vocab).plan(shards_of([[30]]), seed=0, epoch=0, input_length=T).rows == 0

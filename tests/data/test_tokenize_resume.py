@@ -1,4 +1,6 @@
-"""Tokenizing that is killed at any moment goes on where it was, does nothing twice, and ends in the same bytes."""
+"""Tokenizing that is killed at any moment goes on where it was, does nothing twice, and ends in
+the same bytes.
+"""
 
 from __future__ import annotations
 
@@ -72,7 +74,9 @@ def at(owner, name, number, when):
         die()
     setattr(owner, name, outer)
 """
-_WORDS = "the of and to in is was for on with as by at from his that it an were are which this also be"
+_WORDS = (
+    "the of and to in is was for on with as by at from his that it an were are which this also be"
+)
 WORDS = _WORDS.split()
 DEATHS = {
     "before anything is committed": "at(journal.Journal, 'commit', 1, 'before')",
@@ -81,7 +85,9 @@ DEATHS = {
     "after the tokenizer": "at(journal.Journal, 'commit', 2, 'after')",
     "at the first stretch": "at(journal.Journal, 'commit', 3, 'after')",
     "at the third stretch": "at(journal.Journal, 'commit', 5, 'after')",
-    "between two stretches, in the middle of a value": "at(arrays.ArrayWriter, 'append', 150, 'half')",
+    "between two stretches, in the middle of a value": (
+        "at(arrays.ArrayWriter, 'append', 150, 'half')"
+    ),
     "before the manifest": "at(tokenizing, '_manifest', 1, 'before')",
     "before the folder has its name": "at(journal.Journal, 'finish', 1, 'before')",
 }
@@ -89,7 +95,10 @@ DEATHS = {
 
 def write_text(file: Path, count: int, seed: int = 0) -> Path:
     rng = np.random.default_rng(seed)
-    texts = [" ".join(rng.choice(WORDS, rng.integers(5, 60))).capitalize() + f".\n第{n % 10}。好的！" for n in range(count)]
+    texts = [
+        " ".join(rng.choice(WORDS, rng.integers(5, 60))).capitalize() + f".\n第{n % 10}。好的！"
+        for n in range(count)
+    ]
     file.write_text("\n\n".join(texts), encoding="utf-8")
     return file
 
@@ -107,10 +116,16 @@ def whole(text: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, byt
 
 
 def contents(folder: Path) -> dict[str, bytes]:
-    return {str(file.relative_to(folder)): file.read_bytes() for file in sorted(folder.rglob("*")) if file.is_file()}
+    return {
+        str(file.relative_to(folder)): file.read_bytes()
+        for file in sorted(folder.rglob("*"))
+        if file.is_file()
+    }
 
 
-def child(text: Path, out: object, first: str = "pass", **how: Any) -> subprocess.CompletedProcess[str]:
+def child(
+    text: Path, out: object, first: str = "pass", **how: Any
+) -> subprocess.CompletedProcess[str]:
     words = [sys.executable, "-c", CHILD, str(text), str(out), first]
     return subprocess.run(words, capture_output=True, text=True, check=False, **how)
 
@@ -121,7 +136,9 @@ def calls(done: subprocess.CompletedProcess[str]) -> dict[str, int]:
 
 
 @pytest.mark.parametrize("moment", DEATHS)
-def test_killed_and_started_again(text: Path, whole: dict[str, bytes], tmp_path: Path, moment: str) -> None:
+def test_killed_and_started_again(
+    text: Path, whole: dict[str, bytes], tmp_path: Path, moment: str
+) -> None:
     place = tmp_path / "out"
     killed = child(text, place, f"{NTH}\ntokenizing.cores = lambda: 1\n{DEATHS[moment]}")
     assert killed.returncode == -signal.SIGKILL, killed.stderr
@@ -138,14 +155,21 @@ def test_killed_and_started_again(text: Path, whole: dict[str, bytes], tmp_path:
     assert ("going on from there" in again.stdout) == bool(left)
 
 
-def test_killed_again_and_again_with_a_pool(text: Path, whole: dict[str, bytes], tmp_path: Path) -> None:
+def test_killed_again_and_again_with_a_pool(
+    text: Path, whole: dict[str, bytes], tmp_path: Path
+) -> None:
     done = [0]
     for number in (3, 2, 2, 1):  # each start gets some stretches further, in three processes
         killed = child(
-            text, tmp_path / "out", f"{NTH}\ntokenizing.cores = lambda: 3\nat(journal.Journal, 'commit', {number}, 'after')"
+            text,
+            tmp_path / "out",
+            f"{NTH}\ntokenizing.cores = lambda: 3\nat(journal.Journal, 'commit', {number},"
+            " 'after')",
         )
         assert killed.returncode == -signal.SIGKILL, killed.stderr
-        state = json.loads((tmp_path / ".out.partial/journal.json").read_text(encoding="utf-8"))["state"]
+        state = json.loads((tmp_path / ".out.partial/journal.json").read_text(encoding="utf-8"))[
+            "state"
+        ]
         done.append(state["done"]["documents"])
     assert all(a < b for a, b in pairwise(done))
     assert child(text, tmp_path / "out").returncode == 0
@@ -177,15 +201,24 @@ at(journal.Journal, 'commit', 4, 'after')
 
 def _runs(pid: int) -> bool:
     try:
-        return Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()[0] not in "ZX"
+        return (
+            Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()[0]
+            not in "ZX"
+        )
     except OSError:
         return False
 
 
 def test_the_cache_goes_on_too(text: Path, whole: dict[str, bytes], tmp_path: Path) -> None:
-    killed = child(text, f"cache:{tmp_path}", f"{NTH}\ntokenizing.cores = lambda: 1\nat(journal.Journal, 'commit', 4, 'after')")
+    killed = child(
+        text,
+        f"cache:{tmp_path}",
+        f"{NTH}\ntokenizing.cores = lambda: 1\nat(journal.Journal, 'commit', 4, 'after')",
+    )
     assert killed.returncode == -signal.SIGKILL, killed.stderr
-    found = calls(again := child(text, f"cache:{tmp_path}", f"tokenizing.cores = lambda: 1\n{COUNTED}"))
+    found = calls(
+        again := child(text, f"cache:{tmp_path}", f"tokenizing.cores = lambda: 1\n{COUNTED}")
+    )
     assert 0 < found["encoded"] < 400
     assert found["look"] == found["learn"] == 0
     (place,) = tmp_path.iterdir()
@@ -211,11 +244,19 @@ tokenizing._tokenizer = late
 
 
 def test_a_second_process_is_refused_the_same_folder(tmp_path: Path) -> None:
-    hold = f"from plmctl.data.journal import unfinished\nfrom pathlib import Path\nplace = Path({str(tmp_path / 'out')!r})\n"
+    hold = (
+        "from plmctl.data.journal import unfinished\nfrom pathlib import Path\nplace ="
+        f" Path({str(tmp_path / 'out')!r})\n"
+    )
     hold += "with unfinished(place, {}) as made:\n    print('held', flush=True)\n    input()\n"
-    other = subprocess.Popen([sys.executable, "-c", hold], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    other = subprocess.Popen(
+        [sys.executable, "-c", hold], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
     assert other.stdout.readline() == "held\n"
-    with pytest.raises(UsageError, match="another process is writing it"), unfinished(tmp_path / "out", {}):
+    with (
+        pytest.raises(UsageError, match="another process is writing it"),
+        unfinished(tmp_path / "out", {}),
+    ):
         pass
     other.communicate("\n")
     with unfinished(tmp_path / "out", {}) as journal:
@@ -224,10 +265,16 @@ def test_a_second_process_is_refused_the_same_folder(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("change", ["vocab_size", "text", "damage", "journal"])
-def test_what_does_not_fit_starts_afresh_and_says_so(text: Path, tmp_path: Path, change: str) -> None:
+def test_what_does_not_fit_starts_afresh_and_says_so(
+    text: Path, tmp_path: Path, change: str
+) -> None:
     own = tmp_path / "text.txt"
     shutil.copy(text, own)
-    killed = child(own, tmp_path / "out", f"{NTH}\ntokenizing.cores = lambda: 1\nat(journal.Journal, 'commit', 4, 'after')")
+    killed = child(
+        own,
+        tmp_path / "out",
+        f"{NTH}\ntokenizing.cores = lambda: 1\nat(journal.Journal, 'commit', 4, 'after')",
+    )
     assert killed.returncode == -signal.SIGKILL, killed.stderr
     size, said, partial = 90, [], tmp_path / ".out.partial"
     if change == "vocab_size":
@@ -242,7 +289,11 @@ def test_what_does_not_fit_starts_afresh_and_says_so(text: Path, tmp_path: Path,
     tokenize(job, tmp_path / "out")
     tokenize(job, tmp_path / "straight")
     assert contents(tmp_path / "out") == contents(tmp_path / "straight")
-    words = {"vocab_size": "settings.tokenizer.vocab_size: 90 -> 80", "text": "another text", "damage": "damaged"}
+    words = {
+        "vocab_size": "settings.tokenizer.vocab_size: 90 -> 80",
+        "text": "another text",
+        "damage": "damaged",
+    }
     assert "starting afresh" in said[0]
     assert words.get(change, "another") in said[0]
 
@@ -251,7 +302,8 @@ def test_a_killed_replacement_leaves_one_or_the_other(text: Path, tmp_path: Path
     place = tmp_path / "out"
     tokenize(Job(Source(str(text)), KINDS["char"](vocab_size=90)), place)
     before = contents(place)
-    killed = child(text, place, f"{NTH}\nat(journal.Path, 'rename', 2, 'before')")  # the old one is away, the new one not there
+    # the old one is away, the new one not there
+    killed = child(text, place, f"{NTH}\nat(journal.Path, 'rename', 2, 'before')")
     assert killed.returncode == -signal.SIGKILL
     assert not place.exists()
     with unfinished(place, {"another": "job"}):
@@ -261,11 +313,15 @@ def test_a_killed_replacement_leaves_one_or_the_other(text: Path, tmp_path: Path
 def test_a_held_out_text_is_surveyed_once(text: Path, tmp_path: Path) -> None:
     own = Path(shutil.copy(text, tmp_path / "text.txt"))
     paragraphs = own.read_text(encoding="utf-8").split("\n\n")
-    (tmp_path / "text.txt.valid").write_text("\n\n".join([*paragraphs[5:9], "Something else."]), encoding="utf-8")
+    (tmp_path / "text.txt.valid").write_text(
+        "\n\n".join([*paragraphs[5:9], "Something else."]), encoding="utf-8"
+    )
     assert child(own, tmp_path / "straight").returncode == 0
     killed = child(own, tmp_path / "out", f"{NTH}\nat(journal.Journal, 'commit', 3, 'after')")
     assert killed.returncode == -signal.SIGKILL
-    assert calls(child(own, tmp_path / "out", f"tokenizing.cores = lambda: 1\n{COUNTED}"))["look"] == 0
+    assert (
+        calls(child(own, tmp_path / "out", f"tokenizing.cores = lambda: 1\n{COUNTED}"))["look"] == 0
+    )
     assert contents(tmp_path / "out") == contents(tmp_path / "straight")
     assert Shards.open(tmp_path / "out").manifest["dropped_from_train"] == 4
 
@@ -288,9 +344,16 @@ def test_an_array_is_cut_back_and_goes_on(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("error", "kept"),
-    [(KeyboardInterrupt(), True), (DataError("x"), False), (UsageError("x"), False), (OSError(28, "full"), True)],
+    [
+        (KeyboardInterrupt(), True),
+        (DataError("x"), False),
+        (UsageError("x"), False),
+        (OSError(28, "full"), True),
+    ],
 )
-def test_what_is_no_fault_of_the_text_is_kept(tmp_path: Path, error: BaseException, kept: bool) -> None:
+def test_what_is_no_fault_of_the_text_is_kept(
+    tmp_path: Path, error: BaseException, kept: bool
+) -> None:
     def fail(**done: int) -> None:
         with unfinished(tmp_path / "out", {"a": 1}) as journal:
             if done:
@@ -324,16 +387,25 @@ def test_the_survey_takes_8_bytes_a_document_and_a_bounded_sample(tmp_path: Path
     assert len(found.sample) <= (1 << 16) / 128 + 1  # a tiny document is not free
     assert found.identities.nbytes == 8 * 20_000
     assert (np.diff(found.identities.astype(object)) >= 0).all()
-    assert peak < 20_000 * 8 * 2.5 + (6 << 20)  # the layout looks at a first megabyte, the sample's documents at 1 kB each
+    # the layout looks at a first megabyte, the sample's documents at 1 kB each
+    assert peak < 20_000 * 8 * 2.5 + (6 << 20)
 
 
-def test_the_journal_is_on_the_disk_before_it_is_believed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_journal_is_on_the_disk_before_it_is_believed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "tokens").mkdir()
     (tmp_path / "tokens/a").write_text("abc", encoding="utf-8")
     order: list[str] = []
     fsync, replace = os.fsync, Path.replace
-    monkeypatch.setattr(os, "fsync", lambda handle: (order.append(os.readlink(f"/proc/self/fd/{handle}")), fsync(handle)))
-    monkeypatch.setattr(Path, "replace", lambda self, to: (order.append(f"-> {to}"), replace(self, to)))
+    monkeypatch.setattr(
+        os,
+        "fsync",
+        lambda handle: (order.append(os.readlink(f"/proc/self/fd/{handle}")), fsync(handle)),
+    )
+    monkeypatch.setattr(
+        Path, "replace", lambda self, to: (order.append(f"-> {to}"), replace(self, to))
+    )
     Journal(tmp_path, {}).commit(x=1)
     place = order.index(f"-> {tmp_path / 'journal.json'}")
     assert order.index(str(tmp_path / "tokens/a")) < place
@@ -345,12 +417,18 @@ def test_the_same_whatever_the_stretches(
 ) -> None:
     monkeypatch.setattr(encoding, "CHUNK", 5000)
     monkeypatch.setattr(tokenizing, "EVERY", 1)
-    place = open_or_tokenize(Job(Source(str(text)), KINDS["wordpiece"](vocab_size=90)), cache_dir=tmp_path)
+    place = open_or_tokenize(
+        Job(Source(str(text)), KINDS["wordpiece"](vocab_size=90)), cache_dir=tmp_path
+    )
     assert contents(place) == whole
 
 
-def _stopped_and_resumed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, job: Job) -> dict[str, Any]:
-    """`job` stopped after each of its commits in turn, then finished; the same bytes as in one go."""
+def _stopped_and_resumed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, job: Job
+) -> dict[str, Any]:
+    """`job` stopped after each of its commits in turn, then finished; the same bytes as in one
+    go.
+    """
     monkeypatch.setattr(encoding, "CHUNK", 1500)
     monkeypatch.setattr(tokenizing, "EVERY", 3000)
     straight = tokenize(job, tmp_path / "straight")
@@ -370,7 +448,9 @@ def _stopped_and_resumed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, job: J
     return straight
 
 
-def test_parallel_text_with_pairs_that_are_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_parallel_text_with_pairs_that_are_left_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     rng = np.random.default_rng(0)
     for name in ("a.txt", "b.txt"):
         lines = ["" if rng.random() < 0.1 else " ".join(rng.choice(WORDS, 12)) for _ in range(300)]
@@ -384,7 +464,10 @@ def test_parallel_text_with_pairs_that_are_left_out(tmp_path: Path, monkeypatch:
 def test_spans_and_tags(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     rng = np.random.default_rng(0)
     rows = [
-        {"text": " ".join(rng.choice(WORDS, 20)), "who": [{"start": 0, "end": 2, "id": n}, {"start": 3, "end": 9, "id": n + 1}]}
+        {
+            "text": " ".join(rng.choice(WORDS, 20)),
+            "who": [{"start": 0, "end": 2, "id": n}, {"start": 3, "end": 9, "id": n + 1}],
+        }
         for n in range(300)
     ]
     file = tmp_path / "rows.jsonl"

@@ -1,4 +1,6 @@
-"""The bytes of tokens are compared with their manifest when they are first opened, and when a file has changed since."""
+"""The bytes of tokens are compared with their manifest when they are first opened, and when a
+file has changed since.
+"""
 
 from __future__ import annotations
 
@@ -31,18 +33,25 @@ def flip(file: Path) -> None:
 
 
 def test_a_flipped_bit_is_refused_before_training(tokens: Path, tmp_path: Path) -> None:
-    cfg = compose("pretrain", "gpt", [f"data.path={tokens}", f"data.cache_dir={tmp_path / 'cache'}"])
+    cfg = compose(
+        "pretrain", "gpt", [f"data.path={tokens}", f"data.cache_dir={tmp_path / 'cache'}"]
+    )
     open_corpus(cfg)
     flip(tokens / "valid.ids.npy")
     with pytest.raises(
-        DataError, match=r"valid\.ids\.npy: its content has changed: sha256 (?s:.*)fix: tokenize the text again"
+        DataError,
+        match=(
+            r"valid\.ids\.npy: its content has changed: sha256 (?s:.*)fix: tokenize the text again"
+        ),
     ):
         open_corpus(cfg)
     flip(tokens / "valid.ids.npy")  # as it was
     open_corpus(cfg)
 
 
-def test_what_has_passed_is_not_read_again(tokens: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_has_passed_is_not_read_again(
+    tokens: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     read: list[str] = []
     verify = Shards.verify
 

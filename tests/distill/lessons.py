@@ -30,7 +30,13 @@ ALL = frozenset({LOGITS, "hidden", "scores", "queries", "keys", "values"})
 
 
 def model(
-    *, layers: int = 2, width: int = 8, heads: int = 2, seed: int = 0, pattern: Pattern | None = None, dropout: float = 0.0
+    *,
+    layers: int = 2,
+    width: int = 8,
+    heads: int = 2,
+    seed: int = 0,
+    pattern: Pattern | None = None,
+    dropout: float = 0.0,
 ) -> Model:
     torch.manual_seed(seed)
     norm = partial(layer_norm, width=width, eps=1e-12)
@@ -40,11 +46,16 @@ def model(
     }
     backbone = Encoder(
         embedding=Embedding(vocab_size=V, width=width, dropout=dropout, norm=norm),
-        position=Learned(width=width, max_length=16), pattern=pattern or Full(),
-        stack=Stack(layout=f"af*{layers}", cells=cells, residual=PostNorm(norm=norm, dropout=dropout)),
-    )  # fmt: skip
+        position=Learned(width=width, max_length=16),
+        pattern=pattern or Full(),
+        stack=Stack(
+            layout=f"af*{layers}", cells=cells, residual=PostNorm(norm=norm, dropout=dropout)
+        ),
+    )
     table = backbone.token_embedding
-    head = LMHead(width=width, vocab_size=V, token_embedding=table, tied=True, transform=True, bias=True)
+    head = LMHead(
+        width=width, vocab_size=V, token_embedding=table, tied=True, transform=True, bias=True
+    )
     made = Model(backbone=backbone, heads={"mlm": head}).double()
     with torch.no_grad():
         for parameter in made.parameters():
@@ -53,7 +64,9 @@ def model(
 
 
 def batch(seed: int = 0) -> Batch:
-    """Three rows, the shorter ones padded; every third real token is asked, in more slots than there are."""
+    """Three rows, the shorter ones padded; every third real token is asked, in more slots than
+    there are.
+    """
     draw = np.random.default_rng(seed)
     length = np.array(LENGTHS)
     ids = draw.integers(5, V, (len(length), max(LENGTHS)))
@@ -61,9 +74,12 @@ def batch(seed: int = 0) -> Batch:
     asked = real & (np.arange(max(LENGTHS)) % 3 == 1)
     anchors = np.stack([np.arange(len(length)), np.array([0, 1, 2])], 1)
     rows = Rows(
-        np.arange(len(length)), {"text": Seq(np.where(real, ids, 0), length)},
-        targets={"mlm": np.where(asked, ids, IGNORE)}, anchors=anchors, labels={"pair": np.zeros(3, np.int64)},
-    )  # fmt: skip
+        np.arange(len(length)),
+        {"text": Seq(np.where(real, ids, 0), length)},
+        targets={"mlm": np.where(asked, ids, IGNORE)},
+        anchors=anchors,
+        labels={"pair": np.zeros(3, np.int64)},
+    )
     return collate(rows, {"mlm": 4})
 
 
@@ -71,8 +87,14 @@ def answers(made: Model, given: Batch, places: str = "predicted") -> Answers:
     return answers_of(made, given, OfTokens({"mlm": V}, writes="text", places=places), ALL)  # type: ignore[arg-type]
 
 
-def pair(*, teacher: dict[str, int] | None = None, **student: int) -> tuple[Model, Measures, Frozen]:
+def pair(
+    *, teacher: dict[str, int] | None = None, **student: int
+) -> tuple[Model, Measures, Frozen]:
     """(student, its measures, the teacher: twice as deep)."""
     small = model(**student)  # type: ignore[arg-type]
     large = model(**{"layers": 4, "seed": 1, **(teacher or {})})  # type: ignore[arg-type]
-    return small, Measures.of(small, "the student"), Frozen(model=large, name="the teacher runs/large")
+    return (
+        small,
+        Measures.of(small, "the student"),
+        Frozen(model=large, name="the teacher runs/large"),
+    )

@@ -1,4 +1,6 @@
-"""Answers read from the disk are those that the teacher gave, bit for bit; nothing of another teacher is ever read."""
+"""Answers read from the disk are those that the teacher gave, bit for bit; nothing of another
+teacher is ever read.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +34,13 @@ from plmctl.tasks.tagging import Tagging
 ROWS, LONGEST = 8, 9
 LENGTHS = np.array([9, 4, 7, 2, 5, 3, 8, 6])
 RECORD = frozenset({LOGITS, "hidden", "scores", "values"})
-TABLE: dict[str, Any] = {"name": "toy", "reader": Table(splits={}), "columns": {}, "max_length": 16, "metrics": ["accuracy"]}
+TABLE: dict[str, Any] = {
+    "name": "toy",
+    "reader": Table(splits={}),
+    "columns": {},
+    "max_length": 16,
+    "metrics": ["accuracy"],
+}
 TASKS: dict[str, Task] = {
     "class": Classification(**TABLE, label_names=["a", "b", "c"]),
     "tag": Tagging(**TABLE, label_names=["O", "B-x"]),
@@ -58,18 +66,36 @@ def rows() -> Rows:
     draw = np.random.default_rng(0)
     ids = draw.integers(5, 40, (ROWS, LONGEST)) * (np.arange(LONGEST) < LENGTHS[:, None])
     segment = (np.arange(LONGEST) >= 2).astype(np.int64) * np.ones((ROWS, 1), np.int64)
-    targets = np.where(np.arange(LONGEST) < LENGTHS[:, None], draw.integers(0, 2, (ROWS, LONGEST)), IGNORE)
+    targets = np.where(
+        np.arange(LONGEST) < LENGTHS[:, None], draw.integers(0, 2, (ROWS, LONGEST)), IGNORE
+    )
     choice = np.where(np.arange(ROWS) % 2, IGNORE, 1)
     return Rows(
-        np.arange(ROWS), {"text": Seq(ids, LENGTHS, {"segment": segment})}, targets={"tag": targets},
+        np.arange(ROWS),
+        {"text": Seq(ids, LENGTHS, {"segment": segment})},
+        targets={"tag": targets},
         anchors=np.stack([np.arange(ROWS), np.zeros(ROWS, np.int64)], 1),
-        labels={"class": draw.integers(0, 3, ROWS), "span": np.ones((ROWS, 2), np.int64), "choice": choice},
-        values={"example": np.arange(ROWS), "cut": np.zeros(ROWS, np.int64), "group": np.arange(ROWS) // 2},
-    )  # fmt: skip
+        labels={
+            "class": draw.integers(0, 3, ROWS),
+            "span": np.ones((ROWS, 2), np.int64),
+            "choice": choice,
+        },
+        values={
+            "example": np.arange(ROWS),
+            "cut": np.zeros(ROWS, np.int64),
+            "group": np.arange(ROWS) // 2,
+        },
+    )
 
 
 def model(seed: int = 0) -> Model:
-    size = ["size=tiny", "size.width=16", "size.num_heads=2", "size.inner_width=32", "format.max_length=16"]
+    size = [
+        "size=tiny",
+        "size.width=16",
+        "size.num_heads=2",
+        "size.inner_width=32",
+        "format.max_length=16",
+    ]
     return build_model(compose("pretrain", "bert", size), vocab_size=40, heads=HEADS, seed=seed)
 
 
@@ -112,29 +138,41 @@ def test_what_is_read_is_what_was_answered(head: str, teacher: Counting, tmp_pat
     first = Cached(teacher=teacher, folder=tmp_path, identity="one", rows=800, say=told.append)
     parts = [batch(0, 1, 2, 3), batch(4, 5, 6, 7)]
     answered = [first.answers(part, question, RECORD) for part in parts]
-    assert all(all(same(a, Frozen.answers(teacher, p, question, RECORD))) for a, p in zip(answered, parts, strict=True))
+    assert all(
+        all(same(a, Frozen.answers(teacher, p, question, RECORD)))
+        for a, p in zip(answered, parts, strict=True)
+    )
     assert len(told) == 1
     assert "for 800 rows" in told[0]
     assert teacher.asked == 2
     assert all(
-        all(same(first.answers(p, question, RECORD), a)) for a, p in zip(answered, parts, strict=True)
+        all(same(first.answers(p, question, RECORD), a))
+        for a, p in zip(answered, parts, strict=True)
     )  # still in memory
     first._stores[RECORD].flush()
     again = Cached(teacher=teacher, folder=tmp_path, identity="one", rows=800, say=told.append)
-    assert all(all(same(again.answers(p, question, RECORD), a)) for a, p in zip(answered, parts, strict=True))
+    assert all(
+        all(same(again.answers(p, question, RECORD), a))
+        for a, p in zip(answered, parts, strict=True)
+    )
     assert (teacher.asked, len(told)) == (2, 1)
-    other = [2, 3, 6, 7, 0, 1]  # rows meet others: read all the same, and but for the last digits as if answered together
+    # rows meet others: read all the same, and but for the last digits as if answered together
+    other = [2, 3, 6, 7, 0, 1]
     mixed = again.answers(batch(*other), question, RECORD)
     assert teacher.asked == 2
     direct = Frozen.answers(teacher, batch(*other), question, RECORD)
     for name, logits in direct.logits.items():
-        torch.testing.assert_close(mixed.logits[name].at(logits.asked), logits.at(logits.asked), atol=1e-6, rtol=1e-5)
+        torch.testing.assert_close(
+            mixed.logits[name].at(logits.asked), logits.at(logits.asked), atol=1e-6, rtol=1e-5
+        )
 
 
 def test_another_teacher_or_another_record_reads_nothing(teacher: Counting, tmp_path: Path) -> None:
     question = OfTask(TASKS["class"])
     for identity, record in (("one", RECORD), ("two", RECORD), ("one", frozenset({LOGITS}))):
-        made = Cached(teacher=teacher, folder=tmp_path, identity=identity, rows=8, say=lambda line: None)
+        made = Cached(
+            teacher=teacher, folder=tmp_path, identity=identity, rows=8, say=lambda line: None
+        )
         before = teacher.asked
         made.answers(batch(0, 1), question, record)
         made._stores[record].flush()
@@ -156,7 +194,8 @@ def test_rows_are_known_by_what_is_read_of_them() -> None:
     whole = rows()
     keys = row_keys(batches.collate(whole, np.arange(ROWS)))
     assert len(set(keys)) == ROWS
-    assert row_keys(batches.collate(whole, np.array([2, 3]))) == keys[2:4]  # padded to another length, and groups from 0
+    # padded to another length, and groups from 0
+    assert row_keys(batches.collate(whole, np.array([2, 3]))) == keys[2:4]
     text = whole.seqs["text"]
     changed = {
         "ids": whole.with_seq("text", replace(text, ids=text.ids + (np.arange(LONGEST) == 1))),
@@ -167,7 +206,12 @@ def test_rows_are_known_by_what_is_read_of_them() -> None:
         assert not set(row_keys(batches.collate(other, np.arange(ROWS)))) & set(keys)
     first = text.ids.copy()
     first[1, 0] += 1  # of a group of two rows, the other one
-    assert row_keys(batches.collate(whole.with_seq("text", replace(text, ids=first)), np.arange(ROWS)))[0] != keys[0]
+    assert (
+        row_keys(
+            batches.collate(whole.with_seq("text", replace(text, ids=first)), np.arange(ROWS))
+        )[0]
+        != keys[0]
+    )
     numbered = replace(whole, values={**whole.values, "example": np.arange(ROWS) + 9}, labels={})
     assert row_keys(batches.collate(numbered, np.arange(ROWS))) == keys
 
@@ -190,7 +234,9 @@ def test_shards_are_whole_or_absent(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
 
 @pytest.mark.parametrize("harm", ["larger", "negative", "fewer"])
-def test_a_shard_whose_shapes_do_not_fit_is_as_if_it_were_not_there(tmp_path: Path, harm: str) -> None:
+def test_a_shard_whose_shapes_do_not_fit_is_as_if_it_were_not_there(
+    tmp_path: Path, harm: str
+) -> None:
     from safetensors.torch import load_file, save_file
 
     store = Store(tmp_path)
@@ -199,6 +245,10 @@ def test_a_shard_whose_shapes_do_not_fit_is_as_if_it_were_not_there(tmp_path: Pa
     (file,) = tmp_path.glob("shard-*.safetensors")
     tensors = load_file(file)
     shape = tensors["hidden/0/shape"]
-    tensors["hidden/0/shape"] = {"larger": shape + (1 << 40), "negative": -shape, "fewer": shape[:0]}[harm]
+    tensors["hidden/0/shape"] = {
+        "larger": shape + (1 << 40),
+        "negative": -shape,
+        "fewer": shape[:0],
+    }[harm]
     save_file(tensors, file)
     assert len(Store(tmp_path)) == 0

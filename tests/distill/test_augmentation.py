@@ -1,4 +1,6 @@
-"""TinyBERT's data augmentation: candidates against a loop over words, copies, and the files that the command writes."""
+"""TinyBERT's data augmentation: candidates against a loop over words, copies, and the files that
+the command writes.
+"""
 
 import json
 import random
@@ -19,12 +21,21 @@ from plmctl.distill.function_words import ENGLISH
 from plmctl.distill.neighbours import Neighbours
 from plmctl.errors import ConfigError, DataError, UsageError
 
-SMALL = ["size=tiny", "size.width=32", "size.inner_width=48", "format.max_length=48", "train.steps=1", "train.batch_size=2"]
+SMALL = [
+    "size=tiny",
+    "size.width=32",
+    "size.inner_width=48",
+    "format.max_length=48",
+    "train.steps=1",
+    "train.batch_size=2",
+]
 WORDS = ["list", "string", "return", "value", "function", "object", "method", "the", "of", "qwzxk"]
 
 
 def pretrained(folder: Path, tokens: Path, recipe: str) -> str:
-    done = CliRunner().invoke(make_app(), ["pretrain", recipe, *SMALL, f"data.path={tokens}", f"run.dir={folder}"])
+    done = CliRunner().invoke(
+        make_app(), ["pretrain", recipe, *SMALL, f"data.path={tokens}", f"run.dir={folder}"]
+    )
     assert done.exit_code == 0, done.output
     return str(folder)
 
@@ -47,13 +58,20 @@ def augmenter(loaded, **how) -> Augmenter:
 def reviews(folder: Path, rows: int = 70) -> Path:
     draw = random.Random(0)
     for split, count in (("train", rows), ("dev", 6)):
-        lines = [f"{' '.join(draw.choices(WORDS, k=5))} .\t{draw.randint(0, 1)}" for _ in range(count)]
-        (folder / f"{split}.tsv").write_text("\n".join(["sentence\tlabel", *lines]) + "\n", encoding="utf-8")
+        lines = [
+            f"{' '.join(draw.choices(WORDS, k=5))} .\t{draw.randint(0, 1)}" for _ in range(count)
+        ]
+        (folder / f"{split}.tsv").write_text(
+            "\n".join(["sentence\tlabel", *lines]) + "\n", encoding="utf-8"
+        )
     return folder
 
 
 def command(*words: str) -> None:
-    augment.run(config.compose("augment", None, list(words)), flags=config.Flags("augment", overrides=tuple(words)))
+    augment.run(
+        config.compose("augment", None, list(words)),
+        flags=config.Flags("augment", overrides=tuple(words)),
+    )
 
 
 def test_candidates_are_those_of_a_loop_over_words(loaded):
@@ -67,15 +85,24 @@ def test_candidates_are_those_of_a_loop_over_words(loaded):
         expected = {}
         for place, (start, end) in enumerate(spans):
             word = text[start:end]
-            alone = (start == 0 or text[start - 1] == " ") and (end == len(text) or not text[end].isalpha())
+            alone = (start == 0 or text[start - 1] == " ") and (
+                end == len(text) or not text[end].isalpha()
+            )
             if not (alone and word.isalpha()) or word.lower() in ENGLISH:
                 continue
             hidden = [*ids[:place], vocab.mask, *ids[place + 1 :]]
             row = [vocab.cls, *hidden, vocab.sep, *ids, vocab.sep]
             segment = [0] * (len(ids) + 2) + [1] * (len(ids) + 1)
-            seq = Seq(torch.tensor([row]), torch.tensor([len(row)]), {"segment": torch.tensor([segment])}, full=True)
+            seq = Seq(
+                torch.tensor([row]),
+                torch.tensor([len(row)]),
+                {"segment": torch.tensor([segment])},
+                full=True,
+            )
             with torch.no_grad():
-                scores = model.heads["mlm"](model(Batch(torch.zeros(1), {"text": seq})).last[0, place + 1])[: vocab.size]
+                scores = model.heads["mlm"](
+                    model(Batch(torch.zeros(1), {"text": seq})).last[0, place + 1]
+                )[: vocab.size]
             best = sorted(range(vocab.size), key=lambda i, scores=scores: -scores[i])[:8]
             pieces = [tokenizer.pieces([i])[0] for i in best]
             words = [piece for piece in pieces if piece.isalpha() and not piece.startswith("##")]
@@ -93,8 +120,11 @@ def test_only_whole_words_of_letters_that_mean_something(loaded):
     (found,) = model([text])
     assert {text[slot.start : slot.end] for slot in found} <= {"value", "VALUE"}
     assert found
-    assert model.seen == {"words": 3, "replaceable": len(found), "of several tokens": 1}  # the nonsense word stays
-    vectors = Neighbours(["qwzxkj", "near", "far"], np.array([[1, 0], [1, 0.1], [0, 1]], np.float32))
+    # the nonsense word stays
+    assert model.seen == {"words": 3, "replaceable": len(found), "of several tokens": 1}
+    vectors = Neighbours(
+        ["qwzxkj", "near", "far"], np.array([[1, 0], [1, 0.1], [0, 1]], np.float32)
+    )
     (found,) = augmenter(loaded, candidates=1, vectors=vectors)([text])
     assert found[-1].words == ["near"]
 
@@ -110,12 +140,14 @@ def test_near_is_the_largest_cosine(tmp_path):
     draw = np.random.default_rng(0)
     words, vectors = [f"w{n}" for n in range(30)], draw.normal(size=(30, 5)).round(4)
     (tmp_path / "v.txt").write_text(
-        "30 5\n" + "".join(f"{w} {' '.join(map(str, v))}\n" for w, v in zip(words, vectors, strict=True))
+        "30 5\n"
+        + "".join(f"{w} {' '.join(map(str, v))}\n" for w, v in zip(words, vectors, strict=True))
     )
     found = Neighbours.read(tmp_path / "v.txt").near(["w3", "W7", "nowhere"], 4)
     for word, own in (("w3", 3), ("W7", 7)):
         cosine = {
-            w: v @ vectors[own] / np.linalg.norm(v) / np.linalg.norm(vectors[own]) for w, v in zip(words, vectors, strict=True)
+            w: v @ vectors[own] / np.linalg.norm(v) / np.linalg.norm(vectors[own])
+            for w, v in zip(words, vectors, strict=True)
         }
         cosine.pop(f"w{own}")
         expected = sorted(cosine, key=cosine.__getitem__, reverse=True)[:4]
@@ -136,8 +168,11 @@ def test_a_copy_replaces_each_word_with_its_probability():
     for what, share in (("x", 0.4), ("y", 0.2), ("z", 0.2), ("w", 0.4)):
         found = sum(what in copy for copy in made_of)
         assert abs(found - 4000 * share) < 4 * (4000 * share * (1 - share)) ** 0.5
-    several = copies({"text": text, "text2": "same"}, {"text": slots}, count=300, rate=0.5, draws=draws)
-    assert len({copy["text"] for copy in several}) == len(several) == 2 * 3 * 2 - 1  # all versions but the original, once
+    several = copies(
+        {"text": text, "text2": "same"}, {"text": slots}, count=300, rate=0.5, draws=draws
+    )
+    # all versions but the original, once
+    assert len({copy["text"] for copy in several}) == len(several) == 2 * 3 * 2 - 1
     assert {copy["text2"] for copy in several} == {"same"}
     assert copies({"text": text}, {"text": []}, count=5, rate=1.0, draws=draws) == []
 
@@ -146,7 +181,10 @@ def test_writes_the_table_with_copies_behind_each_example(run, tmp_path, capsys)
     path, out = reviews(tmp_path), tmp_path / "out"
     words = ["task=sst2", f"task.path={path}", f"checkpoint={run}", "copies=3", "candidates=30"]
     command(*words, f"out={out}")
-    assert f"70 examples became {len((out / 'train.tsv').read_text().splitlines()) - 1}" in capsys.readouterr().out
+    assert (
+        f"70 examples became {len((out / 'train.tsv').read_text().splitlines()) - 1}"
+        in capsys.readouterr().out
+    )
     before = [line.split("\t") for line in (path / "train.tsv").read_text().splitlines()]
     after = [line.split("\t") for line in (out / "train.tsv").read_text().splitlines()]
     assert after[0] == before[0]
@@ -191,7 +229,11 @@ def test_goes_on_where_it_was_stopped(run, tmp_path, monkeypatch, capsys):
     with pytest.raises(KeyboardInterrupt):
         command(*words, f"out={tmp_path / 'parts'}")
     assert not (tmp_path / "parts").exists()
-    monkeypatch.setattr(Augmenter, "__call__", lambda self, *given: (calls.append(len(given[0])), whole(self, *given))[1])
+    monkeypatch.setattr(
+        Augmenter,
+        "__call__",
+        lambda self, *given: (calls.append(len(given[0])), whole(self, *given))[1],
+    )
     command(*words, f"out={tmp_path / 'parts'}")
     assert calls == [64, 64, 12, 12]
     assert "going on from there" in capsys.readouterr().err
@@ -199,18 +241,34 @@ def test_goes_on_where_it_was_stopped(run, tmp_path, monkeypatch, capsys):
         assert (tmp_path / "parts" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()
 
 
-@pytest.mark.parametrize(("name", "columns"), [("train.jsonl", "text"), ("train.csv", "text"), ("train.tsv", "0")])
+@pytest.mark.parametrize(
+    ("name", "columns"), [("train.jsonl", "text"), ("train.csv", "text"), ("train.tsv", "0")]
+)
 def test_other_layouts_stay_what_they_are(run, tmp_path, name, columns):
     (tmp_path / "in").mkdir()
     texts, label = ['a "list", of value', "return value"], "label" if columns == "text" else "1"
     content = {
-        "train.jsonl": "".join(json.dumps({"id": n, "text": t, "label": n}) + "\n" for n, t in enumerate(texts)),
+        "train.jsonl": "".join(
+            json.dumps({"id": n, "text": t, "label": n}) + "\n" for n, t in enumerate(texts)
+        ),
         "train.csv": 'text,label\n"a ""list"", of value",0\nreturn value,1\n',
         "train.tsv": f"{texts[0]}\t0\n{texts[1]}\t1\n",
     }[name]
     (tmp_path / "in" / name).write_text(content)
-    words = ["task=classification", f"task.columns.text={columns}", f"task.columns.label={label}", f"checkpoint={run}"]
-    command(*words, f"task.path={tmp_path / 'in'}", "copies=4", "rate=1.0", "candidates=40", f"out={tmp_path / 'out'}")
+    words = [
+        "task=classification",
+        f"task.columns.text={columns}",
+        f"task.columns.label={label}",
+        f"checkpoint={run}",
+    ]
+    command(
+        *words,
+        f"task.path={tmp_path / 'in'}",
+        "copies=4",
+        "rate=1.0",
+        "candidates=40",
+        f"out={tmp_path / 'out'}",
+    )
     from plmctl.config.build import build
 
     cfg = config.compose("augment", None, [*words, f"task.path={tmp_path / 'out'}", "out=x"])
@@ -221,19 +279,40 @@ def test_other_layouts_stay_what_they_are(run, tmp_path, name, columns):
     assert all('"' in e.fields["text"] and e.fields["text"].startswith("a ") for e in first)
 
 
-NAMED = [("The", "O"), ("list", "B-PER"), ("value", "I-PER"), ("method", "O"), ("of", "O"), ("object", "O"), (".", "O")]
+NAMED = [
+    ("The", "O"),
+    ("list", "B-PER"),
+    ("value", "I-PER"),
+    ("method", "O"),
+    ("of", "O"),
+    ("object", "O"),
+    (".", "O"),
+]
 
 
-@pytest.mark.parametrize(("name", "between"), [("train.txt", " "), ("train.txt", "\t"), ("train.jsonl", "")])
+@pytest.mark.parametrize(
+    ("name", "between"), [("train.txt", " "), ("train.txt", "\t"), ("train.jsonl", "")]
+)
 @pytest.mark.parametrize("everything", [False, True])
 def test_tags_stay_and_so_do_tagged_words_unless_asked(run, tmp_path, name, between, everything):
     words, tags = map(list, zip(*NAMED, strict=True))
     block = "".join(f"{word}{between}x{between}{tag}\n" for word, tag in NAMED)
-    content = f"-DOCSTART- -X- O\n\n{block}\n{block}" if between else (json.dumps({"tokens": words, "tags": tags}) + "\n") * 2
+    content = (
+        f"-DOCSTART- -X- O\n\n{block}\n{block}"
+        if between
+        else (json.dumps({"tokens": words, "tags": tags}) + "\n") * 2
+    )
     (tmp_path / "in").mkdir()
     (tmp_path / "in" / name).write_text(content)
     (tmp_path / "in" / name.replace("train", "dev")).write_text(content)
-    given = ["task=tagging", f"checkpoint={run}", "copies=6", "rate=1.0", "candidates=60", f"tagged_words={everything}"]
+    given = [
+        "task=tagging",
+        f"checkpoint={run}",
+        "copies=6",
+        "rate=1.0",
+        "candidates=60",
+        f"tagged_words={everything}",
+    ]
     command(*given, f"task.path={tmp_path / 'in'}", f"out={tmp_path / 'out'}")
     from plmctl.config.build import build
 
@@ -241,21 +320,42 @@ def test_tags_stay_and_so_do_tagged_words_unless_asked(run, tmp_path, name, betw
     examples = build(cfg.task, {"pooling": "first"}, path="task").read("train")
     assert all(example.label == tags for example in examples)
     assert [example.fields["words"] for example in examples].count(words) == 2
-    assert len(examples) == json.loads((tmp_path / "out/made.json").read_text())["counted"]["examples"] > 6
-    changed = {old for example in examples for old, new in zip(words, example.fields["words"], strict=True) if old != new}
-    assert changed == ({"list", "value", "method", "object"} if everything else {"method", "object"})
+    assert (
+        len(examples)
+        == json.loads((tmp_path / "out/made.json").read_text())["counted"]["examples"]
+        > 6
+    )
+    changed = {
+        old
+        for example in examples
+        for old, new in zip(words, example.fields["words"], strict=True)
+        if old != new
+    }
+    assert changed == (
+        {"list", "value", "method", "object"} if everything else {"method", "object"}
+    )
     assert (tmp_path / "out" / name.replace("train", "dev")).read_text() == content
     lines = (tmp_path / "out" / name).read_text().splitlines()
-    assert not between or (lines[:2] == ["-DOCSTART- -X- O", ""] and all(not x or between in x for x in lines[2:]))
+    assert not between or (
+        lines[:2] == ["-DOCSTART- -X- O", ""] and all(not x or between in x for x in lines[2:])
+    )
 
 
 def test_where_every_word_has_a_tag_it_is_said_how_they_are_replaced(run, tmp_path):
     (tmp_path / "train.txt").write_text("list NOUN\nvalue NOUN\n\nmethod NOUN\n")
     words = ["task=tagging", f"task.path={tmp_path / 'train.txt'}", f"checkpoint={run}", "copies=1"]
-    with pytest.raises(UsageError, match=r"no word of the 2 examples could be replaced(?s:.*)tagged_words=true"):
+    with pytest.raises(
+        UsageError, match=r"no word of the 2 examples could be replaced(?s:.*)tagged_words=true"
+    ):
         command(*words, f"out={tmp_path / 'out'}")
     with pytest.raises(ConfigError, match="the words of this task have no tags"):
-        command("task=sst2", f"task.path={reviews(tmp_path)}", *words[2:], "tagged_words=true", f"out={tmp_path / 'o'}")
+        command(
+            "task=sst2",
+            f"task.path={reviews(tmp_path)}",
+            *words[2:],
+            "tagged_words=true",
+            f"out={tmp_path / 'o'}",
+        )
 
 
 def test_refusals_come_before_work(run, tokens_of, tmp_path):

@@ -20,7 +20,9 @@ def test_published_maps():
     assert teachers("last", 6, 12)[:-1] == [7, 8, 9, 10, 11]  # PKD-Last
     assert teachers("skip", 5, 12) == [2, 4, 6, 8, 10]  # where uniform does not exist
     assert teachers([1, 3, 5, 8, 10, 12], 6, 12) == [1, 3, 5, 8, 10, 12]
-    assert teachers("uniform", 3, 3) == teachers("last", 3, 3) == teachers("skip", 3, 3) == [1, 2, 3]
+    assert (
+        teachers("uniform", 3, 3) == teachers("last", 3, 3) == teachers("skip", 3, 3) == [1, 2, 3]
+    )
 
 
 @pytest.mark.parametrize(
@@ -28,11 +30,24 @@ def test_published_maps():
     [
         ("uniform", 4, 6, r"student's 4 layers do not divide the teacher's 6.*layers=\[2,3,4,6\]"),
         ("last", 6, 4, r"student's 6 layers are more than the teacher's 4.*layers=\[1,1,2,3,3,4\]"),
-        ([2, 4], 3, 6, r"a list of 3 of the teacher's layers 1 to 6.*these are 2; by name: uniform, last, skip"),
+        (
+            [2, 4],
+            3,
+            6,
+            (
+                r"a list of 3 of the teacher's layers 1 to 6.*these are 2; by name: uniform, last,"
+                r" skip"
+            ),
+        ),
         ([2, 4, 9], 3, 6, r"the teacher has layers 1 to 6 .0: the embedding output., and no 9"),
-        ("unifrom", 3, 6, r"one of uniform, last, skip \(did you mean 'uniform'\?\), or a list of 3"),
+        (
+            "unifrom",
+            3,
+            6,
+            r"one of uniform, last, skip \(did you mean 'uniform'\?\), or a list of 3",
+        ),
     ],
-)  # fmt: skip
+)
 def test_maps_that_do_not_exist_are_named(layers, student, teacher, said):
     with pytest.raises(ConfigError, match=f"(?s){said}"):
         layer_map(layers, student=student, teacher=teacher)

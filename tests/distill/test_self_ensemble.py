@@ -1,4 +1,6 @@
-"""Self-distillation: averages against loops over the students there have been, the loss, resume, and the average as a model."""
+"""Self-distillation: averages against loops over the students there have been, the loss, resume,
+and the average as a model.
+"""
 
 import json
 
@@ -46,7 +48,9 @@ def test_the_window_is_the_mean_of_the_last_students(window):
         ensemble = SelfEnsemble(model=student, window=window)
         last = history(student, ensemble, updates)[-window:]
         for name, found in named(ensemble.average, ensemble.names).items():
-            torch.testing.assert_close(found, sum(each[name] for each in last) / len(last), rtol=1e-12, atol=1e-12)
+            torch.testing.assert_close(
+                found, sum(each[name] for each in last) / len(last), rtol=1e-12, atol=1e-12
+            )
 
 
 def test_a_decay_is_the_moving_average():
@@ -63,12 +67,19 @@ def test_a_decay_is_the_moving_average():
 
 @pytest.mark.parametrize("vote", [False, True])
 def test_the_loss_is_the_mean_square_to_the_logits_of_the_average(vote):
-    """Of a model with mean parameters, or the mean of the logits of the last models, in a loop over places and classes."""
+    """Of a model with mean parameters, or the mean of the logits of the last models, in a loop
+    over places and classes.
+    """
     student, given = model(dropout=0.3), batch()
     ensemble = SelfEnsemble(model=student, window=3, vote=vote)
     signals = {"average": LogitMSE(weight=1.5)}
     objective = Distillation(
-        objective=MLM(), model=student, student=Measures.of(student, "s"), teacher=ensemble, signals=signals, hard=1.0
+        objective=MLM(),
+        model=student,
+        student=Measures.of(student, "s"),
+        teacher=ensemble,
+        signals=signals,
+        hard=1.0,
     )
     objective.train()
     assert not ensemble.average.training  # dropout off, whatever the student does
@@ -79,7 +90,11 @@ def test_the_loss_is_the_mean_square_to_the_logits_of_the_average(vote):
         objective.after_step(student, step)
     output, asked = objective(student, given), given.targets["mlm"]
     models = []
-    for parameters in last[-3:] if vote else [{name: sum(each[name] for each in last[-3:]) / 3 for name in last[0]}]:
+    for parameters in (
+        last[-3:]
+        if vote
+        else [{name: sum(each[name] for each in last[-3:]) / 3 for name in last[0]}]
+    ):
         made = model().eval()
         made.load_state_dict({**made.state_dict(), **parameters})
         models.append(made)
@@ -87,7 +102,9 @@ def test_the_loss_is_the_mean_square_to_the_logits_of_the_average(vote):
     for place, label in zip(asked.index.tolist(), asked.ids.tolist(), strict=True):
         if label >= 0:
             states = [made(given).at(torch.tensor([place])) for made in [student, *models]]
-            own, *others = [made.heads["mlm"](s)[0] for made, s in zip([student, *models], states, strict=True)]
+            own, *others = [
+                made.heads["mlm"](s)[0] for made, s in zip([student, *models], states, strict=True)
+            ]
             mean = sum(others) / len(others)
             total += sum((own[c] - mean[c]) ** 2 for c in range(len(own))) / len(own)
     term = output.terms["average/mlm"]
@@ -97,7 +114,9 @@ def test_the_loss_is_the_mean_square_to_the_logits_of_the_average(vote):
     before = {name: p.clone() for name, p in named(ensemble.average, ensemble.names).items()}
     term.total.backward()
     assert not list(ensemble.parameters())  # nothing of it is trained
-    assert all(torch.equal(before[name], p) for name, p in named(ensemble.average, ensemble.names).items())
+    assert all(
+        torch.equal(before[name], p) for name, p in named(ensemble.average, ensemble.names).items()
+    )
     assert any(p.grad is not None and p.grad.abs().sum() > 0 for p in student.parameters())
 
 
@@ -117,7 +136,9 @@ def test_numbers_that_mean_nothing_are_refused():
 def table(tmp_path_factory):
     folder = tmp_path_factory.mktemp("films")
     for split in ("train", "dev"):
-        rows = [f"this is a {['good', 'fine', 'bad', 'dull'][n % 4]} film\t{n % 2}" for n in range(24)]
+        rows = [
+            f"this is a {['good', 'fine', 'bad', 'dull'][n % 4]} film\t{n % 2}" for n in range(24)
+        ]
         (folder / f"{split}.tsv").write_text("\n".join(["text\tlabel", *rows]) + "\n")
     return folder
 
@@ -132,32 +153,50 @@ def test_a_run_remembers_and_resumes_bit_for_bit(table, tmp_path):
     whole, parts = (tmp_path / name / "checkpoints/step-5" for name in ("whole", "parts"))
     for file in ("model.safetensors", "objective.safetensors"):
         assert (whole / file).read_bytes() == (parts / file).read_bytes()
-    records = [json.loads(line) for line in (tmp_path / "whole/metrics.jsonl").read_text().splitlines()]
+    records = [
+        json.loads(line) for line in (tmp_path / "whole/metrics.jsonl").read_text().splitlines()
+    ]
     assert records[0]["loss/average/class"] >= 0
     with pytest.raises(ConfigError, match="no other teacher than the student itself"):
         tuned(table, tmp_path / "no", *words, f"teacher={tmp_path / 'whole'}")
 
 
 def test_the_average_of_a_run_is_a_model_of_its_own(table, tmp_path):
-    """distill=self_ensemble changes nothing but what is kept: theta of the run is that without it."""
+    """distill=self_ensemble changes nothing but what is kept: theta of the run is that without
+    it.
+    """
     words = ["checkpoint=null", *SMALL]
     assert tuned(table, tmp_path / "plain", *words, "train.save_every=1", "train.keep_last=4") == 0
-    assert tuned(table, tmp_path / "kept", *words, "distill=self_ensemble", "distill.teacher.decay=0.2") == 0
-    steps = [load_file(tmp_path / f"plain/checkpoints/step-{n}/model.safetensors") for n in (1, 2, 3, 4)]
+    assert (
+        tuned(
+            table, tmp_path / "kept", *words, "distill=self_ensemble", "distill.teacher.decay=0.2"
+        )
+        == 0
+    )
+    steps = [
+        load_file(tmp_path / f"plain/checkpoints/step-{n}/model.safetensors") for n in (1, 2, 3, 4)
+    ]
     own = load_file(tmp_path / "kept/checkpoints/step-4/model.safetensors")
     assert all(torch.equal(own[name], tensor) for name, tensor in steps[-1].items())
-    done = CliRunner().invoke(make_app(), ["average", str(tmp_path / "kept"), "--kept", "--out", str(tmp_path / "out")])
+    done = CliRunner().invoke(
+        make_app(), ["average", str(tmp_path / "kept"), "--kept", "--out", str(tmp_path / "out")]
+    )
     assert done.exit_code == 0, done.output
     found = load_file(tmp_path / "out/checkpoints/step-4/model.safetensors")
     assert found.keys() == own.keys()
     d = [min(0.2, (1 + t) / (10 + t)) for t in (1, 2, 3, 4)]
     for name, tensor in found.items():
-        expected = steps[1][name].double()  # d_1 = 2/11 leaves a share of theta_0 that two more updates make 0.8 percent
+        # d_1 = 2/11 leaves a share of theta_0 that two more updates make 0.8 percent
+        expected = steps[1][name].double()
         shares = [(1 - d[n]) * torch.tensor(d[n + 1 :]).prod().item() for n in range(4)]
-        expected = sum(share * step[name].double() for share, step in zip(shares, steps, strict=True)) / sum(shares)
+        expected = sum(
+            share * step[name].double() for share, step in zip(shares, steps, strict=True)
+        ) / sum(shares)
         torch.testing.assert_close(tensor.double(), expected, rtol=0, atol=2e-4)
     for verb in (["eval", f"checkpoint={tmp_path / 'out'}"],):
         assert CliRunner().invoke(make_app(), verb).exit_code == 0
-    done = CliRunner().invoke(make_app(), ["average", str(tmp_path / "plain"), "--kept", "--out", str(tmp_path / "no")])
+    done = CliRunner().invoke(
+        make_app(), ["average", str(tmp_path / "plain"), "--kept", "--out", str(tmp_path / "no")]
+    )
     assert done.exit_code == 3
     assert "keeps no average" in done.output

@@ -16,21 +16,33 @@ from plmctl.distill.hidden import HiddenCosine, HiddenMSE, Patient
 from plmctl.distill.logits import LogitMSE, SoftTargets
 
 TAU, B, T, W, H, K = 3.0, 3, 5, 4, 2, 6
-REAL = torch.arange(T) < torch.tensor([[5], [3], [4]])  # of hidden states; attention is compared in full rows
+# of hidden states; attention is compared in full rows
+REAL = torch.arange(T) < torch.tensor([[5], [3], [4]])
 PEER = {
-    "kd_ce_loss": 1.8274772013525478, "kd_mse_loss": 3.956368551880711, "hid_mse_loss": 4.193514201211382,
-    "cos_loss": 1.1068418210322672, "pkd_loss": 1.5923276108784432, "att_mse_loss": 4.037420528905421,
+    "kd_ce_loss": 1.8274772013525478,
+    "kd_mse_loss": 3.956368551880711,
+    "hid_mse_loss": 4.193514201211382,
+    "cos_loss": 1.1068418210322672,
+    "pkd_loss": 1.5923276108784432,
+    "att_mse_loss": 4.037420528905421,
     "att_ce_loss": 1.6544813150180337,
-}  # fmt: skip
+}
 
 
 def waves(*shape: int, rate: float) -> torch.Tensor:
     """The same numbers on every machine."""
-    return torch.sin(rate * torch.arange(torch.Size(shape).numel(), dtype=torch.float64) + rate).view(shape) * 2
+    return (
+        torch.sin(rate * torch.arange(torch.Size(shape).numel(), dtype=torch.float64) + rate).view(
+            shape
+        )
+        * 2
+    )
 
 
-PAIRS = {name: (waves(*shape, rate=0.37), waves(*shape, rate=0.91))
-         for name, shape in {"logits": (B, K), "hidden": (B, T, W), "scores": (B, H, T, T)}.items()}  # fmt: skip
+PAIRS = {
+    name: (waves(*shape, rate=0.37), waves(*shape, rate=0.91))
+    for name, shape in {"logits": (B, K), "hidden": (B, T, W), "scores": (B, H, T, T)}.items()
+}
 
 
 class Told(Teacher):
@@ -39,22 +51,37 @@ class Told(Teacher):
 
 def ours() -> dict[str, float]:
     """Each of our losses as its mean, by the name of TextBrewer's."""
-    side = [Answers(REAL, {"class": Logits(PAIRS["logits"][n], torch.ones(B, dtype=torch.bool))},
-                    {"hidden": [PAIRS["hidden"][n]] * 3}) for n in (0, 1)]  # fmt: skip
-    full = [Answers(torch.ones_like(REAL), recorded={"scores": [PAIRS["scores"][n]] * 2}) for n in (0, 1)]
+    side = [
+        Answers(
+            REAL,
+            {"class": Logits(PAIRS["logits"][n], torch.ones(B, dtype=torch.bool))},
+            {"hidden": [PAIRS["hidden"][n]] * 3},
+        )
+        for n in (0, 1)
+    ]
+    full = [
+        Answers(torch.ones_like(REAL), recorded={"scores": [PAIRS["scores"][n]] * 2})
+        for n in (0, 1)
+    ]
     length = REAL.sum(1)
     batch = Batch(torch.arange(B), {"text": Seq(torch.zeros(B, T), length)}, counts={"rows": B})
     given = {"weight": 1.0, "student": Told.measures, "teacher": Told()}
     soft = SoftTargets(weight=1.0, temperature=TAU, form="ce")
     entropy = torch.special.entr(full[1].recorded["scores"][0].softmax(-1)).sum(-1).mean()
     parts = {
-        "kd_ce_loss": (soft, side, "class", B * TAU**2), "kd_mse_loss": (LogitMSE(weight=1.0), side, "class", B),
-        "hid_mse_loss": (HiddenMSE(**given, embeddings=False), side, "", 2 * int(length.sum())),  # two layers, alike
-        "cos_loss": (HiddenCosine(**given), side, "", int(length.sum())), "pkd_loss": (Patient(**given), side, "", B),
+        "kd_ce_loss": (soft, side, "class", B * TAU**2),
+        "kd_mse_loss": (LogitMSE(weight=1.0), side, "class", B),
+        # two layers, alike
+        "hid_mse_loss": (HiddenMSE(**given, embeddings=False), side, "", 2 * int(length.sum())),
+        "cos_loss": (HiddenCosine(**given), side, "", int(length.sum())),
+        "pkd_loss": (Patient(**given), side, "", B),
         "att_mse_loss": (AttentionMSE(**given), full, "", 2 * B * T),
         "att_ce_loss": (AttentionKL(**given), full, "", 2 * B * T),
-    }  # fmt: skip
-    found = {name: float(part(*pair, batch).terms[term].total) / count for name, (part, pair, term, count) in parts.items()}
+    }
+    found = {
+        name: float(part(*pair, batch).terms[term].total) / count
+        for name, (part, pair, term, count) in parts.items()
+    }
     return {**found, "att_ce_loss": found["att_ce_loss"] + float(entropy)}
 
 
@@ -69,8 +96,22 @@ def theirs() -> dict[str, float]:
     }
     kinds = {"kd": "logits", "hid": "hidden", "cos": "hidden", "pkd": "hidden", "att": "scores"}
     found = {}
-    for name in ("kd_ce_loss", "kd_mse_loss", "hid_mse_loss", "cos_loss", "pkd_loss", "att_mse_loss", "att_ce_loss"):
-        more = {"mask": masks[name]} if name in masks else {"temperature": TAU} if name == "kd_ce_loss" else {}
+    for name in (
+        "kd_ce_loss",
+        "kd_mse_loss",
+        "hid_mse_loss",
+        "cos_loss",
+        "pkd_loss",
+        "att_mse_loss",
+        "att_ce_loss",
+    ):
+        more = (
+            {"mask": masks[name]}
+            if name in masks
+            else {"temperature": TAU}
+            if name == "kd_ce_loss"
+            else {}
+        )
         found[name] = float(getattr(losses, name)(*PAIRS[kinds[name[:3].rstrip("_")]], **more))
     return found
 

@@ -13,7 +13,9 @@ PROMPTS = 200
 
 
 def main() -> None:
-    print("| search | " + " | ".join(peers.PEERS) + " |\n|---" * 1 + "|---" * len(peers.PEERS) + "|")
+    print(
+        "| search | " + " | ".join(peers.PEERS) + " |\n|---" * 1 + "|---" * len(peers.PEERS) + "|"
+    )
     models = [make() for make in peers.PEERS.values()]
     given = peers.prompts(PROMPTS)
     for name, (search, settings) in peers.SETTINGS.items():

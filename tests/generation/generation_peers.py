@@ -1,4 +1,6 @@
-"""Random published models beside plmctl's with the same weights, in float64, and what each of them writes."""
+"""Random published models beside plmctl's with the same weights, in float64, and what each of
+them writes.
+"""
 
 from __future__ import annotations
 
@@ -41,10 +43,20 @@ SETTINGS: dict[str, tuple[Search, dict[str, Any]]] = {
     "beam 4, length 2": (beam(2.0), {"num_beams": 4, "length_penalty": 2.0}),
     "beam 4, length -1": (beam(-1.0), {"num_beams": 4, "length_penalty": -1.0}),
     "beam 4, early": (beam(1.0, True), {"num_beams": 4, "early_stopping": True}),
-    "beam 4, never": (beam(0.6, "never"), {"num_beams": 4, "length_penalty": 0.6, "early_stopping": "never"}),
-    "beam 4, no trigram twice": (beam(no_repeat_ngram=3), {"num_beams": 4, "no_repeat_ngram_size": 3}),
-    "beam 4, at least 5": (beam(0.6, min_length=5), {"num_beams": 4, "length_penalty": 0.6, "min_new_tokens": 5}),
-    "beam 4, first 7": (beam(first=7), {"num_beams": 4, "forced_bos_token_id": 7}),  # of decoders alone with a first token
+    "beam 4, never": (
+        beam(0.6, "never"),
+        {"num_beams": 4, "length_penalty": 0.6, "early_stopping": "never"},
+    ),
+    "beam 4, no trigram twice": (
+        beam(no_repeat_ngram=3),
+        {"num_beams": 4, "no_repeat_ngram_size": 3},
+    ),
+    "beam 4, at least 5": (
+        beam(0.6, min_length=5),
+        {"num_beams": 4, "length_penalty": 0.6, "min_new_tokens": 5},
+    ),
+    # of decoders alone with a first token
+    "beam 4, first 7": (beam(first=7), {"num_beams": 4, "forced_bos_token_id": 7}),
     "beam 9": (beam(width=9, count=9), {"num_beams": 9}),
 }
 
@@ -84,7 +96,9 @@ def gpt2() -> Peer:
         theirs.save_pretrained(place)
         ours = plmctl.load(Path(place)).model.double()
     with torch.no_grad():  # the folder holds float64, loading may not
-        torch.testing.assert_close(ours.backbone.embedding.token.weight[:SIZE], theirs.transformer.wte.weight)
+        torch.testing.assert_close(
+            ours.backbone.embedding.token.weight[:SIZE], theirs.transformer.wte.weight
+        )
     return Peer(theirs, ours, vocabulary(), source=False, end=22)
 
 
@@ -95,14 +109,26 @@ def bart() -> Peer:
     numbers: dict[str, Any] = {"vocab_size": SIZE, "d_model": 16, "max_position_embeddings": PLACES}
     for end in ("encoder", "decoder"):
         numbers |= {f"{end}_layers": 2, f"{end}_attention_heads": 2, f"{end}_ffn_dim": 24}
-    special = {"pad_token_id": PAD, "bos_token_id": START, "eos_token_id": START, "decoder_start_token_id": START}
+    special = {
+        "pad_token_id": PAD,
+        "bos_token_id": START,
+        "eos_token_id": START,
+        "decoder_start_token_id": START,
+    }
     config = transformers.BartConfig(**numbers, **special, forced_eos_token_id=None)
     theirs = perturbed(transformers.BartForConditionalGeneration(config))
-    with torch.no_grad():  # a text that depends on its source and on itself, not one token again and again
+    # a text that depends on its source and on itself, not one token again and again
+    with torch.no_grad():
         for layer in theirs.model.decoder.layers:
             layer.encoder_attn.out_proj.weight.mul_(2)
         theirs.model.shared.weight.mul_(3)
-    words = ["model=encoder_decoder", "noise=[text_infill]", "objective=[seq2seq]", "eval.noise=${noise}", "position=learned"]
+    words = [
+        "model=encoder_decoder",
+        "noise=[text_infill]",
+        "objective=[seq2seq]",
+        "eval.noise=${noise}",
+        "position=learned",
+    ]
     words += [
         "size=tiny",
         "size.width=16",
@@ -112,7 +138,9 @@ def bart() -> Peer:
         "train.steps=1",
     ]
     vocab = vocabulary()
-    ours = build_model(compose("pretrain", None, words), vocab_size=SIZE, vocab=vocab).double().eval()
+    ours = (
+        build_model(compose("pretrain", None, words), vocab_size=SIZE, vocab=vocab).double().eval()
+    )
     copy_bart(theirs.model, ours.backbone)
     return Peer(theirs, ours, vocab, source=True, end=10)
 
@@ -128,7 +156,8 @@ def copy_bart(theirs: Any, ours: Any) -> None:
 
     ours.encoder.embedding.token.weight[:SIZE] = theirs.shared.weight
     for mine, other in ((ours.encoder, theirs.encoder), (ours.decoder, theirs.decoder)):
-        mine.position.table.weight.copy_(other.embed_positions.weight[2 : 2 + PLACES])  # BART's first two are never used
+        # BART's first two are never used
+        mine.position.table.weight.copy_(other.embed_positions.weight[2 : 2 + PLACES])
         same(mine.embedding.norm, other.layernorm_embedding)
         blocks = mine.stack.blocks
         for number, layer in enumerate(other.layers):
@@ -151,12 +180,23 @@ def copy_bart(theirs: Any, ours: Any) -> None:
 def t5() -> Peer:
     import transformers
 
-    torch.manual_seed(1)  # weights with which a text depends on its source: 0's is one token again and again
+    # weights with which a text depends on its source: 0's is one token again and again
+    torch.manual_seed(1)
     special = {"pad_token_id": PAD, "eos_token_id": START, "decoder_start_token_id": PAD}
-    numbers = {"d_model": 16, "d_kv": 8, "d_ff": 24, "num_layers": 2, "num_heads": 2, "vocab_size": SIZE}
-    theirs = perturbed(transformers.T5ForConditionalGeneration(transformers.T5Config(**numbers, **special)))
+    numbers = {
+        "d_model": 16,
+        "d_kv": 8,
+        "d_ff": 24,
+        "num_layers": 2,
+        "num_heads": 2,
+        "vocab_size": SIZE,
+    }
+    theirs = perturbed(
+        transformers.T5ForConditionalGeneration(transformers.T5Config(**numbers, **special))
+    )
     with torch.no_grad():
-        theirs.shared.weight.div_(theirs.shared.weight.norm(dim=1, keepdim=True))  # or the longest vector is always written
+        # or the longest vector is always written
+        theirs.shared.weight.div_(theirs.shared.weight.norm(dim=1, keepdim=True))
         theirs.decoder.final_layer_norm.weight.fill_(4)
     with tempfile.TemporaryDirectory() as place:
         theirs.save_pretrained(place)
@@ -183,7 +223,9 @@ class _Double:
 
 @contextmanager
 def doubled() -> Any:
-    """`transformers` takes logits to fp32; here they stay in float64, so that only exact ties are decided otherwise."""
+    """`transformers` takes logits to fp32; here they stay in float64, so that only exact ties
+    are decided otherwise.
+    """
     from transformers.generation import utils
 
     utils.torch, before = _Double(), utils.torch
@@ -193,7 +235,9 @@ def doubled() -> Any:
         utils.torch = before
 
 
-def written_by_theirs(peer: Peer, given: Sequence[list[int]], settings: dict[str, Any]) -> list[list[list[int]]]:
+def written_by_theirs(
+    peer: Peer, given: Sequence[list[int]], settings: dict[str, Any]
+) -> list[list[list[int]]]:
     """Prompts of one length at a time: without padding, which would count for n-grams."""
     count = settings.get("num_beams", 1)
     found: dict[int, list[list[int]]] = {}
@@ -212,7 +256,9 @@ def written_by_theirs(peer: Peer, given: Sequence[list[int]], settings: dict[str
             )
             texts = out[:, 1 if peer.source else length :].tolist()
             for place, number in enumerate(numbers):
-                found[number] = [cut(text, peer.end) for text in texts[place * count : (place + 1) * count]]
+                found[number] = [
+                    cut(text, peer.end) for text in texts[place * count : (place + 1) * count]
+                ]
     return [found[i] for i in range(len(given))]
 
 
@@ -223,7 +269,9 @@ def cut(text: list[int], end: int) -> list[int]:
     return text[: text.index(end)] if end in text else text
 
 
-def written_by_ours(peer: Peer, given: Sequence[list[int]], search: Search) -> list[list[Hypothesis]]:
+def written_by_ours(
+    peer: Peer, given: Sequence[list[int]], search: Search
+) -> list[list[Hypothesis]]:
     """All prompts in one batch, padded behind as a loader does."""
     length = torch.tensor([len(ids) for ids in given])
     ids = torch.tensor([[*ids, *[PAD] * (int(length.max()) - len(ids))] for ids in given])

@@ -1,4 +1,6 @@
-"""`plmctl generate`: texts from prompts, files and standard input; masks; what it streams, writes and refuses."""
+"""`plmctl generate`: texts from prompts, files and standard input; masks; what it streams,
+writes and refuses.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,14 @@ from plmctl.cli import make_app
 from plmctl.commands import generate as command
 from plmctl.commands.prompts import Prompt, Reader
 
-SMALL = ["size=tiny", "size.width=32", "size.inner_width=48", "format.max_length=32", "train.steps=1", "train.batch_size=2"]
+SMALL = [
+    "size=tiny",
+    "size.width=32",
+    "size.inner_width=48",
+    "format.max_length=32",
+    "train.steps=1",
+    "train.batch_size=2",
+]
 TWO = ["model=encoder_decoder", "position=learned", "objective=[seq2seq]", "eval.noise=${noise}"]
 
 
@@ -25,7 +34,9 @@ def invoke(*words: str, given: str | bytes | None = None) -> Any:
 
 
 @pytest.fixture(scope="module")
-def run(tokens_of: Callable[..., Path], tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], str]:
+def run(
+    tokens_of: Callable[..., Path], tmp_path_factory: pytest.TempPathFactory
+) -> Callable[[str], str]:
     """The folder of a run of each kind, trained for one step."""
     kinds = {
         "gpt": ("gpt", "byte_bpe", ["tokenizer.specials=gpt2"], []),
@@ -39,7 +50,9 @@ def run(tokens_of: Callable[..., Path], tmp_path_factory: pytest.TempPathFactory
             recipe, tokenizer, special, words = kinds[kind]
             folder = str(tmp_path_factory.mktemp("runs") / kind)
             data = f"data.path={tokens_of(tokenizer, *special)}"
-            done = CliRunner().invoke(make_app(), ["pretrain", recipe, *words, *SMALL, data, f"run.dir={folder}"])
+            done = CliRunner().invoke(
+                make_app(), ["pretrain", recipe, *words, *SMALL, data, f"run.dir={folder}"]
+            )
             assert done.exit_code == 0, done.output
             made[kind] = f"checkpoint={folder}"
         return made[kind]
@@ -48,36 +61,59 @@ def run(tokens_of: Callable[..., Path], tmp_path_factory: pytest.TempPathFactory
 
 
 def test_a_prompt_is_continued_and_streamed(run: Callable[[str], str]) -> None:
-    done = invoke(run("gpt"), "prompt=Return the, [list] of 'it'", "max_new=8", "search=sample", "search.seed=3")
+    done = invoke(
+        run("gpt"),
+        "prompt=Return the, [list] of 'it'",
+        "max_new=8",
+        "search=sample",
+        "search.seed=3",
+    )
     assert done.exit_code == 0, done.output
-    as_json = invoke(run("gpt"), "prompt=Return the, [list] of 'it'", "max_new=8", "search=sample", "search.seed=3", "--json")
+    as_json = invoke(
+        run("gpt"),
+        "prompt=Return the, [list] of 'it'",
+        "max_new=8",
+        "search=sample",
+        "search.seed=3",
+        "--json",
+    )
     found = json.loads(as_json.stdout)
     assert found["prompt"] == "Return the, [list] of 'it'"
     assert done.stdout == found["texts"][0]["text"] + "\n"
     assert set(found["texts"][0]) == {"text", "score", "finished"}
 
 
-def test_tokens_come_as_they_are_chosen(run: Callable[[str], str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_tokens_come_as_they_are_chosen(
+    run: Callable[[str], str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     shown: list[str] = []
     monkeypatch.setattr("builtins.print", lambda *text, **how: shown.append("".join(text)))
     assert invoke(run("gpt"), "prompt=Return", "max_new=12", "search=sample").exit_code == 0
     assert len([part for part in shown if part]) > 6
 
 
-def test_no_character_is_cut_in_half(run: Callable[[str], str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_character_is_cut_in_half(
+    run: Callable[[str], str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A model that writes the bytes of Chinese text one by one."""
     loaded = plmctl.load(run("gpt").removeprefix("checkpoint="))
     text = "中文字é€ ok"
     ids = loaded.tokenizer.encode(text)
     assert len(ids) > len(text)
-    prompt, reader, shown = Prompt("x", loaded.tokenizer.encode("x"), 0), Reader(loaded, "text", "prompt"), []
+    prompt, reader, shown = (
+        Prompt("x", loaded.tokenizer.encode("x"), 0),
+        Reader(loaded, "text", "prompt"),
+        [],
+    )
     for end in range(len(ids) + 1):
         shown.append(command.whole_characters(command.said(reader, prompt, ids[:end])))
     assert shown[-1] == text
     assert all(text.startswith(part) for part in shown)
 
 
-def test_a_file_gives_the_texts_of_each_line_alone(run: Callable[[str], str], tmp_path: Path) -> None:
+def test_a_file_gives_the_texts_of_each_line_alone(
+    run: Callable[[str], str], tmp_path: Path
+) -> None:
     lines = ["a", "Return the list of all the strings", "The", "of it and so on", "Return the"]
     (tmp_path / "in.txt").write_text("\n".join(lines) + "\n", encoding="utf-8")
     words = [run("gpt"), "max_new=6", "search=beam", "search.width=3", "search.count=2"]
@@ -91,8 +127,11 @@ def test_a_file_gives_the_texts_of_each_line_alone(run: Callable[[str], str], tm
         alone = json.loads(invoke(*words, f"prompt={line}", "--json").stdout)
         assert [text["text"] for text in alone["texts"]] == [text["text"] for text in it["texts"]]
     plain = invoke(*words, "input=-", given="\n".join(lines) + "\n")
-    assert plain.stdout.splitlines() == [text["text"].replace("\n", "\\n") for it in found for text in it["texts"]]
-    assert invoke(*words, given="\n".join(lines)).stdout == plain.stdout  # standard input is the default
+    assert plain.stdout.splitlines() == [
+        text["text"].replace("\n", "\\n") for it in found for text in it["texts"]
+    ]
+    # standard input is the default
+    assert invoke(*words, given="\n".join(lines)).stdout == plain.stdout
 
 
 def test_masks_are_filled(run: Callable[[str], str]) -> None:
@@ -100,14 +139,24 @@ def test_masks_are_filled(run: Callable[[str], str]) -> None:
     done = invoke(run("bert"), "prompt=return a [MASK] of <mask>", "top=3", "--json")
     assert done.exit_code == 0, done.output
     found = json.loads(done.stdout)
-    ids = [loaded.vocab.cls, *loaded.tokenizer.encode("return a"), loaded.vocab.mask, *loaded.tokenizer.encode("of"),
-           loaded.vocab.mask, loaded.vocab.sep]  # fmt: skip
+    ids = [
+        loaded.vocab.cls,
+        *loaded.tokenizer.encode("return a"),
+        loaded.vocab.mask,
+        *loaded.tokenizer.encode("of"),
+        loaded.vocab.mask,
+        loaded.vocab.sep,
+    ]
     prompt = Reader.of(loaded, "prompt")("return a [MASK] of <mask>", 0)
     assert prompt.ids == ids
     with torch.no_grad():
         batch = Reader.of(loaded, "prompt").batch([prompt])
         shares = torch.softmax(loaded.model.heads["mlm"](loaded.model(batch).last[0]), -1)
-    for place, some in zip([i for i, token in enumerate(ids) if token == loaded.vocab.mask], found["masks"], strict=True):
+    for place, some in zip(
+        [i for i, token in enumerate(ids) if token == loaded.vocab.mask],
+        found["masks"],
+        strict=True,
+    ):
         values, tokens = shares[place].topk(3)
         assert [it["token"] for it in some] == loaded.tokenizer.pieces(tokens.tolist())
         assert [it["probability"] for it in some] == pytest.approx(values.tolist(), rel=1e-5)
@@ -126,7 +175,9 @@ def test_a_source_is_written_out_with_its_sentinels(run: Callable[[str], str]) -
     assert prompt.ids[-1] in (loaded.vocab.sep, loaded.vocab.eos)
     ids = [loaded.vocab.sentinels[0], *loaded.tokenizer.encode("the list")]
     assert command.said(reader, prompt, ids).split() == [sentinel, "the", "list"]
-    done = invoke(run("two"), f"prompt=Return {sentinel} of", "max_new=5", "search=beam", "search.width=2")
+    done = invoke(
+        run("two"), f"prompt=Return {sentinel} of", "max_new=5", "search=beam", "search.width=2"
+    )
     assert done.exit_code == 0, done.output
 
 
@@ -134,16 +185,36 @@ def test_a_source_is_written_out_with_its_sentinels(run: Callable[[str], str]) -
     ("kind", "words", "code", "message"),
     [
         ("gpt", ["prompt="], 3, "an empty prompt"),
-        ("gpt", ["prompt=" + "word " * 40], 3, "the model has places for 32, and one is to be written"),
+        (
+            "gpt",
+            ["prompt=" + "word " * 40],
+            3,
+            "the model has places for 32, and one is to be written",
+        ),
         ("bert", ["prompt=hello"], 3, "it fills masks, and writes no text"),
         ("bert", ["prompt=a [MASK]", "top=100000"], 2, "top=100000: at most"),
         ("gpt", ["prompt=a", "search=beam", "search.width=100000"], 2, "fix: search.width="),
         ("gpt", ["prompt=a", "search=beam", "search.count=9"], 2, "fix: search.width=9"),
-        ("gpt", ["prompt=a", "search.temperature=0.5"], 2, "fix: search=sample search.temperature=0.5"),
+        (
+            "gpt",
+            ["prompt=a", "search.temperature=0.5"],
+            2,
+            "fix: search=sample search.temperature=0.5",
+        ),
         ("gpt", ["prompt=a", "search.count=2"], 2, "fix: search=<beam or sample> search.count=2"),
-        ("gpt", ["prompt=a", "max_new=5", "search.min_length=10"], 2, "search.min_length=10: at most 5"),
+        (
+            "gpt",
+            ["prompt=a", "max_new=5", "search.min_length=10"],
+            2,
+            "search.min_length=10: at most 5",
+        ),
         ("gpt", ["prompt=a", "top=3"], 2, "top='3': without effect: this model writes"),
-        ("bert", ["prompt=a [MASK]", "search=beam"], 2, "search='beam': without effect: this model fills masks"),
+        (
+            "bert",
+            ["prompt=a [MASK]", "search=beam"],
+            2,
+            "search='beam': without effect: this model fills masks",
+        ),
         ("bert", ["prompt=a [MASK]", "max_new=4"], 2, "max_new='4': without effect"),
         ("gpt", ["prompt=a", "search=sample", "search.temprature=2"], 2, "did you mean"),
         ("gpt", ["prompt=a", "search=baem"], 2, "did you mean 'beam'"),
@@ -152,7 +223,9 @@ def test_a_source_is_written_out_with_its_sentinels(run: Callable[[str], str]) -
         ("gpt", ["input=no such file"], 3, "no such file: cannot be read"),
     ],
 )
-def test_mistakes_are_named(run: Callable[[str], str], kind: str, words: list[str], code: int, message: str) -> None:
+def test_mistakes_are_named(
+    run: Callable[[str], str], kind: str, words: list[str], code: int, message: str
+) -> None:
     done = invoke(run(kind), *words)
     assert (done.exit_code, message in done.stderr) == (code, True), done.stderr
 
@@ -162,8 +235,13 @@ def test_a_bad_line_is_named_by_number(run: Callable[[str], str]) -> None:
     assert (done.exit_code, "standard input:2: not UTF-8" in done.stderr) == (3, True)
 
 
-@pytest.mark.parametrize(("kind", "words"), [("gpt", ["one", "", "three words here"]), ("bert", ["a [MASK]", " ", "[MASK]"])])
-def test_a_blank_line_gets_a_blank_answer(run: Callable[[str], str], kind: str, words: list[str]) -> None:
+@pytest.mark.parametrize(
+    ("kind", "words"),
+    [("gpt", ["one", "", "three words here"]), ("bert", ["a [MASK]", " ", "[MASK]"])],
+)
+def test_a_blank_line_gets_a_blank_answer(
+    run: Callable[[str], str], kind: str, words: list[str]
+) -> None:
     more = [] if kind == "bert" else ["max_new=2"]
     done = invoke(run(kind), *more, "--json", given="\n".join(words) + "\n")
     found = [json.loads(line) for line in done.stdout.splitlines()]
@@ -178,14 +256,21 @@ def test_a_blank_line_gets_a_blank_answer(run: Callable[[str], str], kind: str, 
 
 def test_nothing_to_answer_is_said(run: Callable[[str], str], tmp_path: Path) -> None:
     (tmp_path / "empty").write_text("", encoding="utf-8")
-    for words, given in (([], ""), ([], "\n"), ([f"input={tmp_path / 'empty'}", f"out={tmp_path / 'out'}"], None)):
+    for words, given in (
+        ([], ""),
+        ([], "\n"),
+        ([f"input={tmp_path / 'empty'}", f"out={tmp_path / 'out'}"], None),
+    ):
         done = invoke(run("gpt"), *words, given=given)
         assert (done.exit_code, "there is no text in it" in done.stderr) == (3, True), done.output
     assert [file.name for file in tmp_path.iterdir()] == ["empty"]
 
 
 def test_what_does_not_fit_is_noted(run: Callable[[str], str]) -> None:
-    assert "max_new=99 is more than the model has room for: it has 32" in invoke(run("gpt"), "prompt=a", "max_new=99").stderr
+    assert (
+        "max_new=99 is more than the model has room for: it has 32"
+        in invoke(run("gpt"), "prompt=a", "max_new=99").stderr
+    )
     assert "room" not in invoke(run("gpt"), "prompt=a", "max_new=9").stderr
 
 
@@ -206,9 +291,18 @@ def test_what_was_written_stays_when_it_is_stopped(
     out = tmp_path / "out.jsonl"
     (tmp_path / "in.txt").write_text("one\ntwo\nthree\n", encoding="utf-8")
     out.write_text("older", encoding="utf-8")
-    done = invoke(run("gpt"), "max_new=2", f"out={out}", "overwrite=true", "batch_size=2", f"input={tmp_path / 'in.txt'}")
+    done = invoke(
+        run("gpt"),
+        "max_new=2",
+        f"out={out}",
+        "overwrite=true",
+        "batch_size=2",
+        f"input={tmp_path / 'in.txt'}",
+    )
     assert done.exit_code == 130
     there = tmp_path / "out.jsonl.partial"
-    assert [json.loads(line)["prompt"] for line in there.read_text(encoding="utf-8").splitlines()] == ["one", "two"]
+    assert [
+        json.loads(line)["prompt"] for line in there.read_text(encoding="utf-8").splitlines()
+    ] == ["one", "two"]
     assert f"2 of 3 lines are answered, in {there}" in done.stderr
     assert out.read_text(encoding="utf-8") == "older"

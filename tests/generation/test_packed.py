@@ -1,4 +1,6 @@
-"""Packed linear maps give what plain ones give, only while text is written, and follow the weights."""
+"""Packed linear maps give what plain ones give, only while text is written, and follow the
+weights.
+"""
 
 from __future__ import annotations
 
@@ -19,10 +21,13 @@ def test_the_same_product(shape: tuple[int, ...], bias: bool) -> None:
         torch.testing.assert_close(Packed(linear.weight, linear.bias)(x), linear(x))
 
 
-@pytest.mark.parametrize("fused", [False, True])  # fused: torch changes weights without counting a new version of them
+# fused: torch changes weights without counting a new version of them
+@pytest.mark.parametrize("fused", [False, True])
 def test_inside_alone_and_with_the_weights_of_now(fused: bool) -> None:
     table = nn.Embedding(64, 6)
-    head = LMHead(width=6, vocab_size=50, token_embedding=table, tied=True, transform=True, bias=True)
+    head = LMHead(
+        width=6, vocab_size=50, token_embedding=table, tied=True, transform=True, bias=True
+    )
     model = nn.Sequential(nn.Linear(4, 6), head)
     x = torch.randn(3, 4)
     optimizer = torch.optim.AdamW(model.parameters(), lr=0.05, fused=fused)
@@ -44,7 +49,8 @@ def test_what_is_not_fp32_on_a_cpu_stays_as_it_is() -> None:
 
 
 def test_under_autocast_maps_stay_as_they_are() -> None:
-    model, x = nn.Sequential(nn.Linear(4, 6)), torch.randn(3, 4).bfloat16()  # what attention gives there
+    # what attention gives there
+    model, x = nn.Sequential(nn.Linear(4, 6)), torch.randn(3, 4).bfloat16()
     with torch.inference_mode(), torch.autocast("cpu", dtype=torch.bfloat16):
         plain = model(x)
         with packed(model):

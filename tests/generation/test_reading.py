@@ -1,4 +1,6 @@
-"""What is written with a cache is what reading everything again at every token would write, whatever else is in the batch."""
+"""What is written with a cache is what reading everything again at every token would write,
+whatever else is in the batch.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,16 @@ import pytest
 import torch
 
 from plmctl.assembly import build_model
-from plmctl.attention.patterns import Causal, Dilated, Documents, Full, Padding, Pattern, Prefix, Window
+from plmctl.attention.patterns import (
+    Causal,
+    Dilated,
+    Documents,
+    Full,
+    Padding,
+    Pattern,
+    Prefix,
+    Window,
+)
 from plmctl.batch import Batch, Seq
 from plmctl.config.compose import compose
 from plmctl.config.contract import TINY
@@ -26,17 +37,29 @@ from plmctl.models.base import Model
 
 SIZE, NEW = 19, 7
 VOCAB = replace(TINY, size=SIZE, special=np.zeros(SIZE, bool), word_start=np.zeros(SIZE, bool))
-SMALL = ["size=tiny", "size.width=16", "size.inner_width=24", "format.max_length=20", "data.path=x", "train.steps=1"]
+SMALL = [
+    "size=tiny",
+    "size.width=16",
+    "size.inner_width=24",
+    "format.max_length=20",
+    "data.path=x",
+    "train.steps=1",
+]
 DECODER = ["model=decoder", "objective=[clm]", "noise=[]", "pattern=causal", "format=blocks"]
 TWO = ["model=encoder_decoder", "noise=[text_infill]", "objective=[seq2seq]", "eval.noise=${noise}"]
 
 
 def made(words: list[str], pattern: Pattern | None = None, seed: int = 0) -> Model:
-    model = build_model(compose("pretrain", None, [*words, *SMALL]), vocab_size=SIZE, vocab=VOCAB, seed=seed)
+    model = build_model(
+        compose("pretrain", None, [*words, *SMALL]), vocab_size=SIZE, vocab=VOCAB, seed=seed
+    )
     generator = torch.Generator().manual_seed(seed + 1)
     with torch.no_grad():
         for parameter in model.parameters():
-            parameter.add_((0.6 if parameter.dim() > 1 else 0.1) * torch.randn(parameter.shape, generator=generator))
+            parameter.add_(
+                (0.6 if parameter.dim() > 1 else 0.1)
+                * torch.randn(parameter.shape, generator=generator)
+            )
     if pattern is not None:
         model.backbone.pattern = pattern & Padding() & Documents()
         model.backbone.needs = frozenset({"text"}) | pattern.needs
@@ -55,7 +78,12 @@ def together(given: list[list[int]], name: str = "text") -> Batch:
 
 
 def one(ids: list[int], **tracks: list[int]) -> Seq:
-    return Seq(torch.tensor([ids]), torch.tensor([len(ids)]), {k: torch.tensor([v]) for k, v in tracks.items()}, full=True)
+    return Seq(
+        torch.tensor([ids]),
+        torch.tensor([len(ids)]),
+        {k: torch.tensor([v]) for k, v in tracks.items()},
+        full=True,
+    )
 
 
 class Told:
@@ -72,22 +100,30 @@ class Told:
             seen.append(step.advance(tokens))
         self.seen = torch.stack(seen, 1)  # [B, T, V]
         scores = self.seen.gather(2, self.texts[..., None]).sum((1, 2)).tolist()
-        return [[Hypothesis(text, score, True)] for text, score in zip(self.texts.tolist(), scores, strict=True)]
+        return [
+            [Hypothesis(text, score, True)]
+            for text, score in zip(self.texts.tolist(), scores, strict=True)
+        ]
 
 
-Ask = Callable[[Model, list[int], list[int]], torch.Tensor]  # (model, prompt, what was written) -> logits of the next token
+# (model, prompt, what was written) -> logits of the next token
+Ask = Callable[[Model, list[int], list[int]], torch.Tensor]
 
 
 @torch.no_grad()
 def agree(model: Model, given: list[list[int]], batch: Batch, ask: Ask) -> None:
-    """The same argmax at every token of a greedy text, the same log-probabilities at every token of any text."""
+    """The same argmax at every token of a greedy text, the same log-probabilities at every token
+    of any text.
+    """
     found = generate(model, batch, vocab=VOCAB, search=Greedy(), max_new=NEW)
     for ids, (written,) in zip(given, found, strict=True):
         text: list[int] = []
         while len(text) < NEW and (token := int(ask(model, ids, text).argmax())) != VOCAB.eos:
             text.append(token)
         assert written.ids == text
-    told = Told(torch.randint(0, SIZE, (len(given), NEW), generator=torch.Generator().manual_seed(0)))
+    told = Told(
+        torch.randint(0, SIZE, (len(given), NEW), generator=torch.Generator().manual_seed(0))
+    )
     generate(model, batch, vocab=VOCAB, search=told, max_new=NEW)
     for row, ids in enumerate(given):
         text = told.texts[row].tolist()
@@ -106,7 +142,9 @@ def test_decoders(position: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "pattern", [Causal() & Window(reach=2), Causal() & Dilated(reach=2, dilation=[1, 3])], ids=["window", "dilated"]
+    "pattern",
+    [Causal() & Window(reach=2), Causal() & Dilated(reach=2, dilation=[1, 3])],
+    ids=["window", "dilated"],
 )
 def test_patterns(pattern: Pattern) -> None:
     given = prompts()
@@ -122,8 +160,16 @@ def test_prompts_of_one_length_need_no_mask() -> None:
 def test_a_packed_prompt_goes_on_with_its_last_document(position: str) -> None:
     model, (first, second, third) = made([*DECODER, f"position={position}"]), prompts((4, 3, 5))
     rows = [[*first, *second], [*third, *second[:2]]]
-    tracks = {"document": [[0] * 4 + [1] * 3, [0] * 5 + [1] * 2], "position": [[0, 1, 2, 3, 0, 1, 2], [0, 1, 2, 3, 4, 0, 1]]}
-    text = Seq(torch.tensor(rows), torch.tensor([7, 7]), {k: torch.tensor(v) for k, v in tracks.items()}, full=True)
+    tracks = {
+        "document": [[0] * 4 + [1] * 3, [0] * 5 + [1] * 2],
+        "position": [[0, 1, 2, 3, 0, 1, 2], [0, 1, 2, 3, 4, 0, 1]],
+    }
+    text = Seq(
+        torch.tensor(rows),
+        torch.tensor([7, 7]),
+        {k: torch.tensor(v) for k, v in tracks.items()},
+        full=True,
+    )
     agree(model, [second, second[:2]], Batch(torch.arange(2), {"text": text}), ask_decoder)
 
 
@@ -133,7 +179,9 @@ def test_encoder_decoders(position: str) -> None:
 
     def ask(model: Model, ids: list[int], text: list[int]) -> torch.Tensor:
         target = one([*text, 0])  # its last token is never read
-        return model.heads["seq2seq"](model(Batch(torch.arange(1), {"source": one(ids), "target": target})).last[0, -1])
+        return model.heads["seq2seq"](
+            model(Batch(torch.arange(1), {"source": one(ids), "target": target})).last[0, -1]
+        )
 
     agree(made([*TWO, f"position={position}"]), given, together(given, "source"), ask)
 
@@ -149,7 +197,12 @@ def test_a_prefix_at_its_last_token(position: str) -> None:
         return model.heads["clm"](model(Batch(torch.arange(1), {"text": seq})).last[0, -1])
 
     given = prompts()
-    agree(made([*DECODER, f"position={position}", "model.embedding.segments=2"], Prefix()), given, together(given), ask)
+    agree(
+        made([*DECODER, f"position={position}", "model.embedding.segments=2"], Prefix()),
+        given,
+        together(given),
+        ask,
+    )
 
 
 @pytest.mark.parametrize("pattern", [Prefix(), Causal()], ids=["prefix", "causal"])
@@ -158,10 +211,22 @@ def test_a_mask_is_asked_and_forgotten(pattern: Pattern) -> None:
 
     def ask(model: Model, ids: list[int], text: list[int]) -> torch.Tensor:
         asked = [*text, VOCAB.id("mask")]
-        seq = one(ids + asked, **({"segment": segments(ids, asked)} if isinstance(pattern, Prefix) else {}))
+        seq = one(
+            ids + asked,
+            **({"segment": segments(ids, asked)} if isinstance(pattern, Prefix) else {}),
+        )
         return model.heads["mlm"](model(Batch(torch.arange(1), {"text": seq})).last[0, -1])
 
-    model = made(["model=encoder", "objective=[mlm]", "position=learned", "format=blocks", "noise=[token_mask]"], pattern)
+    model = made(
+        [
+            "model=encoder",
+            "objective=[mlm]",
+            "position=learned",
+            "format=blocks",
+            "noise=[token_mask]",
+        ],
+        pattern,
+    )
     given = prompts()
     agree(model, given, together(given), ask)
 
@@ -170,7 +235,11 @@ MODELS = {
     "decoder": ([*DECODER, "position=learned"], None, "text"),
     "window": ([*DECODER, "position=alibi"], Causal() & Window(reach=3), "text"),
     "two": ([*TWO, "position=learned"], None, "source"),
-    "mask": (["model=encoder", "objective=[mlm]", "position=learned", "format=blocks"], Prefix(), "text"),
+    "mask": (
+        ["model=encoder", "objective=[mlm]", "position=learned", "format=blocks"],
+        Prefix(),
+        "text",
+    ),
 }
 
 
@@ -186,11 +255,22 @@ MODELS = {
 def test_a_row_alone_writes_what_it_writes_in_company(kind: str, search: Any) -> None:
     words, pattern, name = MODELS[kind]
     model, given = made(words, pattern), prompts()
-    company = generate(model, together(given, name), vocab=VOCAB, search=search, max_new=NEW, keys=range(len(given)))
+    company = generate(
+        model,
+        together(given, name),
+        vocab=VOCAB,
+        search=search,
+        max_new=NEW,
+        keys=range(len(given)),
+    )
     for row, ids in enumerate(given):
-        (alone,) = generate(model, together([ids], name), vocab=VOCAB, search=search, max_new=NEW, keys=[row])
+        (alone,) = generate(
+            model, together([ids], name), vocab=VOCAB, search=search, max_new=NEW, keys=[row]
+        )
         assert [text.ids for text in alone] == [text.ids for text in company[row]]
-        np.testing.assert_allclose([text.score for text in alone], [text.score for text in company[row]], rtol=1e-9)
+        np.testing.assert_allclose(
+            [text.score for text in alone], [text.score for text in company[row]], rtol=1e-9
+        )
 
 
 @pytest.mark.parametrize("kind", list(MODELS))
@@ -199,17 +279,30 @@ def test_scores_are_the_likelihoods_of_the_texts(kind: str) -> None:
     words, pattern, name = MODELS[kind]
     model, given = made(words, pattern), prompts()
     beam = Beam(width=4, count=4, alpha=0.0, penalty="length", early=False)
-    for ids, texts in zip(given, generate(model, together(given, name), vocab=VOCAB, search=beam, max_new=NEW), strict=True):
+    for ids, texts in zip(
+        given,
+        generate(model, together(given, name), vocab=VOCAB, search=beam, max_new=NEW),
+        strict=True,
+    ):
         for text in texts:
             forced = [*text.ids, *([VOCAB.id("eos")] if text.finished else [])]
-            found = generate(model, together([ids], name), vocab=VOCAB, search=Told(torch.tensor([forced])), max_new=NEW)
+            found = generate(
+                model,
+                together([ids], name),
+                vocab=VOCAB,
+                search=Told(torch.tensor([forced])),
+                max_new=NEW,
+            )
             assert found[0][0].score == pytest.approx(text.score, rel=1e-9)
 
 
 @pytest.mark.parametrize(("kind", "room"), [("decoder", 20 - 7), ("two", 20), ("mask", 20 - 7)])
 def test_no_text_is_longer_than_the_places(kind: str, room: int) -> None:
     words, pattern, name = MODELS[kind]
-    model, search = made(words, pattern), Sample(temperature=9.0, top_k=None, top_p=1.0, seed=0, min_length=99)
+    model, search = (
+        made(words, pattern),
+        Sample(temperature=9.0, top_k=None, top_p=1.0, seed=0, min_length=99),
+    )
     short, long = prompts((2, 7))
     found = generate(model, together([short, long], name), vocab=VOCAB, search=search, max_new=50)
     assert [len(texts[0].ids) for texts in found] == [20 if name == "source" else 18, room]
@@ -227,7 +320,12 @@ def test_models_that_cannot_write_are_refused() -> None:
     encoder = ["model=encoder", "position=learned", "format=blocks"]
     for pattern in (None, Full(), Window(reach=2)):
         with pytest.raises(UsageError, match="see what follows them"):
-            generate(made([*encoder, "objective=[mlm]"], pattern), together([[7]]), vocab=VOCAB, search=Greedy())
+            generate(
+                made([*encoder, "objective=[mlm]"], pattern),
+                together([[7]]),
+                vocab=VOCAB,
+                search=Greedy(),
+            )
     model = made([*DECODER, "position=learned"])
     model.heads = torch.nn.ModuleDict()
     with pytest.raises(UsageError, match="needs a head of seq2seq, clm, plm, mlm, and has none"):
@@ -236,7 +334,11 @@ def test_models_that_cannot_write_are_refused() -> None:
 
 def test_in_front_keeps_every_token_and_its_tracks() -> None:
     real = torch.tensor([[True, False, True, True], [False, True, False, False]])
-    seq = Seq(torch.arange(8).view(2, 4), real.sum(1), {"real": real, "segment": torch.arange(8).view(2, 4) + 100})
+    seq = Seq(
+        torch.arange(8).view(2, 4),
+        real.sum(1),
+        {"real": real, "segment": torch.arange(8).view(2, 4) + 100},
+    )
     found = in_front(seq, pad=-1)
     assert found.ids.tolist() == [[0, 2, 3], [-1, -1, 5]]
     assert found.real.tolist() == [[True] * 3, [False, False, True]]

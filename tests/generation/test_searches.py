@@ -1,4 +1,6 @@
-"""Searches on a model that is a table: against loops written from the definitions, and what they refuse."""
+"""Searches on a model that is a table: against loops written from the definitions, and what they
+refuse.
+"""
 
 from __future__ import annotations
 
@@ -21,11 +23,15 @@ SIZE, END = 7, 0
 
 
 class Table:
-    """A Step: `log p(v | u, w)` by the last two tokens u, w; the row's own number stands for them at the beginning."""
+    """A Step: `log p(v | u, w)` by the last two tokens u, w; the row's own number stands for
+    them at the beginning.
+    """
 
     def __init__(self, rows: int, seed: int = 0) -> None:
         generator = torch.Generator().manual_seed(seed)
-        self.logp = torch.log_softmax(2 * torch.randn(SIZE, SIZE, SIZE, generator=generator, dtype=torch.float64), -1)
+        self.logp = torch.log_softmax(
+            2 * torch.randn(SIZE, SIZE, SIZE, generator=generator, dtype=torch.float64), -1
+        )
         self.last = torch.stack([torch.arange(rows) % SIZE] * 2, 1)
 
     def begin(self) -> Tensor:
@@ -49,7 +55,9 @@ def start(step: Table, limits: list[int], **more: Any) -> Start:
     return Start(logp=step.begin(), limits=np.array(limits), end=END, **more)
 
 
-def slow_beam(table: Table, row: int, search: Beam, limit: int) -> list[tuple[tuple[int, ...], float]]:
+def slow_beam(
+    table: Table, row: int, search: Beam, limit: int
+) -> list[tuple[tuple[int, ...], float]]:
     """One row, one text at a time, as the docstring says it."""
     texts: list[tuple[tuple[int, ...], float]] = [((), 0.0)]
     done: list[tuple[tuple[int, ...], float]] = []
@@ -64,32 +72,54 @@ def slow_beam(table: Table, row: int, search: Beam, limit: int) -> list[tuple[tu
                     longer.append(((*text, token), total + gain))
         longer = sorted(longer, key=lambda it: -it[1])[: 2 * search.width]
         closes = [text[-1] == END or length == limit for text, _ in longer]
-        penalty = length**search.alpha if search.penalty == "length" else ((5 + length) / 6) ** search.alpha
-        done += [(t, s / penalty) for (t, s), c in list(zip(longer, closes, strict=True))[: search.width] if c]
+        penalty = (
+            length**search.alpha
+            if search.penalty == "length"
+            else ((5 + length) / 6) ** search.alpha
+        )
+        done += [
+            (t, s / penalty)
+            for (t, s), c in list(zip(longer, closes, strict=True))[: search.width]
+            if c
+        ]
         done = sorted(done, key=lambda it: -it[1])[: search.width]
         texts = [it for it, c in zip(longer, closes, strict=True) if not c][: search.width]
         if not texts:
             break
         if len(done) == search.width:
             far = limit if search.early == "never" and search.alpha > 0 else length
-            reach = far**search.alpha if search.penalty == "length" else ((5 + far) / 6) ** search.alpha
+            reach = (
+                far**search.alpha if search.penalty == "length" else ((5 + far) / 6) ** search.alpha
+            )
             if search.early is True or texts[0][1] / reach <= done[-1][1]:
                 break
-    return [(tuple(token for token in text if token != END), score) for text, score in done[: search.count]]
+    return [
+        (tuple(token for token in text if token != END), score)
+        for text, score in done[: search.count]
+    ]
 
 
 @pytest.mark.parametrize("early", [True, False, "never"])
 @pytest.mark.parametrize("penalty", ["length", "gnmt"])
-@pytest.mark.parametrize("more", [{}, {"width": 1}, {"width": 7}, {"min_length": 3}, {"no_repeat_ngram": 2}], ids=str)
+@pytest.mark.parametrize(
+    "more", [{}, {"width": 1}, {"width": 7}, {"min_length": 3}, {"no_repeat_ngram": 2}], ids=str
+)
 def test_beam_is_the_slow_one(early: Any, penalty: Any, more: dict[str, int]) -> None:
     limits = [6, 1, 9, 4, 6]
     for seed, alpha in enumerate((0.0, 0.6, 1.5)):
-        search = Beam(**{"width": 3, "count": min(3, more.get("width", 3))} | more, alpha=alpha, penalty=penalty, early=early)
+        search = Beam(
+            **{"width": 3, "count": min(3, more.get("width", 3))} | more,
+            alpha=alpha,
+            penalty=penalty,
+            early=early,
+        )
         table = Table(len(limits), seed)
         for row, found in enumerate(search(table, start(table, limits))):
             wanted = slow_beam(Table(len(limits), seed), row, search, limits[row])
             assert [tuple(text.ids) for text in found] == [text for text, _ in wanted]
-            np.testing.assert_allclose([text.score for text in found], [score for _, score in wanted], rtol=1e-12)
+            np.testing.assert_allclose(
+                [text.score for text in found], [score for _, score in wanted], rtol=1e-12
+            )
 
 
 def test_greedy_follows_the_largest_and_says_its_score() -> None:
@@ -108,16 +138,29 @@ def test_greedy_follows_the_largest_and_says_its_score() -> None:
 def test_beam_1_is_greedy() -> None:
     table, other = Table(4, 3), Table(4, 3)
     beam = Beam(width=1, alpha=0.0, penalty="length", early=True)
-    assert [t[0].ids for t in beam(table, start(table, [9] * 4))] == [t[0].ids for t in Greedy()(other, start(other, [9] * 4))]
+    assert [t[0].ids for t in beam(table, start(table, [9] * 4))] == [
+        t[0].ids for t in Greedy()(other, start(other, [9] * 4))
+    ]
 
 
-FILTERS = [(1.0, None, 1.0), (0.5, None, 1.0), (1.0, 3, 1.0), (2.0, None, 0.7), (0.7, 4, 0.8), (1.0, None, 1e-6)]
+FILTERS = [
+    (1.0, None, 1.0),
+    (0.5, None, 1.0),
+    (1.0, 3, 1.0),
+    (2.0, None, 0.7),
+    (0.7, 4, 0.8),
+    (1.0, None, 1e-6),
+]
 
 
 @pytest.mark.parametrize(("temperature", "top_k", "top_p"), FILTERS)
-def test_draws_have_the_shares_of_the_published_filters(temperature: float, top_k: int | None, top_p: float) -> None:
+def test_draws_have_the_shares_of_the_published_filters(
+    temperature: float, top_k: int | None, top_p: float
+) -> None:
     process = pytest.importorskip("transformers.generation.logits_process")
-    logp = torch.log_softmax(torch.randn(1, 11, generator=torch.Generator().manual_seed(0), dtype=torch.float64), -1)
+    logp = torch.log_softmax(
+        torch.randn(1, 11, generator=torch.Generator().manual_seed(0), dtype=torch.float64), -1
+    )
     wanted = process.TemperatureLogitsWarper(temperature)(None, logp)
     wanted = wanted if top_k is None else process.TopKLogitsWarper(top_k)(None, wanted)
     wanted = torch.softmax(process.TopPLogitsWarper(top_p)(None, wanted), -1)[0]
@@ -140,7 +183,10 @@ def test_a_prompts_texts_depend_on_seed_and_number_alone() -> None:
     table = Table(4)
     assert other(table, start(table, [6] * 4, keys=[10, 11, 12, 13])) != together
     assert len({tuple(text.ids) for texts in together for text in texts}) > 6
-    assert all([t.score for t in texts] == sorted((t.score for t in texts), reverse=True) for texts in together)
+    assert all(
+        [t.score for t in texts] == sorted((t.score for t in texts), reverse=True)
+        for texts in together
+    )
 
 
 def test_sampled_texts_have_the_models_distribution() -> None:
@@ -154,7 +200,9 @@ def test_sampled_texts_have_the_models_distribution() -> None:
         total = sum(fresh.next(0, ids[:place])[token] for place, token in enumerate(ids))
         assert text.score == pytest.approx(total, rel=1e-12)
         p = math.exp(total)
-        assert abs(shares[tuple(text.ids), text.finished] / count - p) < 5 * math.sqrt(p * (1 - p) / count)
+        assert abs(shares[tuple(text.ids), text.finished] / count - p) < 5 * math.sqrt(
+            p * (1 - p) / count
+        )
 
 
 def test_repeats_are_those_of_a_loop() -> None:
@@ -163,10 +211,14 @@ def test_repeats_are_those_of_a_loop() -> None:
     for n in (1, 2, 3):
         found = {(int(row), int(token)) for row, token in zip(*repeats(ids, n), strict=True)}
         wanted = set()
-        for row, text in enumerate([token for token in line if token >= 0] for line in ids.tolist()):
+        for row, text in enumerate(
+            [token for token in line if token >= 0] for line in ids.tolist()
+        ):
             grams = [tuple(text[i : i + n]) for i in range(len(text) - n + 1)]
             wanted |= {
-                (row, token) for token in range(3) if (*text[len(text) - n + 1 :], token) in grams and len(text) >= n - 1
+                (row, token)
+                for token in range(3)
+                if (*text[len(text) - n + 1 :], token) in grams and len(text) >= n - 1
             }
         assert found == wanted
 
@@ -189,14 +241,21 @@ def test_in_place_moves_as_few_as_can_be() -> None:
 
 
 def test_the_first_token_can_be_given() -> None:
-    for search in (Greedy(first=4), Beam(width=2, alpha=1.0, penalty="length", early=False, first=4, count=1)):
+    for search in (
+        Greedy(first=4),
+        Beam(width=2, alpha=1.0, penalty="length", early=False, first=4, count=1),
+    ):
         table = Table(3)
-        assert all(text.ids[0] == 4 for texts in search(table, start(table, [4] * 3)) for text in texts)
+        assert all(
+            text.ids[0] == 4 for texts in search(table, start(table, [4] * 3)) for text in texts
+        )
 
 
 def test_a_text_that_may_not_go_on_stays() -> None:
     """Every token has been used, and none may stand twice."""
-    search = Beam(width=2, alpha=1.0, penalty="length", early=False, no_repeat_ngram=1, min_length=99)
+    search = Beam(
+        width=2, alpha=1.0, penalty="length", early=False, no_repeat_ngram=1, min_length=99
+    )
     table = Table(1)
     ((text,),) = search(table, start(table, [20]))
     assert sorted(text.ids) == list(range(1, SIZE))
@@ -207,7 +266,10 @@ def test_a_text_that_may_not_go_on_stays() -> None:
     ("make", "message"),
     [
         (lambda: Beam(width=0, alpha=1.0, penalty="length", early=False), "search.width=0"),
-        (lambda: Beam(width=2, count=3, alpha=1.0, penalty="length", early=False), "search.count=3: 1 to 2"),
+        (
+            lambda: Beam(width=2, count=3, alpha=1.0, penalty="length", early=False),
+            "search.count=3: 1 to 2",
+        ),
         (lambda: Sample(temperature=0.0, top_k=None, top_p=1.0, seed=0), "search=greedy"),
         (lambda: Sample(temperature=1.0, top_k=0, top_p=1.0, seed=0), "search.top_k=0"),
         (lambda: Sample(temperature=1.0, top_k=None, top_p=1.5, seed=0), "search.top_p=1.5"),

@@ -1,4 +1,6 @@
-"""Layer norm before the mix, its penalty and dropout, and a second mix beside the encoder, number by number."""
+"""Layer norm before the mix, its penalty and dropout, and a second mix beside the encoder,
+number by number.
+"""
 
 from __future__ import annotations
 
@@ -17,21 +19,38 @@ REAL = torch.tensor([[True, True, True, False], [True, True, False, False]])
 @pytest.fixture
 def hidden() -> list[torch.Tensor]:
     generator = torch.Generator().manual_seed(0)
-    return [torch.randn(B, T, W, generator=generator, dtype=torch.float64) * (n + 1) + n for n in range(L + 1)]
+    return [
+        torch.randn(B, T, W, generator=generator, dtype=torch.float64) * (n + 1) + n
+        for n in range(L + 1)
+    ]
 
 
-def by_hand(hidden: list[torch.Tensor], scores: list[float], gamma: float) -> list[list[list[float]]]:
+def by_hand(
+    hidden: list[torch.Tensor], scores: list[float], gamma: float
+) -> list[list[list[float]]]:
     raw = [math.exp(s) for s in scores]
     layers = []
     for state in hidden:
         numbers = [float(x) for b in range(B) for t in range(T) if REAL[b, t] for x in state[b, t]]
         mean = sum(numbers) / len(numbers)
         deviation = math.sqrt(sum((x - mean) ** 2 for x in numbers) / len(numbers) + 1e-12)
-        layers.append([[[(float(x) - mean) / deviation for x in state[b, t]] for t in range(T)] for b in range(B)])
+        layers.append(
+            [
+                [[(float(x) - mean) / deviation for x in state[b, t]] for t in range(T)]
+                for b in range(B)
+            ]
+        )
     return [
-        [[gamma * sum(e / sum(raw) * layer[b][t][w] for e, layer in zip(raw, layers, strict=True)) for w in range(W)]
-         for t in range(T)] for b in range(B)
-    ]  # fmt: skip
+        [
+            [
+                gamma
+                * sum(e / sum(raw) * layer[b][t][w] for e, layer in zip(raw, layers, strict=True))
+                for w in range(W)
+            ]
+            for t in range(T)
+        ]
+        for b in range(B)
+    ]
 
 
 def test_the_norm_is_over_all_real_numbers_of_a_layer(hidden) -> None:
@@ -68,15 +87,22 @@ def test_the_penalty_is_of_the_weights_before_their_softmax() -> None:
     penalty = beside.mix.penalty()
     penalty.backward()
     assert penalty.item() == pytest.approx(0.3 * sum(s * s for s in scores), abs=1e-10)
-    assert beside.mix.scores.grad.tolist() == pytest.approx([2 * 0.3 * s for s in scores], abs=1e-10)
+    assert beside.mix.scores.grad.tolist() == pytest.approx(
+        [2 * 0.3 * s for s in scores], abs=1e-10
+    )
     assert beside.mix.gamma.grad is None
     with pytest.raises(ConfigError, match="penalty=-1"):
         Mix(width=W, num_layers=L, penalty=-1)
 
 
 def test_dropout_is_of_the_mix_alone(hidden) -> None:
-    """Each number of the mix is 0 or 1 / kept of what evaluation gives; what it stands beside is left as it is."""
-    beside, found = Beside(width=5, state_width=W, num_layers=L, dropout=0.5).double(), torch.randn(B, T, 5).double()
+    """Each number of the mix is 0 or 1 / kept of what evaluation gives; what it stands beside is
+    left as it is.
+    """
+    beside, found = (
+        Beside(width=5, state_width=W, num_layers=L, dropout=0.5).double(),
+        torch.randn(B, T, 5).double(),
+    )
     torch.manual_seed(0)
     trained, whole = beside(found, hidden), beside.eval()(found, hidden)
     assert torch.equal(trained[..., :5], found)

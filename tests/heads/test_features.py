@@ -31,7 +31,9 @@ def test_sum_and_concat(hidden, layers):
     for b in range(B):
         for t in range(T):
             rows = [[float(x) for x in hidden[layer][b, t]] for layer in layers]
-            assert total(hidden)[b, t].tolist() == pytest.approx([sum(column) for column in zip(*rows, strict=True)], abs=1e-10)
+            assert total(hidden)[b, t].tolist() == pytest.approx(
+                [sum(column) for column in zip(*rows, strict=True)], abs=1e-10
+            )
             assert side(hidden)[b, t].tolist() == [x for row in rows for x in row]
 
 
@@ -47,7 +49,10 @@ def test_the_mix_is_elmos(hidden, layers):
     for b in range(B):
         for t in range(T):
             for w in range(W):
-                slow = sum(e / sum(raw) * float(hidden[layer][b, t, w]) for e, layer in zip(raw, chosen, strict=True))
+                slow = sum(
+                    e / sum(raw) * float(hidden[layer][b, t, w])
+                    for e, layer in zip(raw, chosen, strict=True)
+                )
                 assert float(found[b, t, w]) == pytest.approx(1.7 * slow, abs=1e-10)
 
 
@@ -68,7 +73,10 @@ def test_only_chosen_layers_receive_gradient(hidden):
 
 @pytest.mark.parametrize("layers", [[6], [-7], [1, 99]])
 def test_layers_that_are_not_there(layers):
-    with pytest.raises(ConfigError, match=r"layers=.*0 \(the embedding output\) to 5, or -1 \(the last layer\) to -6"):
+    with pytest.raises(
+        ConfigError,
+        match=r"layers=.*0 \(the embedding output\) to 5, or -1 \(the last layer\) to -6",
+    ):
         Layers(**SIZE, layers=layers)
     with pytest.raises(ConfigError, match="at least one layer"):
         Sum(**SIZE, layers=[])

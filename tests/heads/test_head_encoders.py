@@ -1,4 +1,6 @@
-"""Encoders before a head: every row alone, without its padding, gives the same; and from the formula, step by step."""
+"""Encoders before a head: every row alone, without its padding, gives the same; and from the
+formula, step by step.
+"""
 
 import math
 
@@ -22,7 +24,9 @@ def _made(make):
 
 
 def _features():
-    x = torch.randn(len(LENGTHS), T, W, generator=torch.Generator().manual_seed(2), dtype=torch.float64)
+    x = torch.randn(
+        len(LENGTHS), T, W, generator=torch.Generator().manual_seed(2), dtype=torch.float64
+    )
     return x, torch.arange(T) < torch.tensor(LENGTHS)[:, None]
 
 
@@ -44,12 +48,17 @@ def test_padding_receives_no_gradient_and_may_stand_anywhere(make):
     encoder(x, real).square().sum().backward()
     assert not x.grad[~real].any()
     assert x.grad[real].abs().sum(-1).min() > 0
-    shifted = encoder(x.roll(2, 1), torch.tensor([[i >= 2 for i in range(T)]] * 3) & real.roll(2, 1))
-    assert torch.allclose(shifted[2, 2:6], encoder(x, real)[2, :4], atol=1e-10)  # padding on both sides
+    shifted = encoder(
+        x.roll(2, 1), torch.tensor([[i >= 2 for i in range(T)]] * 3) & real.roll(2, 1)
+    )
+    # padding on both sides
+    assert torch.allclose(shifted[2, 2:6], encoder(x, real)[2, :4], atol=1e-10)
 
 
 def test_bilstm_is_the_formula():
-    """One layer: i, f, g, o = W_i x + b_i + W_h h + b_h; c = f c + i g; h = o tanh c; backwards from a row's last token."""
+    """One layer: i, f, g, o = W_i x + b_i + W_h h + b_h; c = f c + i g; h = o tanh c; backwards
+    from a row's last token.
+    """
     encoder, (x, real) = _made(lambda: BiLSTM(**RECURRENT | {"num_layers": 1})), _features()
     found = encoder(x, real)
 
@@ -66,14 +75,18 @@ def test_bilstm_is_the_formula():
             for t in range(length) if side == 0 else reversed(range(length)):
                 gates = [
                     sum(a * b for a, b in zip(w_x[k], x[row, t].tolist(), strict=True))
-                    + sum(a * b for a, b in zip(w_h[k], h, strict=True)) + b_x[k] + b_h[k]
+                    + sum(a * b for a, b in zip(w_h[k], h, strict=True))
+                    + b_x[k]
+                    + b_h[k]
                     for k in range(4 * H)
-                ]  # fmt: skip
+                ]
                 i, f, o = ([sigmoid(v) for v in gates[k * H : (k + 1) * H]] for k in (0, 1, 3))
                 g = [math.tanh(v) for v in gates[2 * H : 3 * H]]
                 c = [f[k] * c[k] + i[k] * g[k] for k in range(H)]
                 h = [o[k] * math.tanh(c[k]) for k in range(H)]
-                assert found[row, t, side * H : (side + 1) * H].tolist() == pytest.approx(h, abs=1e-10)
+                assert found[row, t, side * H : (side + 1) * H].tolist() == pytest.approx(
+                    h, abs=1e-10
+                )
 
 
 def test_cnn_is_the_formula():
@@ -92,7 +105,9 @@ def test_first_weights_come_from_the_seed():
     numbers = []
     for seed in (3, 3, 4):
         encoder = BiLSTM(**RECURRENT)
-        truncated_normal(torch.nn.ModuleList([encoder]), std=0.02, generator=torch.Generator().manual_seed(seed))
+        truncated_normal(
+            torch.nn.ModuleList([encoder]), std=0.02, generator=torch.Generator().manual_seed(seed)
+        )
         numbers.append(torch.cat([p.detach().flatten() for p in encoder.parameters()]))
     assert torch.equal(numbers[0], numbers[1])
     assert not torch.equal(numbers[0], numbers[2])

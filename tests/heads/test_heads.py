@@ -1,4 +1,6 @@
-"""The heads: the chunked loss against a literal loop, ties stored once, formulas of the small ones."""
+"""The heads: the chunked loss against a literal loop, ties stored once, formulas of the small
+ones.
+"""
 
 from __future__ import annotations
 
@@ -21,11 +23,20 @@ IDS = torch.randint(V, (P,), generator=torch.Generator().manual_seed(1))
 IDS[::7] = IGNORE
 
 
-def _head(*, tied: bool = True, transform: bool = True, bias: bool = True, chunk: int = 1 << 26) -> tuple[LMHead, nn.Embedding]:
+def _head(
+    *, tied: bool = True, transform: bool = True, bias: bool = True, chunk: int = 1 << 26
+) -> tuple[LMHead, nn.Embedding]:
     torch.manual_seed(0)
     table = nn.Embedding(V, W)
     head = LMHead(
-        width=W, vocab_size=V, token_embedding=table, tied=tied, transform=transform, bias=bias, eps=1e-5, chunk=chunk
+        width=W,
+        vocab_size=V,
+        token_embedding=table,
+        tied=tied,
+        transform=transform,
+        bias=bias,
+        eps=1e-5,
+        chunk=chunk,
     )
     for parameter in head.parameters():
         nn.init.normal_(parameter)
@@ -33,13 +44,17 @@ def _head(*, tied: bool = True, transform: bool = True, bias: bool = True, chunk
 
 
 def _features(seed: int = 0) -> torch.Tensor:
-    return torch.randn(P, W, dtype=torch.float64, generator=torch.Generator().manual_seed(seed)).requires_grad_()
+    return torch.randn(
+        P, W, dtype=torch.float64, generator=torch.Generator().manual_seed(seed)
+    ).requires_grad_()
 
 
 @pytest.mark.parametrize("tied", [True, False])
 @pytest.mark.parametrize("transform", [True, False])
 @pytest.mark.parametrize("chunk", [1, 100 * V, 1 << 26])
-def test_loss_is_the_literal_sum_and_so_are_its_gradients(tied: bool, transform: bool, chunk: int) -> None:
+def test_loss_is_the_literal_sum_and_so_are_its_gradients(
+    tied: bool, transform: bool, chunk: int
+) -> None:
     head, table = _head(tied=tied, transform=transform, bias=transform, chunk=chunk)
     features = _features()
     leaves = [features, *head.parameters(), *table.parameters()]
@@ -48,7 +63,9 @@ def test_loss_is_the_literal_sum_and_so_are_its_gradients(tied: bool, transform:
     expected, guessed = torch.zeros((), dtype=torch.float64), 0
     for p in range(P):
         if IDS[p] != IGNORE:
-            expected = expected - torch.log(torch.exp(logits[p, IDS[p]]) / torch.exp(logits[p]).sum())
+            expected = expected - torch.log(
+                torch.exp(logits[p, IDS[p]]) / torch.exp(logits[p]).sum()
+            )
             guessed += int(logits[p].argmax() == IDS[p])
     torch.testing.assert_close(loss, expected, atol=1e-10, rtol=1e-10)
     assert int(right) == guessed
@@ -95,7 +112,13 @@ def test_bf16_loss_is_summed_in_fp32() -> None:
 
 def test_tied_table_is_stored_once() -> None:
     tied, table = _head()
-    assert set(tied.state_dict()) == {"dense.weight", "dense.bias", "norm.weight", "norm.bias", "bias"}
+    assert set(tied.state_dict()) == {
+        "dense.weight",
+        "dense.bias",
+        "norm.weight",
+        "norm.bias",
+        "bias",
+    }
     assert tied.table is table.weight
     own, table = _head(tied=False)
     assert "weight" in own.state_dict()
@@ -105,7 +128,12 @@ def test_tied_table_is_stored_once() -> None:
 def test_small_heads_are_their_formulas() -> None:
     torch.manual_seed(0)
     x = torch.randn(3, W)
-    pooler, pair, tag, span = Pooler(width=W), PairHead(width=W), Tag(width=W, num_classes=5, dropout=0.5).eval(), Span(width=W)
+    pooler, pair, tag, span = (
+        Pooler(width=W),
+        PairHead(width=W),
+        Tag(width=W, num_classes=5, dropout=0.5).eval(),
+        Span(width=W),
+    )
     assert torch.equal(pooler(x), torch.tanh(pooler.dense(x)))
     assert torch.equal(pair(x), pair.linear(x))
     assert torch.equal(tag(x), tag.linear(x))

@@ -1,4 +1,6 @@
-"""The biLM: both stacks against loops, no direction sees what lies ahead of it, rows and streams go on as they should."""
+"""The biLM: both stacks against loops, no direction sees what lies ahead of it, rows and streams
+go on as they should.
+"""
 
 from __future__ import annotations
 
@@ -24,8 +26,17 @@ T = 7
 
 def made(**numbers) -> BiLM:
     words = partial(CharCNN, filters=[[1, 3], [2, 5]], char_width=4)
-    settings = {"width": 8, "num_layers": 2, "hidden_width": 6, "dropout": 0.1, "clip": 3.0, "skip": True} | numbers
-    model = BiLM(vocab_size=V, vocab=WORDS.vocab, words=words, one_boundary=True, **settings).double()
+    settings = {
+        "width": 8,
+        "num_layers": 2,
+        "hidden_width": 6,
+        "dropout": 0.1,
+        "clip": 3.0,
+        "skip": True,
+    } | numbers
+    model = BiLM(
+        vocab_size=V, vocab=WORDS.vocab, words=words, one_boundary=True, **settings
+    ).double()
     truncated_normal(model, std=0.02, generator=torch.Generator().manual_seed(0))
     return model.eval()
 
@@ -59,12 +70,16 @@ def test_layers_are_those_of_a_loop_over_rows(skip: bool) -> None:
             for number, lstm in enumerate(lstms):
                 y = lstm(x[None], (torch.zeros(1, 4).double(), torch.zeros(1, 6).double()))[0][0]
                 x = y + x if number and skip else y
-                torch.testing.assert_close(hidden[number + 1][row, :n, 4 * side : 4 * side + 4], x.flip(0) if turned else x)
+                torch.testing.assert_close(
+                    hidden[number + 1][row, :n, 4 * side : 4 * side + 4], x.flip(0) if turned else x
+                )
     assert not last[1, 4:].any()
 
 
 def test_no_direction_sees_what_lies_ahead() -> None:
-    """The gradient of place i by the characters of word j is zero where j is not yet read, and only there."""
+    """The gradient of place i by the characters of word j is zero where j is not yet read, and
+    only there.
+    """
     model = made(dropout=0.0)
     given = batch(text=seq([7, 5]))
     x = model.embed(given).detach().requires_grad_()
@@ -84,7 +99,9 @@ def test_padding_anywhere_changes_nothing() -> None:
     real = torch.tensor([[False, True, True, False, True, True, True]])
     spaced = replace(text, tracks={"real": real}, full=False)
     tight = Seq(text.ids[:, real[0]], torch.tensor([5]), full=True)
-    torch.testing.assert_close(read(model, batch(text=spaced))[0][:, real[0]], read(model, batch(text=tight))[0])
+    torch.testing.assert_close(
+        read(model, batch(text=spaced))[0][:, real[0]], read(model, batch(text=tight))[0]
+    )
 
 
 @torch.no_grad()
@@ -98,14 +115,18 @@ def test_packed_documents_are_what_they_are_alone() -> None:
 
 @torch.no_grad()
 def test_streams_go_on_and_begin_anew() -> None:
-    """Two batches, of which the second continues, are one long row; rows that do not continue have an empty memory."""
+    """Two batches, of which the second continues, are one long row; rows that do not continue
+    have an empty memory.
+    """
     model = made()
     parts, backs = [seq([7, 7], seed) for seed in (1, 2)], [seq([7, 7], seed) for seed in (3, 4)]
     state = model.fresh_state(2, torch.device("cpu"))
     found = []
     for place in range(2):
         goes_on = torch.tensor([place > 0, False])
-        given = replace(batch(text=parts[place], reverse=backs[place]), values={"continues": goes_on})
+        given = replace(
+            batch(text=parts[place], reverse=backs[place]), values={"continues": goes_on}
+        )
         hidden = model(given, state)
         state = hidden.state
         found.append(hidden.streams)
@@ -122,7 +143,9 @@ def test_streams_go_on_and_begin_anew() -> None:
 def test_without_a_stream_of_its_own_the_backward_stack_keeps_nothing() -> None:
     model, parts = made(), [seq([7, 7], seed) for seed in (1, 2)]
     goes_on = {"continues": torch.tensor([True, True])}
-    state = model(replace(batch(text=parts[0]), values=goes_on), model.fresh_state(2, torch.device("cpu"))).state
+    state = model(
+        replace(batch(text=parts[0]), values=goes_on), model.fresh_state(2, torch.device("cpu"))
+    ).state
     found = model(replace(batch(text=parts[1]), values=goes_on), state).streams
     fresh = model(batch(text=parts[1])).streams
     torch.testing.assert_close(found["backward"], fresh["backward"])
@@ -133,7 +156,13 @@ def test_without_a_stream_of_its_own_the_backward_stack_keeps_nothing() -> None:
 def test_characters_of_the_batch_count_before_those_of_the_vocabulary() -> None:
     model, text = made(), seq([7, 7])
     spelled = model.spellings[text.ids]
-    same = read(model, batch(text=replace(text, ids=text.ids * 0 + 5), characters=Seq(spelled, text.length, full=True)))[0]
+    same = read(
+        model,
+        batch(
+            text=replace(text, ids=text.ids * 0 + 5),
+            characters=Seq(spelled, text.length, full=True),
+        ),
+    )[0]
     torch.testing.assert_close(same, read(model, batch(text=text))[0])
 
 
@@ -150,5 +179,15 @@ def test_what_it_refuses() -> None:
         made(width=7)
     pieces = Tokenizer.train(TEXTS, kind="char", vocab_size=60).vocab
     with pytest.raises(ConfigError, match="tokenizer=word"):
-        BiLM(vocab_size=9, vocab=pieces, words=partial(CharCNN, filters=[[1, 3]]), one_boundary=True, width=8, num_layers=1,
-             hidden_width=6, dropout=0.1, clip=3.0, skip=True)  # fmt: skip
+        BiLM(
+            vocab_size=9,
+            vocab=pieces,
+            words=partial(CharCNN, filters=[[1, 3]]),
+            one_boundary=True,
+            width=8,
+            num_layers=1,
+            hidden_width=6,
+            dropout=0.1,
+            clip=3.0,
+            skip=True,
+        )

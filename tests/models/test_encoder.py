@@ -1,4 +1,6 @@
-"""The whole backbone: published sizes, parity with transformers, leaks, packed rows, recorded states, compilation."""
+"""The whole backbone: published sizes, parity with transformers, leaks, packed rows, recorded
+states, compilation.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +11,16 @@ import pytest
 import torch
 from torch import nn
 
-from plmctl.attention.patterns import Anticausal, Causal, Documents, Full, Padding, Pattern, Prefix, Window
+from plmctl.attention.patterns import (
+    Anticausal,
+    Causal,
+    Documents,
+    Full,
+    Padding,
+    Pattern,
+    Prefix,
+    Window,
+)
 from plmctl.batch import Batch, Seq
 from plmctl.errors import ConfigError
 from plmctl.heads.pooler import Pooler
@@ -29,18 +40,33 @@ V, T = 50, 9
 
 
 def encoder(
-    *, pattern: Pattern | None = None, position: Position | None = None, pre: bool = False, layers: int = 2, width: int = 16,
-    heads: int = 2, inner: int = 32, vocab_size: int = V, max_length: int = 16, dropout: float = 0.0,
-) -> Encoder:  # fmt: skip
+    *,
+    pattern: Pattern | None = None,
+    position: Position | None = None,
+    pre: bool = False,
+    layers: int = 2,
+    width: int = 16,
+    heads: int = 2,
+    inner: int = 32,
+    vocab_size: int = V,
+    max_length: int = 16,
+    dropout: float = 0.0,
+) -> Encoder:
     norm = partial(layer_norm, width=width, eps=1e-12)
     cells = {
         "a": partial(Attention, width=width, num_heads=heads, dropout=dropout),
         "f": partial(FeedForward, width=width, inner_width=inner, activation="gelu"),
     }
     return Encoder(
-        embedding=Embedding(vocab_size=vocab_size, width=width, dropout=dropout, segments=2, norm=norm),
+        embedding=Embedding(
+            vocab_size=vocab_size, width=width, dropout=dropout, segments=2, norm=norm
+        ),
         position=position or Learned(width=width, max_length=max_length),
-        stack=Stack(layout=f"af*{layers}", cells=cells, residual=(PreNorm if pre else PostNorm)(norm=norm, dropout=dropout)),
+        stack=Stack(
+            layout=f"af*{layers}",
+            cells=cells,
+            residual=(PreNorm if pre else PostNorm)(norm=norm, dropout=dropout),
+        ),
         pattern=pattern or Full(),
     )
 
@@ -66,12 +92,27 @@ def ids(rows: int, length: int = T, seed: int = 0) -> torch.Tensor:
 
 @pytest.mark.parametrize(
     ("layers", "width", "heads", "published"),
-    [(2, 128, 2, 4_385_920), (4, 256, 4, 11_170_560), (4, 512, 8, 28_763_648), (8, 512, 8, 41_373_184),
-     (12, 768, 12, 109_482_240), (24, 1024, 16, 335_141_888)],
-)  # fmt: skip
-def test_bert_sizes_have_the_published_parameter_counts(layers: int, width: int, heads: int, published: int) -> None:
+    [
+        (2, 128, 2, 4_385_920),
+        (4, 256, 4, 11_170_560),
+        (4, 512, 8, 28_763_648),
+        (8, 512, 8, 41_373_184),
+        (12, 768, 12, 109_482_240),
+        (24, 1024, 16, 335_141_888),
+    ],
+)
+def test_bert_sizes_have_the_published_parameter_counts(
+    layers: int, width: int, heads: int, published: int
+) -> None:
     with torch.device("meta"):
-        backbone = encoder(layers=layers, width=width, heads=heads, inner=4 * width, vocab_size=30522, max_length=512)
+        backbone = encoder(
+            layers=layers,
+            width=width,
+            heads=heads,
+            inner=4 * width,
+            vocab_size=30522,
+            max_length=512,
+        )
         model = Model(backbone=backbone, heads={"pooler": Pooler(width=width)})
     assert count(model) == published
 
@@ -91,12 +132,20 @@ def test_hidden_states_are_those_of_transformers(padded: bool) -> None:
     torch.manual_seed(0)
     theirs = perturbed(transformers.BertModel(config)).eval()
     ours = encoder().eval()
-    load_exactly(ours, _from_bert({k: v for k, v in theirs.state_dict().items() if "pooler" not in k}), file=Path("bert"))
+    load_exactly(
+        ours,
+        _from_bert({k: v for k, v in theirs.state_dict().items() if "pooler" not in k}),
+        file=Path("bert"),
+    )
     text, segment = ids(3), torch.tensor([[0] * 4 + [1] * 5]).expand(3, T)
     length = torch.tensor([9, 6, 1]) if padded else None
     mask = torch.ones(3, T) if length is None else (torch.arange(T) < length[:, None]).float()
-    expected = theirs(input_ids=text, token_type_ids=segment, attention_mask=mask, output_hidden_states=True).hidden_states
-    found = ours(batch(text, length, segment=segment), record=frozenset({"hidden"})).recorded["hidden"]
+    expected = theirs(
+        input_ids=text, token_type_ids=segment, attention_mask=mask, output_hidden_states=True
+    ).hidden_states
+    found = ours(batch(text, length, segment=segment), record=frozenset({"hidden"})).recorded[
+        "hidden"
+    ]
     assert len(found) == len(expected) == 3
     for a, b in zip(found, expected, strict=True):
         torch.testing.assert_close(a[mask.bool()], b[mask.bool()], atol=1e-5, rtol=1e-5)
@@ -105,14 +154,18 @@ def test_hidden_states_are_those_of_transformers(padded: bool) -> None:
 def _from_bert(weights: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
     e = "embeddings."
     found = {
-        f"embedding.{n}.weight": weights[f"{e}{o}_embeddings.weight"] for n, o in (("token", "word"), ("segment", "token_type"))
+        f"embedding.{n}.weight": weights[f"{e}{o}_embeddings.weight"]
+        for n, o in (("token", "word"), ("segment", "token_type"))
     }
     found["position.table.weight"] = weights[f"{e}position_embeddings.weight"]
     for kind in ("weight", "bias"):
         found[f"embedding.norm.{kind}"] = weights[f"{e}LayerNorm.{kind}"]
         for i in range(2):
             a, f, layer = f"stack.blocks.a.{i}.", f"stack.blocks.f.{i}.", f"encoder.layer.{i}."
-            parts = [weights[f"{layer}attention.self.{name}.{kind}"] for name in ("query", "key", "value")]
+            parts = [
+                weights[f"{layer}attention.self.{name}.{kind}"]
+                for name in ("query", "key", "value")
+            ]
             found[f"{a}cell.qkv.{kind}"] = torch.cat(parts)
             found[f"{a}cell.out.{kind}"] = weights[f"{layer}attention.output.dense.{kind}"]
             found[f"{a}norm_sum.{kind}"] = weights[f"{layer}attention.output.LayerNorm.{kind}"]
@@ -126,10 +179,16 @@ DOCUMENT = torch.tensor([[0, 0, 0, 1, 1, 1, 1, 2, 2], [0, 0, 0, 0, 0, 1, 1, 1, 1
 SEGMENT = torch.tensor([[0] * 4 + [1] * 5, [0] * 2 + [1] * 7])
 
 
-@pytest.mark.parametrize("pattern", [Full(), Causal(), Anticausal(), Prefix(), Window(reach=2)], ids=lambda p: type(p).__name__)
+@pytest.mark.parametrize(
+    "pattern",
+    [Full(), Causal(), Anticausal(), Prefix(), Window(reach=2)],
+    ids=lambda p: type(p).__name__,
+)
 @pytest.mark.parametrize("packed", [False, True])
 @pytest.mark.parametrize("dropout", [0.0, 0.2])  # with dropout: the other kernel
-def test_gradients_flow_exactly_where_the_pattern_allows(pattern: Pattern, packed: bool, dropout: float) -> None:
+def test_gradients_flow_exactly_where_the_pattern_allows(
+    pattern: Pattern, packed: bool, dropout: float
+) -> None:
     torch.manual_seed(0)
     model = perturbed(encoder(pattern=pattern, layers=1, dropout=dropout))
     tracks = {"segment": SEGMENT} | ({"document": DOCUMENT} if packed else {})
@@ -137,19 +196,25 @@ def test_gradients_flow_exactly_where_the_pattern_allows(pattern: Pattern, packe
     seq = given.text
     dense = (pattern & Padding() & Documents()).dense(seq)
     assert dense is not None
-    allowed = dense.expand(2, 1, T, T)[:, 0] | torch.eye(T, dtype=torch.bool)  # the residual connection sees oneself
+    # the residual connection sees oneself
+    allowed = dense.expand(2, 1, T, T)[:, 0] | torch.eye(T, dtype=torch.bool)
     x = model.embed(given).detach().requires_grad_()
     for i in range(T):
         flows = torch.zeros(2, T, dtype=torch.bool)
-        for _ in range(8 if dropout else 1):  # a dropped probability hides an allowed place, seldom eight times
+        # a dropped probability hides an allowed place, seldom eight times
+        for _ in range(8 if dropout else 1):
             (grad,) = torch.autograd.grad(model.encode(x, given).last[:, i].pow(3).sum(), x)
             flows |= grad.abs().sum(-1) > 0
         assert torch.equal(flows, allowed[:, i])
 
 
 @pytest.mark.parametrize("pattern", [Full(), Causal()], ids=lambda p: type(p).__name__)
-@pytest.mark.parametrize("position", [None, Rotary(), ALiBi(num_heads=2), NoPosition()], ids=lambda p: type(p).__name__)
-def test_packed_documents_are_what_each_is_alone(pattern: Pattern, position: Position | None) -> None:
+@pytest.mark.parametrize(
+    "position", [None, Rotary(), ALiBi(num_heads=2), NoPosition()], ids=lambda p: type(p).__name__
+)
+def test_packed_documents_are_what_each_is_alone(
+    pattern: Pattern, position: Position | None
+) -> None:
     torch.manual_seed(0)
     model = perturbed(encoder(pattern=pattern, position=position)).eval()
     text = ids(1, 12)
@@ -166,7 +231,9 @@ def test_padding_changes_nothing_and_an_empty_row_is_finite() -> None:
     model = perturbed(encoder()).eval()
     text = ids(3)
     out = model(batch(text, torch.tensor([9, 4, 0]))).last
-    torch.testing.assert_close(out[1, :4], model(batch(text[1:2, :4])).last[0], atol=1e-5, rtol=1e-5)
+    torch.testing.assert_close(
+        out[1, :4], model(batch(text[1:2, :4])).last[0], atol=1e-5, rtol=1e-5
+    )
     assert torch.isfinite(out).all()
 
 
@@ -186,7 +253,9 @@ def test_rows_longer_than_the_places_are_refused() -> None:
 def test_missing_segments_are_segment_zero() -> None:
     model = encoder().eval()
     text = ids(2)
-    assert torch.equal(model(batch(text)).last, model(batch(text, segment=torch.zeros_like(text))).last)
+    assert torch.equal(
+        model(batch(text)).last, model(batch(text, segment=torch.zeros_like(text))).last
+    )
 
 
 def test_dropout_resumes_with_the_global_generator() -> None:
@@ -201,7 +270,9 @@ def test_dropout_resumes_with_the_global_generator() -> None:
 
 
 @pytest.mark.parametrize(
-    "given", [batch(ids(2)), batch(ids(2), torch.tensor([9, 4]), document=DOCUMENT)], ids=["full", "packed"]
+    "given",
+    [batch(ids(2)), batch(ids(2), torch.tensor([9, 4]), document=DOCUMENT)],
+    ids=["full", "packed"],
 )
 def test_the_model_is_one_graph(given: Batch) -> None:
     torch.manual_seed(0)

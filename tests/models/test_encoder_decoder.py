@@ -1,4 +1,6 @@
-"""The encoder-decoder: token by token as at once, packed documents stay apart, a text alone serves both ends."""
+"""The encoder-decoder: token by token as at once, packed documents stay apart, a text alone
+serves both ends.
+"""
 
 from __future__ import annotations
 
@@ -25,13 +27,20 @@ SETTINGS = [
 @pytest.fixture
 def model() -> Model:
     torch.manual_seed(0)
-    cfg = compose("pretrain", None, [*SETTINGS, "data.path=x", "size.width=32", "size.inner_width=48"])
+    cfg = compose(
+        "pretrain", None, [*SETTINGS, "data.path=x", "size.width=32", "size.inner_width=48"]
+    )
     return build_model(cfg, vocab_size=TINY.size, vocab=TINY, seed=0).double().eval()
 
 
 def seq(rows: int, length: int, real: list[int] | None = None, **tracks: torch.Tensor) -> Seq:
     ids = torch.randint(0, TINY.size, (rows, length))
-    return Seq(ids, torch.full((rows,), length) if real is None else torch.tensor(real), tracks, full=real is None)
+    return Seq(
+        ids,
+        torch.full((rows,), length) if real is None else torch.tensor(real),
+        tracks,
+        full=real is None,
+    )
 
 
 def batch(**seqs: Seq) -> Batch:
@@ -44,7 +53,10 @@ def test_token_by_token_equals_all_at_once(model: Model) -> None:
     whole = model(given).last
     read = torch.cat([torch.full((3, 1), TINY.eos), given.seqs["target"].ids[:, :-1]], 1)
     cache = model.backbone.fresh_cache(given)
-    steps = [model(batch(target=Seq(read[:, t : t + 1], torch.ones(3).long(), full=True)), cache).last for t in range(6)]
+    steps = [
+        model(batch(target=Seq(read[:, t : t + 1], torch.ones(3).long(), full=True)), cache).last
+        for t in range(6)
+    ]
     torch.testing.assert_close(torch.cat(steps, 1), whole, rtol=1e-12, atol=1e-12)
 
 
@@ -75,7 +87,12 @@ def test_packed_documents_are_what_they_are_alone(model: Model) -> None:
             "document": torch.cat([torch.full_like(s.ids, n) for n, s in enumerate(seqs)], 1),
             "position": torch.cat([torch.arange(s.ids.shape[1])[None] for s in seqs], 1),
         }
-        return Seq(torch.cat([s.ids for s in seqs], 1), torch.tensor([sum(s.ids.shape[1] for s in seqs)]), tracks, full=True)
+        return Seq(
+            torch.cat([s.ids for s in seqs], 1),
+            torch.tensor([sum(s.ids.shape[1] for s in seqs)]),
+            tracks,
+            full=True,
+        )
 
     together = model(batch(source=packed(sources), target=packed(targets))).last
     alone = [model(batch(source=a, target=b)).last for a, b in zip(sources, targets, strict=True)]
@@ -85,7 +102,9 @@ def test_packed_documents_are_what_they_are_alone(model: Model) -> None:
 @torch.no_grad()
 def test_a_text_without_target_is_read_at_both_ends(model: Model) -> None:
     text = seq(2, 5, [5, 4])
-    torch.testing.assert_close(model(batch(text=text)).last, model(batch(source=text, target=text)).last)
+    torch.testing.assert_close(
+        model(batch(text=text)).last, model(batch(source=text, target=text)).last
+    )
 
 
 def test_no_state_depends_on_the_token_it_predicts(model: Model) -> None:
@@ -102,7 +121,9 @@ def test_no_state_depends_on_the_token_it_predicts(model: Model) -> None:
 @pytest.mark.parametrize("start", ["cls", 3])
 def test_start_is_a_role_or_an_id(start: str | int) -> None:
     cfg = compose("pretrain", None, [*SETTINGS, "data.path=x", f"model.start={start}"])
-    assert build_model(cfg, vocab_size=8, vocab=TINY).backbone.start == (TINY.cls if start == "cls" else 3)  # type: ignore[comparison-overlap]
+    assert build_model(cfg, vocab_size=8, vocab=TINY).backbone.start == (
+        TINY.cls if start == "cls" else 3
+    )  # type: ignore[comparison-overlap]
 
 
 def test_a_wrong_start_is_refused() -> None:

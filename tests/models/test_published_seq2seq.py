@@ -1,4 +1,6 @@
-"""The recipes of Transformer, BART and T5 against the classes of `transformers` with the same random weights, in float64."""
+"""The recipes of Transformer, BART and T5 against the classes of `transformers` with the same
+random weights, in float64.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,13 @@ from plmctl.config.contract import TINY
 from plmctl.models.base import Model
 
 transformers = pytest.importorskip("transformers")
-SIZE = ["size.num_layers=2", "size.width=32", "size.num_heads=4", "size.inner_width=48", "data.path=x"]
+SIZE = [
+    "size.num_layers=2",
+    "size.width=32",
+    "size.num_heads=4",
+    "size.inner_width=48",
+    "data.path=x",
+]
 V, S, T = 70, 19, 13
 LENGTHS = [S, 11, 6]
 
@@ -30,8 +38,12 @@ def randomised(theirs: Any) -> Any:
     theirs = theirs.double().eval()
     with torch.no_grad():
         for name, parameter in theirs.named_parameters():
-            if "embed_positions" not in name or isinstance(theirs, transformers.BartForConditionalGeneration):
-                parameter.copy_(0.3 * torch.randn_like(parameter) + (1.0 if "norm.weight" in name else 0.0))
+            if "embed_positions" not in name or isinstance(
+                theirs, transformers.BartForConditionalGeneration
+            ):
+                parameter.copy_(
+                    0.3 * torch.randn_like(parameter) + (1.0 if "norm.weight" in name else 0.0)
+                )
     return theirs
 
 
@@ -60,20 +72,29 @@ def put(table: dict[str, Tensor], model: Model) -> None:
     assert set(left) <= {"heads.seq2seq.weight"}
 
 
-def fairseq_layer(theirs: dict[str, Tensor], there: str, here: str, number: int, decoder: bool) -> dict[str, Tensor]:
+def fairseq_layer(
+    theirs: dict[str, Tensor], there: str, here: str, number: int, decoder: bool
+) -> dict[str, Tensor]:
     """The names of BART and FSMT, one layer: q, k, v fused, and a norm behind each cell."""
     made: dict[str, Tensor] = {}
     layer, blocks = f"{there}.layers.{number}.", f"{here}.stack.blocks."
     for kind in ("weight", "bias"):
-        part = lambda name: theirs[f"{layer}{name}.{kind}"]  # noqa: B023, E731
-        made[f"{blocks}a.{number}.cell.qkv.{kind}"] = torch.cat([part(f"self_attn.{x}_proj") for x in "qkv"])
+        part = lambda name: theirs[f"{layer}{name}.{kind}"]  # noqa: E731
+        made[f"{blocks}a.{number}.cell.qkv.{kind}"] = torch.cat(
+            [part(f"self_attn.{x}_proj") for x in "qkv"]
+        )
         made[f"{blocks}a.{number}.cell.out.{kind}"] = part("self_attn.out_proj")
         made[f"{blocks}a.{number}.norm_sum.{kind}"] = part("self_attn_layer_norm")
-        made[f"{blocks}f.{number}.cell.up.{kind}"], made[f"{blocks}f.{number}.cell.down.{kind}"] = part("fc1"), part("fc2")
+        made[f"{blocks}f.{number}.cell.up.{kind}"], made[f"{blocks}f.{number}.cell.down.{kind}"] = (
+            part("fc1"),
+            part("fc2"),
+        )
         made[f"{blocks}f.{number}.norm_sum.{kind}"] = part("final_layer_norm")
         if decoder:
             made[f"{blocks}c.{number}.cell.q.{kind}"] = part("encoder_attn.q_proj")
-            made[f"{blocks}c.{number}.cell.kv.{kind}"] = torch.cat([part(f"encoder_attn.{x}_proj") for x in "kv"])
+            made[f"{blocks}c.{number}.cell.kv.{kind}"] = torch.cat(
+                [part(f"encoder_attn.{x}_proj") for x in "kv"]
+            )
             made[f"{blocks}c.{number}.cell.out.{kind}"] = part("encoder_attn.out_proj")
             made[f"{blocks}c.{number}.norm_sum.{kind}"] = part("encoder_attn_layer_norm")
     return made
@@ -81,7 +102,11 @@ def fairseq_layer(theirs: dict[str, Tensor], there: str, here: str, number: int,
 
 def fairseq(theirs: dict[str, Tensor]) -> dict[str, Tensor]:
     layers = [(side, n) for side in ("encoder", "decoder") for n in range(2)]
-    return {k: v for side, n in layers for k, v in fairseq_layer(theirs, f"model.{side}", side, n, side == "decoder").items()}
+    return {
+        k: v
+        for side, n in layers
+        for k, v in fairseq_layer(theirs, f"model.{side}", side, n, side == "decoder").items()
+    }
 
 
 @torch.no_grad()
@@ -91,42 +116,82 @@ def compare(model: Model, theirs: Any, atol: float) -> None:
     hidden = model(made)
     for row, real in enumerate(LENGTHS):
         torch.testing.assert_close(
-            hidden.streams["encoder"][row, :real], wanted.encoder_last_hidden_state[row, :real], atol=atol, rtol=atol
+            hidden.streams["encoder"][row, :real],
+            wanted.encoder_last_hidden_state[row, :real],
+            atol=atol,
+            rtol=atol,
         )
-    torch.testing.assert_close(model.heads["seq2seq"](hidden.last), wanted.logits, atol=atol, rtol=atol)
+    torch.testing.assert_close(
+        model.heads["seq2seq"](hidden.last), wanted.logits, atol=atol, rtol=atol
+    )
 
 
 def test_transformer(monkeypatch: pytest.MonkeyPatch) -> None:
     from transformers.models.fsmt import modeling_fsmt
 
-    monkeypatch.setattr(modeling_fsmt, "fill_with_neg_inf", lambda x: torch.full_like(x, -1e30))  # theirs is for fp32 alone
+    # theirs is for fp32 alone
+    monkeypatch.setattr(modeling_fsmt, "fill_with_neg_inf", lambda x: torch.full_like(x, -1e30))
     config = transformers.FSMTConfig(
-        langs=["a", "b"], src_vocab_size=V, tgt_vocab_size=V, d_model=32, encoder_layers=2, decoder_layers=2,
-        encoder_attention_heads=4, decoder_attention_heads=4, encoder_ffn_dim=48, decoder_ffn_dim=48, dropout=0.0,
-        attention_dropout=0.0, max_position_embeddings=40, pad_token_id=1, bos_token_id=0, eos_token_id=2,
-    )  # fmt: skip
+        langs=["a", "b"],
+        src_vocab_size=V,
+        tgt_vocab_size=V,
+        d_model=32,
+        encoder_layers=2,
+        decoder_layers=2,
+        encoder_attention_heads=4,
+        decoder_attention_heads=4,
+        encoder_ffn_dim=48,
+        decoder_ffn_dim=48,
+        dropout=0.0,
+        attention_dropout=0.0,
+        max_position_embeddings=40,
+        pad_token_id=1,
+        bos_token_id=0,
+        eos_token_id=2,
+    )
     theirs = randomised(transformers.FSMTForConditionalGeneration(config))
-    theirs.model.decoder.output_projection.weight = theirs.model.decoder.embed_tokens.weight  # tied, as ours and as fairseq's
+    # tied, as ours and as fairseq's
+    theirs.model.decoder.output_projection.weight = theirs.model.decoder.embed_tokens.weight
     first = config.pad_token_id + 1
-    model = ours("transformer", "model.tied=false", "position.frequencies=released", f"+position.first={first}")
+    model = ours(
+        "transformer",
+        "model.tied=false",
+        "position.frequencies=released",
+        f"+position.first={first}",
+    )
     state = theirs.state_dict()
-    tables = {f"{side}.embedding.token.weight": state[f"model.{side}.embed_tokens.weight"] for side in ("encoder", "decoder")}
+    tables = {
+        f"{side}.embedding.token.weight": state[f"model.{side}.embed_tokens.weight"]
+        for side in ("encoder", "decoder")
+    }
     put(fairseq(state) | tables, model)
     compare(model, theirs, 2e-6)  # their sines are fp32
 
 
 def test_bart() -> None:
     config = transformers.BartConfig(
-        vocab_size=V, d_model=32, encoder_layers=2, decoder_layers=2, encoder_attention_heads=4, decoder_attention_heads=4,
-        encoder_ffn_dim=48, decoder_ffn_dim=48, max_position_embeddings=40, dropout=0.0, attention_dropout=0.0,
-    )  # fmt: skip
+        vocab_size=V,
+        d_model=32,
+        encoder_layers=2,
+        decoder_layers=2,
+        encoder_attention_heads=4,
+        decoder_attention_heads=4,
+        encoder_ffn_dim=48,
+        decoder_ffn_dim=48,
+        max_position_embeddings=40,
+        dropout=0.0,
+        attention_dropout=0.0,
+    )
     theirs = randomised(transformers.BartForConditionalGeneration(config))
     model, state = ours("bart", "format.max_length=40"), theirs.state_dict()
     table = fairseq(state) | {"encoder.embedding.token.weight": state["model.shared.weight"]}
     for side in ("encoder", "decoder"):
-        table[f"{side}.position.table.weight"] = state[f"model.{side}.embed_positions.weight"][2:]  # place p is row p + 2
+        # place p is row p + 2
+        table[f"{side}.position.table.weight"] = state[f"model.{side}.embed_positions.weight"][2:]
         for kind in ("weight", "bias"):
-            table[f"{side}.embedding.norm.{kind}"] = state[f"model.{side}.layernorm_embedding.{kind}"]
+            table[f"{side}.embedding.norm.{kind}"] = state[
+                f"model.{side}.layernorm_embedding.{kind}"
+            ]
     put(table, model)
     compare(model, theirs, 1e-10)
 
@@ -134,28 +199,52 @@ def test_bart() -> None:
 @pytest.mark.parametrize("gated", [False, True])
 def test_t5(gated: bool) -> None:
     config = transformers.T5Config(
-        vocab_size=V, d_model=32, d_kv=8, d_ff=48, num_layers=2, num_heads=4, dropout_rate=0.0, layer_norm_epsilon=1e-6,
-        relative_attention_num_buckets=8, relative_attention_max_distance=12, pad_token_id=0, decoder_start_token_id=2,
+        vocab_size=V,
+        d_model=32,
+        d_kv=8,
+        d_ff=48,
+        num_layers=2,
+        num_heads=4,
+        dropout_rate=0.0,
+        layer_norm_epsilon=1e-6,
+        relative_attention_num_buckets=8,
+        relative_attention_max_distance=12,
+        pad_token_id=0,
+        decoder_start_token_id=2,
         feed_forward_proj="gated-gelu" if gated else "relu",
-    )  # fmt: skip
+    )
     theirs = randomised(transformers.T5ForConditionalGeneration(config))
     cell = "model.decoder.stack.cells.f"
-    newer = [f"{cell}._target_=plmctl.nn.cells.glu.GLU", f"{cell}.activation=gelu_tanh"] if gated else []
-    model, state = ours("t5", "position.buckets=8", "position.max_distance=12", *newer), theirs.state_dict()
+    newer = (
+        [f"{cell}._target_=plmctl.nn.cells.glu.GLU", f"{cell}.activation=gelu_tanh"]
+        if gated
+        else []
+    )
+    model, state = (
+        ours("t5", "position.buckets=8", "position.max_distance=12", *newer),
+        theirs.state_dict(),
+    )
     table = {"encoder.embedding.token.weight": state["shared.weight"]}
     for side in ("encoder", "decoder"):
         table[f"{side}.stack.final_norm.weight"] = state[f"{side}.final_layer_norm.weight"]
         attention = f"{side}.block.0.layer.0.SelfAttention"
-        table[f"{side}.position.table.weight"] = state[f"{attention}.relative_attention_bias.weight"]
+        table[f"{side}.position.table.weight"] = state[
+            f"{attention}.relative_attention_bias.weight"
+        ]
         for n in range(2):
             table |= t5_layer(state, f"{side}.block.{n}.layer", f"{side}.stack.blocks", n, gated)
     put(table, model)
     compare(model, theirs, 1e-5)  # their norms are fp32
 
 
-def t5_layer(state: dict[str, Tensor], there: str, here: str, n: int, gated: bool) -> dict[str, Tensor]:
+def t5_layer(
+    state: dict[str, Tensor], there: str, here: str, n: int, gated: bool
+) -> dict[str, Tensor]:
     cross = f"{there}.1.EncDecAttention.q.weight" in state
-    norm, own = lambda place: state[f"{there}.{place}.layer_norm.weight"], f"{there}.0.SelfAttention"
+    norm, own = (
+        lambda place: state[f"{there}.{place}.layer_norm.weight"],
+        f"{there}.0.SelfAttention",
+    )
     last = 2 if cross else 1
     made = {
         f"{here}.a.{n}.cell.qkv.weight": torch.cat([state[f"{own}.{x}.weight"] for x in "qkv"]),
@@ -165,11 +254,16 @@ def t5_layer(state: dict[str, Tensor], there: str, here: str, n: int, gated: boo
         f"{here}.f.{n}.cell.down.weight": state[f"{there}.{last}.DenseReluDense.wo.weight"],
     }
     names = {"gate": "wi_0", "up": "wi_1"} if gated else {"up": "wi"}
-    made |= {f"{here}.f.{n}.cell.{k}.weight": state[f"{there}.{last}.DenseReluDense.{v}.weight"] for k, v in names.items()}
+    made |= {
+        f"{here}.f.{n}.cell.{k}.weight": state[f"{there}.{last}.DenseReluDense.{v}.weight"]
+        for k, v in names.items()
+    }
     if cross:
         other = f"{there}.1.EncDecAttention"
         made[f"{here}.c.{n}.cell.q.weight"] = state[f"{other}.q.weight"]
-        made[f"{here}.c.{n}.cell.kv.weight"] = torch.cat([state[f"{other}.{x}.weight"] for x in "kv"])
+        made[f"{here}.c.{n}.cell.kv.weight"] = torch.cat(
+            [state[f"{other}.{x}.weight"] for x in "kv"]
+        )
         made[f"{here}.c.{n}.cell.out.weight"] = state[f"{other}.o.weight"]
         made[f"{here}.c.{n}.norm_in.weight"] = norm(1)
     return made

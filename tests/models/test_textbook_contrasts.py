@@ -1,4 +1,6 @@
-"""Other cells and scores by settings alone: what is counted, refused, exported, and read token by token."""
+"""Other cells and scores by settings alone: what is counted, refused, exported, and read token
+by token.
+"""
 
 from __future__ import annotations
 
@@ -16,12 +18,20 @@ from plmctl.errors import ConfigError, UsageError
 from plmctl.models.base import Model
 
 W, L, HIDDEN = 32, 2, 48
-SIZE = ["size=tiny", f"size.width={W}", "size.inner_width=64", "format.max_length=16", "data.path=x"]
+SIZE = [
+    "size=tiny",
+    f"size.width={W}",
+    "size.inner_width=64",
+    "format.max_length=16",
+    "data.path=x",
+]
 LAYOUT = "model.stack.layout={}f*${{size.num_layers}}"
 
 
 def model(recipe: str, *words: str) -> Model:
-    return build_model(compose("pretrain", recipe, [*SIZE, *words]), vocab_size=TINY.size, vocab=TINY, seed=0)
+    return build_model(
+        compose("pretrain", recipe, [*SIZE, *words]), vocab_size=TINY.size, vocab=TINY, seed=0
+    )
 
 
 def in_place(letter: str, *words: str) -> list[str]:
@@ -41,16 +51,29 @@ def recurrent(gates: int, directions: int) -> int:
         ("bert", ["model.stack.cells.a.projections=shared"], 3 * W * W + 3 * W, 3 * W * W),
         ("bert", ["model.stack.cells.a.projections=none"], W * W + W, W * W),
         ("bert", ["model.stack.cells.a.scores=dot"], 4 * W * W + 4 * W, 4 * W * W),
-        ("bert", ["model.stack.cells.a.scores=general"], 4 * W * W + 4 * W + 2 * 16 * 16, 4 * W * W + 2 * 16 * 16),
+        (
+            "bert",
+            ["model.stack.cells.a.scores=general"],
+            4 * W * W + 4 * W + 2 * 16 * 16,
+            4 * W * W + 2 * 16 * 16,
+        ),
         ("bert", in_place("l"), recurrent(4, 2), recurrent(4, 2) - W - 2 * 4 * HIDDEN * 2),
         ("gpt", in_place("l"), recurrent(4, 1), recurrent(4, 1) - W - 4 * HIDDEN * 2),
         ("gpt", in_place("r"), recurrent(3, 1), recurrent(3, 1) - W - 3 * HIDDEN * 2),
-        ("bert", in_place("k"), 2 * HIDDEN * (3 * W + 1) + HIDDEN * W + W, 2 * HIDDEN * 3 * W + HIDDEN * W),
+        (
+            "bert",
+            in_place("k"),
+            2 * HIDDEN * (3 * W + 1) + HIDDEN * W + W,
+            2 * HIDDEN * 3 * W + HIDDEN * W,
+        ),
     ],
-)  # fmt: skip
+)
 def test_what_a_layer_costs(recipe: str, words: list[str], numbers: int, macs: int) -> None:
     """Against the layer without it: norms, feed-forward and heads are the same."""
-    with_it, without = model(recipe, *words), model(recipe, "model.stack.layout=f*${size.num_layers}")
+    with_it, without = (
+        model(recipe, *words),
+        model(recipe, "model.stack.layout=f*${size.num_layers}"),
+    )
     count = lambda m: sum(p.numel() for p in m.backbone.stack.parameters())  # type: ignore[union-attr] # noqa: E731
     assert count(with_it) - count(without) == L * (numbers + 2 * W)  # and a norm
     found, base = (cost(m, length=16, predicted={}).macs_per_token for m in (with_it, without))
@@ -59,17 +82,30 @@ def test_what_a_layer_costs(recipe: str, words: list[str], numbers: int, macs: i
     assert scores == (L * 2 * 16 * W if not words or "cells.a" in words[0] else 0)
 
 
-@pytest.mark.parametrize(("letter", "kind"), [("l", "recurrence"), ("r", "recurrence"), ("k", "convolution")])
+@pytest.mark.parametrize(
+    ("letter", "kind"), [("l", "recurrence"), ("r", "recurrence"), ("k", "convolution")]
+)
 def test_costs_are_shown_by_kind(letter: str, kind: str) -> None:
     found = cost(model("bert", *in_place(letter)), length=16, predicted={})
     assert found.macs_per_token[kind] > 0
-    assert found.saved_per_row > cost(model("bert", "model.stack.layout=f*2"), length=16, predicted={}).saved_per_row
+    assert (
+        found.saved_per_row
+        > cost(model("bert", "model.stack.layout=f*2"), length=16, predicted={}).saved_per_row
+    )
 
 
 @pytest.mark.parametrize("letter", ["l", "r", "k"])
 def test_what_reads_ahead_is_refused_in_a_decoder(letter: str) -> None:
-    with pytest.raises(ConfigError, match=rf"model\.stack\.cells\.{letter}.*Causal allows less") as error:
-        check_contract(compose("pretrain", "gpt", [*SIZE, *in_place(letter, f"model.stack.cells.{letter}.causal=false")]))
+    with pytest.raises(
+        ConfigError, match=rf"model\.stack\.cells\.{letter}.*Causal allows less"
+    ) as error:
+        check_contract(
+            compose(
+                "pretrain",
+                "gpt",
+                [*SIZE, *in_place(letter, f"model.stack.cells.{letter}.causal=false")],
+            )
+        )
     assert error.value.fix == f"model.stack.cells.{letter}.causal=true"
 
 
@@ -79,7 +115,9 @@ def test_other_patterns_are_refused_by_name() -> None:
 
 
 def test_what_looks_back_may_stand_under_a_full_pattern() -> None:
-    check_contract(compose("pretrain", "bert", [*SIZE, *in_place("l", "model.stack.cells.l.causal=true")]))
+    check_contract(
+        compose("pretrain", "bert", [*SIZE, *in_place("l", "model.stack.cells.l.causal=true")])
+    )
 
 
 def test_cells_that_are_not_used_are_no_hindrance_to_export() -> None:
@@ -89,7 +127,12 @@ def test_cells_that_are_not_used_are_no_hindrance_to_export() -> None:
 
 
 @pytest.mark.parametrize(
-    "word", ["model.stack.cells.a.scores=dot", "model.stack.cells.a.projections=shared", LAYOUT.format("l")]
+    "word",
+    [
+        "model.stack.cells.a.scores=dot",
+        "model.stack.cells.a.projections=shared",
+        LAYOUT.format("l"),
+    ],
 )
 def test_what_no_family_has_is_not_exported(word: str) -> None:
     cfg = compose("pretrain", "bert", [*SIZE, word])
@@ -97,16 +140,26 @@ def test_what_no_family_has_is_not_exported(word: str) -> None:
         export(cfg, build_model(cfg, vocab_size=TINY.size, vocab=TINY, seed=0).state_dict(), pad=0)
 
 
-MIXED = ["model.stack.layout=lf kf rf af", "model.stack.cells.a.scores=general", "model.stack.cells.a.projections=shared"]
+MIXED = [
+    "model.stack.layout=lf kf rf af",
+    "model.stack.cells.a.scores=general",
+    "model.stack.cells.a.projections=shared",
+]
 
 
 @torch.no_grad()
 def test_token_by_token_equals_all_at_once() -> None:
     made = model("gpt", *MIXED).double().eval()
     ids = torch.randint(0, TINY.size, (3, 7), generator=torch.Generator().manual_seed(0))
-    rows = lambda ids: Batch(torch.arange(3), {"text": Seq(ids, torch.full((3,), ids.shape[1]), full=True)})  # noqa: E731
+
+    def rows(ids):
+        return Batch(torch.arange(3), {"text": Seq(ids, torch.full((3,), ids.shape[1]), full=True)})
+
     cache = made.backbone.fresh_cache(rows(ids))
-    steps = [made(rows(ids[:, :3]), cache).last, *(made(rows(ids[:, t : t + 1]), cache).last for t in range(3, 7))]
+    steps = [
+        made(rows(ids[:, :3]), cache).last,
+        *(made(rows(ids[:, t : t + 1]), cache).last for t in range(3, 7)),
+    ]
     torch.testing.assert_close(torch.cat(steps, 1), made(rows(ids)).last, rtol=1e-12, atol=1e-12)
 
 
@@ -116,13 +169,21 @@ def test_packed_documents_are_what_they_are_alone(recipe: str, pattern: type) ->
     made = model(recipe, *MIXED).double().eval()
     assert isinstance(made.backbone.pattern.parts[0], pattern)  # type: ignore[union-attr]
     ids = torch.randint(0, TINY.size, (1, 7), generator=torch.Generator().manual_seed(0))
-    tracks = {"document": torch.tensor([[0, 0, 0, 1, 1, 1, 1]]), "position": torch.tensor([[0, 1, 2, 0, 1, 2, 3]])}
+    tracks = {
+        "document": torch.tensor([[0, 0, 0, 1, 1, 1, 1]]),
+        "position": torch.tensor([[0, 1, 2, 0, 1, 2, 3]]),
+    }
     together = made(Batch(torch.arange(1), {"text": Seq(ids, torch.tensor([7]), tracks)})).last
     parts = [ids[:, :3], ids[:, 3:]]
-    alone = [made(Batch(torch.arange(1), {"text": Seq(p, torch.tensor([p.shape[1]]), full=True)})).last for p in parts]
+    alone = [
+        made(Batch(torch.arange(1), {"text": Seq(p, torch.tensor([p.shape[1]]), full=True)})).last
+        for p in parts
+    ]
     torch.testing.assert_close(together, torch.cat(alone, 1), rtol=1e-12, atol=1e-12)
 
 
 def test_a_wrong_name_is_answered() -> None:
     with pytest.raises(UsageError, match="did you mean 'shared'"):
-        check_contract(compose("pretrain", "bert", [*SIZE, "model.stack.cells.a.projections=share"]))
+        check_contract(
+            compose("pretrain", "bert", [*SIZE, "model.stack.cells.a.projections=share"])
+        )

@@ -1,4 +1,6 @@
-"""UniLM: the pattern of every segment number is the paper's; under one number alone the model is that pattern's."""
+"""UniLM: the pattern of every segment number is the paper's; under one number alone the model is
+that pattern's.
+"""
 
 from __future__ import annotations
 
@@ -23,13 +25,21 @@ from plmctl.models.base import Model
 
 T = 9
 ROWS = torch.tensor(  # pairs, left to right, right to left, source and target; padding is 0
-    [[0, 0, 0, 0, 1, 1, 1, 1, 1], [2] * T, [3] * T, [4, 4, 4, 4, 5, 5, 5, 5, 5], [4, 4, 5, 5, 5, 5, 0, 0, 0]]
+    [
+        [0, 0, 0, 0, 1, 1, 1, 1, 1],
+        [2] * T,
+        [3] * T,
+        [4, 4, 4, 4, 5, 5, 5, 5, 5],
+        [4, 4, 5, 5, 5, 5, 0, 0, 0],
+    ]
 )
 LENGTH = torch.tensor([9, 9, 9, 9, 6])
 
 
 def may_see(row: int, q: int, k: int) -> bool:
-    """The sheet's table, by the mode of a row: bidirectional, left to right, right to left, source of s tokens and target."""
+    """The sheet's table, by the mode of a row: bidirectional, left to right, right to left,
+    source of s tokens and target.
+    """
     if k >= LENGTH[row]:
         return False
     if row == 0:
@@ -43,7 +53,11 @@ def may_see(row: int, q: int, k: int) -> bool:
 
 
 def model_of(*settings: str) -> Model:
-    cfg = compose("pretrain", "unilm", ["data.path=x", "size=tiny", "size.width=32", "size.inner_width=48", *settings])
+    cfg = compose(
+        "pretrain",
+        "unilm",
+        ["data.path=x", "size=tiny", "size.width=32", "size.inner_width=48", *settings],
+    )
     return build_model(cfg, vocab_size=TINY.size, vocab=TINY, seed=3).double().eval()
 
 
@@ -59,19 +73,24 @@ def test_who_sees_whom_is_the_papers_table() -> None:
     assert dense is not None
     for row in range(len(ROWS)):
         for q in range(int(LENGTH[row])):
-            assert [bool(dense[row, 0, q, k]) for k in range(T)] == [may_see(row, q, k) for k in range(T)]
+            assert [bool(dense[row, 0, q, k]) for k in range(T)] == [
+                may_see(row, q, k) for k in range(T)
+            ]
 
 
 def test_the_gradient_flows_where_the_table_allows_and_nowhere_else() -> None:
     model, given = model_of("model.embedding.dropout=0"), batch(ROWS, LENGTH)
     x = model.backbone.embed(given).detach().requires_grad_()
     last = model.backbone.encode(x, given).last
-    weights = torch.randn(last.shape[-1], dtype=torch.float64, generator=torch.Generator().manual_seed(1))
+    weights = torch.randn(
+        last.shape[-1], dtype=torch.float64, generator=torch.Generator().manual_seed(1)
+    )
     for row in range(len(ROWS)):
         for q in range(int(LENGTH[row])):
             (grad,) = torch.autograd.grad(last[row, q] @ weights, x, retain_graph=True)
             reached = grad.abs().amax(-1) > 0
-            for k in range(T):  # two layers, but every mode is closed under seeing: what is seen sees no more
+            # two layers, but every mode is closed under seeing: what is seen sees no more
+            for k in range(T):
                 assert bool(reached[row, k]) == may_see(row, q, k)
             assert not reached[[r for r in range(len(ROWS)) if r != row]].any()
 
@@ -79,9 +98,16 @@ def test_the_gradient_flows_where_the_table_allows_and_nowhere_else() -> None:
 @torch.no_grad()
 @pytest.mark.parametrize(
     ("segments", "pattern", "as_plain"),
-    [([0, 1], "full", [0, 1]), ([2, 2], "causal", [2, 2]), ([3, 3], "anticausal", [3, 3]), ([4, 5], "prefix", [4, 5])],
+    [
+        ([0, 1], "full", [0, 1]),
+        ([2, 2], "causal", [2, 2]),
+        ([3, 3], "anticausal", [3, 3]),
+        ([4, 5], "prefix", [4, 5]),
+    ],
 )
-def test_under_one_mode_it_is_the_model_of_that_pattern(segments: list[int], pattern: str, as_plain: list[int]) -> None:
+def test_under_one_mode_it_is_the_model_of_that_pattern(
+    segments: list[int], pattern: str, as_plain: list[int]
+) -> None:
     number = torch.tensor([segments[0]] * 4 + [segments[1]] * 5)[None].repeat(2, 1)
     setting = [f"pattern={pattern}", *(["+pattern.source=4"] if pattern == "prefix" else [])]
     one, other = model_of(), model_of(*setting)
@@ -99,7 +125,14 @@ def test_a_composed_pattern_knows_which_segments_are_source_and_target() -> None
 def test_every_part_is_in_the_shipped_pattern() -> None:
     node = load(Path(conf_dir()) / "pattern" / "unilm.yaml")
     made = build(node, path="pattern")
-    assert [type(part).__name__ for part in made.parts] == ["Full", "Full", "Causal", "Anticausal", "Prefix", "Prefix"]
+    assert [type(part).__name__ for part in made.parts] == [
+        "Full",
+        "Full",
+        "Causal",
+        "Anticausal",
+        "Prefix",
+        "Prefix",
+    ]
     with pytest.raises(ConfigError, match="number of a segment"):
         build({**node, "parts": []}, path="pattern")
 
@@ -111,18 +144,27 @@ def test_renumbered_rows_are_the_rows_with_other_numbers(monkeypatch: pytest.Mon
     assert plain.max_length == 6
     assert plain.copies == inner.copies
 
-    def rows(self: Blocks, shards: object, plan: Plan, index: np.ndarray, wanted: object = None) -> object:
+    def rows(
+        self: Blocks, shards: object, plan: Plan, index: np.ndarray, wanted: object = None
+    ) -> object:
         from plmctl.batch import Rows
 
         track = {"segment": np.array([[0, 0, 1], [0, 1, 1]])} if wanted else {}
-        return Rows(key=index, seqs={"text": Seq(np.ones((2, 3), np.int64), np.array([3, 3]), track)})
+        return Rows(
+            key=index, seqs={"text": Seq(np.ones((2, 3), np.int64), np.array([3, 3]), track)}
+        )
 
     monkeypatch.setattr(Blocks, "rows", rows)
     index = np.arange(2)
     made = plain.rows(None, Plan(2, {}), index)  # type: ignore[arg-type]
     assert made.seqs["text"].tracks["segment"].tolist() == [[3] * 3] * 2
-    pairs = Renumbered(format=inner, segments=[4, 5]).rows(None, Plan(2, {}), index, frozenset({"x"}))  # type: ignore[arg-type]
+    pairs = Renumbered(format=inner, segments=[4, 5]).rows(
+        None, Plan(2, {}), index, frozenset({"x"})
+    )  # type: ignore[arg-type]
     assert pairs.seqs["text"].tracks["segment"].tolist() == [[4, 4, 5], [4, 5, 5]]
     with pytest.raises(ConfigError, match="from 0 on"):
         Renumbered(format=inner, segments=[-1])
-    assert Renumbered(format=inner, segments=[2]).settings != Renumbered(format=inner, segments=[3]).settings
+    assert (
+        Renumbered(format=inner, segments=[2]).settings
+        != Renumbered(format=inner, segments=[3]).settings
+    )

@@ -21,10 +21,30 @@ from plmctl.models.base import Hidden, Model
 from plmctl.models.xlnet import Memory
 from plmctl.training.memory import Memory as Slots
 
-PLM = ["model=xlnet", "position=none", "noise=[factorization_order]", "objective=[plm]", "eval.noise=${noise}"]
-CLM = ["model=xlnet", "position=none", "noise=[]", "eval.noise=null", "objective=[clm]", "pattern=causal",
-       "model.two_streams=false"]  # fmt: skip
-SMALL = ["size=tiny", "size.width=16", "size.inner_width=24", "train.steps=1", "train.batch_size=2", "data.path=x"]
+PLM = [
+    "model=xlnet",
+    "position=none",
+    "noise=[factorization_order]",
+    "objective=[plm]",
+    "eval.noise=${noise}",
+]
+CLM = [
+    "model=xlnet",
+    "position=none",
+    "noise=[]",
+    "eval.noise=null",
+    "objective=[clm]",
+    "pattern=causal",
+    "model.two_streams=false",
+]
+SMALL = [
+    "size=tiny",
+    "size.width=16",
+    "size.inner_width=24",
+    "train.steps=1",
+    "train.batch_size=2",
+    "data.path=x",
+]
 STREAMS = ["format=stream_pair", "format.max_length=12", "format.reuse_length=6"]
 
 
@@ -34,14 +54,23 @@ def model(*words: str) -> Model:
     generator = torch.Generator().manual_seed(1)
     with torch.no_grad():
         for parameter in made.parameters():
-            parameter.add_(0.3 * torch.randn(parameter.shape, generator=generator, dtype=parameter.dtype))
+            parameter.add_(
+                0.3 * torch.randn(parameter.shape, generator=generator, dtype=parameter.dtype)
+            )
     return made
 
 
 def batch(
-    ids: Tensor, *, order: Tensor | None = None, asked: Tensor | None = None, spare: int = 0, continues: Any = None,
-    length: list[int] | None = None, values: dict[str, Tensor] | None = None, **tracks: Tensor,
-) -> Batch:  # fmt: skip
+    ids: Tensor,
+    *,
+    order: Tensor | None = None,
+    asked: Tensor | None = None,
+    spare: int = 0,
+    continues: Any = None,
+    length: list[int] | None = None,
+    values: dict[str, Tensor] | None = None,
+    **tracks: Tensor,
+) -> Batch:
     """`asked [B, T]` True where a token is predicted; its targets have `spare` slots more."""
     tracks |= {} if order is None else {"order": order}
     real = torch.full((len(ids),), ids.shape[1]) if length is None else torch.tensor(length)
@@ -54,7 +83,12 @@ def batch(
     given = dict(values or {})
     if continues is not None:
         given["continues"] = torch.tensor(continues)
-    return Batch(torch.arange(len(ids)), {"text": Seq(ids, real, tracks, full=length is None)}, targets, values=given)
+    return Batch(
+        torch.arange(len(ids)),
+        {"text": Seq(ids, real, tracks, full=length is None)},
+        targets,
+        values=given,
+    )
 
 
 def tokens(rows: int, length: int) -> Tensor:
@@ -62,7 +96,9 @@ def tokens(rows: int, length: int) -> Tensor:
 
 
 def permuted(rows: int, length: int, predicted: int) -> tuple[Tensor, Tensor]:
-    """(order, asked): so many tokens of each row in random order behind the others, which all have 0."""
+    """(order, asked): so many tokens of each row in random order behind the others, which all
+    have 0.
+    """
     generator = torch.Generator().manual_seed(3)
     rank = torch.stack([torch.randperm(length, generator=generator) for _ in range(rows)])
     order = (rank - (length - predicted) + 1).clamp(min=0)
@@ -70,9 +106,13 @@ def permuted(rows: int, length: int, predicted: int) -> tuple[Tensor, Tensor]:
 
 
 def test_the_query_stream_does_not_leak() -> None:
-    """Gradients are exactly zero for the token itself and all later ones, and for no earlier one."""
+    """Gradients are exactly zero for the token itself and all later ones, and for no earlier
+    one.
+    """
     made, (order, asked) = model(), permuted(2, 12, 5)
-    given = batch(tokens(2, 12), order=order, asked=asked, segment=(torch.arange(12) > 8).long().expand(2, -1))
+    given = batch(
+        tokens(2, 12), order=order, asked=asked, segment=(torch.arange(12) > 8).long().expand(2, -1)
+    )
     x = made.backbone.embed(given).detach().requires_grad_()
     hidden = made.backbone.encode(x, given)
     query, weights = hidden.streams["query"], torch.randn(16, dtype=torch.float64)
@@ -97,28 +137,47 @@ def test_no_target_is_dropped_and_spare_slots_change_nothing() -> None:
     query = made(batch(ids, order=order, asked=asked, spare=4)).streams["query"]
     assert query.shape == (10, 16)
     assert query.isfinite().all()
-    everywhere = made(batch(ids, order=order, asked=torch.ones(3, 6, dtype=torch.bool))).streams["query"]
+    everywhere = made(batch(ids, order=order, asked=torch.ones(3, 6, dtype=torch.bool))).streams[
+        "query"
+    ]
     torch.testing.assert_close(query[:6], everywhere[asked.flatten()], rtol=1e-12, atol=1e-12)
     none = made(batch(ids, order=order, asked=torch.zeros_like(asked), spare=2))
     assert none.streams["query"].shape == (2, 16)
-    torch.testing.assert_close(none.last, made(batch(ids, order=order)).last, rtol=1e-12, atol=1e-12)
+    torch.testing.assert_close(
+        none.last, made(batch(ids, order=order)).last, rtol=1e-12, atol=1e-12
+    )
 
 
 def run(made: Model, rows: list[Tensor], **more: Any) -> list[Hidden]:
     """Each row of `rows` behind what is remembered of those before."""
     state, found = made.backbone.fresh_state(len(rows[0]), torch.device("cpu")), []
     for number, ids in enumerate(rows):
-        order = more["order"][:, number * ids.shape[1] : (number + 1) * ids.shape[1]] if "order" in more else None
-        asked = more["asked"][:, number * ids.shape[1] : (number + 1) * ids.shape[1]] if "asked" in more else None
-        found.append(made(batch(ids, order=order, asked=asked, continues=[number > 0] * len(ids)), state))
+        order = (
+            more["order"][:, number * ids.shape[1] : (number + 1) * ids.shape[1]]
+            if "order" in more
+            else None
+        )
+        asked = (
+            more["asked"][:, number * ids.shape[1] : (number + 1) * ids.shape[1]]
+            if "asked" in more
+            else None
+        )
+        found.append(
+            made(batch(ids, order=order, asked=asked, continues=[number > 0] * len(ids)), state)
+        )
         state = found[-1].state
     return found
 
 
 @torch.no_grad()
 def test_identity_order_is_transformer_xl() -> None:
-    """Without the query stream, in the order of reading: the same cells under a causal pattern, memory included."""
-    xlnet, decoder = model(*PLM, "model.memory=9", "model.reuse=null"), model(*CLM, "model.memory=9", "model.reuse=null")
+    """Without the query stream, in the order of reading: the same cells under a causal pattern,
+    memory included.
+    """
+    xlnet, decoder = (
+        model(*PLM, "model.memory=9", "model.reuse=null"),
+        model(*CLM, "model.memory=9", "model.reuse=null"),
+    )
     left = decoder.backbone.load_state_dict(xlnet.backbone.state_dict(), strict=False)
     assert (left.missing_keys, left.unexpected_keys) == ([], ["query"])
     rows = list(tokens(2, 18).split(6, 1))
@@ -133,14 +192,23 @@ def test_identity_order_is_transformer_xl() -> None:
 @torch.no_grad()
 @pytest.mark.parametrize("residual", ["PostNorm", "PreNorm"])
 def test_two_segments_with_memory_are_one_long_segment(residual: str) -> None:
-    """A later section sees all of an earlier one and never the other way round: then memory loses nothing."""
-    made = model(*PLM, "model.memory=12", "model.reuse=null", f"model.stack.residual._target_=plmctl.nn.residual.{residual}")
+    """A later section sees all of an earlier one and never the other way round: then memory
+    loses nothing.
+    """
+    made = model(
+        *PLM,
+        "model.memory=12",
+        "model.reuse=null",
+        f"model.stack.residual._target_=plmctl.nn.residual.{residual}",
+    )
     ids, (order, asked) = tokens(2, 24), permuted(4, 12, 5)
     order = torch.cat([order[:2], order[2:] + 20], 1)
     asked = torch.cat([asked[:2], asked[2:]], 1)
     parts = run(made, list(ids.split(12, 1)), order=order, asked=asked)
     whole = made(batch(ids, order=order, asked=asked))
-    torch.testing.assert_close(torch.cat([part.last for part in parts], 1), whole.last, rtol=1e-11, atol=1e-11)
+    torch.testing.assert_close(
+        torch.cat([part.last for part in parts], 1), whole.last, rtol=1e-11, atol=1e-11
+    )
     query = torch.cat([part.streams["query"].view(2, 5, 16) for part in parts], 1)
     torch.testing.assert_close(query.flatten(0, 1), whole.streams["query"], rtol=1e-11, atol=1e-11)
 
@@ -185,10 +253,14 @@ def test_padding_and_packed_documents_are_not_seen() -> None:
     first = made(batch(ids[:, :7], order=order[:, :7], asked=asked[:, :7]))
     torch.testing.assert_close(packed.last[:, :7], first.last, rtol=1e-12, atol=1e-12)
     count = int(asked[:, :7].sum())
-    torch.testing.assert_close(packed.streams["query"][:count], first.streams["query"], rtol=1e-12, atol=1e-12)
+    torch.testing.assert_close(
+        packed.streams["query"][:count], first.streams["query"], rtol=1e-12, atol=1e-12
+    )
     asked[:, 7:] = False
     padded = made(batch(ids, order=order, asked=asked, length=[7]))
-    torch.testing.assert_close(padded.streams["query"], first.streams["query"], rtol=1e-12, atol=1e-12)
+    torch.testing.assert_close(
+        padded.streams["query"], first.streams["query"], rtol=1e-12, atol=1e-12
+    )
 
 
 @torch.no_grad()
@@ -202,7 +274,8 @@ def test_a_cache_answers_as_the_whole_row_does(words: list[str], remembered: boo
     state = run(made, [before])[0].state if remembered else None
     asked = torch.ones(2, 9, dtype=torch.bool)
     asked[:, 0] = False
-    longer, kinds = torch.cat([ids, ids[:, :1]], 1), torch.cat([segment, segment[:, -1:]], 1)  # what stands last is not seen
+    # what stands last is not seen
+    longer, kinds = torch.cat([ids, ids[:, :1]], 1), torch.cat([segment, segment[:, -1:]], 1)
     whole = {"order": torch.arange(9).expand(2, -1), "asked": asked, "continues": [True, True]}
     given = batch(longer, segment=kinds, **whole)
     hidden = made(given, state)
@@ -210,7 +283,8 @@ def test_a_cache_answers_as_the_whole_row_does(words: list[str], remembered: boo
     if "query" in made.backbone.streams:
         wanted = hidden.streams["query"].view(2, 8, 16)
         kinds = kinds.clone()
-        kinds[0, 4] = 0  # the token is not known yet: asked as one of the segment of the token before
+        # the token is not known yet: asked as one of the segment of the token before
+        kinds[0, 4] = 0
         wanted[0, 3] = made(batch(longer, segment=kinds, **whole), state).streams["query"][3]
     cache = partial(made.backbone.fresh_cache, given)(memory=state)
     parts = zip(ids.split([3, 1, 4], 1), segment.split([3, 1, 4], 1), strict=True)
@@ -253,7 +327,9 @@ def test_what_does_not_fit_is_named() -> None:
     assert "position=none" in refused(*PLM, "position=learned")
     assert "0 (no memory)" in refused(*PLM, "model.memory=-1")
     assert "a backbone with a query stream" in refused(*PLM, "model.two_streams=false")
-    assert "memory is the input of a layer" in refused(*PLM, "model.memory=4", "model.stack.layout=fa*2")
+    assert "memory is the input of a layer" in refused(
+        *PLM, "model.memory=4", "model.stack.layout=fa*2"
+    )
 
 
 def test_rows_without_order_or_continuation_are_refused_when_read() -> None:
@@ -263,18 +339,27 @@ def test_rows_without_order_or_continuation_are_refused_when_read() -> None:
     with pytest.raises(ConfigError, match=r"values\.continues"):
         made(batch(tokens(2, 12)), made.backbone.fresh_state(2, torch.device("cpu")))
     with pytest.raises(ConfigError, match=r"model\.reuse"):
-        made(batch(tokens(2, 5), continues=[False, False]), made.backbone.fresh_state(2, torch.device("cpu")))
+        made(
+            batch(tokens(2, 5), continues=[False, False]),
+            made.backbone.fresh_state(2, torch.device("cpu")),
+        )
 
 
 @torch.no_grad()
 def test_it_writes_what_it_would_write_without_a_cache() -> None:
-    """Greedy, two prompts of different lengths at once; without a cache the whole text is read again for each token."""
+    """Greedy, two prompts of different lengths at once; without a cache the whole text is read
+    again for each token.
+    """
     made, prompts = model(), [[3, 1, 4], [2, 6, 5, 3, 1]]
     ids = torch.tensor([[*prompt, *[TINY.pad] * (5 - len(prompt))] for prompt in prompts])
     found = generate(
-        made, Batch(torch.arange(2), {"text": Seq(ids, torch.tensor([3, 5]))}), vocab=TINY, max_new=4, end=-1,
+        made,
+        Batch(torch.arange(2), {"text": Seq(ids, torch.tensor([3, 5]))}),
+        vocab=TINY,
+        max_new=4,
+        end=-1,
         search=Greedy(min_length=0, no_repeat_ngram=0, first=None),
-    )  # fmt: skip
+    )
     for row, text in enumerate(prompts):
         written = list(text)
         for _ in range(4):
@@ -291,7 +376,8 @@ def test_what_it_costs_is_counted() -> None:
     """By hand: one layer of 16, rows of 12 behind 9, a quarter of the tokens predicted."""
     made = model(*PLM, "model.memory=9", "size.num_layers=1")
     w, inner, keys, rows = 16, 24, 12 + 9, 1.25
-    matrices = rows * (w * w + w * w + 2 * w * inner) + keys / 12 * 2 * w * w  # q, out and feed-forward; k and v
+    # q, out and feed-forward; k and v
+    matrices = rows * (w * w + w * w + 2 * w * inner) + keys / 12 * 2 * w * w
     scores = rows * (2 * keys + keys + 12) * w  # contents and values, and distances from -11 to 21
     head = 0.25 * TINY.size * w
     found = cost(made, length=12, predicted={"plm": 0.25, "mlm": 1.0})

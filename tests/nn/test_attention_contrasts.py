@@ -1,4 +1,6 @@
-"""Scores and projections of attention against loops over heads, queries and keys; counts, costs, and reading token by token."""
+"""Scores and projections of attention against loops over heads, queries and keys; counts, costs,
+and reading token by token.
+"""
 
 from __future__ import annotations
 
@@ -25,20 +27,34 @@ SCORES, PROJECTIONS = ("scaled", "dot", "general"), ("own", "shared", "none")
 
 def made(scores: str, projections: str = "own", **settings: bool) -> Attention:
     torch.manual_seed(0)
-    return Attention(width=W, num_heads=H, dropout=0.0, scores=scores, projections=projections, **settings).double().eval()
+    return (
+        Attention(
+            width=W, num_heads=H, dropout=0.0, scores=scores, projections=projections, **settings
+        )
+        .double()
+        .eval()
+    )
 
 
 def stream(length: int = T) -> Tensor:
-    return torch.randn(B, length, W, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+    return torch.randn(
+        B, length, W, generator=torch.Generator().manual_seed(1), dtype=torch.float64
+    )
 
 
 def context(length: int = T, cache: Cache | None = None, start: int = 0) -> Context:
-    seq = Seq(torch.zeros(B, start + length, dtype=torch.long), torch.full((B,), start + length), full=True)
+    seq = Seq(
+        torch.zeros(B, start + length, dtype=torch.long),
+        torch.full((B,), start + length),
+        full=True,
+    )
     places = torch.arange(start, start + length)[None]
     return Context(Mask.of(Causal(), seq, k_offset=start), NoPosition(), places, cache=cache)
 
 
-def compared(scores: str, cell: Attention | CrossAttention, head: int, q: Tensor, k: Tensor) -> float:
+def compared(
+    scores: str, cell: Attention | CrossAttention, head: int, q: Tensor, k: Tensor
+) -> float:
     """Luong et al., 2015, sec. 3.1; Vaswani et al., 2017, eq. 1."""
     if scores == "general":
         weight = cell.score.between.weight  # type: ignore[union-attr]
@@ -47,7 +63,9 @@ def compared(scores: str, cell: Attention | CrossAttention, head: int, q: Tensor
     return product / math.sqrt(D) if scores == "scaled" else product
 
 
-def mixed(scores: str, cell: Attention | CrossAttention, q: Tensor, k: Tensor, v: Tensor, *, causal: bool) -> Tensor:
+def mixed(
+    scores: str, cell: Attention | CrossAttention, q: Tensor, k: Tensor, v: Tensor, *, causal: bool
+) -> Tensor:
     """q [T, H D], k and v [S, H D] of one row -> [T, H D], in loops."""
     found = torch.zeros(len(q), H * D, dtype=torch.float64)
     for head in range(H):
@@ -70,10 +88,15 @@ def test_attention_is_the_loop(scores: str, projections: str) -> None:
         if projections == "none":
             q = k = v = row
         else:
-            maps = [(w, b) for w, b in zip(cell.qkv.weight.split(W), cell.qkv.bias.split(W), strict=True)]  # type: ignore[operator, union-attr]
+            maps = [
+                (w, b)
+                for w, b in zip(cell.qkv.weight.split(W), cell.qkv.bias.split(W), strict=True)
+            ]  # type: ignore[operator, union-attr]
             parts = [row @ weight.T + bias for weight, bias in maps]
             q, k, v = parts if projections == "own" else (parts[0], parts[0], parts[1])
-        expected.append(mixed(scores, cell, q, k, v, causal=True) @ cell.out.weight.T + cell.out.bias)
+        expected.append(
+            mixed(scores, cell, q, k, v, causal=True) @ cell.out.weight.T + cell.out.bias
+        )
     torch.testing.assert_close(cell(x, context()), torch.stack(expected), rtol=1e-10, atol=1e-10)
 
 
@@ -83,10 +106,15 @@ def test_cross_attention_is_the_loop(scores: str) -> None:
     torch.manual_seed(0)
     cell = CrossAttention(width=W, num_heads=H, dropout=0.0, scores=scores).double().eval()
     x, states = stream(), stream(3)
-    given = Context(Mask(None), NoPosition(), torch.arange(T)[None], source=Read(states, Mask(None)))
+    given = Context(
+        Mask(None), NoPosition(), torch.arange(T)[None], source=Read(states, Mask(None))
+    )
     for row, source, found in zip(x, states, cell(x, given), strict=True):
         q = row @ cell.q.weight.T + cell.q.bias
-        k, v = (source @ w.T + b for w, b in zip(cell.kv.weight.split(W), cell.kv.bias.split(W), strict=True))
+        k, v = (
+            source @ w.T + b
+            for w, b in zip(cell.kv.weight.split(W), cell.kv.bias.split(W), strict=True)
+        )
         expected = mixed(scores, cell, q, k, v, causal=False) @ cell.out.weight.T + cell.out.bias
         torch.testing.assert_close(found, expected, rtol=1e-10, atol=1e-10)
 
@@ -120,10 +148,13 @@ def test_what_scores_and_projections_are_is_checked() -> None:
 def test_first_weights_that_stand_for_the_scale_make_scores_as_small(projections: str) -> None:
     """T5's rule: dot scores are then D^-1/2 of what equal columns for q and k would give."""
     torch.manual_seed(0)
-    cell = Attention(width=256, num_heads=4, dropout=0.0, scores="dot", projections=projections, bias=False)
+    cell = Attention(
+        width=256, num_heads=4, dropout=0.0, scores="dot", projections=projections, bias=False
+    )
     fan_in(cell, std=1.0, generator=torch.Generator().manual_seed(0))
     x = torch.randn(1, 400, 256)
     made_by = cell.qkv(x).unflatten(-1, (-1, 4, 64))
     q, k = made_by[0, :, cell.made_by[0], 0], made_by[0, :, cell.made_by[1], 0]
-    scores = (q @ k.T).detach()[~torch.eye(400, dtype=torch.bool)]  # a token with itself is another matter where q = k
+    # a token with itself is another matter where q = k
+    scores = (q @ k.T).detach()[~torch.eye(400, dtype=torch.bool)]
     assert float(scores.std()) == pytest.approx(1.0, rel=0.15)

@@ -30,7 +30,12 @@ def by_hand(cnn: CharCNN, word: list[int]) -> list[float]:
         weight, bias = convolution.weight.tolist(), convolution.bias.tolist()
         for n in range(number):
             windows = [
-                bias[n] + sum(weight[n][e][k] * table[word[start + k]][e] for e in range(3) for k in range(size))
+                bias[n]
+                + sum(
+                    weight[n][e][k] * table[word[start + k]][e]
+                    for e in range(3)
+                    for k in range(size)
+                )
                 for start in range(len(word) - size + 1)
             ]
             x.append(max(0.0, max(windows)))
@@ -40,14 +45,19 @@ def by_hand(cnn: CharCNN, word: list[int]) -> list[float]:
     ]
     for carry, transform in zip(cnn.carry, cnn.transform, strict=True):
         gate = [1 / (1 + math.exp(-v)) for v in rows(carry, x)]
-        x = [g * max(0.0, t) + (1 - g) * v for g, t, v in zip(gate, rows(transform, x), x, strict=True)]
+        x = [
+            g * max(0.0, t) + (1 - g) * v
+            for g, t, v in zip(gate, rows(transform, x), x, strict=True)
+        ]
     return rows(cnn.projection, x)
 
 
 def test_it_is_the_formula_and_cut_columns_change_nothing() -> None:
     cnn = made()
     words = torch.full((4, 10), 11)
-    for row, word in enumerate([[9, 1, 10], [9, 2, 3, 4, 10], [9, 1, 2, 3, 4, 5, 6, 7, 8, 10], [9, 10]]):
+    for row, word in enumerate(
+        [[9, 1, 10], [9, 2, 3, 4, 10], [9, 1, 2, 3, 4, 5, 6, 7, 8, 10], [9, 10]]
+    ):
         words[row, : len(word)] = torch.tensor(word)
     for chosen in ([0, 1, 3], [0, 1, 2, 3], [3]):  # with and without a word that needs all columns
         assert (cnn._short(words[chosen]).shape[1] < 10) == (2 not in chosen)

@@ -9,7 +9,9 @@ from plmctl.nn.layout import Step, copies, parse
 
 
 def _read(layout: str, **share: int) -> str:
-    return " ".join(f"{s.letter}{s.copy}{'.' if s.ends else ''}" for s in parse(layout, share=share))
+    return " ".join(
+        f"{s.letter}{s.copy}{'.' if s.ends else ''}" for s in parse(layout, share=share)
+    )
 
 
 @pytest.mark.parametrize(

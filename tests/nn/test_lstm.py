@@ -1,4 +1,6 @@
-"""The projected, clipped LSTM: against a loop over numbers, and against torch's own where nothing is clipped."""
+"""The projected, clipped LSTM: against a loop over numbers, and against torch's own where
+nothing is clipped.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,9 @@ def given() -> tuple[torch.Tensor, tuple[torch.Tensor, torch.Tensor]]:
     return torch.randn(B, T, W).double(), (torch.randn(B, P).double(), torch.randn(B, H).double())
 
 
-def by_hand(lstm: ProjectedLSTM, xs: list[list[float]], h: list[float], c: list[float], clip: float) -> list[list[float]]:
+def by_hand(
+    lstm: ProjectedLSTM, xs: list[list[float]], h: list[float], c: list[float], clip: float
+) -> list[list[float]]:
     dot = lambda row, x: sum(a * b for a, b in zip(row, x, strict=True))  # noqa: E731
     cut = lambda v: max(-clip, min(clip, v))  # noqa: E731
     sigmoid = lambda v: 1 / (1 + math.exp(-v))  # noqa: E731
@@ -47,10 +51,13 @@ def by_hand(lstm: ProjectedLSTM, xs: list[list[float]], h: list[float], c: list[
 def test_it_is_the_formula(clip: float, scale: float) -> None:
     lstm, (x, (h, c)) = made(clip, scale), given()
     found, after = lstm(x, (h, c))
-    assert (found.abs().max().item() == clip) == (clip < 1)  # something is clipped in the first case
+    # something is clipped in the first case
+    assert (found.abs().max().item() == clip) == (clip < 1)
     for row in range(B):
         wanted = by_hand(lstm, x[row].tolist(), h[row].tolist(), c[row].tolist(), clip)
-        assert found[row].flatten().tolist() == pytest.approx([v for step in wanted for v in step], abs=1e-10)
+        assert found[row].flatten().tolist() == pytest.approx(
+            [v for step in wanted for v in step], abs=1e-10
+        )
     assert torch.equal(after[0], found[:, -1])
 
 
@@ -69,7 +76,9 @@ def test_without_clipping_it_is_torchs_own() -> None:
     torch.testing.assert_close(after, (last_h[0], last_c[0]), rtol=0, atol=1e-12)
     found.square().sum().backward()
     wanted.square().sum().backward()
-    torch.testing.assert_close(lstm.recurrent.weight.grad, other.weight_hh_l0.grad, rtol=0, atol=1e-10)
+    torch.testing.assert_close(
+        lstm.recurrent.weight.grad, other.weight_hh_l0.grad, rtol=0, atol=1e-10
+    )
 
 
 def test_padding_and_restarts() -> None:

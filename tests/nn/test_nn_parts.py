@@ -73,7 +73,9 @@ def test_impossible_dropout_is_refused(rate: float) -> None:
 
 def test_norm_slots() -> None:
     x, norm = _x(2, 5, W), NORM()
-    post, pre, sandwich = (kind(norm=NORM, dropout=0.0) for kind in (PostNorm, PreNorm, SandwichNorm))
+    post, pre, sandwich = (
+        kind(norm=NORM, dropout=0.0) for kind in (PostNorm, PreNorm, SandwichNorm)
+    )
     assert torch.allclose(post.block(_Double())(x, CONTEXT), norm(3 * x))
     assert torch.allclose(pre.block(_Double())(x, CONTEXT), x + 2 * norm(x))
     assert torch.allclose(sandwich.block(_Double())(x, CONTEXT), x + norm(2 * norm(x)))
@@ -117,8 +119,14 @@ def test_feed_forward_cells_are_their_formulas() -> None:
 
 def test_attention_is_the_textbook_formula() -> None:
     torch.manual_seed(0)
-    cell, x = Attention(width=W, num_heads=2, dropout=0.0).double(), _x(2, 5, W, dtype=torch.float64)
-    q, k, v = (x @ cell.qkv.weight[i * W : (i + 1) * W].T + cell.qkv.bias[i * W : (i + 1) * W] for i in range(3))
+    cell, x = (
+        Attention(width=W, num_heads=2, dropout=0.0).double(),
+        _x(2, 5, W, dtype=torch.float64),
+    )
+    q, k, v = (
+        x @ cell.qkv.weight[i * W : (i + 1) * W].T + cell.qkv.bias[i * W : (i + 1) * W]
+        for i in range(3)
+    )
     heads = [
         torch.softmax(q[..., s] @ k[..., s].transpose(1, 2) / math.sqrt(W / 2), -1) @ v[..., s]
         for s in (slice(0, W // 2), slice(W // 2, W))
@@ -135,7 +143,9 @@ def test_positions() -> None:
     assert torch.allclose(y[0, 3, 1], torch.sin(torch.tensor(3 * 10000 ** (-2 / W))))
     assert torch.allclose(y[0, 3, W // 2], torch.cos(torch.tensor(3.0)))
     learned = Learned(width=W, max_length=4)
-    assert torch.equal(learned.embed(x[:, :2], torch.tensor([[1, 3]])), learned.table.weight[None, [1, 3]])
+    assert torch.equal(
+        learned.embed(x[:, :2], torch.tensor([[1, 3]])), learned.table.weight[None, [1, 3]]
+    )
     with pytest.raises(ConfigError, match="at most 4"):
         learned.embed(x, PLACES)
     assert NoPosition().bias(x, PLACES, PLACES) is None
@@ -163,7 +173,11 @@ def test_alibi_slopes() -> None:
 
 def test_rms_norm() -> None:
     x = _x(2, W)
-    assert torch.allclose(rms_norm(width=W, eps=1e-6)(x), x / (x.pow(2).mean(-1, keepdim=True) + 1e-6).sqrt(), atol=1e-6)
+    assert torch.allclose(
+        rms_norm(width=W, eps=1e-6)(x),
+        x / (x.pow(2).mean(-1, keepdim=True) + 1e-6).sqrt(),
+        atol=1e-6,
+    )
 
 
 @pytest.mark.parametrize("rule", [normal, truncated_normal, scaled_residual])
@@ -181,7 +195,9 @@ def test_initial_weights_follow_the_seed_and_the_rule(rule: object) -> None:
     cell = a.blocks["f"][0].cell.requires_grad_(False)  # type: ignore[index]
     std = {truncated_normal: 0.02 * 0.8796}.get(rule, 0.02)  # sd of a normal cut at 2 sd: 0.8796
     assert float(cell.up.weight.std()) == pytest.approx(std, rel=0.02)
-    assert float(cell.down.weight.std()) == pytest.approx(0.01 if rule is scaled_residual else std, rel=0.02)
+    assert float(cell.down.weight.std()) == pytest.approx(
+        0.01 if rule is scaled_residual else std, rel=0.02
+    )
     assert rule is not truncated_normal or float(cell.up.weight.abs().max()) <= 0.04
     assert not cell.up.bias.any()
     assert (a.final_norm.weight == 1).all()

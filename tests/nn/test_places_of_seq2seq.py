@@ -1,4 +1,6 @@
-"""Sinusoids in both layouts and both series of frequencies, T5's buckets and bias, scaled embeddings, first weights."""
+"""Sinusoids in both layouts and both series of frequencies, T5's buckets and bias, scaled
+embeddings, first weights.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +32,9 @@ def test_sinusoids_are_those_of_a_loop(layout: str, frequencies: str) -> None:
             rate = 10000 ** -(2 * i / width if frequencies == "paper" else i / (width // 2 - 1))
             place = (2 * i, 2 * i + 1) if layout == "interleaved" else (i, width // 2 + i)
             for column, wave in zip(place, (math.sin, math.cos), strict=True):
-                assert found[0, p, column].item() == pytest.approx(wave((p + first) * rate), abs=1e-5)
+                assert found[0, p, column].item() == pytest.approx(
+                    wave((p + first) * rate), abs=1e-5
+                )
 
 
 @pytest.mark.parametrize(
@@ -41,7 +45,12 @@ def test_sinusoids_are_those_of_a_loop(layout: str, frequencies: str) -> None:
     ],
 )
 def test_buckets_are_the_published_ones(bidirectional: bool, wanted: list[int]) -> None:
-    assert RelativeBuckets(num_heads=2, bidirectional=bidirectional).bucket(torch.tensor(OFFSETS)).tolist() == wanted
+    assert (
+        RelativeBuckets(num_heads=2, bidirectional=bidirectional)
+        .bucket(torch.tensor(OFFSETS))
+        .tolist()
+        == wanted
+    )
 
 
 def test_the_bias_is_the_table_at_the_bucket_of_key_minus_query() -> None:
@@ -67,7 +76,9 @@ def test_the_bias_is_the_table_at_the_bucket_of_key_minus_query() -> None:
 )
 def test_wrong_settings(settings: list[str], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
-        build_model(compose("pretrain", "transformer", ["data.path=x", *settings]), vocab_size=8, vocab=TINY)
+        build_model(
+            compose("pretrain", "transformer", ["data.path=x", *settings]), vocab_size=8, vocab=TINY
+        )
 
 
 def test_scaled_embeddings_and_first_weights_keep_each_other_at_one() -> None:
@@ -76,19 +87,29 @@ def test_scaled_embeddings_and_first_weights_keep_each_other_at_one() -> None:
     ids = torch.arange(5)[None]
     found = embedding(Seq(ids, torch.tensor([5]), full=True), NoPosition(), ids)
     torch.testing.assert_close(found, 3 * embedding.token.weight[ids])
-    model = build_model(compose("pretrain", "transformer", ["data.path=x"]), vocab_size=3000, vocab=TINY, seed=0)
+    model = build_model(
+        compose("pretrain", "transformer", ["data.path=x"]), vocab_size=3000, vocab=TINY, seed=0
+    )
     table, width = model.backbone.token_embedding.weight, 128  # type: ignore[union-attr]
     assert table[:3000].std().item() == pytest.approx(width**-0.5, rel=0.01)
     assert not table[3000:].any()
     decoder = model.backbone.decoder.stack.blocks  # type: ignore[union-attr]
     bound = (6 / (4 * width)) ** 0.5
-    for weight in (decoder.a[0].cell.qkv.weight, decoder.c[0].cell.q.weight, decoder.c[0].cell.kv.weight):
+    for weight in (
+        decoder.a[0].cell.qkv.weight,
+        decoder.c[0].cell.q.weight,
+        decoder.c[0].cell.kv.weight,
+    ):
         assert weight.abs().max().item() == pytest.approx(bound, rel=0.01)
-    assert decoder.f[0].cell.up.weight.abs().max().item() == pytest.approx((6 / (128 + 512)) ** 0.5, rel=0.01)
+    assert decoder.f[0].cell.up.weight.abs().max().item() == pytest.approx(
+        (6 / (128 + 512)) ** 0.5, rel=0.01
+    )
 
 
 def test_first_weights_of_t5() -> None:
-    model = build_model(compose("pretrain", "t5", ["data.path=x"]), vocab_size=3000, vocab=TINY, seed=0)
+    model = build_model(
+        compose("pretrain", "t5", ["data.path=x"]), vocab_size=3000, vocab=TINY, seed=0
+    )
     blocks, width, head = model.backbone.decoder.stack.blocks, 128, 64  # type: ignore[union-attr]
     wanted = {
         model.backbone.token_embedding.weight[:3000]: 1.0,  # type: ignore[union-attr]
@@ -100,6 +121,11 @@ def test_first_weights_of_t5() -> None:
     }
     for weight, std in wanted.items():
         assert weight.std().item() == pytest.approx(std, rel=0.03)
-    tables = [model.backbone.encoder.position.table.weight, model.backbone.decoder.position.table.weight]  # type: ignore[union-attr]
+    tables = [
+        model.backbone.encoder.position.table.weight,
+        model.backbone.decoder.position.table.weight,
+    ]  # type: ignore[union-attr]
     assert tables[0] is not tables[1]
-    assert torch.stack([table.detach() for table in tables]).std().item() == pytest.approx(width**-0.5, rel=0.3)
+    assert torch.stack([table.detach() for table in tables]).std().item() == pytest.approx(
+        width**-0.5, rel=0.3
+    )

@@ -1,4 +1,6 @@
-"""Relative attention as a literal loop over queries and keys, in float64: memory, query rows, segments, reversed rows."""
+"""Relative attention as a literal loop over queries and keys, in float64: memory, query rows,
+segments, reversed rows.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,11 @@ W, H, D, B = 8, 2, 3, 2
 
 def cell(segments: bool = True) -> RelativeAttention:
     torch.manual_seed(0)
-    made = RelativeAttention(width=W, num_heads=H, head_width=D, dropout=0.0, segments=segments).double().eval()
+    made = (
+        RelativeAttention(width=W, num_heads=H, head_width=D, dropout=0.0, segments=segments)
+        .double()
+        .eval()
+    )
     with torch.no_grad():
         for parameter in made.parameters():
             parameter.normal_()
@@ -35,9 +41,17 @@ def context(mask: Tensor | None, rows: int, **more: Any) -> Context:
 
 
 def literal(
-    part: RelativeAttention, x: Tensor, keys: Tensor, places: Tensor, allowed: Tensor, sign: list[int], apart: Tensor | None
+    part: RelativeAttention,
+    x: Tensor,
+    keys: Tensor,
+    places: Tensor,
+    allowed: Tensor,
+    sign: list[int],
+    apart: Tensor | None,
 ) -> Tensor:
-    """The formula of the sheet, one query and one key at a time; `places [B, Tq]` of queries, keys stand at 0, 1, ..."""
+    """The formula of the sheet, one query and one key at a time; `places [B, Tq]` of queries,
+    keys stand at 0, 1, ...
+    """
 
     def heads(weight: Tensor, row: Tensor) -> Tensor:
         return (weight @ row).view(H, D)
@@ -56,14 +70,26 @@ def literal(
                     wave = [math.sin(distance / 10000 ** (2 * n / W)) for n in range(W // 2)]
                     wave += [math.cos(distance / 10000 ** (2 * n / W)) for n in range(W // 2)]
                     r = heads(part.place.weight, torch.tensor(wave, dtype=x.dtype))[h]
-                    score = (q[h] + part.content_bias[h, 0]) @ heads(wk, keys[b, j])[h] + (q[h] + part.place_bias[h, 0]) @ r
-                    if apart is not None and part.segments is not None and part.segment_bias is not None:
-                        score = score + (q[h] + part.segment_bias[h, 0]) @ part.segments[int(apart[b, i, j]), h, 0]
+                    score = (q[h] + part.content_bias[h, 0]) @ heads(wk, keys[b, j])[h] + (
+                        q[h] + part.place_bias[h, 0]
+                    ) @ r
+                    if (
+                        apart is not None
+                        and part.segments is not None
+                        and part.segment_bias is not None
+                    ):
+                        score = (
+                            score
+                            + (q[h] + part.segment_bias[h, 0])
+                            @ part.segments[int(apart[b, i, j]), h, 0]
+                        )
                     scores.append(score / math.sqrt(D))
                     values.append(heads(wv, keys[b, j])[h])
                 if scores:
                     weights = torch.stack(scores).softmax(0)
-                    found[b, i, h * D : (h + 1) * D] = sum(w * v for w, v in zip(weights, values, strict=True))
+                    found[b, i, h * D : (h + 1) * D] = sum(
+                        w * v for w, v in zip(weights, values, strict=True)
+                    )
     return found @ part.out.weight.T
 
 
@@ -75,7 +101,9 @@ def random(*shape: int) -> Tensor:
 @pytest.mark.parametrize("asked", [False, True])
 @pytest.mark.parametrize("reversed", [None, [False, True]])
 @pytest.mark.parametrize("segments", [False, True])
-def test_is_the_literal_loop(memory: int, asked: bool, reversed: list[bool] | None, segments: bool) -> None:
+def test_is_the_literal_loop(
+    memory: int, asked: bool, reversed: list[bool] | None, segments: bool
+) -> None:
     part, length = cell(segments), 4
     x, mem = random(B, length + 2 * asked, W), random(B, memory, W)
     places = torch.tensor([[3, 1], [0, 2]]) if asked else torch.zeros(B, 0, dtype=torch.long)
@@ -84,10 +112,17 @@ def test_is_the_literal_loop(memory: int, asked: bool, reversed: list[bool] | No
     allowed[0, 1] = False  # a query that sees nothing
     apart = torch.rand(B, x.shape[1], memory + length) < 0.5 if segments else None
     made = relations(
-        width=W, first=memory, rows=length, like=x, places=memory + places if asked else None,
-        reversed=None if reversed is None else torch.tensor(reversed), apart=None if apart is None else apart[:, None],
-    )  # fmt: skip
-    given = context(allowed[:, None], x.shape[1], memory=[mem] if memory else None, keys=length, relations=made)
+        width=W,
+        first=memory,
+        rows=length,
+        like=x,
+        places=memory + places if asked else None,
+        reversed=None if reversed is None else torch.tensor(reversed),
+        apart=None if apart is None else apart[:, None],
+    )
+    given = context(
+        allowed[:, None], x.shape[1], memory=[mem] if memory else None, keys=length, relations=made
+    )
     sign = [-1 if row else 1 for row in reversed or [False] * B]
     wanted = literal(part, x, torch.cat([mem, x[:, :length]], 1), where, allowed, sign, apart)
     torch.testing.assert_close(part(x, given), wanted, rtol=1e-10, atol=1e-10)
@@ -102,7 +137,10 @@ def test_distances_are_of_the_given_places() -> None:
     allowed[..., 2] = False
     padded = part(x, context(allowed, 3, memory=[mem], relations=made))[:, 1:]
     plain = relations(width=W, first=2, rows=2, like=x)
-    alone = part(x[:, 1:], context(torch.ones(1, 1, 2, 4, dtype=torch.bool), 2, memory=[mem], relations=plain))
+    alone = part(
+        x[:, 1:],
+        context(torch.ones(1, 1, 2, 4, dtype=torch.bool), 2, memory=[mem], relations=plain),
+    )
     torch.testing.assert_close(padded, alone, rtol=1e-12, atol=1e-12)
 
 
@@ -110,12 +148,19 @@ def test_distances_are_of_the_given_places() -> None:
 def test_a_cache_reads_on_behind_memory() -> None:
     part, x, mem = cell(False), random(B, 5, W), random(B, 3, W)
     causal = (torch.arange(8) <= torch.arange(5)[:, None] + 3)[None, None]
-    whole = part(x, context(causal, 5, memory=[mem], relations=relations(width=W, first=3, rows=5, like=x)))
+    whole = part(
+        x, context(causal, 5, memory=[mem], relations=relations(width=W, first=3, rows=5, like=x))
+    )
     cache, found = Cache.of(1), []
     for start, end in ((0, 2), (2, 3), (3, 5)):
         new = relations(width=W, first=3 + start, rows=end - start, like=x)
         mask = causal[:, :, start:end, : 3 + end]
-        found.append(part(x[:, start:end], context(mask, end - start, memory=[mem], cache=cache, relations=new)))
+        found.append(
+            part(
+                x[:, start:end],
+                context(mask, end - start, memory=[mem], cache=cache, relations=new),
+            )
+        )
     torch.testing.assert_close(torch.cat(found, 1), whole, rtol=1e-12, atol=1e-12)
 
 
@@ -132,13 +177,19 @@ def test_memory_goes_through_the_norm_of_its_block() -> None:
 
 
 def test_no_table_of_queries_by_keys_by_width() -> None:
-    """What a layer keeps for its backward pass grows with queries times distances, not with width on top."""
+    """What a layer keeps for its backward pass grows with queries times distances, not with
+    width on top.
+    """
     length, width = 64, 64
     part = RelativeAttention(width=width, num_heads=1, dropout=0.0).train()
     x = torch.randn(1, length, width, requires_grad=True)
     sizes: list[int] = []
-    with torch.autograd.graph.saved_tensors_hooks(lambda t: sizes.append(t.numel()) or t, lambda t: t):
-        part(x, context(None, length, relations=relations(width=width, first=0, rows=length, like=x)))
+    with torch.autograd.graph.saved_tensors_hooks(
+        lambda t: sizes.append(t.numel()) or t, lambda t: t
+    ):
+        part(
+            x, context(None, length, relations=relations(width=width, first=0, rows=length, like=x))
+        )
     assert max(sizes) <= 2 * length * length
 
 

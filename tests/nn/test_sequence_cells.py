@@ -1,4 +1,6 @@
-"""LSTM, GRU and convolution in place of attention: loops over tokens, documents apart, padding unread, token by token."""
+"""LSTM, GRU and convolution in place of attention: loops over tokens, documents apart, padding
+unread, token by token.
+"""
 
 from __future__ import annotations
 
@@ -19,11 +21,16 @@ from plmctl.nn.init import normal
 from plmctl.nn.positions import NoPosition
 
 W, HIDDEN = 6, 4
-DOCUMENTS = torch.tensor([[0, 0, 0, 1, 1, 2, 2], [0, 0, 0, 0, 0, -1, -1], [-1, -1, 0, 0, 1, 1, 1], [-1] * 7])  # -1: padding
+# -1: padding
+DOCUMENTS = torch.tensor(
+    [[0, 0, 0, 1, 1, 2, 2], [0, 0, 0, 0, 0, -1, -1], [-1, -1, 0, 0, 1, 1, 1], [-1] * 7]
+)
 KINDS: dict[str, Callable[[bool], Cell]] = {
     "lstm": lambda causal: LSTM(width=W, hidden_width=HIDDEN, causal=causal),
     "gru": lambda causal: GRU(width=W, hidden_width=HIDDEN, causal=causal),
-    "convolution": lambda causal: Convolution(width=W, hidden_width=HIDDEN, kernel=3, causal=causal),
+    "convolution": lambda causal: Convolution(
+        width=W, hidden_width=HIDDEN, kernel=3, causal=causal
+    ),
 }
 KIND = pytest.mark.parametrize("kind", KINDS)
 CAUSAL = pytest.mark.parametrize("causal", [True, False])
@@ -35,7 +42,9 @@ def made(kind: str, causal: bool) -> Cell:
 
 
 def stream(rows: int = 4, length: int = 7) -> Tensor:
-    return torch.randn(rows, length, W, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+    return torch.randn(
+        rows, length, W, generator=torch.Generator().manual_seed(1), dtype=torch.float64
+    )
 
 
 def packed(documents: Tensor, cache: Cache | None = None, start: int = 0) -> Context:
@@ -49,7 +58,9 @@ def packed(documents: Tensor, cache: Cache | None = None, start: int = 0) -> Con
 
 def plain(rows: int, length: int, cache: Cache | None = None, start: int = 0) -> Context:
     seq = Seq(torch.zeros(rows, length, dtype=torch.long), torch.full((rows,), length), full=True)
-    return Context(Mask(None), NoPosition(), torch.arange(start, start + length)[None], cache=cache, seq=seq)
+    return Context(
+        Mask(None), NoPosition(), torch.arange(start, start + length)[None], cache=cache, seq=seq
+    )
 
 
 def lstm(p: dict[str, Tensor], x: list[Tensor]) -> list[Tensor]:
@@ -57,7 +68,9 @@ def lstm(p: dict[str, Tensor], x: list[Tensor]) -> list[Tensor]:
     h = c = torch.zeros(HIDDEN, dtype=torch.float64)
     found = []
     for token in x:
-        i, f, g, o = (p["weight_ih"] @ token + p["bias_ih"] + p["weight_hh"] @ h + p["bias_hh"]).split(HIDDEN)
+        i, f, g, o = (
+            p["weight_ih"] @ token + p["bias_ih"] + p["weight_hh"] @ h + p["bias_hh"]
+        ).split(HIDDEN)
         c = torch.sigmoid(f) * c + torch.sigmoid(i) * torch.tanh(g)
         h = torch.sigmoid(o) * torch.tanh(c)
         found.append(h)
@@ -84,7 +97,9 @@ def recurrent(cell: LSTM | GRU, x: Tensor, causal: bool) -> Tensor:
     names = ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
     states = step({name: getattr(net, f"{name}_l0") for name in names}, list(x))
     if not causal:
-        back = step({name: getattr(net, f"{name}_l0_reverse") for name in names}, list(x.flip(0)))[::-1]
+        back = step({name: getattr(net, f"{name}_l0_reverse") for name in names}, list(x.flip(0)))[
+            ::-1
+        ]
         states = [torch.cat(both) for both in zip(states, back, strict=True)]
     return torch.stack([cell.out.weight @ state + cell.out.bias for state in states])
 
@@ -98,12 +113,16 @@ def convolved(cell: Convolution, x: Tensor, causal: bool) -> Tensor:
             place = t + tap - (cell.kernel - 1 if causal else cell.kernel // 2)
             if 0 <= place < len(x):
                 total += cell.taps.weight[:, tap * W : (tap + 1) * W] @ x[place]
-        found.append(cell.out.weight @ (total[:HIDDEN] * torch.sigmoid(total[HIDDEN:])) + cell.out.bias)
+        found.append(
+            cell.out.weight @ (total[:HIDDEN] * torch.sigmoid(total[HIDDEN:])) + cell.out.bias
+        )
     return torch.stack(found)
 
 
 def alone(cell: Cell, x: Tensor, causal: bool) -> Tensor:
-    return convolved(cell, x, causal) if isinstance(cell, Convolution) else recurrent(cell, x, causal)  # type: ignore[arg-type]
+    return (
+        convolved(cell, x, causal) if isinstance(cell, Convolution) else recurrent(cell, x, causal)
+    )  # type: ignore[arg-type]
 
 
 @KIND
@@ -115,7 +134,9 @@ def test_it_is_the_loop_over_each_document_alone(kind: str, causal: bool) -> Non
     for row, documents in enumerate(DOCUMENTS):
         for number in documents.unique()[documents.unique() >= 0]:
             own = documents == number
-            torch.testing.assert_close(found[row, own], alone(cell, x[row, own], causal), rtol=1e-10, atol=1e-10)
+            torch.testing.assert_close(
+                found[row, own], alone(cell, x[row, own], causal), rtol=1e-10, atol=1e-10
+            )
     assert found.isfinite().all()
 
 
@@ -125,8 +146,12 @@ def test_it_is_the_loop_over_each_document_alone(kind: str, causal: bool) -> Non
 def test_whole_rows_need_no_tracks(kind: str, causal: bool) -> None:
     cell, x = made(kind, causal), stream()
     whole = cell(x, plain(4, 7))
-    torch.testing.assert_close(whole, torch.stack([alone(cell, row, causal) for row in x]), rtol=1e-10, atol=1e-10)
-    torch.testing.assert_close(cell(x, packed(torch.zeros_like(DOCUMENTS))), whole, rtol=1e-12, atol=1e-12)
+    torch.testing.assert_close(
+        whole, torch.stack([alone(cell, row, causal) for row in x]), rtol=1e-10, atol=1e-10
+    )
+    torch.testing.assert_close(
+        cell(x, packed(torch.zeros_like(DOCUMENTS))), whole, rtol=1e-12, atol=1e-12
+    )
 
 
 @KIND
@@ -166,7 +191,9 @@ def test_packed_and_padded_rows_in_pieces(kind: str, cuts: list[int]) -> None:
         piece = slice(start, start + cut)
         found.append(cell(x[:, piece], packed(DOCUMENTS[:, piece], cache, start)))
         start += cut
-    torch.testing.assert_close(torch.cat(found, 1), cell(x, packed(DOCUMENTS)), rtol=1e-12, atol=1e-12)
+    torch.testing.assert_close(
+        torch.cat(found, 1), cell(x, packed(DOCUMENTS)), rtol=1e-12, atol=1e-12
+    )
 
 
 @KIND
@@ -191,7 +218,9 @@ def test_rows_of_a_cache_can_be_chosen(kind: str) -> None:
     found = cell(x[:, 3:].repeat(2, 1, 1)[:3], plain(3, 1, cache, 3))
     for row, before in enumerate((1, 1, 0)):
         text = torch.cat([x[before, :3], x[row % 2, 3:]])
-        torch.testing.assert_close(found[row, 0], alone(cell, text, True)[-1], rtol=1e-10, atol=1e-10)
+        torch.testing.assert_close(
+            found[row, 0], alone(cell, text, True)[-1], rtol=1e-10, atol=1e-10
+        )
 
 
 @KIND
@@ -215,4 +244,8 @@ def test_first_weights_follow_the_seed_and_torchs_rule(kind: str) -> None:
     assert all(x.equal(y) for x, y in zip(a.parameters(), c.parameters(), strict=True))
     recurrence = a.read.net.weight_hh_l0  # type: ignore[union-attr]
     assert HIDDEN**-0.5 * 0.5 < float(recurrence.detach().abs().max()) <= HIDDEN**-0.5
-    assert float(a.projection.weight.detach().abs().max()) < 0.1 < float(b.projection.weight.detach().abs().max())
+    assert (
+        float(a.projection.weight.detach().abs().max())
+        < 0.1
+        < float(b.projection.weight.detach().abs().max())
+    )

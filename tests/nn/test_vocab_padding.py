@@ -1,4 +1,6 @@
-"""Tables of 64 k rows: the same numbers as tables of exactly the vocabulary, in the model and in what it writes."""
+"""Tables of 64 k rows: the same numbers as tables of exactly the vocabulary, in the model and in
+what it writes.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,14 @@ from plmctl.training.checkpoint import tensors_of
 from plmctl.training.optim import AdamW, Lamb
 
 V, P, T = 70, 40, 20
-TINY = ["size=tiny", "size.width=32", "size.inner_width=64", "format.max_length=48", "train.batch_size=8", "eval.rows=8"]
+TINY = [
+    "size=tiny",
+    "size.width=32",
+    "size.inner_width=64",
+    "format.max_length=48",
+    "train.batch_size=8",
+    "eval.rows=8",
+]
 
 
 @pytest.fixture
@@ -44,32 +53,50 @@ def unpadded(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
 
 
 def model_of(recipe: str = "bert", words: Sequence[str] = ()) -> Model:
-    return build_model(plain(compose("pretrain", recipe, ["size=tiny", *words])), vocab_size=V, seed=5).eval()
+    return build_model(
+        plain(compose("pretrain", recipe, ["size=tiny", *words])), vocab_size=V, seed=5
+    ).eval()
 
 
 def loss_of(model: Model) -> Tensor:
     generator = torch.Generator().manual_seed(2)
-    ids, answers = torch.randint(V, (2, T), generator=generator), torch.randint(V, (2 * T,), generator=generator)
+    ids, answers = (
+        torch.randint(V, (2, T), generator=generator),
+        torch.randint(V, (2 * T,), generator=generator),
+    )
     answers[::5] = IGNORE
     last = model(Batch(torch.arange(2), {"text": Seq(ids, torch.tensor([T, T]))})).last
     return model.heads["mlm"].loss(last.flatten(0, 1), answers)[0]  # type: ignore[operator]
 
 
 def test_rows_of_known_vocabularies() -> None:
-    assert [tables.padded(size) for size in (1, 64, 65, 30522, 50257)] == [64, 64, 128, 30528, 50304]
+    assert [tables.padded(size) for size in (1, 64, 65, 30522, 50257)] == [
+        64,
+        64,
+        128,
+        30528,
+        50304,
+    ]
 
 
 @pytest.mark.parametrize("tied", [True, False])
 @pytest.mark.parametrize("bias", [True, False])
-def test_the_heads_loss_and_gradients_are_those_without_padding(tied: bool, bias: bool, unpadded: Callable) -> None:
+def test_the_heads_loss_and_gradients_are_those_without_padding(
+    tied: bool, bias: bool, unpadded: Callable
+) -> None:
     def make() -> tuple[LMHead, nn.Module]:
         torch.manual_seed(0)
         table = tables.TokenTable(vocab_size=V, width=6)
-        head = LMHead(width=6, vocab_size=V, token_embedding=table, tied=tied, transform=True, bias=bias)
+        head = LMHead(
+            width=6, vocab_size=V, token_embedding=table, tied=tied, transform=True, bias=bias
+        )
         return head.double(), table.double()
 
     generator = torch.Generator().manual_seed(1)
-    features, ids = torch.randn(P, 6, generator=generator).double(), torch.randint(V, (P,), generator=generator)
+    features, ids = (
+        torch.randn(P, 6, generator=generator).double(),
+        torch.randint(V, (P,), generator=generator),
+    )
     ids[::7] = IGNORE
     found: list[Any] = []
     for head, table in (make(), unpadded(make)):
@@ -91,7 +118,14 @@ def test_the_heads_loss_and_gradients_are_those_without_padding(tied: bool, bias
 
 
 def test_a_table_that_is_not_padded_may_be_tied_too() -> None:
-    head = LMHead(width=6, vocab_size=V, token_embedding=nn.Embedding(V, 6), tied=True, transform=False, bias=True)
+    head = LMHead(
+        width=6,
+        vocab_size=V,
+        token_embedding=nn.Embedding(V, 6),
+        tied=True,
+        transform=False,
+        bias=True,
+    )
     assert head.bias is not None
     assert head.bias.shape == (V,)
     assert head(torch.zeros(2, 6)).shape == (2, V)
@@ -107,14 +141,25 @@ def test_first_weights_are_the_same_numbers(words: list[str], unpadded: Callable
     assert tables.count(model) == sum(p.numel() for p in plainer.parameters())
     with torch.no_grad():
         torch.testing.assert_close(loss_of(model), loss_of(plainer), atol=1e-6, rtol=1e-6)
-    torch.testing.assert_close(loss_of(model.double()), loss_of(plainer.double()), atol=1e-10, rtol=1e-10)
+    torch.testing.assert_close(
+        loss_of(model.double()), loss_of(plainer.double()), atol=1e-10, rtol=1e-10
+    )
 
 
-@pytest.mark.parametrize("make", [
-    lambda named: AdamW(parameters=named, lr=0.01, betas=[0.9, 0.999], eps=1e-8, weight_decay=0.1),
-    lambda named: Lamb(parameters=named, lr=0.01, betas=[0.9, 0.999], eps=1e-6, weight_decay=0.1),
-])  # fmt: skip
-def test_training_takes_the_same_way_and_leaves_spare_rows_alone(make: Callable, unpadded: Callable) -> None:
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda named: AdamW(
+            parameters=named, lr=0.01, betas=[0.9, 0.999], eps=1e-8, weight_decay=0.1
+        ),
+        lambda named: Lamb(
+            parameters=named, lr=0.01, betas=[0.9, 0.999], eps=1e-6, weight_decay=0.1
+        ),
+    ],
+)
+def test_training_takes_the_same_way_and_leaves_spare_rows_alone(
+    make: Callable, unpadded: Callable
+) -> None:
     trained = []
     for model in (model_of().double(), unpadded(model_of).double()):
         optimizer = make(list(model.named_parameters()))
@@ -136,7 +181,9 @@ def test_what_is_saved_has_the_rows_of_tokens_even_of_a_copy() -> None:
     model = model_of(words=["heads.mlm.tied=false"])
     for each in (model, copy.deepcopy(model), nn.ModuleDict({"again": model, "once": model})):
         named = {
-            name: len(t) for name, t in tensors_of(each).items() if name.endswith(("token.weight", "mlm.weight", "mlm.bias"))
+            name: len(t)
+            for name, t in tensors_of(each).items()
+            if name.endswith(("token.weight", "mlm.weight", "mlm.bias"))
         }
         assert sorted(named.values()) == [V, V, V]
 
@@ -151,11 +198,21 @@ def pretrain(*words: str) -> str:
 
 def saved(run: Path, step: int) -> dict[str, Tensor]:
     files = [run / f"checkpoints/step-{step}/{name}.safetensors" for name in ("model", "optimizer")]
-    return {f"{file.stem}/{name}": tensor for file in files for name, tensor in load_file(file).items()}
+    return {
+        f"{file.stem}/{name}": tensor for file in files for name, tensor in load_file(file).items()
+    }
 
 
-def test_a_run_from_before_padding_goes_on(tokens_of: Callable[..., Path], tmp_path: Path, unpadded: Callable) -> None:
-    words = ["bert", *TINY, f"data.path={tokens_of('wordpiece')}", "schedule=constant", "train.precision=fp32"]
+def test_a_run_from_before_padding_goes_on(
+    tokens_of: Callable[..., Path], tmp_path: Path, unpadded: Callable
+) -> None:
+    words = [
+        "bert",
+        *TINY,
+        f"data.path={tokens_of('wordpiece')}",
+        "schedule=constant",
+        "train.precision=fp32",
+    ]
     straight, old = tmp_path / "straight", tmp_path / "old"
     pretrain(*words, "train.steps=4", f"run.dir={straight}")
     unpadded(pretrain, *words, "train.steps=2", f"run.dir={old}")
@@ -167,19 +224,29 @@ def test_a_run_from_before_padding_goes_on(tokens_of: Callable[..., Path], tmp_p
     for name, tensor in one.items():
         torch.testing.assert_close(other[name], tensor, atol=2e-5, rtol=1e-4)
     for name in ("model/", "optimizer/exp_avg/", "optimizer/exp_avg_sq/"):
-        assert len(one[f"{name}backbone.embedding.token.weight"]) == len(one[f"{name}heads.mlm.bias"]) == size
+        assert (
+            len(one[f"{name}backbone.embedding.token.weight"])
+            == len(one[f"{name}heads.mlm.bias"])
+            == size
+        )
     loaded = plmctl.load(old)
     assert len(loaded.model.backbone.token_embedding.weight) == tables.padded(size)  # type: ignore[arg-type]
     assert loaded.model.heads["mlm"](torch.zeros(1, 32)).shape == (1, size)
     convert(old, tmp_path / "hf", to="hf")
     assert json.loads((tmp_path / "hf/config.json").read_text())["vocab_size"] == size
-    assert len(load_file(tmp_path / "hf/model.safetensors")["bert.embeddings.word_embeddings.weight"]) == size
+    assert (
+        len(load_file(tmp_path / "hf/model.safetensors")["bert.embeddings.word_embeddings.weight"])
+        == size
+    )
 
 
 def test_dry_run_counts_the_rows_of_tokens_and_says_what_is_padded(unpadded: Callable) -> None:
     words = ["bert", *TINY, "tokenizer.vocab_size=600", "--dry-run", "--json"]
     report, without = json.loads(pretrain(*words)), json.loads(unpadded(pretrain, *words))
-    assert report["run"].pop("vocabulary") == "600 tokens in tables of 640 rows; spare ones are not counted above"
+    assert (
+        report["run"].pop("vocabulary")
+        == "600 tokens in tables of 640 rows; spare ones are not counted above"
+    )
     assert "vocabulary" not in without["run"]
     for name in ("parameters", "macs_per_token"):
         assert report[name] == without[name]

@@ -1,4 +1,6 @@
-"""Rows in which every token knows where it came from, and what must hold of them whatever noise moved it."""
+"""Rows in which every token knows where it came from, and what must hold of them whatever noise
+moved it.
+"""
 
 from __future__ import annotations
 
@@ -9,22 +11,41 @@ import numpy as np
 from plmctl.batch import Rows, Seq
 from plmctl.text.vocab import Vocab
 
-PAD, UNK, CLS, SEP, MASK, EOS, FIRST, SIZE = 0, 1, 2, 3, 4, 5, 200, 1000  # ids from FIRST on are ordinary
+# ids from FIRST on are ordinary
+PAD, UNK, CLS, SEP, MASK, EOS, FIRST, SIZE = 0, 1, 2, 3, 4, 5, 200, 1000
 
 
 def make_vocab(**changes) -> Vocab:
     special = (np.arange(SIZE) < FIRST) & (np.arange(SIZE) != UNK)
-    given = {"size": SIZE, "pad": PAD, "unk": UNK, "cls": CLS, "sep": SEP, "mask": MASK, "bos": None, "eos": EOS}
+    given = {
+        "size": SIZE,
+        "pad": PAD,
+        "unk": UNK,
+        "cls": CLS,
+        "sep": SEP,
+        "mask": MASK,
+        "bos": None,
+        "eos": EOS,
+    }
     tables = {"special": special, "word_start": special, "sentinels": tuple(range(199, 99, -1))}
     return Vocab(**(given | tables | changes))
 
 
 def make_rows(
-    n: int, width: int, *, seed: int = 0, packed: bool = False, short: bool = False, frame: bool = True, mean_word: float = 1.6
+    n: int,
+    width: int,
+    *,
+    seed: int = 0,
+    packed: bool = False,
+    short: bool = False,
+    frame: bool = True,
+    mean_word: float = 1.6,
 ) -> Rows:
-    """Rows `cls ... sep` (`packed`: up to five such documents), with all tracks, spans and anchors a row can have.
+    """Rows `cls ... sep` (`packed`: up to five such documents), with all tracks, spans and anchors
+    a row can have.
 
-    `tracks.origin` is the number of the token's slot, `tracks.word_start` and `tracks.sentence` are random.
+    `tracks.origin` is the number of the token's slot, `tracks.word_start` and `tracks.sentence` are
+    random.
     """
     rng = np.random.default_rng(seed)
     length = rng.integers(max(4, width // 3), width + 1, n) if short else np.full(n, width)
@@ -52,14 +73,19 @@ def make_rows(
     spans = [
         (r, int(a), int(k), i)
         for r in range(n)
-        for i, (a, k) in enumerate(zip(range(1, length[r] - 4, 5), rng.integers(1, 4, width), strict=False))
+        for i, (a, k) in enumerate(
+            zip(range(1, length[r] - 4, 5), rng.integers(1, 4, width), strict=False)
+        )
         if (document[r, a : a + k] == document[r, a]).all() and (ids[r, a : a + k] >= FIRST).all()
     ]
     anchors = np.argwhere(begins & real)
     return Rows(
-        key=np.arange(n) * 7 + 3, seqs={"text": Seq(ids, length, tracks)}, anchors=anchors,
-        labels={"class": np.arange(len(anchors))}, spans={"entity": np.array(spans, np.int64).reshape(-1, 4)},
-    )  # fmt: skip
+        key=np.arange(n) * 7 + 3,
+        seqs={"text": Seq(ids, length, tracks)},
+        anchors=anchors,
+        labels={"class": np.arange(len(anchors))},
+        spans={"entity": np.array(spans, np.int64).reshape(-1, 4)},
+    )
 
 
 def some(rows: Rows, part: np.ndarray) -> Rows:
@@ -67,28 +93,43 @@ def some(rows: Rows, part: np.ndarray) -> Rows:
     place = {int(r): i for i, r in enumerate(part)}
 
     def cut(seq: Seq) -> Seq:
-        return replace(seq, ids=seq.ids[part], length=seq.length[part], tracks={k: x[part] for k, x in seq.tracks.items()})
+        return replace(
+            seq,
+            ids=seq.ids[part],
+            length=seq.length[part],
+            tracks={k: x[part] for k, x in seq.tracks.items()},
+        )
 
     def table(x: np.ndarray) -> np.ndarray:
-        lines = sorted((place[int(line[0])], *line[1:].tolist()) for line in x if int(line[0]) in place)
+        lines = sorted(
+            (place[int(line[0])], *line[1:].tolist()) for line in x if int(line[0]) in place
+        )
         return np.array(lines, np.int64).reshape(-1, x.shape[1])
 
     held = np.array([int(r) in place for r in rows.anchors[:, 0]])
-    lines = np.flatnonzero(held)[np.argsort([place[int(r)] for r in rows.anchors[held, 0]], kind="stable")]
+    lines = np.flatnonzero(held)[
+        np.argsort([place[int(r)] for r in rows.anchors[held, 0]], kind="stable")
+    ]
     anchors = rows.anchors[lines].copy()
     anchors[:, 0] = [place[int(r)] for r in anchors[:, 0]]
     return replace(
-        rows, key=rows.key[part], seqs={k: cut(x) for k, x in rows.seqs.items()},
-        targets={k: x[part] for k, x in rows.targets.items()}, spans={k: table(x) for k, x in rows.spans.items()},
-        anchors=anchors, labels={k: x[lines] for k, x in rows.labels.items()},
+        rows,
+        key=rows.key[part],
+        seqs={k: cut(x) for k, x in rows.seqs.items()},
+        targets={k: x[part] for k, x in rows.targets.items()},
+        spans={k: table(x) for k, x in rows.spans.items()},
+        anchors=anchors,
+        labels={k: x[lines] for k, x in rows.labels.items()},
         values={k: x[part] for k, x in rows.values.items()},
-    )  # fmt: skip
+    )
 
 
 def numbered(rows: Rows) -> Rows:
     """The rows with `tracks.origin` counted afresh."""
     seq = rows.seqs["text"]
-    return rows.with_seq("text", seq.with_tracks(origin=np.arange(seq.ids.size).reshape(seq.ids.shape)))
+    return rows.with_seq(
+        "text", seq.with_tracks(origin=np.arange(seq.ids.size).reshape(seq.ids.shape))
+    )
 
 
 def equal(one: Rows, two: Rows) -> None:
@@ -109,7 +150,9 @@ def equal(one: Rows, two: Rows) -> None:
 
 
 def check_moved(before: Seq, after: Seq, new: frozenset[int]) -> None:
-    """Tokens of `after`, except `new` ids, are those of `before` at their origin, with their tracks, row and document."""
+    """Tokens of `after`, except `new` ids, are those of `before` at their origin, with their
+    tracks, row and document.
+    """
     width = before.ids.shape[1]
     real = np.arange(after.ids.shape[1]) < after.length[:, None]
     assert (after.ids[~real] == PAD).all()
@@ -119,7 +162,9 @@ def check_moved(before: Seq, after: Seq, new: frozenset[int]) -> None:
     np.testing.assert_array_equal(np.nonzero(moved)[0], origin // width)
     assert len(np.unique(origin)) == len(origin)
     for name in set(before.tracks) - {"position", "origin"}:
-        np.testing.assert_array_equal(after.tracks[name][moved], before.tracks[name].ravel()[origin], err_msg=name)
+        np.testing.assert_array_equal(
+            after.tracks[name][moved], before.tracks[name].ravel()[origin], err_msg=name
+        )
     for ids, length, given in zip(after.ids, after.length, before.ids, strict=True):
         frame = [t for t in ids[:length].tolist() if t in (CLS, SEP)]
         assert frame == [t for t in given.tolist() if t in (CLS, SEP)]
@@ -130,11 +175,17 @@ def check_moved(before: Seq, after: Seq, new: frozenset[int]) -> None:
         for r in range(len(document)):
             for d in set(document[r, : after.length[r]].tolist()):
                 place = np.flatnonzero(document[r] == d)
-                np.testing.assert_array_equal(after.tracks["position"][r, place], np.arange(len(place)))
+                np.testing.assert_array_equal(
+                    after.tracks["position"][r, place], np.arange(len(place))
+                )
 
 
-def check_followed(before: Rows, after: Rows, name: str, new: frozenset[int], *, strict: bool = True) -> None:
-    """Spans and anchors stand where their tokens went, and (`strict`) all spans are there whose tokens stayed together."""
+def check_followed(
+    before: Rows, after: Rows, name: str, new: frozenset[int], *, strict: bool = True
+) -> None:
+    """Spans and anchors stand where their tokens went, and (`strict`) all spans are there whose
+    tokens stayed together.
+    """
     seq, width = after.seqs[name], before.seqs["text"].ids.shape[1]
     moved = (np.arange(seq.ids.shape[1]) < seq.length[:, None]) & ~np.isin(seq.ids, list(new))
     place = {int(seq.tracks["origin"][r, c]): (int(r), int(c)) for r, c in np.argwhere(moved)}

@@ -13,12 +13,25 @@ from plmctl.text.vocab import Vocab
 def make_vocab(size: int = 1000, mask: int | None = 4) -> Vocab:
     special = np.arange(size) < 10
     return Vocab(
-        size=size, pad=0, unk=1, cls=2, sep=3, mask=mask, bos=None, eos=5, special=special, word_start=~special
-    )  # fmt: skip
+        size=size,
+        pad=0,
+        unk=1,
+        cls=2,
+        sep=3,
+        mask=mask,
+        bos=None,
+        eos=5,
+        special=special,
+        word_start=~special,
+    )
 
 
-def make_rows(n: int, width: int, *, lengths: list[int] | None = None, seed: int = 0, documents: bool = False) -> Rows:
-    """Rows cls ... sep padded to `width`; with `documents`, each row holds several such stretches."""
+def make_rows(
+    n: int, width: int, *, lengths: list[int] | None = None, seed: int = 0, documents: bool = False
+) -> Rows:
+    """Rows cls ... sep padded to `width`; with `documents`, each row holds several such
+    stretches.
+    """
     rng = np.random.default_rng(seed)
     length = np.full(n, width) if lengths is None else np.array(lengths)
     ids = rng.integers(10, 1000, (n, width)).astype(np.int32)

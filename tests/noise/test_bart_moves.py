@@ -27,13 +27,17 @@ def test_deletion_is_exact_and_uniform():
     for width in (3, 5, 23):
         rows = make_rows(50, width)
         assert (
-            TokenDelete(vocab=V, rate=0.3)(rows, Draws(0, 0)).seqs["source"].length == width - np.ceil(0.3 * (width - 2))
+            TokenDelete(vocab=V, rate=0.3)(rows, Draws(0, 0)).seqs["source"].length
+            == width - np.ceil(0.3 * (width - 2))
         ).all()
 
 
 def test_deletion_shares_its_budget_among_documents():
     rows = make_rows(500, 128, packed=True)
-    before, seq = rows.seqs["text"], TokenDelete(vocab=V, rate=0.3)(rows, Draws(0, 0)).seqs["source"]
+    before, seq = (
+        rows.seqs["text"],
+        TokenDelete(vocab=V, rate=0.3)(rows, Draws(0, 0)).seqs["source"],
+    )
     for r in range(500):
         total = np.ceil(0.3 * (before.ids[r] >= 200).sum() - 1e-9)
         for d in range(before.tracks["document"][r].max() + 1):
@@ -43,14 +47,20 @@ def test_deletion_shares_its_budget_among_documents():
 
 
 def sentences_of(ids: np.ndarray, sentence: np.ndarray) -> list[tuple[int, ...]]:
-    return [tuple(ids[list(part)].tolist()) for _, part in itertools.groupby(range(len(ids)), key=lambda i: sentence[i])]
+    return [
+        tuple(ids[list(part)].tolist())
+        for _, part in itertools.groupby(range(len(ids)), key=lambda i: sentence[i])
+    ]
 
 
 @pytest.mark.parametrize("packed", [False, True])
 @pytest.mark.parametrize("rate", [1.0, 0.4])
 def test_sentences_stay_whole_and_the_right_number_may_move(packed, rate):
     rows = make_rows(200, 80, packed=packed, short=True)
-    before, after = rows.seqs["text"], SentencePermute(vocab=V, rate=rate)(rows, Draws(0, 0)).seqs["source"]
+    before, after = (
+        rows.seqs["text"],
+        SentencePermute(vocab=V, rate=rate)(rows, Draws(0, 0)).seqs["source"],
+    )
     document = before.tracks.get("document", np.zeros_like(before.ids))
     moved = 0
     for r in range(200):
@@ -69,12 +79,20 @@ def test_every_order_of_sentences_is_as_likely():
     ids = np.tile([CLS, 300, 301, 400, 500, 501, 502, SEP, PAD], (12_000, 1)).astype(np.int32)
     sentence = np.tile([0, 0, 0, 1, 2, 2, 2, 2, 0], (12_000, 1))
     rows = Rows(np.arange(12_000), {"text": Seq(ids, np.full(12_000, 8), {"sentence": sentence})})
-    found = Counter(map(tuple, SentencePermute(vocab=V, rate=1.0)(rows, Draws(0, 0)).seqs["source"].ids.tolist()))
+    found = Counter(
+        map(
+            tuple, SentencePermute(vocab=V, rate=1.0)(rows, Draws(0, 0)).seqs["source"].ids.tolist()
+        )
+    )
     parts = [(300, 301), (400,), (500, 501, 502)]
     wanted = {(CLS, *sum(order, ()), SEP, PAD) for order in itertools.permutations(parts)}
     assert found.keys() == wanted
     assert stats.chisquare(list(found.values())).pvalue > 1e-3
-    two = Counter(map(tuple, SentencePermute(vocab=V, rate=0.6)(rows, Draws(0, 0)).seqs["source"].ids.tolist()))
+    two = Counter(
+        map(
+            tuple, SentencePermute(vocab=V, rate=0.6)(rows, Draws(0, 0)).seqs["source"].ids.tolist()
+        )
+    )
     swaps = {
         (CLS, *sum(order, ()), SEP, PAD)
         for order in itertools.permutations(parts)
@@ -87,7 +105,10 @@ def test_every_order_of_sentences_is_as_likely():
 @pytest.mark.parametrize("packed", [False, True])
 def test_rotation_is_a_rotation_of_every_document(packed):
     rows = make_rows(300, 40, packed=packed, short=True)
-    before, after = rows.seqs["text"], DocumentRotate(vocab=V, rate=1.0)(rows, Draws(0, 0)).seqs["source"]
+    before, after = (
+        rows.seqs["text"],
+        DocumentRotate(vocab=V, rate=1.0)(rows, Draws(0, 0)).seqs["source"],
+    )
     document = before.tracks.get("document", np.zeros_like(before.ids))
     for r in range(300):
         for d in range(document[r].max() + 1):
@@ -101,7 +122,11 @@ def test_pivots_are_uniform_and_a_share_of_documents_rotates():
     after = DocumentRotate(vocab=V, rate=1.0)(rows, Draws(0, 0)).seqs["source"]
     pivot = after.tracks["origin"][:, 1] % 12 - 1
     assert stats.chisquare(np.bincount(pivot, minlength=10)).pvalue > 1e-3
-    half = DocumentRotate(vocab=V, rate=0.5)(rows, Draws(0, 0)).seqs["source"].tracks["origin"][:, 1] % 12 - 1
+    half = (
+        DocumentRotate(vocab=V, rate=0.5)(rows, Draws(0, 0)).seqs["source"].tracks["origin"][:, 1]
+        % 12
+        - 1
+    )
     assert abs((half > 0).mean() - 0.45) < 3 * np.sqrt(0.25 / 6000)
 
 

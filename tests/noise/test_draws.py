@@ -24,7 +24,13 @@ def test_places_one_by_one_equal_the_table():
 
 @pytest.mark.parametrize(
     "other",
-    [Draws(2, 2), Draws(1, 3), Draws(1, 2).child(0), Draws(1, 2).child(1), Draws(1, 2).child(0).child(1)],
+    [
+        Draws(2, 2),
+        Draws(1, 3),
+        Draws(1, 2).child(0),
+        Draws(1, 2).child(1),
+        Draws(1, 2).child(0).child(1),
+    ],
     ids=lambda d: f"{d.seed}-{d.epoch}-{d.path}",
 )
 def test_other_seed_epoch_or_part_is_independent(other):
@@ -37,12 +43,20 @@ def test_names_keys_and_columns_are_independent():
     draws = Draws(3, 0)
     u, v = draws.uniform(KEYS, "a", 50), draws.uniform(KEYS, "b", 50)
     bound = 4 / np.sqrt(u.size)
-    pairs = [(u, v), (u[1:], u[:-1]), (u[:, 1:], u[:, :-1]), (u[:, 2:], u[:, :-2]), (u[1:, 1:], u[:-1, :-1])]
+    pairs = [
+        (u, v),
+        (u[1:], u[:-1]),
+        (u[:, 1:], u[:, :-1]),
+        (u[:, 2:], u[:, :-2]),
+        (u[1:, 1:], u[:-1, :-1]),
+    ]
     for x, y in pairs:
         assert abs(np.corrcoef(x.ravel(), y.ravel())[0, 1]) < bound
 
 
-@pytest.mark.parametrize("keys", [KEYS, KEYS << 32, KEYS * 12345 + 10**12], ids=["small", "high", "spread"])
+@pytest.mark.parametrize(
+    "keys", [KEYS, KEYS << 32, KEYS * 12345 + 10**12], ids=["small", "high", "spread"]
+)
 def test_uniform_by_chi_square(keys):
     u = Draws(11, 4).uniform(keys, "u", 100).ravel()
     assert u.dtype == np.float32
@@ -53,7 +67,8 @@ def test_uniform_by_chi_square(keys):
     low_bits = Draws(11, 4).bits(keys, "u", 100).ravel() & 255
     assert stats.chisquare(np.bincount(low_bits, minlength=256)).pvalue > 1e-4
     joint = Draws(11, 4).integers(keys, "j", 16, 100)
-    table = np.bincount((joint[:, 0::2] * 16 + joint[:, 1::2]).ravel(), minlength=256)  # two halves of one word
+    # two halves of one word
+    table = np.bincount((joint[:, 0::2] * 16 + joint[:, 1::2]).ravel(), minlength=256)
     assert stats.chisquare(table).pvalue > 1e-4
 
 
@@ -76,5 +91,7 @@ def test_integers():
 
 
 def test_repeating():
-    assert np.array_equal(Draws(1, 12).repeating(10).uniform(KEYS, "a"), Draws(1, 2).uniform(KEYS, "a"))
+    assert np.array_equal(
+        Draws(1, 12).repeating(10).uniform(KEYS, "a"), Draws(1, 2).uniform(KEYS, "a")
+    )
     assert Draws(1, 12).child("x").repeating(1).path == ("x",)

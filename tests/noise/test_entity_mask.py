@@ -21,7 +21,9 @@ def units_of(rows, row: int) -> list[list[int]]:
     inside: dict[int, list[int]] = {}
     for r, start, length, _ in rows.spans["entity"].tolist():
         if r == row:
-            inside |= {at: list(range(start, start + length)) for at in range(start, start + length)}
+            inside |= {
+                at: list(range(start, start + length)) for at in range(start, start + length)
+            }
     seq = rows.seqs["text"]
     found = [inside.get(at, [at]) for at in range(int(seq.length[row])) if seq.ids[row, at] >= 10]
     return [unit for at, unit in enumerate(found) if at == 0 or unit is not found[at - 1]]
@@ -56,7 +58,8 @@ def test_spans_stay_whole_and_have_their_share(vocab_of, share):
         in_spans[row] += hidden.sum()
     assert (chosen.sum(1) == 19).mean() > 0.99
     marked = np.bincount(rows.spans["entity"][:, 0], rows.spans["entity"][:, 2], minlength=400)
-    if share is None:  # a span is as likely as any unit, so spans get nearly their share of the tokens
+    # a span is as likely as any unit, so spans get nearly their share of the tokens
+    if share is None:
         assert in_spans.mean() == pytest.approx(
             19 * marked.mean() / 125, rel=0.15
         )  # a little less: at the end a single token fits more often
@@ -71,9 +74,14 @@ def test_places_of_single_tokens_are_alike(vocab_of):
     """With no spans at all it is token masking."""
     rows = worded(2000, 34)
     ids = np.where(np.arange(34) % 33 == 0, 2, np.maximum(rows.seqs["text"].ids, 10))
-    rows = replace(rows.with_seq("text", replace(rows.seqs["text"], ids=ids)), spans={"entity": np.zeros((0, 4), np.int64)})
+    rows = replace(
+        rows.with_seq("text", replace(rows.seqs["text"], ids=ids)),
+        spans={"entity": np.zeros((0, 4), np.int64)},
+    )
     for share in (None, 0.5):
-        chosen = chosen_of(EntityMask(vocab=vocab_of(), rate=0.15, span_share=share)(rows, Draws(0, 0)))
+        chosen = chosen_of(
+            EntityMask(vocab=vocab_of(), rate=0.15, span_share=share)(rows, Draws(0, 0))
+        )
         assert (chosen.sum(1) == 5).all()
         assert stats.chisquare(chosen.sum(0)[1:-1]).pvalue > 1e-3
 
@@ -81,9 +89,15 @@ def test_places_of_single_tokens_are_alike(vocab_of):
 def test_the_first_of_two_names_wins(vocab_of):
     rows = worded(200, 40)
     ids = np.where(np.arange(40) % 39 == 0, 2, np.maximum(rows.seqs["text"].ids, 10))
-    table = lambda start, length: np.stack([np.arange(200), *np.full((2, 200), [[start], [length]]), np.arange(200)], 1)  # noqa: E731
+
+    def table(start, length):
+        return np.stack(
+            [np.arange(200), *np.full((2, 200), [[start], [length]]), np.arange(200)], 1
+        )
+
     rows = replace(
-        rows.with_seq("text", replace(rows.seqs["text"], ids=ids)), spans={"entity": table(5, 3), "phrase": table(4, 3)}
+        rows.with_seq("text", replace(rows.seqs["text"], ids=ids)),
+        spans={"entity": table(5, 3), "phrase": table(4, 3)},
     )
     for names, whole in [(["entity", "phrase"], slice(5, 8)), (["phrase", "entity"], slice(4, 7))]:
         mask = EntityMask(vocab=vocab_of(), rate=0.3, spans=names)
@@ -109,8 +123,13 @@ def test_whole_words_outside_spans(vocab_of):
 
 
 def test_wrong_settings_and_missing_spans(vocab_of):
-    for options, message in [({"spans": []}, "names of spans"), ({"span_share": 1.5}, "span_share")]:
+    for options, message in [
+        ({"spans": []}, "names of spans"),
+        ({"span_share": 1.5}, "span_share"),
+    ]:
         with pytest.raises(ConfigError, match=message):
             EntityMask(vocab=vocab_of(), rate=0.15, **options)
-    with pytest.raises(DataError, match=r"no spans 'phrase' in these rows, only entity.*\n.*data.spans=\[phrase\]"):
+    with pytest.raises(
+        DataError, match=r"no spans 'phrase' in these rows, only entity.*\n.*data.spans=\[phrase\]"
+    ):
         EntityMask(vocab=vocab_of(), rate=0.15, spans=["phrase"])(worded(2, 40), Draws(0, 0))

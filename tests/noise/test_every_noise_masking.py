@@ -1,4 +1,6 @@
-"""What every masking noise promises, whatever it chooses: built from its conf/ file, on worded rows, plain and packed."""
+"""What every masking noise promises, whatever it chooses: built from its conf/ file, on worded
+rows, plain and packed.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,15 @@ from plmctl.noise.base import Chain
 from plmctl.noise.draws import Draws
 from plmctl.noise.masking import Masking
 
-BUDGETED = ("token_mask", "whole_word_mask", "ngram_mask", "span_mask", "span_mask_exact", "entity_mask", "unilm_mask")
+BUDGETED = (
+    "token_mask",
+    "whole_word_mask",
+    "ngram_mask",
+    "span_mask",
+    "span_mask_exact",
+    "entity_mask",
+    "unilm_mask",
+)
 NAMES = (*BUDGETED, "target_mask", "token_replace")
 
 
@@ -80,8 +90,12 @@ def test_capacity_is_never_exceeded(name, rate):
 @pytest.mark.parametrize("name", BUDGETED)
 def test_rate_holds_in_every_document_of_a_packed_row(name):
     rows = worded(300, 128, documents=True)
-    chosen, document = chosen_of(made(name)(rows, Draws(0, 0))), rows.seqs["text"].tracks["document"]
-    counted = rows.seqs["text"].ids >= (10 if "span" in name else 0)  # SpanBERT's budget leaves special tokens out
+    chosen, document = (
+        chosen_of(made(name)(rows, Draws(0, 0))),
+        rows.seqs["text"].tracks["document"],
+    )
+    # SpanBERT's budget leaves special tokens out
+    counted = rows.seqs["text"].ids >= (10 if "span" in name else 0)
     errors, tokens = [], []
     for row in range(300):
         for d in range(document[row].max() + 1):
@@ -114,16 +128,23 @@ def test_static_masks_repeat(name):
 def test_rows_with_little_or_nothing_to_choose(name):
     rows = worded(6, 12, lengths=[2, 3, 12, 1, 4, 12])
     seq = rows.seqs["text"]
-    empty = rows.with_seq("text", type(seq)(np.zeros_like(seq.ids), np.zeros_like(seq.length), dict(seq.tracks)))
+    empty = rows.with_seq(
+        "text", type(seq)(np.zeros_like(seq.ids), np.zeros_like(seq.length), dict(seq.tracks))
+    )
     assert (made(name, rate=0.9)(rows, Draws(0, 0)).seqs["text"].ids[:2, 0] == 2).all()
-    for noised in (made(name)(empty, Draws(0, 0)), made(name)(some(rows, np.zeros(0, int)), Draws(0, 0))):
+    for noised in (
+        made(name)(empty, Draws(0, 0)),
+        made(name)(some(rows, np.zeros(0, int)), Draws(0, 0)),
+    ):
         assert all((labels == IGNORE).all() for labels in noised.targets.values())
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_the_source_is_changed_where_there_is_one(name):
     rows = worded(20, 40)
-    pair = Rows(rows.key, {"source": rows.seqs["text"], "target": rows.seqs["text"]}, spans=rows.spans)
+    pair = Rows(
+        rows.key, {"source": rows.seqs["text"], "target": rows.seqs["text"]}, spans=rows.spans
+    )
     noised = made(name)(pair, Draws(0, 0))
     assert noised.seqs["target"] is pair.seqs["target"]
     assert np.array_equal(noised.seqs["source"].ids, made(name)(rows, Draws(0, 0)).seqs["text"].ids)

@@ -1,4 +1,6 @@
-"""XLNet's order and targets: the published visibility rule, and its span sampler as a literal loop."""
+"""XLNet's order and targets: the published visibility rule, and its span sampler as a literal
+loop.
+"""
 
 from collections import Counter
 from dataclasses import replace
@@ -21,8 +23,12 @@ def order(**changes) -> FactorizationOrder:
     return FactorizationOrder(vocab=V, **({"context": 6} | changes))
 
 
-def sample_mask(start: list[bool], goal: int, context: int, rng: np.random.Generator, words: bool) -> np.ndarray:
-    """The published sampler over one section, step by step (`words`: as the paper means it, else as the code does)."""
+def sample_mask(
+    start: list[bool], goal: int, context: int, rng: np.random.Generator, words: bool
+) -> np.ndarray:
+    """The published sampler over one section, step by step (`words`: as the paper means it, else
+    as the code does).
+    """
     chosen, done, at, shares = np.zeros(len(start), bool), 0, 0, 1 / np.arange(1, 6)
     while at < len(start) and done < goal:
         n = min(int(rng.choice(5, p=shares / shares.sum())) + 1, goal - done)
@@ -50,7 +56,9 @@ def sample_mask(start: list[bool], goal: int, context: int, rng: np.random.Gener
 
 @pytest.mark.parametrize("packed", [False, True])
 def test_who_sees_whom_as_published(packed):
-    """i may not see j iff self_rank[i] <= rank[j] and j is a target or special (perm_mask); later blocks see earlier ones."""
+    """i may not see j iff self_rank[i] <= rank[j] and j is a target or special (perm_mask);
+    later blocks see earlier ones.
+    """
     rows = make_rows(20, 48, packed=packed)
     after = order(block=16)(rows, Draws(0, 0))
     seq, target = after.seqs["text"], after.targets["plm"] != IGNORE
@@ -81,7 +89,9 @@ def test_who_sees_whom_as_published(packed):
 
 
 def test_budget_and_targets():
-    """One in six: 85 of 512, 42 or 43 in each half; targets are the tokens themselves, never special ones."""
+    """One in six: 85 of 512, 42 or 43 in each half; targets are the tokens themselves, never
+    special ones.
+    """
     rows = make_rows(100, 512, frame=False)
     after = order()(rows, Draws(0, 0))
     chosen = after.targets["plm"] != IGNORE
@@ -105,9 +115,15 @@ def test_spans_like_the_literal_loop(words):
     assert (ours.sum(1) == theirs.sum(1)).all()
 
     def edges(chosen: np.ndarray, sign: int) -> np.ndarray:
-        return np.nonzero(np.diff(np.pad(chosen, ((0, 0), (1, 1))).astype(np.int8), axis=1) == sign)[1]
+        return np.nonzero(
+            np.diff(np.pad(chosen, ((0, 0), (1, 1))).astype(np.int8), axis=1) == sign
+        )[1]
 
-    measures = [lambda c: np.minimum(edges(c, -1) - edges(c, 1), 8), lambda c: edges(c, 1) // 8, lambda c: edges(c, -1) // 8]
+    measures = [
+        lambda c: np.minimum(edges(c, -1) - edges(c, 1), 8),
+        lambda c: edges(c, 1) // 8,
+        lambda c: edges(c, -1) // 8,
+    ]
     for measure in measures:
         table = np.array([np.bincount(measure(x), minlength=13) for x in (ours, theirs)])
         assert stats.chi2_contingency(table[:, table.sum(0) > 0]).pvalue > 1e-3
@@ -116,7 +132,9 @@ def test_spans_like_the_literal_loop(words):
 
 @pytest.mark.parametrize("words", [False, True])
 def test_reversed_rows_are_sampled_in_the_order_of_the_text(words):
-    """The published sampler turns a reversed section round, chooses there, and turns its choice back (`_sample_mask`)."""
+    """The published sampler turns a reversed section round, chooses there, and turns its choice
+    back (`_sample_mask`).
+    """
     rows = make_rows(1200, 96, frame=False, seed=5, mean_word=2.0)
     backward = np.arange(1200) % 2 == 1
     seq = rows.seqs["text"]
@@ -124,15 +142,22 @@ def test_reversed_rows_are_sampled_in_the_order_of_the_text(words):
     starts[:, 0] = True
     ends = np.roll(starts, -1, axis=1)
     ids = np.where(backward[:, None], seq.ids[:, ::-1], seq.ids)
-    track = np.where(backward[:, None], ends[:, ::-1], starts)  # as formats lay it: the first token of a word in the row
-    given = replace(rows.with_seq("text", replace(seq, ids=ids).with_tracks(word_start=track)), values={"reversed": backward})
+    # as formats lay it: the first token of a word in the row
+    track = np.where(backward[:, None], ends[:, ::-1], starts)
+    given = replace(
+        rows.with_seq("text", replace(seq, ids=ids).with_tracks(word_start=track)),
+        values={"reversed": backward},
+    )
     row = order(block=48, whole_words=words)(given, Draws(0, 0)).targets["plm"] != IGNORE
-    text = np.where(backward[:, None], row[:, ::-1], row).reshape(-1, 48)  # sections, as the text has them
+    # sections, as the text has them
+    text = np.where(backward[:, None], row[:, ::-1], row).reshape(-1, 48)
     rng, cut = np.random.default_rng(2), starts.reshape(-1, 48)
     theirs = np.array([sample_mask(s.tolist(), 8, 6, rng, words) for s in cut])
 
     def shares(chosen: np.ndarray, cut: np.ndarray) -> list[float]:
-        """Of the n-grams chosen: which share begins where a word does, and which ends where a word does."""
+        """Of the n-grams chosen: which share begins where a word does, and which ends where a
+        word does.
+        """
         edge = np.diff(np.pad(chosen, ((0, 0), (1, 1))).astype(np.int8), axis=1)
         after = np.pad(cut, ((0, 0), (0, 1)), constant_values=True)
         return [float(after[edge == 1].mean()), float(after[edge == -1].mean())]
@@ -158,14 +183,26 @@ def test_exact_spans_do_not_touch_and_hold_the_budget():
 def test_ranks_are_uniform():
     rows = make_rows(6000, 18, frame=False)
     after = order(block=None)(rows, Draws(0, 0))
-    found = Counter(map(tuple, after.seqs["text"].tracks["order"][after.targets["plm"] != IGNORE].reshape(-1, 3).tolist()))
+    found = Counter(
+        map(
+            tuple,
+            after.seqs["text"]
+            .tracks["order"][after.targets["plm"] != IGNORE]
+            .reshape(-1, 3)
+            .tolist(),
+        )
+    )
     assert found.keys() == set(permutations((1, 2, 3)))
     assert stats.chisquare(list(found.values())).pvalue > 1e-3
 
 
 def test_wrong_settings():
-    for changes, message in [({"context": 1}, "at least 2"), ({"most": 0}, "at least 1"), ({"block": 4}, "at least 8"),
-                             ({"selection": "x"}, "published, exact")]:  # fmt: skip
+    for changes, message in [
+        ({"context": 1}, "at least 2"),
+        ({"most": 0}, "at least 1"),
+        ({"block": 4}, "at least 8"),
+        ({"selection": "x"}, "published, exact"),
+    ]:
         with pytest.raises(ConfigError, match=message):
             order(**changes)
     assert order().writes == {"tracks.order", "targets.plm"}

@@ -1,10 +1,24 @@
-"""What every noise that moves tokens must keep: tracks, spans and anchors, documents, special tokens, the clean target."""
+"""What every noise that moves tokens must keep: tracks, spans and anchors, documents, special
+tokens, the clean target.
+"""
 
 from dataclasses import replace
 
 import numpy as np
 import pytest
-from moving_rows import CLS, EOS, MASK, SEP, check_followed, check_moved, equal, make_rows, make_vocab, numbered, some
+from moving_rows import (
+    CLS,
+    EOS,
+    MASK,
+    SEP,
+    check_followed,
+    check_moved,
+    equal,
+    make_rows,
+    make_vocab,
+    numbered,
+    some,
+)
 
 from plmctl.batch import IGNORE, Rows, Seq
 from plmctl.data.loader import collate
@@ -45,9 +59,15 @@ MOVING: dict[str, Noise] = {
     "sentence_permute, text_infill": Chain(
         [SentencePermute(vocab=V, rate=1.0), TextInfill(vocab=V, rate=0.3, mean_length=3.0)]
     ),
-    "text_infill, document_rotate": Chain([TextInfill(vocab=V, rate=0.3, mean_length=3.0), DocumentRotate(vocab=V, rate=1.0)]),
+    "text_infill, document_rotate": Chain(
+        [TextInfill(vocab=V, rate=0.3, mean_length=3.0), DocumentRotate(vocab=V, rate=1.0)]
+    ),
     "word_shuffle, word_drop, word_blank": Chain(
-        [WordShuffle(vocab=V, distance=3), WordDrop(vocab=V, rate=0.1), WordBlank(vocab=V, rate=0.1)]
+        [
+            WordShuffle(vocab=V, distance=3),
+            WordDrop(vocab=V, rate=0.1),
+            WordBlank(vocab=V, rate=0.1),
+        ]
     ),
 }
 REST: dict[str, Noise] = {
@@ -56,7 +76,12 @@ REST: dict[str, Noise] = {
     "factorization_order exact": FactorizationOrder(vocab=V, context=6, selection="exact"),
 }
 NEW = frozenset({MASK, EOS, *V.sentinels})
-SHAPES = {"plain": {}, "short": {"short": True}, "packed": {"packed": True}, "packed, short": {"packed": True, "short": True}}
+SHAPES = {
+    "plain": {},
+    "short": {"short": True},
+    "packed": {"packed": True},
+    "packed, short": {"packed": True, "short": True},
+}
 
 
 @pytest.mark.parametrize("shape", SHAPES)
@@ -88,7 +113,9 @@ def test_same_bytes_whatever_the_batch(name, shape):
     equal(noise(rows, Draws(0, 3)), whole)
     other = noise(rows, Draws(0, 4))
     if name != "autoencode":
-        assert any(not np.array_equal(other.seqs[k].ids, x.ids) for k, x in whole.seqs.items()) or not np.array_equal(
+        assert any(
+            not np.array_equal(other.seqs[k].ids, x.ids) for k, x in whole.seqs.items()
+        ) or not np.array_equal(
             other.seqs[whole.input].tracks["order"], whole.seqs[whole.input].tracks["order"]
         )
 
@@ -103,7 +130,15 @@ def test_the_rows_given_are_not_changed(name):
 @pytest.mark.parametrize("name", MOVING | REST)
 def test_rows_of_hardly_any_tokens(name):
     """Rows of special tokens only, of one word, of nothing, and no rows at all."""
-    ids = np.array([[CLS, SEP, 0, 0, 0], [CLS, 300, SEP, 0, 0], [CLS, 300, 301, SEP, 0], [0] * 5, [300, 301, 302, 303, 304]])
+    ids = np.array(
+        [
+            [CLS, SEP, 0, 0, 0],
+            [CLS, 300, SEP, 0, 0],
+            [CLS, 300, 301, SEP, 0],
+            [0] * 5,
+            [300, 301, 302, 303, 304],
+        ]
+    )
     length = np.array([2, 3, 4, 0, 5])
     tracks = {"word_start": np.ones((5, 5), bool), "sentence": np.zeros((5, 5), np.int32)}
     for part in (slice(0, 5), slice(0, 1), slice(3, 4), slice(0, 0)):
@@ -129,9 +164,14 @@ def test_targets_move_with_their_tokens():
         seq = noised.seqs["source"]
         for r, c in np.argwhere(noised.targets["mlm"] != IGNORE):
             assert c < seq.length[r]
-            assert noised.targets["mlm"][r, c] == rows.targets["mlm"].ravel()[seq.tracks["origin"][r, c]]
+            assert (
+                noised.targets["mlm"][r, c]
+                == rows.targets["mlm"].ravel()[seq.tracks["origin"][r, c]]
+            )
         lost = (rows.targets["mlm"] != IGNORE).sum() - (noised.targets["mlm"] != IGNORE).sum()
-        gone = set(origin[rows.targets["mlm"] != IGNORE].tolist()) - set(seq.tracks["origin"].ravel().tolist())
+        gone = set(origin[rows.targets["mlm"] != IGNORE].tolist()) - set(
+            seq.tracks["origin"].ravel().tolist()
+        )
         assert lost >= len(gone)
     assert length.max() == 50
 
@@ -182,14 +222,18 @@ def test_shared_out_by_size():
     size, total = rng.integers(0, 40, 300), rng.integers(0, 30, 50)
     found = shared(total, size, row, rng.random(50))
     whole = np.bincount(row, weights=size, minlength=50)
-    assert np.array_equal(np.bincount(row, weights=found, minlength=50), np.where(whole > 0, total, 0))
+    assert np.array_equal(
+        np.bincount(row, weights=found, minlength=50), np.where(whole > 0, total, 0)
+    )
     assert (np.abs(found - total[row] * size / whole[row]) < 1 + 1e-6).all()
 
 
 @pytest.mark.parametrize("name", MOVING | REST)
 def test_batches_of_source_and_target(name):
     """What comes of it can be joined and collated, whatever the two lengths."""
-    noise = Chain([(MOVING | REST)[name], *([TokenMask(vocab=V, rate=0.1)] if name == "autoencode" else [])])
+    noise = Chain(
+        [(MOVING | REST)[name], *([TokenMask(vocab=V, rate=0.1)] if name == "autoencode" else [])]
+    )
     rows = make_rows(6, 40, packed=True, short=True)
     made = join([noise(rows, Draws(0, 0)), noise(rows, Draws(0, 1))])
     batch = collate(made, noise.capacity(40))

@@ -1,4 +1,6 @@
-"""InfoWord's n-gram: one of each row, lengths as the rounded and clipped normal, any place as likely, all of it hidden."""
+"""InfoWord's n-gram: one of each row, lengths as the rounded and clipped normal, any place as
+likely, all of it hidden.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,11 @@ MASK = 4
 
 
 def part(name: str, **settings: object):
-    return build({**plain(load(conf_dir() / "noise" / f"{name}.yaml")), **settings}, {"vocab": make_vocab()}, path="noise")
+    return build(
+        {**plain(load(conf_dir() / "noise" / f"{name}.yaml")), **settings},
+        {"vocab": make_vocab()},
+        path="noise",
+    )
 
 
 def test_one_run_a_row_all_of_it_mask_and_asked() -> None:
@@ -54,7 +60,9 @@ def test_lengths_are_a_rounded_and_clipped_normal() -> None:
 
 
 def test_every_place_is_as_likely_and_no_special_token_is_crossed() -> None:
-    """Stretches of 6 and 3 tokens: 3-grams may begin at places 1..4 of the first and 8 of the second."""
+    """Stretches of 6 and 3 tokens: 3-grams may begin at places 1..4 of the first and 8 of the
+    second.
+    """
     rows = make_rows(20_000, 12)
     rows.seqs["text"].ids[:, 7] = 3
     noised = NgramHole(vocab=make_vocab(), mean=3, deviation=1e-3, max_tokens=10)(rows, Draws(0, 0))
@@ -66,7 +74,9 @@ def test_every_place_is_as_likely_and_no_special_token_is_crossed() -> None:
 
 def test_short_rows() -> None:
     rows = make_rows(5, 12, lengths=[2, 3, 4, 12, 6])
-    spans = NgramHole(vocab=make_vocab(), mean=9, deviation=1e-3, max_tokens=10)(rows, Draws(0, 0)).spans["chosen"]
+    spans = NgramHole(vocab=make_vocab(), mean=9, deviation=1e-3, max_tokens=10)(
+        rows, Draws(0, 0)
+    ).spans["chosen"]
     assert spans[:, [0, 2]].tolist() == [[2, 1], [3, 9], [4, 3]]
     none = part("ngram_hole")(some(rows, np.array([0, 1])), Draws(0, 0))
     assert none.spans["chosen"].shape == (0, 3)
@@ -74,7 +84,9 @@ def test_short_rows() -> None:
 
 
 def test_after_another_noise_both_ask() -> None:
-    """What token_mask hid stays hidden and asked; the n-gram may hold such tokens, whose originals are asked."""
+    """What token_mask hid stays hidden and asked; the n-gram may hold such tokens, whose
+    originals are asked.
+    """
     rows = make_rows(400, 30)
     before = rows.seqs["text"].ids
     chain = Chain([part("token_mask", rate=0.3), part("ngram_hole")])

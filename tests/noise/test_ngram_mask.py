@@ -16,8 +16,12 @@ from plmctl.noise.groups import Lengths, first_come
 from plmctl.noise.ngram_mask import NgramMask
 
 
-def literal(starts: list[int], words: list[list[int]], drawn: dict[int, int], budget: int, cut: set[int]) -> set[int]:
-    """google-research/albert, create_pretraining_data.py: `drawn[i]` words from word i on; `cut`: words no n-gram runs into."""
+def literal(
+    starts: list[int], words: list[list[int]], drawn: dict[int, int], budget: int, cut: set[int]
+) -> set[int]:
+    """google-research/albert, create_pretraining_data.py: `drawn[i]` words from word i on;
+    `cut`: words no n-gram runs into.
+    """
     chosen: set[int] = set()
     for i in starts:
         if len(chosen) >= budget:
@@ -57,18 +61,27 @@ def test_equals_the_literal_loop(vocab_of, rate, max_words):
         number = {word[0]: i for i, word in enumerate(words)}
         lots = {i: int(drawn[row, word[0]]) for i, word in enumerate(words)}
         wanted = literal(
-            [number[w[0]] for w in order], words, lots, max(1, round(rate * lengths[row])), barriers(rows, row, words)
+            [number[w[0]] for w in order],
+            words,
+            lots,
+            max(1, round(rate * lengths[row])),
+            barriers(rows, row, words),
         )
         assert set(np.flatnonzero(chosen[row]).tolist()) == wanted, row
 
 
 def test_statistics_of_an_independent_loop(vocab_of):
-    """Tokens a row, runs and places of the published loop (which steps over the inner sep) on one segment."""
+    """Tokens a row, runs and places of the published loop (which steps over the inner sep) on
+    one segment.
+    """
     rows = worded(1, 64, seed=5)
     seq = rows.seqs["text"]
     ids = np.where(np.arange(64) % 63 == 0, seq.ids, np.maximum(seq.ids, 10))  # no inner sep
     same = {name: np.repeat(track, 4000, 0) for name, track in seq.tracks.items()}
-    many = type(rows)(key=np.arange(4000), seqs={"text": type(seq)(np.repeat(ids, 4000, 0), np.full(4000, 64), same)})
+    many = type(rows)(
+        key=np.arange(4000),
+        seqs={"text": type(seq)(np.repeat(ids, 4000, 0), np.full(4000, 64), same)},
+    )
     words, rng = words_of(many, 0), random.Random(1)
     wanted = np.zeros((4000, 64), bool)
     for row in wanted:
@@ -84,7 +97,9 @@ def test_statistics_of_an_independent_loop(vocab_of):
 def test_lengths_are_as_published(vocab_of):
     """The first choice of a row is free: 6/11, 3/11 and 2/11 of one, two and three words."""
     lengths = Lengths(1 / np.arange(1, 4))
-    found = np.bincount(lengths(Draws(0, 0).bits(np.arange(400), "n", 100).ravel()), minlength=4)[1:]
+    found = np.bincount(lengths(Draws(0, 0).bits(np.arange(400), "n", 100).ravel()), minlength=4)[
+        1:
+    ]
     assert stats.chisquare(found, np.array([6, 3, 2]) / 11 * found.sum()).pvalue > 1e-3
     assert lengths.mean == pytest.approx(18 / 11)
     assert lengths(np.array([0, 2**32 - 1], np.uint32)).tolist() == [1, 3]

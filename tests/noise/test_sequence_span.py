@@ -1,4 +1,6 @@
-"""MASS: the length, the place and the look of the span; a target that is the span alone, and what the decoder reads of it."""
+"""MASS: the length, the place and the look of the span; a target that is the span alone, and
+what the decoder reads of it.
+"""
 
 import numpy as np
 import pytest
@@ -35,7 +37,9 @@ def test_the_source_hides_what_the_target_holds():
 
 
 def test_places_and_looks():
-    """Beginning 0.2 + 0.6 / (n - k + 1), the same at the end, the rest uniform; 80% mask, 10% random, 10% kept."""
+    """Beginning 0.2 + 0.6 / (n - k + 1), the same at the end, the rest uniform; 80% mask, 10%
+    random, 10% kept.
+    """
     n, rows = 20_000, make_rows(20_000, 22)
     after = MASS(rows, Draws(0, 0))
     start = after.seqs["target"].tracks["position"][:, 0]
@@ -47,7 +51,11 @@ def test_places_and_looks():
     total = shown.size
     assert abs((shown == MASK).mean() - 0.8 - 0.1 / 1000) < 4 * np.sqrt(0.16 / total)
     assert abs((shown == old).mean() - 0.1 - 0.1 / 1000) < 4 * np.sqrt(0.09 / total)
-    flat = SequenceSpan(vocab=V, rate=0.5, edge_share=0.0)(rows, Draws(0, 0)).seqs["target"].tracks["position"][:, 0]
+    flat = (
+        SequenceSpan(vocab=V, rate=0.5, edge_share=0.0)(rows, Draws(0, 0))
+        .seqs["target"]
+        .tracks["position"][:, 0]
+    )
     assert stats.chisquare(np.bincount(flat, minlength=11)).pvalue > 1e-3
 
 
@@ -83,7 +91,15 @@ def test_wrong_settings_and_what_it_reads():
 @pytest.mark.parametrize("tokens", [None, 1, 5])
 def test_discrete_hides_as_many_tokens_anywhere(tokens):
     n, rows = 3000, make_rows(3000, 22)
-    noise = SequenceSpan(vocab=V, rate=0.5, edge_share=0.2, mask_share=1, random_share=0, tokens=tokens, contiguous=False)
+    noise = SequenceSpan(
+        vocab=V,
+        rate=0.5,
+        edge_share=0.2,
+        mask_share=1,
+        random_share=0,
+        tokens=tokens,
+        contiguous=False,
+    )
     after, before = noise(rows, Draws(0, 0)), rows.seqs["text"].ids
     source, target = after.seqs["source"], after.seqs["target"]
     k = 10 if tokens is None else tokens
@@ -91,7 +107,9 @@ def test_discrete_hides_as_many_tokens_anywhere(tokens):
     place = target.tracks["position"][:, :k] + 1
     assert (np.diff(place, axis=1) > 0).all()
     assert np.array_equal(target.ids[:, :k], np.take_along_axis(before, place, 1))
-    assert np.array_equal(target.tracks["previous"][:, :k], np.take_along_axis(before, place - 1, 1))
+    assert np.array_equal(
+        target.tracks["previous"][:, :k], np.take_along_axis(before, place - 1, 1)
+    )
     assert np.array_equal(np.sort(np.nonzero(source.ids == MASK)[1].reshape(n, k), 1), place)
     assert stats.chisquare(np.bincount(place.ravel() - 1, minlength=20)).pvalue > 1e-3
     if k > 1:
@@ -100,7 +118,10 @@ def test_discrete_hides_as_many_tokens_anywhere(tokens):
 
 def test_feed_reads_all_of_the_text_and_asks_for_the_span():
     rows = make_rows(200, 41, short=True)
-    clean, fed = MASS(rows, Draws(0, 0)), SequenceSpan(vocab=V, rate=0.5, edge_share=0.2, feed=True)(rows, Draws(0, 0))
+    clean, fed = (
+        MASS(rows, Draws(0, 0)),
+        SequenceSpan(vocab=V, rate=0.5, edge_share=0.2, feed=True)(rows, Draws(0, 0)),
+    )
     text, target, asked = rows.seqs["text"], fed.seqs["target"], fed.targets["seq2seq"]
     assert np.array_equal(fed.seqs["source"].ids, clean.seqs["source"].ids)
     assert np.array_equal(target.ids, text.ids)
@@ -115,8 +136,13 @@ def test_feed_reads_all_of_the_text_and_asks_for_the_span():
 
 
 def test_the_ends_of_the_family():
-    """One token is masked language modelling; all of them, a language model whose encoder sees no word."""
-    rows, sure = make_rows(100, 30, short=True), {"vocab": V, "edge_share": 0.2, "mask_share": 1, "random_share": 0}
+    """One token is masked language modelling; all of them, a language model whose encoder sees
+    no word.
+    """
+    rows, sure = (
+        make_rows(100, 30, short=True),
+        {"vocab": V, "edge_share": 0.2, "mask_share": 1, "random_share": 0},
+    )
     one = SequenceSpan(rate=0.5, tokens=1, **sure)(rows, Draws(0, 0)).seqs["target"]
     assert (one.length == 1).all()
     assert one.ids.shape[1] == 1
@@ -130,7 +156,9 @@ def test_the_ends_of_the_family():
         assert np.array_equal(target.tracks["previous"][r, :n], text.ids[r, :n])
 
 
-@pytest.mark.parametrize("options", [{}, {"feed": True}, {"tokens": 3}, {"rate": 1}, {"contiguous": False}])
+@pytest.mark.parametrize(
+    "options", [{}, {"feed": True}, {"tokens": 3}, {"rate": 1}, {"contiguous": False}]
+)
 def test_widths_are_as_promised(options):
     noise = SequenceSpan(**({"vocab": V, "rate": 0.5, "edge_share": 0.2} | options))
     after = noise(make_rows(20, 41, packed=True), Draws(0, 0))

@@ -1,4 +1,6 @@
-"""Against SpanBERT's masking.py as a literal loop; lengths against the truncated geometric; SBO's spans; the exact sampler."""
+"""Against SpanBERT's masking.py as a literal loop; lengths against the truncated geometric;
+SBO's spans; the exact sampler.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,9 @@ GEOMETRIC = 0.2 * 0.8 ** np.arange(10)
 
 
 def literal(words: list[list[int]], cut: set[int], looks, budget: int) -> set[int]:
-    """PairWithSpanMaskingScheme.mask; `looks` yields (anchor, words), `cut`: words that no span runs into."""
+    """PairWithSpanMaskingScheme.mask; `looks` yields (anchor, words), `cut`: words that no span
+    runs into.
+    """
     number = {at: i for i, word in enumerate(words) for at in word}
     chosen: set[int] = set()
     for anchor, length in looks:
@@ -48,8 +52,12 @@ def cuts(words: list[list[int]]) -> set[int]:
 def one_segment(rows: Rows) -> Rows:
     """Without specials but for the first and last token, as SpanBERT's rows are."""
     seq = rows.seqs["text"]
-    inner = (np.arange(seq.ids.shape[1]) > 0) & (np.arange(seq.ids.shape[1]) < seq.length[:, None] - 1)
-    return rows.with_seq("text", replace(seq, ids=np.where(inner, np.maximum(seq.ids, 10), seq.ids)))
+    inner = (np.arange(seq.ids.shape[1]) > 0) & (
+        np.arange(seq.ids.shape[1]) < seq.length[:, None] - 1
+    )
+    return rows.with_seq(
+        "text", replace(seq, ids=np.where(inner, np.maximum(seq.ids, 10), seq.ids))
+    )
 
 
 @pytest.mark.parametrize("rate", [0.15, 0.5, 0.9])
@@ -63,7 +71,8 @@ def test_equals_the_literal_loop(vocab_of, rate):
     for row in range(100):
         words = words_of(rows, row)
         budget = math.ceil(rate * sum(map(len, words)))
-        anchor = below(word[row].astype(np.uint32), 90)  # a row without documents: padding is looked at in vain
+        # a row without documents: padding is looked at in vain
+        anchor = below(word[row].astype(np.uint32), 90)
         looks = zip(anchor.tolist(), size[row].tolist(), strict=True)
         wanted = literal(words, cuts(words), looks, budget)
         assert len(wanted) == budget
@@ -71,11 +80,16 @@ def test_equals_the_literal_loop(vocab_of, rate):
 
 
 def test_statistics_of_an_independent_loop(vocab_of):
-    """Places, number and lengths of the joined spans, against numpy's own generator on a single segment."""
+    """Places, number and lengths of the joined spans, against numpy's own generator on a single
+    segment.
+    """
     one = one_segment(worded(1, 102, seed=5))
     seq = one.seqs["text"]
     same = {name: np.repeat(track, 4000, 0) for name, track in seq.tracks.items()}
-    many = Rows(key=np.arange(4000), seqs={"text": type(seq)(np.repeat(seq.ids, 4000, 0), np.full(4000, 102), same)})
+    many = Rows(
+        key=np.arange(4000),
+        seqs={"text": type(seq)(np.repeat(seq.ids, 4000, 0), np.full(4000, 102), same)},
+    )
     words, rng = words_of(one, 0), np.random.default_rng(1)
     wanted = np.zeros((4000, 102), bool)
     for row in wanted:
@@ -94,7 +108,10 @@ def test_statistics_of_an_independent_loop(vocab_of):
     table = np.stack([np.bincount(x, minlength=16) for x in tables])
     assert stats.chi2_contingency(table[:, table.sum(0) > 10]).pvalue > 1e-3
     lengths = np.stack(
-        [np.bincount(run_lengths(wanted), minlength=16), np.bincount(noised.spans["chosen"][:, 2], minlength=16)]
+        [
+            np.bincount(run_lengths(wanted), minlength=16),
+            np.bincount(noised.spans["chosen"][:, 2], minlength=16),
+        ]
     )
     assert stats.chi2_contingency(lengths[:, lengths.sum(0) > 10]).pvalue > 1e-3
 
@@ -107,14 +124,18 @@ def run_lengths(chosen: np.ndarray) -> np.ndarray:
 def test_length_distribution_of_the_paper():
     lengths = Lengths(GEOMETRIC)
     assert lengths.mean == pytest.approx(3.797, abs=1e-3)
-    found = np.bincount(lengths(Draws(0, 0).bits(np.arange(1000), "l", 100).ravel()), minlength=11)[1:]
+    found = np.bincount(lengths(Draws(0, 0).bits(np.arange(1000), "l", 100).ravel()), minlength=11)[
+        1:
+    ]
     assert stats.chisquare(found, GEOMETRIC / GEOMETRIC.sum() * found.sum()).pvalue > 1e-3
     assert found[9] / found.sum() == pytest.approx(0.0301, abs=0.002)
 
 
 @pytest.mark.parametrize("sampler", [Anchored(), Segmented()], ids=["anchored", "segmented"])
 def test_spans_for_the_boundary_objective(vocab_of, sampler):
-    """Sorted, apart, exactly what is asked, inside one document and one stretch of ordinary tokens."""
+    """Sorted, apart, exactly what is asked, inside one document and one stretch of ordinary
+    tokens.
+    """
     rows = worded(100, 128, documents=True)
     noised = SpanMask(vocab=vocab_of(), sampler=sampler, rate=0.3)(rows, Draws(0, 0))
     chosen, again = chosen_of(noised), np.zeros((100, 128), int)
@@ -145,7 +166,9 @@ def test_one_lot_for_a_span(vocab_of):
     assert np.abs(share - [0.8, 0.1, 0.1]).max() < 3 * math.sqrt(0.16 / len(fates))
     drawn = after[np.isin(after, [50, 60]) & (after != before)]
     assert stats.binomtest(int((drawn == 50).sum()), len(drawn), 0.75).pvalue > 1e-3
-    uniform = SpanMask(vocab=vocab_of(), sampler=Anchored(), rate=0.15, corpus_sample=sample, random_unigram=False)
+    uniform = SpanMask(
+        vocab=vocab_of(), sampler=Anchored(), rate=0.15, corpus_sample=sample, random_unigram=False
+    )
     other = uniform(rows, Draws(0, 0)).seqs["text"].ids
     assert len(np.unique(other[(other != before) & (other != 4)])) > 500
 
@@ -163,12 +186,18 @@ def test_budget_is_exact_and_one_word_at_most_is_cut(vocab_of, sampler, rate):
 
 
 def test_exact_sampler_draws_every_arrangement_alike(vocab_of):
-    """Six words, two of which are hidden: one span of two (5 places), or two apart (10 pairs), by the lengths drawn."""
+    """Six words, two of which are hidden: one span of two (5 places), or two apart (10 pairs),
+    by the lengths drawn.
+    """
     rows = one_segment(worded(1, 8))
     seq = rows.seqs["text"]
     ids, start = np.repeat(seq.ids, 6000, 0), np.ones((6000, 8), bool)
-    many = Rows(key=np.arange(6000), seqs={"text": type(seq)(ids, np.full(6000, 8), {"word_start": start})})
-    noised = SpanMask(vocab=vocab_of(), sampler=Segmented(), rate=0.33, p=0.5, max_words=2)(many, Draws(0, 0))
+    many = Rows(
+        key=np.arange(6000), seqs={"text": type(seq)(ids, np.full(6000, 8), {"word_start": start})}
+    )
+    noised = SpanMask(vocab=vocab_of(), sampler=Segmented(), rate=0.33, p=0.5, max_words=2)(
+        many, Draws(0, 0)
+    )
     found: dict[tuple[int, ...], int] = {}
     for row in chosen_of(noised):
         places = tuple((np.flatnonzero(row) - 1).tolist())
@@ -179,12 +208,18 @@ def test_exact_sampler_draws_every_arrangement_alike(vocab_of):
 
 
 def test_exact_sampler_keeps_the_lengths_drawn(vocab_of):
-    """In words, of spans not cut: a special token or the budget shortens few, none is lengthened."""
+    """In words, of spans not cut: a special token or the budget shortens few, none is
+    lengthened.
+    """
     rows = one_segment(worded(600, 512))
     seq = rows.seqs["text"]
     rows = rows.with_seq("text", seq.with_tracks(word_start=np.ones(seq.ids.shape, bool)))
-    drawn = SpanMask(vocab=vocab_of(), sampler=Segmented(), rate=0.15)(rows, Draws(0, 0)).spans["chosen"][:, 2]
-    published = SpanMask(vocab=vocab_of(), sampler=Anchored(), rate=0.15)(rows, Draws(0, 0)).spans["chosen"][:, 2]
+    drawn = SpanMask(vocab=vocab_of(), sampler=Segmented(), rate=0.15)(rows, Draws(0, 0)).spans[
+        "chosen"
+    ][:, 2]
+    published = SpanMask(vocab=vocab_of(), sampler=Anchored(), rate=0.15)(rows, Draws(0, 0)).spans[
+        "chosen"
+    ][:, 2]
     assert drawn.max() == 10
     assert drawn.mean() == pytest.approx(3.797, abs=0.25)
     assert published.max() > 10  # the published one joins spans that meet
@@ -206,7 +241,10 @@ def test_anchored_is_the_loop():
 def test_lengths_in_tokens(vocab_of):
     mask = SpanMask(vocab=vocab_of(), sampler=Segmented(), rate=0.15, words=False)
     assert mask.reads == {"input"}
-    assert SpanMask(vocab=vocab_of(), sampler=Segmented(), rate=0.15).reads == {"input", "tracks.word_start"}
+    assert SpanMask(vocab=vocab_of(), sampler=Segmented(), rate=0.15).reads == {
+        "input",
+        "tracks.word_start",
+    }
     rows = one_segment(worded(50, 100))
     assert (chosen_of(mask(rows, Draws(0, 0))).sum(1) == math.ceil(0.15 * 98)).all()
 

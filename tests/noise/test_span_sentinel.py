@@ -1,4 +1,6 @@
-"""T5's span corruption against its published numbers, a literal reading of its two sequences, and random segmentation."""
+"""T5's span corruption against its published numbers, a literal reading of its two sequences,
+and random segmentation.
+"""
 
 from collections import Counter
 from itertools import pairwise
@@ -52,7 +54,8 @@ def test_published_lengths():
     assert after.seqs["target"].ids.shape == (5, 114)
     assert (after.seqs["source"].length == 512).all()
     assert (after.seqs["target"].length == 114).all()
-    assert [int(T5.counts(np.array([n]))[0][0]) for n in (190, 350, 390)] == [29, 53, 59]  # 32-bit rounding
+    # 32-bit rounding
+    assert [int(T5.counts(np.array([n]))[0][0]) for n in (190, 350, 390)] == [29, 53, 59]
     assert (after.values["cut"] == 0).all()
 
 
@@ -100,7 +103,9 @@ def test_every_segmentation_is_as_likely():
     for r in range(28_000):
         spans = spans_of(after.seqs["target"].ids[r].tolist(), EOS)
         shown = after.seqs["source"].ids[r].tolist()
-        found[tuple(map(len, spans)), tuple(np.flatnonzero(np.isin(shown, V.sentinels)).tolist())] += 1
+        found[
+            tuple(map(len, spans)), tuple(np.flatnonzero(np.isin(shown, V.sentinels)).tolist())
+        ] += 1
     assert len(found) == comb(8, 2) * comb(5, 2)
     assert stats.chisquare(list(found.values())).pvalue > 1e-3
 
@@ -129,7 +134,10 @@ def test_packed_documents_are_closed_and_numbered_by_themselves(short):
 def test_what_no_longer_fits_is_cut_and_counted():
     """A row full of documents of two tokens cannot shrink."""
     ids = np.random.default_rng(0).integers(200, 1000, (4, 40)).astype(np.int32)
-    tracks = {"document": np.tile(np.arange(40) // 2, (4, 1)), "position": np.tile(np.arange(40) % 2, (4, 1))}
+    tracks = {
+        "document": np.tile(np.arange(40) // 2, (4, 1)),
+        "position": np.tile(np.arange(40) % 2, (4, 1)),
+    }
     after = T5(Rows(np.arange(4), {"text": Seq(ids, np.full(4, 40), tracks)}), Draws(0, 0))
     assert after.seqs["source"].ids.shape[1] == 40 - 6 + 2 + 1
     assert (after.values["cut"] > 0).all()
@@ -149,13 +157,16 @@ def test_padding_and_an_end_that_is_there():
 
 def test_wrong_settings():
     for changes, message in [
-        ({"rate": 0}, "0 < rate < 1"), ({"mean_length": 0.5}, "at least 1"),
+        ({"rate": 0}, "0 < rate < 1"),
+        ({"mean_length": 0.5}, "at least 1"),
         ({"vocab": make_vocab(sentinels=())}, r"no sentinels[\s\S]*tokenizer\.sentinels=100"),
         ({"vocab": make_vocab(eos=None, sep=None)}, "end-of-text"),
-    ]:  # fmt: skip
+    ]:
         with pytest.raises(ConfigError, match=message):
             SpanSentinel(**({"vocab": V, "rate": 0.15, "mean_length": 3.0} | changes))
     few = SpanSentinel(vocab=make_vocab(sentinels=(199, 198)), rate=0.15, mean_length=3.0)
-    with pytest.raises(ConfigError, match=r"rows of 100 tokens have 5 spans[\s\S]*tokenizer.sentinels=5"):
+    with pytest.raises(
+        ConfigError, match=r"rows of 100 tokens have 5 spans[\s\S]*tokenizer.sentinels=5"
+    ):
         few(plain(1, 100), Draws(0, 0))
     assert T5.reads == {"text"}

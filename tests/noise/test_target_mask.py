@@ -19,7 +19,9 @@ def test_published_count(vocab_of, limit):
     chosen, target = chosen_of(noised), (seq.tracks["segment"] == 1) & seq.real
     assert not chosen[~target].any()
     size = target.sum(1) - 1  # without its end token
-    assert chosen.sum(1).tolist() == [min(limit or 99, max(1, round(0.7 * n))) for n in size.tolist()]
+    assert chosen.sum(1).tolist() == [
+        min(limit or 99, max(1, round(0.7 * n))) for n in size.tolist()
+    ]
     assert np.array_equal(noised.targets["mlm"][chosen], seq.ids[chosen])
 
 

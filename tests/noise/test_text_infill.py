@@ -1,4 +1,6 @@
-"""Text infilling against a literal loop of the published sampler, its measured figures, and Poisson's law."""
+"""Text infilling against a literal loop of the published sampler, its measured figures, and
+Poisson's law.
+"""
 
 from collections import Counter
 
@@ -18,8 +20,12 @@ def infill(**changes) -> TextInfill:
     return TextInfill(vocab=V, **({"rate": 0.3, "mean_length": 3.0} | changes))
 
 
-def published(starts: list[bool], rate: float, mean: float, rng: np.random.Generator) -> list[object]:
-    """One row's ordinary tokens after the published algorithm, step by step: numbers of kept tokens, "m" for a mask."""
+def published(
+    starts: list[bool], rate: float, mean: float, rng: np.random.Generator
+) -> list[object]:
+    """One row's ordinary tokens after the published algorithm, step by step: numbers of kept
+    tokens, "m" for a mask.
+    """
     words = [i for i, start in enumerate(starts) if start]
     budget = int(np.ceil(rate * len(words) - 1e-9))
     lengths: list[int] = []
@@ -46,10 +52,14 @@ def published(starts: list[bool], rate: float, mean: float, rng: np.random.Gener
     return ["m" if i in slots else next(rest) for i in range(len(out) + inserts)]
 
 
-@pytest.mark.parametrize(("mean", "length", "masks", "left"), [(3.0, 418.2, 42.5, 375.7), (3.5, 412.1, 35.8, 376.3)])
+@pytest.mark.parametrize(
+    ("mean", "length", "masks", "left"), [(3.0, 418.2, 42.5, 375.7), (3.5, 412.1, 35.8, 376.3)]
+)
 def test_figures_measured_on_the_published_code(mean, length, masks, left):
     """512 tokens with specials, every token a word, 2000 draws."""
-    seq = infill(mean_length=mean, whole_words=False)(make_rows(2000, 512), Draws(0, 0)).seqs["source"]
+    seq = infill(mean_length=mean, whole_words=False)(make_rows(2000, 512), Draws(0, 0)).seqs[
+        "source"
+    ]
     found = (seq.ids == MASK).sum(1)
     assert abs(seq.length.mean() - length) < 0.4
     assert abs(found.mean() - masks) < 0.4
@@ -65,13 +75,29 @@ def test_like_the_literal_loop_on_words():
     loop = [published(s.tolist(), 0.3, 3.0, rng) for s in starts]
     ours = [seq.ids[r, 1 : seq.length[r] - 1] == MASK for r in range(3000)]
     theirs = [np.array([x == "m" for x in row]) for row in loop]
-    for measure in (len, np.sum, lambda m: int((m[1:] & m[:-1]).sum()), lambda m: int(m[0]) + 2 * int(m[-1])):
-        table = Counter((i, int(measure(m))) for i, side in enumerate((ours, theirs)) for m in side if len(m))
+    for measure in (
+        len,
+        np.sum,
+        lambda m: int((m[1:] & m[:-1]).sum()),
+        lambda m: int(m[0]) + 2 * int(m[-1]),
+    ):
+        table = Counter(
+            (i, int(measure(m))) for i, side in enumerate((ours, theirs)) for m in side if len(m)
+        )
         kinds = sorted({k for _, k in table})
         counts = np.array([[table[i, k] for k in kinds] for i in range(2)])
-        counts = np.concatenate([counts[:, counts.sum(0) >= 20], counts[:, counts.sum(0) < 20].sum(1, keepdims=True) + 1], 1)
+        counts = np.concatenate(
+            [
+                counts[:, counts.sum(0) >= 20],
+                counts[:, counts.sum(0) < 20].sum(1, keepdims=True) + 1,
+            ],
+            1,
+        )
         assert stats.chi2_contingency(counts).pvalue > 1e-3
-    place = [np.concatenate([np.flatnonzero(m) / len(m) for m in side if len(m)]) for side in (ours, theirs)]
+    place = [
+        np.concatenate([np.flatnonzero(m) / len(m) for m in side if len(m)])
+        for side in (ours, theirs)
+    ]
     assert stats.ks_2samp(*place).pvalue > 1e-3
 
 
@@ -80,7 +106,10 @@ def test_lengths_make_up_the_budget_of_words_and_follow_poisson():
     rows = make_rows(n, 12)
     document, size = noise._lengths(rows, Draws(0, 0), np.arange(n) * 12, np.full(n, 300), 12)
     assert (np.bincount(document, weights=size) == 300).all()
-    early = size[np.concatenate([np.arange(60) + k for k in np.searchsorted(document, np.arange(n))])]  # the budget is far off
+    # the budget is far off
+    early = size[
+        np.concatenate([np.arange(60) + k for k in np.searchsorted(document, np.arange(n))])
+    ]
     table = np.bincount(np.minimum(early, 9), minlength=10)
     wanted = np.append(stats.poisson.pmf(np.arange(9), 3), stats.poisson.sf(8, 3)) * len(early)
     assert stats.chisquare(table, wanted * table.sum() / wanted.sum()).pvalue > 1e-3
@@ -123,22 +152,32 @@ def test_masks_without_room_are_left_out():
 
 def test_rate_holds_in_packed_documents():
     rows = make_rows(3000, 64, packed=True)
-    before, seq = rows.seqs["text"], infill(whole_words=False, selection="exact")(rows, Draws(0, 0)).seqs["source"]
+    before, seq = (
+        rows.seqs["text"],
+        infill(whole_words=False, selection="exact")(rows, Draws(0, 0)).seqs["source"],
+    )
     left = np.zeros(before.ids.size, bool)
     left[seq.tracks["origin"][(seq.ids >= 200)]] = True
     gone = (before.ids >= 200) & ~left.reshape(before.ids.shape)
     size = np.array([(before.tracks["document"] == d)[:, 1:-1].sum(1) for d in range(5)])
     for low, high in ((8, 16), (16, 64)):
-        inside = [(before.tracks["document"] == d) & ((size[d] >= low) & (size[d] < high))[:, None] for d in range(5)]
-        share = sum(gone[x].sum() for x in inside) / sum((before.ids[x] >= 200).sum() for x in inside)
+        inside = [
+            (before.tracks["document"] == d) & ((size[d] >= low) & (size[d] < high))[:, None]
+            for d in range(5)
+        ]
+        share = sum(gone[x].sum() for x in inside) / sum(
+            (before.ids[x] >= 200).sum() for x in inside
+        )
         assert abs(share - 0.3) < 0.02
 
 
 def test_wrong_settings():
     for changes, message in [
-        ({"rate": 0}, "0 < rate < 1"), ({"mean_length": 0}, "Poisson"), ({"selection": "x"}, "published, exact"),
+        ({"rate": 0}, "0 < rate < 1"),
+        ({"mean_length": 0}, "Poisson"),
+        ({"selection": "x"}, "published, exact"),
         ({"vocab": make_vocab(mask=None)}, "mask token"),
-    ]:  # fmt: skip
+    ]:
         with pytest.raises(ConfigError, match=message):
             TextInfill(**({"vocab": V, "rate": 0.3, "mean_length": 3.0} | changes))
     assert infill().reads == {"input", "tracks.word_start"}

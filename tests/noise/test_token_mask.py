@@ -60,7 +60,13 @@ def test_shares_and_uniform_places(rows_of, vocab_of):
 
 def test_roberta_options(rows_of, vocab_of):
     rows = rows_of(4000, 20)
-    mask = TokenMask(vocab=vocab_of(), rate=0.17, selection="probabilistic", random_specials=False, choose_specials=True)
+    mask = TokenMask(
+        vocab=vocab_of(),
+        rate=0.17,
+        selection="probabilistic",
+        random_specials=False,
+        choose_specials=True,
+    )
     noised = mask(rows, Draws(0, 0))
     counts = chosen_of(noised).sum(1)
     assert set(counts.tolist()) == {3, 4}  # floor(3.4 + u)
@@ -70,7 +76,9 @@ def test_roberta_options(rows_of, vocab_of):
     changed = after[(after != before) & (after != 4)]
     assert changed.min() >= 10
     assert mask.capacity(20) == {"mlm": 4}
-    rare = TokenMask(vocab=vocab_of(), rate=0.01, selection="probabilistic")(rows_of(50, 20), Draws(0, 0))
+    rare = TokenMask(vocab=vocab_of(), rate=0.01, selection="probabilistic")(
+        rows_of(50, 20), Draws(0, 0)
+    )
     assert chosen_of(rare).sum() < 50
 
 
@@ -107,7 +115,9 @@ def test_packed_row_of_one_document_has_the_exact_budget(rows_of, vocab_of):
     document = np.where(seq.real, 0, -1)
     packed = rows.with_seq("text", seq.with_tracks(document=document))
     mask = TokenMask(vocab=vocab_of(), rate=0.15)
-    assert np.array_equal(chosen_of(mask(rows, Draws(1, 1))).sum(1), chosen_of(mask(packed, Draws(1, 1))).sum(1))
+    assert np.array_equal(
+        chosen_of(mask(rows, Draws(1, 1))).sum(1), chosen_of(mask(packed, Draws(1, 1))).sum(1)
+    )
 
 
 @pytest.mark.parametrize("documents", [False, True])
@@ -122,7 +132,10 @@ def test_same_bytes_whatever_the_batch(rows_of, vocab_of, documents):
             key=rows.key[part],
             seqs={
                 "text": replace(
-                    seq, ids=seq.ids[part], length=seq.length[part], tracks={k: v[part] for k, v in seq.tracks.items()}
+                    seq,
+                    ids=seq.ids[part],
+                    length=seq.length[part],
+                    tracks={k: v[part] for k, v in seq.tracks.items()},
                 )
             },
         )
@@ -133,7 +146,10 @@ def test_same_bytes_whatever_the_batch(rows_of, vocab_of, documents):
 
 def test_fresh_every_epoch_or_static(rows_of, vocab_of):
     rows = rows_of(20, 50)
-    fresh, static = TokenMask(vocab=vocab_of(), rate=0.2), TokenMask(vocab=vocab_of(), rate=0.2, static=3)
+    fresh, static = (
+        TokenMask(vocab=vocab_of(), rate=0.2),
+        TokenMask(vocab=vocab_of(), rate=0.2, static=3),
+    )
     at = lambda mask, epoch: mask(rows, Draws(0, epoch)).targets["mlm"]  # noqa: E731
     assert not np.array_equal(at(fresh, 0), at(fresh, 3))
     assert np.array_equal(at(static, 0), at(static, 3))

@@ -1,4 +1,6 @@
-"""StructBERT's shuffled trigrams: counts, disjointness, labels, and orders that are not the old one."""
+"""StructBERT's shuffled trigrams: counts, disjointness, labels, and orders that are not the old
+one.
+"""
 
 from collections import Counter
 
@@ -18,8 +20,13 @@ V = make_vocab()
 
 
 def literal_heads(rows: Rows, size: int) -> list[list[int]]:
-    """By row: where a run of `size` tokens begins that is free of special and masked tokens and of document ends."""
-    seq, masked = rows.seqs["text"], rows.targets.get("mlm", np.full(rows.seqs["text"].ids.shape, IGNORE)) != IGNORE
+    """By row: where a run of `size` tokens begins that is free of special and masked tokens and
+    of document ends.
+    """
+    seq, masked = (
+        rows.seqs["text"],
+        rows.targets.get("mlm", np.full(rows.seqs["text"].ids.shape, IGNORE)) != IGNORE,
+    )
     document = seq.tracks.get("document", np.zeros_like(seq.ids))
     found = []
     for ids, hidden, doc in zip(seq.ids, masked, document, strict=True):
@@ -29,7 +36,9 @@ def literal_heads(rows: Rows, size: int) -> list[list[int]]:
             [
                 a
                 for a in starts
-                if all(free[a : a + size]) and len(set(doc[a : a + size])) == 1 and len(set(ids[a : a + size])) > 1
+                if all(free[a : a + size])
+                and len(set(doc[a : a + size])) == 1
+                and len(set(ids[a : a + size])) > 1
             ]
         )
     return found
@@ -38,7 +47,9 @@ def literal_heads(rows: Rows, size: int) -> list[list[int]]:
 @pytest.mark.parametrize("size", [2, 3, 4])
 @pytest.mark.parametrize("packed", [False, True])
 def test_runs_are_disjoint_unmasked_shuffled_and_as_many_as_asked(size, packed):
-    rows = TokenMask(vocab=V, rate=0.15)(make_rows(200, 120, packed=packed, short=True), Draws(0, 0))
+    rows = TokenMask(vocab=V, rate=0.15)(
+        make_rows(200, 120, packed=packed, short=True), Draws(0, 0)
+    )
     noise = TokenShuffle(vocab=V, rate=0.05, size=size)
     after = noise(rows, Draws(0, 1))
     before, ids, labels = rows.seqs["text"].ids, after.seqs["text"].ids, after.targets["shuffle"]
@@ -65,7 +76,12 @@ def test_runs_are_disjoint_unmasked_shuffled_and_as_many_as_asked(size, packed):
 def test_every_new_order_is_as_likely():
     ids = np.tile([CLS, 300, 301, 302, SEP], (10_000, 1)).astype(np.int32)
     rows = Rows(np.arange(10_000), {"text": Seq(ids, np.full(10_000, 5))})
-    found = Counter(map(tuple, TokenShuffle(vocab=V, rate=0.05)(rows, Draws(0, 0)).seqs["text"].ids[:, 1:4].tolist()))
+    found = Counter(
+        map(
+            tuple,
+            TokenShuffle(vocab=V, rate=0.05)(rows, Draws(0, 0)).seqs["text"].ids[:, 1:4].tolist(),
+        )
+    )
     assert len(found) == 5
     assert (300, 301, 302) not in found
     assert stats.chisquare(list(found.values())).pvalue > 1e-3
@@ -83,7 +99,9 @@ def test_equal_tokens():
 
 
 def test_runs_are_drawn_one_after_the_other():
-    """High rates: as many runs as the literal loop finds before it meets no free place, or the budget ends."""
+    """High rates: as many runs as the literal loop finds before it meets no free place, or the
+    budget ends.
+    """
     rows, rng = make_rows(3000, 14), np.random.default_rng(0)
     after = TokenShuffle(vocab=V, rate=0.3)(rows, Draws(0, 0))
     ours = np.bincount((after.targets["shuffle"] != IGNORE).sum(1) // 3, minlength=5)

@@ -52,14 +52,18 @@ def test_statistics_of_the_literal_loop(vocab_of):
     assert (found.sum(1) == 10).all()
     assert differs / 4000 < 0.02  # of rows in which the two rules for the last choice can differ
     ordinary = ids[0] >= 10
-    assert stats.chi2_contingency(np.stack([wanted.sum(0), found.sum(0)])[:, ordinary]).pvalue > 1e-3
+    assert (
+        stats.chi2_contingency(np.stack([wanted.sum(0), found.sum(0)])[:, ordinary]).pvalue > 1e-3
+    )
     runs = [np.bincount((x[:, 1:] & ~x[:, :-1]).sum(1), minlength=12) for x in (wanted, found)]
     table = np.stack(runs)[:, (runs[0] + runs[1]) > 10]
     assert stats.chi2_contingency(table).pvalue > 1e-3
 
 
 def test_without_ngrams_it_is_token_masking(vocab_of, rows_of):
-    chosen = chosen_of(UnilmMask(vocab=vocab_of(), rate=0.15, ngram_share=0.0)(rows_of(3000, 34), Draws(0, 0)))
+    chosen = chosen_of(
+        UnilmMask(vocab=vocab_of(), rate=0.15, ngram_share=0.0)(rows_of(3000, 34), Draws(0, 0))
+    )
     assert (chosen.sum(1) == 5).all()
     assert stats.chisquare(chosen.sum(0)[1:-1]).pvalue > 1e-3
     both = (chosen[:, 1:-2] & chosen[:, 2:-1]).mean()
@@ -67,19 +71,25 @@ def test_without_ngrams_it_is_token_masking(vocab_of, rows_of):
 
 
 def test_share_of_ngrams(vocab_of, rows_of):
-    """One choice a row: of budget 3, the first is a single token in 80%, a bigram in 10%, a trigram in 10%."""
+    """One choice a row: of budget 3, the first is a single token in 80%, a bigram in 10%, a
+    trigram in 10%.
+    """
     rows = rows_of(8000, 300)
     mask = UnilmMask(vocab=vocab_of(), rate=0.01)
     chosen = chosen_of(mask(rows, Draws(0, 0)))
     assert (chosen.sum(1) == 3).all()
     runs = (chosen[:, 1:] & ~chosen[:, :-1]).sum(1)
-    # one run: a trigram first, or 1 + bigram cut to two: only if they touch (rare); two: a bigram, or a single and then one
+    # one run: a trigram first, or 1 + bigram cut to two: only if they touch (rare); two: a bigram,
+    # or a single and then one
     trigram = (runs == 1).mean()
     assert trigram == pytest.approx(0.1, abs=0.012)
     assert (runs == 2).mean() == pytest.approx(0.1 + 0.8 * 0.2, abs=0.02)
 
 
 def test_wrong_settings(vocab_of):
-    for options, message in [({"ngram_share": 1.2}, "ngram_share"), ({"max_tokens": 1}, "at least 2")]:
+    for options, message in [
+        ({"ngram_share": 1.2}, "ngram_share"),
+        ({"max_tokens": 1}, "at least 2"),
+    ]:
         with pytest.raises(ConfigError, match=message):
             UnilmMask(vocab=vocab_of(), rate=0.15, **options)

@@ -18,7 +18,9 @@ V = make_vocab()
 
 
 def words_of(rows: Rows) -> np.ndarray:
-    """[n, T] number of the word in its row, 0 for special tokens and padding; a stretch begins with a word."""
+    """[n, T] number of the word in its row, 0 for special tokens and padding; a stretch begins
+    with a word.
+    """
     seq = rows.seqs["text"]
     ordinary = seq.ids >= 200
     starts = ordinary & seq.tracks["word_start"]
@@ -38,7 +40,11 @@ def test_words_go_as_a_whole_and_independently(packed):
         fate = [left[r, word[r] == w] for w in range(1, word[r].max() + 1)]
         assert all(x.all() or not x.any() for x in fate)
         there = np.array([x[0] for x in fate])
-        kept, total, pairs = kept + there.sum(), total + len(there), pairs + (~there[1:] & ~there[:-1]).sum()
+        kept, total, pairs = (
+            kept + there.sum(),
+            total + len(there),
+            pairs + (~there[1:] & ~there[:-1]).sum(),
+        )
     assert abs(1 - kept / total - 0.1) < 3.5 * np.sqrt(0.09 / total)
     assert abs(pairs / total - 0.01) < 4 * np.sqrt(0.01 / total)
 
@@ -73,8 +79,16 @@ def test_shuffled_words_like_the_formula(distance, width):
     """The same displacements as sorting i + (k + 1) * u_i, word by word, in each document."""
     n = 240_000 // width // 4
     rows = make_rows(n, width, packed=True, short=True)
-    word, seq = words_of(rows), WordShuffle(vocab=V, distance=distance)(rows, Draws(0, 0)).seqs["source"]
-    document, rng, ours, theirs = rows.seqs["text"].tracks["document"], np.random.default_rng(0), [], []
+    word, seq = (
+        words_of(rows),
+        WordShuffle(vocab=V, distance=distance)(rows, Draws(0, 0)).seqs["source"],
+    )
+    document, rng, ours, theirs = (
+        rows.seqs["text"].tracks["document"],
+        np.random.default_rng(0),
+        [],
+        [],
+    )
     origin = seq.tracks["origin"] - np.arange(n)[:, None] * width
     for r in range(n):
         for d in range(document[r].max() + 1):
@@ -88,9 +102,15 @@ def test_shuffled_words_like_the_formula(distance, width):
             assert all((np.diff(origin[r, inside][order == w]) == 1).all() for w in runs)
             moved = runs - np.arange(word[r, inside[0]], word[r, inside[-1]] + 1)
             ours.append(moved)
-            theirs.append(np.argsort(np.arange(len(runs)) + (distance + 1) * rng.random(len(runs))) - np.arange(len(runs)))
+            theirs.append(
+                np.argsort(np.arange(len(runs)) + (distance + 1) * rng.random(len(runs)))
+                - np.arange(len(runs))
+            )
     assert max(np.abs(x).max() for x in ours) == distance
-    table = [np.bincount(np.concatenate(x) + distance, minlength=2 * distance + 1) for x in (ours, theirs)]
+    table = [
+        np.bincount(np.concatenate(x) + distance, minlength=2 * distance + 1)
+        for x in (ours, theirs)
+    ]
     assert stats.chi2_contingency(np.array(table)).pvalue > 1e-3
     pairs = [[(x[i], x[i + 1]) for x in side for i in range(len(x) - 1)] for side in (ours, theirs)]
     kinds = sorted(set(pairs[0]) | set(pairs[1]))

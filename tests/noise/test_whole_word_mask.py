@@ -1,4 +1,6 @@
-"""Against BERT's definition as a literal loop: the same choices in the same order, and the same statistics from another one."""
+"""Against BERT's definition as a literal loop: the same choices in the same order, and the same
+statistics from another one.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,9 @@ from plmctl.noise.whole_word_mask import WholeWordMask
 
 
 def literal(words: list[list[int]], budget: int) -> set[int]:
-    """create_pretraining_data.py, create_masked_lm_predictions, for words that are shuffled already."""
+    """create_pretraining_data.py, create_masked_lm_predictions, for words that are shuffled
+    already.
+    """
     chosen: set[int] = set()
     for word in words:
         if len(chosen) >= budget:
@@ -62,7 +66,9 @@ def test_statistics_of_an_independent_loop(vocab_of):
     many = worded(4000, 64, seed=5)
     seq = many.seqs["text"]
     same = {name: np.repeat(track[:1], 4000, 0) for name, track in rows.seqs["text"].tracks.items()}
-    many = many.with_seq("text", type(seq)(np.repeat(rows.seqs["text"].ids, 4000, 0), seq.length, same))
+    many = many.with_seq(
+        "text", type(seq)(np.repeat(rows.seqs["text"].ids, 4000, 0), seq.length, same)
+    )
     words, rng = words_of(rows, 0), random.Random(1)
     wanted = np.zeros((4000, 64), bool)
     for row in wanted:
@@ -81,7 +87,8 @@ def test_words_stay_whole_and_the_budget_holds(vocab_of):
     chosen = chosen_of(WholeWordMask(vocab=vocab_of(), rate=0.15)(rows, Draws(0, 0)))
     budget = np.array([19, 12, 4] * 100)
     assert (chosen.sum(1) <= budget).all()
-    assert (chosen.sum(1) == budget).mean() > 0.99  # a row has nearly always a word that fits exactly
+    # a row has nearly always a word that fits exactly
+    assert (chosen.sum(1) == budget).mean() > 0.99
     for row in range(300):
         for word in words_of(rows, row):
             assert chosen[row, word].all() or not chosen[row, word].any()
@@ -90,7 +97,9 @@ def test_words_stay_whole_and_the_budget_holds(vocab_of):
 def test_a_word_longer_than_the_budget_is_never_chosen(vocab_of):
     rows = one_long_word(worded(50, 40, seed=2), 0, 1, 20)
     for epoch in range(20):
-        assert not chosen_of(WholeWordMask(vocab=vocab_of(), rate=0.15)(rows, Draws(0, epoch)))[0, 1:21].any()
+        assert not chosen_of(WholeWordMask(vocab=vocab_of(), rate=0.15)(rows, Draws(0, epoch)))[
+            0, 1:21
+        ].any()
 
 
 def test_with_one_piece_a_word_it_is_token_masking(rows_of, vocab_of):

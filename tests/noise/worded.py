@@ -10,8 +10,12 @@ from plain_rows import make_rows
 from plmctl.batch import IGNORE, Rows
 
 
-def worded(n: int, width: int, *, lengths: list[int] | None = None, seed: int = 0, documents: bool = False) -> Rows:
-    """Rows of `make_rows` with tracks.word_start, tracks.segment (sep at two thirds of each document) and spans.entity."""
+def worded(
+    n: int, width: int, *, lengths: list[int] | None = None, seed: int = 0, documents: bool = False
+) -> Rows:
+    """Rows of `make_rows` with tracks.word_start, tracks.segment (sep at two thirds of each
+    document) and spans.entity.
+    """
     rows = make_rows(n, width, lengths=lengths, seed=seed, documents=documents)
     rng, seq = np.random.default_rng(seed + 1), rows.seqs["text"]
     ids, segment = seq.ids.copy(), np.zeros(seq.ids.shape, np.int32)
@@ -30,7 +34,11 @@ def worded(n: int, width: int, *, lengths: list[int] | None = None, seed: int = 
         while at + 4 < seq.length[r]:
             size = int(rng.integers(1, 5))
             inside = ids[r, at : at + size]
-            if rng.random() < 0.3 and (inside >= 10).all() and len(set(document[r, at : at + size])) == 1:
+            if (
+                rng.random() < 0.3
+                and (inside >= 10).all()
+                and len(set(document[r, at : at + size])) == 1
+            ):
                 spans.append((r, at, size, int(rng.integers(100))))
             at += size + 1
     table = np.array(spans, np.int64).reshape(-1, 4)
@@ -50,7 +58,12 @@ def some(rows: Rows, part: np.ndarray) -> Rows:
     """Only the rows `part`, in that order."""
     number = {old: new for new, old in enumerate(part.tolist())}
     seqs = {
-        name: replace(s, ids=s.ids[part], length=s.length[part], tracks={k: v[part] for k, v in s.tracks.items()})
+        name: replace(
+            s,
+            ids=s.ids[part],
+            length=s.length[part],
+            tracks={k: v[part] for k, v in s.tracks.items()},
+        )
         for name, s in rows.seqs.items()
     }
     spans = {}
@@ -66,7 +79,9 @@ def chosen_of(rows: Rows) -> np.ndarray:
 
 
 def words_of(rows: Rows, row: int) -> list[list[int]]:
-    """The ordinary words of a row: a word begins at a word start, after a special token, and where a document begins."""
+    """The ordinary words of a row: a word begins at a word start, after a special token, and
+    where a document begins.
+    """
     seq = rows.seqs["text"]
     document, found = seq.tracks.get("document"), []
     for at in range(int(seq.length[row])):

@@ -24,8 +24,17 @@ from plmctl.text.vocab import Vocab
 
 V, W = 40, 8
 VOCAB = Vocab(
-    size=V, pad=0, unk=1, cls=2, sep=3, mask=4, bos=None, eos=None, special=np.arange(V) < 5, word_start=np.arange(V) > 4
-)  # fmt: skip
+    size=V,
+    pad=0,
+    unk=1,
+    cls=2,
+    sep=3,
+    mask=4,
+    bos=None,
+    eos=None,
+    special=np.arange(V) < 5,
+    word_start=np.arange(V) > 4,
+)
 
 
 def encoder(dropout: float) -> Model:
@@ -38,22 +47,27 @@ def encoder(dropout: float) -> Model:
     return Model(
         backbone=Encoder(
             embedding=Embedding(vocab_size=V, width=W, dropout=dropout, norm=norm),
-            position=Learned(width=W, max_length=16), pattern=Full(),
+            position=Learned(width=W, max_length=16),
+            pattern=Full(),
             stack=Stack(layout="af*1", cells=cells, residual=PostNorm(norm=norm, dropout=dropout)),
         ),
         heads={},
-    ).double()  # fmt: skip
+    ).double()
 
 
 class States(Backbone):
-    """The k-th call gives the k-th tensor of states, each a parameter: their gradients show which places a loss reads."""
+    """The k-th call gives the k-th tensor of states, each a parameter: their gradients show
+    which places a loss reads.
+    """
 
     def __init__(self, *states: Tensor) -> None:
         super().__init__()
         self.states = nn.ParameterList([nn.Parameter(each) for each in states])
         self.seen: list[Batch] = []
 
-    def forward(self, batch: Batch, state: object = None, record: frozenset[str] = frozenset()) -> Hidden:
+    def forward(
+        self, batch: Batch, state: object = None, record: frozenset[str] = frozenset()
+    ) -> Hidden:
         self.seen.append(batch)
         return Hidden(self.states[len(self.seen) - 1])
 
@@ -68,12 +82,20 @@ def rows_of(lengths: list[int], width: int = 10, seed: int = 0) -> Rows:
 
 def holed(rows: Rows, spans: list[tuple[int, int, int]]) -> Rows:
     """The rows with these spans hidden by the mask token and asked for."""
-    ids, asked = rows.seqs["text"].ids.copy(), np.full(rows.seqs["text"].ids.shape, IGNORE, np.int32)
+    ids, asked = (
+        rows.seqs["text"].ids.copy(),
+        np.full(rows.seqs["text"].ids.shape, IGNORE, np.int32),
+    )
     for row, start, length in spans:
         asked[row, start : start + length] = ids[row, start : start + length]
         ids[row, start : start + length] = 4
     seq = Seq(ids, rows.seqs["text"].length)
-    return Rows(rows.key, {"text": seq}, {"mlm": asked}, spans={"chosen": np.array(spans, np.int64).reshape(-1, 3)})
+    return Rows(
+        rows.key,
+        {"text": seq},
+        {"mlm": asked},
+        spans={"chosen": np.array(spans, np.int64).reshape(-1, 3)},
+    )
 
 
 def batch_of(rows: Rows) -> Batch:

@@ -1,4 +1,6 @@
-"""Back-translation against the definition, which languages it reads and writes, and through the command line."""
+"""Back-translation against the definition, which languages it reads and writes, and through the
+command line.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +39,13 @@ def model_of(*words: str) -> Model:
     model = build_model(cfg, vocab_size=TINY.size, vocab=TINY, seed=0).double().eval()
     torch.manual_seed(10)
     for name, parameter in model.named_parameters():
-        spread = 3.0 if "position" in name or "language" in name else 0.3 if name.endswith("bias") else 1.0
+        spread = (
+            3.0
+            if "position" in name or "language" in name
+            else 0.3
+            if name.endswith("bias")
+            else 1.0
+        )
         torch.nn.init.normal_(parameter, std=spread)
         if "norm" in name and name.endswith("weight"):
             torch.nn.init.ones_(parameter)
@@ -47,21 +55,36 @@ def model_of(*words: str) -> Model:
 def batch_of(lengths: list[int], languages: list[int]) -> Batch:
     rows, width = len(lengths), max(lengths)
     generator = torch.Generator().manual_seed(1)
-    ids, length = torch.randint(2, TINY.size, (rows, width), generator=generator), torch.tensor(lengths)
+    ids, length = (
+        torch.randint(2, TINY.size, (rows, width), generator=generator),
+        torch.tensor(lengths),
+    )
     tracks = {"language": torch.tensor(languages)[:, None].expand(rows, width)}
     target = Seq(ids, length, tracks)
     places = target.real.flatten().nonzero().flatten()
     asked = Targets(places, ids.flatten()[places], len(places))
-    noised = Seq(torch.full_like(ids, TINY.mask), length, tracks)  # nothing that back-translation looks at
-    return Batch(torch.arange(rows), {"source": noised, "target": target}, {"seq2seq": asked}, counts={"seq2seq": len(places)})
+    # nothing that back-translation looks at
+    noised = Seq(torch.full_like(ids, TINY.mask), length, tracks)
+    return Batch(
+        torch.arange(rows),
+        {"source": noised, "target": target},
+        {"seq2seq": asked},
+        counts={"seq2seq": len(places)},
+    )
 
 
-def alone(model: Model, source: list[int], target: list[int], reads: int, writes: int) -> torch.Tensor:
+def alone(
+    model: Model, source: list[int], target: list[int], reads: int, writes: int
+) -> torch.Tensor:
     """[T, V] log-probabilities of the target after its source, one row without a cache."""
     one = lambda ids, language: Seq(  # noqa: E731
-        torch.tensor([ids]), torch.tensor([len(ids)]), {"language": torch.full((1, len(ids)), language)}
+        torch.tensor([ids]),
+        torch.tensor([len(ids)]),
+        {"language": torch.full((1, len(ids)), language)},
     )
-    hidden = model(Batch(torch.zeros(1), {"source": one(source, reads), "target": one(target, writes)})).last[0]
+    hidden = model(
+        Batch(torch.zeros(1), {"source": one(source, reads), "target": one(target, writes)})
+    ).last[0]
     return model.heads["seq2seq"](hidden).log_softmax(-1)[:, : TINY.size]
 
 
@@ -99,7 +122,9 @@ def test_loss_and_gradient_are_those_of_the_definition(languages: int) -> None:
     torch.testing.assert_close(found, loss, rtol=1e-10, atol=1e-10)
     assert objective.counts(batch) == {"back_translation": sum(lengths)}
     parameters = list(model.parameters())
-    pairs = zip(torch.autograd.grad(found, parameters), torch.autograd.grad(loss, parameters), strict=True)
+    pairs = zip(
+        torch.autograd.grad(found, parameters), torch.autograd.grad(loss, parameters), strict=True
+    )
     assert all(torch.allclose(mine, theirs, rtol=1e-9, atol=1e-9) for mine, theirs in pairs)
 
 
@@ -123,10 +148,16 @@ def test_writes_in_evaluation_mode_and_without_gradient() -> None:
 
 
 def test_under_autocast_all_weights_learn() -> None:
-    """What was cast down while the text was written, without gradient, is not what the loss is computed with."""
+    """What was cast down while the text was written, without gradient, is not what the loss is
+    computed with.
+    """
     model = model_of().float().train()
     with torch.autocast("cpu", dtype=torch.bfloat16):
-        loss = BackTranslation(model=model, vocab=TINY)(model, batch_of([5, 3], [0, 1])).terms["back_translation"].total
+        loss = (
+            BackTranslation(model=model, vocab=TINY)(model, batch_of([5, 3], [0, 1]))
+            .terms["back_translation"]
+            .total
+        )
     loss.backward()
     assert all(parameter.grad is not None for parameter in model.parameters())
 
@@ -147,8 +178,15 @@ def test_the_translation_is_in_the_other_language() -> None:
 def test_a_spare_row_changes_nothing() -> None:
     model, whole = model_of(), batch_of([5, 3], [0, 1])
     filled = batch_of([5, 3, 0], [0, 1, 0])
-    filled = replace(filled, key=torch.tensor([0, 1, -1]), seqs={n: replace(s, ids=s.ids.index_copy(
-        0, torch.arange(2), whole.seqs[n].ids)) for n, s in filled.seqs.items()}, targets=whole.targets)  # fmt: skip
+    filled = replace(
+        filled,
+        key=torch.tensor([0, 1, -1]),
+        seqs={
+            n: replace(s, ids=s.ids.index_copy(0, torch.arange(2), whole.seqs[n].ids))
+            for n, s in filled.seqs.items()
+        },
+        targets=whole.targets,
+    )
     objective = BackTranslation(model=model, vocab=TINY)
     found = [objective(model, batch).terms["back_translation"].total for batch in (whole, filled)]
     torch.testing.assert_close(*found, rtol=0, atol=1e-10)
@@ -157,7 +195,10 @@ def test_a_spare_row_changes_nothing() -> None:
 def test_the_loss_falls_on_texts_of_two_languages() -> None:
     model = model_of().float()
     model.backbone.initializer(model, generator=torch.Generator().manual_seed(0))  # type: ignore[misc]
-    objective, optimizer = BackTranslation(model=model, vocab=TINY), torch.optim.Adam(model.parameters(), lr=1e-2)
+    objective, optimizer = (
+        BackTranslation(model=model, vocab=TINY),
+        torch.optim.Adam(model.parameters(), lr=1e-2),
+    )
     batch, losses = batch_of([6, 4, 5, 3], [0, 1, 0, 1]), []
     for _ in range(40):
         loss = objective(model, batch).terms["back_translation"].total / batch.counts["seq2seq"]
@@ -177,7 +218,9 @@ def test_what_does_not_fit_is_refused_by_name() -> None:
     assert "model.encoder.embedding.languages=0: at least 2" in refusal(
         "mass_translation", "model.encoder.embedding.languages=0"
     )
-    assert "fix: model.encoder.embedding.languages=2" in refusal("mass_translation", "model.encoder.embedding.languages=1")
+    assert "fix: model.encoder.embedding.languages=2" in refusal(
+        "mass_translation", "model.encoder.embedding.languages=1"
+    )
     assert "fix: noise=[autoencode]" in refusal("mass_translation", "noise=[sequence_span]")
     bart = ["objective=[back_translation]", "model.encoder.embedding.languages=2"]
     assert "fix: format=sentences" in refusal("bart", *bart)
@@ -188,7 +231,9 @@ def test_what_does_not_fit_is_refused_by_name() -> None:
 def test_rows_in_a_language(monkeypatch: pytest.MonkeyPatch) -> None:
     inner = Sentences(vocab=TINY, max_length=6, min_tokens=1)
     ids = np.ones((2, 3), np.int32)
-    rows = Rows(key=np.arange(2), seqs={"text": Seq(ids, np.array([3, 2]), {"word_start": ids > 0})})
+    rows = Rows(
+        key=np.arange(2), seqs={"text": Seq(ids, np.array([3, 2]), {"word_start": ids > 0})}
+    )
     monkeypatch.setattr(Sentences, "rows", lambda self, shards, plan, index, wanted=None: rows)
     made = InLanguage(format=inner, language=1)
     text = made.rows(None, Plan(2, {}), np.arange(2)).seqs["text"]  # type: ignore[arg-type]
@@ -225,24 +270,48 @@ def run(*words: str, code: int = 0) -> str:
 
 
 def test_from_mass_to_translation_and_on_after_a_stop(sources: list[str], tmp_path: Path) -> None:
-    common = [*sources, "format.max_length=12", "data.valid_share=0.1", "train.batch_size=4", "train.device=cpu",
-              "train.precision=fp32", "train.log_every=1", "eval.rows=8"]  # fmt: skip
-    first = [*SIZE, "tokenizer.vocab_size=60", "objective=[seq2seq]", "noise=[sequence_span]", "train.steps=2",
-             f"run.dir={tmp_path / 'mass'}"]  # fmt: skip
+    common = [
+        *sources,
+        "format.max_length=12",
+        "data.valid_share=0.1",
+        "train.batch_size=4",
+        "train.device=cpu",
+        "train.precision=fp32",
+        "train.log_every=1",
+        "eval.rows=8",
+    ]
+    first = [
+        *SIZE,
+        "tokenizer.vocab_size=60",
+        "objective=[seq2seq]",
+        "noise=[sequence_span]",
+        "train.steps=2",
+        f"run.dir={tmp_path / 'mass'}",
+    ]
     run("mass_translation", *common, *first)
     common += [f"init={tmp_path / 'mass'}", "train.steps=4"]
     whole, part = tmp_path / "whole", tmp_path / "part"
-    said = run("mass_translation", *common, "train.save_every=2", "train.keep_last=9", f"run.dir={whole}")
+    said = run(
+        "mass_translation", *common, "train.save_every=2", "train.keep_last=9", f"run.dir={whole}"
+    )
     assert "back_translation" in said
     shutil.copytree(whole, part)
     shutil.rmtree(part / "checkpoints" / "step-4")
     run("--resume", f"run.dir={part}")
-    one, other = (load_file(folder / "checkpoints" / "step-4" / "model.safetensors") for folder in (whole, part))
+    one, other = (
+        load_file(folder / "checkpoints" / "step-4" / "model.safetensors")
+        for folder in (whole, part)
+    )
     assert all(torch.equal(one[name], other[name]) for name in one)
 
 
 def test_a_language_without_a_vector_is_refused(sources: list[str], tmp_path: Path) -> None:
-    words = [*SMALL, "tokenizer.vocab_size=60", "data.sources.second.format.language=2", f"run.dir={tmp_path / 'run'}"]
+    words = [
+        *SMALL,
+        "tokenizer.vocab_size=60",
+        "data.sources.second.format.language=2",
+        f"run.dir={tmp_path / 'run'}",
+    ]
     said = run("mass_translation", *sources, *words, "train.steps=1", code=2)
     assert "model.encoder.embedding.languages=2: at least 3" in said
 
@@ -251,4 +320,6 @@ def test_labels_are_the_whole_text() -> None:
     model = model_of()
     target = Seq(np.array([[2, 5, 3, 0]]), np.array([3]), {"language": np.zeros((1, 4), np.int16)})
     rows = Rows(np.zeros(1), {"source": target, "target": target})
-    assert BackTranslation(model=model, vocab=TINY).labels(rows)["seq2seq"].tolist() == [[2, 5, 3, IGNORE]]
+    assert BackTranslation(model=model, vocab=TINY).labels(rows)["seq2seq"].tolist() == [
+        [2, 5, 3, IGNORE]
+    ]

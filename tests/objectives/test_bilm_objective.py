@@ -1,4 +1,6 @@
-"""Next and previous words, by a loop over places; targets of rows and of streams; the perplexity of a run is said."""
+"""Next and previous words, by a loop over places; targets of rows and of streams; the perplexity
+of a run is said.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,12 @@ from plmctl.data.loader import collate
 from plmctl.errors import ConfigError
 from plmctl.objectives.bilm import BiLM
 
-SMALL = ["size.width=16", "size.inner_width=24", "model.words.filters=[[1,4],[2,6]]", "tokenizer.vocab_size=300"]
+SMALL = [
+    "size.width=16",
+    "size.inner_width=24",
+    "model.words.filters=[[1,4],[2,6]]",
+    "tokenizer.vocab_size=300",
+]
 
 
 def rows(**tracks: np.ndarray) -> Rows:
@@ -47,7 +54,9 @@ def test_rare_words_are_asked_for_as_the_unknown_one() -> None:
 def test_the_loss_is_the_mean_of_both_directions() -> None:
     cfg = compose("pretrain", "elmo", ["data.path=x", *SMALL])
     model = build_model(cfg, vocab_size=TINY.size, vocab=TINY, seed=0).double().eval()
-    objective = build_objective(cfg, {"vocab": TINY, **known_to_objectives(model, vocab_size=TINY.size)})
+    objective = build_objective(
+        cfg, {"vocab": TINY, **known_to_objectives(model, vocab_size=TINY.size)}
+    )
     given = rows()
     batch = collate(given.with_targets(**objective.labels(given)), {})
     out, counts = objective(model, batch), objective.counts(batch)
@@ -67,11 +76,23 @@ def test_the_loss_is_the_mean_of_both_directions() -> None:
 
 
 def test_wrong_tokenizer_and_tied_head_are_refused_before_work() -> None:
-    with pytest.raises(ConfigError, match="tokenizer='wordpiece': word: this model reads the characters of whole words"):
+    with pytest.raises(
+        ConfigError,
+        match="tokenizer='wordpiece': word: this model reads the characters of whole words",
+    ):
         check_contract(compose("pretrain", "elmo", ["tokenizer=wordpiece"]))
-    with pytest.raises(ConfigError, match=r"heads.mlm.tied=True: false: this model reads characters"):
-        check_contract(compose("pretrain", "elmo", ["objective=[mlm]", "noise=[token_mask]", "heads.mlm.transform=false"]))
-    check_contract(compose("pretrain", "elmo", ["format=sentences"]))  # rows that do not go on do as well
+    with pytest.raises(
+        ConfigError, match=r"heads.mlm.tied=True: false: this model reads characters"
+    ):
+        check_contract(
+            compose(
+                "pretrain",
+                "elmo",
+                ["objective=[mlm]", "noise=[token_mask]", "heads.mlm.transform=false"],
+            )
+        )
+    # rows that do not go on do as well
+    check_contract(compose("pretrain", "elmo", ["format=sentences"]))
 
 
 def plmctl(*words: str) -> None:
@@ -81,18 +102,43 @@ def plmctl(*words: str) -> None:
     assert result.exit_code == 0, result.output
 
 
-def test_a_run_says_its_perplexity_and_resumes_bit_for_bit(small_text: Path, tmp_path: Path) -> None:
+def test_a_run_says_its_perplexity_and_resumes_bit_for_bit(
+    small_text: Path, tmp_path: Path
+) -> None:
     """The memory of both directions is part of a checkpoint."""
-    words = ["pretrain", "elmo", f"data.path={small_text}", *SMALL, "format.max_length=8", "train.batch_size=4", "eval.rows=8",
-             "data.valid_share=0.1", "heads.bilm.samples=16", "train.precision=fp32", "train.threads=1", "schedule=constant",
-             "train.log_every=1", "train.save_every=2", "optim=adagrad"]  # fmt: skip
+    words = [
+        "pretrain",
+        "elmo",
+        f"data.path={small_text}",
+        *SMALL,
+        "format.max_length=8",
+        "train.batch_size=4",
+        "eval.rows=8",
+        "data.valid_share=0.1",
+        "heads.bilm.samples=16",
+        "train.precision=fp32",
+        "train.threads=1",
+        "schedule=constant",
+        "train.log_every=1",
+        "train.save_every=2",
+        "optim=adagrad",
+    ]
     plmctl(*words, "train.steps=4", f"run.dir={tmp_path / 'whole'}")
     plmctl(*words, "train.steps=2", f"run.dir={tmp_path / 'parts'}")
     plmctl("pretrain", "--resume", f"run.dir={tmp_path / 'parts'}", "train.steps=4")
-    one, two = ((tmp_path / name / "checkpoints" / "step-4" / "model.safetensors").read_bytes() for name in ("whole", "parts"))
+    one, two = (
+        (tmp_path / name / "checkpoints" / "step-4" / "model.safetensors").read_bytes()
+        for name in ("whole", "parts")
+    )
     assert one == two
-    lines = [json.loads(line) for line in (tmp_path / "whole" / "metrics.jsonl").read_text().splitlines()]
+    lines = [
+        json.loads(line) for line in (tmp_path / "whole" / "metrics.jsonl").read_text().splitlines()
+    ]
     valid = next(line for line in reversed(lines) if "valid/loss" in line)
     for name in ("clm", "backward"):
-        assert valid[f"valid/perplexity/{name}"] == pytest.approx(math.exp(valid[f"valid/loss/{name}"]), rel=1e-4)
-    assert valid["valid/loss"] == pytest.approx((valid["valid/loss/clm"] + valid["valid/loss/backward"]) / 2, rel=1e-5)
+        assert valid[f"valid/perplexity/{name}"] == pytest.approx(
+            math.exp(valid[f"valid/loss/{name}"]), rel=1e-4
+        )
+    assert valid["valid/loss"] == pytest.approx(
+        (valid["valid/loss/clm"] + valid["valid/loss/backward"]) / 2, rel=1e-5
+    )

@@ -1,4 +1,6 @@
-"""InfoNCE against its formula, its bound and its limits; hidden tokens come back to their places."""
+"""InfoNCE against its formula, its bound and its limits; hidden tokens come back to their
+places.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,10 @@ def literal(scores: torch.Tensor, barred: torch.Tensor, counted: torch.Tensor) -
 def test_is_the_formula(seed: int) -> None:
     generator = torch.Generator().manual_seed(seed)
     scores = torch.randn(7, 7, generator=generator, dtype=torch.float64).requires_grad_()
-    barred, counted = torch.rand(7, 7, generator=generator) < 0.3, torch.rand(7, generator=generator) < 0.7
+    barred, counted = (
+        torch.rand(7, 7, generator=generator) < 0.3,
+        torch.rand(7, generator=generator) < 0.7,
+    )
     total, right = info_nce(scores, barred, counted)
     assert total.item() == pytest.approx(literal(scores.detach(), barred, counted), abs=1e-10)
     open_ = scores.detach().masked_fill(barred & ~torch.eye(7, dtype=torch.bool), -math.inf)
@@ -42,22 +47,30 @@ def test_is_the_formula(seed: int) -> None:
 
 
 def test_limits() -> None:
-    """Scores that say nothing: log B; pairs that are aligned: log(1 + (B - 1) exp(-difference)); the bound holds for any."""
+    """Scores that say nothing: log B; pairs that are aligned: log(1 + (B - 1) exp(-difference));
+    the bound holds for any.
+    """
     none = torch.zeros(64, 64, dtype=torch.bool)
     every = torch.ones(64, dtype=torch.bool)
     mean = lambda scores: float(info_nce(scores, none, every)[0]) / 64  # noqa: E731
     assert mean(torch.zeros(64, 64)) == pytest.approx(math.log(64), abs=1e-6)
     aligned = torch.eye(64, dtype=torch.float64) * 2 / 0.05
     assert mean(aligned) == pytest.approx(math.log(1 + 63 * math.exp(-2 / 0.05)), abs=1e-12)
-    x = torch.nn.functional.normalize(torch.randn(64, 300, generator=torch.Generator().manual_seed(0)), dim=1)
-    y = torch.nn.functional.normalize(torch.randn(64, 300, generator=torch.Generator().manual_seed(1)), dim=1)
+    x = torch.nn.functional.normalize(
+        torch.randn(64, 300, generator=torch.Generator().manual_seed(0)), dim=1
+    )
+    y = torch.nn.functional.normalize(
+        torch.randn(64, 300, generator=torch.Generator().manual_seed(1)), dim=1
+    )
     assert mean(x @ y.T) == pytest.approx(math.log(64), abs=0.05)
     assert math.log(64) - mean(x @ x.T / 0.05) <= math.log(64)
 
 
 def test_nothing_to_compare() -> None:
     scores = torch.randn(3, 3, requires_grad=True)
-    total, right = info_nce(scores, torch.ones(3, 3, dtype=torch.bool), torch.zeros(3, dtype=torch.bool))
+    total, right = info_nce(
+        scores, torch.ones(3, 3, dtype=torch.bool), torch.zeros(3, dtype=torch.bool)
+    )
     total.backward()
     assert (float(total.detach()), int(right)) == (0.0, 0)
     assert (scores.grad == 0).all()
@@ -84,7 +97,8 @@ def test_hidden_tokens_come_back() -> None:
     assert np.array_equal(originals(batch).text.ids.numpy(), clean.seqs["text"].ids)
     assert np.array_equal(originals(originals(batch)).text.ids.numpy(), clean.seqs["text"].ids)
     assert (batch.text.ids == 4).sum() == 9, "the batch given stays as it is"
-    first = Rows(np.arange(1), rows_of([4]).seqs, {"mlm": np.array([[7] + [IGNORE] * 9])})  # place 0, where spare slots point
+    # place 0, where spare slots point
+    first = Rows(np.arange(1), rows_of([4]).seqs, {"mlm": np.array([[7] + [IGNORE] * 9])})
     restored = originals(collate(first, {"mlm": 5})).text.ids[0].tolist()
     assert restored == [7, *first.seqs["text"].ids[0, 1:].tolist()]
     plain = batch_of(clean)

@@ -1,4 +1,6 @@
-"""ELECTRA and its ablations against loops over positions in float64; what learns from what; how samples are drawn."""
+"""ELECTRA and its ablations against loops over positions in float64; what learns from what; how
+samples are drawn.
+"""
 
 from __future__ import annotations
 
@@ -27,10 +29,14 @@ EXACT = {"atol": 1e-10, "rtol": 1e-10}
 
 @pytest.fixture
 def fixed(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """The generator draws these tokens: right, wrong, wrong, right, wrong, wrong, and two for spare slots."""
+    """The generator draws these tokens: right, wrong, wrong, right, wrong, wrong, and two for
+    spare slots.
+    """
     batch, _ = one_batch()
     answers = batch.targets["mlm"].ids.tolist()
-    drawn = [token if place in (0, 3) else 5 + (token - 4) % 6 for place, token in enumerate(answers[:6])] + [9, 9]
+    drawn = [
+        token if place in (0, 3) else 5 + (token - 4) % 6 for place, token in enumerate(answers[:6])
+    ] + [9, 9]
     from plmctl.objectives.generator import Generator
 
     monkeypatch.setattr(Generator, "sample", lambda self, features, ids: torch.tensor(drawn))
@@ -80,7 +86,10 @@ def test_electra_is_the_sum_over_positions(all_tokens: bool, fixed: list[int]) -
     assert out.terms["mlm"].total.item() == pytest.approx(generator_loss(mix, "electra"), rel=1e-10)
     assert (out.terms["rtd"].weight, out.terms["mlm"].weight) == (50, 1)
     assert mix.counts(batch) == {"mlm": 6, "rtd": sum(REAL) if all_tokens else 6}
-    assert (out.logs["replaced"][0].item(), out.logs["replaced"][1]) == (replaced, mix.counts(batch)["rtd"])
+    assert (out.logs["replaced"][0].item(), out.logs["replaced"][1]) == (
+        replaced,
+        mix.counts(batch)["rtd"],
+    )
     assert out.logs["recall/rtd"][1].item() == 4
 
 
@@ -96,7 +105,9 @@ def test_samples_stand_where_they_were_asked_and_nowhere_else(fixed: list[int]) 
 
 def test_a_spare_slot_does_not_overwrite_a_chosen_first_place() -> None:
     targets = Targets(torch.tensor([0, 3, 0]), torch.tensor([7, 8, IGNORE]), 2)
-    assert targets.written(torch.zeros(2, 2, dtype=torch.int64), torch.tensor([5, 6, 9])).tolist() == [[5, 0], [0, 6]]
+    assert targets.written(
+        torch.zeros(2, 2, dtype=torch.int64), torch.tensor([5, 6, 9])
+    ).tolist() == [[5, 0], [0, 6]]
 
 
 def grads(parameters: Any) -> float:
@@ -116,12 +127,16 @@ def test_nothing_flows_from_the_model_into_the_generator() -> None:
     assert grads(mix.parameters()) > 0
 
 
-def test_only_chosen_places_teach_the_generator_and_no_padding_the_model(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_chosen_places_teach_the_generator_and_no_padding_the_model(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     _, model, mix = made("objective.electra.generator.tied=none")
     kept: dict[str, torch.Tensor] = {}
 
     def record(name: str, module: Any) -> None:
-        module.final_norm.register_forward_hook(lambda _, __, out: (out.retain_grad(), kept.update({name: out}))[0])
+        module.final_norm.register_forward_hook(
+            lambda _, __, out: (out.retain_grad(), kept.update({name: out}))[0]
+        )
 
     record("generator", mix.parts["electra"].generator.backbone.stack)
     record("model", model.backbone.stack)
@@ -135,11 +150,16 @@ def test_only_chosen_places_teach_the_generator_and_no_padding_the_model(monkeyp
     assert torch.equal(read["model"], batch.text.real)
 
 
-@pytest.mark.parametrize(("settings", "temperature"), [([], 1.0), (["temperature=0.5"], 0.5), (["avoid_originals=true"], 1.0)])
+@pytest.mark.parametrize(
+    ("settings", "temperature"),
+    [([], 1.0), (["temperature=0.5"], 0.5), (["avoid_originals=true"], 1.0)],
+)
 def test_samples_follow_the_softmax(settings: list[str], temperature: float) -> None:
     _, _, mix = made(*(f"objective.electra.generator.{word}" for word in settings))
     generator = mix.parts["electra"].generator
-    features = torch.randn(1, generator.backbone.width, generator=torch.Generator().manual_seed(3), dtype=torch.float64)
+    features = torch.randn(
+        1, generator.backbone.width, generator=torch.Generator().manual_seed(3), dtype=torch.float64
+    )
     torch.manual_seed(5)
     drawn = generator.sample(features.expand(20000, -1), torch.full((20000,), 6))
     logits = generator.head(features)[0] / temperature
@@ -175,7 +195,9 @@ def test_replace_mlm_asks_the_model_at_replaced_places(fixed: list[int]) -> None
         row, column = divmod(place, T)
         total -= math.log(logits[row, column].softmax(-1)[text[row, column]].item())
     assert out.terms["replace_mlm"].total.item() == pytest.approx(total, rel=1e-10)
-    assert out.terms["mlm"].total.item() == pytest.approx(generator_loss(mix, "replace_mlm"), rel=1e-10)
+    assert out.terms["mlm"].total.item() == pytest.approx(
+        generator_loss(mix, "replace_mlm"), rel=1e-10
+    )
     assert mix.counts(batch) == {"mlm": 6, "replace_mlm": 6}
 
 
@@ -197,7 +219,8 @@ def test_all_tokens_mlm_copies_or_knows(fixed: list[int]) -> None:
     assert mix.counts(batch) == {"mlm": 6, "all_tokens_mlm": sum(REAL)}
     out.terms["all_tokens_mlm"].total.backward()
     assert grads(model.heads["copy"].parameters()) > 0
-    model.heads["mlm"].chunk = 2 * V  # logits of two places at once: the same loss, the same gradient
+    # logits of two places at once: the same loss, the same gradient
+    model.heads["mlm"].chunk = 2 * V
     before = model.heads["mlm"].dense.weight.grad.clone()
     model.zero_grad()
     mix(model, batch).terms["all_tokens_mlm"].total.backward()
@@ -205,21 +228,35 @@ def test_all_tokens_mlm_copies_or_knows(fixed: list[int]) -> None:
 
 
 def test_reinforce_climbs_the_expected_reward() -> None:
-    """The surrogate's gradient, averaged over all samples by their probability, is that of the expected reward."""
+    """The surrogate's gradient, averaged over all samples by their probability, is that of the
+    expected reward.
+    """
     _, _, mix = made("objective=[adversarial]", "objective.adversarial.generator.temperature=0.7")
     adversarial = mix.parts["adversarial"]
     generator, width = adversarial.generator, adversarial.generator.backbone.width
-    features = torch.randn(1, width, generator=torch.Generator().manual_seed(3), dtype=torch.float64, requires_grad=True)
+    features = torch.randn(
+        1,
+        width,
+        generator=torch.Generator().manual_seed(3),
+        dtype=torch.float64,
+        requires_grad=True,
+    )
     reward = torch.randn(V, generator=torch.Generator().manual_seed(4), dtype=torch.float64).abs()
     p = (generator.head(features)[0] / 0.7).softmax(-1)
     (wanted,) = torch.autograd.grad(-(p * reward).sum(), features, retain_graph=True)
     found = torch.zeros_like(features)
-    batch = Batch(torch.arange(1), {}, {"mlm": Targets(torch.zeros(1, dtype=torch.int64), torch.ones(1, dtype=torch.int64), 1)})
+    batch = Batch(
+        torch.arange(1),
+        {},
+        {"mlm": Targets(torch.zeros(1, dtype=torch.int64), torch.ones(1, dtype=torch.int64), 1)},
+    )
     from plmctl.objectives.generator import Drawn
 
     for token in range(V):
         drawn = Drawn(features, torch.tensor([token]), batch, torch.zeros(1, 1), torch.zeros(1, 1))
-        (one,) = torch.autograd.grad(adversarial.policy(drawn, reward[token][None])["policy"].total, features)
+        (one,) = torch.autograd.grad(
+            adversarial.policy(drawn, reward[token][None])["policy"].total, features
+        )
         found += p[token].detach() * one
     assert_close(found, wanted, **EXACT)
 
@@ -234,9 +271,15 @@ def test_the_adversary_sees_rewards_at_its_own_places(fixed: list[int]) -> None:
     policy = baseline = 0.0
     for place in batch.targets["mlm"].index.tolist()[:6]:
         row, column = divmod(place, T)
-        right = torch.sigmoid(logits[row, column] * (1 if changed[row, column] != text[row, column] else -1)).item()
+        right = torch.sigmoid(
+            logits[row, column] * (1 if changed[row, column] != text[row, column] else -1)
+        ).item()
         guess = torch.sigmoid(adversarial.baseline(features[row, column])).item()
-        p = adversarial.generator.head(features[row, column]).softmax(-1)[changed[row, column]].item()
+        p = (
+            adversarial.generator.head(features[row, column])
+            .softmax(-1)[changed[row, column]]
+            .item()
+        )
         policy -= (-math.log(right) + math.log(guess)) * math.log(p)
         baseline -= right * math.log(guess) + (1 - right) * math.log(1 - guess)
     assert out.terms["policy"].total.item() == pytest.approx(policy, rel=1e-10)
@@ -255,7 +298,9 @@ def test_two_stages() -> None:
     assert set(mix.train()(model, batch).terms) == {"mlm"}
     assert set(mix.eval()(model, batch).terms) == {"mlm", "rtd"}
     mix.train().after_step(model, 2)
-    assert not model.backbone.embedding.token.weight.equal(stage.generator.backbone.embedding.token.weight)
+    assert not model.backbone.embedding.token.weight.equal(
+        stage.generator.backbone.embedding.token.weight
+    )
     mix.after_step(model, 3)
     for name, parameter in stage.generator.backbone.named_parameters():
         assert model.backbone.get_parameter(name).equal(parameter)
@@ -271,12 +316,26 @@ def test_two_stages() -> None:
 
 def test_rtd_is_the_sum_over_asked_tokens() -> None:
     _, model, _ = made()
-    labels = torch.tensor([[IGNORE, 0, 1, 0, 1, IGNORE], [IGNORE, 1, 0, IGNORE, 0, 0], [IGNORE, 0, 0, 1, IGNORE, IGNORE]])
+    labels = torch.tensor(
+        [
+            [IGNORE, 0, 1, 0, 1, IGNORE],
+            [IGNORE, 1, 0, IGNORE, 0, 0],
+            [IGNORE, 0, 0, 1, IGNORE, IGNORE],
+        ]
+    )
     index = (labels != IGNORE).flatten().nonzero()[:, 0]
-    targets = Targets(torch.cat([index, torch.zeros(2, dtype=torch.int64)]),
-                      torch.cat([labels.flatten()[index], torch.full((2,), IGNORE)]), len(index))  # fmt: skip
+    targets = Targets(
+        torch.cat([index, torch.zeros(2, dtype=torch.int64)]),
+        torch.cat([labels.flatten()[index], torch.full((2,), IGNORE)]),
+        len(index),
+    )
     batch, text = one_batch()
-    batch = Batch(batch.key, {"text": Seq(text, batch.text.length)}, {"replaced": targets}, counts={"replaced": len(index)})
+    batch = Batch(
+        batch.key,
+        {"text": Seq(text, batch.text.length)},
+        {"replaced": targets},
+        counts={"replaced": len(index)},
+    )
     out, total = RTD()(model, batch), 0.0
     logits = model.heads["discriminator"](states(model.backbone, text))
     for row in range(B):
@@ -291,12 +350,21 @@ def test_rtd_is_the_sum_over_asked_tokens() -> None:
 def shared_parts(tied: str, *words: str) -> tuple[set[str], Any, Any]:
     _, model, mix = made(f"objective.electra.generator.tied={tied}", *words)
     own = {id(p): name for name, p in model.backbone.named_parameters()}
-    return {own[id(p)] for p in mix.parts["electra"].generator.parameters() if id(p) in own}, model, mix
+    return (
+        {own[id(p)] for p in mix.parts["electra"].generator.parameters() if id(p) in own},
+        model,
+        mix,
+    )
 
 
 def test_what_is_shared() -> None:
     tables = {"embedding.token.weight"}
-    every = tables | {"embedding.segment.weight", "embedding.norm.weight", "embedding.norm.bias", "position.table.weight"}
+    every = tables | {
+        "embedding.segment.weight",
+        "embedding.norm.weight",
+        "embedding.norm.bias",
+        "position.table.weight",
+    }
     assert shared_parts("none")[0] == set()
     assert shared_parts("tokens")[0] == tables
     assert shared_parts("all")[0] == every
@@ -305,7 +373,9 @@ def test_what_is_shared() -> None:
 
 
 def test_the_published_small_model_and_its_generator() -> None:
-    """14M parameters (table 1) counted by hand; the generator's are counted once, and in the FLOPs."""
+    """14M parameters (table 1) counted by hand; the generator's are counted once, and in the
+    FLOPs.
+    """
     V, E, H, L, F_, G = 30522, 128, 256, 12, 1024, 64
     cfg = compose("pretrain", "electra", ["size=electra_small", "model.embedding.table_width=128"])
     with torch.device("meta"):
@@ -327,14 +397,18 @@ def test_the_published_small_model_and_its_generator() -> None:
 
 @pytest.mark.parametrize(
     ("words", "said"),
-    [(["objective.electra.generator.share=1.5"], "0 < share <= 1"), (["objective.electra.generator.share=0"], "0 < share <= 1"),
-     (["objective.electra.generator.tied=weights"], "share=1"), (["objective.electra.generator._given_.width=64"], "no wider"),
-     (["objective.electra.generator.backbone.embedding.segments=0"], "embedding.segment"),
-     (["objective.electra.generator.temperature=0"], "more than 0"),
-     (["objective=[two_stage]", "objective.two_stage.updates=0"], "1 or more"),
-     (["objective=[two_stage]", "objective.two_stage.generator.share=0.5"], "share=1"),
-     (["objective=[two_stage]", "objective.two_stage.generator.tied=all"], "tied=none")],
-)  # fmt: skip
+    [
+        (["objective.electra.generator.share=1.5"], "0 < share <= 1"),
+        (["objective.electra.generator.share=0"], "0 < share <= 1"),
+        (["objective.electra.generator.tied=weights"], "share=1"),
+        (["objective.electra.generator._given_.width=64"], "no wider"),
+        (["objective.electra.generator.backbone.embedding.segments=0"], "embedding.segment"),
+        (["objective.electra.generator.temperature=0"], "more than 0"),
+        (["objective=[two_stage]", "objective.two_stage.updates=0"], "1 or more"),
+        (["objective=[two_stage]", "objective.two_stage.generator.share=0.5"], "share=1"),
+        (["objective=[two_stage]", "objective.two_stage.generator.tied=all"], "tied=none"),
+    ],
+)
 def test_what_cannot_work_is_said_before_it_begins(words: list[str], said: str) -> None:
     with pytest.raises(UsageError, match=said):
         check_contract(compose("pretrain", "electra", [*SMALL, *words]))

@@ -29,7 +29,9 @@ class _Table(Backbone):
         self.token_embedding = nn.Embedding(V, W)
         self.calls = 0
 
-    def forward(self, batch: Batch, state: object = None, record: frozenset[str] = frozenset()) -> Hidden:
+    def forward(
+        self, batch: Batch, state: object = None, record: frozenset[str] = frozenset()
+    ) -> Hidden:
         self.calls += 1
         return Hidden(self.states)
 
@@ -37,10 +39,19 @@ class _Table(Backbone):
 def _model() -> Model:
     backbone = _Table()
     lm = {
-        name: LMHead(width=W, vocab_size=V, token_embedding=backbone.token_embedding, tied=True, transform=True, bias=True)
+        name: LMHead(
+            width=W,
+            vocab_size=V,
+            token_embedding=backbone.token_embedding,
+            tied=True,
+            transform=True,
+            bias=True,
+        )
         for name in ("mlm", "clm")
     }
-    return Model(backbone=backbone, heads={**lm, "pooler": Pooler(width=W), "nsp": PairHead(width=W)}).double()
+    return Model(
+        backbone=backbone, heads={**lm, "pooler": Pooler(width=W), "nsp": PairHead(width=W)}
+    ).double()
 
 
 def _targets(labels: np.ndarray, capacity: int) -> Targets:
@@ -56,10 +67,13 @@ def _batch(**labels: np.ndarray) -> Batch:
     targets = {name: _targets(label, 12) for name, label in labels.items()}
     counts = {name: target.count for name, target in targets.items()}
     return Batch(
-        torch.arange(B), {"text": Seq(ids, torch.full((B,), T))}, targets,
-        anchors=torch.tensor([[0, 0], [1, 0], [2, 0], [0, 0]]), labels={"pair": torch.tensor([0, 1, 1, IGNORE])},
+        torch.arange(B),
+        {"text": Seq(ids, torch.full((B,), T))},
+        targets,
+        anchors=torch.tensor([[0, 0], [1, 0], [2, 0], [0, 0]]),
+        labels={"pair": torch.tensor([0, 1, 1, IGNORE])},
         counts={**counts, "pair": 3},
-    )  # fmt: skip
+    )
 
 
 MASKED = np.full((B, T), IGNORE)
@@ -79,7 +93,9 @@ def _literal(model: Model, head: str, labels: np.ndarray) -> torch.Tensor:
 def test_mlm_is_the_sum_over_hidden_places() -> None:
     model, batch = _model(), _batch(mlm=MASKED)
     out = MLM()(model, batch)
-    torch.testing.assert_close(out.terms["mlm"].total, _literal(model, "mlm", MASKED), atol=1e-10, rtol=1e-10)
+    torch.testing.assert_close(
+        out.terms["mlm"].total, _literal(model, "mlm", MASKED), atol=1e-10, rtol=1e-10
+    )
     assert MLM().counts(batch) == {"mlm": 3}
     right, count = out.logs["acc/mlm"]
     guesses = model.heads["mlm"](model.backbone.states).argmax(-1).numpy()
@@ -100,10 +116,14 @@ def test_clm_labels_stop_at_documents_and_padding() -> None:
 
 
 def test_clm_is_the_sum_over_next_tokens() -> None:
-    labels = np.array([[4, 5, 6, 7, IGNORE], [1, IGNORE, IGNORE, IGNORE, IGNORE], [IGNORE, 2, 3, IGNORE, IGNORE]])
+    labels = np.array(
+        [[4, 5, 6, 7, IGNORE], [1, IGNORE, IGNORE, IGNORE, IGNORE], [IGNORE, 2, 3, IGNORE, IGNORE]]
+    )
     model, batch = _model(), _batch(clm=labels)
     out = CLM()(model, batch)
-    torch.testing.assert_close(out.terms["clm"].total, _literal(model, "clm", labels), atol=1e-10, rtol=1e-10)
+    torch.testing.assert_close(
+        out.terms["clm"].total, _literal(model, "clm", labels), atol=1e-10, rtol=1e-10
+    )
     assert CLM().counts(batch) == {"clm": 7}
 
 

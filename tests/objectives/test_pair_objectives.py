@@ -1,4 +1,6 @@
-"""NSP, SOP and StructBERT's sentence objective against a loop and `transformers`, and with formats that do not suit them."""
+"""NSP, SOP and StructBERT's sentence objective against a loop and `transformers`, and with
+formats that do not suit them.
+"""
 
 from __future__ import annotations
 
@@ -39,7 +41,9 @@ class _States(Backbone):
         self.states = nn.Parameter(torch.randn(B, T, W, generator=torch.Generator().manual_seed(0)))
         self.calls = 0
 
-    def forward(self, batch: Batch, state: object = None, record: frozenset[str] = frozenset()) -> Hidden:
+    def forward(
+        self, batch: Batch, state: object = None, record: frozenset[str] = frozenset()
+    ) -> Hidden:
         self.calls += 1
         return Hidden(self.states)
 
@@ -53,13 +57,18 @@ def made(*names_and_classes: tuple[str, int]) -> Model:
 def batch(classes: int) -> Batch:
     labels = [0, 1, classes - 1, 1, IGNORE]
     return Batch(
-        torch.arange(B), {"text": Seq(torch.zeros(B, T, dtype=torch.int64), torch.full((B,), T))},
-        anchors=torch.tensor(ANCHORS), labels={"pair": torch.tensor(labels)}, counts={"pair": 4},
-    )  # fmt: skip
+        torch.arange(B),
+        {"text": Seq(torch.zeros(B, T, dtype=torch.int64), torch.full((B,), T))},
+        anchors=torch.tensor(ANCHORS),
+        labels={"pair": torch.tensor(labels)},
+        counts={"pair": 4},
+    )
 
 
 @pytest.mark.parametrize(("kind", "name", "classes"), KINDS)
-def test_the_loss_is_the_sum_over_anchors(kind: type[PairObjective], name: str, classes: int) -> None:
+def test_the_loss_is_the_sum_over_anchors(
+    kind: type[PairObjective], name: str, classes: int
+) -> None:
     model, objective, given = made((name, classes)), kind(), batch(classes)
     out = objective(model, given)
     dense, linear = model.heads["pooler"].dense, model.heads[name].linear
@@ -68,8 +77,14 @@ def test_the_loss_is_the_sum_over_anchors(kind: type[PairObjective], name: str, 
         if label == IGNORE:
             continue
         state = model.backbone.states[row, place]
-        pooled = [torch.tanh(sum(dense.weight[i, j] * state[j] for j in range(W)) + dense.bias[i]) for i in range(W)]
-        z = [sum(linear.weight[k, i] * pooled[i] for i in range(W)) + linear.bias[k] for k in range(classes)]
+        pooled = [
+            torch.tanh(sum(dense.weight[i, j] * state[j] for j in range(W)) + dense.bias[i])
+            for i in range(W)
+        ]
+        z = [
+            sum(linear.weight[k, i] * pooled[i] for i in range(W)) + linear.bias[k]
+            for k in range(classes)
+        ]
         expected = expected + torch.log(sum(torch.exp(x) for x in z)) - z[label]
         right += int(max(range(classes), key=lambda k: float(z[k].detach())) == label)
     torch.testing.assert_close(out.terms[name].total, expected, atol=1e-10, rtol=1e-10)
@@ -100,7 +115,13 @@ def test_two_of_them_share_a_pass_and_the_pooler_but_no_head() -> None:
 @pytest.mark.parity
 def test_with_next_sentence_the_loss_is_that_of_transformers() -> None:
     transformers = pytest.importorskip("transformers")
-    numbers = {"vocab_size": 9, "hidden_size": W, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 8}
+    numbers = {
+        "vocab_size": 9,
+        "hidden_size": W,
+        "num_hidden_layers": 1,
+        "num_attention_heads": 2,
+        "intermediate_size": 8,
+    }
     config = transformers.BertConfig(**numbers)
     published = transformers.BertForNextSentencePrediction(config).eval().double()
     ids = torch.randint(1, 9, (B, T), generator=torch.Generator().manual_seed(3))
@@ -113,8 +134,16 @@ def test_with_next_sentence_the_loss_is_that_of_transformers() -> None:
     model.heads["nsp"].linear.load_state_dict(published.cls.seq_relationship.state_dict())
     anchors = torch.tensor([[0, 0], [1, 0], [2, 0]])
     text = Seq(ids, torch.full((B,), T))
-    given = Batch(torch.arange(B), {"text": text}, anchors=anchors, labels={"pair": labels}, counts={"pair": 3})
-    torch.testing.assert_close(NSP()(model, given).terms["nsp"].total / 3, out.loss, atol=1e-12, rtol=1e-12)
+    given = Batch(
+        torch.arange(B),
+        {"text": text},
+        anchors=anchors,
+        labels={"pair": labels},
+        counts={"pair": 3},
+    )
+    torch.testing.assert_close(
+        NSP()(model, given).terms["nsp"].total / 3, out.loss, atol=1e-12, rtol=1e-12
+    )
 
 
 def refused(*words: str) -> str:
@@ -142,7 +171,11 @@ def test_a_head_of_the_wrong_size_is_named() -> None:
     assert "fix: heads.sentence_structure.num_classes=3" in said
 
 
-@pytest.mark.parametrize("words", [["bert", "format=sentence_order"], ["albert", "format=sentence_pair"]], ids=["nsp", "sop"])
+@pytest.mark.parametrize(
+    "words",
+    [["bert", "format=sentence_order"], ["albert", "format=sentence_pair"]],
+    ids=["nsp", "sop"],
+)
 def test_another_question_with_as_many_answers_is_an_ablation(words: list[str]) -> None:
     made = CliRunner().invoke(cli.make_app(), ["pretrain", *words, "size=tiny", "--dry-run"])
     assert made.exit_code == 0, made.output
@@ -151,15 +184,40 @@ def test_another_question_with_as_many_answers_is_an_ablation(words: list[str]) 
 @pytest.mark.parametrize("recipe", ["albert", "structbert"])
 def test_documents_of_one_sentence_have_nothing_to_swap(recipe: str, tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
-    words = ["the", "cat", "sat", "on", "a", "mat", "and", "then", "one", "dog", "ran", "over", "the", "hill"]
+    words = [
+        "the",
+        "cat",
+        "sat",
+        "on",
+        "a",
+        "mat",
+        "and",
+        "then",
+        "one",
+        "dog",
+        "ran",
+        "over",
+        "the",
+        "hill",
+    ]
     lines = [" ".join(rng.choice(words, 12)).capitalize() + "." for _ in range(300)]
     (tmp_path / "one.txt").write_text("\n\n".join(lines), encoding="utf-8")
-    given = [f"data.path={tmp_path / 'one.txt'}", "tokenizer.vocab_size=48", "size=tiny", "format.max_length=32",
-             "train.steps=2", f"run.dir={tmp_path / 'run'}", "train.threads=1"]  # fmt: skip
+    given = [
+        f"data.path={tmp_path / 'one.txt'}",
+        "tokenizer.vocab_size=48",
+        "size=tiny",
+        "format.max_length=32",
+        "train.steps=2",
+        f"run.dir={tmp_path / 'run'}",
+        "train.threads=1",
+    ]
     made = CliRunner().invoke(cli.make_app(), ["pretrain", recipe, *given])
     said = " ".join(made.stderr.split())
     assert made.exit_code == 3, made.output
-    assert "every chunk of at most 32 tokens is a single sentence, so that there is nothing to swap" in said
+    assert (
+        "every chunk of at most 32 tokens is a single sentence, so that there is nothing to swap"
+        in said
+    )
     assert "a blank line ends a document" in said
     assert "format=full_sentences objective=[mlm]" in said
     assert not list((tmp_path / "run").glob("checkpoints/*"))
@@ -168,13 +226,31 @@ def test_documents_of_one_sentence_have_nothing_to_swap(recipe: str, tmp_path: P
 def test_what_is_held_out_may_be_single_sentences() -> None:
     """A validation split is read as it is: it may be one document."""
     special = np.arange(20) < 5
-    vocab = Vocab(size=20, pad=0, unk=1, cls=2, sep=3, mask=4, bos=None, eos=None, special=special, word_start=~special)
+    vocab = Vocab(
+        size=20,
+        pad=0,
+        unk=1,
+        cls=2,
+        sep=3,
+        mask=4,
+        bos=None,
+        eos=None,
+        special=special,
+        word_start=~special,
+    )
     edges = np.arange(0, 121, 6)
     shards = SimpleNamespace(
-        ids=np.arange(120) % 15 + 5, sentences=edges, documents=np.arange(len(edges)), tracks={}, spans={}, fingerprint="x",
+        ids=np.arange(120) % 15 + 5,
+        sentences=edges,
+        documents=np.arange(len(edges)),
+        tracks={},
+        spans={},
+        fingerprint="x",
         vocab=vocab,
-    )  # fmt: skip
-    format = SentencePair(vocab=vocab, max_length=24, short_rate=0.0, random_rate=0.0, swap_rate=0.5)
+    )
+    format = SentencePair(
+        vocab=vocab, max_length=24, short_rate=0.0, random_rate=0.0, swap_rate=0.5
+    )
     reader = Reader(shards, format, seed=0, batch_size=4, allow_short=True)  # type: ignore[arg-type]
     assert reader.plan(0).report["lone_pairs"] == 20
     with pytest.raises(DataError, match="nothing to swap"):

@@ -1,4 +1,6 @@
-"""Permutation language modelling against the definition, one predicted token at a time, and through the command line."""
+"""Permutation language modelling against the definition, one predicted token at a time, and
+through the command line.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,13 @@ from plmctl.config.contract import TINY
 from plmctl.models.base import Model
 from plmctl.objectives.plm import PLM
 
-SMALL = ["size=tiny", "size.width=32", "size.inner_width=48", "train.batch_size=4", "format.max_length=24"]
+SMALL = [
+    "size=tiny",
+    "size.width=32",
+    "size.inner_width=48",
+    "train.batch_size=4",
+    "format.max_length=24",
+]
 
 
 @pytest.fixture
@@ -29,14 +37,18 @@ def model() -> Model:
 
 
 def test_is_the_sum_over_predicted_tokens(model: Model) -> None:
-    """Each is asked alone, with everything of its order or later cut out of the row by an order that nothing else shares."""
+    """Each is asked alone, with everything of its order or later cut out of the row by an order
+    that nothing else shares.
+    """
     generator = torch.Generator().manual_seed(0)
     ids = torch.randint(0, TINY.size, (2, 8), generator=generator)
     order = torch.stack([torch.randperm(8, generator=generator) for _ in range(2)])
     index = torch.tensor([1, 6, 7, 9, 12, 0])  # the last one is a spare slot
     labels = ids.flatten()[index].where(torch.arange(6) < 5, IGNORE)
     seq = Seq(ids, torch.full((2,), 8), {"order": order}, full=True)
-    batch = Batch(torch.arange(2), {"text": seq}, {"plm": Targets(index, labels, 5)}, counts={"plm": 5})
+    batch = Batch(
+        torch.arange(2), {"text": seq}, {"plm": Targets(index, labels, 5)}, counts={"plm": 5}
+    )
     out = PLM(model=model)(model, batch)
     wanted, right = 0.0, 0
     for place in index[:5].tolist():
@@ -44,9 +56,17 @@ def test_is_the_sum_over_predicted_tokens(model: Model) -> None:
         other = ids.clone()
         other[row, order[row] >= order[row, column]] = TINY.unk  # hidden, the token itself, too
         alone = Batch(
-            torch.arange(1), {"text": Seq(other[row : row + 1], torch.tensor([8]), {"order": order[row : row + 1]}, full=True)},
+            torch.arange(1),
+            {
+                "text": Seq(
+                    other[row : row + 1],
+                    torch.tensor([8]),
+                    {"order": order[row : row + 1]},
+                    full=True,
+                )
+            },
             {"plm": Targets(torch.tensor([column]), ids[row, column : column + 1], 1)},
-        )  # fmt: skip
+        )
         logits = model.heads["plm"](model(alone).streams["query"])[0]
         wanted -= float(torch.log_softmax(logits, 0)[ids[row, column]].detach())
         right += int(logits.argmax() == ids[row, column])
@@ -56,39 +76,65 @@ def test_is_the_sum_over_predicted_tokens(model: Model) -> None:
 
 
 def run(*words: str, code: int = 0) -> str:
-    result = CliRunner().invoke(make_app(), ["pretrain", "xlnet", *SMALL, "train.precision=fp32", *words])
+    result = CliRunner().invoke(
+        make_app(), ["pretrain", "xlnet", *SMALL, "train.precision=fp32", *words]
+    )
     assert result.exit_code == code, result.output
     return result.output
 
 
 def records(folder: Path) -> list[dict]:
-    found = [json.loads(line) for line in (folder / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
+    found = [
+        json.loads(line)
+        for line in (folder / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
+    ]
     timed = {"tokens_per_second", "seconds", "data_wait", "mfu"}
-    return [{key: value for key, value in record.items() if key not in timed} for record in found if "loss" in record]
+    return [
+        {key: value for key, value in record.items() if key not in timed}
+        for record in found
+        if "loss" in record
+    ]
 
 
-def test_a_run_with_memory_resumes_bit_for_bit(tokens_of: Callable[..., Path], tmp_path: Path) -> None:
+def test_a_run_with_memory_resumes_bit_for_bit(
+    tokens_of: Callable[..., Path], tmp_path: Path
+) -> None:
     """Memory is saved with the checkpoint; validation in between has a memory of its own."""
     data = f"data.path={tokens_of('unigram', 'tokenizer.specials=xlnet')}"
-    words = [data, "train.steps=6", "train.log_every=1", "train.save_every=3", "train.eval_every=2", "eval.rows=8",
-             "train.keep_last=9", "train.micro_batch_size=2"]  # fmt: skip
+    words = [
+        data,
+        "train.steps=6",
+        "train.log_every=1",
+        "train.save_every=3",
+        "train.eval_every=2",
+        "eval.rows=8",
+        "train.keep_last=9",
+        "train.micro_batch_size=2",
+    ]
     run(*words, f"run.dir={tmp_path / 'whole'}")
     whole = records(tmp_path / "whole")
     for file in sorted((tmp_path / "whole/checkpoints/step-6").iterdir()):
         if file.is_file():
             file.unlink()
     (tmp_path / "whole").rename(tmp_path / "part")
-    result = CliRunner().invoke(make_app(), ["pretrain", "--resume", f"run.dir={tmp_path / 'part'}"])
+    result = CliRunner().invoke(
+        make_app(), ["pretrain", "--resume", f"run.dir={tmp_path / 'part'}"]
+    )
     assert result.exit_code == 0, result.output
     assert records(tmp_path / "part") == whole
     saved = load_file(tmp_path / "part/checkpoints/step-6/random.safetensors")
-    assert saved["0/memory/1/2"].tolist() == [18, 18]  # of the second micro-batch: three quarters of 24 tokens
+    # of the second micro-batch: three quarters of 24 tokens
+    assert saved["0/memory/1/2"].tolist() == [18, 18]
     assert saved["0/memory/1/1"].shape == (2, 18, 32)
     assert (saved["0/memory/1/1"].abs().amax(-1) > 0).all()
 
 
-def test_a_memory_that_no_stream_fills_is_refused(tokens_of: Callable[..., Path], tmp_path: Path) -> None:
+def test_a_memory_that_no_stream_fills_is_refused(
+    tokens_of: Callable[..., Path], tmp_path: Path
+) -> None:
     data = f"data.path={tokens_of('unigram', 'tokenizer.specials=xlnet')}"
-    output = run(data, "train.steps=1", "model.memory=100000", f"run.dir={tmp_path / 'run'}", code=2)
+    output = run(
+        data, "train.steps=1", "model.memory=100000", f"run.dir={tmp_path / 'run'}", code=2
+    )
     assert "model.memory=100000" in output
     assert "the tokens that a stream of this corpus hands on" in output

@@ -39,7 +39,11 @@ def test_sampled_is_the_published_correction() -> None:
     def logit(row: int, word: int) -> float:
         q = math.log((word + 2) / (word + 1)) / math.log(V + 1)
         often = 1 - (1 - q) ** tries
-        return sum(a * b for a, b in zip(x[row].tolist(), table[word], strict=True)) + bias[word] - math.log(often)
+        return (
+            sum(a * b for a, b in zip(x[row].tolist(), table[word], strict=True))
+            + bias[word]
+            - math.log(often)
+        )
 
     slow = 0.0
     for row, word in enumerate(ids.tolist()):
@@ -57,7 +61,9 @@ def test_training_samples_and_evaluation_does_not() -> None:
     head.eval()
     whole, right = head.loss(x, ids)
     assert right is not None
-    assert whole.item() == pytest.approx(torch.nn.functional.cross_entropy(head(x), ids, reduction="sum").item())
+    assert whole.item() == pytest.approx(
+        torch.nn.functional.cross_entropy(head(x), ids, reduction="sum").item()
+    )
     assert loss.item() != pytest.approx(whole.item())
 
 

@@ -31,12 +31,17 @@ def cosine(x: Tensor, y: Tensor) -> Tensor:
 
 def literal(objective: SimCSE, first: Tensor, second: Tensor, groups: list[int]) -> Tensor:
     """Rows of the same group are no negatives of each other."""
-    a, b = (torch.tanh(x @ objective.mlp.dense.weight.T + objective.mlp.dense.bias) for x in (first, second))
+    a, b = (
+        torch.tanh(x @ objective.mlp.dense.weight.T + objective.mlp.dense.bias)
+        for x in (first, second)
+    )
     total = torch.zeros((), dtype=torch.float64)
     for i, group in enumerate(groups):
         own = torch.exp(cosine(a[i], b[i]) / objective.temperature)
         others = [j for j in range(len(groups)) if j == i or groups[j] != group]
-        total = total - torch.log(own / sum(torch.exp(cosine(a[i], b[j]) / objective.temperature) for j in others))
+        total = total - torch.log(
+            own / sum(torch.exp(cosine(a[i], b[j]) / objective.temperature) for j in others)
+        )
     return total
 
 
@@ -50,7 +55,10 @@ def test_two_passes_under_dropout(hidden: bool) -> None:
     first, second = (model(batch_of(clean)).last[:, 0] for _ in range(2))
     assert (first - second).abs().max() > 0.1
     torch.testing.assert_close(
-        out.terms["simcse"].total, literal(objective, first, second, [0, 1, 2, 3, 4]), atol=1e-10, rtol=1e-10
+        out.terms["simcse"].total,
+        literal(objective, first, second, [0, 1, 2, 3, 4]),
+        atol=1e-10,
+        rtol=1e-10,
     )
     assert objective.counts(batch) == {"simcse": 5}
 
@@ -73,9 +81,16 @@ def test_logged_geometry_is_that_of_the_states_before_the_layer() -> None:
     torch.manual_seed(7)
     x, y = (torch.nn.functional.normalize(model(batch).last[:, 0], dim=1) for _ in range(2))
     align = sum((x[i] - y[i]).square().sum().item() for i in range(5)) / 5
-    pairs = [math.exp(-2 * (x[i] - x[j]).square().sum().item()) for i in range(5) for j in range(5) if i != j]
+    pairs = [
+        math.exp(-2 * (x[i] - x[j]).square().sum().item())
+        for i in range(5)
+        for j in range(5)
+        if i != j
+    ]
     assert float(logs["align"][0] / logs["align"][1]) == pytest.approx(align, abs=1e-10)
-    assert float(logs["uniform"][0] / logs["uniform"][1]) == pytest.approx(math.log(sum(pairs) / len(pairs)), abs=1e-10)
+    assert float(logs["uniform"][0] / logs["uniform"][1]) == pytest.approx(
+        math.log(sum(pairs) / len(pairs)), abs=1e-10
+    )
 
 
 def test_equal_rows_are_no_negatives() -> None:
@@ -86,7 +101,9 @@ def test_equal_rows_are_no_negatives() -> None:
     total = objective(model, batch).terms["simcse"].total
     torch.manual_seed(7)
     views = [model(batch).last[:, 0] for _ in range(2)]
-    torch.testing.assert_close(total, literal(objective, *views, [0, 1, 0, 3]), atol=1e-10, rtol=1e-10)
+    torch.testing.assert_close(
+        total, literal(objective, *views, [0, 1, 0, 3]), atol=1e-10, rtol=1e-10
+    )
     assert total.item() < literal(objective, *views, [0, 1, 2, 3]).item()
 
 
@@ -126,7 +143,11 @@ def test_the_views_are_not_shared_in_a_mix() -> None:
 def test_one_row_has_no_negatives() -> None:
     words = ["objective=[simcse]", "noise=[]", "eval.noise=null", "format=sentences", "size=tiny"]
     check_contract(compose("pretrain", "roberta", [*words, "train.batch_size=2"]))
-    for few in (["train.batch_size=1"], ["train.micro_batch_size=1"], ["train.processes=2", "train.batch_size=2"]):
+    for few in (
+        ["train.batch_size=1"],
+        ["train.micro_batch_size=1"],
+        ["train.processes=2", "train.batch_size=2"],
+    ):
         with pytest.raises(UsageError, match=r"at least [24]: objective\.simcse compares 2 rows"):
             check_contract(compose("pretrain", "roberta", [*words, *few]))
     stages = "train.stages=[{share:0.5},{share:0.5,train.micro_batch_size:1}]"
@@ -135,8 +156,16 @@ def test_one_row_has_no_negatives() -> None:
 
 
 def test_masked_tokens_beside_it() -> None:
-    """As the header of the recipe says; both passes then read the text before the masks, as the first test shows."""
-    check_contract(compose("pretrain", "simcse", ["objective=[simcse,mlm]", "noise=[token_mask]", "objective.mlm.weight=0.1"]))
+    """As the header of the recipe says; both passes then read the text before the masks, as the
+    first test shows.
+    """
+    check_contract(
+        compose(
+            "pretrain",
+            "simcse",
+            ["objective=[simcse,mlm]", "noise=[token_mask]", "objective.mlm.weight=0.1"],
+        )
+    )
 
 
 def test_wrong_temperature() -> None:
@@ -151,4 +180,8 @@ def test_validation_has_dropout_too_and_leaves_the_model_as_it_was() -> None:
     assert found.logs["align"][0] > 0.1
     assert not any(part.training for part in model.modules())
     torch.manual_seed(7)
-    assert objective.train()(model.train(), batch).terms["simcse"].total.equal(found.terms["simcse"].total)
+    assert (
+        objective.train()(model.train(), batch)
+        .terms["simcse"]
+        .total.equal(found.terms["simcse"].total)
+    )

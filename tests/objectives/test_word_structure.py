@@ -1,4 +1,6 @@
-"""The word structural objective against a loop in float64, beside MLM, and in a run that validates it."""
+"""The word structural objective against a loop in float64, beside MLM, and in a run that
+validates it.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +38,9 @@ class _States(Backbone):
         self.token_embedding = nn.Embedding(V, W)
         self.calls = 0
 
-    def forward(self, batch: Batch, state: object = None, record: frozenset[str] = frozenset()) -> Hidden:
+    def forward(
+        self, batch: Batch, state: object = None, record: frozenset[str] = frozenset()
+    ) -> Hidden:
         self.calls += 1
         return Hidden(self.states)
 
@@ -44,14 +48,32 @@ class _States(Backbone):
 def model() -> Model:
     torch.manual_seed(1)
     backbone = _States()
-    head = LMHead(width=W, vocab_size=V, token_embedding=backbone.token_embedding, tied=True, transform=True, bias=True)
+    head = LMHead(
+        width=W,
+        vocab_size=V,
+        token_embedding=backbone.token_embedding,
+        tied=True,
+        transform=True,
+        bias=True,
+    )
     return Model(backbone=backbone, heads={"mlm": head}).double()
 
 
 def noised() -> tuple[np.ndarray, Rows]:
     """(the original ids, rows masked and then shuffled)."""
     special = np.arange(V) < 5
-    vocab = Vocab(size=V, pad=0, unk=1, cls=2, sep=3, mask=4, bos=None, eos=None, special=special, word_start=~special)
+    vocab = Vocab(
+        size=V,
+        pad=0,
+        unk=1,
+        cls=2,
+        sep=3,
+        mask=4,
+        bos=None,
+        eos=None,
+        special=special,
+        word_start=~special,
+    )
     ids = np.random.default_rng(2).integers(5, V, (B, T))
     ids[:, 0], ids[:, -1] = 2, 3
     rows = Rows(np.arange(B), {"text": Seq(ids, np.full(B, T))})
@@ -92,11 +114,16 @@ def test_the_loss_is_the_sum_over_shuffled_places_of_their_original_tokens() -> 
     assert len(places) % 3 == 0
     assert any(rows.seqs["text"].ids[place] != original[place] for place in places)
     out = WordStructure()(made, batch)
-    torch.testing.assert_close(out.terms["shuffle"].total, by_loop(made, places, original), atol=1e-10, rtol=1e-10)
+    torch.testing.assert_close(
+        out.terms["shuffle"].total, by_loop(made, places, original), atol=1e-10, rtol=1e-10
+    )
     assert WordStructure().counts(batch) == {"shuffle": len(places)}
     right, count = out.logs["acc/shuffle"]
     guesses = made.heads["mlm"](made.backbone.states).argmax(-1).numpy()
-    assert (int(right), count) == (sum(guesses[place] == original[place] for place in places), len(places))
+    assert (int(right), count) == (
+        sum(guesses[place] == original[place] for place in places),
+        len(places),
+    )
     out.terms["shuffle"].total.backward()
     read = made.backbone.states.grad.abs().sum(-1) > 0
     assert {tuple(place) for place in read.nonzero().tolist()} == set(places)
@@ -120,7 +147,9 @@ def test_beside_mlm_it_has_its_own_mean_the_same_weight_and_the_same_head() -> N
 
 
 def test_without_a_noise_that_shuffles_it_is_refused() -> None:
-    made = CliRunner().invoke(cli.make_app(), ["pretrain", "bert", "objective=[mlm,word_structure]", "--dry-run"])
+    made = CliRunner().invoke(
+        cli.make_app(), ["pretrain", "bert", "objective=[mlm,word_structure]", "--dry-run"]
+    )
     assert made.exit_code == 2
     said = " ".join(made.stderr.split())
     assert "objective.word_structure: needs 'targets.shuffle'" in said
@@ -129,7 +158,14 @@ def test_without_a_noise_that_shuffles_it_is_refused() -> None:
 
 def test_validation_must_shuffle_too() -> None:
     """`eval.noise` is BERT's masking unless the recipe or the user says otherwise."""
-    words = ["pretrain", "bert", "objective=[mlm,word_structure]", "noise=[token_mask,token_shuffle]", "size=tiny", "--dry-run"]
+    words = [
+        "pretrain",
+        "bert",
+        "objective=[mlm,word_structure]",
+        "noise=[token_mask,token_shuffle]",
+        "size=tiny",
+        "--dry-run",
+    ]
     made = CliRunner().invoke(cli.make_app(), words)
     assert made.exit_code == 2
     said = " ".join(made.stderr.split())
@@ -140,22 +176,36 @@ def test_validation_must_shuffle_too() -> None:
 
 @pytest.mark.parametrize(
     "words",
-    [["objective=[mlm,sentence_structure]", "noise=[token_mask]", "eval.noise=${noise}"], ["objective=[mlm,word_structure]"],
-     ["objective=[mlm,word_structure,nsp]", "format=sentence_pair"],
-     ["objective=[mlm,word_structure,sop]", "format=sentence_order"]],
+    [
+        ["objective=[mlm,sentence_structure]", "noise=[token_mask]", "eval.noise=${noise}"],
+        ["objective=[mlm,word_structure]"],
+        ["objective=[mlm,word_structure,nsp]", "format=sentence_pair"],
+        ["objective=[mlm,word_structure,sop]", "format=sentence_order"],
+    ],
     ids=["sentences", "words", "nsp", "sop"],
-)  # fmt: skip
+)
 def test_ablations_of_structbert_fit_together(words: list[str]) -> None:
     check_contract(compose("pretrain", "structbert", ["size=tiny", *words]))
 
 
 def test_structbert_validates_all_its_terms(tokens_of: Callable[..., Path], tmp_path: Path) -> None:
-    words = ["size=tiny", "size.width=32", "size.inner_width=64", "train.steps=2", "train.batch_size=8",
-             "format.max_length=48", f"data.path={tokens_of('wordpiece')}", f"run.dir={tmp_path / 'run'}", "train.threads=1",
-             "eval.rows=16"]  # fmt: skip
+    words = [
+        "size=tiny",
+        "size.width=32",
+        "size.inner_width=64",
+        "train.steps=2",
+        "train.batch_size=8",
+        "format.max_length=48",
+        f"data.path={tokens_of('wordpiece')}",
+        f"run.dir={tmp_path / 'run'}",
+        "train.threads=1",
+        "eval.rows=16",
+    ]
     made = CliRunner().invoke(cli.make_app(), ["pretrain", "structbert", *words])
     assert made.exit_code == 0, made.output
-    records = [json.loads(line) for line in (tmp_path / "run/metrics.jsonl").read_text().splitlines()]
+    records = [
+        json.loads(line) for line in (tmp_path / "run/metrics.jsonl").read_text().splitlines()
+    ]
     found = {name for record in records for name in record}
     for part in ("mlm", "shuffle", "sentence_structure"):
         assert {f"loss/{part}", f"acc/{part}", f"valid/loss/{part}", f"valid/acc/{part}"} <= found

@@ -28,7 +28,9 @@ class Page(HTMLParser):
             self._open.append(tag)
         for name, value in attrs:
             self.ids += [value or ""] if name == "id" else []
-            self.addresses += [value or ""] if name in ("href", "src", "xlink:href", "action", "data") else []
+            self.addresses += (
+                [value or ""] if name in ("href", "src", "xlink:href", "action", "data") else []
+            )
         if tag in ("h1", "h2", "h3"):
             self.headings.append("")
         elif tag == "table":
@@ -61,7 +63,9 @@ class Page(HTMLParser):
 
 
 def parse(text: str) -> Page:
-    """The page, once what every page has to be is checked: self-contained, ids once, links that lead somewhere."""
+    """The page, once what every page has to be is checked: self-contained, ids once, links that
+    lead somewhere.
+    """
     page = Page(text)
     assert len(page.ids) == len(set(page.ids))
     assert all(address.startswith("#") and address[1:] in page.ids for address in page.addresses)

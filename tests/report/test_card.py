@@ -13,13 +13,24 @@ from plmctl.cli import make_app
 from plmctl.report.card import card
 from plmctl.report.runs import RunLog
 
-TASK = {"_target_": "plmctl.tasks.classification.Classification", "name": "sst2", "metrics": ["accuracy"], "path": "/a/b/SST-2"}
+TASK = {
+    "_target_": "plmctl.tasks.classification.Classification",
+    "name": "sst2",
+    "metrics": ["accuracy"],
+    "path": "/a/b/SST-2",
+}
 
 
 @pytest.fixture
 def tuned(tmp_path: Path) -> Path:
     rows = [{"id": "0", "gold": "1", "guess": "1", "probabilities": {"0": 0.1, "1": 0.9}}]
-    return fabricated.tuned(tmp_path / "sst2", TASK, {"dev": {"accuracy": 0.9, "loss": 0.3}}, rows, checkpoint="runs/wiki")
+    return fabricated.tuned(
+        tmp_path / "sst2",
+        TASK,
+        {"dev": {"accuracy": 0.9, "loss": 0.3}},
+        rows,
+        checkpoint="runs/wiki",
+    )
 
 
 def front(text: str) -> dict[str, object]:
@@ -29,19 +40,41 @@ def front(text: str) -> dict[str, object]:
 
 
 def test_of_a_fine_tuned_run(tuned: Path, tmp_path: Path) -> None:
-    words = ["report", str(tuned), "--out", str(tmp_path / "r.html"), "--card", str(tmp_path / "c" / "README.md")]
-    done = CliRunner().invoke(make_app(), [*words, "--fact", "license=mit", "--fact", "language=en,de", "--fact", "name=mine"])
+    words = [
+        "report",
+        str(tuned),
+        "--out",
+        str(tmp_path / "r.html"),
+        "--card",
+        str(tmp_path / "c" / "README.md"),
+    ]
+    done = CliRunner().invoke(
+        make_app(),
+        [*words, "--fact", "license=mit", "--fact", "language=en,de", "--fact", "name=mine"],
+    )
     assert done.exit_code == 0, done.output
     text = (tmp_path / "c" / "README.md").read_text()
     assert front(text) == {
-        "license": "mit", "language": ["en", "de"], "library_name": "plmctl", "pipeline_tag": "text-classification",
-        "tags": ["plmctl", "bert", "sst2"], "datasets": ["SST-2"], "metrics": ["accuracy"],
-        "model-index": [{"name": "mine", "results": [{
-            "task": {"type": "text-classification", "name": "sst2"},
-            "dataset": {"name": "SST-2", "type": "sst2", "split": "dev"},
-            "metrics": [{"type": "accuracy", "name": "accuracy", "value": 0.9}],
-        }]}],
-    }  # fmt: skip
+        "license": "mit",
+        "language": ["en", "de"],
+        "library_name": "plmctl",
+        "pipeline_tag": "text-classification",
+        "tags": ["plmctl", "bert", "sst2"],
+        "datasets": ["SST-2"],
+        "metrics": ["accuracy"],
+        "model-index": [
+            {
+                "name": "mine",
+                "results": [
+                    {
+                        "task": {"type": "text-classification", "name": "sst2"},
+                        "dataset": {"name": "SST-2", "type": "sst2", "split": "dev"},
+                        "metrics": [{"type": "accuracy", "name": "accuracy", "value": 0.9}],
+                    }
+                ],
+            }
+        ],
+    }
     for line in (
         "# mine",
         "| starts from | runs/wiki |",
@@ -68,14 +101,21 @@ def test_the_hub_reads_it(tuned: Path) -> None:
     hub = pytest.importorskip("huggingface_hub")
     read = hub.ModelCard(card(tuned, RunLog.read(tuned).config, {"license": "mit"}))
     (accuracy,) = read.data.eval_results
-    assert (accuracy.metric_type, accuracy.metric_value, accuracy.dataset_split) == ("accuracy", 0.9, "dev")
+    assert (accuracy.metric_type, accuracy.metric_value, accuracy.dataset_split) == (
+        "accuracy",
+        0.9,
+        "dev",
+    )
     assert read.data.to_dict()["license"] == "mit"
 
 
 @pytest.mark.parametrize(
     ("config", "wanted"),
     [
-        ({"task": {"name": "translation", "path": ["/a/train.en", "/a/train.de"]}}, "train.en, train.de"),
+        (
+            {"task": {"name": "translation", "path": ["/a/train.en", "/a/train.de"]}},
+            "train.en, train.de",
+        ),
         ({"data": {"path": None, "mixture": {"en": {}, "zh": {}}}}, "en, zh"),
         ({"data": {"path": "/a/wiki"}}, "wiki"),
         ({"data": {"path": None}}, "the text that ships with plmctl"),

@@ -1,4 +1,6 @@
-"""Pages in a browser, where one is installed: nothing in the console, the tables there, no wider than a phone."""
+"""Pages in a browser, where one is installed: nothing in the console, the tables there, no wider
+than a phone.
+"""
 
 from __future__ import annotations
 
@@ -17,8 +19,8 @@ NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable"
 BROWSER = next((found for name in NAMES if (found := shutil.which(name))), None)
 # what the page is at the end, as the browser sees it: appended by the test, not part of a report
 MEASURE = (
-    "<script>document.title=[document.documentElement.scrollWidth<=window.innerWidth,document.querySelectorAll('table').length,"
-    "document.querySelectorAll('svg').length].join(' ')</script>"
+    "<script>document.title=[document.documentElement.scrollWidth<=window.innerWidth,document.querySelectorAll('table').length,document.querySelectorAll('svg').length].join('"
+    " ')</script>"
 )
 
 pytestmark = pytest.mark.skipif(BROWSER is None, reason="no Chromium is installed")
@@ -26,13 +28,24 @@ pytestmark = pytest.mark.skipif(BROWSER is None, reason="no Chromium is installe
 
 @pytest.mark.parametrize("kind", ["run", "study"])
 def test_a_page_opens_without_a_word_in_the_console(tmp_path: Path, kind: str) -> None:
-    folder = fabricated.run(tmp_path / "run") if kind == "run" else fabricated.study(tmp_path / "rates")
+    folder = (
+        fabricated.run(tmp_path / "run") if kind == "run" else fabricated.study(tmp_path / "rates")
+    )
     (file,) = write_report(of([folder]), tmp_path / "page.html")
     text = file.read_text()
     page = parsed.parse(text)
     file.write_text(text.replace("</body>", f"{MEASURE}</body>"))
-    words = [str(BROWSER), "--headless=new", "--no-sandbox", "--disable-gpu", "--enable-logging=stderr",
-             "--window-size=500,900", f"--user-data-dir={tmp_path / 'profile'}", "--dump-dom", file.as_uri()]  # fmt: skip
+    words = [
+        str(BROWSER),
+        "--headless=new",
+        "--no-sandbox",
+        "--disable-gpu",
+        "--enable-logging=stderr",
+        "--window-size=500,900",
+        f"--user-data-dir={tmp_path / 'profile'}",
+        "--dump-dom",
+        file.as_uri(),
+    ]
     done = subprocess.run(words, capture_output=True, text=True, timeout=60, check=True)
     assert "CONSOLE" not in done.stderr
     assert f"<title>true {len(page.tables)} {page.tags.count('svg')}</title>" in done.stdout

@@ -1,4 +1,6 @@
-"""Distances and angles between a layer's input and output against a loop, and on the page of a run."""
+"""Distances and angles between a layer's input and output against a loop, and on the page of a
+run.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +34,9 @@ def test_moves_are_means_over_the_real_tokens() -> None:
                     continue
                 x, y = states[layer][row, place].tolist(), states[layer + 1][row, place].tolist()
                 distances.append(math.sqrt(sum((b - a) ** 2 for a, b in zip(x, y, strict=True))))
-                cosine = sum(a * b for a, b in zip(x, y, strict=True)) / (math.hypot(*x) * math.hypot(*y))
+                cosine = sum(a * b for a, b in zip(x, y, strict=True)) / (
+                    math.hypot(*x) * math.hypot(*y)
+                )
                 angles.append(math.degrees(math.acos(cosine)))
         assert found[layer].distance == pytest.approx(sum(distances) / 6, abs=1e-10)
         assert found[layer].angle == pytest.approx(sum(angles) / 6, abs=1e-10)
@@ -46,7 +50,9 @@ def test_a_layer_that_turns_a_right_angle_and_one_that_does_nothing() -> None:
 
 
 def test_the_page_of_a_run_shows_them(trained: Path, tmp_path: Path) -> None:
-    made = CliRunner().invoke(cli.make_app(), ["report", str(trained), "--out", str(tmp_path / "r.md")])
+    made = CliRunner().invoke(
+        cli.make_app(), ["report", str(trained), "--out", str(tmp_path / "r.md")]
+    )
     assert made.exit_code == 0, made.output
     text = (tmp_path / "r.md").read_text()
     assert "(<r_files/layer_distance.svg>)" in text
@@ -55,7 +61,10 @@ def test_the_page_of_a_run_shows_them(trained: Path, tmp_path: Path) -> None:
     found, tokens = measured(loaded)
     assert len(found) == 4
     assert tokens == sum(len(loaded.tokenizer.encode(sentence)) + 2 for sentence in SENTENCES)
-    assert f"Means over the tokens of 8 English sentences that come with plmctl. run: step-2, {tokens} tokens." in text
+    assert (
+        f"Means over the tokens of 8 English sentences that come with plmctl. run: step-2, {tokens}"
+        " tokens." in text
+    )
 
 
 def test_a_run_without_a_checkpoint_is_said(trained: Path, tmp_path: Path) -> None:
@@ -66,23 +75,33 @@ def test_a_run_without_a_checkpoint_is_said(trained: Path, tmp_path: Path) -> No
     assert isinstance(text, Text)
     assert "new: not measured" in text.text
     assert "this run has no checkpoint yet" in text.text
-    assert [chart.name for chart in charts if isinstance(chart, Chart)] == ["layer_distance", "layer_angle"]
+    assert [chart.name for chart in charts if isinstance(chart, Chart)] == [
+        "layer_distance",
+        "layer_angle",
+    ]
     assert len(panel(of([new]))) == 2  # and no empty charts
 
 
 @pytest.mark.parity
-def test_the_exported_model_and_tokenizer_are_those_of_the_run(trained: Path, tmp_path: Path) -> None:
+def test_the_exported_model_and_tokenizer_are_those_of_the_run(
+    trained: Path, tmp_path: Path
+) -> None:
     transformers = pytest.importorskip("transformers")
-    made = CliRunner().invoke(cli.make_app(), ["convert", str(trained), str(tmp_path / "hf"), "--to", "hf"])
+    made = CliRunner().invoke(
+        cli.make_app(), ["convert", str(trained), str(tmp_path / "hf"), "--to", "hf"]
+    )
     assert made.exit_code == 0, made.output
     assert "library_name: transformers" in (tmp_path / "hf" / "README.md").read_text()
     theirs = transformers.AlbertForPreTraining.from_pretrained(tmp_path / "hf").eval()
-    given = transformers.AutoTokenizer.from_pretrained(tmp_path / "hf")(list(SENTENCES), padding=True, return_tensors="pt")
+    given = transformers.AutoTokenizer.from_pretrained(tmp_path / "hf")(
+        list(SENTENCES), padding=True, return_tensors="pt"
+    )
     with torch.no_grad():
         states = theirs(**given, output_hidden_states=True).hidden_states
     found, tokens = measured(plmctl.load(trained))
     wanted = moves(states, given["attention_mask"].bool())
     assert int(given["attention_mask"].sum()) == tokens
     assert [(move.distance, move.angle) for move in found] == [
-        (pytest.approx(move.distance, abs=1e-4), pytest.approx(move.angle, abs=1e-3)) for move in wanted
+        (pytest.approx(move.distance, abs=1e-4), pytest.approx(move.angle, abs=1e-3))
+        for move in wanted
     ]

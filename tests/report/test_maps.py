@@ -25,8 +25,17 @@ def test_lines_go_from_queries_to_keys() -> None:
     tree = ElementTree.fromstring(maps.drawn(["a", "<b>", "c"], weights, title="t"))
     groups = [group for group in tree.iter(f"{SVG}g") if "from" in (group.get("class") or "")]
     assert [group.find(f"{SVG}text").text for group in groups] == ["a", "<b>", "c"]  # type: ignore[union-attr]
-    drawn = [{line.get("y2"): float(line.get("stroke-opacity") or 0) for line in group.iter(f"{SVG}line")} for group in groups]
-    keys = [str(float(text.get("y") or 0) - 4).removesuffix(".0") for text in tree.findall(f"{SVG}text")[1:]]
+    drawn = [
+        {
+            line.get("y2"): float(line.get("stroke-opacity") or 0)
+            for line in group.iter(f"{SVG}line")
+        }
+        for group in groups
+    ]
+    keys = [
+        str(float(text.get("y") or 0) - 4).removesuffix(".0")
+        for text in tree.findall(f"{SVG}text")[1:]
+    ]
     assert [[round(lines.get(key, 0.0), 2) for key in keys] for lines in drawn] == [
         [0.0, 1.0, 0.0],
         [0.5, 0.5, 0.0],
@@ -50,11 +59,21 @@ def test_probabilities_of_a_trained_model(trained: Path) -> None:
             assert layer.shape[1:] == (len(tokens), len(tokens))
             torch.testing.assert_close(layer.sum(-1), torch.ones(layer.shape[:2]))
         alone = maps.attention(plmctl.load(trained), [sentence])[0][1]
-        torch.testing.assert_close(layers[2], alone[2], atol=1e-6, rtol=1e-4)  # padding changes nothing
+        # padding changes nothing
+        torch.testing.assert_close(layers[2], alone[2], atol=1e-6, rtol=1e-4)
 
 
 def test_on_the_page(trained: Path, tmp_path: Path) -> None:
-    words = ["report", str(trained), "--attention", "0.0,3.1", "--sentence", "return the value", "--sentence", "a < b"]
+    words = [
+        "report",
+        str(trained),
+        "--attention",
+        "0.0,3.1",
+        "--sentence",
+        "return the value",
+        "--sentence",
+        "a < b",
+    ]
     done = CliRunner().invoke(make_app(), [*words, "--out", str(tmp_path / "r.html")])
     assert done.exit_code == 0, done.output
     text = (tmp_path / "r.html").read_text()
@@ -63,7 +82,9 @@ def test_on_the_page(trained: Path, tmp_path: Path) -> None:
 
 
 def test_a_head_that_is_not_there(trained: Path) -> None:
-    with pytest.raises(UsageError, match=r"--attention 4\.0: there is no such head; this model has 4 layers"):
+    with pytest.raises(
+        UsageError, match=r"--attention 4\.0: there is no such head; this model has 4 layers"
+    ):
         panel(of([trained], Wishes(heads=[(4, 0)])))
 
 
@@ -73,5 +94,7 @@ def test_a_sentence_that_is_too_long_is_cut(trained: Path) -> None:
 
 
 @pytest.mark.parametrize("heads", [[], [(0, 0)]])
-def test_nothing_is_drawn_that_nobody_asked_for(trained: Path, heads: list[tuple[int, int]]) -> None:
+def test_nothing_is_drawn_that_nobody_asked_for(
+    trained: Path, heads: list[tuple[int, int]]
+) -> None:
     assert bool(panel(of([trained], Wishes(heads=heads)))) == bool(heads)

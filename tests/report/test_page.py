@@ -11,9 +11,15 @@ from plmctl.report.page import Chart, Code, Folded, Heading, Table, Text, html, 
 
 SVG = '<svg xmlns="http://www.w3.org/2000/svg"><text>x</text></svg>'
 BLOCKS = [
-    Heading("a < b", 1), Text("1 & 2"), Heading("Twice"), Table(["x", "y"], [["p|q\nr", "1.5"]], [[0.0, 1.0]]),
-    Heading("Twice"), Code("1 < 2"), Heading("Last"), Folded("More & more", [Table(["z"], [["in the fold"]]), Chart("c", SVG)]),
-]  # fmt: skip
+    Heading("a < b", 1),
+    Text("1 & 2"),
+    Heading("Twice"),
+    Table(["x", "y"], [["p|q\nr", "1.5"]], [[0.0, 1.0]]),
+    Heading("Twice"),
+    Code("1 < 2"),
+    Heading("Last"),
+    Folded("More & more", [Table(["z"], [["in the fold"]]), Chart("c", SVG)]),
+]
 
 
 def test_html_is_balanced_and_needs_nothing_beside_it() -> None:
@@ -26,9 +32,18 @@ def test_html_is_balanced_and_needs_nothing_beside_it() -> None:
 
 
 def test_a_text_of_the_users_is_a_text() -> None:
-    """Whatever a run, a label or a line of data is called, the page has no element, attribute or script of its making."""
+    """Whatever a run, a label or a line of data is called, the page has no element, attribute or
+    script of its making.
+    """
     evil = "\"'><script>alert(1)</script><img src=x onerror=alert(1)>&amp;"
-    blocks = [Heading(evil), Text(evil), Code(evil), Table([evil], [[evil]]), Folded(evil, [Text(evil)]), Chart(evil, SVG)]
+    blocks = [
+        Heading(evil),
+        Text(evil),
+        Code(evil),
+        Table([evil], [[evil]]),
+        Folded(evil, [Text(evil)]),
+        Chart(evil, SVG),
+    ]
     page = html(blocks, title=evil)
     assert "<script>alert" not in page
     assert "<img" not in page
@@ -58,12 +73,19 @@ def test_markdown_holds_the_same() -> None:
 
 
 def test_markdown_takes_nothing_for_markup() -> None:
-    table = Table(["setting"], [["task.reader._target_"], ["[train.*, *train*]"], ["the <b>smoke"], ["train.batch_size"]])
+    table = Table(
+        ["setting"],
+        [["task.reader._target_"], ["[train.*, *train*]"], ["the <b>smoke"], ["train.batch_size"]],
+    )
     text = markdown([Heading("a <b>"), Text("plmctl report <study>/jobs"), table], charts="")
     for line in (
-        "## a \\<b>", "plmctl report \\<study>/jobs", "| task.reader.\\_target\\_ |", "| [train.\\*, \\*train\\*] |",
-        "| the \\<b>smoke |", "| train.batch_size |",
-    ):  # fmt: skip
+        "## a \\<b>",
+        "plmctl report \\<study>/jobs",
+        "| task.reader.\\_target\\_ |",
+        "| [train.\\*, \\*train\\*] |",
+        "| the \\<b>smoke |",
+        "| train.batch_size |",
+    ):
         assert line in text.splitlines()
 
 

@@ -23,14 +23,23 @@ TAGGED = "the DT x\ncat NN x\nruns VB x\n\na DT x\ndog NN x\nsees VB x\nthe DT x
 def test_the_map_is_the_one_of_scikit_learn() -> None:
     linear_model = pytest.importorskip("sklearn.linear_model")
     generator = torch.Generator().manual_seed(0)
-    x = torch.randn(200, 6, generator=generator, dtype=torch.float64) * torch.tensor([1, 2, 3, 4, 5, 6.0]) + 3
+    x = (
+        torch.randn(200, 6, generator=generator, dtype=torch.float64)
+        * torch.tensor([1, 2, 3, 4, 5, 6.0])
+        + 3
+    )
     y = (x[:, :3] + torch.randn(200, 3, generator=generator)).argmax(-1)
     found = probing.linear(x, y, 3)
     z = (x - x.mean(0)) / x.std(0)
-    theirs = linear_model.LogisticRegression(C=1 / (probing.PENALTY * 200), tol=1e-10, max_iter=10_000).fit(
-        z.numpy(), y.numpy()
+    theirs = linear_model.LogisticRegression(
+        C=1 / (probing.PENALTY * 200), tol=1e-10, max_iter=10_000
+    ).fit(z.numpy(), y.numpy())
+    assert (
+        np.abs(
+            probing.predicted(found, x).softmax(-1).numpy() - theirs.predict_proba(z.numpy())
+        ).max()
+        < 1e-3
     )
-    assert np.abs(probing.predicted(found, x).softmax(-1).numpy() - theirs.predict_proba(z.numpy())).max() < 1e-3
 
 
 def test_the_map_has_the_least_loss() -> None:
@@ -67,7 +76,10 @@ def test_word_sense(trained: Path, tmp_path: Path) -> None:
     ]
     (tmp_path / "wic.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     sentences, items = probing.read(Labels(tmp_path / "wic.jsonl"))
-    assert [[sentences[s][w] for s, w in item.places] for item in items[:2]] == [["w0ords", "W0ord"], ["w1ords", "W1ord"]]
+    assert [[sentences[s][w] for s, w in item.places] for item in items[:2]] == [
+        ["w0ords", "W0ord"],
+        ["w1ords", "W1ord"],
+    ]
     found = probing.probe(plmctl.load(trained), probing.asked(Labels(tmp_path / "wic.jsonl")))
     assert (found.train, found.test, found.classes) == (32, 8, 2)
     assert found.majority == 0.5
@@ -87,7 +99,9 @@ def test_word_sense(trained: Path, tmp_path: Path) -> None:
         ("wic.jsonl", '{"word": 5, "sentence1": "a b", "sentence2": "c", "label": 1}\n', "too few"),
     ],
 )
-def test_a_file_that_cannot_be_asked(tmp_path: Path, name: str, content: str | None, message: str) -> None:
+def test_a_file_that_cannot_be_asked(
+    tmp_path: Path, name: str, content: str | None, message: str
+) -> None:
     if content is not None:
         (tmp_path / name).write_text(content)
     with pytest.raises(DataError, match=message):

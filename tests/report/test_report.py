@@ -16,7 +16,9 @@ from plmctl.report.style import DARK, DARK_INK, DARK_SERIES, INK, LIGHT, SERIES
 SVG = "{http://www.w3.org/2000/svg}"
 
 
-@pytest.mark.parametrize(("low", "high"), [(0, 1), (2.13, 9.7), (-3, 1e6), (5, 5), (0, 0), (1e-9, 3e-9)])
+@pytest.mark.parametrize(
+    ("low", "high"), [(0, 1), (2.13, 9.7), (-3, 1e6), (5, 5), (0, 0), (1e-9, 3e-9)]
+)
 def test_ticks_enclose_the_range_and_are_evenly_spaced(low, high):
     found = ticks(low, high)
     assert found[0] <= low
@@ -29,14 +31,24 @@ def test_ticks_enclose_the_range_and_are_evenly_spaced(low, high):
 def test_steps_between_layers_are_whole():
     assert ticks(1, 2, least=1.0) == [1, 2]
     assert ticks(0, 12, least=1.0) == ticks(0, 12)
-    marks = ElementTree.fromstring(line_chart({"a": [(1, 7), (2, 8)]}, title="t", x="layer", y="y")).iter(f"{SVG}text")
+    marks = ElementTree.fromstring(
+        line_chart({"a": [(1, 7), (2, 8)]}, title="t", x="layer", y="y")
+    ).iter(f"{SVG}text")
     assert "1.2" not in [mark.text for mark in marks]
 
 
 def test_chart_draws_each_curve_where_it_belongs():
-    svg = line_chart({"a & b": [(0, 0), (5, 5), (10, 10)], "c": [(0, 10)]}, title="<t>", x="x", y="y", marks={"floor": 2.0})
+    svg = line_chart(
+        {"a & b": [(0, 0), (5, 5), (10, 10)], "c": [(0, 10)]},
+        title="<t>",
+        x="x",
+        y="y",
+        marks={"floor": 2.0},
+    )
     tree = ElementTree.fromstring(svg)
-    points = [tuple(map(float, p.split(","))) for p in tree.find(f"{SVG}polyline").get("points").split()]
+    points = [
+        tuple(map(float, p.split(","))) for p in tree.find(f"{SVG}polyline").get("points").split()
+    ]
     assert points[0][0] < points[1][0] < points[2][0]
     assert points[0][1] > points[1][1] > points[2][1]  # SVG counts y downwards
     assert points[1][0] == pytest.approx((points[0][0] + points[2][0]) / 2, abs=0.1)
@@ -45,7 +57,9 @@ def test_chart_draws_each_curve_where_it_belongs():
 
 
 def test_chart_leaves_out_what_is_not_finite():
-    svg = line_chart({"a": [(0, 1.0), (1, math.nan), (2, math.inf), (3, 2.0)]}, title="t", x="x", y="y")
+    svg = line_chart(
+        {"a": [(0, 1.0), (1, math.nan), (2, math.inf), (3, 2.0)]}, title="t", x="x", y="y"
+    )
     assert len(ElementTree.fromstring(svg).find(f"{SVG}polyline").get("points").split()) == 2
     assert "nan" not in svg
     ElementTree.fromstring(line_chart({}, title="t", x="x", y="y"))
@@ -61,10 +75,16 @@ def test_thin_keeps_the_last_point():
 def test_many_curves_are_told_apart_and_named_below():
     svg = line_chart({f"arm {n}": [(0, n), (1, n + 1)] for n in range(20)}, title="t", x="x", y="y")
     tree = ElementTree.fromstring(svg)
-    lines = [(line.get("color"), line.get("stroke-dasharray")) for line in tree.findall(f"{SVG}polyline")]
+    lines = [
+        (line.get("color"), line.get("stroke-dasharray")) for line in tree.findall(f"{SVG}polyline")
+    ]
     assert len(set(lines)) == 20
     height = float(tree.get("viewBox").split()[3])
-    names = {text.text: float(text.get("y")) for text in tree.iter(f"{SVG}text") if (text.text or "").startswith("arm")}
+    names = {
+        text.text: float(text.get("y"))
+        for text in tree.iter(f"{SVG}text")
+        if (text.text or "").startswith("arm")
+    }
     assert len(names) == 20
     assert all(300 < y < height for y in names.values())
 
@@ -74,14 +94,18 @@ def contrast(one: str, other: str) -> float:
 
     def luminance(colour: str) -> float:
         parts = [int(colour[place : place + 2], 16) / 255 for place in (1, 3, 5)]
-        red, green, blue = (c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in parts)
+        red, green, blue = (
+            c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in parts
+        )
         return 0.2126 * red + 0.7152 * green + 0.0722 * blue
 
     light, dark = sorted((luminance(one), luminance(other)), reverse=True)
     return (light + 0.05) / (dark + 0.05)
 
 
-@pytest.mark.parametrize(("ground", "ink", "series"), [(LIGHT, INK, SERIES), (DARK, DARK_INK, DARK_SERIES)])
+@pytest.mark.parametrize(
+    ("ground", "ink", "series"), [(LIGHT, INK, SERIES), (DARK, DARK_INK, DARK_SERIES)]
+)
 def test_colours_can_be_seen_on_light_and_dark(ground, ink, series):
     assert contrast(ground, ink) >= 7
     assert min(contrast(ground, colour) for colour in series) >= 3
@@ -92,10 +116,14 @@ def test_levels_are_drawn_where_they_belong():
     found = [Level("a & b", 2.0, 0.5, [1.5, 2.5]), Level("c", 4.0)]
     tree = ElementTree.fromstring(levels(found, title="t", x="x", marks={"base": 2.0}))
     dots = {float(dot.get("cx")) for dot in tree.findall(f"{SVG}circle") if dot.get("r") == "5"}
-    points = sorted(float(dot.get("cx")) for dot in tree.findall(f"{SVG}circle") if dot.get("r") == "2.5")
+    points = sorted(
+        float(dot.get("cx")) for dot in tree.findall(f"{SVG}circle") if dot.get("r") == "2.5"
+    )
     assert len(dots) == 2
     assert sum(points) / 2 == pytest.approx(min(dots), abs=0.2)
-    assert min(dots) in [float(line.get("x1")) for line in tree.findall(f"{SVG}line") if line.get("stroke-dasharray")]
+    assert min(dots) in [
+        float(line.get("x1")) for line in tree.findall(f"{SVG}line") if line.get("stroke-dasharray")
+    ]
     ElementTree.fromstring(levels([], title="t", x="x"))
 
 

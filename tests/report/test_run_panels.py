@@ -1,4 +1,6 @@
-"""The panels on runs, each from a folder made by hand; runs that are going, cut off, empty; folders that are no runs."""
+"""The panels on runs, each from a folder made by hand; runs that are going, cut off, empty;
+folders that are no runs.
+"""
 
 from __future__ import annotations
 
@@ -19,12 +21,27 @@ from typer.testing import CliRunner
 from plmctl.cli import make_app
 from plmctl.report import build, glue
 from plmctl.report.page import Block, Chart, Folded, Heading, Table, Text
-from plmctl.report.panels import answers, confusion, curves, differences, mistakes, overview, scores, tags, throughput
+from plmctl.report.panels import (
+    answers,
+    confusion,
+    curves,
+    differences,
+    mistakes,
+    overview,
+    scores,
+    tags,
+    throughput,
+)
 from plmctl.report.panels import glue as glue_panel
 from plmctl.report.runs import RunLog, standing
 from plmctl.report.subject import of
 
-LABELS = {"_target_": "plmctl.tasks.classification.Classification", "name": "sst2", "metrics": ["accuracy"], "path": "no/where"}
+LABELS = {
+    "_target_": "plmctl.tasks.classification.Classification",
+    "name": "sst2",
+    "metrics": ["accuracy"],
+    "path": "no/where",
+}
 
 
 def report(*words: str) -> Any:
@@ -41,8 +58,12 @@ def words(blocks: list[Block]) -> str:
 
 def guess(number: int, gold: str, sure: float, other: str = "b") -> dict[str, Any]:
     """One prediction of the class `other` with probability `sure`."""
-    return {"id": str(number), "gold": gold, "guess": other, "probabilities": {"a": 1 - sure, "b": sure} if other == "b" else
-            {"a": sure, "b": 1 - sure}}  # fmt: skip
+    return {
+        "id": str(number),
+        "gold": gold,
+        "guess": other,
+        "probabilities": {"a": 1 - sure, "b": sure} if other == "b" else {"a": sure, "b": 1 - sure},
+    }
 
 
 @pytest.fixture
@@ -53,7 +74,9 @@ def run(tmp_path: Path) -> Path:
 def test_panels_are_found_without_a_list() -> None:
     found = build.found()
     names = [str(panel.__name__).rpartition(".")[2] for panel in found]  # type: ignore[attr-defined]
-    assert set(names) == {file.stem for file in Path(overview.__file__).parent.glob("*.py")} - {"__init__"}
+    assert set(names) == {file.stem for file in Path(overview.__file__).parent.glob("*.py")} - {
+        "__init__"
+    }
     assert [panel.ORDER for panel in found] == sorted(panel.ORDER for panel in found)
 
 
@@ -68,7 +91,12 @@ def test_page_of_a_run(run: Path, tmp_path: Path) -> None:
     done = report(str(run), "--out", str(tmp_path / "out" / "my report.md"))
     assert done.exit_code == 0, done.output
     text, html = ((tmp_path / "out" / f"my report.{kind}").read_text() for kind in ("md", "html"))
-    for line in ("| valid/loss/mlm | 1.827 |", "| optim.lr | 0.001 |", "| objective | MLM |", "(<my report_files/loss.svg>)"):
+    for line in (
+        "| valid/loss/mlm | 1.827 |",
+        "| optim.lr | 0.001 |",
+        "| objective | MLM |",
+        "(<my report_files/loss.svg>)",
+    ):
         assert line in text
     page = parsed.parse(html)
     assert page.headings[0] == "Report: a run"
@@ -79,7 +107,9 @@ def test_page_of_a_run(run: Path, tmp_path: Path) -> None:
 
 
 def test_html_alone_by_default(run: Path, tmp_path: Path) -> None:
-    assert report(str(run), "--out", str(tmp_path / "r.html")).stdout.split() == [str(tmp_path / "r.html")]
+    assert report(str(run), "--out", str(tmp_path / "r.html")).stdout.split() == [
+        str(tmp_path / "r.html")
+    ]
     assert not (tmp_path / "r.md").exists()
     assert report(str(run), "--out", str(tmp_path / "s.html"), "--markdown").exit_code == 0
     assert (tmp_path / "s.md").is_file()
@@ -89,18 +119,25 @@ def test_settings_that_differ(run: Path, tmp_path: Path) -> None:
     other = fabricated.run(tmp_path / "b", config={"optim": {"lr": 0.1}, "run": {"dir": "y"}})
     (table,) = tables(differences.panel(of([run, other])))
     assert table.head == ["setting", "a run", "b"]
-    assert [list(row) for row in table.rows] == [["optim._target_", "AdamW", ""], ["optim.lr", "0.001", "0.1"]]
+    assert [list(row) for row in table.rows] == [
+        ["optim._target_", "AdamW", ""],
+        ["optim.lr", "0.001", "0.1"],
+    ]
     assert "same settings" in words(differences.panel(of([run, fabricated.run(tmp_path / "c")])))
 
 
 def test_many_settings_of_one_run_alone_are_folded(run: Path, tmp_path: Path) -> None:
     task = {f"setting{n:02}": n for n in range(differences.FEW + 1)}
-    other = fabricated.run(tmp_path / "b", config={**RunLog.begun(run).config, "task": task, "seed": 7})
+    other = fabricated.run(
+        tmp_path / "b", config={**RunLog.begun(run).config, "task": task, "seed": 7}
+    )
     _, shared, folded = differences.panel(of([run, other]))
     assert isinstance(shared, Table)
     assert [row[0] for row in shared.rows] == ["seed"]
     assert isinstance(folded, Folded)
-    assert [list(row) for row in tables(folded.blocks)[0].rows] == [[f"task.{name}", "", str(n)] for name, n in task.items()]
+    assert [list(row) for row in tables(folded.blocks)[0].rows] == [
+        [f"task.{name}", "", str(n)] for name, n in task.items()
+    ]
 
 
 def test_throughput_leaves_out_the_start(run: Path) -> None:
@@ -111,16 +148,16 @@ def test_throughput_leaves_out_the_start(run: Path) -> None:
 def test_curves_of_few_and_of_many_runs(tmp_path: Path) -> None:
     folders = [fabricated.run(tmp_path / f"r{number}") for number in range(5)]
     few = next(block for block in curves.panel(of(folders[:1])) if isinstance(block, Chart))
-    assert [name in few.svg for name in (">loss<", ">loss/mlm<", ">valid/loss/mlm<", ">valid/loss<")] == [
-        True,
-        True,
-        True,
-        False,
-    ]
+    assert [
+        name in few.svg for name in (">loss<", ">loss/mlm<", ">valid/loss/mlm<", ">valid/loss<")
+    ] == [True, True, True, False]
     many = next(block for block in curves.panel(of(folders)) if isinstance(block, Chart))
     assert many.svg.count("<polyline") == 10
     assert ">r4: valid/loss<" in many.svg
-    lines = [{"step": step, "loss": 2.0, "loss/class": 2.0, "valid/loss": 1.0, "valid/accuracy": 0.5} for step in (1, 2)]
+    lines = [
+        {"step": step, "loss": 2.0, "loss/class": 2.0, "valid/loss": 1.0, "valid/accuracy": 0.5}
+        for step in (1, 2)
+    ]
     (folders[0] / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     (folders[0] / "config.yaml").write_text("task: {name: sst2, metrics: [accuracy]}")
     loss, score = (block for block in curves.panel(of(folders[:1])) if isinstance(block, Chart))
@@ -134,7 +171,10 @@ def test_a_run_that_is_still_going(run: Path) -> None:
     found = standing(log)
     assert (found.state, "25% of 40 updates" in found.why) == ("still going", True)
     later = standing(log, now=time.time() + 3600)
-    assert (later.state, f"plmctl pretrain --resume run.dir={run}" in later.why) == ("stopped", True)
+    assert (later.state, f"plmctl pretrain --resume run.dir={run}" in later.why) == (
+        "stopped",
+        True,
+    )
     log.config["train"] = {"epochs": 3}
     assert standing(log, now=time.time() + 3600).state == "unknown"
     log.config["train"] = {"tokens": 1000}
@@ -165,7 +205,9 @@ def test_a_run_without_numbers(tmp_path: Path) -> None:
 def test_broken_predictions_and_results_are_passed_over(run: Path) -> None:
     (run / "result.json").write_text('{"task": "sst2", "metr')
     (run / "predictions").mkdir()
-    (run / "predictions" / "dev.jsonl").write_text(json.dumps(guess(0, "a", 0.9)) + '\n{"id": "1", "go')
+    (run / "predictions" / "dev.jsonl").write_text(
+        json.dumps(guess(0, "a", 0.9)) + '\n{"id": "1", "go'
+    )
     (only,) = of([run]).runs
     assert only.result is None
     assert [len(rows) for rows in only.predictions.values()] == [1]
@@ -195,7 +237,14 @@ def test_broken_predictions_and_results_are_passed_over(run: Path) -> None:
         (["a run", "--out", "file/r.html"], 3, "cannot write"),
     ],
 )
-def test_mistakes(run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, given: list[str], code: int, answer: str) -> None:
+def test_mistakes(
+    run: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    given: list[str],
+    code: int,
+    answer: str,
+) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "file").write_text("x")
     (tmp_path / "empty").mkdir()
@@ -210,32 +259,54 @@ def test_scores_side_by_side(tmp_path: Path) -> None:
     one = fabricated.tuned(tmp_path / "one", LABELS, {"dev": {"accuracy": 0.9}})
     two = fabricated.tuned(tmp_path / "two", LABELS, {"dev": {"accuracy": 0.8, "loss": 0.5}})
     (table,) = tables(scores.panel(of([one, two])))
-    assert table.rows == [["sst2", "dev", "accuracy", "0.9", "0.8"], ["sst2", "dev", "loss", "", "0.5"]]
+    assert table.rows == [
+        ["sst2", "dev", "accuracy", "0.9", "0.8"],
+        ["sst2", "dev", "loss", "", "0.5"],
+    ]
 
 
 BERT_BASE = {  # Devlin et al., 2019, table 1, in percent, and its average
-    "mnli": {"accuracy": 84.6, "accuracy, mismatched": 83.4}, "qqp": {"f1": 71.2}, "qnli": {"accuracy": 90.5},
-    "sst2": {"accuracy": 93.5}, "cola": {"matthews": 52.1}, "stsb": {"spearman": 85.8}, "mrpc": {"f1": 88.9},
+    "mnli": {"accuracy": 84.6, "accuracy, mismatched": 83.4},
+    "qqp": {"f1": 71.2},
+    "qnli": {"accuracy": 90.5},
+    "sst2": {"accuracy": 93.5},
+    "cola": {"matthews": 52.1},
+    "stsb": {"spearman": 85.8},
+    "mrpc": {"f1": 88.9},
     "rte": {"accuracy": 66.4},
-}  # fmt: skip
+}
 
 
 def test_averages_as_published() -> None:
     assert glue.bert_average(BERT_BASE) == pytest.approx(79.6, abs=0.05)
     assert glue.average(BERT_BASE) is None  # one metric of two is not the task's score
     whole = [glue.score(task, values) for task, values in glue.HUMAN.items()]
-    assert sum(value or math.nan for value in whole) / 9 == pytest.approx(87.1, abs=0.05)  # of people, with WNLI: as published
+    # of people, with WNLI: as published
+    assert sum(value or math.nan for value in whole) / 9 == pytest.approx(87.1, abs=0.05)
     without = [value for task, value in zip(glue.HUMAN, whole, strict=True) if task != "wnli"]
-    assert glue.average(glue.HUMAN) == pytest.approx(sum(value or math.nan for value in without) / 8)
+    assert glue.average(glue.HUMAN) == pytest.approx(
+        sum(value or math.nan for value in without) / 8
+    )
 
 
 def test_glue_of_runs_from_one_checkpoint(tmp_path: Path) -> None:
     folders = []
     for task, human in glue.HUMAN.items():
         plain = {name: value / 200 for name, value in human.items() if "mismatched" not in name}
-        metrics = {"dev": plain} | ({"dev_mismatched": {"accuracy": 0.464}} if task == "mnli" else {})
-        folders.append(fabricated.tuned(tmp_path / task, {**LABELS, "name": task}, metrics, checkpoint="runs/bert"))
-    again = fabricated.tuned(tmp_path / "again", {**LABELS, "name": "rte"}, {"dev": {"accuracy": 0.5}}, checkpoint="runs/bert")
+        metrics = {"dev": plain} | (
+            {"dev_mismatched": {"accuracy": 0.464}} if task == "mnli" else {}
+        )
+        folders.append(
+            fabricated.tuned(
+                tmp_path / task, {**LABELS, "name": task}, metrics, checkpoint="runs/bert"
+            )
+        )
+    again = fabricated.tuned(
+        tmp_path / "again",
+        {**LABELS, "name": "rte"},
+        {"dev": {"accuracy": 0.5}},
+        checkpoint="runs/bert",
+    )
     blocks = glue_panel.panel(of([*folders, again]))
     (table,) = tables(blocks)
     rows = {row[0]: row[2:] for row in table.rows}
@@ -250,14 +321,23 @@ def test_confusion(tmp_path: Path) -> None:
     folder = fabricated.tuned(tmp_path / "r", LABELS, {"dev": {"accuracy": 0.75}}, rows)
     (table,) = tables(confusion.panel(of([folder])))
     assert table.head == ["gold \\ guess", "a", "b", "recall"]
-    assert table.rows == [["a", "1", "1", "50.0%"], ["b", "0", "2", "100.0%"], ["precision", "100.0%", "66.7%", "75.0%"]]
+    assert table.rows == [
+        ["a", "1", "1", "50.0%"],
+        ["b", "0", "2", "100.0%"],
+        ["precision", "100.0%", "66.7%", "75.0%"],
+    ]
     assert table.shade == [[0.0, 0.5, 0.5], [0.0, 0.0, 1.0], []]
 
 
 def test_many_classes_show_what_is_confused_most(tmp_path: Path) -> None:
     names = [f"c{n}" for n in range(30)]
     rows = [
-        {"id": str(n), "gold": "c1", "guess": "c2" if n else "c3", "probabilities": dict.fromkeys(names, 1 / 30)}
+        {
+            "id": str(n),
+            "gold": "c1",
+            "guess": "c2" if n else "c3",
+            "probabilities": dict.fromkeys(names, 1 / 30),
+        }
         for n in range(3)
     ]
     folder = fabricated.tuned(tmp_path / "r", LABELS, {"dev": {}}, rows)
@@ -266,16 +346,30 @@ def test_many_classes_show_what_is_confused_most(tmp_path: Path) -> None:
 
 def test_most_confidently_wrong_with_their_texts(tmp_path: Path) -> None:
     (tmp_path / "data").mkdir()
-    (tmp_path / "data" / "dev.tsv").write_text("sentence\tlabel\nfine\ta\nworst | of all\ta\nbad\tb\nless\ta\n")
+    (tmp_path / "data" / "dev.tsv").write_text(
+        "sentence\tlabel\nfine\ta\nworst | of all\ta\nbad\tb\nless\ta\n"
+    )
     node = {
-        **LABELS, "path": str(tmp_path / "data"), "columns": {"text": "sentence", "label": "label"}, "max_length": 8,
-        "reader": {"_target_": "plmctl.tasks.tables.Table", "splits": {"train": ["train.tsv"], "dev": ["dev.tsv"]}},
-    }  # fmt: skip
+        **LABELS,
+        "path": str(tmp_path / "data"),
+        "columns": {"text": "sentence", "label": "label"},
+        "max_length": 8,
+        "reader": {
+            "_target_": "plmctl.tasks.tables.Table",
+            "splits": {"train": ["train.tsv"], "dev": ["dev.tsv"]},
+        },
+    }
     rows = [guess(0, "a", 0.9, "a"), guess(1, "a", 0.99), guess(2, "b", 0.9), guess(3, "a", 0.6)]
-    model = {"model": {"_target_": "plmctl.models.encoder.Encoder"}, "pattern": {"_target_": "plmctl.attention.patterns.Full"}}
+    model = {
+        "model": {"_target_": "plmctl.models.encoder.Encoder"},
+        "pattern": {"_target_": "plmctl.attention.patterns.Full"},
+    }
     folder = fabricated.tuned(tmp_path / "r", node, {"dev": {"accuracy": 0.5}}, rows, **model)
     (table,) = tables(mistakes.panel(of([folder])))
-    assert table.rows == [["1", "a", "b", "99.0%", "worst | of all"], ["3", "a", "b", "60.0%", "less"]]
+    assert table.rows == [
+        ["1", "a", "b", "99.0%", "worst | of all"],
+        ["3", "a", "b", "60.0%", "less"],
+    ]
     (tmp_path / "data" / "dev.tsv").write_text("sentence\tlabel\nanother\ta\n")
     blocks = mistakes.panel(of([folder]))
     assert "without the texts" in words(blocks)
@@ -285,7 +379,10 @@ def test_most_confidently_wrong_with_their_texts(tmp_path: Path) -> None:
 def test_scores_furthest_off(tmp_path: Path) -> None:
     rows = [{"id": str(n), "gold": 2.0, "guess": 2.0 + n} for n in range(3)]
     folder = fabricated.tuned(tmp_path / "r", LABELS, {"dev": {}}, rows)
-    assert tables(mistakes.panel(of([folder])))[0].rows == [["2", "2.00", "4.00", "2.00"], ["1", "2.00", "3.00", "1.00"]]
+    assert tables(mistakes.panel(of([folder])))[0].rows == [
+        ["2", "2.00", "4.00", "2.00"],
+        ["1", "2.00", "3.00", "1.00"],
+    ]
 
 
 def test_span_errors(tmp_path: Path) -> None:
@@ -299,9 +396,17 @@ def test_span_errors(tmp_path: Path) -> None:
     folder = fabricated.tuned(tmp_path / "r", {**LABELS, "name": "conll2003"}, {"dev": {}}, rows)
     types, errors, examples = tables(tags.panel(of([folder])))
     assert types.rows == [[kind, "2", "2", "1", "50.0%", "50.0%"] for kind in ("LOC", "ORG", "PER")]
-    assert [row[:2] for row in errors.rows] == [["another type", "1"], ["other bounds", "1"], ["missed", "1"], ["made up", "1"]]
+    assert [row[:2] for row in errors.rows] == [
+        ["another type", "1"],
+        ["other bounds", "1"],
+        ["missed", "1"],
+        ["made up", "1"],
+    ]
     assert examples.rows == [
-        ["[EU]ORG rejects [Peter Smith]PER in [Rome]LOC .", "[EU]LOC [rejects]ORG [Peter]PER Smith in Rome ."]
+        [
+            "[EU]ORG rejects [Peter Smith]PER in [Rome]LOC .",
+            "[EU]LOC [rejects]ORG [Peter]PER Smith in Rome .",
+        ]
     ]
 
 
@@ -309,15 +414,26 @@ def test_answer_errors(tmp_path: Path) -> None:
     def row(number: int, golds: list[str], guess: str, odds: float) -> dict[str, Any]:
         return {"id": str(number), "golds": golds, "guess": guess, "null_odds": odds, "n_best": []}
 
-    rows = [row(0, ["the cat"], "cat", -3), row(1, ["a red cat"], "red dog", -2), row(2, ["cat"], "dog", -1),
-            row(3, [], "dog", -4), row(4, ["cat"], "cat", 2), row(5, [], "dog", 2)]  # fmt: skip
-    folder = fabricated.tuned(tmp_path / "r", {**LABELS, "name": "squad_v2", "version": 2}, {"dev": {}}, rows)
+    rows = [
+        row(0, ["the cat"], "cat", -3),
+        row(1, ["a red cat"], "red dog", -2),
+        row(2, ["cat"], "dog", -1),
+        row(3, [], "dog", -4),
+        row(4, ["cat"], "cat", 2),
+        row(5, [], "dog", 2),
+    ]
+    folder = fabricated.tuned(
+        tmp_path / "r", {**LABELS, "name": "squad_v2", "version": 2}, {"dev": {}}, rows
+    )
     kinds, worst = tables(answers.panel(of([folder])))
     assert [line[0] for line in kinds.rows] == list(answers.KINDS)
     assert all(line[1] == "1" for line in kinds.rows)
     assert [line[:2] for line in worst.rows] == [
-        ["should be empty", "(none)"], ["overlap", "a red cat"], ["elsewhere", "cat"], ["left empty", "cat"]
-    ]  # fmt: skip
+        ["should be empty", "(none)"],
+        ["overlap", "a red cat"],
+        ["elsewhere", "cat"],
+        ["left empty", "cat"],
+    ]
 
 
 def test_runs_of_one_name_have_their_paths(tmp_path: Path) -> None:
@@ -331,27 +447,43 @@ def sweep(tmp_path: Path) -> Path:
     """Two noises, three seeds of each; their folders are numbers."""
     for job in range(6):
         noise, seed = ("token_mask", "span_mask")[job // 3], job % 3
-        part = {"_target_": "x.Mask", **{f"{noise}{number}": number for number in range(differences.FEW)}}
+        part = {
+            "_target_": "x.Mask",
+            **{f"{noise}{number}": number for number in range(differences.FEW)},
+        }
         config = {"noise": {noise: part}, "seed": seed}
         folder = fabricated.run(
-            tmp_path / "swept" / str(job), steps=4, level=1 + noise.startswith("s") + seed / 10, config=config
+            tmp_path / "swept" / str(job),
+            steps=4,
+            level=1 + noise.startswith("s") + seed / 10,
+            config=config,
         )
         varied = [f"noise=[{noise}]", f"seed={seed}"]
-        record = {"job": job, "overrides": ["optim.lr=1", *varied], "varied": varied, "metrics": {}, "code": 0, "dir": "x"}
+        record = {
+            "job": job,
+            "overrides": ["optim.lr=1", *varied],
+            "varied": varied,
+            "metrics": {},
+            "code": 0,
+            "dir": "x",
+        }
         (folder / "job.json").write_text(json.dumps(record))
     return tmp_path / "swept"
 
 
 def test_the_jobs_of_a_sweep_are_called_by_what_it_varied(sweep: Path) -> None:
     subject = of([sweep])
-    names = [f"noise=[{noise}] seed={seed}" for noise in ("token_mask", "span_mask") for seed in range(3)]
+    names = [
+        f"noise=[{noise}] seed={seed}" for noise in ("token_mask", "span_mask") for seed in range(3)
+    ]
     assert [run.name for run in subject.runs] == names
     assert [run.name for run in of([sweep / "0", sweep / "4"]).runs] == [names[0], names[4]]
     _, shown, folded = differences.panel(subject)
     assert isinstance(shown, Table)
     assert [list(row) for row in shown.rows] == [
-        ["noise", *["token_mask"] * 3, *["span_mask"] * 3], ["seed", *"012", *"012"],
-    ]  # fmt: skip
+        ["noise", *["token_mask"] * 3, *["span_mask"] * 3],
+        ["seed", *"012", *"012"],
+    ]
     assert isinstance(folded, Folded)
     assert build.blocks(subject)[0] == Heading("Report: 6 runs", 1)
 
@@ -359,16 +491,26 @@ def test_the_jobs_of_a_sweep_are_called_by_what_it_varied(sweep: Path) -> None:
 def test_seeds_of_a_sweep_are_one_curve_in_a_band(sweep: Path) -> None:
     chart = next(block for block in curves.panel(of([sweep])) if isinstance(block, Chart))
     tree = ElementTree.fromstring(chart.svg)
-    shown = [line.find("{*}title").text for line in tree.iter("{http://www.w3.org/2000/svg}polyline")]
+    shown = [
+        line.find("{*}title").text for line in tree.iter("{http://www.w3.org/2000/svg}polyline")
+    ]
     assert shown == [
         f"noise=[{noise}] (3): {name}"
         for noise in ("token_mask", "span_mask")
         for name in ("loss", "loss/mlm", "valid/loss/mlm")
     ]
-    line, shade = (next(tree.iter(f"{{http://www.w3.org/2000/svg}}{kind}")) for kind in ("polyline", "polygon"))
-    points, edge = ([tuple(map(float, p.split(","))) for p in each.get("points").split()] for each in (line, shade))
+    line, shade = (
+        next(tree.iter(f"{{http://www.w3.org/2000/svg}}{kind}")) for kind in ("polyline", "polygon")
+    )
+    points, edge = (
+        [tuple(map(float, p.split(","))) for p in each.get("points").split()]
+        for each in (line, shade)
+    )
     assert len(edge) == 2 * len(points) == 8
-    for (x, y), (high_x, high), (low_x, low) in zip(points, edge[:4], reversed(edge[4:]), strict=True):
+    for (x, y), (high_x, high), (low_x, low) in zip(
+        points, edge[:4], reversed(edge[4:]), strict=True
+    ):
         assert x == high_x == low_x
         assert high < y < low  # pixels count downwards
-        assert y == pytest.approx((high + low) / 2, abs=0.11)  # levels are 0, 0.1 and 0.2 above the first
+        # levels are 0, 0.1 and 0.2 above the first
+        assert y == pytest.approx((high + low) / 2, abs=0.11)

@@ -1,4 +1,6 @@
-"""The page of a study: finished, half done, with jobs that failed; and that fifty runs stay a small page."""
+"""The page of a study: finished, half done, with jobs that failed; and that fifty runs stay a
+small page.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +37,10 @@ def test_a_finished_study(study: Path) -> None:
     rows = found.table("arm", "n")
     assert [row[0] for row in rows] == ["rate 0", "rate 1", "rate 2"]
     assert rows[1][-2] in ("held", "not held", "undecided at this scale")
-    assert found.tables[[table[0][0] for table in found.tables].index("expected direction")][1][0] == "held"
+    assert (
+        found.tables[[table[0][0] for table in found.tables].index("expected direction")][1][0]
+        == "held"
+    )
     assert found.table("arm", "parameters")[0] == ["rate 0", "1,000", "4,000", "2.4e+07", "4"]
     assert found.table("arm", "its settings")[0] == ["rate 0 (baseline)", "optim.lr=0e-3"]
     assert "A note." in text
@@ -47,7 +52,12 @@ def test_a_finished_study(study: Path) -> None:
 def test_its_jobs(study: Path) -> None:
     found, _ = page(study)
     assert found.table("not done") == [
-        ["sst2 of rate 2, seed 1", "failed", "DataError: no room second line", "jobs/finetune-failed/log.txt"],
+        [
+            "sst2 of rate 2, seed 1",
+            "failed",
+            "DataError: no room second line",
+            "jobs/finetune-failed/log.txt",
+        ],
         ["sst2 of rate 2, seed 1", "still going", "", "jobs/finetune-cut/log.txt"],
     ]
     assert found.table("job", "why") == [["eval of last", "not run yet", "rate 2, seed 0"]]
@@ -70,9 +80,14 @@ def test_a_study_half_done(tmp_path: Path) -> None:
 
 
 def test_a_study_whose_arm_was_edited(tmp_path: Path) -> None:
-    """Only the jobs of the last start count, under the names that they have there; those of before are listed by themselves."""
+    """Only the jobs of the last start count, under the names that they have there; those of
+    before are listed by themselves.
+    """
     folder = fabricated.study(tmp_path / "rates", arms=2, seeds=2)
-    old, new = ["pretrain-0000000100000000", "pretrain-0000000100000001"], ["pretrain-edited0", "pretrain-edited1"]
+    old, new = (
+        ["pretrain-0000000100000000", "pretrain-0000000100000001"],
+        ["pretrain-edited0", "pretrain-edited1"],
+    )
     for before, now in zip(old, new, strict=True):
         fabricated.run(folder / "jobs" / now / "run", steps=40, level=7.0)
         for name in ("job.json", "done.json"):
@@ -86,14 +101,25 @@ def test_a_study_whose_arm_was_edited(tmp_path: Path) -> None:
     assert {job.folder.name for job in made.superseded} == {*old, "finetune-failed", "finetune-cut"}
     found, text = page(folder)
     assert "Jobs: 4 done; 4 superseded." in text
-    assert "The table is that of the last start that came to its end; the study was started again since." in text
+    assert (
+        "The table is that of the last start that came to its end; the study was started again"
+        " since." in text
+    )
     assert [row[0] for row in found.table("job", "state")] == [
-        *("pretrain first, seed 0", "pretrain first, seed 1", "pretrain rate 1, seed 0", "pretrain rate 1, seed 1")
+        *(
+            "pretrain first, seed 0",
+            "pretrain first, seed 1",
+            "pretrain rate 1, seed 0",
+            "pretrain rate 1, seed 1",
+        )
     ]
     charts = [block for block in build.blocks(of([folder])) if isinstance(block, Chart)]
     (curves,) = [chart.svg for chart in charts if chart.name.startswith("curves-")]
     assert [name in curves for name in ("first (2)", "rate 1 (2)", "rate 0")] == [True, True, False]
-    assert "Jobs of the study as it was before it was edited: they are in no curve, table or cost above." in text
+    assert (
+        "Jobs of the study as it was before it was edited: they are in no curve, table or cost"
+        " above." in text
+    )
 
 
 def test_a_job_cut_off_in_its_last_line(tmp_path: Path) -> None:

@@ -1,4 +1,6 @@
-"""A tokenizer that needs no training: words are cut into pieces of three characters, ids are a checksum of the piece."""
+"""A tokenizer that needs no training: words are cut into pieces of three characters, ids are a
+checksum of the piece.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,9 @@ class Toy:
 
     def encode_offsets(self, text: str) -> tuple[list[int], list[tuple[int, int]]]:
         spans = [(m.start(), m.end()) for m in re.finditer(r"\w{1,3}|[^\w\s]", text)]
-        return [SPECIAL + zlib.crc32(text[a:b].encode()) % (SIZE - SPECIAL) for a, b in spans], spans
+        return [
+            SPECIAL + zlib.crc32(text[a:b].encode()) % (SIZE - SPECIAL) for a, b in spans
+        ], spans
 
     def encode(self, text: str) -> list[int]:
         return self.encode_offsets(text)[0]
@@ -35,8 +39,17 @@ def toy() -> Toy:
     """BERT's template: [CLS] A [SEP] B [SEP]."""
     special = np.arange(SIZE) < SPECIAL
     vocab = Vocab(
-        size=SIZE, pad=0, unk=1, cls=2, sep=3, mask=4, bos=2, eos=3, special=special, word_start=np.ones(SIZE, bool)
-    )  # fmt: skip
+        size=SIZE,
+        pad=0,
+        unk=1,
+        cls=2,
+        sep=3,
+        mask=4,
+        bos=2,
+        eos=3,
+        special=special,
+        word_start=np.ones(SIZE, bool),
+    )
     return Toy(vocab)
 
 

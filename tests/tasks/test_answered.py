@@ -20,7 +20,9 @@ SAID = {"guess": "good", "probabilities": {"bad": 0.25, "good": 0.75}}
 
 
 def task(name: str = "classification", *words: str) -> Task:
-    cfg = config.compose("finetune", None, [f"task={name}", "task.path=x", "checkpoint=null", *words])
+    cfg = config.compose(
+        "finetune", None, [f"task={name}", "task.path=x", "checkpoint=null", *words]
+    )
     made: Task = config.build(cfg.task, {"pooling": "first"}, path="task")
     return made
 
@@ -37,8 +39,9 @@ def test_lines_stand_beside_their_answers(tmp_path: Path) -> None:
         {"text": "a fine film", "guess": "x"}
     ]
     assert answered.beside(str(tmp_path / "new.txt"), examples, said(examples)) == [
-        {"text": "a fine film", "id": "0", **SAID}, {"text": "很好", "id": "1", **SAID},
-    ]  # fmt: skip
+        {"text": "a fine film", "id": "0", **SAID},
+        {"text": "很好", "id": "1", **SAID},
+    ]
 
 
 def test_columns_of_a_table_are_kept(tmp_path: Path) -> None:
@@ -46,7 +49,13 @@ def test_columns_of_a_table_are_kept(tmp_path: Path) -> None:
     file.write_text('id,when,body\n7,"May, 2nd","two\nlines"\n8,June,other\n', encoding="utf-8")
     _, examples = answered.unlabelled(task("classification", "task.columns.text=body"), str(file))
     rows = answered.beside(str(file), examples, said(examples, when="never"))
-    assert rows[0] == {"id": "7", "when": "May, 2nd", "body": "two\nlines", **SAID, "predicted_when": "never"}
+    assert rows[0] == {
+        "id": "7",
+        "when": "May, 2nd",
+        "body": "two\nlines",
+        **SAID,
+        "predicted_when": "never",
+    }
     answered.write(tmp_path / "out.csv", rows)
     with (tmp_path / "out.csv").open(newline="", encoding="utf-8") as stream:
         found = list(csv.DictReader(stream))
@@ -57,8 +66,15 @@ def test_columns_of_a_table_are_kept(tmp_path: Path) -> None:
 def test_a_table_without_names_has_numbers(tmp_path: Path) -> None:
     file = tmp_path / "new.csv"
     file.write_text("1,a fine film and more\n2,no\n", encoding="utf-8")
-    _, examples = answered.unlabelled(task("classification", "task.columns.text=1", "task.columns.label=2"), str(file))
-    assert answered.beside(str(file), examples, said(examples))[1] == {"0": "2", "1": "no", "id": "1", **SAID}
+    _, examples = answered.unlabelled(
+        task("classification", "task.columns.text=1", "task.columns.label=2"), str(file)
+    )
+    assert answered.beside(str(file), examples, said(examples))[1] == {
+        "0": "2",
+        "1": "no",
+        "id": "1",
+        **SAID,
+    }
 
 
 def test_objects_keep_their_fields(tmp_path: Path) -> None:
@@ -69,11 +85,16 @@ def test_objects_keep_their_fields(tmp_path: Path) -> None:
     assert [row["text"] for row in rows] == ["a", "b"]
     assert rows[0]["tags"] == ["x", "y"]
     answered.write(tmp_path / "deep" / "out.jsonl", rows)
-    assert [json.loads(line) for line in (tmp_path / "deep" / "out.jsonl").read_text().splitlines()] == rows
+    assert [
+        json.loads(line) for line in (tmp_path / "deep" / "out.jsonl").read_text().splitlines()
+    ] == rows
 
 
 def test_a_tsv_of_tags(tmp_path: Path) -> None:
-    rows = [{"words": ["in", "Rome"], "guess": ["O", "B-LOC"]}, {"words": ["a b", "c"], "guess": ["O", "O"]}]
+    rows = [
+        {"words": ["in", "Rome"], "guess": ["O", "B-LOC"]},
+        {"words": ["a b", "c"], "guess": ["O", "O"]},
+    ]
     answered.write(tmp_path / "out.tsv", rows)
     lines = (tmp_path / "out.tsv").read_text().splitlines()
     assert lines[:2] == ["words\tguess", "in Rome\tO B-LOC"]

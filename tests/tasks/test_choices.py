@@ -1,4 +1,6 @@
-"""Multiple choice: files of all layouts, rows that stay together, and the softmax over each example's own choices."""
+"""Multiple choice: files of all layouts, rows that stay together, and the softmax over each
+example's own choices.
+"""
 
 import json
 
@@ -17,8 +19,14 @@ COLUMNS = {"text": "text", "choices": "choices", "label": "label"}
 
 
 def _task(**settings):
-    return Choice(name="toy", reader=Choices(splits={"train": ["train.*"]}), columns=COLUMNS, max_length=24,
-                  metrics=["accuracy"], **settings)  # fmt: skip
+    return Choice(
+        name="toy",
+        reader=Choices(splits={"train": ["train.*"]}),
+        columns=COLUMNS,
+        max_length=24,
+        metrics=["accuracy"],
+        **settings,
+    )
 
 
 def _example(number, text, choices, label):
@@ -26,9 +34,11 @@ def _example(number, text, choices, label):
 
 
 EXAMPLES = [
-    _example(0, "a dog", ["runs", "flies home", "writes a long letter"], "0"), _example(1, "rain", ["falls", "sings"], "B"),
-    _example(2, "why", ["one", "two", "three", "four"], "3"), _example(3, "birds fly", ["yes they do", "no"], "a"),
-]  # fmt: skip
+    _example(0, "a dog", ["runs", "flies home", "writes a long letter"], "0"),
+    _example(1, "rain", ["falls", "sings"], "B"),
+    _example(2, "why", ["one", "two", "three", "four"], "3"),
+    _example(3, "birds fly", ["yes they do", "no"], "a"),
+]
 RIGHT = [0, 1, 3, 0]
 
 
@@ -49,7 +59,10 @@ def _expected(toy):
     """[(loss, guess)] by the definition, one example at a time."""
     found = []
     for example, right in zip(EXAMPLES, RIGHT, strict=True):
-        rows = [[2, *toy.encode(example.fields["text"]), 3, *toy.encode(choice), 3] for choice in example.fields["choices"]]
+        rows = [
+            [2, *toy.encode(example.fields["text"]), 3, *toy.encode(choice), 3]
+            for choice in example.fields["choices"]
+        ]
         scores = np.array([0.003 * sum(row) for row in rows])
         p = np.exp(scores - scores.max()) / np.exp(scores - scores.max()).sum()
         found.append((-np.log(p[right]), int(scores.argmax())))
@@ -60,30 +73,56 @@ def test_the_loss_is_a_softmax_over_each_examples_choices_in_any_batching(toy):
     task, model = _task(), Weighted()
     rows = task.encode(EXAMPLES, toy)
     assert rows.values["group"].tolist() == [0] * 3 + [1] * 2 + [2] * 4 + [3] * 2
-    assert rows.labels["choice"].tolist() == [0, IGNORE, IGNORE, 1, IGNORE, 3, IGNORE, IGNORE, IGNORE, 0, IGNORE]
+    assert rows.labels["choice"].tolist() == [
+        0,
+        IGNORE,
+        IGNORE,
+        1,
+        IGNORE,
+        3,
+        IGNORE,
+        IGNORE,
+        IGNORE,
+        0,
+        IGNORE,
+    ]
     units = batches.Units.of(rows)
     expected = sum(loss for loss, _ in _expected(toy))
     for parts in ([[0, 1, 2, 3]], [[3, 1], [2, 0]], [[2], [0], [3], [1]]):
         made = [batches.collate(rows, units.rows(np.array(part))) for part in parts]
-        assert sum(task(model, batch).terms["choice"].total.item() for batch in made) == pytest.approx(expected, rel=1e-5)
+        assert sum(
+            task(model, batch).terms["choice"].total.item() for batch in made
+        ) == pytest.approx(expected, rel=1e-5)
         assert sum(task.counts(batch)["choice"] for batch in made) == 4
         right = sum(int(task(model, batch).logs["acc/choice"][0]) for batch in made)
-        assert right == sum(guess == gold for (_, guess), gold in zip(_expected(toy), RIGHT, strict=True))
+        assert right == sum(
+            guess == gold for (_, guess), gold in zip(_expected(toy), RIGHT, strict=True)
+        )
 
 
 def test_predictions(toy):
     task = _task()
     split = inference.encoded(task, "dev", EXAMPLES, toy)
     with torch.no_grad():
-        found, loss = inference.predictions(Weighted(), task, split, batch_size=3, device=torch.device("cpu"))
+        found, loss = inference.predictions(
+            Weighted(), task, split, batch_size=3, device=torch.device("cpu")
+        )
     assert [p["guess"] for p in found] == [guess for _, guess in _expected(toy)]
     assert [p["gold"] for p in found] == RIGHT
     assert [len(p["probabilities"]) for p in found] == [3, 2, 4, 2]
     assert loss == pytest.approx(sum(loss for loss, _ in _expected(toy)) / 4, rel=1e-5)
-    assert task.score(found)["accuracy"] == sum(g == r for (_, g), r in zip(_expected(toy), RIGHT, strict=True)) / 4
+    assert (
+        task.score(found)["accuracy"]
+        == sum(g == r for (_, g), r in zip(_expected(toy), RIGHT, strict=True)) / 4
+    )
     unlabelled = inference.encoded(task, "new", [task.parse("rain\tfalls\tsings", 1)], toy)
     with torch.no_grad():
-        assert inference.predictions(Weighted(), task, unlabelled, batch_size=1, device=torch.device("cpu"))[1] is None
+        assert (
+            inference.predictions(
+                Weighted(), task, unlabelled, batch_size=1, device=torch.device("cpu")
+            )[1]
+            is None
+        )
 
 
 def test_batches_count_examples_and_never_part_their_rows(toy):
@@ -95,7 +134,9 @@ def test_batches_count_examples_and_never_part_their_rows(toy):
             sizes = np.bincount(batch.values["group"])
             assert batch.counts["choice"] == len(sizes) == 2
             own = batch.values["example"].numpy()
-            assert sizes.sum() == sum(len(EXAMPLES[e % 4].fields["choices"]) for e in np.unique(own))
+            assert sizes.sum() == sum(
+                len(EXAMPLES[e % 4].fields["choices"]) for e in np.unique(own)
+            )
             seen += np.unique(own).tolist()
     assert sorted(seen) == list(range(20))
 
@@ -110,13 +151,18 @@ def test_rows_without_groups_are_units_themselves():
 
 
 def test_files(tmp_path):
-    lines = [{"text": "t", "choices": ["x", "y", "z"], "label": 2}, {"text": "u", "choices": ["x", "y"], "label": "A"}]
+    lines = [
+        {"text": "t", "choices": ["x", "y", "z"], "label": 2},
+        {"text": "u", "choices": ["x", "y"], "label": "A"},
+    ]
     (tmp_path / "train.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     task = _task(path=tmp_path)
     examples = task.read("train")
     task.fit_labels(examples)
     assert [example.fields["choices"] for example in examples] == [["x", "y", "z"], ["x", "y"]]
-    (tmp_path / "swag.csv").write_text('n,sent1,sent2,e0,e1,label\n0,"He, there","He",runs.,sits.,1\n')
+    (tmp_path / "swag.csv").write_text(
+        'n,sent1,sent2,e0,e1,label\n0,"He, there","He",runs.,sits.,1\n'
+    )
     columns = {"text": "sent1", "lead": "sent2", "choices": ["e0", "e1"], "label": "label"}
     found = Choices(splits={}).read_file(tmp_path / "swag.csv", columns)[0]
     assert found.fields == {"text": "He, there", "choices": ["He runs.", "He sits."]}
@@ -134,26 +180,38 @@ def test_files(tmp_path):
 
 def test_labels_outside_the_choices_are_named():
     for label in ("2", "C", "-1", "both"):
-        with pytest.raises(DataError, match=rf"(?s)x.tsv:7: label '{label}' of 2 choices: 0 to 1, or A to B"):
+        with pytest.raises(
+            DataError, match=rf"(?s)x.tsv:7: label '{label}' of 2 choices: 0 to 1, or A to B"
+        ):
             _task().fit_labels([_example(7, "t", ["x", "y"], label)])
     _task(first_label=1).fit_labels([_example(7, "t", ["x", "y"], "2")])
-    for first, label, fix in ((1, "0", "task.first_label=0 where"), (0, "2", "task.first_label=1 where"), (0, "9", "correct")):
+    for first, label, fix in (
+        (1, "0", "task.first_label=0 where"),
+        (0, "2", "task.first_label=1 where"),
+        (0, "9", "correct"),
+    ):
         with pytest.raises(DataError, match=rf"fix: {fix}"):
             _task(first_label=first).fit_labels([_example(7, "t", ["x", "y"], label)])
 
 
 def test_one_two_and_three_processes_read_the_same_rows():
-    """In every update the parts of all processes are the rows that one process has, in its order, over two epochs."""
+    """In every update the parts of all processes are the rows that one process has, in its
+    order, over two epochs.
+    """
     n = 21  # the last update of an epoch has 3 rows, one for each process
     text = Seq(np.arange(n * 4).reshape(n, 4), np.arange(n) % 4 + 1)
     rows = Rows(key=np.arange(n), seqs={"text": text}, values={"cut": np.zeros(n, np.int64)})
 
     def read(world, rank):
-        stream = batches.Batches(rows, batch_size=6, micro_batch_size=2, seed=3, world=world, rank=rank)
+        stream = batches.Batches(
+            rows, batch_size=6, micro_batch_size=2, seed=3, world=world, rank=rank
+        )
         return [[int(key) for batch in next(stream) for key in batch.key] for _ in range(8)]
 
     alone = read(1, 0)
     assert sorted(key for update in alone[:4] for key in update) == list(range(n))
     for world in (2, 3):
         parts = [read(world, rank) for rank in range(world)]
-        assert [[key for part in update for key in part] for update in zip(*parts, strict=True)] == alone
+        assert [
+            [key for part in update for key in part] for update in zip(*parts, strict=True)
+        ] == alone

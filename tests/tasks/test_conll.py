@@ -25,8 +25,14 @@ def test_column_files(tmp_path):
 @pytest.mark.parametrize(
     ("name", "layout", "columns", "content"),
     [
-        ("train.conll", "auto", {"tokens": 0, "tags": 1}, "a\tB-X\nb c\tI-X\n"),  # tabs: a word may hold a space
-        ("train.jsonl", "auto", {"tokens": 0, "tags": -1}, '{"tokens": ["a", "b c"], "tags": ["B-X", "I-X"]}\n'),
+        # tabs: a word may hold a space
+        ("train.conll", "auto", {"tokens": 0, "tags": 1}, "a\tB-X\nb c\tI-X\n"),
+        (
+            "train.jsonl",
+            "auto",
+            {"tokens": 0, "tags": -1},
+            '{"tokens": ["a", "b c"], "tags": ["B-X", "I-X"]}\n',
+        ),
         ("train.tsv", "table", {"tokens": "w", "tags": "t"}, "w\tt\na b\tB-X I-X\n"),
     ],
 )
@@ -49,7 +55,9 @@ def test_iob1_conversion_keeps_the_entities_and_starts_each_with_b(seed):
     tags = [draw.choice(["O", "I-A", "B-A", "I-B", "B-B"]) for _ in range(20)]
     found = iob1_to_iob2(tags)
     assert metrics.entities(found) == metrics.entities(tags)
-    assert {start for _, start, _ in metrics.entities(found)} == {place for place, tag in enumerate(found) if tag[0] == "B"}
+    assert {start for _, start, _ in metrics.entities(found)} == {
+        place for place, tag in enumerate(found) if tag[0] == "B"
+    }
 
 
 @pytest.mark.parametrize(

@@ -16,9 +16,16 @@ from plmctl.tasks.base import Example, Task
 from plmctl.tasks.holding import hold_out
 
 SMALL = [
-    "checkpoint=null", "size=tiny", "size.width=16", "size.inner_width=16", "tokenizer=char", "tokenizer.vocab_size=40",
-    "train.epochs=1", "train.precision=fp32", "train.threads=1",
-]  # fmt: skip
+    "checkpoint=null",
+    "size=tiny",
+    "size.width=16",
+    "size.inner_width=16",
+    "tokenizer=char",
+    "tokenizer.vocab_size=40",
+    "train.epochs=1",
+    "train.precision=fp32",
+    "train.threads=1",
+]
 
 
 def table(file: Path, rows: int = 60, *, first: int = 0) -> Path:
@@ -28,7 +35,9 @@ def table(file: Path, rows: int = 60, *, first: int = 0) -> Path:
 
 
 def task(path: object, *words: str) -> Task:
-    cfg = config.compose("finetune", None, ["task=classification", f"task.path={path}", "checkpoint=null", *words])
+    cfg = config.compose(
+        "finetune", None, ["task=classification", f"task.path={path}", "checkpoint=null", *words]
+    )
     return config.build(cfg.task, {"pooling": "first"}, path="task")
 
 
@@ -70,8 +79,13 @@ def test_a_share_is_a_share(tmp_path: Path, share: float) -> None:
 
 
 def test_equal_texts_fall_on_one_side_and_no_label_is_lost() -> None:
-    examples = [Example(str(n), {"text": f"t{n // 5}"}, label="rare" if n >= 95 else "common") for n in range(100)]
-    train, dev = hold_out(examples, 0.5, unit=lambda e: e.fields["text"], labels=lambda e: [e.label])
+    examples = [
+        Example(str(n), {"text": f"t{n // 5}"}, label="rare" if n >= 95 else "common")
+        for n in range(100)
+    ]
+    train, dev = hold_out(
+        examples, 0.5, unit=lambda e: e.fields["text"], labels=lambda e: [e.label]
+    )
     assert len(dev) == 50
     assert not set(texts(train)) & set(texts(dev))
     assert "rare" in {example.label for example in train}
@@ -80,18 +94,31 @@ def test_equal_texts_fall_on_one_side_and_no_label_is_lost() -> None:
 
 def test_one_text_alone_is_no_two_sides() -> None:
     examples = [Example(str(n), {"text": "same"}, label="a") for n in range(10)]
-    assert hold_out(examples, 0.5, unit=lambda e: e.fields["text"], labels=lambda e: [e.label])[1] == []
+    assert (
+        hold_out(examples, 0.5, unit=lambda e: e.fields["text"], labels=lambda e: [e.label])[1]
+        == []
+    )
 
 
 def test_questions_of_one_passage_stay_together(tmp_path: Path) -> None:
     def passage(n: int) -> dict:
-        return {"context": f"passage {n}", "qas": [
-            {"id": f"{n}-{q}", "question": f"which {q}?", "answers": [{"text": "passage", "answer_start": 0}]} for q in range(3)
-        ]}  # fmt: skip
+        return {
+            "context": f"passage {n}",
+            "qas": [
+                {
+                    "id": f"{n}-{q}",
+                    "question": f"which {q}?",
+                    "answers": [{"text": "passage", "answer_start": 0}],
+                }
+                for q in range(3)
+            ],
+        }
 
     data = {"data": [{"paragraphs": [passage(n) for n in range(20)]}]}
     (tmp_path / "all.json").write_text(json.dumps(data))
-    cfg = config.compose("finetune", None, ["task=squad", f"task.path={tmp_path / 'all.json'}", "checkpoint=null"])
+    cfg = config.compose(
+        "finetune", None, ["task=squad", f"task.path={tmp_path / 'all.json'}", "checkpoint=null"]
+    )
     squad = config.build(cfg.task, {"pooling": "first"}, path="task")
     train, dev = ({e.fields["context"] for e in squad.read(split)} for split in ("train", "dev"))
     assert (len(train), len(dev)) == (18, 2)
@@ -103,9 +130,11 @@ def test_a_dev_set_that_stands_in_train_is_refused(tmp_path: Path) -> None:
     table(tmp_path / "dev.tsv", 20, first=49)
     with pytest.raises(DataError) as error:
         inference.check_splits(task(tmp_path))
-    assert str(error.value) == (
-        f"{tmp_path}: 11 of the 20 examples of dev stand in train with their label: a score on them says what was learnt by "
-        "heart\n  fix: another dev set, or one file alone, of which a share is held out: task.path=<train file>"
+    assert (
+        str(error.value)
+        == f"{tmp_path}: 11 of the 20 examples of dev stand in train with their label: a score on"
+        " them says what was learnt by heart\n  fix: another dev set, or one file alone, of"
+        " which a share is held out: task.path=<train file>"
     )
     table(tmp_path / "dev.tsv", 20, first=50)  # half of them: said, not refused
     assert inference.check_splits(task(tmp_path)) == ["dev"]
@@ -113,14 +142,27 @@ def test_a_dev_set_that_stands_in_train_is_refused(tmp_path: Path) -> None:
     assert inference.check_splits(task(tmp_path)) == ["dev"]
 
 
-def test_the_score_is_of_what_training_has_not_seen(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_score_is_of_what_training_has_not_seen(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     file, run = table(tmp_path / "all.tsv"), tmp_path / "run"
     words = ["task=classification", f"task.path={file}", f"run.dir={run}", *SMALL]
-    assert finetune.run(config.compose("finetune", None, words), config.Flags("finetune", overrides=tuple(words))) == 0
+    assert (
+        finetune.run(
+            config.compose("finetune", None, words),
+            config.Flags("finetune", overrides=tuple(words)),
+        )
+        == 0
+    )
     said = capsys.readouterr().err
     assert "train: 54 examples" in said
-    assert "dev: 6 examples; nothing is cut; held out of train by what they say (task.dev_share=0.1)" in said
-    scored = [json.loads(line) for line in (run / "predictions" / "dev.jsonl").read_text().splitlines()]
+    assert (
+        "dev: 6 examples; nothing is cut; held out of train by what they say (task.dev_share=0.1)"
+        in said
+    )
+    scored = [
+        json.loads(line) for line in (run / "predictions" / "dev.jsonl").read_text().splitlines()
+    ]
     assert len(scored) == 6
 
     def rows(*more: str) -> int:
@@ -131,4 +173,6 @@ def test_the_score_is_of_what_training_has_not_seen(tmp_path: Path, capsys: pyte
         return json.loads(capsys.readouterr().out)["rows"]
 
     assert rows() == 6  # as in training
-    assert rows("task=classification", f"task.path={table(tmp_path / 'new.tsv', 30, first=200)}") == 30
+    assert (
+        rows("task=classification", f"task.path={table(tmp_path / 'new.tsv', 30, first=200)}") == 30
+    )

@@ -20,15 +20,26 @@ from plmctl.tasks.classification import Classification
 from plmctl.tasks.tables import Table
 from plmctl.training.log import Log
 
-WORDS = {"good": ["fine", "great", "lovely", "superb"], "bad": ["awful", "poor", "dull", "terrible"]}
+WORDS = {
+    "good": ["fine", "great", "lovely", "superb"],
+    "bad": ["awful", "poor", "dull", "terrible"],
+}
 SMALL = [
-    "size=tiny", "tokenizer.vocab_size=32", "train.precision=fp32", "optim.lr=1e-3", "train.threads=1", "train.epochs=8",
-    "train.batch_size=8", "task.max_length=32",
-]  # fmt: skip
+    "size=tiny",
+    "tokenizer.vocab_size=32",
+    "train.precision=fp32",
+    "optim.lr=1e-3",
+    "train.threads=1",
+    "train.epochs=8",
+    "train.batch_size=8",
+    "task.max_length=32",
+]
 
 
 def _table(folder, *, shuffled=False, rows=96):
-    """A task that one word decides; `shuffled`: labels that nothing decides, three quarters of them "good"."""
+    """A task that one word decides; `shuffled`: labels that nothing decides, three quarters of
+    them "good".
+    """
     draw = random.Random(3)
     for name, count in (("train", rows), ("dev", 32)):
         lines = ["text\tlabel"]
@@ -47,8 +58,18 @@ def _run(verb, *words, **flags):
 
 
 def _finetune(path, run, *words, **flags):
-    checkpoint = [] if any(word.startswith("checkpoint=") for word in words) else ["checkpoint=null", *SMALL]
-    return _run("finetune", "task=classification", f"task.path={path}", f"run.dir={run}", *checkpoint, *words, **flags)
+    checkpoint = (
+        [] if any(word.startswith("checkpoint=") for word in words) else ["checkpoint=null", *SMALL]
+    )
+    return _run(
+        "finetune",
+        "task=classification",
+        f"task.path={path}",
+        f"run.dir={run}",
+        *checkpoint,
+        *words,
+        **flags,
+    )
 
 
 @pytest.fixture(scope="module")
@@ -73,10 +94,19 @@ def test_learns_keeps_the_best_and_writes_what_it_says(trained):
 def test_saved_predictions_give_the_same_digits_in_training_and_eval(trained):
     _, run = trained
     result = json.loads((run / "result.json").read_text())["metrics"]["dev"]
-    saved = [json.loads(line) for line in (run / "predictions" / "dev.jsonl").read_text().splitlines()]
-    kind = {"columns": {}, "max_length": 16, "metrics": ["accuracy", "macro_f1"], "label_names": ["bad", "good"]}
+    saved = [
+        json.loads(line) for line in (run / "predictions" / "dev.jsonl").read_text().splitlines()
+    ]
+    kind = {
+        "columns": {},
+        "max_length": 16,
+        "metrics": ["accuracy", "macro_f1"],
+        "label_names": ["bad", "good"],
+    }
     task = Classification(name="x", reader=Table(splits={}), **kind)
-    assert scoring.rounded(task.score(saved)) == {name: value for name, value in result.items() if name != "loss"}
+    assert scoring.rounded(task.score(saved)) == {
+        name: value for name, value in result.items() if name != "loss"
+    }
     assert _run("eval", f"checkpoint={run}", json=True) == 0
     again = [json.loads(line) for line in (run / "eval" / "dev.jsonl").read_text().splitlines()]
     assert again == saved
@@ -101,21 +131,30 @@ def in_bf16(trained, tmp_path_factory):
 
 
 def _probabilities(file):
-    return [list(json.loads(line)["probabilities"].values()) for line in file.read_text().splitlines()]
+    return [
+        list(json.loads(line)["probabilities"].values()) for line in file.read_text().splitlines()
+    ]
 
 
 @torch.no_grad()
 def test_predictions_are_those_of_fp32_whatever_trained_the_model(in_bf16, tmp_path):
     run, said = in_bf16
-    assert "validation in bf16, as training; predictions/ and result.json in fp32" in " ".join(said.split())
+    assert "validation in bf16, as training; predictions/ and result.json in fp32" in " ".join(
+        said.split()
+    )
     assert _run("eval", f"checkpoint={run}", f"out={tmp_path}") == 0
     found = _probabilities(tmp_path / "dev.jsonl")
     assert found == _probabilities(run / "predictions" / "dev.jsonl")
     loaded = plmctl.load(run)
-    texts = [line.split("\t")[0] for line in Path(loaded.config["task"]["path"], "dev.tsv").read_text().splitlines()[1:]]
+    texts = [
+        line.split("\t")[0]
+        for line in Path(loaded.config["task"]["path"], "dev.tsv").read_text().splitlines()[1:]
+    ]
     for text, probabilities in zip(texts, found, strict=True):
         ids = [loaded.vocab.cls, *loaded.tokenizer.encode(text), loaded.vocab.sep]
-        row = Batch(torch.zeros(1), {"text": Seq(torch.tensor([ids]), torch.tensor([len(ids)]), full=True)})
+        row = Batch(
+            torch.zeros(1), {"text": Seq(torch.tensor([ids]), torch.tensor([len(ids)]), full=True)}
+        )
         pooled = loaded.model.heads["pooler"](loaded.model(row).last[:, 0])
         wanted = loaded.model.heads["class"](pooled)[0].double().softmax(-1).tolist()
         assert probabilities == pytest.approx(wanted, rel=2e-5)
@@ -123,7 +162,16 @@ def test_predictions_are_those_of_fp32_whatever_trained_the_model(in_bf16, tmp_p
 
 @pytest.mark.parametrize(("precision", "digits"), [("fp32", 6), ("bf16", 3)])
 def test_numbers_have_as_many_digits_as_were_computed(in_bf16, tmp_path, precision, digits, capsys):
-    assert _run("eval", f"checkpoint={in_bf16[0]}", f"out={tmp_path}", f"precision={precision}", json=True) == 0
+    assert (
+        _run(
+            "eval",
+            f"checkpoint={in_bf16[0]}",
+            f"out={tmp_path}",
+            f"precision={precision}",
+            json=True,
+        )
+        == 0
+    )
     numbers = [number for row in _probabilities(tmp_path / "dev.jsonl") for number in row]
     assert numbers == [float(f"{number:.{digits}g}") for number in numbers]
     assert any(number != float(f"{number:.{digits - 1}g}") for number in numbers)
@@ -139,19 +187,47 @@ def test_inference_is_in_fp32_unless_asked_otherwise(verb):
 def test_labels_new_lines(trained, tmp_path, capsys):
     _, run = trained
     (tmp_path / "new.txt").write_text("this is a superb film\nthis is a dull film\n")
-    assert _run("eval", f"checkpoint={run}", f"input={tmp_path / 'new.txt'}", f"out={tmp_path / 'out'}", json=True) == 0
-    found = [json.loads(line)["guess"] for line in (tmp_path / "out" / "new.jsonl").read_text().splitlines()]
+    assert (
+        _run(
+            "eval",
+            f"checkpoint={run}",
+            f"input={tmp_path / 'new.txt'}",
+            f"out={tmp_path / 'out'}",
+            json=True,
+        )
+        == 0
+    )
+    found = [
+        json.loads(line)["guess"]
+        for line in (tmp_path / "out" / "new.jsonl").read_text().splitlines()
+    ]
     assert found == ["good", "bad"]
     assert json.loads(capsys.readouterr().out)["rows"] == 2
-    assert _run("eval", f"checkpoint={run}", f"input={tmp_path / 'new.txt'}", f"out={tmp_path / 'labelled.csv'}") == 0
+    assert (
+        _run(
+            "eval",
+            f"checkpoint={run}",
+            f"input={tmp_path / 'new.txt'}",
+            f"out={tmp_path / 'labelled.csv'}",
+        )
+        == 0
+    )
     rows = [line.split(",") for line in (tmp_path / "labelled.csv").read_text().splitlines()]
     assert rows[0] == ["text", "id", "guess", "probabilities.bad", "probabilities.good"]
-    assert [row[:3] for row in rows[1:]] == [["this is a superb film", "0", "good"], ["this is a dull film", "1", "bad"]]
+    assert [row[:3] for row in rows[1:]] == [
+        ["this is a superb film", "0", "good"],
+        ["this is a dull film", "1", "bad"],
+    ]
 
 
 def test_starts_from_a_checkpoint_with_its_pooler_and_tokenizer(trained, tmp_path, capsys):
     folder, run = trained
-    assert _finetune(folder, tmp_path / "second", f"checkpoint={run}", "train.epochs=1", "task.max_length=32") == 0
+    assert (
+        _finetune(
+            folder, tmp_path / "second", f"checkpoint={run}", "train.epochs=1", "task.max_length=32"
+        )
+        == 0
+    )
     said = capsys.readouterr().err
     assert "nothing is new" in said
     for name in ("model=encoder", "size=mini", "tokenizer=unigram"):
@@ -167,7 +243,9 @@ def test_head_seed_is_apart_from_the_seed(tmp_path, trained):
     losses = {}
     for name, words in {"a": ["head_seed=1"], "b": ["head_seed=2"], "c": ["head_seed=1"]}.items():
         _finetune(folder, tmp_path / name, *words, "train.epochs=null", "train.steps=1")
-        losses[name] = json.loads((tmp_path / name / "metrics.jsonl").read_text().splitlines()[0])["loss/class"]
+        losses[name] = json.loads((tmp_path / name / "metrics.jsonl").read_text().splitlines()[0])[
+            "loss/class"
+        ]
     assert losses["a"] == losses["c"] != losses["b"]
 
 
@@ -180,14 +258,19 @@ def test_resume_goes_on_bit_for_bit(tmp_path, trained):
     changed = ("train.steps=8", f"run.dir={tmp_path / 'parts'}")
     cfg, flags = resumed(config.Flags("finetune", overrides=changed, resume=True))
     assert finetune.run(cfg, flags) == 0
-    one, two = ((tmp_path / name / "checkpoints" / "step-8" / "model.safetensors").read_bytes() for name in ("whole", "parts"))
+    one, two = (
+        (tmp_path / name / "checkpoints" / "step-8" / "model.safetensors").read_bytes()
+        for name in ("whole", "parts")
+    )
     assert one == two
 
 
 def _resumed(run, *words):
     from plmctl.config.resume import resumed
 
-    cfg, flags = resumed(config.Flags("finetune", overrides=(f"run.dir={run}", *words), resume=True))
+    cfg, flags = resumed(
+        config.Flags("finetune", overrides=(f"run.dir={run}", *words), resume=True)
+    )
     return finetune.run(cfg, flags)
 
 
@@ -195,12 +278,18 @@ def _resumed(run, *words):
 def stopped(tmp_path_factory):
     """A folder of data, and a run of 2 updates over it."""
     folder = tmp_path_factory.mktemp("stopped")
-    _finetune(_table(folder), folder / "run", "train.epochs=null", "train.steps=2", "schedule=constant")
+    _finetune(
+        _table(folder), folder / "run", "train.epochs=null", "train.steps=2", "schedule=constant"
+    )
     return folder
 
 
 @pytest.mark.parametrize(
-    "change", [lambda lines: [*lines[:1], lines[1].replace("good", "bad"), *lines[2:]], lambda lines: lines[:-20]]
+    "change",
+    [
+        lambda lines: [*lines[:1], lines[1].replace("good", "bad"), *lines[2:]],
+        lambda lines: lines[:-20],
+    ],
 )
 def test_resume_refuses_other_examples(stopped, change):
     file = stopped / "train.tsv"
@@ -208,7 +297,11 @@ def test_resume_refuses_other_examples(stopped, change):
     file.write_text("\n".join(change(before.splitlines())) + "\n")
     try:
         with pytest.raises(
-            DataError, match=r"was reading other rows \(fingerprint differ\)\n  fix: resume with the same examples"
+            DataError,
+            match=(
+                r"was reading other rows \(fingerprint differ\)\n  fix: resume with the same"
+                r" examples"
+            ),
         ):
             _resumed(stopped / "run", "train.steps=3")
     finally:
@@ -221,7 +314,10 @@ def test_resume_refuses_a_config_that_was_edited_by_hand(stopped):
     assert "lr: 0.001" in before
     file.write_text(before.replace("lr: 0.001", "lr: 0.5"))
     try:
-        message = r"optim.lr=0.5: \S+step-2 was trained with 0.001; --resume keeps it\n  fix: optim.lr: 0.001 in config.yaml"
+        message = (
+            r"optim.lr=0.5: \S+step-2 was trained with 0.001; --resume keeps it\n  fix: optim.lr:"
+            r" 0.001 in config.yaml"
+        )
         with pytest.raises(ConfigError, match=message):
             _resumed(stopped / "run", "train.steps=3")
     finally:
@@ -232,7 +328,8 @@ def test_resume_says_that_other_micro_batches_are_not_bit_exact(stopped, tmp_pat
     from shutil import copytree
 
     copytree(stopped / "run", tmp_path / "run")
-    assert _resumed(tmp_path / "run", "train.steps=3", "train.micro_batch_size=8") == 0  # what null means
+    # what null means
+    assert _resumed(tmp_path / "run", "train.steps=3", "train.micro_batch_size=8") == 0
     assert "bit-exact" not in capsys.readouterr().err
     assert _resumed(tmp_path / "run", "train.steps=4", "train.micro_batch_size=4") == 0
     assert "not bit-exact from here on: train.micro_batch_size 8 -> 4\n" in capsys.readouterr().err
@@ -241,9 +338,15 @@ def test_resume_says_that_other_micro_batches_are_not_bit_exact(stopped, tmp_pat
 def test_a_metric_that_is_not_known_is_refused_with_those_that_are(trained, tmp_path):
     folder, _ = trained
     for words, message in {
-        ("task.metrics=[accuracy,auc]",): r"task.metrics=\['accuracy', 'auc'\]: of accuracy, macro_f1, matthews$",
-        ("task.metrics=[acuracy]",): r"of accuracy, macro_f1, matthews \(did you mean 'accuracy'\?\)$",
-        ("task.metrics=[f1]",): r"of accuracy, macro_f1, matthews\n  fix: task.positive=<the class whose F1 counts>",
+        (
+            "task.metrics=[accuracy,auc]",
+        ): r"task.metrics=\['accuracy', 'auc'\]: of accuracy, macro_f1, matthews$",
+        (
+            "task.metrics=[acuracy]",
+        ): r"of accuracy, macro_f1, matthews \(did you mean 'accuracy'\?\)$",
+        (
+            "task.metrics=[f1]",
+        ): r"of accuracy, macro_f1, matthews\n  fix: task.positive=<the class whose F1 counts>",
         ("task.metrics=[]",): r"one at least, by which the best checkpoint is chosen",
     }.items():
         with pytest.raises(ConfigError, match=message):
@@ -253,7 +356,13 @@ def test_a_metric_that_is_not_known_is_refused_with_those_that_are(trained, tmp_
 
 def test_the_last_lines_name_the_checkpoint_of_the_scores(tmp_path, trained, capsys):
     folder, _ = trained
-    words = ["train.epochs=null", "train.steps=6", "train.eval_every=1", "optim.lr=1e-2", "schedule=constant"]
+    words = [
+        "train.epochs=null",
+        "train.steps=6",
+        "train.eval_every=1",
+        "optim.lr=1e-2",
+        "schedule=constant",
+    ]
     assert _finetune(folder, tmp_path / "run", *words) == 0
     best = json.loads((tmp_path / "run" / "result.json").read_text())["checkpoint"]
     said = capsys.readouterr()
@@ -286,7 +395,10 @@ def test_an_interrupted_run_without_dev_goes_on(tmp_path, monkeypatch):
     monkeypatch.setattr(Log, "record", interrupt)  # the first update is logged
     assert _finetune(tmp_path, tmp_path / "run", "train.epochs=null", "train.steps=100000") == 130
     monkeypatch.undo()
-    done = max(int(path.name.removeprefix("step-")) for path in (tmp_path / "run" / "checkpoints").glob("step-*"))
+    done = max(
+        int(path.name.removeprefix("step-"))
+        for path in (tmp_path / "run" / "checkpoints").glob("step-*")
+    )
     words = (f"run.dir={tmp_path / 'run'}", f"train.steps={done + 2}")
     cfg, flags = resumed(config.Flags("finetune", overrides=words, resume=True))
     assert finetune.run(cfg, flags) == 0
@@ -327,7 +439,10 @@ def test_shuffled_labels_give_the_majority_score(tmp_path):
 def test_bad_files_are_found_before_a_run_directory_exists(tmp_path):
     _table(tmp_path)
     (tmp_path / "dev.tsv").write_text("text\tlabel\na film\tgod\n")
-    with pytest.raises(DataError, match=r"dev.tsv:2: label 'god' was never seen in training \(did you mean 'good'\?\)"):
+    with pytest.raises(
+        DataError,
+        match=r"dev.tsv:2: label 'god' was never seen in training \(did you mean 'good'\?\)",
+    ):
         _finetune(tmp_path, tmp_path / "run")
     (tmp_path / "train.tsv").write_text("")
     with pytest.raises(DataError, match=r"train.tsv: the file is empty"):
@@ -341,17 +456,26 @@ def test_wrong_uses_of_eval(trained, tmp_path):
     folder, run = trained
     with pytest.raises(ConfigError, match="was fine-tuned on classification"):
         _run("eval", f"checkpoint={run}", "task=stsb", "task.path=x")
-    with pytest.raises(UsageError, match=r"(?s)this checkpoint has pooler, class.*fix: a checkpoint with such a head"):
+    with pytest.raises(
+        UsageError,
+        match=r"(?s)this checkpoint has pooler, class.*fix: a checkpoint with such a head",
+    ):
         _run("eval", f"checkpoint={run}", "task=lm", f"data.path={__file__}")
     with pytest.raises(UsageError, match="no test split"):
         _run("eval", f"checkpoint={run}", submission=True)
     words = ["task=classification", f"task.path={folder}", f"out={tmp_path / 'out'}"]
     with pytest.raises(ConfigError, match=r"^task.submission='../x.tsv': leads out of its folder"):
-        _run("eval", f"checkpoint={run}", *words, "task.submission={dev: ../x.tsv}", submission=True)
+        _run(
+            "eval", f"checkpoint={run}", *words, "task.submission={dev: ../x.tsv}", submission=True
+        )
     assert not list(tmp_path.iterdir())
-    with pytest.raises(ConfigError, match=r"split='devv': one of train, dev, test \(did you mean 'dev'\?\)"):
+    with pytest.raises(
+        ConfigError, match=r"split='devv': one of train, dev, test \(did you mean 'dev'\?\)"
+    ):
         _run("eval", f"checkpoint={run}", "split=devv")
-    with pytest.raises(ConfigError, match=r"(?s)task.path.*of which task.*fix: task=classification"):
+    with pytest.raises(
+        ConfigError, match=r"(?s)task.path.*of which task.*fix: task=classification"
+    ):
         _run("eval", f"checkpoint={run}", "task.path=x")
     with pytest.raises(DataError, match=r"none\.txt: no such file"):
         _run("eval", f"checkpoint={run}", f"input={tmp_path / 'none.txt'}")
@@ -371,7 +495,9 @@ def test_eval_elsewhere_keeps_the_settings_of_training(tmp_path, capsys):
         content = (tmp_path / f"{name}.tsv").read_text().replace("text\tlabel", "正文\t类别", 1)
         (tmp_path / f"{name}.tsv").write_text(content, encoding="utf-8")
     columns = ["task.columns.text=正文", "task.columns.label=类别"]
-    assert _finetune(tmp_path, tmp_path / "run", *columns, "train.epochs=null", "train.steps=2") == 0
+    assert (
+        _finetune(tmp_path, tmp_path / "run", *columns, "train.epochs=null", "train.steps=2") == 0
+    )
     (tmp_path / "other").mkdir()
     (tmp_path / "dev.tsv").rename(tmp_path / "other" / "dev.tsv")
     capsys.readouterr()
@@ -390,7 +516,9 @@ def test_a_published_classifier_is_evaluated(trained, tmp_path, capsys):
     words = ["task=classification", f"task.path={folder}", f"out={tmp_path / 'out'}"]
     assert _run("eval", f"checkpoint={tmp_path / 'hf'}", *words, json=True) == 0
     found = json.loads(capsys.readouterr().out)["metrics"]["dev"]
-    assert found == pytest.approx(json.loads((run / "result.json").read_text())["metrics"]["dev"], abs=1e-5)
+    assert found == pytest.approx(
+        json.loads((run / "result.json").read_text())["metrics"]["dev"], abs=1e-5
+    )
     (tmp_path / "new.txt").write_text("this is a superb film\n")
     words = ["task=classification", f"input={tmp_path / 'new.txt'}", f"out={tmp_path / 'out'}"]
     assert _run("eval", f"checkpoint={tmp_path / 'hf'}", *words) == 0
@@ -399,7 +527,9 @@ def test_a_published_classifier_is_evaluated(trained, tmp_path, capsys):
 
 
 def test_a_bad_line_of_input_is_named(tmp_path):
-    task = Classification(name="x", reader=Table(splits={}), columns={"text": 0, "text2": 1}, max_length=8, metrics=[])
+    task = Classification(
+        name="x", reader=Table(splits={}), columns={"text": 0, "text2": 1}, max_length=8, metrics=[]
+    )
     (tmp_path / "in.txt").write_text("one\ttwo\nalone\n")
     with pytest.raises(DataError, match=r"in.txt:2: 1 columns where a pair needs 2"):
         answered.unlabelled(task, str(tmp_path / "in.txt"))
@@ -409,7 +539,9 @@ def test_submission_files_are_glues(tmp_path):
     found = [{"id": "0", "guess": "entailment"}, {"id": "1", "guess": "not_entailment"}]
     text = scoring.write_submission(tmp_path, "RTE.tsv", found).read_text()
     assert text == "index\tprediction\n0\tentailment\n1\tnot_entailment\n"
-    text = scoring.write_submission(tmp_path, "STS-B.tsv", [{"id": "0", "guess": 2.34567}]).read_text()
+    text = scoring.write_submission(
+        tmp_path, "STS-B.tsv", [{"id": "0", "guess": 2.34567}]
+    ).read_text()
     assert text == "index\tprediction\n0\t2.346\n"
 
 

@@ -17,12 +17,16 @@ from plmctl.tasks import batches, inference, sequences
 from plmctl.tasks.base import Example
 
 PAIRS = [("a cat sat here", "eine katze sass"), ("dogs", "hunde bellen laut"), ("why", "warum")]
-EXAMPLES = [Example(str(n), {"source": s}, (t, "other"), f"x.tsv:{n}") for n, (s, t) in enumerate(PAIRS)]
+EXAMPLES = [
+    Example(str(n), {"source": s}, (t, "other"), f"x.tsv:{n}") for n, (s, t) in enumerate(PAIRS)
+]
 SMALL = ["size=tiny", "size.num_layers=1", "train.precision=fp32"]
 
 
 def _config(*words, task="translation"):
-    return config.compose("finetune", None, [f"task={task}", "task.path=x", "checkpoint=null", *SMALL, *words])
+    return config.compose(
+        "finetune", None, [f"task={task}", "task.path=x", "checkpoint=null", *SMALL, *words]
+    )
 
 
 def _task(*words, writes="target", **given):
@@ -32,7 +36,14 @@ def _task(*words, writes="target", **given):
 
 def _model(task, vocab, *words):
     cfg = _config("position.max_length=32", *words)
-    heads = {task.head: {"_target_": "plmctl.heads.lm.LMHead", "tied": True, "transform": False, "bias": False}}
+    heads = {
+        task.head: {
+            "_target_": "plmctl.heads.lm.LMHead",
+            "tied": True,
+            "transform": False,
+            "bias": False,
+        }
+    }
     return build_model(cfg, vocab_size=vocab.size, vocab=vocab, heads=heads, seed=3).double().eval()
 
 
@@ -43,49 +54,68 @@ def _predicted(model, task, split):
 
 DECODER = ["model=decoder", "pattern=causal"]
 KINDS = {
-    "encoder_decoder": (["model=encoder_decoder"], "target"), "decoder": (DECODER, "text"),
+    "encoder_decoder": (["model=encoder_decoder"], "target"),
+    "decoder": (DECODER, "text"),
     "prefix": (["model=encoder", "pattern=prefix"], "text"),
     "unilm": (["model=encoder", "pattern=unilm", "model.embedding.segments=6"], "text"),
-}  # fmt: skip
+}
 SEGMENTS = {"unilm": (4, 5)}  # whose numbers say who sees whom
 
 
 def test_what_a_task_is_told_of_the_model():
     for kind, (words, writes) in KINDS.items():
         told = scoring.reading(_config(*words))
-        assert (told["writes"], told["directed"], told["segments"]) == (writes, True, SEGMENTS.get(kind, (0, 1)))
+        assert (told["writes"], told["directed"], told["segments"]) == (
+            writes,
+            True,
+            SEGMENTS.get(kind, (0, 1)),
+        )
     assert not scoring.reading(_config("model=encoder", "pattern=full"))["directed"]
 
 
 def test_lengths_that_fit_the_places():
     row = _task("task.max_length=256", "task.max_target=128", writes="text")
     assert row.fitting(128) == {"max_length": 86, "max_target": 42}
-    assert _task("task.max_length=256", "task.max_target=8").fitting(128) == {"max_length": 128, "max_target": 8}
+    assert _task("task.max_length=256", "task.max_target=8").fitting(128) == {
+        "max_length": 128,
+        "max_target": 8,
+    }
 
 
 def test_an_encoder_decoder_is_given_two_sequences(toy):
-    rows = sequences.beside([[10, 11], [12] * 9], [[20], [21, 22]], toy.vocab, max_length=6, max_target=5)
-    assert rows.seqs["source"].ids.tolist() == [[2, 10, 11, 3, 0, 0], [2, 12, 12, 12, 12, 3]]  # [CLS] A [SEP], cut at its end
+    rows = sequences.beside(
+        [[10, 11], [12] * 9], [[20], [21, 22]], toy.vocab, max_length=6, max_target=5
+    )
+    # [CLS] A [SEP], cut at its end
+    assert rows.seqs["source"].ids.tolist() == [[2, 10, 11, 3, 0, 0], [2, 12, 12, 12, 12, 3]]
     assert rows.seqs["target"].ids.tolist() == [[2, 20, 3, 0], [2, 21, 22, 3]]
     assert rows.targets["seq2seq"].tolist() == [[2, 20, 3, IGNORE], [2, 21, 22, 3]]
     assert rows.values["cut"].tolist() == [0, 5]
-    assert set(sequences.beside([[10]], None, toy.vocab, max_length=6, max_target=5).seqs) == {"source"}
+    assert set(sequences.beside([[10]], None, toy.vocab, max_length=6, max_target=5).seqs) == {
+        "source"
+    }
 
 
 def test_a_decoder_is_asked_for_the_second_segment_alone(toy, gpt_toy):
-    for one, first in ((toy, [2, 10, 11, 3]), (gpt_toy, [2, 10, 11, 2])):  # [CLS] A [SEP]; bos A eos, one token for all
+    # [CLS] A [SEP]; bos A eos, one token for all
+    for one, first in ((toy, [2, 10, 11, 3]), (gpt_toy, [2, 10, 11, 2])):
         end = one.vocab.eos
-        rows = sequences.behind([[10, 11], [12] * 9], [[20], [21] * 9], one.vocab, max_length=6, max_target=3)
+        rows = sequences.behind(
+            [[10, 11], [12] * 9], [[20], [21] * 9], one.vocab, max_length=6, max_target=3
+        )
         text = rows.seqs["text"]
         assert text.ids[0, : text.length[0]].tolist() == [*first, 20, end]
         assert text.ids[1].tolist() == [2, 12, 12, 12, 12, first[-1], 21, 21, end]
         assert text.tracks["segment"].tolist() == [[0, 0, 0, 0, 1, 1, 0, 0, 0], [0] * 6 + [1] * 3]
         assert rows.targets["clm"].tolist() == [
-            [IGNORE] * 3 + [20, end] + [IGNORE] * 4, [IGNORE] * 5 + [21, 21, end, IGNORE],
-        ]  # fmt: skip
+            [IGNORE] * 3 + [20, end] + [IGNORE] * 4,
+            [IGNORE] * 5 + [21, 21, end, IGNORE],
+        ]
         assert rows.values["cut"].tolist() == [0, 5 + 7]
     bare = replace(toy.vocab, single=("A",), pair=("A", "B"))
-    assert sequences.behind([[10]], [[20]], bare, max_length=4, max_target=3).seqs["text"].ids.tolist() == [[10, 3, 20, 3]]
+    assert sequences.behind([[10]], [[20]], bare, max_length=4, max_target=3).seqs[
+        "text"
+    ].ids.tolist() == [[10, 3, 20, 3]]
     with pytest.raises(ConfigError, match=r"task.max_length=2: too short for 2 special tokens"):
         sequences.behind([[10]], [[20]], toy.vocab, max_length=2, max_target=3)
     with pytest.raises(ConfigError, match="no text could end"):
@@ -114,7 +144,10 @@ def test_the_loss_is_of_the_target_alone(kind, smoothing, toy):
             count += 1
     assert out.terms[task.head].total.item() == pytest.approx(expected, abs=1e-9)
     assert task.counts(whole) == {task.head: count}
-    parts = [task(model, batches.collate(rows, np.array(part))).terms[task.head].total.item() for part in ([0], [1, 2])]
+    parts = [
+        task(model, batches.collate(rows, np.array(part))).terms[task.head].total.item()
+        for part in ([0], [1, 2])
+    ]
     assert sum(parts) == pytest.approx(expected, abs=1e-9)
 
 
@@ -139,17 +172,29 @@ def test_no_target_token_sees_a_later_one(kind, toy):
 @pytest.mark.parametrize("kind", KINDS)
 def test_texts_and_scores_follow_from_the_model(kind, toy):
     words, writes = KINDS[kind]
-    task = _task("task.metrics=[rougeL,perplexity]", writes=writes, segments=SEGMENTS.get(kind, (0, 1)))
-    toy.decode = lambda ids, skip_special=True: " ".join(str(i) for i in ids if not (skip_special and toy.vocab.special[i]))
+    task = _task(
+        "task.metrics=[rougeL,perplexity]", writes=writes, segments=SEGMENTS.get(kind, (0, 1))
+    )
+    toy.decode = lambda ids, skip_special=True: " ".join(
+        str(i) for i in ids if not (skip_special and toy.vocab.special[i])
+    )
     model = _model(task, toy.vocab, *words)
     split = inference.encoded(task, "dev", EXAMPLES, toy)
     found, loss = _predicted(model, task, split)
-    alone = [_predicted(model, task, inference.encoded(task, "dev", [example], toy)) for example in EXAMPLES]
+    alone = [
+        _predicted(model, task, inference.encoded(task, "dev", [example], toy))
+        for example in EXAMPLES
+    ]
     assert [p["guess"] for p in found] == [one[0][0]["guess"] for one in alone]
     assert [p["golds"] for p in found] == [[t, "other"] for _, t in PAIRS]
-    assert math.log(task.score(found)["perplexity"]) == pytest.approx(loss)  # plain, though training is smoothed
+    # plain, though training is smoothed
+    assert math.log(task.score(found)["perplexity"]) == pytest.approx(loss)
     rows = task.encode(EXAMPLES, toy)
-    logits = model.heads[task.head](model(batches.collate(rows, np.array([1]))).last[0]).log_softmax(-1).detach()
+    logits = (
+        model.heads[task.head](model(batches.collate(rows, np.array([1]))).last[0])
+        .log_softmax(-1)
+        .detach()
+    )
     asked = rows.targets[task.head][1]
     nll = -sum(float(logits[place, token]) for place, token in enumerate(asked) if token != IGNORE)
     assert found[1]["nll"] == pytest.approx(nll, rel=1e-6)
@@ -162,7 +207,9 @@ def test_new_sources_need_no_target(kind, toy):
     task = _task(writes=writes, segments=SEGMENTS.get(kind, (0, 1)))
     toy.decode = lambda ids, skip_special=True: "text"
     model = _model(task, toy.vocab, *words)
-    split = inference.encoded(task, "new", [task.parse("a cat\n", 1), task.parse("dogs bark", 2)], toy)
+    split = inference.encoded(
+        task, "new", [task.parse("a cat\n", 1), task.parse("dogs bark", 2)], toy
+    )
     found, loss = _predicted(model, task, split)
     assert loss is None
     assert found[0] == {"id": "0", "source": "a cat\n", "golds": None, "guess": "text"}
@@ -175,7 +222,9 @@ def test_what_stands_before_every_source(toy):
 
 
 def test_impossible_settings_are_refused():
-    with pytest.raises(ConfigError, match=r"(?s)model='Encoder'.*needs a model that writes.*model=encoder_decoder"):
+    with pytest.raises(
+        ConfigError, match=r"(?s)model='Encoder'.*needs a model that writes.*model=encoder_decoder"
+    ):
         _task(writes="text", directed=False, kind="Encoder")
     with pytest.raises(ConfigError, match=r"task.smoothing=1.0: 0 \(none\) up to 1"):
         _task("task.smoothing=1.0")

@@ -1,4 +1,6 @@
-"""Every task on every backbone: what stands for a row has read all of it, and what cannot be is refused by name."""
+"""Every task on every backbone: what stands for a row has read all of it, and what cannot be is
+refused by name.
+"""
 
 from dataclasses import replace
 
@@ -31,32 +33,64 @@ BACKBONES = {
 TEXT, PAIR = {"text": "one small cat sat here"}, {"text": "one small cat", "text2": "two dogs"}
 EXAMPLES = {
     "classification": [Example("0", TEXT, "yes"), Example("1", {"text": "dogs"}, "no")],
-    "pair_classification": [Example("0", PAIR, "yes"), Example("1", {"text": "dogs", "text2": "here"}, "no")],
+    "pair_classification": [
+        Example("0", PAIR, "yes"),
+        Example("1", {"text": "dogs", "text2": "here"}, "no"),
+    ],
     "regression": [Example("0", TEXT, "1.5"), Example("1", {"text": "dogs"}, "2")],
-    "tagging": [Example("0", {"words": TEXT["text"].split()}, ["O", "O", "B-X", "O", "O"]),
-                Example("1", {"words": ["dogs"]}, ["B-X"])],
-    "squad": [Example("0", {"question": "two dogs", "context": TEXT["text"], "answers": ["cat"]}, (10, 13)),
-              Example("1", {"question": "cat", "context": "here", "answers": ["here"]}, (0, 4))],
-    "choice": [Example("0", {"text": "one small cat", "choices": ["sat", "two dogs", "here"]}, "1"),
-               Example("1", {"text": "dogs", "choices": ["sat", "here"]}, "0")],
-    "translation": [Example("0", {"source": "one small cat"}, ("two dogs",)), Example("1", {"source": "dogs"}, ("here sat",))],
-}  # fmt: skip
+    "tagging": [
+        Example("0", {"words": TEXT["text"].split()}, ["O", "O", "B-X", "O", "O"]),
+        Example("1", {"words": ["dogs"]}, ["B-X"]),
+    ],
+    "squad": [
+        Example(
+            "0", {"question": "two dogs", "context": TEXT["text"], "answers": ["cat"]}, (10, 13)
+        ),
+        Example("1", {"question": "cat", "context": "here", "answers": ["here"]}, (0, 4)),
+    ],
+    "choice": [
+        Example("0", {"text": "one small cat", "choices": ["sat", "two dogs", "here"]}, "1"),
+        Example("1", {"text": "dogs", "choices": ["sat", "here"]}, "0"),
+    ],
+    "translation": [
+        Example("0", {"source": "one small cat"}, ("two dogs",)),
+        Example("1", {"source": "dogs"}, ("here sat",)),
+    ],
+}
 WRITE = {"decoder", "prefix", "encoder_decoder", "transformer_xl"}
-POOLING = {"decoder": "last", "prefix": "last", "transformer_xl": "last", "encoder_decoder": "last"}  # the others: first
+# the others: first
+POOLING = {"decoder": "last", "prefix": "last", "transformer_xl": "last", "encoder_decoder": "last"}
 
 
 @pytest.fixture(scope="module")
 def tokenizer():
     texts = ["one small cat sat here", "two dogs sat", "yes no"]
-    return Tokenizer.train(texts, kind="word", vocab_size=64, lowercase=False, punctuation=True, min_frequency=1)
+    return Tokenizer.train(
+        texts, kind="word", vocab_size=64, lowercase=False, punctuation=True, min_frequency=1
+    )
 
 
 def _config(task, backbone, *words):
-    told = (f"task={task}", "task.path=x", "checkpoint=null", "tokenizer=word", "task.max_length=16", *WIDE)
+    told = (
+        f"task={task}",
+        "task.path=x",
+        "checkpoint=null",
+        "tokenizer=word",
+        "task.max_length=16",
+        *WIDE,
+    )
     told += (*BACKBONES[backbone], *words)
-    more = {"squad": ("task.max_query=4", "task.stride=4"), "translation": ("task.max_target=8", "search@task.search=greedy")}
+    more = {
+        "squad": ("task.max_query=4", "task.stride=4"),
+        "translation": ("task.max_target=8", "search@task.search=greedy"),
+    }
     flags = config.Flags("finetune", overrides=told + more.get(task, ()))
-    return complete(OmegaConf.create(plain(config.compose("finetune", None, list(flags.overrides)))), flags), flags
+    return (
+        complete(
+            OmegaConf.create(plain(config.compose("finetune", None, list(flags.overrides)))), flags
+        ),
+        flags,
+    )
 
 
 def _ready(task, backbone, tokenizer, *words):
@@ -67,12 +101,22 @@ def _ready(task, backbone, tokenizer, *words):
     examples = EXAMPLES[task]
     part.fit_labels(examples)
     settle(cfg, part)
-    model = build_model(cfg, vocab_size=tokenizer.vocab.size + part.transform.new_tokens, vocab=tokenizer.vocab, seed=2)
+    model = build_model(
+        cfg,
+        vocab_size=tokenizer.vocab.size + part.transform.new_tokens,
+        vocab=tokenizer.vocab,
+        seed=2,
+    )
     rows = inference.encoded(part, "train", examples, tokenizer).rows
     return part, model.double().eval(), batches.collate(rows, np.arange(len(rows.key)))
 
 
-POSSIBLE = [(task, backbone) for task in EXAMPLES for backbone in BACKBONES if task != "translation" or backbone in WRITE]
+POSSIBLE = [
+    (task, backbone)
+    for task in EXAMPLES
+    for backbone in BACKBONES
+    if task != "translation" or backbone in WRITE
+]
 
 
 @pytest.mark.parametrize(("task", "backbone"), POSSIBLE)
@@ -118,16 +162,26 @@ def test_what_stands_for_a_row_has_read_all_of_it(task, backbone, tokenizer):
 @pytest.mark.parametrize("backbone", ["encoder", "encoder_decoder", "two_stream", "bilm"])
 def test_every_token_has_read_all_of_the_row(task, backbone, tokenizer):
     _, model, batch = _ready(task, backbone, tokenizer)
-    found, ids, last = model(replace(batch, seqs={"text": batch.text})).last, batch.text.ids, tokenizer.vocab.size - 1
+    found, ids, last = (
+        model(replace(batch, seqs={"text": batch.text})).last,
+        batch.text.ids,
+        tokenizer.vocab.size - 1,
+    )
     for place in range(int(batch.text.length[0])):
         changed = ids.clone()
         changed[0, place] = last - int(ids[0, place] == last)  # another word
         other = model(replace(batch, seqs={"text": replace(batch.text, ids=changed)})).last
-        assert (other[0, : int(batch.text.length[0])] != found[0, : int(batch.text.length[0])]).any(-1).all()
+        assert (
+            (other[0, : int(batch.text.length[0])] != found[0, : int(batch.text.length[0])])
+            .any(-1)
+            .all()
+        )
 
 
 def test_xlnets_last_cls_stands_for_a_row(tokenizer):
-    vocab = replace(tokenizer.vocab, single=("A", "sep", "cls"), pair=("A", "sep", "B", "sep", "cls"))
+    vocab = replace(
+        tokenizer.vocab, single=("A", "sep", "cls"), pair=("A", "sep", "B", "sep", "cls")
+    )
     cfg, _ = _config("classification", "two_stream")
     row = encode.lay_out([10, 11], [12], vocab, max_length=16, pooling=scoring.pooling(cfg))
     assert row.ids[row.anchor] == vocab.cls
@@ -143,14 +197,18 @@ def test_bart_reads_the_last_end_token_of_its_decoder(tokenizer):
 @pytest.mark.parametrize("backbone", sorted(set(BACKBONES) - WRITE))
 def test_what_reads_both_ways_cannot_write(backbone):
     kind = {"encoder": "Encoder", "two_stream": "XLNet", "bilm": "BiLM"}[backbone]
-    with pytest.raises((ConfigError, ConfigErrors), match=rf"(?s)model='{kind}'.*task=translation needs a model that writes"):
+    with pytest.raises(
+        (ConfigError, ConfigErrors),
+        match=rf"(?s)model='{kind}'.*task=translation needs a model that writes",
+    ):
         _ready("translation", backbone, None)
 
 
 @pytest.mark.parametrize("backbone", sorted(set(BACKBONES) - {"decoder", "transformer_xl"}))
 def test_a_language_model_beside_the_task_needs_a_causal_model(backbone):
     with pytest.raises(
-        (ConfigError, ConfigErrors), match=r"task.transform.language_model=0.5: 0: in this model every token sees"
+        (ConfigError, ConfigErrors),
+        match=r"task.transform.language_model=0.5: 0: in this model every token sees",
     ):
         _ready("classification", backbone, None, "task.transform.language_model=0.5")
 
@@ -158,7 +216,11 @@ def test_a_language_model_beside_the_task_needs_a_causal_model(backbone):
 @pytest.mark.parametrize("backbone", ["decoder", "transformer_xl"])
 def test_gpts_transforms_on_what_reads_from_left_to_right(backbone, tokenizer):
     part, model, batch = _ready(
-        "pair_classification", backbone, tokenizer, "transform@task.transform=gpt", "task.symmetric=true"
+        "pair_classification",
+        backbone,
+        tokenizer,
+        "transform@task.transform=gpt",
+        "task.symmetric=true",
     )
     out = part(model, batch)
     assert set(out.terms) == {"class", "clm"}

@@ -1,4 +1,6 @@
-"""Perplexities: every token once with the promised context, a uniform model, and the words of the definition as loops."""
+"""Perplexities: every token once with the promised context, a uniform model, and the words of
+the definition as loops.
+"""
 
 import functools
 import math
@@ -16,18 +18,29 @@ from plmctl.models.base import Hidden
 from plmctl.noise.token_mask import TokenMask
 from plmctl.tasks.lm import LanguageModel, Text, causal_windows
 
-DOCUMENTS = ["the cat sat on the mat and the dog sat on the cat, said the mouse.", "Why? Nobody knew why; 你好 to all."]
+DOCUMENTS = [
+    "the cat sat on the mat and the dog sat on the cat, said the mouse.",
+    "Why? Nobody knew why; 你好 to all.",
+]
 
 
 class Tiny(torch.nn.Module):
-    """States that depend on the token, its place and (unless causal) on the mean of the row; `max_length` like a backbone."""
+    """States that depend on the token, its place and (unless causal) on the mean of the row;
+    `max_length` like a backbone.
+    """
 
     def __init__(self, head: str, causal: bool, spread: float = 1.0) -> None:
         super().__init__()
         torch.manual_seed(0)
         self.token = torch.nn.Embedding(500, 8)
         self.token.weight.data.mul_(spread)
-        kind = {"width": 8, "vocab_size": 500, "token_embedding": self.token, "transform": False, "bias": False}
+        kind = {
+            "width": 8,
+            "vocab_size": 500,
+            "token_embedding": self.token,
+            "transform": False,
+            "bias": False,
+        }
         self.heads = torch.nn.ModuleDict({head: LMHead(tied=True, **kind)})
         self.causal, self.backbone, self.max_length = causal, self, 16
 
@@ -41,11 +54,15 @@ class Tiny(torch.nn.Module):
 
 
 def _measure(model, tokenizer, documents=DOCUMENTS, batch_size=3, **settings):
-    noise = functools.partial(TokenMask, vocab=tokenizer.vocab, rate=0.15, mask_share=1.0, random_share=0.0)
+    noise = functools.partial(
+        TokenMask, vocab=tokenizer.vocab, rate=0.15, mask_share=1.0, random_share=0.0
+    )
     part = LanguageModel(noise=noise, **settings)
     with torch.no_grad():
         text = Text.of(documents, tokenizer)
-        return text, part.measure(model, text, tokenizer.vocab, batch_size=batch_size, device=torch.device("cpu"))
+        return text, part.measure(
+            model, text, tokenizer.vocab, batch_size=batch_size, device=torch.device("cpu")
+        )
 
 
 @pytest.mark.parametrize(("window", "stride"), [(8, 4), (8, 7), (8, 1), (16, 8)])
@@ -61,7 +78,9 @@ def test_every_token_is_asked_once_with_context(length, window, stride):
     assert asked == list(range(1, length))
 
 
-@pytest.mark.parametrize(("head", "name"), [("clm", "perplexity_per_token"), ("mlm", "pseudo_perplexity")])
+@pytest.mark.parametrize(
+    ("head", "name"), [("clm", "perplexity_per_token"), ("mlm", "pseudo_perplexity")]
+)
 def test_a_uniform_model_has_the_perplexity_of_the_vocabulary(toy, head, name):
     _, found = _measure(Tiny(head, head == "clm", spread=0.0), toy)
     assert found[name] == pytest.approx(500, rel=1e-5)
@@ -72,7 +91,9 @@ def test_units_of_a_causal_model(gpt_toy):
     assert found["scored_tokens"] == text.tokens == found["tokens"]  # bos is read, not counted
     nll = math.log(found["perplexity_per_token"]) * text.tokens
     joined = "".join(DOCUMENTS)
-    assert found["perplexity_per_word"] == pytest.approx(math.exp(nll / sum(len(d.split()) for d in DOCUMENTS)))
+    assert found["perplexity_per_word"] == pytest.approx(
+        math.exp(nll / sum(len(d.split()) for d in DOCUMENTS))
+    )
     assert found["bits_per_character"] == pytest.approx(nll / math.log(2) / len(joined))
     assert found["bits_per_byte"] == pytest.approx(nll / math.log(2) / len(joined.encode()))
 
@@ -93,7 +114,9 @@ def test_pseudo_perplexity_hides_one_token_at_a_time(toy):
 
 
 def test_the_mask_is_fixed(toy):
-    first, again = (_measure(Tiny("mlm", causal=False), toy)[1]["masked_perplexity"] for _ in range(2))
+    first, again = (
+        _measure(Tiny("mlm", causal=False), toy)[1]["masked_perplexity"] for _ in range(2)
+    )
     other = _measure(Tiny("mlm", causal=False), toy, seed=1)[1]["masked_perplexity"]
     assert first == again != other
     assert np.isfinite(first)
@@ -111,12 +134,25 @@ TALE = [
 @pytest.fixture(scope="module")
 def remembering():
     """Transformer-XL, trained with rows of 6 and a memory of 5."""
-    small = ["size=tiny", "size.width=8", "size.num_heads=2", "size.inner_width=12", "format.max_length=6", "model.memory=5"]
-    made = build_model(compose("pretrain", "transformer_xl", small), vocab_size=500, seed=0).double().eval()
+    small = [
+        "size=tiny",
+        "size.width=8",
+        "size.num_heads=2",
+        "size.inner_width=12",
+        "format.max_length=6",
+        "model.memory=5",
+    ]
+    made = (
+        build_model(compose("pretrain", "transformer_xl", small), vocab_size=500, seed=0)
+        .double()
+        .eval()
+    )
     generator = torch.Generator().manual_seed(1)
     with torch.no_grad():
         for parameter in made.parameters():
-            parameter.add_(0.3 * torch.randn(parameter.shape, generator=generator, dtype=parameter.dtype))
+            parameter.add_(
+                0.3 * torch.randn(parameter.shape, generator=generator, dtype=parameter.dtype)
+            )
     return made
 
 
@@ -124,9 +160,15 @@ def _losses(model, ids, state, goes_on):
     """(the loss of each token but the first, what is remembered) of one row."""
     row = Seq(torch.tensor([ids[:-1]]), torch.tensor([len(ids) - 1]), full=True)
     with torch.no_grad():
-        hidden = model(Batch(torch.arange(1), {"text": row}, values={"continues": torch.tensor([goes_on])}), state)
+        hidden = model(
+            Batch(torch.arange(1), {"text": row}, values={"continues": torch.tensor([goes_on])}),
+            state,
+        )
         logits = model.heads["clm"](hidden.last[0])
-    return torch.nn.functional.cross_entropy(logits, torch.tensor(ids[1:]), reduction="sum").item(), hidden.state
+    return (
+        torch.nn.functional.cross_entropy(logits, torch.tensor(ids[1:]), reduction="sum").item(),
+        hidden.state,
+    )
 
 
 @pytest.mark.parametrize("memory", [2, 5, 9, None])
@@ -135,12 +177,21 @@ def test_memory_goes_on_inside_a_document_as_in_a_loop(remembering, toy, memory,
     text, found = _measure(remembering, toy, TALE, batch_size, memory=memory, trained_length=6)
     total = 0.0
     for ids in text.ids:
-        whole, state = [3, *ids], remembering.backbone.fresh_state(1, torch.device("cpu"), 5 if memory is None else memory)
+        whole, state = (
+            [3, *ids],
+            remembering.backbone.fresh_state(
+                1, torch.device("cpu"), 5 if memory is None else memory
+            ),
+        )
         for start in range(0, len(ids), 6):
             loss, state = _losses(remembering, whole[start : start + 7], state, start > 0)
             total += loss
     assert found["perplexity_per_token"] == pytest.approx(math.exp(total / text.tokens), rel=1e-9)
-    assert (found["scored_tokens"], found["window"], found["memory"]) == (text.tokens, 6, memory or 5)
+    assert (found["scored_tokens"], found["window"], found["memory"]) == (
+        text.tokens,
+        6,
+        memory or 5,
+    )
 
 
 def test_a_memory_of_the_whole_text_is_one_long_row(remembering, toy):
@@ -148,7 +199,9 @@ def test_a_memory_of_the_whole_text_is_one_long_row(remembering, toy):
     ids = [3, *(token for document in text.ids for token in (*document, 3))]
     total, _ = _losses(remembering, ids, None, goes_on=False)
     assert found["scored_tokens"] == text.tokens + len(TALE)  # what ends a document is asked, too
-    assert found["perplexity_per_token"] == pytest.approx(math.exp(total / found["scored_tokens"]), rel=1e-9)
+    assert found["perplexity_per_token"] == pytest.approx(
+        math.exp(total / found["scored_tokens"]), rel=1e-9
+    )
     assert found["perplexity_per_word"] == pytest.approx(math.exp(total / text.words), rel=1e-9)
     without = _measure(remembering, toy, TALE, stream=True, memory=0, window=7)[1]
     assert without["stride"] == 3  # windows overlap
@@ -178,5 +231,7 @@ def test_what_cannot_be_measured_is_refused(toy, head, settings, told):
 
 
 def test_with_memory_windows_do_not_overlap(remembering, toy):
-    with pytest.raises(ConfigError, match="each window goes on where the one before ended, after 6 tokens"):
+    with pytest.raises(
+        ConfigError, match="each window goes on where the one before ended, after 6 tokens"
+    ):
         _measure(remembering, toy, TALE, stride=3, trained_length=6)

@@ -1,4 +1,6 @@
-"""Targets that are hidden and asked at their own places, as UniLM fine-tunes (Dong et al., 2019, sec. 2.5)."""
+"""Targets that are hidden and asked at their own places, as UniLM fine-tunes (Dong et al., 2019,
+sec. 2.5).
+"""
 
 import numpy as np
 import pytest
@@ -16,7 +18,9 @@ PREFIXES = ("prefix", "unilm")
 def _made(kind, toy, *words):
     given = {"writes": "text", "segments": SEGMENTS.get(kind, (0, 1))}
     task = _task("task.masked=0.7", "task.metrics=[exact,perplexity]", *words, **given)
-    toy.decode = lambda ids, skip_special=True: " ".join(str(i) for i in ids if not (skip_special and toy.vocab.special[i]))
+    toy.decode = lambda ids, skip_special=True: " ".join(
+        str(i) for i in ids if not (skip_special and toy.vocab.special[i])
+    )
     return task, _model(task, toy.vocab, *KINDS[kind][0])
 
 
@@ -48,7 +52,9 @@ def test_every_epoch_hides_others_and_the_same_again(toy):
     rows = task.encode(EXAMPLES * 4, toy)
 
     def epochs():
-        made = batches.Batches(rows, batch_size=12, micro_batch_size=None, seed=5, noise=task.noise(toy.vocab))
+        made = batches.Batches(
+            rows, batch_size=12, micro_batch_size=None, seed=5, noise=task.noise(toy.vocab)
+        )
         found = []
         for _ in range(2):
             batch = next(made)[0]
@@ -58,13 +64,17 @@ def test_every_epoch_hides_others_and_the_same_again(toy):
 
     first, second = epochs()
     assert not torch.equal(first, second)
-    assert all(torch.equal(one, other) for one, other in zip((first, second), epochs(), strict=True))
+    assert all(
+        torch.equal(one, other) for one, other in zip((first, second), epochs(), strict=True)
+    )
 
 
 @pytest.mark.parametrize("spread", ["all", "others", None])
 @pytest.mark.parametrize("kind", PREFIXES)
 def test_the_loss_is_that_of_the_hidden_places(kind, spread, toy):
-    """Unless told otherwise, smoothed as UniLM's code does it: over the others than the right token and the padding."""
+    """Unless told otherwise, smoothed as UniLM's code does it: over the others than the right
+    token and the padding.
+    """
     task, model = _made(kind, toy, "task.smoothing=0.1", f"task.spread={spread or 'null'}")
     rows = task.noise(toy.vocab)(task.encode(EXAMPLES, toy), Draws(1, 0))
     batch = batches.collate(rows, np.arange(3))
@@ -74,7 +84,11 @@ def test_the_loss_is_that_of_the_hidden_places(kind, spread, toy):
         logp = model.heads["mlm"](model(alone).last[0]).log_softmax(-1).detach()
         for place, token in enumerate(rows.targets["mlm"][number]):
             if token != IGNORE:
-                others = [v for v in range(toy.vocab.size) if spread == "all" or v not in (token, toy.vocab.pad)]
+                others = [
+                    v
+                    for v in range(toy.vocab.size)
+                    if spread == "all" or v not in (token, toy.vocab.pad)
+                ]
                 expected -= float(0.9 * logp[place, token] + 0.1 * logp[place, others].mean())
                 count += 1
     assert task(model, batch).terms["mlm"].total.item() == pytest.approx(expected, abs=1e-9)
@@ -83,13 +97,17 @@ def test_the_loss_is_that_of_the_hidden_places(kind, spread, toy):
 
 @torch.no_grad()
 def _at_mask(task, model, toy, number, before):
-    """log p of what stands behind `before` in the target: the row up to there, and a mask behind it, nothing remembered."""
+    """log p of what stands behind `before` in the target: the row up to there, and a mask behind
+    it, nothing remembered.
+    """
     source = toy.encode(PAIRS[number][0])
     prompt = [toy.vocab.id("cls"), *source, toy.vocab.id("sep")]
     ids = torch.tensor([[*prompt, *before, toy.vocab.mask]])
     segment = torch.full_like(ids, task.segments[1])
     segment[:, : len(prompt)] = task.segments[0]
-    batch = Batch(torch.arange(1), {"text": Seq(ids, torch.tensor([ids.shape[1]]), {"segment": segment})})
+    batch = Batch(
+        torch.arange(1), {"text": Seq(ids, torch.tensor([ids.shape[1]]), {"segment": segment})}
+    )
     return model.heads["mlm"](model(batch).last[0, -1]).log_softmax(-1)
 
 
@@ -108,7 +126,10 @@ def test_texts_and_their_likelihood_are_asked_at_masks(kind, toy):
             text.append(token)
         assert prediction["guess"] == toy.decode(text)
         gold = _target(toy, number)
-        nll = -sum(float(_at_mask(task, model, toy, number, gold[:t])[token]) for t, token in enumerate(gold))
+        nll = -sum(
+            float(_at_mask(task, model, toy, number, gold[:t])[token])
+            for t, token in enumerate(gold)
+        )
         assert prediction["nll"] == pytest.approx(nll, rel=1e-6)
         assert prediction["tokens"] == len(gold)
         total += nll
@@ -116,7 +137,10 @@ def test_texts_and_their_likelihood_are_asked_at_masks(kind, toy):
 
 
 def test_what_cannot_be_masked_is_refused(toy, gpt_toy):
-    with pytest.raises(ConfigError, match=r"(?s)task.masked=0.7: for a model that reads source and target in one row.*unilm"):
+    with pytest.raises(
+        ConfigError,
+        match=r"(?s)task.masked=0.7: for a model that reads source and target in one row.*unilm",
+    ):
         _task("task.masked=0.7", writes="target")
     with pytest.raises(ConfigError, match=r"task.masked=1.0: 0 < masked < 1"):
         _task("task.masked=1.0", writes="text")

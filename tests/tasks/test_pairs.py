@@ -1,4 +1,6 @@
-"""Sources and targets from parallel files, tables, JSON lines and dialogues, with the place of whatever is wrong."""
+"""Sources and targets from parallel files, tables, JSON lines and dialogues, with the place of
+whatever is wrong.
+"""
 
 import json
 from pathlib import Path
@@ -17,14 +19,19 @@ TABLE = {"source": "source", "target": "target"}
 
 
 def _read(folder, columns, split="train"):
-    return [(e.fields["source"], e.label) for e in Pairs(splits=SPLITS).read(folder, split, columns)]
+    return [
+        (e.fields["source"], e.label) for e in Pairs(splits=SPLITS).read(folder, split, columns)
+    ]
 
 
 def test_two_files_line_by_line(tmp_path):
     (tmp_path / "train.en").write_text("one\ntwo\u2028too\n")
     (tmp_path / "train.de").write_text("eins\nzwei\n")
     assert _read(tmp_path, EN_DE) == [("one", ("eins",)), ("two\u2028too", ("zwei",))]
-    assert _read({"train": [str(tmp_path / "train.de"), str(tmp_path / "train.en")]}, {})[0] == ("eins", ("one",))
+    assert _read({"train": [str(tmp_path / "train.de"), str(tmp_path / "train.en")]}, {})[0] == (
+        "eins",
+        ("one",),
+    )
     named = [str(tmp_path / f"train.{end}") for end in ("de", "en")]
     assert _read(named, {})[1] == ("zwei", ("two\u2028too",))
     assert not Pairs(splits=SPLITS).has(named, "dev", {})
@@ -35,7 +42,10 @@ def test_two_files_line_by_line(tmp_path):
 def test_files_of_unequal_length_name_the_line(tmp_path):
     (tmp_path / "train.en").write_text("one\ntwo\nthree\n")
     (tmp_path / "train.de").write_text("eins\nzwei\n")
-    with pytest.raises(DataError, match=r"train.en:3: there is no line 3 in .*train.de: the two files are not line-parallel"):
+    with pytest.raises(
+        DataError,
+        match=r"train.en:3: there is no line 3 in .*train.de: the two files are not line-parallel",
+    ):
         _read(tmp_path, EN_DE)
     (tmp_path / "train.de").write_text("eins\n\ndrei\n")
     with pytest.raises(DataError, match=r"train.de:2: the line is empty"):
@@ -45,9 +55,14 @@ def test_files_of_unequal_length_name_the_line(tmp_path):
 def test_an_unknown_language_pair_is_named(tmp_path):
     for end in ("en", "de"):
         (tmp_path / f"train.{end}").write_text("one\n")
-    with pytest.raises(DataError, match=r"there is no train.fr beside train.en, but train.de, train.en"):
+    with pytest.raises(
+        DataError, match=r"there is no train.fr beside train.en, but train.de, train.en"
+    ):
         _read(tmp_path, {"source": "en", "target": "fr"})
-    with pytest.raises(DataError, match=r"split 'train': neither train.ens and train.de nor a table \(did you mean 'en'\?\)"):
+    with pytest.raises(
+        DataError,
+        match=r"split 'train': neither train.ens and train.de nor a table \(did you mean 'en'\?\)",
+    ):
         _read(tmp_path, {"source": "ens", "target": "de"})
 
 
@@ -70,7 +85,13 @@ def test_tables_and_json_lines(tmp_path):
     assert _read(tmp_path, {"source": 0, "target": 1}) == [("question", ("answer",))]
 
 
-COLUMNS = {"source": "context", "target": "response", "turns": "turns", "utterance": "utterance", "speaker": "speaker"}
+COLUMNS = {
+    "source": "context",
+    "target": "response",
+    "turns": "turns",
+    "utterance": "utterance",
+    "speaker": "speaker",
+}
 
 
 def _dialogues(file, **settings):
@@ -79,11 +100,23 @@ def _dialogues(file, **settings):
 
 
 def test_every_turn_answers_those_before_it(tmp_path):
-    turns = [{"speaker": who, "utterance": f"{who} {n}"} for n, who in enumerate(["U", "S", "U", "S"])]
-    (tmp_path / "train.json").write_text(json.dumps([{"dialogue_id": "1", "turns": turns}, {"turns": turns[:1]}], indent=1))
-    expected = [("0:1", "U 0", ("S 1",)), ("0:2", "U 0 | S 1", ("U 2",)), ("0:3", "S 1 | U 2", ("S 3",))]
+    turns = [
+        {"speaker": who, "utterance": f"{who} {n}"} for n, who in enumerate(["U", "S", "U", "S"])
+    ]
+    (tmp_path / "train.json").write_text(
+        json.dumps([{"dialogue_id": "1", "turns": turns}, {"turns": turns[:1]}], indent=1)
+    )
+    expected = [
+        ("0:1", "U 0", ("S 1",)),
+        ("0:2", "U 0 | S 1", ("U 2",)),
+        ("0:3", "S 1 | U 2", ("S 3",)),
+    ]
     assert _dialogues(tmp_path / "train.json") == expected
-    assert _dialogues(tmp_path / "train.json", reply="S", turns=1, joiner=" ")[1] == ("0:3", "U 2", ("S 3",))
+    assert _dialogues(tmp_path / "train.json", reply="S", turns=1, joiner=" ")[1] == (
+        "0:3",
+        "U 2",
+        ("S 3",),
+    )
     with pytest.raises(DataError, match=r"(?s)no turn is a response of X.*one of S, U"):
         _dialogues(tmp_path / "train.json", reply="X")
     (tmp_path / "train.jsonl").write_text(json.dumps({"turns": ["a  b"]}) + "\n")
@@ -94,7 +127,9 @@ def test_every_turn_answers_those_before_it(tmp_path):
     (tmp_path / "train.jsonl").write_text(json.dumps({"turns": ["a  b", "c"]}) + "\n")
     assert _dialogues(tmp_path / "train.jsonl") == [("0:1", "a b", ("c",))]
     (tmp_path / "train.jsonl").write_text(json.dumps({"turns": ["a", {"text": "c"}]}) + "\n")
-    with pytest.raises(DataError, match=r"train.jsonl:1: a turn without text in 'utterance' \(it has text\)"):
+    with pytest.raises(
+        DataError, match=r"train.jsonl:1: a turn without text in 'utterance' \(it has text\)"
+    ):
         _dialogues(tmp_path / "train.jsonl")
     (tmp_path / "train.tsv").write_text("context\tresponse\nhello\thi\n")
     assert _dialogues(tmp_path / "train.tsv") == [("0", "hello", ("hi",))]
@@ -110,7 +145,7 @@ def test_every_turn_answers_those_before_it(tmp_path):
         ("summarization", "summarization/scitldr_a", {}, 1992, 619),
         ("dialogue", "dialogue/sgd", {}, 24320 - 1536, 7510 - 512),
     ],
-)  # fmt: skip
+)
 def test_reads_the_distributed_files(name, path, columns, train, dev):
     words = [f"task={name}", f"task.path={SHARED / path}", "checkpoint=null"]
     words += [f"task.columns.{side}={column}" for side, column in columns.items()]

@@ -1,4 +1,6 @@
-"""Windows, answer positions and decoding of SQuAD: run_squad's rules written out, and a model that knows the answers."""
+"""Windows, answer positions and decoding of SQuAD: run_squad's rules written out, and a model
+that knows the answers.
+"""
 
 import json
 
@@ -10,22 +12,42 @@ from plmctl.errors import ConfigError, DataError
 from plmctl.tasks.squad import Squad, best_window, doc_windows
 from plmctl.tasks.squad_files import SquadFiles
 
-CONTEXT = "In 1066 (or so), the Normans — led by William — crossed to England and won near Hastings, it is said."
+CONTEXT = (
+    "In 1066 (or so), the Normans — led by William — crossed to England and won near Hastings, it"
+    " is said."
+)
 
 
 def _file(tmp_path, *questions):
     qas = [
-        {"id": str(n), "question": q, "is_impossible": answer is None,
-         "answers": [] if answer is None else [{"text": answer, "answer_start": CONTEXT.find(answer)}]}
+        {
+            "id": str(n),
+            "question": q,
+            "is_impossible": answer is None,
+            "answers": (
+                [] if answer is None else [{"text": answer, "answer_start": CONTEXT.find(answer)}]
+            ),
+        }
         for n, (q, answer) in enumerate(questions)
-    ]  # fmt: skip
-    (tmp_path / "train-v2.0.json").write_text(json.dumps({"data": [{"paragraphs": [{"context": CONTEXT, "qas": qas}]}]}))
+    ]
+    (tmp_path / "train-v2.0.json").write_text(
+        json.dumps({"data": [{"paragraphs": [{"context": CONTEXT, "qas": qas}]}]})
+    )
     return SquadFiles(splits={"train": ["train-*.json"]}).read(tmp_path, "train", {})
 
 
 def _squad(**settings):
-    defaults = {"max_length": 24, "stride": 5, "max_query": 4, "n_best": 20, "max_answer": 30, "version": 2}
-    return Squad(name="toy", reader=SquadFiles(splits={}), metrics=["f1"], **{**defaults, **settings})
+    defaults = {
+        "max_length": 24,
+        "stride": 5,
+        "max_query": 4,
+        "n_best": 20,
+        "max_answer": 30,
+        "version": 2,
+    }
+    return Squad(
+        name="toy", reader=SquadFiles(splits={}), metrics=["f1"], **{**defaults, **settings}
+    )
 
 
 def _knowing(rows):
@@ -39,9 +61,11 @@ def _knowing(rows):
 
 
 QUESTIONS = [
-    ("When did they cross?", "1066"), ("Who led the Normans?", "William"), ("Where?", "near Hastings"),
+    ("When did they cross?", "1066"),
+    ("Who led the Normans?", "William"),
+    ("Where?", "near Hastings"),
     ("Which moon did they reach?", None),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize("length", [0, 1, 4, 5, 9, 10, 23])
@@ -79,10 +103,15 @@ def test_windows_without_the_whole_answer_point_at_the_anchor(tmp_path, toy):
     answer = toy.encode("near Hastings")
     for row, (_, start, length, _) in enumerate(window.tolist()):
         inside = any(
-            text.ids[row, p : p + len(answer)].tolist() == answer for p in range(start, start + length - len(answer) + 1)
+            text.ids[row, p : p + len(answer)].tolist() == answer
+            for p in range(start, start + length - len(answer) + 1)
         )
         first, last = span[row]
-        assert (first, last) == (0, 0) if not inside else text.ids[row, first : last + 1].tolist() == answer
+        assert (
+            (first, last) == (0, 0)
+            if not inside
+            else text.ids[row, first : last + 1].tolist() == answer
+        )
     assert (text.tracks["segment"].sum(1) == window[:, 2] + 1).all()  # the passage and its [SEP]
 
 
@@ -102,7 +131,9 @@ def test_answers_keep_order_and_length(tmp_path, toy):
         rows = task.encode(examples, toy)
         draw = np.random.default_rng(0)
         shape = rows.seqs["text"].ids.shape
-        found = task.predict({side: draw.normal(size=shape) for side in ("start", "end")}, rows, examples)[0]
+        found = task.predict(
+            {side: draw.normal(size=shape) for side in ("start", "end")}, rows, examples
+        )[0]
         texts = [best["text"] for best in found["n_best"]]
         assert 0 < len(texts) <= 20
         assert all(0 < len(toy.encode(text)) <= max_answer for text in texts)
@@ -120,18 +151,25 @@ def test_a_long_question_is_cut_and_room_is_needed(tmp_path, toy):
 
 def test_misplaced_answers_of_dev_are_named(tmp_path, toy):
     qas = [{"id": "a", "question": "?", "answers": [{"text": "England", "answer_start": -7}]}]
-    (tmp_path / "dev-v1.1.json").write_text(json.dumps({"data": [{"paragraphs": [{"context": CONTEXT, "qas": qas}]}]}))
+    (tmp_path / "dev-v1.1.json").write_text(
+        json.dumps({"data": [{"paragraphs": [{"context": CONTEXT, "qas": qas}]}]})
+    )
     task = _squad()
     assert task.remarks == []
     task.reader.read(tmp_path / "dev-v1.1.json", "dev", {})
     (remark,) = task.remarks
-    assert "dev-v1.1.json: of 1 questions the answer does not stand where the file says (the first is a)" in remark
+    assert (
+        "dev-v1.1.json: of 1 questions the answer does not stand where the file says (the first"
+        " is a)" in remark
+    )
 
 
 def test_misplaced_answers_leave_training_and_are_ignored_elsewhere(tmp_path, toy):
     file = tmp_path / "dev-v1.1.json"
-    qas = [{"id": "a", "question": "?", "answers": [{"text": "England", "answer_start": 3}]},
-           {"id": "b", "question": "?", "answers": [{"text": "1066", "answer_start": 3}]}]  # fmt: skip
+    qas = [
+        {"id": "a", "question": "?", "answers": [{"text": "England", "answer_start": 3}]},
+        {"id": "b", "question": "?", "answers": [{"text": "1066", "answer_start": 3}]},
+    ]
     file.write_text(json.dumps({"data": [{"paragraphs": [{"context": CONTEXT, "qas": qas}]}]}))
     reader = SquadFiles(splits={"train": ["dev*"], "dev": ["dev*"]})
     assert [e.id for e in reader.read(tmp_path, "train", {})] == ["b"]
@@ -149,10 +187,16 @@ def test_misplaced_answers_leave_training_and_are_ignored_elsewhere(tmp_path, to
         ("{", "not JSON: Expecting property name"),
         ("[" * 100_000, "not JSON: nested too deeply"),
         ("[]", "not in SQuAD's layout: must be a mapping"),
-        ('{"data": [{"paragraphs": [{}]}]}', r"not in SQuAD's layout: 'data\.0\.paragraphs\.0' must have 'context'"),
-        ('{"data": [{"paragraphs": [{"context": "a", "qas": 3}]}]}', r"'data\.0\.paragraphs\.0\.qas' must be a list"),
+        (
+            '{"data": [{"paragraphs": [{}]}]}',
+            r"not in SQuAD's layout: 'data\.0\.paragraphs\.0' must have 'context'",
+        ),
+        (
+            '{"data": [{"paragraphs": [{"context": "a", "qas": 3}]}]}',
+            r"'data\.0\.paragraphs\.0\.qas' must be a list",
+        ),
     ],
-)  # fmt: skip
+)
 def test_bad_files(tmp_path, content, message):
     (tmp_path / "train-x.json").write_text(content)
     with pytest.raises(DataError, match=message):

@@ -1,4 +1,6 @@
-"""The published rules of evaluate-v1.1 and evaluate-v2.0, case by case, and the threshold search against trying all of them."""
+"""The published rules of evaluate-v1.1 and evaluate-v2.0, case by case, and the threshold search
+against trying all of them.
+"""
 
 import json
 import random
@@ -14,7 +16,8 @@ from plmctl.tasks.squad_files import SquadFiles
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        ("The  Cat's an a hat.", "cats hat"),  # punctuation goes before articles: "cat's" is one word
+        # punctuation goes before articles: "cat's" is one word
+        ("The  Cat's an a hat.", "cats hat"),
         ("a-b", "ab"),  # the hyphen is deleted, not blanked, so no article is left standing alone
         ("Another theme", "another theme"),  # articles only as whole words
         ("“Quoted” – text", "“quoted” – text"),  # Unicode punctuation stays
@@ -51,7 +54,8 @@ def test_version_1_takes_the_best_gold_and_counts_a_missing_guess_as_zero():
 def test_version_2_compares_no_empty_golds_and_leaves_missing_guesses_out():
     predictions = [
         {"golds": ["the", "x"], "guess": "x", "null_odds": -1.0},
-        {"golds": ["the"], "guess": "y", "null_odds": 3.0},  # every gold normalises to nothing: answerable, and wrongly refused
+        # every gold normalises to nothing: answerable, and wrongly refused
+        {"golds": ["the"], "guess": "y", "null_odds": 3.0},
         {"golds": ["x"], "guess": None, "null_odds": 0.0},
         {"golds": [], "guess": "z", "null_odds": -2.0},  # unanswerable, wrongly answered
     ]
@@ -62,7 +66,9 @@ def test_version_2_compares_no_empty_golds_and_leaves_missing_guesses_out():
 
 
 def words(text):
-    """What evaluate-v2.0 compares, in its own order: lower case, no punctuation, no articles, single spaces."""
+    """What evaluate-v2.0 compares, in its own order: lower case, no punctuation, no articles,
+    single spaces.
+    """
     kept = "".join(letter for letter in text.lower() if letter not in string.punctuation)
     return [word for word in re.sub(r"\b(a|an|the)\b", " ", kept).split() if word]
 
@@ -76,11 +82,17 @@ def overlap(gold, guess):
         if word in rest:
             rest.remove(word)
             same += 1
-    return 0.0 if not same else 2 * (same / len(guess)) * (same / len(gold)) / (same / len(guess) + same / len(gold))
+    return (
+        0.0
+        if not same
+        else 2 * (same / len(guess)) * (same / len(gold)) / (same / len(guess) + same / len(gold))
+    )
 
 
 def official(data, guesses, odds, threshold):
-    """The definition of evaluate-v2.0: a question has an answer if its list is not empty, whatever is written there."""
+    """The definition of evaluate-v2.0: a question has an answer if its list is not empty,
+    whatever is written there.
+    """
     raw, has = {"exact": {}, "f1": {}}, {}
     for article in data["data"]:
         for paragraph in article["paragraphs"]:
@@ -92,8 +104,15 @@ def official(data, guesses, odds, threshold):
                 raw["f1"][qa["id"]] = max(overlap(gold, guess) for gold in golds)
     found = {}
     for name, scores in raw.items():
-        kept = {key: float(not has[key]) if odds[key] > threshold else score for key, score in scores.items()}
-        groups = {"": list(has), "HasAns_": [k for k in has if has[k]], "NoAns_": [k for k in has if not has[k]]}
+        kept = {
+            key: float(not has[key]) if odds[key] > threshold else score
+            for key, score in scores.items()
+        }
+        groups = {
+            "": list(has),
+            "HasAns_": [k for k in has if has[k]],
+            "NoAns_": [k for k in has if not has[k]],
+        }
         for part, keys in groups.items():
             found[f"{part}{name}"] = 100 * sum(kept[key] for key in keys) / len(keys)
         score = best = sum(not there for there in has.values())
@@ -108,37 +127,55 @@ def official(data, guesses, odds, threshold):
 
 @pytest.mark.parametrize("seed", range(8))
 def test_version_2_is_the_definition_of_the_official_script(seed, tmp_path):
-    """Golds among which "a", "the" and "!!!" stand alone or beside others, on a file read as any other."""
+    """Golds among which "a", "the" and "!!!" stand alone or beside others, on a file read as any
+    other.
+    """
     draw, context = random.Random(seed), "the cat sat on a mat !!!"
     golds = ["the", "a", "!!!", "cat", "the cat", "cat sat", "mat"]
     questions = []
     for n in range(60):
         texts = draw.choice([[], [draw.choice(golds)], draw.choices(golds, k=3)])
         answers = [{"text": text, "answer_start": context.index(text)} for text in texts]
-        questions.append({"id": str(n), "question": "?", "is_impossible": not texts, "answers": answers})
-    questions[0] |= {"is_impossible": True, "answers": [{"text": "", "answer_start": -1}]}  # as some conversions write it
+        questions.append(
+            {"id": str(n), "question": "?", "is_impossible": not texts, "answers": answers}
+        )
+    # as some conversions write it
+    questions[0] |= {"is_impossible": True, "answers": [{"text": "", "answer_start": -1}]}
     data = {"data": [{"paragraphs": [{"context": context, "qas": questions}]}]}
     (tmp_path / "dev.json").write_text(json.dumps(data))
     examples = SquadFiles(splits={"dev": ["dev.json"]}).read(str(tmp_path), "dev", {})
     assert examples[0].label is None
-    guesses = {one.id: draw.choice(["cat", "the", "", "a cat sat", "!!!", "dog"]) for one in examples}
+    guesses = {
+        one.id: draw.choice(["cat", "the", "", "a cat sat", "!!!", "dog"]) for one in examples
+    }
     odds = {one.id: draw.choice([draw.uniform(-3, 3), 1.0]) for one in examples}
-    rows = [{"golds": one.fields["answers"], "guess": guesses[one.id], "null_odds": odds[one.id]} for one in examples]
+    rows = [
+        {"golds": one.fields["answers"], "guess": guesses[one.id], "null_odds": odds[one.id]}
+        for one in examples
+    ]
     threshold = draw.uniform(-2, 2)
-    assert squad.score_v2(rows, threshold=threshold) == pytest.approx(official(data, guesses, odds, threshold))
+    assert squad.score_v2(rows, threshold=threshold) == pytest.approx(
+        official(data, guesses, odds, threshold)
+    )
 
 
 @pytest.mark.parametrize("seed", range(25))
 def test_the_best_threshold_equals_trying_every_one(seed):
     draw = random.Random(seed)
     predictions = [
-        {"golds": draw.choice([[], ["x"], ["x y"]]), "guess": draw.choice(["x", "x y", "q"]), "null_odds": draw.uniform(-3, 3)}
+        {
+            "golds": draw.choice([[], ["x"], ["x y"]]),
+            "guess": draw.choice(["x", "x y", "q"]),
+            "null_odds": draw.uniform(-3, 3),
+        }
         for _ in range(12)
     ]
     found = squad.score_v2(predictions)
     tried = [float("-inf")] + [p["null_odds"] for p in predictions]
     for name in ("f1", "exact"):
-        assert found[f"best_{name}"] == pytest.approx(max(squad.score_v2(predictions, threshold=t)[name] for t in tried))
+        assert found[f"best_{name}"] == pytest.approx(
+            max(squad.score_v2(predictions, threshold=t)[name] for t in tried)
+        )
         if found[f"best_{name}_threshold"] in tried:
             again = squad.score_v2(predictions, threshold=found[f"best_{name}_threshold"])[name]
             assert again == pytest.approx(found[f"best_{name}"])
@@ -148,17 +185,23 @@ CMRC_POINTS = "-:_*^/\\~`+=，。：？！“”；’《》…·、「」（）
 
 
 def _cmrc_f1(gold, guess):
-    """CMRC 2018's rule from its description: characters, none of its points, the longest run of both (no words of letters)."""
+    """CMRC 2018's rule from its description: characters, none of its points, the longest run of
+    both (no words of letters).
+    """
     left, right = ([c for c in text.lower() if c not in CMRC_POINTS] for text in (gold, guess))
     runs = [left[a:b] for a in range(len(left)) for b in range(a + 1, len(left) + 1)]
-    longest = max((len(run) for run in runs for at in range(len(right)) if right[at : at + len(run)] == run), default=0)
+    longest = max(
+        (len(run) for run in runs for at in range(len(right)) if right[at : at + len(run)] == run),
+        default=0,
+    )
     return 2 * longest / (len(left) + len(right))
 
 
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        ("1995年，在《北京》。", "1995 年 在 北 京"),  # Unicode punctuation too, where there are Chinese characters
+        # Unicode punctuation too, where there are Chinese characters
+        ("1995年，在《北京》。", "1995 年 在 北 京"),
         ("GPT-2 模型", "gpt2 模 型"),
         ("the 猫", "the 猫"),  # no articles
     ],
@@ -180,5 +223,7 @@ def test_a_chinese_answer_is_right_in_part():
 def test_runs_are_those_of_cmrc():
     draw = random.Random(0)
     for _ in range(200):
-        gold, guess = ("".join(draw.choices("东西南北，。《》", k=draw.randint(3, 9))) + "中" for _ in range(2))
+        gold, guess = (
+            "".join(draw.choices("东西南北，。《》", k=draw.randint(3, 9))) + "中" for _ in range(2)
+        )
         assert squad.f1(gold, guess, overlap="run") == pytest.approx(_cmrc_f1(gold, guess))

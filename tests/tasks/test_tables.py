@@ -1,4 +1,6 @@
-"""Every table layout that is promised, and what a user reads when a table is not what was promised."""
+"""Every table layout that is promised, and what a user reads when a table is not what was
+promised.
+"""
 
 import gzip
 import json
@@ -24,29 +26,48 @@ def _read(tmp_path, name, content, columns=NAMED, split="train", **settings):
 @pytest.mark.parametrize(
     ("name", "content"),
     [
-        ("train.tsv", 'sentence\tlabel\nsay "hi\t1\nbye\t0\n'),  # an unmatched quote is a letter like any other
+        # an unmatched quote is a letter like any other
+        ("train.tsv", 'sentence\tlabel\nsay "hi\t1\nbye\t0\n'),
         ("TRAIN.TSV", 'sentence\tlabel\r\nsay "hi\t1\r\nbye\t0'),
         ("train.tsv.gz", 'label\tsentence\n1\tsay "hi\n0\tbye\n'),
         ("train.csv", 'label,sentence\n1,"say ""hi"\n0,bye\n'),
-        ("train.jsonl", '{"sentence": "say \\"hi", "label": 1}\n\n{"sentence": "bye", "label": "0", "more": []}\n'),
+        (
+            "train.jsonl",
+            (
+                '{"sentence": "say \\"hi", "label": 1}\n\n{"sentence": "bye", "label": "0", "more":'
+                " []}\n"
+            ),
+        ),
         ("train.tsv", '\ufeffsentence\tlabel\nsay "hi\t1\nbye\t0\n'),
     ],
 )
 def test_named_columns(tmp_path, name, content):
     found = _read(tmp_path, name, content)
-    assert [(e.id, e.fields, e.label) for e in found] == [("0", {"text": 'say "hi'}, "1"), ("1", {"text": "bye"}, "0")]
+    assert [(e.id, e.fields, e.label) for e in found] == [
+        ("0", {"text": 'say "hi'}, "1"),
+        ("1", {"text": "bye"}, "0"),
+    ]
     assert found[0].place.startswith(f"{tmp_path / name}:")
 
 
 def test_numbered_columns_have_no_header_and_may_count_from_the_right(tmp_path):
     found = _read(tmp_path, "train.tsv", "x\t1\t\tA cat.\n", {"text": 3, "label": 1})
     assert (found[0].fields["text"], found[0].label) == ("A cat.", "1")
-    found = _read(tmp_path, "train.tsv", "h\th\th\na\tb\t5.0\n", {"text": 0, "text2": 1, "label": -1}, header=True)
+    found = _read(
+        tmp_path,
+        "train.tsv",
+        "h\th\th\na\tb\t5.0\n",
+        {"text": 0, "text2": 1, "label": -1},
+        header=True,
+    )
     assert (found[0].fields, found[0].label) == ({"text": "a", "text2": "b"}, "5.0")
 
 
 def test_a_line_separator_inside_text_does_not_end_the_line(tmp_path):
-    assert _read(tmp_path, "train.tsv", "sentence\tlabel\na\u2028b\x0bc\t1\n")[0].fields["text"] == "a\u2028b\x0bc"
+    assert (
+        _read(tmp_path, "train.tsv", "sentence\tlabel\na\u2028b\x0bc\t1\n")[0].fields["text"]
+        == "a\u2028b\x0bc"
+    )
 
 
 def test_booleans_and_numbers_of_json_are_labels(tmp_path):
@@ -57,7 +78,12 @@ def test_booleans_and_numbers_of_json_are_labels(tmp_path):
 
 def test_test_files_have_their_own_columns_and_no_label(tmp_path):
     found = _read(
-        tmp_path, "test.tsv", "index\tsentence\n7\tA cat.\n", {"text": 3, "label": 1}, "test", test_columns={"id": 0, "text": 1}
+        tmp_path,
+        "test.tsv",
+        "index\tsentence\n7\tA cat.\n",
+        {"text": 3, "label": 1},
+        "test",
+        test_columns={"id": 0, "text": 1},
     )
     assert [(e.id, e.fields, e.label) for e in found] == [("7", {"text": "A cat."}, None)]
 
@@ -74,13 +100,23 @@ def test_a_missing_column_shows_what_was_found_and_two_lines(tmp_path):
 
 
 def test_a_missing_json_field_names_line_and_nearest(tmp_path):
-    with pytest.raises(DataError, match=r"jsonl:2: no field label; found sentence, labels \(did you mean 'labels'\?\)"):
-        _read(tmp_path, "train.jsonl", '{"sentence": "a", "label": 1}\n{"sentence": "b", "labels": 0}\n')
+    with pytest.raises(
+        DataError,
+        match=r"jsonl:2: no field label; found sentence, labels \(did you mean 'labels'\?\)",
+    ):
+        _read(
+            tmp_path,
+            "train.jsonl",
+            '{"sentence": "a", "label": 1}\n{"sentence": "b", "labels": 0}\n',
+        )
 
 
 def test_short_rows_are_an_error_or_counted(tmp_path):
     content = "sentence\tlabel\na\t1\nbroken\nb\t0\nno label\t\n"
-    with pytest.raises(DataError, match=r"(?s)train.tsv:3: 1 columns where 2 are needed: 'broken'.*task.reader.lenient=true"):
+    with pytest.raises(
+        DataError,
+        match=r"(?s)train.tsv:3: 1 columns where 2 are needed: 'broken'.*task.reader.lenient=true",
+    ):
         _read(tmp_path, "train.tsv", content)
     table = Table(splits=SPLITS, lenient=True)
     assert len(table.read(tmp_path, "train", NAMED)) == 2

@@ -1,4 +1,6 @@
-"""Every conf/task/*.yaml composes, builds, states its settings, and reads the real files where they are at hand."""
+"""Every conf/task/*.yaml composes, builds, states its settings, and reads the real files where
+they are at hand.
+"""
 
 from pathlib import Path
 
@@ -6,21 +8,46 @@ import pytest
 
 from plmctl.config import compose as config
 
-NAMES = sorted(file.stem for file in (config.conf_dir() / "task").glob("*.yaml") if file.stem not in ("lm", "held_out"))
+NAMES = sorted(
+    file.stem
+    for file in (config.conf_dir() / "task").glob("*.yaml")
+    if file.stem not in ("lm", "held_out")
+)
 SHARED = Path(__file__).resolve().parents[2].parent / "shared" / "data"
 
 
 def _task(name, path="x", *more):
-    cfg = config.compose("finetune", None, [f"task={name}", f"task.path={path}", "checkpoint=null", *more])
+    cfg = config.compose(
+        "finetune", None, [f"task={name}", f"task.path={path}", "checkpoint=null", *more]
+    )
     return cfg, config.build(cfg.task, path="task")
 
 
 def test_none_is_missing():
     assert NAMES == [
-        "choice", "classification", "cola", "conll2003", "dialogue", "mnli", "mrpc", "pair_classification", "qnli", "qqp",
-        "regression", "rte", "seq2seq", "squad", "squad_v2", "sst2", "stsb", "summarization", "swag", "tagging", "translation",
+        "choice",
+        "classification",
+        "cola",
+        "conll2003",
+        "dialogue",
+        "mnli",
+        "mrpc",
+        "pair_classification",
+        "qnli",
+        "qqp",
+        "regression",
+        "rte",
+        "seq2seq",
+        "squad",
+        "squad_v2",
+        "sst2",
+        "stsb",
+        "summarization",
+        "swag",
+        "tagging",
+        "translation",
         "wnli",
-    ]  # fmt: skip
+    ]
 
 
 WRITING = ("dialogue", "seq2seq", "summarization", "translation")
@@ -43,13 +70,21 @@ def test_composes_and_builds(name):
 @pytest.mark.parametrize(
     ("name", "path", "train", "dev"),
     [
-        ("cola", "glue", 7700, 1043), ("sst2", "glue/SST-2", 30000, 872), ("mrpc", "glue", 3668, 408),
+        ("cola", "glue", 7700, 1043),
+        ("sst2", "glue/SST-2", 30000, 872),
+        ("mrpc", "glue", 3668, 408),
         ("stsb", "glue", 5749, 1500),
-        ("rte", "glue", 2490, 277), ("wnli", "glue", 635, 71), ("qnli", "glue", 3471, 1323), ("qqp", "glue/QQP", 11395, 2000),
-        ("conll2003", "ner/conll2003", 14041, 3250), ("squad", "squad/v1.1", 2803, 458), ("squad_v2", "squad/v2.0", 4015, 1121),
-        ("tagging", "ner/wnut17", 3394, 1009), ("tagging", "chinese/resume_ner", 3821, 463),
+        ("rte", "glue", 2490, 277),
+        ("wnli", "glue", 635, 71),
+        ("qnli", "glue", 3471, 1323),
+        ("qqp", "glue/QQP", 11395, 2000),
+        ("conll2003", "ner/conll2003", 14041, 3250),
+        ("squad", "squad/v1.1", 2803, 458),
+        ("squad_v2", "squad/v2.0", 4015, 1121),
+        ("tagging", "ner/wnut17", 3394, 1009),
+        ("tagging", "chinese/resume_ner", 3821, 463),
     ],
-)  # fmt: skip
+)
 def test_reads_the_distributed_files(name, path, train, dev):
     _, task = _task(name, SHARED / path)
     examples = task.read("train")
@@ -68,15 +103,26 @@ def test_reads_other_peoples_tables():
     columns = ["task.columns.tokens=text_a", "task.columns.tags=label", "task.reader.layout=table"]
     _, task = _task("tagging", SHARED / "chinese/msra_ner", *columns)
     assert len(task.read("dev")) == 1159
-    _, task = _task("classification", SHARED / "chinese/fewclue/tnews", "task.columns.text=sentence")
+    _, task = _task(
+        "classification", SHARED / "chinese/fewclue/tnews", "task.columns.text=sentence"
+    )
     assert task.read("train")[0].fields["text"]
     names = ["text=0", "choices=[1,2,3,4]", "label=5"]
-    arc = [SHARED / f"multiple_choice/arc/arc_easy_{split}" for split in ("train.csv.gz", "dev.csv")]
-    words = [*(f"task.columns.{name}" for name in names), "task.first_label=1", "task.reader.lenient=true"]
+    arc = [
+        SHARED / f"multiple_choice/arc/arc_easy_{split}" for split in ("train.csv.gz", "dev.csv")
+    ]
+    words = [
+        *(f"task.columns.{name}" for name in names),
+        "task.first_label=1",
+        "task.reader.lenient=true",
+    ]
     _, task = _task("choice", f"[{arc[0]},{arc[1]}]", *words)
     task.fit_labels(task.read("dev"))
-    assert len(task.read("dev")) + sum(task.reader.skipped.values()) == 570  # some rows lack their choices
-    codah = [SHARED / f"multiple_choice/codah/{split}_swag_layout.csv" for split in ("train", "dev")]
+    # some rows lack their choices
+    assert len(task.read("dev")) + sum(task.reader.skipped.values()) == 570
+    codah = [
+        SHARED / f"multiple_choice/codah/{split}_swag_layout.csv" for split in ("train", "dev")
+    ]
     _, task = _task("swag", f"[{codah[0]},{codah[1]}]")
     task.fit_labels(task.read("train"))
     assert len(task.read("train")) == 1665

@@ -18,15 +18,32 @@ from plmctl.tasks.regression import Regression
 from plmctl.tasks.tables import Table
 from plmctl.tasks.transform import Transform
 
-EXAMPLES = [Example(str(n), {"text": a, "text2": b}, label, f"x:{n}") for n, (a, b, label) in enumerate(
-    [("a cat sat", "dogs bark loudly", "1"), ("why", "never say never", "2"), ("here and there", "now", "1")])]  # fmt: skip
+EXAMPLES = [
+    Example(str(n), {"text": a, "text2": b}, label, f"x:{n}")
+    for n, (a, b, label) in enumerate(
+        [
+            ("a cat sat", "dogs bark loudly", "1"),
+            ("why", "never say never", "2"),
+            ("here and there", "now", "1"),
+        ]
+    )
+]
 GPT = {"own_tokens": True, "both_orders": True, "language_model": 0.5}
 START, DELIMITER, EXTRACT = 500, 501, 502  # behind the 500 tokens of the toy tokenizer
 
 
 def _task(kind=Classification, *, symmetric=True, transform=GPT, **settings):
-    return kind(name="toy", reader=Table(splits={}), columns={}, max_length=16, metrics=[], symmetric=symmetric,
-                transform=Transform(**transform), pooling="last", **settings)  # fmt: skip
+    return kind(
+        name="toy",
+        reader=Table(splits={}),
+        columns={},
+        max_length=16,
+        metrics=[],
+        symmetric=symmetric,
+        transform=Transform(**transform),
+        pooling="last",
+        **settings,
+    )
 
 
 def _model(head, outputs):
@@ -40,10 +57,23 @@ def _model(head, outputs):
         "position.max_length=32",
     ]
     heads = {
-        head: {"_target_": "plmctl.heads.classify.Classify", "num_classes": outputs, "dropout": 0.0},
-        "clm": {"_target_": "plmctl.heads.lm.LMHead", "tied": True, "transform": False, "bias": False},
-    }  # fmt: skip
-    return build_model(config.compose("finetune", None, words), vocab_size=503, heads=heads, seed=1).double().eval()
+        head: {
+            "_target_": "plmctl.heads.classify.Classify",
+            "num_classes": outputs,
+            "dropout": 0.0,
+        },
+        "clm": {
+            "_target_": "plmctl.heads.lm.LMHead",
+            "tied": True,
+            "transform": False,
+            "bias": False,
+        },
+    }
+    return (
+        build_model(config.compose("finetune", None, words), vocab_size=503, heads=heads, seed=1)
+        .double()
+        .eval()
+    )
 
 
 def test_start_delimiter_extract(gpt_toy):
@@ -59,7 +89,9 @@ def test_start_delimiter_extract(gpt_toy):
 
 
 def test_both_orders_are_added_before_the_head(gpt_toy):
-    """And the loss is that of the examples, with half the language model's mean over all tokens of both rows."""
+    """And the loss is that of the examples, with half the language model's mean over all tokens
+    of both rows.
+    """
     task, model = _task(label_names=["1", "2"]), _model("class", 2)
     rows = task.encode(EXAMPLES, gpt_toy)
     units = batches.Units.of(rows)
@@ -70,8 +102,19 @@ def test_both_orders_are_added_before_the_head(gpt_toy):
         a, b = (gpt_toy.encode(example.fields[name]) for name in ("text", "text2"))
         total = 0
         for ids in ([START, *a, DELIMITER, *b, EXTRACT], [START, *b, DELIMITER, *a, EXTRACT]):
-            row = batches.collate(rows, np.array([[list(x[:n]) for x, n in zip(
-                rows.seqs["text"].ids, rows.seqs["text"].length, strict=True)].index(ids)]))  # fmt: skip
+            row = batches.collate(
+                rows,
+                np.array(
+                    [
+                        [
+                            list(x[:n])
+                            for x, n in zip(
+                                rows.seqs["text"].ids, rows.seqs["text"].length, strict=True
+                            )
+                        ].index(ids)
+                    ]
+                ),
+            )
             states = model(row).last[0]
             total = total + states[-1]
             logp = model.heads["clm"](states).log_softmax(-1)
@@ -95,7 +138,9 @@ def test_scores_of_both_orders(gpt_toy):
     guess = task.logits(model, batch)["score"]
     torch.testing.assert_close(guess[::2], guess[1::2], atol=1e-12, rtol=0)
     gold = torch.tensor([1.0, 2.0, 1.0])
-    assert task(model, batch).terms["score"].total.item() == pytest.approx((guess[::2] - gold).square().sum().item(), abs=1e-5)
+    assert task(model, batch).terms["score"].total.item() == pytest.approx(
+        (guess[::2] - gold).square().sum().item(), abs=1e-5
+    )
     assert "clm" not in task(model, batch).terms
 
 
@@ -111,41 +156,86 @@ def test_evaluation_knows_nothing_of_the_auxiliary_loss(gpt_toy):
 
 
 def test_a_model_that_sees_the_answer_is_refused():
-    with pytest.raises(ConfigError, match=r"language_model=0.5: 0: in this model every token sees the one"):
+    with pytest.raises(
+        ConfigError, match=r"language_model=0.5: 0: in this model every token sees the one"
+    ):
         Transform(language_model=0.5, causal=False)
     with pytest.raises(ConfigError, match=r"language_model=-1: 0 \(none\) or a weight above it"):
         Transform(language_model=-1)
 
 
 def test_from_gpt_to_a_task_and_back(tmp_path, capsys):
-    """Its language model's head is the checkpoint's, its table grows by three rows, and what is saved is evaluated."""
+    """Its language model's head is the checkpoint's, its table grows by three rows, and what is
+    saved is evaluated.
+    """
     from plmctl import load
     from plmctl.commands import eval as evaluation
 
     (tmp_path / "data").mkdir()
     lines = [f"{word} cat\ta dog\t{label}" for word, label in (("good", "yes"), ("bad", "no"))] * 8
     for name in ("train", "dev"):
-        (tmp_path / "data" / f"{name}.tsv").write_text("text\ttext2\tlabel\n" + "\n".join(lines) + "\n")
+        (tmp_path / "data" / f"{name}.tsv").write_text(
+            "text\ttext2\tlabel\n" + "\n".join(lines) + "\n"
+        )
 
     def run(verb, *words):
         cfg = config.compose(verb, None, list(words))
-        return {"finetune": finetune, "eval": evaluation}[verb].run(cfg, config.Flags(verb, overrides=words, json=True))
+        return {"finetune": finetune, "eval": evaluation}[verb].run(
+            cfg, config.Flags(verb, overrides=words, json=True)
+        )
 
-    common = ["task=pair_classification", f"task.path={tmp_path / 'data'}", "train.precision=fp32", "train.threads=1",
-              "train.epochs=1", "train.batch_size=8", "task.max_length=16", "optim.lr=1e-3"]  # fmt: skip
-    scratch = ["checkpoint=null", "size=tiny", "size.num_layers=1", "tokenizer=byte_bpe", "tokenizer.vocab_size=264"]
+    common = [
+        "task=pair_classification",
+        f"task.path={tmp_path / 'data'}",
+        "train.precision=fp32",
+        "train.threads=1",
+        "train.epochs=1",
+        "train.batch_size=8",
+        "task.max_length=16",
+        "optim.lr=1e-3",
+    ]
+    scratch = [
+        "checkpoint=null",
+        "size=tiny",
+        "size.num_layers=1",
+        "tokenizer=byte_bpe",
+        "tokenizer.vocab_size=264",
+    ]
     with pytest.raises(ConfigError, match=r"task.transform.language_model"):
-        run("finetune", *common, *scratch, "model=encoder", "transform@task.transform=gpt", f"run.dir={tmp_path / 'x'}")
+        run(
+            "finetune",
+            *common,
+            *scratch,
+            "model=encoder",
+            "transform@task.transform=gpt",
+            f"run.dir={tmp_path / 'x'}",
+        )
     scratch += ["model=decoder", "pattern=causal", "tokenizer.specials=gpt2"]
-    assert run("finetune", *common, *scratch, "task.transform.language_model=0.5", f"run.dir={tmp_path / 'first'}") == 0
+    assert (
+        run(
+            "finetune",
+            *common,
+            *scratch,
+            "task.transform.language_model=0.5",
+            f"run.dir={tmp_path / 'first'}",
+        )
+        == 0
+    )
     first = load(tmp_path / "first")
     rows = first.source.vocab_size
-    more = ["transform@task.transform=gpt", "task.symmetric=true", f"checkpoint={tmp_path / 'first'}"]
+    more = [
+        "transform@task.transform=gpt",
+        "task.symmetric=true",
+        f"checkpoint={tmp_path / 'first'}",
+    ]
     assert run("finetune", *common, *more, f"run.dir={tmp_path / 'second'}") == 0
     assert "nothing is new" in capsys.readouterr().err
     second = load(tmp_path / "second")
     assert second.source.vocab_size == rows + 3
-    records = [json.loads(line) for line in (tmp_path / "second" / "metrics.jsonl").read_text().splitlines()]
+    records = [
+        json.loads(line)
+        for line in (tmp_path / "second" / "metrics.jsonl").read_text().splitlines()
+    ]
     assert any("loss/clm" in record for record in records)
     result = json.loads((tmp_path / "second" / "result.json").read_text())["metrics"]
     capsys.readouterr()

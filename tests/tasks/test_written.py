@@ -15,11 +15,17 @@ def _made(*pairs):
 
 def test_bleu_and_chrf_are_sacrebleus_with_any_number_of_references():
     sacrebleu = pytest.importorskip("sacrebleu")
-    found = _made(("the cat is on the mat today", ["the cat sat on the mat today", "a cat"]), ("a b c d", ["a b c e d"]))
+    found = _made(
+        ("the cat is on the mat today", ["the cat sat on the mat today", "a cat"]),
+        ("a b c d", ["a b c e d"]),
+    )
     scores, signatures = written.score(found, ["bleu", "chrf"], tokenize="13a", lowercase=False)
     golds = [["the cat sat on the mat today", "a b c e d"], ["a cat", None]]
     guesses = [p["guess"] for p in found]
-    assert scores == {"bleu": sacrebleu.corpus_bleu(guesses, golds).score, "chrf": sacrebleu.corpus_chrf(guesses, golds).score}
+    assert scores == {
+        "bleu": sacrebleu.corpus_bleu(guesses, golds).score,
+        "chrf": sacrebleu.corpus_chrf(guesses, golds).score,
+    }
     assert signatures["bleu"].startswith("nrefs:var|case:mixed|eff:no|tok:13a|smooth:exp|version:")
     assert "nc:6|nw:0" in signatures["chrf"]
     shouted = [p | {"guess": p["guess"].upper()} for p in found]
@@ -36,7 +42,9 @@ def test_perplexity_distinct_and_exact():
     assert written.distinct(["a"], n=2) == 0.0
     assert written.exact(["not  entailed", "neutral"], " not entailed")
     assert not written.exact(["entailed"], "Entailed")
-    scores, _ = written.score(_made(("yes", ["yes"]), ("no", ["yes"])), ["exact"], tokenize="13a", lowercase=False)
+    scores, _ = written.score(
+        _made(("yes", ["yes"]), ("no", ["yes"])), ["exact"], tokenize="13a", lowercase=False
+    )
     assert scores == {"exact": 50.0}
 
 

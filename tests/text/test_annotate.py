@@ -68,19 +68,46 @@ def test_the_table_is_enough_for_other_kinds() -> None:
     tokenizer = Tokenizer.train(TEXTS, kind="wordpiece", vocab_size=1200)
     assert annotate.kinds(tokenizer, Wanted()) == {}
     assert annotate.words(tokenizer, None) is None
-    assert annotate.kinds(tokenizer, Wanted(FAKE, tags=("sense",))) == {"word_start": bool, "sense": np.int32}
+    assert annotate.kinds(tokenizer, Wanted(FAKE, tags=("sense",))) == {
+        "word_start": bool,
+        "sense": np.int32,
+    }
 
 
 def test_published_whole_words() -> None:
-    """Cui et al. (2021), table 1: the word pieces of a Chinese word of several characters go together, ids stay as they are."""
-    pieces = [*SENTENCE.replace("probability", ""), "pro", "##ba", "##bility", "[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+    """Cui et al. (2021), table 1: the word pieces of a Chinese word of several characters go
+    together, ids stay as they are.
+    """
+    pieces = [
+        *SENTENCE.replace("probability", ""),
+        "pro",
+        "##ba",
+        "##bility",
+        "[PAD]",
+        "[UNK]",
+        "[CLS]",
+        "[SEP]",
+        "[MASK]",
+    ]
     tokenizer = published(pieces)
-    expected = [["使", "用"], ["语", "言"], ["模", "型"], ["来"], ["预", "测"], ["下"], ["一", "个"], ["词"], ["的"],
-                ["pro", "##ba", "##bility"], ["。"]]  # fmt: skip
+    expected = [
+        ["使", "用"],
+        ["语", "言"],
+        ["模", "型"],
+        ["来"],
+        ["预", "测"],
+        ["下"],
+        ["一", "个"],
+        ["词"],
+        ["的"],
+        ["pro", "##ba", "##bility"],
+        ["。"],
+    ]
     assert words(tokenizer, [SENTENCE], FAKE) == expected
     assert words(tokenizer, [SENTENCE, " " + SENTENCE], FAKE) == expected * 2
     starts = tokenizer.vocab.word_start[tokenizer.encode(SENTENCE)]
-    assert starts.sum() == len(tokenizer.encode(SENTENCE)) - 2  # without a segmenter each character is a word
+    # without a segmenter each character is a word
+    assert starts.sum() == len(tokenizer.encode(SENTENCE)) - 2
 
 
 def published(pieces: list[str]) -> Tokenizer:
@@ -102,9 +129,12 @@ def test_any_tokenizer_with_any_segmenter(kind: str) -> None:
     base = annotate.words(tokenizer, None)
     expected = tokenizer.vocab.word_start[ids] if base is None else base(texts, ids, lengths)
     at = 0
-    for text, length in zip(texts, lengths.tolist(), strict=True):  # by hand: no start inside a word of the list
+    # by hand: no start inside a word of the list
+    for text, length in zip(texts, lengths.tolist(), strict=True):
         expected[at] = True
-        long = [(start, end) for start, end in fake(text) if end - start > 1 and text[start] >= "一"]
+        long = [
+            (start, end) for start, end in fake(text) if end - start > 1 and text[start] >= "一"
+        ]
         inside = {place for start, end in long for place in range(start + 1, end)}
         for number, (start, _) in enumerate(tokenizer.encode_offsets(text)[1]):
             expected[at + number] &= start not in inside
@@ -113,16 +143,30 @@ def test_any_tokenizer_with_any_segmenter(kind: str) -> None:
 
 
 def test_a_plugin_in_a_token_directory(tmp_path: Path) -> None:
-    (tmp_path / "a.txt").write_text("\n\n".join(f"{SENTENCE}第{n}。" for n in range(40)), encoding="utf-8")
+    (tmp_path / "a.txt").write_text(
+        "\n\n".join(f"{SENTENCE}第{n}。" for n in range(40)), encoding="utf-8"
+    )
     source = Source(str(tmp_path / "a.txt"))
-    manifest = tokenizing.tokenize(Job(source, KINDS["wordpiece"](vocab_size=60), segment=FAKE, processes=1), tmp_path / "out")
+    manifest = tokenizing.tokenize(
+        Job(source, KINDS["wordpiece"](vocab_size=60), segment=FAKE, processes=1), tmp_path / "out"
+    )
     assert manifest["settings"]["segment"] == FAKE
     shards, tokenizer = Shards.open(tmp_path / "out"), Tokenizer.load(tmp_path / "out")
     starts = shards.tracks["word_start"]
     found = [tokenizer.pieces(part) for part in np.split(shards.ids, np.flatnonzero(starts)[1:])]
-    assert found[:7] == [["使", "用"], ["语", "言"], ["模", "型"], ["来"], ["预", "测"], ["下"], ["一", "个"]]
+    assert found[:7] == [
+        ["使", "用"],
+        ["语", "言"],
+        ["模", "型"],
+        ["来"],
+        ["预", "测"],
+        ["下"],
+        ["一", "个"],
+    ]
     with pytest.raises(DataError, match=r"beyond: 0\.\.\d+ is no word of a text of \d+ characters"):
-        tokenizing.tokenize(Job(source, KINDS["char"](), segment=BEYOND, processes=1), tmp_path / "bad")
+        tokenizing.tokenize(
+            Job(source, KINDS["char"](), segment=BEYOND, processes=1), tmp_path / "bad"
+        )
     assert not (tmp_path / "bad").exists()
 
 
@@ -140,10 +184,11 @@ def test_words_by_jieba(kind: str) -> None:
 @pytest.mark.shared
 @pytest.mark.skipif(not DATA.exists(), reason="needs ../shared/data")
 def test_published_whole_words_of_real_text() -> None:
-    """The published rule for given words (Chinese-BERT-wwm, as run_chinese_ref.py has it), written as its loop over characters.
+    """The published rule for given words (Chinese-BERT-wwm, as run_chinese_ref.py has it), written
+    as its loop over characters.
 
-    It looks for the words of the sentence anywhere in it, longest first; a segmenter knows where they are. The two may
-    differ where a word of the sentence also stands across two others.
+    It looks for the words of the sentence anywhere in it, longest first; a segmenter knows where
+    they are. The two may differ where a word of the sentence also stands across two others.
     """
     pytest.importorskip("jieba")
     lines = [line for _, line in inputs.lines(DATA) if "。" in line][:200]
@@ -154,15 +199,24 @@ def test_published_whole_words_of_real_text() -> None:
         track = annotate.words(tokenizer, "jieba")
         assert track is not None
         starts = track([line], ids, lengths)
-        assert not any(starts[n] for n, piece in enumerate(tokenizer.pieces(ids)) if piece.startswith("##"))
-        known = {word for a, b in segmenter(line) if len(word := line[a:b]) > 1 and all("一" <= c <= "\u9fff" for c in word)}
+        assert not any(
+            starts[n] for n, piece in enumerate(tokenizer.pieces(ids)) if piece.startswith("##")
+        )
+        known = {
+            word
+            for a, b in segmenter(line)
+            if len(word := line[a:b]) > 1 and all("一" <= c <= "\u9fff" for c in word)
+        }
         pieces, continued, at = tokenizer.pieces(ids), set(), 0
         while at < len(pieces):
             length = next((n for n in range(9, 1, -1) if "".join(pieces[at : at + n]) in known), 1)
-            if pieces[at : at + length] == list("".join(pieces[at : at + length])):  # single characters only
+            # single characters only
+            if pieces[at : at + length] == list("".join(pieces[at : at + length])):
                 continued |= set(range(at + 1, at + length))
             at += length
-        expected = np.array([not piece.startswith("##") and n not in continued for n, piece in enumerate(pieces)])
+        expected = np.array(
+            [not piece.startswith("##") and n not in continued for n, piece in enumerate(pieces)]
+        )
         same += int((starts == expected).sum())
         total += len(starts)
     assert total > 20_000
@@ -172,13 +226,18 @@ def test_published_whole_words_of_real_text() -> None:
 def test_jieba_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "jieba", None)
     segment._jieba.cache_clear()
-    with pytest.raises(UsageError, match=r"data\.segment=jieba needs jieba\n  fix: pip install 'jieba>=0.42'"):
+    with pytest.raises(
+        UsageError, match=r"data\.segment=jieba needs jieba\n  fix: pip install 'jieba>=0.42'"
+    ):
         segment.find("jieba")
 
 
 def test_unknown_segmenters() -> None:
     for name, message in {
-        "jeiba": r"must be jieba, or <module>\.<function> .*did you mean 'jieba'(.|\n)*data\.segment=jieba",
+        "jeiba": (
+            r"must be jieba, or <module>\.<function> .*did you mean"
+            r" 'jieba'(.|\n)*data\.segment=jieba"
+        ),
         "nowhere.at.all": "cannot be imported .*nowhere",
         f"{__name__}.fak": "cannot be imported .*fak",
         f"{__name__}.not_a_function": "does not declare itself a segmenter",
@@ -194,6 +253,13 @@ def test_a_manifest_knows_its_segmenter(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text(f"{SENTENCE}\n\n{CHINESE}\n\nplain", encoding="utf-8")
     settings = []
     for name in (None, FAKE):
-        tokenizing.tokenize(Job(Source(str(tmp_path / "a.txt")), KINDS["char"](), segment=name, processes=1), tmp_path / "out")
-        settings.append(json.loads((tmp_path / "out/manifest.json").read_text(encoding="utf-8"))["settings"]["segment"])
+        tokenizing.tokenize(
+            Job(Source(str(tmp_path / "a.txt")), KINDS["char"](), segment=name, processes=1),
+            tmp_path / "out",
+        )
+        settings.append(
+            json.loads((tmp_path / "out/manifest.json").read_text(encoding="utf-8"))["settings"][
+                "segment"
+            ]
+        )
     assert settings == [None, FAKE]

@@ -14,7 +14,9 @@ SPACED = Tokenizer.train(TEXTS[:300], kind="word", vocab_size=800, punctuation=F
 
 
 def by_hand(word: str, width: int = 50) -> list[int]:
-    """bilm/data.py: bytes 0-255, begin of word 258, end 259, pad 260, the word cut to width - 2 bytes; and one more of each."""
+    """bilm/data.py: bytes 0-255, begin of word 258, end 259, pad 260, the word cut to width - 2
+    bytes; and one more of each.
+    """
     row = [260] * width
     row[0] = 258
     content = word.encode("utf-8")[: width - 2]
@@ -31,7 +33,9 @@ def test_rows_by_hand() -> None:
     assert found.shape == (9, 50)
     assert found.tolist() == [by_hand(word) for word in words]
     assert found.max() < SIZE
-    assert Characters(words=SPACED, max_characters=5).encode("abcdef").tolist() == [by_hand("abcdef", 5)]
+    assert Characters(words=SPACED, max_characters=5).encode("abcdef").tolist() == [
+        by_hand("abcdef", 5)
+    ]
     assert view.encode("cat")[0, :6].tolist() == [259, 100, 98, 117, 260, 261]
     assert view.encode("").shape == (0, 50)
 
@@ -43,7 +47,10 @@ def test_the_words_are_those_of_the_text() -> None:
     words = ["Unheard", "-", "of", "wörds", ",", "北", "京", "in", "2021", "!"]
     assert [text[start:end] for start, end in spans] == view.pieces(ids) == words
     assert view.decode(ids) == " ".join(words)
-    assert [rows.tolist() for rows in view.encode_batch([text, "a"])] == [ids.tolist(), [by_hand("a")]]
+    assert [rows.tolist() for rows in view.encode_batch([text, "a"])] == [
+        ids.tolist(),
+        [by_hand("a")],
+    ]
     assert len(WORDS.encode(text)) == len(ids)
     for text in [*ODD, *TEXTS[:50]]:
         assert view.decode(view.encode(text)).split() == [

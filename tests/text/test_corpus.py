@@ -28,11 +28,16 @@ def test_it_is_what_no_path_and_builtin_name() -> None:
 
 
 def test_every_package_is_there() -> None:
-    assert [name for name in (*corpus.PACKAGES, *corpus.MODULES) if not list(corpus._sources((name,)))] == []
+    assert [
+        name for name in (*corpus.PACKAGES, *corpus.MODULES) if not list(corpus._sources((name,)))
+    ] == []
 
 
 def test_paragraphs() -> None:
-    text = "Join *these*\nlines with ``code``.\n\n>>> no(1)\n1\n\n=====\n\n    Indented words, too::\n\n| a | b |\n"
+    text = (
+        "Join *these*\nlines with ``code``.\n\n>>> no(1)\n1\n\n=====\n\n    Indented words,"
+        " too::\n\n| a | b |\n"
+    )
     assert corpus.paragraphs(text) == ["Join these lines with code.", "Indented words, too:"]
 
 
@@ -57,8 +62,15 @@ def test_the_files_of_the_task(tmp_path: Path) -> None:
 
 def test_it_imports_nothing_else() -> None:
     code = "import sys; from plmctl.text import corpus; sum(1 for _ in corpus.labelled('dev'));"
-    code += "print([m for m in sys.modules if m.split('.')[0] in ('numpy', 'torch', 'sentencepiece', 'asyncio', 'email')])"
+    code += (
+        "print([m for m in sys.modules if m.split('.')[0] in ('numpy', 'torch', 'sentencepiece',"
+        " 'asyncio', 'email')])"
+    )
     out = subprocess.run(
-        [sys.executable, "-S", "-c", code], capture_output=True, text=True, cwd=Path(__file__).parents[2], check=True
+        [sys.executable, "-S", "-c", code],
+        capture_output=True,
+        text=True,
+        cwd=Path(__file__).parents[2],
+        check=True,
     )
     assert out.stdout.strip() == "[]"

@@ -1,4 +1,6 @@
-"""Hugging Face folders: what we write gives `transformers` the same ids, and what it writes gives them to us."""
+"""Hugging Face folders: what we write gives `transformers` the same ids, and what it writes
+gives them to us.
+"""
 
 from __future__ import annotations
 
@@ -12,12 +14,15 @@ from plmctl.errors import DataError
 from plmctl.text.tokenizer import Tokenizer
 
 transformers = pytest.importorskip("transformers")
-PLAIN = [text for text in ODD if "[MASK]" not in text]  # a special in a text is special to transformers
+# a special in a text is special to transformers
+PLAIN = [text for text in ODD if "[MASK]" not in text]
 SAMPLE = [*PLAIN, *TEXTS[:300], *TEXTS[-10:]]
 
 
 @pytest.fixture(scope="module", params=KINDS)
-def exported(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[Tokenizer, Path]:
+def exported(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> tuple[Tokenizer, Path]:
     folder = tmp_path_factory.mktemp("hf")
     tokenizer = Tokenizer.train(TEXTS, kind=request.param.split()[0], **KINDS[request.param])  # type: ignore[arg-type]
     tokenizer.export_hf(folder, model_max_length=128)
@@ -30,7 +35,9 @@ def test_auto_tokenizer_gives_the_same_ids(exported: tuple[Tokenizer, Path]) -> 
     published = transformers.AutoTokenizer.from_pretrained(folder)
     assert published.model_max_length == 128
     assert len(published) == tokenizer.vocab.size
-    assert [published.encode(text, add_special_tokens=False) for text in SAMPLE] == tokenizer.encode_batch(SAMPLE)
+    assert [
+        published.encode(text, add_special_tokens=False) for text in SAMPLE
+    ] == tokenizer.encode_batch(SAMPLE)
     for role in ("pad", "unk", "cls", "sep", "mask", "bos", "eos"):
         assert getattr(published, f"{role}_token_id") == getattr(tokenizer.vocab, role)
 
@@ -49,7 +56,11 @@ def test_templates(exported: tuple[Tokenizer, Path]) -> None:
         ]
     segments = published("one", "two words").get("token_type_ids")
     first = len(parts["A"]) + 2
-    assert segments == ([0] * first + [1] * (len(parts["B"]) + 1) if vocab.sep == 3 and vocab.single[0] == "cls" else None)
+    assert segments == (
+        [0] * first + [1] * (len(parts["B"]) + 1)
+        if vocab.sep == 3 and vocab.single[0] == "cls"
+        else None
+    )
 
 
 def test_exported_folders_are_read_again(exported: tuple[Tokenizer, Path]) -> None:
@@ -87,13 +98,19 @@ def test_a_bare_sentencepiece_model(tmp_path: Path, kind: str) -> None:
     assert again.roles == tokenizer.roles
     assert again.encode_batch(TEXTS[:200]) == tokenizer.encode_batch(TEXTS[:200])
     again.export_hf(tmp_path / "out", model_max_length=64)
-    assert Tokenizer.load(tmp_path / "out").encode_batch(TEXTS[:200]) == tokenizer.encode_batch(TEXTS[:200])
+    assert Tokenizer.load(tmp_path / "out").encode_batch(TEXTS[:200]) == tokenizer.encode_batch(
+        TEXTS[:200]
+    )
 
 
 def test_added_tokens_that_are_not_special_stay_matched(tmp_path: Path) -> None:
-    Tokenizer.train(TEXTS, kind="wordpiece", vocab_size=1200).export_hf(tmp_path, model_max_length=64)
+    Tokenizer.train(TEXTS, kind="wordpiece", vocab_size=1200).export_hf(
+        tmp_path, model_max_length=64
+    )
     spec = json.loads((tmp_path / "tokenizer.json").read_text(encoding="utf-8"))
-    spec["added_tokens"].append({**spec["added_tokens"][0], "id": 1200, "content": "NEWWORD", "special": False})
+    spec["added_tokens"].append(
+        {**spec["added_tokens"][0], "id": 1200, "content": "NEWWORD", "special": False}
+    )
     (tmp_path / "tokenizer.json").write_text(json.dumps(spec), encoding="utf-8")
     tokenizer = Tokenizer.load(tmp_path)
     assert tokenizer.vocab.size == 1201

@@ -1,4 +1,6 @@
-"""Kinds of input files and of data sets: the same documents from each, bounded memory, and what is said of bad ones."""
+"""Kinds of input files and of data sets: the same documents from each, bounded memory, and what
+is said of bad ones.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,11 @@ from plmctl.text import inputs
 from plmctl.text.reader import documents
 
 ROWS: list[dict[str, Any]] = [
-    {"id": n, "text": f"Row {n} begins. 第{n}行🙂。\n\nIt ends.", "entity": [{"start": 0, "end": 3, "id": n}]}
+    {
+        "id": n,
+        "text": f"Row {n} begins. 第{n}行🙂。\n\nIt ends.",
+        "entity": [{"start": 0, "end": 3, "id": n}],
+    }
     for n in range(600)
 ]
 LINES = "".join(json.dumps(row) + "\n" for row in ROWS)
@@ -25,7 +31,10 @@ LINES = "".join(json.dumps(row) + "\n" for row in ROWS)
 
 def found(path: object, **how: Any) -> list[tuple[list[str], dict[str, list[list[int]]]]]:
     made = documents(path, spans=["entity"], **how)  # type: ignore[arg-type]
-    return [(document.sentences, {name: table.tolist() for name, table in document.marks.items()}) for document in made]
+    return [
+        (document.sentences, {name: table.tolist() for name, table in document.marks.items()})
+        for document in made
+    ]
 
 
 @pytest.fixture
@@ -38,11 +47,19 @@ def plain(tmp_path: Path) -> Path:
 
 def test_zstandard(tmp_path: Path, plain: Path) -> None:
     zstandard = pytest.importorskip("zstandard")
-    packed = [zstandard.ZstdCompressor().compress(part.encode()) for part in (LINES[:1000], LINES[1000:])]
-    (tmp_path / "a.jsonl.zst").write_bytes(b"".join(packed))  # two frames, as `cat a.zst b.zst` makes
+    packed = [
+        zstandard.ZstdCompressor().compress(part.encode()) for part in (LINES[:1000], LINES[1000:])
+    ]
+    # two frames, as `cat a.zst b.zst` makes
+    (tmp_path / "a.jsonl.zst").write_bytes(b"".join(packed))
     assert found(tmp_path / "a.jsonl.zst") == found(plain)
-    (tmp_path / "a.txt.zst").write_bytes(zstandard.ZstdCompressor().compress("One.\n\n二。".encode()))
-    assert [document.sentences for document in documents(tmp_path / "a.txt.zst")] == [["One."], ["二。"]]
+    (tmp_path / "a.txt.zst").write_bytes(
+        zstandard.ZstdCompressor().compress("One.\n\n二。".encode())
+    )
+    assert [document.sentences for document in documents(tmp_path / "a.txt.zst")] == [
+        ["One."],
+        ["二。"],
+    ]
     assert tmp_path / "a.txt.zst" in inputs.find_files(tmp_path)
 
 
@@ -50,10 +67,19 @@ def test_zstandard(tmp_path: Path, plain: Path) -> None:
 def test_damaged_zstandard(tmp_path: Path, damage: str) -> None:
     zstandard = pytest.importorskip("zstandard")
     packed = zstandard.ZstdCompressor().compress(LINES.encode())
-    content = {"cut": packed[:-9], "between": packed + packed[:5], "nonsense": b"text " * 100, "name": packed}[damage]
+    content = {
+        "cut": packed[:-9],
+        "between": packed + packed[:5],
+        "nonsense": b"text " * 100,
+        "name": packed,
+    }[damage]
     file = tmp_path / ("a.txt" if damage == "name" else "a.txt.zst")
     file.write_bytes(content)
-    message = r"this is zstandard data(.|\n)*name it a\.txt\.zst" if damage == "name" else "damaged zstandard file"
+    message = (
+        r"this is zstandard data(.|\n)*name it a\.txt\.zst"
+        if damage == "name"
+        else "damaged zstandard file"
+    )
     with pytest.raises(DataError, match=message):
         list(documents(file))
 
@@ -62,12 +88,23 @@ def test_csv(tmp_path: Path, plain: Path) -> None:
     """What a spreadsheet writes: commas, quotes and line ends inside of cells."""
     with (tmp_path / "a.csv").open("w", encoding="utf-8", newline="") as file:
         table = csv.writer(file)
-        table.writerows([["id", "body, with a comma"], *([row["id"], row["text"]] for row in ROWS), ["last", "x " * 100_000]])
-    made = [document.sentences for document in documents(tmp_path / "a.csv", field="body, with a comma")]
+        table.writerows(
+            [
+                ["id", "body, with a comma"],
+                *([row["id"], row["text"]] for row in ROWS),
+                ["last", "x " * 100_000],
+            ]
+        )
+    made = [
+        document.sentences for document in documents(tmp_path / "a.csv", field="body, with a comma")
+    ]
     assert made[:-1] == [sentences for sentences, _ in found(plain)]
     assert " ".join(made[-1]) == ("x " * 100_000).strip()  # cut, since no sentence ends
     (tmp_path / "b.csv").write_text("body,label\nGood.,1\n", encoding="utf-8")
-    with pytest.raises(DataError, match=r"b.csv:2: no text in a field 'text' \(this line has 'body'.*\)\n  fix: .*=body"):
+    with pytest.raises(
+        DataError,
+        match=r"b.csv:2: no text in a field 'text' \(this line has 'body'.*\)\n  fix: .*=body",
+    ):
         list(documents(tmp_path / "b.csv"))
     (tmp_path / "c.csv").write_text('text\nGood.\n"never "closed\n', encoding="utf-8")
     with pytest.raises(DataError, match=r"c\.csv:3: not a table with commas"):
@@ -79,7 +116,10 @@ def test_parquet(tmp_path: Path, plain: Path) -> None:
     parquet.write_table(pyarrow.Table.from_pylist(ROWS), tmp_path / "a.parquet", row_group_size=100)
     assert found(tmp_path / "a.parquet") == found(plain)
     assert found(tmp_path / "a.parquet")[7][1] == {"entity": [[0, 3, 7]]}
-    with pytest.raises(DataError, match=r"a\.parquet:1: no text in a field 'txt' .*'id', 'text', 'entity'.*mean 'text'"):
+    with pytest.raises(
+        DataError,
+        match=r"a\.parquet:1: no text in a field 'txt' .*'id', 'text', 'entity'.*mean 'text'",
+    ):
         list(documents(tmp_path / "a.parquet", field="txt"))
     (tmp_path / "b.parquet").write_bytes(b"PAR1 nonsense")
     with pytest.raises(DataError, match=r"b\.parquet: not a parquet file, or a damaged one"):
@@ -108,7 +148,12 @@ def test_data_sets(plain: Path) -> None:
     (plain.parent / "validation.jsonl").write_text(LINES[: LINES.index("\n")], encoding="utf-8")
     folder = plain.parent
     wanted = found(folder / "train.jsonl")
-    assert found(f"hf:{folder}") == found(f"hf:{folder}:train") == found(f"hf:{folder}:default:train") == wanted
+    assert (
+        found(f"hf:{folder}")
+        == found(f"hf:{folder}:train")
+        == found(f"hf:{folder}:default:train")
+        == wanted
+    )
     assert found(f"hf:{folder}:default") == wanted
     assert found(f"hf:{folder}:validation") == wanted[:1]
     before = Source(f"hf:{folder}").content()
@@ -116,7 +161,11 @@ def test_data_sets(plain: Path) -> None:
     with (folder / "train.jsonl").open("a", encoding="utf-8") as file:
         file.write(LINES)
     assert before != Source(f"hf:{folder}").content()
-    wrongs = {":trian": "Bad split: trian", ":a:b:c": r"hf:<name>\[:config\]", ":x:train": "cannot be read"}
+    wrongs = {
+        ":trian": "Bad split: trian",
+        ":a:b:c": r"hf:<name>\[:config\]",
+        ":x:train": "cannot be read",
+    }
     for wrong, message in wrongs.items():
         with pytest.raises(DataError, match=message):
             list(documents(f"hf:{folder}{wrong}"))
@@ -132,16 +181,23 @@ def test_data_sets(plain: Path) -> None:
         ("hf:x", "datasets", "datasets>=3"),
     ],
 )
-def test_a_missing_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, module: str, installed: str) -> None:
+def test_a_missing_extra(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, module: str, installed: str
+) -> None:
     monkeypatch.setitem(sys.modules, module, None)
     (tmp_path / "a.txt.zst").write_bytes(b"x")
     (tmp_path / "a.parquet").write_bytes(b"x")
     path = name if name.startswith("hf:") else tmp_path / name
-    with pytest.raises(UsageError, match=rf"{name}.* needs {module.partition('.')[0]}\n  fix: pip install '{installed}'$"):
+    with pytest.raises(
+        UsageError,
+        match=rf"{name}.* needs {module.partition('.')[0]}\n  fix: pip install '{installed}'$",
+    ):
         list(documents(path))
 
 
-def test_in_a_checkout_that_nobody_installed_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_in_a_checkout_that_nobody_installed_the_extra_is_named(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     from importlib import metadata
 
     from plmctl import extras
@@ -152,4 +208,7 @@ def test_in_a_checkout_that_nobody_installed_the_extra_is_named(monkeypatch: pyt
         raise metadata.PackageNotFoundError(name)
 
     monkeypatch.setattr(metadata, "requires", requires)
-    assert extras.installing("chinese") == f"pip install -e '{Path(extras.__file__).parents[1]}[chinese]'"
+    assert (
+        extras.installing("chinese")
+        == f"pip install -e '{Path(extras.__file__).parents[1]}[chinese]'"
+    )

@@ -1,4 +1,6 @@
-"""Ids on 10,000 real lines of English and 10,000 of Chinese: those of the original libraries, loaded, saved and exported."""
+"""Ids on 10,000 real lines of English and 10,000 of Chinese: those of the original libraries,
+loaded, saved and exported.
+"""
 
 from __future__ import annotations
 
@@ -18,9 +20,11 @@ from plmctl.text.tokenizer import Tokenizer
 transformers = pytest.importorskip("transformers")
 DATA = Path(__file__).resolve().parents[2] / "../shared/data/pretraining"
 pytestmark = [
-    pytest.mark.slow, pytest.mark.shared, pytest.mark.parity,
+    pytest.mark.slow,
+    pytest.mark.shared,
+    pytest.mark.parity,
     pytest.mark.skipif(not DATA.exists(), reason="needs ../shared/data"),
-]  # fmt: skip
+]
 COUNT, SIZE = 10_000, 6000
 
 
@@ -29,14 +33,20 @@ def lines() -> list[str]:
     """The first 10,000 lines of text of each language, at most 300 characters of each."""
     found = []
     for name in ("enwiki/enwiki-00.txt.gz", "zhwiki/zhwiki-00.txt.gz"):
-        texts = (line[:300] for _, line in inputs.lines(DATA / name) if len(line) > 20 and not line.startswith("<"))
+        texts = (
+            line[:300]
+            for _, line in inputs.lines(DATA / name)
+            if len(line) > 20 and not line.startswith("<")
+        )
         found += [next(texts) for _ in range(COUNT)]
     assert len(found) == 2 * COUNT
     return found
 
 
 def same_everywhere(loaded: Tokenizer, expected: list[list[int]], folder: Path) -> None:
-    """Ids when loaded, when saved and loaded again, and when exported and read by `transformers`."""
+    """Ids when loaded, when saved and loaded again, and when exported and read by
+    `transformers`.
+    """
     assert loaded.encode_batch(lines()) == expected
     loaded.save(folder / "saved")
     again = Tokenizer.load(folder / "saved")
@@ -54,13 +64,21 @@ def exported_ids(tokenizer: Tokenizer, folder: Path) -> list[list[int]]:
 def wordpieces() -> list[str]:
     """The vocabulary of a BERT tokenizer of both languages."""
     sample = lines()[: COUNT // 4] + lines()[COUNT : COUNT + COUNT // 4]
-    return Tokenizer.train(sample, kind="wordpiece", vocab_size=SIZE, lowercase=False).pieces(range(SIZE))
+    return Tokenizer.train(sample, kind="wordpiece", vocab_size=SIZE, lowercase=False).pieces(
+        range(SIZE)
+    )
 
 
 @pytest.mark.parametrize("form", ["vocab.txt", "tokenizer.json", "cased"])
 def test_wordpiece(tmp_path: Path, wordpieces: list[str], form: str) -> None:
     cased = form == "cased"
-    pieces = wordpieces if cased else list(dict.fromkeys(piece if piece[0] == "[" else piece.lower() for piece in wordpieces))
+    pieces = (
+        wordpieces
+        if cased
+        else list(
+            dict.fromkeys(piece if piece[0] == "[" else piece.lower() for piece in wordpieces)
+        )
+    )
     vocab = {piece: number for number, piece in enumerate(pieces)}
     published = transformers.BertTokenizer(vocab=vocab, do_lower_case=not cased)
     expected = published(lines(), add_special_tokens=False).input_ids
@@ -79,9 +97,14 @@ def test_sentencepiece(tmp_path: Path, kind: str) -> None:
     model = io.BytesIO()
     sample = lines()[: COUNT // 4] + lines()[COUNT : COUNT + COUNT // 4]
     sentencepiece.SentencePieceTrainer.train(
-        sentence_iterator=iter(sample), model_writer=model, model_type=kind, vocab_size=SIZE, pad_id=3, num_threads=1,
+        sentence_iterator=iter(sample),
+        model_writer=model,
+        model_type=kind,
+        vocab_size=SIZE,
+        pad_id=3,
+        num_threads=1,
         minloglevel=2,
-    )  # fmt: skip
+    )
     (tmp_path / "theirs").mkdir()
     (tmp_path / "theirs/spiece.model").write_bytes(model.getvalue())
     expected = sentencepiece.SentencePieceProcessor(model_proto=model.getvalue()).encode(lines())
@@ -94,14 +117,22 @@ def test_sentencepiece(tmp_path: Path, kind: str) -> None:
     differing = [(ours, theirs) for ours, theirs in pairs if ours != theirs]
     # The export is read by `tokenizers`, which may choose another one of two best segmentations.
     assert len(differing) <= (0.002 * len(expected) if kind == "unigram" else 0)
-    assert all(abs(sum(score[i] for i in ours) - sum(score[i] for i in theirs)) < 1e-3 for ours, theirs in differing)
+    assert all(
+        abs(sum(score[i] for i in ours) - sum(score[i] for i in theirs)) < 1e-3
+        for ours, theirs in differing
+    )
 
 
 @pytest.mark.parametrize("form", ["tokenizer.json", "merges.txt"])
 def test_byte_bpe(tmp_path: Path, form: str) -> None:
     original = tokenizers.ByteLevelBPETokenizer()
     sample = lines()[: COUNT // 4] + lines()[COUNT : COUNT + COUNT // 4]
-    original.train_from_iterator(sample, SIZE, special_tokens=["<s>", "<pad>", "</s>", "<unk>", "<mask>"], show_progress=False)
+    original.train_from_iterator(
+        sample,
+        SIZE,
+        special_tokens=["<s>", "<pad>", "</s>", "<unk>", "<mask>"],
+        show_progress=False,
+    )
     expected = [encoding.ids for encoding in original.encode_batch(lines())]
     if form == "tokenizer.json":
         original.save(str(tmp_path / form))
@@ -126,9 +157,13 @@ def test_a_tokenizer_json_of_the_library(tmp_path: Path) -> None:
     original = tokenizers.Tokenizer(tokenizers.models.Unigram())
     original.pre_tokenizer = pre_tokenizers.Metaspace()
     special = ["<pad>", "</s>", "<unk>"]
-    trainer = trainers.UnigramTrainer(vocab_size=2000, special_tokens=special, unk_token="<unk>", show_progress=False)
+    trainer = trainers.UnigramTrainer(
+        vocab_size=2000, special_tokens=special, unk_token="<unk>", show_progress=False
+    )
     original.train_from_iterator(lines()[:1000], trainer)
     original.save(str(tmp_path / "tokenizer.json"))
-    (tmp_path / "tokenizer_config.json").write_text(json.dumps({"eos_token": "</s>", "pad_token": "<pad>"}), encoding="utf-8")
+    (tmp_path / "tokenizer_config.json").write_text(
+        json.dumps({"eos_token": "</s>", "pad_token": "<pad>"}), encoding="utf-8"
+    )
     expected = [encoding.ids for encoding in original.encode_batch(lines())]
     same_everywhere(Tokenizer.load(tmp_path), expected, tmp_path)

@@ -1,4 +1,6 @@
-"""Parallel text: pairs of lines, of fields and of columns; each is a document of exactly two sentences."""
+"""Parallel text: pairs of lines, of fields and of columns; each is a document of exactly two
+sentences.
+"""
 
 from __future__ import annotations
 
@@ -60,13 +62,18 @@ def test_each_pair_is_a_document_of_two_sentences(
     Tokenizer.train(texts, kind=kind, vocab_size=400, **more).save(tmp_path / "t")
     recipe = KINDS[kind](path=str(tmp_path / "t"))
     source = Source(str(files[0]), target=str(files[1]))
-    manifest = tokenizing.tokenize(Job(source, recipe, valid_share=0.3, processes=1), tmp_path / "out")
+    manifest = tokenizing.tokenize(
+        Job(source, recipe, valid_share=0.3, processes=1), tmp_path / "out"
+    )
     tokenizer, found = Tokenizer.load(tmp_path / "out"), []
     for split in ("train", "valid"):
         shards = Shards.open(tmp_path / "out", split)
         assert shards.pairs
         assert (shards.documents == range(0, len(shards.sentences), 2)).all()
-        texts = [tokenizer.decode(shards.ids[a:b]) for a, b in zip(shards.sentences[:-1], shards.sentences[1:], strict=True)]
+        texts = [
+            tokenizer.decode(shards.ids[a:b])
+            for a, b in zip(shards.sentences[:-1], shards.sentences[1:], strict=True)
+        ]
         found += list(zip(texts[::2], texts[1::2], strict=True))
     kept = [("A dog. It runs!", "一只狗。它跑！"), ("Two  cats", "两只猫"), ("\u200e", "终")]
     if kind == "unigram":  # NFKC, and no tokens at all for a mark of direction
@@ -79,13 +86,18 @@ def test_each_pair_is_a_document_of_two_sentences(
 
 def test_other_text_has_no_pairs(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("One. Two.\n\nThree.\n\nFour.", encoding="utf-8")
-    tokenizing.tokenize(Job(Source(str(tmp_path / "a.txt")), KINDS["char"](), processes=1), tmp_path / "out")
+    tokenizing.tokenize(
+        Job(Source(str(tmp_path / "a.txt")), KINDS["char"](), processes=1), tmp_path / "out"
+    )
     assert not Shards.open(tmp_path / "out").pairs
 
 
 def test_files_that_do_not_fit(files: tuple[Path, Path], tmp_path: Path) -> None:
     (tmp_path / "short").write_text("one\ntwo\n", encoding="utf-8")
-    with pytest.raises(DataError, match=r"a\.en:3: there is no line 3 in .*short: the two files are not line-parallel"):
+    with pytest.raises(
+        DataError,
+        match=r"a\.en:3: there is no line 3 in .*short: the two files are not line-parallel",
+    ):
         both(files[0], targets=tmp_path / "short")
     with pytest.raises(DataError, match=r"a\.en:3: there is no line 3 in .*short"):
         both(tmp_path / "short", targets=files[0])
@@ -94,12 +106,16 @@ def test_files_that_do_not_fit(files: tuple[Path, Path], tmp_path: Path) -> None
     (tmp_path / "a.jsonl").write_text('{"en": "a", "de": "b"}\n{"en": "c"}\n', encoding="utf-8")
     with pytest.raises(DataError, match=r"a\.jsonl: has rows, not lines"):
         both(files[0], targets=tmp_path / "a.jsonl")
-    with pytest.raises(DataError, match=r"a\.jsonl:2: no text in a field 'de' (.|\n)*data\.fields=\[en,<name>\]"):
+    with pytest.raises(
+        DataError, match=r"a\.jsonl:2: no text in a field 'de' (.|\n)*data\.fields=\[en,<name>\]"
+    ):
         both(tmp_path / "a.jsonl", fields=["en", "de"])
     with pytest.raises(DataError, match=r"a\.en: has no fields(.|\n)*data\.target_path"):
         both(files[0], fields=["en", "de"])
     (tmp_path / "a.tsv").write_text("en\tde\nx\ty\nx\n", encoding="utf-8")
-    with pytest.raises(DataError, match=r"a\.tsv:1: no column 'zh' \(it has en, de\)(.|\n)*data\.fields=\[1,2\]"):
+    with pytest.raises(
+        DataError, match=r"a\.tsv:1: no column 'zh' \(it has en, de\)(.|\n)*data\.fields=\[1,2\]"
+    ):
         both(tmp_path / "a.tsv", fields=["en", "zh"])
     with pytest.raises(DataError, match=r"a\.tsv:3: 1 columns, the first line has 2"):
         both(tmp_path / "a.tsv", fields=["1", "2"])

@@ -13,12 +13,30 @@ def starts(kind: str, roles: Roles, tokens: list[str]) -> list[bool]:
 
 
 def test_wordpiece() -> None:
-    assert starts("wordpiece", BERT, ["the", "##s", "中", "##é", "!"]) == [True, False, True, False, True]
+    assert starts("wordpiece", BERT, ["the", "##s", "中", "##é", "!"]) == [
+        True,
+        False,
+        True,
+        False,
+        True,
+    ]
 
 
 def test_sentencepiece_by_alberts_rule() -> None:
     tokens = ["▁the", "s", "ing", ",", "中", "é", "3", "<0x0A>", "'s", "▁", "a-b"]
-    assert starts("unigram", BERT, tokens) == [True, False, False, True, True, True, True, True, True, True, False]
+    assert starts("unigram", BERT, tokens) == [
+        True,
+        False,
+        False,
+        True,
+        True,
+        True,
+        True,
+        True,
+        True,
+        True,
+        False,
+    ]
     assert starts("bpe", BERT, tokens) == starts("unigram", BERT, tokens)
 
 
@@ -36,12 +54,21 @@ def test_bytes() -> None:
 
 def test_characters() -> None:
     assert starts("char", BERT, ["a", " ", "中", "!", "3"]) == [False, True, True, True, False]
-    assert joins_words(["a", " ", "中", "!", "3", "é", "[CLS]"]).tolist() == [True, False, False, False, True, True, False]
+    assert joins_words(["a", " ", "中", "!", "3", "é", "[CLS]"]).tolist() == [
+        True,
+        False,
+        False,
+        False,
+        True,
+        True,
+        False,
+    ]
 
 
 def test_specials() -> None:
     vocab = vocabulary([*BERT.tokens, "a"], BERT, "wordpiece")
-    assert vocab.special.tolist() == [True, False, True, True, True, False]  # unknown words may be chosen, as in BERT
+    # unknown words may be chosen, as in BERT
+    assert vocab.special.tolist() == [True, False, True, True, True, False]
     assert vocab.word_start.all()
     vocab = vocabulary(["a", "<|endoftext|>", "<extra>"], GPT2, "byte_bpe", special=["<extra>"])
     assert np.flatnonzero(vocab.special).tolist() == [1, 2]

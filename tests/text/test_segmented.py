@@ -1,4 +1,6 @@
-"""Pieces of Chinese words: no token goes over a word, offsets are those of the text, and a folder has it all."""
+"""Pieces of Chinese words: no token goes over a word, offsets are those of the text, and a
+folder has it all.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +31,9 @@ def words() -> Tokenizer:
 def test_spaces_stand_between_words_alone() -> None:
     changed, place = spaced("我们喜欢 pop音乐", segment.jieba)
     assert changed.split() == ["我们", "喜欢", "pop", "音乐"]
-    assert [("我们喜欢 pop音乐" + "$")[p] for p, c in zip(place, changed, strict=False) if c != " "] == list("我们喜欢pop音乐")
+    assert [
+        ("我们喜欢 pop音乐" + "$")[p] for p, c in zip(place, changed, strict=False) if c != " "
+    ] == list("我们喜欢pop音乐")
     assert spaced("no Chinese, don't cut", segment.jieba)[0] == "no Chinese, don't cut"
 
 
@@ -51,7 +55,11 @@ def test_offsets_are_those_of_the_text(words: Tokenizer) -> None:
             assert piece.removeprefix("##") == text[start:end].lower()
         bounds = {edge for pair in segment.jieba(text) for edge in pair}
         pieces = words.pieces(ids)
-        assert all(start in bounds for piece, (start, _) in zip(pieces, spans, strict=True) if not piece.startswith("##"))
+        assert all(
+            start in bounds
+            for piece, (start, _) in zip(pieces, spans, strict=True)
+            if not piece.startswith("##")
+        )
 
 
 def test_a_folder_has_it_and_no_other_segmenter(words: Tokenizer, tmp_path: Path) -> None:

@@ -1,4 +1,6 @@
-"""Sentinels and unused slots: in every kind, saved, exported; and those of T5-like folders. Whole words as a vocabulary."""
+"""Sentinels and unused slots: in every kind, saved, exported; and those of T5-like folders.
+Whole words as a vocabulary.
+"""
 
 from __future__ import annotations
 
@@ -48,30 +50,47 @@ def test_slots_are_special_to_transformers(tmp_path: Path, kind: str) -> None:
     tokenizer.export_hf(tmp_path, model_max_length=64)
     published = transformers.AutoTokenizer.from_pretrained(tmp_path)
     assert published.encode("<extra_id_0><extra_id_4>[unused0]", add_special_tokens=False) == [
-        tokenizer.vocab.sentinels[0], tokenizer.vocab.sentinels[4], tokenizer.vocab.unused[0],
-    ]  # fmt: skip
+        tokenizer.vocab.sentinels[0],
+        tokenizer.vocab.sentinels[4],
+        tokenizer.vocab.unused[0],
+    ]
     assert len(published) == 900
 
 
-@pytest.mark.parametrize("key", ["extra_ids", "tokenizer_class", "additional_special_tokens", "extra_special_tokens"])
+@pytest.mark.parametrize(
+    "key", ["extra_ids", "tokenizer_class", "additional_special_tokens", "extra_special_tokens"]
+)
 def test_a_bare_model_of_t5(tmp_path: Path, key: str) -> None:
     plain = Tokenizer.train(TEXTS, kind="unigram", vocab_size=600)
     plain.save(tmp_path)
     (tmp_path / "plmctl_tokenizer.json").unlink()
     (tmp_path / "sentencepiece.model").rename(tmp_path / "spiece.model")
     names: list[object] = [f"<extra_id_{n}>" for n in range(7)]
-    value = {"extra_ids": 7, "tokenizer_class": "T5Tokenizer", "extra_special_tokens": [{"content": name} for name in names]}
-    config = {"pad_token": "[PAD]", "eos_token": "[SEP]", "unk_token": "[UNK]", key: value.get(key, names)}
+    value = {
+        "extra_ids": 7,
+        "tokenizer_class": "T5Tokenizer",
+        "extra_special_tokens": [{"content": name} for name in names],
+    }
+    config = {
+        "pad_token": "[PAD]",
+        "eos_token": "[SEP]",
+        "unk_token": "[UNK]",
+        key: value.get(key, names),
+    }
     (tmp_path / "tokenizer_config.json").write_text(json.dumps(config), encoding="utf-8")
     loaded = Tokenizer.load(tmp_path)
     count = 100 if key == "tokenizer_class" else 7
     assert loaded.vocab.size == 600 + count
-    assert loaded.vocab.sentinels == tuple(range(600 + count - 1, 599, -1))  # T5: the first one is the last id
+    # T5: the first one is the last id
+    assert loaded.vocab.sentinels == tuple(range(600 + count - 1, 599, -1))
     assert loaded.vocab.single == ("A", "eos")
     ids = loaded.encode("the value of <extra_id_0>")
     assert max(ids) < 600
     last = loaded.vocab.sentinels[0]
-    assert loaded.decode([last, *ids[:3], last], skip_special=False) == "<extra_id_0> the value of <extra_id_0>"
+    assert (
+        loaded.decode([last, *ids[:3], last], skip_special=False)
+        == "<extra_id_0> the value of <extra_id_0>"
+    )
     loaded.save(tmp_path / "saved")
     loaded.export_hf(tmp_path / "hf", model_max_length=64)
     for folder in ("saved", "hf"):
@@ -83,7 +102,14 @@ def test_a_bare_model_of_t5(tmp_path: Path, key: str) -> None:
 @pytest.mark.parity
 def test_the_folder_of_a_t5_tokenizer(tmp_path: Path) -> None:
     transformers = pytest.importorskip("transformers")
-    scores = [("<pad>", 0.0), ("</s>", 0.0), ("<unk>", 0.0), ("▁the", -2.0), ("▁", -3.0), *((c, -4.0) for c in "abcdetuv")]
+    scores = [
+        ("<pad>", 0.0),
+        ("</s>", 0.0),
+        ("<unk>", 0.0),
+        ("▁the", -2.0),
+        ("▁", -3.0),
+        *((c, -4.0) for c in "abcdetuv"),
+    ]
     published = transformers.T5Tokenizer(vocab=scores, extra_ids=10)
     published.save_pretrained(tmp_path)
     loaded = Tokenizer.load(tmp_path)
@@ -119,6 +145,8 @@ def test_words_by_frequency() -> None:
     assert tokenizer.pieces(tokenizer.encode("a b,c 北")) == ["a", "b", ",", "[UNK]", "北"]
     small = Tokenizer.train(texts, kind="word", vocab_size=8)
     assert small.pieces(range(8))[5:] == ["a", "b", "!"]
-    spaced = Tokenizer.train(texts, kind="word", vocab_size=100, punctuation=False, lowercase=True, min_frequency=2)
+    spaced = Tokenizer.train(
+        texts, kind="word", vocab_size=100, punctuation=False, lowercase=True, min_frequency=2
+    )
     assert spaced.pieces(range(5, spaced.vocab.size)) == ["a", "b"]
     assert spaced.pieces(spaced.encode("A a! B")) == ["a", "[UNK]", "b"]

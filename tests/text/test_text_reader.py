@@ -44,13 +44,24 @@ def test_a_blank_line_ends_a_document(tmp_path: Path) -> None:
 
 def test_wikipedia_blocks(tmp_path: Path) -> None:
     (tmp_path / "wiki_00").write_text(WIKI, encoding="utf-8")
-    assert read(tmp_path) == [["Cats purr.", "Dogs bark.", "Origins.", "Both are old."], ["Birds sing."]]
+    assert read(tmp_path) == [
+        ["Cats purr.", "Dogs bark.", "Origins.", "Both are old."],
+        ["Birds sing."],
+    ]
 
 
 def test_json_lines_gzipped(tmp_path: Path) -> None:
     with gzip.open(tmp_path / "a.jsonl.gz", "wt", encoding="utf-8") as file:
-        file.write(json.dumps({"body": "One. Two.\n\nThree."}) + "\n\n" + json.dumps({"body": "四。五。"}) + "\n")
-    assert read(tmp_path / "a.jsonl.gz", field="body") == [["One.", "Two.", "Three."], ["四。", "五。"]]
+        file.write(
+            json.dumps({"body": "One. Two.\n\nThree."})
+            + "\n\n"
+            + json.dumps({"body": "四。五。"})
+            + "\n"
+        )
+    assert read(tmp_path / "a.jsonl.gz", field="body") == [
+        ["One.", "Two.", "Three."],
+        ["四。", "五。"],
+    ]
 
 
 def test_folders_patterns_and_lists(tmp_path: Path) -> None:
@@ -59,10 +70,15 @@ def test_folders_patterns_and_lists(tmp_path: Path) -> None:
         (tmp_path / name).write_text(f"In {name}", encoding="utf-8")
     assert read(tmp_path) == [["In a.txt"], ["In b.txt"], ["In deep/c.txt"]]
     assert read(str(tmp_path / "?.txt")) == [["In a.txt"], ["In b.txt"]]
-    assert read([tmp_path / "b.txt", tmp_path / "notes.md", tmp_path / "b.txt"]) == [["In b.txt"], ["In notes.md"]]
+    assert read([tmp_path / "b.txt", tmp_path / "notes.md", tmp_path / "b.txt"]) == [
+        ["In b.txt"],
+        ["In notes.md"],
+    ]
 
 
-@pytest.mark.parametrize("name", ["with space.txt", "中文.txt", "a[1],b.txt", "~tilde.txt", "é.txt"])
+@pytest.mark.parametrize(
+    "name", ["with space.txt", "中文.txt", "a[1],b.txt", "~tilde.txt", "é.txt"]
+)
 def test_any_file_name(tmp_path: Path, name: str) -> None:
     (tmp_path / name).write_text("Text.", encoding="utf-8")
     assert read(str(tmp_path / name)) == [["Text."]]
@@ -76,7 +92,8 @@ def test_wrapped_lines(tmp_path: Path) -> None:
     assert found[str(file)] == Layout("wrapped", 1, True)
     assert book[0].paragraphs == (WRAPPED.split("\n\n")[0].replace("\n", " "),)
     assert len(book) == 8
-    file.write_text(f"{WRAPPED}\n\n\n\n{WRAPPED}", encoding="utf-8")  # chapters: single blank lines only part paragraphs
+    # chapters: single blank lines only part paragraphs
+    file.write_text(f"{WRAPPED}\n\n\n\n{WRAPPED}", encoding="utf-8")
     assert [len(document.paragraphs) for document in documents(file)] == [8, 8]
 
 
@@ -112,28 +129,43 @@ def test_long_documents_come_in_parts(tmp_path: Path, monkeypatch: pytest.Monkey
     assert [document.continues for document in found[:2]] == [False, True]
     assert len({document.identity for document in found[:-1]}) == 1
     assert not found[-1].continues
-    words = [word for document in found[:-1] for paragraph in document.paragraphs for word in paragraph.split()]
+    words = [
+        word
+        for document in found[:-1]
+        for paragraph in document.paragraphs
+        for word in paragraph.split()
+    ]
     assert words == text.split()
 
 
-def test_a_line_without_spaces_is_cut_between_characters(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_line_without_spaces_is_cut_between_characters(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(inputs, "_LINE", 40)
     (tmp_path / "a.txt").write_text("中文🙂é" * 30, encoding="utf-8")
     found = list(documents(tmp_path / "a.txt", lines="paragraph"))
-    assert "".join(paragraph for document in found for paragraph in document.paragraphs) == "中文🙂é" * 30
+    assert (
+        "".join(paragraph for document in found for paragraph in document.paragraphs)
+        == "中文🙂é" * 30
+    )
 
 
 BAD = {
     "latin.txt": (b"good line\ncaf\xe9\n", r"latin.txt:2: not UTF-8: byte 0xe9 at column 4"),
     "empty.txt": (b"", "the file is empty"),
-    "a.jsonl": (b'{"text": "x"}\n{"titel": "a", "body": "long text"}\n',
-                r"a.jsonl:2: no text in a field 'text' .*'titel', 'body'(.|\n)*data.field=body"),
-    "d.jsonl": (b'{"text": ["x"]}\n', r"""d.jsonl:1: the field 'text' holds \["x"\], which is no text"""),
+    "a.jsonl": (
+        b'{"text": "x"}\n{"titel": "a", "body": "long text"}\n',
+        r"a.jsonl:2: no text in a field 'text' .*'titel', 'body'(.|\n)*data.field=body",
+    ),
+    "d.jsonl": (
+        b'{"text": ["x"]}\n',
+        r"""d.jsonl:1: the field 'text' holds \["x"\], which is no text""",
+    ),
     "b.jsonl": (b"{not json}\n", "b.jsonl:1: not JSON"),
     "c.jsonl": (b"[1]\n", "this line has a list"),
     "broken.txt.gz": (gzip.compress(b"text " * 1000)[:-20], "damaged gzip"),
     "fake.txt.gz": (b"plain text", "damaged gzip"),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("name", BAD)
@@ -163,9 +195,13 @@ def test_an_unknown_layout(tmp_path: Path) -> None:
 @pytest.mark.skipif(not DATA.exists(), reason="needs ../shared/data")
 @pytest.mark.parametrize(
     ("name", "count", "lines"),
-    [("enwiki/enwiki-valid.txt.gz", 45, "paragraph"), ("zhwiki/zhwiki-valid.txt.gz", 300, "paragraph"),
-     ("wikinews/wikinews-en.jsonl.gz", 2000, "paragraph"), ("grimm_tales/tales.txt.gz", 127, "wrapped")],
-)  # fmt: skip
+    [
+        ("enwiki/enwiki-valid.txt.gz", 45, "paragraph"),
+        ("zhwiki/zhwiki-valid.txt.gz", 300, "paragraph"),
+        ("wikinews/wikinews-en.jsonl.gz", 2000, "paragraph"),
+        ("grimm_tales/tales.txt.gz", 127, "wrapped"),
+    ],
+)
 def test_real_files(name: str, count: int, lines: str) -> None:
     found: dict[str, Layout] = {}
     assert len(list(documents(DATA / name, layouts=found))) == count

@@ -1,4 +1,6 @@
-"""Every kind of tokenizer: round trips, offsets, specials in user text, sizes, and that results never vary."""
+"""Every kind of tokenizer: round trips, offsets, specials in user text, sizes, and that results
+never vary.
+"""
 
 from __future__ import annotations
 
@@ -16,26 +18,47 @@ from plmctl.text import corpus
 from plmctl.text.tokenizer import META, Tokenizer
 
 CHINESE = "今天天气很好，我们去公园散步。北京大学的学生在图书馆读书。中文分词是自然语言处理的基础。"
-TEXTS = [paragraph for text in corpus.documents() if "topic" in text.name for paragraph in text.paragraphs][:1500]
+TEXTS = [
+    paragraph
+    for text in corpus.documents()
+    if "topic" in text.name
+    for paragraph in text.paragraphs
+][:1500]
 TEXTS += [CHINESE, CHINESE[::-1], "Café naïve déjà vu, Ünïcödé façade."] * 20
 KINDS = {
-    "unigram": {"vocab_size": 1200}, "bpe": {"vocab_size": 1200}, "wordpiece": {"vocab_size": 1200},
-    "byte_bpe": {"vocab_size": 1200}, "char": {"vocab_size": 1200},
-    "unigram bytes": {"vocab_size": 1200, "byte_fallback": True}, "wordpiece cased": {"vocab_size": 1200, "lowercase": False},
+    "unigram": {"vocab_size": 1200},
+    "bpe": {"vocab_size": 1200},
+    "wordpiece": {"vocab_size": 1200},
+    "byte_bpe": {"vocab_size": 1200},
+    "char": {"vocab_size": 1200},
+    "unigram bytes": {"vocab_size": 1200, "byte_fallback": True},
+    "wordpiece cased": {"vocab_size": 1200, "lowercase": False},
     "unigram xlnet": {"vocab_size": 1200, "specials": "xlnet"},
-    "byte_bpe gpt2": {"vocab_size": 1200, "specials": "gpt2"}, "word": {"vocab_size": 1200},
-}  # fmt: skip
+    "byte_bpe gpt2": {"vocab_size": 1200, "specials": "gpt2"},
+    "word": {"vocab_size": 1200},
+}
 ODD = [
     "Hello [MASK] and [CLS][SEP] <s> </s> <mask> <pad> <|endoftext|> [UNK] [PAD]",
-    "Café  naïve\tÜ\nnew line", "中文🙂字 mixed中英文text", "Ⅷ①½ ﬁne ＡＢＣ１２３",
-    "e\u0301 combining, 👩‍👩‍👧 joined", "  leading and trailing  ", 
-    "a\u00a0no-break\u3000wide", "0000 00000 000000", "x" * 150, "", " ", "𠀀𪚥 rare",
-]  # fmt: skip
+    "Café  naïve\tÜ\nnew line",
+    "中文🙂字 mixed中英文text",
+    "Ⅷ①½ ﬁne ＡＢＣ１２３",
+    "e\u0301 combining, 👩‍👩‍👧 joined",
+    "  leading and trailing  ",
+    "a\u00a0no-break\u3000wide",
+    "0000 00000 000000",
+    "x" * 150,
+    "",
+    " ",
+    "𠀀𪚥 rare",
+]
 
 
 @pytest.fixture(scope="module")
 def made() -> dict[str, Tokenizer]:
-    return {name: Tokenizer.train(TEXTS, kind=name.split()[0], **numbers) for name, numbers in KINDS.items()}  # type: ignore[arg-type]
+    return {
+        name: Tokenizer.train(TEXTS, kind=name.split()[0], **numbers)
+        for name, numbers in KINDS.items()
+    }  # type: ignore[arg-type]
 
 
 @pytest.fixture(params=KINDS)
@@ -52,17 +75,25 @@ def test_offsets_cover_the_original_text(tokenizer: Tokenizer) -> None:
         assert all(a[0] <= b[0] for a, b in pairwise(spans))
         covered = {place for start, end in spans for place in range(start, end)}
         if tokenizer.kind in ("byte_bpe", "char") or text in TEXTS:
-            assert not [c for place, c in enumerate(text) if place not in covered and not c.isspace()]
+            assert not [
+                c for place, c in enumerate(text) if place not in covered and not c.isspace()
+            ]
 
 
 def test_offsets_of_words_are_exact(tokenizer: Tokenizer) -> None:
     text = "The naïve café in 北京市, e\u0301tude 🙂 Ⅷ end"
     _, spans = tokenizer.encode_offsets(text)
     starts = {start for start, end in spans if end > start}
-    assert {text.index(word) for word in ("The", "naïve", "café", "北", "京", "🙂", "Ⅷ", "end")} - starts <= {
+    assert {
+        text.index(word) for word in ("The", "naïve", "café", "北", "京", "🙂", "Ⅷ", "end")
+    } - starts <= {
         text.index("京")  # 北京 may be one piece
     }
-    assert not any(text[start:end] != text[start:end].strip() for start, end in spans if text[start:end].strip())
+    assert not any(
+        text[start:end] != text[start:end].strip()
+        for start, end in spans
+        if text[start:end].strip()
+    )
 
 
 def test_batches_and_flat_arrays_agree(tokenizer: Tokenizer) -> None:
@@ -94,7 +125,9 @@ def test_learning_from_half_a_surrogate_pair(name: str) -> None:
 
 def test_specials_in_a_text_stay_text(tokenizer: Tokenizer) -> None:
     special = tokenizer.vocab.special
-    assert special.sum() == len(set(tokenizer.roles.tokens) - ({tokenizer.roles.unk} if tokenizer.roles.unk else set()))
+    assert special.sum() == len(
+        set(tokenizer.roles.tokens) - ({tokenizer.roles.unk} if tokenizer.roles.unk else set())
+    )
     for text in [ODD[0], *tokenizer.roles.tokens, "x".join(tokenizer.roles.tokens)]:
         ids = tokenizer.encode(text)
         assert not special[ids].any()
@@ -110,7 +143,10 @@ def test_decoding(made: dict[str, Tokenizer]) -> None:
     text = "the value of a statement, and 中文"
     assert made["unigram"].decode(made["unigram"].encode(text)) == text
     assert made["char"].decode(made["char"].encode(text)) == text
-    assert made["wordpiece"].decode(made["wordpiece"].encode("the value of a statement")) == "the value of a statement"
+    assert (
+        made["wordpiece"].decode(made["wordpiece"].encode("the value of a statement"))
+        == "the value of a statement"
+    )
     vocab = made["wordpiece"].vocab
     ids = [vocab.id("cls"), *made["wordpiece"].encode("the"), vocab.id("sep")]
     assert made["wordpiece"].decode(ids) == "the"
@@ -120,8 +156,11 @@ def test_decoding(made: dict[str, Tokenizer]) -> None:
 @pytest.mark.parametrize("name", ["unigram", "bpe", "unigram bytes"])
 def test_ids_are_sentencepieces_own(made: dict[str, Tokenizer], tmp_path: Path, name: str) -> None:
     made[name].save(tmp_path)
-    processor = sentencepiece.SentencePieceProcessor(model_file=str(tmp_path / "sentencepiece.model"))
-    texts = [text for text in [*ODD, *TEXTS] if "000" not in text]  # equal scores are rounded differently
+    processor = sentencepiece.SentencePieceProcessor(
+        model_file=str(tmp_path / "sentencepiece.model")
+    )
+    # equal scores are rounded differently
+    texts = [text for text in [*ODD, *TEXTS] if "000" not in text]
     assert [made[name].encode(text) for text in texts] == [processor.encode(text) for text in texts]
 
 
@@ -138,9 +177,23 @@ def test_saving_and_loading(tokenizer: Tokenizer, tmp_path: Path) -> None:
 def test_roles_and_ids(made: dict[str, Tokenizer]) -> None:
     for name in ("unigram", "bpe", "wordpiece", "char"):
         vocab = made[name].vocab
-        assert (vocab.pad, vocab.unk, vocab.cls, vocab.sep, vocab.mask, vocab.bos, vocab.eos) == (0, 1, 2, 3, 4, 2, 3)
+        assert (vocab.pad, vocab.unk, vocab.cls, vocab.sep, vocab.mask, vocab.bos, vocab.eos) == (
+            0,
+            1,
+            2,
+            3,
+            4,
+            2,
+            3,
+        )
     roberta = made["byte_bpe"].vocab
-    assert (roberta.cls, roberta.pad, roberta.sep, roberta.unk, roberta.mask) == (0, 1, 2, 3, roberta.size - 1)
+    assert (roberta.cls, roberta.pad, roberta.sep, roberta.unk, roberta.mask) == (
+        0,
+        1,
+        2,
+        3,
+        roberta.size - 1,
+    )
     assert roberta.pair == ("cls", "A", "sep", "sep", "B", "sep")
     gpt = made["byte_bpe gpt2"].vocab
     assert gpt.bos == gpt.eos == gpt.pad == gpt.size - 1
@@ -158,11 +211,14 @@ def test_a_special_that_the_text_spells_is_not_learnt() -> None:
         assert tokenizer.decode(tokenizer.encode(texts[0])) == texts[0]
 
 
-@pytest.mark.parametrize(("kind", "size"), [("unigram", 9000), ("bpe", 9000), ("wordpiece", 9000), ("byte_bpe", 9000)])
+@pytest.mark.parametrize(
+    ("kind", "size"), [("unigram", 9000), ("bpe", 9000), ("wordpiece", 9000), ("byte_bpe", 9000)]
+)
 def test_a_vocabulary_too_large_for_the_text(kind: str, size: int) -> None:
     texts = TEXTS[:40]
     with pytest.raises(
-        ConfigError, match=r"tokenizer.vocab_size=9000: .*at most \d+ tokens\n  fix: tokenizer.vocab_size=\d+"
+        ConfigError,
+        match=r"tokenizer.vocab_size=9000: .*at most \d+ tokens\n  fix: tokenizer.vocab_size=\d+",
     ) as caught:
         Tokenizer.train(texts, kind=kind, vocab_size=size)
     largest = int(caught.value.fix.split("=")[1].split(",")[0])
@@ -191,12 +247,20 @@ def test_unknown_names() -> None:
 def test_training_is_the_same_in_every_process(made: dict[str, Tokenizer]) -> None:
     code = "import sys; sys.path[:0] = sys.argv[1:]; import test_tokenizer as t\n"
     code += "kinds = ('unigram', 'wordpiece', 'byte_bpe')\n"
-    code += "print(*(t.Tokenizer.train(t.TEXTS, kind=kind, vocab_size=1200).fingerprint for kind in kinds))"
+    code += (
+        "print(*(t.Tokenizer.train(t.TEXTS, kind=kind, vocab_size=1200).fingerprint for kind in"
+        " kinds))"
+    )
     here = Path(__file__).resolve()
     out = subprocess.run(
-        [sys.executable, "-c", code, str(here.parent), str(here.parents[2])], capture_output=True, text=True, check=True
+        [sys.executable, "-c", code, str(here.parent), str(here.parents[2])],
+        capture_output=True,
+        text=True,
+        check=True,
     )
-    assert out.stdout.split() == [made[name].fingerprint for name in ("unigram", "wordpiece", "byte_bpe")]
+    assert out.stdout.split() == [
+        made[name].fingerprint for name in ("unigram", "wordpiece", "byte_bpe")
+    ]
 
 
 def test_damaged_folders(made: dict[str, Tokenizer], tmp_path: Path) -> None:

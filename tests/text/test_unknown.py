@@ -1,4 +1,6 @@
-"""A text that its tokenizer does not know: said in training and evaluation, refused where that is most of it."""
+"""A text that its tokenizer does not know: said in training and evaluation, refused where that
+is most of it.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,14 @@ CHINESE = (
     "北京是中国的首都，也是一座历史悠久的城市。\n长江流过很多城市，最后流入大海。\n\n"
     "他们住在海边的房子里，每天看日出。\n猫在桌子上睡觉。\n\n"
 )
-SMALL = ["size=tiny", "size.width=16", "size.inner_width=16", "format.max_length=32", "train.batch_size=2", "eval.rows=2"]
+SMALL = [
+    "size=tiny",
+    "size.width=16",
+    "size.inner_width=16",
+    "format.max_length=32",
+    "train.batch_size=2",
+    "eval.rows=2",
+]
 TokensOf = Callable[..., Path]
 
 
@@ -36,7 +45,14 @@ def invoke(*words: object, code: int = 0) -> Any:
 @pytest.fixture(scope="module")
 def run(tokens_of: TokensOf, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("runs") / "english"
-    invoke("pretrain", "bert", f"data.path={tokens_of('wordpiece')}", *SMALL, "train.steps=1", f"run.dir={folder}")
+    invoke(
+        "pretrain",
+        "bert",
+        f"data.path={tokens_of('wordpiece')}",
+        *SMALL,
+        "train.steps=1",
+        f"run.dir={folder}",
+    )
     return folder
 
 
@@ -46,7 +62,8 @@ def test_special_tokens_are_no_text(tokens_of: TokensOf) -> None:
     ids = np.array([vocab.cls, vocab.unk, 50, 51, vocab.unk, 52, vocab.sep, vocab.pad, vocab.pad])
     assert unknown_share(ids, vocab) == 2 / 5
     assert unknown_share(ids, replace(vocab, unk=None)) == 0
-    assert unknown_share(ids, replace(vocab, unk=vocab.eos)) == 0  # GPT-2: that token has other meanings, too
+    # GPT-2: that token has other meanings, too
+    assert unknown_share(ids, replace(vocab, unk=vocab.eos)) == 0
     assert unknown_share(ids[:1], vocab) == 0
 
 
@@ -56,15 +73,24 @@ def test_what_is_said_and_where_it_ends() -> None:
     refuse_unknown(0.5, fix="")
     with pytest.raises(DataError) as error:
         refuse_unknown(0.51, file="x.txt", line=3, fix="another")
-    assert str(error.value) == (
-        "x.txt:3: 51% of its tokens are unknown to the tokenizer, so that little of the text is left\n  fix: another"
+    assert (
+        str(error.value)
+        == "x.txt:3: 51% of its tokens are unknown to the tokenizer, so that little of the text is"
+        " left\n  fix: another"
     )
 
 
 def test_pretraining_says_it_and_refuses(tokens_of: TokensOf, tmp_path: Path) -> None:
     english = " ".join(["the name of a list and a file"] * 8) + "\n\n"
     path, folder = tmp_path / "mixed.txt", tmp_path / "run"
-    words = ["pretrain", "bert", f"data.path={path}", f"tokenizer.path={tokens_of('wordpiece')}", *SMALL, "train.steps=1"]
+    words = [
+        "pretrain",
+        "bert",
+        f"data.path={path}",
+        f"tokenizer.path={tokens_of('wordpiece')}",
+        *SMALL,
+        "train.steps=1",
+    ]
     path.write_text(CHINESE * 20, encoding="utf-8")
     refused = invoke(*words, f"run.dir={folder}", code=3)
     assert f"{path}: 100% of its tokens are unknown to the tokenizer" in refused.stderr
@@ -79,7 +105,13 @@ def test_pretraining_says_it_and_refuses(tokens_of: TokensOf, tmp_path: Path) ->
 def test_a_task_in_another_script(run: Path, tmp_path: Path) -> None:
     rows = [f"{'北京很好' if n % 2 else '上海不好'}{n}\t{n % 2}" for n in range(40)]
     (tmp_path / "train.tsv").write_text("\n".join(["text\tlabel", *rows]) + "\n", encoding="utf-8")
-    words = ["finetune", "task=classification", f"task.path={tmp_path}", f"checkpoint={run}", "train.epochs=1"]
+    words = [
+        "finetune",
+        "task=classification",
+        f"task.path={tmp_path}",
+        f"checkpoint={run}",
+        "train.epochs=1",
+    ]
     refused = invoke(*words, "task.max_length=16", f"run.dir={tmp_path / 'run'}", code=3)
     assert f"{tmp_path / 'train.tsv'}: 70% of its tokens are unknown" in refused.stderr
     assert "a checkpoint whose tokenizer knows this text" in refused.stderr
@@ -90,32 +122,57 @@ def test_a_task_in_another_script(run: Path, tmp_path: Path) -> None:
     (line,) = (line for line in said.splitlines() if line.startswith("train: 40 examples"))
     assert "% of the tokens are unknown" in line
     (tmp_path / "new.txt").write_text("the name of the 猫\n", encoding="utf-8")
-    answer = invoke("eval", f"checkpoint={tmp_path / 'run'}", f"input={tmp_path / 'new.txt'}", f"out={tmp_path}", "--json")
+    answer = invoke(
+        "eval",
+        f"checkpoint={tmp_path / 'run'}",
+        f"input={tmp_path / 'new.txt'}",
+        f"out={tmp_path}",
+        "--json",
+    )
     assert "of the tokens are unknown" in json.loads(answer.stdout)["unknown"]
 
 
 def test_lines_prompts_and_perplexity(run: Path, tmp_path: Path) -> None:
     (tmp_path / "zh.txt").write_text(CHINESE, encoding="utf-8")
-    of_lines = invoke("embed", f"checkpoint={run}", f"input={tmp_path / 'zh.txt'}", f"out={tmp_path / 'v.npz'}", code=3)
+    of_lines = invoke(
+        "embed",
+        f"checkpoint={run}",
+        f"input={tmp_path / 'zh.txt'}",
+        f"out={tmp_path / 'v.npz'}",
+        code=3,
+    )
     assert f"{tmp_path / 'zh.txt'}: 100% of its tokens are unknown" in of_lines.stderr
     assert not (tmp_path / "v.npz").exists()
     prompt = invoke("generate", f"checkpoint={run}", "prompt=北京是[MASK]国", code=3)
     assert "prompt: 100% of its tokens are unknown" in prompt.stderr
-    of_text = invoke("eval", f"checkpoint={run}", "task=lm", f"data.path={tmp_path / 'zh.txt'}", code=3)
+    of_text = invoke(
+        "eval", f"checkpoint={run}", "task=lm", f"data.path={tmp_path / 'zh.txt'}", code=3
+    )
     assert f"{tmp_path / 'zh.txt'}: 100% of its tokens are unknown" in of_text.stderr
 
 
 def test_whole_words_of_chinese_need_a_segmenter(tmp_path: Path, tokens_of: TokensOf) -> None:
     (tmp_path / "zh.txt").write_text(CHINESE * 20, encoding="utf-8")
     tokens = tmp_path / "tokens"
-    invoke("tokenize", f"data.path={tmp_path / 'zh.txt'}", "tokenizer=wordpiece", "tokenizer.vocab_size=27", f"out={tokens}")
+    invoke(
+        "tokenize",
+        f"data.path={tmp_path / 'zh.txt'}",
+        "tokenizer=wordpiece",
+        "tokenizer.vocab_size=27",
+        f"out={tokens}",
+    )
     words = ["pretrain", "bert", f"data.path={tokens}", *SMALL, "train.steps=1"]
     said = invoke(*words, f"run.dir={tmp_path / 'run'}", "noise=[whole_word_mask]").stderr
     assert (
-        "of the tokens are Chinese, whose words nobody has marked: a character, or what is between two spaces, counts as a "
-        "word; data.segment=jieba of the text marks them (extra: chinese)"
-    ) in said
-    assert "whose words nobody has marked" not in invoke(*words, f"run.dir={tmp_path / 'other'}").stderr  # of single tokens
+        "of the tokens are Chinese, whose words nobody has marked: a character, or what is between"
+        " two spaces, counts as a word; data.segment=jieba of the text marks them (extra: chinese)"
+        in said
+    )
+    # of single tokens
+    assert (
+        "whose words nobody has marked"
+        not in invoke(*words, f"run.dir={tmp_path / 'other'}").stderr
+    )
 
     shards, tokenizer = Shards.open(tokens), Tokenizer.load(tokens)
     assert len(without_words(shards, tokenizer)) == 1

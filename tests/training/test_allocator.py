@@ -27,7 +27,9 @@ print(faults() - before)
 
 
 def _faults(setting: str) -> int:
-    done = subprocess.run([sys.executable, "-c", PROBE, setting], check=True, capture_output=True, text=True)
+    done = subprocess.run(
+        [sys.executable, "-c", PROBE, setting], check=True, capture_output=True, text=True
+    )
     return int(done.stdout)
 
 

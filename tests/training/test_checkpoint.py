@@ -32,9 +32,15 @@ def test_contents_of_a_trainers_checkpoint(tmp_path):
     folder = trainer.fit().checkpoint
     names = {str(p.relative_to(folder)) for p in folder.rglob("*") if p.is_file()}
     assert names == {
-        "model.safetensors", "objective.safetensors", "optimizer.safetensors", "random.safetensors", "trainer.json",
-        "manifest.json", "config.yaml", "tokenizer/vocab.txt",
-    }  # fmt: skip
+        "model.safetensors",
+        "objective.safetensors",
+        "optimizer.safetensors",
+        "random.safetensors",
+        "trainer.json",
+        "manifest.json",
+        "config.yaml",
+        "tokenizer/vocab.txt",
+    }
     model = load_file(folder / "model.safetensors")
     assert "backbone.token_embedding.weight" in model
     assert "heads.mlm.weight" not in model  # tied: listed once
@@ -43,7 +49,9 @@ def test_contents_of_a_trainers_checkpoint(tmp_path):
 
 
 def kills(folder, at: int) -> bool:
-    """Save step 2 in a forked process that dies by SIGKILL at its `at`-th change of the file system; True if it died."""
+    """Save step 2 in a forked process that dies by SIGKILL at its `at`-th change of the file
+    system; True if it died.
+    """
     pid = os.fork()
     if pid == 0:
         seen = 0
@@ -102,7 +110,9 @@ def test_a_damaged_checkpoint_is_passed_over_with_a_message(tmp_path, harm):
     found = Checkpoints(tmp_path, say=said.append).newest()
     assert found is not None
     assert found.name == "step-1"
-    word = {"truncate": "truncated", "flip": "hash", "remove": "missing", "manifest": "manifest"}[harm]
+    word = {"truncate": "truncated", "flip": "hash", "remove": "missing", "manifest": "manifest"}[
+        harm
+    ]
     assert len(said) == 1
     assert word in said[0]
     assert "step-2" in said[0]
@@ -116,11 +126,17 @@ def test_a_damaged_checkpoint_is_passed_over_with_a_message(tmp_path, harm):
         ("[]", "damaged: must be a mapping of names to values"),
         ("null", "damaged: must be a mapping of names to values"),
         ('{"files": {}}', "its manifest.json does not name model.safetensors"),
-        ('{"files": {"model.safetensors": {"sha256": "0"}}}', "damaged: 'files.model.safetensors' must have 'size'"),
-        ('{"files": {"a.b": {"size": "x", "sha256": "0"}}}', "damaged: 'files.a.b.size' must be a whole number"),
+        (
+            '{"files": {"model.safetensors": {"sha256": "0"}}}',
+            "damaged: 'files.model.safetensors' must have 'size'",
+        ),
+        (
+            '{"files": {"a.b": {"size": "x", "sha256": "0"}}}',
+            "damaged: 'files.a.b.size' must be a whole number",
+        ),
         ("[" * 100_000, "truncated or not JSON (nested too deeply)"),
     ],
-)  # fmt: skip
+)
 def test_a_malformed_manifest_is_passed_over_with_a_message(tmp_path, manifest, problem):
     said = []
     Checkpoints(tmp_path).save(snapshot(1), step=1)
@@ -148,7 +164,9 @@ def test_a_full_disk_names_the_last_good_checkpoint_and_leaves_no_rubbish(tmp_pa
         raise OSError(28, "No space left on device")
 
     kept.extras = full
-    with pytest.raises(PlmctlError, match=r"No space left on device; the last good checkpoint is .*step-1"):
+    with pytest.raises(
+        PlmctlError, match=r"No space left on device; the last good checkpoint is .*step-1"
+    ):
         kept.save(snapshot(2), step=2)
     assert not list(tmp_path.glob(".step-*"))
 
@@ -160,7 +178,11 @@ def test_loading_names_what_does_not_fit(tmp_path):
     tensors["heads.extra"] = tensors.pop("heads.row.bias")
     tensors["heads.mlm.bias"] = torch.zeros(3)
     with pytest.raises(
-        DataError, match=r"missing: heads.row.bias; unexpected: heads.extra; reshaped: heads.mlm.bias \[3\] for \[17\]"
+        DataError,
+        match=(
+            r"missing: heads.row.bias; unexpected: heads.extra; reshaped: heads.mlm.bias \[3\] for"
+            r" \[17\]"
+        ),
     ):
         checkpoint.load_exactly(model, tensors, file=tmp_path)
     assert "backbone.token_embedding.weight" in checkpoint.load_tensors(model, tensors).taken
@@ -179,7 +201,15 @@ def test_trainer_json_has_no_secrets_of_pickle(tmp_path):
 
 
 def test_lines_of_metrics_that_are_no_records_are_passed_over(tmp_path):
-    lines = [b'{"step": 1, "loss": 2.0}', b"[1]", b'{"loss": 1.0}', b'{"step": "x"}', b"\xff", b"[" * 100_000, b'{"step": 3}']
+    lines = [
+        b'{"step": 1, "loss": 2.0}',
+        b"[1]",
+        b'{"loss": 1.0}',
+        b'{"step": "x"}',
+        b"\xff",
+        b"[" * 100_000,
+        b'{"step": 3}',
+    ]
     (tmp_path / "metrics.jsonl").write_bytes(b"\n".join(lines))
     cut_back(tmp_path, 2)
     assert (tmp_path / "metrics.jsonl").read_text() == '{"step": 1, "loss": 2.0}\n'

@@ -26,7 +26,9 @@ def run(tmp_path, monkeypatch):
 
 
 def test_two_processes_are_one(tmp_path, run):
-    """Same losses, every row once, one writer, a signal to one stops both, resume on another number of processes."""
+    """Same losses, every row once, one writer, a signal to one stops both, resume on another
+    number of processes.
+    """
     assert run(1, "one", 6, 4) == 0
     assert run(2, "two", 6, 2, "signal=3") == 143
     assert {p.name for p in (tmp_path / "two" / "checkpoints").iterdir()} == {"step-2", "step-4"}
@@ -37,7 +39,10 @@ def test_two_processes_are_one(tmp_path, run):
     assert len(one) == len(two) == 9
     for a, b in zip(one, two, strict=True):
         assert a == pytest.approx(b, rel=1e-4)
-    a, b = (load_file(tmp_path / name / "checkpoints/step-6/model.safetensors") for name in ("one", "two"))
+    a, b = (
+        load_file(tmp_path / name / "checkpoints/step-6/model.safetensors")
+        for name in ("one", "two")
+    )
     assert all((a[k] - b[k]).abs().max() < 1e-5 for k in a)
 
 
@@ -56,7 +61,18 @@ def test_a_full_disk_is_one_line_of_each_process(tmp_path, run, capfd):
 
 @pytest.mark.slow
 def test_under_torchrun(tmp_path):
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "-m", "toy_process"]
+    command = [
+        sys.executable,
+        "-m",
+        "torch.distributed.run",
+        "--standalone",
+        "--nproc-per-node",
+        "2",
+        "-m",
+        "toy_process",
+    ]
     environment = {**os.environ, "PYTHONPATH": str(HERE), "OMP_NUM_THREADS": "1"}
-    subprocess.run([*command, str(tmp_path / "run"), "2", "4"], env=environment, check=True, timeout=100)
+    subprocess.run(
+        [*command, str(tmp_path / "run"), "2", "4"], env=environment, check=True, timeout=100
+    )
     assert (tmp_path / "run/checkpoints/step-2/manifest.json").exists()

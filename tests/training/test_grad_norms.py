@@ -16,7 +16,13 @@ from plmctl.models.base import Model
 from plmctl.nn.last_maps import last_maps
 from plmctl.training.gradients import gradient_norms
 
-SMALL = ["size=tiny", "size.width=16", "size.inner_width=32", "format.max_length=16", "train.batch_size=4"]
+SMALL = [
+    "size=tiny",
+    "size.width=16",
+    "size.inner_width=32",
+    "format.max_length=16",
+    "train.batch_size=4",
+]
 
 
 def made(recipe: str, *words: str) -> Model:
@@ -31,14 +37,19 @@ def test_layers_are_numbered_from_the_embedding_on() -> None:
         assert maps[f"layer.{number}"] is block.cell.projection.weight
     assert maps["last"] is maps["layer.3"]
     assert list(last_maps(made("albert"))) == ["layer.1", "last"]  # shared by all
-    assert list(last_maps(made("bart"))) == [f"{end}/layer.{n}" for end in ("encoder", "decoder") for n in (1, 2)] + ["last"]
+    assert list(last_maps(made("bart"))) == [
+        f"{end}/layer.{n}" for end in ("encoder", "decoder") for n in (1, 2)
+    ] + ["last"]
 
 
 def test_norms_are_those_of_autograd() -> None:
     model = made("gpt").double()
     maps = last_maps(model)
     x = torch.randn(2, 5, 16, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
-    loss = sum((weight @ x.new_ones(weight.shape[1])).pow(2).sum() * n for n, weight in enumerate(maps.values(), start=1))
+    loss = sum(
+        (weight @ x.new_ones(weight.shape[1])).pow(2).sum() * n
+        for n, weight in enumerate(maps.values(), start=1)
+    )
     expected = torch.autograd.grad(loss, list(maps.values()), retain_graph=True)
     assert gradient_norms(maps) == {}
     loss.backward()
@@ -54,15 +65,40 @@ def test_a_model_without_layers_of_a_stack_is_refused() -> None:
 
 
 def test_they_are_logged_with_the_first_update_alone(tmp_path: Path) -> None:
-    text = "\n\n".join(f"the {n} cats of number {n * n} run past the red house of {n}." for n in range(60))
+    text = "\n\n".join(
+        f"the {n} cats of number {n * n} run past the red house of {n}." for n in range(60)
+    )
     (tmp_path / "t.txt").write_text(text)
-    words = [*SMALL, "tokenizer.vocab_size=280", f"data.path={tmp_path / 't.txt'}", f"data.cache_dir={tmp_path / 'cache'}",
-             f"run.dir={tmp_path / 'run'}", "train.steps=2", "train.grad_norms=true", "train.eval_every=0"]  # fmt: skip
-    assert pretrain.run(compose("pretrain", "gpt", words), Flags("pretrain", recipe="gpt", overrides=tuple(words))) == 0
-    lines = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
+    words = [
+        *SMALL,
+        "tokenizer.vocab_size=280",
+        f"data.path={tmp_path / 't.txt'}",
+        f"data.cache_dir={tmp_path / 'cache'}",
+        f"run.dir={tmp_path / 'run'}",
+        "train.steps=2",
+        "train.grad_norms=true",
+        "train.eval_every=0",
+    ]
+    assert (
+        pretrain.run(
+            compose("pretrain", "gpt", words),
+            Flags("pretrain", recipe="gpt", overrides=tuple(words)),
+        )
+        == 0
+    )
+    lines = [
+        json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()
+    ]
     named = [line for line in lines if any(name.startswith("start/") for name in line)]
     assert len(named) == 1
-    assert set(named[0]) == {"step", "start/grad_norm/layer.1", "start/grad_norm/layer.2", "start/grad_norm/last"}
+    assert set(named[0]) == {
+        "step",
+        "start/grad_norm/layer.1",
+        "start/grad_norm/layer.2",
+        "start/grad_norm/last",
+    }
     assert all(value > 0 for value in named[0].values())
-    total = next(line["grad_norm"] for line in lines if line.get("step") == 1 and "grad_norm" in line)
+    total = next(
+        line["grad_norm"] for line in lines if line.get("step") == 1 and "grad_norm" in line
+    )
     assert max(value for name, value in named[0].items() if name != "step") < total

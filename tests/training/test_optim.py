@@ -14,8 +14,16 @@ NUMBERS = {"lr": 0.01, "betas": [0.9, 0.98], "eps": 1e-6, "weight_decay": 0.1}
 
 def parameters(seed=0):
     g = torch.Generator().manual_seed(seed)
-    shapes = {"backbone.w": (6, 4), "backbone.qkv.weight": (12, 4), "backbone.norm.weight": (4,), "backbone.fc.bias": (4,)}
-    return [(name, torch.nn.Parameter(torch.randn(shape, generator=g))) for name, shape in shapes.items()]
+    shapes = {
+        "backbone.w": (6, 4),
+        "backbone.qkv.weight": (12, 4),
+        "backbone.norm.weight": (4,),
+        "backbone.fc.bias": (4,),
+    }
+    return [
+        (name, torch.nn.Parameter(torch.randn(shape, generator=g)))
+        for name, shape in shapes.items()
+    ]
 
 
 def run(optimizer, named, steps=5, seed=1):
@@ -29,7 +37,9 @@ def run(optimizer, named, steps=5, seed=1):
 
 def gradients(shapes, steps=5, seed=1):
     g = torch.Generator().manual_seed(seed)
-    return [[torch.randn(shape, generator=g).double().numpy() for shape in shapes] for _ in range(steps)]
+    return [
+        [torch.randn(shape, generator=g).double().numpy() for shape in shapes] for _ in range(steps)
+    ]
 
 
 def reference(named, *, lr, betas, eps, weight_decay, bias_correction, trust=False, clamp=10.0):
@@ -44,7 +54,11 @@ def reference(named, *, lr, betas, eps, weight_decay, bias_correction, trust=Fal
             v_hat = v[i] / (1 - betas[1] ** t) if bias_correction else v[i]
             matrix = p.ndim >= 2 and not name.endswith("bias")
             r = m_hat / (np.sqrt(v_hat) + eps) + (weight_decay if matrix else 0) * theta[i]
-            ratio = min(np.linalg.norm(theta[i]), clamp) / np.linalg.norm(r) if trust and matrix else 1.0
+            ratio = (
+                min(np.linalg.norm(theta[i]), clamp) / np.linalg.norm(r)
+                if trust and matrix
+                else 1.0
+            )
             theta[i] = theta[i] - lr * ratio * r
     return theta
 
@@ -62,7 +76,14 @@ def test_without_correction_the_first_update_is_three_times_larger():
     moves = []
     for correction in (True, False):
         named = [("x", torch.nn.Parameter(torch.zeros(3)))]
-        optimizer = AdamW(parameters=named, lr=1.0, betas=[0.9, 0.999], eps=0.0, weight_decay=0.0, bias_correction=correction)
+        optimizer = AdamW(
+            parameters=named,
+            lr=1.0,
+            betas=[0.9, 0.999],
+            eps=0.0,
+            weight_decay=0.0,
+            bias_correction=correction,
+        )
         moves.append(run(optimizer, named, steps=1)[0].abs().mean().item())
     assert moves == pytest.approx([1.0, 0.1 / 0.001**0.5], rel=1e-4)
 
@@ -71,7 +92,9 @@ def test_without_correction_the_first_update_is_three_times_larger():
 def test_lamb_is_the_formula(bias_correction):
     named = parameters()
     expected = reference(named, **NUMBERS, bias_correction=bias_correction, trust=True, clamp=3.0)
-    found = run(Lamb(parameters=named, **NUMBERS, bias_correction=bias_correction, clamp=3.0), named)
+    found = run(
+        Lamb(parameters=named, **NUMBERS, bias_correction=bias_correction, clamp=3.0), named
+    )
     for a, b in zip(found, expected, strict=True):
         torch.testing.assert_close(a.double(), torch.from_numpy(b), rtol=1e-5, atol=1e-6)
 
@@ -83,13 +106,25 @@ def test_lamb_leaves_a_zero_tensor_a_plain_step():
 
 
 def muon(named, **kwargs):
-    return Muon(parameters=named, **NUMBERS, momentum=0.95, matrices=["backbone.*"], fused=kwargs.get("fused", {}))
+    return Muon(
+        parameters=named,
+        **NUMBERS,
+        momentum=0.95,
+        matrices=["backbone.*"],
+        fused=kwargs.get("fused", {}),
+    )
 
 
 def test_muon_is_torchs_on_matrices_and_adamw_on_the_rest():
     named, same = parameters(), parameters()
     found = run(muon(named), named)
-    other = torch.optim.Muon([p for _, p in same[:2]], lr=0.01, weight_decay=0.1, momentum=0.95, adjust_lr_fn="match_rms_adamw")
+    other = torch.optim.Muon(
+        [p for _, p in same[:2]],
+        lr=0.01,
+        weight_decay=0.1,
+        momentum=0.95,
+        adjust_lr_fn="match_rms_adamw",
+    )
     rest = AdamW(parameters=same[2:], **NUMBERS)
 
     class Both:
@@ -129,8 +164,14 @@ def test_groups():
     ]
 
 
-@pytest.mark.parametrize("make", [lambda n: AdamW(parameters=n, **NUMBERS, bias_correction=False), muon,
-                                  lambda n: Lamb(parameters=n, **NUMBERS)])  # fmt: skip
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda n: AdamW(parameters=n, **NUMBERS, bias_correction=False),
+        muon,
+        lambda n: Lamb(parameters=n, **NUMBERS),
+    ],
+)
 def test_state_by_name_continues_exactly(make):
     named = parameters()
     optimizer = make(named)

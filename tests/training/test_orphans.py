@@ -1,4 +1,6 @@
-"""Processes that another one has started end with it, and a second Ctrl-C ends those that hear nothing."""
+"""Processes that another one has started end with it, and a second Ctrl-C ends those that hear
+nothing.
+"""
 
 from __future__ import annotations
 
@@ -75,7 +77,9 @@ def test_processes_end_with_the_one_that_launched_them(tmp_path: Path) -> None:
     wait_for(lambda: not any(map(alive, numbers)), 20)
 
 
-def test_a_worker_of_a_launcher_follows_it_and_the_launcher_itself_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_worker_of_a_launcher_follows_it_and_the_launcher_itself_nobody(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     begun: list[object] = []
     monkeypatch.setattr(following, "end_after", lambda wait, **others: begun.append(wait))
     following.follow_launcher(os.getpid())

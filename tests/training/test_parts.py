@@ -26,8 +26,11 @@ def test_frozen_has_no_gradient_and_eval_mode_that_survives_train():
     assert model.backbone.training
     assert not any(m.training for m in model.backbone.block.modules())
     assert {n for n, p in model.named_parameters() if not p.requires_grad} == {
-        "backbone.block.0.weight", "backbone.block.0.bias", "backbone.block.3.weight", "backbone.block.3.bias",
-    }  # fmt: skip
+        "backbone.block.0.weight",
+        "backbone.block.0.bias",
+        "backbone.block.3.weight",
+        "backbone.block.3.bias",
+    }
     x = torch.randn(2, 8)
     assert torch.equal(model.backbone.block(x), model.backbone.block(x))
     apply_freezing(model, trainable=["heads"])
@@ -51,7 +54,16 @@ def test_stages_split_the_budget(tmp_path):
         check_shares([0.5])
     trainer = make_trainer(tmp_path, steps=8, stages=stages, settings={"log_every": 1})
     trainer.fit()
-    assert [r["stage"] for r in read_metrics(tmp_path / "metrics.jsonl")] == [0, 0, 1, 1, 1, 1, 1, 1]
+    assert [r["stage"] for r in read_metrics(tmp_path / "metrics.jsonl")] == [
+        0,
+        0,
+        1,
+        1,
+        1,
+        1,
+        1,
+        1,
+    ]
     assert trainer.batches.place == 6
 
 
@@ -97,15 +109,35 @@ def test_compiled_gives_the_same_numbers_under_the_same_names(tmp_path):
 
 
 def test_line_of_a_record():
-    record = {"step": 20, "loss": 5.25, "acc/mlm": 0.182, "lr": 1e-4, "tokens_per_second": 12345.0, "mfu": 0.4, "tokens": 9}
+    record = {
+        "step": 20,
+        "loss": 5.25,
+        "acc/mlm": 0.182,
+        "lr": 1e-4,
+        "tokens_per_second": 12345.0,
+        "mfu": 0.4,
+        "tokens": 9,
+    }
     record |= {"loss/mlm": 4.5, "data_wait": 0.004, "grad_norm": 1.234, "seconds": 3}
-    expected = "step 20 12%  lr 0.0001  12.3k tok/s  mfu 40%  mlm 4.500 (18.2%)  wait 0%  grad 1.23  3:20 left"
+    expected = (
+        "step 20 12%  lr 0.0001  12.3k tok/s  mfu 40%  mlm 4.500 (18.2%)  wait 0%  grad 1.23  3:20"
+        " left"
+    )
     assert line_of(record, share=0.12, eta=200) == expected
-    valid = {"step": 20, "valid/loss": 4.6, "valid/loss/mlm": 4.6, "valid/acc/mlm": 0.2, "valid/bits_per_byte/mlm": 2.3456}
+    valid = {
+        "step": 20,
+        "valid/loss": 4.6,
+        "valid/loss/mlm": 4.6,
+        "valid/acc/mlm": 0.2,
+        "valid/bits_per_byte/mlm": 2.3456,
+    }
     assert line_of(valid) == "step 20  valid  mlm 4.600 (20.0%)  bits/byte 2.35"
     both = {"step": 20, "valid/bits_per_byte/forward": 2.3456, "valid/bits_per_byte/backward": 2.5}
     assert line_of(both) == "step 20  valid  bits/byte forward 2.35  bits/byte backward 2.5"
-    assert line_of({"step": 3, "loss": 0.5, "valid/accuracy": 0.75}) == "step 3  valid  loss 0.5  accuracy 0.75"
+    assert (
+        line_of({"step": 3, "loss": 0.5, "valid/accuracy": 0.75})
+        == "step 3  valid  loss 0.5  accuracy 0.75"
+    )
     assert clock(3723) == "1:02:03"
 
 
@@ -140,7 +172,10 @@ def test_mfu(tmp_path):
 
 def make_run(tmp_path):
     folder = tmp_path / "run"
-    config = "optim: {lr: 1.0e-4}\ntrain: {steps: 10, tokens: null, log_every: 5, device: cpu}\nseed: 1\n"
+    config = (
+        "optim: {lr: 1.0e-4}\ntrain: {steps: 10, tokens: null, log_every: 5, device:"
+        " cpu}\nseed: 1\n"
+    )
     rundir.create(folder, config=config, overrides=["size=tiny", "optim.lr=1e-4"])
     return folder
 
@@ -177,5 +212,7 @@ def test_device_without_a_gpu():
     with pytest.raises(ConfigError, match="sees no GPU"):
         join("cuda")
     assert join("auto").device == CPU
-    with pytest.raises(ConfigError, match=r"^device='cuda': this torch sees no GPU\n  fix: device=cpu"):
+    with pytest.raises(
+        ConfigError, match=r"^device='cuda': this torch sees no GPU\n  fix: device=cpu"
+    ):
         device_of("cuda", "device")

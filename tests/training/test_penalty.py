@@ -34,11 +34,19 @@ def gradient(tmp_path, monkeypatch, strength, micro):
     """{name: gradient} of one update over 8 rows, and what the loss and its terms were."""
     model = mixing(strength)
     monkeypatch.setattr("toy.make_model", lambda *_: model)
-    trainer = make_trainer(tmp_path, rows=8, micro=micro, objective=penalized(model, Asks()), settings={"clip": 0.0})
+    trainer = make_trainer(
+        tmp_path, rows=8, micro=micro, objective=penalized(model, Asks()), settings={"clip": 0.0}
+    )
     micro_batches = next(ToyBatches(8, micro))
     _, entries = trainer.update.gradient(micro_batches, trainer.update.count(micro_batches, {}))
-    told = {name: sum(float(total) for other, total, _ in entries if other == name) for name, _, _ in entries}
-    return {name.replace("objective.objective.", "objective."): p.grad.clone() for name, p in trainer.parameters}, told
+    told = {
+        name: sum(float(total) for other, total, _ in entries if other == name)
+        for name, _, _ in entries
+    }
+    return {
+        name.replace("objective.objective.", "objective."): p.grad.clone()
+        for name, p in trainer.parameters
+    }, told
 
 
 @pytest.mark.parametrize("micro", [8, 3, 1])
@@ -49,7 +57,9 @@ def test_of_any_micro_batches(tmp_path, monkeypatch, micro):
     for name, grad in free.items():
         own = torch.tensor([2 * STRENGTH * s for s in SCORES]) if name == "heads.mix.scores" else 0
         torch.testing.assert_close(held[name], grad + own, rtol=1e-5, atol=1e-6)
-    assert after["loss"] - before["loss"] == pytest.approx(STRENGTH * sum(s * s for s in SCORES), rel=1e-5)
+    assert after["loss"] - before["loss"] == pytest.approx(
+        STRENGTH * sum(s * s for s in SCORES), rel=1e-5
+    )
     assert "loss/penalty" not in before
 
 

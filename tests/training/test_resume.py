@@ -68,7 +68,10 @@ def test_bit_for_bit_with_stages_that_freeze(tmp_path):
     assert curve(tmp_path / "a") == curve(tmp_path / "b")
 
 
-@pytest.mark.parametrize("withheld", ["model", "objective", "optimizer", "random", "reader", "progress", "meter", "memory"])
+@pytest.mark.parametrize(
+    "withheld",
+    ["model", "objective", "optimizer", "random", "reader", "progress", "meter", "memory"],
+)
 def test_with_one_piece_withheld_the_result_differs(tmp_path, monkeypatch, withheld):
     """The negative control of bit_for_bit: every piece is there for a reason."""
     real = checkpoint.read
@@ -83,10 +86,18 @@ def test_with_one_piece_withheld_the_result_differs(tmp_path, monkeypatch, withh
         if withheld == "optimizer":
             return dataclasses.replace(saved, optimizer={})
         if withheld == "random":
-            return dataclasses.replace(saved, random={**saved.random, "0/cpu": torch.get_rng_state()})
+            return dataclasses.replace(
+                saved, random={**saved.random, "0/cpu": torch.get_rng_state()}
+            )
         if withheld == "memory":
-            return dataclasses.replace(saved, random={k: v for k, v in saved.random.items() if "memory" not in k})
-        empty = {"reader": {"place": 0}, "progress": {**saved.trainer["progress"], "step": 0}, "meter": {}}
+            return dataclasses.replace(
+                saved, random={k: v for k, v in saved.random.items() if "memory" not in k}
+            )
+        empty = {
+            "reader": {"place": 0},
+            "progress": {**saved.trainer["progress"], "step": 0},
+            "meter": {},
+        }
         return dataclasses.replace(saved, trainer={**saved.trainer, withheld: empty[withheld]})
 
     monkeypatch.setattr(checkpoint, "read", read)
@@ -107,7 +118,10 @@ def test_eval_and_save_change_no_bit(tmp_path):
         return mean_losses(model, busy.objective, batches, world=busy.world)
 
     busy = make_trainer(
-        tmp_path / "b", steps=N, evaluate=evaluate, settings={"eval_every": 2, "save_every": 2, "keep_best": "loss"}
+        tmp_path / "b",
+        steps=N,
+        evaluate=evaluate,
+        settings={"eval_every": 2, "save_every": 2, "keep_best": "loss"},
     )
     busy.fit()
     assert same(weights(plain), weights(busy))
@@ -115,19 +129,30 @@ def test_eval_and_save_change_no_bit(tmp_path):
     assert [r for r in lines if "valid/loss" not in r] == curve(tmp_path / "a")
     assert [r["step"] for r in lines if "valid/loss" in r] == [2, 4, 6, 8, 9]
     best = min((r for r in lines if "valid/loss" in r), key=lambda r: r["valid/loss"])
-    assert (busy.progress.best, busy.progress.best_step) == (pytest.approx(best["valid/loss"], rel=1e-6), best["step"])
+    assert (busy.progress.best, busy.progress.best_step) == (
+        pytest.approx(best["valid/loss"], rel=1e-6),
+        best["step"],
+    )
     assert best["step"] in busy.checkpoints.steps()
 
 
 def test_of_equal_scores_the_lower_loss_is_kept(tmp_path):
-    """BLEU is 0 for long when a model begins to write; where the loss says no more either, the first one stays."""
+    """BLEU is 0 for long when a model begins to write; where the loss says no more either, the
+    first one stays.
+    """
     losses = iter([3.0, 2.0, 2.5, 2.0])
     trainer = make_trainer(
-        tmp_path, steps=8, evaluate=lambda model: {"bleu": 0.0, "loss": next(losses)},
+        tmp_path,
+        steps=8,
+        evaluate=lambda model: {"bleu": 0.0, "loss": next(losses)},
         settings={"eval_every": 2, "save_every": 2, "keep_best": "bleu", "best_is_largest": True},
-    )  # fmt: skip
+    )
     trainer.fit()
-    assert (trainer.progress.best, trainer.progress.best_loss, trainer.progress.best_step) == (0.0, 2.0, 4)
+    assert (trainer.progress.best, trainer.progress.best_loss, trainer.progress.best_step) == (
+        0.0,
+        2.0,
+        4,
+    )
 
 
 def test_first_signal_saves_and_the_code_is_128_more(tmp_path):
@@ -137,9 +162,12 @@ def test_first_signal_saves_and_the_code_is_128_more(tmp_path):
     assert signal.getsignal(signal.SIGINT) is before
 
 
-@pytest.mark.parametrize(("heard", "code", "steps"), [(signal.SIG_DFL, 129, 4), (signal.SIG_IGN, 0, 6)])
+@pytest.mark.parametrize(
+    ("heard", "code", "steps"), [(signal.SIG_DFL, 129, 4), (signal.SIG_IGN, 0, 6)]
+)
 def test_a_closed_terminal_saves_too_but_not_under_nohup(tmp_path, heard, code, steps):
-    before = signal.signal(signal.SIGHUP, heard)  # ignored, as nohup has it, also where these tests run under it
+    # ignored, as nohup has it, also where these tests run under it
+    before = signal.signal(signal.SIGHUP, heard)
     try:
         result = stop_at(make_trainer(tmp_path, steps=6), 4, signal.SIGHUP)
     finally:

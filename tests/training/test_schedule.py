@@ -16,7 +16,10 @@ def theirs(name: str, **kwargs) -> list[float]:
     import transformers
 
     optimizer = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=1.0)
-    schedule = getattr(transformers, f"get_{name}_with_warmup" if name != "inverse_sqrt" else "get_inverse_sqrt_schedule")
+    schedule = getattr(
+        transformers,
+        f"get_{name}_with_warmup" if name != "inverse_sqrt" else "get_inverse_sqrt_schedule",
+    )
     return [schedule(optimizer, **kwargs).lr_lambdas[0](s) for s in range(T + 1)]
 
 
@@ -24,21 +27,39 @@ def theirs(name: str, **kwargs) -> list[float]:
 @pytest.mark.parametrize(
     ("ours", "name", "kwargs"),
     [
-        (Polynomial(warmup_steps=W), "linear_schedule", {"num_warmup_steps": W, "num_training_steps": T}),
-        (Cosine(warmup_steps=W), "cosine_schedule", {"num_warmup_steps": W, "num_training_steps": T}),
+        (
+            Polynomial(warmup_steps=W),
+            "linear_schedule",
+            {"num_warmup_steps": W, "num_training_steps": T},
+        ),
+        (
+            Cosine(warmup_steps=W),
+            "cosine_schedule",
+            {"num_warmup_steps": W, "num_training_steps": T},
+        ),
         (Constant(warmup_steps=W), "constant_schedule", {"num_warmup_steps": W}),
         (InverseSqrt(warmup_steps=W), "inverse_sqrt", {"num_warmup_steps": W}),
-        (InverseSqrt(warmup_steps=W, timescale=50), "inverse_sqrt", {"num_warmup_steps": W, "timescale": 50}),
+        (
+            InverseSqrt(warmup_steps=W, timescale=50),
+            "inverse_sqrt",
+            {"num_warmup_steps": W, "timescale": 50},
+        ),
     ],
 )
 def test_as_in_transformers_with_warmup_one_update_ahead(ours, name, kwargs):
     expected = theirs(name, **kwargs)
     for t in range(1, T + 1):
-        assert ours(t, T) == pytest.approx(expected[t] if t < W else expected[t - 1] if t > W else 1.0, abs=1e-12)
+        assert ours(t, T) == pytest.approx(
+            expected[t] if t < W else expected[t - 1] if t > W else 1.0, abs=1e-12
+        )
 
 
 def test_the_first_update_moves_and_the_last_is_not_wasted():
-    for schedule in (Polynomial(warmup_steps=W), Cosine(warmup_steps=W), WarmupStableDecay(warmup_steps=W)):
+    for schedule in (
+        Polynomial(warmup_steps=W),
+        Cosine(warmup_steps=W),
+        WarmupStableDecay(warmup_steps=W),
+    ):
         assert schedule(1, T) == 1 / W
         assert max(schedule(t, T) for t in range(1, T + 1)) == 1
         assert schedule(T, T) > 0
@@ -77,9 +98,12 @@ def test_short_runs_warm_up_for_less_and_say_so():
 
 @pytest.mark.parametrize(
     ("kwargs", "message"),
-    [({"warmup_steps": -1}, "schedule.warmup_steps"), ({"warmup_share": 2.0}, "schedule.warmup_share"),
-     ({"warmup_steps": 5, "warmup_share": 0.1}, "either")],
-)  # fmt: skip
+    [
+        ({"warmup_steps": -1}, "schedule.warmup_steps"),
+        ({"warmup_share": 2.0}, "schedule.warmup_share"),
+        ({"warmup_steps": 5, "warmup_share": 0.1}, "either"),
+    ],
+)
 def test_wrong_numbers(kwargs, message):
     with pytest.raises(ConfigError, match=message):
         Constant(**kwargs)
@@ -88,9 +112,13 @@ def test_wrong_numbers(kwargs, message):
 
 
 def test_inverse_sqrt_is_the_rate_of_the_transformer() -> None:
-    """`d^-0.5 min(t^-0.5, t W^-1.5)` (Vaswani et al., 2017, sec. 5.3) lr = (d W)^-0.5; decay begins one update later."""
+    """`d^-0.5 min(t^-0.5, t W^-1.5)` (Vaswani et al., 2017, sec. 5.3) lr = (d W)^-0.5; decay
+    begins one update later.
+    """
     width, warmup = 512, 4000
     schedule, lr = InverseSqrt(warmup_steps=warmup), (width * warmup) ** -0.5
     for t in (1, 2, 999, 4000, 4001, 4002, 16000, 100_000):
         at = t if t <= warmup else t - 1
-        assert lr * schedule(t, 100_000) == pytest.approx(width**-0.5 * min(at**-0.5, at * warmup**-1.5), rel=1e-12)
+        assert lr * schedule(t, 100_000) == pytest.approx(
+            width**-0.5 * min(at**-0.5, at * warmup**-1.5), rel=1e-12
+        )

@@ -5,7 +5,16 @@ import json
 import pytest
 import torch
 from torch import nn
-from toy import Recurrent, ToyBatches, ToyObjective, curve, make_batch, make_model, make_trainer, weights
+from toy import (
+    Recurrent,
+    ToyBatches,
+    ToyObjective,
+    curve,
+    make_batch,
+    make_model,
+    make_trainer,
+    weights,
+)
 
 from plmctl.errors import PlmctlError
 from plmctl.objectives.base import Objective, Output, Term
@@ -31,7 +40,9 @@ def test_gradient_is_the_sum_of_means_written_as_a_loop(tmp_path):
     named = [*model.named_parameters(), ("objective.scale", objective.scale)]
     for name, p in named:
         torch.testing.assert_close(found[name], p.grad, rtol=1e-4, atol=1e-6)
-    assert float(norm) == pytest.approx(sum(float(p.grad.square().sum()) for _, p in named) ** 0.5, rel=1e-4)
+    assert float(norm) == pytest.approx(
+        sum(float(p.grad.square().sum()) for _, p in named) ** 0.5, rel=1e-4
+    )
 
 
 def test_1x16_is_16x1(tmp_path):
@@ -66,7 +77,11 @@ class Explodes(ToyObjective):
         output = super().forward(model, batch, state)
         bad = bool((batch.key == -1).any())
         return Output(
-            {name: Term(t.total * (float("nan") if bad else 1), t.weight) for name, t in output.terms.items()}, output.logs
+            {
+                name: Term(t.total * (float("nan") if bad else 1), t.weight)
+                for name, t in output.terms.items()
+            },
+            output.logs,
         )
 
     def counts(self, batch):
@@ -92,7 +107,10 @@ def test_a_step_that_is_not_finite_changes_nothing_and_is_logged_with_its_rows(t
     result = trainer.fit()
     assert (result.progress.step, result.progress.skipped, trainer.batches.place) == (4, 2, 6)
     events = [r for r in curve(tmp_path) if "event" in r]
-    assert [r["rows"] for r in events] == [[-1, 1, 2, 3, 4, 5, 6, 7], [-1, 25, 26, 27, 28, 29, 30, 31]]
+    assert [r["rows"] for r in events] == [
+        [-1, 1, 2, 3, 4, 5, 6, 7],
+        [-1, 25, 26, 27, 28, 29, 30, 31],
+    ]
     assert all(p.isfinite().all() for _, p in trainer.parameters)
     losses = [r["loss"] for r in curve(tmp_path) if "loss" in r]
     assert len(losses) == 3
@@ -101,14 +119,18 @@ def test_a_step_that_is_not_finite_changes_nothing_and_is_logged_with_its_rows(t
 
 def test_too_many_bad_steps_end_the_run_and_name_the_last_good_checkpoint(tmp_path):
     trainer = make_trainer(
-        tmp_path, objective=Explodes(), poison=tuple(range(2, 99)), settings={"max_bad_steps": 3, "save_every": 1}
+        tmp_path,
+        objective=Explodes(),
+        poison=tuple(range(2, 99)),
+        settings={"max_bad_steps": 3, "save_every": 1},
     )
     with pytest.raises(PlmctlError, match=r"3 updates in a row after update 2.*checkpoints/step-2"):
         trainer.fit()
 
 
 def test_budget_in_tokens_and_minutes(tmp_path):
-    trainer = make_trainer(tmp_path / "tokens", budget=Budget(tokens=100), rows=4)  # 24 tokens an update
+    # 24 tokens an update
+    trainer = make_trainer(tmp_path / "tokens", budget=Budget(tokens=100), rows=4)
     assert trainer.fit().progress.step == 5
     trainer = make_trainer(tmp_path / "minutes", budget=Budget(minutes=0.005))
     result = trainer.fit()
@@ -137,7 +159,9 @@ def test_first_and_last_step_are_always_logged_and_do_not_disturb_the_sums(tmp_p
     make_trainer(tmp_path / "b", steps=7, settings={"log_every": 1}).fit()
     every = [r["loss"] for r in curve(tmp_path / "b")]
     assert curve(tmp_path / "a")[1]["loss"] == pytest.approx(sum(every[:3]) / 3, rel=1e-6)
-    assert {"loss/mlm", "loss/row", "acc/mlm", "grad_norm", "lr", "tokens"} <= curve(tmp_path / "a")[0].keys()
+    assert {"loss/mlm", "loss/row", "acc/mlm", "grad_norm", "lr", "tokens"} <= curve(
+        tmp_path / "a"
+    )[0].keys()
 
 
 def test_clipping(tmp_path):
@@ -146,7 +170,9 @@ def test_clipping(tmp_path):
     norm, _ = trainer.update.gradient(micro_batches, trainer.update.count(micro_batches, {}))
     assert float(norm) > 1e-2
     trainer.update.apply(0.0, float(norm))
-    assert float(nn.utils.get_total_norm([p.grad for _, p in trainer.parameters])) == pytest.approx(1e-3, rel=1e-3)
+    assert float(nn.utils.get_total_norm([p.grad for _, p in trainer.parameters])) == pytest.approx(
+        1e-3, rel=1e-3
+    )
 
 
 def test_after_step_is_called_with_the_step(tmp_path):

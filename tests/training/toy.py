@@ -1,4 +1,6 @@
-"""A toy model, objectives and loader: small enough to train in milliseconds, with dropout, a tie and two terms."""
+"""A toy model, objectives and loader: small enough to train in milliseconds, with dropout, a tie
+and two terms.
+"""
 
 from __future__ import annotations
 
@@ -34,14 +36,18 @@ class ToyBackbone(Backbone):
     def embed(self, batch: Batch, state: Any = None) -> Tensor:
         return self.token_embedding(batch.text.ids)
 
-    def encode(self, x: Tensor, batch: Batch, state: Any = None, record: frozenset[str] = frozenset()) -> Hidden:
+    def encode(
+        self, x: Tensor, batch: Batch, state: Any = None, record: frozenset[str] = frozenset()
+    ) -> Hidden:
         return Hidden(x + self.block(x.cumsum(1) / T))
 
 
 class Recurrent(ToyBackbone):
     """Adds the mean of the last segment to every token."""
 
-    def encode(self, x: Tensor, batch: Batch, state: Any = None, record: frozenset[str] = frozenset()) -> Hidden:
+    def encode(
+        self, x: Tensor, batch: Batch, state: Any = None, record: frozenset[str] = frozenset()
+    ) -> Hidden:
         hidden = super().encode(x + state["mean"][:, None], batch)
         return Hidden(hidden.last, state={"mean": hidden.last.mean(1).float()})
 
@@ -60,7 +66,9 @@ class TiedHead(nn.Module):
 
 
 class ToyObjective(Objective):
-    """Hidden tokens (ragged counts) and a row class, two terms with different denominators; owns a projection."""
+    """Hidden tokens (ragged counts) and a row class, two terms with different denominators; owns
+    a projection.
+    """
 
     def __init__(self, pair: bool = True) -> None:
         super().__init__()
@@ -74,18 +82,24 @@ class ToyObjective(Objective):
         hidden = model(batch, state)
         targets = batch.targets["mlm"]
         logits = model.heads["mlm"](hidden.at(targets.index) * self.scale).float()
-        total = nn.functional.cross_entropy(logits, targets.ids, ignore_index=IGNORE, reduction="sum")
+        total = nn.functional.cross_entropy(
+            logits, targets.ids, ignore_index=IGNORE, reduction="sum"
+        )
         terms = {"mlm": Term(total)}
         if self.pair:
             row = model.heads["row"](hidden.last[:, 0]).float()
-            terms["row"] = Term(nn.functional.cross_entropy(row, batch.labels["class"], reduction="sum"), 0.5)
+            terms["row"] = Term(
+                nn.functional.cross_entropy(row, batch.labels["class"], reduction="sum"), 0.5
+            )
         correct = (logits.argmax(-1) == targets.ids).sum()
         return Output(terms, {"acc/mlm": (correct, targets.count)}, hidden.state)
 
 
 def make_batch(keys: list[int]) -> Batch:
     """Rows are a function of their key; row k hides 1 + k % 3 tokens."""
-    ids = torch.stack([torch.randint(V, (T,), generator=torch.Generator().manual_seed(k)) for k in keys])
+    ids = torch.stack(
+        [torch.randint(V, (T,), generator=torch.Generator().manual_seed(k)) for k in keys]
+    )
     places = [(row, column) for row, k in enumerate(keys) for column in range(1 + k % 3)]
     index = torch.tensor([row * T + column for row, column in places])
     spare = 3 * len(keys) - len(places)
@@ -93,16 +107,33 @@ def make_batch(keys: list[int]) -> Batch:
     targets = Targets(torch.cat([index, torch.zeros(spare, dtype=torch.long)]), label, len(places))
     text = Seq(ids.masked_fill(torch.arange(T) < 1, 0), torch.full((len(keys),), T), full=True)
     return Batch(
-        torch.tensor(keys), {"text": text}, {"mlm": targets}, labels={"class": torch.tensor(keys) % 2},
+        torch.tensor(keys),
+        {"text": text},
+        {"mlm": targets},
+        labels={"class": torch.tensor(keys) % 2},
         counts={"tokens": T * len(keys), "rows": len(keys), "mlm": len(places)},
-    )  # fmt: skip
+    )
 
 
 class ToyBatches:
-    """`rows` rows an update over all ranks, cut into micro-batches of `micro`; keys count up from the stored place."""
+    """`rows` rows an update over all ranks, cut into micro-batches of `micro`; keys count up
+    from the stored place.
+    """
 
-    def __init__(self, rows: int = 8, micro: int = 8, world: World | None = None, poison: tuple[int, ...] = ()) -> None:
-        self.rows, self.micro, self.world, self.place, self.poison = rows, micro, world or World(), 0, poison
+    def __init__(
+        self,
+        rows: int = 8,
+        micro: int = 8,
+        world: World | None = None,
+        poison: tuple[int, ...] = (),
+    ) -> None:
+        self.rows, self.micro, self.world, self.place, self.poison = (
+            rows,
+            micro,
+            world or World(),
+            0,
+            poison,
+        )
 
     def __next__(self) -> list[Batch]:
         own = self.rows // self.world.size
@@ -123,26 +154,49 @@ class ToyBatches:
 def make_model(dropout: float = 0.1, backbone: type[ToyBackbone] = ToyBackbone) -> Model:
     torch.manual_seed(0)
     built = backbone(dropout)
-    return Model(backbone=built, heads={"mlm": TiedHead(built.token_embedding), "row": nn.Linear(W, 2)})
+    return Model(
+        backbone=built, heads={"mlm": TiedHead(built.token_embedding), "row": nn.Linear(W, 2)}
+    )
 
 
 def make_trainer(
-    folder: Path, *, steps: int = 10, dropout: float = 0.1, rows: int = 8, micro: int = 8, precision: str = "fp32",
-    world: World | None = None, objective: Objective | None = None, backbone: type[ToyBackbone] = ToyBackbone,
-    budget: Budget | None = None, stages: list[Stage] | None = None, poison: tuple[int, ...] = (), **kwargs: Any,
-) -> Trainer:  # fmt: skip
+    folder: Path,
+    *,
+    steps: int = 10,
+    dropout: float = 0.1,
+    rows: int = 8,
+    micro: int = 8,
+    precision: str = "fp32",
+    world: World | None = None,
+    objective: Objective | None = None,
+    backbone: type[ToyBackbone] = ToyBackbone,
+    budget: Budget | None = None,
+    stages: list[Stage] | None = None,
+    poison: tuple[int, ...] = (),
+    **kwargs: Any,
+) -> Trainer:
     world = world or World()
     folder.mkdir(parents=True, exist_ok=True)
     settings = Settings(**{"log_every": 3, **kwargs.pop("settings", {})})
-    log = kwargs.pop("log", None) or Log(folder if world.main else None, tensorboard=False, quiet=True)
+    log = kwargs.pop("log", None) or Log(
+        folder if world.main else None, tensorboard=False, quiet=True
+    )
     return Trainer(
-        model=make_model(dropout, backbone), objective=objective or ToyObjective(),
-        optimizer=lambda parameters: AdamW(parameters=parameters, lr=0.01, betas=[0.9, 0.999], eps=1e-6, weight_decay=0.01),
-        schedule=Polynomial(warmup_steps=3), budget=budget or Budget(steps=steps),
+        model=make_model(dropout, backbone),
+        objective=objective or ToyObjective(),
+        optimizer=lambda parameters: AdamW(
+            parameters=parameters, lr=0.01, betas=[0.9, 0.999], eps=1e-6, weight_decay=0.01
+        ),
+        schedule=Polynomial(warmup_steps=3),
+        budget=budget or Budget(steps=steps),
         stages=stages or [Stage(batches=lambda: ToyBatches(rows, micro, world, poison))],
-        precision=choose(precision, world.device), world=world, log=log, settings=settings,
-        checkpoints=Checkpoints(folder / "checkpoints", say=log.say), **kwargs,
-    )  # fmt: skip
+        precision=choose(precision, world.device),
+        world=world,
+        log=log,
+        settings=settings,
+        checkpoints=Checkpoints(folder / "checkpoints", say=log.say),
+        **kwargs,
+    )
 
 
 def weights(trainer):
@@ -155,4 +209,7 @@ def same(a, b):
 
 def curve(folder):
     timing = ("seconds", "tokens_per_second", "data_wait")
-    return [{k: v for k, v in r.items() if k not in timing} for r in read_metrics(folder / "metrics.jsonl")]
+    return [
+        {k: v for k, v in r.items() if k not in timing}
+        for r in read_metrics(folder / "metrics.jsonl")
+    ]

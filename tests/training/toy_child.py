@@ -1,4 +1,6 @@
-"""A process that hears nothing and never ends by itself: `python -m toy_child <folder>`; its number is a file there."""
+"""A process that hears nothing and never ends by itself: `python -m toy_child <folder>`; its
+number is a file there.
+"""
 
 import os
 import signal

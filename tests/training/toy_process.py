@@ -1,4 +1,6 @@
-"""One process of test_distributed: `python -m toy_process <folder> <steps> <micro-batch> [resume] [signal=<step>] [full]`."""
+"""One process of test_distributed: `python -m toy_process <folder> <steps> <micro-batch>
+[resume] [signal=<step>] [full]`.
+"""
 
 import os
 import signal
@@ -16,7 +18,9 @@ from plmctl.training.stages import Stage
 
 
 def check_sums(world) -> None:
-    """A parameter that one rank leaves unused gets the other's gradient; one that nobody uses gets none."""
+    """A parameter that one rank leaves unused gets the other's gradient; one that nobody uses
+    gets none.
+    """
     a, b, c = (torch.nn.Parameter(torch.zeros(2)) for _ in range(3))
     a.grad = torch.full((2,), 1.0 + world.rank)
     b.grad = torch.ones(2) if world.rank == 0 else None
@@ -25,7 +29,11 @@ def check_sums(world) -> None:
     assert b.grad.tolist() == [1, 1]
     assert c.grad is None
     assert world.sum_counts({"x": world.rank + 1, "y": 1}) == {"x": 3, "y": 2}
-    assert sum_floats({f"only/{world.rank}": 1.0, "both": 2.0}, world) == {"only/0": 1.0, "only/1": 1.0, "both": 4.0}
+    assert sum_floats({f"only/{world.rank}": 1.0, "both": 2.0}, world) == {
+        "only/0": 1.0,
+        "only/1": 1.0,
+        "both": 4.0,
+    }
 
 
 def full(folder: Path) -> None:
@@ -53,10 +61,15 @@ def main(folder: str, steps: str, micro: str, *options: str) -> int:
         return mean_losses(model, trainer.objective, next(ToyBatches(8, 2, world)), world=world)
 
     trainer = make_trainer(
-        Path(folder), steps=int(steps), dropout=0.0, world=world, objective=Objective(), evaluate=evaluate,
-        stages=[Stage(batches=lambda: Watched(8, int(micro), world))], 
+        Path(folder),
+        steps=int(steps),
+        dropout=0.0,
+        world=world,
+        objective=Objective(),
+        evaluate=evaluate,
+        stages=[Stage(batches=lambda: Watched(8, int(micro), world))],
         settings={"log_every": 1, "eval_every": 2, "keep_best": "loss"},
-    )  # fmt: skip
+    )
     if "full" in options:
         trainer.checkpoints.extras = full
     if "resume" in options:

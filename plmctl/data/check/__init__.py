@@ -1,1 +1,3 @@
-"""What a careful person looks for before a long run: `text` (documents), `tokens` (token directories), `labels` (tasks)."""
+"""What a careful person looks for before a long run: `text` (documents), `tokens` (token
+directories), `labels` (tasks).
+"""

@@ -17,8 +17,19 @@ _MISREAD = re.compile(
 )  # UTF-8 that was read as Latin-1 or cp1252
 _UNKNOWN = re.compile(r"<unk>|\[UNK\]")
 _WHITE = frozenset("\t\n\r")
-_NAMES = {"CJK": "Han", "IDEOGRAPHIC": "Han", "KANGXI": "Han"}  # the rest are called as their letters begin
-_FORMS = {"FULLWIDTH", "HALFWIDTH", "MATHEMATICAL", "MODIFIER", "SUPERSCRIPT", "SUBSCRIPT", "FEMININE", "MASCULINE", "MICRO"}
+# the rest are called as their letters begin
+_NAMES = {"CJK": "Han", "IDEOGRAPHIC": "Han", "KANGXI": "Han"}
+_FORMS = {
+    "FULLWIDTH",
+    "HALFWIDTH",
+    "MATHEMATICAL",
+    "MODIFIER",
+    "SUPERSCRIPT",
+    "SUBSCRIPT",
+    "FEMININE",
+    "MASCULINE",
+    "MICRO",
+}
 
 
 class Characters:
@@ -37,41 +48,75 @@ class Characters:
 
     def scripts(self) -> dict[str, float]:
         """{script: share of the letters}, the most frequent first."""
-        return scripts(Counter({chr(point): int(self.counts[point]) for point in np.flatnonzero(self.counts)}))
+        return scripts(
+            Counter({chr(point): int(self.counts[point]) for point in np.flatnonzero(self.counts)})
+        )
 
     def findings(self, words: int) -> list[Finding]:
         used = {chr(point): int(self.counts[point]) for point in np.flatnonzero(self.counts)}
         total = max(1, sum(used.values()))
         replaced = used.get(chr(REPLACEMENT), 0)
-        control = {c: n for c, n in used.items() if unicodedata.category(c) in ("Cc", "Cs", "Co") and c not in _WHITE}
+        control = {
+            c: n
+            for c, n in used.items()
+            if unicodedata.category(c) in ("Cc", "Cs", "Co") and c not in _WHITE
+        }
         lost = sum(control.values())
-        shown = ", ".join(f"U+{ord(c):04X} ({n:,})" for c, n in sorted(control.items(), key=lambda item: -item[1])[:3])
+        shown = ", ".join(
+            f"U+{ord(c):04X} ({n:,})"
+            for c, n in sorted(control.items(), key=lambda item: -item[1])[:3]
+        )
         return [
             judged(
-                "replacement characters", f"{replaced:,} x U+FFFD ({percent(replaced / total)})", replaced / total,
-                look=0, bad=1e-4, numbers={"count": replaced},
-                advice="Somebody decoded this text wrongly: decode the original again, or drop these documents.",
+                "replacement characters",
+                f"{replaced:,} x U+FFFD ({percent(replaced / total)})",
+                replaced / total,
+                look=0,
+                bad=1e-4,
+                numbers={"count": replaced},
+                advice=(
+                    "Somebody decoded this text wrongly: decode the original again, or drop these"
+                    " documents."
+                ),
             ),
             judged(
-                "wrongly decoded characters", f"{self.misread:,} like Ã© or â€™", self.misread / total, look=1e-6, bad=1e-4,
+                "wrongly decoded characters",
+                f"{self.misread:,} like Ã© or â€™",
+                self.misread / total,
+                look=1e-6,
+                bad=1e-4,
                 advice="UTF-8 was read as Latin-1: repair the text (ftfy does) before tokenizing.",
                 numbers={"count": self.misread},
             ),
             judged(
-                "control characters", f"{lost:,}" + (f": {shown}" if shown else ""), lost / total, look=1e-6, bad=1e-4,
-                advice="Strip them, or they become tokens; many of them mean that the file is not plain text.",
+                "control characters",
+                f"{lost:,}" + (f": {shown}" if shown else ""),
+                lost / total,
+                look=1e-6,
+                bad=1e-4,
+                advice=(
+                    "Strip them, or they become tokens; many of them mean that the file is not"
+                    " plain text."
+                ),
                 numbers={"count": lost},
             ),
             judged(
-                "unknown words", f"{self.unknown:,} x <unk> or [UNK]", self.unknown / max(1, words), look=0, bad=1e-3,
-                advice="Somebody cut this text to a vocabulary; look for the raw version.", numbers={"count": self.unknown},
+                "unknown words",
+                f"{self.unknown:,} x <unk> or [UNK]",
+                self.unknown / max(1, words),
+                look=0,
+                bad=1e-3,
+                advice="Somebody cut this text to a vocabulary; look for the raw version.",
+                numbers={"count": self.unknown},
             ),
             _letters(used, total),
-        ]  # fmt: skip
+        ]
 
 
 def scripts(counts: Counter[str]) -> dict[str, float]:
-    """{script: share of the letters} of {character: count}. The script is the first word of a letter's Unicode name."""
+    """{script: share of the letters} of {character: count}. The script is the first word of a
+    letter's Unicode name.
+    """
     found = Counter[str]()
     for character, count in counts.items():
         if unicodedata.category(character)[0] == "L":
@@ -82,7 +127,10 @@ def scripts(counts: Counter[str]) -> dict[str, float]:
 
 def said_of(shares: dict[str, float]) -> str:
     """`Latin 98%, Han 1.2%, ...`."""
-    return ", ".join(f"{name} {percent(share)}" for name, share in list(shares.items())[:5]) or "no letters"
+    return (
+        ", ".join(f"{name} {percent(share)}" for name, share in list(shares.items())[:5])
+        or "no letters"
+    )
 
 
 def _letters(used: dict[str, int], total: int) -> Finding:
@@ -91,10 +139,17 @@ def _letters(used: dict[str, int], total: int) -> Finding:
     white = sum(n for c, n in used.items() if c.isspace())
     share = letters / max(1, total - white)
     return judged(
-        "scripts", f"{said_of(shares)}; {percent(share)} of the marks are letters", 1 - share, look=0.4, bad=0.8,
-        advice="Mostly digits and signs: tables, code or markup? Keep prose, unless they are what you want to model.",
+        "scripts",
+        f"{said_of(shares)}; {percent(share)} of the marks are letters",
+        1 - share,
+        look=0.4,
+        bad=0.8,
+        advice=(
+            "Mostly digits and signs: tables, code or markup? Keep prose, unless they are what you"
+            " want to model."
+        ),
         numbers={"shares": shares, "letters": share},
-    )  # fmt: skip
+    )
 
 
 def _script(character: str) -> str:

@@ -16,7 +16,9 @@ _FINE = 16  # bins of an octave: lengths are known to 4.4 %
 
 @dataclass(frozen=True)
 class Finding:
-    """One thing that was looked at: what was found, and where it is not `ok` one sentence that says what to do."""
+    """One thing that was looked at: what was found, and where it is not `ok` one sentence that
+    says what to do.
+    """
 
     name: str
     verdict: Verdict
@@ -26,7 +28,14 @@ class Finding:
 
 
 def judged(
-    name: str, found: str, value: float, *, look: float, bad: float, advice: str, numbers: dict[str, Any] | None = None
+    name: str,
+    found: str,
+    value: float,
+    *,
+    look: float,
+    bad: float,
+    advice: str,
+    numbers: dict[str, Any] | None = None,
 ) -> Finding:
     """`look` above one bound, `bad` above the other."""
     verdict: Verdict = "bad" if value > bad else "look" if value > look else "ok"
@@ -52,14 +61,18 @@ class Report:
     def as_json(self) -> dict[str, Any]:
         edges, counts = self.lengths.bins()
         return {
-            "path": self.path, "kind": self.kind, "verdict": self.verdict,
+            "path": self.path,
+            "kind": self.kind,
+            "verdict": self.verdict,
             "findings": [asdict(finding) for finding in self.findings],
             "lengths": {"unit": self.unit, "edges": edges, "counts": counts},
-        }  # fmt: skip
+        }
 
 
 class Lengths:
-    """A histogram of positive lengths in a fixed amount of memory; quantiles are right to a sixteenth of an octave."""
+    """A histogram of positive lengths in a fixed amount of memory; quantiles are right to a
+    sixteenth of an octave.
+    """
 
     def __init__(self) -> None:
         self._counts = np.zeros(64 * _FINE, np.int64)
@@ -69,7 +82,9 @@ class Lengths:
         values = np.asarray(lengths, np.int64)
         values = values[values > 0]
         if len(values):
-            self._counts += np.bincount((np.log2(values) * _FINE + 1e-9).astype(np.int64), minlength=len(self._counts))
+            self._counts += np.bincount(
+                (np.log2(values) * _FINE + 1e-9).astype(np.int64), minlength=len(self._counts)
+            )
             self.count, self.total = self.count + len(values), self.total + int(values.sum())
             self.largest = max(self.largest, int(values.max()))
 

@@ -14,7 +14,9 @@ _ALL = (1 << 64) - 1
 
 def of_texts(texts: Iterable[str]) -> np.ndarray:
     """[n] uint64, the same in every process."""
-    digests = (blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).digest() for text in texts)
+    digests = (
+        blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).digest() for text in texts
+    )
     return np.frombuffer(b"".join(digests), np.uint64)
 
 
@@ -29,7 +31,8 @@ def mixed(values: np.ndarray) -> np.ndarray:
 def stretches(units: np.ndarray, start: np.ndarray, end: np.ndarray) -> np.ndarray:
     """The hash of each `units[start:end]` [m], equal for equal stretches wherever they stand.
 
-    A polynomial modulo 2^64: with `H[i] = sum_{k<i} u[k] b^k` it is `(H[end] - H[start]) b^-start`, then mixed.
+    A polynomial modulo 2^64: with `H[i] = sum_{k<i} u[k] b^k` it is `(H[end] - H[start]) b^-start`,
+    then mixed.
     """
     power = np.full(len(units) + 1, _BASE, np.uint64)
     power[0] = 1
@@ -43,9 +46,11 @@ def stretches(units: np.ndarray, start: np.ndarray, end: np.ndarray) -> np.ndarr
 
 
 class Repeats:
-    """How often each hash occurs. Beyond `room` different ones only those in half of the hash space are kept, and so on:
+    """How often each hash occurs. Beyond `room` different ones only those in half of the hash space
+    are kept, and so on:
 
-    all copies of one hash stay or go together, so shares stay unbiased. `kept` is the share of the hash space.
+    all copies of one hash stay or go together, so shares stay unbiased. `kept` is the share of the
+    hash space.
     """
 
     def __init__(self, room: int = ROOM) -> None:
@@ -63,11 +68,16 @@ class Repeats:
 
     def settle(self) -> None:
         """Count what has been added."""
-        found, counts = np.unique(np.concatenate([*self._waiting, np.zeros(0, np.uint64)]), return_counts=True)
+        found, counts = np.unique(
+            np.concatenate([*self._waiting, np.zeros(0, np.uint64)]), return_counts=True
+        )
         self._waiting, self._size = [], 0
         together, place = np.unique(np.concatenate([self.hashes, found]), return_inverse=True)
         weights = np.concatenate([self.counts, counts])
-        self.hashes, self.counts = together, np.bincount(place, weights, len(together)).astype(np.int64)
+        self.hashes, self.counts = (
+            together,
+            np.bincount(place, weights, len(together)).astype(np.int64),
+        )
         while len(self.hashes) > self._room:
             self._cut(self._limit // 2)
 
@@ -90,7 +100,9 @@ class Repeats:
         """How often a hash occurred; 0 also where it is not kept."""
         self.settle()
         place = int(np.searchsorted(self.hashes, one))
-        return int(self.counts[place]) if place < len(self.hashes) and self.hashes[place] == one else 0
+        return (
+            int(self.counts[place]) if place < len(self.hashes) and self.hashes[place] == one else 0
+        )
 
     def shared_with(self, other: Repeats) -> float:
         """Of what was added here, the share that was added to `other` too."""

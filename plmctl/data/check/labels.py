@@ -1,4 +1,6 @@
-"""A look at labelled data: balance of the labels, copies, contradictions, leaks between splits, examples that are too long."""
+"""A look at labelled data: balance of the labels, copies, contradictions, leaks between splits,
+examples that are too long.
+"""
 
 from __future__ import annotations
 
@@ -30,25 +32,44 @@ class Example(Protocol):
 
 Key = tuple[str, ...]  # what two copies have in common
 Splits = Mapping[str, Sequence[Example]]
-Measure = Callable[[Sequence[Example]], tuple[np.ndarray, np.ndarray]]  # (tokens, tokens cut off) of each example
+# (tokens, tokens cut off) of each example
+Measure = Callable[[Sequence[Example]], tuple[np.ndarray, np.ndarray]]
 
 
 def check(
-    path: str, splits: Splits, *, measure: Measure | None = None, skipped: Mapping[str, int] | None = None,
-    classes: bool = True, remarks: Sequence[str] = (),
-) -> Report:  # fmt: skip
-    """The report on the splits of a labelled set, train first; `measure` is the task's own way to rows.
+    path: str,
+    splits: Splits,
+    *,
+    measure: Measure | None = None,
+    skipped: Mapping[str, int] | None = None,
+    classes: bool = True,
+    remarks: Sequence[str] = (),
+) -> Report:
+    """The report on the splits of a labelled set, train first; `measure` is the task's own way to
+    rows.
 
-    `classes=False`: labels are texts of their own, which no two examples need share. `remarks`: the task's own on its files.
+    `classes=False`: labels are texts of their own, which no two examples need share. `remarks`: the
+    task's own on its files.
     """
     train = splits.get("train")
     if not train:
-        raise DataError("there is no training split", file=path, fix="name the files: task.path=[train.tsv,dev.tsv]")
+        raise DataError(
+            "there is no training split",
+            file=path,
+            fix="name the files: task.path=[train.tsv,dev.tsv]",
+        )
     keys = {name: [_key(example) for example in examples] for name, examples in splits.items()}
     lengths = Lengths()
     lengths.add([_words(example) for example in train])
-    findings = [_sizes(splits, skipped or {}), *(_balance(splits) if classes else []), *_copies(splits, keys)]
-    findings += [Finding("files", "look", remark, "Correct these in the file, or leave them out.") for remark in remarks]
+    findings = [
+        _sizes(splits, skipped or {}),
+        *(_balance(splits) if classes else []),
+        *_copies(splits, keys),
+    ]
+    findings += [
+        Finding("files", "look", remark, "Correct these in the file, or leave them out.")
+        for remark in remarks
+    ]
     findings += [_leak(name, splits, keys) for name in splits if name != "train"]
     unit = "words"
     if measure:
@@ -58,13 +79,21 @@ def check(
         findings.append(_long(tokens, cut, train))
     half, most = lengths.quantile(0.5), lengths.quantile(0.95)
     shown = f"half below {half:,} {unit}, 95% below {most:,}, the longest {lengths.largest:,}"
-    findings.append(Finding("lengths", "ok", shown, numbers={"50%": half, "95%": most, "largest": lengths.largest}))
+    findings.append(
+        Finding(
+            "lengths", "ok", shown, numbers={"50%": half, "95%": most, "largest": lengths.largest}
+        )
+    )
     return Report(path, "labelled", findings, lengths, unit)
 
 
 def _key(example: Example) -> Key:
     """All that a model reads, whatever its case and white space."""
-    return tuple(" ".join(_text(value).lower().split()) for name, value in example.fields.items() if name not in SKIPPED)
+    return tuple(
+        " ".join(_text(value).lower().split())
+        for name, value in example.fields.items()
+        if name not in SKIPPED
+    )
 
 
 def _text(value: Any) -> str:
@@ -72,7 +101,9 @@ def _text(value: Any) -> str:
 
 
 def _words(example: Example) -> int:
-    return sum(len(_text(value).split()) for name, value in example.fields.items() if name not in SKIPPED)
+    return sum(
+        len(_text(value).split()) for name, value in example.fields.items() if name not in SKIPPED
+    )
 
 
 def _sizes(splits: Splits, skipped: Mapping[str, int]) -> Finding:
@@ -81,17 +112,28 @@ def _sizes(splits: Splits, skipped: Mapping[str, int]) -> Finding:
     numbers = {**{name: len(examples) for name, examples in splits.items()}, "passed over": left}
     dev = any(name.startswith("dev") for name in splits)
     return judged(
-        "size", shown + (f"; {left:,} broken rows are passed over" if left else ""), not dev or len(splits["train"]) < _LITTLE,
-        look=0.5, bad=2, numbers=numbers,
+        "size",
+        shown + (f"; {left:,} broken rows are passed over" if left else ""),
+        not dev or len(splits["train"]) < _LITTLE,
+        look=0.5,
+        bad=2,
+        numbers=numbers,
         advice=f"Fewer than {_LITTLE} examples, or none to validate on: scores vary by chance.",
-    )  # fmt: skip
+    )
 
 
 def _balance(splits: Splits) -> list[Finding]:
     labels = {name: _labels(examples) for name, examples in splits.items()}
     train, first = labels["train"], splits["train"][0]
     if not train:
-        return [Finding("labels", "bad", "the training split has none", "Name the column: task.columns.label=...")]
+        return [
+            Finding(
+                "labels",
+                "bad",
+                "the training split has none",
+                "Name the column: task.columns.label=...",
+            )
+        ]
     if _is_scale(train):
         values = np.array([float(label) for label in train.elements()])
         shown = f"scores from {values.min():g} to {values.max():g}, mean {values.mean():.2f}"
@@ -99,28 +141,48 @@ def _balance(splits: Splits) -> list[Finding]:
     classes = isinstance(first.label, str) and "answers" not in first.fields
     share = train.most_common(1)[0][1] / train.total() if classes else 0.0
     rare = sorted(label for label, count in train.items() if count < _FEW)
-    shown = ", ".join(f"{label} {percent(count / train.total())}" for label, count in train.most_common(8))
+    shown = ", ".join(
+        f"{label} {percent(count / train.total())}" for label, count in train.most_common(8)
+    )
     shown += ", ..." if len(train) > 8 else ""
     few = f": {', '.join(rare[:5])}" if rare else ""
     unseen = {name: sorted(set(found) - set(train)) for name, found in labels.items()}
     strange = {name: found for name, found in unseen.items() if found}
     return [
         judged(
-            "labels", f"{len(train)}: {shown}", share, look=0.85, bad=0.99,
-            advice=f"Always answering '{train.most_common(1)[0][0]}' is right that often: judge by macro F1, not by accuracy.",
+            "labels",
+            f"{len(train)}: {shown}",
+            share,
+            look=0.85,
+            bad=0.99,
+            advice=(
+                f"Always answering '{train.most_common(1)[0][0]}' is right that often: judge by"
+                " macro F1, not by accuracy."
+            ),
             numbers={name: dict(found) for name, found in labels.items()},
         ),
         judged(
-            "rare labels", f"{len(rare)} with fewer than {_FEW} examples{few}", len(rare), look=0, bad=max(1, len(train) / 2),
+            "rare labels",
+            f"{len(rare)} with fewer than {_FEW} examples{few}",
+            len(rare),
+            look=0,
+            bad=max(1, len(train) / 2),
             advice="Too few to learn or to score: join them, drop them, or collect more.",
             numbers={"labels": rare},
         ),
         Finding(
-            "labels that train lacks", "bad" if strange else "ok",
-            "; ".join(f"{name}: {', '.join(found[:5])}" for name, found in strange.items()) or "none",
-            "No model can learn them: correct the spelling, or split the data anew." if strange else "", numbers=strange,
+            "labels that train lacks",
+            "bad" if strange else "ok",
+            "; ".join(f"{name}: {', '.join(found[:5])}" for name, found in strange.items())
+            or "none",
+            (
+                "No model can learn them: correct the spelling, or split the data anew."
+                if strange
+                else ""
+            ),
+            numbers=strange,
         ),
-    ]  # fmt: skip
+    ]
 
 
 def _labels(examples: Sequence[Example]) -> Counter[str]:
@@ -151,49 +213,91 @@ def _copies(splits: Splits, keys: Mapping[str, list[Key]]) -> list[Finding]:
     seen: dict[Key, list[Example]] = defaultdict(list)
     for key, example in zip(train, splits["train"], strict=True):
         seen[key].append(example)
-    disputed = [group for group in seen.values() if len({repr(example.label) for example in group}) > 1]
+    disputed = [
+        group for group in seen.values() if len({repr(example.label) for example in group}) > 1
+    ]
     examples = sum(map(len, disputed))
     shown = f": {_place(disputed[0][0])} and {_place(disputed[0][1])}" if disputed else ""
     empty = [example for key, example in zip(train, splits["train"], strict=True) if not all(key)]
     return [
         judged(
-            "duplicate examples", f"{repeated:,} of train ({percent(repeated / len(train))}) are copies, but for case",
-            repeated / len(train), look=0.01, bad=0.2, numbers={"count": repeated},
+            "duplicate examples",
+            f"{repeated:,} of train ({percent(repeated / len(train))}) are copies, but for case",
+            repeated / len(train),
+            look=0.01,
+            bad=0.2,
+            numbers={"count": repeated},
             advice="Copies weigh more than the rest: drop them unless that is meant.",
         ),
         judged(
-            "contradictory labels", f"{examples:,} examples of train have a copy with another label{shown}",
-            examples / len(train), look=0, bad=0.02, advice="Nothing can fit these: correct them or drop them.",
-            numbers={"count": examples, "places": [[example.place for example in group] for group in disputed[:20]]},
+            "contradictory labels",
+            f"{examples:,} examples of train have a copy with another label{shown}",
+            examples / len(train),
+            look=0,
+            bad=0.02,
+            advice="Nothing can fit these: correct them or drop them.",
+            numbers={
+                "count": examples,
+                "places": [[example.place for example in group] for group in disputed[:20]],
+            },
         ),
         judged(
-            "empty texts", f"{len(empty):,}" + (f", the first {_place(empty[0])}" if empty else ""), len(empty) / len(train),
-            look=0, bad=0.01, advice="Drop them, or check task.columns.", numbers={"count": len(empty)},
+            "empty texts",
+            f"{len(empty):,}" + (f", the first {_place(empty[0])}" if empty else ""),
+            len(empty) / len(train),
+            look=0,
+            bad=0.01,
+            advice="Drop them, or check task.columns.",
+            numbers={"count": len(empty)},
         ),
-    ]  # fmt: skip
+    ]
 
 
 def _leak(name: str, splits: Splits, keys: Mapping[str, list[Key]]) -> Finding:
     train = set(keys["train"])
-    leaked = [example for key, example in zip(keys[name], splits[name], strict=True) if key in train]
+    leaked = [
+        example for key, example in zip(keys[name], splits[name], strict=True) if key in train
+    ]
     share = len(leaked) / max(1, len(keys[name]))
-    shown = f", for one '{shortened(_text(next(iter(leaked[0].fields.values()))), 40)}'" if leaked else ""
+    shown = (
+        f", for one '{shortened(_text(next(iter(leaked[0].fields.values()))), 40)}'"
+        if leaked
+        else ""
+    )
     return judged(
-        f"{name} in train", f"{len(leaked):,} of {len(keys[name]):,} examples ({percent(share)}){shown}", share,
-        look=0, bad=0.01, advice="They are known before they are asked: take them out of train, or the score is too high.",
-        numbers={"count": len(leaked), "share": share, "places": [example.place for example in leaked[:20]]},
-    )  # fmt: skip
+        f"{name} in train",
+        f"{len(leaked):,} of {len(keys[name]):,} examples ({percent(share)}){shown}",
+        share,
+        look=0,
+        bad=0.01,
+        advice=(
+            "They are known before they are asked: take them out of train, or the score is too"
+            " high."
+        ),
+        numbers={
+            "count": len(leaked),
+            "share": share,
+            "places": [example.place for example in leaked[:20]],
+        },
+    )
 
 
 def _long(tokens: np.ndarray, cut: np.ndarray, train: Sequence[Example]) -> Finding:
     share, lost = float((cut > 0).mean()), int(cut.sum()) / max(1, int(tokens.sum()))
     longest = train[int(tokens.argmax())]
     return judged(
-        "over-long examples", f"{percent(share)} of train are cut at max_length, {percent(lost)} of the tokens; the longest "
-        f"has {int(tokens.max()):,} ({_place(longest)})", share, look=0.02, bad=0.5,
-        advice="Raise task.max_length as far as the model allows, or shorten the texts where they say least.",
+        "over-long examples",
+        f"{percent(share)} of train are cut at max_length, {percent(lost)} of the tokens; the"
+        f" longest has {int(tokens.max()):,} ({_place(longest)})",
+        share,
+        look=0.02,
+        bad=0.5,
+        advice=(
+            "Raise task.max_length as far as the model allows, or shorten the texts where they say"
+            " least."
+        ),
         numbers={"share": share, "lost": lost, "longest": int(tokens.max())},
-    )  # fmt: skip
+    )
 
 
 def _place(example: Example) -> str:

@@ -1,4 +1,6 @@
-"""How much of a held-out text stands in the training text too: documents, lines, and runs of 13 words."""
+"""How much of a held-out text stands in the training text too: documents, lines, and runs of 13
+words.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,9 @@ _BITS = 22  # of the table that answers most questions
 
 
 class Runs:
-    """The runs of `GRAM` units of held-out documents, and which of them training text has. `held` first, then `seen`."""
+    """The runs of `GRAM` units of held-out documents, and which of them training text has.
+    `held` first, then `seen`.
+    """
 
     def __init__(self, room: int = ROOM) -> None:
         self._room, self._limit = room, (1 << 64) - 1
@@ -59,13 +63,18 @@ class Runs:
     def _close(self) -> None:
         hashes = np.concatenate([*self._hashes, np.zeros(0, np.uint64)])
         order = np.argsort(hashes, kind="stable")
-        self._runs, self._owner = hashes[order], np.concatenate([*self._owners, np.zeros(0, np.int64)])[order]
+        self._runs, self._owner = (
+            hashes[order],
+            np.concatenate([*self._owners, np.zeros(0, np.int64)])[order],
+        )
         self._found, self._table = np.zeros(len(hashes), bool), np.zeros(1 << _BITS, bool)
         self._table[hashes >> np.uint64(64 - _BITS)] = True
         self._hashes, self._owners = [], []
 
     def shares(self) -> tuple[float, float]:
-        """Of the runs, and of the documents with any, the share that training text has (of a document: half of its runs)."""
+        """Of the runs, and of the documents with any, the share that training text has (of a
+        document: half of its runs).
+        """
         if not len(self._found):
             return 0.0, 0.0
         runs = np.bincount(self._owner, minlength=self._documents)
@@ -80,37 +89,67 @@ class Words(dict[str, int]):
 
     def __call__(self, texts: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
         """(units [N] of all texts, edges [n + 1])."""
-        cut = [(text if text.isascii() else _CHINESE.sub(r" \g<0> ", text)).lower().split() for text in texts]
+        cut = [
+            (text if text.isascii() else _CHINESE.sub(r" \g<0> ", text)).lower().split()
+            for text in texts
+        ]
         edges = np.cumsum([0, *map(len, cut)])
         return np.array([self[word] for words in cut for word in words], np.uint64), edges
 
     def __missing__(self, word: str) -> int:
-        found = int.from_bytes(blake2b(word.encode("utf-8", "surrogatepass"), digest_size=8).digest(), "little")
+        found = int.from_bytes(
+            blake2b(word.encode("utf-8", "surrogatepass"), digest_size=8).digest(), "little"
+        )
         if len(self) < self._ROOM:
             self[word] = found
         return found
 
 
-def findings(documents: tuple[Repeats, Repeats], lines: tuple[Repeats, Repeats], runs: Runs, line: str) -> list[Finding]:
+def findings(
+    documents: tuple[Repeats, Repeats], lines: tuple[Repeats, Repeats], runs: Runs, line: str
+) -> list[Finding]:
     """What (held-out, training) have in common; `line` is what a line is called."""
-    same, parts, (run, known) = documents[0].shared_with(documents[1]), lines[0].shared_with(lines[1]), runs.shares()
+    same, parts, (run, known) = (
+        documents[0].shared_with(documents[1]),
+        lines[0].shared_with(lines[1]),
+        runs.shares(),
+    )
     return [
         judged(
-            "held-out documents in train", f"{percent(same)} of the held-out documents", same, look=0, bad=0.01,
-            advice="Remove them from the training text, or validation measures memory.", numbers={"share": same},
+            "held-out documents in train",
+            f"{percent(same)} of the held-out documents",
+            same,
+            look=0,
+            bad=0.01,
+            advice="Remove them from the training text, or validation measures memory.",
+            numbers={"share": same},
         ),
         judged(
-            f"held-out {line}s in train", f"{percent(parts)} of the longer held-out {line}s", parts, look=0.05, bad=0.2,
-            advice=f"Look at these {line}s: boilerplate is harmless, passages that both texts quote are not.",
+            f"held-out {line}s in train",
+            f"{percent(parts)} of the longer held-out {line}s",
+            parts,
+            look=0.05,
+            bad=0.2,
+            advice=(
+                f"Look at these {line}s: boilerplate is harmless, passages that both texts quote"
+                " are not."
+            ),
             numbers={"share": parts},
         ),
         judged(
-            f"{GRAM}-grams in train", f"{percent(run)} of the held-out runs of {GRAM}, half or more of them in "
-            f"{percent(known)} of the held-out documents", max(run, known), look=0.02, bad=0.1,
-            advice="Hold out whole sources or whole days instead of single documents, or remove near copies.",
+            f"{GRAM}-grams in train",
+            f"{percent(run)} of the held-out runs of {GRAM}, half or more of them in "
+            f"{percent(known)} of the held-out documents",
+            max(run, known),
+            look=0.02,
+            bad=0.1,
+            advice=(
+                "Hold out whole sources or whole days instead of single documents, or remove near"
+                " copies."
+            ),
             numbers={"share": run, "documents": known},
         ),
-    ]  # fmt: skip
+    ]
 
 
 def _runs(units: np.ndarray, edges: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -118,5 +157,9 @@ def _runs(units: np.ndarray, edges: np.ndarray) -> tuple[np.ndarray, np.ndarray]
     size = np.diff(edges)
     count = np.maximum(size - GRAM + 1, 0)
     owner = np.repeat(np.arange(len(size)), count)
-    start = np.arange(int(count.sum())) - np.repeat(np.cumsum(count) - count, count) + np.repeat(edges[:-1], count)
+    start = (
+        np.arange(int(count.sum()))
+        - np.repeat(np.cumsum(count) - count, count)
+        + np.repeat(edges[:-1], count)
+    )
     return stretches(units, start, start + GRAM), owner

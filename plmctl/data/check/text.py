@@ -42,7 +42,11 @@ class Text:
                 self.lengths.add([self._open])
                 self._open = 0
             self._open += len(text)
-        whole = [(document, text) for document, text in zip(batch, texts, strict=True) if not document.continues]
+        whole = [
+            (document, text)
+            for document, text in zip(batch, texts, strict=True)
+            if not document.continues
+        ]
         self.documents.add(np.array([document.identity for document, _ in whole], np.uint64))
         self.folded.add(of_texts(" ".join(text.lower().split()) for _, text in whole))
         lines = [line for document in batch for line in document.paragraphs]
@@ -73,10 +77,14 @@ def check(source: Source, valid: Source | None = None, *, say: Say = quiet) -> R
     found.close()
     other.close()
     if not found.lengths.count:
-        raise DataError("there are no documents in it", file=source.path, fix="name files with text")
+        raise DataError(
+            "there are no documents in it", file=source.path, fix="name files with text"
+        )
     findings = [*_sizes(found), *_repeats(found), *found.characters.findings(found.words)]
     if valid:
-        findings += overlap.findings((other.folded, found.folded), (other.lines, found.lines), runs, "line")
+        findings += overlap.findings(
+            (other.folded, found.folded), (other.lines, found.lines), runs, "line"
+        )
     path: Any = source.path
     return Report(str(path or "builtin"), "text", findings, found.lengths, "characters")
 
@@ -101,24 +109,51 @@ def _is_long(line: str) -> bool:
 def _sizes(found: Text) -> list[Finding]:
     lengths, letters = found.lengths, int(found.characters.counts.sum())
     largest = lengths.largest / max(1, lengths.total)
-    numbers = {"documents": lengths.count, "bytes": found.bytes, "words": found.words, "lines": found.all_lines}
+    numbers = {
+        "documents": lengths.count,
+        "bytes": found.bytes,
+        "words": found.words,
+        "lines": found.all_lines,
+    }
     quantiles = {f"{share:.0%}": lengths.quantile(share) for share in (0.05, 0.5, 0.95)}
-    single = lengths.count > 100 and found.all_lines / lengths.count < 1.1 and lengths.quantile(0.5) < 200
-    shown = f"5% below {quantiles['5%']:,} characters, half below {quantiles['50%']:,}, 95% below {quantiles['95%']:,}"
-    advice = "Nearly every document is one short line: is there a blank line between the lines of one text?"
+    single = (
+        lengths.count > 100
+        and found.all_lines / lengths.count < 1.1
+        and lengths.quantile(0.5) < 200
+    )
+    shown = (
+        f"5% below {quantiles['5%']:,} characters, half below {quantiles['50%']:,}, 95% below"
+        f" {quantiles['95%']:,}"
+    )
+    advice = (
+        "Nearly every document is one short line: is there a blank line between the lines of one"
+        " text?"
+    )
     return [
         judged(
-            "size", f"{lengths.count:,} documents, {found.bytes / 1e6:,.1f} MB, {found.words:,} words, {letters:,} characters",
-            -letters, look=-1_000_000, bad=-20_000, advice="Little text for pretraining: a model will soon know it by heart.",
+            "size",
+            f"{lengths.count:,} documents, {found.bytes / 1e6:,.1f} MB, {found.words:,} words,"
+            f" {letters:,} characters",
+            -letters,
+            look=-1_000_000,
+            bad=-20_000,
+            advice="Little text for pretraining: a model will soon know it by heart.",
             numbers=numbers,
         ),
         judged(
-            "largest document", f"{lengths.largest:,} characters, {percent(largest)} of the text", largest, look=0.2, bad=0.9,
-            advice="One document holds most of the text: blank lines end documents (data.lines says how lines are read).",
+            "largest document",
+            f"{lengths.largest:,} characters, {percent(largest)} of the text",
+            largest,
+            look=0.2,
+            bad=0.9,
+            advice=(
+                "One document holds most of the text: blank lines end documents (data.lines says"
+                " how lines are read)."
+            ),
             numbers={"characters": lengths.largest},
         ),
         judged("lengths", shown, float(single), look=0.5, bad=2, advice=advice, numbers=quantiles),
-    ]  # fmt: skip
+    ]
 
 
 def _repeats(found: Text) -> list[Finding]:
@@ -126,22 +161,40 @@ def _repeats(found: Text) -> list[Finding]:
     top = [(line, _count(found.lines, line)) for line, _ in found.often.most_common(100)]
     top = sorted(((line, count) for line, count in top if count > 1), key=lambda item: -item[1])[:5]
     shown = "".join(f"; {count:,} x '{shortened(line, 40)}'" for line, count in top[:2])
-    advice = "Copies are read once for each copy and may stand in train and validation: remove them before tokenizing."
+    advice = (
+        "Copies are read once for each copy and may stand in train and validation: remove them"
+        " before tokenizing."
+    )
     return [
         judged(
-            "duplicate documents", f"{percent(exact)} are copies of an earlier one{_estimated(found.documents)}", exact,
-            look=0.001, bad=0.05, advice=advice, numbers={"share": exact},
+            "duplicate documents",
+            f"{percent(exact)} are copies of an earlier one{_estimated(found.documents)}",
+            exact,
+            look=0.001,
+            bad=0.05,
+            advice=advice,
+            numbers={"share": exact},
         ),
         judged(
-            "near-duplicate documents", f"{percent(folded)} are copies but for case and white space{_estimated(found.folded)}",
-            folded, look=0.001, bad=0.05, advice=advice, numbers={"share": folded},
+            "near-duplicate documents",
+            f"{percent(folded)} are copies but for case and white space{_estimated(found.folded)}",
+            folded,
+            look=0.001,
+            bad=0.05,
+            advice=advice,
+            numbers={"share": folded},
         ),
         judged(
-            "duplicate lines", f"{percent(lines)} of the longer lines repeat an earlier one{_estimated(found.lines)}{shown}",
-            lines, look=0.05, bad=0.3, advice="Strip what repeats (menus, notices, licences): a model learns it first.",
+            "duplicate lines",
+            f"{percent(lines)} of the longer lines repeat an earlier"
+            f" one{_estimated(found.lines)}{shown}",
+            lines,
+            look=0.05,
+            bad=0.3,
+            advice="Strip what repeats (menus, notices, licences): a model learns it first.",
             numbers={"share": lines, "most frequent": {line: count for line, count in top}},
         ),
-    ]  # fmt: skip
+    ]
 
 
 def _count(lines: Repeats, line: str) -> int:

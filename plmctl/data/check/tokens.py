@@ -1,4 +1,6 @@
-"""A look at a token directory: its files against the manifest, its tokens, and what a format loses of them."""
+"""A look at a token directory: its files against the manifest, its tokens, and what a format
+loses of them.
+"""
 
 from __future__ import annotations
 
@@ -35,20 +37,28 @@ class Tokens:
         self.lengths, self.documents, self.sentences = Lengths(), Repeats(), Repeats()
 
     def add(self, ids: np.ndarray, sentences: np.ndarray, documents: np.ndarray) -> None:
-        """Whole documents: `ids [n]`, offsets of their sentences in them and of the documents in the sentences."""
+        """Whole documents: `ids [n]`, offsets of their sentences in them and of the documents in
+        the sentences.
+        """
         parts = stretches(ids, sentences[:-1], sentences[1:])
         self.sentences.add(parts[np.diff(sentences) >= LONG])
         self.documents.add(stretches(parts, documents[:-1], documents[1:]))
         self.lengths.add(np.diff(sentences[documents]))
 
 
-def check(train: Shards, valid: Shards, tokenizer: Tokenizer, format_: Format, *, say: Say = quiet) -> Report:
-    """The report on both splits of a token directory; DataError where its files are not those of the manifest."""
+def check(
+    train: Shards, valid: Shards, tokenizer: Tokenizer, format_: Format, *, say: Say = quiet
+) -> Report:
+    """The report on both splits of a token directory; DataError where its files are not those of
+    the manifest.
+    """
     for shards in (train, valid):
         say(f"comparing {shards.split} with the manifest", 0, 0)
         shards.verify()
     if not len(train.ids):
-        raise DataError("there are no tokens to train on", file=train.folder, fix="tokenize more text")
+        raise DataError(
+            "there are no tokens to train on", file=train.folder, fix="tokenize more text"
+        )
     found, held, runs = Tokens(), Tokens(), overlap.Runs()
     for ids, sentences, documents in _groups(valid):
         held.add(ids, sentences, documents)
@@ -60,7 +70,12 @@ def check(train: Shards, valid: Shards, tokenizer: Tokenizer, format_: Format, *
             runs.seen(ids, sentences[documents])
         say("reading", done := done + ids.nbytes, train.ids.nbytes)
     counts = count(train, tokenizer)
-    findings = [*_sizes(found, train), *_repeats(found), *of_tokens(train, valid, counts, tokenizer), cut(train, format_)]
+    findings = [
+        *_sizes(found, train),
+        *_repeats(found),
+        *of_tokens(train, valid, counts, tokenizer),
+        cut(train, format_),
+    ]
     if len(valid.ids):
         same = (held.documents, found.documents), (held.sentences, found.sentences)
         findings += overlap.findings(*same, runs, "sentence")
@@ -72,39 +87,71 @@ def count(train: Shards, tokenizer: Tokenizer) -> np.ndarray:
     return floors.token_counts(train.ids, tokenizer.vocab.size)
 
 
-def of_tokens(train: Shards, valid: Shards, counts: np.ndarray, tokenizer: Tokenizer) -> list[Finding]:
-    """How the tokenizer fits the text: unknown tokens, their size, the unused vocabulary, scripts, and how even they are."""
+def of_tokens(
+    train: Shards, valid: Shards, counts: np.ndarray, tokenizer: Tokenizer
+) -> list[Finding]:
+    """How the tokenizer fits the text: unknown tokens, their size, the unused vocabulary,
+    scripts, and how even they are.
+    """
     vocab, total = tokenizer.vocab, max(1, int(counts.sum()))
     unknown = int(counts[vocab.unk]) / total if vocab.unk is not None else 0.0
     unused = float((counts[~vocab.special] == 0).mean())
-    size = {name: int(train.counts[name].sum()) / total for name in ("bytes", "characters", "words")}
+    size = {
+        name: int(train.counts[name].sum()) / total for name in ("bytes", "characters", "words")
+    }
     per_word = 1 / size["words"] if size["words"] else 0.0
     shares = scripts(_characters(counts, tokenizer))
     held = valid.ids if len(valid.ids) else train.ids
     floor = floors.unigram_floors(train.ids, held, ignored=vocab.special)
     return [
         judged(
-            "unknown tokens", f"{percent(unknown)} of the tokens are unknown", unknown, look=0.001, bad=0.02,
-            advice="The tokenizer lacks characters of this text: train one on it, or raise tokenizer.character_coverage.",
+            "unknown tokens",
+            f"{percent(unknown)} of the tokens are unknown",
+            unknown,
+            look=0.001,
+            bad=0.02,
+            advice=(
+                "The tokenizer lacks characters of this text: train one on it, or raise"
+                " tokenizer.character_coverage."
+            ),
             numbers={"share": unknown},
         ),
         judged(
-            "size of a token", f"{size['bytes']:.2f} bytes, {size['characters']:.2f} characters; {per_word:.2f} tokens a word",
-            -size["bytes"], look=-2.5, bad=-1.2, advice="The text falls into small pieces: train a tokenizer on it.",
+            "size of a token",
+            f"{size['bytes']:.2f} bytes, {size['characters']:.2f} characters; {per_word:.2f} tokens"
+            " a word",
+            -size["bytes"],
+            look=-2.5,
+            bad=-1.2,
+            advice="The text falls into small pieces: train a tokenizer on it.",
             numbers={**size, "tokens per word": per_word},
         ),
         judged(
-            "unused vocabulary", f"{percent(unused)} of {vocab.size:,} tokens never occur", unused, look=0.2, bad=0.6,
-            advice="Train a smaller vocabulary on this text, unless the weights to start from ask for this one.",
+            "unused vocabulary",
+            f"{percent(unused)} of {vocab.size:,} tokens never occur",
+            unused,
+            look=0.2,
+            bad=0.6,
+            advice=(
+                "Train a smaller vocabulary on this text, unless the weights to start from ask for"
+                " this one."
+            ),
             numbers={"share": unused},
         ),
         Finding("scripts", "ok", said_of(shares), numbers={"shares": shares}),
         Finding(
-            "unigram entropy", "ok", f"{floor.entropy:.3f} nats; token frequencies alone reach a loss of "
-            f"{floor.unigram_loss:.3f} and an accuracy of {percent(floor.frequent_accuracy)}: training has to beat that",
-            numbers={"entropy": floor.entropy, "loss": floor.unigram_loss, "accuracy": floor.frequent_accuracy},
+            "unigram entropy",
+            "ok",
+            f"{floor.entropy:.3f} nats; token frequencies alone reach a loss of"
+            f" {floor.unigram_loss:.3f} and an accuracy of {percent(floor.frequent_accuracy)}:"
+            " training has to beat that",
+            numbers={
+                "entropy": floor.entropy,
+                "loss": floor.unigram_loss,
+                "accuracy": floor.frequent_accuracy,
+            },
         ),
-    ]  # fmt: skip
+    ]
 
 
 def cut(train: Shards, format_: Format) -> Finding:
@@ -114,26 +161,39 @@ def cut(train: Shards, format_: Format) -> Finding:
     gone = lost(report) / total
     padding = int(report.get("padding", 0)) / max(1, plan.rows * plan.width)
     return judged(
-        "rows", f"{plan.rows:,} rows of {format_.max_length}: {percent(gone)} of the tokens are lost, {percent(padding)} is "
-        "padding", max(gone, padding / 2), look=0.05, bad=MUCH, advice=KEEP,
+        "rows",
+        f"{plan.rows:,} rows of {format_.max_length}: {percent(gone)} of the tokens are lost,"
+        f" {percent(padding)} is padding",
+        max(gone, padding / 2),
+        look=0.05,
+        bad=MUCH,
+        advice=KEEP,
         numbers={"rows": plan.rows, "lost": gone, "padding": padding, **report},
-    )  # fmt: skip
+    )
 
 
 def _groups(shards: Shards) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
-    """Whole documents, about `_GROUP` tokens of them: their ids, sentence offsets and document offsets from 0."""
+    """Whole documents, about `_GROUP` tokens of them: their ids, sentence offsets and document
+    offsets from 0.
+    """
     edges = np.asarray(shards.sentences)[np.asarray(shards.documents)]
     first = 0
     while first < len(edges) - 1:
         last = max(first + 1, int(np.searchsorted(edges, edges[first] + _GROUP, side="right")) - 1)
         documents = np.asarray(shards.documents[first : last + 1])
         sentences = np.asarray(shards.sentences[documents[0] : documents[-1] + 1])
-        yield np.asarray(shards.ids[sentences[0] : sentences[-1]]), sentences - sentences[0], documents - documents[0]
+        yield (
+            np.asarray(shards.ids[sentences[0] : sentences[-1]]),
+            sentences - sentences[0],
+            documents - documents[0],
+        )
         first = last
 
 
 def _characters(counts: np.ndarray, tokenizer: Tokenizer) -> Counter[str]:
-    """The characters of the pieces, as often as these occur; pieces that are no whole characters are passed over."""
+    """The characters of the pieces, as often as these occur; pieces that are no whole characters
+    are passed over.
+    """
     found = Counter[str]()
     for token in np.flatnonzero(counts * ~tokenizer.vocab.special):
         text = tokenizer.decode([int(token)])
@@ -146,31 +206,56 @@ def _characters(counts: np.ndarray, tokenizer: Tokenizer) -> Counter[str]:
 def _sizes(found: Tokens, train: Shards) -> list[Finding]:
     lengths = found.lengths
     quantiles = {f"{share:.0%}": lengths.quantile(share) for share in (0.05, 0.5, 0.95)}
-    numbers = {"documents": lengths.count, "sentences": len(train.sentences) - 1, "tokens": lengths.total}
+    numbers = {
+        "documents": lengths.count,
+        "sentences": len(train.sentences) - 1,
+        "tokens": lengths.total,
+    }
     return [
         judged(
-            "size", f"{lengths.count:,} documents, {numbers['sentences']:,} sentences, {lengths.total:,} tokens to train on",
-            -lengths.total, look=-300_000, bad=-5_000, numbers=numbers,
+            "size",
+            f"{lengths.count:,} documents, {numbers['sentences']:,} sentences, {lengths.total:,}"
+            " tokens to train on",
+            -lengths.total,
+            look=-300_000,
+            bad=-5_000,
+            numbers=numbers,
             advice="Little text for pretraining: a model will soon know it by heart.",
         ),
         Finding(
-            "lengths", "ok", f"5% below {quantiles['5%']:,} tokens, half below {quantiles['50%']:,}, 95% below "
-            f"{quantiles['95%']:,}, the longest {lengths.largest:,}", numbers={**quantiles, "largest": lengths.largest},
+            "lengths",
+            "ok",
+            f"5% below {quantiles['5%']:,} tokens, half below {quantiles['50%']:,}, 95% below "
+            f"{quantiles['95%']:,}, the longest {lengths.largest:,}",
+            numbers={**quantiles, "largest": lengths.largest},
         ),
-    ]  # fmt: skip
+    ]
 
 
 def _repeats(found: Tokens) -> list[Finding]:
     documents, sentences = found.documents.share, found.sentences.share
     return [
         judged(
-            "duplicate documents", f"{percent(documents)} are copies of an earlier one", documents, look=0.001, bad=0.05,
-            advice="Remove copies from the text and tokenize it again: each is read as often as it stands there.",
+            "duplicate documents",
+            f"{percent(documents)} are copies of an earlier one",
+            documents,
+            look=0.001,
+            bad=0.05,
+            advice=(
+                "Remove copies from the text and tokenize it again: each is read as often as it"
+                " stands there."
+            ),
             numbers={"share": documents},
         ),
         judged(
-            "duplicate sentences", f"{percent(sentences)} of the longer sentences repeat an earlier one", sentences, look=0.05,
-            bad=0.3, advice="Strip what repeats (menus, notices, licences): a model learns it first and best.",
+            "duplicate sentences",
+            f"{percent(sentences)} of the longer sentences repeat an earlier one",
+            sentences,
+            look=0.05,
+            bad=0.3,
+            advice=(
+                "Strip what repeats (menus, notices, licences): a model learns it first and best."
+            ),
             numbers={"share": sentences},
         ),
-    ]  # fmt: skip
+    ]

@@ -17,11 +17,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Plan:
-    """Where every row of one epoch begins and ends; arrays over rows, so that any row is found in O(1)."""
+    """Where every row of one epoch begins and ends; arrays over rows, so that any row is found
+    in O(1).
+    """
 
     rows: int
     arrays: dict[str, np.ndarray]
-    report: dict[str, Any] = field(default_factory=dict)  # what was cut, dropped or padded, in tokens: shown to the user
+    # what was cut, dropped or padded, in tokens: shown to the user
+    report: dict[str, Any] = field(default_factory=dict)
     width: int = 0  # tokens of a row as `rows` lays it out, padding included
 
 
@@ -32,36 +35,50 @@ def lost(report: Mapping[str, Any]) -> int:
 
 @base_of("format")
 class Format:
-    """How tokens become rows of `max_length`. `provides` names fields as in `batch.FIELDS`; `fields`: those it introduces.
+    """How tokens become rows of `max_length`. `provides` names fields as in `batch.FIELDS`;
+    `fields`: those it introduces.
 
-    `plan` is a function of (shards, seed, epoch) only; `rows` of (plan, index) only: batch size, rank and worker never matter.
+    `plan` is a function of (shards, seed, epoch) only; `rows` of (plan, index) only: batch size,
+    rank and worker never matter.
     """
 
-    carried = frozenset({"tracks.word_start", "tracks.sentence"})  # what every format can lay beside the tokens of any text
+    # what every format can lay beside the tokens of any text
+    carried = frozenset({"tracks.word_start", "tracks.sentence"})
     provides: frozenset[str] = frozenset({"text"})
     fields: Mapping[str, str] = {}  # with shape, type and meaning
     max_length: int
     target_length: int = 0  # of a format that has a target beside what is read
     parallel: bool = False  # reads parallel text and no other
     ordered: bool = False  # rows are read in the order of the plan (streams), not in a random one
-    streams: int | None = None  # of an ordered format: the rows of a batch, each of which goes on in the next one
+    # of an ordered format: the rows of a batch, each of which goes on in the next one
+    streams: int | None = None
     anchors_last: bool = False  # the last token of a row stands for it, not the first
-    meanings: Mapping[str, Sequence[str]] = {}  # label -> what its numbers say, in words: {"pair": ("B follows A", ...)}
-    copies: int | None = None  # plans repeat after so many epochs (1: one plan for all; BERT's dupe_factor); None: never
+    # label -> what its numbers say, in words: {"pair": ("B follows A", ...)}
+    meanings: Mapping[str, Sequence[str]] = {}
+    # plans repeat after so many epochs (1: one plan for all; BERT's dupe_factor); None: never
+    copies: int | None = None
 
     def plan(self, shards: Shards, *, seed: int, epoch: int, input_length: int) -> Plan:
-        """`input_length` tokens (at most `max_length`) may be laid out in a row, the noise needs the rest."""
+        """`input_length` tokens (at most `max_length`) may be laid out in a row, the noise needs
+        the rest.
+        """
         raise NotImplementedError(type(self).__name__)
 
     def check(self, shards: Shards, plan: Plan) -> None:
-        """DataError where `shards` cannot give what the format is for; asked of the text that a run trains on."""
+        """DataError where `shards` cannot give what the format is for; asked of the text that a
+        run trains on.
+        """
 
     def left_out(self, shards: Shards, plan: Plan) -> str:
         """One line about what has no place in any row and why; nothing to say: ""."""
         return ""
 
-    def rows(self, shards: Shards, plan: Plan, index: np.ndarray, wanted: frozenset[str] | None = None) -> Rows:
-        """The rows `index`; of tracks and spans that cost time, only those that somebody wants (None: all there are)."""
+    def rows(
+        self, shards: Shards, plan: Plan, index: np.ndarray, wanted: frozenset[str] | None = None
+    ) -> Rows:
+        """The rows `index`; of tracks and spans that cost time, only those that somebody wants
+        (None: all there are).
+        """
         raise NotImplementedError(type(self).__name__)
 
     def languages(self, shards: Shards) -> int:

@@ -1,4 +1,6 @@
-"""Fixed blocks of tokens: documents run together (GPT), or packed whole so that none sees another."""
+"""Fixed blocks of tokens: documents run together (GPT), or packed whole so that none sees
+another.
+"""
 
 from __future__ import annotations
 
@@ -24,12 +26,13 @@ if TYPE_CHECKING:
 class Blocks(Format):
     """Rows of `max_length` tokens in one of two ways.
 
-    `crossing=True`: all documents one after the other, each closed by the end-of-text token, cut every `max_length` tokens;
-    nothing marks a document to the model (Radford et al., 2018, sec. 3.1; 2019, sec. 2.1 and its public reproductions).
-    `crossing=False`: documents are cut only where they are longer than a row, and the chunks are packed best-fit-decreasing
-    (Ding et al., 2024, arXiv:2404.10830, sec. 3); positions restart and `tracks.document` keeps neighbours apart.
-    `specials=True` puts the tokenizer's single-segment template (cls ... sep) around each chunk; without it a document ends
-    with the end-of-text token where the tokenizer has one.
+    `crossing=True`: all documents one after the other, each closed by the end-of-text token, cut
+    every `max_length` tokens; nothing marks a document to the model (Radford et al., 2018, sec.
+    3.1; 2019, sec. 2.1 and its public reproductions). `crossing=False`: documents are cut only
+    where they are longer than a row, and the chunks are packed best-fit-decreasing (Ding et al.,
+    2024, arXiv:2404.10830, sec. 3); positions restart and `tracks.document` keeps neighbours apart.
+    `specials=True` puts the tokenizer's single-segment template (cls ... sep) around each chunk;
+    without it a document ends with the end-of-text token where the tokenizer has one.
     """
 
     copies = 1
@@ -37,23 +40,38 @@ class Blocks(Format):
     def __init__(self, *, vocab: Vocab, max_length: int, crossing: bool, specials: bool) -> None:
         if crossing and specials:
             raise ConfigError(
-                "format.specials", True, "false with format.crossing=true (only the end-of-text token is put between)"
+                "format.specials",
+                True,
+                "false with format.crossing=true (only the end-of-text token is put between)",
             )
-        self.vocab, self.max_length, self.crossing, self.specials = vocab, max_length, crossing, specials
+        self.vocab, self.max_length, self.crossing, self.specials = (
+            vocab,
+            max_length,
+            crossing,
+            specials,
+        )
         isolated = set() if crossing else {"tracks.document", "tracks.position"}
         self.provides = frozenset({"text", *self.carried, *isolated})
         closing = Wrap() if end_of_text(vocab) is None and not crossing else closed(vocab)
-        self.kinds = wraps(vocab, vocab.single) if specials else [Wrap(), closing]  # inside, at the end of a document
+        # inside, at the end of a document
+        self.kinds = wraps(vocab, vocab.single) if specials else [Wrap(), closing]
         if max_length <= self.kinds[-1].size:
-            raise ConfigError("format.max_length", max_length, f"more than the {self.kinds[-1].size} special tokens of a row")
+            raise ConfigError(
+                "format.max_length",
+                max_length,
+                f"more than the {self.kinds[-1].size} special tokens of a row",
+            )
 
     def plan(self, shards: Shards, *, seed: int, epoch: int, input_length: int) -> Plan:
         """The same in every epoch; only the order of rows changes."""
-        ends = 0 if self.specials else self.kinds[1].size  # the end-of-text token counts as the document's last token
+        # the end-of-text token counts as the document's last token
+        ends = 0 if self.specials else self.kinds[1].size
         stream = Stream.of(document_edges(shards), ends)
         if self.crossing:
             low = np.arange(0, stream.edges[-1], input_length)
-            count, start, size, closing = stream.cut(low, np.minimum(low + input_length, stream.edges[-1]))
+            count, start, size, closing = stream.cut(
+                low, np.minimum(low + input_length, stream.edges[-1])
+            )
             row_start = np.concatenate([[0], np.cumsum(count)])
         else:
             around = self.kinds[0].size
@@ -61,10 +79,18 @@ class Blocks(Format):
             order, row_start = best_fit_decreasing(size + around, input_length)
             _, start, size, closing = stream.cut(low[order], (low + size)[order])
         return piece_plan(
-            shards=shards, width=input_length, row_start=row_start, start=start, size=size, kind=closing, kinds=self.kinds
+            shards=shards,
+            width=input_length,
+            row_start=row_start,
+            start=start,
+            size=size,
+            kind=closing,
+            kinds=self.kinds,
         )
 
-    def rows(self, shards: Shards, plan: Plan, index: np.ndarray, wanted: frozenset[str] | None = None) -> Rows:
+    def rows(
+        self, shards: Shards, plan: Plan, index: np.ndarray, wanted: frozenset[str] | None = None
+    ) -> Rows:
         layout = lay(shards, plan, index, self.kinds, self.vocab, wanted)
         seq = layout.seq if self.crossing else layout.isolated(layout.piece, layout.begin)
         return Rows(key=index, seqs={"text": seq}, spans=layout.spans)
@@ -76,6 +102,8 @@ def end_of_text(vocab: Vocab) -> int | None:
 
 
 def closed(vocab: Vocab) -> Wrap:
-    """A stretch that ends its document, followed by the end-of-text token; ConfigError where there is none."""
+    """A stretch that ends its document, followed by the end-of-text token; ConfigError where
+    there is none.
+    """
     end = end_of_text(vocab)
     return Wrap((), (special(vocab, "eos") if end is None else end,))

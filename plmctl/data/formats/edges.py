@@ -1,4 +1,6 @@
-"""Where sentences and documents begin and end in the token shards, and documents read as one stream of tokens."""
+"""Where sentences and documents begin and end in the token shards, and documents read as one
+stream of tokens.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +31,9 @@ def _rising(offsets: np.ndarray) -> np.ndarray:
 
 
 class Stretches(NamedTuple):
-    """Pieces of the token shards that together are some intervals of a stream, those of an interval one after the other."""
+    """Pieces of the token shards that together are some intervals of a stream, those of an
+    interval one after the other.
+    """
 
     pieces: np.ndarray  # [intervals] how many each has
     start: np.ndarray  # [m] first token of a piece
@@ -60,4 +64,9 @@ class Stream(NamedTuple):
         begin = np.maximum(np.repeat(low, count), self.edges[document])
         end = np.minimum(np.repeat(high, count), self.edges[document + 1])
         closing = (end == self.edges[document + 1]) & (self.closing > 0)
-        return Stretches(count, self.origin[document] + begin - self.edges[document], end - begin - closing, closing)
+        return Stretches(
+            count,
+            self.origin[document] + begin - self.edges[document],
+            end - begin - closing,
+            closing,
+        )

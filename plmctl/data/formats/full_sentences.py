@@ -1,4 +1,6 @@
-"""Whole sentences in a row up to its length (Liu et al., 2019, arXiv:1907.11692, sec. 4.2: FULL-SENTENCES, DOC-SENTENCES)."""
+"""Whole sentences in a row up to its length (Liu et al., 2019, arXiv:1907.11692, sec. 4.2:
+FULL-SENTENCES, DOC-SENTENCES).
+"""
 
 from __future__ import annotations
 
@@ -24,26 +26,43 @@ if TYPE_CHECKING:
 class FullSentences(Format):
     """`cls` sentences `sep`, filled with as many whole consecutive sentences as fit.
 
-    `crossing=True` (FULL-SENTENCES): a row goes on into the next document after one more `sep`; rows do not hide documents
-    from each other, as published. False (DOC-SENTENCES): what is filled ends with its document. RoBERTa then enlarged the
-    batch to keep its tokens; `packed=True` does that with rows: several of them best-fit in one, and none sees another.
-    Differs: a sentence longer than a row is cut into several rows, where the public code lays one over-long row and
+    `crossing=True` (FULL-SENTENCES): a row goes on into the next document after one more `sep`;
+    rows do not hide documents from each other, as published. False (DOC-SENTENCES): what is filled
+    ends with its document. RoBERTa then enlarged the batch to keep its tokens; `packed=True` does
+    that with rows: several of them best-fit in one, and none sees another.
+    Differs: a sentence longer than a row is cut into several rows, where the public code lays one
+    over-long row and
     truncates it: here no token is lost.
     """
 
     copies = 1
 
-    def __init__(self, *, vocab: Vocab, max_length: int, crossing: bool, packed: bool = False) -> None:
+    def __init__(
+        self, *, vocab: Vocab, max_length: int, crossing: bool, packed: bool = False
+    ) -> None:
         if crossing and packed:
-            raise ConfigError("format.packed", True, "false with format.crossing=true (its rows are full as they are)")
-        self.vocab, self.max_length, self.crossing, self.packed = vocab, max_length, crossing, packed
+            raise ConfigError(
+                "format.packed",
+                True,
+                "false with format.crossing=true (its rows are full as they are)",
+            )
+        self.vocab, self.max_length, self.crossing, self.packed = (
+            vocab,
+            max_length,
+            crossing,
+            packed,
+        )
         isolated = {"tracks.document", "tracks.position"} if packed else set()
         self.provides = frozenset({"text", *self.carried, *isolated})
         whole, sep = wraps(vocab, vocab.single)[0], (special(vocab, "sep"),)
         # by first in its row + 2 * last in its row
         self.kinds = [Wrap((), sep), Wrap(whole.before, sep), Wrap((), whole.after), whole]
         if max_length <= whole.size:
-            raise ConfigError("format.max_length", max_length, f"more than the {whole.size} special tokens of a row")
+            raise ConfigError(
+                "format.max_length",
+                max_length,
+                f"more than the {whole.size} special tokens of a row",
+            )
 
     def plan(self, shards: Shards, *, seed: int, epoch: int, input_length: int) -> Plan:
         """The same in every epoch; only the order of rows changes."""
@@ -70,10 +89,18 @@ class FullSentences(Format):
             order, row_start = best_fit_decreasing(size + self.kinds[3].size, input_length)
             begin, size = begin[order], size[order]
         return piece_plan(
-            shards=shards, width=input_length, row_start=row_start, start=begin, size=size, kind=kind, kinds=self.kinds
+            shards=shards,
+            width=input_length,
+            row_start=row_start,
+            start=begin,
+            size=size,
+            kind=kind,
+            kinds=self.kinds,
         )
 
-    def rows(self, shards: Shards, plan: Plan, index: np.ndarray, wanted: frozenset[str] | None = None) -> Rows:
+    def rows(
+        self, shards: Shards, plan: Plan, index: np.ndarray, wanted: frozenset[str] | None = None
+    ) -> Rows:
         layout = lay(shards, plan, index, self.kinds, self.vocab, wanted)
         seq = layout.isolated(layout.piece, layout.begin) if self.packed else layout.seq
         return Rows(key=index, seqs={"text": seq}, spans=layout.spans)

@@ -19,9 +19,11 @@ if TYPE_CHECKING:
 
 @part_of("format")
 class InLanguage(Wrapped):
-    """Rows of `format` with `tracks.language = language` at every token: text of one language among several.
+    """Rows of `format` with `tracks.language = language` at every token: text of one language among
+    several.
 
-    Each language is one of `data.sources`. (Conneau and Lample, 2019, arXiv:1901.07291, sec. 3.1: language embeddings.)
+    Each language is one of `data.sources`. (Conneau and Lample, 2019, arXiv:1901.07291, sec. 3.1:
+    language embeddings.)
     """
 
     def __init__(self, *, format: Format, language: int) -> None:
@@ -29,11 +31,17 @@ class InLanguage(Wrapped):
             raise ConfigError("format.language", language, "the number of a language, from 0 on")
         if "text" not in format.provides:
             given = ", ".join(sorted(format.provides))
-            raise ConfigError("format.format", type(format).__name__, f"a format of plain text; this one gives {given}")
+            raise ConfigError(
+                "format.format",
+                type(format).__name__,
+                f"a format of plain text; this one gives {given}",
+            )
         super().__init__(format=format, provides=frozenset({"tracks.language"}), settings=language)
         self.language = language
 
-    def rows(self, shards: Shards, plan: Plan, index: np.ndarray, wanted: frozenset[str] | None = None) -> Rows:
+    def rows(
+        self, shards: Shards, plan: Plan, index: np.ndarray, wanted: frozenset[str] | None = None
+    ) -> Rows:
         rows = self.format.rows(shards, plan, index, wanted)
         text = rows.seqs["text"]
         language = np.full(text.ids.shape, self.language, np.int16)

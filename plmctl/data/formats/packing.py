@@ -1,4 +1,6 @@
-"""Best-fit-decreasing packing (Ding et al., 2024, arXiv:2404.10830, sec. 3) in time that hardly grows with the corpus."""
+"""Best-fit-decreasing packing (Ding et al., 2024, arXiv:2404.10830, sec. 3) in time that hardly
+grows with the corpus.
+"""
 
 from __future__ import annotations
 
@@ -10,10 +12,12 @@ BLOCK = 1 << 20  # links that are Python numbers at once: bounds the memory of `
 
 
 def best_fit_decreasing(size: np.ndarray, capacity: int) -> tuple[np.ndarray, np.ndarray]:
-    """(order [m], row_start [R + 1]): items from the longest to the shortest, each into the fullest row it still fits.
+    """(order [m], row_start [R + 1]): items from the longest to the shortest, each into the fullest
+    row it still fits.
 
-    Row r holds `order[row_start[r]:row_start[r + 1]]`. Items of one size are placed together: a row that fits one of them
-    best fits the next ones best too until it is full, so the steps number at most `capacity ** 2 / 2`, not the items.
+    Row r holds `order[row_start[r]:row_start[r + 1]]`. Items of one size are placed together: a row
+    that fits one of them best fits the next ones best too until it is full, so the steps number at
+    most `capacity ** 2 / 2`, not the items.
     """
     row_of = np.empty(len(size), np.int64)
     open_rows = [np.empty(0, np.int64) for _ in range(capacity + 1)]  # by the room left
@@ -32,7 +36,8 @@ def best_fit_decreasing(size: np.ndarray, capacity: int) -> tuple[np.ndarray, np
             used, open_rows[room] = np.split(open_rows[room], [-(-len(items) // each)])
             taken = min(len(items), len(used) * each)
             row_of[items[:taken]] = np.repeat(used, each)[:taken]
-            left = room - length * (taken - (len(used) - 1) * each)  # the last row may take fewer than `each`
+            # the last row may take fewer than `each`
+            left = room - length * (taken - (len(used) - 1) * each)
             for rest, those in ((room - length * each, used[:-1]), (left, used[-1:])):
                 open_rows[rest] = np.concatenate([open_rows[rest], those])
                 any_open[rest] = len(open_rows[rest]) > 0
@@ -43,7 +48,9 @@ def best_fit_decreasing(size: np.ndarray, capacity: int) -> tuple[np.ndarray, np
 
 
 def chunks(edges: np.ndarray, room: int) -> tuple[np.ndarray, np.ndarray]:
-    """(start, size) of the stretches between `edges`, those longer than `room` cut into full chunks and one shorter."""
+    """(start, size) of the stretches between `edges`, those longer than `room` cut into full
+    chunks and one shorter.
+    """
     length = np.diff(edges)
     count = -(-length // room)
     number = np.arange(int(count.sum())) - np.repeat(np.cumsum(count) - count, count)

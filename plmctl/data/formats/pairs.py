@@ -1,4 +1,6 @@
-"""Pairs of stretches of tokens: how two are shortened to a row, and how pairs are planned and laid out."""
+"""Pairs of stretches of tokens: how two are shortened to a row, and how pairs are planned and
+laid out.
+"""
 
 from __future__ import annotations
 
@@ -33,30 +35,52 @@ class Pairs(NamedTuple):
 
 
 def shares(a: np.ndarray, b: np.ndarray, room: int) -> tuple[np.ndarray, np.ndarray]:
-    """The lengths that removing one token at a time from the longer side (B on ties) leaves of `a` and `b` in `room`."""
+    """The lengths that removing one token at a time from the longer side (B on ties) leaves of
+    `a` and `b` in `room`.
+    """
     half = room // 2  # B's, for ties take from B
-    b_left = np.where(a + b <= room, b, np.where(a <= room - half, np.minimum(b, room - a), np.minimum(b, half)))
+    b_left = np.where(
+        a + b <= room, b, np.where(a <= room - half, np.minimum(b, room - a), np.minimum(b, half))
+    )
     return np.minimum(a, room - b_left), b_left
 
 
-def pair_plan(shards: Shards, pairs: Pairs, kinds: list[Wrap], width: int, *, packed: bool) -> tuple[Plan, np.ndarray]:
-    """A plan of one pair a row, or of pairs packed best-fit-decreasing; and the order in which the pairs are laid out."""
+def pair_plan(
+    shards: Shards, pairs: Pairs, kinds: list[Wrap], width: int, *, packed: bool
+) -> tuple[Plan, np.ndarray]:
+    """A plan of one pair a row, or of pairs packed best-fit-decreasing; and the order in which
+    the pairs are laid out.
+    """
     count = len(pairs.a_start)
     order, row_start = np.arange(count), np.arange(count + 1)
     if packed:
-        length = pairs.a_end - pairs.a_start + pairs.b_end - pairs.b_start + kinds[0].size + kinds[1].size
+        length = (
+            pairs.a_end
+            - pairs.a_start
+            + pairs.b_end
+            - pairs.b_start
+            + kinds[0].size
+            + kinds[1].size
+        )
         order, row_start = best_fit_decreasing(length, width)
         pairs = pairs.at(order)
     start = np.stack([pairs.a_start, pairs.b_start], 1).ravel()
     plan = piece_plan(
-        shards=shards, width=width, row_start=row_start * 2, start=start,
-        size=np.stack([pairs.a_end, pairs.b_end], 1).ravel() - start, kind=np.arange(2 * count) % 2, kinds=kinds,
-    )  # fmt: skip
+        shards=shards,
+        width=width,
+        row_start=row_start * 2,
+        start=start,
+        size=np.stack([pairs.a_end, pairs.b_end], 1).ravel() - start,
+        kind=np.arange(2 * count) % 2,
+        kinds=kinds,
+    )
     return plan, order
 
 
 def pair_begin(layout: Layout) -> np.ndarray:
-    """[m] for each slot of a layout of pairs, where its pair begins (padding: where it begins itself)."""
+    """[m] for each slot of a layout of pairs, where its pair begins (padding: where it begins
+    itself).
+    """
     begin = layout.begin.copy()
     second = np.flatnonzero((layout.piece >= 0) & (layout.piece % 2 == 1))
     begin[second] = layout.begin[second - 1]
@@ -64,15 +88,23 @@ def pair_begin(layout: Layout) -> np.ndarray:
 
 
 def parallel(shards: Shards, who: str) -> Pairs:
-    """The source and the target of every document of parallel text; DataError where the text is not parallel."""
+    """The source and the target of every document of parallel text; DataError where the text is
+    not parallel.
+    """
     given = getattr(shards, "given", None)
     if not shards.pairs:
         message = f"{who} reads parallel text, these tokens are plain text"
-        raise DataError(message, file=given, fix="give the translations, line by line: data.target_path=<text>")
+        raise DataError(
+            message, file=given, fix="give the translations, line by line: data.target_path=<text>"
+        )
     documents, sentences = np.asarray(shards.documents), np.asarray(shards.sentences)
     if (np.diff(documents) != 2).any():
         number = int(np.flatnonzero(np.diff(documents) != 2)[0])
-        raise DataError(f"pair {number} is not one source and one target", file=given, fix="tokenize the text again")
+        raise DataError(
+            f"pair {number} is not one source and one target",
+            file=given,
+            fix="tokenize the text again",
+        )
     return Pairs(sentences[:-1:2], sentences[1::2], sentences[1::2], sentences[2::2])
 
 
@@ -83,4 +115,6 @@ def check_rate(name: str, rate: float) -> None:
 
 def check_copies(copies: int | None) -> None:
     if copies is not None and copies < 1:
-        raise ConfigError("format.copies", copies, "at least 1, or null (cut afresh in every epoch)")
+        raise ConfigError(
+            "format.copies", copies, "at least 1, or null (cut afresh in every epoch)"
+        )

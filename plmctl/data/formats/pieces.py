@@ -1,4 +1,6 @@
-"""Rows made of pieces: stretches of the token shards with special tokens before and after, laid side by side."""
+"""Rows made of pieces: stretches of the token shards with special tokens before and after, laid
+side by side.
+"""
 
 from __future__ import annotations
 
@@ -19,21 +21,35 @@ if TYPE_CHECKING:
 
 
 def piece_plan(
-    *, shards: Shards, width: int, row_start: np.ndarray, start: np.ndarray, size: np.ndarray, kind: np.ndarray,
+    *,
+    shards: Shards,
+    width: int,
+    row_start: np.ndarray,
+    start: np.ndarray,
+    size: np.ndarray,
+    kind: np.ndarray,
     kinds: list[Wrap],
-) -> Plan:  # fmt: skip
-    """A plan over pieces: row r holds the pieces `row_start[r]` up to `row_start[r + 1]`; `kind` indexes `kinds`.
+) -> Plan:
+    """A plan over pieces: row r holds the pieces `row_start[r]` up to `row_start[r + 1]`; `kind`
+    indexes `kinds`.
 
-    `report` says where every token went: tokens + repeated = laid_out + cut + dropped (cut: from the ends of what is laid
-    out; dropped: with all of its sentence, pair or document); laid_out + specials + padding = rows * width.
+    `report` says where every token went: tokens + repeated = laid_out + cut + dropped (cut: from
+    the ends of what is laid out; dropped: with all of its sentence, pair or document); laid_out +
+    specials + padding = rows * width.
     """
     rows = len(row_start) - 1
     laid_out, kind = int(size.sum()), kind.astype(np.int8)
     specials = int(np.array([wrap.size for wrap in kinds])[kind].sum())
     report = {
-        "tokens": len(shards.ids), "laid_out": laid_out, "repeated": 0, "cut": 0, "dropped": 0, "specials": specials,
-        "padding": rows * width - laid_out - specials, **carried.lost_spans(shards.spans, start, size),
-    }  # fmt: skip
+        "tokens": len(shards.ids),
+        "laid_out": laid_out,
+        "repeated": 0,
+        "cut": 0,
+        "dropped": 0,
+        "specials": specials,
+        "padding": rows * width - laid_out - specials,
+        **carried.lost_spans(shards.spans, start, size),
+    }
     arrays = {"row_start": row_start, "start": start, "size": size.astype(np.int32), "kind": kind}
     return Plan(rows, arrays, report, width)
 
@@ -43,17 +59,22 @@ class Layout:
     """Rows made of pieces, with the places of the pieces."""
 
     seq: Seq
-    slots: np.ndarray  # [m] tokens of each slot: the pieces of each row in order and one slot for its padding (maybe 0 wide)
+    # [m] tokens of each slot: the pieces of each row in order and one slot for its padding (maybe 0
+    # wide)
+    slots: np.ndarray
     begin: np.ndarray  # [m] flattened (row, position) of each slot
     piece: np.ndarray  # [m] number of the piece inside its row, -1 for padding
-    spans: dict[str, np.ndarray] = field(default_factory=dict)  # name -> [k, 4] = row, start, length, id
+    # name -> [k, 4] = row, start, length, id
+    spans: dict[str, np.ndarray] = field(default_factory=dict)
 
     def fill(self, values: np.ndarray) -> np.ndarray:
         """[n, T] each slot filled with its value."""
         return np.repeat(values, self.slots).reshape(self.seq.ids.shape)
 
     def isolated(self, number: np.ndarray, begin: np.ndarray) -> Seq:
-        """The sequence with `tracks.document` (a number for each slot) and positions that count from `begin` of each slot."""
+        """The sequence with `tracks.document` (a number for each slot) and positions that count
+        from `begin` of each slot.
+        """
         position = np.arange(self.seq.ids.size).reshape(self.seq.ids.shape) - self.fill(begin)
         return self.seq.with_tracks(document=self.fill(number.astype(np.int32)), position=position)
 
@@ -76,14 +97,26 @@ class Pieces:
 
 
 def lay(
-    shards: Shards, plan: Plan, index: np.ndarray, kinds: list[Wrap], vocab: Vocab, wanted: frozenset[str] | None = None
+    shards: Shards,
+    plan: Plan,
+    index: np.ndarray,
+    kinds: list[Wrap],
+    vocab: Vocab,
+    wanted: frozenset[str] | None = None,
 ) -> Layout:
-    """The rows `index` of a piece plan: ids int32 [n, T] and the wanted ones of the tracks and spans that there are."""
+    """The rows `index` of a piece plan: ids int32 [n, T] and the wanted ones of the tracks and
+    spans that there are.
+    """
     return lay_pieces(shards, Pieces.of(plan, index), kinds, vocab, plan.width, wanted)
 
 
 def lay_pieces(
-    shards: Shards, pieces: Pieces, kinds: list[Wrap], vocab: Vocab, width: int, wanted: frozenset[str] | None = None
+    shards: Shards,
+    pieces: Pieces,
+    kinds: list[Wrap],
+    vocab: Vocab,
+    width: int,
+    wanted: frozenset[str] | None = None,
 ) -> Layout:
     """Rows of `width` tokens, padded, out of their pieces."""
     n, count = len(pieces.count), pieces.count
@@ -118,15 +151,25 @@ def lay_pieces(
         for name, marked in shards.spans.items()
         if carried.asked(f"spans.{name}", wanted)
     }
-    seq = Seq(ids.reshape(n, width), length.astype(np.int64), tracks, full=bool((length == width).all()))
+    seq = Seq(
+        ids.reshape(n, width), length.astype(np.int64), tracks, full=bool((length == width).all())
+    )
     return Layout(seq, slots, begin, piece, spans)
 
 
 def _tracks(
-    shards: Shards, vocab: Vocab, ids: np.ndarray, place: np.ndarray, added: list[np.ndarray],
-    where: tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray], shape: tuple[int, int], wanted: frozenset[str] | None,
-) -> dict[str, np.ndarray]:  # fmt: skip
-    """The wanted ones among word starts, sentence numbers and the tracks of the shards, each [n, T]."""
+    shards: Shards,
+    vocab: Vocab,
+    ids: np.ndarray,
+    place: np.ndarray,
+    added: list[np.ndarray],
+    where: tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray],
+    shape: tuple[int, int],
+    wanted: frozenset[str] | None,
+) -> dict[str, np.ndarray]:
+    """The wanted ones among word starts, sentence numbers and the tracks of the shards, each [n,
+    T].
+    """
     found = {}
     if carried.asked("tracks.word_start", wanted):
         found["word_start"] = carried.word_starts(shards, vocab, ids, place, added).reshape(shape)

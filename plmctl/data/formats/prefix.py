@@ -1,4 +1,6 @@
-"""Two segments in one row, of which the second is written with the first in view (Dong et al., 2019: UniLM)."""
+"""Two segments in one row, of which the second is written with the first in view (Dong et al.,
+2019: UniLM).
+"""
 
 from __future__ import annotations
 
@@ -21,41 +23,66 @@ if TYPE_CHECKING:
 
 @part_of("format")
 class Prefix(Format):
-    """`cls A sep B sep` with `values.prefix`, the tokens of `cls A sep`: they see each other, B sees them and what is before.
+    """`cls A sep B sep` with `values.prefix`, the tokens of `cls A sep`: they see each other, B
+    sees them and what is before.
 
-    Plain text: B follows A, cut as BERT's pairs (`short_rate`, `copies` as there); a chunk of one sentence is dropped.
-    Parallel text: A is the source, B the target; B is cut to `target_length` tokens, then A to what is left, both at the end.
-    (arXiv:1905.03197, sec. 2.1 and 2.4; the lengths as in its code for fine-tuning, e.g. 568 + 200 of 768.)
+    Plain text: B follows A, cut as BERT's pairs (`short_rate`, `copies` as there); a chunk of one
+    sentence is dropped.
+    Parallel text: A is the source, B the target; B is cut to `target_length` tokens, then A to what
+    is left, both at the end. (arXiv:1905.03197, sec. 2.1 and 2.4; the lengths as in its code for
+    fine-tuning, e.g. 568 + 200 of 768.)
     """
 
     def __init__(
-        self, *, vocab: Vocab, max_length: int, short_rate: float, target_length: int, copies: int | None = None
+        self,
+        *,
+        vocab: Vocab,
+        max_length: int,
+        short_rate: float,
+        target_length: int,
+        copies: int | None = None,
     ) -> None:
         self.text = SentencePair(
-            vocab=vocab, max_length=max_length, short_rate=short_rate, random_rate=0.0, lone_rate=0.0, copies=copies
+            vocab=vocab,
+            max_length=max_length,
+            short_rate=short_rate,
+            random_rate=0.0,
+            lone_rate=0.0,
+            copies=copies,
         )
         self.vocab, self.max_length, self.copies = vocab, max_length, copies
         self.short_rate, self.target_length = short_rate, target_length
         self.kinds, self.specials = self.text.kinds, self.text.specials
         if not 1 <= target_length < max_length - self.specials:
-            allowed = f"1 up to {max_length - self.specials - 1}, which leaves a token of format.max_length to the source"
+            allowed = (
+                f"1 up to {max_length - self.specials - 1}, which leaves a token of"
+                " format.max_length to the source"
+            )
             raise ConfigError("format.target_length", target_length, allowed)
         self.provides = frozenset({"text", "tracks.segment", "values.prefix", *self.carried})
 
     def plan(self, shards: Shards, *, seed: int, epoch: int, input_length: int) -> Plan:
-        """Of plain text afresh in every epoch; parallel text has one pair a row, always the same."""
+        """Of plain text afresh in every epoch; parallel text has one pair a row, always the
+        same.
+        """
         if not shards.pairs:
             return self.text.plan(shards, seed=seed, epoch=epoch, input_length=input_length)
         given = parallel(shards, "format=prefix")
-        whole = given.at(np.flatnonzero((given.a_end > given.a_start) & (given.b_end > given.b_start)))
+        whole = given.at(
+            np.flatnonzero((given.a_end > given.a_start) & (given.b_end > given.b_start))
+        )
         b_end = np.minimum(whole.b_end, whole.b_start + self.target_length)
-        a_end = np.minimum(whole.a_end, whole.a_start + input_length - self.specials - (b_end - whole.b_start))
+        a_end = np.minimum(
+            whole.a_end, whole.a_start + input_length - self.specials - (b_end - whole.b_start)
+        )
         kept = Pairs(whole.a_start, a_end, whole.b_start, b_end)
         plan, _ = pair_plan(shards, kept, self.kinds, input_length, packed=False)
         plan.report.update(cut=whole.tokens - kept.tokens, dropped=given.tokens - whole.tokens)
         return plan
 
-    def rows(self, shards: Shards, plan: Plan, index: np.ndarray, wanted: frozenset[str] | None = None) -> Rows:
+    def rows(
+        self, shards: Shards, plan: Plan, index: np.ndarray, wanted: frozenset[str] | None = None
+    ) -> Rows:
         layout = lay(shards, plan, index, self.kinds, self.vocab, wanted)
         seq = layout.seq.with_tracks(segment=layout.fill(layout.piece == 1).astype(np.int8))
         prefix = layout.slots[layout.piece == 0].astype(np.int64)

@@ -1,4 +1,6 @@
-"""The rows of another format under other segment numbers, which say what kind of language model they are for (UniLM)."""
+"""The rows of another format under other segment numbers, which say what kind of language model
+they are for (UniLM).
+"""
 
 from __future__ import annotations
 
@@ -20,20 +22,27 @@ if TYPE_CHECKING:
 
 @part_of("format")
 class Renumbered(Wrapped):
-    """Rows of `format` whose segment s becomes `segments[s]`; rows of one segment have number 0 before.
+    """Rows of `format` whose segment s becomes `segments[s]`; rows of one segment have number 0
+    before.
 
-    UniLM's segment embedding tells bidirectional pairs (0, 1), left to right (2), right to left (3), and source and target of
-    sequence to sequence (4, 5) apart (Dong et al., 2019, arXiv:1905.03197, sec. 2.1; numbers as in microsoft/unilm, unilm-v1,
-    new_segment_ids).
+    UniLM's segment embedding tells bidirectional pairs (0, 1), left to right (2), right to left
+    (3), and source and target of sequence to sequence (4, 5) apart (Dong et al., 2019,
+    arXiv:1905.03197, sec. 2.1; numbers as in microsoft/unilm, unilm-v1, new_segment_ids).
     """
 
     def __init__(self, *, format: Format, segments: Sequence[int]) -> None:
         if not segments or min(segments) < 0:
-            raise ConfigError("format.segments", list(segments), "a number from 0 on for every segment of a row")
-        super().__init__(format=format, provides=frozenset({"tracks.segment"}), settings=list(segments))
+            raise ConfigError(
+                "format.segments", list(segments), "a number from 0 on for every segment of a row"
+            )
+        super().__init__(
+            format=format, provides=frozenset({"tracks.segment"}), settings=list(segments)
+        )
         self.segments = np.array(segments, np.int8)
 
-    def rows(self, shards: Shards, plan: Plan, index: np.ndarray, wanted: frozenset[str] | None = None) -> Rows:
+    def rows(
+        self, shards: Shards, plan: Plan, index: np.ndarray, wanted: frozenset[str] | None = None
+    ) -> Rows:
         rows = self.format.rows(shards, plan, index, wanted)
         text = rows.seqs["text"]
         segment = text.tracks.get("segment", np.zeros(text.ids.shape, np.int8))

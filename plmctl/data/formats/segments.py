@@ -1,4 +1,6 @@
-"""Streams that go on from batch to batch, for networks that remember (Dai et al., 2019; Peters et al., 2018)."""
+"""Streams that go on from batch to batch, for networks that remember (Dai et al., 2019; Peters
+et al., 2018).
+"""
 
 from __future__ import annotations
 
@@ -24,35 +26,55 @@ if TYPE_CHECKING:
 
 @part_of("format")
 class Segments(Format):
-    """The corpus in `streams` equal parts; row `t * streams + b` is part b's tokens `t * T .. (t + 1) * T`, T = max_length.
+    """The corpus in `streams` equal parts; row `t * streams + b` is part b's tokens `t * T .. (t +
+    1) * T`, T = max_length.
 
-    So row b of a batch goes on where row b of the batch before ended (`values.continues`), from an epoch's first batch to its
-    last, on the same rank however many there are; `streams` is the number of rows of an update. All documents are one text,
-    each closed by the end-of-text token. The tokens that do not share out, fewer than streams, are cut; the last batch is
-    shorter. `targets.clm` of a row's last token is the first one of the next. `shuffled=True`: documents come in a new
-    order in every epoch (LM1B), False: always as in the corpus (WikiText-103, enwik8).
-    `both=True` adds `reverse`, for the backward half of a biLM: row `t * streams + b` is part b's tokens from the `t`-th last
-    `T` on, read from right to left, so that it goes on, too; `targets.backward` are the tokens that come next in it.
-    (arXiv:1901.02860, sec. 3.2, and kimiyoung/transformer-xl data_utils.py; arXiv:1802.05365, its code unrolls 20 tokens.)
+    So row b of a batch goes on where row b of the batch before ended (`values.continues`), from an
+    epoch's first batch to its last, on the same rank however many there are; `streams` is the
+    number of rows of an update. All documents are one text, each closed by the end-of-text token.
+    The tokens that do not share out, fewer than streams, are cut; the last batch is shorter.
+    `targets.clm` of a row's last token is the first one of the next. `shuffled=True`: documents
+    come in a new order in every epoch (LM1B), False: always as in the corpus (WikiText-103,
+    enwik8).
+    `both=True` adds `reverse`, for the backward half of a biLM: row `t * streams + b` is part b's
+    tokens from the `t`-th last `T` on, read from right to left, so that it goes on, too;
+    `targets.backward` are the tokens that come next in it. (arXiv:1901.02860, sec. 3.2, and
+    kimiyoung/transformer-xl data_utils.py; arXiv:1802.05365, its code unrolls 20 tokens.)
     """
 
     ordered = True
     streams: int
 
-    def __init__(self, *, vocab: Vocab, max_length: int, streams: int, shuffled: bool, both: bool = False) -> None:
+    def __init__(
+        self, *, vocab: Vocab, max_length: int, streams: int, shuffled: bool, both: bool = False
+    ) -> None:
         if streams < 1:
-            raise ConfigError("format.streams", streams, "at least 1; train.batch_size, the rows of an update")
+            raise ConfigError(
+                "format.streams", streams, "at least 1; train.batch_size, the rows of an update"
+            )
         if max_length < 1:
             raise ConfigError("format.max_length", max_length, "at least 1")
-        self.vocab, self.max_length, self.streams, self.shuffled, self.both = vocab, max_length, streams, shuffled, both
+        self.vocab, self.max_length, self.streams, self.shuffled, self.both = (
+            vocab,
+            max_length,
+            streams,
+            shuffled,
+            both,
+        )
         self.copies = None if shuffled else 1
         self.kinds = [Wrap(), closed(vocab)]
         backward = {"reverse", "targets.backward"} if both else set()
-        self.provides = frozenset({"text", "targets.clm", "values.continues", *backward, *self.carried})
+        self.provides = frozenset(
+            {"text", "targets.clm", "values.continues", *backward, *self.carried}
+        )
 
     def plan(self, shards: Shards, *, seed: int, epoch: int, input_length: int) -> Plan:
         edges = document_edges(shards)
-        order = np.random.default_rng((seed, epoch)).permutation(len(edges) - 1) if self.shuffled else None
+        order = (
+            np.random.default_rng((seed, epoch)).permutation(len(edges) - 1)
+            if self.shuffled
+            else None
+        )
         stream = Stream.of(edges, 1, order)
         length = int(stream.edges[-1]) // self.streams
         steps = -(-length // input_length)
@@ -60,23 +82,39 @@ class Segments(Format):
         low, end = number * length + step * input_length, (number + 1) * length
         count, start, size, closing = stream.cut(low, np.minimum(low + input_length, end))
         plan = piece_plan(
-            shards=shards, width=input_length, row_start=np.concatenate([[0], np.cumsum(count)]), start=start, size=size,
-            kind=closing, kinds=self.kinds,
-        )  # fmt: skip
+            shards=shards,
+            width=input_length,
+            row_start=np.concatenate([[0], np.cumsum(count)]),
+            start=start,
+            size=size,
+            kind=closing,
+            kinds=self.kinds,
+        )
         plan.report["cut"] = len(shards.ids) - plan.report["laid_out"]
         return plan
 
-    def rows(self, shards: Shards, plan: Plan, index: np.ndarray, wanted: frozenset[str] | None = None) -> Rows:
+    def rows(
+        self, shards: Shards, plan: Plan, index: np.ndarray, wanted: frozenset[str] | None = None
+    ) -> Rows:
         layout = lay(shards, plan, index, self.kinds, self.vocab, wanted)
-        targets = {"clm": self._following(shards, plan, index, layout.seq)} if asked("targets.clm", wanted) else {}
+        targets = (
+            {"clm": self._following(shards, plan, index, layout.seq)}
+            if asked("targets.clm", wanted)
+            else {}
+        )
         rows = Rows(
-            key=index, seqs={"text": layout.seq}, targets=targets, spans=layout.spans,
+            key=index,
+            seqs={"text": layout.seq},
+            targets=targets,
+            spans=layout.spans,
             values={"continues": index >= self.streams},
-        )  # fmt: skip
+        )
         return self._with_reverse(rows, shards, plan) if self.both else rows
 
     def _with_reverse(self, rows: Rows, shards: Shards, plan: Plan) -> Rows:
-        """The stream's rows in the other order, each from right to left, and what comes next in that direction."""
+        """The stream's rows in the other order, each from right to left, and what comes next in
+        that direction.
+        """
         step, number = np.divmod(rows.key, self.streams)
         index = (plan.rows // self.streams - 1 - step) * self.streams + number
         seq = lay(shards, plan, index, self.kinds, self.vocab, frozenset()).seq
@@ -86,18 +124,24 @@ class Segments(Format):
         found = np.full(seq.ids.shape, IGNORE, np.int32)
         found[:, :-1] = np.where(seq.real[:, 1:], seq.ids[:, 1:], IGNORE)
         more = np.flatnonzero(index >= self.streams)
-        piece = plan.arrays["row_start"][index[more] - self.streams + 1] - 1  # the last of the row that stands before this one
+        # the last of the row that stands before this one
+        piece = plan.arrays["row_start"][index[more] - self.streams + 1] - 1
         end = plan.arrays["start"][piece] + plan.arrays["size"][piece] - 1
         token = np.asarray(shards.ids).take(end, mode="clip")
-        found[more, seq.length[more] - 1] = np.where(plan.arrays["kind"][piece] == 1, self.kinds[1].after[0], token)
-        return replace(rows, seqs={**rows.seqs, "reverse": seq}, targets={**rows.targets, "backward": found})
+        found[more, seq.length[more] - 1] = np.where(
+            plan.arrays["kind"][piece] == 1, self.kinds[1].after[0], token
+        )
+        return replace(
+            rows, seqs={**rows.seqs, "reverse": seq}, targets={**rows.targets, "backward": found}
+        )
 
     def _following(self, shards: Shards, plan: Plan, index: np.ndarray, seq: Seq) -> np.ndarray:
         """[n, T] the next token of the stream; IGNORE after its last one."""
         found = np.full(seq.ids.shape, IGNORE, np.int32)
         found[:, :-1] = np.where(seq.real[:, 1:], seq.ids[:, 1:], IGNORE)
         more = np.flatnonzero(index + self.streams < plan.rows)
-        piece = plan.arrays["row_start"][index[more] + self.streams]  # the first of the row that goes on where this one ends
+        # the first of the row that goes on where this one ends
+        piece = plan.arrays["row_start"][index[more] + self.streams]
         first = np.asarray(shards.ids).take(plan.arrays["start"][piece], mode="clip")
         ends = plan.arrays["size"][piece] == 0  # nothing but the token that closes a document
         found[more, seq.length[more] - 1] = np.where(ends, self.kinds[1].after[0], first)

@@ -1,4 +1,6 @@
-"""Two segments of sentences and how they relate: NSP (Devlin et al., 2019), SOP (Lan et al., 2020), Wang et al. (2020)."""
+"""Two segments of sentences and how they relate: NSP (Devlin et al., 2019), SOP (Lan et al.,
+2020), Wang et al. (2020).
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,9 @@ BLOCK = 1 << 20  # sentences that are walked through at once: bounds the memory 
 
 
 class Cuts(NamedTuple):
-    """Chunks of sentences in two: numbers of sentences, and which of NEXT, PREVIOUS, RANDOM the second segment is."""
+    """Chunks of sentences in two: numbers of sentences, and which of NEXT, PREVIOUS, RANDOM the
+    second segment is.
+    """
 
     first: np.ndarray  # [n] A's first sentence
     middle: np.ndarray  # [n] the one after A's last
@@ -38,52 +42,84 @@ class Cuts(NamedTuple):
 
 @part_of("format")
 class SentencePair(Format):
-    """`cls A sep B sep` with `labels.pair`: what B is to A. 0 = B follows A; the other kinds that occur are counted from 1:
-    A follows B (`swap_rate`), B starts at a random sentence of another document (`random_rate`). So 1 is random in BERT,
-    swapped in ALBERT; in StructBERT 1 is previous and 2 random.
+    """`cls A sep B sep` with `labels.pair`: what B is to A. 0 = B follows A; the other kinds that
+    occur are counted from 1: A follows B (`swap_rate`), B starts at a random sentence of another
+    document (`random_rate`). So 1 is random in BERT, swapped in ALBERT; in StructBERT 1 is previous
+    and 2 random.
 
-    Each document is read in chunks of sentences of `target` tokens: `max_length - 3`, or, once for the whole document with
-    `short_rate`, uniform in 2..`max_length - 3`. A takes the first `a ~ U{1..sentences-1}` of a chunk, B the rest; with
-    `swap_rate` the two change places, with `random_rate` B is random and the rest of the chunk is put back. A chunk of one
-    sentence has no B: with `lone_rate` it gets a random one, under the last label, else it is dropped. Too long pairs lose
-    tokens one by one from the longer side (B on ties), at its front or back by a fair coin. `single=True`: A and B are one
-    sentence each. `packed=True`: several pairs a row, best fit, none sees another; an anchor and a label for each.
-    `copies=N`: N differently cut copies of the corpus, then again (dupe_factor); null: cut afresh in every epoch.
+    Each document is read in chunks of sentences of `target` tokens: `max_length - 3`, or, once for
+    the whole document with `short_rate`, uniform in 2..`max_length - 3`. A takes the first `a ~
+    U{1..sentences-1}` of a chunk, B the rest; with `swap_rate` the two change places, with
+    `random_rate` B is random and the rest of the chunk is put back. A chunk of one
+    sentence has no B: with `lone_rate` it gets a random one, under the last label, else it is
+    dropped. Too long pairs lose tokens one by one from the longer side (B on ties), at its front or
+    back by a fair coin. `single=True`: A and B are one sentence each. `packed=True`: several pairs
+    a row, best fit, none sees another; an anchor and a label for each. `copies=N`: N differently
+    cut copies of the corpus, then again (dupe_factor); null: cut afresh in every epoch.
 
-    (arXiv:1810.04805, appendix A.2, and google-research/bert create_pretraining_data.py: random_rate 0.5, copies 10,
-    short_rate 0.1. arXiv:1909.11942, sec. 3.1, and its code: swap_rate 0.5, copies 40. arXiv:1908.04577, sec. 2.2.2: a third
-    each. RoBERTa's SEGMENT-PAIR and SENTENCE-PAIR, arXiv:1907.11692, sec. 4.2: the latter single, with larger batches, for
-    which `packed` stands.)
-    Differs: B's document is drawn among the others directly, where the code gives up after ten tries to hit another one.
+    (arXiv:1810.04805, appendix A.2, and google-research/bert create_pretraining_data.py:
+    random_rate 0.5, copies 10, short_rate 0.1. arXiv:1909.11942, sec. 3.1, and its code: swap_rate
+    0.5, copies 40. arXiv:1908.04577, sec. 2.2.2: a third each. RoBERTa's SEGMENT-PAIR and
+    SENTENCE-PAIR, arXiv:1907.11692, sec. 4.2: the latter single, with larger batches, for which
+    `packed` stands.)
+    Differs: B's document is drawn among the others directly, where the code gives up after ten
+    tries to hit another one.
     """
 
     def __init__(
-        self, *, vocab: Vocab, max_length: int, short_rate: float, random_rate: float, swap_rate: float = 0.0,
-        lone_rate: float = 1.0, single: bool = False, packed: bool = False, copies: int | None = None,
-    ) -> None:  # fmt: skip
+        self,
+        *,
+        vocab: Vocab,
+        max_length: int,
+        short_rate: float,
+        random_rate: float,
+        swap_rate: float = 0.0,
+        lone_rate: float = 1.0,
+        single: bool = False,
+        packed: bool = False,
+        copies: int | None = None,
+    ) -> None:
         self.vocab, self.max_length, self.copies = vocab, max_length, copies
-        self.short_rate, self.random_rate, self.swap_rate, self.lone_rate = short_rate, random_rate, swap_rate, lone_rate
+        self.short_rate, self.random_rate, self.swap_rate, self.lone_rate = (
+            short_rate,
+            random_rate,
+            swap_rate,
+            lone_rate,
+        )
         self.single, self.packed = single, packed
         self.kinds = wraps(vocab, vocab.pair)
         if len(self.kinds) != 2 or not self.kinds[0].before:
-            raise ConfigError("format", "sentence_pair", "a tokenizer whose pair template is like cls A sep B sep")
+            raise ConfigError(
+                "format", "sentence_pair", "a tokenizer whose pair template is like cls A sep B sep"
+            )
         self.specials = sum(wrap.size for wrap in self.kinds)
         for name in ("short_rate", "random_rate", "swap_rate", "lone_rate"):
             check_rate(name, getattr(self, name))
         if random_rate + swap_rate > 1:
-            raise ConfigError("format.swap_rate", swap_rate, f"at most {1 - random_rate:g}: random_rate + swap_rate <= 1")
+            raise ConfigError(
+                "format.swap_rate",
+                swap_rate,
+                f"at most {1 - random_rate:g}: random_rate + swap_rate <= 1",
+            )
         check_copies(copies)
         if max_length < self.specials + 2:
             raise ConfigError(
-                "format.max_length", max_length, f"at least {self.specials + 2}: the special tokens and one token a side"
+                "format.max_length",
+                max_length,
+                f"at least {self.specials + 2}: the special tokens and one token a side",
             )
         isolated = {"tracks.document", "tracks.position"} if packed else set()
-        self.provides = frozenset({"text", "tracks.segment", "labels.pair", "anchors", *self.carried, *isolated})
+        self.provides = frozenset(
+            {"text", "tracks.segment", "labels.pair", "anchors", *self.carried, *isolated}
+        )
         occurs = np.array([True, swap_rate > 0, random_rate > 0])
         self.labels = np.cumsum(occurs) - 1  # [3] the label of NEXT, PREVIOUS, RANDOM
         self.labels[RANDOM] = max(1, self.labels[RANDOM])
         occurs[RANDOM] = True  # of chunks of one sentence
-        kinds = [np.flatnonzero(occurs & (self.labels == label)) for label in range(self.labels.max() + 1)]
+        kinds = [
+            np.flatnonzero(occurs & (self.labels == label))
+            for label in range(self.labels.max() + 1)
+        ]
         self.meanings = {"pair": [" or ".join(KINDS[kind] for kind in each) for each in kinds]}
 
     def plan(self, shards: Shards, *, seed: int, epoch: int, input_length: int) -> Plan:
@@ -100,18 +136,27 @@ class SentencePair(Format):
         plan, order = pair_plan(shards, pairs, self.kinds, input_length, packed=self.packed)
         plan.arrays["pair"] = self.labels[cuts.fate[order]].astype(np.int8)
         plan.report.update(
-            repeated=drawn, cut=offered - plan.report["laid_out"], dropped=len(shards.ids) + drawn - offered,
-            random_pairs=int((cuts.fate == RANDOM).sum()), swapped_pairs=int((cuts.fate == PREVIOUS).sum()),
+            repeated=drawn,
+            cut=offered - plan.report["laid_out"],
+            dropped=len(shards.ids) + drawn - offered,
+            random_pairs=int((cuts.fate == RANDOM).sum()),
+            swapped_pairs=int((cuts.fate == PREVIOUS).sum()),
             lone_pairs=int((cuts.last - cuts.first == 1).sum()),
-        )  # fmt: skip
+        )
         return plan
 
-    def _cut(self, bounds: np.ndarray, documents: np.ndarray, target: np.ndarray, coin: random.Random) -> Cuts:
-        """The chunks of all documents, in order; `bounds` of sentences in tokens, `documents` in sentences."""
+    def _cut(
+        self, bounds: np.ndarray, documents: np.ndarray, target: np.ndarray, coin: random.Random
+    ) -> Cuts:
+        """The chunks of all documents, in order; `bounds` of sentences in tokens, `documents` in
+        sentences.
+        """
         found: list[np.ndarray] = []
         low = 0
         while low < len(target):
-            high = max(low + 1, int(np.searchsorted(documents, documents[low] + BLOCK, side="right")) - 1)
+            high = max(
+                low + 1, int(np.searchsorted(documents, documents[low] + BLOCK, side="right")) - 1
+            )
             base, count = documents[low], np.diff(documents[low : high + 1])
             here = bounds[base : documents[high] + 1]
             last = np.searchsorted(here, here[:-1] + np.repeat(target[low:high], count))
@@ -123,13 +168,21 @@ class SentencePair(Format):
             low = high
         return Cuts(*np.concatenate(found or [np.empty((4, 0), np.int64)], axis=1))
 
-    def _walk(self, last: list[int], coin: random.Random) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """(first, middle, fate) from chunk to chunk; `last[i]` ends the one that begins at sentence i.
+    def _walk(
+        self, last: list[int], coin: random.Random
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """(first, middle, fate) from chunk to chunk; `last[i]` ends the one that begins at sentence
+        i.
 
         A loop, since each coin decides where the next chunk begins.
         """
         first, middle, fate = array("q"), array("q"), array("b")
-        draw, lone, other, swapped = coin.random, self.lone_rate, self.random_rate, self.random_rate + self.swap_rate
+        draw, lone, other, swapped = (
+            coin.random,
+            self.lone_rate,
+            self.random_rate,
+            self.random_rate + self.swap_rate,
+        )
         place, stop = 0, len(last)
         while place < stop:
             end = last[place]
@@ -137,7 +190,9 @@ class SentencePair(Format):
                 kind, after, cut = RANDOM if lone == 1 or draw() < lone else DROPPED, end, end
             else:
                 cut, drawn = place + 1 + int(draw() * (end - place - 1)), draw()
-                kind, after = (RANDOM, cut) if drawn < other else (PREVIOUS if drawn < swapped else NEXT, end)
+                kind, after = (
+                    (RANDOM, cut) if drawn < other else (PREVIOUS if drawn < swapped else NEXT, end)
+                )
             if kind != DROPPED:
                 first.append(place)
                 middle.append(cut)
@@ -146,15 +201,24 @@ class SentencePair(Format):
         return np.array(first, np.int64), np.array(middle, np.int64), np.array(fate, np.int8)
 
     def _pairs(
-        self, bounds: np.ndarray, documents: np.ndarray, target: np.ndarray, cuts: Cuts, rng: np.random.Generator
+        self,
+        bounds: np.ndarray,
+        documents: np.ndarray,
+        target: np.ndarray,
+        cuts: Cuts,
+        rng: np.random.Generator,
     ) -> tuple[Pairs, int]:
-        """A and B of every chunk, as long as they come; and the tokens of random Bs, which are read once more."""
+        """A and B of every chunk, as long as they come; and the tokens of random Bs, which are
+        read once more.
+        """
         start, middle, end = bounds[cuts.first], bounds[cuts.middle], bounds[cuts.last]
         pairs = Pairs(start, middle.copy(), middle, end)
         chosen = np.flatnonzero(cuts.fate == RANDOM)
         document = np.searchsorted(documents, cuts.first[chosen], side="right") - 1
         wanted = target[document] - (middle - start)[chosen]
-        begin, stop = _random_segments(bounds, documents, document, 1 if self.single else wanted, rng)
+        begin, stop = _random_segments(
+            bounds, documents, document, 1 if self.single else wanted, rng
+        )
         pairs.b_start[chosen], pairs.b_end[chosen] = begin, stop
         swapped = np.flatnonzero(cuts.fate == PREVIOUS)
         for a, b in ((pairs.a_start, pairs.b_start), (pairs.a_end, pairs.b_end)):
@@ -164,29 +228,42 @@ class SentencePair(Format):
     def check(self, shards: Shards, plan: Plan) -> None:
         if self.swap_rate and plan.report["lone_pairs"] == len(plan.arrays["pair"]):
             raise DataError(
-                f"every chunk of at most {self.max_length} tokens is a single sentence, so that there is nothing to swap",
+                f"every chunk of at most {self.max_length} tokens is a single sentence, so that"
+                " there is nothing to swap",
                 file=getattr(shards, "given", None),
-                fix="give documents of several sentences (.txt: a sentence a line, a blank line ends a document), or a larger "
-                "format.max_length, or do without pairs: format=full_sentences objective=[mlm]",
+                fix=(
+                    "give documents of several sentences (.txt: a sentence a line, a blank line"
+                    " ends a document), or a larger format.max_length, or do without pairs:"
+                    " format=full_sentences objective=[mlm]"
+                ),
             )
 
-    def rows(self, shards: Shards, plan: Plan, index: np.ndarray, wanted: frozenset[str] | None = None) -> Rows:
+    def rows(
+        self, shards: Shards, plan: Plan, index: np.ndarray, wanted: frozenset[str] | None = None
+    ) -> Rows:
         layout = lay(shards, plan, index, self.kinds, self.vocab, wanted)
         second = (layout.piece >= 0) & (layout.piece % 2 == 1)
         seq = layout.isolated(layout.piece // 2, pair_begin(layout)) if self.packed else layout.seq
         first = plan.arrays["row_start"][index] // 2
         number = runs(first, plan.arrays["row_start"][index + 1] // 2 - first)
         return Rows(
-            key=index, seqs={"text": seq.with_tracks(segment=layout.fill(second).astype(np.int8))}, spans=layout.spans,
+            key=index,
+            seqs={"text": seq.with_tracks(segment=layout.fill(second).astype(np.int8))},
+            spans=layout.spans,
             anchors=np.stack(np.divmod(layout.begin[(layout.piece >= 0) & ~second], plan.width), 1),
             labels={"pair": plan.arrays["pair"][number].astype(np.int64)},
-        )  # fmt: skip
+        )
 
 
 def _random_segments(
-    bounds: np.ndarray, documents: np.ndarray, document: np.ndarray, wanted: np.ndarray | int, rng: np.random.Generator
+    bounds: np.ndarray,
+    documents: np.ndarray,
+    document: np.ndarray,
+    wanted: np.ndarray | int,
+    rng: np.random.Generator,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Token (start, end) of sentences from another document, from a random one on until `wanted` tokens or its end.
+    """Token (start, end) of sentences from another document, from a random one on until `wanted`
+    tokens or its end.
 
     A corpus of one document has no other: then it is that document itself, as in BERT's code.
     """
@@ -200,7 +277,9 @@ def _random_segments(
 
 
 def _truncate(pairs: Pairs, room: int, rng: np.random.Generator) -> Pairs:
-    """Both stretches shortened to `room` tokens in all, at the front or the back by a fair coin for each token."""
+    """Both stretches shortened to `room` tokens in all, at the front or the back by a fair coin
+    for each token.
+    """
     a, b = pairs.a_end - pairs.a_start, pairs.b_end - pairs.b_start
     a_left, b_left = shares(a, b, room)
     a_start = pairs.a_start + rng.binomial(a - a_left, 0.5)

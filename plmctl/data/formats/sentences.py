@@ -1,4 +1,6 @@
-"""One sentence a row: what sentence embeddings are trained on (Gao et al., 2021; Kong et al., 2020)."""
+"""One sentence a row: what sentence embeddings are trained on (Gao et al., 2021; Kong et al.,
+2020).
+"""
 
 from __future__ import annotations
 
@@ -23,8 +25,9 @@ if TYPE_CHECKING:
 class Sentences(Format):
     """`cls` sentence `sep`, padded to `max_length`; the anchor of a row is its first token.
 
-    A longer sentence is cut at its end, one of fewer than `min_tokens` tokens (special ones not counted) is dropped; the plan
-    reports how many tokens that takes. (arXiv:2104.08821, released code: a sentence a line, cut to 32 tokens, none dropped.)
+    A longer sentence is cut at its end, one of fewer than `min_tokens` tokens (special ones not
+    counted) is dropped; the plan reports how many tokens that takes. (arXiv:2104.08821, released
+    code: a sentence a line, cut to 32 tokens, none dropped.)
     """
 
     copies = 1
@@ -36,7 +39,10 @@ class Sentences(Format):
         if min_tokens < 1:
             raise ConfigError("format.min_tokens", min_tokens, "at least 1")
         if max_length < min_tokens + self.kinds[0].size:
-            allowed = f"at least {min_tokens + self.kinds[0].size}: the special tokens and min_tokens={min_tokens}"
+            allowed = (
+                f"at least {min_tokens + self.kinds[0].size}: the special tokens and"
+                f" min_tokens={min_tokens}"
+            )
             raise ConfigError("format.max_length", max_length, allowed)
 
     def plan(self, shards: Shards, *, seed: int, epoch: int, input_length: int) -> Plan:
@@ -46,13 +52,20 @@ class Sentences(Format):
         kept = whole >= self.min_tokens
         size = np.minimum(whole[kept], input_length - self.kinds[0].size)
         plan = piece_plan(
-            shards=shards, width=input_length, row_start=np.arange(len(size) + 1), start=start[kept], size=size,
-            kind=np.zeros(len(size)), kinds=self.kinds,
-        )  # fmt: skip
+            shards=shards,
+            width=input_length,
+            row_start=np.arange(len(size) + 1),
+            start=start[kept],
+            size=size,
+            kind=np.zeros(len(size)),
+            kinds=self.kinds,
+        )
         plan.report.update(dropped=int(whole[~kept].sum()), cut=int(whole[kept].sum() - size.sum()))
         return plan
 
-    def rows(self, shards: Shards, plan: Plan, index: np.ndarray, wanted: frozenset[str] | None = None) -> Rows:
+    def rows(
+        self, shards: Shards, plan: Plan, index: np.ndarray, wanted: frozenset[str] | None = None
+    ) -> Rows:
         layout = lay(shards, plan, index, self.kinds, self.vocab, wanted)
         anchors = np.stack([np.arange(len(index)), np.zeros(len(index), np.int64)], 1)
         return Rows(key=index, seqs={"text": layout.seq}, anchors=anchors, spans=layout.spans)

@@ -1,4 +1,6 @@
-"""Parallel text for encoder-decoders: the source is read, the target is written (Sutskever et al., 2014)."""
+"""Parallel text for encoder-decoders: the source is read, the target is written (Sutskever et
+al., 2014).
+"""
 
 from __future__ import annotations
 
@@ -22,12 +24,14 @@ if TYPE_CHECKING:
 
 @part_of("format")
 class Seq2Seq(Format):
-    """A `source` and a `target` for each pair of parallel text, each with its own special tokens and length.
+    """A `source` and a `target` for each pair of parallel text, each with its own special tokens
+    and length.
 
-    `source_template`, `target_template`: roles around the text, called A, e.g. [A, eos]; null: the tokenizer's own for one
-    segment. `truncated=True` cuts what is too long at its end, False drops the pair. Spans and tracks go with both; of the
-    spans, rows name those of the source. (arXiv:1409.3215; lengths are limits of the data set: fairseq drops, its
-    summarisation scripts cut.)
+    `source_template`, `target_template`: roles around the text, called A, e.g. [A, eos]; null: the
+    tokenizer's own for one segment. `truncated=True` cuts what is too long at its end, False drops
+    the pair. Spans and tracks go with both; of the spans, rows name those of the source.
+    (arXiv:1409.3215; lengths are limits of the data set: fairseq drops, its summarisation scripts
+    cut.)
     """
 
     copies = 1
@@ -35,25 +39,46 @@ class Seq2Seq(Format):
     parallel = True
 
     def __init__(
-        self, *, vocab: Vocab, max_length: int, target_length: int, truncated: bool,
-        source_template: Sequence[str] | None = None, target_template: Sequence[str] | None = None,
-    ) -> None:  # fmt: skip
-        self.vocab, self.max_length, self.target_length, self.truncated = vocab, max_length, target_length, truncated
+        self,
+        *,
+        vocab: Vocab,
+        max_length: int,
+        target_length: int,
+        truncated: bool,
+        source_template: Sequence[str] | None = None,
+        target_template: Sequence[str] | None = None,
+    ) -> None:
+        self.vocab, self.max_length, self.target_length, self.truncated = (
+            vocab,
+            max_length,
+            target_length,
+            truncated,
+        )
         self.kinds = []
         for name, template, length in (
-            ("source_template", source_template, max_length), ("target_template", target_template, target_length)
-        ):  # fmt: skip
+            ("source_template", source_template, max_length),
+            ("target_template", target_template, target_length),
+        ):
             roles = list(vocab.single if template is None else template)
             if roles.count("A") != 1 or "B" in roles:
-                raise ConfigError(f"format.{name}", roles, "roles of special tokens around one A, e.g. [cls, A, sep]")
+                raise ConfigError(
+                    f"format.{name}",
+                    roles,
+                    "roles of special tokens around one A, e.g. [cls, A, sep]",
+                )
             self.kinds += wraps(vocab, roles)
             if name == "target_template" and roles[-1] == "A":
                 allowed = "roles whose last is a special token: it ends what is written"
                 raise ConfigError(f"format.{name}", roles, allowed, fix=f"format.{name}=[A, eos]")
             if length <= self.kinds[-1].size:
                 key = "max_length" if name == "source_template" else "target_length"
-                raise ConfigError(f"format.{key}", length, f"more than the {self.kinds[-1].size} special tokens of a row")
-        self.templates = repr(self.kinds)  # counts for the identity of the rows, as every plain attribute does
+                raise ConfigError(
+                    f"format.{key}",
+                    length,
+                    f"more than the {self.kinds[-1].size} special tokens of a row",
+                )
+        # counts for the identity of the rows, as every plain attribute does
+        self.templates = repr(self.kinds)
         self.provides = frozenset({"source", "target", *self.carried})
 
     def plan(self, shards: Shards, *, seed: int, epoch: int, input_length: int) -> Plan:
@@ -64,8 +89,12 @@ class Seq2Seq(Format):
         good = (a > 0) & (b > 0) & (self.truncated | ((a <= source_room) & (b <= target_room)))
         whole = given.at(np.flatnonzero(good))
         a_end, b_end = whole.a_start + source_room, whole.b_start + target_room
-        kept = whole._replace(a_end=np.minimum(whole.a_end, a_end), b_end=np.minimum(whole.b_end, b_end))
-        plan, _ = pair_plan(shards, kept, self.kinds, input_length + self.target_length, packed=False)
+        kept = whole._replace(
+            a_end=np.minimum(whole.a_end, a_end), b_end=np.minimum(whole.b_end, b_end)
+        )
+        plan, _ = pair_plan(
+            shards, kept, self.kinds, input_length + self.target_length, packed=False
+        )
         plan.report.update(cut=whole.tokens - kept.tokens, dropped=given.tokens - whole.tokens)
         return plan
 
@@ -75,32 +104,60 @@ class Seq2Seq(Format):
             pairs = parallel(shards, "format=seq2seq")
             lengths = ((pairs.a_end - pairs.a_start).max(), (pairs.b_end - pairs.b_start).max())
             limits = {"max_length": self.max_length, "target_length": self.target_length}
-            needed = dict(zip(limits, (int(n) + kind.size for n, kind in zip(lengths, self.kinds, strict=True)), strict=True))
-            fix = " ".join(f"format.{key}={length}" for key, length in needed.items() if length > limits[key])
-            raise DataError(told, file=getattr(shards, "given", None), fix=f"{fix or 'less noise'}, or format.truncated=true")
+            needed = dict(
+                zip(
+                    limits,
+                    (int(n) + kind.size for n, kind in zip(lengths, self.kinds, strict=True)),
+                    strict=True,
+                )
+            )
+            fix = " ".join(
+                f"format.{key}={length}" for key, length in needed.items() if length > limits[key]
+            )
+            raise DataError(
+                told,
+                file=getattr(shards, "given", None),
+                fix=f"{fix or 'less noise'}, or format.truncated=true",
+            )
 
     def left_out(self, shards: Shards, plan: Plan) -> str:
         given = parallel(shards, "format=seq2seq")
         source_room, target_room = self._rooms(plan.width - self.target_length)
-        sources, targets = given.a_end - given.a_start > source_room, given.b_end - given.b_start > target_room
+        sources, targets = (
+            given.a_end - given.a_start > source_room,
+            given.b_end - given.b_start > target_room,
+        )
         count = 0 if self.truncated else int((sources | targets).sum())
         if not count:
             return ""
         sides = f"{int(sources.sum()):,} sources, {int(targets.sum()):,} targets"
         limits = f"format.max_length={self.max_length} / format.target_length={self.target_length}"
-        return f"{count:,} of {len(sources):,} pairs are longer than {limits} ({sides}) and are left out"
+        return (
+            f"{count:,} of {len(sources):,} pairs are longer than {limits} ({sides}) and are"
+            " left out"
+        )
 
     def _rooms(self, input_length: int) -> tuple[int, int]:
         """The tokens of a source and of a target that fit between the special tokens."""
         return input_length - self.kinds[0].size, self.target_length - self.kinds[1].size
 
-    def rows(self, shards: Shards, plan: Plan, index: np.ndarray, wanted: frozenset[str] | None = None) -> Rows:
+    def rows(
+        self, shards: Shards, plan: Plan, index: np.ndarray, wanted: frozenset[str] | None = None
+    ) -> Rows:
         source = self._side(shards, plan, index, 0, plan.width - self.target_length, wanted)
         target = self._side(shards, plan, index, 1, self.target_length, wanted)
-        return Rows(key=index, seqs={"source": source.seq, "target": target.seq}, spans=source.spans)
+        return Rows(
+            key=index, seqs={"source": source.seq, "target": target.seq}, spans=source.spans
+        )
 
     def _side(
-        self, shards: Shards, plan: Plan, index: np.ndarray, side: int, width: int, wanted: frozenset[str] | None
+        self,
+        shards: Shards,
+        plan: Plan,
+        index: np.ndarray,
+        side: int,
+        width: int,
+        wanted: frozenset[str] | None,
     ) -> Layout:
         """Only the sources or the targets of the rows."""
         where = plan.arrays["row_start"][index] + side

@@ -33,75 +33,136 @@ class Tails(NamedTuple):
 
 @part_of("format")
 class StreamPair(Format):
-    """`R A sep B sep cls`: R are the next `reuse_length` tokens of the row's stream, A goes on after them.
+    """`R A sep B sep cls`: R are the next `reuse_length` tokens of the row's stream, A goes on
+    after them.
 
-    Row `t * streams + b` reads stream b from token `t * reuse_length` on; `values.continues` as in `Segments`, of R alone. A
-    ends with a sentence drawn among those that end within the row, B goes on; with `random_rate`, or where no sentence ends,
-    B is at a random place of the stream, in whole sentences, and `labels.pair` is 1. The longer of A and B loses tokens at
-    its end (B on ties) until the row is full. `tracks.segment`: 0 for R, A and its sep, 1 for B and its sep, 2 for cls.
-    `reversed=True`: the second half of the rows read the streams of the first backwards (`values.reversed`); their R, A and B
-    run from right to left, and a word starts where its reversed run does.
-    (arXiv:1906.08237, sec. 2.4, 2.5 and zihangdai/xlnet data_utils.py: 256 of 512 tokens, random_rate 0.5.)
-    Differs: the code's label is 1 where B goes on. Streams are cut afresh in every epoch where `copies` is null.
+    Row `t * streams + b` reads stream b from token `t * reuse_length` on; `values.continues` as in
+    `Segments`, of R alone. A ends with a sentence drawn among those that end within the row, B goes
+    on; with `random_rate`, or where no sentence ends, B is at a random place of the stream, in
+    whole sentences, and `labels.pair` is 1. The longer of A and B loses tokens at its end (B on
+    ties) until the row is full. `tracks.segment`: 0 for R, A and its sep, 1 for B and its sep, 2
+    for cls. `reversed=True`: the second half of the rows read the streams of the first backwards
+    (`values.reversed`); their R, A and B run from right to left, and a word starts where its
+    reversed run does.
+    (arXiv:1906.08237, sec. 2.4, 2.5 and zihangdai/xlnet data_utils.py: 256 of 512 tokens,
+    random_rate 0.5.)
+    Differs: the code's label is 1 where B goes on. Streams are cut afresh in every epoch where
+    `copies` is null.
     """
 
     ordered = anchors_last = True
     streams: int
 
     def __init__(
-        self, *, vocab: Vocab, max_length: int, reuse_length: int, streams: int, random_rate: float, reversed: bool,
+        self,
+        *,
+        vocab: Vocab,
+        max_length: int,
+        reuse_length: int,
+        streams: int,
+        random_rate: float,
+        reversed: bool,
         copies: int | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         check_rate("random_rate", random_rate)
         check_copies(copies)
         if streams < 1 or (reversed and streams % 2):
-            raise ConfigError("format.streams", streams, "at least 1, even with format.reversed=true; train.batch_size")
+            raise ConfigError(
+                "format.streams",
+                streams,
+                "at least 1, even with format.reversed=true; train.batch_size",
+            )
         if not 1 <= reuse_length <= max_length - 5:
-            allowed = f"1 up to {max_length - 5}, which leaves a token each to A and B and three to sep and cls"
+            allowed = (
+                f"1 up to {max_length - 5}, which leaves a token each to A and B and three to sep"
+                " and cls"
+            )
             raise ConfigError("format.reuse_length", reuse_length, allowed)
         self.vocab, self.max_length, self.reuse_length = vocab, max_length, reuse_length
-        self.streams, self.random_rate, self.reversed, self.copies = streams, random_rate, reversed, copies
-        plain, (sep, cls), end = (), (special(vocab, "sep"), special(vocab, "cls")), closed(vocab).after
-        self.kinds = [Wrap((), ending + after) for after in (plain, (sep,), (sep, cls)) for ending in ((), end)]
+        self.streams, self.random_rate, self.reversed, self.copies = (
+            streams,
+            random_rate,
+            reversed,
+            copies,
+        )
+        plain, (sep, cls), end = (
+            (),
+            (special(vocab, "sep"), special(vocab, "cls")),
+            closed(vocab).after,
+        )
+        self.kinds = [
+            Wrap((), ending + after)
+            for after in (plain, (sep,), (sep, cls))
+            for ending in ((), end)
+        ]
         self.provides = frozenset(
-            {"text", "tracks.segment", "labels.pair", "anchors", "values.continues", "values.reversed", *self.carried}
+            {
+                "text",
+                "tracks.segment",
+                "labels.pair",
+                "anchors",
+                "values.continues",
+                "values.reversed",
+                *self.carried,
+            }
         )
 
     def plan(self, shards: Shards, *, seed: int, epoch: int, input_length: int) -> Plan:
         edges, ends = document_edges(shards), sentence_edges(shards)
         stream, halves = Stream.of(edges, 1), 2 if self.reversed else 1
-        ends = ends + np.searchsorted(edges, ends, side="right") - 1  # places in the stream, after closing tokens
+        # places in the stream, after closing tokens
+        ends = ends + np.searchsorted(edges, ends, side="right") - 1
         streams = self.streams // halves
         length = int(stream.edges[-1]) // streams
         total, steps = length * streams, max(0, (length - input_length) // self.reuse_length + 1)
         step, number = np.divmod(np.arange(steps * streams), streams)
         found = []
         for half in range(halves):
-            home = length * (streams - 1 - number if half else number)  # backwards, the last stream comes first
+            # backwards, the last stream comes first
+            home = length * (streams - 1 - number if half else number)
             begin = home + (step + 1) * self.reuse_length
             bounds = np.append(ends[ends < total], total)
             bounds = total - bounds[::-1] if half else bounds
             rng = np.random.default_rng((seed, epoch, half))
-            tails = self._tails(bounds, begin, home, length, input_length - self.reuse_length - 3, rng)
+            tails = self._tails(
+                bounds, begin, home, length, input_length - self.reuse_length - 3, rng
+            )
             low = np.stack([begin - self.reuse_length, tails.b_begin], 1)  # R and A are one stretch
             high = np.stack([tails.a_end, tails.b_end], 1)
             low, high = (total - high, total - low) if half else (low, high)
-            found.append([x.reshape(steps, streams, *x.shape[1:]) for x in (low, high, tails.random)])
-        low, high, random = (np.concatenate(x, 1).reshape(-1, *x[0].shape[2:]) for x in zip(*found, strict=True))
+            found.append(
+                [x.reshape(steps, streams, *x.shape[1:]) for x in (low, high, tails.random)]
+            )
+        low, high, random = (
+            np.concatenate(x, 1).reshape(-1, *x[0].shape[2:]) for x in zip(*found, strict=True)
+        )
         plan = self._plan(shards, stream, low, high, input_length)
         home = np.arange(streams) * length
-        cut = len(shards.ids) - int(stream.cut(home, home + steps * self.reuse_length).size.sum())  # what no R reads
+        # what no R reads
+        cut = len(shards.ids) - int(stream.cut(home, home + steps * self.reuse_length).size.sum())
         repeated = plan.report["laid_out"] + cut - len(shards.ids)
         plan.report.update(cut=cut, repeated=repeated, random_pairs=int(random.sum()))
         plan.arrays.update(pair=random.astype(np.int8))
         return plan
 
     def _tails(
-        self, bounds: np.ndarray, begin: np.ndarray, low: np.ndarray, length: int, room: int, rng: np.random.Generator
+        self,
+        bounds: np.ndarray,
+        begin: np.ndarray,
+        low: np.ndarray,
+        length: int,
+        room: int,
+        rng: np.random.Generator,
     ) -> Tails:
-        """A and B after the places `begin` of streams of `length` tokens from `low` on; `bounds`: where sentences meet."""
-        first, past = np.searchsorted(bounds, begin, side="right"), np.searchsorted(bounds, begin + room)
-        stop, count = np.minimum(bounds[past], low + length), past - first  # as many sentences end inside the row
+        """A and B after the places `begin` of streams of `length` tokens from `low` on;
+        `bounds`: where sentences meet.
+        """
+        first, past = (
+            np.searchsorted(bounds, begin, side="right"),
+            np.searchsorted(bounds, begin + room),
+        )
+        # as many sentences end inside the row
+        stop, count = np.minimum(bounds[past], low + length), past - first
         random = (rng.random(len(begin)) < self.random_rate) | (count == 0)
         drawn = bounds[np.minimum(first + (rng.random(len(begin)) * count).astype(np.int64), past)]
         a_end = np.where(count > 0, drawn, stop)
@@ -113,19 +174,28 @@ class StreamPair(Format):
         a, b = shares(a_end - begin, np.where(random, closes, stop) - b_begin, room)
         return Tails(begin + a, b_begin, b_begin + b, random)
 
-    def _plan(self, shards: Shards, stream: Stream, low: np.ndarray, high: np.ndarray, width: int) -> Plan:
+    def _plan(
+        self, shards: Shards, stream: Stream, low: np.ndarray, high: np.ndarray, width: int
+    ) -> Plan:
         """The plan of rows made of two intervals of the stream each, [rows, 2]: R with A, and B."""
         count, start, size, closing = stream.cut(low.ravel(), high.ravel())
         after = np.zeros(len(start), np.int8)  # what follows a piece: nothing, sep, or sep and cls
         after[np.cumsum(count) - 1] = np.arange(len(count)) % 2 + 1
         plan = piece_plan(
-            shards=shards, width=width, row_start=np.concatenate([[0], np.cumsum(count.reshape(-1, 2).sum(1))]), start=start,
-            size=size, kind=2 * after + closing, kinds=self.kinds,
-        )  # fmt: skip
+            shards=shards,
+            width=width,
+            row_start=np.concatenate([[0], np.cumsum(count.reshape(-1, 2).sum(1))]),
+            start=start,
+            size=size,
+            kind=2 * after + closing,
+            kinds=self.kinds,
+        )
         plan.arrays["sep"] = (high - low)[:, 0]  # where in the row A ends
         return plan
 
-    def rows(self, shards: Shards, plan: Plan, index: np.ndarray, wanted: frozenset[str] | None = None) -> Rows:
+    def rows(
+        self, shards: Shards, plan: Plan, index: np.ndarray, wanted: frozenset[str] | None = None
+    ) -> Rows:
         layout = lay(shards, plan, index, self.kinds, self.vocab, wanted)
         column, sep = np.arange(plan.width), plan.arrays["sep"][index][:, None]
         backward = (index % self.streams >= self.streams // 2) & self.reversed
@@ -135,25 +205,42 @@ class StreamPair(Format):
         segment = (column > sep).astype(np.int8)
         segment[:, -1] = 2
         return Rows(
-            key=index, seqs={"text": seq.with_tracks(segment=segment)}, spans=spans,
+            key=index,
+            seqs={"text": seq.with_tracks(segment=segment)},
+            spans=spans,
             anchors=np.stack([np.arange(len(index)), np.full(len(index), plan.width - 1)], 1),
             labels={"pair": plan.arrays["pair"][index].astype(np.int64)},
             values={"continues": index >= self.streams, "reversed": backward},
-        )  # fmt: skip
+        )
 
     def _flipped(
         self, layout: Layout, column: np.ndarray, sep: np.ndarray, backward: np.ndarray
     ) -> tuple[Seq, dict[str, np.ndarray]]:
-        """R with A, and B, of the `backward` rows from right to left, with their tracks and spans."""
+        """R with A, and B, of the `backward` rows from right to left, with their tracks and
+        spans.
+        """
         inside = (column != sep) & (column < len(column) - 2)
-        first, end = np.where(column < sep, 0, sep + 1), np.where(column < sep, sep, len(column) - 2)
+        first, end = (
+            np.where(column < sep, 0, sep + 1),
+            np.where(column < sep, sep, len(column) - 2),
+        )
         order = np.where(inside & backward[:, None], first + end - 1 - column, column)
-        tracks = {name: np.take_along_axis(track, order, 1) for name, track in layout.seq.tracks.items()}
-        if "word_start" in tracks:  # the last token of a word comes first: the one after it in the text starts a word
+        tracks = {
+            name: np.take_along_axis(track, order, 1) for name, track in layout.seq.tracks.items()
+        }
+        # the last token of a word comes first: the one after it in the text starts a word
+        if "word_start" in tracks:
             starts = np.roll(tracks["word_start"], 1, axis=1) | (column == first)
-            tracks["word_start"] = np.where(inside & backward[:, None], starts, tracks["word_start"])
+            tracks["word_start"] = np.where(
+                inside & backward[:, None], starts, tracks["word_start"]
+            )
         spans = {}
         for name, table in layout.spans.items():
             spans[name] = table.copy()
-            spans[name][:, 1] = np.minimum(order[table[:, 0], table[:, 1]], order[table[:, 0], table[:, 1] + table[:, 2] - 1])
-        return replace(layout.seq, ids=np.take_along_axis(layout.seq.ids, order, 1), tracks=tracks), spans
+            spans[name][:, 1] = np.minimum(
+                order[table[:, 0], table[:, 1]], order[table[:, 0], table[:, 1] + table[:, 2] - 1]
+            )
+        return (
+            replace(layout.seq, ids=np.take_along_axis(layout.seq.ids, order, 1), tracks=tracks),
+            spans,
+        )

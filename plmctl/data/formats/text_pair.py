@@ -1,4 +1,6 @@
-"""A sentence and its translation in one row (Conneau and Lample, 2019: translation language modelling)."""
+"""A sentence and its translation in one row (Conneau and Lample, 2019: translation language
+modelling).
+"""
 
 from __future__ import annotations
 
@@ -21,11 +23,13 @@ if TYPE_CHECKING:
 
 @part_of("format")
 class TextPair(Format):
-    """`cls A sep cls B sep` (XLM: all four are `</s>`): positions restart at the translation, `tracks.language` changes there.
+    """`cls A sep cls B sep` (XLM: all four are `</s>`): positions restart at the translation,
+    `tracks.language` changes there.
 
-    The language of a side is that of its tokens where the token directory has a track `language`, else 0 for the source and
-    1 for the target. Pairs that do not fit into a row are dropped. `packed=True`: several pairs a row, best fit, none sees
-    another. (arXiv:1901.07291, sec. 3.4; facebookresearch/XLM: batches of single pairs of similar length.)
+    The language of a side is that of its tokens where the token directory has a track `language`,
+    else 0 for the source and 1 for the target. Pairs that do not fit into a row are dropped.
+    `packed=True`: several pairs a row, best fit, none sees another. (arXiv:1901.07291, sec. 3.4;
+    facebookresearch/XLM: batches of single pairs of similar length.)
     """
 
     copies = 1
@@ -36,10 +40,14 @@ class TextPair(Format):
         self.vocab, self.max_length, self.packed = vocab, max_length, packed
         self.kinds = wraps(vocab, vocab.single) * 2
         if max_length < 2 * self.kinds[0].size + 2:
-            allowed = f"at least {2 * self.kinds[0].size + 2}: the special tokens and one token a side"
+            allowed = (
+                f"at least {2 * self.kinds[0].size + 2}: the special tokens and one token a side"
+            )
             raise ConfigError("format.max_length", max_length, allowed)
         isolated = {"tracks.document"} if packed else set()
-        self.provides = frozenset({"text", "tracks.position", "tracks.language", *self.carried, *isolated})
+        self.provides = frozenset(
+            {"text", "tracks.position", "tracks.language", *self.carried, *isolated}
+        )
 
     def languages(self, shards: Shards) -> int:
         return super().languages(shards) if "language" in shards.tracks else 2
@@ -48,12 +56,16 @@ class TextPair(Format):
         """The same in every epoch; only the order of rows changes."""
         pairs = parallel(shards, "format=text_pair")
         a, b = pairs.a_end - pairs.a_start, pairs.b_end - pairs.b_start
-        fitting = pairs.at(np.flatnonzero((a > 0) & (b > 0) & (a + b + 2 * self.kinds[0].size <= input_length)))
+        fitting = pairs.at(
+            np.flatnonzero((a > 0) & (b > 0) & (a + b + 2 * self.kinds[0].size <= input_length))
+        )
         plan, _ = pair_plan(shards, fitting, self.kinds, input_length, packed=self.packed)
         plan.report["dropped"] = pairs.tokens - fitting.tokens
         return plan
 
-    def rows(self, shards: Shards, plan: Plan, index: np.ndarray, wanted: frozenset[str] | None = None) -> Rows:
+    def rows(
+        self, shards: Shards, plan: Plan, index: np.ndarray, wanted: frozenset[str] | None = None
+    ) -> Rows:
         layout = lay(shards, plan, index, self.kinds, self.vocab, wanted)
         real = layout.piece >= 0
         language = np.where(real, layout.piece % 2, 0)
@@ -62,5 +74,7 @@ class TextPair(Format):
         alone = layout.isolated(layout.piece // 2, layout.begin)
         seq = alone if self.packed else layout.seq.with_tracks(position=alone.tracks["position"])
         return Rows(
-            key=index, seqs={"text": seq.with_tracks(language=layout.fill(language).astype(np.int16))}, spans=layout.spans
+            key=index,
+            seqs={"text": seq.with_tracks(language=layout.fill(language).astype(np.int16))},
+            spans=layout.spans,
         )

@@ -11,14 +11,29 @@ if TYPE_CHECKING:
 
 
 class Wrapped(Format):
-    """Plans and lengths of `format`; `rows` is up to the subclass, whose `settings` count for the identity of the rows."""
+    """Plans and lengths of `format`; `rows` is up to the subclass, whose `settings` count for
+    the identity of the rows.
+    """
 
     def __init__(self, *, format: Format, provides: frozenset[str], settings: object) -> None:
         self.format = format
-        self.max_length, self.target_length, self.parallel = format.max_length, format.target_length, format.parallel
-        self.ordered, self.streams, self.meanings, self.copies = format.ordered, format.streams, format.meanings, format.copies
+        self.max_length, self.target_length, self.parallel = (
+            format.max_length,
+            format.target_length,
+            format.parallel,
+        )
+        self.ordered, self.streams, self.meanings, self.copies = (
+            format.ordered,
+            format.streams,
+            format.meanings,
+            format.copies,
+        )
         self.provides = format.provides | provides
-        inner = {name: value for name, value in vars(format).items() if isinstance(value, int | float | str | None)}
+        inner = {
+            name: value
+            for name, value in vars(format).items()
+            if isinstance(value, int | float | str | None)
+        }
         self.settings = repr((type(format).__name__, inner, settings))
 
     def plan(self, shards: Shards, *, seed: int, epoch: int, input_length: int) -> Plan:

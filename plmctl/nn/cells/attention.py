@@ -10,17 +10,21 @@ from plmctl.nn.cells.base import Cell, Context, Row, Work, check_heads
 from plmctl.nn.scores import score
 from plmctl.parts import part_of
 
-PROJECTIONS = {"own": (0, 1, 2), "shared": (0, 0, 1), "none": (0, 0, 0)}  # which of the maps makes q, k and v
+# which of the maps makes q, k and v
+PROJECTIONS = {"own": (0, 1, 2), "shared": (0, 0, 1), "none": (0, 0, 0)}
 
 
 @part_of("cells")
 class Attention(Cell):
-    """`out(softmax(q k^T / sqrt(D)) v)` with q, k, v from one fused linear map `qkv` and dropout on the probabilities.
+    """`out(softmax(q k^T / sqrt(D)) v)` with q, k, v from one fused linear map `qkv` and dropout on
+    the probabilities.
 
-    [B, T, W] -> [B, T, W]. The rows of `qkv.weight [3 H D, W]` are all of q, then k, then v, each ordered (head, D).
-    `scores`: scaled, dot (Raffel et al., 2020, T5) or general, see nn/scores.py. `projections`: "shared", one map makes q and
-    k, `qkv.weight [2 H D, W]` (Kitaev et al., 2020, arXiv:2001.04451, sec. 2); "none", q, k and v of a head are its D columns
-    of the stream, and only `out` is learned.
+    [B, T, W] -> [B, T, W]. The rows of `qkv.weight [3 H D, W]` are all of q, then k, then v, each
+    ordered (head, D).
+    `scores`: scaled, dot (Raffel et al., 2020, T5) or general, see nn/scores.py. `projections`:
+    "shared", one map makes q and k, `qkv.weight [2 H D, W]` (Kitaev et al., 2020, arXiv:2001.04451,
+    sec. 2); "none", q, k and v of a head are its D columns of the stream, and only `out` is
+    learned.
     Differs: shared keys keep their length, and a token sees itself.
     """
 
@@ -28,21 +32,38 @@ class Attention(Cell):
     computes = "attention"
 
     def __init__(
-        self, *, width: int, num_heads: int, dropout: float, head_width: int | None = None, bias: bool = True,
-        scores: str = "scaled", projections: str = "own",
-    ) -> None:  # fmt: skip
+        self,
+        *,
+        width: int,
+        num_heads: int,
+        dropout: float,
+        head_width: int | None = None,
+        bias: bool = True,
+        scores: str = "scaled",
+        projections: str = "own",
+    ) -> None:
         super().__init__()
         if head_width is None:
             check_heads(num_heads, width)
         if projections not in PROJECTIONS:
             allowed = f"one of {', '.join(PROJECTIONS)}{nearest(projections, PROJECTIONS)}"
             raise ConfigError("projections", projections, allowed)
-        self.num_heads, self.head_width, self.dropout = num_heads, head_width or width // num_heads, dropout
+        self.num_heads, self.head_width, self.dropout = (
+            num_heads,
+            head_width or width // num_heads,
+            dropout,
+        )
         self.made_by, inner = PROJECTIONS[projections], num_heads * self.head_width
         if projections == "none" and inner != width:
-            raise ConfigError("head_width", head_width, f"size.width / size.num_heads where projections=none: {width} columns")
+            raise ConfigError(
+                "head_width",
+                head_width,
+                f"size.width / size.num_heads where projections=none: {width} columns",
+            )
         rows = (1 + max(self.made_by)) * inner
-        self.qkv: nn.Module = nn.Identity() if projections == "none" else nn.Linear(width, rows, bias=bias)
+        self.qkv: nn.Module = (
+            nn.Identity() if projections == "none" else nn.Linear(width, rows, bias=bias)
+        )
         self.score = score(scores, num_heads=num_heads, head_width=self.head_width)
         self.out = nn.Linear(inner, width, bias=bias)
 
@@ -61,7 +82,8 @@ class Attention(Cell):
             self.qkv.weight.data[: self.out.in_features].mul_(factor**0.5 if shared else factor)
 
     def forward(self, x: Tensor, context: Context) -> Tensor:
-        made = self.qkv(x).unflatten(-1, (-1, self.num_heads, self.head_width))  # [B, T, 1 to 3, H, D]
+        # [B, T, 1 to 3, H, D]
+        made = self.qkv(x).unflatten(-1, (-1, self.num_heads, self.head_width))
         made = made.permute(2, 0, 3, 1, 4).unbind(0)
         q, k, v = (made[place] for place in self.made_by)  # [B, H, T, D] each
         position, places = context.position, context.places
@@ -73,5 +95,7 @@ class Attention(Cell):
         bias = position.bias(q, places, context.key_places)
         if context.recorder is not None:
             context.recorder.products(q, k, context.mask, bias)
-        y = attend(q, k, v, mask=context.mask, bias=bias, dropout=self.dropout if self.training else 0.0)
+        y = attend(
+            q, k, v, mask=context.mask, bias=bias, dropout=self.dropout if self.training else 0.0
+        )
         return self.out(y.transpose(1, 2).flatten(2))

@@ -13,22 +13,36 @@ from plmctl.parts import part_of
 
 @part_of("cells")
 class CrossAttention(Cell):
-    """`out(softmax(q k^T / sqrt(D)) v)` with q from the stream and k, v from the states of `context.source`.
+    """`out(softmax(q k^T / sqrt(D)) v)` with q from the stream and k, v from the states of
+    `context.source`.
 
-    [B, T, W] -> [B, T, W]. The rows of `kv.weight [2 H D, W]` are all of k, then v, each ordered (head, D). Keys have no
-    places: what stands where is in the states. `scores`: scaled, dot (T5) or general, see nn/scores.py.
+    [B, T, W] -> [B, T, W]. The rows of `kv.weight [2 H D, W]` are all of k, then v, each ordered
+    (head, D). Keys have no
+    places: what stands where is in the states. `scores`: scaled, dot (T5) or general, see
+    nn/scores.py.
     """
 
     computes = "attention"
 
     def __init__(
-        self, *, width: int, num_heads: int, dropout: float, head_width: int | None = None, bias: bool = True,
-        scores: str = "scaled", source_width: int | None = None,
-    ) -> None:  # fmt: skip
+        self,
+        *,
+        width: int,
+        num_heads: int,
+        dropout: float,
+        head_width: int | None = None,
+        bias: bool = True,
+        scores: str = "scaled",
+        source_width: int | None = None,
+    ) -> None:
         super().__init__()
         if head_width is None:
             check_heads(num_heads, width)
-        self.num_heads, self.head_width, self.dropout = num_heads, head_width or width // num_heads, dropout
+        self.num_heads, self.head_width, self.dropout = (
+            num_heads,
+            head_width or width // num_heads,
+            dropout,
+        )
         self.q = nn.Linear(width, num_heads * self.head_width, bias=bias)
         self.kv = nn.Linear(source_width or width, 2 * num_heads * self.head_width, bias=bias)
         self.score = score(scores, num_heads=num_heads, head_width=self.head_width)
@@ -41,7 +55,10 @@ class CrossAttention(Cell):
     def work(self, row: Row) -> Work:
         own, scores = super().work(row), 2 * row.tokens * row.source * self.num_heads
         more = row.source - row.tokens  # keys and values are made of the source
-        macs, kept = own.macs + more * self.kv.weight.numel(), own.kept + more * self.kv.out_features
+        macs, kept = (
+            own.macs + more * self.kv.weight.numel(),
+            own.kept + more * self.kv.out_features,
+        )
         return Work(macs, scores * self.head_width, kept + scores)
 
     def soften(self, factor: float) -> None:
@@ -50,13 +67,27 @@ class CrossAttention(Cell):
 
     def forward(self, x: Tensor, context: Context) -> Tensor:
         if context.source is None:
-            raise ConfigError("model.stack.layout", "c", "cross-attention has nothing to read in a model of one stack")
-        q = self.score(self.q(x).unflatten(-1, (self.num_heads, self.head_width)).transpose(1, 2))  # [B, H, T, D]
+            raise ConfigError(
+                "model.stack.layout",
+                "c",
+                "cross-attention has nothing to read in a model of one stack",
+            )
+        # [B, H, T, D]
+        q = self.score(self.q(x).unflatten(-1, (self.num_heads, self.head_width)).transpose(1, 2))
         states, mask = context.source.states, context.source.mask
-        k, v = self._keys(states) if context.slot is None else context.slot.once(lambda: self._keys(states))
+        k, v = (
+            self._keys(states)
+            if context.slot is None
+            else context.slot.once(lambda: self._keys(states))
+        )
         y = attend(q, k, v, mask=mask, dropout=self.dropout if self.training else 0.0)
         return self.out(y.transpose(1, 2).flatten(2))
 
     def _keys(self, states: Tensor) -> tuple[Tensor, ...]:
         """[B, H, S, D] each."""
-        return self.kv(states).unflatten(-1, (2, self.num_heads, self.head_width)).permute(2, 0, 3, 1, 4).unbind(0)
+        return (
+            self.kv(states)
+            .unflatten(-1, (2, self.num_heads, self.head_width))
+            .permute(2, 0, 3, 1, 4)
+            .unbind(0)
+        )

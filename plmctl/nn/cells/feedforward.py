@@ -28,17 +28,29 @@ ACTIVATIONS: dict[str, Activation] = {
 def activation_function(name: str) -> Activation:
     """The torch function called `name`; ConfigError naming the nearest one."""
     if name not in ACTIVATIONS:
-        raise ConfigError("activation", name, f"one of {', '.join(ACTIVATIONS)}{nearest(name, ACTIVATIONS)}")
+        raise ConfigError(
+            "activation", name, f"one of {', '.join(ACTIVATIONS)}{nearest(name, ACTIVATIONS)}"
+        )
     return ACTIVATIONS[name]
 
 
 @part_of("cells")
 class FeedForward(Cell):
-    """`down(activation(up(x)))`, [B, T, W] -> [B, T, W] through `inner_width`; `dropout` acts on the activations (BERT: 0)."""
+    """`down(activation(up(x)))`, [B, T, W] -> [B, T, W] through `inner_width`; `dropout` acts on
+    the activations (BERT: 0).
+    """
 
     computes = "feed-forward"
 
-    def __init__(self, *, width: int, inner_width: int, activation: str, dropout: float = 0.0, bias: bool = True) -> None:
+    def __init__(
+        self,
+        *,
+        width: int,
+        inner_width: int,
+        activation: str,
+        dropout: float = 0.0,
+        bias: bool = True,
+    ) -> None:
         super().__init__()
         self.activation = activation_function(activation)
         self.up = nn.Linear(width, inner_width, bias=bias)

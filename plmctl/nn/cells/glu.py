@@ -16,7 +16,15 @@ class GLU(Cell):
 
     computes = "feed-forward"
 
-    def __init__(self, *, width: int, inner_width: int, activation: str, dropout: float = 0.0, bias: bool = False) -> None:
+    def __init__(
+        self,
+        *,
+        width: int,
+        inner_width: int,
+        activation: str,
+        dropout: float = 0.0,
+        bias: bool = False,
+    ) -> None:
         super().__init__()
         self.activation = activation_function(activation)
         self.gate = nn.Linear(width, inner_width, bias=bias)

@@ -1,4 +1,6 @@
-"""Recurrent cells in place of attention: LSTM (Hochreiter and Schmidhuber, 1997) and GRU (Cho et al., 2014)."""
+"""Recurrent cells in place of attention: LSTM (Hochreiter and Schmidhuber, 1997) and GRU (Cho et
+al., 2014).
+"""
 
 from __future__ import annotations
 
@@ -11,10 +13,12 @@ from plmctl.parts import part_of
 
 
 class Recurrent(Cell):
-    """`out([h_1 .. h_T])`, h_t = step(x_t, h_t-1) from the first token of a document on; not `causal`: and from its last.
+    """`out([h_1 .. h_T])`, h_t = step(x_t, h_t-1) from the first token of a document on; not
+    `causal`: and from its last.
 
-    [B, T, W] -> [B, T, W] through `hidden_width` units in each direction, torch's own; the state begins anew with every
-    document of a packed row and passes over padding. One cell is one layer: more are a matter of the layout.
+    [B, T, W] -> [B, T, W] through `hidden_width` units in each direction, torch's own; the state
+    begins anew with every document of a packed row and passes over padding. One cell is one layer:
+    more are a matter of the layout.
     """
 
     computes = "recurrence"
@@ -23,7 +27,9 @@ class Recurrent(Cell):
     def __init__(self, *, width: int, hidden_width: int, causal: bool) -> None:
         super().__init__()
         self.ahead = not causal
-        self.read = Recurrence(net=self.kind(width, hidden_width, batch_first=True, bidirectional=not causal))
+        self.read = Recurrence(
+            net=self.kind(width, hidden_width, batch_first=True, bidirectional=not causal)
+        )
         self.out = nn.Linear((1 if causal else 2) * hidden_width, width)
 
     @property
@@ -42,7 +48,8 @@ class Recurrent(Cell):
 
 @part_of("cells")
 class LSTM(Recurrent):
-    """The long short-term memory with forget gates (Gers et al., 2000); GPT's ablation has one of 2048 units.
+    """The long short-term memory with forget gates (Gers et al., 2000); GPT's ablation has one of
+    2048 units.
 
     (Radford et al., 2018, sec. 5, table 5.)
     """
@@ -52,6 +59,8 @@ class LSTM(Recurrent):
 
 @part_of("cells")
 class GRU(Recurrent):
-    """The gated recurrent unit (Cho et al., 2014, arXiv:1406.1078), in torch's form, whose reset gate acts on U h + b."""
+    """The gated recurrent unit (Cho et al., 2014, arXiv:1406.1078), in torch's form, whose reset
+    gate acts on U h + b.
+    """
 
     kind = nn.GRU

@@ -1,4 +1,6 @@
-"""Attention that sees distances instead of places, with memory (Dai et al., 2019: Transformer-XL; Yang et al., 2019: XLNet)."""
+"""Attention that sees distances instead of places, with memory (Dai et al., 2019:
+Transformer-XL; Yang et al., 2019: XLNet).
+"""
 
 from __future__ import annotations
 
@@ -14,35 +16,56 @@ from plmctl.parts import part_of
 
 @part_of("cells")
 class RelativeAttention(Cell):
-    """`out(softmax(A / sqrt(D)) v)`, A_ij = (q_i + u) k_j + (q_i + v) W_r R_{i-j} + (q_i + s) e_{[segment i = segment j]}.
+    """`out(softmax(A / sqrt(D)) v)`, A_ij = (q_i + u) k_j + (q_i + v) W_r R_{i-j} + (q_i + s)
+    e_{[segment i = segment j]}.
 
-    [B, Tq, W] -> [B, Tq, W]; R are sinusoids of the distance (`nn/relations.py`), u, v, s learned vectors of each head. Keys
-    and values are made of memory, `context.remembered` [B, M, W], and of the first `context.keys` rows, all where that is
-    None; the rows behind them only look: the query stream of XLNet. Without `segments` the last term is left out. No map has
-    a bias. The rows of `kv.weight [2 H D, W]` are all of k, then v, each ordered (head, D).
-    (arXiv:1901.02860, sec. 3.3; arXiv:1906.08237, sec. 2.5 and appendix A.2; zihangdai/xlnet, modeling.py: rel_attn_core.)
-    Differs: only e_different - e_same is added, for different segments; softmax takes away what all keys have. Each layer has u
-    and v of its own (untie_r of the released code).
+    [B, Tq, W] -> [B, Tq, W]; R are sinusoids of the distance (`nn/relations.py`), u, v, s learned
+    vectors of each head. Keys and values are made of memory, `context.remembered` [B, M, W], and of
+    the first `context.keys` rows, all where that is None; the rows behind them only look: the query
+    stream of XLNet. Without `segments` the last term is left out. No map has a bias. The rows of
+    `kv.weight [2 H D, W]` are all of k, then v, each ordered (head, D). (arXiv:1901.02860, sec.
+    3.3; arXiv:1906.08237, sec. 2.5 and appendix A.2; zihangdai/xlnet, modeling.py: rel_attn_core.)
+    Differs: only e_different - e_same is added, for different segments; softmax takes away what all
+    keys have. Each layer has u and v of its own (untie_r of the released code).
     """
 
     computes = "attention"
 
     def __init__(
-        self, *, width: int, num_heads: int, dropout: float, segments: bool = False, head_width: int | None = None
+        self,
+        *,
+        width: int,
+        num_heads: int,
+        dropout: float,
+        segments: bool = False,
+        head_width: int | None = None,
     ) -> None:
         super().__init__()
         if head_width is None:
             check_heads(num_heads, width)
         if width % 2:
-            raise ConfigError("size.width", width, "must be even: half of R are sines, half cosines")
-        self.num_heads, self.head_width, self.dropout = num_heads, head_width or width // num_heads, dropout
+            raise ConfigError(
+                "size.width", width, "must be even: half of R are sines, half cosines"
+            )
+        self.num_heads, self.head_width, self.dropout = (
+            num_heads,
+            head_width or width // num_heads,
+            dropout,
+        )
         inner, shape = num_heads * self.head_width, (num_heads, 1, self.head_width)
-        self.q, self.kv = nn.Linear(width, inner, bias=False), nn.Linear(width, 2 * inner, bias=False)
-        self.place, self.out = nn.Linear(width, inner, bias=False), nn.Linear(inner, width, bias=False)
+        self.q, self.kv = (
+            nn.Linear(width, inner, bias=False),
+            nn.Linear(width, 2 * inner, bias=False),
+        )
+        self.place, self.out = (
+            nn.Linear(width, inner, bias=False),
+            nn.Linear(inner, width, bias=False),
+        )
         self.content_bias = nn.Parameter(torch.randn(shape) * 0.02)  # u
         self.place_bias = nn.Parameter(torch.randn(shape) * 0.02)  # v
         self.segment_bias = nn.Parameter(torch.randn(shape) * 0.02) if segments else None  # s
-        self.segments = nn.Parameter(torch.randn(2, *shape) * 0.02) if segments else None  # e_same, e_different
+        # e_same, e_different
+        self.segments = nn.Parameter(torch.randn(2, *shape) * 0.02) if segments else None
 
     @property
     def projection(self) -> nn.Linear:  # type: ignore[override]
@@ -51,12 +74,15 @@ class RelativeAttention(Cell):
     def work(self, row: Row) -> Work:
         """Of M + T keys, and of as many distances and T more.
 
-        Keys and values are made of memory, too, and not of query rows; the map of distances is used once for all rows.
+        Keys and values are made of memory, too, and not of query rows; the map of distances is used
+        once for all rows.
         """
         linear = [part for part in self.modules() if isinstance(part, nn.Linear)]
         queries, inner = (1 + row.asked) * row.tokens, self.num_heads * self.head_width
         macs = queries * sum(part.weight.numel() for part in linear)
-        macs += (row.memory - row.asked * row.tokens) * self.kv.weight.numel() - queries * self.place.weight.numel()
+        macs += (
+            row.memory - row.asked * row.tokens
+        ) * self.kv.weight.numel() - queries * self.place.weight.numel()
         kept = queries * sum(part.out_features for part in linear)
         scores = queries * (3 * (row.tokens + row.memory) + row.tokens)
         return Work(macs, scores * inner, kept + scores * self.num_heads)
@@ -66,15 +92,25 @@ class RelativeAttention(Cell):
         if relations is None:
             allowed = "relative attention stands in a model that counts distances"
             raise ConfigError("model.stack.cells", type(self).__name__, allowed, fix="model=xlnet")
-        q = self.q(x).unflatten(-1, (self.num_heads, self.head_width)).transpose(1, 2)  # [B, H, Tq, D]
+        # [B, H, Tq, D]
+        q = self.q(x).unflatten(-1, (self.num_heads, self.head_width)).transpose(1, 2)
         k, v = self._keys(x, context)
         bias = self._placed(q, relations)
-        if self.segments is not None and self.segment_bias is not None and relations.apart is not None:
+        if (
+            self.segments is not None
+            and self.segment_bias is not None
+            and relations.apart is not None
+        ):
             change = self.segments[1] - self.segments[0]
-            change = ((q + self.segment_bias) * change).sum(-1, keepdim=True) * self.head_width**-0.5  # [B, H, Tq, 1]
+            # [B, H, Tq, 1]
+            change = ((q + self.segment_bias) * change).sum(
+                -1, keepdim=True
+            ) * self.head_width**-0.5
             bias = torch.addcmul(bias, relations.apart.to(bias.dtype), change.to(bias.dtype))
         q = q + self.content_bias.to(q.dtype)
-        y = attend(q, k, v, mask=context.mask, bias=bias, dropout=self.dropout if self.training else 0.0)
+        y = attend(
+            q, k, v, mask=context.mask, bias=bias, dropout=self.dropout if self.training else 0.0
+        )
         return self.out(y.transpose(1, 2).flatten(2))
 
     def _keys(self, x: Tensor, context: Context) -> tuple[Tensor, ...]:
@@ -82,13 +118,21 @@ class RelativeAttention(Cell):
         seen, memory, slot = x[:, : context.keys], context.remembered, context.slot
         if memory is not None and (slot is None or slot.length == 0):
             seen = torch.cat([memory, seen], 1)
-        found = self.kv(seen).unflatten(-1, (2, self.num_heads, self.head_width)).permute(2, 0, 3, 1, 4).unbind(0)
+        found = (
+            self.kv(seen)
+            .unflatten(-1, (2, self.num_heads, self.head_width))
+            .permute(2, 0, 3, 1, 4)
+            .unbind(0)
+        )
         return found if slot is None else slot.extended(*found)
 
     def _placed(self, q: Tensor, relations: Relations) -> Tensor:
-        """[B, H, Tq, K] the scaled scores of distances: of all that occur, and then of those to the keys."""
+        """[B, H, Tq, K] the scaled scores of distances: of all that occur, and then of those to
+        the keys.
+        """
         q = (q + self.place_bias.to(q.dtype)) * self.head_width**-0.5
-        r = self.place(relations.table).unflatten(-1, (self.num_heads, self.head_width))  # [1 | 2, n, H, D]
+        # [1 | 2, n, H, D]
+        r = self.place(relations.table).unflatten(-1, (self.num_heads, self.head_width))
         if relations.reversed is None:
             return relations.between(torch.einsum("bhqd,nhd->bhqn", q, r[0]))
         return relations.between(torch.einsum("bhqd,bnhd->bhqn", q, r[relations.reversed.long()]))

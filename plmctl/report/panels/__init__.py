@@ -1,4 +1,5 @@
-"""The parts of a report, a file each: `ORDER`, its place on the page, and `panel(subject) -> blocks`, which may be none.
+"""The parts of a report, a file each: `ORDER`, its place on the page, and `panel(subject) ->
+blocks`, which may be none.
 
 A new file here is on the next page; nothing else has to know of it.
 

@@ -29,7 +29,9 @@ def panel(subject: Subject) -> list[Block]:
 
 
 def kind(row: Mapping[str, Any], *, threshold: float | None) -> str:
-    """One of `KINDS`; `threshold`: above these odds the answer is empty, None where every question has one."""
+    """One of `KINDS`; `threshold`: above these odds the answer is empty, None where every
+    question has one.
+    """
     golds, guess = row["golds"], answer(row, threshold)
     if not golds:
         return "should be empty" if guess else "rightly empty"
@@ -53,16 +55,24 @@ def _blocks(run: Run, split: str, rows: Rows) -> list[Block]:
     counts = Counter(kinds)
     table = Table(
         ["answer", "questions", "share", "what it is"],
-        [[name, str(counts[name]), percent(counts[name] / len(rows)), what] for name, what in KINDS.items() if counts[name]],
+        [
+            [name, str(counts[name]), percent(counts[name] / len(rows)), what]
+            for name, what in KINDS.items()
+            if counts[name]
+        ],
     )
     wrong = [place for place, found in enumerate(kinds) if found not in ("exact", "rightly empty")]
     worst = sorted(wrong, key=lambda place: rows[place]["null_odds"])[:MOST]
     fields, note = texts(run, split)
     lines = [
-        [kinds[place], clipped(" / ".join(dict.fromkeys(rows[place]["golds"])) or "(none)", 120),
-         clipped(answer(rows[place], threshold) or "(none)", 120), *([clipped(fields[place]["question"])] if fields else [])]
+        [
+            kinds[place],
+            clipped(" / ".join(dict.fromkeys(rows[place]["golds"])) or "(none)", 120),
+            clipped(answer(rows[place], threshold) or "(none)", 120),
+            *([clipped(fields[place]["question"])] if fields else []),
+        ]
         for place in worst
-    ]  # fmt: skip
+    ]
     head = ["error", "gold", "guess", *(["question"] if fields else [])]
     told = Text(f"Wrong answers that the model prefers most to none. {note}".strip())
     worst_ones: list[Block] = [told, Table(head, lines)] if lines else []

@@ -8,13 +8,15 @@ from plmctl.report.subject import Run, Subject
 
 ORDER = 60
 READING = (
-    "Each token on the left attends to those on the right, the darker the line the more; layers and heads count from 0. "
-    "With a pointer, one token at a time."
+    "Each token on the left attends to those on the right, the darker the line the more; layers and"
+    " heads count from 0. With a pointer, one token at a time."
 )
 
 
 def panel(subject: Subject) -> list[Block]:
-    """UsageError for heads that none of the runs has: of models of unlike depth, one may lack what another has."""
+    """UsageError for heads that none of the runs has: of models of unlike depth, one may lack
+    what another has.
+    """
     if not subject.wishes.heads:
         return []
     blocks: list[Block] = [Heading("Attention"), Text(READING)]
@@ -36,9 +38,13 @@ def _maps(subject: Subject, run: Run, number: int) -> list[Block]:
     from plmctl.report.sentences import SENTENCES
 
     blocks: list[Block] = []
-    for place, (tokens, layers) in enumerate(maps.attention(loaded, subject.wishes.sentences or SENTENCES[:2])):
+    for place, (tokens, layers) in enumerate(
+        maps.attention(loaded, subject.wishes.sentences or SENTENCES[:2])
+    ):
         maps.check(subject.wishes.heads, layers)
         for layer, head in subject.wishes.heads:
-            svg = maps.drawn(tokens, layers[layer][head].tolist(), title=f"Layer {layer}, head {head}")
+            svg = maps.drawn(
+                tokens, layers[layer][head].tolist(), title=f"Layer {layer}, head {head}"
+            )
             blocks.append(Chart(f"attention-{number}-{place}-{layer}.{head}", svg))
     return blocks

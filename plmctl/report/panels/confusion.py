@@ -25,20 +25,32 @@ def _blocks(run: Run, split: str, rows: Rows) -> list[Block]:
     counts = Counter((str(row["gold"]), str(row["guess"])) for row in rows)
     if len(labels) <= MOST:
         return [matrix(labels, counts)]
-    often = [[gold, guess, str(n)] for (gold, guess), n in counts.most_common() if gold != guess][:MOST]
-    return [Text(f"{len(labels)} classes: the pairs confused most often."), Table(["gold", "guess", "examples"], often)]
+    often = [[gold, guess, str(n)] for (gold, guess), n in counts.most_common() if gold != guess][
+        :MOST
+    ]
+    return [
+        Text(f"{len(labels)} classes: the pairs confused most often."),
+        Table(["gold", "guess", "examples"], often),
+    ]
 
 
 def matrix(labels: Sequence[str], counts: Mapping[tuple[str, str], int]) -> Table:
-    """Gold classes down, guesses across, shaded by their share of the gold class; recall and precision at the edges."""
+    """Gold classes down, guesses across, shaded by their share of the gold class; recall and
+    precision at the edges.
+    """
     rows, shade = [], []
     for gold in labels:
         own = [counts.get((gold, guess), 0) for guess in labels]
         total = sum(own)
-        rows.append([gold, *map(str, own), percent(counts.get((gold, gold), 0) / total) if total else ""])
+        rows.append(
+            [gold, *map(str, own), percent(counts.get((gold, gold), 0) / total) if total else ""]
+        )
         shade.append([0.0, *(n / total if total else 0.0 for n in own)])
     columns = [sum(counts.get((gold, guess), 0) for gold in labels) for guess in labels]
-    precision = [percent(counts.get((name, name), 0) / n) if n else "" for name, n in zip(labels, columns, strict=True)]
+    precision = [
+        percent(counts.get((name, name), 0) / n) if n else ""
+        for name, n in zip(labels, columns, strict=True)
+    ]
     right = sum(counts.get((name, name), 0) for name in labels)
     rows.append(["precision", *precision, percent(right / max(1, sum(columns)))])
     return Table(["gold \\ guess", *labels, "recall"], rows, [*shade, []])

@@ -1,4 +1,6 @@
-"""Loss, accuracy and scores along training and on what was held out, and the last value of everything that was logged."""
+"""Loss, accuracy and scores along training and on what was held out, and the last value of
+everything that was logged.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +11,10 @@ from plmctl.report.subject import Run, Subject
 from plmctl.report.text import number
 
 ORDER = 20
-REPEATED = "Runs that differ in their seeds alone: their mean, shaded from the lowest to the highest; in brackets how many."
+REPEATED = (
+    "Runs that differ in their seeds alone: their mean, shaded from the lowest to the highest; in"
+    " brackets how many."
+)
 FEW = 4  # runs of which every term has a curve; of more, the whole loss
 
 
@@ -34,20 +39,36 @@ def panel(subject: Subject) -> list[Block]:
                 label = name if len(groups) == len(subject.runs) == 1 else f"{label}: {name}"
                 curves[label], bands[label] = mean_curve(same), band(same)
         if curves:
-            blocks.append(Chart(kind, line_chart(curves, title=title, x="update", y=kind, bands=bands)))
-    worst = [f"{run.name}: {skipped:,.0f} updates were thrown away, their gradient was not finite." for run in runs
-             if (skipped := run.log.last("skipped") or 0)]  # fmt: skip
+            blocks.append(
+                Chart(kind, line_chart(curves, title=title, x="update", y=kind, bands=bands))
+            )
+    worst = [
+        f"{run.name}: {skipped:,.0f} updates were thrown away, their gradient was not finite."
+        for run in runs
+        if (skipped := run.log.last("skipped") or 0)
+    ]
     metrics = sorted({name for run in runs for name in run.log.series})
-    finals = [[metric, *(number(run.log.last(metric)) for run in subject.runs)] for metric in metrics]
+    finals = [
+        [metric, *(number(run.log.last(metric)) for run in subject.runs)] for metric in metrics
+    ]
     last = Table(["metric", *(run.name for run in subject.runs)], finals)
     return [*blocks, *([Text(" ".join(worst))] if worst else []), Folded("Last values", [last])]
 
 
 def _curves(run: Run, group: str, *, few: bool) -> dict[str, Curve]:
     if group == "score":
-        names = [f"valid/{name}" for name in (run.log.config.get("task") or {}).get("metrics") or ()]
-        return {name: run.log.series[name] for name in names[: None if few else 1] if name in run.log.series}
-    whole = {name: run.log.series[name] for name in (group, f"valid/{group}") if name in run.log.series}
+        names = [
+            f"valid/{name}" for name in (run.log.config.get("task") or {}).get("metrics") or ()
+        ]
+        return {
+            name: run.log.series[name]
+            for name in names[: None if few else 1]
+            if name in run.log.series
+        }
+    whole = {
+        name: run.log.series[name] for name in (group, f"valid/{group}") if name in run.log.series
+    }
     found = run.log.curves(group)
-    alone = not any(name.startswith(f"valid/{group}/") for name in found)  # a task's loss has no terms
+    # a task's loss has no terms
+    alone = not any(name.startswith(f"valid/{group}/") for name in found)
     return {**found, **(whole if alone else {})} if few else whole or found

@@ -12,11 +12,27 @@ from plmctl.report.text import setting
 
 ORDER = 10
 FIRST = (
-    "data.path", "tokenizer.kind", "tokenizer.vocab_size", "objective", "noise", "format", "size", "optim.lr", "schedule",
-    "task.path", "checkpoint", "train.batch_size", "train.precision", "train.steps", "train.tokens", "train.epochs",
-    "train.minutes", "seed",
-)  # fmt: skip
-FEW = 12  # settings that not all runs have, as of a pretraining beside a fine-tuning: more are folded
+    "data.path",
+    "tokenizer.kind",
+    "tokenizer.vocab_size",
+    "objective",
+    "noise",
+    "format",
+    "size",
+    "optim.lr",
+    "schedule",
+    "task.path",
+    "checkpoint",
+    "train.batch_size",
+    "train.precision",
+    "train.steps",
+    "train.tokens",
+    "train.epochs",
+    "train.minutes",
+    "seed",
+)
+# settings that not all runs have, as of a pretraining beside a fine-tuning: more are folded
+FEW = 12
 OWN = ("run.", "train.threads")  # which no reader compares
 
 
@@ -35,9 +51,15 @@ def panel(subject: Subject) -> list[Block]:
     if len(rows) - len(shared) <= FEW:
         return [Heading("Settings that differ"), Table(["setting", *names], rows)]
     others = [row for row in rows if not all(row[1:])]
-    folded = Folded(f"{len(others)} settings that not all of them have", [Table(["setting", *names], others)])
+    folded = Folded(
+        f"{len(others)} settings that not all of them have", [Table(["setting", *names], others)]
+    )
     shown = [*_parts(configs, others), *shared]
-    return [Heading("Settings that differ"), *([Table(["setting", *names], shown)] if shown else []), folded]
+    return [
+        Heading("Settings that differ"),
+        *([Table(["setting", *names], shown)] if shown else []),
+        folded,
+    ]
 
 
 def _parts(configs: list[dict[str, Any]], rows: list[list[str]]) -> list[list[str]]:
@@ -51,12 +73,16 @@ def _named(slot: Any) -> str:
     """The class of a part, or the names of the parts that a slot holds."""
     if not isinstance(slot, dict):
         return ""
-    inner = [str(name) for name, part in slot.items() if isinstance(part, dict) and "_target_" in part]
+    inner = [
+        str(name) for name, part in slot.items() if isinstance(part, dict) and "_target_" in part
+    ]
     return setting(slot["_target_"]) if "_target_" in slot else ", ".join(inner)
 
 
 def differing(configs: list[dict[str, Any]]) -> list[list[str]]:
-    """One line for each setting of which not all have the same value; a run that lacks it has an empty cell."""
+    """One line for each setting of which not all have the same value; a run that lacks it has an
+    empty cell.
+    """
     settings = [dict(leaves(config)) for config in configs]
     paths = dict.fromkeys(path for each in settings for path in each if not path.startswith(OWN))
     found = []

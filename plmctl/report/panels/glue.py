@@ -1,4 +1,6 @@
-"""GLUE: a score for each task, the averages as published, and each task as a share of what people reach."""
+"""GLUE: a score for each task, the averages as published, and each task as a share of what
+people reach.
+"""
 
 from __future__ import annotations
 
@@ -12,9 +14,10 @@ from plmctl.report.subject import Run, Subject
 
 ORDER = 41
 READING = (
-    "On dev, in percent; several runs of a task from one checkpoint are averaged. Average: over eight tasks, without WNLI, "
-    "a task with two metrics by their mean (Wang et al., 2019); as in BERT's table 1: F1 of MRPC and QQP, Spearman of STS-B, "
-    "MNLI's two sets apart (Devlin et al., 2019). Published figures are of the test sets. People: Nangia and Bowman (2019)."
+    "On dev, in percent; several runs of a task from one checkpoint are averaged. Average: over"
+    " eight tasks, without WNLI, a task with two metrics by their mean (Wang et al., 2019); as in"
+    " BERT's table 1: F1 of MRPC and QQP, Spearman of STS-B, MNLI's two sets apart (Devlin et al.,"
+    " 2019). Published figures are of the test sets. People: Nangia and Bowman (2019)."
 )
 
 Scores = dict[str, dict[str, float]]
@@ -39,13 +42,20 @@ def panel(subject: Subject) -> list[Block]:
 
 
 def grouped(runs: Sequence[Run]) -> dict[str, Scores]:
-    """{checkpoint: {task: {metric: percent}}} of the runs on GLUE's tasks, means over runs of the same task and checkpoint."""
+    """{checkpoint: {task: {metric: percent}}} of the runs on GLUE's tasks, means over runs of
+    the same task and checkpoint.
+    """
     found: dict[str, dict[str, list[dict[str, float]]]] = {}
     for run in runs:
         if run.result and run.task in glue.HUMAN:
             start = str(run.log.config.get("checkpoint") or "from scratch")
-            found.setdefault(start, {}).setdefault(run.task, []).append(glue.of_result(run.result["metrics"], run.task))
-    return {start: {task: _means(each) for task, each in tasks.items()} for start, tasks in found.items()}
+            found.setdefault(start, {}).setdefault(run.task, []).append(
+                glue.of_result(run.result["metrics"], run.task)
+            )
+    return {
+        start: {task: _means(each) for task, each in tasks.items()}
+        for start, tasks in found.items()
+    }
 
 
 def _means(each: Sequence[dict[str, float]]) -> dict[str, float]:
@@ -59,8 +69,18 @@ def _table(groups: dict[str, Scores]) -> Table:
         cells = [_cell(task, scores.get(task, {})) for scores in groups.values()]
         if any(cells):
             rows.append([task, " / ".join(human), *cells, _cell(task, human)])
-    for name, average in (("average", glue.average), ("average as in BERT's table 1", glue.bert_average)):
-        rows.append([name, "", *(_average(average, scores) for scores in groups.values()), _average(average, glue.HUMAN)])
+    for name, average in (
+        ("average", glue.average),
+        ("average as in BERT's table 1", glue.bert_average),
+    ):
+        rows.append(
+            [
+                name,
+                "",
+                *(_average(average, scores) for scores in groups.values()),
+                _average(average, glue.HUMAN),
+            ]
+        )
     return Table(["task", "metric", *groups, "people"], rows)
 
 

@@ -18,7 +18,8 @@ def panel(subject: Subject) -> list[Block]:
     """A chart of distances and one of angles; a line for a run without a model."""
     if not subject.runs:
         return []
-    from plmctl.report.layers import Move, measured  # brings torch, which whoever reads logs does not need
+    # brings torch, which whoever reads logs does not need
+    from plmctl.report.layers import Move, measured
     from plmctl.report.sentences import SENTENCES
 
     moves: dict[str, list[Move]] = {}
@@ -30,11 +31,15 @@ def panel(subject: Subject) -> list[Block]:
             notes.append(f"{run.name}: not measured, {str(error).splitlines()[0]}.")
             continue
         notes.append(f"{run.name}: {run.loaded.source.folder.name}, {tokens} tokens.")
-    text = f"Means over the tokens of {len(SENTENCES)} English sentences that come with plmctl. {' '.join(notes)}"
+    text = (
+        f"Means over the tokens of {len(SENTENCES)} English sentences that come with plmctl."
+        f" {' '.join(notes)}"
+    )
     blocks: list[Block] = [Heading("What each layer changes"), Text(text)]
     for name, title, y in KINDS:
         curves: dict[str, Curve] = {
-            run: [(float(layer), getattr(move, name)) for layer, move in enumerate(found, 1)] for run, found in moves.items()
+            run: [(float(layer), getattr(move, name)) for layer, move in enumerate(found, 1)]
+            for run, found in moves.items()
         }
         if curves:
             blocks.append(Chart(f"layer_{name}", line_chart(curves, title=title, x="layer", y=y)))

@@ -32,15 +32,29 @@ def _blocks(run: Run, split: str) -> list[Block]:
     wrong = [place for place, row in enumerate(rows) if row["gold"] != row["guess"]]
     worst = sorted(wrong, key=lambda place: -_weight(rows[place]))[:MOST]
     fields, note = texts(run, split)
-    head = ["id", "gold", "guess", "distance" if numbers else "probability", *(["text"] if fields else [])]
+    head = [
+        "id",
+        "gold",
+        "guess",
+        "distance" if numbers else "probability",
+        *(["text"] if fields else []),
+    ]
     lines = [
-        [str(rows[place]["id"]), _label(rows[place], "gold"), _label(rows[place], "guess"),
-         f"{_weight(rows[place]):.2f}" if numbers else percent(_weight(rows[place])),
-         *([clipped(shown(fields[place]))] if fields else [])]
+        [
+            str(rows[place]["id"]),
+            _label(rows[place], "gold"),
+            _label(rows[place], "guess"),
+            f"{_weight(rows[place]):.2f}" if numbers else percent(_weight(rows[place])),
+            *([clipped(shown(fields[place]))] if fields else []),
+        ]
         for place in worst
-    ]  # fmt: skip
+    ]
     found = f"{FAR if numbers else SURE} {len(wrong):,} of {len(rows):,} are wrong. {note}".strip()
-    return [Heading(f"{run.name}, {split}", 3), Text(found), *([Table(head, lines)] if lines else [])]
+    return [
+        Heading(f"{run.name}, {split}", 3),
+        Text(found),
+        *([Table(head, lines)] if lines else []),
+    ]
 
 
 def _weight(row: Mapping[str, Any]) -> float:

@@ -22,4 +22,7 @@ def panel(subject: Subject) -> list[Block]:
         rows.append([run.name, str(run.folder), made, found.state, found.why])
         notes += [CUT.format(run.name)] if run.log.cut else []
         notes += [EMPTY.format(run.name)] if not run.log.series else []
-    return [Table(["run", "folder", "what", "state", "how far"], rows), *([Text(" ".join(notes))] if notes else [])]
+    return [
+        Table(["run", "folder", "what", "state", "how far"], rows),
+        *([Text(" ".join(notes))] if notes else []),
+    ]

@@ -1,4 +1,6 @@
-"""What a linear map can read off each layer: part of speech, word sense, whatever labels are given."""
+"""What a linear map can read off each layer: part of speech, word sense, whatever labels are
+given.
+"""
 
 from __future__ import annotations
 
@@ -15,8 +17,9 @@ if TYPE_CHECKING:
 
 ORDER = 62
 READING = (
-    "Accuracy of a linear map from the frozen states of one layer (0: the embeddings) to the label, on held-out items. "
-    "Majority: the most frequent label; by word: the label that the word has most often in training, which needs no context."
+    "Accuracy of a linear map from the frozen states of one layer (0: the embeddings) to the label,"
+    " on held-out items. Majority: the most frequent label; by word: the label that the word has"
+    " most often in training, which needs no context."
 )
 
 
@@ -30,20 +33,35 @@ def panel(subject: Subject) -> list[Block]:
         curves: dict[str, Curve] = {}
         marks: dict[str, float] = {}
         rows, notes = [], []
-        question = asked(labels)  # a file that cannot be read is no run's fault, and ends the report
+        # a file that cannot be read is no run's fault, and ends the report
+        question = asked(labels)
         for run in subject.runs:
             try:
                 found = probe(run.loaded, question)
             except PlmctlError as error:
                 notes.append(f"{run.name}: not probed, {str(error).splitlines()[0]}.")
                 continue
-            curves[run.name] = [(float(layer), 100 * value) for layer, value in enumerate(found.accuracy)]
+            curves[run.name] = [
+                (float(layer), 100 * value) for layer, value in enumerate(found.accuracy)
+            ]
             marks = {"majority": 100 * found.majority, "by word": 100 * found.by_word}
             rows.append([run.name, *_row(found)])
         blocks += [Heading(name, 3), *([Text(" ".join(notes))] if notes else [])]
         if curves:
-            head = ["run", "best layer", "which", "last layer", "majority", "by word", "classes", "train", "test"]
-            svg = line_chart(curves, title=f"Probe: {name}", x="layer", y="accuracy, %", marks=marks)
+            head = [
+                "run",
+                "best layer",
+                "which",
+                "last layer",
+                "majority",
+                "by word",
+                "classes",
+                "train",
+                "test",
+            ]
+            svg = line_chart(
+                curves, title=f"Probe: {name}", x="layer", y="accuracy, %", marks=marks
+            )
             blocks += [Table(head, rows), Chart(f"probe-{name}", svg)]
     return blocks
 
@@ -51,4 +69,9 @@ def panel(subject: Subject) -> list[Block]:
 def _row(found: Found) -> list[str]:
     best = max(range(len(found.accuracy)), key=found.accuracy.__getitem__)
     shares = [percent(value) for value in (found.accuracy[-1], found.majority, found.by_word)]
-    return [percent(found.accuracy[best]), str(best), *shares, *map(str, (found.classes, found.train, found.test))]
+    return [
+        percent(found.accuracy[best]),
+        str(best),
+        *shares,
+        *map(str, (found.classes, found.train, found.test)),
+    ]

@@ -19,4 +19,7 @@ def panel(subject: Subject) -> list[Block]:
     if not values:
         return []
     rows = [[*place, *(number(of.get(run.name)) for run in runs)] for place, of in values.items()]
-    return [Heading("Scores"), Table(["task", "split", "metric", *(run.name for run in runs)], rows)]
+    return [
+        Heading("Scores"),
+        Table(["task", "split", "metric", *(run.name for run in runs)], rows),
+    ]

@@ -1,4 +1,6 @@
-"""All settings of every run, folded; of many runs those of the first, from which the others differ as told before."""
+"""All settings of every run, folded; of many runs those of the first, from which the others
+differ as told before.
+"""
 
 from __future__ import annotations
 

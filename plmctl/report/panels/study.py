@@ -11,8 +11,8 @@ from plmctl.report.subject import Subject
 ORDER = 0
 STATES = ("done", "stopped early", "failed", "still going", "not finished")
 NO_TABLE = (
-    "There is no table yet: it is made at the end of a start. Below are the jobs so far. To go on: plmctl ablate with the "
-    "words that started it; what is finished stays so."
+    "There is no table yet: it is made at the end of a start. Below are the jobs so far. To go on:"
+    " plmctl ablate with the words that started it; what is finished stays so."
 )
 OLD = "The table is that of the last start that came to its end; the study was started again since."
 
@@ -22,9 +22,18 @@ def panel(subject: Subject) -> list[Block]:
     if study is None:
         return []
     counts: Counter[str] = Counter(job.state for job in study.jobs)
-    found = ", ".join(f"{counts[state]} {state}" for state in STATES if counts[state]) or "none begun"
+    found = (
+        ", ".join(f"{counts[state]} {state}" for state in STATES if counts[state]) or "none begun"
+    )
     seeds = ", ".join(map(str, study.settings.get("seeds") or [])) or "not stated"
-    budget = ", ".join(f"{value:,} {name}" for name, value in (study.settings.get("budget") or {}).items() if value) or "none"
+    budget = (
+        ", ".join(
+            f"{value:,} {name}"
+            for name, value in (study.settings.get("budget") or {}).items()
+            if value
+        )
+        or "none"
+    )
     found += f"; {before} superseded" if (before := len(study.superseded)) else ""
     facts = f"{study.folder}. Jobs: {found}. Seeds: {seeds}. Budget of every pretraining: {budget}."
     blocks: list[Block] = [Text(facts)]
@@ -41,6 +50,13 @@ def _arms(study: StudyFolder) -> list[Block]:
     for name, given in (study.settings.get("arms") or {}).items():
         own = given if isinstance(given, dict) else {"overrides": given}
         words = [str(word) for part in ("overrides", "finetune") for word in own.get(part) or []]
-        other = [f"{key}={value}" for key, value in own.items() if key not in ("overrides", "finetune")]
-        rows.append([str(name) + (" (baseline)" if name == study.settings.get("baseline") else ""), " ".join([*other, *words])])
+        other = [
+            f"{key}={value}" for key, value in own.items() if key not in ("overrides", "finetune")
+        ]
+        rows.append(
+            [
+                str(name) + (" (baseline)" if name == study.settings.get("baseline") else ""),
+                " ".join([*other, *words]),
+            ]
+        )
     return [Table(["arm", "its settings"], rows)] if rows else []

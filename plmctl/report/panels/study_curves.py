@@ -30,12 +30,16 @@ def panel(subject: Subject) -> list[Block]:
             if mean := mean_curve(runs):
                 shown = f"{arm} ({len(runs)})" if len(runs) > 1 else arm
                 curves[shown], bands[shown] = mean, band(runs)
-        blocks.append(Chart(f"curves-{number}", line_chart(curves, title=name, x="update", y=name, bands=bands)))
+        blocks.append(
+            Chart(
+                f"curves-{number}", line_chart(curves, title=name, x="update", y=name, bands=bands)
+            )
+        )
     if not blocks:
         return []
     told = (
-        "Pretraining on the held-out documents: the mean, shaded from the lowest to the highest seed; in brackets the number "
-        "of seeds. Arms that share a run share its curve."
+        "Pretraining on the held-out documents: the mean, shaded from the lowest to the highest"
+        " seed; in brackets the number of seeds. Arms that share a run share its curve."
     )
     return [Heading("Curves by arm"), Text(told), *blocks]
 
@@ -43,6 +47,10 @@ def panel(subject: Subject) -> list[Block]:
 def _series(arms: Sequence[Sequence[RunLog]]) -> list[str]:
     """What most arms have of a validation loss: its terms, or the whole where there are none."""
     names = [name for logs in arms for name in dict.fromkeys(n for log in logs for n in log.series)]
-    shared = [name for name in dict.fromkeys(names) if name.startswith("valid/loss/") and names.count(name) * 2 >= len(arms)]
+    shared = [
+        name
+        for name in dict.fromkeys(names)
+        if name.startswith("valid/loss/") and names.count(name) * 2 >= len(arms)
+    ]
     whole = any("valid/loss" in log.series for logs in arms for log in logs)
     return shared or (["valid/loss"] if whole else [])

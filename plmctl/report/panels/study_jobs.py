@@ -8,7 +8,9 @@ from plmctl.report.subject import Subject
 from plmctl.report.text import clipped, number
 
 ORDER = 5
-BEFORE = "Jobs of the study as it was before it was edited: they are in no curve, table or cost above."
+BEFORE = (
+    "Jobs of the study as it was before it was edited: they are in no curve, table or cost above."
+)
 
 
 def panel(subject: Subject) -> list[Block]:
@@ -18,17 +20,33 @@ def panel(subject: Subject) -> list[Block]:
     blocks: list[Block] = [Heading("Jobs")]
     unlucky = [job for job in study.jobs if job.state != "done"]
     if unlucky:
-        rows = [[job.label, job.state, clipped(job.why), f"jobs/{job.folder.name}/log.txt"] for job in unlucky]
+        rows = [
+            [job.label, job.state, clipped(job.why), f"jobs/{job.folder.name}/log.txt"]
+            for job in unlucky
+        ]
         blocks.append(Table(["not done", "state", "why", "log"], rows))
     missing = (study.table or {}).get("missing") or []
-    open_ = [[each["label"], each["why"].splitlines()[0], each["cells"]] for each in missing if each["state"] == "open"]
+    open_ = [
+        [each["label"], each["why"].splitlines()[0], each["cells"]]
+        for each in missing
+        if each["state"] == "open"
+    ]
     if open_:
-        blocks += [Text("Not begun when the table was made:"), Table(["job", "why", "cells"], open_)]
+        blocks += [
+            Text("Not begun when the table was made:"),
+            Table(["job", "why", "cells"], open_),
+        ]
     told = Text("A job's own page: plmctl report <study>/jobs/<job>/run")
     head = ["job", "state", "updates", "last validation loss", "seconds", "folder"]
-    blocks += [told, Folded(f"All {len(study.jobs)} jobs", [Table(head, [_row(job) for job in study.jobs])])]
+    blocks += [
+        told,
+        Folded(f"All {len(study.jobs)} jobs", [Table(head, [_row(job) for job in study.jobs])]),
+    ]
     if study.superseded:
-        before: list[Block] = [Text(BEFORE), Table(["superseded job", *head[1:]], [_row(job) for job in study.superseded])]
+        before: list[Block] = [
+            Text(BEFORE),
+            Table(["superseded job", *head[1:]], [_row(job) for job in study.superseded]),
+        ]
         blocks.append(Folded(f"{len(study.superseded)} superseded", before))
     return blocks
 
@@ -36,5 +54,11 @@ def panel(subject: Subject) -> list[Block]:
 def _row(job: JobFolder) -> list[str]:
     log = job.log
     loss = log.last("valid/loss")
-    return [job.label, job.state, number(log.step) if log.series else "", number(loss), number(log.last("seconds")),
-            f"jobs/{job.folder.name}"]  # fmt: skip
+    return [
+        job.label,
+        job.state,
+        number(log.step) if log.series else "",
+        number(loss),
+        number(log.last("seconds")),
+        f"jobs/{job.folder.name}",
+    ]

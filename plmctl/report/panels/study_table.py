@@ -25,11 +25,19 @@ def panel(subject: Subject) -> list[Block]:
         about = (table.get("about") or {}).get(metric)  # tables of older versions say nothing of it
         blocks += [Heading(metric, 3), *([Text(about)] if about else []), metric_table(own)]
         there = [row for row in own if row["mean"] is not None]
-        known = [Level(row["arm"], row["mean"], row["sd"] or 0.0, list(row["values"].values())) for row in there]
+        known = [
+            Level(row["arm"], row["mean"], row["sd"] or 0.0, list(row["values"].values()))
+            for row in there
+        ]
         if known:
             base = next((row["mean"] for row in own if row["arm"] == table["baseline"]), None)
             marks = {} if base is None else {table["baseline"]: base}
-            blocks.append(Chart(f"levels-{number}", levels(known, title=metric, x="mean, deviation, seeds", marks=marks)))
+            blocks.append(
+                Chart(
+                    f"levels-{number}",
+                    levels(known, title=metric, x="mean, deviation, seeds", marks=marks),
+                )
+            )
     notes = [Text(note) for note in table.get("notes") or []]
     return [*blocks, Text(reading(rows)), *notes]
 
@@ -39,4 +47,9 @@ def _verdicts(rows: Sequence[Mapping[str, Any]]) -> list[Block]:
     if not counts:
         return []
     names = {"held": "held", "not held": "not held", "undecided": "undecided at this scale"}
-    return [Table(["expected direction", "comparisons"], [[word, str(counts[name])] for name, word in names.items()])]
+    return [
+        Table(
+            ["expected direction", "comparisons"],
+            [[word, str(counts[name])] for name, word in names.items()],
+        )
+    ]

@@ -1,4 +1,6 @@
-"""Tagged spans: what of each type is found, how the others go wrong, and sentences in which they do."""
+"""Tagged spans: what of each type is found, how the others go wrong, and sentences in which they
+do.
+"""
 
 from __future__ import annotations
 
@@ -31,22 +33,37 @@ def _blocks(run: Run, split: str, rows: Rows) -> list[Block]:
     pairs = [(entities(row["gold"]), entities(row["guess"])) for row in rows]
     kinds = sorted({span[0] for pair in pairs for spans in pair for span in spans})
     found = Counter(kind for golds, guesses in pairs for kind in errors(golds, guesses))
-    wrong = Table(["error", "spans", "what it is"], [[kind, str(found[kind]), what] for kind, what in KINDS.items()])
+    wrong = Table(
+        ["error", "spans", "what it is"],
+        [[kind, str(found[kind]), what] for kind, what in KINDS.items()],
+    )
     unlike = [place for place, (golds, guesses) in enumerate(pairs) if golds != guesses]
     worst = sorted(unlike, key=lambda place: -len(pairs[place][0] ^ pairs[place][1]))[:MOST]
     shown = [[_marked(rows[place]["words"], spans) for spans in pairs[place]] for place in worst]
     head = ["type", "gold", "guessed", "right", "precision", "recall"]
-    return [Table(head, [_row(kind, pairs) for kind in kinds]), wrong, *([Table(["gold", "guess"], shown)] if shown else [])]
+    return [
+        Table(head, [_row(kind, pairs) for kind in kinds]),
+        wrong,
+        *([Table(["gold", "guess"], shown)] if shown else []),
+    ]
 
 
 def _row(kind: str, pairs: Sequence[tuple[set[Entity], set[Entity]]]) -> list[str]:
     gold, guess = (sum(span[0] == kind for pair in pairs for span in pair[side]) for side in (0, 1))
     right = sum(span[0] == kind for golds, guesses in pairs for span in golds & guesses)
-    return [kind, str(gold), str(guess), str(right), *(percent(right / n) if n else "" for n in (guess, gold))]
+    return [
+        kind,
+        str(gold),
+        str(guess),
+        str(right),
+        *(percent(right / n) if n else "" for n in (guess, gold)),
+    ]
 
 
 def errors(gold: set[Entity], guess: set[Entity]) -> list[str]:
-    """One of `KINDS` for every span that is not exactly right; a gold span and the guess that meets it are one error."""
+    """One of `KINDS` for every span that is not exactly right; a gold span and the guess that
+    meets it are one error.
+    """
     found, met = [], set()
     for _, first, last in sorted(gold - guess):
         others = {span for span in guess - gold if span[1] <= last and first <= span[2]}
@@ -60,4 +77,6 @@ def _marked(words: Sequence[str], spans: set[Entity]) -> str:
     """`[EU]ORG rejects ...`."""
     begins = {first: "[" for _, first, _ in spans}
     ends = {last: f"]{kind}" for kind, _, last in spans}
-    return " ".join(f"{begins.get(place, '')}{word}{ends.get(place, '')}" for place, word in enumerate(words))
+    return " ".join(
+        f"{begins.get(place, '')}{word}{ends.get(place, '')}" for place, word in enumerate(words)
+    )

@@ -1,4 +1,6 @@
-"""How fast training went: tokens a second, the share of time that waits for data, and of the device's peak that is used."""
+"""How fast training went: tokens a second, the share of time that waits for data, and of the
+device's peak that is used.
+"""
 
 from __future__ import annotations
 
@@ -19,19 +21,30 @@ def panel(subject: Subject) -> list[Block]:
         return []
     blocks: list[Block] = [
         Heading("Throughput"),
-        Text("Medians over the records after the first. MFU: share of the device's peak, on a CPU of a matrix product's."),
-        Table(["run", "tokens/s", "data wait", "MFU", "tokens", "hours"], [_row(run) for run in runs]),
+        Text(
+            "Medians over the records after the first. MFU: share of the device's peak, on a CPU of"
+            " a matrix product's."
+        ),
+        Table(
+            ["run", "tokens/s", "data wait", "MFU", "tokens", "hours"], [_row(run) for run in runs]
+        ),
     ]
     speeds = {run.name: run.log.series["tokens_per_second"] for run in runs}
     shares: dict[str, Curve] = {
-        f"{run.name}: {word}" if len(runs) > 1 else word: [(x, 100 * y) for x, y in run.log.series[name]]
+        f"{run.name}: {word}" if len(runs) > 1 else word: [
+            (x, 100 * y) for x, y in run.log.series[name]
+        ]
         for run in runs
         for name, word in SHARES.items()
         if name in run.log.series
     }
-    blocks.append(Chart("throughput", line_chart(speeds, title="Tokens a second", x="update", y="tokens/s")))
+    blocks.append(
+        Chart("throughput", line_chart(speeds, title="Tokens a second", x="update", y="tokens/s"))
+    )
     if shares:
-        blocks.append(Chart("shares", line_chart(shares, title="Data wait and MFU", x="update", y="%")))
+        blocks.append(
+            Chart("shares", line_chart(shares, title="Data wait and MFU", x="update", y="%"))
+        )
     return blocks
 
 
@@ -39,7 +52,13 @@ def _row(run: Run) -> list[str]:
     seconds = run.log.last("seconds")
     medians = [_median(run.log.series.get(name, ())) for name in ("tokens_per_second", *SHARES)]
     hours = "" if seconds is None else f"{seconds / 3600:.2f}"
-    return [run.name, number(medians[0], 4), *map(percent, medians[1:]), number(run.log.last("tokens")), hours]
+    return [
+        run.name,
+        number(medians[0], 4),
+        *map(percent, medians[1:]),
+        number(run.log.last("tokens")),
+        hours,
+    ]
 
 
 def _median(curve: Curve) -> float | None:
