@@ -1,19 +1,20 @@
 """Every row format on one corpus: planning time, rows, padding, documents cut, and the time to a
 first row anywhere.
 
-    OMP_NUM_THREADS=1 python benchmarks/formats.py [--tokens DIR | --synthetic 100000000] [--length
-    128 512]
+    OMP_NUM_THREADS=1 python benchmarks/formats.py [--tokens DIR | --synthetic 100000000]
+        [--length 128 512]
 
 `--tokens` reads a token directory; `--synthetic` writes one of made-up numbers (documents of
 log-normal length around 400 tokens, sentences around 20; parallel text of pairs of such sentences)
 into a temporary folder, mapped like a real one.
 
-plan     seconds to plan an epoch and to draw its order of reading, on one core (CPU seconds; nothing of it kept before)
-again    seconds to the first row at a random row number when a new reader opens the directory for the second time; the worst
-         of some numbers. Large corpora have their plans in files by then.
+plan     seconds to plan an epoch and to draw its order of reading, on one core (CPU seconds;
+         nothing of it kept before)
+again    seconds to the first row at a random row number when a new reader opens the directory for
+         the second time; the worst of some numbers. Large corpora have their plans in files then.
 row      milliseconds to a row at a random row number from then on, the median of 100
-padding  share of the places of all rows; docs cut: share of the documents (pairs) that no row holds whole; lost and repeated:
-         of the tokens; peak: memory so far, mapped files included
+padding  share of the places of all rows; docs cut: share of the documents (pairs) that no row
+         holds whole; lost and repeated: of the tokens; peak: memory so far, mapped files included
 """
 
 from __future__ import annotations
@@ -169,7 +170,8 @@ def measure(name: str, open_shards: Callable[[], Any], format: Format) -> None:
     report = plan.report
     kept = report["tokens"] - report["cut"] - report["dropped"]
     print(
-        f"{name:<32}{format.max_length:>5}{planned:>9.2f}{again:>9.3f}{np.median(rows) * 1e3:>8.2f}{plan.rows:>13,}"
+        f"{name:<32}{format.max_length:>5}{planned:>9.2f}{again:>9.3f}"
+        f"{np.median(rows) * 1e3:>8.2f}{plan.rows:>13,}"
         f"{report['padding'] / (plan.rows * plan.width):>9.2%}{documents_cut(shards, plan):>9.2%}"
         f"{1 - kept / report['tokens']:>9.2%}{report['repeated'] / report['tokens']:>9.2%}"
         f"{resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6:>9.1f}",
@@ -178,7 +180,7 @@ def measure(name: str, open_shards: Callable[[], Any], format: Format) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n\n")[0])
     parser.add_argument("--tokens", type=Path, help="a token directory (plmctl tokenize)")
     parser.add_argument(
         "--synthetic", type=float, default=1e7, help="made-up tokens, where no directory is given"

@@ -104,7 +104,7 @@ def measure(
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n\n")[0])
     parser.add_argument("--tokens", type=int, default=20_000_000)
     parser.add_argument("--batch", type=int, default=65_536, help="tokens of a batch")
     parser.add_argument("--seconds", type=float, default=3.0)

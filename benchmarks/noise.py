@@ -149,7 +149,7 @@ def measure(name: str, noise: Noise, rate: object, chosen: argparse.Namespace) -
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n\n")[0])
     parser.add_argument("--rows", type=int, default=10_000)
     parser.add_argument("--length", type=int, default=512)
     parser.add_argument("--seconds", type=float, default=2.0)

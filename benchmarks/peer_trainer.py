@@ -17,7 +17,7 @@ from peers import need
 from tokenizers import Tokenizer, models
 
 need("transformers", "accelerate")
-from transformers import (
+from transformers import (  # noqa: E402
     BertConfig,
     BertForMaskedLM,
     DataCollatorForLanguageModeling,

@@ -1,9 +1,12 @@
 """Pretraining speed on CPU: plmctl beside `transformers` (Trainer, BertForMaskedLM or
 GPT2LMHeadModel, its own collator).
 
-    python benchmarks/pretrain_cpu.py                                    # tiny, mini and base; an hour or two on 2 cores
-    python benchmarks/pretrain_cpu.py --model gpt --sizes mini           # next tokens, rows of 512
-    python benchmarks/pretrain_cpu.py --sizes tiny --rounds 1 --steps 6 --words 20000 --vocab 2000     # does it run
+    # tiny, mini and base; an hour or two on 2 cores
+    python benchmarks/pretrain_cpu.py
+    # next tokens, rows of 512
+    python benchmarks/pretrain_cpu.py --model gpt --sizes mini
+    # does it run
+    python benchmarks/pretrain_cpu.py --sizes tiny --rounds 1 --steps 6 --words 20000 --vocab 2000
 
 Both sides read the same packed rows without padding (BERT: 32 of 128 tokens, GPT: 8 of 512), BERT
 masks 15% afresh; both use the same model shape, dropout 0.1, AdamW at the same constant rate, the

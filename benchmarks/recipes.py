@@ -1,6 +1,7 @@
 """Speed of each recipe beside BERT's, and what the rule for FLOPs says it should be.
 
-    python benchmarks/recipes.py --tokens wiki-tokens   # of WordPiece; default: the text that comes with Python
+    # tokens of WordPiece; default: the text that comes with Python
+    python benchmarks/recipes.py --tokens wiki-tokens
     python benchmarks/recipes.py --recipes bert albert electra --size mini --rounds 3 --threads 1
 
 Every recipe runs at the same size, row length, batch and vocabulary, as a process of its own;
@@ -72,7 +73,7 @@ def speed(args: argparse.Namespace, recipe: str) -> float:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n\n")[0])
     parser.add_argument("--recipes", nargs="+", default=RECIPES)
     parser.add_argument("--tokens", help="a token directory")
     parser.add_argument("--size", default="mini")

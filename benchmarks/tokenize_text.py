@@ -1,10 +1,13 @@
 """Tokenizing: speed and memory of `plmctl tokenize` beside the library underneath used directly,
 for each kind of tokenizer.
 
-    python benchmarks/tokenize_text.py --text corpus.txt               # all kinds, two processes each
+    # all kinds, two processes each
+    python benchmarks/tokenize_text.py --text corpus.txt
     python benchmarks/tokenize_text.py --text corpus.txt --kinds wordpiece unigram --rounds 5
-    python benchmarks/tokenize_text.py --text corpus.txt --kinds wordpiece --gigabytes 1    # memory on a big input
-    python benchmarks/tokenize_text.py --megabytes 2 --rounds 1        # made-up text: does it run
+    # memory on a big input
+    python benchmarks/tokenize_text.py --text corpus.txt --kinds wordpiece --gigabytes 1
+    # made-up text: does it run
+    python benchmarks/tokenize_text.py --megabytes 2 --rounds 1
 
 The vocabulary is trained once, before. Each side is a whole process that reads the text and writes
 ids on the same number of

@@ -3,9 +3,9 @@
 
 Shape legend, used in every shape comment of the repository:
 
-    n rows of a `Rows`        B rows of a `Batch`      T tokens of a row        V vocabulary size
-    W model width             H attention heads        D width of a head        M memory (cached keys)
-    P predicted positions     N anchors                m spans                  K classes
+    n rows of a `Rows`       B rows of a `Batch`     T tokens of a row     V vocabulary size
+    W model width            H attention heads       D width of a head     M memory (cached keys)
+    P predicted positions    N anchors               m spans               K classes
 
 `FIELDS` below is the glossary: every name that may appear in a `Rows` or `Batch`, with shape, type
 and meaning. True always means *may attend* or *is selected*. This module imports torch only for
@@ -38,8 +38,8 @@ FIELDS: dict[str, str] = {
     "source": "Seq: what an encoder-decoder reads",
     "target": "Seq: what an encoder-decoder writes",
     "reverse": (
-        "Seq: a stream of text from its end to its beginning, beside `text` (the backward half of a"
-        " biLM)"
+        "Seq: a stream of text from its end to its beginning,"
+        " beside `text` (the backward half of a biLM)"
     ),
     "characters": "Seq of ids [n, T, C]: the C characters of each word (ELMo)",
     # tracks: [n, T] beside the ids of a Seq
@@ -52,17 +52,17 @@ FIELDS: dict[str, str] = {
     ),
     "tracks.word_start": "[n, T] bool: the token begins a word",
     "tracks.sentence": (
-        "[n, T] int: number of the sentence inside the row (specials: of the one beside them;"
-        " padding: -1)"
+        "[n, T] int: number of the sentence inside the row (specials:"
+        " of the one beside them; padding: -1)"
     ),
     "tracks.language": "[n, T] int: number of the token's language (translation LM)",
     "tracks.order": (
-        "[n, T] int: place of the token in the order of factorisation; what is not predicted comes"
-        " first"
+        "[n, T] int: place of the token in the order of factorisation;"
+        " what is not predicted comes first"
     ),
     "tracks.previous": (
-        "[n, T] int: of a target, the token that the decoder reads here, where it is not the one"
-        " before"
+        "[n, T] int: of a target, the token that the decoder reads here,"
+        " where it is not the one before"
     ),
     "tracks.real": "[n, T] bool: not padding, where padding is not simply what follows `length`",
     # and any further track that the token directory holds (data.tags=[sense] gives tracks.sense),
@@ -71,8 +71,8 @@ FIELDS: dict[str, str] = {
     "targets.mlm": "[n, T] id of the token that the noise hid, IGNORE elsewhere",
     "targets.clm": "[n, T] id of the next token of the same document, IGNORE where there is none",
     "targets.backward": (
-        "[n, T] id of the token before: of `reverse` where there is one, else of `text`; IGNORE"
-        " where none is"
+        "[n, T] id of the token before:"
+        " of `reverse` where there is one, else of `text`; IGNORE where none is"
     ),
     "targets.plm": (
         "[n, T] id of a token that is predicted in the order of factorisation, IGNORE elsewhere"
@@ -87,8 +87,8 @@ FIELDS: dict[str, str] = {
         "[n, T] id of a hidden token that is asked of the neighbours of its span, IGNORE elsewhere"
     ),
     "targets.replaced": (
-        "[n, T] 1 where the noise put another token, 0 where it did not, IGNORE at specials and"
-        " padding"
+        "[n, T] 1 where the noise put another token,"
+        " 0 where it did not, IGNORE at specials and padding"
     ),
     "targets.tag": "[n, T] tag of the word that begins here, IGNORE elsewhere",
     # labels: one for each anchor
@@ -112,8 +112,8 @@ FIELDS: dict[str, str] = {
     ),
     "values.reversed": "[n] bool: the row's text runs from its end to its beginning",
     "values.group": (
-        "[n] int: rows with the same number, neighbours, make one example (choices; both orders of"
-        " a pair)"
+        "[n] int: rows with the same number, neighbours, make one example (choices;"
+        " both orders of a pair)"
     ),
     "values.cut": "[n] int: tokens of the example that max_length left no room for",
     # spans: [m, 3+] = row, start, length, ...; those of the token directory (data.spans=[entity])
@@ -124,8 +124,8 @@ FIELDS: dict[str, str] = {
     # spans of fine-tuning rows, read when predictions are made
     "spans.word": "[m, 4] int: row, first piece, pieces, number of the word in its sentence",
     "spans.window": (
-        "[n, 4] int: row, place of the first passage token, passage tokens, their first in the"
-        " whole passage"
+        "[n, 4] int: row, place of the first passage token,"
+        " passage tokens, their first in the whole passage"
     ),
 }
 
@@ -285,7 +285,10 @@ class Batch:
     def to(self, device: torch.device | str) -> Batch:
         """The same batch on `device` (asynchronously from pinned memory)."""
         move = _mover(device)
-        each = lambda tensors: {name: move(x) for name, x in tensors.items()}  # noqa: E731
+
+        def each(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+            return {name: move(x) for name, x in tensors.items()}
+
         return replace(
             self,
             key=move(self.key),

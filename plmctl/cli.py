@@ -430,8 +430,8 @@ def _go(flags: Flags, print_config: bool, multirun: bool) -> int:
 
         if flags.resume or print_config:
             raise UsageError(
-                "-m/--multirun goes neither with --resume nor with --print-config: name one job's"
-                " run.dir or settings"
+                "-m/--multirun goes neither with --resume nor with --print-config:"
+                " name one job's run.dir or settings"
             )
         return sweep(flags)
     if flags.resume:

@@ -54,8 +54,8 @@ def see_plugins(plugins: tuple[str, ...]) -> None:
     for name in plugins:
         if not name.isidentifier() or importlib.util.find_spec(name) is None:
             raise UsageError(
-                f"--plugin {name}: there is no such package; it is looked for here and among the"
-                " installed ones"
+                f"--plugin {name}: there is no such package;"
+                " it is looked for here and among the installed ones"
             )
 
 

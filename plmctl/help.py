@@ -117,8 +117,8 @@ class Verb(TyperCommand):
                 formatter.write_dl(described(recipes_dir() / STUDIES) or [("-", "")])
         if name == "distill":
             with formatter.section(
-                "Settings (besides those of plmctl pretrain, or with task=<name> of plmctl"
-                " finetune)"
+                "Settings (besides those of plmctl pretrain,"
+                " or with task=<name> of plmctl finetune)"
             ):
                 formatter.write_dl(
                     line for line in settings("finetune") if line[0].partition("=")[0] in LESSON

@@ -248,8 +248,8 @@ def find(path: str | os.PathLike[str]) -> Path:
             "this run has no checkpoint yet", file=place, fix="train it until the first save"
         )
     wanted = (
-        "checkpoints/ of a run, config.yaml and model.safetensors of a checkpoint, config.json of a"
-        " Hugging Face folder"
+        "checkpoints/ of a run, config.yaml and model.safetensors of a checkpoint,"
+        " config.json of a Hugging Face folder"
     )
     raise DataError(f"neither {wanted}", file=place, fix="give the folder of a run or a model")
 
@@ -412,8 +412,8 @@ def _same_kind(cfg: DictConfig, found: Mapping[str, Any]) -> None:
         lacks = [name for name in cfg.model if name not in found and name not in cfg.own]
         without = f" without {', '.join(lacks)}" if lacks else ""
         allowed = (
-            f"a model of the kind {ours}, to which own=[{', '.join(cfg.own)}] adds; this one is"
-            f" {theirs}{without}"
+            f"a model of the kind {ours}, to which own=[{', '.join(cfg.own)}] adds;"
+            f" this one is {theirs}{without}"
         )
         raise ConfigError(
             "init", cfg.init, allowed, fix=f"init=<a run whose model is of the kind {ours}>"

@@ -119,8 +119,8 @@ def _by_stack(
         for name in layers:
             if name not in stacks:
                 told = (
-                    f"there is no stack '{name}'{nearest(name, stacks)}; there is"
-                    f" {' and '.join(stacks)}"
+                    f"there is no stack '{name}'{nearest(name, stacks)};"
+                    f" there is {' and '.join(stacks)}"
                 )
                 fix = f"kept_layers={_shown(layers[name])}" if len(stacks) == 1 else ""
                 raise ConfigError(f"kept_layers.{name}", layers[name], told, fix=fix)

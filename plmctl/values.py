@@ -106,10 +106,8 @@ def _fit_union(value: Any, choices: tuple[Any, ...]) -> Any:
     for problem in problems:
         if isinstance(problem, _OutOfRange):
             raise problem  # what else it might have been is beside the point
-    raise ValueError(
-        "must be"
-        f" {' or '.join(dict.fromkeys(str(problem).removeprefix('must be ') for problem in problems))}"
-    )
+    allowed = dict.fromkeys(str(problem).removeprefix("must be ") for problem in problems)
+    raise ValueError(f"must be {' or '.join(allowed)}")
 
 
 def _fit_record(value: Any, kind: Any) -> dict[str, Any]:

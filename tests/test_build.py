@@ -33,7 +33,14 @@ class Norm:
 
 @part_of("cells")
 class Cell:
-    def __init__(self, *, norm: Norm, rate: float, kind: Literal["a", "b"] = "a", other: Unknown | None = None) -> None:
+    def __init__(
+        self,
+        *,
+        norm: Norm,
+        rate: float,
+        kind: Literal["a", "b"] = "a",
+        other: Unknown | None = None,
+    ) -> None:
         if not 0 < rate < 1:
             raise ConfigError("cell.rate", rate, "0 < rate < 1")
         self.norm, self.rate, self.kind = norm, rate, kind
@@ -44,7 +51,9 @@ class Cell:
 
 @part_of("model")
 class Stack:
-    def __init__(self, *, cells: dict[str, Cell], layers: list[int], make: Cell | None = None, depth: int = 1) -> None:
+    def __init__(
+        self, *, cells: dict[str, Cell], layers: list[int], make: Cell | None = None, depth: int = 1
+    ) -> None:
         self.cells, self.layers, self.make, self.depth = cells, layers, make, depth
 
 alias = Cell

@@ -224,7 +224,10 @@ def test_ctrl_c_saves_and_says_how_to_go_on(tokens_of: Callable[..., Path], tmp_
 
 
 def test_stages_change_the_length(tokens_of: Callable[..., Path], tmp_path: Path) -> None:
-    stages = "train.stages=[{share:0.5,format.max_length:24},{share:0.5,format.max_length:96,train.batch_size:4}]"
+    stages = (
+        "train.stages=[{share:0.5,format.max_length:24},"
+        "{share:0.5,format.max_length:96,train.batch_size:4}]"
+    )
     pretrain(
         "bert",
         *TINY,

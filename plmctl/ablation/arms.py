@@ -90,8 +90,8 @@ def swept(words: Sequence[str], config_dirs: Sequence[str] = ()) -> list[tuple[s
                 ) from None
             if override.is_sweep_override() and not override.is_discrete_sweep():
                 raise UsageError(
-                    f"grid: {word}: an interval has no end of values\n  fix: range(...) or"
-                    " choice(...)"
+                    f"grid: {word}: an interval has no end of values\n"
+                    "  fix: range(...) or choice(...)"
                 )
             values = (
                 list(override.sweep_string_iterator())

@@ -96,29 +96,26 @@ def _other_tokens(
     metrics: Mapping[str, Metric], arms: Mapping[str, Mapping[str, Any]]
 ) -> list[UsageError]:
     """Losses per token of different vocabularies."""
-    if (
-        len(
-            {
-                json.dumps(config["tokenizer"], sort_keys=True, default=str)
-                for config in arms.values()
-            }
-        )
-        == 1
-    ):
+    tokenizers = {
+        json.dumps(config["tokenizer"], sort_keys=True, default=str) for config in arms.values()
+    }
+    if len(tokenizers) == 1:
         return []
     return [
         ConfigError(
             f"metrics.{name}.key",
             metric.key,
             "the arms have different tokenizers, whose losses per token do not compare",
-            fix=(
-                "key:"
-                f" bits_per_byte/{metric.key.rpartition('/')[2] if '/' in metric.key else '<objective>'}"
-            ),
+            fix=f"key: bits_per_byte/{_objective(metric.key)}",
         )
         for name, metric in metrics.items()
         if not metric.key.startswith("bits_per_byte/")
     ]
+
+
+def _objective(key: str) -> str:
+    """The objective that a metric's key names, or a place for it."""
+    return key.rpartition("/")[2] if "/" in key else "<objective>"
 
 
 def _no_metric(path: str, key: str, owner: str, has: set[str]) -> ConfigError:

@@ -29,8 +29,8 @@ def hopeless(run: Path, study: Study, flops_per_token: float) -> str:
             value, study.stop
         ):
             return (
-                f"{study.stop.metric} was {value:.4g} after update {step:.0f}, {_side(study.stop)}"
-                f" {study.stop.bound:g}"
+                f"{study.stop.metric} was {value:.4g} after update {step:.0f},"
+                f" {_side(study.stop)} {study.stop.bound:g}"
             )
     return ""
 

@@ -183,8 +183,8 @@ def opened(
     there = {file.name for file in folder.iterdir()} if folder.is_dir() else set()
     if folder.is_file() or not (there <= {LOCK} or there >= {LOCK, f"{kind}.json"}):
         raise UsageError(
-            f"out={str(folder)!r}: holds something that is not a {kind}\n  fix: out=<another"
-            " folder>"
+            f"out={str(folder)!r}: holds something that is not a {kind}\n"
+            "  fix: out=<another folder>"
         )
     folder.mkdir(parents=True, exist_ok=True)
     with (folder / LOCK).open("w") as lock:

@@ -419,10 +419,9 @@ def _node(kind: type[T], given: Any, path: str, errors: list[UsageError]) -> T |
             values[str(key)] = fit(value, hints[key])
         except ValueError as error:
             errors.append(ConfigError(f"{path}.{key}", value, str(error)))
-    wanted = [
-        f for f in dataclasses.fields(kind) if f.default is f.default_factory is dataclasses.MISSING
-    ]  # type: ignore[arg-type]
     errors += [
-        ConfigError(f"{path}.{f.name}", ..., "must be given") for f in wanted if f.name not in given
+        ConfigError(f"{path}.{f.name}", ..., "must be given")
+        for f in dataclasses.fields(kind)  # type: ignore[arg-type]
+        if f.default is f.default_factory is dataclasses.MISSING and f.name not in given
     ]
     return kind(**values) if len(errors) == before else None

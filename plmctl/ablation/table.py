@@ -20,8 +20,8 @@ from plmctl.report.page import Block, Chart, Heading, Table, Text, write_page
 from plmctl.whole import write_json, write_text
 
 ONE_SEED = (
-    "One seed says nothing about the spread between runs: no interval, no p, no verdict. More of"
-    " them: seeds=[0,1,2]."
+    "One seed says nothing about the spread between runs:"
+    " no interval, no p, no verdict. More of them: seeds=[0,1,2]."
 )
 CHOSEN = "Settings of fine-tuning are chosen on the dev split that is reported, in every arm alike."
 

@@ -87,7 +87,9 @@ def attend(
 class _Attend(Function):
     """With P = softmax(S), M the kept probabilities, c = 1 / kept: O = c (P M) V.
 
-    dV = c (P M)^T dO;  dP = c M (dO V^T);  dS = P (dP - rowsum(dP P));  dQ = dS K / sqrt(D);  dK = dS^T Q / sqrt(D).
+    dV = c (P M)^T dO;  dP = c M (dO V^T);  dS = P (dP - rowsum(dP P));
+    dQ = dS K / sqrt(D);  dK = dS^T Q / sqrt(D).
+
     Everything of size T x T stays in the type of q (bf16 under autocast); softmax accumulates in
     fp32.
     """

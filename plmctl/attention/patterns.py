@@ -110,8 +110,8 @@ class Pattern:
         )
         if isinstance(left, Full) and not isinstance(self, Full):
             return (
-                f"forbids nothing in rows of {length} tokens, the longest here: the same as"
-                " pattern=full"
+                f"forbids nothing in rows of {length} tokens, the longest here:"
+                " the same as pattern=full"
             )
         saves = (
             "is computed for all pairs of tokens, under a mask: it takes more time than"

@@ -99,8 +99,8 @@ class _Planner:
         if wanted and not any(word.startswith("data.") for word in self.given.own):
             example = " ".join(word for word in self.header.command() if word.startswith("data."))
             raise DataError(
-                f"{self.header.file.stem} reads {', '.join(wanted)}, and nothing is"
-                f" given{self._source()}",
+                f"{self.header.file.stem} reads {', '.join(wanted)},"
+                f" and nothing is given{self._source()}",
                 fix=f"plmctl recipes run {self.header.file.stem} {example}",
             )
 

@@ -1,8 +1,9 @@
 """Which pretrainings a recipe's chain has: its header says so in command lines, whose file names
 stand for the user's own.
 
-    # Before:    plmctl pretrain bart data.path=train.en run.dir=runs/bart
-    # Launch:    plmctl pretrain bart_translation init=runs/bart data.path=train.ro data.target_path=train.en
+    # Before: plmctl pretrain bart data.path=train.en run.dir=runs/bart
+    # Launch: plmctl pretrain bart_translation init=runs/bart data.path=train.ro
+              data.target_path=train.en
 
 means: a BART first, on whatever is given as data.target_path; then the recipe, with init= the run
 of that BART.
@@ -194,8 +195,8 @@ def _name(header: Header, line: str) -> str:
     words = header.words(line)
     if words[:2] != ["plmctl", "pretrain"] or not _run(words):
         raise UsageError(
-            f"{header.file}: # Before: {line}: wanted is plmctl pretrain <recipe> ..."
-            " run.dir=runs/<name>"
+            f"{header.file}: # Before: {line}:"
+            " wanted is plmctl pretrain <recipe> ... run.dir=runs/<name>"
         )
     return _run(words).rstrip("/").rpartition("/")[2]
 

@@ -29,8 +29,8 @@ from plmctl.errors import ConfigError, UsageError
 from plmctl.terminal import remark, screen, tell
 
 EDITED = (
-    "The study's file was edited while it ran; this is the table of the study as it was at the"
-    " start. Run it again."
+    "The study's file was edited while it ran;"
+    " this is the table of the study as it was at the start. Run it again."
 )
 
 
@@ -163,8 +163,8 @@ def _show(plan: Plan, folder: Path, flags: Flags) -> int:
         return 0
     console = screen()
     console.print(
-        f"{len(plan.cells)} cells: {len(plan.arms)} arms x {len(plan.study.seeds)} seeds, in"
-        f" {folder}"
+        f"{len(plan.cells)} cells: {len(plan.arms)} arms x {len(plan.study.seeds)} seeds,"
+        f" in {folder}"
     )
     table = Table("jobs", "all", "done already")
     for verb, (total, done) in counts.items():

@@ -152,8 +152,8 @@ def _report(
 ) -> None:
     if not counted["replaceable"]:
         told = (
-            f"no word of the {before:,} examples could be replaced; {cfg.out} is the training set"
-            " as it was"
+            f"no word of the {before:,} examples could be replaced;"
+            f" {cfg.out} is the training set as it was"
         )
         tags = "columns" in cfg.task and "tags" in cfg.task.columns and not cfg.tagged_words
         raise UsageError(

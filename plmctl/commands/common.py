@@ -268,8 +268,8 @@ def fit(
                 "every checkpoint of this run is damaged",
                 file=checkpoints.folder,
                 fix=(
-                    f"remove {_quoted(checkpoints.folder)} to begin the run again at update 0, or"
-                    " start a new run.dir"
+                    f"remove {_quoted(checkpoints.folder)} to begin the run again at update 0,"
+                    " or start a new run.dir"
                 ),
             )
         if newest:

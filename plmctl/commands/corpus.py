@@ -113,8 +113,8 @@ def open_corpus(cfg: DictConfig, plugins: tuple[str, ...] = ()) -> Corpus:
                 f" not {tokenizer.fingerprint}",
                 file=home,
                 fix=(
-                    "give the text instead of its tokens, or tokenize it again with"
-                    f" tokenizer.path={given}"
+                    "give the text instead of its tokens,"
+                    f" or tokenize it again with tokenizer.path={given}"
                 ),
             )
     train, valid = (
@@ -134,8 +134,8 @@ def open_corpus(cfg: DictConfig, plugins: tuple[str, ...] = ()) -> Corpus:
     for path, home in folders.items():
         sample = corpus_sample(Shards.open(home, "train", given=path).ids)
         fix = (
-            "a tokenizer of this text (no tokenizer.path, more tokenizer.vocab_size), or of any:"
-            " tokenizer=byte_bpe"
+            "a tokenizer of this text (no tokenizer.path,"
+            " more tokenizer.vocab_size), or of any: tokenizer=byte_bpe"
         )
         refuse_unknown(unknown_share(sample, tokenizer.vocab), file=path or home, fix=fix)
     held = {
@@ -363,8 +363,8 @@ def training_loader(
     for each in made.values():
         if each.reader.format.streams not in (None, cfg.train.batch_size):
             allowed = (
-                f"must be the {cfg.train.batch_size} rows of an update, each of which goes on in"
-                " the next update"
+                f"must be the {cfg.train.batch_size} rows of an update,"
+                " each of which goes on in the next update"
             )
             raise ConfigError(
                 "format.streams",

@@ -107,8 +107,8 @@ def measured(session: Session, teachers: list[Loaded], student: Loaded) -> Table
     device = session.precision.device.type
     threads = f", {torch.get_num_threads()} threads" if device == "cpu" else ""
     place = (
-        f"{device}, {session.precision.name}{threads}, lower quartiles of alternating runs on the"
-        " rows that are scored"
+        f"{device}, {session.precision.name}{threads},"
+        " lower quartiles of alternating runs on the rows that are scored"
     )
     place += "" if session.precision.name == "fp32" else "; scores in fp32"
     return Table(columns[:-1], columns[-1], metric=metric, largest_is_best=largest, place=place)

@@ -165,8 +165,8 @@ def _vocabulary(model: Model) -> dict[str, str]:
         return {}
     return {
         "vocabulary": (
-            f"{rows[name]:,} tokens in tables of {len(named[name]):,} rows; spare ones are not"
-            " counted above"
+            f"{rows[name]:,} tokens in tables of {len(named[name]):,} rows;"
+            " spare ones are not counted above"
         )
     }
 

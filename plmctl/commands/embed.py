@@ -5,10 +5,13 @@ its columns; or JSON lines with a text in `field`, or with `input_ids`, taken as
 optionally `segment_ids` and `padding` (1 or true: this place is padding) or `attention_mask` (1: it
 is not). Line or row i (from 0) gives
 
-    hidden_<i>  [layers, T, W]  the embedding output, then the state after each layer; `layers` picks some
-                [layers, W]     with `pooling`: one vector for all tokens but padding, the special ones among them
+    hidden_<i>  [layers, T, W]  the embedding output, then the state after each layer; `layers`
+                                picks some
+                [layers, W]     with `pooling`: one vector for all tokens but padding, the special
+                                ones among them
     ids_<i>     [T]             the token ids, special tokens included
-    logits_<i>  [T, K] or [K]   with logits=true: what the model's head says of each token, or of the whole line
+    logits_<i>  [T, K] or [K]   with logits=true: what the model's head says of each token, or of
+                                the whole line
 
 T is the number of ids of the line, padding of its own included; an empty line keeps its number and
 has T = 0, pooled zeros. Further heads of the model give `logits_<head>_<i>`. Texts longer than the
@@ -83,8 +86,8 @@ def run(cfg: DictConfig, flags: Flags) -> int:
     )
     write(out, made)
     remark(
-        f"{cfg.out}: {len(lines)} lines, {sum(len(line.ids) for line in lines)} tokens,"
-        f" {len(layers)} layers"
+        f"{cfg.out}: {len(lines)} lines,"
+        f" {sum(len(line.ids) for line in lines)} tokens, {len(layers)} layers"
     )
     return 0
 

@@ -121,8 +121,8 @@ def _task_node(cfg: DictConfig, loaded: Loaded, flags: Flags) -> dict[str, Any]:
         )
     if cfg.task is None and not own:
         fix = (
-            f"{held_out.unlabelled(loaded)}the run of a finetune, or task=<name> for a published"
-            " classifier"
+            f"{held_out.unlabelled(loaded)}the run of a finetune,"
+            " or task=<name> for a published classifier"
         )
         raise ConfigError("checkpoint", cfg.checkpoint, "it was not fine-tuned on a task", fix=fix)
     given = own if cfg.task is None else plain(cfg.task)

@@ -79,8 +79,8 @@ def build_task(cfg: DictConfig, flags: Flags) -> Task:
     task = build(cfg.task, scoring.reading(cfg, flags.plugins), flags.plugins, path="task")
     if not isinstance(task, Task):
         raise UsageError(
-            f"task={cfg.task.get('name') or cfg.task['_target_']} is for plmctl eval, it has"
-            " nothing to train"
+            f"task={cfg.task.get('name') or cfg.task['_target_']} is for plmctl eval,"
+            " it has nothing to train"
         )
     if not task.metrics:
         raise ConfigError(
@@ -202,8 +202,8 @@ def train(session: Session, tokenizer: Tokenizer) -> Result:
         session.say(remark)
     if session.precision.name != "fp32":
         session.say(
-            f"validation in {session.precision.name}, as training; predictions/ and result.json in"
-            " fp32"
+            f"validation in {session.precision.name}, as training;"
+            " predictions/ and result.json in fp32"
         )
     settle(cfg, task, session.flags.plugins)
     model = _model(session, task, tokenizer)

@@ -4,8 +4,11 @@ that it fills.
 Each prompt gives `search.count` texts, best first: on the terminal one a line, for one prompt token
 by token as they come (greedy and sampled); with --json or out= as JSON lines,
 
-    {"prompt": ..., "texts": [{"text": ..., "score": ..., "finished": ...}, ...]}          finished: it ended by itself
-    {"prompt": ..., "text": ..., "masks": [[{"token": ..., "probability": ...}, ...], ...]}   from a masked language model
+    {"prompt": ..., "texts": [{"text": ..., "score": ..., "finished": ...}, ...]}
+
+(finished: it ended by itself), or from a masked language model
+
+    {"prompt": ..., "text": ..., "masks": [[{"token": ..., "probability": ...}, ...], ...]}
 
 in the order of the prompts, each written as soon as it is known. A blank line of a file gets a
 blank line, or an empty record: line n answers line n. A model that was fine-tuned on a task that

@@ -86,8 +86,8 @@ def _chosen(what: str, slots: Mapping[str, Mapping[str, Path]]) -> Path:
             *(slots.get(group) or [name for files in slots.values() for name in files]),
         ]
         raise UsageError(
-            f"{what}: there is no such slot or part{nearest(name, known)}; plmctl help lists the"
-            " slots"
+            f"{what}: there is no such slot or part{nearest(name, known)};"
+            " plmctl help lists the slots"
         )
     return named[matching[0]]
 

@@ -164,8 +164,8 @@ def _from_json(
     if unknown and "input_ids" in given:
         return (
             (
-                f"there is no '{unknown[0]}'{nearest(unknown[0], KEYS)}; a line may have"
-                f" {', '.join(KEYS)}"
+                f"there is no '{unknown[0]}'{nearest(unknown[0], KEYS)};"
+                f" a line may have {', '.join(KEYS)}"
             ),
             0,
         )

@@ -258,8 +258,8 @@ def _reading(name: str, source: Source, tokenizer: Tokenizer) -> list[str]:
         lines += [f"{corpus}: {line}"] if (line := each.format.left_out(each.shards, plan)) else []
     if len(corpora) > 1:
         lines.append(
-            f"{name}: an epoch of the mixture is {reader.rows_per_epoch:,} rows, as many as all its"
-            " corpora have"
+            f"{name}: an epoch of the mixture is {reader.rows_per_epoch:,} rows,"
+            " as many as all its corpora have"
         )
     return lines
 
@@ -280,16 +280,16 @@ def _check_languages(cfg: DictConfig, loader: Loader) -> None:
             )
             if table < (found := reader.format.languages(reader.shards)):
                 allowed = (
-                    f"at least {found}, or 0 (none): the rows of '{corpus}' have languages up to"
-                    f" number {found - 1}"
+                    f"at least {found}, or 0 (none):"
+                    f" the rows of '{corpus}' have languages up to number {found - 1}"
                 )
                 raise ConfigError(
                     f"model.{path}.languages", table, allowed, fix=f"model.{path}.languages={found}"
                 )
     if table and not told:
         fix = (
-            f"model.{path}.languages=0, or data.tags=[language] of .jsonl, or format=text_pair of"
-            " parallel text"
+            f"model.{path}.languages=0, or data.tags=[language] of .jsonl,"
+            " or format=text_pair of parallel text"
         )
         raise ConfigError(
             f"model.{path}.languages",

@@ -111,8 +111,8 @@ class Reader:
         if full:
             behind = ", prompt and text together" if self.kind == "text" else ""
             note(
-                f"max_new={max_new} is more than the model has room for: it has {places}"
-                f" places{behind}"
+                f"max_new={max_new} is more than the model has room for:"
+                f" it has {places} places{behind}"
             )
 
     def __call__(self, text: str, number: int) -> Prompt:
@@ -133,8 +133,8 @@ class Reader:
         if self.kind == "fill" and vocab.mask not in ids:
             mask = self.loaded.tokenizer.roles.mask
             fix = (
-                f"put {mask} where it should say a word; to write, take a decoder or an"
-                " encoder-decoder"
+                f"put {mask} where it should say a word;"
+                " to write, take a decoder or an encoder-decoder"
             )
             raise DataError(
                 "this model is an encoder: it fills masks, and writes no text",

@@ -196,8 +196,8 @@ def _reader(cfg: DictConfig, flags: Flags, loaded: Loaded) -> Reader:
         else "a decoder that was fine-tuned on no task that writes"
     )
     fix = (
-        "checkpoint=<an encoder-decoder, or the run of a finetune on translation, summarization,"
-        " seq2seq>"
+        "checkpoint=<an encoder-decoder,"
+        " or the run of a finetune on translation, summarization, seq2seq>"
     )
     raise ConfigError(
         "checkpoint",

@@ -44,8 +44,8 @@ def taught(session: Session, model: Model, objective: Objective, *, rows: int = 
     for path, each in zip(_paths(cfg), loaded, strict=True):
         backbone = each.model.backbone
         shape = (
-            f"{count(each.model) / 1e6:.2f} M parameters, {backbone.num_layers} layers of"
-            f" {backbone.width}"
+            f"{count(each.model) / 1e6:.2f} M parameters,"
+            f" {backbone.num_layers} layers of {backbone.width}"
         )
         session.say(f"teacher {path}: {shape}")
     teachers = [

@@ -67,8 +67,8 @@ def _refuse_others(made: Job, out: Path) -> None:
     if changed := differences(before, now):
         told = "; ".join(changed[:3])
         raise UsageError(
-            f"out={out}: holds tokens already, and these would be others ({told})\n  fix: out=<new"
-            " folder>"
+            f"out={out}: holds tokens already, and these would be others ({told})\n"
+            "  fix: out=<new folder>"
         )
 
 
@@ -170,8 +170,8 @@ def report(manifest: dict[str, Any], out: object) -> list[str]:
     for name, split in manifest["splits"].items():
         if not split["tokens"]:
             lines.append(
-                f"  {name}: nothing, too few documents to hold one out (data.valid_path=... gives"
-                " some)"
+                f"  {name}: nothing, too few documents to hold one out (data.valid_path=..."
+                " gives some)"
             )
             continue
         ratio = split["bytes"] / max(1, split["tokens"])

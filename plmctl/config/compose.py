@@ -106,8 +106,8 @@ def composed(
     names = (recipe or "").split(",") if sweep else [recipe or ""]
     if recipe and verb != "pretrain" and not recipe.endswith((".yaml", ".yml")):
         raise UsageError(
-            f"'{recipe}': recipes are for pretrain; {verb} takes key=value settings, or your own"
-            " ./file.yaml of them"
+            f"'{recipe}': recipes are for pretrain;"
+            f" {verb} takes key=value settings, or your own ./file.yaml of them"
         )
     with session(verb, config_dirs) as hydra:
         known = (

@@ -1,7 +1,8 @@
 """Do the parts of a run fit together? Asked before any data is touched, answered with every
 mismatch at once.
 
-    format.provides | noise.writes | what objective.labels derives  must cover  noise.reads | objective.needs | model.needs
+    format.provides | noise.writes | what objective.labels derives
+        must cover  noise.reads | objective.needs | model.needs
 
 in the words of `batch.FIELDS`. Formats, noises and objectives are built for this (cheap), the model
 on the meta device.
@@ -110,8 +111,8 @@ def check_contract(cfg: Any, plugins: Sequence[str] = (), config_dirs: Sequence[
     )
     if not config["objective"] and not config.get("distill"):
         fix = (
-            "objective=[mlm], or distill=minilm teacher=runs/<run>, whose student learns of layers"
-            " alone"
+            "objective=[mlm], or distill=minilm teacher=runs/<run>,"
+            " whose student learns of layers alone"
         )
         errors.append(
             ConfigError(
@@ -210,8 +211,8 @@ def unmeasured(
         for field in sorted(objective.needs - there - derived(objective, there)):
             if not held_by_data(field):
                 allowed = (
-                    f"needs '{field}'{_meaning(field, known)} in validation too, and eval.noise"
-                    " does not give it"
+                    f"needs '{field}'{_meaning(field, known)} in validation too,"
+                    " and eval.noise does not give it"
                 )
                 errors.append(
                     ConfigError(f"objective.{name}", ..., allowed, fix="eval.noise='${noise}'")
@@ -240,8 +241,8 @@ def miscounts(
                 continue
             meant = "; ".join(f"{number} = {meaning}" for number, meaning in enumerate(words))
             allowed = (
-                f"{len(words)}, as many as the format tells apart (labels.{label} {meant}), which"
-                f" objective.{name} asks"
+                f"{len(words)}, as many as the format tells apart (labels.{label} {meant}),"
+                f" which objective.{name} asks"
             )
             fitting = _answering(len(words), config_dirs)
             swaps = [
@@ -276,8 +277,8 @@ def unpaired(format: Format, config: Mapping[str, Any]) -> list[UsageError]:
     if data.get("target_path") or data.get("fields"):
         return []
     fix = (
-        "data.path=<lines> data.target_path=<their translations>, or data.fields=[source,target] of"
-        " one .tsv or .jsonl"
+        "data.path=<lines> data.target_path=<their translations>,"
+        " or data.fields=[source,target] of one .tsv or .jsonl"
     )
     return [ConfigError("data.target_path", None, "this format reads parallel text", fix=fix)]
 
@@ -435,12 +436,15 @@ def _files(slot: str, config_dirs: Sequence[str]) -> list[Path]:
     recipes = "".join(
         file.read_text(encoding="utf-8") for file in sorted(recipes_dir().glob("*.yaml"))
     )
-    used = lambda file: -len(re.findall(rf"/{slot}: .*\b{file.stem}\b", recipes))  # noqa: E731
+
+    def least_used(file: Path) -> int:
+        return -len(re.findall(rf"/{slot}: .*\b{file.stem}\b", recipes))
+
     folders = [*(Path(base) for base in config_dirs), conf_dir()]
     return [
         file
         for folder in folders
-        for file in sorted(sorted((folder / slot).glob("*.yaml")), key=used)
+        for file in sorted(sorted((folder / slot).glob("*.yaml")), key=least_used)
     ]
 
 
@@ -469,7 +473,8 @@ def _collected(errors: list[UsageError]) -> Iterator[None]:
 
 def _meaning(field: str, known: Mapping[str, str]) -> str:
     """What the glossary `known` says of a field, in brackets."""
-    return f" ({known.get(field, 'a name that plmctl/batch.py does not list, and `fields` of no part here')})"
+    nowhere = "a name that plmctl/batch.py does not list, and `fields` of no part here"
+    return f" ({known.get(field, nowhere)})"
 
 
 def _lack(

@@ -140,8 +140,8 @@ def _read(text: str, loader: ConfigLoader, sweep: bool) -> Word:
         return Word(text, key, "", group=False)
     if override.is_sweep_override() and not sweep:
         fix = (
-            f"add -m to run each value; write {key}=[a,b] for a list, {key}=\"'a,b'\" for a text"
-            " with a comma"
+            "add -m to run each value;"
+            f" write {key}=[a,b] for a list, {key}=\"'a,b'\" for a text with a comma"
         )
         raise ConfigError(key, text.partition("=")[2], "these are several values", fix=fix)
     options = _group_options(loader, key)
@@ -208,12 +208,10 @@ def _sample(override: Override) -> str:
     """
     if not override.is_sweep_override():
         return str(override.input_line)
-    first = (
-        next(override.sweep_string_iterator())
-        if override.is_discrete_sweep()
-        else override.value().start
-    )  # type: ignore[union-attr]
-    return f"{override.get_key_element()}={first}"
+    key = override.get_key_element()
+    if override.is_discrete_sweep():
+        return f"{key}={next(override.sweep_string_iterator())}"
+    return f"{key}={override.value().start}"  # type: ignore[union-attr]
 
 
 def _no_part(word: Word, tree: Mapping[str, Any], loader: ConfigLoader) -> None:

@@ -48,8 +48,8 @@ def altered(
     for name, objective in objectives.items():
         if changing is not None and objective.plain and not objective.needs <= format.provides:
             allowed = (
-                f"reads its answers off the text, which {where}.{changing} has changed: masks would"
-                " be asked for"
+                f"reads its answers off the text, which {where}.{changing} has changed:"
+                " masks would be asked for"
             )
             fix = (
                 "eval.noise=null"

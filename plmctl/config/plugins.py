@@ -37,8 +37,8 @@ def confirm(names: Iterable[str], plugins: Sequence[str], *, of: object) -> None
     missing = [name for name in names if name not in plugins]
     if own := [name for name in missing if name in sys.stdlib_module_names]:
         raise UsageError(
-            f"{of} names {own[0]}, a module of Python, where a part belongs: it is damaged, or"
-            " meant to do harm"
+            f"{of} names {own[0]}, a module of Python, where a part belongs:"
+            " it is damaged, or meant to do harm"
         )
     if missing:
         what = f"the plug-in{'s' * (len(missing) > 1)} {', '.join(missing)}, code outside plmctl"

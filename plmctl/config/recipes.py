@@ -42,8 +42,8 @@ def find_recipe(name: str, config_dirs: Sequence[str] = ()) -> Path:
             return folder / f"{name}.yaml"
     known = recipe_names(config_dirs)
     raise UsageError(
-        f"there is no recipe '{name}'{nearest(name, known)}; there are {', '.join(known)}, or give"
-        " ./yours.yaml"
+        f"there is no recipe '{name}'{nearest(name, known)};"
+        f" there are {', '.join(known)}, or give ./yours.yaml"
     )
 
 

@@ -60,8 +60,8 @@ def resumed(flags: Flags) -> tuple[DictConfig, Flags]:
     if maker != flags.verb:
         fix = f"plmctl {maker} --resume run.dir={shlex.quote(str(folder))}"
         raise UsageError(
-            f"--resume: {folder} is a run of plmctl {maker}, not of plmctl {flags.command}\n  fix:"
-            f" {fix}"
+            f"--resume: {folder} is a run of plmctl {maker}, not of plmctl {flags.command}\n"
+            f"  fix: {fix}"
         )
     confirm(recorded(settings), flags.plugins, of=f"run.dir={folder}")
     saved = OmegaConf.create(settings)

@@ -253,8 +253,8 @@ class Bert(Family):
 
     def unsaid(self, config: Mapping[str, Any]) -> list[str]:
         told = (
-            "pattern: its config.json cannot say who sees whom; give each batch a 4-D"
-            " attention_mask"
+            "pattern: its config.json cannot say who sees whom;"
+            " give each batch a 4-D attention_mask"
         )
         return [told] if _by_segment(config) else []
 

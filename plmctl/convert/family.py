@@ -263,8 +263,8 @@ class Family:
         between = [name for name in BEFORE_HEADS if name in heads]
         if between:
             fix = (
-                "fine-tune with features=last head_encoder=none, or keep the run as it is:"
-                " plmctl.load reads it"
+                "fine-tune with features=last head_encoder=none,"
+                " or keep the run as it is: plmctl.load reads it"
             )
             allowed = (
                 f"null: no class of {self.model_type} has anything between the last layer and its"

@@ -135,7 +135,7 @@ class XLNet(Family):
         ),
         Architecture("XLNetModel", bare=True),
     )
-    ties = {"lm_loss.weight": "word_embedding.weight"}
+    ties = {"lm_loss.weight": "word_embedding.weight"}  # noqa: RUF012
     activations = ACTIVATIONS
 
     def backbone(self, numbers: Numbers) -> Sequence[Rule]:

@@ -123,8 +123,8 @@ def encoded(
             yield waiting.popleft().result()
     except BrokenProcessPool as error:
         message = (
-            "a tokenizing process was killed (out of memory?)\n  fix: the same command with"
-            " processes=1"
+            "a tokenizing process was killed (out of memory?)\n"
+            "  fix: the same command with processes=1"
         )
         raise PlmctlError(f"{message}; what is done is kept") from error
     finally:

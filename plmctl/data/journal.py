@@ -1,7 +1,11 @@
 """What makes a long write survive a kill: a scratch folder beside its goal, and in it a journal of
 what is safely done.
 
-.<name>.partial/   journal.json  lock  tokens/ (the folder to be, renamed when complete)  and what only the way there needs
+    .<name>.partial/
+        journal.json
+        lock
+        tokens/         the folder to be, renamed when complete
+        and what only the way there needs
 """
 
 from __future__ import annotations

@@ -111,13 +111,11 @@ class Reader:
         for field in sorted(self.wanted or ()):
             if held_by_data(field) and field not in there | self.format.provides:
                 kind, _, name = field.partition(".")
+                key = "spans" if kind == "spans" else "tags"
                 raise DataError(
                     f"these tokens have no {field}",
                     file=getattr(self.shards, "given", None),
-                    fix=(
-                        "plmctl tokenize with"
-                        f" data.{'spans' if kind == 'spans' else 'tags'}=[{name}] and .jsonl text"
-                    ),
+                    fix=f"plmctl tokenize with data.{key}=[{name}] and .jsonl text",
                 )
         tokens, documents = len(self.shards.ids), len(self.shards.documents) - 1
         if tokens >= self.input_length and not allow_short:

@@ -1,9 +1,12 @@
 """Token directories: memory-mapped ids of a split with its sentences, documents and tracks, and the
 manifest they must match.
 
-manifest.json  tokenizer/  <split>.ids.npy  <split>.sentences.npy  <split>.documents.npy  <split>.<track>.npy
-<split>.<spans>.start.npy  <split>.<spans>.length.npy  <split>.<spans>.id.npy
-<split>.bytes.npy  <split>.characters.npy  <split>.words.npy        (one number a document, for bits per byte)
+    manifest.json  tokenizer/
+    <split>.ids.npy  <split>.sentences.npy  <split>.documents.npy  <split>.<track>.npy
+    <split>.<spans>.start.npy  <split>.<spans>.length.npy  <split>.<spans>.id.npy
+    <split>.bytes.npy  <split>.characters.npy  <split>.words.npy
+
+The last three hold one number a document, for bits per byte.
 """
 
 from __future__ import annotations

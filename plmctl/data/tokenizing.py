@@ -387,6 +387,6 @@ def _refuse(place: Path) -> None:
         raise UsageError(f"out={str(place)!r}: is a file\n  fix: out=<new folder>")
     if place.is_dir() and any(place.iterdir()) and not is_tokens(place):
         raise UsageError(
-            f"out={str(place)!r}: is not empty and holds no tokens of plmctl\n  fix: out=<new"
-            " folder>"
+            f"out={str(place)!r}: is not empty and holds no tokens of plmctl\n"
+            "  fix: out=<new folder>"
         )

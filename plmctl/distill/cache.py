@@ -1,7 +1,9 @@
 """What a teacher answered, kept on the disk: a row that comes again is read, not computed.
 
-    <folder>/<key>/shard-<number>.safetensors    "rows" [n, 16] hashes of rows; "<field>" all their numbers, one row behind the
-                                                 other; "<field>/shape" [n, d] the shape of each row
+    <folder>/<key>/shard-<number>.safetensors
+        "rows"           [n, 16] hashes of rows
+        "<field>"        all their numbers, one row behind the other
+        "<field>/shape"  [n, d] the shape of each row
 
 `key`: a hash of the teacher (its weights, config and tokenizer), the precision, and what is
 recorded; another teacher has another. A field is "logits/<name>" or "<recorded>/<layer>", of each
@@ -111,8 +113,8 @@ class Cached(Teacher):
             each = sum(_bytes(row) for row in found) / len(found)
             expected = round(each * max(0, self.rows - len(store)))
             self.say(
-                f"the teacher's answers: about {_size(expected)} for {self.rows:,} rows, kept in"
-                f" {store.folder}"
+                f"the teacher's answers: about {_size(expected)} for {self.rows:,} rows,"
+                f" kept in {store.folder}"
             )
             free = shutil.disk_usage(store.folder.parent).free
             if expected > free:
@@ -120,8 +122,8 @@ class Cached(Teacher):
                     "teacher_cache=<a folder with more room>, or teacher_cache=null to compute them"
                 )
                 raise PlmctlError(
-                    f"teacher_cache: {_size(free)} are free for about {_size(expected)}\n  fix:"
-                    f" {fix}"
+                    f"teacher_cache: {_size(free)} are free for about {_size(expected)}\n"
+                    f"  fix: {fix}"
                 )
         for key, row in zip(keys, found, strict=True):
             store.add(key, row)

@@ -60,8 +60,8 @@ class Distillation(Objective):
             raise ConfigError("hard", hard, "0 (no labels) or a weight above it")
         if not signals and not (hard and objective.needs):
             allowed = (
-                "something to learn: no labels are asked (hard=0, or objective=[]), and nothing of"
-                " the teacher"
+                "something to learn: no labels are asked (hard=0,"
+                " or objective=[]), and nothing of the teacher"
             )
             raise ConfigError(
                 "signals",
@@ -77,8 +77,8 @@ class Distillation(Objective):
                 if lacks := sorted(signal.record - measures.records):
                     there = ", ".join(sorted(measures.records))
                     allowed = (
-                        f"asks for {', '.join(lacks)} of {measures.name}, whose {measures.kind}"
-                        f" gives {there}"
+                        f"asks for {', '.join(lacks)} of {measures.name},"
+                        f" whose {measures.kind} gives {there}"
                     )
                     raise ConfigError(
                         f"distill.signals.{name}",

@@ -39,8 +39,8 @@ def layer_map(layers: Layers, *, student: int, teacher: int) -> list[Pair]:
         )
     if student > teacher:
         allowed = (
-            f"a list: the student's {student} layers are more than the teacher's {teacher}, and no"
-            " map by name fits"
+            f"a list: the student's {student} layers are more than the teacher's {teacher},"
+            " and no map by name fits"
         )
         raise ConfigError("layers", layers, allowed, fix=f"layers={_written(student, teacher)}")
     if layers == "uniform" and teacher % student:
@@ -70,8 +70,8 @@ def _listed(layers: list[int], student: int, teacher: int) -> Sequence[int]:
 
 def _as_list(student: int, teacher: int) -> str:
     return (
-        f"a list of {student} of the teacher's layers 1 to {teacher}, one for each layer of the"
-        " student"
+        f"a list of {student} of the teacher's layers 1 to {teacher},"
+        " one for each layer of the student"
     )
 
 

@@ -87,8 +87,8 @@ class MiniLMv2(Signal):
         for name, inner in columns.items():
             if self.relation_heads < 1 or inner % self.relation_heads:
                 allowed = (
-                    f"a divisor of the {inner} columns that {name} makes of queries, of keys and of"
-                    " values"
+                    f"a divisor of the {inner} columns that {name} makes of queries,"
+                    " of keys and of values"
                 )
                 fix = f"relation_heads={_largest(gcd(*columns.values()), self.relation_heads)}"
                 raise ConfigError("relation_heads", self.relation_heads, allowed, fix=fix)

@@ -33,8 +33,8 @@ def sequence(
     """
     if not isinstance(objective, Generation):
         fix = (
-            "task=translation (or another that writes); in pretraining, data.path=<what plmctl data"
-            " rewrite made>"
+            "task=translation (or another that writes);"
+            " in pretraining, data.path=<what plmctl data rewrite made>"
         )
         raise ConfigError(
             "distill",

@@ -45,8 +45,8 @@ class Frozen(Teacher):
                 f" {self.measures.name} has {there}"
             )
             fix = (
-                "teacher=<a model trained for that>, or distill=tinybert, which compares layers"
-                " only"
+                "teacher=<a model trained for that>,"
+                " or distill=tinybert, which compares layers only"
             )
             raise ConfigError("teacher", ..., allowed, fix=fix)
 

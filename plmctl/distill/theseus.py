@@ -242,8 +242,8 @@ def inherit(model: Model, teacher: Model, name: str) -> None:
             )
         )
         allowed = (
-            "a model that does what the student is to do, for all but the layers are its own; of"
-            f" {name}: {told}"
+            "a model that does what the student is to do, for all but the layers are its own;"
+            f" of {name}: {told}"
         )
         raise ConfigError(
             "teacher",

@@ -1,7 +1,8 @@
 """Writing text: how a model reads on, and how the next token is chosen.
 
 step.py      a model as something that answers with the next token's log-probabilities
-search.py    what every search is given and returns, and the rules all obey (least length, n-grams, first token)
+search.py    what every search is given and returns, and the rules all obey (least length, n-grams,
+             first token)
 walk.py      one text a row, token by token: what greedy search and sampling share
 greedy.py    the likeliest token, always
 sample.py    a drawn token: temperature, top-k, top-p

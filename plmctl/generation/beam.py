@@ -200,7 +200,10 @@ class _Beams:
         text each of them continues.
         """
         order = np.argsort(found.closes, axis=1, kind="stable")[:, :width]
-        at = lambda values: np.take_along_axis(values, order, 1)  # noqa: E731
+
+        def at(values: np.ndarray) -> np.ndarray:
+            return np.take_along_axis(values, order, 1)
+
         totals = np.where(at(found.closes), -np.inf, at(found.scores))
         kept = np.array(
             [

@@ -21,8 +21,8 @@ from plmctl.text.vocab import Vocab
 # that can say what comes next, in this order; the last one at a mask
 HEADS = ("seq2seq", "clm", "plm", "mlm")
 _FIX = (
-    "\n  fix: checkpoint=<a decoder or an encoder-decoder>, pretrained or fine-tuned on a task that"
-    " writes"
+    "\n  fix: checkpoint=<a decoder or an encoder-decoder>,"
+    " pretrained or fine-tuned on a task that writes"
 )
 LONGEST = 128  # tokens, where neither max_new nor the model's places say how many
 
@@ -132,8 +132,8 @@ def _begin(
     longest, limit = int(given.real.sum(1).max()), backbone.max_length
     if limit is not None and longest + (backbone.writes == "text") > limit:
         raise DataError(
-            f"a prompt has {longest} tokens, but the model has places for {limit}, of which one at"
-            " least is to be written",
+            f"a prompt has {longest} tokens, but the model has places for {limit},"
+            " of which one at least is to be written",
             fix="a shorter prompt",
         )
     segmented = backbone.writes == "text" and (

@@ -52,8 +52,8 @@ class Layers(nn.Module):
         for layer in layers:
             if not -num_layers - 1 <= layer <= num_layers:
                 allowed = (
-                    f"0 (the embedding output) to {num_layers}, or -1 (the last layer) to"
-                    f" {-num_layers - 1}"
+                    f"0 (the embedding output) to {num_layers},"
+                    f" or -1 (the last layer) to {-num_layers - 1}"
                 )
                 raise ConfigError(
                     "layers",

@@ -79,13 +79,16 @@ class BiLM(Backbone):
         )
         self.max_length = None
         self.words = words(width=width // 2)
-        shape = {
+        shape: dict[str, Any] = {
             "width": width // 2,
             "projected_width": width // 2,
             "hidden_width": hidden_width,
             "clip": clip,
         }
-        stack = lambda: nn.ModuleList(ProjectedLSTM(**shape) for _ in range(num_layers))  # type: ignore[arg-type]  # noqa: E731
+
+        def stack() -> nn.ModuleList:
+            return nn.ModuleList(ProjectedLSTM(**shape) for _ in range(num_layers))
+
         self.forwards, self.backwards = stack(), stack()
         self.dropout = Dropout(rate=dropout)
         self.initializer, self.classifier = initializer, dict(classifier or {})

@@ -174,8 +174,8 @@ class EncoderDecoder(Backbone):
             return replace(target, ids=target.tracks["previous"])
         if self.start is None:
             raise UsageError(
-                "the model does not know which token the decoder reads first: model.start is a role"
-                " without a tokenizer"
+                "the model does not know which token the decoder reads first:"
+                " model.start is a role without a tokenizer"
             )
         shifted = torch.cat([torch.full_like(target.ids[:, :1], self.start), target.ids[:, :-1]], 1)
         document = target.tracks.get("document")

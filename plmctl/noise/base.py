@@ -76,8 +76,8 @@ def denoising(rows: Rows) -> Rows:
         raise ConfigError(
             "noise",
             ...,
-            "the clean text that should be the target is gone: an earlier noise has hidden some of"
-            f" it ({asked})",
+            "the clean text that should be the target is gone:"
+            f" an earlier noise has hidden some of it ({asked})",
             fix="put autoencode first: noise=[autoencode,...]",
         )
     seqs = {name: seq for name, seq in rows.seqs.items() if name != "text"}

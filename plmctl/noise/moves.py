@@ -80,8 +80,7 @@ def moved(
     seq = rows.seqs[rows.input]
     changed, into = gathered(seq, take, length, pad=pad, width=width)
     targets = {name: x for name, x in rows.targets.items() if x.shape == seq.ids.shape}
-    fill = lambda x: _into(x, take, into, changed.ids.shape, IGNORE)  # noqa: E731
-    targets = {name: fill(x) for name, x in targets.items()}
+    targets = {name: _into(x, take, into, changed.ids.shape, IGNORE) for name, x in targets.items()}
     old = np.ones(len(take), bool)
     if added is not None and len(added):
         old[added] = False

@@ -114,8 +114,8 @@ class SpanSentinel(Noise):
                 f"rows of {width} tokens have {most} spans, this tokenizer {len(self.sentinels)} "
                 "sentinels",
                 fix=(
-                    f"train one with tokenizer.sentinels={most}, or shorter rows, or a larger"
-                    " mean_length"
+                    f"train one with tokenizer.sentinels={most},"
+                    " or shorter rows, or a larger mean_length"
                 ),
             )
         start, length = self._spans(rows, draws, units(rows, self.vocab, words=False))

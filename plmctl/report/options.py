@@ -39,8 +39,8 @@ Probes = Annotated[
         "--probe",
         metavar="NAME=FILE[:TOKENS,TAGS]",
         help=(
-            "Probe every layer for the labels of a column file (by default in columns 0 and 1) or"
-            " of WiC's JSON lines."
+            "Probe every layer for the labels of a column file (by default in columns 0 and 1)"
+            " or of WiC's JSON lines."
         ),
     ),
 ]

@@ -16,19 +16,23 @@ DARK_SERIES = ("#56b4e9", "#ff9e57", "#3ecf9b", "#e89ac4", "#f0c94a", "#a5a9ff")
 DASHES = ("", "6 3", "2 3", "9 3 2 3")  # one set of colours after the other
 
 STYLE = (
-    f":root{{color-scheme:light dark;--paper:{LIGHT};--ink:{INK};--rule:#c8ccd1;--soft:#f3f4f6;--link:#0058a3}}"
-    f"@media(prefers-color-scheme:dark){{:root{{--paper:{DARK};--ink:{DARK_INK};--rule:#4a4f57;--soft:#22252a;--link:#7db8ff}}"
+    f":root{{color-scheme:light dark;--paper:{LIGHT};--ink:{INK};"
+    "--rule:#c8ccd1;--soft:#f3f4f6;--link:#0058a3}"
+    f"@media(prefers-color-scheme:dark){{:root{{--paper:{DARK};--ink:{DARK_INK};"
+    "--rule:#4a4f57;--soft:#22252a;--link:#7db8ff}"
     + "".join(f"svg .c{place}{{color:{colour}}}" for place, colour in enumerate(DARK_SERIES))
     + "svg .grid{stroke:#33373d}svg .axis{stroke:#9aa0a6}}"
-    "body{font-family:system-ui,sans-serif;max-width:60rem;margin:1.5rem auto;padding:0 1rem;line-height:1.45;"
-    "background:var(--paper);color:var(--ink);overflow-wrap:break-word}"
+    "body{font-family:system-ui,sans-serif;max-width:60rem;margin:1.5rem auto;padding:0 1rem;"
+    "line-height:1.45;background:var(--paper);color:var(--ink);overflow-wrap:break-word}"
     "a{color:var(--link)}h1{font-size:1.5rem}h2{font-size:1.2rem;margin-top:2.2rem}h3{font-size:1rem}"
     "nav ul{padding:0;list-style:none;display:flex;flex-wrap:wrap;gap:.3rem 1rem}"
     ".wide,pre{overflow-x:auto}table{border-collapse:collapse;font-size:.9rem}"
-    "td,th{border:1px solid var(--rule);padding:.2rem .5rem;text-align:left;vertical-align:top;min-width:2.5rem}"
-    "td:first-child{min-width:7rem}th{background:var(--soft)}td.n{text-align:right;font-variant-numeric:tabular-nums;white-space:nowrap}"
+    "td,th{border:1px solid var(--rule);padding:.2rem .5rem;text-align:left;vertical-align:top;"
+    "min-width:2.5rem}td:first-child{min-width:7rem}th{background:var(--soft)}"
+    "td.n{text-align:right;font-variant-numeric:tabular-nums;white-space:nowrap}"
     "pre{background:var(--soft);padding:.6rem}figure{margin:1rem 0}summary{cursor:pointer}"
-    "svg{display:block;width:100%;max-width:40rem;height:auto}svg text{fill:var(--ink)}svg .paper{fill:var(--paper)}"
+    "svg{display:block;width:100%;max-width:40rem;height:auto}"
+    "svg text{fill:var(--ink)}svg .paper{fill:var(--paper)}"
     "svg.pairs:hover .from{opacity:.12}svg.pairs .from:hover{opacity:1}"
 )
 

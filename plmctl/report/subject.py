@@ -99,8 +99,8 @@ def of(
     studies = [folder for folder in folders if is_study(folder)]
     if studies and len(folders) > 1:
         raise UsageError(
-            f"{studies[0]} is a study: a report shows one study, or runs\n  fix: plmctl report"
-            f" {studies[0]}"
+            f"{studies[0]} is a study: a report shows one study, or runs\n"
+            f"  fix: plmctl report {studies[0]}"
         )
     if studies:
         return Subject(study=StudyFolder.read(studies[0]), wishes=wishes)

@@ -148,8 +148,8 @@ def _blocks(file: Path, columns: Mapping[str, Column]) -> Iterator[Sentence]:
         tags.append(cells[tag].strip())
         if len(several := tags[-1].split()) > 1:
             raise DataError(
-                f"{len(several)} tags in one cell ('{tags[-1][:20]}...'): a line is a whole"
-                " sentence",
+                f"{len(several)} tags in one cell ('{tags[-1][:20]}...'):"
+                " a line is a whole sentence",
                 file=file,
                 line=number,
                 fix="task.reader.layout=table",

@@ -91,8 +91,8 @@ class Dialogues(Pairs):
             speakers = _answering(found, columns, file)
             if not speakers:
                 raise DataError(
-                    f"no '{columns['turns']}' has two turns, and a response is a turn that"
-                    " answers one",
+                    f"no '{columns['turns']}' has two turns,"
+                    " and a response is a turn that answers one",
                     file=file,
                     fix="whole dialogues, or a table of context and response",
                 )

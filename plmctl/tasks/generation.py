@@ -333,8 +333,8 @@ def _check_masked(masked: float | None, writes: str, kind: str) -> None:
         return
     if writes == "target":
         allowed = (
-            f"for a model that reads source and target in one row; {kind or 'this one'} has a"
-            " decoder"
+            "for a model that reads source and target in one row;"
+            f" {kind or 'this one'} has a decoder"
         )
         raise ConfigError(
             "task.masked", masked, allowed, fix="task.masked=null, or model=encoder pattern=unilm"

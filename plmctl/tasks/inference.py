@@ -58,8 +58,8 @@ def encoded(task: Task, name: str, examples: list[Example], tokenizer: Any) -> S
     if not tokenizer.vocab.spellings or "text" not in task.needs or tokens:
         split = Split(name, examples, task.encode(examples, tokenizer))
         fix = (
-            "a checkpoint whose tokenizer knows this text; from scratch, more tokenizer.vocab_size,"
-            " or tokenizer=byte_bpe"
+            "a checkpoint whose tokenizer knows this text;"
+            " from scratch, more tokenizer.vocab_size, or tokenizer=byte_bpe"
         )
         refuse_unknown(
             unknown(split.rows, tokenizer.vocab),
@@ -176,8 +176,8 @@ def check_splits(task: Task) -> list[str]:
                 f"{told}: a score on them says what was learnt by heart",
                 file=task.path,
                 fix=(
-                    "another dev set, or one file alone, of which a share is held out:"
-                    " task.path=<train file>"
+                    "another dev set, or one file alone,"
+                    " of which a share is held out: task.path=<train file>"
                 ),
             )
     return devs

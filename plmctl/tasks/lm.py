@@ -140,8 +140,8 @@ class LanguageModel:
         if remembers:
             if self.stride not in (None, window):
                 allowed = (
-                    "null: with memory each window goes on where the one before ended, after"
-                    f" {window} tokens"
+                    "null: with memory each window goes on where the one before ended,"
+                    f" after {window} tokens"
                 )
                 raise ConfigError(
                     "task.stride", self.stride, allowed, fix="task.stride=null, or task.memory=0"

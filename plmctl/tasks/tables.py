@@ -137,8 +137,8 @@ class Table:
             )
         if found:
             self.notes[str(file)] = (
-                f"the first line ({shown}) names the columns; task.reader.header=false: it is an"
-                " example"
+                f"the first line ({shown}) names the columns;"
+                " task.reader.header=false: it is an example"
             )
         return found
 

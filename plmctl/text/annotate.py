@@ -54,8 +54,8 @@ def check_names(spans: Sequence[str], tags: Sequence[str]) -> None:
         for name in names:
             if not _NAME.fullmatch(name) or name in _TAKEN or [*spans, *tags].count(name) > 1:
                 allowed = (
-                    "names of letters and digits, each once in data.spans and data.tags, none of"
-                    f" {', '.join(_TAKEN)}"
+                    "names of letters and digits,"
+                    f" each once in data.spans and data.tags, none of {', '.join(_TAKEN)}"
                 )
                 raise ConfigError(f"data.{setting}", list(names), allowed)
 

@@ -183,8 +183,8 @@ def _mark(number: int, mark: Any, size: int, tag: bool) -> tuple[int, int, int]:
         )
     if start < 0 or end > size:
         fix = (
-            "count characters (Unicode code points, not bytes) of the text as it stands in the"
-            " file, from 0"
+            "count characters (Unicode code points,"
+            " not bytes) of the text as it stands in the file, from 0"
         )
         raise _Wrong(
             number, f"{start}..{end} lies outside the text, which has {size} characters", fix

@@ -81,8 +81,8 @@ def _table(file: Path, fields: Sequence[str]) -> Iterator[inputs.Row]:
                         file=file,
                         line=number,
                         fix=(
-                            "data.fields=[1,2] (numbers of columns, where the first line holds no"
-                            " names)"
+                            "data.fields=[1,2] (numbers of columns,"
+                            " where the first line holds no names)"
                         ),
                     )
             if not numbered:

@@ -38,8 +38,8 @@ def find(name: str, plugins: Sequence[str] | None = None) -> Segmenter:
         return found
     fix = "" if module else f"data.segment={_OWN[0]}"
     allowed = (
-        f"must be {', '.join(_OWN)}, or <module>.<function> (text -> start, end of words) of a"
-        " --plugin package"
+        f"must be {', '.join(_OWN)}, or <module>.<function> (text -> start,"
+        " end of words) of a --plugin package"
     )
     error = ConfigError("data.segment", name, allowed + nearest(name, _OWN), fix=fix)
     if not module:

@@ -24,12 +24,12 @@ _SPACE = re.compile(r".*\S(\s+)", re.DOTALL)  # the last white space that someth
 
 # Followed by a name or a number, hardly ever the last word of a sentence.
 _ALWAYS = """
-    mr mrs ms dr prof rev fr gen col maj capt lt cmdr sgt adm gov sen rep hon pres st ste mt ft messrs mme mlle
-    vs cf e.g i.e viz al approx ca dept univ assn bros corp inc ltd vol ed eds trans
+    mr mrs ms dr prof rev fr gen col maj capt lt cmdr sgt adm gov sen rep hon pres st ste mt ft
+    messrs mme mlle vs cf e.g i.e viz al approx ca dept univ assn bros corp inc ltd vol ed eds trans
 """
 _BEFORE_NUMBER = (
-    "no nos p pp fig figs eq sec ch art op jan feb mar apr jun jul aug sep sept oct nov dec c r b"
-    " d fl"
+    "no nos p pp fig figs eq sec ch art op c r b d fl"
+    " jan feb mar apr jun jul aug sep sept oct nov dec"
 )
 _NEVER_LAST, _NOT_BEFORE_NUMBERS = frozenset(_ALWAYS.split()), frozenset(_BEFORE_NUMBER.split())
 _DOTTED = re.compile(r"(?:[^\W\d_]\.)+[^\W\d_]")  # U.S, J.R.R; written without the last full stop

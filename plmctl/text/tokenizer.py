@@ -209,8 +209,8 @@ class Tokenizer:
         """
         if isinstance(self._backend, segmented.Segmented):
             raise UsageError(
-                "a tokenizer.json cannot cut Chinese words: this tokenizer has no place in a"
-                " Hugging Face folder"
+                "a tokenizer.json cannot cut Chinese words:"
+                " this tokenizer has no place in a Hugging Face folder"
             )
         special = replace(self.roles, single=tuple(single)) if single else self.roles
         hugging_face.write(

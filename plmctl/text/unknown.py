@@ -38,7 +38,7 @@ def refuse_unknown(share: float, *, file: object = None, line: int | None = None
     """DataError where most of a text is unknown."""
     if share > MOST:
         why = (
-            f"{share:.0%} of its tokens are unknown to the tokenizer, so that little of the text is"
-            " left"
+            f"{share:.0%} of its tokens are unknown to the tokenizer,"
+            " so that little of the text is left"
         )
         raise DataError(why, file=file, line=line, fix=fix)

@@ -5,7 +5,8 @@ pickle.
         model.safetensors       backbone.* and heads.*, tied tensors once
         objective.safetensors   what only training needs, if there is any
         optimizer.safetensors   "<state>/<parameter name>"
-        random.safetensors      "<generator>/<rank>", and recurrent memory as "memory/<rank>/<slot>/<leaf>"
+        random.safetensors      "<generator>/<rank>", and recurrent memory as
+                                "memory/<rank>/<slot>/<leaf>"
         trainer.json            counters, reader state, loss scaler, sums since the last log line
         config.yaml, tokenizer/ from the caller
         manifest.json           size and SHA-256 of each file, written last

@@ -56,8 +56,8 @@ class World:
         total, *values = vector.tolist()
         if total != check * self.size:
             raise PlmctlError(
-                f"the processes disagree about what this update counts; process {self.rank} has"
-                f" {', '.join(names)}"
+                "the processes disagree about what this update counts;"
+                f" process {self.rank} has {', '.join(names)}"
             )
         return dict(zip(names, values, strict=True))
 

@@ -1,6 +1,7 @@
 """A run directory: who may write into it, and what its numbers depend on besides the config.
 
-config.yaml  overrides.txt  env.json  lock  metrics.jsonl  events.out.tfevents.*  checkpoints/step-N/
+config.yaml  overrides.txt  env.json  lock
+metrics.jsonl  events.out.tfevents.*  checkpoints/step-N/
 """
 
 from __future__ import annotations
@@ -113,8 +114,8 @@ def locked(folder: Path) -> Iterator[dict[str, int]]:
             ) from None
         except OSError as error:  # a network file system without locks
             told = (
-                f"{folder} cannot be locked ({error.strerror}): see to it that no other process"
-                " trains there"
+                f"{folder} cannot be locked ({error.strerror}):"
+                " see to it that no other process trains there"
             )
             remark(f"plmctl: {told}")
         yield {LOCKED: file.fileno()}

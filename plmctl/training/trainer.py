@@ -132,8 +132,8 @@ class Trainer:
         """Train to the end of the budget or until a signal; always leaves a checkpoint behind."""
         if self.budget.done(self.progress) >= 1:
             self.log.say(
-                f"this run is finished after {self.progress.step} updates; raise its length to"
-                " go on"
+                f"this run is finished after {self.progress.step} updates;"
+                " raise its length to go on"
             )
             return Result(self.progress, self.checkpoints.newest() if self.world.main else None)
         if self.budget.steps and (message := self.schedule.shortened(self.budget.steps)):

@@ -138,7 +138,7 @@ def test_missing_tensors_are_named_in_their_words(published) -> None:
 def test_no_tokenizer_is_an_error_only_when_it_is_asked_for(published) -> None:
     loaded = load(published("GPT2Model")[1])
     with pytest.raises(DataError, match="no tokenizer"):
-        loaded.tokenizer
+        loaded.tokenizer  # noqa: B018
 
 
 def test_a_config_may_not_name_foreign_code(checkpoint: Path) -> None:

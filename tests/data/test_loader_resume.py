@@ -11,7 +11,7 @@ from plmctl.data.loader import Loader, Source
 from plmctl.data.reader import Reader
 
 torch = pytest.importorskip("torch")
-import killed_loader
+import killed_loader  # noqa: E402
 
 STREAMS = 12
 

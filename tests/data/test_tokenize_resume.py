@@ -37,9 +37,12 @@ def die(*_, **__): os.kill(os.getpid(), signal.SIGKILL)
 encoding.CHUNK, tokenizing.EVERY = 2000, 6000
 exec(sys.argv[3])
 valid = Source(sys.argv[1] + ".valid") if os.path.exists(sys.argv[1] + ".valid") else None
-job = tokenizing.Job(Source(sys.argv[1]), KINDS["wordpiece"](vocab_size=90), valid=valid, tell=print)
-make = tokenizing.open_or_tokenize if sys.argv[2].startswith("cache:") else tokenizing.tokenize
-print(make(job, cache_dir=sys.argv[2][6:]) if make is tokenizing.open_or_tokenize else bool(make(job, sys.argv[2])))
+kind = KINDS["wordpiece"](vocab_size=90)
+job = tokenizing.Job(Source(sys.argv[1]), kind, valid=valid, tell=print)
+if sys.argv[2].startswith("cache:"):
+    print(tokenizing.open_or_tokenize(job, cache_dir=sys.argv[2][6:]))
+else:
+    print(bool(tokenizing.tokenize(job, sys.argv[2])))
 """
 COUNTED = """
 calls = {'look': 0, 'learn': 0, 'encoded': 0}

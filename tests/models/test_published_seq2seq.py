@@ -79,7 +79,10 @@ def fairseq_layer(
     made: dict[str, Tensor] = {}
     layer, blocks = f"{there}.layers.{number}.", f"{here}.stack.blocks."
     for kind in ("weight", "bias"):
-        part = lambda name: theirs[f"{layer}{name}.{kind}"]  # noqa: E731
+
+        def part(name: str, kind: str = kind) -> Tensor:
+            return theirs[f"{layer}{name}.{kind}"]
+
         made[f"{blocks}a.{number}.cell.qkv.{kind}"] = torch.cat(
             [part(f"self_attn.{x}_proj") for x in "qkv"]
         )

@@ -75,8 +75,8 @@ class Characters:
                 bad=1e-4,
                 numbers={"count": replaced},
                 advice=(
-                    "Somebody decoded this text wrongly: decode the original again, or drop these"
-                    " documents."
+                    "Somebody decoded this text wrongly:"
+                    " decode the original again, or drop these documents."
                 ),
             ),
             judged(
@@ -95,8 +95,8 @@ class Characters:
                 look=1e-6,
                 bad=1e-4,
                 advice=(
-                    "Strip them, or they become tokens; many of them mean that the file is not"
-                    " plain text."
+                    "Strip them, or they become tokens;"
+                    " many of them mean that the file is not plain text."
                 ),
                 numbers={"count": lost},
             ),
@@ -145,8 +145,8 @@ def _letters(used: dict[str, int], total: int) -> Finding:
         look=0.4,
         bad=0.8,
         advice=(
-            "Mostly digits and signs: tables, code or markup? Keep prose, unless they are what you"
-            " want to model."
+            "Mostly digits and signs: tables, code or markup?"
+            " Keep prose, unless they are what you want to model."
         ),
         numbers={"shares": shares, "letters": share},
     )

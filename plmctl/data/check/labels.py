@@ -271,8 +271,8 @@ def _leak(name: str, splits: Splits, keys: Mapping[str, list[Key]]) -> Finding:
         look=0,
         bad=0.01,
         advice=(
-            "They are known before they are asked: take them out of train, or the score is too"
-            " high."
+            "They are known before they are asked:"
+            " take them out of train, or the score is too high."
         ),
         numbers={
             "count": len(leaked),
@@ -293,8 +293,8 @@ def _long(tokens: np.ndarray, cut: np.ndarray, train: Sequence[Example]) -> Find
         look=0.02,
         bad=0.5,
         advice=(
-            "Raise task.max_length as far as the model allows, or shorten the texts where they say"
-            " least."
+            "Raise task.max_length as far as the model allows,"
+            " or shorten the texts where they say least."
         ),
         numbers={"share": share, "lost": lost, "longest": int(tokens.max())},
     )

@@ -131,8 +131,8 @@ def findings(
             look=0.05,
             bad=0.2,
             advice=(
-                f"Look at these {line}s: boilerplate is harmless, passages that both texts quote"
-                " are not."
+                f"Look at these {line}s: boilerplate is harmless,"
+                " passages that both texts quote are not."
             ),
             numbers={"share": parts},
         ),
@@ -144,8 +144,8 @@ def findings(
             look=0.02,
             bad=0.1,
             advice=(
-                "Hold out whole sources or whole days instead of single documents, or remove near"
-                " copies."
+                "Hold out whole sources or whole days instead of single documents,"
+                " or remove near copies."
             ),
             numbers={"share": run, "documents": known},
         ),

@@ -122,18 +122,18 @@ def _sizes(found: Text) -> list[Finding]:
         and lengths.quantile(0.5) < 200
     )
     shown = (
-        f"5% below {quantiles['5%']:,} characters, half below {quantiles['50%']:,}, 95% below"
-        f" {quantiles['95%']:,}"
+        f"5% below {quantiles['5%']:,} characters,"
+        f" half below {quantiles['50%']:,}, 95% below {quantiles['95%']:,}"
     )
     advice = (
-        "Nearly every document is one short line: is there a blank line between the lines of one"
-        " text?"
+        "Nearly every document is one short line:"
+        " is there a blank line between the lines of one text?"
     )
     return [
         judged(
             "size",
-            f"{lengths.count:,} documents, {found.bytes / 1e6:,.1f} MB, {found.words:,} words,"
-            f" {letters:,} characters",
+            f"{lengths.count:,} documents, {found.bytes / 1e6:,.1f} MB,"
+            f" {found.words:,} words, {letters:,} characters",
             -letters,
             look=-1_000_000,
             bad=-20_000,
@@ -147,8 +147,8 @@ def _sizes(found: Text) -> list[Finding]:
             look=0.2,
             bad=0.9,
             advice=(
-                "One document holds most of the text: blank lines end documents (data.lines says"
-                " how lines are read)."
+                "One document holds most of the text:"
+                " blank lines end documents (data.lines says how lines are read)."
             ),
             numbers={"characters": lengths.largest},
         ),
@@ -162,8 +162,8 @@ def _repeats(found: Text) -> list[Finding]:
     top = sorted(((line, count) for line, count in top if count > 1), key=lambda item: -item[1])[:5]
     shown = "".join(f"; {count:,} x '{shortened(line, 40)}'" for line, count in top[:2])
     advice = (
-        "Copies are read once for each copy and may stand in train and validation: remove them"
-        " before tokenizing."
+        "Copies are read once for each copy and may stand in train and validation:"
+        " remove them before tokenizing."
     )
     return [
         judged(

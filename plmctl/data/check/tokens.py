@@ -118,8 +118,8 @@ def of_tokens(
         ),
         judged(
             "size of a token",
-            f"{size['bytes']:.2f} bytes, {size['characters']:.2f} characters; {per_word:.2f} tokens"
-            " a word",
+            f"{size['bytes']:.2f} bytes, {size['characters']:.2f} characters;"
+            f" {per_word:.2f} tokens a word",
             -size["bytes"],
             look=-2.5,
             bad=-1.2,
@@ -133,8 +133,8 @@ def of_tokens(
             look=0.2,
             bad=0.6,
             advice=(
-                "Train a smaller vocabulary on this text, unless the weights to start from ask for"
-                " this one."
+                "Train a smaller vocabulary on this text,"
+                " unless the weights to start from ask for this one."
             ),
             numbers={"share": unused},
         ),
@@ -214,8 +214,8 @@ def _sizes(found: Tokens, train: Shards) -> list[Finding]:
     return [
         judged(
             "size",
-            f"{lengths.count:,} documents, {numbers['sentences']:,} sentences, {lengths.total:,}"
-            " tokens to train on",
+            f"{lengths.count:,} documents, {numbers['sentences']:,} sentences,"
+            f" {lengths.total:,} tokens to train on",
             -lengths.total,
             look=-300_000,
             bad=-5_000,
@@ -242,8 +242,8 @@ def _repeats(found: Tokens) -> list[Finding]:
             look=0.001,
             bad=0.05,
             advice=(
-                "Remove copies from the text and tokenize it again: each is read as often as it"
-                " stands there."
+                "Remove copies from the text and tokenize it again:"
+                " each is read as often as it stands there."
             ),
             numbers={"share": documents},
         ),

@@ -133,8 +133,8 @@ class Seq2Seq(Format):
         sides = f"{int(sources.sum()):,} sources, {int(targets.sum()):,} targets"
         limits = f"format.max_length={self.max_length} / format.target_length={self.target_length}"
         return (
-            f"{count:,} of {len(sources):,} pairs are longer than {limits} ({sides}) and are"
-            " left out"
+            f"{count:,} of {len(sources):,} pairs are longer than {limits} ({sides})"
+            " and are left out"
         )
 
     def _rooms(self, input_length: int) -> tuple[int, int]:

@@ -74,8 +74,8 @@ class StreamPair(Format):
             )
         if not 1 <= reuse_length <= max_length - 5:
             allowed = (
-                f"1 up to {max_length - 5}, which leaves a token each to A and B and three to sep"
-                " and cls"
+                f"1 up to {max_length - 5},"
+                " which leaves a token each to A and B and three to sep and cls"
             )
             raise ConfigError("format.reuse_length", reuse_length, allowed)
         self.vocab, self.max_length, self.reuse_length = vocab, max_length, reuse_length

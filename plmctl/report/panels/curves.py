@@ -12,8 +12,8 @@ from plmctl.report.text import number
 
 ORDER = 20
 REPEATED = (
-    "Runs that differ in their seeds alone: their mean, shaded from the lowest to the highest; in"
-    " brackets how many."
+    "Runs that differ in their seeds alone:"
+    " their mean, shaded from the lowest to the highest; in brackets how many."
 )
 FEW = 4  # runs of which every term has a curve; of more, the whole loss
 

@@ -22,8 +22,8 @@ def panel(subject: Subject) -> list[Block]:
     blocks: list[Block] = [
         Heading("Throughput"),
         Text(
-            "Medians over the records after the first. MFU: share of the device's peak, on a CPU of"
-            " a matrix product's."
+            "Medians over the records after the first. MFU:"
+            " share of the device's peak, on a CPU of a matrix product's."
         ),
         Table(
             ["run", "tokens/s", "data wait", "MFU", "tokens", "hours"], [_row(run) for run in runs]
