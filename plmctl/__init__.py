@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from plmctl.loading import Loaded
+    from plmctl.run.loading import Loaded
 
 
 def load(path: str | os.PathLike[str], *, plugins: Sequence[str] = ()) -> Loaded:
@@ -17,6 +17,6 @@ def load(path: str | os.PathLike[str], *, plugins: Sequence[str] = ()) -> Loaded
     `plugins`: the packages outside plmctl that it may be made of; one that is not named here is not
     imported.
     """
-    from plmctl.loading import load  # torch is imported here and not with the package
+    from plmctl.run.loading import load  # torch is imported here and not with the package
 
     return load(path, plugins=plugins)

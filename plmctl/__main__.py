@@ -11,7 +11,7 @@ def main() -> None:
     if usual:
         # an exception in the middle of an import would be a traceback
         signal.signal(signal.SIGINT, signal.SIG_DFL)
-    from plmctl.cli import main as run
+    from plmctl.cli.app import main as run
 
     if usual:
         signal.signal(signal.SIGINT, signal.default_int_handler)

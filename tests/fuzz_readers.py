@@ -32,7 +32,7 @@ from typing import Any
 import numpy as np
 import yaml
 
-from plmctl.errors import PlmctlError
+from plmctl.core.errors import PlmctlError
 
 SECONDS, MEMORY = 60, 1 << 30  # of one file
 NONSENSE: list[Any] = [
@@ -250,7 +250,8 @@ def cli(*words: object) -> None:
     """A command of plmctl in this process; what it refuses is raised."""
     import typer
 
-    from plmctl import cli, console
+    from plmctl.cli import app as cli
+    from plmctl.cli import console
 
     @contextlib.contextmanager
     def bare() -> Iterator[None]:
@@ -527,8 +528,8 @@ def task_files(folder: Path) -> None:
 
 @functools.cache
 def _task(name: str) -> Any:
-    from plmctl.config.build import build
-    from plmctl.config.compose import compose
+    from plmctl.run.build import build
+    from plmctl.run.compose import compose
 
     return build(
         compose("data", None, [f"task={name}", "task.path=x"]).task,
@@ -588,7 +589,7 @@ def read_answers(folder: Path) -> object:
 
 
 def recipe(folder: Path) -> None:
-    from plmctl.config.recipes import recipes_dir
+    from plmctl.run.recipes import recipes_dir
 
     shutil.copy(recipes_dir() / "bert.yaml", folder / "mine.yaml")
     shutil.copy(recipes_dir() / "studies/bert_masks.yaml", folder / "study.yaml")

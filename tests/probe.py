@@ -8,7 +8,7 @@ from pathlib import Path
 
 PLUGIN = "plmctl_probe"
 SOURCE = """
-from plmctl.parts import part_of
+from plmctl.core.parts import part_of
 @part_of("format")
 class Format:
     provides = frozenset({"text", "tracks.segment"})

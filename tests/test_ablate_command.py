@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from plmctl.cli import make_app
+from plmctl.cli.app import make_app
 from plmctl.commands import ablate as command
-from plmctl.config.recipes import recipe_names, recipes_dir
+from plmctl.run.recipes import recipe_names, recipes_dir
 
 TOYS = str(Path(__file__).parent / "ablation")
 STUDIES = sorted(file.stem for file in (recipes_dir() / "studies").glob("*.yaml"))

@@ -14,13 +14,13 @@ import pytest
 import torch
 
 import plmctl
-from plmctl.assembly import build_model
-from plmctl.batch import IGNORE
 from plmctl.commands import finetune, pretrain
 from plmctl.commands.corpus import open_corpus, training_loader
-from plmctl.config.compose import Flags, compose, recipes_dir
-from plmctl.config.contract import check_contract
+from plmctl.core.batch import IGNORE
 from plmctl.nn.tables import count
+from plmctl.run.assemble import build_model
+from plmctl.run.compose import Flags, compose, recipes_dir
+from plmctl.run.contract import check_contract
 from plmctl.training.distributed import World
 
 HEADER = (recipes_dir() / "bert.yaml").read_text(encoding="utf-8").partition("defaults:")[0]

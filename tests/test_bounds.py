@@ -17,11 +17,12 @@ import pytest
 
 import plmctl
 from plmctl.commands import prompts
-from plmctl.config.compose import compose
-from plmctl.config.recipes import load
-from plmctl.errors import ConfigError, DataError, UsageError
+from plmctl.core.errors import ConfigError, DataError, UsageError
 from plmctl.nn import layout
-from plmctl.reading import read_json, read_yaml
+from plmctl.run.compose import compose
+from plmctl.run.recipes import load
+from plmctl.run.saved import read_yaml
+from plmctl.storage.reading import read_json
 from plmctl.tasks import files
 from plmctl.tasks.conll import Columns
 from plmctl.tasks.squad_files import SquadFiles

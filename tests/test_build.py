@@ -13,16 +13,16 @@ from typing import Any, Literal
 
 import pytest
 
-from plmctl.config.build import build, check, entry, fit
-from plmctl.errors import ConfigError, ConfigErrors
+from plmctl.core.errors import ConfigError, ConfigErrors
+from plmctl.run.build import build, check, entry, fit
 
 PLUGIN = "probe_parts"
 SOURCE = """
 from __future__ import annotations
 from typing import TYPE_CHECKING, Literal
 import numpy as np
-from plmctl.errors import ConfigError
-from plmctl.parts import part_of
+from plmctl.core.errors import ConfigError
+from plmctl.core.parts import part_of
 if TYPE_CHECKING:
     from nowhere import Unknown
 
@@ -130,13 +130,13 @@ def test_whole_floats_become_ints() -> None:
         "os.system",
         "torch.hub.load",
         "subprocess.Popen",
-        "plmctl.batch.np.load",
-        "plmctl.errors.difflib.get_close_matches",
+        "plmctl.core.batch.np.load",
+        "plmctl.core.errors.difflib.get_close_matches",
         f"{PLUGIN}.np.load",
         f"{PLUGIN}.alias",
         f"{PLUGIN}.TYPE_CHECKING",
         PLUGIN,
-        "plmctl.cli.main",
+        "plmctl.cli.app.main",
         "plmctl.commands.pretrain.run",
         "plmctl.noise.base.np",
         "builtins.eval",

@@ -23,9 +23,9 @@ import pytest
 from omegaconf import OmegaConf
 from typer.testing import CliRunner
 
-from plmctl import cli
-from plmctl.config.sweep import last_metrics, score
-from plmctl.errors import DataError
+from plmctl.cli import app as cli
+from plmctl.core.errors import DataError
+from plmctl.run.sweep import last_metrics, score
 
 Invoke = Callable[..., Any]
 
@@ -82,7 +82,7 @@ def plmctl(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: Command) ->
 
 
 def test_help_is_quick_and_loads_no_torch() -> None:
-    code = "import sys; sys.argv = ['plmctl', '--help']\nfrom plmctl.cli import main\n"
+    code = "import sys; sys.argv = ['plmctl', '--help']\nfrom plmctl.cli.app import main\n"
     code += "try: main()\nfinally: print('torch' in sys.modules)"
     began = time.perf_counter()
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
@@ -407,7 +407,7 @@ def test_ctrl_c_before_all_is_imported_is_no_traceback(tmp_path: Path) -> None:
         "import os, signal, sys\n"
         "class Finder:\n"
         "    def find_spec(self, name, path=None, target=None):\n"
-        "        if name == 'plmctl.cli': os.kill(os.getpid(), signal.SIGINT)\n"
+        "        if name == 'plmctl.cli.app': os.kill(os.getpid(), signal.SIGINT)\n"
         "sys.meta_path.insert(0, Finder())\n"
         "from plmctl.__main__ import main\nmain()"
     )
@@ -418,8 +418,8 @@ def test_ctrl_c_before_all_is_imported_is_no_traceback(tmp_path: Path) -> None:
     )
     assert (done.returncode, done.stderr) == (-signal.SIGINT, "")
     code = (
-        "import signal, sys; sys.argv = ['plmctl', '--help']\nfrom plmctl import __main__,"
-        " cli\ncli.main = lambda: None\n"
+        "import signal, sys; sys.argv = ['plmctl', '--help']\nfrom plmctl import __main__\n"
+        "from plmctl.cli import app as cli\ncli.main = lambda: None\n"
     )
     code += "__main__.main()\nprint(signal.getsignal(signal.SIGINT) is signal.default_int_handler)"
     done = subprocess.run(

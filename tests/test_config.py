@@ -14,10 +14,10 @@ import probe
 import pytest
 from omegaconf import OmegaConf
 
-from plmctl.config import schema
-from plmctl.config.compose import compose, composed, conf_dir, recipes_dir
-from plmctl.config.overrides import quoted
-from plmctl.errors import ConfigError, ConfigErrors, UsageError
+from plmctl.core.errors import ConfigError, ConfigErrors, UsageError
+from plmctl.run import schema
+from plmctl.run.compose import compose, composed, conf_dir, recipes_dir
+from plmctl.run.overrides import quoted
 
 Compose = Callable[..., Any]
 
@@ -494,7 +494,7 @@ def test_a_slot_that_holds_no_part_is_named(tmp_path: Path) -> None:
 
 
 def test_halves_of_surrogate_pairs_in_json() -> None:
-    from plmctl.reading import parse_json
+    from plmctl.storage.reading import parse_json
 
     assert parse_json(r'{"a\ud800": ["\uD83D\uDE00", "\udfff", 1]}') == {
         "a\ufffd": ["\U0001f600", "\ufffd", 1]

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 from omegaconf import OmegaConf
 
-from plmctl.config.compose import compose
-from plmctl.config.contract import check_contract, derived, mismatches, providers
-from plmctl.config.recipes import conf_dir, load
-from plmctl.errors import ConfigError, ConfigErrors, UsageError
+from plmctl.core.errors import ConfigError, ConfigErrors, UsageError
+from plmctl.run.compose import compose
+from plmctl.run.contract import check_contract, derived, mismatches, providers
+from plmctl.run.recipes import conf_dir, load
 
 
 class Ask:
@@ -71,7 +71,7 @@ def test_the_fix_names_settings_that_give_the_field() -> None:
     assert "fix: format=sentence_pair" in errors[0]
     assert "fix: noise=[token_mask]" in errors[1]
     assert "no part in conf/ gives it" in errors[2]
-    assert "plmctl/batch.py does not list" in errors[2]
+    assert "plmctl/core/batch.py does not list" in errors[2]
 
 
 def test_noise_order_counts() -> None:

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from plmctl.cli import make_app
+from plmctl.cli.app import make_app
 from plmctl.data.shards import Shards
 
 WORDS = [a + b for a in "bcdfghjk" for b in "aeiou"]  # 40 words; each becomes one token

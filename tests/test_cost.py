@@ -7,12 +7,7 @@ from functools import partial
 import pytest
 import torch
 
-from plmctl.assembly import build_model
 from plmctl.attention.patterns import Causal, Full
-from plmctl.config.build import build
-from plmctl.config.compose import compose
-from plmctl.config.contract import TINY
-from plmctl.cost import Cost, cost
 from plmctl.data.loader import row_lengths
 from plmctl.heads.lm import LMHead
 from plmctl.models.base import Model
@@ -25,6 +20,11 @@ from plmctl.nn.positions import Learned
 from plmctl.nn.residual import PostNorm
 from plmctl.nn.stack import Stack
 from plmctl.noise.base import Chain
+from plmctl.run.assemble import build_model
+from plmctl.run.build import build
+from plmctl.run.compose import compose
+from plmctl.run.contract import TINY
+from plmctl.run.cost import Cost, cost
 
 
 def _cost(

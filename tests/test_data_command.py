@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from plmctl.cli import make_app
+from plmctl.cli.app import make_app
 from plmctl.report.bars import histogram
 
 DATA = Path(__file__).resolve().parents[1] / "../shared/data"
@@ -134,7 +134,7 @@ def test_mistakes(tmp_path: Path, small_text: Path, tokens_of: Callable[..., Pat
 
 def test_help_loads_no_torch() -> None:
     code = (
-        "import sys; sys.argv = ['plmctl', 'data', 'check', '--help']\nfrom plmctl.cli import"
+        "import sys; sys.argv = ['plmctl', 'data', 'check', '--help']\nfrom plmctl.cli.app import"
         " main\n"
     )
     code += "try: main()\nfinally: print('torch' in sys.modules)"

@@ -8,7 +8,7 @@ import math
 import pytest
 
 from plmctl.commands import demo
-from plmctl.errors import PlmctlError, UsageError
+from plmctl.core.errors import PlmctlError, UsageError
 from plmctl.report.runs import RunLog
 
 

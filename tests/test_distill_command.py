@@ -13,14 +13,14 @@ from typing import Any
 import pytest
 import torch
 
-from plmctl import loading
 from plmctl.commands import convert, distill, finetune, pretrain
 from plmctl.commands import eval as evaluation
 from plmctl.commands.side_by_side import Column, Table, share
-from plmctl.config.compose import Flags, compose
-from plmctl.config.lesson import as_training
-from plmctl.config.resume import resumed
-from plmctl.errors import ConfigError, ConfigErrors, DataError, UsageError
+from plmctl.core.errors import ConfigError, ConfigErrors, DataError, UsageError
+from plmctl.run import loading
+from plmctl.run.compose import Flags, compose
+from plmctl.run.lesson import as_training
+from plmctl.run.resume import resumed
 
 TINY = ["size=tiny", "size.width=16", "size.num_heads=2", "size.inner_width=32"]
 TRAIN = ["train.precision=fp32", "train.threads=1", "train.batch_size=8", "train.log_every=1"]

@@ -13,8 +13,8 @@ import torch
 from typer.testing import CliRunner
 
 import plmctl
-from plmctl.batch import Batch, Seq
-from plmctl.cli import make_app
+from plmctl.cli.app import make_app
+from plmctl.core.batch import Batch, Seq
 from plmctl.report.layers import measured
 from plmctl.tasks import batches
 from plmctl.text.characters import Spelling

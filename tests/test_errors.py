@@ -20,10 +20,10 @@ import pytest
 from safetensors import SafetensorError
 from typer.testing import CliRunner
 
-from plmctl.cli import make_app
-from plmctl.config.schema import VERBS, defaults
-from plmctl.config.settings import settings
-from plmctl.errors import DataError, PlmctlError
+from plmctl.cli.app import make_app
+from plmctl.core.errors import DataError, PlmctlError
+from plmctl.run.schema import VERBS, defaults
+from plmctl.run.settings import settings
 from plmctl.training import checkpoint, rundir
 from plmctl.training.checkpoint import Checkpoints, Snapshot
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from plmctl.cli import make_app
+from plmctl.cli.app import make_app
 
 WIDTH, INNER, LAYERS, LENGTH, VOCAB, ROWS = 32, 64, 2, 16, 300, 40
 SMALL = [

@@ -13,13 +13,13 @@ from omegaconf import OmegaConf
 from safetensors.torch import load_file
 
 import plmctl
-from plmctl.assembly import build_model
 from plmctl.commands import eval as evaluation
 from plmctl.commands import finetune, fitted
 from plmctl.commands.convert import convert
-from plmctl.config import compose as config
-from plmctl.config.resume import resumed
-from plmctl.errors import ConfigError
+from plmctl.core.errors import ConfigError
+from plmctl.run import compose as config
+from plmctl.run.assemble import build_model
+from plmctl.run.resume import resumed
 from plmctl.training.checkpoint import read
 
 SMALL = [
@@ -342,7 +342,7 @@ def test_embed_gives_the_logits_of_the_predictions(table, tmp_path):
 
 
 def test_pretraining_freezes_too(tmp_path):
-    from plmctl.config.contract import check_contract
+    from plmctl.run.contract import check_contract
 
     cfg = config.compose("pretrain", "bert", ["train.frozen=[backbone.embedding.token]"])
     check_contract(cfg)

@@ -9,10 +9,10 @@ import pytest
 from omegaconf import OmegaConf
 from typer.testing import CliRunner
 
-from plmctl.cli import make_app
-from plmctl.config.compose import compose
-from plmctl.config.foreign import OURS
-from plmctl.config.overrides import paths
+from plmctl.cli.app import make_app
+from plmctl.run.compose import compose
+from plmctl.run.foreign import OURS
+from plmctl.run.overrides import paths
 from plmctl.text.undecodable import guessed
 
 GLUE = ["task=sst2", "task.path=nowhere", "checkpoint=null"]

@@ -11,10 +11,10 @@ import pytest
 from omegaconf import OmegaConf
 from typer.testing import CliRunner
 
-from plmctl.cli import make_app
+from plmctl.cli.app import make_app
 from plmctl.commands.tokens import refuse_decided
-from plmctl.config.compose import compose
-from plmctl.errors import ConfigError, ConfigErrors
+from plmctl.core.errors import ConfigError, ConfigErrors
+from plmctl.run.compose import compose
 
 TokensOf = Callable[..., Path]
 FIX = "\n  fix: leave it out, or give the text in place of its tokens"

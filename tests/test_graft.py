@@ -11,8 +11,8 @@ from safetensors.torch import load_file
 from typer.testing import CliRunner
 
 from plmctl import load
-from plmctl.batch import Batch, Seq
-from plmctl.cli import make_app
+from plmctl.cli.app import make_app
+from plmctl.core.batch import Batch, Seq
 
 SMALL = ["format.max_length=24", "train.batch_size=4", "train.steps=1", "eval.rows=4"]
 SIZE = ["size=tiny", "size.width=32", "size.num_heads=4", "size.inner_width=48"]

@@ -13,12 +13,12 @@ import pytest
 import yaml
 from typer.testing import CliRunner
 
-from plmctl.cli import make_app
-from plmctl.config.build import parameters
-from plmctl.config.explained import explained, kind, part_files
-from plmctl.config.recipes import conf_dir
+from plmctl.cli.app import make_app
 from plmctl.noise.span_mask import SpanMask
 from plmctl.noise.token_mask import TokenMask
+from plmctl.run.build import parameters
+from plmctl.run.explained import explained, kind, part_files
+from plmctl.run.recipes import conf_dir
 
 SLOTS = sorted(place.name for place in conf_dir().iterdir() if place.is_dir())
 
@@ -130,7 +130,7 @@ def test_help_of_finetune_shows_the_settings_of_a_task() -> None:
     ):
         assert words in text
     code = (
-        "import sys, plmctl.help; plmctl.help._of_task('classification'); sys.exit('torch' in"
+        "import sys, plmctl.cli.help; plmctl.cli.help._of_task('classification'); sys.exit('torch' in"
         " sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from plmctl.cli import VERBS, make_app
-from plmctl.examples import EXAMPLES
+from plmctl.cli.app import VERBS, make_app
+from plmctl.cli.examples import EXAMPLES
 from plmctl.text import corpus
 
 ORDER = (

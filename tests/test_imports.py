@@ -13,42 +13,23 @@ import pytest
 PACKAGE = Path(__file__).parents[1] / "plmctl"
 TESTS = Path(__file__).parent
 FILES = sorted(PACKAGE.rglob("*.py"))
-BASE = {
-    "errors",
-    "inside",
-    "batch",
-    "types",
-    "values",
-    "reading",
-    "parts",
-    "extras",
-    "following",
-    "whole",
-}
+BASE = {"core", "storage"}
 # each may import those before it
 MODEL = ["attention", "nn", "models", "heads", "generation", "objectives", "tasks"]
 MAY: dict[str, set[str]] = {
-    "errors": set(),
-    "inside": {"errors"},
-    "values": {"errors"},
-    "reading": {"errors", "values"},
-    "terminal": set(),
-    "parts": set(),
-    "batch": {"errors"},
-    "extras": {"errors"},
-    "following": set(),
-    "whole": {"errors"},
+    "core": set(),
+    "storage": {"core"},
     "text": BASE,
     "noise": BASE | {"text"},
     "data": BASE | {"text", "noise"},
     **{layer: BASE | set(MODEL[:place]) for place, layer in enumerate(MODEL)},
-    "training": BASE | {"nn", "models", "objectives", "data", "terminal"},
+    "training": BASE | {"nn", "models", "objectives", "data"},
 }
 MAY["objectives"] |= {"text"}  # which ids are special, and what stands around a segment
 MAY["generation"] |= {"text"}
 MAY["tasks"] |= {"text", "data", "noise"}
-MAY["distill"] = BASE | {*MODEL, "text", "data", "terminal"}
-NUMPY_ONLY = ("text", "noise", "data", "errors", "batch", "config", "cli")
+MAY["distill"] = BASE | {*MODEL, "text", "data"}
+NUMPY_ONLY = ("text", "noise", "data", "core", "storage", "cli")
 TORCH_IN_DATA = {"data/loader.py"}  # collate makes the batch
 
 
@@ -116,12 +97,12 @@ def test_nobody_imports_the_command_line(file: Path) -> None:
 
 @pytest.mark.parametrize(
     "file",
-    [file for file in FILES if layer(file) in (*MODEL, "noise", "data", "text", "batch", "errors")],
+    [file for file in FILES if layer(file) in (*MODEL, "noise", "data", "text", "core", "storage")],
     ids=name,
 )
 def test_parts_know_nothing_of_configs(file: Path) -> None:
     assert not {name.split(".")[0] for name in imports(file)} & {"hydra", "omegaconf", "typer"}
-    assert not ours(file) & {"config", "commands", "cli"}
+    assert not ours(file) & {"run", "commands", "cli"}
 
 
 @pytest.mark.parametrize("file", [file for file in FILES if layer(file) in NUMPY_ONLY], ids=name)
@@ -151,13 +132,7 @@ def test_tests_share_files_that_any_selection_finds(file: Path) -> None:
 
 @pytest.mark.parametrize(
     "module",
-    [
-        "plmctl",
-        "plmctl.cli",
-        "plmctl.config.compose",
-        "plmctl.config.sweep",
-        "plmctl.config.resume",
-    ],
+    ["plmctl", "plmctl.cli.app", "plmctl.run.compose", "plmctl.run.sweep", "plmctl.run.resume"],
 )
 def test_importing_it_loads_no_torch(module: str) -> None:
     code = f"import sys, {module}; sys.exit('torch' in sys.modules or 'hydra' in sys.modules)"

@@ -14,13 +14,13 @@ import torch
 from safetensors.torch import save_file
 from typer.testing import CliRunner
 
-from plmctl.cli import make_app
+from plmctl.cli.app import make_app
 from plmctl.commands import scoring
-from plmctl.config.compose import compose
-from plmctl.convert import weights
+from plmctl.core.errors import ConfigError, DataError
 from plmctl.data.shards import Shards
-from plmctl.errors import ConfigError, DataError
-from plmctl.inside import inside, outside, refuse_links
+from plmctl.interop import weights
+from plmctl.run.compose import compose
+from plmctl.storage.paths import inside, outside, refuse_links
 from plmctl.text.tokenizer import Tokenizer
 from plmctl.training.checkpoint import Checkpoints, Snapshot, damage
 

@@ -12,9 +12,9 @@ import torch
 from safetensors.torch import load_file
 from typer.testing import CliRunner
 
-from plmctl.cli import make_app
+from plmctl.cli.app import make_app
 from plmctl.commands import pretrain
-from plmctl.config.recipes import recipes_dir
+from plmctl.run.recipes import recipes_dir
 
 TINY = [
     "size=tiny",
@@ -359,7 +359,7 @@ KINDS = {
 def test_preview_of_every_recipe(
     recipe: str, tokens_of: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from plmctl.config.compose import compose
+    from plmctl.run.compose import compose
 
     monkeypatch.chdir(tmp_path)
     cfg = compose("pretrain", recipe)

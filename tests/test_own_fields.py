@@ -16,20 +16,20 @@ from omegaconf import DictConfig, OmegaConf
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from plmctl.assembly import build_model
 from plmctl.attention.patterns import Full, Pattern
-from plmctl.batch import IGNORE, Batch, Rows, Seq
 from plmctl.commands import pretrain
 from plmctl.commands.corpus import open_corpus, training_loader, unread, used
-from plmctl.config.compose import Flags, compose
-from plmctl.config.contract import TINY, check_contract
-from plmctl.cost import cost
-from plmctl.errors import UsageError
+from plmctl.core.batch import IGNORE, Batch, Rows, Seq
+from plmctl.core.errors import UsageError
+from plmctl.core.parts import part_of
 from plmctl.models.base import Model
 from plmctl.nn.cells.base import Cell, Context, Row, Work
 from plmctl.noise.base import Noise
 from plmctl.objectives.base import Objective, Output, Term
-from plmctl.parts import part_of
+from plmctl.run.assemble import build_model
+from plmctl.run.compose import Flags, compose
+from plmctl.run.contract import TINY, check_contract
+from plmctl.run.cost import cost
 from plmctl.training.distributed import World
 
 ME = __name__

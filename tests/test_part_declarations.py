@@ -15,10 +15,10 @@ import pytest
 import yaml
 
 import plmctl
-from plmctl import parts
-from plmctl.config.build import build, check, locate, slot_at
-from plmctl.config.recipes import conf_dir, recipes_dir
-from plmctl.errors import ConfigError
+from plmctl.core import parts
+from plmctl.core.errors import ConfigError
+from plmctl.run.build import build, check, locate, slot_at
+from plmctl.run.recipes import conf_dir, recipes_dir
 
 SLOTS = {
     *(

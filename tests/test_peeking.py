@@ -5,9 +5,9 @@ such a model.
 import pytest
 
 from plmctl.attention.patterns import Anticausal, BySegment, Causal, Dilated, Full, Prefix, Window
-from plmctl.config.compose import compose
-from plmctl.config.contract import check_contract
-from plmctl.errors import UsageError
+from plmctl.core.errors import UsageError
+from plmctl.run.compose import compose
+from plmctl.run.contract import check_contract
 from plmctl.tasks import inference
 from plmctl.tasks.base import Example
 

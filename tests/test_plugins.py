@@ -16,15 +16,15 @@ from omegaconf import OmegaConf
 from typer.testing import CliRunner
 
 import plmctl
-from plmctl.cli import make_app
+from plmctl.cli.app import make_app
 from plmctl.commands import finetune
-from plmctl.config.plugins import named, option, recorded
-from plmctl.errors import UsageError
+from plmctl.core.errors import UsageError
+from plmctl.run.plugins import named, option, recorded
 
 PLUGIN = "plmctl_near"
 SOURCE = """
 from plmctl.attention.patterns import Pattern
-from plmctl.parts import part_of
+from plmctl.core.parts import part_of
 from plmctl.tasks.classification import Classification
 
 @part_of("pattern")

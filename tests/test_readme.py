@@ -13,10 +13,10 @@ import pytest
 import torch
 import typer
 
-from plmctl import cli
-from plmctl.batch import IGNORE, Targets
-from plmctl.config import compose as config
-from plmctl.config.schema import VERBS as SCHEMAS
+from plmctl.cli import app as cli
+from plmctl.core.batch import IGNORE, Targets
+from plmctl.run import compose as config
+from plmctl.run.schema import VERBS as SCHEMAS
 
 ROOT = Path(__file__).resolve().parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")

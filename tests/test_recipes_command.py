@@ -16,19 +16,19 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from plmctl.ablation import job
-from plmctl.ablation.plan import resolved
-from plmctl.chains.plan import plan
-from plmctl.chains.stages import given, stages
-from plmctl.cli import make_app
+from plmctl.chain.plan import plan
+from plmctl.chain.stages import given, stages
+from plmctl.cli.app import make_app
 from plmctl.commands import eval as evaluating
 from plmctl.commands import pretrain
 from plmctl.commands.dry_run import estimate
-from plmctl.config.build import plain
-from plmctl.config.compose import Flags, compose
-from plmctl.config.headers import header, source_of
-from plmctl.config.recipes import conf_dir, find_recipe, recipe_names, recipes_dir
-from plmctl.config.resume import leaves
+from plmctl.run.build import plain
+from plmctl.run.compose import Flags, compose
+from plmctl.run.headers import header, source_of
+from plmctl.run.recipes import conf_dir, find_recipe, recipe_names, recipes_dir
+from plmctl.run.resume import leaves
+from plmctl.study import job
+from plmctl.study.plan import resolved
 
 RECIPES = recipe_names()
 RESULTS = (recipes_dir() / "RESULTS.md").read_text(encoding="utf-8")
@@ -69,7 +69,7 @@ def text_of(recipe: str, files: tuple[Path, Path]) -> list[str]:
 
 def test_ls_is_a_table_of_every_recipe_without_torch() -> None:
     code = (
-        "import sys; sys.argv = ['plmctl', 'recipes', 'ls', '--json']\nfrom plmctl.cli import"
+        "import sys; sys.argv = ['plmctl', 'recipes', 'ls', '--json']\nfrom plmctl.cli.app import"
         " main\n"
     )
     code += "try: main()\nfinally: print('torch' in sys.modules, file=sys.stderr)"
@@ -413,7 +413,7 @@ def test_a_cut_off_pretraining_is_resumed(tokens_of: Callable[..., Path], here: 
 def test_a_failing_step_ends_the_chain_with_its_code(
     chain_words: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from plmctl.errors import DataError
+    from plmctl.core.errors import DataError
 
     def fail(cfg: Any, *, flags: Any) -> int:
         raise DataError("broken", file="here.txt")

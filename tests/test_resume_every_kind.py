@@ -12,7 +12,7 @@ from test_pretrain_command import same
 from test_recipes import RECIPES, SMALL, TAUGHT, tokenizer_of
 from typer.testing import CliRunner
 
-from plmctl.cli import make_app
+from plmctl.cli.app import make_app
 
 EXTRA = {"transformer": ["format.target_length=24"]}
 STEPS = ["train.save_every=2", "train.keep_last=9", "train.log_every=1", "train.threads=1"]

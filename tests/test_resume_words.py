@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 from omegaconf import OmegaConf
 
-from plmctl.config.compose import Flags, compose
-from plmctl.config.resume import resumed
-from plmctl.errors import ConfigError, UsageError
+from plmctl.core.errors import ConfigError, UsageError
+from plmctl.run.compose import Flags, compose
+from plmctl.run.resume import resumed
 from plmctl.training import rundir
 
 MINE = """# @package _global_

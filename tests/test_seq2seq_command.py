@@ -15,7 +15,7 @@ import torch
 from safetensors.torch import load_file
 from typer.testing import CliRunner
 
-from plmctl.cli import make_app
+from plmctl.cli.app import make_app
 
 TINY = [
     "size=tiny",

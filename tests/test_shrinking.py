@@ -9,14 +9,14 @@ from typing import Any
 import pytest
 import torch
 
-from plmctl.assembly import build_model, settled
-from plmctl.batch import Batch, Seq
-from plmctl.config.build import plain
-from plmctl.config.compose import compose
-from plmctl.errors import ConfigError
-from plmctl.loading import Source
+from plmctl.core.batch import Batch, Seq
+from plmctl.core.errors import ConfigError
 from plmctl.models.base import Model
-from plmctl.shrinking import picked, shrunk
+from plmctl.run.assemble import build_model, settled
+from plmctl.run.build import plain
+from plmctl.run.compose import compose
+from plmctl.run.loading import Source
+from plmctl.run.shrinking import picked, shrunk
 from plmctl.training.checkpoint import load_exactly, tensors_of
 
 SIZE = [

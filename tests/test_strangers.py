@@ -13,8 +13,8 @@ import pytest
 import yaml
 
 import plmctl
-from plmctl.cli import main
-from plmctl.errors import PlmctlError
+from plmctl.cli.app import main
+from plmctl.core.errors import PlmctlError
 from plmctl.training.checkpoint import _seal
 
 Run = Callable[..., int]

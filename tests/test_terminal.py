@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from rich.table import Table
 
-from plmctl import terminal
+from plmctl.core import terminal
 
 PACKAGE = Path(__file__).parents[1] / "plmctl"
 
@@ -63,4 +63,4 @@ def test_nothing_is_printed_another_way() -> None:
             other = re.search(
                 r"(?<![\w.])print\(|[=(,] *print\b|\bConsole\(", file.read_text(encoding="utf-8")
             )
-            assert other is None, f"{file}: use plmctl.terminal"
+            assert other is None, f"{file}: use plmctl.core.terminal"

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from plmctl.commands.tokenize import run
-from plmctl.config.compose import Flags, compose, conf_dir
+from plmctl.core.errors import UsageError
 from plmctl.data.shards import Shards
-from plmctl.errors import UsageError
+from plmctl.run.compose import Flags, compose, conf_dir
 from plmctl.text.tokenizer import Tokenizer
 
 DATA = Path(__file__).resolve().parents[1] / "../shared/data/pretraining"
@@ -140,7 +140,7 @@ def test_ctrl_c_names_the_command_that_goes_on(text: Path, tmp_path: Path) -> No
         "    if len(seen) == 4: os.kill(os.getpid(), signal.SIGINT)\njournal.Journal.commit ="
         " commit\n"
     )
-    code += f"sys.argv = ['plmctl', *{words!r}]\nfrom plmctl.cli import main\nmain()"
+    code += f"sys.argv = ['plmctl', *{words!r}]\nfrom plmctl.cli.app import main\nmain()"
     stopped = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert stopped.returncode == 130
     assert "Traceback" not in stopped.stderr

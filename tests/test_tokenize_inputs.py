@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from plmctl.cli import main
+from plmctl.cli.app import main
 from plmctl.data.shards import Shards
 from plmctl.text.tokenizer import Tokenizer
 
@@ -137,7 +137,7 @@ def test_a_segmenter_of_a_plugin(
     rows: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     lines = (
-        "from plmctl.parts import part_of",
+        "from plmctl.core.parts import part_of",
         '@part_of("segment")',
         "def cut(text):",
         "    return [(0, len(text))] if text else []",

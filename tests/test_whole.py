@@ -13,10 +13,10 @@ from typing import cast
 import numpy as np
 import pytest
 
-from plmctl import whole
 from plmctl.commands import embed, generate
 from plmctl.data.check.finding import Report
 from plmctl.report import checked, page
+from plmctl.storage import atomic as whole
 
 
 def _embed(out: Path) -> None:

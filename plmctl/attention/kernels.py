@@ -19,7 +19,7 @@ from torch.nn import functional as F
 
 from plmctl.attention.keep import keep_mask, kept, masked
 from plmctl.attention.patterns import Causal, Pattern
-from plmctl.batch import Seq
+from plmctl.core.batch import Seq
 
 # keys; beyond, the T x T probabilities no longer stay in cache and torch's tiled kernel wins
 _LONG = 1024

@@ -16,9 +16,9 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from plmctl.batch import Seq
-from plmctl.errors import ConfigError, UsageError
-from plmctl.parts import base_of, part_of
+from plmctl.core.batch import Seq
+from plmctl.core.errors import ConfigError, UsageError
+from plmctl.core.parts import base_of, part_of
 
 _ROW = 1024  # tokens of a row that a pattern is looked at with, each with each
 _FAR = 1 << 16  # tokens of a row that some queries of a pattern without a reach look through

@@ -13,20 +13,20 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from plmctl.ablation import plan as planning
-from plmctl.ablation.launched import Launched
-from plmctl.ablation.local import Local
-from plmctl.ablation.plan import Plan
-from plmctl.ablation.results import Results
-from plmctl.ablation.run import Runner, opened
-from plmctl.ablation.study import parse
-from plmctl.ablation.table import write_table
-from plmctl.config.build import plain
-from plmctl.config.compose import Flags
-from plmctl.config.plugins import as_words
-from plmctl.config.schema import LENGTHS
-from plmctl.errors import ConfigError, UsageError
-from plmctl.terminal import remark, screen, tell
+from plmctl.core.errors import ConfigError, UsageError
+from plmctl.core.terminal import remark, screen, tell
+from plmctl.run.build import plain
+from plmctl.run.compose import Flags
+from plmctl.run.plugins import as_words
+from plmctl.run.schema import LENGTHS
+from plmctl.study import plan as planning
+from plmctl.study.launched import Launched
+from plmctl.study.local import Local
+from plmctl.study.plan import Plan
+from plmctl.study.results import Results
+from plmctl.study.run import Runner, opened
+from plmctl.study.study import parse
+from plmctl.study.table import write_table
 
 EDITED = (
     "The study's file was edited while it ran;"

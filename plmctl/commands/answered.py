@@ -12,12 +12,12 @@ from pathlib import Path
 from typing import Any
 
 from plmctl.commands.prompts import texts
-from plmctl.errors import DataError
-from plmctl.reading import parse_json
+from plmctl.core.errors import DataError
+from plmctl.storage.atomic import write_text
+from plmctl.storage.reading import parse_json
 from plmctl.tasks import files
 from plmctl.tasks.base import Example, Task
 from plmctl.tasks.tables import rows_of
-from plmctl.whole import write_text
 
 _NAMED = (".json", ".jsonl", ".csv", ".tsv")
 TABLES = {".csv": ",", ".tsv": "\t"}  # and what stands between their cells

@@ -16,24 +16,24 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from plmctl.commands import made
-from plmctl.config.build import build
+from plmctl.core.errors import ConfigError, UsageError
+from plmctl.core.terminal import tell
 from plmctl.distill.augmentation import Augmenter, copies
 from plmctl.distill.function_words import ENGLISH
 from plmctl.distill.neighbours import Neighbours
-from plmctl.errors import ConfigError, UsageError
-from plmctl.loading import load
+from plmctl.run.build import build
+from plmctl.run.loading import load
 from plmctl.tasks import files
 from plmctl.tasks.base import Task
 from plmctl.tasks.sheet import Sheet
 from plmctl.tasks.tagged_sheet import TaggedSheet
-from plmctl.terminal import tell
 from plmctl.training.distributed import device_of
 
 if TYPE_CHECKING:
     from omegaconf import DictConfig
 
-    from plmctl.config.compose import Flags
-from plmctl.config.plugins import option
+    from plmctl.run.compose import Flags
+from plmctl.run.plugins import option
 
 
 def run(cfg: DictConfig, *, flags: Flags) -> int:

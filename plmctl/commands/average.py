@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from omegaconf import DictConfig
 
-    from plmctl.config.compose import Flags
+    from plmctl.run.compose import Flags
 
 
 def run(cfg: DictConfig, *, flags: Flags) -> int:
     """Write the checkpoint and print its folder."""
-    from plmctl.terminal import tell
+    from plmctl.core.terminal import tell
     from plmctl.training.averaging import average, kept
 
     run, out = Path(cfg.run), Path(cfg.out)

@@ -14,17 +14,17 @@ from typing import Any
 import torch
 from omegaconf import DictConfig, OmegaConf
 
-from plmctl.config.build import build, entry, plain
-from plmctl.config.compose import Flags
-from plmctl.config.plugins import as_words, confirm, option
-from plmctl.config.resume import unlike
-from plmctl.config.run_name import runs_of
-from plmctl.errors import DataError
+from plmctl.core.errors import DataError
+from plmctl.core.terminal import remark
 from plmctl.models.base import Backbone, Model
 from plmctl.nn.last_maps import last_maps
 from plmctl.objectives.base import Objective
 from plmctl.objectives.mix import Entry, Mix
-from plmctl.terminal import remark
+from plmctl.run.build import build, entry, plain
+from plmctl.run.compose import Flags
+from plmctl.run.plugins import as_words, confirm, option
+from plmctl.run.resume import unlike
+from plmctl.run.run_name import runs_of
 from plmctl.training import rundir
 from plmctl.training.allocator import keep_freed_memory
 from plmctl.training.budget import Budget

@@ -10,17 +10,17 @@ from pathlib import Path
 
 from omegaconf import DictConfig, OmegaConf
 
-from plmctl.assembly import build_model
-from plmctl.config.compose import Flags
-from plmctl.convert import hf
-from plmctl.convert.generator import generator
-from plmctl.errors import DataError, UsageError
-from plmctl.loading import Source, open_source, refuse_infinite
+from plmctl.core.errors import DataError, UsageError
+from plmctl.core.terminal import remark
+from plmctl.interop import hf
+from plmctl.interop.generator import generator
 from plmctl.models.encoder_decoder import ROLES
 from plmctl.nn.tables import count
-from plmctl.reading import read_tensors
 from plmctl.report.card import card
-from plmctl.terminal import remark
+from plmctl.run.assemble import build_model
+from plmctl.run.compose import Flags
+from plmctl.run.loading import Source, open_source, refuse_infinite
+from plmctl.storage.reading import read_tensors
 from plmctl.text.vocab import Vocab
 from plmctl.training.checkpoint import Checkpoints, Snapshot, load_exactly, tensors_of
 from plmctl.training.progress import Progress

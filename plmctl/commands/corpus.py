@@ -11,11 +11,9 @@ from typing import Any
 import numpy as np
 from omegaconf import DictConfig, OmegaConf
 
-from plmctl.batch import FIELDS, Batch
 from plmctl.commands.tokenize import job, progress, shown
-from plmctl.config import schema
-from plmctl.config.build import build, plain
-from plmctl.config.finish import check_parts
+from plmctl.core.batch import FIELDS, Batch
+from plmctl.core.errors import ConfigError, ConfigErrors, DataError, UsageError, nearest, raise_all
 from plmctl.data.formats.base import Format
 from plmctl.data.loader import Labels, Loader, Source, once
 from plmctl.data.mixture import Mixture, check_mixture, shares
@@ -25,10 +23,12 @@ from plmctl.data.shards import SPLITS, Shards, is_tokens, read_manifest
 from plmctl.data.sharing import shared_tokenizer
 from plmctl.data.tokenizing import Job, cache_folder, open_or_tokenize
 from plmctl.data.verified import verify_once
-from plmctl.errors import ConfigError, ConfigErrors, DataError, UsageError, nearest, raise_all
 from plmctl.models.base import Model
 from plmctl.noise.base import Chain
 from plmctl.objectives.base import Objective
+from plmctl.run import schema
+from plmctl.run.build import build, plain
+from plmctl.run.finish import check_parts
 from plmctl.text.tokenizer import Tokenizer
 from plmctl.text.unknown import refuse_unknown, unknown_share
 from plmctl.text.vocab import Vocab

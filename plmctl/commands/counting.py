@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import time
 
-from plmctl.terminal import tell
+from plmctl.core.terminal import tell
 from plmctl.training.log import clock
 
 EVERY = 10.0  # seconds between lines where nobody watches

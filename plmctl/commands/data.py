@@ -10,23 +10,23 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 from plmctl.commands.tokenize import progress, sources
-from plmctl.config.build import build, plain
+from plmctl.core.errors import UsageError
+from plmctl.core.terminal import remark, tell
 from plmctl.data import tokenizing
 from plmctl.data.check import text, tokens
 from plmctl.data.check.finding import Finding, Report
 from plmctl.data.shards import Shards, is_tokens
 from plmctl.data.survey import Say, Source, look
-from plmctl.errors import UsageError
 from plmctl.report import checked
-from plmctl.terminal import remark, tell
+from plmctl.run.build import build, plain
+from plmctl.storage.atomic import is_stream
 from plmctl.text import segment
 from plmctl.text.tokenizer import Tokenizer
-from plmctl.whole import is_stream
 
 if TYPE_CHECKING:
     from omegaconf import DictConfig
 
-    from plmctl.config.compose import Flags
+    from plmctl.run.compose import Flags
 
 # characters of raw text that are tokenized to see how a tokenizer and a format fit
 SAMPLE = 1 << 24

@@ -20,12 +20,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from plmctl.errors import PlmctlError, UsageError
-from plmctl.following import started_here
+from plmctl.core.children import started_here
+from plmctl.core.errors import PlmctlError, UsageError
+from plmctl.core.terminal import remark, tell
 from plmctl.report.chart import Curve, line_chart
 from plmctl.report.page import Block, Chart, Code, Heading, Table, Text, write_page
 from plmctl.report.runs import RunLog
-from plmctl.terminal import remark, tell
 
 MARK = ".plmctl-demo"  # in folders that the demo made and may therefore empty
 TUNING = (

@@ -15,26 +15,26 @@ import numpy as np
 import torch
 from omegaconf import DictConfig, OmegaConf
 
-from plmctl import loading
-from plmctl.assembly import known_to_objectives
-from plmctl.batch import Batch
 from plmctl.commands import finetune, scoring
 from plmctl.commands.common import Session, build_objective
 from plmctl.commands.corpus import Corpus, held_out, used
 from plmctl.commands.side_by_side import BATCHES, Column, Forward, Table, latencies
-from plmctl.config.compose import Flags
-from plmctl.cost import own_parameters
-from plmctl.loading import Loaded
+from plmctl.core.batch import Batch
+from plmctl.core.terminal import tell
 from plmctl.models.base import Model
 from plmctl.nn.tables import count
+from plmctl.run import loading
+from plmctl.run.assemble import known_to_objectives
+from plmctl.run.compose import Flags
+from plmctl.run.cost import own_parameters
+from plmctl.run.loading import Loaded
+from plmctl.storage.atomic import write_json, write_text
 from plmctl.tasks import batches, inference
 from plmctl.tasks.base import Task
-from plmctl.terminal import tell
 from plmctl.training.distributed import World
 from plmctl.training.evaluation import Measured, measure
 from plmctl.training.precision import choose
 from plmctl.training.trainer import Result
-from plmctl.whole import write_json, write_text
 
 Score = Callable[[Model], dict[str, float]]
 

@@ -13,23 +13,23 @@ import torch
 from omegaconf import DictConfig, OmegaConf
 from rich.table import Table
 
-from plmctl.assembly import build_model, known_to_objectives
 from plmctl.commands import scoring
 from plmctl.commands.common import build_objective
 from plmctl.commands.corpus import sources
 from plmctl.commands.teaching import outlined
-from plmctl.config.build import build, plain
-from plmctl.config.compose import Flags
-from plmctl.config.contract import TINY
-from plmctl.cost import Cost, cost
+from plmctl.core.terminal import screen, tell
 from plmctl.data.loader import row_lengths
 from plmctl.data.shards import is_tokens
 from plmctl.models.base import Model
 from plmctl.nn.tables import real, token_rows
 from plmctl.noise.base import Chain
+from plmctl.run.assemble import build_model, known_to_objectives
+from plmctl.run.build import build, plain
+from plmctl.run.compose import Flags
+from plmctl.run.contract import TINY
+from plmctl.run.cost import Cost, cost
 from plmctl.tasks.base import Task
 from plmctl.tasks.generation import Generation
-from plmctl.terminal import screen, tell
 from plmctl.training.distributed import device_of
 from plmctl.training.log import clock
 from plmctl.training.peak import peak_flops

@@ -31,19 +31,19 @@ import torch
 from omegaconf import DictConfig
 from torch import Tensor
 
-from plmctl.batch import Batch, Rows, Seq
 from plmctl.commands import scoring
 from plmctl.commands.lines import Line, read
-from plmctl.config.compose import Flags
+from plmctl.core.batch import Batch, Rows, Seq
+from plmctl.core.errors import ConfigError, DataError
+from plmctl.core.terminal import remark
 from plmctl.data.loader import collate
-from plmctl.errors import ConfigError, DataError
 from plmctl.heads.features import read as features_of
-from plmctl.loading import Loaded, load
-from plmctl.terminal import remark
+from plmctl.run.compose import Flags
+from plmctl.run.loading import Loaded, load
+from plmctl.storage.atomic import is_stream, opened, refuse_existing
 from plmctl.text.characters import Spelling
 from plmctl.training.distributed import device_of
 from plmctl.training.precision import Precision, choose
-from plmctl.whole import is_stream, opened, refuse_existing
 
 OF_ROWS = (
     "class",

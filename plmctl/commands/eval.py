@@ -11,25 +11,25 @@ from typing import Any
 import torch
 from omegaconf import DictConfig, OmegaConf
 
-from plmctl import loading
-from plmctl.assembly import longest
 from plmctl.commands import answered, held_out, scoring
 from plmctl.commands.fitted import framing
-from plmctl.config.build import build, locate, plain
-from plmctl.config.compose import Flags
-from plmctl.config.plugins import confirm, named
-from plmctl.errors import ConfigError, UsageError
-from plmctl.loading import Loaded
+from plmctl.core.errors import ConfigError, UsageError
+from plmctl.core.terminal import tell
+from plmctl.run import loading
+from plmctl.run.assemble import longest
+from plmctl.run.build import build, locate, plain
+from plmctl.run.compose import Flags
+from plmctl.run.loading import Loaded
+from plmctl.run.plugins import confirm, named
+from plmctl.storage.atomic import is_stream, refuse_existing
 from plmctl.tasks import inference
 from plmctl.tasks.base import Task
 from plmctl.tasks.held_out import HeldOut
 from plmctl.tasks.lm import HEADS, LanguageModel, Text
-from plmctl.terminal import tell
 from plmctl.text import unknown
 from plmctl.text.reader import documents
 from plmctl.training.distributed import device_of
 from plmctl.training.precision import Precision, choose
-from plmctl.whole import is_stream, refuse_existing
 
 ALSO = {"valid": "dev", "validation": "dev"}  # other words for the default split
 

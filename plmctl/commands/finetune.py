@@ -12,7 +12,6 @@ from typing import Any, cast
 import torch
 from omegaconf import DictConfig, OmegaConf
 
-from plmctl.assembly import build_model
 from plmctl.commands import scoring
 from plmctl.commands.common import After, Session, fit, training
 from plmctl.commands.fitted import (
@@ -25,14 +24,16 @@ from plmctl.commands.fitted import (
 from plmctl.commands.remembering import check_cache
 from plmctl.commands.rewrite import by_teacher
 from plmctl.commands.teaching import checked_task, taught
-from plmctl.config.build import build, plain
-from plmctl.config.compose import Flags
-from plmctl.config.headers import naming_source
-from plmctl.errors import ConfigError, UsageError
-from plmctl.loading import find, open_source, take
+from plmctl.core.errors import ConfigError, UsageError
 from plmctl.models.base import Model
 from plmctl.nn.tables import count
 from plmctl.objectives.penalty import penalized
+from plmctl.run.assemble import build_model
+from plmctl.run.build import build, plain
+from plmctl.run.compose import Flags
+from plmctl.run.headers import naming_source
+from plmctl.run.loading import find, open_source, take
+from plmctl.storage.atomic import write_json
 from plmctl.tasks import inference
 from plmctl.tasks.base import Task
 from plmctl.tasks.batches import Batches
@@ -45,7 +46,6 @@ from plmctl.training.freezing import apply_freezing
 from plmctl.training.precision import choose
 from plmctl.training.stages import Stage
 from plmctl.training.trainer import Result
-from plmctl.whole import write_json
 
 TOKENIZER = "tokenizer"  # folder of the run and of each checkpoint
 

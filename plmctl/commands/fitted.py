@@ -11,14 +11,14 @@ import torch
 from omegaconf import DictConfig
 from torch import Tensor
 
-from plmctl.assembly import settled
 from plmctl.commands import scoring
-from plmctl.config.build import locate, parameters, plain
-from plmctl.config.compose import Flags
-from plmctl.errors import ConfigError
-from plmctl.loading import open_source, refuse_another_model
+from plmctl.core.errors import ConfigError
 from plmctl.models.base import Model
 from plmctl.nn.tables import token_rows
+from plmctl.run.assemble import settled
+from plmctl.run.build import locate, parameters, plain
+from plmctl.run.compose import Flags
+from plmctl.run.loading import open_source, refuse_another_model
 from plmctl.tasks.base import Task
 
 LANGUAGE_HEAD = {

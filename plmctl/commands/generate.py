@@ -32,17 +32,17 @@ from omegaconf import DictConfig
 
 from plmctl.commands.prompts import AHEAD, Prompt, Reader, alike, note, texts
 from plmctl.commands.scoring import rounded
-from plmctl.config.build import build
-from plmctl.config.compose import Flags
-from plmctl.errors import ConfigError, DataError, raise_all
+from plmctl.core.errors import ConfigError, DataError, raise_all
+from plmctl.core.terminal import tell
 from plmctl.generation.decode import generate
 from plmctl.generation.fill import Candidates, fill
 from plmctl.generation.search import Hypothesis, Search
-from plmctl.loading import Loaded, load
-from plmctl.terminal import tell
+from plmctl.run.build import build
+from plmctl.run.compose import Flags
+from plmctl.run.loading import Loaded, load
+from plmctl.storage.atomic import end_of, is_stream, refuse_existing
 from plmctl.training.distributed import device_of
 from plmctl.training.precision import choose
-from plmctl.whole import end_of, is_stream, refuse_existing
 
 
 def run(cfg: DictConfig, flags: Flags) -> int:

@@ -8,16 +8,16 @@ from typing import Any
 import torch
 from omegaconf import DictConfig, OmegaConf
 
-from plmctl.assembly import known_to_objectives
 from plmctl.commands.common import build_objective
 from plmctl.commands.corpus import held_out, open_corpus, used
 from plmctl.commands.tokens import refuse_decided
-from plmctl.config.build import plain
-from plmctl.config.compose import Flags
-from plmctl.config.contract import check_contract
-from plmctl.config.plugins import confirm, named
-from plmctl.errors import ConfigError, UsageError, nearest
-from plmctl.loading import Loaded
+from plmctl.core.errors import ConfigError, UsageError, nearest
+from plmctl.run.assemble import known_to_objectives
+from plmctl.run.build import plain
+from plmctl.run.compose import Flags
+from plmctl.run.contract import check_contract
+from plmctl.run.loading import Loaded
+from plmctl.run.plugins import confirm, named
 from plmctl.tasks.held_out import HeldOut
 from plmctl.tasks.lm import HEADS
 from plmctl.training.checkpoint import load_exactly, read

@@ -11,17 +11,17 @@ from typing import TYPE_CHECKING
 
 from rich.table import Table
 
-from plmctl.config.build import locate
-from plmctl.config.explained import Setting, explained, part_files, targets
-from plmctl.config.headers import header
-from plmctl.config.recipes import conf_dir
-from plmctl.errors import UsageError, nearest
-from plmctl.terminal import screen, tell
+from plmctl.core.errors import UsageError, nearest
+from plmctl.core.terminal import screen, tell
+from plmctl.run.build import locate
+from plmctl.run.explained import Setting, explained, part_files, targets
+from plmctl.run.headers import header
+from plmctl.run.recipes import conf_dir
 
 if TYPE_CHECKING:
     from omegaconf import DictConfig
 
-    from plmctl.config.compose import Flags
+    from plmctl.run.compose import Flags
 
 
 def run(cfg: DictConfig, *, flags: Flags) -> int:

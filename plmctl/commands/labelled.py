@@ -10,11 +10,11 @@ from dataclasses import replace
 import numpy as np
 from omegaconf import DictConfig
 
-from plmctl.config.build import build
-from plmctl.config.compose import Flags
+from plmctl.core.errors import UsageError
 from plmctl.data.check import labels
 from plmctl.data.check.finding import Finding, Report
-from plmctl.errors import UsageError
+from plmctl.run.build import build
+from plmctl.run.compose import Flags
 from plmctl.tasks import files, inference
 from plmctl.tasks.base import Example, Task
 from plmctl.text.tokenizer import Tokenizer

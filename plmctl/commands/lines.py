@@ -10,10 +10,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from plmctl.errors import DataError, nearest
-from plmctl.loading import Loaded
-from plmctl.reading import parse_json
-from plmctl.terminal import remark
+from plmctl.core.errors import DataError, nearest
+from plmctl.core.terminal import remark
+from plmctl.run.loading import Loaded
+from plmctl.storage.reading import parse_json
 from plmctl.text import inputs
 from plmctl.text.unknown import refuse_unknown, told, unknown_share
 

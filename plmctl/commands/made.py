@@ -15,11 +15,11 @@ from typing import Any
 import torch
 
 from plmctl.commands.counting import Counting
-from plmctl.data.journal import Journal, unfinished
-from plmctl.errors import ConfigError, DataError
-from plmctl.inside import inside
-from plmctl.loading import Source
-from plmctl.terminal import remark
+from plmctl.core.errors import ConfigError, DataError
+from plmctl.core.terminal import remark
+from plmctl.run.loading import Source
+from plmctl.storage.journal import Journal, unfinished
+from plmctl.storage.paths import inside
 
 RECORD = "made.json"  # in the folder: which model wrote it, from what, and how
 _COMMIT = 10.0  # seconds of work that a kill may cost

@@ -12,8 +12,6 @@ from typing import Any
 import torch
 from omegaconf import DictConfig, OmegaConf
 
-from plmctl.assembly import build_model, known_to_objectives
-from plmctl.batch import Batch
 from plmctl.commands import scoring
 from plmctl.commands.common import After, Session, budget_of, build_objective, fit, training
 from plmctl.commands.corpus import (
@@ -32,21 +30,23 @@ from plmctl.commands.corpus import (
 from plmctl.commands.teaching import checked, taught
 from plmctl.commands.tokenize import too_much_held_out
 from plmctl.commands.tokens import refuse_decided
-from plmctl.config.build import plain
-from plmctl.config.compose import Flags
-from plmctl.config.contract import check_contract
-from plmctl.cost import cost, own_parameters
+from plmctl.core.batch import Batch
+from plmctl.core.errors import ConfigError, UsageError
+from plmctl.core.terminal import screen
 from plmctl.data.check.tokens import KEEP, MUCH
 from plmctl.data.formats.base import lost
 from plmctl.data.loader import Loader, Source
 from plmctl.data.preview import preview
 from plmctl.data.sample import corpus_sample
 from plmctl.data.words import without_words
-from plmctl.errors import ConfigError, UsageError
 from plmctl.models.base import Model
 from plmctl.nn.tables import count
 from plmctl.objectives.base import Objective
-from plmctl.terminal import screen
+from plmctl.run.assemble import build_model, known_to_objectives
+from plmctl.run.build import plain
+from plmctl.run.compose import Flags
+from plmctl.run.contract import check_contract
+from plmctl.run.cost import cost, own_parameters
 from plmctl.text.tokenizer import Tokenizer
 from plmctl.text.unknown import told as told_unknown
 from plmctl.text.unknown import unknown_share
@@ -78,7 +78,7 @@ def run(cfg: DictConfig, flags: Flags, after: After = lambda session, result: re
         raise misfit
     cfg = cfg if flags.resume or misfit else checked(cfg, flags)
     if cfg.init and not flags.resume:
-        from plmctl.grafting import begun
+        from plmctl.run.grafting import begun
 
         cfg = begun(cfg, flags.overrides, flags.plugins)
     if flags.dry_run:
@@ -121,7 +121,7 @@ def train(session: Session) -> Result:
     objective: Objective = build_objective(cfg, given, plugins)
     # --resume of a run that saved nothing yet, too
     if cfg.init and not any((session.folder / "checkpoints").glob("step-*")):
-        from plmctl.loading import initialize
+        from plmctl.run.loading import initialize
 
         layers = plain(cfg.get("kept_layers"))
         initialize(

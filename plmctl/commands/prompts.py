@@ -11,17 +11,17 @@ from typing import Any
 
 import numpy as np
 
-from plmctl.batch import Batch, Rows, Seq
 from plmctl.commands import scoring
-from plmctl.config.build import build, locate
-from plmctl.config.plugins import confirm, named
+from plmctl.core.batch import Batch, Rows, Seq
+from plmctl.core.errors import ConfigError, DataError, UsageError
+from plmctl.core.terminal import remark
 from plmctl.data.loader import collate
-from plmctl.errors import ConfigError, DataError, UsageError
 from plmctl.generation.decode import writer
-from plmctl.loading import Loaded
+from plmctl.run.build import build, locate
+from plmctl.run.loading import Loaded
+from plmctl.run.plugins import confirm, named
 from plmctl.tasks.base import Example
 from plmctl.tasks.generation import Generation
-from plmctl.terminal import remark
 from plmctl.text.bounds import whole_lines
 from plmctl.text.undecodable import undecodable
 from plmctl.text.unknown import refuse_unknown, unknown_share

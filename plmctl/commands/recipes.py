@@ -15,16 +15,16 @@ from typing import TYPE_CHECKING, Any
 from rich import box
 from rich.table import Table
 
-from plmctl.chains import listing
-from plmctl.config.compose import Flags, composed
-from plmctl.config.headers import Header, header
-from plmctl.config.overrides import spelled
-from plmctl.config.plugins import as_words
-from plmctl.config.recipes import find_recipe, recipe_names, studies
-from plmctl.config.resume import leaves
-from plmctl.config.schema import LENGTHS
-from plmctl.errors import UsageError
-from plmctl.terminal import screen, tell
+from plmctl.chain import listing
+from plmctl.core.errors import UsageError
+from plmctl.core.terminal import screen, tell
+from plmctl.run.compose import Flags, composed
+from plmctl.run.headers import Header, header
+from plmctl.run.overrides import spelled
+from plmctl.run.plugins import as_words
+from plmctl.run.recipes import find_recipe, recipe_names, studies
+from plmctl.run.resume import leaves
+from plmctl.run.schema import LENGTHS
 
 if TYPE_CHECKING:
     from omegaconf import DictConfig
@@ -114,9 +114,9 @@ def _run(cfg: DictConfig, flags: Flags) -> int:
     if flags.dry_run:
         tell("\n".join(step.line(chain.folders(out)) for step in chain.steps))
         return 0
-    from plmctl.chains import page
-    from plmctl.chains.run import run as run_chain
-    from plmctl.chains.run import say
+    from plmctl.chain import page
+    from plmctl.chain.run import run as run_chain
+    from plmctl.chain.run import say
 
     code, done = run_chain(chain, out, quiet=flags.json)
     written = page.write(chain, done, out)
@@ -144,7 +144,7 @@ def _found(name: str, flags: Flags) -> tuple[str, Header]:
 def _plan(
     name: str, found: Header, words: Sequence[str], tasks: Mapping[str, str] | None, flags: Flags
 ) -> Any:
-    from plmctl.chains.plan import plan
+    from plmctl.chain.plan import plan
 
     return plan(name, found, words, tasks, flags)
 

@@ -10,12 +10,12 @@ from omegaconf import DictConfig
 
 from plmctl.commands.common import Session
 from plmctl.commands.made import identity
-from plmctl.config.build import locate
+from plmctl.core.errors import ConfigError
 from plmctl.distill.base import Teacher
 from plmctl.distill.cache import Cached
 from plmctl.distill.distillation import Distillation
-from plmctl.errors import ConfigError
-from plmctl.loading import Loaded
+from plmctl.run.build import locate
+from plmctl.run.loading import Loaded
 from plmctl.tasks.base import Task
 
 

@@ -8,19 +8,19 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from plmctl.config.plugins import confirm, named
-from plmctl.errors import DataError, UsageError
+from plmctl.core.errors import DataError, UsageError
+from plmctl.core.terminal import remark, tell
 from plmctl.report import options
 from plmctl.report.build import write_report
 from plmctl.report.card import card
 from plmctl.report.subject import Run, Subject, of
-from plmctl.terminal import remark, tell
-from plmctl.whole import is_stream, write_text
+from plmctl.run.plugins import confirm, named
+from plmctl.storage.atomic import is_stream, write_text
 
 if TYPE_CHECKING:
     from omegaconf import DictConfig
 
-    from plmctl.config.compose import Flags
+    from plmctl.run.compose import Flags
 
 SUFFIXES = (".html", ".md")
 
@@ -73,7 +73,7 @@ def _tell_plugins(run: Run) -> None:
     """Where a run's model is made with code that may not be imported, its page is made without
     it.
     """
-    from plmctl.assembly import NODES  # brings torch, which a report on a study does not need
+    from plmctl.run.assemble import NODES  # brings torch, which a report on a study does not need
 
     try:
         confirm(named([run.log.config.get(name) for name in NODES]), run.plugins, of=run.folder)

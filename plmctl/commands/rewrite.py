@@ -19,24 +19,24 @@ from omegaconf import OmegaConf
 from plmctl.commands import made, scoring
 from plmctl.commands.generate import said
 from plmctl.commands.prompts import AHEAD, Reader, alike
-from plmctl.config.build import build, plain
-from plmctl.config.plugins import confirm, named, option
+from plmctl.core.errors import ConfigError
+from plmctl.core.terminal import remark, tell
 from plmctl.data.tokenizing import cache_folder
 from plmctl.distill.sequence import Nearest, Pick, likeliest
-from plmctl.errors import ConfigError
 from plmctl.generation.decode import generate
 from plmctl.generation.search import Hypothesis
-from plmctl.loading import Loaded, load
+from plmctl.run.build import build, plain
+from plmctl.run.loading import Loaded, load
+from plmctl.run.plugins import confirm, named, option
 from plmctl.tasks import files
 from plmctl.tasks.base import Example
 from plmctl.tasks.generation import Generation
-from plmctl.terminal import remark, tell
 from plmctl.training.distributed import device_of
 
 if TYPE_CHECKING:
     from omegaconf import DictConfig
 
-    from plmctl.config.compose import Flags
+    from plmctl.run.compose import Flags
 
 
 def run(cfg: DictConfig, *, flags: Flags) -> int:

@@ -10,18 +10,18 @@ from typing import Any
 
 import torch
 
-from plmctl.assembly import row_lengths
 from plmctl.attention.patterns import Pattern
-from plmctl.config.build import build, locate, plain
-from plmctl.errors import ConfigError
-from plmctl.inside import inside
+from plmctl.core.errors import ConfigError
+from plmctl.core.terminal import screen, tell
 from plmctl.models.base import Backbone, Model
+from plmctl.run.assemble import row_lengths
+from plmctl.run.build import build, locate, plain
+from plmctl.storage.atomic import write_text
+from plmctl.storage.paths import inside
 from plmctl.tasks import inference
 from plmctl.tasks.base import Task
 from plmctl.tasks.inference import Split
-from plmctl.terminal import screen, tell
 from plmctl.training.precision import Precision
-from plmctl.whole import write_text
 
 # rows of an evaluation batch, the default of `plmctl eval`: the same batches give the same digits
 BATCH = 32

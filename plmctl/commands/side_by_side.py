@@ -12,11 +12,11 @@ from typing import Any
 
 import torch
 
-from plmctl.batch import Batch
-from plmctl.loading import Loaded
+from plmctl.core.batch import Batch
+from plmctl.core.terminal import screen
 from plmctl.models.base import Model
 from plmctl.nn.tables import count
-from plmctl.terminal import screen
+from plmctl.run.loading import Loaded
 from plmctl.training.checkpoint import tensors_of
 from plmctl.training.precision import Precision
 

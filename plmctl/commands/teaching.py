@@ -9,24 +9,24 @@ from collections.abc import Callable, Sequence
 import torch
 from omegaconf import DictConfig, OmegaConf
 
-from plmctl.assembly import build_model, known_to_objectives, row_lengths
 from plmctl.commands.common import Session, build_objective
 from plmctl.commands.remembering import kept
-from plmctl.config.build import build, locate, parameters, plain
-from plmctl.config.compose import Flags
-from plmctl.config.contract import TINY
+from plmctl.core.errors import ConfigError
+from plmctl.core.terminal import remark
 from plmctl.data.shards import is_tokens
 from plmctl.distill.base import LOGITS, Measures, Teacher
 from plmctl.distill.distillation import Distillation
 from plmctl.distill.teachers import Frozen, Several
-from plmctl.errors import ConfigError
-from plmctl.grafting import begun
-from plmctl.loading import Source, load, open_source
 from plmctl.models.base import Model
 from plmctl.nn.tables import count
 from plmctl.objectives.base import Objective
+from plmctl.run.assemble import build_model, known_to_objectives, row_lengths
+from plmctl.run.build import build, locate, parameters, plain
+from plmctl.run.compose import Flags
+from plmctl.run.contract import TINY
+from plmctl.run.grafting import begun
+from plmctl.run.loading import Source, load, open_source
 from plmctl.tasks.base import Task
-from plmctl.terminal import remark
 from plmctl.text.tokenizer import Tokenizer
 from plmctl.text.vocab import Vocab
 

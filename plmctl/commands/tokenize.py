@@ -12,14 +12,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from plmctl.config.build import build, plain
+from plmctl.core.errors import ConfigError, DataError, UsageError
+from plmctl.core.terminal import remark, screen, tell, visible
 from plmctl.data import tokenizing
-from plmctl.data.journal import differences
 from plmctl.data.shards import is_tokens, read_manifest
 from plmctl.data.survey import Say, Source, quiet
 from plmctl.data.tokenizing import Job
-from plmctl.errors import ConfigError, DataError, UsageError
-from plmctl.terminal import remark, screen, tell, visible
+from plmctl.run.build import build, plain
+from plmctl.storage.journal import differences
 from plmctl.text import segment
 from plmctl.text.inputs import find_all
 from plmctl.text.tokenizer import Tokenizer
@@ -28,8 +28,8 @@ from plmctl.text.train import Recipe
 if TYPE_CHECKING:
     from omegaconf import DictConfig
 
-    from plmctl.config.compose import Flags
-from plmctl.config.plugins import as_words
+    from plmctl.run.compose import Flags
+from plmctl.run.plugins import as_words
 
 
 def run(cfg: DictConfig, *, flags: Flags) -> int:

@@ -9,10 +9,10 @@ from typing import Any
 from omegaconf import DictConfig, OmegaConf
 
 from plmctl.commands.corpus import sources
-from plmctl.config.build import build, plain
-from plmctl.config.schema import Data
+from plmctl.core.errors import ConfigError, raise_all
 from plmctl.data.shards import is_tokens, read_manifest
-from plmctl.errors import ConfigError, raise_all
+from plmctl.run.build import build, plain
+from plmctl.run.schema import Data
 
 OF_THE_TEXT = (
     "valid_path",

@@ -18,8 +18,8 @@ from pathlib import Path
 
 import numpy as np
 
-from plmctl.errors import PlmctlError
-from plmctl.following import follow_maker
+from plmctl.core.children import follow_maker
+from plmctl.core.errors import PlmctlError
 from plmctl.text import annotate, marks
 from plmctl.text.annotate import Wanted
 from plmctl.text.document import Document

@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from plmctl.batch import IGNORE, Batch, Rows, Seq, Targets
+from plmctl.core.batch import IGNORE, Batch, Rows, Seq, Targets
+from plmctl.core.draws import Draws
+from plmctl.core.errors import ConfigError
+from plmctl.core.values import Whole, fit
 from plmctl.data.mixture import Mixture
 from plmctl.data.reader import Part, Picks, Reader
 from plmctl.data.rows import blank, join
-from plmctl.errors import ConfigError
 from plmctl.noise.base import Noise
-from plmctl.noise.draws import Draws
-from plmctl.values import Whole, fit
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -11,11 +11,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from plmctl.core.draws import Draws
+from plmctl.core.errors import ConfigError, nearest
+from plmctl.core.values import Whole, fit
 from plmctl.data.formats.base import Format
 from plmctl.data.reader import Part, Picks, Position, Reader, share_of, taken_here
-from plmctl.errors import ConfigError, nearest
-from plmctl.noise.draws import Draws
-from plmctl.values import Whole, fit
 
 KEYS = ("path", "weight")  # of a corpus in `data.mixture`
 

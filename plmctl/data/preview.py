@@ -13,7 +13,7 @@ import numpy as np
 from rich.cells import cell_len
 from rich.text import Text
 
-from plmctl.batch import IGNORE, Rows, Seq
+from plmctl.core.batch import IGNORE, Rows, Seq
 
 Pieces = Callable[[list[int]], Sequence[str]]  # a tokenizer's `pieces`
 Meanings = Mapping[str, Sequence[str]]  # label -> what its numbers mean

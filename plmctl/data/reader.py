@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
 
-from plmctl.batch import Rows, held_by_data
+from plmctl.core.batch import Rows, held_by_data
+from plmctl.core.draws import Draws
+from plmctl.core.errors import DataError
+from plmctl.core.values import Whole, fit
 from plmctl.data.formats.base import Format, Plan
 from plmctl.data.plans import code_of, kept
-from plmctl.errors import DataError
-from plmctl.noise.draws import Draws
-from plmctl.values import Whole, fit
 
 if TYPE_CHECKING:
     from plmctl.data.shards import Shards

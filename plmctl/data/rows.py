@@ -10,7 +10,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from plmctl.batch import IGNORE, Rows, Seq
+from plmctl.core.batch import IGNORE, Rows, Seq
 
 
 def join(parts: Sequence[Rows], places: Sequence[np.ndarray] | None = None) -> Rows:

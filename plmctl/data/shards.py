@@ -22,12 +22,12 @@ from typing import Any, NamedTuple, NotRequired, TypedDict
 
 import numpy as np
 
-from plmctl.data import arrays
-from plmctl.errors import DataError
-from plmctl.inside import inside
-from plmctl.reading import read_array, read_json
+from plmctl.core.errors import DataError
+from plmctl.core.values import Count, Whole
+from plmctl.storage import arrays
+from plmctl.storage.paths import inside
+from plmctl.storage.reading import read_array, read_json
 from plmctl.text.tokenizer import META, Tokenizer
-from plmctl.values import Count, Whole
 
 MANIFEST = "manifest.json"
 FORMAT, VERSION = "plmctl tokens", 1

@@ -9,9 +9,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from plmctl.data.journal import unfinished
 from plmctl.data.survey import look
 from plmctl.data.tokenizing import Job, cache_folder, training_texts
+from plmctl.storage.journal import unfinished
 from plmctl.text.tokenizer import META, Tokenizer
 
 # bytes of raw text that are hashed on each start; of more, size and time of change count

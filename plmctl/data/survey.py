@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from plmctl.errors import ConfigError, DataError
+from plmctl.core.errors import ConfigError, DataError
 from plmctl.text.annotate import check_names
 from plmctl.text.document import Document
 from plmctl.text.hub import DataSet

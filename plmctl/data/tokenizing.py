@@ -18,9 +18,8 @@ from typing import Any
 
 import numpy as np
 
-from plmctl.data.arrays import ArrayWriter
+from plmctl.core.errors import DataError, UsageError
 from plmctl.data.encoding import COLUMNS, Encoded, Labelled, cores, encoded
-from plmctl.data.journal import Journal, Tell, silent, unfinished
 from plmctl.data.shards import (
     COUNTS,
     FORMAT,
@@ -32,7 +31,8 @@ from plmctl.data.shards import (
     read_manifest,
 )
 from plmctl.data.survey import Say, Source, Survey, look, quiet
-from plmctl.errors import DataError, UsageError
+from plmctl.storage.arrays import ArrayWriter
+from plmctl.storage.journal import Journal, Tell, silent, unfinished
 from plmctl.text import annotate
 from plmctl.text.annotate import Wanted
 from plmctl.text.tokenizer import Tokenizer

@@ -7,13 +7,13 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
-from plmctl.batch import Batch
+from plmctl.core.batch import Batch
+from plmctl.core.errors import ConfigError
+from plmctl.core.parts import part_of
 from plmctl.distill.base import Answers, Measures, Signal, Teacher
 from plmctl.distill.maps import Layers, layer_map
 from plmctl.distill.relations import divergence, same_heads
-from plmctl.errors import ConfigError
 from plmctl.objectives.base import Output, Term
-from plmctl.parts import part_of
 
 
 class Attention(Signal):

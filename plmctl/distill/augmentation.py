@@ -11,9 +11,9 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
+from plmctl.core.errors import UsageError
 from plmctl.data.loader import collate
 from plmctl.distill.neighbours import Neighbours
-from plmctl.errors import UsageError
 from plmctl.generation.fill import fill
 from plmctl.models.base import Model
 from plmctl.tasks import encode

@@ -13,12 +13,12 @@ from typing import Any, Protocol
 
 from torch import Tensor, nn
 
-from plmctl.batch import Batch, Seq
+from plmctl.core.batch import Batch, Seq
+from plmctl.core.parts import base_of
 from plmctl.models.base import Model
 from plmctl.nn.cells.base import Cell
 from plmctl.objectives.base import Output
 from plmctl.objectives.generator import wide
-from plmctl.parts import base_of
 
 # among the names of a record: the answers of a head; the others are those that a backbone records
 LOGITS = "logits"

@@ -25,14 +25,14 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
-from plmctl.batch import Batch
+from plmctl.core.batch import Batch
+from plmctl.core.errors import ConfigError, DataError, PlmctlError
+from plmctl.core.terminal import tell
 from plmctl.distill.base import LOGITS, Answers, Logits, Question, Teacher
 from plmctl.distill.questions import OfTask
-from plmctl.errors import ConfigError, DataError, PlmctlError
 from plmctl.models.base import Model
-from plmctl.reading import MALFORMED
+from plmctl.storage.reading import MALFORMED
 from plmctl.tasks.base import Task
-from plmctl.terminal import tell
 
 SHARD = 64 << 20  # bytes that wait in memory before they become a file
 NUMBERS = ("example", "cut", "group")  # values of a row that no model reads

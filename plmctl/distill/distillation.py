@@ -10,13 +10,13 @@ from typing import Any
 import numpy as np
 from torch import nn
 
-from plmctl.batch import Batch, Rows
+from plmctl.core.batch import Batch, Rows
+from plmctl.core.errors import ConfigError
+from plmctl.core.parts import part_of
 from plmctl.distill.base import LOGITS, Measures, Question, Signal, Teacher, answers_of, tokens
 from plmctl.distill.questions import Places, question_of
-from plmctl.errors import ConfigError
 from plmctl.models.base import Model, Once
 from plmctl.objectives.base import Objective, Output, Term
-from plmctl.parts import part_of
 
 
 @part_of("distill")

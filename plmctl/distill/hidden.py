@@ -11,13 +11,13 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from plmctl.batch import Batch
+from plmctl.core.batch import Batch
+from plmctl.core.errors import ConfigError
+from plmctl.core.parts import part_of
 from plmctl.distill.base import Answers, Measures, Signal, Teacher
 from plmctl.distill.maps import Layers, layer_map
-from plmctl.errors import ConfigError
 from plmctl.objectives.base import Output, Term
 from plmctl.objectives.generator import wide
-from plmctl.parts import part_of
 
 
 @part_of("signals")

@@ -9,11 +9,11 @@ import torch
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
-from plmctl.batch import Batch
+from plmctl.core.batch import Batch
+from plmctl.core.errors import ConfigError
+from plmctl.core.parts import part_of
 from plmctl.distill.base import LOGITS, Answers, Logits, Signal
-from plmctl.errors import ConfigError
 from plmctl.objectives.base import Output, Term
-from plmctl.parts import part_of
 
 # logits alive at once, of student and teacher each: 128 MiB in fp32; beyond, they are made twice
 CHUNK = 1 << 25

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from plmctl.errors import ConfigError, nearest
+from plmctl.core.errors import ConfigError, nearest
 
 # the name of a map, or for each layer of the student the layer of the teacher
 Layers = str | list[int]

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from plmctl.errors import DataError
+from plmctl.core.errors import DataError
 
 # words that are read; GloVe's files have the frequent ones first (TinyBERT, data_augmentation.py)
 LIMIT = 100_000

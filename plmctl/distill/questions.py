@@ -10,7 +10,7 @@ from typing import Literal
 
 from torch import Tensor
 
-from plmctl.batch import IGNORE, Batch
+from plmctl.core.batch import IGNORE, Batch
 from plmctl.distill.base import Logits, Question, tokens, written
 from plmctl.heads.lm import LMHead
 from plmctl.models.base import Model

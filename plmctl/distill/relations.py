@@ -8,12 +8,12 @@ from math import gcd
 import torch
 from torch import Tensor
 
-from plmctl.batch import Batch
+from plmctl.core.batch import Batch
+from plmctl.core.errors import ConfigError
+from plmctl.core.parts import part_of
 from plmctl.distill.base import Answers, Measures, Signal, Teacher
-from plmctl.errors import ConfigError
 from plmctl.objectives.base import Output, Term
 from plmctl.objectives.generator import wide
-from plmctl.parts import part_of
 
 VECTORS = ("queries", "keys", "values")
 

@@ -12,12 +12,12 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from plmctl.batch import Batch
+from plmctl.core.batch import Batch
+from plmctl.core.errors import ConfigError
+from plmctl.core.parts import part_of
 from plmctl.distill.base import LOGITS, Answers, Measures, Question, Teacher, answers_of
 from plmctl.distill.teachers import Mean
-from plmctl.errors import ConfigError
 from plmctl.models.base import Model, Once
-from plmctl.parts import part_of
 
 
 @part_of("teacher")

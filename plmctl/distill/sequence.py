@@ -7,12 +7,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from plmctl.core.errors import ConfigError
+from plmctl.core.parts import part_of
 from plmctl.distill.base import Teacher
-from plmctl.errors import ConfigError
 from plmctl.generation.decode import writer
 from plmctl.generation.search import Search
 from plmctl.objectives.base import Objective
-from plmctl.parts import part_of
 from plmctl.tasks import written
 from plmctl.tasks.generation import Generation
 

@@ -9,9 +9,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from plmctl.batch import Batch
+from plmctl.core.batch import Batch
+from plmctl.core.errors import ConfigError
 from plmctl.distill.base import LOGITS, Answers, Logits, Measures, Question, Teacher, answers_of
-from plmctl.errors import ConfigError
 from plmctl.models.base import Model, Once
 
 

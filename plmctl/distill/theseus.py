@@ -13,17 +13,17 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from plmctl.batch import Batch, Rows
+from plmctl.core.batch import Batch, Rows
+from plmctl.core.errors import ConfigError
+from plmctl.core.parts import part_of
 from plmctl.distill.base import Teacher
 from plmctl.distill.teachers import Frozen
-from plmctl.errors import ConfigError
 from plmctl.models.base import Model
 from plmctl.models.encoder import Encoder
 from plmctl.models.encoder_decoder import EncoderDecoder
 from plmctl.nn.cells.base import Context
 from plmctl.nn.stack import Stack
 from plmctl.objectives.base import Objective, Output
-from plmctl.parts import part_of
 
 
 @part_of("distill")

@@ -13,9 +13,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from plmctl.errors import ConfigError
+from plmctl.core.errors import ConfigError
+from plmctl.core.parts import part_of
 from plmctl.generation.search import Hypothesis, Rules, Start, Step
-from plmctl.parts import part_of
 
 _CHUNK = 64  # values that `best` takes the maximum of first
 

@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 
 from plmctl.attention.patterns import Pattern
-from plmctl.batch import Batch, Seq
-from plmctl.errors import DataError, UsageError
+from plmctl.core.batch import Batch, Seq
+from plmctl.core.errors import DataError, UsageError
 from plmctl.generation.packed import packed
 from plmctl.generation.search import Hypothesis, Search, Start
 from plmctl.generation.step import Reading, in_front

@@ -6,8 +6,8 @@ from __future__ import annotations
 
 import torch
 
-from plmctl.batch import Batch
-from plmctl.errors import ConfigError, UsageError
+from plmctl.core.batch import Batch
+from plmctl.core.errors import ConfigError, UsageError
 from plmctl.models.base import Model
 
 Candidates = list[tuple[int, float]]  # (id, probability), the likeliest first

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 from torch import Tensor
 
+from plmctl.core.parts import part_of
 from plmctl.generation.search import Hypothesis, Rules, Start, Step
 from plmctl.generation.walk import walk
-from plmctl.parts import part_of
 
 
 @part_of("search")

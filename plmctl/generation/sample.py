@@ -10,10 +10,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from plmctl.errors import ConfigError
+from plmctl.core.errors import ConfigError
+from plmctl.core.parts import part_of
 from plmctl.generation.search import Hypothesis, Rules, Start, Step
 from plmctl.generation.walk import walk
-from plmctl.parts import part_of
 
 
 @part_of("search")

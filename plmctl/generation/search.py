@@ -10,8 +10,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from plmctl.errors import ConfigError
-from plmctl.parts import base_of
+from plmctl.core.errors import ConfigError
+from plmctl.core.parts import base_of
 
 
 @dataclass(frozen=True)

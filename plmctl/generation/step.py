@@ -7,7 +7,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor, nn
 
-from plmctl.batch import Batch, Seq
+from plmctl.core.batch import Batch, Seq
 from plmctl.models.base import Model
 
 Tracks = dict[str, Tensor]

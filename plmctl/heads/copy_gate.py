@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from torch import Tensor, nn
 
-from plmctl.parts import part_of
+from plmctl.core.parts import part_of
 
 
 @part_of("heads")

@@ -9,10 +9,10 @@ from torch import Generator, Tensor, nn
 from torch.nn import functional as F
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
-from plmctl.errors import ConfigError
+from plmctl.core.errors import ConfigError
+from plmctl.core.parts import part_of
 from plmctl.nn.dropout import Dropout
 from plmctl.nn.init import Starting
-from plmctl.parts import part_of
 
 
 class Recurrent(Starting):

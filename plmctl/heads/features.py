@@ -10,13 +10,13 @@ from collections.abc import Sequence
 import torch
 from torch import Generator, Tensor, nn
 
-from plmctl.batch import Batch
-from plmctl.errors import ConfigError
+from plmctl.core.batch import Batch
+from plmctl.core.errors import ConfigError
+from plmctl.core.parts import part_of
 from plmctl.models.base import Hidden, Model
 from plmctl.nn.dropout import Dropout
 from plmctl.nn.init import Starting
 from plmctl.nn.restrained import Restrained
-from plmctl.parts import part_of
 
 HIDDEN = frozenset({"hidden"})
 # of `Model.heads`: what stands before the others, in this order

@@ -11,11 +11,11 @@ from torch import Tensor, nn
 from torch.autograd import Function
 from torch.nn import functional as F
 
-from plmctl.batch import IGNORE
-from plmctl.errors import ConfigError
+from plmctl.core.batch import IGNORE
+from plmctl.core.errors import ConfigError
+from plmctl.core.parts import part_of
 from plmctl.nn.cells.feedforward import activation_function
 from plmctl.nn.tables import Padded, with_spare
-from plmctl.parts import part_of
 
 # Sizes for a CPU's caches, in positions: matrix products of this many rows run at full speed (all
 # 646 of 32 rows of 128 tokens

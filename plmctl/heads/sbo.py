@@ -7,10 +7,10 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from plmctl.errors import ConfigError
+from plmctl.core.errors import ConfigError
+from plmctl.core.parts import part_of
 from plmctl.heads.lm import LMHead
 from plmctl.nn.cells.feedforward import activation_function
-from plmctl.parts import part_of
 
 
 @part_of("heads")

@@ -10,11 +10,11 @@ import torch
 from torch import Generator, Tensor, nn
 from torch.nn import functional as F
 
-from plmctl.batch import IGNORE
-from plmctl.errors import ConfigError
+from plmctl.core.batch import IGNORE
+from plmctl.core.errors import ConfigError
+from plmctl.core.parts import part_of
 from plmctl.heads.lm import LMHead
 from plmctl.nn.init import Starting
-from plmctl.parts import part_of
 
 
 @part_of("heads")

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from torch import Tensor, nn
 
+from plmctl.core.parts import part_of
 from plmctl.nn.dropout import Dropout
-from plmctl.parts import part_of
 
 
 @part_of("heads")

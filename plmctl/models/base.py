@@ -12,11 +12,11 @@ import torch
 from torch import Tensor, nn
 
 from plmctl.attention.patterns import Pattern
-from plmctl.batch import Batch
-from plmctl.errors import UsageError
+from plmctl.core.batch import Batch
+from plmctl.core.errors import UsageError
+from plmctl.core.parts import base_of
 from plmctl.nn.cache import Cache
 from plmctl.nn.stack import Stack
-from plmctl.parts import base_of
 
 
 @dataclass(frozen=True)

@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
-from plmctl.batch import Batch, Seq
-from plmctl.errors import ConfigError
+from plmctl.core.batch import Batch, Seq
+from plmctl.core.errors import ConfigError
+from plmctl.core.parts import part_of
 from plmctl.models.base import Backbone, Hidden
 from plmctl.models.encoder import Initializer
 from plmctl.nn.char_cnn import CharCNN
 from plmctl.nn.dropout import Dropout
 from plmctl.nn.lstm import ProjectedLSTM, State
-from plmctl.parts import part_of
 
 if TYPE_CHECKING:
     from plmctl.text.vocab import Vocab

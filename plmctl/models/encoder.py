@@ -14,8 +14,9 @@ from torch import Tensor, nn
 
 from plmctl.attention.kernels import Mask
 from plmctl.attention.patterns import Causal, Documents, Full, Padding, Pattern
-from plmctl.batch import Batch, Seq
-from plmctl.errors import ConfigError
+from plmctl.core.batch import Batch, Seq
+from plmctl.core.errors import ConfigError
+from plmctl.core.parts import part_of
 from plmctl.models.base import Backbone, Hidden
 from plmctl.nn.cache import Cache
 from plmctl.nn.cells.base import Context, Read
@@ -23,7 +24,6 @@ from plmctl.nn.embeddings import Embedding
 from plmctl.nn.positions import Position
 from plmctl.nn.recorder import ATTENTION, Recorder
 from plmctl.nn.stack import Stack
-from plmctl.parts import part_of
 
 Initializer = Callable[..., None]  # (module, *, generator)
 

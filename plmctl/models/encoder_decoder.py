@@ -13,14 +13,14 @@ from torch import Tensor, nn
 
 from plmctl.attention.kernels import Mask
 from plmctl.attention.patterns import Padding
-from plmctl.batch import Batch, Seq
-from plmctl.errors import ConfigError, UsageError, nearest
+from plmctl.core.batch import Batch, Seq
+from plmctl.core.errors import ConfigError, UsageError, nearest
+from plmctl.core.parts import part_of
 from plmctl.models.base import Backbone, Hidden
 from plmctl.models.encoder import Encoder, Initializer, places
 from plmctl.nn.cache import Cache
 from plmctl.nn.cells.base import Read
 from plmctl.nn.stack import Stack
-from plmctl.parts import part_of
 
 if TYPE_CHECKING:
     from plmctl.text.vocab import Vocab

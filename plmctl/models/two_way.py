@@ -10,10 +10,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from plmctl.batch import Batch
+from plmctl.core.batch import Batch
+from plmctl.core.parts import part_of
 from plmctl.models.base import Backbone, Hidden
 from plmctl.models.encoder import Encoder, Initializer
-from plmctl.parts import part_of
 
 
 @part_of("model")

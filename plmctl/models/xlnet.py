@@ -12,8 +12,9 @@ from torch import Tensor, nn
 
 from plmctl.attention.kernels import Mask
 from plmctl.attention.patterns import Causal, Documents, Order, Padding, Pattern
-from plmctl.batch import IGNORE, Batch, Seq, Targets
-from plmctl.errors import ConfigError
+from plmctl.core.batch import IGNORE, Batch, Seq, Targets
+from plmctl.core.errors import ConfigError
+from plmctl.core.parts import part_of
 from plmctl.models.base import Backbone, Hidden
 from plmctl.models.encoder import Initializer, places
 from plmctl.nn.cache import Cache
@@ -23,7 +24,6 @@ from plmctl.nn.embeddings import Embedding
 from plmctl.nn.positions import NoPosition, Position
 from plmctl.nn.relations import Relations, relations
 from plmctl.nn.stack import Stack
-from plmctl.parts import part_of
 
 TARGETS = "plm"
 

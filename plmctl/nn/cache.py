@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from plmctl.batch import Seq
+from plmctl.core.batch import Seq
 
 _GROWTH = 2  # buffers double: a token is copied once or twice, however long the text becomes
 

@@ -10,9 +10,9 @@ import torch
 from torch import Generator, Tensor, nn
 from torch.nn import functional as F
 
-from plmctl.errors import ConfigError
+from plmctl.core.errors import ConfigError
+from plmctl.core.parts import part_of
 from plmctl.nn.init import Starting
-from plmctl.parts import part_of
 
 
 @part_of("words")

@@ -10,7 +10,7 @@ from torch.autograd import Function
 from torch.nn import functional as F
 
 from plmctl.attention.keep import keep_mask, kept, masked
-from plmctl.errors import ConfigError
+from plmctl.core.errors import ConfigError
 
 
 class Dropout(nn.Module):

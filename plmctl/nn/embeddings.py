@@ -6,11 +6,11 @@ from collections.abc import Callable
 
 from torch import Tensor, nn
 
-from plmctl.batch import Seq
+from plmctl.core.batch import Seq
+from plmctl.core.parts import part_of
 from plmctl.nn.dropout import Dropout
 from plmctl.nn.positions import Position
 from plmctl.nn.tables import TokenTable
-from plmctl.parts import part_of
 
 
 @part_of("embedding")

@@ -9,12 +9,12 @@ from collections.abc import Callable
 import torch
 from torch import Generator, Tensor, nn
 
+from plmctl.core.parts import part_of
 from plmctl.nn.cells.attention import Attention
 from plmctl.nn.cells.cross_attention import CrossAttention
 from plmctl.nn.positions import RelativeBuckets
 from plmctl.nn.residual import Block
 from plmctl.nn.tables import real
-from plmctl.parts import part_of
 
 Draw = Callable[[Tensor], object]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from torch import nn
 
-from plmctl.errors import ConfigError
+from plmctl.core.errors import ConfigError
 from plmctl.nn.stack import Stack
 
 

@@ -15,7 +15,7 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from plmctl.errors import ConfigError
+from plmctl.core.errors import ConfigError
 
 # sublayers; DeepNet, the deepest Transformer so far, has 2,500 (Wang et al., 2022,
 # arXiv:2203.00555)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Generator, Tensor, nn
 
-from plmctl.errors import ConfigError
+from plmctl.core.errors import ConfigError
 from plmctl.nn.init import Starting
 
 State = tuple[Tensor, Tensor]  # h [B, P], c [B, H]

@@ -9,8 +9,8 @@ import math
 import torch
 from torch import Tensor, nn
 
-from plmctl.errors import ConfigError, nearest
-from plmctl.parts import base_of, part_of
+from plmctl.core.errors import ConfigError, nearest
+from plmctl.core.parts import base_of, part_of
 
 LAYOUTS, FREQUENCIES = ("halves", "interleaved"), ("paper", "released")  # of `Sinusoidal`
 

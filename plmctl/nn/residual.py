@@ -11,9 +11,9 @@ from dataclasses import dataclass
 
 from torch import Tensor, nn
 
+from plmctl.core.parts import part_of
 from plmctl.nn.cells.base import Cell, Context
 from plmctl.nn.dropout import Dropout
-from plmctl.parts import part_of
 
 Norm = Callable[[], nn.Module]  # a factory such as partial(layer_norm, width=..., eps=...)
 

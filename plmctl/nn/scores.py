@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 from torch import Tensor, nn
 
-from plmctl.errors import ConfigError, nearest
+from plmctl.core.errors import ConfigError, nearest
 
 
 class Dot(nn.Module):

@@ -7,11 +7,11 @@ from typing import Protocol
 
 from torch import Tensor, nn
 
-from plmctl.errors import ConfigError
+from plmctl.core.errors import ConfigError
+from plmctl.core.parts import base_of, part_of
 from plmctl.nn import layout as grammar
 from plmctl.nn.cells.base import Cell, Context
 from plmctl.nn.residual import Block
-from plmctl.parts import base_of, part_of
 
 
 @base_of("residual")

@@ -4,10 +4,10 @@ changes the source alone.
 
 from __future__ import annotations
 
-from plmctl.batch import Rows
+from plmctl.core.batch import Rows
+from plmctl.core.draws import Draws
+from plmctl.core.parts import part_of
 from plmctl.noise.base import Denoising, denoising
-from plmctl.noise.draws import Draws
-from plmctl.parts import part_of
 
 
 @part_of("noise")

@@ -7,10 +7,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from plmctl.batch import Rows
-from plmctl.errors import ConfigError
-from plmctl.noise.draws import Draws
-from plmctl.parts import base_of
+from plmctl.core.batch import Rows
+from plmctl.core.draws import Draws
+from plmctl.core.errors import ConfigError
+from plmctl.core.parts import base_of
 
 
 @base_of("noise")

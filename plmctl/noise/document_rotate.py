@@ -6,14 +6,14 @@ from __future__ import annotations
 
 import numpy as np
 
-from plmctl.batch import Rows
-from plmctl.errors import ConfigError
+from plmctl.core.batch import Rows
+from plmctl.core.draws import Draws, below
+from plmctl.core.errors import ConfigError
+from plmctl.core.parts import part_of
 from plmctl.noise.base import Denoising, denoising
-from plmctl.noise.draws import Draws, below
 from plmctl.noise.masking import runs
 from plmctl.noise.moves import movable, permuted, stretches
 from plmctl.noise.units import units
-from plmctl.parts import part_of
 from plmctl.text.vocab import Vocab
 
 

@@ -6,13 +6,13 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from plmctl.batch import Rows
-from plmctl.errors import ConfigError
-from plmctl.noise.draws import Draws
+from plmctl.core.batch import Rows
+from plmctl.core.draws import Draws
+from plmctl.core.errors import ConfigError
+from plmctl.core.parts import part_of
 from plmctl.noise.groups import Lengths, Walk
 from plmctl.noise.masking import Budget, Masking, MaskOrReplace, Select, Spans, runs
 from plmctl.noise.units import marked, units
-from plmctl.parts import part_of
 from plmctl.text.vocab import Vocab
 
 

@@ -9,15 +9,15 @@ from typing import NamedTuple
 
 import numpy as np
 
-from plmctl.batch import IGNORE, Rows, Seq
-from plmctl.errors import ConfigError
+from plmctl.core.batch import IGNORE, Rows, Seq
+from plmctl.core.draws import HALF, Draws, below
+from plmctl.core.errors import ConfigError
+from plmctl.core.parts import part_of
 from plmctl.noise.base import Noise
-from plmctl.noise.draws import HALF, Draws, below
 from plmctl.noise.groups import Lengths
 from plmctl.noise.masking import Budget, Shuffled, barring, documents, runs, shared
 from plmctl.noise.spans import RandomSpans, Segmented
 from plmctl.noise.units import Units, units
-from plmctl.parts import part_of
 from plmctl.text.vocab import Vocab
 
 SELECTIONS = ("published", "exact")

@@ -6,8 +6,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from plmctl.batch import Rows
-from plmctl.noise.draws import HALF, Draws
+from plmctl.core.batch import Rows
+from plmctl.core.draws import HALF, Draws
 from plmctl.noise.masking import Budget, Select, Shuffled, Spans, barring, running, runs
 from plmctl.noise.units import Units, units
 from plmctl.text.vocab import Vocab

@@ -12,10 +12,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from plmctl.batch import IGNORE, Rows, Seq
-from plmctl.errors import ConfigError
+from plmctl.core.batch import IGNORE, Rows, Seq
+from plmctl.core.draws import HALF, Draws, below
+from plmctl.core.errors import ConfigError
 from plmctl.noise.base import Noise
-from plmctl.noise.draws import HALF, Draws, below
 from plmctl.text.vocab import Vocab
 
 

@@ -12,7 +12,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from plmctl.batch import IGNORE, Rows, Seq
+from plmctl.core.batch import IGNORE, Rows, Seq
 from plmctl.noise.masking import runs
 from plmctl.noise.units import Units
 from plmctl.text.vocab import Vocab

@@ -9,15 +9,15 @@ from dataclasses import replace
 
 import numpy as np
 
-from plmctl.batch import IGNORE, Rows
-from plmctl.errors import ConfigError
+from plmctl.core.batch import IGNORE, Rows
+from plmctl.core.draws import HALF, Draws, below
+from plmctl.core.errors import ConfigError
+from plmctl.core.parts import part_of
 from plmctl.noise.base import Noise
-from plmctl.noise.draws import HALF, Draws, below
 from plmctl.noise.groups import Lengths
 from plmctl.noise.masking import Spans
 from plmctl.noise.moves import stretches
 from plmctl.noise.units import units
-from plmctl.parts import part_of
 from plmctl.text.vocab import Vocab
 
 

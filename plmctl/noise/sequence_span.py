@@ -8,14 +8,14 @@ from dataclasses import replace
 
 import numpy as np
 
-from plmctl.batch import IGNORE, Rows, Seq
-from plmctl.errors import ConfigError
+from plmctl.core.batch import IGNORE, Rows, Seq
+from plmctl.core.draws import HALF, Draws, below
+from plmctl.core.errors import ConfigError
+from plmctl.core.parts import part_of
 from plmctl.noise.base import Noise
-from plmctl.noise.draws import HALF, Draws, below
 from plmctl.noise.masking import MaskOrReplace, Shuffled, Spans, document_begins, runs, shared
 from plmctl.noise.moves import gathered, stretches
 from plmctl.noise.units import Units, units
-from plmctl.parts import part_of
 from plmctl.text.vocab import Vocab
 
 

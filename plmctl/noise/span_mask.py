@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from plmctl.errors import ConfigError
+from plmctl.core.errors import ConfigError
+from plmctl.core.parts import part_of
 from plmctl.noise.masking import Budget, Masking
 from plmctl.noise.spans import MaskOrReplaceSpan, RandomSpans, Sampler
-from plmctl.parts import part_of
 from plmctl.text.vocab import Vocab
 
 

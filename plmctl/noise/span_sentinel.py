@@ -10,14 +10,14 @@ from typing import NamedTuple
 
 import numpy as np
 
-from plmctl.batch import Rows, Seq
-from plmctl.errors import ConfigError
+from plmctl.core.batch import Rows, Seq
+from plmctl.core.draws import Draws
+from plmctl.core.errors import ConfigError
+from plmctl.core.parts import part_of
 from plmctl.noise.base import Noise
-from plmctl.noise.draws import Draws
 from plmctl.noise.masking import Shuffled, documents, running, runs, shared
 from plmctl.noise.moves import gathered, moved, stretches
 from plmctl.noise.units import Units, units
-from plmctl.parts import part_of
 from plmctl.text.vocab import Vocab
 
 

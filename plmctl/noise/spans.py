@@ -8,8 +8,9 @@ from dataclasses import replace
 
 import numpy as np
 
-from plmctl.batch import Rows
-from plmctl.noise.draws import HALF, Draws, below
+from plmctl.core.batch import Rows
+from plmctl.core.draws import HALF, Draws, below
+from plmctl.core.parts import base_of, part_of
 from plmctl.noise.groups import Lengths
 from plmctl.noise.masking import (
     Budget,
@@ -22,7 +23,6 @@ from plmctl.noise.masking import (
     runs,
 )
 from plmctl.noise.units import Units, units
-from plmctl.parts import base_of, part_of
 from plmctl.text.vocab import Vocab
 
 

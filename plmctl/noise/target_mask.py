@@ -4,11 +4,11 @@ segment is hidden.
 
 from __future__ import annotations
 
-from plmctl.batch import Rows
-from plmctl.noise.draws import Draws
+from plmctl.core.batch import Rows
+from plmctl.core.draws import Draws
+from plmctl.core.parts import part_of
 from plmctl.noise.masking import Budget, Masking, MaskOrReplace, Select, Shuffled, Spans, barring
 from plmctl.noise.token_mask import first_tokens
-from plmctl.parts import part_of
 from plmctl.text.vocab import Vocab
 
 

@@ -9,15 +9,15 @@ from dataclasses import replace
 
 import numpy as np
 
-from plmctl.batch import Rows
-from plmctl.errors import ConfigError
+from plmctl.core.batch import Rows
+from plmctl.core.draws import HALF, Draws, below
+from plmctl.core.errors import ConfigError
+from plmctl.core.parts import part_of
 from plmctl.noise.base import Denoising, denoising
-from plmctl.noise.draws import HALF, Draws, below
 from plmctl.noise.groups import Lengths
 from plmctl.noise.masking import Budget, Shuffled, running, runs
 from plmctl.noise.moves import movable, moved
 from plmctl.noise.units import Units, units
-from plmctl.parts import part_of
 from plmctl.text.vocab import Vocab
 
 SELECTIONS = ("published", "exact")

@@ -6,10 +6,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from plmctl.batch import Rows
-from plmctl.noise.draws import Draws
+from plmctl.core.batch import Rows
+from plmctl.core.draws import Draws
+from plmctl.core.parts import part_of
 from plmctl.noise.masking import Budget, Masking, MaskOrReplace, Select, Shuffled, Spans, runs
-from plmctl.parts import part_of
 from plmctl.text.vocab import Vocab
 
 

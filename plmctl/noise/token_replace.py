@@ -8,11 +8,11 @@ from dataclasses import replace
 
 import numpy as np
 
-from plmctl.batch import IGNORE, Rows
-from plmctl.errors import ConfigError
-from plmctl.noise.draws import HALF, Draws, below
+from plmctl.core.batch import IGNORE, Rows
+from plmctl.core.draws import HALF, Draws, below
+from plmctl.core.errors import ConfigError
+from plmctl.core.parts import part_of
 from plmctl.noise.masking import Corrupt, Masking, Select, Spans, ordinary
-from plmctl.parts import part_of
 from plmctl.text.vocab import Vocab
 
 TABLE = 1 << 20  # entries of a table that one draw picks a token from

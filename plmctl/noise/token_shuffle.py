@@ -8,14 +8,14 @@ from itertools import permutations
 
 import numpy as np
 
-from plmctl.batch import IGNORE, Rows
-from plmctl.errors import ConfigError
+from plmctl.core.batch import IGNORE, Rows
+from plmctl.core.draws import HALF, Draws, below
+from plmctl.core.errors import ConfigError
+from plmctl.core.parts import part_of
 from plmctl.noise.base import Noise
-from plmctl.noise.draws import HALF, Draws, below
 from plmctl.noise.groups import first_come
 from plmctl.noise.masking import Budget, Shuffled, barring, running, runs
 from plmctl.noise.moves import permuted
-from plmctl.parts import part_of
 from plmctl.text.vocab import Vocab
 
 COUNTS = ("trigrams", "tokens")

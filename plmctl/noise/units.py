@@ -9,8 +9,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from plmctl.batch import Rows
-from plmctl.errors import DataError
+from plmctl.core.batch import Rows
+from plmctl.core.errors import DataError
 from plmctl.noise.masking import document_begins, runs
 from plmctl.text.vocab import Vocab
 

@@ -6,9 +6,9 @@ from __future__ import annotations
 
 import numpy as np
 
+from plmctl.core.parts import part_of
 from plmctl.noise.groups import RandomGroups
 from plmctl.noise.masking import Budget, Masking, MaskOrReplace
-from plmctl.parts import part_of
 from plmctl.text.vocab import Vocab
 
 

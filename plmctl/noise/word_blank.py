@@ -8,13 +8,13 @@ from dataclasses import replace
 
 import numpy as np
 
-from plmctl.batch import Rows
-from plmctl.errors import ConfigError
+from plmctl.core.batch import Rows
+from plmctl.core.draws import Draws
+from plmctl.core.errors import ConfigError
+from plmctl.core.parts import part_of
 from plmctl.noise.base import Denoising, denoising
-from plmctl.noise.draws import Draws
 from plmctl.noise.units import units
 from plmctl.noise.word_drop import struck, threshold
-from plmctl.parts import part_of
 from plmctl.text.vocab import Vocab
 
 

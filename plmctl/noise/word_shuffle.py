@@ -6,13 +6,13 @@ from __future__ import annotations
 
 import numpy as np
 
-from plmctl.batch import Rows
-from plmctl.errors import ConfigError
+from plmctl.core.batch import Rows
+from plmctl.core.draws import Draws
+from plmctl.core.errors import ConfigError
+from plmctl.core.parts import part_of
 from plmctl.noise.base import Denoising, denoising
-from plmctl.noise.draws import Draws
 from plmctl.noise.moves import movable, permuted
 from plmctl.noise.units import Units, units
-from plmctl.parts import part_of
 from plmctl.text.vocab import Vocab
 
 

@@ -8,13 +8,13 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from plmctl.batch import IGNORE, Batch
+from plmctl.core.batch import IGNORE, Batch
+from plmctl.core.parts import part_of
 from plmctl.models.base import Model
 from plmctl.objectives.base import Output, Term
 from plmctl.objectives.electra import Electra
 from plmctl.objectives.generator import Drawn, Generator, log_likelihood, wide
 from plmctl.objectives.rtd import detection
-from plmctl.parts import part_of
 
 
 @part_of("objective")

@@ -7,11 +7,11 @@ from __future__ import annotations
 from torch import Tensor
 from torch.nn import functional as F
 
-from plmctl.batch import Batch
+from plmctl.core.batch import Batch
+from plmctl.core.parts import part_of
 from plmctl.models.base import Model
 from plmctl.objectives.base import Objective, Output, Term
 from plmctl.objectives.generator import Generator, log_likelihood, wide
-from plmctl.parts import part_of
 
 
 @part_of("objective")

@@ -10,14 +10,14 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from plmctl.batch import IGNORE, Batch, Rows, Seq
-from plmctl.errors import ConfigError
+from plmctl.core.batch import IGNORE, Batch, Rows, Seq
+from plmctl.core.errors import ConfigError
+from plmctl.core.parts import part_of
 from plmctl.generation.decode import generate
 from plmctl.generation.greedy import Greedy
 from plmctl.models.base import Model, Once
 from plmctl.models.encoder_decoder import EncoderDecoder
 from plmctl.objectives.base import Objective, Output, Term
-from plmctl.parts import part_of
 from plmctl.text.vocab import Vocab
 
 

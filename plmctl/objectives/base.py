@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 from torch import Tensor, nn
 
-from plmctl.batch import Batch, Rows
+from plmctl.core.batch import Batch, Rows
+from plmctl.core.parts import base_of
 from plmctl.models.base import Model
-from plmctl.parts import base_of
 
 
 @dataclass(frozen=True)

@@ -6,10 +6,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from plmctl.batch import IGNORE, Batch, Rows, Seq
+from plmctl.core.batch import IGNORE, Batch, Rows, Seq
+from plmctl.core.parts import part_of
 from plmctl.models.base import Model
 from plmctl.objectives.base import Objective, Output, Term
-from plmctl.parts import part_of
 
 
 @part_of("objective")

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from plmctl.batch import IGNORE, Batch
+from plmctl.core.batch import IGNORE, Batch
 
 
 def info_nce(scores: Tensor, barred: Tensor, counted: Tensor) -> tuple[Tensor, Tensor]:

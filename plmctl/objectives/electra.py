@@ -6,12 +6,12 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from plmctl.batch import IGNORE, Batch
+from plmctl.core.batch import IGNORE, Batch
+from plmctl.core.parts import part_of
 from plmctl.models.base import Model
 from plmctl.objectives.base import Objective, Output, Term
 from plmctl.objectives.generator import Drawn, Generator
 from plmctl.objectives.rtd import detection
-from plmctl.parts import part_of
 
 
 @part_of("objective")

@@ -14,13 +14,13 @@ import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from plmctl.batch import Batch, Targets
-from plmctl.errors import ConfigError
+from plmctl.core.batch import Batch, Targets
+from plmctl.core.errors import ConfigError
+from plmctl.core.parts import part_of
 from plmctl.heads.lm import LMHead
 from plmctl.models.base import Model
 from plmctl.models.encoder import Encoder
 from plmctl.nn.positions import ALiBi, Position
-from plmctl.parts import part_of
 
 Tied = Literal["none", "tokens", "all", "weights"]
 EMBEDDINGS = ("embedding.token", "embedding.segment", "embedding.norm", "position")

@@ -7,12 +7,12 @@ from __future__ import annotations
 import torch
 from torch.nn import functional as F
 
-from plmctl.batch import Batch, Seq
-from plmctl.errors import ConfigError
+from plmctl.core.batch import Batch, Seq
+from plmctl.core.errors import ConfigError
+from plmctl.core.parts import part_of
 from plmctl.models.base import Model
 from plmctl.objectives.base import Objective, Output, Term
 from plmctl.objectives.contrast import equal, info_nce, originals, products
-from plmctl.parts import part_of
 from plmctl.text.template import wraps
 from plmctl.text.vocab import Vocab
 

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from torch import nn
 
-from plmctl.batch import Batch, Rows
+from plmctl.core.batch import Batch, Rows
 from plmctl.models.base import Model, Once
 from plmctl.objectives.base import Objective, Output, Term
 

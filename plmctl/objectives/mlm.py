@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from plmctl.batch import Batch
+from plmctl.core.batch import Batch
+from plmctl.core.parts import part_of
 from plmctl.models.base import Model
 from plmctl.objectives.base import Objective, Output, Term
-from plmctl.parts import part_of
 
 
 @part_of("objective")

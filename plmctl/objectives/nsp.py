@@ -4,8 +4,8 @@ first.
 
 from __future__ import annotations
 
+from plmctl.core.parts import part_of
 from plmctl.objectives.pair import PairObjective
-from plmctl.parts import part_of
 
 
 @part_of("objective")

@@ -7,7 +7,7 @@ from __future__ import annotations
 import torch
 from torch.nn import functional as F
 
-from plmctl.batch import IGNORE, Batch
+from plmctl.core.batch import IGNORE, Batch
 from plmctl.models.base import Model
 from plmctl.objectives.base import Objective, Output, Term
 

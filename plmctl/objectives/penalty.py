@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from plmctl.batch import Batch
+from plmctl.core.batch import Batch
 from plmctl.models.base import Model
 from plmctl.nn.restrained import Restrained
 from plmctl.objectives.base import Objective, Output, Term

@@ -4,11 +4,11 @@ them in a random order.
 
 from __future__ import annotations
 
-from plmctl.batch import Batch
-from plmctl.errors import ConfigError
+from plmctl.core.batch import Batch
+from plmctl.core.errors import ConfigError
+from plmctl.core.parts import part_of
 from plmctl.models.base import Model
 from plmctl.objectives.base import Objective, Output, Term
-from plmctl.parts import part_of
 
 
 @part_of("objective")

@@ -7,11 +7,11 @@ from collections.abc import Mapping
 from torch import Tensor
 from torch.nn import functional as F
 
-from plmctl.batch import IGNORE, Batch
+from plmctl.core.batch import IGNORE, Batch
+from plmctl.core.parts import part_of
 from plmctl.models.base import Model
 from plmctl.objectives.base import Objective, Output, Term
 from plmctl.objectives.generator import wide
-from plmctl.parts import part_of
 
 Logs = Mapping[str, tuple[Tensor, int | Tensor]]
 

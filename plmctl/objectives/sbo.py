@@ -8,10 +8,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from plmctl.batch import IGNORE, Batch, Rows
+from plmctl.core.batch import IGNORE, Batch, Rows
+from plmctl.core.parts import part_of
 from plmctl.models.base import Model
 from plmctl.objectives.base import Objective, Output, Term
-from plmctl.parts import part_of
 from plmctl.text.vocab import Vocab
 
 

@@ -7,11 +7,11 @@ from __future__ import annotations
 import numpy as np
 from torch import Tensor
 
-from plmctl.batch import IGNORE, Batch, Rows
-from plmctl.errors import ConfigError
+from plmctl.core.batch import IGNORE, Batch, Rows
+from plmctl.core.errors import ConfigError
+from plmctl.core.parts import part_of
 from plmctl.models.base import Model
 from plmctl.objectives.base import Objective, Output, Term
-from plmctl.parts import part_of
 
 
 @part_of("objective")

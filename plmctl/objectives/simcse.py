@@ -12,15 +12,15 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from plmctl.batch import Batch
-from plmctl.errors import ConfigError
+from plmctl.core.batch import Batch
+from plmctl.core.errors import ConfigError
+from plmctl.core.parts import part_of
 from plmctl.heads.pooler import Pooler
 from plmctl.models.base import Model
 from plmctl.nn.cells.attention import Attention
 from plmctl.nn.dropout import Dropout
 from plmctl.objectives.base import Objective, Output, Term
 from plmctl.objectives.contrast import equal, info_nce, originals, products
-from plmctl.parts import part_of
 
 
 @part_of("objective")

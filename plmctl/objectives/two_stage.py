@@ -7,13 +7,13 @@ from __future__ import annotations
 import torch
 from torch import nn
 
-from plmctl.batch import Batch
-from plmctl.errors import ConfigError
+from plmctl.core.batch import Batch
+from plmctl.core.errors import ConfigError
+from plmctl.core.parts import part_of
 from plmctl.models.base import Model
 from plmctl.objectives.base import Output
 from plmctl.objectives.electra import Electra
 from plmctl.objectives.generator import Generator
-from plmctl.parts import part_of
 
 
 @part_of("objective")

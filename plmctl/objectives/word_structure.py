@@ -4,10 +4,10 @@ before trigrams were shuffled.
 
 from __future__ import annotations
 
-from plmctl.batch import Batch
+from plmctl.core.batch import Batch
+from plmctl.core.parts import part_of
 from plmctl.models.base import Model
 from plmctl.objectives.base import Objective, Output, Term
-from plmctl.parts import part_of
 
 
 @part_of("objective")

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from plmctl.report.bars import histogram
 from plmctl.report.page import Block, Chart, Heading, Table, Text, html, write_page
-from plmctl.whole import write_text
+from plmctl.storage.atomic import write_text
 
 if TYPE_CHECKING:
     from plmctl.data.check.finding import Report

@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from plmctl.errors import DataError, PlmctlError
+from plmctl.core.errors import DataError, PlmctlError
 from plmctl.report.page import Block, Heading
 from plmctl.report.subject import Run, Subject
 
@@ -51,8 +51,8 @@ def shown(fields: Mapping[str, Any]) -> str:
 
 def _fields(run: Run, split: str) -> Sequence[Mapping[str, Any]]:
     from plmctl.commands.scoring import reading  # brings torch
-    from plmctl.config.build import build
-    from plmctl.config.plugins import confirm, named
+    from plmctl.run.build import build
+    from plmctl.run.plugins import confirm, named
 
     node = run.log.config.get("task")
     if not node or "model" not in run.log.config:

@@ -11,9 +11,9 @@ from itertools import pairwise
 import torch
 from torch import Tensor
 
-from plmctl.errors import DataError
-from plmctl.loading import Loaded
+from plmctl.core.errors import DataError
 from plmctl.report.sentences import SENTENCES, batched
+from plmctl.run.loading import Loaded
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from plmctl.errors import UsageError
+from plmctl.core.errors import UsageError
 from plmctl.report.subject import Labels, Wishes
 
 Out = Annotated[

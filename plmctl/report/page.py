@@ -11,10 +11,10 @@ from functools import partial
 from html import escape
 from pathlib import Path
 
-from plmctl.errors import DataError
-from plmctl.inside import inside
+from plmctl.core.errors import DataError
 from plmctl.report.style import STYLE
-from plmctl.whole import write_text
+from plmctl.storage.atomic import write_text
+from plmctl.storage.paths import inside
 
 
 @dataclass(frozen=True)

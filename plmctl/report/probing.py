@@ -15,16 +15,16 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from plmctl.errors import DataError
-from plmctl.reading import parse_json
+from plmctl.core.errors import DataError
 from plmctl.report.subject import Labels
+from plmctl.storage.reading import parse_json
 from plmctl.tasks import batches, files, inference
 from plmctl.tasks.base import Example
 from plmctl.tasks.conll import Columns
 from plmctl.tasks.tagging import Tagging
 
 if TYPE_CHECKING:
-    from plmctl.loading import Loaded
+    from plmctl.run.loading import Loaded
 
 TRAIN, TEST = 4000, 2000  # labelled items at most: enough for a comparison of layers, in seconds
 PENALTY = 1e-3  # of the map's squared weights

@@ -9,10 +9,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from plmctl.config.plugins import option, recorded
-from plmctl.errors import DataError
-from plmctl.reading import parse_json, read_saved
+from plmctl.core.errors import DataError
 from plmctl.report.chart import Curve
+from plmctl.run.plugins import option, recorded
+from plmctl.run.saved import read_saved
+from plmctl.storage.reading import parse_json
 
 METRICS, CONFIG, RESULT = "metrics.jsonl", "config.yaml", "result.json"
 # seconds since the last record after which a run that has not reached its end counts as stopped

@@ -13,7 +13,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
-from plmctl.errors import DataError
+from plmctl.core.errors import DataError
 from plmctl.report.runs import METRICS, RECENT, RunLog
 
 STUDY, TABLE, JOBS = "study.json", "table.json", "jobs"

@@ -8,13 +8,13 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from plmctl.errors import DataError, UsageError
+from plmctl.core.errors import DataError, UsageError
 from plmctl.report import sweeps
 from plmctl.report.runs import CONFIG, METRICS, RunLog, predictions, result
 from plmctl.report.studies import STUDY, StudyFolder, is_study
 
 if TYPE_CHECKING:
-    from plmctl.loading import Loaded
+    from plmctl.run.loading import Loaded
 
 
 @dataclass(frozen=True)
@@ -63,7 +63,7 @@ class Run:
         """Its model, its best checkpoint if it has one; DataError where there is none, or one of
         another version's parts.
         """
-        from plmctl.loading import load  # brings torch, which whoever reads logs does not need
+        from plmctl.run.loading import load  # brings torch, which whoever reads logs does not need
 
         try:
             return load(self.folder, plugins=self.plugins)

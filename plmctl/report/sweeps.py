@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from plmctl.report.page import Heading, Table, markdown
-from plmctl.whole import write_text
+from plmctl.storage.atomic import write_text
 
 RECORD = "job.json"  # in each job's folder, whatever launcher ran it
 PAGE, SHEET = "sweep.md", "sweep.csv"

@@ -8,9 +8,9 @@ from hashlib import sha1
 from pathlib import Path
 from typing import Any
 
-from plmctl.errors import DataError, nearest
-from plmctl.parts import part_of
-from plmctl.reading import read_json
+from plmctl.core.errors import DataError, nearest
+from plmctl.core.parts import part_of
+from plmctl.storage.reading import read_json
 from plmctl.tasks import files
 from plmctl.tasks.base import Example
 from plmctl.tasks.pairs import Columns, Pairs

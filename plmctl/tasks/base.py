@@ -13,13 +13,13 @@ from typing import Any, Protocol
 import numpy as np
 from torch import Tensor
 
-from plmctl.batch import IGNORE, Batch, Rows
-from plmctl.errors import ConfigError, DataError, nearest
+from plmctl.core.batch import IGNORE, Batch, Rows
+from plmctl.core.errors import ConfigError, DataError, nearest
+from plmctl.core.parts import base_of
 from plmctl.heads.features import read as features_of
 from plmctl.models.base import Model
 from plmctl.noise.base import Noise
 from plmctl.objectives.base import Objective, Output
-from plmctl.parts import base_of
 from plmctl.tasks import files
 from plmctl.tasks.transform import Transform, added
 from plmctl.text.vocab import Vocab

@@ -12,13 +12,13 @@ from typing import Any
 
 import numpy as np
 
-from plmctl.batch import Batch, Rows, Seq
+from plmctl.core.batch import Batch, Rows, Seq
+from plmctl.core.draws import Draws
+from plmctl.core.values import Whole, fit
 from plmctl.data import loader
 from plmctl.data.reader import taken_here
 from plmctl.noise.base import Noise
-from plmctl.noise.draws import Draws
 from plmctl.text.characters import Looked
-from plmctl.values import Whole, fit
 
 REACH = 50  # batches of a shuffled order that are sorted by length together
 

@@ -13,11 +13,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from plmctl.batch import IGNORE, Batch, Rows
-from plmctl.errors import DataError
+from plmctl.core.batch import IGNORE, Batch, Rows
+from plmctl.core.errors import DataError
+from plmctl.core.parts import part_of
 from plmctl.models.base import Model
 from plmctl.objectives.base import Output, Term
-from plmctl.parts import part_of
 from plmctl.tasks import encode, metrics
 from plmctl.tasks.base import Example, Reader, Task
 from plmctl.tasks.metrics import by_name, checked

@@ -12,11 +12,11 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from plmctl.batch import IGNORE, Batch, Rows
-from plmctl.errors import DataError
+from plmctl.core.batch import IGNORE, Batch, Rows
+from plmctl.core.errors import DataError
+from plmctl.core.parts import part_of
 from plmctl.models.base import Model
 from plmctl.objectives.base import Output, Term
-from plmctl.parts import part_of
 from plmctl.tasks import encode, metrics
 from plmctl.tasks.base import Example, Reader, Task, label_ids
 from plmctl.tasks.metrics import by_name, checked

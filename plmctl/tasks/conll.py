@@ -8,9 +8,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from plmctl.errors import DataError
-from plmctl.parts import part_of
-from plmctl.reading import json_in
+from plmctl.core.errors import DataError
+from plmctl.core.parts import part_of
+from plmctl.storage.reading import json_in
 from plmctl.tasks import files
 from plmctl.tasks.base import Example
 from plmctl.tasks.tables import Column, Table

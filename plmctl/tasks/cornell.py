@@ -11,7 +11,7 @@ from hashlib import blake2b
 from pathlib import Path
 from typing import Any
 
-from plmctl.errors import DataError
+from plmctl.core.errors import DataError
 
 LINES, CONVERSATIONS, BETWEEN = "movie_lines.txt", "movie_conversations.txt", " +++$+++ "
 SHARES = (

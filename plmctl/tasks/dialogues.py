@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from plmctl.errors import ConfigError, DataError, nearest
-from plmctl.parts import part_of
-from plmctl.reading import json_in
+from plmctl.core.errors import ConfigError, DataError, nearest
+from plmctl.core.parts import part_of
+from plmctl.storage.reading import json_in
 from plmctl.tasks import cornell, files
 from plmctl.tasks.base import Example
 from plmctl.tasks.pairs import Columns, Pairs

@@ -11,7 +11,7 @@ from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
 
-from plmctl.errors import AbsentData, DataError
+from plmctl.core.errors import AbsentData, DataError
 from plmctl.text import inputs
 from plmctl.text.bounds import WHOLE, longest_line, too_long
 from plmctl.text.undecodable import undecodable

@@ -10,8 +10,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from plmctl.batch import IGNORE, Batch, Rows, Seq
-from plmctl.errors import ConfigError, DataError, nearest
+from plmctl.core.batch import IGNORE, Batch, Rows, Seq
+from plmctl.core.errors import ConfigError, DataError, nearest
+from plmctl.core.parts import part_of
 from plmctl.generation.decode import generate, likelihood
 from plmctl.generation.search import Search
 from plmctl.models.base import Model
@@ -19,7 +20,6 @@ from plmctl.noise.base import Noise
 from plmctl.noise.target_mask import TargetMask
 from plmctl.objectives.base import Output, Term
 from plmctl.objectives.seq2seq import asked_of
-from plmctl.parts import part_of
 from plmctl.tasks import sequences, written
 from plmctl.tasks.base import Example, Task
 from plmctl.tasks.pairs import Pairs

@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from plmctl.parts import part_of
+from plmctl.core.parts import part_of
 
 
 @part_of("task")

@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 import torch
 
-from plmctl.batch import Rows
+from plmctl.core.batch import Rows
+from plmctl.core.errors import DataError
 from plmctl.data.loader import VIEWS
-from plmctl.errors import DataError
 from plmctl.models.base import Model
 from plmctl.tasks import batches
 from plmctl.tasks.base import Example, Task

@@ -14,15 +14,15 @@ from typing import Any, cast
 import numpy as np
 import torch
 
-from plmctl.batch import IGNORE, Rows
+from plmctl.core.batch import IGNORE, Rows
+from plmctl.core.draws import Draws
+from plmctl.core.errors import ConfigError, DataError, UsageError
+from plmctl.core.parts import part_of
 from plmctl.data.formats.blocks import closed
 from plmctl.data.loader import collate
-from plmctl.errors import ConfigError, DataError, UsageError
 from plmctl.heads.lm import LMHead
 from plmctl.models.base import Model
 from plmctl.noise.base import Noise
-from plmctl.noise.draws import Draws
-from plmctl.parts import part_of
 from plmctl.tasks import encode
 from plmctl.text.vocab import Vocab
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
 
-from plmctl.errors import ConfigError, nearest
+from plmctl.core.errors import ConfigError, nearest
 
 Labels = Sequence[str]
 Entity = tuple[str, int, int]  # type, first token, last token

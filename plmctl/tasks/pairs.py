@@ -9,8 +9,8 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
-from plmctl.errors import DataError, nearest
-from plmctl.parts import part_of
+from plmctl.core.errors import DataError, nearest
+from plmctl.core.parts import part_of
 from plmctl.tasks import files
 from plmctl.tasks.base import Example
 from plmctl.tasks.tables import Column, Table

@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
-from plmctl.batch import IGNORE, Batch, Rows
-from plmctl.errors import DataError
+from plmctl.core.batch import IGNORE, Batch, Rows
+from plmctl.core.errors import DataError
+from plmctl.core.parts import part_of
 from plmctl.models.base import Model
 from plmctl.objectives.base import Output, Term
-from plmctl.parts import part_of
 from plmctl.tasks import encode
 from plmctl.tasks.base import Example, Reader, Task
 from plmctl.tasks.classification import encode_texts, parse_texts

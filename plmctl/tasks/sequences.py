@@ -9,8 +9,8 @@ from typing import Literal
 
 import numpy as np
 
-from plmctl.batch import IGNORE, Rows, Seq
-from plmctl.errors import ConfigError
+from plmctl.core.batch import IGNORE, Rows, Seq
+from plmctl.core.errors import ConfigError
 from plmctl.text.vocab import Vocab
 
 Ids = Sequence[Sequence[int]]

@@ -11,12 +11,12 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from plmctl.batch import IGNORE, Batch, Rows
-from plmctl.errors import ConfigError, DataError
+from plmctl.core.batch import IGNORE, Batch, Rows
+from plmctl.core.errors import ConfigError, DataError
+from plmctl.core.parts import part_of
 from plmctl.heads.features import read as features_of
 from plmctl.models.base import Model
 from plmctl.objectives.base import Output, Term
-from plmctl.parts import part_of
 from plmctl.tasks import encode, squad_score
 from plmctl.tasks.base import Example, Reader, Task
 from plmctl.tasks.metrics import checked

@@ -6,12 +6,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NotRequired, TypedDict
 
-from plmctl.errors import DataError
-from plmctl.parts import part_of
-from plmctl.reading import json_in
+from plmctl.core.errors import DataError
+from plmctl.core.parts import part_of
+from plmctl.core.values import fit
+from plmctl.storage.reading import json_in
 from plmctl.tasks import files
 from plmctl.tasks.base import Example
-from plmctl.values import fit
 
 MISPLACED = "misplaced"  # the label of a question whose answer does not stand where the file says
 LAYOUT = "data -> paragraphs -> context, qas -> id, question, answers -> text, answer_start"

@@ -9,12 +9,12 @@ from typing import Any
 
 from torch import Tensor
 
-from plmctl.batch import Batch, Rows
-from plmctl.errors import ConfigError
+from plmctl.core.batch import Batch, Rows
+from plmctl.core.errors import ConfigError
+from plmctl.core.parts import part_of
 from plmctl.models.base import Model, Once
 from plmctl.objectives.base import Objective, Output, Term
 from plmctl.objectives.clm import CLM
-from plmctl.parts import part_of
 from plmctl.text.vocab import Vocab
 
 OWN = ("bos", "sep", "eos")  # the roles of start, delimiter and extract

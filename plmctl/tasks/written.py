@@ -8,8 +8,8 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from plmctl.errors import ConfigError, nearest
-from plmctl.extras import needed
+from plmctl.core.errors import ConfigError, nearest
+from plmctl.core.extras import needed
 from plmctl.tasks import rouge
 from plmctl.tasks.metrics import checked
 

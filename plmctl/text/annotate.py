@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from plmctl.errors import ConfigError, DataError
+from plmctl.core.errors import ConfigError, DataError
 from plmctl.text import roles, segment
 from plmctl.text.sentences import CJK
 from plmctl.text.tokenizer import Tokenizer

@@ -8,7 +8,7 @@ import os
 from collections.abc import Iterator
 from typing import BinaryIO
 
-from plmctl.errors import ConfigError, DataError
+from plmctl.core.errors import ConfigError, DataError
 
 LONGEST = "PLMCTL_LONGEST_LINE"  # the environment variable that allows more
 WHOLE = 16  # so many such lines may a file have that is one value: SQuAD's JSON

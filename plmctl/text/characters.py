@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from plmctl.batch import Rows, Seq
+from plmctl.core.batch import Rows, Seq
 
 if TYPE_CHECKING:
     from plmctl.text.backend import Span

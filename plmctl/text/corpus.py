@@ -18,7 +18,7 @@ from functools import cache
 from hashlib import blake2b
 from pathlib import Path
 
-from plmctl.errors import DataError
+from plmctl.core.errors import DataError
 
 # Present from Python 3.11 to 3.14 and in the base package of the large distributions.
 PACKAGES = (

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, ClassVar
 
-from plmctl.errors import DataError
-from plmctl.extras import needed
+from plmctl.core.errors import DataError
+from plmctl.core.extras import needed
 
 
 @dataclass(frozen=True)

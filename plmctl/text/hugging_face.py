@@ -10,14 +10,14 @@ from typing import Annotated, Any, NotRequired, TypedDict
 import tokenizers
 from tokenizers import decoders, models, normalizers, pre_tokenizers
 
-from plmctl.errors import DataError
-from plmctl.reading import read_json, read_text
+from plmctl.core.errors import DataError
+from plmctl.core.values import Rule, Whole
+from plmctl.storage.reading import read_json, read_text
 from plmctl.text import roles, stripped
 from plmctl.text.backend import Backend
 from plmctl.text.roles import NAMES, Roles
 from plmctl.text.rust import AGAIN, Rust, finish, usable
 from plmctl.text.sentence_piece import GIVEN, SentencePiece, as_rust
-from plmctl.values import Rule, Whole
 
 _MODELS = ("spiece.model", "sentencepiece.bpe.model", "tokenizer.model", "sentencepiece.model")
 # Spellings by role, tried in this order where no file names the special tokens.

@@ -16,9 +16,9 @@ from glob import escape, glob
 from pathlib import Path
 from typing import Any, BinaryIO, cast
 
-from plmctl.errors import DataError, nearest
-from plmctl.extras import needed
-from plmctl.reading import json_in
+from plmctl.core.errors import DataError, nearest
+from plmctl.core.extras import needed
+from plmctl.storage.reading import json_in
 from plmctl.text.bounds import BLANK, longest_line, too_blank, too_long
 from plmctl.text.hub import DataSet
 from plmctl.text.undecodable import undecodable

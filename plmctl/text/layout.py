@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass
 from itertools import pairwise
 from typing import Any
 
-from plmctl.errors import ConfigError, nearest
+from plmctl.core.errors import ConfigError, nearest
 from plmctl.text import sentences
 
 KINDS = ("auto", "sentence", "paragraph", "wrapped")

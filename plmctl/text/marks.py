@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from plmctl.errors import DataError, nearest
+from plmctl.core.errors import DataError, nearest
 from plmctl.text.tokenizer import Tokenizer
 
 # name -> [m, 3] int64: ink before it, ink up to its end, id; in the order of the text

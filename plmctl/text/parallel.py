@@ -7,7 +7,7 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
-from plmctl.errors import ConfigError, DataError, nearest
+from plmctl.core.errors import ConfigError, DataError, nearest
 from plmctl.text import inputs
 from plmctl.text.document import Document
 from plmctl.text.hub import DataSet

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from pathlib import Path
 
-from plmctl.errors import ConfigError, DataError
+from plmctl.core.errors import ConfigError, DataError
 from plmctl.text import corpus, inputs, layout, marks, parallel
 from plmctl.text.document import Document
 from plmctl.text.inputs import Input, find_all, has_rows

@@ -7,8 +7,8 @@ from collections.abc import Iterable
 from dataclasses import KW_ONLY, asdict, dataclass
 from typing import Any, ClassVar
 
-from plmctl.errors import ConfigError, DataError
-from plmctl.parts import base_of
+from plmctl.core.errors import ConfigError, DataError
+from plmctl.core.parts import base_of
 from plmctl.text import roles
 from plmctl.text.backend import Backend
 from plmctl.text.roles import Roles

@@ -12,8 +12,8 @@ from typing import Any
 import tokenizers
 from tokenizers import AddedToken, processors
 
-from plmctl.errors import DataError, PlmctlError
-from plmctl.reading import first_line
+from plmctl.core.errors import DataError, PlmctlError
+from plmctl.storage.reading import first_line
 from plmctl.text.backend import Cut, Span, as_bert, at_spaces, before_spaces, never
 from plmctl.text.roles import Roles
 

@@ -9,9 +9,9 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cache
 from typing import Any
 
-from plmctl.errors import ConfigError, nearest
-from plmctl.extras import needed
-from plmctl.parts import declared
+from plmctl.core.errors import ConfigError, nearest
+from plmctl.core.extras import needed
+from plmctl.core.parts import declared
 
 Segmenter = Callable[[str], Iterable[tuple[int, int]]]
 _OWN = ("jieba",)
@@ -53,7 +53,7 @@ def find(name: str, plugins: Sequence[str] | None = None) -> Segmenter:
     except (ImportError, AttributeError) as missing:
         raise ConfigError("data.segment", name, f"cannot be imported ({missing})") from missing
     if declared(found) != "segment":
-        fix = '@part_of("segment") of plmctl.parts above its definition'
+        fix = '@part_of("segment") of plmctl.core.parts above its definition'
         raise ConfigError("data.segment", name, "does not declare itself a segmenter", fix=fix)
     return found
 

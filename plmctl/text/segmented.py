@@ -7,7 +7,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from plmctl.errors import ConfigError, nearest
+from plmctl.core.errors import ConfigError, nearest
 from plmctl.text import segment
 from plmctl.text.backend import Cut, Span, never
 from plmctl.text.rust import Rust

@@ -10,7 +10,7 @@ import sentencepiece
 import tokenizers
 from tokenizers import AddedToken, decoders, models, normalizers, pre_tokenizers
 
-from plmctl.errors import DataError
+from plmctl.core.errors import DataError
 from plmctl.text import wire
 from plmctl.text.backend import Cut, Span, at_spaces, never
 from plmctl.text.roles import Roles

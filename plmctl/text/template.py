@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from plmctl.errors import ConfigError
+from plmctl.core.errors import ConfigError
 from plmctl.text.vocab import Vocab
 
 

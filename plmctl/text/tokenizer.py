@@ -16,16 +16,16 @@ from typing import Any, NotRequired, TypedDict
 
 import numpy as np
 
-from plmctl.errors import ConfigError, DataError, UsageError, nearest
-from plmctl.inside import refuse_links
-from plmctl.reading import read_json
+from plmctl.core.errors import ConfigError, DataError, UsageError, nearest
+from plmctl.core.values import Whole
+from plmctl.storage.paths import refuse_links
+from plmctl.storage.reading import read_json
 from plmctl.text import hugging_face, roles, rust, segmented, sentence_piece
 from plmctl.text.backend import Backend, Span, spelled
 from plmctl.text.roles import Roles
 from plmctl.text.rust import usable
 from plmctl.text.train import KINDS, Recipe
 from plmctl.text.vocab import Vocab
-from plmctl.values import Whole
 
 META = "plmctl_tokenizer.json"
 VERSION = 1

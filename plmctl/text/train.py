@@ -17,8 +17,8 @@ import sentencepiece
 import tokenizers
 from tokenizers import decoders, models, normalizers, pre_tokenizers, trainers
 
-from plmctl.errors import ConfigError, nearest
-from plmctl.parts import part_of
+from plmctl.core.errors import ConfigError, nearest
+from plmctl.core.parts import part_of
 from plmctl.text import roles, segmented
 from plmctl.text.backend import Backend
 from plmctl.text.recipe import Recipe, covering, no_text

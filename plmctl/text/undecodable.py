@@ -7,7 +7,7 @@ import re
 import shlex
 from pathlib import Path
 
-from plmctl.errors import DataError
+from plmctl.core.errors import DataError
 
 # of GB 2312: punctuation and the characters of level 1
 _USUAL = re.compile(rb"[\xa1-\xa3\xb0-\xd7][\xa1-\xfe]")

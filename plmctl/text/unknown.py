@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from plmctl.errors import DataError
+from plmctl.core.errors import DataError
 from plmctl.text.vocab import Vocab
 
 MOST = 0.5  # a text of which more is unknown is refused

@@ -9,7 +9,7 @@ from dataclasses import KW_ONLY, dataclass
 import tokenizers
 from tokenizers import models, normalizers, pre_tokenizers
 
-from plmctl.parts import part_of
+from plmctl.core.parts import part_of
 from plmctl.text.backend import Backend
 from plmctl.text.recipe import Recipe, no_text
 from plmctl.text.roles import Roles

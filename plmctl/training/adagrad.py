@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import torch
 
-from plmctl.errors import ConfigError
-from plmctl.parts import part_of
+from plmctl.core.errors import ConfigError
+from plmctl.core.parts import part_of
 from plmctl.training.optim import Named, groups
 
 

@@ -12,8 +12,8 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from plmctl.errors import ConfigError, DataError
-from plmctl.terminal import tell
+from plmctl.core.errors import ConfigError, DataError
+from plmctl.core.terminal import tell
 from plmctl.training.checkpoint import Checkpoints, Snapshot, damage, read
 
 BESIDE = ("config.yaml", "tokenizer")  # what a checkpoint has of its run

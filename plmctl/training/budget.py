@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from plmctl.errors import ConfigError
+from plmctl.core.errors import ConfigError
 from plmctl.training.progress import Progress
 
 

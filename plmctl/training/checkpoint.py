@@ -31,14 +31,14 @@ from safetensors import SafetensorError
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
-from plmctl.data.durable import sync
-from plmctl.errors import DataError, PlmctlError
-from plmctl.inside import outside
+from plmctl.core.errors import DataError, PlmctlError
+from plmctl.core.terminal import tell
+from plmctl.core.values import Count, Whole
 from plmctl.nn.tables import real
-from plmctl.reading import read_json, read_tensors
-from plmctl.terminal import tell
+from plmctl.storage.durable import sync
+from plmctl.storage.paths import outside
+from plmctl.storage.reading import read_json, read_tensors
 from plmctl.training.progress import Progress
-from plmctl.values import Count, Whole
 
 Say = Callable[[str], None]
 SEALED = ("model.safetensors", "trainer.json")  # what every checkpoint has

@@ -9,8 +9,8 @@ from collections.abc import Callable
 import torch
 from torch import nn
 
-from plmctl.errors import ConfigError
-from plmctl.terminal import tell
+from plmctl.core.errors import ConfigError
+from plmctl.core.terminal import tell
 
 
 def compile_backbone(

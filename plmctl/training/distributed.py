@@ -20,8 +20,8 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
-from plmctl import following
-from plmctl.errors import ConfigError, PlmctlError
+from plmctl.core import children as following
+from plmctl.core.errors import ConfigError, PlmctlError
 from plmctl.training.stop import ASKED, hearing
 
 M = TypeVar("M", bound=nn.Module)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from plmctl.batch import Batch
+from plmctl.core.batch import Batch
 from plmctl.models.base import Model
 from plmctl.objectives.base import Objective
 from plmctl.training.distributed import World

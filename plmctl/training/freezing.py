@@ -10,7 +10,7 @@ from fnmatch import fnmatchcase
 
 from torch import nn
 
-from plmctl.errors import ConfigError, nearest
+from plmctl.core.errors import ConfigError, nearest
 
 
 def apply_freezing(

@@ -10,8 +10,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from plmctl.reading import parse_json
-from plmctl.terminal import remark, screen, visible
+from plmctl.core.terminal import remark, screen, visible
+from plmctl.storage.reading import parse_json
 from plmctl.training.meter import plain
 
 METRICS = "metrics.jsonl"

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from torch.utils import _pytree as tree
 
-from plmctl.errors import UsageError
+from plmctl.core.errors import UsageError
 from plmctl.models.base import Backbone
 
 

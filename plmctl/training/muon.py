@@ -12,8 +12,8 @@ import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
-from plmctl.errors import ConfigError
-from plmctl.parts import part_of
+from plmctl.core.errors import ConfigError
+from plmctl.core.parts import part_of
 from plmctl.training.optim import Named, check, fusable, groups
 
 # steepest at 0 among those that keep singular values near 1 (Jordan et al., 2024)

@@ -16,8 +16,8 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from plmctl.errors import ConfigError
-from plmctl.parts import part_of
+from plmctl.core.errors import ConfigError
+from plmctl.core.parts import part_of
 
 Named = Sequence[tuple[str, nn.Parameter]]
 OptimizerFactory = Callable[..., Optimizer]  # (*, parameters: Named)

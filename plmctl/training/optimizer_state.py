@@ -10,7 +10,7 @@ from typing import Any
 from torch import Tensor
 from torch.optim import Optimizer
 
-from plmctl.errors import DataError
+from plmctl.core.errors import DataError
 from plmctl.nn.tables import with_spare
 from plmctl.training.optim import Named
 

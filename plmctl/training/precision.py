@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from plmctl.errors import ConfigError
+from plmctl.core.errors import ConfigError
 
 NAMES = ("auto", "fp32", "bf16", "fp16")
 

@@ -6,8 +6,8 @@ import typing
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from plmctl.reading import fitted
-from plmctl.values import Number, Whole
+from plmctl.core.values import Number, Whole
+from plmctl.storage.reading import fitted
 
 
 @dataclass

@@ -19,10 +19,10 @@ from typing import Any
 
 import torch
 
-from plmctl.errors import DataError, UsageError
-from plmctl.terminal import remark
+from plmctl.core.errors import DataError, UsageError
+from plmctl.core.terminal import remark
+from plmctl.storage.atomic import write_text
 from plmctl.training.log import METRICS
-from plmctl.whole import write_text
 
 CONFIG, LOCK = "config.yaml", "lock"
 # in the order in which they are written: a folder with the last one is a run

@@ -12,8 +12,8 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from plmctl.errors import ConfigError
-from plmctl.parts import base_of, part_of
+from plmctl.core.errors import ConfigError
+from plmctl.core.parts import base_of, part_of
 
 
 @base_of("schedule")

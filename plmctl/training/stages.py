@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from plmctl.batch import Batch
-from plmctl.errors import ConfigError
+from plmctl.core.batch import Batch
+from plmctl.core.errors import ConfigError
 
 
 class Batches(Protocol):

@@ -15,12 +15,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from plmctl.batch import Batch
-from plmctl.errors import PlmctlError
+from plmctl.core.batch import Batch
+from plmctl.core.errors import PlmctlError
 from plmctl.models.base import Model
 from plmctl.nn.tables import token_rows
 from plmctl.objectives.base import Objective
-from plmctl.reading import fitted, taken_from
+from plmctl.storage.reading import fitted, taken_from
 from plmctl.training import checkpoint
 from plmctl.training.budget import Budget
 from plmctl.training.checkpoint import OLDER, Checkpoints, Snapshot, Trained

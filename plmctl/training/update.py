@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from plmctl.batch import Batch
+from plmctl.core.batch import Batch
 from plmctl.models.base import Model
 from plmctl.objectives.base import Objective
 from plmctl.training.distributed import World

@@ -13,7 +13,7 @@ from torch.autograd import gradcheck
 from plmctl.attention.keep import keep_mask, kept, masked
 from plmctl.attention.kernels import Mask, _Attend, attend
 from plmctl.attention.patterns import Causal, Documents, Full, Padding, Pattern
-from plmctl.batch import Seq
+from plmctl.core.batch import Seq
 
 B, H, T, D = 2, 3, 7, 4
 DOCUMENT = torch.tensor([[0, 0, 0, 1, 1, 1, 1], [0, 0, 1, 1, 1, 2, 2]])

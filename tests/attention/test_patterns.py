@@ -22,8 +22,8 @@ from plmctl.attention.patterns import (
     Prefix,
     Window,
 )
-from plmctl.batch import Seq
-from plmctl.errors import ConfigError
+from plmctl.core.batch import Seq
+from plmctl.core.errors import ConfigError
 
 T = 11
 LENGTH = torch.tensor([11, 7])
@@ -186,7 +186,7 @@ def test_a_prefix_looks_ahead_where_it_is_read_alone() -> None:
 
 
 def test_patterns_are_composed_in_yaml() -> None:
-    from plmctl.config.build import build
+    from plmctl.run.build import build
 
     home = "plmctl.attention.patterns"
     near = {"_target_": f"{home}.Window", "reach": 1}

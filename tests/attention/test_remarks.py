@@ -21,8 +21,8 @@ from plmctl.attention.patterns import (
     Pattern,
     Window,
 )
-from plmctl.batch import Seq
-from plmctl.cli import make_app
+from plmctl.cli.app import make_app
+from plmctl.core.batch import Seq
 
 DENSE = (
     "is computed for all pairs of tokens, under a mask: it takes more time than pattern=full, and"

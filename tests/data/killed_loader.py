@@ -18,7 +18,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from plmctl.batch import Batch
+from plmctl.core.batch import Batch
 from plmctl.data.formats.blocks import Blocks
 from plmctl.data.formats.segments import Segments
 from plmctl.data.formats.sentence_pair import SentencePair

@@ -5,9 +5,9 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
+from plmctl.core.errors import ConfigError
 from plmctl.data.formats.blocks import Blocks
 from plmctl.data.formats.packing import best_fit_decreasing, chunks
-from plmctl.errors import ConfigError
 
 CLS, SEP, EOS, PAD = 2, 3, 5, 0
 

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from plmctl.core.errors import DataError
 from plmctl.data.check import labels, overlap, text, tokens
 from plmctl.data.check.characters import Characters
 from plmctl.data.check.finding import Finding, Lengths, Report, percent, shortened
@@ -19,7 +20,6 @@ from plmctl.data.check.hashes import Repeats, mixed, of_texts, stretches
 from plmctl.data.shards import Shards
 from plmctl.data.survey import Source
 from plmctl.data.tokenizing import Job, tokenize
-from plmctl.errors import DataError
 from plmctl.text.train import KINDS
 
 RNG = np.random.default_rng(0)

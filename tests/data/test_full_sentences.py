@@ -1,9 +1,9 @@
 import numpy as np
 import pytest
 
+from plmctl.core.errors import ConfigError
 from plmctl.data.formats import packing
 from plmctl.data.formats.full_sentences import FullSentences
-from plmctl.errors import ConfigError
 
 CLS, SEP = 2, 3
 

@@ -4,13 +4,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from plmctl.batch import IGNORE, Rows, Seq
+from plmctl.core.batch import IGNORE, Rows, Seq
+from plmctl.core.errors import ConfigError
 from plmctl.data.formats.blocks import Blocks
 from plmctl.data.formats.sentence_pair import SentencePair
 from plmctl.data.loader import Loader, Source, collate, once
 from plmctl.data.reader import Reader
 from plmctl.data.rows import blank, join
-from plmctl.errors import ConfigError
 from plmctl.noise.base import Noise
 from plmctl.noise.token_mask import TokenMask
 

@@ -8,13 +8,13 @@ import math
 import numpy as np
 import pytest
 
+from plmctl.core.draws import Draws
+from plmctl.core.errors import ConfigError, DataError
 from plmctl.data.formats.blocks import Blocks
 from plmctl.data.formats.sentence_pair import SentencePair
 from plmctl.data.loader import Loader, Source
 from plmctl.data.mixture import Mixture, check_mixture, shares
 from plmctl.data.reader import Position, Reader
-from plmctl.errors import ConfigError, DataError
-from plmctl.noise.draws import Draws
 from plmctl.noise.token_mask import TokenMask
 
 torch = pytest.importorskip("torch")

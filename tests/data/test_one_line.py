@@ -10,13 +10,13 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from plmctl.cli import make_app
-from plmctl.config.build import build
-from plmctl.config.compose import compose
+from plmctl.cli.app import make_app
 from plmctl.data.formats.base import lost
 from plmctl.data.shards import Shards
 from plmctl.data.survey import Source
 from plmctl.data.tokenizing import Job, tokenize
+from plmctl.run.build import build
+from plmctl.run.compose import compose
 from plmctl.text.tokenizer import Tokenizer
 
 

@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
+from plmctl.core.errors import ConfigError, DataError
 from plmctl.data.formats.prefix import Prefix
 from plmctl.data.formats.seq2seq import Seq2Seq
 from plmctl.data.formats.text_pair import TextPair
-from plmctl.errors import ConfigError, DataError
 
 CLS, SEP, EOS = 2, 3, 5
 

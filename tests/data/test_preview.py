@@ -5,7 +5,7 @@ from textwrap import dedent
 import numpy as np
 from rich.console import Console
 
-from plmctl.batch import IGNORE, Rows, Seq
+from plmctl.core.batch import IGNORE, Rows, Seq
 from plmctl.data.preview import preview
 
 SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]

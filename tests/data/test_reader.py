@@ -1,10 +1,10 @@
 import numpy as np
 import pytest
 
+from plmctl.core.errors import DataError
 from plmctl.data.formats.blocks import Blocks
 from plmctl.data.formats.sentence_pair import SentencePair
 from plmctl.data.reader import Position, Reader
-from plmctl.errors import DataError
 
 
 @pytest.fixture

@@ -1,9 +1,9 @@
 import numpy as np
 import pytest
 
+from plmctl.core.errors import ConfigError
 from plmctl.data.formats.segments import Segments
 from plmctl.data.reader import Position, Reader
-from plmctl.errors import ConfigError
 
 EOS, IGNORE = 5, -100
 

@@ -5,10 +5,10 @@ from itertools import chain, pairwise
 import numpy as np
 import pytest
 
+from plmctl.core.errors import ConfigError
 from plmctl.data.formats import sentence_pair
 from plmctl.data.formats.pairs import Pairs
 from plmctl.data.formats.sentence_pair import NEXT, PREVIOUS, RANDOM, SentencePair, _truncate
-from plmctl.errors import ConfigError
 
 CLS, SEP = 2, 3
 

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
+from plmctl.core.errors import ConfigError
 from plmctl.data.formats.sentences import Sentences
-from plmctl.errors import ConfigError
 
 CLS, SEP, PAD = 2, 3, 0
 

@@ -11,11 +11,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+from plmctl.core.errors import ConfigError, DataError, PlmctlError, UsageError
 from plmctl.data import encoding, tokenizing
 from plmctl.data.shards import Shards
 from plmctl.data.survey import Source
 from plmctl.data.tokenizing import Job, open_or_tokenize, tokenize
-from plmctl.errors import ConfigError, DataError, PlmctlError, UsageError
 from plmctl.text.reader import documents
 from plmctl.text.tokenizer import Tokenizer
 from plmctl.text.train import KINDS

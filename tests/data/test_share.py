@@ -11,9 +11,9 @@ import pytest
 
 from plmctl.commands import tokenize
 from plmctl.commands.corpus import open_corpus
-from plmctl.config.compose import Flags, compose
+from plmctl.core.errors import UsageError
 from plmctl.data.shards import Shards
-from plmctl.errors import UsageError
+from plmctl.run.compose import Flags, compose
 from plmctl.tasks.base import Example
 from plmctl.tasks.inference import portion
 

@@ -1,8 +1,8 @@
 import numpy as np
 import pytest
 
+from plmctl.core.errors import ConfigError
 from plmctl.data.formats.stream_pair import StreamPair
-from plmctl.errors import ConfigError
 
 CLS, SEP, EOS = 2, 3, 5
 T, R = 40, 16

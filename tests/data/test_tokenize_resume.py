@@ -18,19 +18,21 @@ from typing import Any
 import numpy as np
 import pytest
 
+from plmctl.core.errors import DataError, UsageError
 from plmctl.data import encoding, tokenizing
-from plmctl.data.arrays import ArrayWriter, sha256
-from plmctl.data.journal import Journal, differences, unfinished
 from plmctl.data.shards import Shards
 from plmctl.data.survey import Source, look
 from plmctl.data.tokenizing import Job, open_or_tokenize, tokenize
-from plmctl.errors import DataError, UsageError
+from plmctl.storage.arrays import ArrayWriter, sha256
+from plmctl.storage.journal import Journal, differences, unfinished
 from plmctl.text.train import KINDS
 
 # One process: tokenize argv[1] into argv[2]; argv[3] is run first, to make it die.
 CHILD = """
 import os, signal, sys
-from plmctl.data import arrays, encoding, journal, tokenizing
+from plmctl.data import encoding, tokenizing
+from plmctl.storage import arrays
+from plmctl.storage import journal
 from plmctl.data.survey import Source
 from plmctl.text.train import KINDS
 def die(*_, **__): os.kill(os.getpid(), signal.SIGKILL)
@@ -248,7 +250,7 @@ tokenizing._tokenizer = late
 
 def test_a_second_process_is_refused_the_same_folder(tmp_path: Path) -> None:
     hold = (
-        "from plmctl.data.journal import unfinished\nfrom pathlib import Path\nplace ="
+        "from plmctl.storage.journal import unfinished\nfrom pathlib import Path\nplace ="
         f" Path({str(tmp_path / 'out')!r})\n"
     )
     hold += "with unfinished(place, {}) as made:\n    print('held', flush=True)\n    input()\n"

@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 
 from plmctl.commands.corpus import open_corpus
-from plmctl.config.compose import compose
+from plmctl.core.errors import DataError
 from plmctl.data.shards import Shards
 from plmctl.data.verified import FOLDER, verify_once
-from plmctl.errors import DataError
+from plmctl.run.compose import compose
 
 
 @pytest.fixture

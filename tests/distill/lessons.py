@@ -8,7 +8,7 @@ import numpy as np
 import torch
 
 from plmctl.attention.patterns import Full, Pattern
-from plmctl.batch import IGNORE, Batch, Rows, Seq
+from plmctl.core.batch import IGNORE, Batch, Rows, Seq
 from plmctl.data.loader import collate
 from plmctl.distill.base import LOGITS, Answers, Measures, answers_of
 from plmctl.distill.questions import OfTokens

@@ -12,14 +12,14 @@ import torch
 from typer.testing import CliRunner
 
 import plmctl
-from plmctl.batch import Batch, Seq
-from plmctl.cli import make_app
+from plmctl.cli.app import make_app
 from plmctl.commands import augment, made
-from plmctl.config import compose as config
+from plmctl.core.batch import Batch, Seq
+from plmctl.core.errors import ConfigError, DataError, UsageError
 from plmctl.distill.augmentation import Augmenter, Slot, copies, replaced
 from plmctl.distill.function_words import ENGLISH
 from plmctl.distill.neighbours import Neighbours
-from plmctl.errors import ConfigError, DataError, UsageError
+from plmctl.run import compose as config
 
 SMALL = [
     "size=tiny",
@@ -269,7 +269,7 @@ def test_other_layouts_stay_what_they_are(run, tmp_path, name, columns):
         "candidates=40",
         f"out={tmp_path / 'out'}",
     )
-    from plmctl.config.build import build
+    from plmctl.run.build import build
 
     cfg = config.compose("augment", None, [*words, f"task.path={tmp_path / 'out'}", "out=x"])
     examples = build(cfg.task, {"pooling": "first"}, path="task").read("train")
@@ -314,7 +314,7 @@ def test_tags_stay_and_so_do_tagged_words_unless_asked(run, tmp_path, name, betw
         f"tagged_words={everything}",
     ]
     command(*given, f"task.path={tmp_path / 'in'}", f"out={tmp_path / 'out'}")
-    from plmctl.config.build import build
+    from plmctl.run.build import build
 
     cfg = config.compose("augment", None, [*given, f"task.path={tmp_path / 'out'}", "out=x"])
     examples = build(cfg.task, {"pooling": "first"}, path="task").read("train")

@@ -13,7 +13,8 @@ from lessons import LENGTHS, V, batch, model, pair
 from torch import nn
 
 from plmctl.attention.patterns import Causal
-from plmctl.batch import IGNORE, Batch, Rows, Seq
+from plmctl.core.batch import IGNORE, Batch, Rows, Seq
+from plmctl.core.errors import ConfigError
 from plmctl.data.loader import collate
 from plmctl.distill.attention import AttentionMSE
 from plmctl.distill.base import LOGITS, Measures
@@ -23,7 +24,6 @@ from plmctl.distill.logits import LogitMSE, SoftTargets
 from plmctl.distill.questions import OfTask, OfTokens, question_of
 from plmctl.distill.relations import MiniLM
 from plmctl.distill.teachers import Frozen, Several
-from plmctl.errors import ConfigError
 from plmctl.heads.lm import LMHead
 from plmctl.heads.tag import Tag
 from plmctl.models.base import Model

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from plmctl.core.errors import ConfigError
 from plmctl.distill.maps import layer_map
-from plmctl.errors import ConfigError
 
 
 def teachers(layers, student, teacher):

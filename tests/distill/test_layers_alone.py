@@ -18,30 +18,30 @@ from omegaconf import OmegaConf
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
-from plmctl import loading
-from plmctl.assembly import build_model, known_to_objectives
-from plmctl.batch import Batch, Seq
 from plmctl.commands import distill, pretrain
 from plmctl.commands import eval as evaluation
 from plmctl.commands.common import build_objective
 from plmctl.commands.corpus import held_out, open_corpus, training_loader
 from plmctl.commands.dry_run import estimate
 from plmctl.commands.teaching import lesson
-from plmctl.config.compose import Flags, compose
-from plmctl.config.headers import header
-from plmctl.config.lesson import as_training
-from plmctl.config.recipes import find_recipe
-from plmctl.config.resume import resumed
-from plmctl.cost import cost
+from plmctl.core.batch import Batch, Seq
+from plmctl.core.errors import UsageError
 from plmctl.distill.cache import Cached
 from plmctl.distill.distillation import Distillation
 from plmctl.distill.logits import LogitMSE
 from plmctl.distill.self_ensemble import SelfEnsemble
 from plmctl.distill.teachers import Frozen, Several
-from plmctl.errors import UsageError
 from plmctl.models.base import Model
 from plmctl.nn.tables import count
 from plmctl.objectives.mlm import MLM
+from plmctl.run import loading
+from plmctl.run.assemble import build_model, known_to_objectives
+from plmctl.run.compose import Flags, compose
+from plmctl.run.cost import cost
+from plmctl.run.headers import header
+from plmctl.run.lesson import as_training
+from plmctl.run.recipes import find_recipe
+from plmctl.run.resume import resumed
 from plmctl.training.distributed import World
 
 SMALL = [

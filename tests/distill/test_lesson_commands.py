@@ -10,10 +10,10 @@ import pytest
 from safetensors import safe_open
 
 from plmctl.commands import finetune, pretrain
-from plmctl.config import compose as config
-from plmctl.config.resume import resumed
-from plmctl.errors import UsageError
-from plmctl.loading import load
+from plmctl.core.errors import UsageError
+from plmctl.run import compose as config
+from plmctl.run.loading import load
+from plmctl.run.resume import resumed
 
 SMALL = [
     "size=tiny",

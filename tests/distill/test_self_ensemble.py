@@ -11,16 +11,16 @@ from safetensors.torch import load_file
 from test_theseus import SMALL, tuned
 from typer.testing import CliRunner
 
-from plmctl.cli import make_app
+from plmctl.cli.app import make_app
 from plmctl.commands import finetune
-from plmctl.config import compose as config
-from plmctl.config.resume import resumed
+from plmctl.core.errors import ConfigError
 from plmctl.distill.base import Measures
 from plmctl.distill.distillation import Distillation
 from plmctl.distill.logits import LogitMSE
 from plmctl.distill.self_ensemble import SelfEnsemble, named
-from plmctl.errors import ConfigError
 from plmctl.objectives.mlm import MLM
+from plmctl.run import compose as config
+from plmctl.run.resume import resumed
 
 
 def moved(student):

@@ -12,14 +12,14 @@ import pytest
 from omegaconf import OmegaConf
 from typer.testing import CliRunner
 
-from plmctl.assembly import build_model
-from plmctl.cli import make_app
+from plmctl.cli.app import make_app
 from plmctl.commands import finetune, made, rewrite
-from plmctl.config import compose as config
-from plmctl.config.build import build, plain
+from plmctl.core.errors import ConfigError, DataError, UsageError
 from plmctl.distill.sequence import Nearest, likeliest, sequence
 from plmctl.distill.teachers import Frozen
-from plmctl.errors import ConfigError, DataError, UsageError
+from plmctl.run import compose as config
+from plmctl.run.assemble import build_model
+from plmctl.run.build import build, plain
 
 PAIRS = [
     ("red new", "rot neu"),

@@ -12,14 +12,14 @@ import torch
 from lessons import LENGTHS, V, answers, batch, pair
 
 from plmctl.attention.patterns import Causal
-from plmctl.batch import Batch
+from plmctl.core.batch import Batch
+from plmctl.core.errors import ConfigError
 from plmctl.distill import logits as soft
 from plmctl.distill.attention import AttentionKL, AttentionMSE
 from plmctl.distill.base import Answers, Logits
 from plmctl.distill.hidden import HiddenCosine, HiddenMSE, Patient
 from plmctl.distill.logits import LogitMSE, SoftTargets
 from plmctl.distill.relations import MiniLM, MiniLMv2
-from plmctl.errors import ConfigError
 
 REAL = [(b, i) for b, n in enumerate(LENGTHS) for i in range(n)]
 

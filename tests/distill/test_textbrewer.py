@@ -9,7 +9,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from plmctl.batch import Batch, Seq
+from plmctl.core.batch import Batch, Seq
 from plmctl.distill.attention import AttentionKL, AttentionMSE
 from plmctl.distill.base import Answers, Logits, Measures, Teacher
 from plmctl.distill.hidden import HiddenCosine, HiddenMSE, Patient

@@ -10,19 +10,19 @@ import torch
 from lessons import V, batch, model, pair
 from safetensors.torch import load_file
 
-from plmctl.assembly import build_model
-from plmctl.batch import Batch, Seq, Targets
 from plmctl.commands import eval as evaluation
 from plmctl.commands import finetune
-from plmctl.config import compose as config
-from plmctl.config.contract import TINY
-from plmctl.config.resume import resumed
+from plmctl.core.batch import Batch, Seq, Targets
+from plmctl.core.errors import ConfigError, UsageError
 from plmctl.distill.teachers import Frozen, Several
 from plmctl.distill.theseus import Theseus
-from plmctl.errors import ConfigError, UsageError
-from plmctl.loading import find
 from plmctl.objectives.mlm import MLM
 from plmctl.objectives.seq2seq import Seq2Seq
+from plmctl.run import compose as config
+from plmctl.run.assemble import build_model
+from plmctl.run.contract import TINY
+from plmctl.run.loading import find
+from plmctl.run.resume import resumed
 
 LAYER = "backbone.stack.blocks."
 

@@ -14,7 +14,7 @@ import torch
 from typer.testing import CliRunner
 
 import plmctl
-from plmctl.cli import make_app
+from plmctl.cli.app import make_app
 from plmctl.commands import generate as command
 from plmctl.commands.prompts import Prompt, Reader
 

@@ -12,7 +12,6 @@ import numpy as np
 import pytest
 import torch
 
-from plmctl.assembly import build_model
 from plmctl.attention.patterns import (
     Causal,
     Dilated,
@@ -23,10 +22,8 @@ from plmctl.attention.patterns import (
     Prefix,
     Window,
 )
-from plmctl.batch import Batch, Seq
-from plmctl.config.compose import compose
-from plmctl.config.contract import TINY
-from plmctl.errors import DataError, UsageError
+from plmctl.core.batch import Batch, Seq
+from plmctl.core.errors import DataError, UsageError
 from plmctl.generation.beam import Beam
 from plmctl.generation.decode import generate
 from plmctl.generation.greedy import Greedy
@@ -34,6 +31,9 @@ from plmctl.generation.sample import Sample
 from plmctl.generation.search import Hypothesis
 from plmctl.generation.step import in_front
 from plmctl.models.base import Model
+from plmctl.run.assemble import build_model
+from plmctl.run.compose import compose
+from plmctl.run.contract import TINY
 
 SIZE, NEW = 19, 7
 VOCAB = replace(TINY, size=SIZE, special=np.zeros(SIZE, bool), word_start=np.zeros(SIZE, bool))

@@ -13,7 +13,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from plmctl.errors import ConfigError
+from plmctl.core.errors import ConfigError
 from plmctl.generation.beam import Beam, best, in_place
 from plmctl.generation.greedy import Greedy
 from plmctl.generation.sample import Sample

@@ -9,7 +9,7 @@ import math
 import pytest
 import torch
 
-from plmctl.errors import ConfigError
+from plmctl.core.errors import ConfigError
 from plmctl.heads.features import Beside, Mix
 
 B, T, W, L = 2, 4, 3, 2

@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from plmctl.errors import ConfigError
+from plmctl.core.errors import ConfigError
 from plmctl.heads.features import Concat, Layer, Layers, Mix, Sum
 from plmctl.nn.init import truncated_normal
 

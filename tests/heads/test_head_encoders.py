@@ -7,7 +7,7 @@ import math
 import pytest
 import torch
 
-from plmctl.errors import ConfigError
+from plmctl.core.errors import ConfigError
 from plmctl.heads.encoders import CNN, BiGRU, BiLSTM
 from plmctl.nn.init import truncated_normal
 

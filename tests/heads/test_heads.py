@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import nn
 
-from plmctl.batch import IGNORE
+from plmctl.core.batch import IGNORE
 from plmctl.heads.classify import Classify
 from plmctl.heads.lm import LMHead
 from plmctl.heads.pair import PairHead

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 import torch
 
-from plmctl.batch import Batch, Seq
-from plmctl.errors import ConfigError
+from plmctl.core.batch import Batch, Seq
+from plmctl.core.errors import ConfigError
 from plmctl.models.bilm import BiLM
 from plmctl.nn.char_cnn import CharCNN
 from plmctl.nn.init import truncated_normal

@@ -21,8 +21,8 @@ from plmctl.attention.patterns import (
     Prefix,
     Window,
 )
-from plmctl.batch import Batch, Seq
-from plmctl.errors import ConfigError
+from plmctl.core.batch import Batch, Seq
+from plmctl.core.errors import ConfigError
 from plmctl.heads.pooler import Pooler
 from plmctl.models.base import Model
 from plmctl.models.encoder import Encoder

@@ -13,8 +13,8 @@ import torch
 from safetensors.torch import load_file
 from typer.testing import CliRunner
 
-from plmctl.batch import Seq
-from plmctl.cli import make_app
+from plmctl.cli.app import make_app
+from plmctl.core.batch import Seq
 from plmctl.data.formats.sentences import Sentences
 from plmctl.data.formats.text_pair import TextPair
 from plmctl.data.shards import Shards

@@ -7,15 +7,15 @@ from __future__ import annotations
 import pytest
 import torch
 
-from plmctl.assembly import build_model
 from plmctl.attention.patterns import Causal, Full
-from plmctl.batch import Batch, Seq
-from plmctl.config.compose import compose
-from plmctl.config.contract import TINY, check_contract
-from plmctl.convert.hf import export
-from plmctl.cost import cost
-from plmctl.errors import ConfigError, UsageError
+from plmctl.core.batch import Batch, Seq
+from plmctl.core.errors import ConfigError, UsageError
+from plmctl.interop.hf import export
 from plmctl.models.base import Model
+from plmctl.run.assemble import build_model
+from plmctl.run.compose import compose
+from plmctl.run.contract import TINY, check_contract
+from plmctl.run.cost import cost
 
 W, L, HIDDEN = 32, 2, 48
 SIZE = [

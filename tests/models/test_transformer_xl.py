@@ -9,11 +9,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from plmctl.assembly import build_model
-from plmctl.batch import Batch, Seq
-from plmctl.config.compose import compose
-from plmctl.config.contract import TINY
+from plmctl.core.batch import Batch, Seq
 from plmctl.models.base import Model
+from plmctl.run.assemble import build_model
+from plmctl.run.compose import compose
+from plmctl.run.contract import TINY
 
 LENGTH, MEMORY = 4, 6
 SMALL = [

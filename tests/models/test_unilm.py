@@ -10,18 +10,18 @@ import numpy as np
 import pytest
 import torch
 
-from plmctl.assembly import build_model
 from plmctl.attention.patterns import Pattern
-from plmctl.batch import Batch, Seq
-from plmctl.config.build import build
-from plmctl.config.compose import compose
-from plmctl.config.contract import TINY
-from plmctl.config.recipes import conf_dir, load
+from plmctl.core.batch import Batch, Seq
+from plmctl.core.errors import ConfigError
 from plmctl.data.formats.base import Plan
 from plmctl.data.formats.blocks import Blocks
 from plmctl.data.formats.renumbered import Renumbered
-from plmctl.errors import ConfigError
 from plmctl.models.base import Model
+from plmctl.run.assemble import build_model
+from plmctl.run.build import build
+from plmctl.run.compose import compose
+from plmctl.run.contract import TINY
+from plmctl.run.recipes import conf_dir, load
 
 T = 9
 ROWS = torch.tensor(  # pairs, left to right, right to left, source and target; padding is 0
@@ -147,7 +147,7 @@ def test_renumbered_rows_are_the_rows_with_other_numbers(monkeypatch: pytest.Mon
     def rows(
         self: Blocks, shards: object, plan: Plan, index: np.ndarray, wanted: object = None
     ) -> object:
-        from plmctl.batch import Rows
+        from plmctl.core.batch import Rows
 
         track = {"segment": np.array([[0, 0, 1], [0, 1, 1]])} if wanted else {}
         return Rows(

@@ -9,16 +9,16 @@ import pytest
 import torch
 from torch import Tensor
 
-from plmctl.assembly import build_model
-from plmctl.batch import IGNORE, Batch, Seq, Targets
-from plmctl.config.compose import compose
-from plmctl.config.contract import TINY, check_contract
-from plmctl.cost import cost
-from plmctl.errors import ConfigError, UsageError
+from plmctl.core.batch import IGNORE, Batch, Seq, Targets
+from plmctl.core.errors import ConfigError, UsageError
 from plmctl.generation.decode import generate
 from plmctl.generation.greedy import Greedy
 from plmctl.models.base import Hidden, Model
 from plmctl.models.xlnet import Memory
+from plmctl.run.assemble import build_model
+from plmctl.run.compose import compose
+from plmctl.run.contract import TINY, check_contract
+from plmctl.run.cost import cost
 from plmctl.training.memory import Memory as Slots
 
 PLM = [

@@ -12,8 +12,8 @@ from torch import Tensor
 
 from plmctl.attention.kernels import Mask
 from plmctl.attention.patterns import Causal
-from plmctl.batch import Seq
-from plmctl.errors import ConfigError
+from plmctl.core.batch import Seq
+from plmctl.core.errors import ConfigError
 from plmctl.nn.cache import Cache
 from plmctl.nn.cells.attention import Attention
 from plmctl.nn.cells.base import Context, Read

@@ -7,7 +7,7 @@ import math
 import pytest
 import torch
 
-from plmctl.errors import ConfigError
+from plmctl.core.errors import ConfigError
 from plmctl.nn.char_cnn import CharCNN
 
 FILTERS = [[1, 2], [2, 3], [3, 2]]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from plmctl.errors import ConfigError
+from plmctl.core.errors import ConfigError
 from plmctl.nn.layout import Step, copies, parse
 
 

@@ -9,7 +9,7 @@ import math
 import pytest
 import torch
 
-from plmctl.errors import ConfigError
+from plmctl.core.errors import ConfigError
 from plmctl.nn.lstm import ProjectedLSTM
 
 W, H, P, B, T = 3, 4, 2, 3, 6

@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from plmctl.attention.kernels import Mask
-from plmctl.errors import ConfigError
+from plmctl.core.errors import ConfigError
 from plmctl.nn.cells.attention import Attention
 from plmctl.nn.cells.base import Cell, Context
 from plmctl.nn.cells.feedforward import FeedForward, activation_function

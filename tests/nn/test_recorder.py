@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from plmctl.attention.patterns import Causal, Full
-from plmctl.batch import Batch, Seq
+from plmctl.core.batch import Batch, Seq
 from plmctl.models.encoder import Encoder
 from plmctl.models.encoder_decoder import EncoderDecoder
 from plmctl.nn.cells.attention import Attention

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from plmctl.attention.kernels import Mask
-from plmctl.errors import ConfigError
+from plmctl.core.errors import ConfigError
 from plmctl.nn.cache import Cache
 from plmctl.nn.cells.base import Context
 from plmctl.nn.cells.relative_attention import RelativeAttention

@@ -11,8 +11,8 @@ import torch
 from torch import Tensor
 
 from plmctl.attention.kernels import Mask
-from plmctl.batch import Seq
-from plmctl.errors import ConfigError, UsageError
+from plmctl.core.batch import Seq
+from plmctl.core.errors import ConfigError, UsageError
 from plmctl.nn.cache import Cache
 from plmctl.nn.cells.base import Cell, Context
 from plmctl.nn.cells.convolution import Convolution

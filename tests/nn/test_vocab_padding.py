@@ -17,15 +17,15 @@ from torch import Tensor, nn
 from typer.testing import CliRunner
 
 import plmctl
-from plmctl.assembly import build_model
-from plmctl.batch import IGNORE, Batch, Seq
-from plmctl.cli import make_app
+from plmctl.cli.app import make_app
 from plmctl.commands.convert import convert
-from plmctl.config.build import plain
-from plmctl.config.compose import compose
+from plmctl.core.batch import IGNORE, Batch, Seq
 from plmctl.heads.lm import LMHead
 from plmctl.models.base import Model
 from plmctl.nn import tables
+from plmctl.run.assemble import build_model
+from plmctl.run.build import plain
+from plmctl.run.compose import compose
 from plmctl.training.checkpoint import tensors_of
 from plmctl.training.optim import AdamW, Lamb
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from plmctl.batch import Rows, Seq
+from plmctl.core.batch import Rows, Seq
 from plmctl.text.vocab import Vocab
 
 # ids from FIRST on are ordinary

@@ -6,7 +6,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from plmctl.batch import Rows, Seq
+from plmctl.core.batch import Rows, Seq
 from plmctl.text.vocab import Vocab
 
 

@@ -8,10 +8,10 @@ import pytest
 from moving_rows import CLS, PAD, SEP, make_rows, make_vocab
 from scipy import stats
 
-from plmctl.batch import Rows, Seq
-from plmctl.errors import ConfigError
+from plmctl.core.batch import Rows, Seq
+from plmctl.core.draws import Draws
+from plmctl.core.errors import ConfigError
 from plmctl.noise.document_rotate import DocumentRotate
-from plmctl.noise.draws import Draws
 from plmctl.noise.sentence_permute import SentencePermute
 from plmctl.noise.token_delete import TokenDelete
 

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from plmctl.noise.draws import Draws, below, unit
+from plmctl.core.draws import Draws, below, unit
 
 KEYS = np.arange(2000)
 

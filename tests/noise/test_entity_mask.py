@@ -10,8 +10,8 @@ from scipy import stats
 from test_whole_word_mask import literal
 from worded import chosen_of, worded
 
-from plmctl.errors import ConfigError, DataError
-from plmctl.noise.draws import Draws
+from plmctl.core.draws import Draws
+from plmctl.core.errors import ConfigError, DataError
 from plmctl.noise.entity_mask import EntityMask
 from plmctl.noise.masking import Shuffled
 

@@ -9,12 +9,12 @@ import pytest
 from plain_rows import make_vocab
 from worded import chosen_of, some, worded, words_of
 
-from plmctl.batch import IGNORE, Rows
-from plmctl.config.build import build, plain
-from plmctl.config.recipes import conf_dir, load
+from plmctl.core.batch import IGNORE, Rows
+from plmctl.core.draws import Draws
 from plmctl.noise.base import Chain
-from plmctl.noise.draws import Draws
 from plmctl.noise.masking import Masking
+from plmctl.run.build import build, plain
+from plmctl.run.recipes import conf_dir, load
 
 BUDGETED = (
     "token_mask",

@@ -11,9 +11,9 @@ import pytest
 from moving_rows import make_rows, make_vocab
 from scipy import stats
 
-from plmctl.batch import IGNORE
-from plmctl.errors import ConfigError
-from plmctl.noise.draws import Draws
+from plmctl.core.batch import IGNORE
+from plmctl.core.draws import Draws
+from plmctl.core.errors import ConfigError
 from plmctl.noise.factorization_order import FactorizationOrder
 
 V = make_vocab()

@@ -20,14 +20,14 @@ from moving_rows import (
     some,
 )
 
-from plmctl.batch import IGNORE, Rows, Seq
+from plmctl.core.batch import IGNORE, Rows, Seq
+from plmctl.core.draws import Draws
+from plmctl.core.errors import ConfigError
 from plmctl.data.loader import collate
 from plmctl.data.rows import join
-from plmctl.errors import ConfigError
 from plmctl.noise.autoencode import Autoencode
 from plmctl.noise.base import Chain, Noise, denoising
 from plmctl.noise.document_rotate import DocumentRotate
-from plmctl.noise.draws import Draws
 from plmctl.noise.factorization_order import FactorizationOrder
 from plmctl.noise.masking import shared
 from plmctl.noise.moves import kept, moved, permuted

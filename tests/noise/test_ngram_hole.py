@@ -11,14 +11,14 @@ import pytest
 from plain_rows import make_rows, make_vocab
 from worded import some
 
-from plmctl.batch import IGNORE, Rows
-from plmctl.config.build import build, plain
-from plmctl.config.recipes import conf_dir, load
+from plmctl.core.batch import IGNORE, Rows
+from plmctl.core.draws import Draws
+from plmctl.core.errors import ConfigError
 from plmctl.data.loader import collate
-from plmctl.errors import ConfigError
 from plmctl.noise.base import Chain
-from plmctl.noise.draws import Draws
 from plmctl.noise.ngram_hole import NgramHole, gaussian_shares
+from plmctl.run.build import build, plain
+from plmctl.run.recipes import conf_dir, load
 
 MASK = 4
 

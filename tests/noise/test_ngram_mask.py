@@ -10,8 +10,8 @@ from scipy import stats
 from test_whole_word_mask import shuffled_words
 from worded import chosen_of, one_long_word, worded, words_of
 
-from plmctl.errors import ConfigError
-from plmctl.noise.draws import HALF, Draws
+from plmctl.core.draws import HALF, Draws
+from plmctl.core.errors import ConfigError
 from plmctl.noise.groups import Lengths, first_come
 from plmctl.noise.ngram_mask import NgramMask
 

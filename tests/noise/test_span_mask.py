@@ -13,9 +13,9 @@ import pytest
 from scipy import stats
 from worded import chosen_of, worded, words_of
 
-from plmctl.batch import Rows
-from plmctl.errors import ConfigError
-from plmctl.noise.draws import HALF, Draws, below
+from plmctl.core.batch import Rows
+from plmctl.core.draws import HALF, Draws, below
+from plmctl.core.errors import ConfigError
 from plmctl.noise.groups import Lengths
 from plmctl.noise.span_mask import SpanMask
 from plmctl.noise.spans import Anchored, Segmented, anchored

@@ -11,9 +11,9 @@ import pytest
 from moving_rows import EOS, PAD, SEP, make_rows, make_vocab
 from scipy import stats
 
-from plmctl.batch import Rows, Seq
-from plmctl.errors import ConfigError
-from plmctl.noise.draws import Draws
+from plmctl.core.batch import Rows, Seq
+from plmctl.core.draws import Draws
+from plmctl.core.errors import ConfigError
 from plmctl.noise.span_sentinel import SpanSentinel
 
 V = make_vocab()

@@ -7,7 +7,7 @@ import pytest
 from scipy import stats
 from worded import chosen_of, worded
 
-from plmctl.noise.draws import Draws
+from plmctl.core.draws import Draws
 from plmctl.noise.target_mask import TargetMask
 
 

@@ -9,8 +9,8 @@ import pytest
 from moving_rows import MASK, make_rows, make_vocab
 from scipy import stats
 
-from plmctl.errors import ConfigError
-from plmctl.noise.draws import Draws
+from plmctl.core.draws import Draws
+from plmctl.core.errors import ConfigError
 from plmctl.noise.text_infill import TextInfill, gaps, poisson
 
 V = make_vocab()

@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from plmctl.batch import IGNORE, Rows
-from plmctl.errors import ConfigError
+from plmctl.core.batch import IGNORE, Rows
+from plmctl.core.draws import Draws
+from plmctl.core.errors import ConfigError
 from plmctl.noise.base import Chain
-from plmctl.noise.draws import Draws
 from plmctl.noise.masking import Budget, Spans, runs
 from plmctl.noise.token_mask import TokenMask
 

@@ -9,10 +9,10 @@ import pytest
 from scipy import stats
 from worded import worded
 
-from plmctl.batch import IGNORE
+from plmctl.core.batch import IGNORE
+from plmctl.core.draws import Draws
+from plmctl.core.errors import ConfigError
 from plmctl.data.sample import corpus_sample
-from plmctl.errors import ConfigError
-from plmctl.noise.draws import Draws
 from plmctl.noise.token_replace import TokenReplace
 
 

@@ -9,10 +9,10 @@ import pytest
 from moving_rows import CLS, SEP, make_rows, make_vocab
 from scipy import stats
 
-from plmctl.batch import IGNORE, Rows, Seq
-from plmctl.errors import ConfigError
+from plmctl.core.batch import IGNORE, Rows, Seq
+from plmctl.core.draws import Draws
+from plmctl.core.errors import ConfigError
 from plmctl.noise.base import Chain
-from plmctl.noise.draws import Draws
 from plmctl.noise.token_mask import TokenMask
 from plmctl.noise.token_shuffle import TokenShuffle
 

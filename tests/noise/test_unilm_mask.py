@@ -9,8 +9,8 @@ import pytest
 from scipy import stats
 from worded import chosen_of, worded
 
-from plmctl.errors import ConfigError
-from plmctl.noise.draws import Draws
+from plmctl.core.draws import Draws
+from plmctl.core.errors import ConfigError
 from plmctl.noise.unilm_mask import UnilmMask
 
 

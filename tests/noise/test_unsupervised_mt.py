@@ -7,9 +7,9 @@ import pytest
 from moving_rows import CLS, MASK, SEP, make_rows, make_vocab
 from scipy import stats
 
-from plmctl.batch import Rows, Seq
-from plmctl.errors import ConfigError
-from plmctl.noise.draws import Draws
+from plmctl.core.batch import Rows, Seq
+from plmctl.core.draws import Draws
+from plmctl.core.errors import ConfigError
 from plmctl.noise.word_blank import WordBlank
 from plmctl.noise.word_drop import WordDrop
 from plmctl.noise.word_shuffle import WordShuffle

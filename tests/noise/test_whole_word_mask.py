@@ -11,8 +11,8 @@ import pytest
 from scipy import stats
 from worded import chosen_of, one_long_word, worded, words_of
 
-from plmctl.errors import ConfigError
-from plmctl.noise.draws import Draws
+from plmctl.core.draws import Draws
+from plmctl.core.errors import ConfigError
 from plmctl.noise.masking import Shuffled
 from plmctl.noise.whole_word_mask import WholeWordMask
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 from plain_rows import make_rows
 
-from plmctl.batch import IGNORE, Rows
+from plmctl.core.batch import IGNORE, Rows
 
 
 def worded(

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from plmctl.attention.patterns import Full
-from plmctl.batch import IGNORE, Batch, Rows, Seq
+from plmctl.core.batch import IGNORE, Batch, Rows, Seq
 from plmctl.data.loader import collate
 from plmctl.models.base import Backbone, Hidden, Model
 from plmctl.models.encoder import Encoder

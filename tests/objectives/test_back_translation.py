@@ -17,17 +17,17 @@ import torch
 from safetensors.torch import load_file
 from typer.testing import CliRunner
 
-from plmctl.assembly import build_model
-from plmctl.batch import IGNORE, Batch, Rows, Seq, Targets
-from plmctl.cli import make_app
-from plmctl.config.compose import compose
-from plmctl.config.contract import TINY, check_contract
+from plmctl.cli.app import make_app
+from plmctl.core.batch import IGNORE, Batch, Rows, Seq, Targets
+from plmctl.core.errors import ConfigError
 from plmctl.data.formats.base import Plan
 from plmctl.data.formats.in_language import InLanguage
 from plmctl.data.formats.sentences import Sentences
-from plmctl.errors import ConfigError
 from plmctl.models.base import Model
 from plmctl.objectives.back_translation import BackTranslation
+from plmctl.run.assemble import build_model
+from plmctl.run.compose import compose
+from plmctl.run.contract import TINY, check_contract
 
 SIZE = ["size=tiny", "size.num_layers=1", "size.width=32", "size.inner_width=48"]
 SMALL = [*SIZE, "format.max_length=12"]

@@ -12,15 +12,15 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from plmctl.assembly import build_model, known_to_objectives
-from plmctl.batch import IGNORE, Rows, Seq
-from plmctl.cli import make_app
+from plmctl.cli.app import make_app
 from plmctl.commands.common import build_objective
-from plmctl.config.compose import compose
-from plmctl.config.contract import TINY, check_contract
+from plmctl.core.batch import IGNORE, Rows, Seq
+from plmctl.core.errors import ConfigError
 from plmctl.data.loader import collate
-from plmctl.errors import ConfigError
 from plmctl.objectives.bilm import BiLM
+from plmctl.run.assemble import build_model, known_to_objectives
+from plmctl.run.compose import compose
+from plmctl.run.contract import TINY, check_contract
 
 SMALL = [
     "size.width=16",

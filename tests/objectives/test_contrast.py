@@ -11,7 +11,7 @@ import pytest
 import torch
 from contrastive import batch_of, holed, rows_of
 
-from plmctl.batch import IGNORE, Rows
+from plmctl.core.batch import IGNORE, Rows
 from plmctl.data.loader import collate
 from plmctl.objectives.contrast import equal, info_nce, originals, products
 

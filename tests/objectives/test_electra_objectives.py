@@ -14,15 +14,15 @@ from scipy import stats
 from torch.nn import functional as F
 from torch.testing import assert_close
 
-from plmctl.assembly import build_model, known_to_objectives
-from plmctl.batch import IGNORE, Batch, Seq, Targets
 from plmctl.commands.common import build_objective
-from plmctl.config.compose import compose
-from plmctl.config.contract import check_contract
-from plmctl.cost import cost, own_parameters
-from plmctl.errors import UsageError
+from plmctl.core.batch import IGNORE, Batch, Seq, Targets
+from plmctl.core.errors import UsageError
 from plmctl.nn.tables import count
 from plmctl.objectives.rtd import RTD
+from plmctl.run.assemble import build_model, known_to_objectives
+from plmctl.run.compose import compose
+from plmctl.run.contract import check_contract
+from plmctl.run.cost import cost, own_parameters
 
 EXACT = {"atol": 1e-10, "rtol": 1e-10}
 

@@ -11,15 +11,15 @@ import pytest
 import torch
 from contrastive import VOCAB, States, W, batch_of, encoder, holed, rows_of
 
-from plmctl.batch import Batch, Seq
-from plmctl.config.compose import compose
-from plmctl.config.contract import check_contract
+from plmctl.core.batch import Batch, Seq
+from plmctl.core.draws import Draws
+from plmctl.core.errors import ConfigError, UsageError
 from plmctl.data.loader import collate
-from plmctl.errors import ConfigError, UsageError
 from plmctl.models.base import Model
-from plmctl.noise.draws import Draws
 from plmctl.noise.ngram_hole import NgramHole
 from plmctl.objectives.infoword import InfoWord
+from plmctl.run.compose import compose
+from plmctl.run.contract import check_contract
 
 CLEAN = rows_of([10, 7, 9, 4])
 ONE_EACH = [(0, 2, 5), (1, 1, 3), (2, 6, 2), (3, 1, 1)]

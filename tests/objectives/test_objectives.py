@@ -6,7 +6,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from plmctl.batch import IGNORE, Batch, Rows, Seq, Targets
+from plmctl.core.batch import IGNORE, Batch, Rows, Seq, Targets
 from plmctl.heads.lm import LMHead
 from plmctl.heads.pair import PairHead
 from plmctl.heads.pooler import Pooler

@@ -13,11 +13,11 @@ import torch
 from torch import nn
 from typer.testing import CliRunner
 
-from plmctl import cli
-from plmctl.batch import IGNORE, Batch, Seq
+from plmctl.cli import app as cli
+from plmctl.core.batch import IGNORE, Batch, Seq
+from plmctl.core.errors import DataError
 from plmctl.data.formats.sentence_pair import SentencePair
 from plmctl.data.reader import Reader
-from plmctl.errors import DataError
 from plmctl.heads.pair import PairHead
 from plmctl.heads.pooler import Pooler
 from plmctl.models.base import Backbone, Hidden, Model

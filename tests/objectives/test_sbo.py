@@ -11,17 +11,17 @@ import pytest
 import torch
 from torch import nn
 
-from plmctl.batch import IGNORE, Batch, Rows, Seq
-from plmctl.config.build import build, plain
-from plmctl.config.compose import compose
-from plmctl.config.contract import check_contract
-from plmctl.config.recipes import conf_dir, load
+from plmctl.core.batch import IGNORE, Batch, Rows, Seq
+from plmctl.core.draws import Draws
+from plmctl.core.errors import ConfigError, UsageError
 from plmctl.data.loader import collate
-from plmctl.errors import ConfigError, UsageError
 from plmctl.heads.sbo import SBOHead
 from plmctl.models.base import Backbone, Hidden, Model
-from plmctl.noise.draws import Draws
 from plmctl.objectives.sbo import SBO
+from plmctl.run.build import build, plain
+from plmctl.run.compose import compose
+from plmctl.run.contract import check_contract
+from plmctl.run.recipes import conf_dir, load
 from plmctl.text.vocab import Vocab
 
 V, W, MOST = 90, 4, 3

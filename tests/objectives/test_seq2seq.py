@@ -7,7 +7,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from plmctl.batch import IGNORE
+from plmctl.core.batch import IGNORE
 from plmctl.heads.lm import LMHead
 
 

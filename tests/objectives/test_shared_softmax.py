@@ -7,8 +7,8 @@ import math
 import pytest
 import torch
 
-from plmctl.batch import IGNORE
-from plmctl.errors import ConfigError
+from plmctl.core.batch import IGNORE
+from plmctl.core.errors import ConfigError
 from plmctl.heads.shared_softmax import SharedSoftmax, expected, log_uniform
 
 V, W = 20, 6

@@ -9,13 +9,13 @@ import torch
 from contrastive import States, W, batch_of, encoder, holed, rows_of
 from torch import Tensor
 
-from plmctl.config.compose import compose
-from plmctl.config.contract import check_contract
+from plmctl.core.errors import ConfigError, UsageError
 from plmctl.data.rows import blank, join
-from plmctl.errors import ConfigError, UsageError
 from plmctl.models.base import Model, Once
 from plmctl.objectives.mix import Entry, Mix
 from plmctl.objectives.simcse import SimCSE
+from plmctl.run.compose import compose
+from plmctl.run.contract import check_contract
 
 LENGTHS = [10, 7, 9, 4, 10]
 

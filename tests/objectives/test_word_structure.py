@@ -14,18 +14,18 @@ import torch
 from torch import nn
 from typer.testing import CliRunner
 
-from plmctl import cli
-from plmctl.batch import IGNORE, Batch, Rows, Seq, Targets
-from plmctl.config.compose import compose
-from plmctl.config.contract import check_contract
+from plmctl.cli import app as cli
+from plmctl.core.batch import IGNORE, Batch, Rows, Seq, Targets
+from plmctl.core.draws import Draws
 from plmctl.heads.lm import LMHead
 from plmctl.models.base import Backbone, Hidden, Model
-from plmctl.noise.draws import Draws
 from plmctl.noise.token_mask import TokenMask
 from plmctl.noise.token_shuffle import TokenShuffle
 from plmctl.objectives.mix import Entry, Mix
 from plmctl.objectives.mlm import MLM
 from plmctl.objectives.word_structure import WordStructure
+from plmctl.run.compose import compose
+from plmctl.run.contract import check_contract
 from plmctl.text.vocab import Vocab
 
 B, T, W, V = 4, 40, 6, 30

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from plmctl import cli
+from plmctl.cli import app as cli
 
 
 @pytest.fixture(scope="session")

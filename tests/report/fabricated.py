@@ -12,10 +12,10 @@ from typing import Any
 
 import yaml
 
-from plmctl.ablation.job import DONE, ERROR
-from plmctl.ablation.job import JOB as RECORD
-from plmctl.ablation.statistics import compare, holm, judge, spread
-from plmctl.whole import write_json
+from plmctl.storage.atomic import write_json
+from plmctl.study.job import DONE, ERROR
+from plmctl.study.job import JOB as RECORD
+from plmctl.study.statistics import compare, holm, judge, spread
 
 CONFIG = {
     "recipe": "bert",
@@ -150,7 +150,7 @@ def _level(arm: int, seed: int) -> float:
 
 
 def _table(settings: Mapping[str, Any], names: Sequence[str], seeds: int) -> dict[str, Any]:
-    """As plmctl.ablation.table writes it."""
+    """As plmctl.study.table writes it."""
     values = {
         name: {seed: _level(number, seed) for seed in range(seeds)}
         for number, name in enumerate(names)

@@ -9,7 +9,7 @@ import pytest
 import yaml
 from typer.testing import CliRunner
 
-from plmctl.cli import make_app
+from plmctl.cli.app import make_app
 from plmctl.report.card import card
 from plmctl.report.runs import RunLog
 

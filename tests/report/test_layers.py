@@ -12,7 +12,7 @@ import torch
 from typer.testing import CliRunner
 
 import plmctl
-from plmctl import cli
+from plmctl.cli import app as cli
 from plmctl.report.layers import measured, moves
 from plmctl.report.page import Chart, Text
 from plmctl.report.panels.layers import panel

@@ -11,8 +11,8 @@ import torch
 from typer.testing import CliRunner
 
 import plmctl
-from plmctl.cli import make_app
-from plmctl.errors import UsageError
+from plmctl.cli.app import make_app
+from plmctl.core.errors import UsageError
 from plmctl.report import maps
 from plmctl.report.panels.attention import panel
 from plmctl.report.subject import Wishes, of

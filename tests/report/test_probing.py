@@ -11,7 +11,7 @@ import torch
 from torch.nn import functional as F
 
 import plmctl
-from plmctl.errors import DataError
+from plmctl.core.errors import DataError
 from plmctl.report import probing
 from plmctl.report.page import Chart, Table, Text
 from plmctl.report.panels.probes import panel

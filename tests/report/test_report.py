@@ -7,7 +7,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from plmctl.errors import DataError
+from plmctl.core.errors import DataError
 from plmctl.report.bars import Level, levels
 from plmctl.report.chart import line_chart, thin, ticks
 from plmctl.report.runs import RunLog

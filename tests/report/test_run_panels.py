@@ -18,7 +18,7 @@ import parsed
 import pytest
 from typer.testing import CliRunner
 
-from plmctl.cli import make_app
+from plmctl.cli.app import make_app
 from plmctl.report import build, glue
 from plmctl.report.page import Block, Chart, Folded, Heading, Table, Text
 from plmctl.report.panels import (

@@ -13,7 +13,7 @@ import parsed
 import pytest
 from typer.testing import CliRunner
 
-from plmctl.cli import make_app
+from plmctl.cli.app import make_app
 from plmctl.report import build
 from plmctl.report.page import Chart, html
 from plmctl.report.studies import StudyFolder

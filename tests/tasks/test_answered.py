@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from plmctl.commands import answered
-from plmctl.config import compose as config
-from plmctl.errors import DataError
+from plmctl.core.errors import DataError
+from plmctl.run import compose as config
 from plmctl.tasks.base import Example, Task
 
 SAID = {"guess": "good", "probabilities": {"bad": 0.25, "good": 0.75}}

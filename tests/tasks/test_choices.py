@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 import torch
 
-from plmctl.batch import IGNORE, Rows, Seq
-from plmctl.errors import DataError
+from plmctl.core.batch import IGNORE, Rows, Seq
+from plmctl.core.errors import DataError
 from plmctl.models.base import Hidden
 from plmctl.tasks import batches, inference
 from plmctl.tasks.base import Example
@@ -142,7 +142,7 @@ def test_batches_count_examples_and_never_part_their_rows(toy):
 
 
 def test_rows_without_groups_are_units_themselves():
-    from plmctl.batch import Rows, Seq
+    from plmctl.core.batch import Rows, Seq
 
     rows = Rows(key=np.arange(3), seqs={"text": Seq(np.ones((3, 4), int), np.array([4, 1, 2]))})
     units = batches.Units.of(rows)

@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from plmctl.errors import DataError
+from plmctl.core.errors import DataError
 from plmctl.tasks import metrics
 from plmctl.tasks.conll import Columns, canonical, iob1_to_iob2
 

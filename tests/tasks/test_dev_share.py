@@ -9,8 +9,8 @@ import pytest
 
 from plmctl.commands import eval as evaluation
 from plmctl.commands import finetune
-from plmctl.config import compose as config
-from plmctl.errors import ConfigError, DataError
+from plmctl.core.errors import ConfigError, DataError
+from plmctl.run import compose as config
 from plmctl.tasks import inference
 from plmctl.tasks.base import Example, Task
 from plmctl.tasks.holding import hold_out

@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from plmctl.batch import IGNORE
-from plmctl.errors import ConfigError
+from plmctl.core.batch import IGNORE
+from plmctl.core.errors import ConfigError
 from plmctl.tasks.conll import Columns
 from plmctl.tasks.tagging import Tagging, surrounding, word_pieces
 

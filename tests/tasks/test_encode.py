@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from plmctl.errors import ConfigError
+from plmctl.core.errors import ConfigError
 from plmctl.tasks import encode
 
 

@@ -10,12 +10,12 @@ import pytest
 import torch
 
 import plmctl
-from plmctl.batch import Batch, Seq
 from plmctl.commands import answered, finetune, scoring
 from plmctl.commands import eval as evaluation
-from plmctl.config import compose as config
-from plmctl.config import schema
-from plmctl.errors import ConfigError, ConfigErrors, DataError, UsageError
+from plmctl.core.batch import Batch, Seq
+from plmctl.core.errors import ConfigError, ConfigErrors, DataError, UsageError
+from plmctl.run import compose as config
+from plmctl.run import schema
 from plmctl.tasks.classification import Classification
 from plmctl.tasks.tables import Table
 from plmctl.training.log import Log
@@ -250,7 +250,7 @@ def test_head_seed_is_apart_from_the_seed(tmp_path, trained):
 
 
 def test_resume_goes_on_bit_for_bit(tmp_path, trained):
-    from plmctl.config.resume import resumed
+    from plmctl.run.resume import resumed
 
     folder, _ = trained
     _finetune(folder, tmp_path / "whole", "train.epochs=null", "train.steps=8", "schedule=constant")
@@ -266,7 +266,7 @@ def test_resume_goes_on_bit_for_bit(tmp_path, trained):
 
 
 def _resumed(run, *words):
-    from plmctl.config.resume import resumed
+    from plmctl.run.resume import resumed
 
     cfg, flags = resumed(
         config.Flags("finetune", overrides=(f"run.dir={run}", *words), resume=True)
@@ -383,7 +383,7 @@ def test_without_a_dev_split_nothing_is_scored(tmp_path, capsys):
 def test_an_interrupted_run_without_dev_goes_on(tmp_path, monkeypatch):
     import signal
 
-    from plmctl.config.resume import resumed
+    from plmctl.run.resume import resumed
 
     (_table(tmp_path) / "dev.tsv").unlink()
     record = Log.record

@@ -9,13 +9,13 @@ import pytest
 import torch
 from omegaconf import OmegaConf
 
-from plmctl.assembly import build_model
 from plmctl.commands import scoring
 from plmctl.commands.finetune import build_task
 from plmctl.commands.fitted import complete, fit_language_heads, settle
-from plmctl.config import compose as config
-from plmctl.config.build import plain
-from plmctl.errors import ConfigError, ConfigErrors
+from plmctl.core.errors import ConfigError, ConfigErrors
+from plmctl.run import compose as config
+from plmctl.run.assemble import build_model
+from plmctl.run.build import plain
 from plmctl.tasks import batches, encode, inference
 from plmctl.tasks.base import Example
 from plmctl.text.tokenizer import Tokenizer

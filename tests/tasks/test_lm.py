@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 import torch
 
-from plmctl.assembly import build_model
-from plmctl.batch import IGNORE, Batch, Seq
-from plmctl.config.compose import compose
-from plmctl.errors import ConfigError
+from plmctl.core.batch import IGNORE, Batch, Seq
+from plmctl.core.errors import ConfigError
 from plmctl.heads.lm import LMHead
 from plmctl.models.base import Hidden
 from plmctl.noise.token_mask import TokenMask
+from plmctl.run.assemble import build_model
+from plmctl.run.compose import compose
 from plmctl.tasks.lm import LanguageModel, Text, causal_windows
 
 DOCUMENTS = [

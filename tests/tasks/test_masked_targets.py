@@ -7,9 +7,9 @@ import pytest
 import torch
 from test_generation_task import EXAMPLES, KINDS, PAIRS, SEGMENTS, _model, _predicted, _task
 
-from plmctl.batch import IGNORE, Batch, Seq
-from plmctl.errors import ConfigError
-from plmctl.noise.draws import Draws
+from plmctl.core.batch import IGNORE, Batch, Seq
+from plmctl.core.draws import Draws
+from plmctl.core.errors import ConfigError
 from plmctl.tasks import batches, inference
 
 PREFIXES = ("prefix", "unilm")

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from plmctl.config import compose as config
-from plmctl.errors import ConfigError, DataError
+from plmctl.core.errors import ConfigError, DataError
+from plmctl.run import compose as config
 from plmctl.tasks.dialogues import Dialogues
 from plmctl.tasks.pairs import Pairs
 

@@ -7,8 +7,8 @@ import json
 import numpy as np
 import pytest
 
-from plmctl.batch import IGNORE
-from plmctl.errors import ConfigError, DataError
+from plmctl.core.batch import IGNORE
+from plmctl.core.errors import ConfigError, DataError
 from plmctl.tasks.squad import Squad, best_window, doc_windows
 from plmctl.tasks.squad_files import SquadFiles
 

@@ -7,7 +7,7 @@ import json
 
 import pytest
 
-from plmctl.errors import DataError
+from plmctl.core.errors import DataError
 from plmctl.tasks.tables import Table
 
 SPLITS = {"train": ["train.*"], "dev": ["dev.*"], "test": ["test.*"]}

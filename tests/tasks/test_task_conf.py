@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from plmctl.config import compose as config
+from plmctl.run import compose as config
 
 NAMES = sorted(
     file.stem

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import torch
 
-from plmctl.batch import IGNORE
-from plmctl.errors import DataError
+from plmctl.core.batch import IGNORE
+from plmctl.core.errors import DataError
 from plmctl.tasks import batches
 from plmctl.tasks.base import Example
 from plmctl.tasks.classification import Classification

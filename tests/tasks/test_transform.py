@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 import torch
 
-from plmctl.assembly import build_model
-from plmctl.batch import IGNORE
 from plmctl.commands import finetune
-from plmctl.config import compose as config
-from plmctl.errors import ConfigError
+from plmctl.core.batch import IGNORE
+from plmctl.core.errors import ConfigError
+from plmctl.run import compose as config
+from plmctl.run.assemble import build_model
 from plmctl.tasks import batches
 from plmctl.tasks.base import Example
 from plmctl.tasks.classification import Classification

@@ -10,10 +10,10 @@ from writing import parallel
 from plmctl.commands import eval as evaluation
 from plmctl.commands import finetune, generate, scoring
 from plmctl.commands.prompts import Reader
-from plmctl.config import compose as config
+from plmctl.core.errors import ConfigError, ConfigErrors, DataError
 from plmctl.data.loader import collate
-from plmctl.errors import ConfigError, ConfigErrors, DataError
-from plmctl.loading import load
+from plmctl.run import compose as config
+from plmctl.run.loading import load
 from plmctl.tasks import written
 
 SMALL = [

@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from plmctl.errors import ConfigError, UsageError
+from plmctl.core.errors import ConfigError, UsageError
 from plmctl.tasks import written
 
 

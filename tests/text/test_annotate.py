@@ -11,12 +11,12 @@ import numpy as np
 import pytest
 from test_tokenizer import CHINESE, TEXTS
 
+from plmctl.core.errors import ConfigError, DataError, UsageError
+from plmctl.core.parts import part_of
 from plmctl.data import tokenizing
 from plmctl.data.shards import Shards
 from plmctl.data.survey import Source
 from plmctl.data.tokenizing import Job
-from plmctl.errors import ConfigError, DataError, UsageError
-from plmctl.parts import part_of
 from plmctl.text import annotate, inputs, segment
 from plmctl.text.annotate import Wanted
 from plmctl.text.tokenizer import Tokenizer

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from test_tokenizer import KINDS, ODD, TEXTS
 
-from plmctl.errors import DataError
+from plmctl.core.errors import DataError
 from plmctl.text.tokenizer import Tokenizer
 
 transformers = pytest.importorskip("transformers")

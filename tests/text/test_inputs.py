@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
+from plmctl.core.errors import DataError, UsageError
 from plmctl.data.survey import Source
-from plmctl.errors import DataError, UsageError
 from plmctl.text import inputs
 from plmctl.text.reader import documents
 
@@ -200,7 +200,7 @@ def test_in_a_checkout_that_nobody_installed_the_extra_is_named(
 ) -> None:
     from importlib import metadata
 
-    from plmctl import extras
+    from plmctl.core import extras
 
     assert extras.installing("chinese") == "pip install 'jieba>=0.42'"
 

@@ -13,11 +13,11 @@ import numpy as np
 import pytest
 from test_tokenizer import CHINESE, KINDS, TEXTS
 
+from plmctl.core.errors import ConfigError, DataError
 from plmctl.data import encoding, tokenizing
 from plmctl.data.shards import Shards
 from plmctl.data.survey import Source
 from plmctl.data.tokenizing import Job
-from plmctl.errors import ConfigError, DataError
 from plmctl.text import marks, reader
 from plmctl.text.document import Document
 from plmctl.text.reader import documents

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from plmctl.errors import ConfigError, UsageError
+from plmctl.core.errors import ConfigError, UsageError
 from plmctl.text import segment
 from plmctl.text.segmented import FILE, spaced
 from plmctl.text.tokenizer import Tokenizer

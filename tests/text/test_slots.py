@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from test_tokenizer import CHINESE, KINDS, TEXTS
 
-from plmctl.errors import ConfigError
+from plmctl.core.errors import ConfigError
 from plmctl.text.tokenizer import Tokenizer
 from plmctl.text.train import KINDS as RECIPES
 

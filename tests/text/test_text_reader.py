@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from plmctl.errors import ConfigError, DataError
+from plmctl.core.errors import ConfigError, DataError
 from plmctl.text import inputs, reader
 from plmctl.text.layout import Layout
 from plmctl.text.reader import documents

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 import sentencepiece
 
-from plmctl.errors import ConfigError, DataError
+from plmctl.core.errors import ConfigError, DataError
 from plmctl.text import corpus
 from plmctl.text.tokenizer import META, Tokenizer
 

@@ -14,10 +14,10 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from plmctl.cli import make_app
+from plmctl.cli.app import make_app
+from plmctl.core.errors import DataError
 from plmctl.data.shards import Shards
 from plmctl.data.words import without_words
-from plmctl.errors import DataError
 from plmctl.text.tokenizer import Tokenizer
 from plmctl.text.unknown import refuse_unknown, told, unknown_share
 

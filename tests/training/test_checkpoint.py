@@ -9,7 +9,7 @@ import torch
 from safetensors.torch import load_file
 from toy import ToyObjective, make_model, make_trainer
 
-from plmctl.errors import DataError, PlmctlError
+from plmctl.core.errors import DataError, PlmctlError
 from plmctl.training import checkpoint
 from plmctl.training.checkpoint import Checkpoints, Snapshot
 from plmctl.training.log import cut_back

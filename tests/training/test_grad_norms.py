@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 import torch
 
-from plmctl.assembly import build_model
 from plmctl.commands import pretrain
-from plmctl.config.compose import Flags, compose
-from plmctl.errors import ConfigError
+from plmctl.core.errors import ConfigError
 from plmctl.models.base import Model
 from plmctl.nn.last_maps import last_maps
+from plmctl.run.assemble import build_model
+from plmctl.run.compose import Flags, compose
 from plmctl.training.gradients import gradient_norms
 
 SMALL = [

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from plmctl.errors import ConfigError
+from plmctl.core.errors import ConfigError
 from plmctl.training.muon import Muon, orthogonalize
 from plmctl.training.optim import AdamW, Lamb, decays, groups
 from plmctl.training.optimizer_state import load_optimizer_tensors, optimizer_tensors

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from plmctl import following
+from plmctl.core import children as following
 from plmctl.training.distributed import launch
 
 HERE = Path(__file__).parent
@@ -95,7 +95,7 @@ def test_a_worker_of_a_launcher_follows_it_and_the_launcher_itself_nobody(
 
 
 def test_the_command_line_follows_what_started_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    from plmctl import cli
+    from plmctl.cli import app as cli
 
     followed: list[bool] = []
     monkeypatch.setattr(cli, "follow_starter", lambda: followed.append(True))

@@ -7,7 +7,7 @@ import torch
 from torch import nn
 from toy import ToyBatches, make_batch, make_model, make_trainer
 
-from plmctl.errors import ConfigError, DataError, UsageError
+from plmctl.core.errors import ConfigError, DataError, UsageError
 from plmctl.training import compiling, precision, rundir
 from plmctl.training.distributed import device_of, join
 from plmctl.training.freezing import apply_freezing

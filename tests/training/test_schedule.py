@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from plmctl.errors import ConfigError
+from plmctl.core.errors import ConfigError
 from plmctl.training.schedule import Constant, Cosine, InverseSqrt, Polynomial, WarmupStableDecay
 
 T, W = 100, 10

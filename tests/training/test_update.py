@@ -16,7 +16,7 @@ from toy import (
     weights,
 )
 
-from plmctl.errors import PlmctlError
+from plmctl.core.errors import PlmctlError
 from plmctl.objectives.base import Objective, Output, Term
 from plmctl.training.budget import Budget
 from plmctl.training.progress import Progress

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from plmctl.batch import IGNORE, Batch, Seq, Targets
+from plmctl.core.batch import IGNORE, Batch, Seq, Targets
 from plmctl.models.base import Backbone, Hidden, Model
 from plmctl.objectives.base import Objective, Output, Term
 from plmctl.training.budget import Budget

@@ -8,7 +8,7 @@ import sys
 import time
 from pathlib import Path
 
-from plmctl import following
+from plmctl.core import children as following
 from plmctl.training.stop import SIGNALS
 
 if __name__ == "__main__":

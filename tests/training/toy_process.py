@@ -10,8 +10,8 @@ from pathlib import Path
 import torch
 from toy import ToyBatches, ToyObjective, make_trainer
 
-from plmctl.batch import Batch
-from plmctl.errors import PlmctlError
+from plmctl.core.batch import Batch
+from plmctl.core.errors import PlmctlError
 from plmctl.training.distributed import join, leave, sum_floats
 from plmctl.training.evaluation import mean_losses
 from plmctl.training.stages import Stage

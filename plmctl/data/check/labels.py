@@ -10,8 +10,8 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from plmctl.core.errors import DataError
 from plmctl.data.check.finding import Finding, Lengths, Report, judged, percent, shortened
-from plmctl.errors import DataError
 
 SKIPPED = ("answers",)  # fields that belong to the label
 _FEW = 10  # examples of a label that can hardly be learnt from

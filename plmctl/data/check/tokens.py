@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from plmctl.core.errors import DataError
 from plmctl.data import floors
 from plmctl.data.check import overlap
 from plmctl.data.check.characters import said_of, scripts
@@ -18,7 +19,6 @@ from plmctl.data.check.hashes import Repeats, stretches
 from plmctl.data.formats.base import lost
 from plmctl.data.shards import Shards
 from plmctl.data.survey import Say, quiet
-from plmctl.errors import DataError
 from plmctl.text.tokenizer import Tokenizer
 
 if TYPE_CHECKING:

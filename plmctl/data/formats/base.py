@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from plmctl.batch import Rows
-from plmctl.parts import base_of
+from plmctl.core.batch import Rows
+from plmctl.core.parts import base_of
 
 if TYPE_CHECKING:
     from plmctl.data.shards import Shards

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from plmctl.batch import Rows
+from plmctl.core.batch import Rows
+from plmctl.core.errors import ConfigError
+from plmctl.core.parts import part_of
 from plmctl.data.formats.base import Format, Plan
 from plmctl.data.formats.edges import Stream, document_edges
 from plmctl.data.formats.packing import best_fit_decreasing, chunks
 from plmctl.data.formats.pieces import lay, piece_plan
-from plmctl.errors import ConfigError
-from plmctl.parts import part_of
 from plmctl.text.template import Wrap, special, wraps
 from plmctl.text.vocab import Vocab
 

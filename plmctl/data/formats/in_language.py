@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from plmctl.batch import Rows
+from plmctl.core.batch import Rows
+from plmctl.core.errors import ConfigError
+from plmctl.core.parts import part_of
 from plmctl.data.formats.base import Format, Plan
 from plmctl.data.formats.wrapped import Wrapped
-from plmctl.errors import ConfigError
-from plmctl.parts import part_of
 
 if TYPE_CHECKING:
     from plmctl.data.shards import Shards

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from plmctl.core.errors import ConfigError, DataError
 from plmctl.data.formats.base import Plan
 from plmctl.data.formats.packing import best_fit_decreasing
 from plmctl.data.formats.pieces import Layout, piece_plan
-from plmctl.errors import ConfigError, DataError
 from plmctl.text.template import Wrap
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from plmctl.batch import Seq
+from plmctl.core.batch import Seq
 from plmctl.data.formats import carried
 from plmctl.data.formats.base import Plan
 from plmctl.noise.masking import runs

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from plmctl.batch import Rows
+from plmctl.core.batch import Rows
+from plmctl.core.errors import ConfigError
+from plmctl.core.parts import part_of
 from plmctl.data.formats.base import Format, Plan
 from plmctl.data.formats.pairs import Pairs, pair_plan, parallel
 from plmctl.data.formats.pieces import lay
 from plmctl.data.formats.sentence_pair import SentencePair
-from plmctl.errors import ConfigError
-from plmctl.parts import part_of
 from plmctl.text.vocab import Vocab
 
 if TYPE_CHECKING:

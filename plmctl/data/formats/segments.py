@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from plmctl.batch import IGNORE, Rows, Seq
+from plmctl.core.batch import IGNORE, Rows, Seq
+from plmctl.core.errors import ConfigError
+from plmctl.core.parts import part_of
 from plmctl.data.formats.base import Format, Plan
 from plmctl.data.formats.blocks import closed
 from plmctl.data.formats.carried import asked
 from plmctl.data.formats.edges import Stream, document_edges
 from plmctl.data.formats.pieces import lay, piece_plan
-from plmctl.errors import ConfigError
-from plmctl.parts import part_of
 from plmctl.text.template import Wrap
 from plmctl.text.vocab import Vocab
 

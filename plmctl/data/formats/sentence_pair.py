@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from plmctl.batch import Rows
+from plmctl.core.batch import Rows
+from plmctl.core.errors import ConfigError, DataError
+from plmctl.core.parts import part_of
 from plmctl.data.formats.base import Format, Plan
 from plmctl.data.formats.edges import document_edges, sentence_edges
 from plmctl.data.formats.pairs import Pairs, check_copies, check_rate, pair_begin, pair_plan, shares
 from plmctl.data.formats.pieces import lay
-from plmctl.errors import ConfigError, DataError
 from plmctl.noise.masking import runs
-from plmctl.parts import part_of
 from plmctl.text.template import wraps
 from plmctl.text.vocab import Vocab
 

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from plmctl.batch import Rows
+from plmctl.core.batch import Rows
+from plmctl.core.errors import ConfigError, DataError
+from plmctl.core.parts import part_of
 from plmctl.data.formats.base import Format, Plan
 from plmctl.data.formats.pairs import pair_plan, parallel
 from plmctl.data.formats.pieces import Layout, Pieces, lay_pieces
-from plmctl.errors import ConfigError, DataError
-from plmctl.parts import part_of
 from plmctl.text.template import wraps
 from plmctl.text.vocab import Vocab
 

@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from plmctl.batch import Rows, Seq
+from plmctl.core.batch import Rows, Seq
+from plmctl.core.errors import ConfigError
+from plmctl.core.parts import part_of
 from plmctl.data.formats.base import Format, Plan
 from plmctl.data.formats.blocks import closed
 from plmctl.data.formats.edges import Stream, document_edges, sentence_edges
 from plmctl.data.formats.pairs import check_copies, check_rate, shares
 from plmctl.data.formats.pieces import Layout, lay, piece_plan
-from plmctl.errors import ConfigError
-from plmctl.parts import part_of
 from plmctl.text.template import Wrap, special
 from plmctl.text.vocab import Vocab
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from torch import Tensor, nn
 
 from plmctl.attention.kernels import attend
-from plmctl.errors import ConfigError, nearest
+from plmctl.core.errors import ConfigError, nearest
+from plmctl.core.parts import part_of
 from plmctl.nn.cells.base import Cell, Context, Row, Work, check_heads
 from plmctl.nn.scores import score
-from plmctl.parts import part_of
 
 # which of the maps makes q, k and v
 PROJECTIONS = {"own": (0, 1, 2), "shared": (0, 0, 1), "none": (0, 0, 0)}

@@ -11,13 +11,13 @@ import torch
 from torch import Tensor, nn
 
 from plmctl.attention.kernels import Mask
-from plmctl.batch import Seq
-from plmctl.errors import ConfigError
+from plmctl.core.batch import Seq
+from plmctl.core.errors import ConfigError
+from plmctl.core.parts import base_of
 from plmctl.nn.cache import Cache, Slot
 from plmctl.nn.positions import Position
 from plmctl.nn.recorder import Recorder
 from plmctl.nn.relations import Relations
-from plmctl.parts import base_of
 
 
 @dataclass(frozen=True)

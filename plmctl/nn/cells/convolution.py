@@ -7,9 +7,9 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from plmctl.errors import ConfigError, UsageError
+from plmctl.core.errors import ConfigError, UsageError
+from plmctl.core.parts import part_of
 from plmctl.nn.cells.base import Cell, Context
-from plmctl.parts import part_of
 
 
 @part_of("cells")

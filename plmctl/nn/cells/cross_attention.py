@@ -5,10 +5,10 @@ from __future__ import annotations
 from torch import Tensor, nn
 
 from plmctl.attention.kernels import attend
-from plmctl.errors import ConfigError
+from plmctl.core.errors import ConfigError
+from plmctl.core.parts import part_of
 from plmctl.nn.cells.base import Cell, Context, Row, Work, check_heads
 from plmctl.nn.scores import score
-from plmctl.parts import part_of
 
 
 @part_of("cells")

@@ -8,10 +8,10 @@ from functools import partial
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from plmctl.errors import ConfigError, nearest
+from plmctl.core.errors import ConfigError, nearest
+from plmctl.core.parts import part_of
 from plmctl.nn.cells.base import Cell, Context
 from plmctl.nn.dropout import Dropout
-from plmctl.parts import part_of
 
 Activation = Callable[[Tensor], Tensor]
 

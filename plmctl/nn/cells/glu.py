@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from torch import Tensor, nn
 
+from plmctl.core.parts import part_of
 from plmctl.nn.cells.base import Cell, Context
 from plmctl.nn.cells.feedforward import activation_function
 from plmctl.nn.dropout import Dropout
-from plmctl.parts import part_of
 
 
 @part_of("cells")

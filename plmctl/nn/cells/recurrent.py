@@ -6,10 +6,10 @@ from __future__ import annotations
 
 from torch import Tensor, nn
 
-from plmctl.errors import UsageError
+from plmctl.core.errors import UsageError
+from plmctl.core.parts import part_of
 from plmctl.nn.cells.base import Cell, Context
 from plmctl.nn.recurrence import Recurrence
-from plmctl.parts import part_of
 
 
 class Recurrent(Cell):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from plmctl.errors import PlmctlError, UsageError
+from plmctl.core.errors import PlmctlError, UsageError
 from plmctl.report.page import Block, Chart, Heading, Text
 from plmctl.report.subject import Run, Subject
 

@@ -4,11 +4,11 @@ everything that was logged.
 
 from __future__ import annotations
 
-from plmctl.ablation.curves import band, mean_curve
 from plmctl.report.chart import Band, Curve, line_chart
 from plmctl.report.page import Block, Chart, Folded, Heading, Table, Text
 from plmctl.report.subject import Run, Subject
 from plmctl.report.text import number
+from plmctl.study.curves import band, mean_curve
 
 ORDER = 20
 REPEATED = (

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from plmctl.config.resume import leaves
 from plmctl.report.page import Block, Folded, Heading, Table, Text
 from plmctl.report.subject import Subject
 from plmctl.report.text import setting
+from plmctl.run.resume import leaves
 
 ORDER = 10
 FIRST = (

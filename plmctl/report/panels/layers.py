@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from plmctl.errors import PlmctlError
+from plmctl.core.errors import PlmctlError
 from plmctl.report.chart import Curve, line_chart
 from plmctl.report.page import Block, Chart, Heading, Text
 from plmctl.report.subject import Subject

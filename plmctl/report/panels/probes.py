@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from plmctl.errors import PlmctlError
+from plmctl.core.errors import PlmctlError
 from plmctl.report.chart import Curve, line_chart
 from plmctl.report.page import Block, Chart, Heading, Table, Text
 from plmctl.report.subject import Subject

@@ -4,10 +4,10 @@ differ as told before.
 
 from __future__ import annotations
 
-from plmctl.reading import read_text
 from plmctl.report.page import Block, Code, Folded, Heading
 from plmctl.report.runs import CONFIG
 from plmctl.report.subject import Subject
+from plmctl.storage.reading import read_text
 
 ORDER = 90
 FEW = 8

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from plmctl.ablation.shown import cost_table
 from plmctl.report.page import Block, Heading, Text
 from plmctl.report.subject import Subject
+from plmctl.study.shown import cost_table
 
 ORDER = 3
 

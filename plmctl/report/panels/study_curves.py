@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from plmctl.ablation.curves import along, band, mean_curve
 from plmctl.report.chart import Band, Curve, line_chart
 from plmctl.report.page import Block, Chart, Heading, Text
 from plmctl.report.runs import RunLog
 from plmctl.report.subject import Subject
+from plmctl.study.curves import along, band, mean_curve
 
 ORDER = 2
 

@@ -6,10 +6,10 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from plmctl.ablation.shown import metric_table, reading
 from plmctl.report.bars import Level, levels
 from plmctl.report.page import Block, Chart, Heading, Table, Text
 from plmctl.report.subject import Subject
+from plmctl.study.shown import metric_table, reading
 
 ORDER = 1
 

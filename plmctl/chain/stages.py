@@ -1,0 +1,225 @@
+"""Which pretrainings a recipe's chain has: its header says so in command lines, whose file names
+stand for the user's own.
+
+    # Before: plmctl pretrain bart data.path=train.en run.dir=runs/bart
+    # Launch: plmctl pretrain bart_translation init=runs/bart data.path=train.ro
+              data.target_path=train.en
+
+means: a BART first, on whatever is given as data.target_path; then the recipe, with init= the run
+of that BART.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from plmctl.chain.listing import plain
+from plmctl.core.errors import UsageError
+from plmctl.run.headers import Header
+from plmctl.run.schema import is_path
+
+OWN = "pretrain"  # the step of the recipe itself
+TUNING = "finetune"  # in front of a setting: of every fine-tuning
+STARTS = ("init", "teacher")  # whose model the recipe's own is, or is made from, or learns of
+OF_A_MODEL = ("size", "model", "position", "tokenizer")  # what a model that is started from brings
+OF_A_TEACHER = ("tokenizer",)  # what one brings that teaches a new model
+
+
+@dataclass(frozen=True)
+class Stage:
+    """One pretraining; `words` name the runs of earlier stages by `runs`: {what the header calls
+    it: name of the stage}.
+    """
+
+    name: str
+    recipe: str
+    words: tuple[str, ...]
+    runs: Mapping[str, str]
+
+    @property
+    def uses(self) -> set[str]:
+        """The stages that this one starts from, or is taught by."""
+        return {
+            name
+            for run, name in self.runs.items()
+            if any(run in _paths(word) for word in self.words)
+        }
+
+
+@dataclass(frozen=True)
+class Given:
+    """The words of a command line: of single steps, by their names, and of the recipe's own
+    pretraining.
+    """
+
+    own: tuple[str, ...]
+    steps: Mapping[str, tuple[str, ...]]
+
+    def of(self, *steps: str) -> tuple[str, ...]:
+        return tuple(word for step in steps for word in self.steps.get(step, ()))
+
+
+def given(words: Sequence[str], steps: Sequence[str]) -> Given:
+    """`sst2.optim.lr=1e-4` is a word of the step sst2, `finetune.seed=1` of every fine-tuning,
+    all others of the recipe.
+    """
+    own, apart = [], dict[str, list[str]]()
+    for word in words:
+        mark = word[: len(word) - len(word.lstrip("+~"))]
+        step, _, rest = word.removeprefix(mark).partition(".")
+        if step in (*steps, TUNING) and "=" not in step:
+            apart.setdefault(step, []).append(mark + rest)
+        else:
+            own.append(word)
+    return Given(tuple(own), {step: tuple(each) for step, each in apart.items()})
+
+
+def names(header: Header) -> list[str]:
+    """The stages that come before the recipe."""
+    return [_name(header, line) for line in header.each("Before")]
+
+
+def needs_text(header: Header) -> list[str]:
+    """The settings of the launch line without which there is nothing to read: all text that is
+    not one corpus.
+    """
+    data = [_key(word) for word in header.command()[3:] if _key(word).startswith("data.")]
+    return data if data != ["data.path"] else []
+
+
+def stages(recipe: str, header: Header, words: Given) -> list[Stage]:
+    """The pretrainings in the order in which they run; those that nothing starts from, since a
+    run was given, are left out.
+    """
+    lines = [header.words(line) for line in header.each("Before")]
+    runs = {
+        _value(word): name
+        for line, name in zip(lines, names(header), strict=True)
+        for word in line
+        if _key(word) == "run.dir"
+    }
+    launch = header.command()[3:]
+    examples = {_value(word): _key(word) for word in launch if _is_file(word)}
+    told = {_key(word): word for word in words.own}
+    new = not plain(header.file).get("init") and not any(
+        _key(word) == "init" for word in (*launch, *words.own)
+    )
+    of_model = [
+        word
+        for word in words.own
+        if _key(word).partition(".")[0] in (OF_A_TEACHER if new else OF_A_MODEL)
+    ]
+    kept = [
+        word
+        for word in launch
+        if _key(word) in STARTS and _value(word) in runs and not told.keys() & {_key(word), "init"}
+    ]
+    starts = {runs[_value(word)] for word in kept}
+    if starts:  # the model is decided there
+        words = dataclasses.replace(
+            words, own=tuple(word for word in words.own if word not in of_model)
+        )
+    made = []
+    for line, name in zip(lines, names(header), strict=True):
+        shared = (
+            [word for word in words.own if word.startswith("data.")]
+            if _shares_text(line, launch)
+            else []
+        )
+        own = (
+            list(_filled(line[3:], examples, told, runs, header))
+            if not shared
+            else _plain(line[3:], runs)
+        )
+        model = of_model if name in starts else []
+        made.append(Stage(name, line[2], (*own, *shared, *model, *words.of(name)), runs))
+    started = [
+        word
+        for word in launch
+        if _key(word) not in told and (not _is_file(word) or _value(word) in runs)
+    ]
+    made.append(Stage(OWN, recipe, (*started, *words.own, *words.of(OWN)), runs))
+    return list(_needed(made))
+
+
+def _needed(made: Sequence[Stage]) -> Iterator[Stage]:
+    wanted, waiting = set[str](), [made[-1]]
+    while waiting:
+        stage = waiting.pop()
+        wanted.add(stage.name)
+        waiting += [other for other in made if other.name in stage.uses - wanted]
+    return (stage for stage in made if stage.name in wanted)
+
+
+def _filled(
+    line: Sequence[str],
+    examples: Mapping[str, str],
+    told: Mapping[str, str],
+    runs: Mapping[str, str],
+    header: Header,
+) -> Iterator[str]:
+    """The words of a line with the user's files in the place of the examples; without those that
+    were not given.
+    """
+    for word in line:
+        key, value = _key(word), _value(word)
+        if key == "run.dir":
+            continue
+        if not _is_file(word) or value in runs:
+            yield word
+        elif value not in examples:
+            raise UsageError(f"{header.file}: # Before: {word}: the launch line has no {value}")
+        elif examples[value] in told:
+            yield f"{key}={_value(told[examples[value]])}"
+
+
+def _plain(line: Sequence[str], runs: Mapping[str, str]) -> list[str]:
+    return [
+        word
+        for word in line
+        if _key(word) != "run.dir" and (not _is_file(word) or _value(word) in runs)
+    ]
+
+
+def _shares_text(line: Sequence[str], launch: Sequence[str]) -> bool:
+    """Whether a stage reads the same text as the recipe, under the same settings."""
+    one, other = (
+        {word for word in words if _key(word).startswith("data.")} for words in (line, launch)
+    )
+    return one == other
+
+
+def _name(header: Header, line: str) -> str:
+    words = header.words(line)
+    if words[:2] != ["plmctl", "pretrain"] or not _run(words):
+        raise UsageError(
+            f"{header.file}: # Before: {line}:"
+            " wanted is plmctl pretrain <recipe> ... run.dir=runs/<name>"
+        )
+    return _run(words).rstrip("/").rpartition("/")[2]
+
+
+def _run(line: Sequence[str]) -> str:
+    return next((_value(word) for word in line if _key(word) == "run.dir"), "")
+
+
+def _paths(word: str) -> list[str]:
+    """The value of a word that names files, or its items."""
+    value = _value(word)
+    return (
+        [value, *(item.strip() for item in value.strip("[]").split(","))] if _is_file(word) else []
+    )
+
+
+def _is_file(word: str) -> bool:
+    return is_path(_key(word))
+
+
+def _key(word: str) -> str:
+    return word.lstrip("+~").partition("=")[0]
+
+
+def _value(word: str) -> str:
+    return word.partition("=")[2]

@@ -1,0 +1,1 @@
+"""What every room stands on: errors, batches, draws, declared parts, values of settings."""

@@ -1,0 +1,43 @@
+"""Libraries that only some users need: how they are imported, and how to get one that is not
+installed.
+"""
+
+from __future__ import annotations
+
+import importlib
+import shlex
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+from plmctl.core.errors import UsageError
+
+
+def needed(module: str, extra: str, what: str, *, otherwise: str = "") -> Any:
+    """The library for `what`, one of those under `extra` in pyproject.toml; UsageError with the
+    way to install it.
+    """
+    try:
+        return importlib.import_module(module)
+    except ImportError as error:
+        fix = installing(extra) + (f", or {otherwise}" if otherwise else "")
+        raise UsageError(f"{what} needs {module.partition('.')[0]}\n  fix: {fix}") from error
+
+
+def installing(extra: str) -> str:
+    """The command that installs the libraries under `extra`; it does not need plmctl to be on
+    PyPI.
+    """
+    try:
+        required = metadata.requires("plmctl") or []
+    except metadata.PackageNotFoundError:  # run from a checkout that nobody installed
+        return shlex.join(
+            ["pip", "install", "-e", f"{Path(__file__).resolve().parents[2]}[{extra}]"]
+        )
+    pairs = [line.partition(";") for line in required]
+    names = [
+        name.strip()
+        for name, _, marker in pairs
+        if marker.replace('"', "'").strip() == f"extra == '{extra}'"
+    ]
+    return shlex.join(["pip", "install", *names])

@@ -1,0 +1,201 @@
+"""Values as annotations want them: a number that fits its type and range, or a ValueError saying
+what is allowed.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import types
+import typing
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Any, Literal, NamedTuple, Union
+
+from plmctl.core.errors import nearest
+
+
+class Rule(NamedTuple):
+    """What the values of an `Annotated[int, Rule(...)]` must hold besides their type."""
+
+    holds: Callable[[Any], bool]
+    words: str  # "more than 0"
+
+
+Whole = Annotated[int, Rule(lambda n: n >= 0, "0 or more")]
+Count = Annotated[int, Rule(lambda n: n > 0, "1 or more")]
+Number = Annotated[float, Rule(lambda x: x >= 0, "0 or more")]
+Amount = Annotated[float, Rule(lambda x: x > 0, "more than 0")]
+Rate = Annotated[float, Rule(lambda x: 0 <= x <= 1, "between 0 and 1")]
+Part = Annotated[float, Rule(lambda x: 0 < x <= 1, "more than 0, at most 1")]
+
+
+def fit(value: Any, annotation: Any) -> Any:
+    """`value` as `annotation` wants it (1e4 becomes the int 10000); ValueError naming what is
+    allowed where it does not fit.
+
+    Knows scalars, Literal, unions, paths, lists and mappings of these, and TypedDicts, which may
+    have further keys; other annotations take any part but no bare scalar.
+    """
+    origin, inner = typing.get_origin(annotation), typing.get_args(annotation)
+    if origin is typing.Annotated:
+        return _fit_rules(fit(value, inner[0]), inner[1:])
+    if origin is Literal:
+        return _fit_literal(value, inner)
+    if origin in (Union, types.UnionType):
+        return _fit_union(value, inner)
+    if annotation in _SCALARS or annotation is None:
+        return _SCALARS[annotation if annotation is not None else type(None)](value)
+    if (origin or annotation) in (list, tuple, Sequence, Collection, Iterable):
+        return _fit_list(value, inner[0] if inner else Any)
+    if typing.is_typeddict(annotation):
+        return _fit_record(value, annotation)
+    if (origin or annotation) in (dict, Mapping):
+        if not isinstance(value, Mapping):
+            raise ValueError("must be a mapping of names to values")
+        return {
+            key: _fit_item(key, item, inner[1] if inner else Any) for key, item in value.items()
+        }
+    if (
+        inspect.isclass(annotation)
+        and (value is None or isinstance(value, (str, int, float)))
+        and annotation is not object
+    ):
+        raise ValueError(f"must be a part ({annotation.__name__}), a mapping with _target_")
+    return value
+
+
+def takes_mapping(annotation: Any) -> bool:
+    """Whether a plain mapping, no part, may be a value of this annotation."""
+    inner = (
+        typing.get_args(annotation)
+        if typing.get_origin(annotation) in (Union, types.UnionType)
+        else (annotation,)
+    )
+    return any((typing.get_origin(each) or each) in (dict, Mapping, Any, object) for each in inner)
+
+
+class _OutOfRange(ValueError):
+    """The right type, but not a value it may have."""
+
+
+def _fit_rules(value: Any, rules: tuple[Any, ...]) -> Any:
+    for rule in rules:
+        if isinstance(rule, Rule) and not rule.holds(value):
+            raise _OutOfRange(f"must be {rule.words}")
+    return value
+
+
+def _fit_literal(value: Any, allowed: tuple[Any, ...]) -> Any:
+    for choice in allowed:
+        if type(choice) is type(value) and choice == value:
+            return value
+    words = [str(choice).lower() if isinstance(choice, bool) else str(choice) for choice in allowed]
+    raise ValueError(f"must be one of {', '.join(words)}{nearest(str(value), words)}")
+
+
+def _fit_union(value: Any, choices: tuple[Any, ...]) -> Any:
+    exact = [choice for choice in choices if inspect.isclass(choice) and type(value) is choice]
+    problems: list[ValueError] = []
+    # str takes every scalar: last
+    for choice in [*exact, *sorted(choices, key=lambda choice: choice is str)]:
+        try:
+            return fit(value, choice)
+        except ValueError as error:
+            problems.append(error)
+    for problem in problems:
+        if isinstance(problem, _OutOfRange):
+            raise problem  # what else it might have been is beside the point
+    allowed = dict.fromkeys(str(problem).removeprefix("must be ") for problem in problems)
+    raise ValueError(f"must be {' or '.join(allowed)}")
+
+
+def _fit_record(value: Any, kind: Any) -> dict[str, Any]:
+    """The keys of a TypedDict, of which those marked NotRequired may be absent, and whatever
+    else is there.
+    """
+    if not isinstance(value, Mapping):
+        raise ValueError("must be a mapping of names to values")
+    wanted, required = _keys(kind)
+    if missing := [key for key in required if key not in value]:
+        raise ValueError(f"must have '{missing[0]}'")
+    return {
+        key: _fit_item(key, item, wanted[key]) if key in wanted else item
+        for key, item in value.items()
+    }
+
+
+@functools.cache
+def _keys(kind: Any) -> tuple[dict[str, Any], list[str]]:
+    """({key: its annotation} of a TypedDict, the keys that must be there)."""
+    hints = typing.get_type_hints(kind, include_extras=True)
+    optional = {key for key, hint in hints.items() if typing.get_origin(hint) is typing.NotRequired}
+    wanted = {
+        key: typing.get_args(hint)[0] if key in optional else hint for key, hint in hints.items()
+    }
+    return wanted, [key for key in hints if key not in optional]
+
+
+def _fit_item(key: Any, value: Any, annotation: Any) -> Any:
+    """`fit`, where the problem is said of `key`, or of a key inside."""
+    try:
+        return fit(value, annotation)
+    except ValueError as error:
+        inner = str(error)
+        raise type(error)(
+            f"'{key}.{inner[1:]}" if inner.startswith("'") else f"'{key}' {inner}"
+        ) from None
+
+
+def _fit_list(value: Any, inner: Any) -> Any:
+    if isinstance(value, str) or not isinstance(value, (list, tuple)):
+        raise ValueError("must be a list, like [a,b]")
+    if typing.is_typeddict(inner):  # of records, it is said which one
+        return [_fit_item(place, item, inner) for place, item in enumerate(value)]
+    return [fit(item, inner) for item in value]
+
+
+def _fit_int(value: Any) -> int:
+    if isinstance(value, float) and value.is_integer():
+        return int(value)  # train.steps=1e4
+    if isinstance(value, int) and not isinstance(value, bool):
+        return value
+    raise ValueError("must be a whole number")
+
+
+def _fit_float(value: Any) -> float:
+    if isinstance(value, (int, float)) and not isinstance(value, bool):
+        return float(value)
+    raise ValueError("must be a number")
+
+
+def _fit_bool(value: Any) -> bool:
+    if isinstance(value, bool):
+        return value
+    raise ValueError("must be true or false")
+
+
+def _fit_str(value: Any) -> str:
+    if isinstance(value, (str, int, float)) and not isinstance(value, bool):
+        return str(value)
+    raise ValueError("must be text")
+
+
+def _fit_none(value: Any) -> None:
+    if value is not None:
+        raise ValueError("must be null")
+
+
+def _fit_path(value: Any) -> Path:
+    return value if isinstance(value, Path) else Path(_fit_str(value))
+
+
+_SCALARS: dict[Any, Callable[[Any], Any]] = {
+    int: _fit_int,
+    float: _fit_float,
+    bool: _fit_bool,
+    str: _fit_str,
+    type(None): _fit_none,
+    Path: _fit_path,
+    Any: lambda value: value,
+}

@@ -1,0 +1,191 @@
+"""ALBERT (Lan et al., 2020, arXiv:1909.11942) as `transformers` publishes it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from plmctl.core.errors import ConfigError
+from plmctl.interop.bert import PLACES, Bert, tasks
+from plmctl.interop.family import Architecture, Node, Numbers
+from plmctl.interop.names import Rule, Tensors, linear, same
+from plmctl.nn.layout import copies, parse
+
+GROUP = "encoder.albert_layer_groups.{i}.albert_layers.0"
+MAP = "encoder.embedding_hidden_mapping_in"
+BACKBONE: list[Rule] = [
+    same("backbone.embedding.token.weight", "embeddings.word_embeddings.weight"),
+    same("backbone.embedding.segment.weight", "embeddings.token_type_embeddings.weight"),
+    *linear("backbone.embedding.norm", "embeddings.LayerNorm"),
+    same(*PLACES),
+    *linear(
+        "backbone.stack.blocks.a.{i}.cell.qkv",
+        *(f"{GROUP}.attention.{name}" for name in ("query", "key", "value")),
+    ),
+    *linear("backbone.stack.blocks.a.{i}.cell.out", f"{GROUP}.attention.dense"),
+    *linear("backbone.stack.blocks.a.{i}.norm_sum", f"{GROUP}.attention.LayerNorm"),
+    *linear("backbone.stack.blocks.f.{i}.cell.up", f"{GROUP}.ffn"),
+    *linear("backbone.stack.blocks.f.{i}.cell.down", f"{GROUP}.ffn_output"),
+    *linear("backbone.stack.blocks.f.{i}.norm_sum", f"{GROUP}.full_layer_layer_norm"),
+]
+MLM: list[Rule] = [
+    *linear("heads.mlm.dense", "predictions.dense"),
+    *linear("heads.mlm.norm", "predictions.LayerNorm"),
+    same("heads.mlm.bias", "predictions.bias"),
+    same("heads.mlm.weight", "predictions.decoder.weight", optional=True),
+]
+OWN_POOLER = linear("heads.pooler.dense", "pooler")
+POOLER = linear("heads.pooler.dense", "albert.pooler")
+SOP = linear("heads.sop.linear", "sop_classifier.classifier")
+TIES = {
+    "predictions.decoder.weight": "embeddings.word_embeddings.weight",
+    "predictions.decoder.bias": "predictions.bias",
+}
+CLASSIFIER = "AlbertForSequenceClassification"
+
+
+class Albert(Bert):
+    """BERT's encoder with `groups` sets of weights for all layers, and tables of `table_width`
+    columns mapped to the width.
+
+    The published classes have that map even where both widths are the same, which our embedding
+    then leaves out: export writes the identity, import takes nothing else.
+    """
+
+    model_type = "albert"
+    prefix = "albert."
+    architectures = (
+        Architecture(
+            CLASSIFIER,
+            ("pooler", "score"),
+            POOLER + linear("heads.score.linear", "classifier"),
+            outputs=1,
+        ),
+        Architecture(
+            CLASSIFIER, ("pooler", "class"), POOLER + linear("heads.class.linear", "classifier")
+        ),
+        *tasks("Albert"),
+        Architecture("AlbertForPreTraining", ("mlm", "pooler", "sop"), MLM + POOLER + SOP),
+        Architecture("AlbertForMaskedLM", ("mlm",), MLM),
+        Architecture("AlbertModel", ("pooler",), OWN_POOLER, bare=True),
+        Architecture("AlbertModel", bare=True),
+    )
+    ties = TIES
+    pooler = OWN_POOLER
+
+    def numbers(self, settings: Mapping[str, Any]) -> Numbers:
+        defaults = {
+            "hidden_act": "gelu_new",
+            "hidden_dropout_prob": 0.0,
+            "attention_probs_dropout_prob": 0.0,
+        }
+        numbers = super().numbers({**defaults, **settings})
+        groups, inner = settings.get("num_hidden_groups", 1), settings.get("inner_group_num", 1)
+        if inner != 1:
+            raise ConfigError(
+                "config.json: inner_group_num", inner, "1 (nothing else is supported)"
+            )
+        if groups < 1 or numbers.num_layers % groups:
+            allowed = (
+                f"a divisor of num_hidden_layers={numbers.num_layers} (nothing else is supported)"
+            )
+            raise ConfigError("config.json: num_hidden_groups", groups, allowed)
+        return replace(numbers, table_width=settings.get("embedding_size", 128), groups=groups)
+
+    def settings(self, numbers: Numbers) -> Node:
+        own = {
+            "embedding_size": numbers.table_width,
+            "num_hidden_groups": numbers.groups,
+            "inner_group_num": 1,
+        }
+        return super().settings(numbers) | own | {"classifier_dropout_prob": 0.1}
+
+    def nodes(self, numbers: Numbers) -> Node:
+        nodes = super().nodes(numbers)
+        nodes["model"]["embedding"]["table_width"] = numbers.table_width
+        nodes["model"]["stack"]["share"] = {"a": numbers.groups, "f": numbers.groups}
+        return nodes
+
+    def head(self, name: str, numbers: Numbers, outputs: int) -> Node:
+        if name == "sop":
+            return {"_target_": "plmctl.heads.pair.PairHead", "num_classes": outputs}
+        return super().head(name, numbers, outputs)
+
+    def backbone(self, numbers: Numbers) -> list[Rule]:
+        return BACKBONE + (
+            linear("backbone.embedding.project", MAP)
+            if numbers.table_width != numbers.width
+            else []
+        )
+
+    def adapted(self, numbers: Numbers, tensors: Tensors) -> tuple[Numbers, Tensors]:
+        if numbers.table_width != numbers.width:
+            return numbers, tensors
+        maps = {
+            name: tensor
+            for name, tensor in tensors.items()
+            if name.removeprefix(self.prefix).startswith(f"{MAP}.")
+        }
+        wanted = _identity(numbers.width)
+        if any(
+            not tensor.float().equal(wanted[name.rpartition(".")[2]])
+            for name, tensor in maps.items()
+        ):
+            allowed = (
+                f"not hidden_size={numbers.width}: here, tables as wide as the model have no map"
+                " behind them; these have"
+            )
+            raise ConfigError("config.json: embedding_size", numbers.table_width, allowed)
+        return numbers, {name: tensor for name, tensor in tensors.items() if name not in maps}
+
+    def completed(self, tensors: Tensors, numbers: Numbers, architecture: Architecture) -> Tensors:
+        if numbers.table_width != numbers.width:
+            return tensors
+        prefix = "" if architecture.bare else self.prefix
+        table = tensors[f"{prefix}embeddings.word_embeddings.weight"]
+        return tensors | {
+            f"{prefix}{MAP}.{part}": tensor.to(table)
+            for part, tensor in _identity(numbers.width).items()
+        }
+
+    def measured(
+        self, config: Mapping[str, Any], tensors: Mapping[str, Tensor], pad: int
+    ) -> Numbers:
+        config = _spelled_out(config)
+        numbers = super().measured(config, tensors, pad)
+        groups = (config["model"].get("stack") or {}).get("share") or {}
+        return replace(numbers, groups=groups.get("a", numbers.num_layers))
+
+    def describes(self, config: Mapping[str, Any], numbers: Numbers) -> list[str]:
+        config = _spelled_out(config)
+        embedding = config["model"].get("embedding") or {}
+        widths = {"table_width": embedding.get("table_width") or numbers.width}
+        return super().describes(
+            {**config, "model": {**config["model"], "embedding": {**embedding, **widths}}}, numbers
+        )
+
+
+def _identity(width: int) -> dict[str, Tensor]:
+    return {"weight": torch.eye(width), "bias": torch.zeros(width)}
+
+
+def _spelled_out(config: Mapping[str, Any]) -> Mapping[str, Any]:
+    """`config` with an encoder's layers as `af*12` and what they share as `{a: G, f: G}`,
+    however it says that (`af@12`).
+    """
+    stack = config["model"].get("stack") or {}
+    try:
+        steps = parse(stack["layout"], share=stack.get("share"))
+    except (KeyError, ConfigError):
+        return config
+    if [step.letter for step in steps] != ["a", "f"] * (len(steps) // 2):
+        return config
+    layers, share = len(steps) // 2, copies(steps)
+    return {
+        **config,
+        "model": {**config["model"], "stack": {**stack, "layout": f"af*{layers}", "share": share}},
+    }

@@ -1,0 +1,417 @@
+"""What a family of published models is: its settings, its structure as our config states it, and
+its names.
+
+`nodes(numbers)` is used in both directions: import fills it with the numbers of a `config.json`;
+export reads the numbers out of our config, fills it the same way, and whatever then differs is what
+the family cannot express.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Annotated, Any, NotRequired, TypedDict
+
+from torch import Tensor
+
+from plmctl.core import values
+from plmctl.core.errors import ConfigError, DataError, nearest
+from plmctl.core.values import Count
+from plmctl.heads.features import BEFORE_HEADS
+from plmctl.interop.names import Rule, Tensors, missing
+from plmctl.run.build import locate, parameters
+
+Node = dict[str, Any]
+
+
+def _numbered(labels: Mapping[str, str]) -> bool:
+    return all(key.isdecimal() and key.isascii() for key in labels)
+
+
+class Published(TypedDict):
+    """What is read of every `config.json`; a family's own `schema` adds its names."""
+
+    vocab_size: Count
+    tie_word_embeddings: NotRequired[bool]
+    pad_token_id: NotRequired[int | None]
+    id2label: NotRequired[
+        Annotated[dict[str, str], values.Rule(_numbered, "numbers from 0 on, each with a name")]
+        | None
+    ]
+
+
+# no matter of structure:
+ROW_HEADS = (  # whichever family the backbone is of
+    "fine-tune with a head that a published class has: heads.class.dense=true"
+    " heads.class.activation=gelu (ELECTRA's), heads.class.dense=true (RoBERTa's), or with the"
+    " pooler (BERT's, ALBERT's)"
+)
+# where a model has its table
+TOKENS = ("backbone.embedding.token.weight", "backbone.encoder.embedding.token.weight")
+FREE = frozenset(
+    {
+        "dropout",
+        "initializer",
+        "chunk",
+        "num_classes",
+        "tied",
+        "max_length",
+        "max_targets",
+        "classifier",
+    }
+) | {"memory", "reuse"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Numbers:
+    """What members of a family differ in."""
+
+    num_layers: int
+    width: int
+    num_heads: int
+    inner_width: int
+    vocab_size: int
+    max_length: int
+    segments: int
+    dropout: float
+    attention_dropout: float
+    activation: str
+    eps: float
+    tied: bool = True
+    pad: int = 0  # id of the padding token, on which RoBERTa's places depend
+    # columns of the tables, where they may be narrower than the width (ALBERT, ELECTRA)
+    table_width: int = 0
+    groups: int = 0  # ALBERT: sets of weights that its layers share; 0: each layer has its own
+    # XLNet: tokens of the rows before that its layers remember, and of each row how many; null: all
+    memory: int = 0
+    reuse: int | None = None
+
+    @property
+    def blocks(self) -> int:
+        """Layers with weights of their own."""
+        return self.groups or self.num_layers
+
+
+LARGEST = 1 << 26  # of any number of a config.json; the most of what is not named here
+MOST = {
+    "num_layers": 2500,
+    "decoder_layers": 2500,
+    "num_heads": 1 << 12,
+    "decoder_heads": 1 << 12,
+    "width": 1 << 16,
+    "table_width": 1 << 16,
+    "head_width": 1 << 16,
+    "segments": 1 << 12,
+}
+
+
+def refuse_huge(numbers: Numbers, file: object) -> None:
+    """DataError for the numbers that no model has, before anything is made of them."""
+    wrong = [
+        f"{name} is {value}, and may be {MOST.get(name, LARGEST):,} at most"
+        for name, value in vars(numbers).items()
+        if isinstance(value, int | float) and not abs(value) <= MOST.get(name, LARGEST)
+    ]
+    if wrong:
+        raise DataError("; ".join(wrong), file=file, fix="download it again")
+
+
+@dataclass(frozen=True)
+class Architecture:
+    """One published class: which of our heads it has, and the names of their tensors."""
+
+    name: str
+    heads: tuple[str, ...] = ()
+    rules: Sequence[Rule] = ()
+    bare: bool = False  # the backbone alone: its names carry no prefix
+    outputs: int | None = None  # exactly so many outputs (1: regression)
+
+    @property
+    def tensors(self) -> list[str]:
+        """Names of the heads' tensors in a file."""
+        return [part for rule in self.rules if not rule.optional for part in rule.theirs]
+
+    def in_file(self, tensors: Mapping[str, Tensor]) -> bool:
+        names = self.tensors
+        return all(part in tensors for part in names) and self.outputs in (
+            None,
+            *(tensors[part].shape[0] for part in names[-1:]),
+        )
+
+
+class Family:
+    """One module of this package is one subclass; every attribute is data."""
+
+    model_type: str
+    schema: type  # a TypedDict: what is read of its `config.json`
+    prefix: str  # of the backbone's names in all but the bare class
+    rules: Sequence[Rule]  # of the backbone, without the prefix
+    # in order of preference for a model that has the heads of several
+    architectures: Sequence[Architecture]
+    ties: Mapping[str, str]  # tied tensor -> the one it is tied to, without the prefix
+    activations: Mapping[str, str]  # theirs -> ours
+    # without the prefix; files of any class may carry it, whether the class uses it or not
+    pooler: Sequence[Rule] = ()
+
+    @property
+    def heads(self) -> set[str]:
+        """All heads that some class of it has."""
+        return {head for architecture in self.architectures for head in architecture.heads}
+
+    def numbers(self, settings: Mapping[str, Any]) -> Numbers:
+        """From `config.json`; ConfigError for a setting that our parts cannot express."""
+        raise NotImplementedError(type(self).__name__)
+
+    def settings(self, numbers: Numbers) -> Node:
+        """To `config.json`."""
+        raise NotImplementedError(type(self).__name__)
+
+    def nodes(self, numbers: Numbers) -> Node:
+        """size, pattern, position and model as conf/ composes them."""
+        raise NotImplementedError(type(self).__name__)
+
+    def head(self, name: str, numbers: Numbers, outputs: int) -> Node:
+        """The config node of our head `name`."""
+        raise NotImplementedError(type(self).__name__)
+
+    def table(self, numbers: Numbers, architecture: Architecture) -> list[Rule]:
+        """All rules of a member: heads' names are whole, backbone names get the prefix."""
+        prefix = "" if architecture.bare else self.prefix
+        backbone = [
+            replace(rule, theirs=tuple(prefix + name for name in rule.theirs))
+            for rule in self.backbone(numbers)
+        ]
+        return [*backbone, *architecture.rules]
+
+    def backbone(self, numbers: Numbers) -> Sequence[Rule]:
+        return self.rules
+
+    def activation(self, name: str, key: str) -> str:
+        if name not in self.activations:
+            raise ConfigError(
+                f"config.json: {key}",
+                name,
+                f"one of {', '.join(self.activations)}{nearest(name, self.activations)}",
+            )
+        return self.activations[name]
+
+    def activation_name(self, ours: str) -> str:
+        return next((theirs for theirs, name in self.activations.items() if name == ours), ours)
+
+    def measured(
+        self, config: Mapping[str, Any], tensors: Mapping[str, Tensor], pad: int
+    ) -> Numbers:
+        """The numbers of our model, read from the settled `config` where this family keeps them."""
+        stack, embedding = _at(config, "model.stack") or {}, _at(config, "model.embedding") or {}
+        cells = stack.get("cells") or {}
+        attention, inner = cells.get("a") or {}, cells.get("f") or {}
+        table, project = token_table(tensors), tensors.get("backbone.embedding.project.weight")
+        assert table is not None
+        return Numbers(
+            num_layers=layers_of(stack.get("layout", "")),
+            width=table.shape[1] if project is None else len(project),
+            num_heads=attention.get("num_heads", 1),
+            inner_width=inner.get("inner_width", 0),
+            vocab_size=table.shape[0],
+            table_width=table.shape[1],
+            max_length=_at(config, "position.max_length") or 0,
+            segments=embedding.get("segments", 0),
+            dropout=embedding.get("dropout", 0.0),
+            attention_dropout=attention.get("dropout", 0.0),
+            activation=inner.get("activation", "gelu"),
+            eps=_at(config, "model.stack.residual.norm.eps") or 0.0,
+            tied=all(
+                (node or {}).get("tied", True) for node in (config.get("heads") or {}).values()
+            ),
+            pad=pad,
+        )
+
+    def adapted(self, numbers: Numbers, tensors: Tensors) -> tuple[Numbers, Tensors]:
+        """Import: what the tensors (without prefix) say beyond `config.json`."""
+        return numbers, tensors
+
+    def absent(
+        self, tensors: Mapping[str, Tensor], rules: Sequence[Rule], numbers: Numbers
+    ) -> list[str]:
+        """Import: names of theirs that the member has and `tensors` lacks."""
+        return missing(tensors, rules, num_layers=numbers.blocks)
+
+    def completed(self, tensors: Tensors, numbers: Numbers, architecture: Architecture) -> Tensors:
+        """Export: with the tensors that every member has and our model lacks."""
+        return tensors
+
+    def describes(self, config: Mapping[str, Any], numbers: Numbers) -> list[str]:
+        """What of `config` differs from this family, as `path=value (family: value)`; empty: it
+        is a member.
+        """
+        wanted: Node = self.nodes(numbers)
+        found = {name: _running(config[name]) for name in wanted if name != "size"}
+        differences = _differences(found, {name: wanted[name] for name in found}, "")
+        for name, node in (config.get("heads") or {}).items():
+            if node is not None and any(
+                name in architecture.heads for architecture in self.architectures
+            ):
+                differences += _differences(node, self.head(name, numbers, 0), f"heads.{name}")
+        return differences
+
+    def unsaid(self, config: Mapping[str, Any]) -> list[str]:
+        """Export: what of a member a published folder does not say, in words."""
+        return []
+
+    def architecture_for(self, heads: Sequence[str]) -> tuple[Architecture, list[str]]:
+        """(the class that holds most of `heads`, the heads it leaves out)."""
+        between = [name for name in BEFORE_HEADS if name in heads]
+        if between:
+            fix = (
+                "fine-tune with features=last head_encoder=none,"
+                " or keep the run as it is: plmctl.load reads it"
+            )
+            allowed = (
+                f"null: no class of {self.model_type} has anything between the last layer and its"
+                " heads"
+            )
+            raise ConfigError(f"heads.{between[0]}", ", ".join(heads), allowed, fix=fix)
+        chosen = next(a for a in self.architectures if set(a.heads) <= set(heads))
+        if "pooler" in heads and not chosen.bare:
+            chosen = self.with_pooler(chosen)
+        lost = [name for name in heads if name not in chosen.heads]
+        if lost and chosen.bare:
+            able = [a for a in self.architectures if lost[0] in a.heads]
+            needs = (
+                "; ".join(f"{a.name} has {', '.join(a.heads)}" for a in able)
+                or f"no class of {self.model_type} has such a head"
+            )
+            fix = (
+                ROW_HEADS
+                if lost[0] in ("class", "score")
+                else "keep the run as it is: plmctl.load reads it"
+            )
+            raise ConfigError(
+                f"heads.{lost[0]}",
+                ", ".join(heads),
+                f"heads that a published class has: {needs}",
+                fix=fix,
+            )
+        return chosen, lost
+
+    def architecture_of(self, name: str | None, tensors: Mapping[str, Tensor]) -> Architecture:
+        """The class called `name` (None: any), or one with more heads whose tensors are there all
+        the same.
+
+        (The released bert-base calls itself BertForMaskedLM and carries the pooler and the
+        next-sentence head.)
+        """
+        # as the bare class calls them
+        plain = {key.removeprefix(self.prefix): tensor for key, tensor in tensors.items()}
+        known = [a for a in self.architectures if name in (None, a.name)]
+        found = next((a for a in known if a.in_file(plain if a.bare else tensors)), None)
+        if found is None:
+            absent = [part for part in known[0].tensors if part not in tensors]
+            raise DataError(
+                f"{name} without its tensors {', '.join(absent)}",
+                fix="check that the download is complete",
+            )
+        more = [
+            a
+            for a in self.architectures
+            if set(found.heads) < set(a.heads) and not found.bare and a.in_file(tensors)
+        ]
+        chosen = max([found, *more], key=lambda a: len(a.heads))
+        carried = not chosen.bare and all(
+            self.prefix + part in tensors for rule in self.pooler for part in rule.theirs
+        )
+        return self.with_pooler(chosen) if carried else chosen
+
+    def bare_in(self, tensors: Mapping[str, Tensor]) -> Architecture:
+        """The backbone alone, or with its pooler, whichever is in `tensors` (without prefix)."""
+        return next(a for a in self.architectures if a.bare and a.in_file(tensors))
+
+    def with_pooler(self, architecture: Architecture) -> Architecture:
+        """`architecture` with the family's pooler beside its own heads."""
+        if not self.pooler or "pooler" in architecture.heads:
+            return architecture
+        rules = [
+            replace(rule, theirs=tuple(self.prefix + name for name in rule.theirs))
+            for rule in self.pooler
+        ]
+        return replace(
+            architecture, heads=(*architecture.heads, "pooler"), rules=[*architecture.rules, *rules]
+        )
+
+
+def without_aliases(
+    tensors: Mapping[str, Tensor], ties: Mapping[str, str], prefix: str, *, tied: bool
+) -> Tensors:
+    """Each tied tensor once. Where `config.json` unties them, the output table stays, with the
+    output's own bias.
+    """
+    found = dict(tensors)
+    for alias, home in ties.items():
+        present = any(name in found for name in (prefix + home, home))
+        if alias in found and (not present or (not tied and alias.endswith(".bias"))):
+            found[home] = found.pop(alias)
+        elif alias in found and tied:
+            del found[alias]
+    return found
+
+
+def token_table(tensors: Mapping[str, Tensor]) -> Tensor | None:
+    """The table of tokens of our model, of both ends or of the source."""
+    return next((tensors[name] for name in TOKENS if name in tensors), None)
+
+
+def layers_of(layout: str, letters: str = "af") -> int:
+    """How often a layout of one group repeats it; 0 where it is another."""
+    count = layout.removeprefix(f"{letters}*")
+    return int(count) if count.isdecimal() else 0
+
+
+def _running(node: Any) -> Any:
+    """The same without the cells that no layout names."""
+    if not isinstance(node, Mapping):
+        return node
+    if "layout" in node and isinstance(node.get("cells"), Mapping):
+        node = {
+            **node,
+            "cells": {
+                letter: cell for letter, cell in node["cells"].items() if letter in node["layout"]
+            },
+        }
+    return {key: _running(child) for key, child in node.items()}
+
+
+def _at(config: Mapping[str, Any], path: str) -> Any:
+    node: Any = config
+    for key in path.split("."):
+        node = node.get(key) if isinstance(node, Mapping) else None
+    return node
+
+
+def _differences(ours: Any, wanted: Any, path: str) -> list[str]:
+    """Leaves in which two nodes differ, parameters that a node leaves out taken from the
+    signature.
+    """
+    if isinstance(ours, Mapping) and isinstance(wanted, Mapping):
+        if ours.get("_target_") != wanted.get("_target_"):
+            return [f"{path}={_shown(ours)} (there: {_shown(wanted)})"]
+        ours, wanted = _with_defaults(ours), _with_defaults(wanted)
+        keys = [key for key in dict.fromkeys([*ours, *wanted]) if key not in FREE]
+        return [
+            line
+            for key in keys
+            for line in _differences(ours.get(key), wanted.get(key), f"{path}.{key}".lstrip("."))
+        ]
+    return [] if ours == wanted else [f"{path}={_shown(ours)} (there: {_shown(wanted)})"]
+
+
+def _with_defaults(node: Mapping[str, Any]) -> Node:
+    try:
+        known = parameters(locate(node["_target_"])) if "_target_" in node else {}
+    except ValueError:  # a plug-in's part: no family has it anyway
+        known = {}
+    return {name: p.default for name, p in known.items() if p.default is not p.empty} | dict(node)
+
+
+def _shown(node: Any) -> str:
+    target = node.get("_target_") if isinstance(node, Mapping) else None
+    return str(target).rpartition(".")[2] if target else str(node)

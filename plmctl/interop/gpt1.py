@@ -1,0 +1,55 @@
+"""GPT (Radford et al., 2018) as `transformers` publishes it (`openai-gpt`)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from plmctl.core.errors import ConfigError
+from plmctl.interop.family import Architecture, Node, Numbers
+from plmctl.interop.gpt2 import CELLS, CLM, GPT2, score
+from plmctl.interop.names import linear, same
+
+TIES = {"lm_head.weight": "tokens_embed.weight"}
+ACTIVATIONS = {"gelu": "gelu_tanh", "relu": "relu", "swish": "silu"}
+
+
+class GPT(GPT2):
+    """Post-norm decoder with learned places and no last norm, `OpenAIGPT...`; what its files
+    call `gelu` is the tanh form.
+    """
+
+    model_type = "openai-gpt"
+    rules = (
+        same("backbone.embedding.token.weight", "tokens_embed.weight"),
+        same("backbone.position.table.weight", "positions_embed.weight"),
+        *CELLS,
+        *linear("backbone.stack.blocks.a.{i}.norm_sum", "h.{i}.ln_1"),
+        *linear("backbone.stack.blocks.f.{i}.norm_sum", "h.{i}.ln_2"),
+    )
+    architectures = (
+        Architecture("OpenAIGPTForSequenceClassification", ("score",), score("score"), outputs=1),
+        Architecture("OpenAIGPTForSequenceClassification", ("class",), score("class")),
+        Architecture("OpenAIGPTLMHeadModel", ("clm",), CLM),
+        Architecture("OpenAIGPTModel", bare=True),
+    )
+    ties = TIES
+    activations = ACTIVATIONS
+    key = "afn"
+
+    def settings(self, numbers: Numbers) -> Node:
+        if numbers.inner_width != 4 * numbers.width:
+            raise ConfigError(
+                "size.inner_width",
+                numbers.inner_width,
+                f"{4 * numbers.width}: 4 * size.width in every published GPT",
+            )
+        return {key: value for key, value in super().settings(numbers).items() if key != "n_inner"}
+
+    def numbers(self, settings: Mapping[str, Any]) -> Numbers:
+        return super().numbers({**settings, "n_inner": None})
+
+    def nodes(self, numbers: Numbers) -> Node:
+        nodes = super().nodes(numbers)
+        nodes["model"]["stack"]["residual"]["_target_"] = "plmctl.nn.residual.PostNorm"
+        return nodes

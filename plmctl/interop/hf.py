@@ -1,0 +1,343 @@
+"""Whole folders in Hugging Face's layout: config.json, weights and tokenizer, to and from a
+plmctl config and its tensors.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NotRequired, TypedDict
+
+from safetensors.torch import save_file
+from torch import Tensor
+
+from plmctl.core.errors import ConfigError, DataError, nearest
+from plmctl.interop import weights
+from plmctl.interop.albert import Albert
+from plmctl.interop.bart import Bart
+from plmctl.interop.bert import Bert
+from plmctl.interop.electra import Electra
+from plmctl.interop.family import (
+    TOKENS,
+    Architecture,
+    Family,
+    Numbers,
+    refuse_huge,
+    token_table,
+    without_aliases,
+)
+from plmctl.interop.gpt1 import GPT
+from plmctl.interop.gpt2 import GPT2
+from plmctl.interop.marian import Marian
+from plmctl.interop.names import Tensors, to_ours, to_theirs
+from plmctl.interop.roberta import Roberta
+from plmctl.interop.t5 import T5
+from plmctl.interop.xlnet import XLNet
+from plmctl.run.assemble import settled
+from plmctl.storage.reading import fitted, read_json
+
+FAMILIES: tuple[Family, ...] = (
+    Bert(),
+    Roberta(),
+    GPT2(),
+    GPT(),
+    Electra(),
+    Albert(),
+    Bart(),
+    Marian(),
+    T5(),
+    XLNet(),
+)
+
+
+NAMED = 20  # tensors that one message names
+
+
+@dataclass(frozen=True)
+class Imported:
+    """A published model in our terms."""
+
+    config: dict[
+        str, Any
+        # size, pattern, position, model, heads; origin: {family, pad}; labels: names of classes, if
+        # it has any
+    ]
+    tensors: Tensors
+    unused: list[str]  # tensors of the folder that no part of ours takes
+
+
+@dataclass(frozen=True)
+class Exported:
+    """Our model in the terms of a family."""
+
+    architecture: str
+    settings: dict[str, Any]
+    tensors: Tensors
+    # our heads, and whatever else, that the published class lacks
+    left_out: list[str] = field(default_factory=list)
+    # on tensors that are written otherwise than import found them
+    notes: list[str] = field(default_factory=list)
+
+
+def supported() -> list[str]:
+    """Every published class that is read and written."""
+    return list(dict.fromkeys(a.name for family in FAMILIES for a in family.architectures))
+
+
+def read(folder: Path) -> Imported:
+    """Config and weights of a Hugging Face folder."""
+    file = folder / "config.json"
+    settings = fitted(_settings(folder), _Named, file=file, fix=weights.AGAIN)
+    family, name = _family_of(settings, folder)
+    settings = fitted(settings, family.schema, file=file, fix=weights.AGAIN)
+    numbers = family.numbers(settings)
+    refuse_huge(numbers, file)
+    found = weights.modern(weights.read(folder))
+    found = without_aliases(found, family.ties, family.prefix, tied=numbers.tied)
+    numbers, found = family.adapted(numbers, found)
+    architecture = family.architecture_of(name, found)
+    # a bare backbone under such a name
+    if not architecture.bare and not any(key.startswith(family.prefix) for key in found):
+        if architecture.tensors:
+            architecture = family.bare_in(found)
+        else:  # whose heads have nothing of their own: tied to its table
+            own = {part for rule in architecture.rules for part in rule.theirs}
+            found = {
+                key if key in own else family.prefix + key: tensor for key, tensor in found.items()
+            }
+    if architecture.bare and any(key.startswith(family.prefix) for key in found):
+        found = {key.removeprefix(family.prefix): tensor for key, tensor in found.items()}
+    rules = family.table(numbers, architecture)
+    absent = family.absent(found, rules, numbers)
+    if absent:
+        more = f" and {len(absent) - NAMED:,} more" if len(absent) > NAMED else ""
+        raise DataError(
+            f"{architecture.name} without its tensors {', '.join(absent[:NAMED])}{more}",
+            file=folder,
+            fix="download the whole model",
+        )
+    ours, unused = to_ours(found, rules)
+    heads = {head: family.head(head, numbers, _outputs(head, ours)) for head in architecture.heads}
+    config = {
+        **family.nodes(numbers),
+        "heads": heads,
+        "origin": {"family": family.model_type, "pad": numbers.pad},
+        **_labels(settings, architecture),
+    }
+    return Imported(config, ours, unused)
+
+
+class _Named(TypedDict):
+    """How a `config.json` names its class."""
+
+    architectures: NotRequired[list[str] | None]
+    model_type: NotRequired[str | None]
+
+
+def export(
+    config: Mapping[str, Any],
+    tensors: Mapping[str, Tensor],
+    *,
+    pad: int | None = None,
+    plugins: Sequence[str] = (),
+) -> Exported:
+    """A plmctl model in Hugging Face's terms; ConfigError naming what no family can express.
+    `pad`: id of the padding token.
+    """
+    config = settled(config, plugins=plugins)
+    kind = config["model"].get("_target_", "").rpartition(".")[2]
+    if kind == "BiLM":
+        fix = "plmctl embed writes its vectors; --to plmctl keeps the model"
+        raise ConfigError(
+            "model", kind, "ELMo has no class in transformers, so there is no such folder", fix=fix
+        )
+    pad = (config.get("origin") or {}).get("pad", 0) if pad is None else pad
+    family, numbers = _describing(config, tensors, pad)
+    heads = [name for name, node in (config.get("heads") or {}).items() if node is not None]
+    architecture, lost = family.architecture_for(heads)
+    kept = {
+        name: t
+        for name, t in tensors.items()
+        if not any(name.startswith(f"heads.{head}.") for head in lost)
+    }
+    rules = family.table(numbers, architecture)
+    theirs, left = to_theirs(kept, rules)
+    if left:
+        raise ConfigError(
+            "model", ", ".join(left), f"only tensors that {architecture.name} has a place for"
+        )
+    theirs = family.completed(theirs, numbers, architecture)
+    if not numbers.tied:
+        theirs |= {
+            alias: theirs[home].clone()
+            for alias, home in family.ties.items()
+            if alias.endswith(".bias") and home in theirs
+        }
+    settings = family.settings(numbers) | {"architectures": [architecture.name], "dtype": "float32"}
+    left_out = [*(f"heads.{head}" for head in lost), *family.unsaid(config)]
+    notes = [
+        f"{name}: {rule.note}"
+        for rule in rules
+        for name in rule.theirs
+        if rule.note and name in theirs
+    ]
+    return Exported(
+        architecture.name,
+        settings | _id2label(config, architecture, tensors),
+        theirs,
+        left_out,
+        notes,
+    )
+
+
+def write(folder: Path, exported: Exported, *, tokens: Mapping[str, int | None]) -> None:
+    """config.json (with the ids of special tokens) and model.safetensors."""
+    folder.mkdir(parents=True, exist_ok=True)
+    ids = {
+        f"{role}_token_id": tokens[role]
+        for role in ("pad", "bos", "eos")
+        if tokens.get(role) is not None
+    }
+    settings = {
+        **exported.settings,
+        **{key: place for key, place in ids.items() if key not in exported.settings},
+    }
+    start = settings.get("decoder_start_token_id")
+    if isinstance(start, str):
+        if tokens.get(start) is None:
+            raise ConfigError(
+                "model.start",
+                start,
+                "an id, where no tokenizer says which token that is",
+                fix="model.start=2",
+            )
+        settings["decoder_start_token_id"] = tokens[start]
+    (folder / "config.json").write_text(
+        json.dumps(settings, indent=2, ensure_ascii=False) + "\n", encoding="utf-8"
+    )
+    save_file(
+        {name: tensor.contiguous() for name, tensor in exported.tensors.items()},
+        folder / "model.safetensors",
+        {"format": "pt"},
+    )
+
+
+def _settings(folder: Path) -> dict[str, Any]:
+    file = folder / "config.json"
+    if not file.is_file():
+        raise DataError(
+            "no config.json here", file=folder, fix="give the folder that `save_pretrained` wrote"
+        )
+    found: dict[str, Any] = read_json(file, fix=weights.AGAIN)
+    return found
+
+
+def _family_of(settings: Mapping[str, Any], folder: Path) -> tuple[Family, str | None]:
+    """The family, and the published class where config.json names one; the first files name
+    neither, and are BERT's.
+    """
+    name = next(iter(settings.get("architectures") or []), None)
+    known = [family for family in FAMILIES if any(a.name == name for a in family.architectures)]
+    by_type = [
+        family
+        for family in FAMILIES
+        if family.model_type == settings.get("model_type", Bert.model_type)
+    ]
+    family = next(iter(known or by_type), None)
+    if family is None or (name is not None and not known):
+        if family is None:
+            kinds = sorted({family.model_type for family in FAMILIES})
+            allowed = (
+                "a family that plmctl reads:"
+                f" {', '.join(kinds)}{nearest(str(settings.get('model_type')), kinds)}"
+            )
+            raise ConfigError(
+                f"{folder / 'config.json'}: model_type", settings.get("model_type"), allowed
+            )
+        classes = list(dict.fromkeys(architecture.name for architecture in family.architectures))
+        allowed = f"one of {', '.join(classes)}{nearest(str(name), classes)}"
+        raise ConfigError(f"{folder / 'config.json'}: architectures", name, allowed)
+    return family, name
+
+
+def _describing(
+    config: Mapping[str, Any], tensors: Mapping[str, Tensor], pad: int
+) -> tuple[Family, Numbers]:
+    """The family that `config` is a member of: the one it came from, or that knows its heads;
+    else how it differs.
+    """
+    if token_table(tensors) is None:
+        allowed = f"a model that a published class has: this one has neither {' nor '.join(TOKENS)}"
+        raise ConfigError("model", config["model"].get("_target_"), allowed)
+    heads, origin = config.get("heads") or {}, (config.get("origin") or {}).get("family")
+    asked = sorted(
+        FAMILIES, key=lambda family: (family.model_type != origin, not set(heads) <= family.heads)
+    )
+    answers = [
+        (
+            family,
+            numbers := family.measured(config, tensors, pad),
+            family.describes(config, numbers),
+        )
+        for family in asked
+    ]
+    family, numbers, differences = min(answers, key=_distance)
+    if differences:
+        names = ", ".join(f.model_type for f in FAMILIES)
+        raise ConfigError(
+            "model",
+            family.model_type,
+            f"no published family ({names}) has this structure; the nearest, {family.model_type}, "
+            "differs in\n    " + "\n    ".join(differences),
+            fix="export a model without these changes",
+        )
+    return family, numbers
+
+
+def _distance(answer: tuple[Family, Numbers, list[str]]) -> tuple[bool, int]:
+    """Another kind of model is further off than any number of other settings."""
+    differences = answer[2]
+    return any(line.startswith("model=") for line in differences), len(differences)
+
+
+def _outputs(head: str, ours: Mapping[str, Tensor]) -> int:
+    """How many answers a classifier has, or how many places of a span SpanBERT's head knows."""
+    weight = ours.get(f"heads.{head}.linear.weight", ours.get(f"heads.{head}.place.weight"))
+    return 0 if weight is None else weight.shape[0]
+
+
+def _labels(settings: Mapping[str, Any], architecture: Architecture) -> dict[str, Any]:
+    named = settings.get("id2label") or {}
+    names = [named[key] for key in sorted(named, key=int)]
+    wanted = {"class", "tag"} & set(architecture.heads) and names != [
+        f"LABEL_{i}" for i in range(len(names))
+    ]
+    return {"labels": names} if wanted else {}
+
+
+def _id2label(
+    config: Mapping[str, Any], architecture: Architecture, tensors: Mapping[str, Tensor]
+) -> dict[str, Any]:
+    """How many labels the head has, and their names where the run knows them."""
+    head = next((name for name in ("class", "score", "tag") if name in architecture.heads), None)
+    if head is None:
+        return {}
+    count = _outputs(head, tensors)
+    names = (config.get("task") or {}).get("label_names") or config.get("labels") or []
+    names = (
+        [str(name) for name in names]
+        if len(names) == count
+        else [f"LABEL_{place}" for place in range(count)]
+    )
+    kind = (
+        {"problem_type": "regression" if head == "score" else "single_label_classification"}
+        if head != "tag"
+        else {}
+    )
+    return {
+        "id2label": {str(i): n for i, n in enumerate(names)},
+        "label2id": {n: i for i, n in enumerate(names)},
+        **kind,
+    }

@@ -1,0 +1,65 @@
+"""The Transformer (Vaswani et al., 2017, arXiv:1706.03762) as Marian trains it and
+`transformers` publishes it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from plmctl.core.errors import ConfigError
+from plmctl.interop.bart import SEQ2SEQ, BartConfig, ends, layers, post_norm, settings_of
+from plmctl.interop.bert import ACTIVATIONS
+from plmctl.interop.family import Architecture, Node, Numbers
+from plmctl.interop.names import Tensors
+from plmctl.interop.stacks import HEAD, TABLES, EncoderDecoder, Ends
+
+
+class Marian(EncoderDecoder):
+    """BART's layers behind sinusoids and without a norm on the embeddings, `Marian...`."""
+
+    model_type = "marian"
+    schema = BartConfig
+    prefix = "model."
+    rules = (*TABLES, *(rule for end in ("encoder", "decoder") for rule in layers(end)))
+    architectures = (
+        Architecture("MarianMTModel", (HEAD,), SEQ2SEQ),
+        Architecture("MarianModel", bare=True),
+    )
+    activations: Mapping[str, str] = {**ACTIVATIONS, "swish": "silu"}
+
+    def numbers(self, settings: Mapping[str, Any]) -> Ends:
+        for key in ("share_encoder_decoder_embeddings", "tie_word_embeddings"):
+            if not settings.get(key, True):
+                raise ConfigError(f"config.json: {key}", False, "true (nothing else is supported)")
+        return ends(self, settings, start=settings.get("pad_token_id") or 0)
+
+    def settings(self, numbers: Numbers) -> Node:
+        assert isinstance(numbers, Ends)
+        own = {"share_encoder_decoder_embeddings": True, "decoder_vocab_size": numbers.vocab_size}
+        # sinusoids reach as far as one asks
+        return settings_of(self, numbers) | own | {"max_position_embeddings": 1024}
+
+    def nodes(self, numbers: Numbers) -> Node:
+        places = {
+            "_target_": "plmctl.nn.positions.Sinusoidal",
+            "layout": "halves",
+            "frequencies": "paper",
+        }
+        return post_norm(numbers, places=places, embedding={"norm": None})
+
+    def describes(self, config: Mapping[str, Any], numbers: Numbers) -> list[str]:
+        assert isinstance(numbers, Ends)
+        tables = {"model.tied": numbers.shared, f"heads.{HEAD}.tied": numbers.tied}
+        return super().describes(config, numbers) + [
+            f"{path}=False (there: True)" for path, one in tables.items() if not one
+        ]
+
+    def adapted(self, numbers: Numbers, tensors: Tensors) -> tuple[Numbers, Tensors]:
+        """Without the sinusoids that old files list."""
+        learned = {
+            name: tensor
+            for name, tensor in tensors.items()
+            if not name.endswith("embed_positions.weight")
+        }
+        return super().adapted(numbers, learned)

@@ -1,0 +1,97 @@
+"""RoBERTa (Liu et al., 2019, arXiv:1907.11692) as `transformers` publishes it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from plmctl.interop.bert import BACKBONE, OWN_POOLER, PLACES, Bert, encoder_nodes, tasks
+from plmctl.interop.family import Architecture, Node, Numbers
+from plmctl.interop.names import Rule, Tensors, behind, linear, same
+
+SEGMENTS = "embeddings.token_type_embeddings.weight"
+MLM: list[Rule] = [
+    *linear("heads.mlm.dense", "lm_head.dense"),
+    *linear("heads.mlm.norm", "lm_head.layer_norm"),
+    same("heads.mlm.bias", "lm_head.bias"),
+    same("heads.mlm.weight", "lm_head.decoder.weight", optional=True),
+]
+
+
+def classifier(head: str) -> list[Rule]:
+    return linear(f"heads.{head}.dense", "classifier.dense") + linear(
+        f"heads.{head}.linear", "classifier.out_proj"
+    )
+
+
+TIES = {
+    "lm_head.decoder.weight": "embeddings.word_embeddings.weight",
+    "lm_head.decoder.bias": "lm_head.bias",
+}
+
+
+class Roberta(Bert):
+    """BERT's encoder without segments; places are counted from `pad + 1`, and the table has as many
+    unused rows before them.
+
+    A token type that is added to every token is kept as one segment; one that is all zeros is none.
+    """
+
+    model_type = "roberta"
+    prefix = "roberta."
+    architectures = (
+        Architecture(
+            "RobertaForSequenceClassification", ("score",), classifier("score"), outputs=1
+        ),
+        Architecture("RobertaForSequenceClassification", ("class",), classifier("class")),
+        *tasks("Roberta"),
+        Architecture("RobertaForMaskedLM", ("mlm",), MLM),
+        Architecture("RobertaModel", ("pooler",), OWN_POOLER, bare=True),
+        Architecture("RobertaModel", bare=True),
+    )
+    ties = TIES
+
+    def numbers(self, settings: Mapping[str, Any]) -> Numbers:
+        numbers = super().numbers({"pad_token_id": 1, **settings})
+        return replace(numbers, max_length=numbers.max_length - numbers.pad - 1)
+
+    def settings(self, numbers: Numbers) -> Node:
+        places = {
+            "max_position_embeddings": numbers.max_length + numbers.pad + 1,
+            "pad_token_id": numbers.pad,
+        }
+        return super().settings(numbers) | places | {"type_vocab_size": max(1, numbers.segments)}
+
+    def backbone(self, numbers: Numbers) -> list[Rule]:
+        return [*BACKBONE, behind(*PLACES, rows=numbers.pad + 1)]
+
+    def adapted(self, numbers: Numbers, tensors: Tensors) -> tuple[Numbers, Tensors]:
+        name = next((name for name in (self.prefix + SEGMENTS, SEGMENTS) if name in tensors), None)
+        if name is None or tensors[name].count_nonzero():
+            return numbers, tensors
+        return replace(numbers, segments=0), {
+            key: tensor for key, tensor in tensors.items() if key != name
+        }
+
+    def completed(self, tensors: Tensors, numbers: Numbers, architecture: Architecture) -> Tensors:
+        if numbers.segments:
+            return tensors
+        prefix = "" if architecture.bare else self.prefix
+        return tensors | {
+            prefix + SEGMENTS: (
+                tensors[f"{prefix}embeddings.word_embeddings.weight"].new_zeros(1, numbers.width)
+            )
+        }
+
+    def nodes(self, numbers: Numbers) -> Node:
+        nodes = encoder_nodes(numbers)
+        nodes["model"]["classifier"] = {"pooler": False, "dense": True, "bias": True}
+        return nodes
+
+    def head(self, name: str, numbers: Numbers, outputs: int) -> Node:
+        if name == "mlm":  # its activation is GELU whatever the encoder's is
+            return super().head(name, replace(numbers, activation="gelu"), outputs)
+        return super().head(name, numbers, outputs) | (
+            {"dense": True} if name in ("class", "score") else {}
+        )

@@ -1,0 +1,258 @@
+"""What families of encoder-decoders share: the numbers of both stacks, our nodes for them, and
+their tables of tokens.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from torch import Tensor
+
+from plmctl.interop.bert import task_head
+from plmctl.interop.family import Architecture, Family, Node, Numbers, layers_of
+from plmctl.interop.names import Rule, Tensors, missing, same
+
+HEAD, CELLS = "seq2seq", "plmctl.nn.cells"
+SHARED, ENCODER, DECODER = (
+    "shared.weight",
+    "encoder.embed_tokens.weight",
+    "decoder.embed_tokens.weight",
+)
+OUTPUT, BIAS = "lm_head.weight", "final_logits_bias"
+TABLES: list[Rule] = [
+    same("backbone.encoder.embedding.token.weight", SHARED),
+    same("backbone.decoder.embedding.token.weight", DECODER, optional=True),
+]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ends(Numbers):
+    """What members differ in; `num_layers`, `num_heads` and `inner_width` are those of the
+    encoder.
+    """
+
+    decoder_layers: int
+    decoder_heads: int
+    decoder_inner_width: int
+    start: int | str  # what the decoder reads first: an id, or the role of a token
+    shared: bool = True  # one table of tokens for both ends
+    # BART: token vectors count sqrt(W) times; T5: states W^-0.5 times before the output
+    scaled: bool = False
+    bias: bool = False  # of the output
+    inner_dropout: float = 0.0
+    # T5's:
+    head_width: int | None = None
+    buckets: int = 32
+    max_distance: int = 128
+
+
+def stack(
+    letters: str,
+    layers: int,
+    heads: int,
+    inner_width: int,
+    *,
+    attention: Node,
+    inner: Node,
+    residual: Node,
+) -> Node:
+    """A `Stack` of so many layers; `attention` and `inner` are the settings of its cells,
+    `inner` with their `_target_`.
+    """
+    heads_of: Node = {"_partial_": True, "num_heads": heads, **attention}
+    cells: Node = {"a": {"_target_": f"{CELLS}.attention.Attention", **heads_of}}
+    if "c" in letters:
+        cells["c"] = {"_target_": f"{CELLS}.cross_attention.CrossAttention", **heads_of}
+    cells["f"] = {"_partial_": True, "inner_width": inner_width, **inner}
+    return {
+        "_target_": "plmctl.nn.stack.Stack",
+        "layout": f"{letters}*{layers}",
+        "cells": cells,
+        "residual": residual,
+    }
+
+
+def nodes(
+    numbers: Ends,
+    *,
+    embedding: Node,
+    positions: tuple[Node, Node],
+    attention: Node,
+    inner: Node,
+    residual: Node,
+    initializer: Node,
+) -> Node:
+    """size, pattern, position and model as conf/ composes them; `positions`: of encoder and
+    decoder.
+    """
+    embedding = {
+        "_target_": "plmctl.nn.embeddings.Embedding",
+        "segments": 0,
+        "dropout": numbers.dropout,
+        **embedding,
+    }
+    parts = {"attention": attention, "inner": inner, "residual": residual}
+    below = stack("af", numbers.num_layers, numbers.num_heads, numbers.inner_width, **parts)
+    above = stack(
+        "acf", numbers.decoder_layers, numbers.decoder_heads, numbers.decoder_inner_width, **parts
+    )
+    one: Node = {"_target_": "plmctl.models.encoder.Encoder", "embedding": embedding}
+    return {
+        "size": {
+            name: getattr(numbers, name)
+            for name in ("num_layers", "width", "num_heads", "inner_width")
+        },
+        "pattern": {"_target_": "plmctl.attention.patterns.Full"},
+        "position": positions[0],
+        "model": {
+            "_target_": "plmctl.models.encoder_decoder.EncoderDecoder",
+            "start": numbers.start,
+            "tied": numbers.shared,
+            "encoder": {**one, "stack": below},
+            "decoder": {
+                **one,
+                "position": positions[1],
+                "pattern": {"_target_": "plmctl.attention.patterns.Causal"},
+                "stack": above,
+            },
+            "initializer": {"_partial_": True, **initializer},
+            "classifier": {"pooler": False, "dense": True, "bias": True},
+        },
+    }
+
+
+class EncoderDecoder(Family):
+    """Two stacks. Published files have one table of tokens, or where `config.json` unties them one
+    for each use.
+
+    `final_logits_bias` is the bias of our head, which is none where all of it is 0.
+    """
+
+    ties: Mapping[str, str] = {}  # `adapted` and `completed` do all of it
+
+    def measured(self, config: Mapping[str, Any], tensors: Mapping[str, Tensor], pad: int) -> Ends:
+        model = config["model"]
+        ends = [model.get(name) or {} for name in ("encoder", "decoder")]
+        below = super().measured({**config, "model": ends[0]}, tensors, pad)
+        above = super().measured({**config, "model": ends[1]}, tensors, pad)
+        head = (config.get("heads") or {}).get(HEAD) or {}
+        inner = ((ends[0].get("stack") or {}).get("cells") or {}).get("f") or {}
+        return Ends(
+            **vars(below),
+            decoder_layers=layers_of((ends[1].get("stack") or {}).get("layout", ""), "acf"),
+            decoder_heads=above.num_heads,
+            decoder_inner_width=above.inner_width,
+            start=model.get("start", pad),
+            shared=model.get("tied", True),
+            bias=head.get("bias", False),
+            head_width=_head_width(ends[0], below),
+            scaled=(ends[0].get("embedding") or {}).get("scaled", False),
+            inner_dropout=inner.get("dropout", 0.0),
+        )
+
+    def describes(self, config: Mapping[str, Any], numbers: Numbers) -> list[str]:
+        return super().describes(
+            {**config, "model": _spelled_out(config["model"], numbers.width)}, numbers
+        )
+
+    def head(self, name: str, numbers: Numbers, outputs: int) -> Node:
+        if name != HEAD:
+            return task_head(name, numbers, outputs) | (
+                {"dense": True} if name in ("class", "score") else {}
+            )
+        assert isinstance(numbers, Ends)
+        return {
+            "_target_": "plmctl.heads.lm.LMHead",
+            "tied": numbers.tied,
+            "transform": False,
+            "bias": numbers.bias,
+            "scaled": False,
+        }
+
+    def absent(
+        self, tensors: Mapping[str, Tensor], rules: Sequence[Rule], numbers: Numbers
+    ) -> list[str]:
+        assert isinstance(numbers, Ends)
+        above = [rule for rule in rules if rule.ours.startswith("backbone.decoder.stack.")]
+        below = [rule for rule in rules if rule not in above]
+        found = missing(tensors, below, num_layers=numbers.num_layers)
+        return found + missing(tensors, above, num_layers=numbers.decoder_layers)
+
+    def adapted(self, numbers: Numbers, tensors: Tensors) -> tuple[Numbers, Tensors]:
+        """One name for tables that are the same, whatever aliases the file has: `shared`, of the
+        decoder, of the output.
+        """
+        assert isinstance(numbers, Ends)
+        prefix = self.prefix if any(name.startswith(self.prefix) for name in tensors) else ""
+        shared, encoder, decoder = (prefix + name for name in (SHARED, ENCODER, DECODER))
+        biased = BIAS in tensors and bool(tensors[BIAS].count_nonzero())
+        numbers = replace(numbers, bias=biased)
+        aliases = (shared, encoder, decoder, OUTPUT, *([] if biased else [BIAS]))
+        rest = {name: tensor for name, tensor in tensors.items() if name not in aliases}
+        known = {
+            name: tensors[name] for name in (shared, encoder, decoder, OUTPUT) if name in tensors
+        }
+        if not known:
+            return numbers, rest
+        table = known.get(shared, next(iter(known.values())))
+        if self.one_table(numbers):
+            return replace(numbers, tied=True, shared=True), rest | {shared: table}
+        below = known.get(encoder, table)
+        above = known.get(decoder, below)
+        output = known.get(OUTPUT, above)
+        found = replace(numbers, tied=output.equal(above), shared=above.equal(below))
+        own = ({} if found.shared else {decoder: above}) | ({} if found.tied else {OUTPUT: output})
+        return found, rest | {shared: below} | own
+
+    def completed(self, tensors: Tensors, numbers: Numbers, architecture: Architecture) -> Tensors:
+        assert isinstance(numbers, Ends)
+        prefix = "" if architecture.bare else self.prefix
+        below = tensors[prefix + SHARED]
+        if HEAD in architecture.heads:
+            tensors = {BIAS: below.new_zeros(1, numbers.vocab_size)} | tensors
+        if self.one_table(numbers):
+            return tensors
+        above = tensors.get(prefix + DECODER, below)
+        found = {prefix + ENCODER: below.clone(), prefix + DECODER: above.clone()}
+        return found | ({OUTPUT: above.clone()} if HEAD in architecture.heads else {}) | tensors
+
+    def one_table(self, numbers: Ends) -> bool:
+        """Whether files of this member have one table for everything."""
+        return numbers.shared and numbers.tied
+
+
+def start_of(settings: Mapping[str, Any], default: int) -> int:
+    """What the decoder reads first, by a `config.json`."""
+    found = settings.get("decoder_start_token_id")
+    return default if found is None else found
+
+
+def _head_width(end: Mapping[str, Any], numbers: Numbers) -> int | None:
+    """Of an encoder's attention; None where all heads together are as wide as the model."""
+    attention = ((end.get("stack") or {}).get("cells") or {}).get("a") or {}
+    found = attention.get("head_width")
+    return None if found is None or found * numbers.num_heads == numbers.width else found
+
+
+def _spelled_out(model: Mapping[str, Any], width: int) -> Node:
+    """`model` whose stacks list only cells that their layout runs, and widths of heads only
+    where they are not the usual.
+    """
+    found = dict(model)
+    for end in ("encoder", "decoder"):
+        own = dict(model.get(end) or {})
+        layers = own.get("stack") or {}
+        letters = layers.get("layout", "").partition("*")[0]
+        cells = {
+            letter: dict(cell or {})
+            for letter, cell in (layers.get("cells") or {}).items()
+            if letter in letters
+        }
+        for cell in cells.values():
+            if (cell.get("head_width") or 0) * cell.get("num_heads", 0) == width:
+                cell["head_width"] = None
+        if cells:
+            found[end] = {**own, "stack": {**layers, "cells": cells}}
+    return found

@@ -1,0 +1,86 @@
+"""Tensors from the files of a Hugging Face folder, whichever of their layouts it has."""
+
+from __future__ import annotations
+
+import pickle
+from pathlib import Path
+from typing import TypedDict
+
+import torch
+
+from plmctl.core.errors import DataError
+from plmctl.interop.names import Tensors
+from plmctl.storage.paths import outside
+from plmctl.storage.reading import first_line, read_json, read_tensors, taken_from
+
+AGAIN = "download it again"
+FILES = (
+    "model.safetensors",
+    "model.safetensors.index.json",
+    "pytorch_model.bin",
+    "pytorch_model.bin.index.json",
+)
+
+
+class _Index(TypedDict):
+    weight_map: dict[str, str]
+
+
+def read(folder: Path) -> Tensors:
+    """All tensors of `folder` in fp32, from the first of `FILES` that is there."""
+    file = next((folder / name for name in FILES if (folder / name).is_file()), None)
+    if file is None:
+        raise DataError(
+            f"no weights here: looked for {', '.join(FILES)}",
+            file=folder,
+            fix="download the whole model folder",
+        )
+    shards = _shards(file) if file.suffix == ".json" else [file]
+    found = {name: tensor for shard in shards for name, tensor in _tensors(shard).items()}
+    return {
+        name: tensor.float() if tensor.is_floating_point() else tensor
+        for name, tensor in found.items()
+    }
+
+
+def modern(tensors: Tensors) -> Tensors:
+    """`gamma` and `beta` of old files under their later names, and without buffers that hold no
+    weights.
+    """
+    buffers = (".position_ids", ".token_type_ids", ".attn.bias", ".attn.masked_bias")
+    ends = {".gamma": ".weight", ".beta": ".bias"}
+    found = {}
+    for name, tensor in tensors.items():
+        end = next((end for end in ends if name.endswith(end)), "")
+        if not f".{name}".endswith(buffers):
+            found[name.removesuffix(end) + ends[end] if end else name] = tensor
+    return found
+
+
+def _shards(index: Path) -> list[Path]:
+    names = sorted(set(read_json(index, _Index, fix=AGAIN)["weight_map"].values()))
+    for name in names:
+        if why := outside(index.parent, name):
+            raise DataError(f"names the weights {name!r}: {why}", file=index, fix=AGAIN)
+    missing = [name for name in names if not (index.parent / name).is_file()]
+    if missing:
+        raise DataError(
+            f"names {', '.join(missing)}, which is not there",
+            file=index,
+            fix="download the missing files",
+        )
+    return [index.parent / name for name in names]
+
+
+def _tensors(file: Path) -> Tensors:
+    if file.suffix == ".safetensors":
+        return read_tensors(file, fix=AGAIN)
+    with taken_from(file, "truncated or not a weight file", fix=AGAIN):
+        try:
+            # no code of a stranger's file is run
+            content = torch.load(file, map_location="cpu", weights_only=True)
+        except (pickle.UnpicklingError, EOFError, OSError) as error:
+            raise ValueError(first_line(error)) from error
+    if not isinstance(content, dict):
+        raise DataError("holds no table of tensors", file=file, fix="convert it to safetensors")
+    return {name: tensor for name, tensor in content.items() if isinstance(tensor, torch.Tensor)}

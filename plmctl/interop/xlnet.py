@@ -1,0 +1,228 @@
+"""XLNet (Yang et al., 2019, arXiv:1906.08237) as `transformers` publishes it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any, NotRequired
+
+import torch
+from torch import Tensor
+
+from plmctl.core.errors import ConfigError
+from plmctl.core.values import Count, Number, Rate, Whole
+from plmctl.interop.bert import ACTIVATIONS, encoder_nodes, task_head
+from plmctl.interop.family import Architecture, Family, Node, Numbers, Published
+from plmctl.interop.names import Rule, linear, same
+
+CELL, THEIRS = "backbone.stack.blocks.a.{i}.cell", "layer.{i}.rel_attn"
+FIXED = {  # settings that our parts know in one form only
+    "attn_type": "bi",
+    "same_length": False,
+    "bi_data": False,
+    "summary_type": "last",
+    "summary_use_proj": True,
+    "summary_activation": "tanh",
+}
+SUMMARY = linear("heads.pooler.dense", "sequence_summary.summary")
+
+
+def projections(num_heads: int) -> list[Rule]:
+    """Their maps are [W, H, D], ours are matrices; keys and values are one of ours."""
+
+    def joined(found: Sequence[Tensor]) -> Tensor:
+        return torch.cat([tensor.flatten(1).T for tensor in found])
+
+    def split(ours: Tensor, parts: int = 1) -> list[Tensor]:
+        return [part.T.unflatten(1, (num_heads, -1)) for part in ours.chunk(parts)]
+
+    def reshaped(ours: str, theirs: str, axis: int, *, optional: bool = False) -> Rule:
+        """Ours has an axis of size 1 more."""
+        return Rule(
+            ours,
+            (theirs,),
+            lambda found: found[0].unsqueeze(axis),
+            lambda tensor: [tensor.squeeze(axis)],
+            optional,
+        )
+
+    return [
+        *(
+            Rule(f"{CELL}.{ours}.weight", (f"{THEIRS}.{name}",), joined, split)
+            for ours, name in (("q", "q"), ("place", "r"))
+        ),
+        Rule(
+            f"{CELL}.kv.weight", (f"{THEIRS}.k", f"{THEIRS}.v"), joined, lambda ours: split(ours, 2)
+        ),
+        Rule(
+            f"{CELL}.out.weight",
+            (f"{THEIRS}.o",),
+            lambda found: found[0].flatten(1),
+            lambda ours: [ours.unflatten(1, (num_heads, -1))],
+        ),
+        reshaped(f"{CELL}.content_bias", f"{THEIRS}.r_w_bias", 1),
+        reshaped(f"{CELL}.place_bias", f"{THEIRS}.r_r_bias", 1),
+        reshaped(f"{CELL}.segment_bias", f"{THEIRS}.r_s_bias", 1),
+        reshaped(f"{CELL}.segments", f"{THEIRS}.seg_embed", 2),
+    ]
+
+
+class XLNetConfig(Published):
+    n_layer: Count
+    d_model: Count
+    n_head: Count
+    d_inner: Count
+    dropout: NotRequired[Rate]
+    ff_activation: NotRequired[str]
+    layer_norm_eps: NotRequired[Number]
+    mem_len: NotRequired[Whole | None]
+    reuse_len: NotRequired[Whole | None]
+    clamp_len: NotRequired[int]
+
+
+class XLNet(Family):
+    """Two streams over relative attention, `XLNet...`; a row is decided about by its last token,
+    the `<cls>`.
+    """
+
+    model_type = "xlnet"
+    schema = XLNetConfig
+    prefix = "transformer."
+    rules: Sequence[Rule] = (
+        same("backbone.embedding.token.weight", "word_embedding.weight"),
+        Rule(
+            "backbone.query",
+            ("mask_emb",),
+            lambda found: found[0][0],
+            lambda tensor: [tensor[None]],
+        ),
+        *linear("backbone.stack.blocks.a.{i}.norm_sum", f"{THEIRS}.layer_norm"),
+        *linear("backbone.stack.blocks.f.{i}.cell.up", "layer.{i}.ff.layer_1"),
+        *linear("backbone.stack.blocks.f.{i}.cell.down", "layer.{i}.ff.layer_2"),
+        *linear("backbone.stack.blocks.f.{i}.norm_sum", "layer.{i}.ff.layer_norm"),
+    )
+    architectures: Sequence[Architecture] = (
+        Architecture(
+            "XLNetForSequenceClassification",
+            ("pooler", "score"),
+            SUMMARY + linear("heads.score.linear", "logits_proj"),
+            outputs=1,
+        ),
+        Architecture(
+            "XLNetForSequenceClassification",
+            ("pooler", "class"),
+            SUMMARY + linear("heads.class.linear", "logits_proj"),
+        ),
+        Architecture(
+            "XLNetForMultipleChoice",
+            ("pooler", "choice"),
+            SUMMARY + linear("heads.choice.linear", "logits_proj"),
+            outputs=1,
+        ),
+        Architecture(
+            "XLNetForTokenClassification", ("tag",), linear("heads.tag.linear", "classifier")
+        ),
+        Architecture(
+            "XLNetForQuestionAnsweringSimple", ("span",), linear("heads.span.linear", "qa_outputs")
+        ),
+        Architecture(
+            "XLNetLMHeadModel",
+            ("plm",),
+            [
+                same("heads.plm.bias", "lm_loss.bias"),
+                same("heads.plm.weight", "lm_loss.weight", optional=True),
+            ],
+        ),
+        Architecture("XLNetModel", bare=True),
+    )
+    ties = {"lm_loss.weight": "word_embedding.weight"}  # noqa: RUF012
+    activations = ACTIVATIONS
+
+    def backbone(self, numbers: Numbers) -> Sequence[Rule]:
+        return [*self.rules, *projections(numbers.num_heads)]
+
+    def numbers(self, settings: Mapping[str, Any]) -> Numbers:
+        for key, allowed in FIXED.items():
+            if settings.get(key, allowed) != allowed:
+                raise ConfigError(
+                    f"config.json: {key}", settings[key], f"{allowed} (nothing else is supported)"
+                )
+        if settings.get("clamp_len", -1) > 0:
+            raise ConfigError(
+                "config.json: clamp_len",
+                settings["clamp_len"],
+                "-1: every distance counts as it is",
+            )
+        dropout = settings.get("dropout", 0.1)
+        return Numbers(
+            num_layers=settings["n_layer"],
+            width=settings["d_model"],
+            num_heads=settings["n_head"],
+            inner_width=settings["d_inner"],
+            vocab_size=settings["vocab_size"],
+            max_length=0,
+            segments=0,
+            dropout=dropout,
+            attention_dropout=dropout,
+            activation=self.activation(settings.get("ff_activation", "gelu"), "ff_activation"),
+            eps=settings.get("layer_norm_eps", 1e-12),
+            tied=settings.get("tie_word_embeddings", True),
+            pad=settings.get("pad_token_id") or 0,
+            memory=settings.get("mem_len") or 0,
+            reuse=settings.get("reuse_len") or None,
+        )
+
+    def settings(self, numbers: Numbers) -> Node:
+        return {
+            "model_type": self.model_type,
+            "vocab_size": numbers.vocab_size,
+            "d_model": numbers.width,
+            "n_layer": numbers.num_layers,
+            "n_head": numbers.num_heads,
+            "d_inner": numbers.inner_width,
+            "ff_activation": self.activation_name(numbers.activation),
+            "dropout": numbers.dropout,
+            "layer_norm_eps": numbers.eps,
+            "mem_len": numbers.memory or None,
+            "reuse_len": numbers.reuse,
+            "clamp_len": -1,
+            "untie_r": True,
+            "initializer_range": 0.02,
+            "pad_token_id": numbers.pad,
+            "tie_word_embeddings": numbers.tied,
+            "summary_last_dropout": numbers.dropout,
+            **FIXED,
+        }
+
+    def nodes(self, numbers: Numbers) -> Node:
+        nodes = encoder_nodes(numbers) | {
+            "position": {"_target_": "plmctl.nn.positions.NoPosition"}
+        }
+        model = nodes["model"]
+        model |= {"_target_": "plmctl.models.xlnet.XLNet", "two_streams": True}
+        model |= {"memory": numbers.memory, "reuse": numbers.reuse}
+        model["embedding"] |= {"segments": 0, "norm": None}
+        model["stack"]["cells"]["a"] |= {
+            "_target_": "plmctl.nn.cells.relative_attention.RelativeAttention",
+            "segments": True,
+        }
+        model["initializer"]["_target_"] = "plmctl.nn.init.normal"
+        return nodes
+
+    def head(self, name: str, numbers: Numbers, outputs: int) -> Node:
+        if name != "plm":
+            return task_head(name, numbers, outputs)
+        return {
+            "_target_": "plmctl.heads.lm.LMHead",
+            "tied": numbers.tied,
+            "transform": False,
+            "bias": True,
+        }
+
+    def measured(
+        self, config: Mapping[str, Any], tensors: Mapping[str, Tensor], pad: int
+    ) -> Numbers:
+        found, model = super().measured(config, tensors, pad), config.get("model") or {}
+        return replace(
+            found, max_length=0, memory=model.get("memory") or 0, reuse=model.get("reuse")
+        )

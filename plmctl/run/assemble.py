@@ -1,0 +1,148 @@
+"""From a resolved config to a model: the one way in which pretraining, fine-tuning, loading and
+conversion make theirs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import nn
+
+from plmctl.core.errors import ConfigError
+from plmctl.heads.features import BEFORE_HEADS
+from plmctl.models.base import Model
+from plmctl.run.build import build, locate, parameters, plain
+from plmctl.text.vocab import Vocab
+
+NODES = ("size", "pattern", "position", "model", "heads")  # of a config: what a model is built from
+LENGTHS = ("max_length", "target_length")  # of a format
+
+
+def build_model(
+    config: Any,
+    *,
+    vocab_size: int,
+    vocab: Vocab | None = None,
+    heads: Mapping[str, Any] | None = None,
+    seed: int | None = None,
+    plugins: Sequence[str] = (),
+) -> Model:
+    """The model of `config`, with `heads` in place of the config's own where given.
+
+    `vocab`: which ids have a role; without it, a part whose config names a role can be looked at
+    but not run. With `seed`, the backbone's `initializer` draws all first weights from a generator
+    of its own; without, they are to be loaded. The state of torch's global generator is left as it
+    was.
+    """
+    config = settled(config, plugins=plugins)
+    nodes = (config.get("heads") or {}) if heads is None else plain(heads)
+    given: dict[str, Any] = {
+        "vocab_size": vocab_size,
+        **config["size"],
+        "max_length": longest(config),
+    }
+    given |= {"vocab": vocab} if vocab else {}
+    with torch.random.fork_rng(devices=[]):
+        tables = given | {
+            "width": (config["model"].get("embedding") or {}).get("table_width") or given["width"]
+        }
+        slots = {
+            name: build(config[name], tables, plugins, path=name)
+            for name in ("pattern", "position")
+        }
+        backbone = build(config["model"], given | slots, plugins, path="model")
+        given |= {"width": backbone.width, "state_width": backbone.width}
+        given |= {"num_layers": backbone.num_layers, "token_embedding": backbone.token_embedding}
+        made: dict[str, nn.Module] = {}
+        for name in dict.fromkeys([*BEFORE_HEADS, *nodes]):
+            if nodes.get(name) is None:
+                continue
+            made[name] = build(nodes[name], given, plugins, path=f"heads.{name}")
+            if name in BEFORE_HEADS:  # it decides how wide the next ones are
+                given["width"] = made[name].width
+        model = Model(backbone=backbone, heads=made)
+    if seed is not None:
+        if backbone.initializer is None:
+            raise ConfigError(
+                "model.initializer",
+                None,
+                "a rule for the first weights",
+                fix="take one of plmctl.nn.init",
+            )
+        backbone.initializer(model, generator=torch.Generator().manual_seed(seed))
+    return model
+
+
+def known_to_objectives(model: Model, *, vocab_size: int) -> dict[str, Any]:
+    """What an objective and its own parts may ask for by these names, besides the `vocab`: the
+    model, and its measures.
+    """
+    backbone = model.backbone
+    table = backbone.token_embedding
+    return {
+        "model": model,
+        "width": backbone.width,
+        "vocab_size": vocab_size,
+        "max_length": backbone.max_length,
+        "table_width": backbone.width if table is None else int(table.weight.shape[1]),  # type: ignore[index, union-attr, arg-type]
+    }
+
+
+def settled(config: Any, *, plugins: Sequence[str] = ()) -> dict[str, Any]:
+    """`config` as plain data whose position part states its own `max_length`: then the model
+    stands without the format.
+    """
+    config = dict(plain(config))
+    missing = [name for name in NODES[:-1] if not config.get(name)]
+    if missing:
+        raise ConfigError(
+            missing[0],
+            None,
+            f"a model needs {', '.join(NODES[:-1])}",
+            fix="use the config.yaml of a run or checkpoint",
+        )
+    position = dict(config["position"])
+    try:
+        takes = parameters(locate(position.get("_target_"), plugins))
+    except ValueError as error:
+        raise ConfigError("position._target_", position.get("_target_"), str(error)) from error
+    if position.get("max_length") is None and "max_length" in takes:
+        position["max_length"] = longest(config)
+    return config | {"position": position}
+
+
+def longest(config: Mapping[str, Any]) -> int | None:
+    """The longest row that `config` ever makes: of its position, its format, its sources'
+    formats, and those of all stages.
+    """
+    own = (config.get("position") or {}).get("max_length")
+    return max(
+        [*row_lengths(config).values(), *([int(own)] if own is not None else [])], default=None
+    )
+
+
+def row_lengths(config: Mapping[str, Any]) -> dict[str, int]:
+    """{config path: tokens} of every length that a format of `config` is given, for a source or
+    a target, in any stage.
+    """
+    train, data = config.get("train") or {}, config.get("data") or {}
+    formats = {"format": config.get("format")}
+    formats |= {
+        f"data.sources.{name}.format": (node or {}).get("format")
+        for name, node in (data.get("sources") or {}).items()
+    }
+    found = {
+        f"{path}.{name}": (node or {}).get(name)
+        for path, node in formats.items()
+        for name in LENGTHS
+    }
+    for number, stage in enumerate(train.get("stages") or []):
+        wanted = {
+            key: value
+            for key, value in stage.items()
+            if key.endswith(tuple(f"format.{name}" for name in LENGTHS))
+        }
+        found |= {f"train.stages.{number}.{key}": value for key, value in wanted.items()}
+    return {path: int(length) for path, length in found.items() if length is not None}

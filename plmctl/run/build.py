@@ -1,0 +1,304 @@
+"""From a config node to an object: `check` binds every signature and builds nothing, `build`
+instantiates.
+
+A node is a mapping with `_target_: package.module.Name`; its other keys are the keyword arguments.
+What it names must declare itself a part (`plmctl.core.parts`) of the slot in which the node stands: its
+config path says which that is, and inside of a part the parameter. `_partial_: true` makes a
+factory. What the config cannot know (the vocabulary, a width) is handed in as `given`: it fills
+parameters of
+that name at every depth. `_given_: {width: 64}` puts other numbers in its place for this node and
+what is inside (a smaller network).
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import inspect
+import pkgutil
+import sys
+import typing
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+from plmctl.core.errors import ConfigError, UsageError, nearest, raise_all
+from plmctl.core.parts import declared, misfit, slot_of
+from plmctl.core.values import fit
+
+MARKS = ("_target_", "_partial_", "_given_")
+
+
+MISSING = "???"  # OmegaConf's spelling of "must be given"
+# slots that hold several parts side by side, each under its name
+SEVERAL = ("noise", "objective", "heads")
+
+
+def build(
+    node: Any, given: Mapping[str, Any] | None = None, plugins: Sequence[str] = (), *, path: str
+) -> Any:
+    """The object that `node` describes; all errors of all parts are raised together, each with its
+    config path.
+
+    Args:
+        node: A part, or a list or mapping of parts of one slot.
+        given: {parameter name: value} of what the config cannot know.
+        plugins: Packages outside plmctl whose parts may be named.
+        path: The config path of the node, which says its slot.
+    """
+    node, given = plain(node), given or {}
+    raise_all(check(node, given, plugins, path=path))
+    errors: list[UsageError] = []
+    made = _make(node, given, plugins, path, errors)
+    raise_all(errors)
+    return made
+
+
+def check(
+    node: Any, given: Iterable[str] | None, plugins: Sequence[str] = (), *, path: str
+) -> list[UsageError]:
+    """Every problem that building `node` would meet in names and types; `given=None`: anything
+    may still be filled in.
+    """
+    return _check(plain(node), given, plugins, slot_at(path), Any, path)
+
+
+def slot_at(path: str) -> str:
+    """The slot at a config path: its last key, or the one above where several parts stand side
+    by side (`noise.token_mask`).
+    """
+    *above, last = path.split(".")
+    return above[-1] if above and above[-1] in SEVERAL else last
+
+
+def locate(target: Any, plugins: Sequence[str] = ()) -> Callable[..., Any]:
+    """The part named `target`: a class or function of plmctl or of a plugin, defined at the top of
+    the module that is named.
+
+    The name is looked at before anything is imported. ValueError for whatever does not declare
+    itself a part.
+    """
+    module, _, name = str(target).rpartition(".")
+    words = [*module.split("."), name]
+    if (
+        not (words[0] == "plmctl" or words[0] in plugins)
+        or not module
+        or not all(map(str.isidentifier, words))
+    ):
+        raise ValueError("a _target_ names a part of plmctl, or of a package given with --plugin")
+    if any(word.startswith("_") for word in words):
+        raise ValueError("private names are no parts")
+    made = _attribute(module, name)
+    home = f"{getattr(made, '__module__', None)}.{getattr(made, '__qualname__', None)}"
+    if home != target or not declared(made):
+        fix = (
+            ""
+            if words[0] == "plmctl"
+            else '; write @part_of("<slot>") of plmctl.core.parts above its definition'
+        )
+        raise ValueError(
+            f"it is defined as {home}"
+            if declared(made)
+            else f"it does not declare itself a part{fix}"
+        )
+    return made  # type: ignore[no-any-return]
+
+
+def parameters(part: Callable[..., Any]) -> dict[str, inspect.Parameter]:
+    """The keyword parameters of a part, with annotations evaluated where their names can be
+    found.
+    """
+    code = part.__init__ if inspect.isclass(part) else part  # type: ignore[misc]
+    scope = vars(importlib.import_module(part.__module__))
+    found = {}
+    for name, parameter in inspect.signature(part).parameters.items():
+        if parameter.kind in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY):
+            scope_of = getattr(code, "__globals__", scope)
+            found[name] = parameter.replace(annotation=_evaluate(parameter.annotation, scope_of))
+    return found
+
+
+def plain(node: Any) -> Any:
+    """A config node as plain dicts and lists, interpolations resolved."""
+    if type(node).__module__.startswith("omegaconf"):
+        from omegaconf import OmegaConf
+
+        return OmegaConf.to_container(node, resolve=True)
+    return node
+
+
+def entry(node: Any, path: str = "objective") -> tuple[dict[str, Any], float, str | None]:
+    """An `objective.<name>` node without the two keys that belong to the mix: (node, weight,
+    source it looks at).
+    """
+    part = dict(plain(node))
+    weight, source = part.pop("weight", 1.0), part.pop("on", None)
+    errors: list[UsageError] = []
+    if isinstance(weight, bool) or not isinstance(weight, (int, float)):
+        errors.append(ConfigError(f"{path}.weight", weight, "must be a number"))
+    if not (source is None or isinstance(source, str)):
+        errors.append(
+            ConfigError(f"{path}.on", source, "must be the name of a data source, or null for all")
+        )
+    raise_all(errors)
+    return part, float(weight), source
+
+
+def _make(
+    node: Any, given: Mapping[str, Any], plugins: Sequence[str], path: str, errors: list[UsageError]
+) -> Any:
+    if isinstance(node, list):
+        return [
+            _make(child, given, plugins, _join(path, place), errors)
+            for place, child in enumerate(node)
+        ]
+    if not isinstance(node, dict):
+        return node
+    before, given = len(errors), {**given, **(node.get("_given_") or {})}
+    made = {
+        key: _make(child, given, plugins, _join(path, key), errors)
+        for key, child in node.items()
+        if key not in MARKS
+    }
+    if "_target_" not in node or len(errors) > before:
+        return made
+    part = locate(node["_target_"], plugins)
+    wanted = parameters(part)
+    arguments = {
+        key: fit(value, wanted[key].annotation) if key in wanted else value
+        for key, value in made.items()
+    }
+    arguments = {name: given[name] for name in wanted if name in given} | arguments
+    if node.get("_partial_"):
+        return functools.partial(part, **arguments)
+    try:
+        return part(**arguments)
+    # the part knows the parameter, only we know where in the config it stands
+    except ConfigError as error:
+        name = error.path.rpartition(".")[2]
+        fix = _join(path, error.fix) if error.fix.partition("=")[0] in wanted else error.fix
+        known = ConfigError(_join(path, name), error.value, error.allowed, fix=fix)
+        errors.append(known if name in wanted else error)
+        return None
+
+
+def _check(
+    node: Any,
+    given: Iterable[str] | None,
+    plugins: Sequence[str],
+    slot: str,
+    annotation: Any,
+    path: str,
+) -> list[UsageError]:
+    """`check` of a plain node that a parameter of this annotation takes."""
+    if not isinstance(node, (dict, list)):
+        return []
+    if isinstance(node, list) or "_target_" not in node:
+        children = node.items() if isinstance(node, dict) else enumerate(node)
+        return [
+            error
+            for key, child in children
+            for error in _check(child, given, plugins, slot, annotation, _join(path, key))
+        ]
+    try:
+        made = locate(node["_target_"], plugins)
+    except ValueError as error:
+        return [ConfigError(_join(path, "_target_"), node["_target_"], str(error))]
+    wanted = (
+        f"a part of the slot '{slot}', and this one is of '{declared(made)}'"
+        if declared(made) != slot
+        else ""
+    )
+    if wanted := wanted or misfit(made, annotation):
+        return [ConfigError(_join(path, "_target_"), node["_target_"], f"must be {wanted}")]
+    given = given if given is None else {*given, *(node.get("_given_") or ())}
+    names = None if given is None or node.get("_partial_") else set(given)
+    settings = {key: value for key, value in node.items() if key not in MARKS}
+    annotations = {key: parameter.annotation for key, parameter in parameters(made).items()}
+    errors: list[UsageError] = []
+    for key, value in settings.items():
+        inside = annotations.get(key, Any)
+        errors += _check(value, given, plugins, slot_of(key, inside), inside, _join(path, key))
+    return errors + _bind(made, settings, names, path)
+
+
+def _bind(
+    part: Callable[..., Any], node: dict[str, Any], given: set[str] | None, path: str
+) -> list[UsageError]:
+    wanted, name = parameters(part), part.__qualname__
+    errors: list[UsageError] = []
+    open_ended = any(p.kind is p.VAR_KEYWORD for p in inspect.signature(part).parameters.values())
+    for key, value in node.items():
+        where = _join(path, key)
+        if key not in wanted:
+            if not open_ended:
+                takes = f"it takes {', '.join(wanted)}" if wanted else "it takes nothing"
+                errors.append(
+                    ConfigError(
+                        where, value, f"{name} has no '{key}'{nearest(key, wanted)}; {takes}"
+                    )
+                )
+        elif value == MISSING:
+            errors.append(ConfigError(where, ..., "must be given", fix=f"{where}=..."))
+        elif not _holds_parts(value):
+            try:
+                fit(value, wanted[key].annotation)
+            except ValueError as error:
+                errors.append(ConfigError(where, value, str(error)))
+    if given is not None:
+        missing = [
+            p
+            for key, p in wanted.items()
+            if p.default is p.empty and key not in node and key not in given
+        ]
+        errors += [
+            ConfigError(
+                _join(path, p.name), ..., f"{name} needs it", fix=f"{_join(path, p.name)}=..."
+            )
+            for p in missing
+        ]
+    return errors
+
+
+def _holds_parts(value: Any) -> bool:
+    """A mapping or list with a part somewhere inside: its own check has seen it."""
+    if isinstance(value, dict):
+        return "_target_" in value or any(_holds_parts(child) for child in value.values())
+    return isinstance(value, list) and any(_holds_parts(child) for child in value)
+
+
+def _attribute(module: str, name: str) -> Any:
+    """What `name` means at the top of `module`; ValueError where there is no such thing."""
+    try:
+        loaded = importlib.import_module(module)
+    except ModuleNotFoundError as error:
+        if error.name is None or not (module == error.name or module.startswith(error.name + ".")):
+            raise  # the module is there, something that it imports is not
+        raise ValueError(f"there is no module {error.name}{_near_module(error.name)}") from None
+    if name not in vars(loaded):
+        raise ValueError(f"{module} has no '{name}'{nearest(name, vars(loaded))}")
+    return vars(loaded)[name]
+
+
+def _near_module(name: str) -> str:
+    """A hint at the module beside it that may be meant."""
+    package, _, last = name.rpartition(".")
+    folders = getattr(sys.modules.get(package), "__path__", [])
+    return nearest(last, (module.name for module in pkgutil.iter_modules(folders)))
+
+
+def _evaluate(annotation: Any, scope: dict[str, Any]) -> Any:
+    """The annotation as an object; Any where it names something imported for type checkers only."""
+    if annotation is inspect.Parameter.empty:
+        return Any
+
+    def carrier() -> None: ...
+
+    carrier.__annotations__ = {"value": annotation}
+    try:
+        return typing.get_type_hints(carrier, globalns=scope)["value"]
+    except NameError:
+        return Any
+
+
+def _join(path: str, key: object) -> str:
+    return f"{path}.{key}" if path else str(key)

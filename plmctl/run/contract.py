@@ -1,0 +1,501 @@
+"""Do the parts of a run fit together? Asked before any data is touched, answered with every
+mismatch at once.
+
+    format.provides | noise.writes | what objective.labels derives
+        must cover  noise.reads | objective.needs | model.needs
+
+in the words of `batch.FIELDS`. Formats, noises and objectives are built for this (cheap), the model
+on the meta device.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from omegaconf import OmegaConf
+
+from plmctl.core.batch import IGNORE, INPUTS, SEQS, Rows, Seq, glossary, held_by_data
+from plmctl.core.errors import ConfigError, ConfigErrors, UsageError, raise_all
+from plmctl.data.shards import is_tokens
+from plmctl.run.build import build, entry, locate, plain
+from plmctl.run.peeking import altered, peeking, unheard
+from plmctl.run.recipes import conf_dir, load, recipes_dir
+from plmctl.text.vocab import Vocab
+
+if TYPE_CHECKING:
+    from plmctl.data.formats.base import Format
+    from plmctl.noise.base import Noise
+    from plmctl.objectives.base import Objective
+
+TINY = Vocab(
+    size=8,
+    pad=0,
+    unk=1,
+    cls=2,
+    sep=3,
+    mask=4,
+    bos=5,
+    eos=6,
+    special=np.zeros(8, bool),
+    word_start=np.zeros(8, bool),
+    sentinels=(7,),
+    spellings=("",) * 8,
+)  # stands in for a tokenizer that is not trained yet
+SHOWN = 2  # settings of a fix that are written out
+# slot -> the attribute that says what its parts add
+GIVERS = {"format": "provides", "noise": "writes"}
+
+
+def check_contract(cfg: Any, plugins: Sequence[str] = (), config_dirs: Sequence[str] = ()) -> None:
+    """Build the parts of a pretraining config on a vocabulary of nothing, and raise every
+    mismatch among them.
+    """
+    import torch
+
+    from plmctl.run.assemble import build_model, known_to_objectives
+    from plmctl.training.freezing import apply_freezing
+
+    config = plain(cfg)
+    errors: list[UsageError] = []
+    given: dict[str, Any] = {"vocab": TINY, "vocab_size": TINY.size}
+    with _collected(errors), torch.device("meta"):
+        built = build_model(config, vocab_size=TINY.size, vocab=TINY, plugins=plugins)
+        model, heads = {"model": built.backbone}, list(built.heads)
+        errors += too_long(config, built.backbone.max_length)
+        errors += unspelled(config, built.backbone.of_words, plugins)
+        given |= known_to_objectives(built, vocab_size=TINY.size)
+        train = config.get("train") or {}
+        for stage in train.get("stages") or [{}]:
+            own = {key: stage.get(key, train.get(key)) or () for key in ("trainable", "frozen")}
+            apply_freezing(built, **own)
+    asked: dict[str, tuple[Objective, str | None]] = {}
+    # some are built around the model
+    for name, node in (config["objective"] or {}).items() if "model" in given else ():
+        with _collected(errors), torch.device("meta"):
+            part, _, source = entry(node, f"objective.{name}")
+            asked[name] = (build(part, given, plugins, path=f"objective.{name}"), source)
+    for source, node in ((config["data"] or {}).get("sources") or {None: {}}).items():
+        with _collected(errors):
+            format = build(
+                node.get("format", config["format"]), {"vocab": TINY}, plugins, path="format"
+            )
+            noise = build(
+                node.get("noise", config["noise"]) or {}, {"vocab": TINY}, plugins, path="noise"
+            )
+            objectives = {
+                name: part
+                for name, (part, on) in asked.items()
+                if source is None or on in (None, source)
+            }
+            if not errors:
+                errors += mismatches(format, noise, objectives, heads, model, config_dirs, plugins)
+                errors += unpaired(format, config)
+                errors += altered(format, noise, objectives, "noise") + unheard(
+                    format, objectives, built.backbone
+                )
+                errors += miscounts(format, objectives, dict(built.heads), config_dirs, plugins)
+            if not errors and "eval" in config:
+                quiet = build(
+                    config["eval"]["noise"] or {}, {"vocab": TINY}, plugins, path="eval.noise"
+                )
+                errors += unmeasured(format, quiet, objectives) + altered(
+                    format, quiet, objectives, "eval.noise"
+                )
+    errors += (
+        peeking({name: part for name, (part, _) in asked.items()}, built.backbone) if asked else []
+    )
+    if not config["objective"] and not config.get("distill"):
+        fix = (
+            "objective=[mlm], or distill=minilm teacher=runs/<run>,"
+            " whose student learns of layers alone"
+        )
+        errors.append(
+            ConfigError(
+                "objective",
+                [],
+                "something to learn: without an objective there is no loss",
+                fix=fix,
+            )
+        )
+    errors += (
+        wrong_numbers(config, plugins) if config.get("optim") and config.get("schedule") else []
+    )
+    errors += too_few_rows(
+        config.get("train") or {}, {name: part for name, (part, _) in asked.items()}
+    )
+    # two sources may lack the same
+    raise_all(list({str(error): error for error in errors}.values()))
+
+
+def mismatches(
+    format: Format,
+    noise: Mapping[str, Noise],
+    objectives: Mapping[str, Objective],
+    heads: Iterable[str],
+    model: Mapping[str, Any],
+    config_dirs: Sequence[str] = (),
+    plugins: Sequence[str] = (),
+) -> list[UsageError]:
+    """Every field that a part asks for and nothing gives, and every head that an objective looks
+    up and nobody made.
+    """
+    there = set(format.provides)
+    lacks: list[tuple[str, str]] = []  # (config path of the asker, field)
+    taken: dict[str, str] = {}  # field -> the noise that took it away
+    for name, part in noise.items():
+        have = there | ({"input"} if there & INPUTS else set())
+        lacks += [
+            (f"noise.{name}", field)
+            for field in sorted(part.reads - have)
+            if not held_by_data(field)
+        ]
+        taken |= dict.fromkeys(part.removes & there, name)
+        there = (there - part.removes) | part.writes
+    for name, objective in objectives.items():
+        have = there | derived(objective, there)
+        lacks += [
+            (f"objective.{name}", field)
+            for field in sorted(objective.needs - have)
+            if not held_by_data(field)
+        ]
+    for path, part in model.items():
+        lacks += [
+            (path, field)
+            for field in sorted(getattr(part, "needs", frozenset()) - there)
+            if not held_by_data(field)
+        ]
+    givers = providers(config_dirs, plugins) if lacks else {}
+    # what the labels make of these fields comes with them
+    helped = {asker for asker, field in lacks if field in givers}
+    lacks = [
+        (asker, field)
+        for asker, field in lacks
+        if field in givers or field in taken or asker not in helped
+    ]
+    known = glossary([format, *noise.values(), *objectives.values(), *model.values()])
+    errors: list[UsageError] = [
+        _lack(asker, field, known, givers, taken.get(field)) for asker, field in lacks
+    ]
+    made = sorted(heads)
+    for name, objective in objectives.items():
+        for head in sorted(objective.heads - set(made)):
+            allowed = f"objective.{name} looks up this head; there are {', '.join(made) or 'none'}"
+            errors.append(
+                ConfigError(
+                    f"heads.{head}",
+                    ...,
+                    allowed,
+                    fix=f"conf/objective/{name}.yaml shows how it is made",
+                )
+            )
+    return errors
+
+
+def unmeasured(
+    format: Format, noise: Mapping[str, Noise], objectives: Mapping[str, Objective]
+) -> list[UsageError]:
+    """Every field of an objective that training gives and validation, which has a noise of its
+    own, does not.
+    """
+    there = set(format.provides)
+    for part in noise.values():
+        there = (there - part.removes) | part.writes
+    known = glossary([format, *noise.values(), *objectives.values()])
+    errors: list[UsageError] = []
+    for name, objective in objectives.items():
+        for field in sorted(objective.needs - there - derived(objective, there)):
+            if not held_by_data(field):
+                allowed = (
+                    f"needs '{field}'{_meaning(field, known)} in validation too,"
+                    " and eval.noise does not give it"
+                )
+                errors.append(
+                    ConfigError(f"objective.{name}", ..., allowed, fix="eval.noise='${noise}'")
+                )
+    return errors
+
+
+def miscounts(
+    format: Format,
+    objectives: Mapping[str, Objective],
+    heads: Mapping[str, Any],
+    config_dirs: Sequence[str] = (),
+    plugins: Sequence[str] = (),
+) -> list[UsageError]:
+    """Every head with more or fewer outputs than the format has numbers for the label that it
+    answers.
+    """
+    errors: list[UsageError] = []
+    for name, objective in objectives.items():
+        for label, head in objective.answers.items():
+            words, outputs = (
+                format.meanings.get(label),
+                getattr(heads.get(head), "num_classes", None),
+            )
+            if words is None or outputs in (None, len(words)):
+                continue
+            meant = "; ".join(f"{number} = {meaning}" for number, meaning in enumerate(words))
+            allowed = (
+                f"{len(words)}, as many as the format tells apart (labels.{label} {meant}),"
+                f" which objective.{name} asks"
+            )
+            fitting = _answering(len(words), config_dirs)
+            swaps = [
+                ",".join(other if it == name else it for it in objectives)
+                for other in fitting
+                if other not in objectives
+            ]
+            fix = [f"objective=[{swap}]" for swap in swaps[:SHOWN]]
+            fix = [f"heads.{head}.num_classes={len(words)}"] if name in fitting else fix
+            fix += [
+                f"format={other}"
+                for other in _numbering(label, outputs, config_dirs, plugins)[:SHOWN]
+            ]
+            errors.append(
+                ConfigError(f"heads.{head}.num_classes", outputs, allowed, fix=" or ".join(fix))
+            )
+    return errors
+
+
+def unpaired(format: Format, config: Mapping[str, Any]) -> list[UsageError]:
+    """A format of parallel text over text of which nothing says that it is; several texts are
+    looked at when they are read.
+    """
+    data = config.get("data") or {}
+    if (
+        not format.parallel
+        or data.get("sources")
+        or data.get("mixture")
+        or is_tokens(data.get("path"))
+    ):
+        return []
+    if data.get("target_path") or data.get("fields"):
+        return []
+    fix = (
+        "data.path=<lines> data.target_path=<their translations>,"
+        " or data.fields=[source,target] of one .tsv or .jsonl"
+    )
+    return [ConfigError("data.target_path", None, "this format reads parallel text", fix=fix)]
+
+
+def too_long(config: Mapping[str, Any], places: int | None) -> list[UsageError]:
+    """Every length of a row, read or written, beyond the places that the model has."""
+    from plmctl.run.assemble import row_lengths
+
+    return [
+        ConfigError(
+            path,
+            length,
+            f"at most {places}, the places that the model has",
+            fix=f"position.max_length={length}",
+        )
+        for path, length in row_lengths(config).items()
+        if places is not None and length > places
+    ]
+
+
+def unspelled(
+    config: Mapping[str, Any], of_words: bool, plugins: Sequence[str]
+) -> list[UsageError]:
+    """A model that reads the characters of words, beside a tokenizer that cuts words; a given
+    one is asked when it is read.
+    """
+    node = config.get("tokenizer") or {}
+    if (
+        not of_words
+        or node.get("path")
+        or is_tokens((config.get("data") or {}).get("path"))
+        or "_target_" not in node
+    ):
+        return []
+    kind = getattr(locate(node["_target_"], plugins), "kind", None)
+    allowed = "word: this model reads the characters of whole words"
+    return (
+        []
+        if kind in (None, "word")
+        else [ConfigError("tokenizer", kind, allowed, fix="tokenizer=word")]
+    )
+
+
+def wrong_numbers(config: Mapping[str, Any], plugins: Sequence[str]) -> list[UsageError]:
+    """What optimizer and schedule say of their numbers, asked over a small matrix of the blocks
+    and a vector of the rest.
+    """
+    import torch
+
+    errors: list[UsageError] = []
+    with _collected(errors):
+        shapes = {
+            "backbone.stack.blocks.f.0.cell.up.weight": (2, 2),
+            "backbone.embedding.norm.weight": (2,),
+        }
+        small = [(name, torch.nn.Parameter(torch.zeros(shape))) for name, shape in shapes.items()]
+        build(config["optim"], plugins=plugins, path="optim")(parameters=small)
+    with _collected(errors):
+        build(config["schedule"], plugins=plugins, path="schedule")
+    return errors
+
+
+def too_few_rows(train: Mapping[str, Any], objectives: Mapping[str, Objective]) -> list[UsageError]:
+    """Every stage whose micro-batches have fewer rows than an objective compares."""
+    errors: list[UsageError] = []
+    for number, stage in enumerate(train.get("stages") or [{}]):
+        own = {**train, **{key.removeprefix("train."): value for key, value in stage.items()}}
+        key, processes = (
+            ("micro_batch_size", 1)
+            if own.get("micro_batch_size")
+            else ("batch_size", train.get("processes", 1))
+        )
+        where = f"train.stages.{number}.train.{key}" if f"train.{key}" in stage else f"train.{key}"
+        for name, objective in objectives.items():
+            least = objective.least_rows * processes
+            if own.get(key, least) < least:
+                allowed = (
+                    f"at least {least}: objective.{name} compares {objective.least_rows} rows or"
+                    " more of a micro-batch"
+                )
+                errors.append(ConfigError(where, own[key], allowed, fix=f"{where}={least}"))
+    return errors
+
+
+def _answering(outputs: int, config_dirs: Sequence[str]) -> list[str]:
+    """The objectives in conf/ that bring a head of so many outputs."""
+    found = [
+        (file.stem, (load(file).get("heads") or {}).values())
+        for file in _files("objective", config_dirs)
+    ]
+    return [
+        name for name, nodes in found if any(node.get("num_classes") == outputs for node in nodes)
+    ]
+
+
+def _numbering(
+    label: str, outputs: int, config_dirs: Sequence[str], plugins: Sequence[str]
+) -> list[str]:
+    """The formats in conf/ that number so many relations of `label`."""
+    found = {file.stem: _built(file, plugins) for file in _files("format", config_dirs)}
+    return [
+        name
+        for name, part in found.items()
+        if len(getattr(part, "meanings", {}).get(label, ())) == outputs
+    ]
+
+
+def derived(objective: Objective, there: Iterable[str]) -> set[str]:
+    """The targets that `objective.labels` makes out of a row by itself, found by showing it one
+    row of zeros.
+    """
+    length = 4
+    held = {field for field in objective.needs if held_by_data(field)}
+    fields = {*there, *held}
+    tracks = {
+        field.partition(".")[2]: np.zeros((1, length), np.int64)
+        for field in fields
+        if field.startswith("tracks.")
+    }
+    tracks.pop("real", None)
+    targets = {
+        field.partition(".")[2]: np.full((1, length), IGNORE)
+        for field in fields
+        if field.startswith("targets.")
+    }
+    seq = Seq(np.zeros((1, length), np.int64), np.full(1, length), tracks)
+    spans = {
+        field.partition(".")[2]: np.zeros((0, 4), np.int64)
+        for field in held
+        if field.startswith("spans.")
+    }
+    rows = Rows(np.zeros(1, np.int64), dict.fromkeys(SEQS & fields, seq), targets, spans=spans)
+    if any(field.startswith("tracks.") or field in SEQS for field in objective.needs - fields):
+        return set()  # it would not find what it reads: reported as lacking
+    return {f"targets.{name}" for name in objective.labels(rows)}
+
+
+def providers(config_dirs: Sequence[str] = (), plugins: Sequence[str] = ()) -> dict[str, list[str]]:
+    """{field: settings that would give it, like "format=sentence_pair"}, asked of the parts that
+    conf/ names.
+
+    Parts that the recipes use come first.
+    """
+    found: dict[str, list[str]] = {}
+    for slot, attribute in GIVERS.items():
+        for file in _files(slot, config_dirs):
+            for field in getattr(_built(file, plugins), attribute, ()):
+                setting = f"{slot}=[{file.stem}]" if slot == "noise" else f"{slot}={file.stem}"
+                found.setdefault(field, []).append(setting)
+    return found
+
+
+def _files(slot: str, config_dirs: Sequence[str]) -> list[Path]:
+    """The part files of a slot: of every folder, those that the recipes use come first."""
+    recipes = "".join(
+        file.read_text(encoding="utf-8") for file in sorted(recipes_dir().glob("*.yaml"))
+    )
+
+    def least_used(file: Path) -> int:
+        return -len(re.findall(rf"/{slot}: .*\b{file.stem}\b", recipes))
+
+    folders = [*(Path(base) for base in config_dirs), conf_dir()]
+    return [
+        file
+        for folder in folders
+        for file in sorted(sorted((folder / slot).glob("*.yaml")), key=least_used)
+    ]
+
+
+def _built(file: Path, plugins: Sequence[str]) -> Any:
+    """The part that a file describes, since some know only then what they add; None where it
+    cannot be made by itself.
+    """
+    try:
+        # what part files may refer to
+        whole = OmegaConf.create({"train": {"batch_size": 2}, "part": load(file)})
+        return build(whole.part, {"vocab": TINY, "max_length": 8}, plugins, path=file.parent.name)
+    except (UsageError, ValueError):  # a part of a plugin that is not given, or one that needs more
+        return None
+
+
+@contextlib.contextmanager
+def _collected(errors: list[UsageError]) -> Iterator[None]:
+    """Go on after a user's mistake, with it in `errors`."""
+    try:
+        yield
+    except ConfigErrors as error:
+        errors += error.errors
+    except UsageError as error:
+        errors.append(error)
+
+
+def _meaning(field: str, known: Mapping[str, str]) -> str:
+    """What the glossary `known` says of a field, in brackets."""
+    nowhere = "a name that plmctl/core/batch.py does not list, and `fields` of no part here"
+    return f" ({known.get(field, nowhere)})"
+
+
+def _lack(
+    asker: str,
+    field: str,
+    known: Mapping[str, str],
+    givers: Mapping[str, Sequence[str]],
+    taken: str | None,
+) -> ConfigError:
+    if taken is not None:
+        gone = f"needs '{field}', which noise.{taken} turns into a source and a target"
+        return ConfigError(
+            asker,
+            ...,
+            gone,
+            fix="another noise, or a model and an objective that read source and target",
+        )
+    settings = givers.get(field, ())
+    fix = " or ".join(settings[:SHOWN]) if settings else "no part in conf/ gives it"
+    others = ", ".join(setting.partition("=")[2].strip("[]") for setting in settings[SHOWN:])
+    fix += f" (or {others})" if others else ""
+    return ConfigError(
+        asker, ..., f"needs '{field}'{_meaning(field, known)}, which nothing here gives", fix=fix
+    )

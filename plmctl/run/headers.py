@@ -1,0 +1,83 @@
+"""The comments at the head of a recipe or a part file, read as fields: what it is, its launch
+line, its data, its cost.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import shlex
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from plmctl.core.errors import AbsentData, UsageError
+from plmctl.run.recipes import conf_dir
+
+FIELD = re.compile(r"# ([A-Z][\w ]{2,20}):\s+(.*)")
+# what stands before them says what the file is, and may have colons, too
+FIRST = ("Launch", "Before", "Data")
+
+
+@dataclass(frozen=True)
+class Header:
+    """`about`: one line; `fields`: (name, text) in the order of the file, a text over several
+    lines joined by spaces.
+    """
+
+    file: Path
+    about: str
+    fields: tuple[tuple[str, str], ...]
+    lines: tuple[str, ...]  # as they stand
+
+    def each(self, name: str) -> list[str]:
+        return [text for field, text in self.fields if field == name]
+
+    def text(self, name: str) -> str:
+        return next(iter(self.each(name)), "")
+
+    def command(self, name: str = "Launch") -> list[str]:
+        """The words of a launch line, without the remark in brackets behind it."""
+        return self.words(self.text(name))
+
+    def words(self, line: str) -> list[str]:
+        try:
+            return shlex.split(line.split(" (")[0])
+        except ValueError as error:
+            raise UsageError(f"{self.file}: {line}: no command line: {error}") from None
+
+
+def header(file: Path) -> Header:
+    """The leading comments of a YAML file."""
+    lines = []
+    for line in file.read_text(encoding="utf-8").splitlines():
+        if not line.startswith("#"):
+            break
+        if not line.startswith("# @package"):
+            lines.append(line)
+    about: list[str] = []
+    fields: list[tuple[str, list[str]]] = []
+    for line in lines:
+        found = FIELD.fullmatch(line)
+        if found and (fields or found[1] in FIRST):
+            fields.append((found[1], [found[2]]))
+        else:
+            (fields[-1][1] if fields else about).append(line.lstrip("# "))
+    whole = tuple((name, " ".join(filter(None, text))) for name, text in fields)
+    return Header(file, " ".join(about), whole, tuple(lines))
+
+
+def source_of(group: str, name: str | None, config_dirs: Sequence[str] = ()) -> str:
+    """Where to get what a part reads, as its file says under `# Data:`; empty where it does not."""
+    files = [folder / group / f"{name}.yaml" for folder in (*map(Path, config_dirs), conf_dir())]
+    return next((header(file).text("Data") for file in files if file.is_file()), "")
+
+
+@contextlib.contextmanager
+def naming_source(group: str, name: str | None, config_dirs: Sequence[str] = ()) -> Iterator[None]:
+    """An absent file's message also says where to get it."""
+    try:
+        yield
+    except AbsentData as error:
+        source = source_of(group, name, config_dirs)
+        raise AbsentData(f"{error}" + (f"\n  data: {source}" if source else "")) from None

@@ -1,0 +1,494 @@
+"""A trained model from wherever it lies: a run, a checkpoint, or a Hugging Face folder."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any, NotRequired, TypedDict
+
+import torch
+from omegaconf import DictConfig, OmegaConf
+from torch import Tensor
+
+from plmctl.core.errors import ConfigError, DataError, UsageError, nearest, raise_all
+from plmctl.core.terminal import remark, tell
+from plmctl.interop import elmo, hf
+from plmctl.interop.family import token_table
+from plmctl.models.base import Model
+from plmctl.nn.tables import token_rows
+from plmctl.run.assemble import NODES, build_model, row_lengths, settled
+from plmctl.run.build import plain
+from plmctl.run.plugins import confirm, named
+from plmctl.run.saved import read_saved, refuse_references
+from plmctl.storage.paths import refuse_links
+from plmctl.storage.reading import fitted, read_tensors, taken_from
+from plmctl.text.characters import Spelling
+from plmctl.text.tokenizer import META, Tokenizer
+from plmctl.text.vocab import Vocab
+from plmctl.training.checkpoint import (
+    Checkpoints,
+    Fit,
+    damage,
+    load_exactly,
+    load_tensors,
+    progress_of,
+)
+
+# how names on Hugging Face's hub look: google-bert/bert-base-cased
+_HUB = re.compile(r"[\w-][\w.-]*(/[\w-][\w.-]*)?")
+_BACKBONE = "backbone."  # what names of tensors of a model's network begin with
+
+
+@dataclass(frozen=True)
+class Source:
+    """Weights and what is needed to use them, before a model is built."""
+
+    folder: Path  # the checkpoint or Hugging Face folder itself
+    config: dict[str, Any] = field(repr=False)  # resolved; its position states its own max_length
+    tensors: Mapping[str, Tensor] = field(repr=False)  # by our names
+    unused: Sequence[str] = ()  # tensors of a published model that ours has no place for
+    plugins: Sequence[str] = ()  # packages outside plmctl that may be imported for it
+    published: bool = False  # a Hugging Face folder
+
+    @cached_property
+    def tokenizer(self) -> Tokenizer:
+        """DataError where the folder has none."""
+        if elmo.is_elmo(self.folder):
+            return elmo.tokenizer()
+        if not self.has_tokenizer:
+            files = "tokenizer.json, vocab.txt, vocab.json with merges.txt, or *.model"
+            raise DataError(
+                "no tokenizer here",
+                file=self.folder,
+                fix=f"copy its files into this folder: {files}",
+            )
+        return Tokenizer.load(self.folder if self.published else self.folder / "tokenizer")
+
+    @cached_property
+    def spelling(self) -> Spelling | None:
+        """How new text is written, word by word; None without a tokenizer of words."""
+        return (
+            Spelling(self.tokenizer)
+            if self.has_tokenizer and self.tokenizer.vocab.spellings
+            else None
+        )
+
+    @property
+    def has_tokenizer(self) -> bool:
+        """Whether there are files of one (readable or not)."""
+        if not self.published:
+            return (self.folder / "tokenizer" / META).is_file()
+        if elmo.is_elmo(self.folder):
+            return True
+        # Marian: a model for each language, and ids from a third file
+        if (self.folder / "source.spm").is_file():
+            return False
+        wanted = ("tokenizer.json", "vocab.txt", "vocab.json", "*.model", "*.spm")
+        return any(file for name in wanted for file in self.folder.glob(name))
+
+    @property
+    def vocab_size(self) -> int:
+        """Rows of the token table, which may be more than the tokenizer has tokens."""
+        table = token_table(self.tensors)
+        return self.tokenizer.vocab.size if table is None else table.shape[0]
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """A trained model in evaluation mode, its tokenizer, and the config it was made from."""
+
+    model: Model
+    source: Source
+
+    @property
+    def config(self) -> dict[str, Any]:
+        return self.source.config
+
+    @property
+    def tokenizer(self) -> Tokenizer:
+        return self.source.tokenizer
+
+    @property
+    def vocab(self) -> Vocab:
+        return self.tokenizer.vocab
+
+
+def load(path: str | os.PathLike[str], *, plugins: Sequence[str] = ()) -> Loaded:
+    """The model at `path`: a run (its best checkpoint, else the newest), a checkpoint `step-N`, or
+    a Hugging Face folder.
+
+    `plugins`: the packages outside plmctl that it may be made of; UsageError for any other.
+    """
+    source = open_source(path, plugins=plugins)
+    if not source.published:
+        _refuse_misfit(source, again="use another checkpoint of the run")
+    vocab = source.tokenizer.vocab if source.has_tokenizer else None
+    model = build_model(source.config, vocab_size=source.vocab_size, vocab=vocab, plugins=plugins)
+    refuse_infinite(source.tensors, file=source.folder)
+    load_exactly(model, source.tensors, file=source.folder)
+    return Loaded(model.eval(), source)
+
+
+def refuse_infinite(tensors: Mapping[str, Tensor], *, file: object) -> None:
+    """DataError naming every tensor with NaN or infinity in it: a damaged model is not passed on
+    silently.
+    """
+    broken = [
+        name
+        for name, tensor in tensors.items()
+        if tensor.is_floating_point() and not tensor.isfinite().all()
+    ]
+    if broken:
+        raise DataError(
+            f"not finite: {', '.join(broken)}",
+            file=file,
+            fix="use a checkpoint from before it diverged",
+        )
+
+
+def open_source(
+    path: str | os.PathLike[str], layers: Any = None, *, plugins: Sequence[str] = ()
+) -> Source:
+    """Config and tensors at `path`, without building anything; with `layers` (`shrinking.picked`)
+    only these of its layers.
+
+    UsageError where its model is made with a package outside plmctl that is none of `plugins`.
+    """
+    if layers is not None:
+        from plmctl.run.shrinking import shrunk
+
+        return shrunk(open_source(path, plugins=plugins), layers)
+    folder = find(path)
+    refuse_links(folder)
+    if not (folder / "config.yaml").is_file():
+        found = (elmo if elmo.is_elmo(folder) else hf).read(folder)
+        refuse_references(found.config, file=folder)
+        source = Source(folder, found.config, found.tensors, found.unused, published=True)
+        _refuse_misfit(source, again="download it again")
+        return source
+    problem = damage(folder)
+    if problem:
+        raise DataError(problem, file=folder, fix="use another checkpoint of the run")
+    config = fitted(read_saved(folder / "config.yaml"), _Saved, file=folder / "config.yaml")
+    confirm(named([config.get(name) for name in NODES]), plugins, of=path)
+    tensors = read_tensors(folder / "model.safetensors")
+    return Source(folder, settled(config, plugins=plugins), tensors, plugins=plugins)
+
+
+class _Saved(TypedDict):
+    """What is read of a saved config, where it is there."""
+
+    size: NotRequired[dict[str, Any]]
+    pattern: NotRequired[dict[str, Any]]
+    position: NotRequired[dict[str, Any]]
+    model: NotRequired[dict[str, Any]]
+    heads: NotRequired[dict[str, Any] | None]
+    format: NotRequired[dict[str, Any] | None]
+    task: NotRequired[dict[str, Any] | None]
+    train: NotRequired[dict[str, Any] | None]
+    data: NotRequired[dict[str, Any] | None]
+    origin: NotRequired[dict[str, Any] | None]
+    labels: NotRequired[list[str] | None]
+
+
+def _refuse_misfit(source: Source, *, again: str) -> None:
+    """DataError where the numbers of a config are not those of its tensors, found without room
+    for a model.
+    """
+    names = ("config.yaml", "config.json")
+    file = next((file for name in names if (file := source.folder / name).is_file()), source.folder)
+    with taken_from(file, "describes no model that can be built", fix=again), torch.device("meta"):
+        try:
+            model = build_model(source.config, vocab_size=source.vocab_size, plugins=source.plugins)
+        except UsageError as error:
+            raise ValueError(str(error)) from error
+    if wrong := load_tensors(model, source.tensors).reshaped:
+        raise DataError(
+            f"its config and its weights disagree: {'; '.join(wrong[:3])}",
+            file=source.folder,
+            fix=again,
+        )
+
+
+def find(path: str | os.PathLike[str]) -> Path:
+    """The checkpoint or Hugging Face folder that `path` means; DataError naming what was looked
+    for.
+    """
+    place = Path(path).expanduser()
+    if not place.exists():
+        near = _near(place)
+        hub = (
+            not near
+            and _HUB.fullmatch(str(path))
+            and not (place.parent.name and place.parent.exists())
+        )
+        fix = (
+            f"download it first: hf download {path} --local-dir {path}" if hub else "check the path"
+        )
+        raise DataError(
+            f"there is no such run, checkpoint or Hugging Face folder{near}", file=place, fix=fix
+        )
+    if not place.is_dir():
+        of_a_model = any((place.parent / name).is_file() for name in ("config.yaml", "config.json"))
+        folder = place.parent if of_a_model else "the folder of a run or a model"
+        raise DataError("is a file, but a folder is needed", file=place, fix=f"give {folder}")
+    if (place / "model.safetensors").is_file() and (place / "config.yaml").is_file():
+        return place
+    if (place / "checkpoints").is_dir():
+        return _best(place / "checkpoints")
+    if any(place.glob("step-*")):
+        return _best(place)
+    if (place / "config.json").is_file() or elmo.is_elmo(place):
+        return place
+    if (place / "config.yaml").is_file():
+        raise DataError(
+            "this run has no checkpoint yet", file=place, fix="train it until the first save"
+        )
+    wanted = (
+        "checkpoints/ of a run, config.yaml and model.safetensors of a checkpoint,"
+        " config.json of a Hugging Face folder"
+    )
+    raise DataError(f"neither {wanted}", file=place, fix="give the folder of a run or a model")
+
+
+def _near(place: Path) -> str:
+    """A hint at the folder that may be meant, where the first part of the path that does not
+    exist is misspelled.
+    """
+    missing = place
+    while not missing.parent.exists():
+        missing = missing.parent
+    return nearest(missing.name, (folder.name for folder in missing.parent.glob("*/")))
+
+
+def take(
+    model: Model,
+    tensors: Mapping[str, Tensor],
+    *,
+    source: object,
+    unused: Sequence[str] = (),
+    say: Callable[[str], None] = tell,
+) -> Fit:
+    """Copy into `model` what agrees in name and shape, and say in one line what was taken, what is
+    new, what is not used.
+
+    Heads may be new or of another shape (another task, another vocabulary); a backbone tensor of
+    another shape is refused.
+    `unused`: what the import of a published model has left out already.
+    """
+    refuse_infinite(tensors, file=source)
+    fit = load_tensors(model, tensors)
+    wrong = [line for line in fit.reshaped if line.startswith("backbone.")]
+    if wrong or not fit.taken:
+        reason = (
+            f"other shapes: {'; '.join(wrong)}"
+            if wrong
+            else "no tensor of it has a name of this model"
+        )
+        raise DataError(
+            f"its weights do not fit this model, {reason}",
+            file=source,
+            fix="take its size, position and model settings",
+        )
+    new = parts_of(
+        [*fit.missing, *(line.split(" ")[0] for line in fit.reshaped)],
+        among=model.state_dict(keep_vars=True),
+    )
+    left = [*parts_of(fit.unexpected, among=tensors), *unused]
+    told = f"; new and random: {', '.join(new)}" if new else ", nothing is new"
+    say(
+        f"from {source}: {len(fit.taken)} tensors taken{told}"
+        + (f"; not used: {', '.join(left)}" if left else "")
+    )
+    return fit
+
+
+def parts_of(names: Sequence[str], *, among: Iterable[str]) -> list[str]:
+    """`names` of tensors with whole parts (`heads.class`, `backbone.decoder.stack`) in place of
+    all that these have `among`.
+    """
+    others = {name[:end] for name in set(among).difference(names) for end in _ends(name)}
+    whole = (
+        next((name[:end] for end in _ends(name) if name[:end] not in others), name)
+        for name in names
+    )
+    return list(dict.fromkeys(whole))
+
+
+def _ends(name: str) -> list[int]:
+    """Where the names of the parts end that hold the tensor `name`, the widest first: two words
+    at least.
+    """
+    return [end for end, letter in enumerate(name) if letter == "."][1:]
+
+
+def refuse_another_model(words: Sequence[str], decided: Sequence[str], *, key: str) -> None:
+    """`size=` and the like build from scratch; beside trained weights, which bring them, they
+    would be ignored.
+    """
+    raise_all(
+        [
+            ConfigError(
+                name,
+                value,
+                f"{key} decides this",
+                fix=f"leave it out, or {key}=null to start without weights",
+            )
+            for name, _, value in (word.lstrip("+~").partition("=") for word in words)
+            if name.partition(".")[0] in decided
+        ]
+    )
+
+
+def refuse_longer_rows(cfg: DictConfig, places: int | None) -> None:
+    """ConfigError for every length of rows beyond the places that the model of `init` has
+    learned.
+    """
+    raise_all(
+        [
+            ConfigError(
+                path,
+                length,
+                f"at most {places}, the places that {cfg.init} has learned",
+                fix=f"{path}={places}",
+            )
+            for path, length in row_lengths(plain(cfg)).items()
+            if places is not None and length > places
+        ]
+    )
+
+
+def adopt(cfg: DictConfig, words: Sequence[str] = (), plugins: Sequence[str] = ()) -> DictConfig:
+    """`cfg` with size, model and position of the model that `init` names, its heads where both have
+    them, and its tokenizer.
+
+    The pattern, the objective and the data stay those of the run: that is what further training may
+    change. So do the parts of the model that `own` names, which are new.
+    """
+    kept = tuple(f"model.{name}" for name in cfg.get("own") or ())
+    words = [word for word in words if not word.lstrip("+~").startswith(kept)] if kept else words
+    refuse_another_model(words, ("size", "position", "model", "tokenizer"), key="init")
+    source = open_source(cfg.init, plain(cfg.get("kept_layers")), plugins=plugins)
+    heads = {
+        name: node
+        for name, node in (source.config.get("heads") or {}).items()
+        if name in (cfg.get("heads") or {})
+    }
+    nodes = {name: source.config[name] for name in ("size", "model", "position")}
+    if kept:
+        _same_kind(cfg, nodes["model"])
+    refuse_longer_rows(cfg, nodes["position"].get("max_length"))
+    tokenizer = {
+        **(plain(cfg.get("tokenizer")) or {}),
+        "path": str(source.tokenizer and source.folder),
+    }
+    made = OmegaConf.create(
+        {
+            **plain(cfg),
+            **nodes,
+            "heads": {**(plain(cfg.get("heads")) or {}), **heads},
+            "tokenizer": tokenizer,
+        }
+    )
+    assert isinstance(made, DictConfig)
+    for path in kept:  # unresolved: its numbers are those of the adopted size
+        part = OmegaConf.select(OmegaConf.create(OmegaConf.to_container(cfg)), path)
+        if part is None:
+            name = path.removeprefix("model.")
+            raise ConfigError("own", name, f"no part of this run's model{nearest(name, cfg.model)}")
+        OmegaConf.update(made, path, OmegaConf.to_container(part), merge=False, force_add=True)
+    return made
+
+
+def _same_kind(cfg: DictConfig, found: Mapping[str, Any]) -> None:
+    """ConfigError where `own` would add parts to a model of another kind than the run's, which
+    lacks what they refer to.
+    """
+    theirs, ours = (node["_target_"].rpartition(".")[2] for node in (found, cfg.model))
+    if theirs != ours:
+        lacks = [name for name in cfg.model if name not in found and name not in cfg.own]
+        without = f" without {', '.join(lacks)}" if lacks else ""
+        allowed = (
+            f"a model of the kind {ours}, to which own=[{', '.join(cfg.own)}] adds;"
+            f" this one is {theirs}{without}"
+        )
+        raise ConfigError(
+            "init", cfg.init, allowed, fix=f"init=<a run whose model is of the kind {ours}>"
+        )
+
+
+def initialize(
+    model: Model,
+    path: str | os.PathLike[str],
+    *,
+    into: str | None = None,
+    layers: Any = None,
+    plugins: Sequence[str] = (),
+    say: Callable[[str], None] = tell,
+) -> Fit:
+    """`take` from whatever lies at `path`; rows of its tables that are no token of its tokenizer
+    are left out.
+
+    `into`: its backbone becomes that part of the model's (encoder), and its heads are not asked
+    for.
+    """
+    source = open_source(path, layers, plugins=plugins)
+    if into is not None:
+        inside = {
+            name: tensor for name, tensor in source.tensors.items() if name.startswith(_BACKBONE)
+        }
+        named = {
+            f"{_BACKBONE}{into}.{name.removeprefix(_BACKBONE)}": tensor
+            for name, tensor in inside.items()
+        }
+        say(f"{_BACKBONE}{into} begins as the backbone of {source.folder}")
+        source = replace(source, tensors=named)
+    return take(
+        model, _tokens_only(model, source, say), source=source.folder, unused=source.unused, say=say
+    )
+
+
+def _tokens_only(model: Model, source: Source, say: Callable[[str], None]) -> Mapping[str, Tensor]:
+    """The tensors of `source`; published tables often have more rows than tokens, for speed."""
+    known, found = source.tokenizer.vocab.size, source.tensors
+    longer = [
+        name
+        for name, rows in token_rows(model).items()
+        if name in found and rows == known < len(found[name])
+    ]
+    if longer:
+        more = max(len(found[name]) for name in longer) - known
+        say(
+            f"{more} rows beyond the {known:,} tokens of its tokenizer are left out:"
+            f" {', '.join(longer)}"
+        )
+    return {name: tensor[:known] if name in longer else tensor for name, tensor in found.items()}
+
+
+def _best(checkpoints: Path) -> Path:
+    """The checkpoint that validated best where the run kept one, otherwise the newest."""
+    passed: list[str] = []
+    newest = Checkpoints(checkpoints, say=passed.append).newest()
+    if newest is None:
+        broken = [
+            f"{folder.name}: {damage(folder)}" for folder in sorted(checkpoints.glob("step-*"))
+        ]
+        detail = f" ({'; '.join(broken)})" if broken else ""
+        fix = "copy the whole run again" if broken else "train until the first save"
+        raise DataError(f"no complete checkpoint here{detail}", file=checkpoints, fix=fix)
+    best = progress_of(newest).best_step
+    folder = checkpoints / f"step-{best}"
+    problem = damage(folder) if best is not None and folder.is_dir() else ""
+    passed += (
+        [f"{folder}: {problem}"]
+        if problem and not any(folder.name in line for line in passed)
+        else []
+    )
+    chosen = folder if best is not None and folder.is_dir() and not problem else newest
+    for line in passed:
+        remark(f"{line}; {chosen.name} is taken")
+    return chosen

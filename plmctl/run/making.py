@@ -1,0 +1,50 @@
+"""The plumbing of what writes a data set with a model: `plmctl data augment` and `plmctl data
+rewrite`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal
+
+from plmctl.core.values import Rule
+
+MISSING = "???"  # OmegaConf's spelling of "must be given"
+Count = Annotated[int, Rule(lambda n: n > 0, "1 or more")]
+Chance = Annotated[float, Rule(lambda x: 0 < x <= 1, "more than 0, at most 1")]
+
+
+@dataclass
+class Making:
+    checkpoint: str = MISSING  # the model that writes: a run, a checkpoint or a Hugging Face folder
+    task: Any = None
+    out: str = MISSING  # a new folder, for task.path
+    batch_size: Count = 32  # rows that the model reads at the same time
+    device: Literal["auto", "cpu", "cuda"] = "auto"
+    heads: Any = None  # these four stand in the files of tasks; nothing is trained here
+    optim: Any = None
+    schedule: Any = None
+    train: Any = None
+
+
+@dataclass
+class Augment(Making):
+    # of each example, beside itself; TinyBERT: 10 to 30, the fewer examples the more
+    copies: Count = 20
+    rate: Chance = 0.4  # of the words of a copy that are replaced
+    candidates: Count = 15  # words that one may be replaced by
+    # word vectors (GloVe's .txt), for words of several pieces; null: those stay as they are
+    vectors: str | None = None
+    # in tagging, also words whose tag is not O: names may become what is none
+    tagged_words: bool = False
+    # words that stay as they are, one a line; null: English function words
+    stop_words: str | None = None
+    seed: Annotated[int, Rule(lambda n: n >= 0, "0 or more")] = 0
+
+
+@dataclass
+class Rewrite(Making):
+    search: Any = None
+    # of the texts that a search finds: the likeliest, or nearest to the reference
+    pick: Literal["best", "nearest"] = "best"
+    max_new: Count | None = None  # most tokens of a text; null: task.max_target

@@ -1,0 +1,81 @@
+"""Can a question be answered, and was the answer not given away? If not, the numbers of a run
+are worthless.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from plmctl.core.errors import ConfigError, UsageError
+
+if TYPE_CHECKING:
+    from plmctl.attention.patterns import Pattern
+    from plmctl.data.formats.base import Format
+    from plmctl.models.base import Backbone
+    from plmctl.noise.base import Noise
+    from plmctl.objectives.base import Objective
+
+
+def peeking(objectives: Mapping[str, Objective], backbone: Backbone) -> list[UsageError]:
+    """Every objective that asks all states of a sequence for the token behind them, where they
+    look ahead.
+    """
+    errors: list[UsageError] = []
+    for name, objective in objectives.items():
+        if objective.asks_next is not None and backbone.looks_ahead(objective.asks_next):
+            given = (
+                f"{objective.asks_next}, whose states in this {type(backbone).__name__} have seen"
+                " what follows them"
+            )
+            allowed = f"asks for the next token of the {given}: the answer stands in the input"
+            fix = (
+                "pattern=causal in a model that goes by it, such as model=decoder; or"
+                " objective=[mlm] and a noise that hides"
+            )
+            errors.append(ConfigError(f"objective.{name}", ..., allowed, fix=fix))
+    return errors
+
+
+def altered(
+    format: Format, noise: Mapping[str, Noise], objectives: Mapping[str, Objective], where: str
+) -> list[UsageError]:
+    """Every objective that would read its answers off a text which a noise of the list at
+    `where` has changed.
+    """
+    changing = next((name for name, part in noise.items() if part.changes), None)
+    errors: list[UsageError] = []
+    for name, objective in objectives.items():
+        if changing is not None and objective.plain and not objective.needs <= format.provides:
+            allowed = (
+                f"reads its answers off the text, which {where}.{changing} has changed:"
+                " masks would be asked for"
+            )
+            fix = (
+                "eval.noise=null"
+                if where == "eval.noise"
+                else "noise=[], or objective=[mlm], which asks for what is hidden"
+            )
+            errors.append(ConfigError(f"objective.{name}", ..., allowed, fix=fix))
+    return errors
+
+
+def unheard(
+    format: Format, objectives: Mapping[str, Objective], backbone: Backbone
+) -> list[UsageError]:
+    """Every objective that asks one token about a row of which it hears nothing, or only a part."""
+    asking = [name for name, objective in objectives.items() if objective.asks_row]
+    pattern: Pattern | None = getattr(backbone, "pattern", None)
+    place, where = (-1, "last") if format.anchors_last else (0, "first")
+    segments = (0, 1) if "tracks.segment" in format.provides else (0, 0)
+    if not asking or pattern is None or pattern.learns_of_all(place, segments):
+        return []
+    allowed = (
+        f"asks the {where} token about all of its row, of which it does not hear under this pattern"
+    )
+    return [
+        ConfigError(
+            f"objective.{name}", ..., allowed, fix="pattern=full, or without this objective"
+        )
+        for name in asking
+    ]

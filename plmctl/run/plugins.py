@@ -1,0 +1,65 @@
+"""Plug-ins: packages outside plmctl that a config names, imported only where `--plugin` (or
+`plugins=`) confirms it.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+from plmctl.core.errors import UsageError
+
+OWN = "plmctl"
+
+
+def named(node: Any) -> list[str]:
+    """The packages other than plmctl of every `_target_` inside `node`, plain data, each once."""
+    return list(
+        dict.fromkeys(name for name in _packages(node) if name != OWN and name.isidentifier())
+    )
+
+
+def recorded(config: Mapping[str, Any]) -> list[str]:
+    """The plug-ins of the run whose config this is: those it was given, and those that its parts
+    name.
+    """
+    given = (config.get("run") or {}).get("plugins") or []
+    return list(dict.fromkeys([*map(str, given), *named(config)]))
+
+
+def confirm(names: Iterable[str], plugins: Sequence[str], *, of: object) -> None:
+    """UsageError where `names` has a package that is none of `plugins`: whoever reads `of` decides
+    whether its code runs.
+
+    What Python itself brings is no plug-in: nothing of it declares itself a part.
+    """
+    missing = [name for name in names if name not in plugins]
+    if own := [name for name in missing if name in sys.stdlib_module_names]:
+        raise UsageError(
+            f"{of} names {own[0]}, a module of Python, where a part belongs:"
+            " it is damaged, or meant to do harm"
+        )
+    if missing:
+        what = f"the plug-in{'s' * (len(missing) > 1)} {', '.join(missing)}, code outside plmctl"
+        raise UsageError(f"{of} is made with {what}: add{option(missing)} if you trust it")
+
+
+def as_words(plugins: Iterable[str]) -> list[str]:
+    """`plugins` as words of a command line."""
+    return [word for name in plugins for word in ("--plugin", name)]
+
+
+def option(plugins: Iterable[str]) -> str:
+    """The same as text that follows a command."""
+    return "".join(f" {word}" for word in as_words(plugins))
+
+
+def _packages(node: Any) -> Iterator[str]:
+    if isinstance(node, Mapping):
+        if isinstance(target := node.get("_target_"), str):
+            yield target.partition(".")[0]
+        node = list(node.values())
+    if isinstance(node, list):
+        for child in node:
+            yield from _packages(child)

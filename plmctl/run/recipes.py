@@ -1,0 +1,149 @@
+"""Where part files and recipes lie, and how a recipe's name, or a user's own file, becomes an
+option Hydra can choose.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from plmctl.core.errors import DataError, UsageError, nearest
+from plmctl.run.saved import read_yaml, reference_in
+
+if TYPE_CHECKING:
+    from omegaconf import DictConfig
+
+
+STUDIES = "studies"  # the folder of studies among recipes
+
+
+def conf_dir() -> Path:
+    """The folder of part files: conf/ of a checkout, or its copy in an installed wheel."""
+    return _shipped("conf")
+
+
+def recipes_dir() -> Path:
+    """The folder of recipes: recipes/ of a checkout, or its copy in an installed wheel."""
+    return _shipped("recipes")
+
+
+def find_recipe(name: str, config_dirs: Sequence[str] = ()) -> Path:
+    """The file of a recipe: ./mine.yaml as it stands, a name from the user's folders, then from
+    recipes/.
+    """
+    if name.endswith((".yaml", ".yml")):
+        if not Path(name).is_file():
+            raise UsageError(f"{name}: there is no such file")
+        return Path(name)
+    for folder in [*_recipe_folders(config_dirs), recipes_dir()]:
+        if (folder / f"{name}.yaml").is_file():
+            return folder / f"{name}.yaml"
+    known = recipe_names(config_dirs)
+    raise UsageError(
+        f"there is no recipe '{name}'{nearest(name, known)};"
+        f" there are {', '.join(known)}, or give ./yours.yaml"
+    )
+
+
+def is_shipped(name: str) -> bool:
+    """Whether this name, or this file, is of recipes/; a user's folders are not looked into."""
+    return find_recipe(name).resolve().is_relative_to(recipes_dir())
+
+
+def find_study(name: str, config_dirs: Sequence[str] = ()) -> Path:
+    """The file of a study: ./mine.yaml as it stands, a name from studies/ of the user's recipes,
+    then of recipes/.
+    """
+    if name.endswith((".yaml", ".yml")):
+        return find_recipe(name)
+    files = studies(config_dirs)
+    if name not in files:
+        problem = f"there is no study '{name}'{nearest(name, files)}" if name else "which study?"
+        raise UsageError(f"{problem} There are {', '.join(files)}, or give ./yours.yaml")
+    return files[name]
+
+
+def studies(config_dirs: Sequence[str] = ()) -> dict[str, Path]:
+    """{name: file} of every study; a user's own hides one of recipes/ that is called the same."""
+    folders = [
+        *(Path(folder, STUDIES) for folder in _recipe_folders(config_dirs)),
+        recipes_dir() / STUDIES,
+    ]
+    return {
+        file.stem: file for folder in reversed(folders) for file in sorted(folder.glob("*.yaml"))
+    }
+
+
+def recipe_names(config_dirs: Sequence[str] = ()) -> list[str]:
+    """Every recipe that has a name, the user's own first."""
+    folders = [*(Path(folder, "recipes") for folder in config_dirs), recipes_dir()]
+    found = [
+        file.relative_to(folder).with_suffix("")
+        for folder in folders
+        for file in sorted(folder.rglob("*.yaml"))
+    ]
+    return list(dict.fromkeys(str(name) for name in found if name.parts[0] != STUDIES))
+
+
+def option_name(recipe: str) -> str:
+    """A recipe's name, or a file's path, in letters that Hydra's grammar takes."""
+    return re.sub(r"\W", "_", recipe, flags=re.ASCII)
+
+
+def described(folder: Path) -> list[tuple[str, str]]:
+    """(option, its one-line description: the first comment of the file) for every YAML of a
+    folder.
+    """
+    found = []
+    for file in sorted(folder.glob("*.yaml")):
+        comments = [
+            line[1:].strip()
+            for line in file.read_text(encoding="utf-8").splitlines()
+            if line.startswith("#")
+        ]
+        found.append(
+            (file.stem, next((line for line in comments if not line.startswith("@package")), ""))
+        )
+    return found
+
+
+def store_recipe(name: str, config_dirs: Sequence[str] = ()) -> str:
+    """Load a recipe into Hydra's store, wherever its file lies; the option of the group `recipe`
+    that now means it.
+    """
+    from hydra.core.config_store import ConfigStore
+
+    option = option_name(name)
+    ConfigStore.instance().store(
+        group="recipe", name=option, node=load(find_recipe(name, config_dirs)), package="_global_"
+    )
+    return option
+
+
+def load(file: Path) -> DictConfig:
+    """The settings that a recipe, a study or a part file writes; none may read the environment."""
+    from omegaconf import OmegaConf
+
+    try:
+        loaded = read_yaml(file, fix="correct it: settings as key: value")
+        for path, text in reference_in(OmegaConf.to_container(loaded)):
+            if "oc.env" in text:
+                fix = f"say it on the command line: {path}=$NAME"
+                raise DataError(
+                    f"{path}={text!r}: a file does not read the environment", file=file, fix=fix
+                )
+        return loaded
+    except DataError as error:
+        raise UsageError(str(error)) from None
+
+
+def _recipe_folders(config_dirs: Sequence[str]) -> list[Path]:
+    return [place for base in config_dirs for place in (Path(base, "recipes"), Path(base))]
+
+
+def _shipped(name: str) -> Path:
+    package = Path(__file__).parents[1]
+    installed = package / f"_{name}"
+    return installed if installed.is_dir() else package.parent / name

@@ -1,0 +1,411 @@
+"""The plumbing of every command: its keys, types, defaults and meaning. Parts (`Any` here) are
+typed by their signatures.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import typing
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from plmctl.core.errors import ConfigError, nearest
+from plmctl.core.values import Amount, Count, Number, Part, Whole, fit
+from plmctl.run.build import MISSING, SEVERAL
+from plmctl.run.foreign import ours
+from plmctl.run.making import Augment, Rewrite
+
+MANY = (*SEVERAL, "eval.noise")  # where several parts stand side by side
+# slots that are one part
+ONE = ("format", "model", "pattern", "position", "optim", "schedule", "task", "search", "distill")
+LENGTHS = ("steps", "tokens", "epochs", "minutes")  # of train: exactly one is set
+
+
+@dataclass
+class Data:
+    # token directory, or text: file, folder, glob, hf:<data set>; null: embedded corpus
+    path: str | list[str] | None = None
+    valid_path: str | list[str] | None = None  # held-out text; null: a share of `path`
+    valid_share: float = 0.01  # of the documents, chosen by their content
+    field: str = "text"  # of .jsonl, .csv, .parquet and hf:
+    # fields with lists of {"start", "end", "id"}: span tracks
+    spans: list[str] = dataclasses.field(default_factory=list)
+    # the same, as one id for each token (0: none)
+    tags: list[str] = dataclasses.field(default_factory=list)
+    # parallel text: the lines that belong to those of `path`
+    target_path: str | list[str] | None = None
+    valid_target_path: str | list[str] | None = None  # those that belong to `valid_path`
+    # parallel text in one .jsonl, .tsv: [source,target]
+    fields: list[str] = dataclasses.field(default_factory=list)
+    # what one line of a .txt is
+    lines: Literal["auto", "sentence", "paragraph", "wrapped"] = "auto"
+    # Chinese words, for noise that hides whole words: jieba, or a plugin's text -> (start, end)
+    segment: str | None = None
+    cache_dir: str | None = None  # where raw text is kept as tokens; null: the user's cache folder
+
+
+@dataclass
+class Corpora(Data):
+    # corpora mixed row by row: {name: {path, weight}}
+    mixture: dict[str, Any] = dataclasses.field(default_factory=dict)
+    # of a mixture without weights: shares go as tokens ** (1 / temperature); null: 1
+    temperature: Amount | None = None
+    # {name: {path or mixture, format, noise, weight}}
+    sources: dict[str, Any] = dataclasses.field(default_factory=dict)
+
+
+@dataclass
+class Train:
+    steps: Count | None = None  # updates
+    tokens: Count | None = None  # real tokens read, over all processes
+    epochs: Amount | None = None  # may be a part of one: 0.5
+    minutes: Amount | None = None  # of wall-clock time, evaluation included
+    share: Part = 1.0  # of the training text or examples; a smaller share is a part of a larger one
+    batch_size: Count = 32  # rows of an update, over all processes
+    micro_batch_size: Count | None = None  # rows of one backward pass; null: a process' whole share
+    clip: Number = 1.0  # gradient norm; 0: off
+    max_bad_steps: Count = 10  # non-finite updates in a row before the run ends
+    # of the computation; weights stay fp32
+    precision: Literal["auto", "fp32", "bf16", "fp16"] = "auto"
+    compile: Literal["auto", True, False] = "auto"  # by torch.compile
+    device: Literal["auto", "cpu", "cuda"] = "auto"
+    processes: Count = 1  # on this machine, data-parallel
+    threads: Count | None = None  # of the CPU, for each process; null: what torch takes
+    deterministic: bool = False  # refuse GPU kernels whose result depends on the order of execution
+    log_every: Whole = 10  # updates; 0: the first and the last only
+    grad_norms: bool = False  # of every layer, in the first update: start/grad_norm/<layer>
+    eval_every: Whole | None = None  # updates; null: ten times a run; 0: at the end only
+    save_every: Whole | None = None  # updates; null: ten times a run; 0: at the end only
+    keep_last: Count = 2  # checkpoints
+    keep_best: bool = True  # and the one with the best validation score
+    # names or globs of the only parameters that are trained
+    trainable: list[str] = dataclasses.field(default_factory=list)
+    # and of those that are not: [backbone.embedding*]
+    frozen: list[str] = dataclasses.field(default_factory=list)
+    # one batch of each source per update, or one drawn source
+    sources: Literal["together", "sampled"] = "together"
+    # [{share: 0.9, format.max_length: 128}, ...]
+    stages: list[dict[str, Any]] = dataclasses.field(default_factory=list)
+
+
+@dataclass
+class Eval:
+    noise: Any = None  # validation always sees the same masks, whatever the run's own noise
+    batch_size: Count | None = None  # null: that of training
+    rows: Count | None = 1024  # at most; null: all
+    seed: Whole = 0  # apart from the run's seed: runs compare
+
+
+@dataclass
+class Run:
+    dir: str | None = None  # null: runs/<name>/<time>
+    name: str | None = None  # null: the recipe
+    resume: bool = False  # what --resume sets
+    # what --plugin says; the run's files keep it
+    plugins: list[str] = dataclasses.field(default_factory=list)
+
+
+@dataclass
+class Pretrain:
+    recipe: str | None = None
+    data: Corpora = dataclasses.field(default_factory=Corpora)
+    tokenizer: Any = MISSING
+    format: Any = MISSING
+    noise: Any = None
+    size: Any = None
+    pattern: Any = MISSING
+    position: Any = MISSING
+    model: Any = MISSING
+    objective: Any = None
+    distill: Any = None
+    heads: Any = None
+    optim: Any = MISSING
+    schedule: Any = MISSING
+    train: Train = dataclasses.field(default_factory=Train)
+    eval: Eval = dataclasses.field(default_factory=Eval)
+    run: Run = dataclasses.field(default_factory=Run)
+    seed: Whole = 0  # first weights, order of the data, noise, dropout
+    # start from these weights: a run, a checkpoint or a Hugging Face folder
+    init: str | None = None
+    # the part of the model that they are, of an encoder-decoder: encoder; null: all of it
+    init_into: str | None = None
+    # parts of the model that init does not decide: [front]
+    own: list[str] = dataclasses.field(default_factory=list)
+    kept_layers: str | list[int] | dict[str, Any] | None = None  # of init, as in plmctl finetune
+    # of distill: a run, a checkpoint or a Hugging Face folder, or several of them
+    teacher: str | list[str] | None = None
+    teacher_weights: list[float] | None = None  # of several teachers; null: all count the same
+
+
+@dataclass
+class Finetune:
+    recipe: str | None = None
+    task: Any = MISSING
+    # a run, a checkpoint or a Hugging Face folder; null: from scratch
+    checkpoint: str | None = MISSING
+    distill: Any = None
+    # from scratch: what the tokenizer is trained on
+    data: Data = dataclasses.field(default_factory=Data)
+    tokenizer: Any = MISSING
+    size: Any = None
+    pattern: Any = MISSING
+    position: Any = MISSING
+    model: Any = MISSING
+    heads: Any = MISSING
+    optim: Any = MISSING
+    schedule: Any = MISSING
+    train: Train = dataclasses.field(default_factory=Train)
+    run: Run = dataclasses.field(default_factory=Run)
+    seed: Whole = 0  # order of the data, dropout
+    head_seed: Whole | None = None  # first weights of new heads; null: seed
+    # of checkpoint: spread, first2, last (half), [0,2,5] (from 0)
+    kept_layers: str | list[int] | dict[str, Any] | None = None
+    # of distill: a run, a checkpoint or a Hugging Face folder, or several of them
+    teacher: str | list[str] | None = None
+    teacher_weights: list[float] | None = None  # of several teachers; null: all count the same
+    # a folder that keeps what the teacher answers, to be read instead of computed again
+    teacher_cache: str | None = None
+
+
+@dataclass
+class Evaluate:
+    checkpoint: str = MISSING
+    task: Any = None  # null: the one the checkpoint was fine-tuned on
+    format: Any = None  # this and noise: of task=held_out; null: as in the checkpoint's own run
+    noise: Any = None
+    # dev, test, train, or another that the task's files have (mnli: dev_mismatched); valid means
+    # dev
+    split: str = "dev"
+    data: Data = dataclasses.field(default_factory=Data)  # of task=lm and task=held_out
+    # unlabelled lines, or a .csv, .tsv or .jsonl table, to be labelled; -: standard input
+    input: str | None = None
+    # a .csv, .tsv or .jsonl file of predictions, or a folder of them; null: eval/ in the run
+    out: str | None = None
+    overwrite: bool = False  # such a file that is there already
+    batch_size: Count = 32
+    device: Literal["auto", "cpu", "cuda"] = "auto"
+    # bf16, fp16: three digits; auto: as training chooses
+    precision: Literal["auto", "fp32", "bf16", "fp16"] = "fp32"
+    heads: Any = None  # these four stand in the files of tasks; nothing is trained here
+    optim: Any = None
+    schedule: Any = None
+    train: Any = None
+    seed: int = 0
+
+
+@dataclass
+class Tokenize:
+    data: Data = dataclasses.field(default_factory=Data)
+    tokenizer: Any = MISSING
+    out: str = MISSING  # folder of the tokens and their tokenizer
+    processes: Count | None = None  # null: one for each core
+    seed: Whole = 0
+
+
+@dataclass
+class Check:
+    data: Data = dataclasses.field(default_factory=Data)
+    tokenizer: Any = None
+    format: Any = None
+    task: Any = None
+    out: str | None = None  # a .md or .html page, what --out sets
+    heads: Any = None  # these four stand in the files of tasks; nothing is trained here
+    optim: Any = None
+    schedule: Any = None
+    train: Any = None
+
+
+@dataclass
+class Embed:
+    checkpoint: str = MISSING
+    input: str = MISSING  # lines of text, JSON lines, or a table (.csv, .tsv, .parquet)
+    field: str = "text"  # of a table or of JSON lines: the column, the key that has the text
+    out: str = MISSING  # .npz
+    overwrite: bool = False  # a file that is there already
+    # or numbers: 0 is the embedding output, -1 the last, [0,-1]
+    layers: int | list[int] | Literal["all"] = "all"
+    # one vector a line, of all tokens but padding
+    pooling: Literal["none", "mean", "first", "max", "last"] = "none"
+    logits: bool = False
+    batch_size: Count = 32
+    device: Literal["auto", "cpu", "cuda"] = "auto"
+    # bf16, fp16: three digits; auto: as training chooses
+    precision: Literal["auto", "fp32", "bf16", "fp16"] = "fp32"
+
+
+@dataclass
+class Generate:
+    checkpoint: str = MISSING
+    # one text: to go on with, the source of what is written, or with masks to be filled
+    prompt: str | None = None
+    # a file of such texts, one a line; -: standard input, which null takes where it is no terminal
+    input: str | None = None
+    out: str | None = None  # a .jsonl file of the results; null: they are printed
+    overwrite: bool = False  # a file that is there already
+    search: Any = None
+    # most tokens of a text; null: as many as the model has places, or 128
+    max_new: Count | None = None
+    batch_size: Count = 32  # prompts at the same time
+    top: Count = 5  # candidates for each mask
+    device: Literal["auto", "cpu", "cuda"] = "auto"
+    # bf16, fp16: three digits; auto: as training chooses
+    precision: Literal["auto", "fp32", "bf16", "fp16"] = "fp32"
+
+
+@dataclass
+class Limit:
+    steps: Count | None = None  # updates
+    tokens: Count | None = None  # real tokens
+    flops: Amount | None = None  # of training; becomes tokens by the cost of each arm
+    # of wall-clock time; the one budget that two machines spend differently
+    minutes: Amount | None = None
+
+
+@dataclass
+class Ablate:
+    recipe: str | None = None  # the study's file
+    title: str | None = None
+    out: str | None = None  # folder of the study, its jobs and its table; null: studies/<name>
+    processes: Count = 1  # jobs at the same time, on this machine
+    keep: bool = False  # checkpoints of fine-tuned models
+    # what learning curves go by; null: the budget
+    curves: Literal["steps", "tokens", "flops", "time"] | None = None
+    seeds: list[Whole] = dataclasses.field(default_factory=lambda: [0, 1, 2])  # of pretraining
+    data: Data = dataclasses.field(default_factory=Data)  # of every arm
+    # of pretraining, the same for all arms
+    budget: Limit = dataclasses.field(default_factory=Limit)
+    baseline: str = MISSING  # the arm that the others are compared with
+    # {name: [overrides] or {recipe, overrides, ...}}
+    arms: dict[str, Any] = dataclasses.field(default_factory=dict)
+    grid: list[str] = dataclasses.field(default_factory=list)  # arms as a sweep: [size=tiny,mini]
+    pretrain: Any = None  # {recipe, overrides} of every arm
+    finetune: Any = None  # {tasks: {name: {task, path, overrides}}, overrides, grid, restarts}
+    eval: dict[str, Any] = dataclasses.field(default_factory=dict)  # {name: {of, overrides}}
+    # {name: {of, key, as, expect, published}}
+    metrics: dict[str, Any] = dataclasses.field(default_factory=dict)
+    stop: Any = None  # {metric, after, bound}: ends hopeless pretraining
+
+
+VERBS: dict[str, type] = {
+    "tokenize": Tokenize,
+    "pretrain": Pretrain,
+    "finetune": Finetune,
+    "eval": Evaluate,
+    "embed": Embed,
+    "data": Check,
+    "ablate": Ablate,
+    "generate": Generate,
+    "augment": Augment,
+    "rewrite": Rewrite,
+}
+
+
+def defaults(verb: str) -> dict[str, Any]:
+    """The plumbing of `verb` as plain data, what a composed config starts from."""
+    return dataclasses.asdict(VERBS[verb]())
+
+
+_PATHS = (
+    "path",
+    "valid_path",
+    "target_path",
+    "valid_target_path",
+    "dir",
+    "cache_dir",
+    "vectors",
+    "stop_words",
+)
+
+
+def is_path(key: str) -> bool:
+    """Whether the config key names files: its value is taken literally, never as Hydra's
+    grammar.
+    """
+    return (
+        key in ("out", "checkpoint", "init", "input", "teacher", "teacher_cache")
+        or key.rpartition(".")[2] in _PATHS
+    )
+
+
+def is_written(key: str) -> bool:
+    """Whether the config key says where a command writes: one folder, in whose name a comma is a
+    letter, also in a sweep.
+    """
+    return key in ("run.dir", "out", "teacher_cache", "data.cache_dir")
+
+
+def is_literal(key: str) -> bool:
+    """Whether the value is a text as it stands, in which nothing is grammar and nothing is a
+    list.
+    """
+    return key == "prompt"
+
+
+def fitted(verb: str, config: Mapping[str, Any]) -> tuple[dict[str, Any], list[ConfigError]]:
+    """{dotted key: value as its type wants it} for plumbing that differs from what is written,
+    and every misfit.
+    """
+    changed: dict[str, Any] = {}
+    errors: list[ConfigError] = []
+    for path, value, annotation in _leaves(
+        VERBS[verb], config, "", errors, top=typing.get_type_hints(VERBS[verb])
+    ):
+        if isinstance(value, str) and value == MISSING:
+            errors.append(ConfigError(path, ..., "must be given", fix=f"{path}=..."))
+            continue
+        try:
+            wanted = fit(value, annotation)
+        except ValueError as error:
+            errors.append(ConfigError(path, value, str(error)))
+            continue
+        if type(wanted) is not type(value):
+            changed[path] = wanted
+    return changed, errors
+
+
+def _chosen(slot: str, value: Any) -> bool:
+    """Whether a slot holds something; what a recipe sets of a part that is not chosen is no
+    part.
+    """
+    return value is not None and (
+        slot in MANY or not isinstance(value, Mapping) or "_target_" in value
+    )
+
+
+def _leaves(
+    schema: type,
+    config: Mapping[str, Any],
+    path: str,
+    errors: list[ConfigError],
+    *,
+    top: Collection[str],
+) -> Iterator[tuple[str, Any, Any]]:
+    """(path, value, annotation) of every plumbing key in `config`; keys that the schema lacks
+    become errors.
+
+    `top`: the first words of all keys of the command.
+    """
+    hints, made = typing.get_type_hints(schema, include_extras=True), schema()
+    for key, value in config.items():
+        where = f"{path}{key}"
+        if key not in hints:
+            known = [f"{path}{name}" for name in hints]
+            other = ours(where, lambda name: name.partition(".")[0] in top)
+            hint = (
+                f" (did you mean '{other.partition('=')[0]}'?)" if other else nearest(where, known)
+            )
+            errors.append(ConfigError(where, value, f"there is no such setting{hint}"))
+        elif not dataclasses.is_dataclass(hints[key]):
+            lost = getattr(made, key) == MISSING and hints[key] is Any and not _chosen(key, value)
+            yield where, MISSING if lost else value, hints[key]
+        elif isinstance(value, Mapping):
+            yield from _leaves(typing.cast(type, hints[key]), value, where + ".", errors, top=top)
+        else:
+            errors.append(
+                ConfigError(
+                    where,
+                    value,
+                    f"is a group of settings: {', '.join(typing.get_type_hints(hints[key]))}",
+                )
+            )

@@ -1,0 +1,1 @@
+"""Files: written whole or not at all, read with sentences about what is wrong, kept inside."""

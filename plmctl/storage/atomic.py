@@ -1,0 +1,65 @@
+"""Files that appear whole or not at all, whenever the process is stopped; a link, a device or a
+pipe stays what it is.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO, Any
+
+from plmctl.core.errors import UsageError
+
+
+@contextlib.contextmanager
+def opened(file: Path, mode: str = "w") -> Iterator[IO[Any]]:
+    """A stream ("w": UTF-8 text, "wb": bytes) into what becomes `file` at the end; what stood there
+    before stays until then.
+
+    Of a link, what it leads to is replaced; a device or a pipe is written to directly.
+    """
+    encoding = None if "b" in mode else "utf-8"
+    if is_stream(file):
+        with file.open(mode, encoding=encoding) as stream:
+            yield stream
+        return
+    target = end_of(file)
+    partial = target.with_name(f".{target.name}.{os.getpid()}")
+    try:
+        with partial.open(mode, encoding=encoding) as stream:
+            yield stream
+        os.replace(partial, target)
+    finally:
+        partial.unlink(missing_ok=True)
+
+
+def write_text(file: Path, text: str) -> None:
+    """The whole text or nothing of it."""
+    with opened(file) as stream:
+        stream.write(text)
+
+
+def write_json(file: Path, record: Any) -> None:
+    """The same of JSON."""
+    write_text(file, json.dumps(record, indent=1))
+
+
+def refuse_existing(file: Path, overwrite: bool) -> None:
+    """UsageError where a file that is there already would be written over unasked."""
+    if file.exists() and not is_stream(file) and not overwrite:
+        raise UsageError(f"{file} exists\n  fix: give another out=, or overwrite=true")
+
+
+def is_stream(file: Path) -> bool:
+    """Whether `file` is a device or a pipe, or leads to one: it cannot be replaced."""
+    # /dev/stdout is one, whatever it leads to
+    named = str(file.absolute()).startswith(("/dev/", "/proc/"))
+    return file.exists() and (named or not file.is_file())
+
+
+def end_of(file: Path) -> Path:
+    """What `file` leads to, if it is a link, whether that is there or not."""
+    return Path(os.path.realpath(file)) if file.is_symlink() else file

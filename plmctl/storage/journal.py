@@ -1,0 +1,209 @@
+"""What makes a long write survive a kill: a scratch folder beside its goal, and in it a journal of
+what is safely done.
+
+    .<name>.partial/
+        journal.json
+        lock
+        tokens/         the folder to be, renamed when complete
+        and what only the way there needs
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+import shutil
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, TextIO
+
+from plmctl.core.errors import DataError, UsageError
+from plmctl.storage.durable import sync
+from plmctl.storage.paths import outside
+
+FILE, _LOCK = "journal.json", "lock"
+Tell = Callable[[str], None]  # a line that the user should keep
+
+
+def silent(line: str) -> None:
+    """Nobody is told."""
+
+
+class Journal:
+    """What is done of `job`: `state` grows by `commit`, and a kill at any moment leaves the state
+    of the last one.
+
+    What a process has to do again is only what it did since. Files may be longer than the state
+    knows: their writer cuts them.
+    """
+
+    def __init__(self, scratch: Path, job: Mapping[str, Any]) -> None:
+        self.scratch, self.folder, self.job = scratch, scratch / "tokens", job
+        self.state: dict[str, Any] = {}
+
+    def commit(self, **done: Any) -> None:
+        """Add `done` to the state once all that was written (and flushed) is on the disk itself."""
+        self.state |= done
+        sizes = {str(file.relative_to(self.scratch)): file.stat().st_size for file in self._files()}
+        _sync_all(self.scratch)
+        text = json.dumps({"job": self.job, "state": self.state, "bytes": sizes})
+        new = self.scratch / f"{FILE}.new"
+        with new.open("w", encoding="utf-8") as stream:
+            stream.write(text)
+            stream.flush()
+            os.fsync(stream.fileno())
+        new.replace(self.scratch / FILE)
+        sync(self.scratch)
+
+    def finish(self, place: Path) -> None:
+        """Give the folder its name; an earlier one of that name goes only when this one is
+        complete on the disk.
+        """
+        _sync_all(self.folder)
+        if place.exists():
+            place.rename(self.scratch / "old")
+        self.folder.rename(place)
+        sync(place.parent)
+
+    def take_up(self, place: Path, tell: Tell) -> None:
+        """Go on with what an earlier process has left of the same job, or clear away what it has
+        left of another.
+        """
+        if (old := self.scratch / "old").exists() and not place.exists():
+            old.rename(place)  # killed between the two renames
+        left = _read(self.scratch / FILE)
+        if (
+            left is not None
+            and json.loads(json.dumps(self.job)) == left["job"]
+            and self._has(left["bytes"])
+        ):
+            self.state = left["state"]
+            tell(f"{place}: an earlier start was stopped; going on from there")
+        else:
+            if left is not None:
+                changed = differences(left["job"], self.job) or ["its files are damaged"]
+                tell(
+                    f"{place}: starting afresh, an unfinished start does not fit"
+                    f" ({'; '.join(changed[:3])})"
+                )
+            self.clear()
+        self.folder.mkdir(exist_ok=True)
+
+    def clear(self) -> None:
+        for file in self.scratch.iterdir():
+            if file.is_dir():
+                shutil.rmtree(file)
+            elif file.name != _LOCK:
+                file.unlink()
+
+    def _files(self) -> list[Path]:
+        return [
+            file
+            for file in sorted(self.scratch.rglob("*"))
+            if file.is_file() and file.parent.name != "old"
+        ]
+
+    def _has(self, sizes: Mapping[str, int]) -> bool:
+        """Whether every file is there and as long as it was at the commit."""
+        files = [
+            (name, self.scratch / name, size)
+            for name, size in sizes.items()
+            if not name.startswith((FILE, _LOCK))
+        ]
+        return all(
+            not outside(self.scratch, name) and file.is_file() and file.stat().st_size >= size
+            for name, file, size in files
+        )
+
+
+@contextlib.contextmanager
+def unfinished(
+    place: Path, job: Mapping[str, Any], *, wait: bool = False, tell: Tell = silent
+) -> Iterator[Journal]:
+    """The journal of what is to become `place`, for one process at a time; another one is refused,
+    or made to `wait`.
+
+    The scratch folder is gone in the end, unless something is done already and what stopped it (a
+    signal, a full disk) is no fault of the text or the settings.
+    """
+    scratch = place.with_name(f".{place.name}.partial")
+    journal, lock, keep = Journal(scratch, job), None, False
+    try:
+        lock = _lock(scratch, place, wait, tell)
+        journal.take_up(place, tell)
+        yield journal
+    except OSError as error:
+        keep = bool(journal.state)
+        kept = "; what is done is kept, the same command goes on from there" if keep else ""
+        raise DataError(
+            f"cannot be written ({error.strerror}){kept}",
+            file=place,
+            fix="free some space, or give another folder (out=, data.cache_dir=)",
+        ) from error
+    except (UsageError, DataError):
+        raise
+    except BaseException:
+        keep = bool(journal.state)
+        raise
+    finally:
+        if lock is not None:
+            if not keep:
+                shutil.rmtree(scratch, ignore_errors=True)
+            lock.close()
+
+
+def differences(old: Any, new: Any, path: str = "") -> list[str]:
+    """`path: old -> new` for every leaf that differs."""
+    if isinstance(old, dict) and isinstance(new, dict):
+        keys = dict.fromkeys([*old, *new])
+        return [
+            d
+            for key in keys
+            for d in differences(old.get(key), new.get(key), f"{path}.{key}" if path else str(key))
+        ]
+    if old == new:
+        return []
+    shown = [json.dumps(value, ensure_ascii=False) for value in (old, new)]
+    return [f"another {path}" if max(map(len, shown)) > 60 else f"{path}: {shown[0]} -> {shown[1]}"]
+
+
+def _lock(scratch: Path, place: Path, wait: bool, tell: Tell) -> TextIO:
+    """Record locks end with their process and do not pass to its children, so a killed one never
+    stands in the way.
+    """
+    while True:
+        scratch.mkdir(parents=True, exist_ok=True)
+        file = (scratch / _LOCK).open("w")
+        try:
+            fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except (BlockingIOError, PermissionError):
+            if not wait:
+                file.close()
+                raise UsageError(
+                    f"out={str(place)!r}: another process is writing it\n  fix: wait for it"
+                ) from None
+            tell(f"{place}: another process is making it; waiting")
+            fcntl.lockf(file, fcntl.LOCK_EX)
+        with contextlib.suppress(OSError):
+            if os.path.samestat(os.fstat(file.fileno()), (scratch / _LOCK).stat()):
+                return file
+        file.close()  # the folder that it was in is finished and gone
+
+
+def _read(file: Path) -> dict[str, Any] | None:
+    try:
+        left = json.loads(file.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError):
+        left = None
+    whole = isinstance(left, dict) and {"job", "state", "bytes"} <= left.keys()
+    return left if whole else {"job": {}, "state": {}, "bytes": {}}
+
+
+def _sync_all(folder: Path) -> None:
+    for path in [*folder.rglob("*"), folder]:
+        if path.name != _LOCK:  # closing it anywhere in this process would give the lock up
+            sync(path)

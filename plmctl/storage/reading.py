@@ -1,0 +1,196 @@
+"""Files that are copied, edited and damaged: text, JSON, YAML, weights and arrays, each kind read
+in one place.
+
+Whatever stands in such a file, the caller gets what it asked for, or a DataError with the file,
+what is wrong and the fix.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from plmctl.core.errors import DataError
+from plmctl.core.values import fit
+
+if TYPE_CHECKING:
+    import numpy as np
+    from torch import Tensor
+
+COPY = "copy it again"
+_HALF = re.compile(r"\\u[dD][89a-fA-F]")  # how JSON writes one
+_HALVES = re.compile("[\ud800-\udfff]")
+YAML, VALUES = 1 << 22, 1 << 18  # characters of a file of settings, and values in it
+# bytes of any other file that is read whole; the largest published tokenizer has some 30 MB
+LARGEST = 1 << 29
+# what Python, numpy and torch raise for content that nothing was written for
+MALFORMED = (
+    LookupError,
+    TypeError,
+    ValueError,
+    AttributeError,
+    ArithmeticError,
+    RuntimeError,
+    AssertionError,
+    MemoryError,
+)
+
+
+def read_text(file: Path, *, fix: str = COPY) -> str:
+    """The whole file, which is UTF-8."""
+    try:
+        if file.stat().st_size > LARGEST:
+            raise DataError(f"more than {LARGEST:,} bytes", file=file, fix=fix)
+        return file.read_text(encoding="utf-8-sig")
+    except OSError as error:
+        raise DataError(f"cannot be read ({error.strerror})", file=file, fix=fix) from error
+    except UnicodeDecodeError as error:
+        line = error.object.count(b"\n", 0, error.start) + 1
+        what = f"not UTF-8: byte 0x{error.object[error.start]:02x}"
+        raise DataError(what, file=file, line=line, fix=fix) from error
+
+
+def parse_json(text: str) -> Any:
+    """The value that `text` writes, each half of a surrogate pair as U+FFFD; ValueError with the
+    reason in a few words.
+    """
+    try:
+        found = json.loads(text)
+        return _spelled(found) if _HALF.search(text) else found
+    except RecursionError:
+        raise ValueError("nested too deeply") from None
+
+
+def _spelled(value: Any) -> Any:
+    """A value of JSON without what JSON can write and UTF-8 cannot."""
+    if isinstance(value, str):
+        return _HALVES.sub("\ufffd", value)
+    if isinstance(value, list):
+        return [_spelled(item) for item in value]
+    return (
+        {_spelled(key): _spelled(item) for key, item in value.items()}
+        if isinstance(value, dict)
+        else value
+    )
+
+
+def json_in(text: str, *, file: object, line: int | None = None, fix: str = "") -> Any:
+    """The value that `text` writes, which is that `line` of `file`, or all of it."""
+    try:
+        return parse_json(text)
+    except json.JSONDecodeError as error:
+        raise DataError(
+            f"not JSON: {error.msg}", file=file, line=line or error.lineno, fix=fix
+        ) from error
+    except ValueError as error:
+        raise DataError(f"not JSON: {error}", file=file, line=line, fix=fix) from error
+
+
+def read_json(file: Path, kind: Any = dict[str, Any], *, fix: str = COPY) -> Any:
+    """The value in a JSON file as the annotation `kind` wants it: a TypedDict, or what `fit`
+    knows.
+    """
+    text = read_text(file, fix=fix)
+    try:
+        found = parse_json(text)
+    except ValueError as error:
+        raise DataError(f"truncated or not JSON ({error})", file=file, fix=fix) from error
+    return fitted(found, kind, file=file, fix=fix)
+
+
+def fitted(value: Any, kind: Any, *, file: object, line: int | None = None, fix: str = COPY) -> Any:
+    """`value`, which stands in `file`, as the annotation `kind` wants it."""
+    try:
+        return fit(value, kind)
+    except ValueError as error:
+        raise DataError(f"damaged: {error}", file=file, line=line, fix=fix) from error
+
+
+def refuse_endless(text: str, *, file: object, fix: str = COPY) -> None:
+    """DataError for more YAML than settings need, as it stands or once its aliases are filled
+    in.
+    """
+    import yaml
+
+    if len(text) > YAML:
+        raise DataError(f"more than {YAML:,} characters of settings", file=file, fix=fix)
+    if "&" in text and (size := _unfolded(yaml.compose(text))) > VALUES:
+        raise DataError(
+            f"{size:,} values, once its aliases (*name) are filled in", file=file, fix=fix
+        )
+
+
+def _unfolded(node: Any, known: dict[int, int] | None = None) -> int:
+    """How many values a YAML node is once every alias in it is filled in; each node is counted
+    once.
+    """
+    known = {} if known is None else known
+    if id(node) not in known:
+        inner = node.value if isinstance(getattr(node, "value", None), list) else []
+        each = [part for item in inner for part in (item if isinstance(item, tuple) else (item,))]
+        known[id(node)] = 1
+        known[id(node)] += sum(_unfolded(part, known) for part in each)
+    return known[id(node)]
+
+
+def read_tensors(file: Path, *, fix: str = COPY) -> dict[str, Tensor]:
+    """The tensors of a .safetensors file, all of them in memory."""
+    from safetensors import SafetensorError
+    from safetensors.torch import load_file
+
+    with taken_from(file, "truncated or not a weight file", fix=fix):
+        try:
+            return load_file(file)
+        except (SafetensorError, OSError) as error:
+            raise ValueError(first_line(error)) from error
+
+
+def read_array(
+    file: Path, *, dtype: str, length: int, what: str = "damaged", fix: str = COPY
+) -> np.ndarray:
+    """The array of one dimension in a .npy file, mapped into memory; `what` it is where it is
+    another than that.
+    """
+    from tokenize import TokenError
+
+    import numpy as np
+
+    wanted = f"{what}: the manifest states {dtype} [{length}]"
+    if not file.exists():
+        raise DataError(f"{wanted}, the file is missing", file=file, fix=fix)
+    with taken_from(file, f"{wanted}, the file has {file.stat().st_size} bytes", fix=fix):
+        try:
+            # nothing cannot be mapped
+            found = np.load(file, mmap_mode="r" if length else None, allow_pickle=False)
+        # the header is a Python literal
+        except (OSError, EOFError, SyntaxError, TokenError) as error:
+            raise ValueError(first_line(error)) from error
+    if not isinstance(found, np.ndarray) or found.shape != (length,) or found.dtype.name != dtype:
+        holds = (
+            f"{found.dtype} {list(found.shape)}"
+            if isinstance(found, np.ndarray)
+            else "several arrays"
+        )
+        raise DataError(f"{wanted}, the file holds {holds}", file=file, fix=fix)
+    return found
+
+
+@contextmanager
+def taken_from(file: Path, what: str = "damaged", *, fix: str = COPY) -> Iterator[None]:
+    """What goes wrong inside is the fault of `file`: a DataError that says `what` it is, and
+    why.
+    """
+    try:
+        yield
+    except MALFORMED as error:
+        name = "" if type(error) is ValueError else f"{type(error).__name__}: "
+        raise DataError(f"{what} ({name}{first_line(error)})", file=file, fix=fix) from error
+
+
+def first_line(error: BaseException) -> str:
+    """What a library says of its error, short."""
+    return (str(error).strip() or type(error).__name__).splitlines()[0][:300]

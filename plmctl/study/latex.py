@@ -1,0 +1,98 @@
+"""The table of a study for a paper: arms below each other, metrics side by side, with booktabs."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
+
+from plmctl.study.shown import with_spread
+from plmctl.study.statistics import ALPHA
+
+_SPECIAL = {
+    "\\": r"\textbackslash{}",
+    "~": r"\textasciitilde{}",
+    "^": r"\textasciicircum{}",
+    "<": r"\textless{}",
+    ">": r"\textgreater{}",
+    "|": r"\textbar{}",
+    **{letter: f"\\{letter}" for letter in "&%$#_{}"},
+}
+NOTE = "Mean $\\pm$ standard deviation over {seeds} seeds; best means in bold{star}."
+STAR = "; $^{{*}}$: differs from {baseline}, $p < {alpha:g}$ (paired $t$, Holm)"
+
+
+def latex(record: Mapping[str, Any], lower: Collection[str]) -> str:
+    """The rows of table.json as a `table` environment; `lower`: the metrics of which less is
+    better.
+    """
+    rows: Sequence[Mapping[str, Any]] = record["rows"]
+    metrics = list(dict.fromkeys(row["metric"] for row in rows))
+    cells = {(row["arm"], row["metric"]): row for row in rows}
+    best = {
+        metric: _best([row["mean"] for row in rows if row["metric"] == metric], metric in lower)
+        for metric in metrics
+    }
+    lines = []
+    for arm in dict.fromkeys(row["arm"] for row in rows):
+        shown = [
+            _cell(cells[arm, metric], best[metric]) if (arm, metric) in cells else "--"
+            for metric in metrics
+        ]
+        lines.append(" & ".join([escaped(arm), *shown]) + r" \\")
+    heads = [
+        escaped(metric) + (r" $\downarrow$" if metric in lower else r" $\uparrow$")
+        for metric in metrics
+    ]
+    starred = any(_differs(row) for row in rows)
+    star = STAR.format(baseline=escaped(str(record["baseline"])), alpha=ALPHA) if starred else ""
+    caption = (
+        f"{escaped(str(record['title']))}. {NOTE.format(seeds=len(record['seeds']), star=star)}"
+    )
+    return "\n".join(
+        [
+            "% needs \\usepackage{booktabs}; written by plmctl ablate",
+            r"\begin{table}",
+            r"\centering",
+            rf"\caption{{{caption}}}",
+            rf"\begin{{tabular}}{{l{'r' * len(metrics)}}}",
+            r"\toprule",
+            " & ".join(["arm", *heads]) + r" \\",
+            r"\midrule",
+            *lines,
+            r"\bottomrule",
+            r"\end{tabular}",
+            r"\end{table}",
+            "",
+        ]
+    )
+
+
+def escaped(text: str) -> str:
+    """`text` in one line, its letters as LaTeX prints them."""
+    return "".join(_SPECIAL.get(letter, letter) for letter in " ".join(text.split()))
+
+
+def _best(means: Sequence[float | None], lower: bool) -> float | None:
+    known = [mean for mean in means if mean is not None]
+    return (min if lower else max)(known) if len(known) > 1 else None
+
+
+def _cell(row: Mapping[str, Any], best: float | None) -> str:
+    if row["mean"] is None:
+        return "--"
+    number = re.sub(
+        r"e([+-])0*(\d+)",
+        lambda found: rf" \cdot 10^{{{found[1].strip('+')}{found[2]}}}",
+        _number(row),
+    )
+    number = rf"\mathbf{{{number}}}" if row["mean"] == best else number
+    return f"${number}{'^{*}' if _differs(row) else ''}$"
+
+
+def _number(row: Mapping[str, Any]) -> str:
+    return with_spread(row["mean"], row["sd"]).replace(",", "{,}").replace("±", r"\pm")
+
+
+def _differs(row: Mapping[str, Any]) -> bool:
+    return row["p_holm"] is not None and row["p_holm"] < ALPHA

@@ -1,0 +1,111 @@
+"""The rows of table.json as tables for people."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from plmctl.report.page import Table
+from plmctl.study.statistics import ALPHA
+
+READING = (
+    "Mean ± standard deviation over seeds. Difference: arm minus baseline, with its {level:.0%}"
+    " interval by Student's t over pairs of equal seeds (Welch's where the seeds differ). p: the"
+    " paired test, corrected by Holm for all {count} comparisons of this table. Verdict on the"
+    " expected direction: held or not held where p < {alpha:g}, else undecided at this scale."
+)
+
+
+def reading(rows: Sequence[Mapping[str, Any]]) -> str:
+    """How all tables of a study are to be read."""
+    return READING.format(
+        level=1 - ALPHA, count=sum(row["p"] is not None for row in rows), alpha=ALPHA
+    )
+
+
+def metric_table(found: Sequence[Mapping[str, Any]]) -> Table:
+    """The rows of one metric, as in table.json, for people."""
+    unit = next((row["unit"] for row in found if row["published"] is not None), None)
+    head = ["arm", "n", "mean ± sd", "difference", "interval", "p (Holm)", "expected", "verdict"]
+    head += [f"published, {unit}"] if unit is not None else []
+    lines = []
+    for row in found:
+        line = [
+            row["arm"],
+            str(row["n"]),
+            with_spread(row["mean"], row["sd"]),
+            _signed(row["difference"]),
+        ]
+        line += [
+            _interval(row["low"], row["high"]),
+            _p(row["p_holm"]),
+            row["expected"],
+            _verdict(row["verdict"]),
+        ]
+        lines.append([*line, *([_number(row["published"])] if unit is not None else [])])
+    return Table(head, lines)
+
+
+def cost_table(costs: Sequence[Mapping[str, Any]]) -> Table:
+    """What each arm cost, as in table.json, for people."""
+    head = [
+        "arm",
+        "parameters",
+        "tokens of pretraining",
+        "training FLOPs of it",
+        "seconds, fine-tuning included",
+    ]
+    lines = [
+        [
+            each["arm"],
+            f"{each['parameters']:,}",
+            _whole(each["tokens"]),
+            _number(each["flops"]),
+            _whole(each["seconds"]),
+        ]
+        for each in costs
+    ]
+    return Table(head, lines)
+
+
+def _number(value: float | None) -> str:
+    return "" if value is None else f"{value:.4g}"
+
+
+def _whole(value: float | None) -> str:
+    return "" if value is None else f"{value:,.0f}"
+
+
+def _figures(value: float, digits: int, sign: str = "-") -> str:
+    """`digits` of them, and of a large number all before the point: 220, not 2.2e+02."""
+    large = abs(value) >= 10**digits - 0.5
+    return f"{value:{sign},.0f}" if large else f"{value:{sign}.{digits}g}"
+
+
+def _signed(value: float | None) -> str:
+    return "" if value is None else _figures(value, 4, "+")
+
+
+def with_spread(mean: float | None, deviation: float | None) -> str:
+    """`0.8123 ± 0.012`."""
+    return (
+        "missing"
+        if mean is None
+        else _figures(mean, 4) + (f" ± {_figures(deviation, 2)}" if deviation is not None else "")
+    )
+
+
+def _interval(low: float | None, high: float | None) -> str:
+    return (
+        ""
+        if low is None or high is None
+        else f"{_figures(low, 3, '+')} to {_figures(high, 3, '+')}"
+    )
+
+
+def _p(p: float | None) -> str:
+    return "" if p is None else "< 0.001" if p < 0.001 else f"{p:.3f}"
+
+
+def _verdict(verdict: str) -> str:
+    return "undecided at this scale" if verdict == "undecided" else verdict

@@ -1,0 +1,177 @@
+"""The result of a study: table.md (and .html), table.csv, table.tex, table.json, from what its
+jobs have left.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from plmctl.report.page import Block, Chart, Heading, Table, Text, write_page
+from plmctl.storage.atomic import write_json, write_text
+from plmctl.study.curves import picture
+from plmctl.study.latex import latex
+from plmctl.study.results import Results, missing
+from plmctl.study.shown import cost_table, metric_table, reading
+from plmctl.study.statistics import Difference, compare, holm, judge, spread
+from plmctl.study.study import PRETRAIN, Metric, Study
+
+ONE_SEED = (
+    "One seed says nothing about the spread between runs:"
+    " no interval, no p, no verdict. More of them: seeds=[0,1,2]."
+)
+CHOSEN = "Settings of fine-tuning are chosen on the dev split that is reported, in every arm alike."
+
+Row = dict[str, Any]
+
+
+def rows(study: Study, results: Results) -> list[Row]:
+    """One row for each metric and arm, the baseline first; plain numbers and names."""
+    arms = [study.baseline, *(name for name in study.arms if name != study.baseline)]
+    values = {
+        (name, arm): results.values(metric, arm)
+        for name, metric in study.metrics.items()
+        for arm in arms
+    }
+    differences = {
+        place: compare(own, values[place[0], study.baseline])
+        for place, own in values.items()
+        if place[1] != study.baseline
+    }
+    corrected = dict(
+        zip(
+            differences,
+            holm([each.p if each else None for each in differences.values()]),
+            strict=True,
+        )
+    )
+    return [
+        _row(study, name, arm, own, differences.get((name, arm)), corrected.get((name, arm)))
+        for (name, arm), own in values.items()
+    ]
+
+
+def _row(
+    study: Study,
+    name: str,
+    arm: str,
+    values: Mapping[int, float],
+    difference: Difference | None,
+    p: float | None,
+) -> Row:
+    metric = study.metrics[name]
+    mean, deviation = spread(list(values.values())) if values else (None, None)
+    expected = metric.expect.get(arm, "")
+    figures = metric.published.values if metric.published else {}
+    return {
+        "metric": name,
+        "arm": arm,
+        "n": len(values),
+        "mean": mean,
+        "sd": deviation,
+        "difference": difference.mean if difference else None,
+        "low": difference.low if difference else None,
+        "high": difference.high if difference else None,
+        "test": difference.test if difference else "",
+        "p": difference.p if difference else None,
+        "p_holm": p,
+        "expected": expected,
+        "verdict": judge(expected, difference, p),
+        "published": figures.get(arm),
+        "unit": metric.published.unit if arm in figures else "",
+        "values": dict(values),
+    }
+
+
+def write_table(
+    study: Study, results: Results, folder: Path, *, notes: Sequence[str] = ()
+) -> dict[str, Any]:
+    """Write all forms of the table into the study's folder; returns what table.json holds."""
+    found = rows(study, results)
+    costs = [
+        {"arm": arm, "parameters": results.plan.arms[arm].parameters, **results.cost(arm)}
+        for arm in dict.fromkeys(study.arms)
+    ]
+    lacking = missing(results)
+    alone = any(row["difference"] is not None and row["p"] is None for row in found)
+    notes = [*notes, *dict.fromkeys(results.problems), *([ONE_SEED] if alone else [])]
+    record = {
+        "study": study.name,
+        "title": study.title,
+        "baseline": study.baseline,
+        "seeds": study.seeds,
+        "budget": dict([study.budget] if study.budget else []),
+        "rows": found,
+        "costs": costs,
+        "missing": lacking,
+        "notes": notes,
+        "about": {name: _what(metric) for name, metric in study.metrics.items()},
+    }
+    write_json(folder / "table.json", record)
+    write_text(folder / "table.csv", _csv(found, costs))
+    lower = {name for name, metric in study.metrics.items() if metric.lower_is_better}
+    write_text(folder / "table.tex", latex(record, lower))
+    write_page(_blocks(study, results, record), folder / "table.md")
+    return record
+
+
+def _blocks(study: Study, results: Results, record: Mapping[str, Any]) -> list[Block]:
+    found: list[Row] = record["rows"]
+    budget = ", ".join(f"{value:,} {name}" for name, value in record["budget"].items()) or "none"
+    seeds = ", ".join(map(str, study.seeds))
+    facts = f"Baseline: {study.baseline}. Seeds: {seeds}. Budget of every pretraining: {budget}."
+    blocks: list[Block] = [Heading(study.title, 1), Text(facts)]
+    for name in study.metrics:
+        blocks += [
+            Heading(name),
+            Text(record["about"][name]),
+            metric_table([row for row in found if row["metric"] == name]),
+        ]
+    blocks += [Text(reading(found)), *([Text(CHOSEN)] if study.tasks else [])]
+    blocks += [Heading("Cost of an arm, mean over seeds"), cost_table(record["costs"])]
+    measured = [(name, metric) for name, metric in study.metrics.items() if metric.validated]
+    for number, (name, metric) in enumerate(measured):
+        curves, bands = results.curves(metric, study.curves), results.bands(metric, study.curves)
+        svg = picture(curves, bands, metric=name, by=study.curves, seeds=len(study.seeds))
+        title = [Heading("Learning curves on the held-out documents")] if not number else []
+        blocks += [*title, Chart(f"curve-{number}-{study.curves}", svg)]
+    if record["missing"]:
+        lines = [
+            [each["label"], each["state"], each["why"].splitlines()[0], each["cells"]]
+            for each in record["missing"]
+        ]
+        blocks += [Heading("What is missing"), Table(["job", "state", "why", "cells"], lines)]
+    if record["notes"]:
+        blocks += [Heading("Notes"), *map(Text, record["notes"])]
+    return blocks
+
+
+def _what(metric: Metric) -> str:
+    source = (
+        f" Published: {metric.published.source}."
+        if metric.published and metric.published.source
+        else ""
+    )
+    where = (
+        "pretraining" + ", on the held-out documents" * metric.validated
+        if metric.of == PRETRAIN
+        else metric.of
+    )
+    side = "lower" if metric.lower_is_better else "higher"
+    return f"{'exp of ' if metric.exp else ''}{metric.key} of {where}; {side} is better.{source}"
+
+
+def _csv(found: Sequence[Row], costs: Sequence[Mapping[str, Any]]) -> str:
+    """One line a row, the arm's cost beside it; values by seed are joined as seed=value."""
+    by_arm = {each["arm"]: each for each in costs}
+    text = io.StringIO()
+    names = [*found[0], "parameters", "tokens", "flops", "seconds"]
+    writer = csv.DictWriter(text, names, lineterminator="\n")
+    writer.writeheader()
+    for row in found:
+        joined = " ".join(f"{seed}={value!r}" for seed, value in row["values"].items())
+        writer.writerow({**row, **by_arm[row["arm"]], "values": joined})
+    return text.getvalue()

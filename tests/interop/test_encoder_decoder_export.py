@@ -1,0 +1,160 @@
+"""Recipes of encoder-decoders as published classes, what no class has, and what help and README
+say of families.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+from test_encoder_decoders import ENDS, agree, inputs, theirs
+
+import plmctl
+from plmctl.cli import app as cli
+from plmctl.core.errors import ConfigError
+from plmctl.interop import hf
+from plmctl.run.assemble import build_model
+from plmctl.run.build import plain
+from plmctl.run.compose import compose
+from plmctl.run.contract import TINY
+from plmctl.text.tokenizer import Tokenizer
+from plmctl.training.checkpoint import tensors_of
+
+transformers = pytest.importorskip("transformers")
+pytestmark = pytest.mark.parity
+
+RECIPES = {
+    "bart": "BartForConditionalGeneration",
+    "t5": "T5ForConditionalGeneration",
+    "transformer": "MarianMTModel",
+}
+GATES = [
+    "model.decoder.stack.cells.f._target_=plmctl.nn.cells.glu.GLU",
+    "model.decoder.stack.cells.f.activation=gelu_tanh",
+    "heads.seq2seq.tied=false",
+    "heads.seq2seq.scaled=false",
+]
+
+
+@pytest.mark.parametrize(
+    ("recipe", "changes"), [("bart", []), ("t5", []), ("t5", GATES), ("transformer", [])]
+)
+def test_a_recipe_exports_to_its_family(recipe: str, changes: list[str], tmp_path: Path) -> None:
+    files = ["data.path=x", *(["data.target_path=y"] if recipe == "transformer" else [])]
+    config = plain(
+        compose(
+            "pretrain",
+            recipe,
+            [*files, "size=tiny", "size.width=32", "size.inner_width=48", *changes],
+        )
+    )
+    model = build_model(config, vocab_size=60, vocab=TINY, seed=0).eval()
+    generator = torch.Generator().manual_seed(1)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(0.05 * torch.randn(parameter.shape, generator=generator))
+    exported = hf.export(config, tensors_of(model), pad=TINY.pad)
+    assert (exported.architecture, exported.left_out) == (RECIPES[recipe], [])
+    hf.write(
+        tmp_path, exported, tokens={role: getattr(TINY, role) for role in ("pad", "bos", "eos")}
+    )
+    again, info = getattr(transformers, exported.architecture).from_pretrained(
+        tmp_path, output_loading_info=True
+    )
+    assert not info["missing_keys"]
+    assert not info["unexpected_keys"]
+    assert again.config.decoder_start_token_id == model.backbone.start
+    batch = inputs(*ENDS["padded"])
+    with torch.no_grad():
+        found = model.heads["seq2seq"](model(batch).last)
+    agree({"seq2seq": found}, {"seq2seq": theirs(again.eval(), batch)["seq2seq"]}, batch)
+    back = hf.read(tmp_path)
+    assert back.tensors.keys() == tensors_of(model).keys()
+    assert all(tensor.equal(back.tensors[name]) for name, tensor in tensors_of(model).items())
+    written = again.generate(batch.seqs["source"].ids[:1], max_new_tokens=3, do_sample=False)
+    assert written[0, 0] == model.backbone.start
+
+
+@pytest.mark.parametrize(
+    ("recipe", "change", "told"),
+    [
+        ("bart", "model.unread=mask", r"bart, differs in\s+model\.unread=mask \(there: None\)"),
+        (
+            "bart",
+            "model.decoder.stack.residual._target_=plmctl.nn.residual.PreNorm",
+            r"residual=PreNorm \(there: PostNorm\)",
+        ),
+        ("bart", "position=sinusoidal", r"position=Sinusoidal \(there: Learned\)"),
+        (
+            "transformer",
+            "heads.seq2seq.tied=false",
+            r"marian, differs in\s+heads\.seq2seq\.tied=False \(there: True\)",
+        ),
+        (
+            "t5",
+            "model.decoder.position.buckets=8",
+            r"model\.decoder\.position\.buckets=8 \(there: 32\)",
+        ),
+        ("t5", "model.tied=false", r"t5, differs in\s+model\.tied=False \(there: True\)"),
+        (
+            "t5",
+            "model.decoder.stack.cells.c.bias=true",
+            r"model\.decoder\.stack\.cells\.c\.bias=True \(there: False\)",
+        ),
+    ],
+)
+def test_what_no_published_class_has_is_told(recipe: str, change: str, told: str) -> None:
+    files = ["data.path=x", *(["data.target_path=y"] if recipe == "transformer" else [])]
+    config = plain(compose("pretrain", recipe, [*files, "size=tiny", change]))
+    model = build_model(config, vocab_size=TINY.size, vocab=TINY, seed=0)
+    with pytest.raises(ConfigError, match=told):
+        hf.export(config, tensors_of(model), pad=0)
+
+
+def test_elmo_has_no_published_class() -> None:
+    with pytest.raises(ConfigError, match="ELMo has no class in transformers"):
+        hf.export(plain(compose("pretrain", "elmo", ["data.path=x"])), {})
+
+
+def test_the_exported_tokenizer_frames_a_source_as_the_run_did(
+    tokens_of: Callable[..., Path], tmp_path: Path
+) -> None:
+    """And so does the model that is read back, whose config has no rows."""
+    tokenizer = Tokenizer.load(tokens_of("bpe"))
+    assert tokenizer.vocab.single == ("cls", "A", "sep")
+    tokenizer.export_hf(tmp_path, model_max_length=64, single=["A", "eos"])
+    ids = transformers.AutoTokenizer.from_pretrained(tmp_path)("hello world")["input_ids"]
+    assert ids == [*tokenizer.encode("hello world"), tokenizer.vocab.eos]
+    again = Tokenizer.load(tmp_path).vocab
+    assert [again.id(role) for role in again.single if role != "A"] == [tokenizer.vocab.eos]
+    assert again.single[0] == "A"
+
+
+def test_a_start_that_is_a_role_needs_the_tokenizer(tmp_path: Path) -> None:
+    config = plain(compose("pretrain", "bart", ["size=tiny"]))
+    exported = hf.export(
+        config, tensors_of(build_model(config, vocab_size=TINY.size, vocab=TINY, seed=0)), pad=0
+    )
+    with pytest.raises(ConfigError, match=r"model\.start='eos': an id, where no tokenizer"):
+        hf.write(tmp_path, exported, tokens={"pad": 0})
+
+
+def test_a_pair_of_tokenizers_is_none(published, with_tokenizer) -> None:
+    """Marian's: reading one of its models alone would give other ids than the model knows."""
+    _, folder = published("MarianMTModel")
+    assert plmctl.load(with_tokenizer(folder)).source.has_tokenizer
+    (folder / "source.spm").write_bytes(b"")
+    assert not plmctl.load(folder).source.has_tokenizer
+
+
+def test_help_and_readme_name_every_family() -> None:
+    readme = (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")
+    for text in (
+        cli.convert.__doc__ or "",
+        readme.partition("| families |")[2].partition("\n\n")[0],
+    ):
+        named = {word.lower().replace("-", "") for word in re.findall(r"[\w-]+", text)}
+        assert {family.model_type.removeprefix("openai-") for family in hf.FAMILIES} <= named

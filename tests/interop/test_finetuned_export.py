@@ -1,0 +1,119 @@
+"""A fine-tuned run in Hugging Face's layout: its tokenizer and its class give the predictions
+that plmctl saved.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+
+from plmctl.commands import embed, finetune
+from plmctl.commands.convert import convert
+from plmctl.run import compose as config
+
+transformers = pytest.importorskip("transformers")
+pytestmark = pytest.mark.parity
+
+SMALL = [
+    "checkpoint=null",
+    "size=tiny",
+    "train.precision=fp32",
+    "train.threads=1",
+    "train.epochs=null",
+    "train.steps=3",
+    "train.batch_size=8",
+    "task.max_length=64",
+    "optim.lr=1e-2",
+]
+GPT2 = [
+    "tokenizer=byte_bpe",
+    "tokenizer.specials=gpt2",
+    "tokenizer.vocab_size=270",
+    "model=decoder",
+    "pattern=causal",
+]
+BERT = ["tokenizer=wordpiece", "tokenizer.vocab_size=45"]
+ROBERTA = [
+    "tokenizer=byte_bpe",
+    "tokenizer.vocab_size=270",
+    "model.embedding.segments=0",
+    "model.classifier.pooler=false",
+    "model.classifier.dense=true",
+]
+BART = ["tokenizer=byte_bpe", "tokenizer.vocab_size=270", "model=encoder_decoder"]
+TEXTS = ["a fine film", "dull", "it is a long and rather dull film", "fine, fine", "a film"]
+
+
+def run(verb, module, *words: str) -> int:
+    return module.run(config.compose(verb, None, list(words)), config.Flags(verb, overrides=words))
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> Path:
+    pairs = [f"{text}\t{TEXTS[n % 4]}\t{n % 3}\n" for n, text in enumerate(TEXTS * 6)]
+    for split, rows in (("train", pairs), ("dev", pairs[:15])):
+        (tmp_path / f"{split}.tsv").write_text(
+            "text\ttext2\tlabel\n" + "".join(rows), encoding="utf-8"
+        )
+    return tmp_path
+
+
+@pytest.mark.parametrize("task", ["classification", "pair_classification", "regression"])
+@pytest.mark.parametrize(
+    "model", [BERT, ROBERTA, GPT2, BART], ids=["bert", "roberta", "gpt2", "bart"]
+)
+def test_predictions_agree_in_a_padded_batch(
+    model: list[str], task: str, table: Path, tmp_path: Path
+) -> None:
+    folder = tmp_path / "run"
+    assert (
+        run(
+            "finetune",
+            finetune,
+            f"task={task}",
+            f"task.path={table}",
+            f"run.dir={folder}",
+            *SMALL,
+            *model,
+        )
+        == 0
+    )
+    saved = [
+        json.loads(line) for line in (folder / "predictions" / "dev.jsonl").read_text().splitlines()
+    ][: len(TEXTS)]
+    convert(folder, tmp_path / "hf", to="hf")
+    tokenizer = transformers.AutoTokenizer.from_pretrained(tmp_path / "hf")
+    classes = transformers.AutoModelForSequenceClassification
+    theirs, info = classes.from_pretrained(tmp_path / "hf", output_loading_info=True)
+    assert not info["missing_keys"]
+    assert not info["unexpected_keys"]
+    second = [TEXTS[n % 4] for n in range(len(TEXTS))] if task == "pair_classification" else None
+    given = tokenizer(TEXTS, second, padding=True, return_tensors="pt")
+    with torch.no_grad():
+        logits = theirs.eval()(**given).logits
+    if task == "regression":
+        assert [p["guess"] for p in saved] == pytest.approx(logits[:, 0].tolist(), abs=1e-5)
+        return
+    names = [theirs.config.id2label[place] for place in range(logits.shape[1])]
+    for found, wanted in zip(saved, logits.double().softmax(-1).tolist(), strict=True):
+        assert found["probabilities"] == pytest.approx(
+            dict(zip(names, wanted, strict=True)), abs=1e-5
+        )
+    if second is None:
+        (tmp_path / "in.txt").write_text("\n".join(TEXTS), encoding="utf-8")
+        run(
+            "embed",
+            embed,
+            f"checkpoint={folder}",
+            f"input={tmp_path / 'in.txt'}",
+            f"out={tmp_path / 'x.npz'}",
+            "logits=true",
+        )
+        import numpy as np
+
+        arrays = np.load(tmp_path / "x.npz")
+        for place, row in enumerate(logits):
+            assert arrays[f"logits_{place}"] == pytest.approx(row.numpy(), abs=1e-5)

@@ -1,0 +1,79 @@
+"""Numbers in a published config.json that no model has, and those that are not the weights'."""
+
+from __future__ import annotations
+
+import json
+import resource
+
+import pytest
+
+from plmctl.core.errors import DataError
+from plmctl.run.loading import load, open_source
+
+
+def change(folder, **numbers) -> None:
+    file = folder / "config.json"
+    file.write_text(json.dumps(json.loads(file.read_text()) | numbers))
+
+
+@pytest.mark.parametrize(
+    ("name", "key", "number", "said"),
+    [
+        (
+            "BertForMaskedLM",
+            "num_hidden_layers",
+            10**9,
+            "num_layers is 1000000000, and may be 2,500 at most",
+        ),
+        (
+            "BertForMaskedLM",
+            "hidden_size",
+            10**12,
+            "width is 1000000000000, and may be 65,536 at most",
+        ),
+        ("GPT2LMHeadModel", "n_layer", 10**9, "num_layers is 1000000000, and may be 2,500 at most"),
+        (
+            "BartForConditionalGeneration",
+            "decoder_layers",
+            10**9,
+            "decoder_layers is 1000000000, and may be 2,500 at most",
+        ),
+        (
+            "AlbertForMaskedLM",
+            "num_hidden_layers",
+            10**9,
+            "num_layers is 1000000000, and may be 2,500 at most",
+        ),
+    ],
+)
+def test_numbers_that_no_model_has(name: str, key: str, number: int, said: str, published) -> None:
+    _, folder = published(name)
+    change(folder, **{key: number})
+    with pytest.raises(DataError) as refused:
+        load(folder)
+    assert str(refused.value) == f"{folder / 'config.json'}: {said}\n  fix: download it again"
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        (
+            {"intermediate_size": 1 << 26},
+            r"its config and its weights disagree: .*\.up.weight \[24, 16\] for \[67108864, 16\]",
+        ),
+        ({"hidden_size": 1 << 14}, "its config and its weights disagree: "),
+        (
+            {"max_position_embeddings": 1 << 26},
+            r"position.table.weight \[12, 16\] for \[67108864, 16\]",
+        ),
+        ({"num_hidden_layers": 2000}, r"without its tensors bert.encoder.layer.2\..* and \d+ more"),
+    ],
+)
+def test_numbers_that_are_not_the_weights(changes: dict[str, int], said: str, published) -> None:
+    """They are compared before there is room for such a model."""
+    _, folder = published("BertForMaskedLM")
+    change(folder, **changes)
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    with pytest.raises(DataError, match=said):
+        open_source(folder)
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 200 << 10  # kB

@@ -1,0 +1,37 @@
+"""A folder with the toy's files, and studies parsed and planned in it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import toy_study
+
+from plmctl.run.build import plain
+from plmctl.run.compose import Flags, compose
+from plmctl.study import plan as planning
+from plmctl.study.plan import Plan
+from plmctl.study.study import Study, parse
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    toy_study.write_files(tmp_path)
+    return tmp_path
+
+
+@pytest.fixture
+def parsed(here: Path) -> Callable[..., Study]:
+    def make(*words: str, **changes: Any) -> Study:
+        file = toy_study.write_study(here, **changes)
+        return parse(plain(compose("ablate", str(file), words)), name=file.stem)
+
+    return make
+
+
+@pytest.fixture
+def planned(parsed: Callable[..., Study]) -> Callable[..., Plan]:
+    return lambda *words, **changes: planning.plan(parsed(*words, **changes), Flags("ablate"))

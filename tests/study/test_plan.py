@@ -1,0 +1,257 @@
+"""Arms x seeds x stages: what is shared, what makes another job, and arms that must not be
+compared.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import toy_study
+
+from plmctl.core.errors import UsageError
+from plmctl.run.compose import Flags
+from plmctl.study import plan as planning
+from plmctl.study.plan import Plan, resolved
+from plmctl.study.study import Study
+
+Planned = Callable[..., Plan]
+
+
+def count(plan: Plan, verb: str) -> int:
+    return sum(job.verb == verb for job in plan.jobs.values())
+
+
+def counts(plan: Plan) -> tuple[int, ...]:
+    return tuple(count(plan, verb) for verb in ("tokenize", "pretrain", "finetune", "eval"))
+
+
+def message(planned: Planned, **changes: Any) -> str:
+    with pytest.raises(UsageError) as error:
+        planned(**changes)
+    return str(error.value)
+
+
+def finetune(**changes: Any) -> dict[str, Any]:
+    return {**toy_study.STUDY["finetune"], **changes}
+
+
+def metrics(key: str, of: str = "pretrain") -> dict[str, Any]:
+    return {"a": {"of": of, "key": key}}
+
+
+def test_what_arms_share_is_done_once(planned: Planned) -> None:
+    plan = planned(
+        finetune=finetune(grid=["optim.lr=1e-2,1e-3,1e-4"], restarts={"order": 2, "head": 1})
+    )
+    assert counts(plan) == (1, 4, 4 * 3 * 2, 0)
+    (tokens,) = (name for name in plan.jobs if name.startswith("tokenize"))
+    for cell in plan.cells:
+        assert cell.pretrain is not None
+        assert plan.jobs[cell.pretrain].needs == (tokens,)
+        assert {plan.jobs[name].needs for restarts in cell.tuned["toy"] for name in restarts} == {
+            (cell.pretrain,)
+        }
+    seeds = {
+        (job.config["seed"], job.config["head_seed"])
+        for job in plan.jobs.values()
+        if job.verb == "finetune"
+    }
+    assert seeds == {(0, 0), (1, 0), (1000, 1000), (1001, 1000)}
+    labels = {job.label for job in plan.jobs.values() if job.verb == "finetune"}
+    assert len(labels) == 4 * 3
+    assert all(label.startswith("toy (optim.lr=") and ") of " in label for label in labels), labels
+
+
+def test_arms_that_differ_in_fine_tuning_share_the_pretraining(planned: Planned) -> None:
+    arms = {"slow": [], "fast": {"finetune": ["optim.weight_decay=0.1"]}}
+    assert counts(planned(arms=arms)) == (1, 2, 4, 0)
+
+
+def test_without_pretraining(planned: Planned) -> None:
+    plan = planned(arms={"slow": [], "fast": {"pretrain": False}})
+    assert counts(plan) == (1, 2, 4, 0)
+    scratch = [plan.jobs[name] for cell in plan.cells if cell.arm == "fast" for name in cell.jobs]
+    assert all(
+        job.config["checkpoint"] is None and job.config["size"]["width"] == 32 for job in scratch
+    )
+    assert {job.config["tokenizer"]["path"] for job in scratch} == {
+        f"job:{name}" for name in plan.jobs if "token" in name
+    }
+
+
+def test_evaluations(planned: Planned, here: Path) -> None:
+    text = {
+        "of": "pretrain",
+        "overrides": ["task=lm", "data.path=corpus.txt", "task.pseudo_tokens=0"],
+    }
+    plan = planned(eval={"text": text, "train": {"of": "toy", "overrides": ["split=train"]}})
+    assert counts(plan) == (1, 4, 4, 8)
+    assert plan.needed(plan.cells[0].tuned["toy"][0][0])
+    assert plan.cells[0].jobs[-1] in plan.behind(plan.cells[0])
+
+
+def test_keys_follow_content(planned: Planned, here: Path) -> None:
+    def keys(**changes: Any) -> dict[str, set[str]]:
+        jobs = planned(**changes).jobs
+        return {
+            verb: {name for name in jobs if name.startswith(verb)}
+            for verb in ("tokenize", "pretrain", "finetune")
+        }
+
+    before = keys()
+    assert keys() == before
+    logged = [
+        *toy_study.SMALL,
+        "train.log_every=7",
+        "train.save_every=5",
+        "data.cache_dir=/elsewhere",
+    ]
+    assert keys(pretrain={"recipe": "roberta", "overrides": logged}) == before
+    other = keys(arms={"slow": ["optim.lr=1e-3"], "fast": ["optim.lr=2e-2"]})
+    assert other["tokenize"] == before["tokenize"]
+    assert len(other["pretrain"] & before["pretrain"]) == 2
+    assert len(other["finetune"] & before["finetune"]) == 2
+    (here / "task" / "dev.tsv").write_text(
+        (here / "task" / "dev.tsv").read_text() + "one more cat bad\t0\n"
+    )
+    labelled = keys()
+    assert (labelled["pretrain"], len(labelled["finetune"] & before["finetune"])) == (
+        before["pretrain"],
+        0,
+    )
+    (here / "corpus.txt").write_text((here / "corpus.txt").read_text() + "\n\nOne more document.\n")
+    assert not keys()["pretrain"] & before["pretrain"]
+
+
+def test_a_study_may_move(planned: Planned, here: Path) -> None:
+    before = list(planned().jobs)
+    (here / "elsewhere").mkdir()
+    (here / "corpus.txt").rename(here / "elsewhere" / "corpus.txt")
+    assert list(planned("data.path=elsewhere/corpus.txt").jobs) == before
+
+
+def test_placeholders_become_folders() -> None:
+    config = {"checkpoint": "job:pretrain-1", "n": 1, "more": [{"path": "job:tokenize-2"}, "job"]}
+    runs = {"pretrain-1": "/a", "tokenize-2": "/b"}
+    assert resolved(config, runs) == {"checkpoint": "/a", "n": 1, "more": [{"path": "/b"}, "job"]}
+
+
+def test_flops_become_each_arms_tokens(planned: Planned) -> None:
+    plan = planned(arms={"slow": [], "fast": ["size.width=64"]}, budget={"flops": 1e10})
+    tokens = {name: each.pretrain["train"]["tokens"] for name, each in plan.arms.items()}
+    assert all(
+        tokens[name] * each.flops_per_token == pytest.approx(1e10, rel=1e-3)
+        for name, each in plan.arms.items()
+    )
+    assert tokens["fast"] < tokens["slow"]
+
+
+def test_all_arms_that_do_not_compose(planned: Planned) -> None:
+    arms = {
+        "slow": [],
+        "fast": ["optim.lr=abc"],
+        "third": ["size=tiney"],
+        "fourth": ["objective=nsp"],
+    }
+    found = message(planned, arms=arms)
+    assert "arm 'fast': optim.lr" in found
+    assert "arm 'third': size='tiney'" in found
+    assert "arm 'fourth'" in found
+    assert "arm 'slow'" not in found
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        (
+            {"arms": {"slow": ["optim.lr=1e-3"], "fast": ["optim.lr=0.001"]}},
+            ["arms.fast", "same run as 'slow'"],
+        ),
+        (
+            {"arms": {"slow": [], "fast": ["train.log_every=3"]}},
+            ["arms.fast", "same run as 'slow'"],
+        ),
+        (
+            {"metrics": metrics("f1", "toy")},
+            ["metrics.a.key='f1'", "task 'toy'", "accuracy, loss, macro_f1"],
+        ),
+        ({"metrics": metrics("loss/nsp")}, ["metrics.a.key='loss/nsp'", "arm 'slow'", "loss/mlm"]),
+        (
+            {"arms": {"slow": [], "fast": ["train.steps=99"]}},
+            ["train.steps='99'", "budget is the same"],
+        ),
+        (
+            {"arms": {"slow": [], "fast": ["data.valid_share=0.2"]}},
+            ["arm 'fast': data.valid_share", "data.valid_path"],
+        ),
+        (
+            {"arms": {"slow": [], "fast": ["eval.noise.token_mask.rate=0.3"]}},
+            ["arm 'fast': eval.noise", "same for all arms"],
+        ),
+        (
+            {"arms": {"slow": [], "fast": ["tokenizer=bpe"]}},
+            ["different tokenizers", "key: bits_per_byte/mlm"],
+        ),
+        ({"finetune": finetune(overrides=[])}, ["task.max_length=128", "at most 32"]),
+        ({"arms": {"slow": [], "fast": {"finetune": ["size=mini"]}}}, ["arm 'fast': size='mini'"]),
+        (
+            {"finetune": finetune(tasks={"toy": {"task": "classification", "path": "none"}})},
+            ["finetune.tasks.toy", "none"],
+        ),
+        ({"stop": {"metric": "valid/los", "after": 0.5, "bound": 9}}, ["stop.metric='valid/los'"]),
+    ],
+)
+def test_what_would_make_figures_meaningless(
+    planned: Planned, changes: dict[str, Any], words: list[str]
+) -> None:
+    found = message(planned, **changes)
+    assert all(word in found for word in words), found
+
+
+def test_other_tokenizers_compare_in_bits_per_byte(planned: Planned) -> None:
+    plan = planned(
+        arms={"slow": [], "fast": ["tokenizer=bpe"]}, metrics=metrics("bits_per_byte/mlm")
+    )
+    assert counts(plan) == (2, 4, 4, 0)
+
+
+def test_validation_reads_all_held_out_rows_by_default(planned: Planned) -> None:
+    assert planned().arms["slow"].pretrain["eval"]["rows"] is None
+    fewer = {"recipe": "roberta", "overrides": [*toy_study.SMALL, "eval.rows=8"]}
+    assert planned(pretrain=fewer).arms["slow"].pretrain["eval"]["rows"] == 8
+
+
+def test_many_cells_are_planned_quickly(parsed: Callable[..., Study]) -> None:
+    """Arms of equal choices are composed by value alone: a tenth of a second each."""
+    arms = {"slow": [], **{f"arm{n}": [f"optim.lr={n}e-5"] for n in range(1, 10)}}
+    study = parsed(arms=arms, seeds=[0, 1, 2, 3], metrics=metrics("loss"))
+    began = time.process_time()
+    plan = planning.plan(study, Flags("ablate"))
+    assert (len(plan.cells), counts(plan)) == (40, (1, 40, 40, 0))
+    assert time.process_time() - began < 5
+
+
+def test_arms_of_tokenizers_over_tokens_are_refused(
+    planned: Planned, tokens_of: Callable[..., Path]
+) -> None:
+    """They would be one arm, and differ by nothing."""
+    tokens = tokens_of("wordpiece")
+    arms = {
+        "one": ["tokenizer=byte_bpe"],
+        "other": ["tokenizer=wordpiece", "tokenizer.vocab_size=300"],
+    }
+    common = {"recipe": "roberta", "overrides": toy_study.SMALL}
+    told = message(
+        planned,
+        arms=arms,
+        baseline="one",
+        pretrain=common,
+        data={"path": str(tokens)},
+        metrics=metrics("bits_per_byte/mlm"),
+    )
+    assert f"arm 'one': tokenizer='byte_bpe': the tokens of {tokens} decide this: wordpiece" in told
+    assert f"arm 'other': tokenizer.vocab_size=300: the tokens of {tokens} decide this: 600" in told

@@ -1,0 +1,133 @@
+"""The shipped studies beside the tables they are of: what their arms vary, and what they share
+with the recipes.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from pathlib import Path
+
+import pytest
+from omegaconf import OmegaConf
+
+from plmctl.core.errors import UsageError
+from plmctl.run.build import plain
+from plmctl.run.compose import Flags, compose
+from plmctl.run.headers import header
+from plmctl.run.recipes import recipes_dir
+from plmctl.study.plan import plan
+from plmctl.study.study import Study, parse
+
+ALBERT_NONE = "objective.sop.weight=0"
+
+
+@cache
+def study(name: str, *words: str) -> Study:
+    """Parsed alone; tests/test_ablate_command.py plans every one of them."""
+    file = str(recipes_dir() / "studies" / f"{name}.yaml")
+    settings = {
+        str(key): value for key, value in plain(compose("ablate", file, list(words))).items()
+    }
+    return parse(settings, name=name)
+
+
+def test_the_transformers_variations_train_as_its_recipe_does() -> None:
+    variations = study("transformer")
+    tuned = compose(
+        "finetune", None, ["task=seq2seq", "task.path=x", "checkpoint=null", *variations.tuning]
+    )
+    recipe = compose("pretrain", "transformer", ["data.path=a.txt", "data.target_path=b.txt"])
+    # its model, whatever is not an override
+    assert {arm.recipe for arm in variations.arms.values()} == {"transformer"}
+    assert not [word for word in variations.pretrain if word.startswith(("model", "position"))]
+    for key in (
+        "optim.betas",
+        "optim.eps",
+        "optim.weight_decay",
+        "train.clip",
+        "schedule._target_",
+    ):
+        assert OmegaConf.select(tuned, key) == OmegaConf.select(recipe, key), key
+    assert tuned.task.smoothing == recipe.objective.seq2seq.smoothing
+    for template in ("source_template", "target_template"):
+        assert tuned.task[template] == recipe.format[template]
+
+
+def test_berts_sizes_are_those_of_its_table() -> None:
+    sizes = study("bert_sizes")
+    assert "size=mini" in sizes.pretrain
+    layers = {"3 layers": 3, "6 layers with 1 head": 6, "6 layers": 6, "12 layers": 12}
+    assert {name: arm.overrides[0] for name, arm in sizes.arms.items()} == {
+        name: f"size.num_layers={number}" for name, number in layers.items()
+    }
+    published = sizes.metrics["masked perplexity"].published
+    assert published.values == {
+        "3 layers": 5.84,
+        "6 layers with 1 head": 5.24,
+        "6 layers": 4.68,
+        "12 layers": 3.99,
+    }
+
+
+def test_alberts_pairs_have_the_three_rows_of_the_table() -> None:
+    pairs = study("albert_pairs")
+    assert {arm.recipe for arm in pairs.arms.values()} == {"albert"}
+    assert pairs.arms["none"].overrides == (ALBERT_NONE,)
+    assert pairs.arms["next"].overrides[0] == "format=sentence_pair"
+    assert pairs.arms["order"].overrides == ()
+    asked = [metric.published.values for metric in pairs.metrics.values() if metric.published]
+    assert [values["none"] for values in asked] == [54.9, 52.4, 53.3]
+
+
+def test_structbert_has_an_arm_of_bert_and_the_papers_figures() -> None:
+    arms = study("structbert").arms
+    assert arms["bert"].overrides[2:] == ("objective=[mlm,nsp]", "noise=[token_mask]")
+    file = OmegaConf.load(recipes_dir() / "studies" / "structbert.yaml")
+    for metric in ("CoLA", "SST-2", "MNLI", "QQP", "SQuAD"):
+        assert set(file.metrics[metric].published["values"]) == set(arms)
+
+
+def test_names_are_tagged_with_the_documents_context() -> None:
+    assert study("bert_layers", "finetune.tasks.names.path=x").tasks["names"].overrides == [
+        "task.context=document"
+    ]
+
+
+def test_short_text_is_learnt_from_first_weights_too() -> None:
+    arms = study("encoders_short").arms
+    without = [name for name, arm in arms.items() if not arm.pretrain]
+    assert without == ["attention", "lstm", "gru", "cnn"]
+    for name in without:
+        assert arms[f"pretrained {name}"].pretrain
+        assert arms[f"pretrained {name}"].overrides == arms[name].overrides
+
+
+def test_gradients_are_compared_by_depth() -> None:
+    gradients = study("prenorm_gradients")
+    assert {name: arm.overrides[0] for name, arm in gradients.arms.items()} == {
+        f"{kind} {depth}": f"size.num_layers={depth}"
+        for kind in ("post-LN", "pre-LN")
+        for depth in (6, 8, 10, 12, 14)
+    }  # figure 3, a and b
+    assert gradients.metrics["last layer"].key == "start/grad_norm/last"
+
+
+def test_chinese_units_are_not_planned_on_english(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(UsageError, match=r"zhwiki\.txt: no such file, folder or pattern"):
+        plan(study("chinese_units"), Flags("ablate"))
+
+
+@pytest.mark.parametrize(
+    "name", sorted(file.stem for file in (recipes_dir() / "studies").glob("*.yaml"))
+)
+def test_the_launch_line_of_a_study_is_one(name: str) -> None:
+    """Every task that the line gives a path to is there, none is left out; the files themselves
+    need not be.
+    """
+    words = header(recipes_dir() / "studies" / f"{name}.yaml").command()
+    assert words[:3] == ["plmctl", "ablate", name]
+    told = {word.split(".")[2] for word in words[3:] if word.startswith("finetune.tasks.")}
+    assert told <= set(study(name, *words[3:]).tasks)

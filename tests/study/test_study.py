@@ -1,0 +1,202 @@
+"""A study file: what it may say, and every mistake named at once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import toy_study
+
+from plmctl.core.errors import UsageError
+from plmctl.study.arms import swept
+from plmctl.study.study import Restarts, Study
+
+Parsed = Callable[..., Study]
+
+
+def message(parsed: Parsed, *words: str, **changes: Any) -> str:
+    with pytest.raises(UsageError) as error:
+        parsed(*words, **changes)
+    return str(error.value)
+
+
+def test_rows_and_grid(parsed: Parsed) -> None:
+    arms = {
+        "plain": [],
+        "other": {"recipe": "bert", "overrides": ["optim.lr=1"], "pretrain": False},
+    }
+    study = parsed(
+        arms=arms,
+        grid=["size=tiny,mini", "optim.lr=choice(1e-3,1e-4)"],
+        baseline="plain",
+        metrics=METRIC,
+    )
+    assert list(study.arms)[:2] == ["size=tiny optim.lr=0.001", "size=tiny optim.lr=0.0001"]
+    assert len(study.arms) == 6
+    assert study.arms["other"].recipe == "bert"
+    assert not study.arms["other"].pretrain
+    assert study.arms["size=mini optim.lr=0.001"].recipe == "roberta"
+
+
+METRIC = {"toy": {"of": "toy", "key": "accuracy"}}
+
+
+def test_a_command_line_names_arms_and_settings_of_tasks(parsed: Parsed) -> None:
+    """Names that the file lacks, and keys that it leaves out, overrides of lists as they are,
+    quoted or not.
+    """
+    study = parsed(
+        "arms={hot: [optim.lr=1, 'size.width=16'], tuned: {finetune: [features=mix,"
+        " heads.features.layers=[0,1]]}}",
+        "arms.cold=[optim.lr=1e-4]",
+        "finetune.tasks.toy.overrides=[train.share=0.5, task.max_length=8]",
+        "finetune.tasks.other={task: classification, path: task}",
+        "metrics.other={of: other, key: f1, expect: {hot: lower}}",
+    )
+    assert list(study.arms) == ["slow", "fast", "hot", "tuned", "cold"]
+    assert study.arms["hot"].overrides == ("optim.lr=1", "size.width=16")
+    assert study.arms["tuned"].finetune == ("features=mix", "heads.features.layers=[0,1]")
+    assert study.arms["cold"].overrides == ("optim.lr=1e-4",)
+    assert study.tasks["toy"].overrides == ["train.share=0.5", "task.max_length=8"]
+    assert study.tasks["other"].path == "task"
+    assert study.metrics["other"].expect == {"hot": "lower"}
+
+
+def test_a_typo_on_the_command_line_is_still_one(parsed: Parsed) -> None:
+    assert "did you mean 'overrides'?" in message(
+        parsed, "finetune.tasks.toy.overides=[train.share=0.5]"
+    )
+    assert "did you mean 'finetune.tasks'" in message(parsed, "finetune.task={}")
+
+
+def test_the_recipe_is_a_dimension_too(parsed: Parsed) -> None:
+    study = parsed(arms={}, grid=["recipe=bert,roberta"], baseline="bert", metrics=METRIC)
+    assert [(arm.recipe, arm.overrides) for arm in study.arms.values()] == [
+        ("bert", ()),
+        ("roberta", ()),
+    ]
+
+
+def test_hydras_sweep_grammar() -> None:
+    assert swept(["a=1,2", "b=range(3)"]) == [
+        (f"a={a}", f"b={b}") for a in (1, 2) for b in (0, 1, 2)
+    ]
+    assert swept([]) == [()]
+    assert swept(["noise=[token_mask,span_mask]"]) == [("noise=[token_mask,span_mask]",)]
+    assert swept(["size=glob(ti*)"]) == [("size=tiny",)]
+    with pytest.raises(UsageError, match="interval"):
+        swept(["a=interval(0,1)"])
+
+
+def test_restarts_never_share_a_seed() -> None:
+    pairs = [pair for seed in range(3) for pair in Restarts(2, 3).pairs(seed)]
+    assert len(set(pairs)) == 18
+    assert len({order for order, _ in pairs}) == 6
+    assert len({head for _, head in pairs}) == 9
+
+
+def test_one_number_of_restarts(parsed: Parsed) -> None:
+    finetune = {**toy_study.STUDY["finetune"], "restarts": 5}
+    assert parsed(finetune=finetune).restarts == Restarts(5, 1)
+    finetune["restarts"] = {"order": 2, "head": 2}
+    assert parsed(finetune=finetune).restarts == Restarts(2, 2)
+
+
+def test_the_command_line_changes_a_study(parsed: Parsed) -> None:
+    study = parsed(
+        "seeds=[4,5,6]", "budget.steps=null", "budget.tokens=1e5", "data.path=some file.txt"
+    )
+    assert (study.seeds, study.budget, study.data["path"], study.curves) == (
+        [4, 5, 6],
+        ("tokens", 100_000),
+        "some file.txt",
+        "tokens",
+    )
+
+
+def test_a_task_without_a_path_waits_with_its_metrics(parsed: Parsed) -> None:
+    finetune = {"tasks": {"toy": {"task": "classification", "path": None}}}
+    study = parsed(finetune=finetune)
+    assert (list(study.tasks), list(study.metrics)) == ([], ["perplexity"])
+    assert study.left_out == ["finetune.tasks.toy.path=..."]
+    assert "toy" in parsed("finetune.tasks.toy.path=elsewhere", finetune=finetune).tasks
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"baseline": "slwo"}, ["baseline='slwo'", "did you mean 'slow'"]),
+        ({"arms": {"slow": []}, "metrics": METRIC}, ["two arms or more"]),
+        (
+            {"arms": {"slow": "optim.lr=1", "fast": []}, "metrics": METRIC},
+            ["arms.slow", "list of overrides"],
+        ),
+        (
+            {"arms": {"slow": [], "fast": {"overide": []}}, "metrics": METRIC},
+            ["arms.fast.overide", "did you mean 'overrides'"],
+        ),
+        ({"seeds": [1, 1]}, ["seeds", "none twice"]),
+        ({"seeds": []}, ["one seed or more"]),
+        ({"budget": {}}, ["budget", "exactly one", "there is none"]),
+        (
+            {"budget": {"steps": 5, "flops": 1e9}},
+            ["exactly one", "there are steps, flops", "budget.steps=null"],
+        ),
+        (
+            {"metrics": {"a": {"of": "tyo", "key": "f1"}}},
+            ["metrics.a.of='tyo'", "did you mean 'toy'"],
+        ),
+        ({"metrics": {"a": {"of": "toy"}}}, ["metrics.a.key: must be given"]),
+        ({"metrics": {}}, ["metrics", "at least one"]),
+        (
+            {"metrics": {"a": {"of": "toy", "key": "f1", "published": {"values": {"fast": 1.0}}}}},
+            ["published.unit: must be"],
+        ),
+        (
+            {
+                "metrics": {
+                    "a": {"of": "toy", "key": "f1", "published": {"unit": "%", "values": {"x": 1}}}
+                }
+            },
+            ["values='x'"],
+        ),
+        (
+            {"metrics": {"a": {"of": "toy", "key": "f1", "expect": {"slow": "higher"}}}},
+            ["metrics.a.expect='slow'", "are fast"],
+        ),
+        (
+            {"metrics": {"a": {"of": "toy", "key": "f1", "expect": {"fast": "up"}}}},
+            ["metrics.a.expect", "higher, lower"],
+        ),
+        ({"eval": {"toy": {"of": "pretrain"}}}, ["eval.toy", "taken already"]),
+        ({"eval": {"text": {"of": "nothing"}}}, ["eval.text.of='nothing'", "pretrain, toy"]),
+        (
+            {"stop": {"metric": "valid/loss", "after": 1.5, "bound": 3}},
+            ["stop.after=1.5", "below 1"],
+        ),
+        ({"finetune": {"task": {}}}, ["finetune.task", "did you mean 'tasks'"]),
+        ({"grid": ["size=tiny", "]"]}, ["cannot be read"]),
+    ],
+)
+def test_mistakes(parsed: Parsed, changes: dict[str, Any], words: list[str]) -> None:
+    found = message(parsed, **changes)
+    assert all(word in found for word in words), found
+
+
+def test_all_mistakes_at_once(parsed: Parsed) -> None:
+    found = message(
+        parsed,
+        baseline="x",
+        seeds=[],
+        budget={},
+        metrics={"a": {"of": "toy", "key": "f1", "published": {}}},
+    )
+    assert all(
+        word in found
+        for word in ("baseline", "seeds", "budget", "published.unit", "published.values")
+    )
+
+
+def test_a_setting_that_no_study_has(parsed: Parsed) -> None:
+    assert "did you mean 'baseline'" in message(parsed, basline="slow")

@@ -1,0 +1,254 @@
+"""From what jobs leave in their folders to the table: choice on dev, means, verdicts, cost,
+curves; numbers made by hand.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+import math
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import toy_study
+
+from plmctl.report.runs import RunLog
+from plmctl.study.curves import along, mean_curve
+from plmctl.study.latex import latex
+from plmctl.study.plan import Plan
+from plmctl.study.results import Results
+from plmctl.study.run import State
+from plmctl.study.shown import metric_table
+from plmctl.study.table import write_table
+
+Planned = Callable[..., Plan]
+LOSS = {("slow", 0): 2.0, ("slow", 1): 2.1, ("fast", 0): 1.5, ("fast", 1): 1.61}
+DEV = {  # of (arm, seed): setting -> the scores of two restarts
+    ("slow", 0): [[0.5, 0.7], [0.8, 0.2]],
+    ("slow", 1): [[0.5, 0.5], [0.6, 0.6]],
+    ("fast", 0): [[0.9, 0.7], [0.8, 0.8]],
+    ("fast", 1): [[0.1, 0.1], [0.9, 0.8]],
+}
+
+
+@pytest.fixture
+def plan(planned: Planned) -> Plan:
+    node = {**toy_study.STUDY["finetune"], "grid": ["train.clip=1,2"], "restarts": 2}
+    return planned(
+        finetune=node,
+        eval={"train": {"of": "toy", "overrides": ["split=train"]}},
+        metrics={**toy_study.STUDY["metrics"], "on train": {"of": "train", "key": "accuracy"}},
+    )
+
+
+def leave(plan: Plan, folder: Path) -> None:
+    """What finished jobs leave."""
+    for cell in plan.cells:
+        place = (cell.arm, cell.seed)
+        write(
+            folder / str(cell.pretrain),
+            "metrics.jsonl",
+            [
+                {"step": 1, "tokens": 100, "seconds": 1.0, "loss": 9.0},
+                {"step": 6, "valid/loss/mlm": 5.0},
+                {"step": 11, "tokens": 1100, "seconds": 6.0},
+                {"step": 11, "valid/loss/mlm": LOSS[place]},
+            ],
+        )
+        for setting, restarts in enumerate(cell.tuned["toy"]):
+            for restart, name in enumerate(restarts):
+                score = DEV[place][setting][restart]
+                write(folder / name, "metrics.jsonl", [{"step": 4, "seconds": 2.0}])
+                write(
+                    folder / name,
+                    "result.json",
+                    {"metrics": {"dev": {"accuracy": score, "loss": 1.0}}},
+                )
+                write(
+                    folder / cell.evals["train"][name],
+                    "result.json",
+                    {"metrics": {"train": {"accuracy": score / 2}}},
+                )
+
+
+def write(folder: Path, name: str, content: Any) -> None:
+    (folder / "run").mkdir(parents=True, exist_ok=True)
+    lines = (
+        "".join(json.dumps(line) + "\n" for line in content)
+        if name.endswith("l")
+        else json.dumps(content)
+    )
+    (folder / "run" / name).write_text(lines, encoding="utf-8")
+
+
+def results(plan: Plan, folder: Path, **other: State) -> Results:
+    states = {name: other.get(name, State("done")) for name in plan.jobs}
+    return Results(plan, states, lambda name: folder / name)
+
+
+def test_the_best_setting_on_dev_counts_with_the_mean_of_its_restarts(
+    plan: Plan, here: Path
+) -> None:
+    leave(plan, here)
+    found = results(plan, here)
+    assert {(cell.arm, cell.seed): found.choice(cell, "toy") for cell in plan.cells} == {
+        ("slow", 0): 0,
+        ("slow", 1): 1,
+        ("fast", 0): 0,
+        ("fast", 1): 1,
+    }
+    assert found.values(plan.study.metrics["toy"], "slow") == pytest.approx({0: 0.6, 1: 0.6})
+    assert found.values(plan.study.metrics["toy"], "fast") == pytest.approx({0: 0.8, 1: 0.85})
+    assert found.values(plan.study.metrics["on train"], "fast") == pytest.approx({0: 0.4, 1: 0.425})
+    assert found.values(plan.study.metrics["perplexity"], "slow") == pytest.approx(
+        {0: math.exp(2.0), 1: math.exp(2.1)}
+    )
+
+
+def test_the_table(plan: Plan, here: Path) -> None:
+    leave(plan, here)
+    table = write_table(plan.study, results(plan, here), here, notes=["a note"])
+    rows = {(row["metric"], row["arm"]): row for row in table["rows"]}
+    perplexity = rows["perplexity", "fast"]
+    pairs = [math.exp(LOSS["fast", seed]) - math.exp(LOSS["slow", seed]) for seed in (0, 1)]
+    assert perplexity["difference"] == pytest.approx(sum(pairs) / 2)
+    assert (
+        perplexity["n"],
+        perplexity["expected"],
+        perplexity["published"],
+        perplexity["unit"],
+    ) == (2, "lower", 4.0, "perplexity")
+    # the smallest of three comparisons
+    assert perplexity["p_holm"] == pytest.approx(min(1.0, 3 * perplexity["p"]))
+    assert perplexity["verdict"] == ("held" if perplexity["p_holm"] < 0.05 else "undecided")
+    assert rows["toy", "slow"]["difference"] is None
+    cost = {each["arm"]: each for each in table["costs"]}["fast"]
+    assert cost["tokens"] == 1100
+    assert cost["flops"] == pytest.approx(1100 * plan.arms["fast"].flops_per_token)
+    assert cost["seconds"] == pytest.approx(6.0 + 4 * 2.0)
+    assert json.loads((here / "table.json").read_text()) == json.loads(json.dumps(table))
+    lines = list(csv.DictReader((here / "table.csv").open()))
+    assert [float(line["mean"]) for line in lines] == [row["mean"] for row in table["rows"]]
+    assert r"slow & $" in (here / "table.tex").read_text()
+    page = (here / "table.md").read_text()
+    for words in (
+        "published, perplexity",
+        "a note",
+        "0.825 ± 0.035",
+        "for all 3 comparisons",
+        "curve-0-steps",
+        "nobody",
+    ):
+        assert words in page
+    assert not [
+        file
+        for file in here.iterdir()
+        if file.suffix not in (".md", ".html", ".json", ".csv", ".tex", ".yaml", ".txt", "")
+    ]
+
+
+def _row(
+    metric: str, arm: str, mean: float | None, sd: float | None, p: float | None = None
+) -> dict[str, Any]:
+    return {"metric": metric, "arm": arm, "mean": mean, "sd": sd, "p_holm": p}
+
+
+def test_the_table_for_a_paper() -> None:
+    rows = [
+        _row("loss", "a_b & c", 2.0, 0.1),
+        _row("loss", r"50% \ #1", 1.5, 0.25, 0.01),
+        _row("loss", "无", None, None),
+        _row("steps^2", "a_b & c", 123456.0, 20.0),
+        _row("steps^2", r"50% \ #1", 1e-7, None, 0.5),
+        _row("steps^2", "无", 3.0, 0.1),
+    ]
+    record = {"rows": rows, "title": "Rates {x} ~ $y$", "baseline": "a_b & c", "seeds": [0, 1, 2]}
+    assert latex(record, {"loss"}).splitlines() == [
+        r"% needs \usepackage{booktabs}; written by plmctl ablate",
+        r"\begin{table}",
+        r"\centering",
+        r"\caption{Rates \{x\} \textasciitilde{} \$y\$. Mean $\pm$ standard deviation over 3 seeds;"
+        r" best means in bold; "
+        r"$^{*}$: differs from a\_b \& c, $p < 0.05$ (paired $t$, Holm).}",
+        r"\begin{tabular}{lrr}",
+        r"\toprule",
+        r"arm & loss $\downarrow$ & steps\textasciicircum{}2 $\uparrow$ \\",
+        r"\midrule",
+        r"a\_b \& c & $2 \pm 0.1$ & $\mathbf{123{,}456 \pm 20}$ \\",
+        r"50\% \textbackslash{} \#1 & $\mathbf{1.5 \pm 0.25}^{*}$ & $1 \cdot 10^{-7}$ \\",
+        r"无 & -- & $3 \pm 0.1$ \\",
+        r"\bottomrule",
+        r"\end{tabular}",
+        r"\end{table}",
+    ]
+    alone = latex({**record, "rows": rows[:1]}, {"loss"})
+    assert "mathbf" not in alone
+    assert "^{*}" not in alone
+
+
+def test_what_failed_is_named_and_left_out(plan: Plan, here: Path) -> None:
+    leave(plan, here)
+    bad = plan.cells[1].tuned["toy"][0][1]
+    table = write_table(
+        plan.study, results(plan, here, **{bad: State("failed", "no finite gradient\nmore")}), here
+    )
+    fast = next(row for row in table["rows"] if (row["metric"], row["arm"]) == ("toy", "fast"))
+    # the other setting of the cell is whole
+    assert fast["values"] == pytest.approx({0: 0.8, 1: 0.85})
+    assert [(each["state"], each["cells"]) for each in table["missing"]] == [
+        ("failed", "fast, seed 0")
+    ]
+    assert "no finite gradient |" in (here / "table.md").read_text()
+    both = {
+        name: State("failed", "x") for restarts in plan.cells[1].tuned["toy"] for name in restarts
+    }
+    table = write_table(plan.study, results(plan, here, **both), here)
+    fast = next(row for row in table["rows"] if (row["metric"], row["arm"]) == ("toy", "fast"))
+    assert (fast["n"], fast["test"], fast["p"], fast["sd"]) == (1, "none", None, None)
+
+
+def test_curves_over_every_axis(plan: Plan, here: Path) -> None:
+    leave(plan, here)
+    log = RunLog.read(here / str(plan.cells[0].pretrain) / "run")
+    assert along(log, "valid/loss/mlm", "steps", 7.0) == [(6, 6, 5.0), (11, 11, 2.0)]
+    assert along(log, "valid/loss/mlm", "tokens", 7.0) == [(6, 600, 5.0), (11, 1100, 2.0)]
+    assert along(log, "valid/loss/mlm", "flops", 7.0) == [(6, 4200, 5.0), (11, 7700, 2.0)]
+    assert along(log, "valid/loss/mlm", "time", 7.0) == [(6, 3.5, 5.0), (11, 6.0, 2.0)]
+    curves = results(plan, here).curves(plan.study.metrics["perplexity"], "tokens")
+    assert list(curves) == ["slow", "fast"]
+    assert curves["slow"][-1] == pytest.approx((1100, math.exp(2.05)))
+
+
+def test_a_mean_curve_is_over_what_all_seeds_have() -> None:
+    assert mean_curve([[(1, 10, 2.0), (2, 20, 1.0)], [(2, 24, 3.0), (3, 30, 9.0)]]) == [(22, 2.0)]
+    assert mean_curve([]) == []
+
+
+@pytest.mark.parametrize(
+    ("mean", "deviation", "difference", "shown"),
+    [
+        (1129.2, 215.7, 202.2, ["1129 ± 216", "+202.2", "-303 to +12,345"]),
+        (0.28812, 0.1634, -0.015, ["0.2881 ± 0.16", "-0.015", "-303 to +12,345"]),
+        (23456.0, 99.7, -23456.0, ["23,456 ± 100", "-23,456", "-303 to +12,345"]),
+    ],
+)
+def test_large_numbers_have_no_exponent(
+    mean: float, deviation: float, difference: float, shown: list[str]
+) -> None:
+    row = {
+        "arm": "a",
+        "n": 3,
+        "mean": mean,
+        "sd": deviation,
+        "difference": difference,
+        "low": -303.1,
+        "high": 12345.0,
+        "p_holm": 0.5,
+        "expected": "",
+        "verdict": "",
+        "published": None,
+        "unit": "",
+    }
+    assert list(metric_table([row]).rows[0][2:5]) == shown
