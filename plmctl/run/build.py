@@ -2,8 +2,8 @@
 instantiates.
 
 A node is a mapping with `_target_: package.module.Name`; its other keys are the keyword arguments.
-What it names must declare itself a part (`plmctl.core.parts`) of the slot in which the node stands: its
-config path says which that is, and inside of a part the parameter. `_partial_: true` makes a
+What it names must declare itself a part (`plmctl.core.parts`) of the slot in which the node stands:
+its config path says which that is, and inside of a part the parameter. `_partial_: true` makes a
 factory. What the config cannot know (the vocabulary, a width) is handed in as `given`: it fills
 parameters of
 that name at every depth. `_given_: {width: 64}` puts other numbers in its place for this node and
