@@ -1,38 +1,44 @@
-"""The texts and labelled files that the cases of `fingerprints.py` read: made up here, the same bytes everywhere."""
+"""The texts and labelled files that the cases of `fingerprints.py` read, made up here."""
 
 from __future__ import annotations
 
 import json
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
-NOUNS = {
-    "cat": "猫", "dog": "狗", "bird": "鸟", "horse": "马", "fish": "鱼", "child": "孩子", "teacher": "老师", "farmer": "农民",
-    "doctor": "医生", "singer": "歌手", "river": "河", "mountain": "山", "garden": "花园", "bridge": "桥", "house": "房子",
-    "letter": "信", "lamp": "灯", "window": "窗户", "boat": "船", "stone": "石头",
-}  # fmt: skip
-ADJECTIVES = {
-    "small": "小", "big": "大", "red": "红", "old": "老", "quiet": "安静", "bright": "明亮", "strange": "奇怪", "happy": "快乐",
-    "cold": "冷", "green": "绿",
-}  # fmt: skip
-VERBS = {
-    "sees": "看见", "likes": "喜欢", "finds": "找到", "follows": "跟着", "remembers": "记得", "paints": "画", "leaves": "离开",
-    "misses": "想念",
-}  # fmt: skip
-TIMES = {
-    "in the morning": "早上", "at night": "夜里", "today": "今天", "in winter": "冬天", "after lunch": "午饭后", "again": "又",
-}  # fmt: skip
-SYLLABLES = {
-    "ba": "巴", "bel": "贝尔", "cor": "科", "dan": "丹", "fir": "菲", "gol": "戈", "han": "汉", "ira": "伊拉", "kel": "凯",
-    "lo": "洛", "mar": "马尔", "mi": "米", "nor": "诺", "oda": "奥达", "pel": "佩", "qui": "奎", "ros": "罗斯", "sun": "孙",
-    "tam": "塔姆", "ur": "乌尔", "vin": "文", "wes": "韦斯", "yor": "约", "zan": "赞",
-}  # fmt: skip
+
+def lexicon(text: str) -> dict[str, str]:
+    """{English: Chinese} of `text`: entries parted by commas, the Chinese behind the last space."""
+    return dict(entry.strip().rsplit(" ", 1) for entry in text.split(","))
+
+
+NOUNS = lexicon(
+    "cat 猫, dog 狗, bird 鸟, horse 马, fish 鱼, child 孩子, teacher 老师, farmer 农民, "
+    "doctor 医生, singer 歌手, river 河, mountain 山, garden 花园, bridge 桥, house 房子, letter 信, lamp 灯, "
+    "window 窗户, boat 船, stone 石头"
+)
+ADJECTIVES = lexicon(
+    "small 小, big 大, red 红, old 老, quiet 安静, bright 明亮, strange 奇怪, happy 快乐, cold 冷, "
+    "green 绿"
+)
+VERBS = lexicon(
+    "sees 看见, likes 喜欢, finds 找到, follows 跟着, remembers 记得, paints 画, leaves 离开, "
+    "misses 想念"
+)
+TIMES = lexicon(
+    "in the morning 早上, at night 夜里, today 今天, in winter 冬天, after lunch 午饭后, again 又"
+)
+SYLLABLES = lexicon(
+    "ba 巴, bel 贝尔, cor 科, dan 丹, fir 菲, gol 戈, han 汉, ira 伊拉, kel 凯, lo 洛, mar 马尔, "
+    "mi 米, nor 诺, oda 奥达, pel 佩, qui 奎, ros 罗斯, sun 孙, tam 塔姆, ur 乌尔, vin 文, "
+    "wes 韦斯, yor 约, zan 赞"
+)
 GLAD, SAD = ("likes", "finds", "remembers", "paints"), ("leaves", "misses", "follows", "sees")
 
 
 class Draw:
-    """Choices that every Python makes alike: `random()` is the one method whose numbers are promised to stay."""
+    """Choices that every Python makes alike: of a generator, only `random()` promises to stay."""
 
     def __init__(self, seed: int) -> None:
         self.random = random.Random(seed).random
@@ -42,7 +48,7 @@ class Draw:
 
 
 class Named:
-    """A noun, or in two of five draws a name of two or three syllables: rare words, for tokenizers."""
+    """A noun, or in two of five draws a name: rare words, for tokenizers."""
 
     def __init__(self, draw: Draw) -> None:
         named, long = draw.random() < 0.4, draw.random() < 0.5
@@ -57,13 +63,14 @@ class Sentence:
 
     def __init__(self, draw: Draw, verbs: Sequence[str] = tuple(VERBS)) -> None:
         self.first, self.second = draw.one(tuple(ADJECTIVES)), draw.one(tuple(ADJECTIVES))
-        self.agent, self.object = Named(draw), Named(draw)
-        self.who, self.whom = self.agent.english, self.object.english
+        self.agent, self.patient = Named(draw), Named(draw)
+        self.who, self.whom = self.agent.english, self.patient.english
         self.verb, self.when = draw.one(verbs), draw.one(tuple(TIMES))
 
     @property
     def words(self) -> list[str]:
-        return ["the", self.first, self.who, self.verb, "the", self.second, self.whom, *self.when.split()]
+        nouns = ["the", self.first, self.who], ["the", self.second, self.whom]
+        return [*nouns[0], self.verb, *nouns[1], *self.when.split()]
 
     @property
     def english(self) -> str:
@@ -72,17 +79,26 @@ class Sentence:
     @property
     def chinese(self) -> str:
         agent = f"{ADJECTIVES[self.first]}{self.agent.chinese}"
-        object_ = f"{ADJECTIVES[self.second]}{self.object.chinese}"
-        return f"{TIMES[self.when]}{agent}{VERBS[self.verb]}{object_}。"
+        patient = f"{ADJECTIVES[self.second]}{self.patient.chinese}"
+        return f"{TIMES[self.when]}{agent}{VERBS[self.verb]}{patient}。"
 
     @property
     def tags(self) -> list[str]:
-        """IOB2: both nouns with their adjectives."""
-        return ["O", "B-WHO", "I-WHO", "O", "O", "B-WHOM", "I-WHOM", *["O" for _ in self.when.split()]]
+        """IOB2 of `words`: both nouns with their adjectives."""
+        return [
+            "O",
+            "B-WHO",
+            "I-WHO",
+            "O",
+            "O",
+            "B-WHOM",
+            "I-WHOM",
+            *("O" for _ in self.when.split()),
+        ]
 
 
 def documents(count: int, seed: int, chinese: float) -> str:
-    """`count` documents of three to nine sentences, a share of them in Chinese, a blank line between two."""
+    """Documents of three to nine sentences, a share of them in Chinese, a blank line between."""
     draw, found = Draw(seed), []
     for _ in range(count):
         foreign, length = draw.random() < chinese, 3 + int(draw.random() * 7)
@@ -96,47 +112,90 @@ def write(file: Path, lines: Sequence[str]) -> None:
     file.write_text("\n".join(lines) + "\n", encoding="utf-8")
 
 
-def write_tasks(folder: Path, split: str, count: int, draw: Draw) -> None:
-    """One folder for each kind of labelled file, `count` examples each."""
-    glad = [draw.random() < 0.5 for _ in range(count)]
-    told = [Sentence(draw, GLAD if good else SAD) for good in glad]
-    asked = [Sentence(draw) for _ in range(count)]
-    labels = ["glad" if good else "sad" for good in glad]
-    texts, others = [each.english for each in told], [each.english for each in asked]
-    write(
-        folder / f"classes/{split}.tsv",
-        ["text\tlabel", *(f"{text}\t{label}" for text, label in zip(texts, labels, strict=True))],
-    )
-    pairs = [f"{text}\t{texts[n] if n % 2 else others[n]}\t{'same' if n % 2 else 'other'}" for n, text in enumerate(texts)]
-    write(folder / f"pairs/{split}.tsv", ["text\ttext2\tlabel", *pairs])
-    write(folder / f"scores/{split}.tsv", ["text\tlabel", *(f"{text}\t{len(text) / 10}" for text in texts)])
-    write(
-        folder / f"tags/{split}.txt",
-        ["\n".join(f"{word} {tag}" for word, tag in zip(each.words, each.tags, strict=True)) + "\n" for each in told],
-    )
-    choices = [
-        {"text": f"The {each.first} {each.who}", "choices": [each.whom, each.who, each.verb], "label": n % 3}
-        for n, each in enumerate(told)
+Examples = list[tuple[Sentence, Sentence]]  # what is told, and another one
+
+
+def classes(examples: Examples) -> list[str]:
+    found = [f"{one.english}\t{'glad' if one.verb in GLAD else 'sad'}" for one, _ in examples]
+    return ["text\tlabel", *found]
+
+
+def pairs(examples: Examples) -> list[str]:
+    found = [
+        f"{one.english}\t{one.english}\tsame" if n % 2 else f"{one.english}\t{other.english}\tother"
+        for n, (one, other) in enumerate(examples)
     ]
-    write(folder / f"choices/{split}.jsonl", [json.dumps(each) for each in choices])
-    write(folder / f"texts/{split}.tsv", ["source\ttarget", *(f"{each.english}\t{each.chinese}" for each in told)])
-    turns = [[one.english, other.english, f"{one.who} and {other.who}"] for one, other in zip(told, asked, strict=True)]
-    write(folder / f"turns/{split}.jsonl", [json.dumps({"turns": each}) for each in turns])
+    return ["text\ttext2\tlabel", *found]
+
+
+def scores(examples: Examples) -> list[str]:
+    return ["text\tlabel", *(f"{one.english}\t{len(one.english) / 10}" for one, _ in examples)]
+
+
+def tags(examples: Examples) -> list[str]:
+    lines: list[str] = []
+    for one, _ in examples:
+        lines += [f"{word} {tag}" for word, tag in zip(one.words, one.tags, strict=True)] + [""]
+    return lines
+
+
+def choices(examples: Examples) -> list[str]:
+    found = [
+        {
+            "text": f"The {one.first} {one.who}",
+            "choices": [one.whom, one.who, one.verb],
+            "label": n % 3,
+        }
+        for n, (one, _) in enumerate(examples)
+    ]
+    return [json.dumps(each) for each in found]
+
+
+def texts(examples: Examples) -> list[str]:
+    return ["source\ttarget", *(f"{one.english}\t{one.chinese}" for one, _ in examples)]
+
+
+def turns(examples: Examples) -> list[str]:
+    said = [[one.english, other.english, f"{one.who} and {other.who}"] for one, other in examples]
+    return [json.dumps({"turns": each}) for each in said]
+
+
+def spans(examples: Examples) -> list[str]:
     passages = []
-    for n, each in enumerate(told):
-        context = f"{others[n]} {each.english}"
-        answer = {"text": each.whom, "answer_start": context.rindex(f" {each.whom} ") + 1}
-        question = {"id": f"{split}-{n}", "question": f"What does the {each.who} see?", "answers": [answer]}
+    for n, (one, other) in enumerate(examples):
+        context = f"{other.english} {one.english}"
+        start = (
+            context.index(f" the {one.second} {one.whom} ", len(other.english))
+            + len(one.second)
+            + 6
+        )
+        question = {
+            "id": f"question-{n}",
+            "question": f"What does the {one.who} see?",
+            "answers": [{"text": one.whom, "answer_start": start}],
+        }
         passages.append({"title": str(n), "paragraphs": [{"context": context, "qas": [question]}]})
-    write(folder / f"spans/{split}-v1.1.json", [json.dumps({"version": "1.1", "data": passages})])
+    return [json.dumps({"version": "1.1", "data": passages})]
+
+
+TASKS: dict[str, Callable[[Examples], list[str]]] = {
+    "classes/{}.tsv": classes,
+    "pairs/{}.tsv": pairs,
+    "scores/{}.tsv": scores,
+    "tags/{}.txt": tags,
+    "choices/{}.jsonl": choices,
+    "texts/{}.tsv": texts,
+    "turns/{}.jsonl": turns,
+    "spans/{}-v1.1.json": spans,
+}
 
 
 def write_inputs(folder: Path) -> None:
-    """Everything that a case reads, in `folder`.
+    """Everything that a case reads.
 
     Args:
-        folder: is made; gets text.txt (English and Chinese), other.txt (Chinese), pairs.en with pairs.zh line by line,
-            lines.txt, study.yaml and a folder for each kind of task.
+        folder: is made; gets text.txt (English and Chinese), other.txt (Chinese), pairs.en with
+            pairs.zh line by line, lines.txt, and a folder for each kind of task.
     """
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "text.txt").write_text(documents(160, seed=1, chinese=0.2), encoding="utf-8")
@@ -146,5 +205,9 @@ def write_inputs(folder: Path) -> None:
     write(folder / "pairs.en", [each.english for each in parallel])
     write(folder / "pairs.zh", [each.chinese for each in parallel])
     write(folder / "lines.txt", [Sentence(draw).english for _ in range(6)])
-    write_tasks(folder, "train", 64, draw)
-    write_tasks(folder, "dev", 16, draw)
+    for split, count in (("train", 64), ("dev", 16)):
+        examples = []
+        for _ in range(count):
+            examples.append((Sentence(draw, GLAD if draw.random() < 0.5 else SAD), Sentence(draw)))
+        for file, lines in TASKS.items():
+            write(folder / file.format(split), lines(examples))

@@ -1,22 +1,22 @@
-"""Whether the code still computes the same numbers: weights, curves and outputs of many small runs, as short hashes.
+"""Whether the code still computes the same numbers: short hashes of what many small runs make.
 
-    python tests/fingerprints.py                      compare with tests/fingerprints.json; exit status 1 if anything differs
+    python tests/fingerprints.py                      compare with fingerprints.json beside it
     python tests/fingerprints.py --only 'recipe/*'    some of the cases, and what they start from
     python tests/fingerprints.py --write              store what is found, for this platform
 
-Every case is a command line in a process of its own, on text that is made up here, in fp32, with one thread and fixed seeds.
-The code that runs is that of PYTHONPATH, else this repository's: PYTHONPATH=<another checkout> fingerprints that one.
+Every case is a command line in a process of its own, on text that is made up here, in fp32, with
+one thread and fixed seeds. The code that runs is that of PYTHONPATH, else this repository's:
+PYTHONPATH=<another checkout> fingerprints that one. The exit status is 1 if anything differs.
 
-weights  the tensors of all checkpoints of the case, whatever their names and their order; not the optimizer's
-curve    metrics.jsonl without what depends on the clock
-output   what the command writes beside: tokens, predictions, texts, vectors, tables
+weights  the tensors of all checkpoints, whatever their names and order; not the optimizer's
+curve    metrics.jsonl without what the clock decides
+output   what a command writes beside these: tokens, predictions, texts, vectors, tables
 """
 
 from __future__ import annotations
 
 import argparse
 import fnmatch
-import hashlib
 import json
 import os
 import platform
@@ -25,7 +25,8 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections import Counter
+from collections.abc import Callable
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from importlib.metadata import version
@@ -33,96 +34,17 @@ from pathlib import Path
 from typing import Any
 
 from fingerprint_cases import Case, cases
+from fingerprint_results import PARTS, Fingerprint, fingerprint
 from fingerprint_texts import write_inputs
 
 STORE = Path(__file__).with_suffix(".json")
-REPOSITORY = Path(__file__).parents[1]
-CLOCK = {"tokens_per_second", "data_wait", "mfu", "seconds"}  # of a record: differ from run to run
 LIBRARIES = ("torch", "numpy", "sentencepiece", "tokenizers")
-PARTS = ("weights", "curve", "output")
-SAME_EVERYWHERE = {"OMP_NUM_THREADS": "1", "PYTHONHASHSEED": "0", "COLUMNS": "100", "NO_COLOR": "1"}
-
-Fingerprint = dict[str, str | float]
-
-
-def short_hash(pieces: Iterable[bytes]) -> str:
-    """Of the pieces as they are: in order, each with its length."""
-    found = hashlib.sha256()
-    for piece in pieces:
-        found.update(len(piece).to_bytes(8, "little") + piece)
-    return found.hexdigest()[:16]
-
-
-def tensors(file: Path) -> list[bytes]:
-    """A hash of the bytes of every tensor in a .safetensors file, sorted."""
-    content = file.read_bytes()
-    start = 8 + int.from_bytes(content[:8], "little")
-    header: dict[str, Any] = json.loads(content[8:start])
-    spans = [(each["dtype"], *each["data_offsets"]) for name, each in header.items() if name != "__metadata__"]
-    return sorted(hashlib.sha256(dtype.encode() + content[start + a : start + b]).digest() for dtype, a, b in spans)
-
-
-def weights(folder: Path) -> str | None:
-    """Of all checkpoints in `folder`; the same checkpoint in two places counts once."""
-    files = [file for file in folder.rglob("*.safetensors") if file.stem.startswith(("model", "objective"))]
-    saved: dict[Path, list[bytes]] = {}
-    for file in files:
-        saved.setdefault(file.parent, []).extend(tensors(file))
-    return short_hash(sorted({b"".join(sorted(each)) for each in saved.values()})) if saved else None
-
-
-def records(folder: Path) -> list[list[dict[str, Any]]]:
-    """The lines of every metrics.jsonl in `folder` without the clock's numbers, sorted by what they say."""
-    found = []
-    for file in folder.rglob("metrics.jsonl"):
-        lines = [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()]
-        found.append([{key: value for key, value in line.items() if key not in CLOCK} for line in lines])
-    return sorted(found, key=json.dumps)
-
-
-def last_loss(curves: list[list[dict[str, Any]]]) -> float | None:
-    """Of the last record that has one: `loss` of training, or the first number that is called so."""
-    for line in reversed([line for curve in curves for line in curve]):
-        if "loss" in line:
-            return line["loss"]
-    return None
-
-
-def canonical(value: Any, ignored: frozenset[str]) -> Any:
-    """JSON data without the keys of `ignored`, however deep."""
-    if isinstance(value, Mapping):
-        return {key: canonical(each, ignored) for key, each in value.items() if key not in ignored}
-    if isinstance(value, list):
-        return [canonical(each, ignored) for each in value]
-    return value
-
-
-def content(file: Path, case: Case) -> bytes:
-    """What a file says: of JSON the data that does not depend on the clock, of anything else its bytes."""
-    if file.suffix not in (".json", ".jsonl"):
-        return file.read_bytes()
-    text = file.read_text(encoding="utf-8")
-    data = [json.loads(line) for line in text.splitlines()] if file.suffix == ".jsonl" else json.loads(text)
-    return json.dumps(canonical(data, case.ignored), sort_keys=True).encode()
-
-
-def output(folder: Path, case: Case) -> str | None:
-    """Of the files that the case names, with their own names but without those of folders that hold them."""
-    files = sorted({file for pattern in case.outputs for file in folder.glob(pattern)})
-    if case.outputs and not files:
-        raise RuntimeError(f"wrote none of {', '.join(case.outputs)}")
-    return short_hash(sorted(file.name.encode() + b"\n" + content(file, case) for file in files)) if files else None
-
-
-def fingerprint(folder: Path, case: Case) -> Fingerprint:
-    curves = records(folder)
-    found: dict[str, str | float | None] = {
-        "weights": weights(folder),
-        "curve": short_hash([json.dumps(curves, sort_keys=True).encode()]) if curves else None,
-        "output": output(folder, case),
-        "loss": last_loss(curves),
-    }
-    return {key: value for key, value in found.items() if value is not None}
+ALIKE = {
+    "OMP_NUM_THREADS": "1",
+    "ATEN_CPU_CAPABILITY": "avx2",  # this and the next two: the same kernels on newer processors
+    "ONEDNN_MAX_CPU_ISA": "AVX2",
+    "MKL_CBWR": "COMPATIBLE",
+}
 
 
 @dataclass
@@ -130,153 +52,195 @@ class Outcome:
     """What became of a case: its fingerprint, or why there is none."""
 
     found: Fingerprint
-    failure: str
-    seconds: float
-
-
-def execute(case: Case, root: Path) -> Outcome:
-    """Run the command of a case in `root`; what it says is kept in <case>.log."""
-    folder = root / case.name
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    env = {**os.environ, **SAME_EVERYWHERE, "PLMCTL_CACHE": str(root / "cache"), "PYTHONPATH": tested()}
-    began = time.monotonic()
-    log = folder.with_name(folder.name + ".log")
-    done = subprocess.run(
-        [sys.executable, "-m", "plmctl", *case.words], cwd=root, env=env, capture_output=True, encoding="utf-8", check=False
-    )
-    log.write_text(f"{done.stdout}\n{done.stderr}", encoding="utf-8")
-    seconds = time.monotonic() - began
-    if done.returncode:
-        said = [line for line in done.stderr.splitlines() if line.strip()]
-        return Outcome({}, f"exit {done.returncode}: {' / '.join(said[-3:])[:300]}", seconds)
-    try:
-        if case.prints:
-            folder.mkdir(parents=True, exist_ok=True)
-            (folder / "stdout.json").write_text(done.stdout, encoding="utf-8")
-        return Outcome(fingerprint(folder, case), "", seconds)
-    except (OSError, ValueError, RuntimeError) as error:
-        return Outcome({}, f"{type(error).__name__}: {error}", seconds)
+    failure: str = ""
+    seconds: float = 0.0
 
 
 def tested() -> str:
-    """PYTHONPATH of the code that is fingerprinted."""
-    return os.environ.get("PYTHONPATH") or str(REPOSITORY)
+    """The PYTHONPATH of the code that is fingerprinted."""
+    return os.environ.get("PYTHONPATH") or str(Path(__file__).parents[1])
 
 
-def recipe_folder() -> Path:
-    """recipes/ of the code that is fingerprinted: beside its package, or inside where it is installed."""
-    code = "import plmctl; print(plmctl.__path__[0])"
-    env = {**os.environ, "PYTHONPATH": tested()}
-    done = subprocess.run(
-        [sys.executable, "-c", code], env=env, capture_output=True, text=True, check=True, cwd=tempfile.gettempdir()
+def python(*words: str, cwd: Path, **more: str) -> subprocess.CompletedProcess[str]:
+    """Run Python on the code that is fingerprinted; `more`: environment variables."""
+    env = {**os.environ, **ALIKE, "PYTHONPATH": tested(), **more}
+    command = [sys.executable, *words]
+    return subprocess.run(
+        command, cwd=cwd, env=env, capture_output=True, encoding="utf-8", check=False
     )
-    package = Path(done.stdout.strip())
-    return next(folder for folder in (package.parent / "recipes", package / "_recipes") if folder.is_dir())
+
+
+def printed(code: str) -> str:
+    """What Python code prints."""
+    done = python("-c", code, cwd=Path(tempfile.gettempdir()))
+    if done.returncode:
+        sys.exit(f"{tested()}: {done.stderr.strip().splitlines()[-1]}")
+    return done.stdout.strip()
 
 
 def platform_key() -> str:
-    """What may change the last bits of a number: processor, its instruction set, torch."""
-    import torch
+    """What may change the last digit of a number: system, processor, its kernels, torch."""
+    code = "import torch; print(torch.backends.cpu.get_cpu_capability(), torch.__version__)"
+    kernels, torch_version = printed(code).split()
+    number = torch_version.partition("+")[0]
+    return f"{platform.system()} {platform.machine()} {kernels} torch {number}".lower()
 
-    capability = torch.backends.cpu.get_cpu_capability().lower()
-    return f"{platform.system().lower()} {platform.machine()} {capability} torch {torch.__version__.partition('+')[0]}"
+
+def recipe_folder() -> Path:
+    """recipes/ of the code that is fingerprinted: beside its package, or inside if installed."""
+    package = Path(printed("import plmctl; print(plmctl.__path__[0])"))
+    return next(
+        each for each in (package.parent / "recipes", package / "_recipes") if each.is_dir()
+    )
 
 
-def run(chosen: list[Case], root: Path, jobs: int, tell: Callable[[Case, Outcome], None]) -> dict[str, Outcome]:
-    """Every case once all that it reads is there, `jobs` at a time."""
+def execute(case: Case, root: Path) -> Outcome:
+    """Run the command of a case in `root`; <case>.log keeps what it says."""
+    folder, began = root / case.name, time.monotonic()
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    done = python("-m", "plmctl", *case.words, cwd=root, PLMCTL_CACHE=str(root / "cache"))
+    seconds = time.monotonic() - began
+    folder.with_name(f"{folder.name}.log").write_text(done.stdout + done.stderr, encoding="utf-8")
+    if done.returncode:
+        said = [line.strip() for line in done.stderr.splitlines() if line.strip()]
+        return Outcome({}, f"exit {done.returncode}: {' / '.join(said[-3:])[:300]}", seconds)
+    try:
+        if case.prints:
+            folder.mkdir(exist_ok=True)
+            (folder / case.prints).write_text(done.stdout, encoding="utf-8")
+        return Outcome(fingerprint(folder, case.outputs, case.ignored), seconds=seconds)
+    except (OSError, ValueError) as error:
+        return Outcome({}, f"{type(error).__name__}: {error}", seconds)
+
+
+def give_up(lost: str) -> Outcome:
+    return Outcome({}, f"{lost} failed")
+
+
+def run(
+    chosen: list[Case], root: Path, jobs: int, tell: Callable[[str, Outcome], None]
+) -> dict[str, Outcome]:
+    """Each case once all that it reads is there.
+
+    Args:
+        chosen: the cases, with all that they need.
+        root: the folder in which they run.
+        jobs: so many at the same time.
+        tell: is called with the name and the outcome of each case when it ends.
+    """
     done: dict[str, Outcome] = {}
-    open_cases, running = list(chosen), dict[Future[Outcome], Case]()
+    waiting, running = list(chosen), dict[Future[Outcome], str]()
     with ThreadPoolExecutor(jobs) as pool:
-        while open_cases or running:
-            for case in [case for case in open_cases if case.needs <= done.keys()]:
-                open_cases.remove(case)
+        while waiting or running:
+            for case in [case for case in waiting if case.needs <= done.keys()]:
+                waiting.remove(case)
                 lost = [name for name in sorted(case.needs) if done[name].failure]
-                if lost:
-                    done[case.name] = Outcome({}, f"{lost[0]} failed", 0.0)
-                    tell(case, done[case.name])
-                else:
-                    running[pool.submit(execute, case, root)] = case
+                job = pool.submit(give_up, lost[0]) if lost else pool.submit(execute, case, root)
+                running[job] = case.name
             for future in wait(running, return_when=FIRST_COMPLETED).done:
-                case = running.pop(future)
-                done[case.name] = future.result()
-                tell(case, done[case.name])
+                name = running.pop(future)
+                done[name] = future.result()
+                tell(name, done[name])
     return done
 
 
 def verdict(outcome: Outcome, stored: Fingerprint | None) -> str:
-    """`equal`, or what differs."""
+    """`equal`, `not stored`, or what differs."""
     if outcome.failure:
         return f"failed: {outcome.failure}"
     if stored is None:
         return "not stored"
-    names = [name for name in PARTS if outcome.found.get(name) != stored.get(name)]
-    differing = [f"{name} differ{'' if name == 'weights' else 's'}" for name in names]
-    if names and outcome.found.get("loss") != stored.get("loss"):
-        differing.append(f"loss {stored.get('loss')} -> {outcome.found.get('loss')}")
-    return ", ".join(differing) or "equal"
+    parts = [part for part in PARTS if outcome.found.get(part) != stored.get(part)]
+    if not parts:
+        return "equal"
+    losses = stored.get("loss"), outcome.found.get("loss")
+    moved = f" (loss was {losses[0]})" if losses[0] != losses[1] else ""
+    return f"DIFFERS: {', '.join(parts)}{moved}"
 
 
-def with_what_they_need(chosen: list[Case], every: list[Case]) -> list[Case]:
+def with_needs(chosen: list[Case], every: list[Case]) -> list[Case]:
+    """The chosen cases and all that they start from, in the order of `every`."""
     names = {case.name for case in chosen}
     while more := {need for case in every if case.name in names for need in case.needs} - names:
         names |= more
     return [case for case in every if case.name in names]
 
 
-def main() -> int:
-    summary, _, rest = (__doc__ or "").partition("\n\n")
-    parser = argparse.ArgumentParser(description=summary, epilog=rest, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--write", action="store_true", help="store what is found")
-    parser.add_argument("--only", metavar="GLOB", action="append", help="cases of these names; may be repeated")
-    parser.add_argument("--jobs", type=int, default=2, help="cases at the same time")
-    parser.add_argument("--out", type=Path, help="a folder that keeps the runs and what they said")
-    parser.add_argument("--list", action="store_true", help="the command lines of the cases, and stop")
-    given = parser.parse_args()
-    every = cases(recipe_folder())
-    named = [case for case in every if any(fnmatch.fnmatch(case.name, glob) for glob in given.only or ["*"])]
-    if not named:
-        parser.error(f"no case is called {' or '.join(given.only)}; there are {', '.join(case.name for case in every)}")
-    if given.list:
-        print("\n".join(f"{case.name:28} plmctl {' '.join(case.words)}" for case in named))
-        return 0
-    key, store = platform_key(), json.loads(STORE.read_text(encoding="utf-8")) if STORE.exists() else {}
-    if key not in store and not given.write:
-        print(f"no fingerprints are stored for '{key}', only for {', '.join(store) or 'no platform'}")
-        print("to store them, from code that is known to be right: python tests/fingerprints.py --write")
-        return 0
-    known = store.setdefault(key, {"libraries": {}, "cases": {}})
+def read_store() -> dict[str, Any]:
+    """{platform: {"libraries": {name: version}, "cases": {name: fingerprint}}}"""
+    return json.loads(STORE.read_text(encoding="utf-8")) if STORE.exists() else {}
+
+
+def write_store(key: str, done: dict[str, Outcome]) -> None:
+    """Keep what was found, beside what is known of other cases and platforms."""
+    store = read_store()
+    known = store.get(key, {}).get("cases", {})
+    known |= {name: outcome.found for name, outcome in done.items() if not outcome.failure}
     libraries = {name: version(name) for name in LIBRARIES}
-    for name in LIBRARIES:
-        if known["libraries"].get(name, libraries[name]) != libraries[name]:
-            print(f"note: stored with {name} {known['libraries'][name]}, here is {libraries[name]}")
-    print(f"{tested()}, {key}")
+    store[key] = {"libraries": libraries, "cases": dict(sorted(known.items()))}
+    STORE.write_text(json.dumps(dict(sorted(store.items())), indent=1) + "\n", encoding="utf-8")
+
+
+def arguments() -> argparse.Namespace:
+    summary, _, rest = (__doc__ or "").partition("\n\n")
+    shape = argparse.RawDescriptionHelpFormatter
+    parser = argparse.ArgumentParser(description=summary, epilog=rest, formatter_class=shape)
+    parser.add_argument("--write", action="store_true", help="store what is found")
+    parser.add_argument("--only", metavar="GLOB", action="append", help="of the names; repeatable")
+    parser.add_argument("--jobs", type=int, default=2, help="cases at the same time")
+    parser.add_argument("--out", type=Path, help="a new folder that keeps the runs and their logs")
+    parser.add_argument("--list", action="store_true", help="print the command lines and stop")
+    return parser.parse_args()
+
+
+def measure(chosen: list[Case], given: argparse.Namespace, known: dict[str, Fingerprint]) -> int:
+    """Run the cases, tell of each what became of it, and keep that if it was asked for."""
     root = given.out or Path(tempfile.mkdtemp(prefix="fingerprints-"))
     write_inputs(root / "inputs")
-    counts: dict[str, int] = {}
+    counts = Counter[str]()
 
-    def tell(case: Case, outcome: Outcome) -> None:
-        told = verdict(outcome, None if given.write else known["cases"].get(case.name))
-        if given.write and not outcome.failure:
-            told = "found"
-        counts[told.partition(":")[0]] = counts.get(told.partition(":")[0], 0) + 1
-        print(f"{case.name:28} {outcome.found.get('loss', '')!s:>10} {outcome.seconds:6.1f} s  {told}", flush=True)
+    def tell(name: str, outcome: Outcome) -> None:
+        told = "found" if given.write and not outcome.failure else verdict(outcome, known.get(name))
+        counts[told.partition(":")[0]] += 1
+        loss = outcome.found.get("loss", "")
+        print(f"{name:28} {loss!s:>12} {outcome.seconds:6.1f} s  {told}", flush=True)
 
     try:
-        done = run(with_what_they_need(named, every), root, given.jobs, tell)
+        done = run(chosen, root, given.jobs, tell)
     finally:
         if given.out is None:
             shutil.rmtree(root, ignore_errors=True)
     if given.write:
-        known["libraries"] = libraries
-        known["cases"].update({name: outcome.found for name, outcome in done.items() if not outcome.failure})
-        known["cases"] = dict(sorted(known["cases"].items()))
-        STORE.write_text(json.dumps(dict(sorted(store.items())), indent=1) + "\n", encoding="utf-8")
+        write_store(platform_key(), done)
     elif not given.only:
-        for name in sorted(known["cases"].keys() - done.keys()):
-            counts["gone"] = counts.get("gone", 0) + 1
-            print(f"{name:28} is stored, and there is no such case")
+        for name in sorted(known.keys() - done.keys()):
+            counts["lost"] += 1
+            print(f"{name:28} is stored, and there is no such case any more")
     print(", ".join(f"{count} {told}" for told, count in counts.items()))
     return 0 if counts.keys() <= {"equal", "found", "not stored"} else 1
+
+
+def main() -> int:
+    given = arguments()
+    every = cases(recipe_folder())
+    globs = given.only or ["*"]
+    named = [case for case in every if any(fnmatch.fnmatch(case.name, glob) for glob in globs)]
+    if not named:
+        sys.exit(f"no case is called {' or '.join(globs)}; see --list")
+    if given.list:
+        print("\n".join(f"{case.name:28} plmctl {' '.join(case.words)}" for case in named))
+        return 0
+    key, store = platform_key(), read_store()
+    if key not in store and not given.write:
+        print(f"no fingerprints are stored for '{key}', only for: {', '.join(store) or 'none'}")
+        print("fix: python tests/fingerprints.py --write, with PYTHONPATH=<code that is right>")
+        return 0
+    known = store.get(key, {"libraries": {}, "cases": {}})
+    for name, stored in known["libraries"].items():
+        if stored != version(name):
+            print(f"note: stored with {name} {stored}, here is {version(name)}")
+    print(f"{tested()}, {key}")
+    return measure(with_needs(named, every), given, known["cases"])
 
 
 if __name__ == "__main__":
