@@ -15,8 +15,8 @@ def lexicon(text: str) -> dict[str, str]:
 
 NOUNS = lexicon(
     "cat 猫, dog 狗, bird 鸟, horse 马, fish 鱼, child 孩子, teacher 老师, farmer 农民, "
-    "doctor 医生, singer 歌手, river 河, mountain 山, garden 花园, bridge 桥, house 房子, letter 信, lamp 灯, "
-    "window 窗户, boat 船, stone 石头"
+    "doctor 医生, singer 歌手, river 河, mountain 山, garden 花园, bridge 桥, house 房子, "
+    "letter 信, lamp 灯, window 窗户, boat 船, stone 石头"
 )
 ADJECTIVES = lexicon(
     "small 小, big 大, red 红, old 老, quiet 安静, bright 明亮, strange 奇怪, happy 快乐, cold 冷, "
