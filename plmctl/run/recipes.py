@@ -93,20 +93,21 @@ def option_name(recipe: str) -> str:
 
 
 def described(folder: Path) -> list[tuple[str, str]]:
-    """(option, its one-line description: the first comment of the file) for every YAML of a
-    folder.
+    """(option, its description: the first comment of the file) for every YAML of a folder; an
+    indented comment line goes on with the one above it.
     """
-    found = []
-    for file in sorted(folder.glob("*.yaml")):
-        comments = [
-            line[1:].strip()
-            for line in file.read_text(encoding="utf-8").splitlines()
-            if line.startswith("#")
-        ]
-        found.append(
-            (file.stem, next((line for line in comments if not line.startswith("@package")), ""))
-        )
-    return found
+    return [(file.stem, _first_comment(file)) for file in sorted(folder.glob("*.yaml"))]
+
+
+def _first_comment(file: Path) -> str:
+    told: list[str] = []
+    for line in file.read_text(encoding="utf-8").splitlines():
+        if not line.startswith("#") or line.startswith("# @package"):
+            continue
+        if told and not line.startswith("#   "):
+            break
+        told.append(line[1:].strip())
+    return " ".join(told)
 
 
 def store_recipe(name: str, config_dirs: Sequence[str] = ()) -> str:
