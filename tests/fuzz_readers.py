@@ -401,7 +401,7 @@ def use(model: Path) -> object:
 
     import plmctl
     from plmctl.commands.embed import batch_of
-    from plmctl.commands.lines import Line
+    from plmctl.run.embedding_lines import Line
 
     loaded = plmctl.load(model)
     if not loaded.source.has_tokenizer or loaded.source.spelling is None:

@@ -15,12 +15,12 @@ import torch
 
 import plmctl
 from plmctl.commands import finetune, pretrain
-from plmctl.commands.corpus import open_corpus, training_loader
 from plmctl.core.batch import IGNORE
 from plmctl.nn.tables import count
 from plmctl.run.assemble import build_model
 from plmctl.run.compose import Flags, compose, recipes_dir
 from plmctl.run.contract import check_contract
+from plmctl.run.corpus import open_corpus, training_loader
 from plmctl.training.distributed import World
 
 HEADER = (recipes_dir() / "bert.yaml").read_text(encoding="utf-8").partition("defaults:")[0]

@@ -16,7 +16,6 @@ from typing import Any
 import pytest
 
 import plmctl
-from plmctl.commands import prompts
 from plmctl.core.errors import ConfigError, DataError, UsageError
 from plmctl.nn import layout
 from plmctl.run.compose import compose
@@ -28,6 +27,7 @@ from plmctl.tasks.conll import Columns
 from plmctl.tasks.squad_files import SquadFiles
 from plmctl.tasks.tables import Table
 from plmctl.text import bounds, inputs, reader
+from plmctl.text.given import read_texts
 from plmctl.text.tokenizer import WORD, Tokenizer
 
 FIX = "\n  fix: cut it into several, or allow more: export PLMCTL_LONGEST_LINE=<bytes>"
@@ -105,7 +105,7 @@ def test_a_cell_over_several_lines(tmp_path: Path) -> None:
             f"a O\n{LONG} O\n",
             lambda file: Columns(splits={}).read_file(file, {"tokens": 0, "tags": 1}),
         ),
-        ("a.txt", f"a\n{LONG}\n", lambda file: list(prompts._of_file(str(file)))),
+        ("a.txt", f"a\n{LONG}\n", lambda file: list(read_texts(None, str(file))[1])),
     ],
 )
 @pytest.mark.usefixtures("short")

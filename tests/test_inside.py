@@ -15,12 +15,12 @@ from safetensors.torch import save_file
 from typer.testing import CliRunner
 
 from plmctl.cli.app import make_app
-from plmctl.commands import scoring
 from plmctl.core.errors import ConfigError, DataError
 from plmctl.data.shards import Shards
 from plmctl.interop import weights
 from plmctl.run.compose import compose
 from plmctl.storage.paths import inside, outside, refuse_links
+from plmctl.tasks.predictions import write_predictions, write_submission
 from plmctl.text.tokenizer import Tokenizer
 from plmctl.training.checkpoint import Checkpoints, Snapshot, damage
 
@@ -162,10 +162,10 @@ def test_the_arrays_of_a_token_directory_and_a_linked_tokenizer(
 
 def test_the_name_of_a_submission(tmp_path: Path) -> None:
     with pytest.raises(ConfigError) as refused:
-        scoring.write_submission(tmp_path / "out", "../RTE.tsv", [{"id": "0", "guess": "a"}])
+        write_submission(tmp_path / "out", "../RTE.tsv", [{"id": "0", "guess": "a"}])
     assert str(refused.value) == f"task.submission='../RTE.tsv': {LEADS_OUT}"
     with pytest.raises(ConfigError, match=r"^split='../dev': leads out"):
-        scoring.write_predictions(tmp_path / "out", "../dev", [])
+        write_predictions(tmp_path / "out", "../dev", [])
     assert not list(tmp_path.glob("*.*"))
 
 

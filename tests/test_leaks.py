@@ -19,12 +19,12 @@ from test_recipes import SMALL, tokenizer_of
 from torch import Tensor, nn
 
 from plmctl.commands.common import build_objective
-from plmctl.commands.corpus import open_corpus, training_loader
 from plmctl.core.batch import Batch, Seq
 from plmctl.models.base import Model
 from plmctl.nn.tables import TokenTable
 from plmctl.run.assemble import build_model, known_to_objectives
 from plmctl.run.compose import compose, recipes_dir
+from plmctl.run.corpus import open_corpus, training_loader
 from plmctl.training.distributed import World
 
 # (row, place of the state, place of the token) -> may the one depend on the other?

@@ -18,7 +18,6 @@ from torch.nn import functional as F
 
 from plmctl.attention.patterns import Full, Pattern
 from plmctl.commands import pretrain
-from plmctl.commands.corpus import open_corpus, training_loader, unread, used
 from plmctl.core.batch import IGNORE, Batch, Rows, Seq
 from plmctl.core.errors import UsageError
 from plmctl.core.parts import part_of
@@ -29,6 +28,7 @@ from plmctl.objectives.base import Objective, Output, Term
 from plmctl.run.assemble import build_model
 from plmctl.run.compose import Flags, compose
 from plmctl.run.contract import TINY, check_contract
+from plmctl.run.corpus import open_corpus, training_loader, unread, used
 from plmctl.run.cost import cost
 from plmctl.training.distributed import World
 

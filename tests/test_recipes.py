@@ -14,12 +14,12 @@ import torch
 from omegaconf import DictConfig, OmegaConf
 
 from plmctl.commands.common import build_objective
-from plmctl.commands.corpus import held_out, open_corpus, training_loader
 from plmctl.core.errors import UsageError
 from plmctl.run.assemble import build_model, known_to_objectives
 from plmctl.run.build import build
 from plmctl.run.compose import compose, conf_dir, recipes_dir
 from plmctl.run.contract import TINY, check_contract
+from plmctl.run.corpus import held_out, open_corpus, training_loader
 from plmctl.run.headers import header
 from plmctl.training.distributed import World
 from plmctl.training.evaluation import mean_losses

@@ -130,7 +130,7 @@ def test_ctrl_c_names_the_command_that_goes_on(text: Path, tmp_path: Path) -> No
         "import os, signal, sys\nsignal.signal(signal.SIGINT, signal.default_int_handler)  # a"
         " background shell ignores it\n"
     )
-    code += "from plmctl.data import encoding, journal, tokenizing\n"
+    code += "from plmctl.data import encoding, tokenizing\nfrom plmctl.storage import journal\n"
     code += "encoding.CHUNK = tokenizing.EVERY = 2000\n"
     code += (
         "inner, seen = journal.Journal.commit, []\ndef commit(self, **done):\n    inner(self,"

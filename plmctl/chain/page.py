@@ -8,8 +8,8 @@ from typing import Any
 
 from plmctl.chain.run import Done
 from plmctl.chain.steps import Chain
+from plmctl.core.progress import clock
 from plmctl.report.page import Block, Code, Heading, Table, Text, write_page
-from plmctl.training.log import clock
 
 HEAD = ("step", "folder", "time", "figure")
 

@@ -13,10 +13,8 @@ from omegaconf import DictConfig, OmegaConf
 
 from plmctl.chain.stages import OWN, TUNING, Given, Stage, given, names, needs_text, stages
 from plmctl.chain.steps import Chain, Config, Step
-from plmctl.commands.corpus import check_data, check_updates
 from plmctl.commands.finetune import build_task
 from plmctl.commands.fitted import OF_THE_MODEL
-from plmctl.commands.tokenize import sources
 from plmctl.core.errors import AbsentData, ConfigError, DataError
 from plmctl.data.shards import is_tokens
 from plmctl.run import schema
@@ -24,10 +22,12 @@ from plmctl.run.assemble import settled
 from plmctl.run.build import plain
 from plmctl.run.compose import Flags, composed
 from plmctl.run.contract import check_contract
+from plmctl.run.corpus import check_data, check_updates
 from plmctl.run.headers import Header, naming_source
 from plmctl.run.loading import open_source, refuse_another_model
 from plmctl.run.overrides import spelled
 from plmctl.run.recipes import conf_dir, load
+from plmctl.run.tokenize import sources
 from plmctl.study.composing import builtin_task
 from plmctl.study.content import JOB
 from plmctl.study.study import BUILTIN

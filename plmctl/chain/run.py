@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from plmctl.chain.steps import RUN, Chain, Step, filled
+from plmctl.core.progress import clock
 from plmctl.core.terminal import remark
 from plmctl.data.shards import MANIFEST
 from plmctl.report.runs import RunLog
@@ -24,7 +25,6 @@ from plmctl.study.job import DONE, perform
 from plmctl.study.job import JOB as RECORD
 from plmctl.study.plan import resolved
 from plmctl.study.run import opened
-from plmctl.training.log import clock
 
 TIME = "seconds.json"  # of a step, over all sittings
 

@@ -15,14 +15,15 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from plmctl.commands import made
 from plmctl.core.errors import ConfigError, UsageError
 from plmctl.core.terminal import tell
 from plmctl.distill.augmentation import Augmenter, copies
 from plmctl.distill.function_words import ENGLISH
 from plmctl.distill.neighbours import Neighbours
 from plmctl.run.build import build
+from plmctl.run.identity import identity
 from plmctl.run.loading import load
+from plmctl.storage.resumable import file_hash, new_folder, write_folder
 from plmctl.tasks import files
 from plmctl.tasks.base import Task
 from plmctl.tasks.sheet import Sheet
@@ -38,7 +39,7 @@ from plmctl.run.plugins import option
 
 def run(cfg: DictConfig, *, flags: Flags) -> int:
     """Write `out` and say what is in it."""
-    out, (task, sheet) = made.new_folder(cfg.out), _task(cfg, flags)
+    out, (task, sheet) = new_folder(cfg.out), _task(cfg, flags)
     stop = ENGLISH if cfg.stop_words is None else _words(Path(cfg.stop_words).expanduser())
     vectors = None if cfg.vectors is None else Neighbours.read(files.existing(cfg.vectors))
     device, loaded = device_of(cfg.device, "device"), load(cfg.checkpoint, plugins=flags.plugins)
@@ -55,10 +56,10 @@ def run(cfg: DictConfig, *, flags: Flags) -> int:
     name = named["train"][0].removesuffix(".gz")
     job = {
         "made by": "plmctl data augment",
-        "model": made.identity(loaded.source),
-        "train": made.hash_of(named["train"][1]),
+        "model": identity(loaded.source),
+        "train": file_hash(named["train"][1]),
         **{
-            key: cfg[key] and made.hash_of(Path(cfg[key]).expanduser())
+            key: cfg[key] and file_hash(Path(cfg[key]).expanduser())
             for key in ("vectors", "stop_words")
         },
         **{key: cfg[key] for key in ("copies", "rate", "candidates", "seed", "tagged_words")},
@@ -89,7 +90,7 @@ def run(cfg: DictConfig, *, flags: Flags) -> int:
         other: file for split, (other, file) in named.items() if split != "train"
     }
     begin = "" if sheet.header is None else sheet.line(sheet.header)
-    made.write(out, name, job, sheet.rows, of=of, begin=begin, others=beside, state=counted)
+    write_folder(out, name, job, sheet.rows, of=of, begin=begin, others=beside, state=counted)
     _report(
         cfg, sum(bool(sheet.texts(row)) for row in sheet.rows), counted, vectors is not None, flags
     )

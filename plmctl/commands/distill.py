@@ -15,9 +15,8 @@ import numpy as np
 import torch
 from omegaconf import DictConfig, OmegaConf
 
-from plmctl.commands import finetune, scoring
+from plmctl.commands import finetune
 from plmctl.commands.common import Session, build_objective
-from plmctl.commands.corpus import Corpus, held_out, used
 from plmctl.commands.side_by_side import BATCHES, Column, Forward, Table, latencies
 from plmctl.core.batch import Batch
 from plmctl.core.terminal import tell
@@ -26,8 +25,10 @@ from plmctl.nn.tables import count
 from plmctl.run import loading
 from plmctl.run.assemble import known_to_objectives
 from plmctl.run.compose import Flags
+from plmctl.run.corpus import Corpus, held_out, used
 from plmctl.run.cost import own_parameters
 from plmctl.run.loading import Loaded
+from plmctl.run.predict import predict, show_scores
 from plmctl.storage.atomic import write_json, write_text
 from plmctl.tasks import batches, inference
 from plmctl.tasks.base import Task
@@ -51,7 +52,7 @@ def run(cfg: DictConfig, flags: Flags) -> int:
             path: {"parameters": count(model), "layers": model.backbone.num_layers}
             for path, model in models.items()
         }
-        scoring.show("teachers", shown, as_json=flags.json, extra={})
+        show_scores("teachers", shown, as_json=flags.json, extra={})
     return code
 
 
@@ -143,9 +144,7 @@ def _scored(
 ) -> dict[str, float]:
     precision = choose("fp32", session.world.device)
     return (
-        scoring.predict(loaded.model, task, split, precision=precision)[1]
-        if _answers(task, loaded)
-        else {}
+        predict(loaded.model, task, split, precision=precision)[1] if _answers(task, loaded) else {}
     )
 
 

@@ -13,10 +13,9 @@ import torch
 from omegaconf import DictConfig, OmegaConf
 from rich.table import Table
 
-from plmctl.commands import scoring
 from plmctl.commands.common import build_objective
-from plmctl.commands.corpus import sources
 from plmctl.commands.teaching import outlined
+from plmctl.core.progress import clock
 from plmctl.core.terminal import screen, tell
 from plmctl.data.loader import row_lengths
 from plmctl.data.shards import is_tokens
@@ -27,11 +26,12 @@ from plmctl.run.assemble import build_model, known_to_objectives
 from plmctl.run.build import build, plain
 from plmctl.run.compose import Flags
 from plmctl.run.contract import TINY
+from plmctl.run.corpus import sources
 from plmctl.run.cost import Cost, cost
+from plmctl.run.model_facts import remark_on_pattern
 from plmctl.tasks.base import Task
 from plmctl.tasks.generation import Generation
 from plmctl.training.distributed import device_of
-from plmctl.training.log import clock
 from plmctl.training.peak import peak_flops
 from plmctl.training.precision import choose
 
@@ -94,7 +94,7 @@ def estimate(cfg: DictConfig, flags: Flags) -> dict[str, dict[str, Any]]:
         model, length=length, target_length=target, predicted=predicted, objective=objective
     )
     micro = train.micro_batch_size or max(1, train.batch_size // train.processes)
-    told = _vocabulary(model) | scoring.remark_on_pattern(cfg, model.backbone, flags.plugins)
+    told = _vocabulary(model) | remark_on_pattern(cfg, model.backbone, flags.plugins)
     bytes_each = 4 if precision.name == "fp32" else 2
     return {
         "parameters": costs.parameters,

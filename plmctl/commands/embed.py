@@ -31,15 +31,15 @@ import torch
 from omegaconf import DictConfig
 from torch import Tensor
 
-from plmctl.commands import scoring
-from plmctl.commands.lines import Line, read
 from plmctl.core.batch import Batch, Rows, Seq
 from plmctl.core.errors import ConfigError, DataError
 from plmctl.core.terminal import remark
 from plmctl.data.loader import collate
 from plmctl.heads.features import read as features_of
 from plmctl.run.compose import Flags
+from plmctl.run.embedding_lines import Line, read
 from plmctl.run.loading import Loaded, load
+from plmctl.run.model_facts import pooling
 from plmctl.storage.atomic import is_stream, opened, refuse_existing
 from plmctl.text.characters import Spelling
 from plmctl.training.distributed import device_of
@@ -279,7 +279,7 @@ def _anchors(loaded: Loaded, batch: Batch) -> Tensor:
     where only that saw them all.
     """
     real = batch.text.real
-    if scoring.pooling(loaded.config, loaded.source.plugins) == "first":
+    if pooling(loaded.config, loaded.source.plugins) == "first":
         return real.long().argmax(1)
     told = real & (batch.text.ids != loaded.vocab.pad) if loaded.source.has_tokenizer else real
     return told.shape[1] - 1 - told.long().flip(1).argmax(1)

@@ -11,7 +11,6 @@ from typing import Any
 import torch
 from omegaconf import DictConfig, OmegaConf
 
-from plmctl.commands import answered, held_out, scoring
 from plmctl.commands.fitted import framing
 from plmctl.core.errors import ConfigError, UsageError
 from plmctl.core.terminal import tell
@@ -19,13 +18,25 @@ from plmctl.run import loading
 from plmctl.run.assemble import longest
 from plmctl.run.build import build, locate, plain
 from plmctl.run.compose import Flags
+from plmctl.run.held_out import score, unlabelled
 from plmctl.run.loading import Loaded
+from plmctl.run.model_facts import reading
 from plmctl.run.plugins import confirm, named
+from plmctl.run.predict import predict, show_scores
 from plmctl.storage.atomic import is_stream, refuse_existing
 from plmctl.tasks import inference
 from plmctl.tasks.base import Task
 from plmctl.tasks.held_out import HeldOut
 from plmctl.tasks.lm import HEADS, LanguageModel, Text
+from plmctl.tasks.predictions import (
+    FILES,
+    beside,
+    submission_file,
+    write_predictions,
+    write_rows,
+    write_submission,
+)
+from plmctl.tasks.unlabelled import read_unlabelled
 from plmctl.text import unknown
 from plmctl.text.reader import documents
 from plmctl.training.distributed import device_of
@@ -43,14 +54,14 @@ def run(cfg: DictConfig, flags: Flags) -> int:
     given = {
         "vocab": loaded.vocab,
         "trained_length": longest(loaded.config),
-        **scoring.reading(loaded.config, flags.plugins),
+        **reading(loaded.config, flags.plugins),
     }
     part = build(_task_node(cfg, loaded, flags), given, flags.plugins, path="task")
     if isinstance(part, LanguageModel):
         return _measure(cfg, flags, loaded, part, precision)
     if isinstance(part, HeldOut):
-        scores = held_out.score(cfg, flags, loaded, part, precision)
-        scoring.show(
+        scores = score(cfg, flags, loaded, part, precision)
+        show_scores(
             "held-out rows",
             scores,
             as_json=flags.json,
@@ -65,10 +76,10 @@ def run(cfg: DictConfig, flags: Flags) -> int:
         return _submit(cfg, loaded, part, precision, out)
     name = ALSO.get(cfg.split, cfg.split)
     name, examples = (
-        (name, part.read(name)) if cfg.input is None else answered.unlabelled(part, cfg.input)
+        (name, part.read(name)) if cfg.input is None else read_unlabelled(part, cfg.input)
     )
     split = inference.encoded(part, name, examples, loaded.tokenizer)
-    found, metrics = scoring.predict(
+    found, metrics = predict(
         loaded.model,
         part,
         split,
@@ -77,10 +88,10 @@ def run(cfg: DictConfig, flags: Flags) -> int:
         digits=precision.digits,
     )
     if _is_file(out):
-        file = answered.write(out, answered.beside(cfg.input, examples, found))
+        file = write_rows(out, beside(cfg.input, examples, found))
     else:
-        file = scoring.write_predictions(
-            out, name, found if cfg.input is None else answered.beside(cfg.input, examples, found)
+        file = write_predictions(
+            out, name, found if cfg.input is None else beside(cfg.input, examples, found)
         )
     extra = {
         "task": part.name,
@@ -98,7 +109,7 @@ def run(cfg: DictConfig, flags: Flags) -> int:
         extra["files"] = "; ".join(part.remarks)
     if part.signatures:
         extra["signatures"] = part.signatures
-    scoring.show(
+    show_scores(
         f"{part.name}: {name}", {name: metrics} if metrics else {}, as_json=flags.json, extra=extra
     )
     return 0
@@ -121,8 +132,7 @@ def _task_node(cfg: DictConfig, loaded: Loaded, flags: Flags) -> dict[str, Any]:
         )
     if cfg.task is None and not own:
         fix = (
-            f"{held_out.unlabelled(loaded)}the run of a finetune,"
-            " or task=<name> for a published classifier"
+            f"{unlabelled(loaded)}the run of a finetune, or task=<name> for a published classifier"
         )
         raise ConfigError("checkpoint", cfg.checkpoint, "it was not fine-tuned on a task", fix=fix)
     given = own if cfg.task is None else plain(cfg.task)
@@ -195,10 +205,10 @@ def _submit(cfg: DictConfig, loaded: Loaded, task: Task, precision: Precision, o
             f"--submission: no test split of {task.name} in {task.path} (it takes {wanted})"
         )
     for name in there.values():
-        scoring.submission(out, name)
+        submission_file(out, name)
     for split, name in there.items():
         data = inference.encoded(task, split, task.read(split), loaded.tokenizer)
-        found, _ = scoring.predict(
+        found, _ = predict(
             loaded.model,
             task,
             data,
@@ -206,13 +216,13 @@ def _submit(cfg: DictConfig, loaded: Loaded, task: Task, precision: Precision, o
             batch_size=cfg.batch_size,
             digits=precision.digits,
         )
-        tell(scoring.write_submission(out, name, found))
+        tell(write_submission(out, name, found))
     return 0
 
 
 def _is_file(out: Path) -> bool:
     """Whether predictions are written to one file, not into a folder."""
-    return not out.is_dir() and (out.suffix in answered.FILES or is_stream(out))
+    return not out.is_dir() and (out.suffix in FILES or is_stream(out))
 
 
 def _check_out(out: Path, overwrite: bool) -> None:
@@ -224,10 +234,7 @@ def _check_out(out: Path, overwrite: bool) -> None:
     elif out.is_file() or out.suffix in (".json", ".txt", ".xlsx", ".parquet"):
         fix = f"out={out.with_suffix('.csv')}"
         raise ConfigError(
-            "out",
-            str(out),
-            f"a folder, or a file that ends with {', '.join(answered.FILES)}",
-            fix=fix,
+            "out", str(out), f"a folder, or a file that ends with {', '.join(FILES)}", fix=fix
         )
 
 
@@ -240,7 +247,7 @@ def _measure(
         )
     if not HEADS & set(loaded.model.heads):
         has = ", ".join(loaded.model.heads) or "no head"
-        fix = f"{held_out.unlabelled(loaded)}a checkpoint with such a head"
+        fix = f"{unlabelled(loaded)}a checkpoint with such a head"
         raise UsageError(
             f"task=lm asks a head 'clm' or 'mlm'; this checkpoint has {has}\n  fix: {fix}"
         )
@@ -256,7 +263,7 @@ def _measure(
     extra = {"checkpoint": str(loaded.source.folder), "text": str(cfg.data.path)}
     if told := unknown.told(share):
         extra["unknown"] = told
-    scoring.show("language model", {"text": found}, as_json=flags.json, extra=extra)
+    show_scores("language model", {"text": found}, as_json=flags.json, extra=extra)
     return 0
 
 

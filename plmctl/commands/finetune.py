@@ -12,7 +12,6 @@ from typing import Any, cast
 import torch
 from omegaconf import DictConfig, OmegaConf
 
-from plmctl.commands import scoring
 from plmctl.commands.common import After, Session, fit, training
 from plmctl.commands.fitted import (
     check_length,
@@ -33,11 +32,14 @@ from plmctl.run.build import build, plain
 from plmctl.run.compose import Flags
 from plmctl.run.headers import naming_source
 from plmctl.run.loading import find, open_source, take
+from plmctl.run.model_facts import reading, remark_on_pattern
+from plmctl.run.predict import predict, show_scores
 from plmctl.storage.atomic import write_json
 from plmctl.tasks import inference
 from plmctl.tasks.base import Task
 from plmctl.tasks.batches import Batches
 from plmctl.tasks.inference import Split
+from plmctl.tasks.predictions import rounded, write_predictions
 from plmctl.text import unknown
 from plmctl.text.tokenizer import META, Tokenizer
 from plmctl.training.budget import Budget
@@ -76,7 +78,7 @@ def run(cfg: DictConfig, flags: Flags, after: After = lambda session, result: re
 
 
 def build_task(cfg: DictConfig, flags: Flags) -> Task:
-    task = build(cfg.task, scoring.reading(cfg, flags.plugins), flags.plugins, path="task")
+    task = build(cfg.task, reading(cfg, flags.plugins), flags.plugins, path="task")
     if not isinstance(task, Task):
         raise UsageError(
             f"task={cfg.task.get('name') or cfg.task['_target_']} is for plmctl eval,"
@@ -207,7 +209,7 @@ def train(session: Session, tokenizer: Tokenizer) -> Result:
         )
     settle(cfg, task, session.flags.plugins)
     model = _model(session, task, tokenizer)
-    remarks = scoring.remark_on_pattern(cfg, model.backbone, session.flags.plugins, task.longest)
+    remarks = remark_on_pattern(cfg, model.backbone, session.flags.plugins, task.longest)
     for name, line in remarks.items():
         session.say(f"{name} {line}")
     batches = Batches(
@@ -223,9 +225,7 @@ def train(session: Session, tokenizer: Tokenizer) -> Result:
 
     def evaluate(model: Model) -> dict[str, float]:
         return (
-            scoring.predict(model, task, data["dev"], precision=session.precision)[1]
-            if world.main
-            else {}
+            predict(model, task, data["dev"], precision=session.precision)[1] if world.main else {}
         )
 
     objective = penalized(model, taught(session, model, task, rows=len(data["train"].rows.key)))
@@ -294,11 +294,11 @@ def _conclude(session: Session, task: Task, model: Model, devs: dict[str, Split]
     load_exactly(model, read(best).model, file=best)
     metrics = {}
     for name, split in devs.items():
-        predictions, found = scoring.predict(
+        predictions, found = predict(
             model, task, split, precision=precision, digits=precision.digits
         )
-        metrics[name] = scoring.rounded(found)
-        scoring.write_predictions(session.folder / "predictions", name, predictions)
+        metrics[name] = rounded(found)
+        write_predictions(session.folder / "predictions", name, predictions)
     record: dict[str, Any] = {
         "task": task.name,
         "checkpoint": str(best),
@@ -309,7 +309,7 @@ def _conclude(session: Session, task: Task, model: Model, devs: dict[str, Split]
     write_json(session.folder / "result.json", {**record, "metrics": metrics})
     extra = {"predictions": str(session.folder / "predictions")} if metrics else {}
     if not session.flags.front:  # else that command shows them in its own table
-        scoring.show(f"{task.name}: {best.name}", metrics, as_json=session.flags.json, extra=extra)
+        show_scores(f"{task.name}: {best.name}", metrics, as_json=session.flags.json, extra=extra)
     return best
 
 
@@ -330,10 +330,10 @@ def _dry_run(cfg: DictConfig, flags: Flags) -> int:
     counts = {f"parameters of {name}": count(part) for name, part in parts.items()}
     labels = {"labels": task.outputs} if task.outputs else {}
     numbers = {"examples": len(examples), **labels, "updates an epoch, at least": updates, **counts}
-    told = scoring.remark_on_pattern(cfg, model.backbone, flags.plugins, task.longest)
+    told = remark_on_pattern(cfg, model.backbone, flags.plugins, task.longest)
     costs = estimate_task(cfg, model, task, flags, updates=updates)
     extra = told | (costs if flags.json else {})
-    scoring.show(f"finetune task={task.name}", {"train": numbers}, as_json=flags.json, extra=extra)
+    show_scores(f"finetune task={task.name}", {"train": numbers}, as_json=flags.json, extra=extra)
     if not flags.json:
         print_tables(costs)
     return 0

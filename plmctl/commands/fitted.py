@@ -11,7 +11,6 @@ import torch
 from omegaconf import DictConfig
 from torch import Tensor
 
-from plmctl.commands import scoring
 from plmctl.core.errors import ConfigError
 from plmctl.models.base import Model
 from plmctl.nn.tables import token_rows
@@ -19,6 +18,7 @@ from plmctl.run.assemble import settled
 from plmctl.run.build import locate, parameters, plain
 from plmctl.run.compose import Flags
 from plmctl.run.loading import open_source, refuse_another_model
+from plmctl.run.model_facts import pooling
 from plmctl.tasks.base import Task
 
 LANGUAGE_HEAD = {
@@ -71,7 +71,7 @@ def _classifier(
     """What a checkpoint means that does not say it: BERT's pooler if it has one, GPT's bare
     head, otherwise RoBERTa's.
     """
-    causal = scoring.pooling(cfg, plugins) == "last"
+    causal = pooling(cfg, plugins) == "last"
     return {
         "pooler": "pooler" in heads,
         "dense": "pooler" not in heads and not causal,

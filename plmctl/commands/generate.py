@@ -30,8 +30,7 @@ from typing import Any
 import torch
 from omegaconf import DictConfig
 
-from plmctl.commands.prompts import AHEAD, Prompt, Reader, alike, note, texts
-from plmctl.commands.scoring import rounded
+from plmctl.commands.prompts import AHEAD, Prompt, Reader, alike, note
 from plmctl.core.errors import ConfigError, DataError, raise_all
 from plmctl.core.terminal import tell
 from plmctl.generation.decode import generate
@@ -41,6 +40,8 @@ from plmctl.run.build import build
 from plmctl.run.compose import Flags
 from plmctl.run.loading import Loaded, load
 from plmctl.storage.atomic import end_of, is_stream, refuse_existing
+from plmctl.tasks.predictions import rounded
+from plmctl.text.given import read_texts
 from plmctl.training.distributed import device_of
 from plmctl.training.precision import choose
 
@@ -49,7 +50,7 @@ def run(cfg: DictConfig, flags: Flags) -> int:
     search = build(cfg.search, {}, flags.plugins, path="search")
     if cfg.out is not None:
         refuse_existing(Path(cfg.out), cfg.overwrite)
-    source, lines = texts(cfg.prompt, cfg.input)
+    source, lines = read_texts(cfg.prompt, cfg.input)
     device = device_of(cfg.device, "device")
     precision, loaded = choose(cfg.precision, device), load(cfg.checkpoint, plugins=flags.plugins)
     size = loaded.vocab.size

@@ -12,28 +12,13 @@ from typing import Any
 import torch
 from omegaconf import DictConfig, OmegaConf
 
-from plmctl.commands import scoring
 from plmctl.commands.common import After, Session, budget_of, build_objective, fit, training
-from plmctl.commands.corpus import (
-    STAGE_KEYS,
-    Corpus,
-    build_format,
-    check_data,
-    check_updates,
-    held_out,
-    open_corpus,
-    sources,
-    training_loader,
-    unread,
-    used,
-)
 from plmctl.commands.teaching import checked, taught
-from plmctl.commands.tokenize import too_much_held_out
-from plmctl.commands.tokens import refuse_decided
 from plmctl.core.batch import Batch
 from plmctl.core.errors import ConfigError, UsageError
 from plmctl.core.terminal import screen
 from plmctl.data.check.tokens import KEEP, MUCH
+from plmctl.data.described import too_much_held_out
 from plmctl.data.formats.base import lost
 from plmctl.data.loader import Loader, Source
 from plmctl.data.preview import preview
@@ -46,7 +31,22 @@ from plmctl.run.assemble import build_model, known_to_objectives
 from plmctl.run.build import plain
 from plmctl.run.compose import Flags
 from plmctl.run.contract import check_contract
+from plmctl.run.corpus import (
+    STAGE_KEYS,
+    Corpus,
+    build_format,
+    check_data,
+    check_updates,
+    held_out,
+    open_corpus,
+    sources,
+    training_loader,
+    unread,
+    used,
+)
 from plmctl.run.cost import cost, own_parameters
+from plmctl.run.decided import refuse_decided
+from plmctl.run.model_facts import remark_on_pattern
 from plmctl.text.tokenizer import Tokenizer
 from plmctl.text.unknown import told as told_unknown
 from plmctl.text.unknown import unknown_share
@@ -161,8 +161,7 @@ def train(session: Session) -> Result:
     )
     told = _overview(session, corpus, model, objective, budget, loaders[0])
     told += [
-        f"{name} {line}"
-        for name, line in scoring.remark_on_pattern(cfg, model.backbone, plugins).items()
+        f"{name} {line}" for name, line in remark_on_pattern(cfg, model.backbone, plugins).items()
     ]
     told += [
         line

@@ -3,27 +3,23 @@
 from __future__ import annotations
 
 import re
-import sys
 from collections.abc import Container, Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from plmctl.commands import scoring
 from plmctl.core.batch import Batch, Rows, Seq
-from plmctl.core.errors import ConfigError, DataError, UsageError
+from plmctl.core.errors import DataError, UsageError
 from plmctl.core.terminal import remark
 from plmctl.data.loader import collate
 from plmctl.generation.decode import writer
 from plmctl.run.build import build, locate
 from plmctl.run.loading import Loaded
+from plmctl.run.model_facts import reading
 from plmctl.run.plugins import confirm, named
 from plmctl.tasks.base import Example
 from plmctl.tasks.generation import Generation
-from plmctl.text.bounds import whole_lines
-from plmctl.text.undecodable import undecodable
 from plmctl.text.unknown import refuse_unknown, unknown_share
 
 AHEAD = 16  # batches that are sorted by length together
@@ -223,9 +219,7 @@ def written_task(loaded: Loaded, plugins: Sequence[str] = ()) -> Generation | No
     if not (isinstance(part, type) and issubclass(part, Generation)):
         return None
     unscored = {**node, "metrics": []}  # whose libraries may be missing here
-    made: Generation = build(
-        unscored, scoring.reading(loaded.config, plugins), plugins, path="task"
-    )
+    made: Generation = build(unscored, reading(loaded.config, plugins), plugins, path="task")
     return made
 
 
@@ -235,54 +229,6 @@ def note(text: str) -> None:
 
 def _counted(count: int, what: str) -> str:
     return f"{count} {what}" + ("" if count == 1 else "s")
-
-
-def texts(prompt: str | None, file: str | None) -> tuple[str, Iterator[str]]:
-    """(where they come from, the texts): the one that is given, the lines of a file, or those of
-    standard input.
-    """
-    if prompt is not None and file is not None:
-        raise ConfigError("prompt", prompt, "either prompt= or input=, not both")
-    if prompt is not None:
-        return "prompt", iter([prompt])
-    if file is None and sys.stdin is not None and sys.stdin.isatty():
-        raise ConfigError(
-            "prompt",
-            ...,
-            "there is no text",
-            fix='prompt="Once upon a time", or input=<file>, or input=-',
-        )
-    return (
-        ("standard input", _lines(sys.stdin.buffer, "standard input"))
-        if file in (None, "-")
-        else (str(file), _of_file(file))
-    )
-
-
-def _of_file(file: str | None) -> Iterator[str]:
-    place = Path(str(file)).expanduser()
-    try:
-        opened = place.open("rb")
-    except OSError as error:
-        raise DataError(
-            f"cannot be read: {error.strerror}",
-            file=place,
-            fix="input=<a file of lines>, or - for standard input",
-        ) from error
-
-    def lines() -> Iterator[str]:
-        with opened:
-            yield from _lines(opened, str(place))
-
-    return lines()
-
-
-def _lines(stream: Any, name: str) -> Iterator[str]:
-    for number, line in whole_lines(stream, name):
-        try:
-            yield line.decode("utf-8-sig" if number == 1 else "utf-8").rstrip("\r\n")
-        except UnicodeDecodeError as error:
-            raise undecodable(error, file=name, line=number, content=line) from error
 
 
 def alike(

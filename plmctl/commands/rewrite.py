@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING
 
 from omegaconf import OmegaConf
 
-from plmctl.commands import made, scoring
 from plmctl.commands.generate import said
 from plmctl.commands.prompts import AHEAD, Reader, alike
 from plmctl.core.errors import ConfigError
@@ -26,8 +25,11 @@ from plmctl.distill.sequence import Nearest, Pick, likeliest
 from plmctl.generation.decode import generate
 from plmctl.generation.search import Hypothesis
 from plmctl.run.build import build, plain
+from plmctl.run.identity import identity
 from plmctl.run.loading import Loaded, load
+from plmctl.run.model_facts import reading
 from plmctl.run.plugins import confirm, named, option
+from plmctl.storage.resumable import new_folder, text_hash, write_folder
 from plmctl.tasks import files
 from plmctl.tasks.base import Example
 from plmctl.tasks.generation import Generation
@@ -41,7 +43,7 @@ if TYPE_CHECKING:
 
 def run(cfg: DictConfig, *, flags: Flags) -> int:
     """Write `out` and say what is in it."""
-    out = made.new_folder(cfg.out)
+    out = new_folder(cfg.out)
     work = Rewriting(cfg, flags)
     work.write(out)
     _report(cfg, work, flags)
@@ -65,11 +67,11 @@ def by_teacher(cfg: DictConfig, flags: Flags) -> None:
     work = Rewriting(OmegaConf.create(own), flags)
     decides = {
         **work.job,
-        **{name: made.digest(str(text)) for name, text in _others(work.task, work.names).items()},
+        **{name: text_hash(str(text)) for name, text in _others(work.task, work.names).items()},
     }
     out = (
         cache_folder(cfg.data.cache_dir)
-        / f"by-teacher-{made.digest(json.dumps(decides, sort_keys=True))[:16]}"
+        / f"by-teacher-{text_hash(json.dumps(decides, sort_keys=True))[:16]}"
     )
     if not out.exists():
         work.write(out)
@@ -108,18 +110,18 @@ class Rewriting:
         self.counted = {"as the reference": 0, "cut at max_new": 0, "empty, so the reference": 0}
         self.job = {
             "made by": "plmctl data rewrite",
-            "model": made.identity(self.loaded.source),
+            "model": identity(self.loaded.source),
             "pick": cfg.pick,
             "max_new": self.limit,
             "search": plain(cfg.search),
             "columns": self.names,
-            "train": made.digest("".join(_line(example, self.names) for example in self.examples)),
+            "train": text_hash("".join(_line(example, self.names) for example in self.examples)),
         }
 
     def write(self, out: Path) -> None:
         """The folder `out`, which appears when it is complete."""
         self.loaded.model.to(self.device)
-        made.write(
+        write_folder(
             out,
             "train.jsonl",
             self.job,
@@ -173,7 +175,7 @@ def _task(cfg: DictConfig, flags: Flags, loaded: Loaded) -> Generation:
             fix="task=translation task.path=<folder>",
         )
     node = {**(own if cfg.task is None else plain(cfg.task)), "metrics": []}
-    task = build(node, scoring.reading(loaded.config, flags.plugins), flags.plugins, path="task")
+    task = build(node, reading(loaded.config, flags.plugins), flags.plugins, path="task")
     if not isinstance(task, Generation):
         raise ConfigError(
             "task",

@@ -8,7 +8,7 @@ import hashlib
 import heapq
 import platform
 from array import array
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from plmctl.core.errors import ConfigError, DataError
+from plmctl.core.progress import Say
 from plmctl.text.annotate import check_names
 from plmctl.text.document import Document
 from plmctl.text.hub import DataSet
@@ -24,7 +25,6 @@ from plmctl.text.layout import Layout
 from plmctl.text.reader import BUILTIN, documents, pairs
 
 # what is being done, bytes of text done, bytes in all (0: not known)
-Say = Callable[[str, int, int], None]
 _SPACE = 1 << 64  # of document hashes
 _STEP = 1 << 22
 # characters that a document counts for in a sample: what it takes in memory besides its text

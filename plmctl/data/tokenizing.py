@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 
 from plmctl.core.errors import DataError, UsageError
+from plmctl.core.progress import Say
 from plmctl.data.encoding import COLUMNS, Encoded, Labelled, cores, encoded
 from plmctl.data.shards import (
     COUNTS,
@@ -30,7 +31,7 @@ from plmctl.data.shards import (
     is_tokens,
     read_manifest,
 )
-from plmctl.data.survey import Say, Source, Survey, look, quiet
+from plmctl.data.survey import Source, Survey, look, quiet
 from plmctl.storage.arrays import ArrayWriter
 from plmctl.storage.journal import Journal, Tell, silent, unfinished
 from plmctl.text import annotate

@@ -12,8 +12,9 @@ import contextlib
 import hashlib
 from pathlib import Path
 
+from plmctl.core.progress import Say
 from plmctl.data.shards import Shards
-from plmctl.data.survey import Say, quiet
+from plmctl.data.survey import quiet
 
 FOLDER = "verified"
 

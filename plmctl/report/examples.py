@@ -50,8 +50,8 @@ def shown(fields: Mapping[str, Any]) -> str:
 
 
 def _fields(run: Run, split: str) -> Sequence[Mapping[str, Any]]:
-    from plmctl.commands.scoring import reading  # brings torch
     from plmctl.run.build import build
+    from plmctl.run.model_facts import reading  # brings torch
     from plmctl.run.plugins import confirm, named
 
     node = run.log.config.get("task")

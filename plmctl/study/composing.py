@@ -17,12 +17,9 @@ from typing import Any
 import torch
 from omegaconf import OmegaConf
 
-from plmctl.commands.corpus import check_data, check_updates
 from plmctl.commands.dry_run import estimate
 from plmctl.commands.fitted import OF_THE_MODEL
 from plmctl.commands.teaching import check_teacher
-from plmctl.commands.tokenize import sources
-from plmctl.commands.tokens import refuse_decided
 from plmctl.core.batch import Batch
 from plmctl.core.errors import ConfigError, DataError, PlmctlError, UsageError, raise_all
 from plmctl.data.shards import is_tokens
@@ -33,10 +30,13 @@ from plmctl.run.assemble import build_model, known_to_objectives, settled
 from plmctl.run.build import build, entry, plain
 from plmctl.run.compose import Flags, composed
 from plmctl.run.contract import TINY, check_contract
+from plmctl.run.corpus import check_data, check_updates
+from plmctl.run.decided import refuse_decided
 from plmctl.run.grafting import begun
 from plmctl.run.headers import naming_source
 from plmctl.run.loading import refuse_another_model
 from plmctl.run.overrides import spelled
+from plmctl.run.tokenize import sources
 from plmctl.study.study import BUILTIN, Arm, Labelled, Study
 from plmctl.tasks.base import Task
 from plmctl.tasks.inference import check_splits

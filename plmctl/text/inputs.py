@@ -138,28 +138,9 @@ def lines(file: Path, *, cut: bool = True) -> Iterator[tuple[int, str]]:
     """(number, line) without line ends; with `cut`, a very long line comes in parts cut at
     spaces, else it is refused.
     """
-    limit = _LINE if cut else longest_line() + 1
-    number, rest, opened, blank = 1, b"", False, 0
     try:
-        with _opened(file) as stream:
-            while chunk := stream.readline(limit):
-                if not opened:
-                    chunk, opened = chunk.removeprefix(b"\xef\xbb\xbf"), True
-                line, rest = rest + chunk, b""
-                ended = line.endswith(b"\n")
-                if not ended and len(chunk) == limit:
-                    if not cut:
-                        raise too_long(file, number)
-                    end = line.rfind(b" ") + 1 or _character_end(line)
-                    line, rest = line[:end], line[end:]
-                text = _decoded(line, file, number)
-                blank = blank + len(line) if not text or text.isspace() else 0
-                if blank > BLANK:
-                    raise too_blank(file, number)
-                yield number, text
-                number += ended
-            if rest:
-                yield number, _decoded(rest, file, number)
+        with opened(file) as stream:
+            yield from lines_of(stream, file, cut=cut)
     except (EOFError, gzip.BadGzipFile, zlib.error) as error:
         kind = "zstandard" if file.name.endswith(".zst") else "gzip"
         raise DataError(
@@ -167,6 +148,30 @@ def lines(file: Path, *, cut: bool = True) -> Iterator[tuple[int, str]]:
         ) from error
     except OSError as error:
         raise DataError(f"cannot be read ({error.strerror})", file=file) from error
+
+
+def lines_of(stream: BinaryIO, file: Path | str, *, cut: bool = True) -> Iterator[tuple[int, str]]:
+    """`lines` of what is open already; `file`: what messages call it."""
+    limit = _LINE if cut else longest_line() + 1
+    number, rest, begun, blank = 1, b"", False, 0
+    while chunk := stream.readline(limit):
+        if not begun:
+            chunk, begun = chunk.removeprefix(b"\xef\xbb\xbf"), True
+        line, rest = rest + chunk, b""
+        ended = line.endswith(b"\n")
+        if not ended and len(chunk) == limit:
+            if not cut:
+                raise too_long(file, number)
+            end = line.rfind(b" ") + 1 or _character_end(line)
+            line, rest = line[:end], line[end:]
+        text = _decoded(line, file, number)
+        blank = blank + len(line) if not text or text.isspace() else 0
+        if blank > BLANK:
+            raise too_blank(file, number)
+        yield number, text
+        number += ended
+    if rest:
+        yield number, _decoded(rest, file, number)
 
 
 def _matches(pattern: Path) -> list[str]:
@@ -211,11 +216,11 @@ def _parquet_rows(file: Path, fields: Sequence[str]) -> Iterator[Row]:
     import pyarrow
 
     try:
-        with parquet.ParquetFile(file, pre_buffer=False, memory_map=True) as opened:
-            known = opened.schema_arrow.names
+        with parquet.ParquetFile(file, pre_buffer=False, memory_map=True) as table:
+            known = table.schema_arrow.names
             chosen, number = [name for name in fields if name in known], 0
             missing = len(chosen) < len(set(fields))
-            for batch in opened.iter_batches(
+            for batch in table.iter_batches(
                 1 if missing else 256, columns=known if missing else chosen
             ):
                 for row in batch.to_pylist():
@@ -229,7 +234,8 @@ def _parquet_rows(file: Path, fields: Sequence[str]) -> Iterator[Row]:
         ) from error
 
 
-def _opened(file: Path) -> BinaryIO:
+def opened(file: Path) -> BinaryIO:
+    """The bytes of a file, unpacked; an OSError where it cannot be read."""
     if file.name.endswith(".zst"):
         library = needed("zstandard", "zstd", str(file))
         return cast(BinaryIO, io.BufferedReader(_Zstandard(file.open("rb"), library), 1 << 17))
@@ -290,13 +296,13 @@ def _character_end(line: bytes) -> int:
     return cut - 1 if line[cut - 1] >= 0xC0 else len(line)
 
 
-def _decoded(line: bytes, file: Path, number: int) -> str:
+def _decoded(line: bytes, file: Path | str, number: int) -> str:
     try:
         return line.decode("utf-8").rstrip("\r\n")
     except UnicodeDecodeError as error:
         if number == 1 and line.startswith((b"\x1f\x8b", b"\x28\xb5\x2f\xfd")):
             kind, end = ("gzip", ".gz") if line.startswith(b"\x1f\x8b") else ("zstandard", ".zst")
             raise DataError(
-                f"this is {kind} data", file=file, fix=f"name it {file.name}{end}"
+                f"this is {kind} data", file=file, fix=f"name it {Path(file).name}{end}"
             ) from None
         raise undecodable(error, file=file, line=number, content=line) from error

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from plmctl.core.progress import clock
 from plmctl.core.terminal import remark, screen, visible
 from plmctl.storage.reading import parse_json
 from plmctl.training.meter import plain
@@ -163,13 +164,6 @@ def _word(name: str, value: Any, *, alone: bool = True) -> str:
         )
     which = f" {term}" if kind in SHORT and not alone else ""
     return f"{SHORT.get(kind or name, name)}{which} {value:.3g}"
-
-
-def clock(seconds: float) -> str:
-    """`1:02:03`, `2:03`."""
-    minutes, s = divmod(round(seconds), 60)
-    hours, m = divmod(minutes, 60)
-    return f"{hours}:{m:02}:{s:02}" if hours else f"{m}:{s:02}"
 
 
 def read_metrics(path: Path) -> Iterator[dict[str, Any]]:

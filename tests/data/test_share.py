@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 
 from plmctl.commands import tokenize
-from plmctl.commands.corpus import open_corpus
 from plmctl.core.errors import UsageError
 from plmctl.data.shards import Shards
 from plmctl.run.compose import Flags, compose
+from plmctl.run.corpus import open_corpus
 from plmctl.tasks.base import Example
 from plmctl.tasks.inference import portion
 

@@ -13,13 +13,14 @@ from typer.testing import CliRunner
 
 import plmctl
 from plmctl.cli.app import make_app
-from plmctl.commands import augment, made
+from plmctl.commands import augment
 from plmctl.core.batch import Batch, Seq
 from plmctl.core.errors import ConfigError, DataError, UsageError
 from plmctl.distill.augmentation import Augmenter, Slot, copies, replaced
 from plmctl.distill.function_words import ENGLISH
 from plmctl.distill.neighbours import Neighbours
 from plmctl.run import compose as config
+from plmctl.storage import resumable
 
 SMALL = [
     "size=tiny",
@@ -216,7 +217,7 @@ def test_goes_on_where_it_was_stopped(run, tmp_path, monkeypatch, capsys):
     path = reviews(tmp_path, rows=140)
     words = ["task=sst2", f"task.path={path}", f"checkpoint={run}", "copies=1"]
     command(*words, f"out={tmp_path / 'whole'}")
-    monkeypatch.setattr(made, "_COMMIT", 0.0)
+    monkeypatch.setattr(resumable, "_COMMIT", 0.0)
     whole, calls = Augmenter.__call__, []
 
     def stopped(self, texts, stay):

@@ -21,7 +21,6 @@ from torch.utils.flop_counter import FlopCounterMode
 from plmctl.commands import distill, pretrain
 from plmctl.commands import eval as evaluation
 from plmctl.commands.common import build_objective
-from plmctl.commands.corpus import held_out, open_corpus, training_loader
 from plmctl.commands.dry_run import estimate
 from plmctl.commands.teaching import lesson
 from plmctl.core.batch import Batch, Seq
@@ -37,6 +36,7 @@ from plmctl.objectives.mlm import MLM
 from plmctl.run import loading
 from plmctl.run.assemble import build_model, known_to_objectives
 from plmctl.run.compose import Flags, compose
+from plmctl.run.corpus import held_out, open_corpus, training_loader
 from plmctl.run.cost import cost
 from plmctl.run.headers import header
 from plmctl.run.lesson import as_training

@@ -13,13 +13,14 @@ from omegaconf import OmegaConf
 from typer.testing import CliRunner
 
 from plmctl.cli.app import make_app
-from plmctl.commands import finetune, made, rewrite
+from plmctl.commands import finetune, rewrite
 from plmctl.core.errors import ConfigError, DataError, UsageError
 from plmctl.distill.sequence import Nearest, likeliest, sequence
 from plmctl.distill.teachers import Frozen
 from plmctl.run import compose as config
 from plmctl.run.assemble import build_model
 from plmctl.run.build import build, plain
+from plmctl.storage import resumable
 
 PAIRS = [
     ("red new", "rot neu"),
@@ -184,7 +185,7 @@ def test_nearest_chooses_among_the_beam(teacher, tmp_path):
 
 def test_goes_on_where_it_was_stopped(teacher, tmp_path, monkeypatch):
     command(f"checkpoint={teacher}", f"out={tmp_path / 'whole'}", "batch_size=1")
-    monkeypatch.setattr(made, "_COMMIT", 0.0)
+    monkeypatch.setattr(resumable, "_COMMIT", 0.0)
     whole, calls = rewrite.generate, []
 
     def stopped(*args, **how):

@@ -15,9 +15,9 @@ from torch.testing import assert_close
 
 import plmctl
 from plmctl.commands import embed
-from plmctl.commands.lines import read
 from plmctl.core.errors import ConfigError, DataError, UsageError
 from plmctl.run.compose import Flags
+from plmctl.run.embedding_lines import read
 
 
 def run(folder: Path, file: Path, **changes) -> dict[str, np.ndarray]:

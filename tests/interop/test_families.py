@@ -14,11 +14,11 @@ from torch.testing import assert_close
 
 import plmctl
 from plmctl.commands.convert import convert
-from plmctl.commands.scoring import pooling
 from plmctl.core.batch import Batch, Seq
 from plmctl.core.errors import ConfigError
 from plmctl.interop import hf
 from plmctl.run.loading import Loaded
+from plmctl.run.model_facts import pooling
 
 transformers = pytest.importorskip("transformers")
 pytestmark = pytest.mark.parity

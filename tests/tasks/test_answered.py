@@ -11,10 +11,11 @@ from typing import Any
 
 import pytest
 
-from plmctl.commands import answered
 from plmctl.core.errors import DataError
 from plmctl.run import compose as config
 from plmctl.tasks.base import Example, Task
+from plmctl.tasks.predictions import beside, write_rows
+from plmctl.tasks.unlabelled import read_unlabelled
 
 SAID = {"guess": "good", "probabilities": {"bad": 0.25, "good": 0.75}}
 
@@ -33,12 +34,12 @@ def said(examples: list[Example], **more: Any) -> list[dict[str, Any]]:
 
 def test_lines_stand_beside_their_answers(tmp_path: Path) -> None:
     (tmp_path / "new.txt").write_text("a fine film\n很好\n", encoding="utf-8")
-    name, examples = answered.unlabelled(task(), str(tmp_path / "new.txt"))
+    name, examples = read_unlabelled(task(), str(tmp_path / "new.txt"))
     assert name == "new"
-    assert answered.beside(None, examples[:1], [{"text": "a fine film", "guess": "x"}]) == [
+    assert beside(None, examples[:1], [{"text": "a fine film", "guess": "x"}]) == [
         {"text": "a fine film", "guess": "x"}
     ]
-    assert answered.beside(str(tmp_path / "new.txt"), examples, said(examples)) == [
+    assert beside(str(tmp_path / "new.txt"), examples, said(examples)) == [
         {"text": "a fine film", "id": "0", **SAID},
         {"text": "很好", "id": "1", **SAID},
     ]
@@ -47,8 +48,8 @@ def test_lines_stand_beside_their_answers(tmp_path: Path) -> None:
 def test_columns_of_a_table_are_kept(tmp_path: Path) -> None:
     file = tmp_path / "new.csv"
     file.write_text('id,when,body\n7,"May, 2nd","two\nlines"\n8,June,other\n', encoding="utf-8")
-    _, examples = answered.unlabelled(task("classification", "task.columns.text=body"), str(file))
-    rows = answered.beside(str(file), examples, said(examples, when="never"))
+    _, examples = read_unlabelled(task("classification", "task.columns.text=body"), str(file))
+    rows = beside(str(file), examples, said(examples, when="never"))
     assert rows[0] == {
         "id": "7",
         "when": "May, 2nd",
@@ -56,7 +57,7 @@ def test_columns_of_a_table_are_kept(tmp_path: Path) -> None:
         **SAID,
         "predicted_when": "never",
     }
-    answered.write(tmp_path / "out.csv", rows)
+    write_rows(tmp_path / "out.csv", rows)
     with (tmp_path / "out.csv").open(newline="", encoding="utf-8") as stream:
         found = list(csv.DictReader(stream))
     assert [row["body"] for row in found] == ["two\nlines", "other"]
@@ -66,10 +67,10 @@ def test_columns_of_a_table_are_kept(tmp_path: Path) -> None:
 def test_a_table_without_names_has_numbers(tmp_path: Path) -> None:
     file = tmp_path / "new.csv"
     file.write_text("1,a fine film and more\n2,no\n", encoding="utf-8")
-    _, examples = answered.unlabelled(
+    _, examples = read_unlabelled(
         task("classification", "task.columns.text=1", "task.columns.label=2"), str(file)
     )
-    assert answered.beside(str(file), examples, said(examples))[1] == {
+    assert beside(str(file), examples, said(examples))[1] == {
         "0": "2",
         "1": "no",
         "id": "1",
@@ -80,11 +81,11 @@ def test_a_table_without_names_has_numbers(tmp_path: Path) -> None:
 def test_objects_keep_their_fields(tmp_path: Path) -> None:
     file = tmp_path / "new.jsonl"
     file.write_text('{"text": "a", "tags": ["x", "y"]}\n\n{"text": "b"}\n', encoding="utf-8")
-    _, examples = answered.unlabelled(task(), str(file))
-    rows = answered.beside(str(file), examples, said(examples))
+    _, examples = read_unlabelled(task(), str(file))
+    rows = beside(str(file), examples, said(examples))
     assert [row["text"] for row in rows] == ["a", "b"]
     assert rows[0]["tags"] == ["x", "y"]
-    answered.write(tmp_path / "deep" / "out.jsonl", rows)
+    write_rows(tmp_path / "deep" / "out.jsonl", rows)
     assert [
         json.loads(line) for line in (tmp_path / "deep" / "out.jsonl").read_text().splitlines()
     ] == rows
@@ -95,7 +96,7 @@ def test_a_tsv_of_tags(tmp_path: Path) -> None:
         {"words": ["in", "Rome"], "guess": ["O", "B-LOC"]},
         {"words": ["a b", "c"], "guess": ["O", "O"]},
     ]
-    answered.write(tmp_path / "out.tsv", rows)
+    write_rows(tmp_path / "out.tsv", rows)
     lines = (tmp_path / "out.tsv").read_text().splitlines()
     assert lines[:2] == ["words\tguess", "in Rome\tO B-LOC"]
     assert next(csv.reader(io.StringIO(lines[2]), delimiter="\t")) == ['["a b", "c"]', "O O"]
@@ -103,11 +104,11 @@ def test_a_tsv_of_tags(tmp_path: Path) -> None:
 
 def test_standard_input(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO("one\n二\n".encode())))
-    name, examples = answered.unlabelled(task(), "-")
+    name, examples = read_unlabelled(task(), "-")
     assert name == "stdin"
-    assert [row["text"] for row in answered.beside("-", examples, said(examples))] == ["one", "二"]
+    assert [row["text"] for row in beside("-", examples, said(examples))] == ["one", "二"]
 
 
 def test_a_file_that_is_not_there(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="no such file"):
-        answered.unlabelled(task(), str(tmp_path / "none.txt"))
+        read_unlabelled(task(), str(tmp_path / "none.txt"))

@@ -10,14 +10,17 @@ import pytest
 import torch
 
 import plmctl
-from plmctl.commands import answered, finetune, scoring
 from plmctl.commands import eval as evaluation
+from plmctl.commands import finetune
 from plmctl.core.batch import Batch, Seq
 from plmctl.core.errors import ConfigError, ConfigErrors, DataError, UsageError
 from plmctl.run import compose as config
 from plmctl.run import schema
+from plmctl.run.model_facts import pooling
 from plmctl.tasks.classification import Classification
+from plmctl.tasks.predictions import rounded, write_submission
 from plmctl.tasks.tables import Table
+from plmctl.tasks.unlabelled import read_unlabelled
 from plmctl.training.log import Log
 
 WORDS = {
@@ -104,7 +107,7 @@ def test_saved_predictions_give_the_same_digits_in_training_and_eval(trained):
         "label_names": ["bad", "good"],
     }
     task = Classification(name="x", reader=Table(splits={}), **kind)
-    assert scoring.rounded(task.score(saved)) == {
+    assert rounded(task.score(saved)) == {
         name: value for name, value in result.items() if name != "loss"
     }
     assert _run("eval", f"checkpoint={run}", json=True) == 0
@@ -423,7 +426,7 @@ def test_a_decoder_reads_its_last_token(tmp_path, trained):
     from omegaconf import OmegaConf
 
     saved = OmegaConf.load(tmp_path / "run" / "checkpoints" / "step-2" / "config.yaml")
-    assert scoring.pooling(saved) == "last"
+    assert pooling(saved) == "last"
     assert list(saved.heads) == ["class"]
     assert saved.heads["class"].bias is False  # as the published class
     assert saved.task.label_names == ["bad", "good"]
@@ -532,16 +535,14 @@ def test_a_bad_line_of_input_is_named(tmp_path):
     )
     (tmp_path / "in.txt").write_text("one\ttwo\nalone\n")
     with pytest.raises(DataError, match=r"in.txt:2: 1 columns where a pair needs 2"):
-        answered.unlabelled(task, str(tmp_path / "in.txt"))
+        read_unlabelled(task, str(tmp_path / "in.txt"))
 
 
 def test_submission_files_are_glues(tmp_path):
     found = [{"id": "0", "guess": "entailment"}, {"id": "1", "guess": "not_entailment"}]
-    text = scoring.write_submission(tmp_path, "RTE.tsv", found).read_text()
+    text = write_submission(tmp_path, "RTE.tsv", found).read_text()
     assert text == "index\tprediction\n0\tentailment\n1\tnot_entailment\n"
-    text = scoring.write_submission(
-        tmp_path, "STS-B.tsv", [{"id": "0", "guess": 2.34567}]
-    ).read_text()
+    text = write_submission(tmp_path, "STS-B.tsv", [{"id": "0", "guess": 2.34567}]).read_text()
     assert text == "index\tprediction\n0\t2.346\n"
 
 

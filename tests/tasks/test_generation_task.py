@@ -7,12 +7,12 @@ import numpy as np
 import pytest
 import torch
 
-from plmctl.commands import scoring
 from plmctl.core.batch import IGNORE
 from plmctl.core.errors import ConfigError, DataError
 from plmctl.run import compose as config
 from plmctl.run.assemble import build_model
 from plmctl.run.build import build
+from plmctl.run.model_facts import reading
 from plmctl.tasks import batches, inference, sequences
 from plmctl.tasks.base import Example
 
@@ -64,13 +64,13 @@ SEGMENTS = {"unilm": (4, 5)}  # whose numbers say who sees whom
 
 def test_what_a_task_is_told_of_the_model():
     for kind, (words, writes) in KINDS.items():
-        told = scoring.reading(_config(*words))
+        told = reading(_config(*words))
         assert (told["writes"], told["directed"], told["segments"]) == (
             writes,
             True,
             SEGMENTS.get(kind, (0, 1)),
         )
-    assert not scoring.reading(_config("model=encoder", "pattern=full"))["directed"]
+    assert not reading(_config("model=encoder", "pattern=full"))["directed"]
 
 
 def test_lengths_that_fit_the_places():

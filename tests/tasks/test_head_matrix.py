@@ -9,13 +9,13 @@ import pytest
 import torch
 from omegaconf import OmegaConf
 
-from plmctl.commands import scoring
 from plmctl.commands.finetune import build_task
 from plmctl.commands.fitted import complete, fit_language_heads, settle
 from plmctl.core.errors import ConfigError, ConfigErrors
 from plmctl.run import compose as config
 from plmctl.run.assemble import build_model
 from plmctl.run.build import plain
+from plmctl.run.model_facts import pooling
 from plmctl.tasks import batches, encode, inference
 from plmctl.tasks.base import Example
 from plmctl.text.tokenizer import Tokenizer
@@ -183,7 +183,7 @@ def test_xlnets_last_cls_stands_for_a_row(tokenizer):
         tokenizer.vocab, single=("A", "sep", "cls"), pair=("A", "sep", "B", "sep", "cls")
     )
     cfg, _ = _config("classification", "two_stream")
-    row = encode.lay_out([10, 11], [12], vocab, max_length=16, pooling=scoring.pooling(cfg))
+    row = encode.lay_out([10, 11], [12], vocab, max_length=16, pooling=pooling(cfg))
     assert row.ids[row.anchor] == vocab.cls
     assert row.anchor == len(row.ids) - 1
 

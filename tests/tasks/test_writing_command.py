@@ -8,13 +8,14 @@ import pytest
 from writing import parallel
 
 from plmctl.commands import eval as evaluation
-from plmctl.commands import finetune, generate, scoring
+from plmctl.commands import finetune, generate
 from plmctl.commands.prompts import Reader
 from plmctl.core.errors import ConfigError, ConfigErrors, DataError
 from plmctl.data.loader import collate
 from plmctl.run import compose as config
 from plmctl.run.loading import load
 from plmctl.tasks import written
+from plmctl.tasks.predictions import rounded
 
 SMALL = [
     "checkpoint=null",
@@ -85,9 +86,7 @@ def test_saved_predictions_give_the_same_digits(trained, capsys):
     again, _ = written.score(
         saved, ["chrf", "exact", "bleu", "perplexity"], tokenize="13a", lowercase=False
     )
-    assert scoring.rounded(again) == {
-        name: value for name, value in result.items() if name != "loss"
-    }
+    assert rounded(again) == {name: value for name, value in result.items() if name != "loss"}
     assert _run("eval", f"checkpoint={run}", json=True) == 0
     said = json.loads(capsys.readouterr().out)
     assert said["metrics"]["dev"] == result

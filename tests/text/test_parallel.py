@@ -11,12 +11,12 @@ from pathlib import Path
 import pytest
 from test_tokenizer import TEXTS
 
-from plmctl.commands.tokenize import sources
 from plmctl.core.errors import ConfigError, DataError
 from plmctl.data import encoding, tokenizing
 from plmctl.data.shards import Shards
 from plmctl.data.survey import Source
 from plmctl.data.tokenizing import Job
+from plmctl.run.tokenize import sources
 from plmctl.text.reader import pairs
 from plmctl.text.tokenizer import Tokenizer
 from plmctl.text.train import KINDS

@@ -9,11 +9,12 @@ from typing import Any
 import numpy as np
 
 from plmctl.core.errors import DataError
+from plmctl.core.progress import Say
 from plmctl.data.check import overlap
 from plmctl.data.check.characters import Characters
 from plmctl.data.check.finding import Finding, Lengths, Report, judged, percent, shortened
 from plmctl.data.check.hashes import Repeats, of_texts
-from plmctl.data.survey import Say, Source, quiet
+from plmctl.data.survey import Source, quiet
 from plmctl.text.reader import Document
 
 LONG, LONG_CHINESE = 32, 12  # characters from which on a line is no heading

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from plmctl.core.errors import DataError
+from plmctl.core.progress import Say
 from plmctl.data import floors
 from plmctl.data.check import overlap
 from plmctl.data.check.characters import said_of, scripts
@@ -18,7 +19,7 @@ from plmctl.data.check.finding import Finding, Lengths, Report, judged, percent
 from plmctl.data.check.hashes import Repeats, stretches
 from plmctl.data.formats.base import lost
 from plmctl.data.shards import Shards
-from plmctl.data.survey import Say, quiet
+from plmctl.data.survey import quiet
 from plmctl.text.tokenizer import Tokenizer
 
 if TYPE_CHECKING:

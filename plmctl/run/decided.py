@@ -8,10 +8,10 @@ from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
 
-from plmctl.commands.corpus import sources
 from plmctl.core.errors import ConfigError, raise_all
 from plmctl.data.shards import is_tokens, read_manifest
 from plmctl.run.build import build, plain
+from plmctl.run.corpus import sources
 from plmctl.run.schema import Data
 
 OF_THE_TEXT = (

@@ -1,5 +1,5 @@
-"""What the commands share that write a data set with a model: a folder that appears when it is
-complete, and what made it.
+"""A folder of lines that a long job writes: it appears when it is complete, says what made it, and
+the job goes on where it was stopped.
 """
 
 from __future__ import annotations
@@ -12,12 +12,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import torch
-
-from plmctl.commands.counting import Counting
 from plmctl.core.errors import ConfigError, DataError
+from plmctl.core.progress import ProgressLine
 from plmctl.core.terminal import remark
-from plmctl.run.loading import Source
 from plmctl.storage.journal import Journal, unfinished
 from plmctl.storage.paths import inside
 
@@ -33,24 +30,11 @@ def new_folder(out: str) -> Path:
     return place
 
 
-def identity(source: Source) -> str:
-    """A hash of what a model answers by: its config, its weights and its tokenizer."""
-    nodes = {
-        name: source.config.get(name) for name in ("model", "position", "pattern", "size", "heads")
-    }
-    found = hashlib.sha256(json.dumps(nodes, sort_keys=True, default=str).encode())
-    for name, tensor in sorted(source.tensors.items()):
-        found.update(f"{name} {tensor.dtype} {list(tensor.shape)}".encode())
-        found.update(tensor.contiguous().flatten().view(torch.uint8).numpy().data)
-    found.update(source.tokenizer.fingerprint.encode())
-    return found.hexdigest()
-
-
-def digest(text: str) -> str:
+def text_hash(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def hash_of(file: Path) -> str:
+def file_hash(file: Path) -> str:
     try:
         with file.open("rb") as stream:
             return hashlib.file_digest(stream, "sha256").hexdigest()
@@ -58,7 +42,7 @@ def hash_of(file: Path) -> str:
         raise DataError(f"cannot be read: {error.strerror}", file=file) from error
 
 
-def write(
+def write_folder(
     out: Path,
     name: str,
     job: Mapping[str, Any],
@@ -82,7 +66,7 @@ def write(
         file = journal.folder / name
         done, size = journal.state.get("rows", 0), journal.state.get("bytes", 0)
         state.update(journal.state.get("counted", {}))
-        count, last = Counting(what, len(rows), begun=done), time.monotonic()
+        show, last = ProgressLine(what, len(rows), begun=done), time.monotonic()
         with file.open("r+b" if file.exists() else "w+b") as stream:
             stream.truncate(size)
             stream.seek(size)
@@ -91,7 +75,7 @@ def write(
                 some = rows[done : done + together]
                 stream.write("".join(of(some, done)).encode())
                 done += len(some)
-                count(done)
+                show(done)
                 if time.monotonic() - last > _COMMIT or done == len(rows):
                     last = time.monotonic()
                     stream.flush()

@@ -1,5 +1,5 @@
-"""What `plmctl eval input=...` reads and writes: texts without labels, and beside each what the
-model says of it.
+"""Predictions as files: beside what the user gave, a split's own, or as a leader board takes
+them.
 """
 
 from __future__ import annotations
@@ -7,59 +7,24 @@ from __future__ import annotations
 import csv
 import io
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from plmctl.commands.prompts import texts
-from plmctl.core.errors import DataError
+from plmctl.core.errors import ConfigError
 from plmctl.storage.atomic import write_text
+from plmctl.storage.paths import inside
 from plmctl.storage.reading import parse_json
 from plmctl.tasks import files
-from plmctl.tasks.base import Example, Task
+from plmctl.tasks.base import Example
 from plmctl.tasks.tables import rows_of
 
-_NAMED = (".json", ".jsonl", ".csv", ".tsv")
+NAMED = (".json", ".jsonl", ".csv", ".tsv")  # tables, whose columns have names
 TABLES = {".csv": ",", ".tsv": "\t"}  # and what stands between their cells
-FILES = (*TABLES, ".jsonl")  # what `out` may end with to be one file
+FILES = (*TABLES, ".jsonl")  # what a file of predictions may end with
+DIGITS = 6  # significant ones of a metric
 Row = dict[str, Any]
-
-
-def unlabelled(task: Task, given: str) -> tuple[str, list[Example]]:
-    """(what its predictions are called, the examples): a JSON or CSV table by the task's
-    columns, else lines; -: stdin.
-    """
-    file = Path(given)
-    if given == "-":
-        name, found = (
-            "stdin",
-            list(_parsed(task, "standard input", enumerate(texts(None, given)[1], 1))),
-        )
-    elif not file.exists():
-        raise DataError("no such file", file=file)
-    elif files.suffix(file) not in _NAMED:
-        name, found = file.name.partition(".")[0], list(_parsed(task, file, files.lines(file)))
-    else:
-        columns = {
-            role: column for role, column in task.columns.items() if role not in ("label", "id")
-        }
-        name, found = (
-            file.name.partition(".")[0],
-            task.reader.read_file(file, columns, labelled=False),
-        )
-    if not found:
-        raise DataError(
-            "there is no text to label", file="standard input" if given == "-" else file
-        )
-    return name, found
-
-
-def _parsed(task: Task, file: object, lines: Iterable[tuple[int, str]]) -> Iterator[Example]:
-    for number, line in lines:
-        try:
-            yield task.parse(line, number)
-        except ValueError as error:
-            raise DataError(str(error), file=file, line=number) from error
 
 
 def beside(
@@ -85,7 +50,7 @@ def _row(own: Mapping[str, Any], prediction: Mapping[str, Any]) -> Row:
 
 def _rows(file: Path, examples: Sequence[Example]) -> dict[str, Row]:
     """{file:line: the columns of the user} of a table; nothing for lines."""
-    if files.suffix(file) not in _NAMED:
+    if files.suffix(file) not in NAMED:
         return {}
     if files.suffix(file) not in TABLES:
         return {
@@ -98,7 +63,7 @@ def _rows(file: Path, examples: Sequence[Example]) -> dict[str, Row]:
     return {place: dict(zip(names, cells, strict=False)) for place, cells in rows.items()}
 
 
-def write(file: Path, rows: Sequence[Row]) -> Path:
+def write_rows(file: Path, rows: Sequence[Row]) -> Path:
     """A table for .csv and .tsv, otherwise an object a line."""
     file.parent.mkdir(parents=True, exist_ok=True)
     if file.suffix in TABLES:
@@ -131,3 +96,43 @@ def _cells(row: Row, prefix: str = "") -> Iterator[tuple[str, Any]]:
             )
         else:
             yield f"{prefix}{name}", value
+
+
+def write_predictions(folder: Path, split: str, predictions: Sequence[Mapping[str, Any]]) -> Path:
+    """`<folder>/<split>.jsonl`, one prediction a line."""
+    folder.mkdir(parents=True, exist_ok=True)
+    file = inside(folder, f"{split}.jsonl", partial(ConfigError, "split", split))
+    write_text(file, "".join(json.dumps(p, ensure_ascii=False) + "\n" for p in predictions))
+    return file
+
+
+def write_submission(folder: Path, name: str, predictions: Sequence[Mapping[str, Any]]) -> Path:
+    """A file as GLUE's server takes it: `index <tab> prediction`, labels by name, scores with
+    three digits.
+    """
+    file = submission_file(folder, name)
+    folder.mkdir(parents=True, exist_ok=True)
+    lines = [
+        (
+            f"{p['id']}\t{p['guess']:.3f}"
+            if isinstance(p["guess"], float)
+            else f"{p['id']}\t{p['guess']}"
+        )
+        for p in predictions
+    ]
+    write_text(file, "\n".join(["index\tprediction", *lines]) + "\n")
+    return file
+
+
+def submission_file(folder: Path, name: str) -> Path:
+    """Where that file is; ConfigError for a name that leads out of `folder`."""
+    return inside(folder, name, partial(ConfigError, "task.submission", name))
+
+
+def rounded(value: Any, digits: int = DIGITS) -> Any:
+    """`value`, plain data, with so many significant digits of every float in it."""
+    if isinstance(value, float):
+        return float(f"{value:.{digits}g}")
+    if isinstance(value, Mapping):
+        return {key: rounded(part, digits) for key, part in value.items()}
+    return [rounded(part, digits) for part in value] if isinstance(value, list | tuple) else value

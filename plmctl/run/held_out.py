@@ -9,13 +9,13 @@ import torch
 from omegaconf import DictConfig, OmegaConf
 
 from plmctl.commands.common import build_objective
-from plmctl.commands.corpus import held_out, open_corpus, used
-from plmctl.commands.tokens import refuse_decided
 from plmctl.core.errors import ConfigError, UsageError, nearest
 from plmctl.run.assemble import known_to_objectives
 from plmctl.run.build import plain
 from plmctl.run.compose import Flags
 from plmctl.run.contract import check_contract
+from plmctl.run.corpus import held_out, open_corpus, used
+from plmctl.run.decided import refuse_decided
 from plmctl.run.loading import Loaded
 from plmctl.run.plugins import confirm, named
 from plmctl.tasks.held_out import HeldOut

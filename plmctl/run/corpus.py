@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 from omegaconf import DictConfig, OmegaConf
 
-from plmctl.commands.tokenize import job, progress, shown
 from plmctl.core.batch import FIELDS, Batch
 from plmctl.core.errors import ConfigError, ConfigErrors, DataError, UsageError, nearest, raise_all
+from plmctl.core.progress import show_bytes
 from plmctl.data.formats.base import Format
 from plmctl.data.loader import Labels, Loader, Source, once
 from plmctl.data.mixture import Mixture, check_mixture, shares
@@ -29,6 +29,7 @@ from plmctl.objectives.base import Objective
 from plmctl.run import schema
 from plmctl.run.build import build, plain
 from plmctl.run.finish import check_parts
+from plmctl.run.tokenize import job, progress
 from plmctl.text.tokenizer import Tokenizer
 from plmctl.text.unknown import refuse_unknown, unknown_share
 from plmctl.text.vocab import Vocab
@@ -126,7 +127,7 @@ def open_corpus(cfg: DictConfig, plugins: tuple[str, ...] = ()) -> Corpus:
         }
         for split in SPLITS
     )
-    with shown() as say:
+    with show_bytes() as say:
         for shards in [
             shards for parts in (*train.values(), *valid.values()) for shards in parts.values()
         ]:

@@ -8,13 +8,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
-from omegaconf import DictConfig
 
-from plmctl.core.errors import UsageError
 from plmctl.data.check import labels
 from plmctl.data.check.finding import Finding, Report
-from plmctl.run.build import build
-from plmctl.run.compose import Flags
 from plmctl.tasks import files, inference
 from plmctl.tasks.base import Example, Task
 from plmctl.text.tokenizer import Tokenizer
@@ -22,15 +18,10 @@ from plmctl.text.tokenizer import Tokenizer
 BATCH = 1024  # examples laid out at once
 
 
-def labelled(cfg: DictConfig, flags: Flags) -> Report:
-    """The report on all splits that `task.path` has; lengths in tokens where `tokenizer.path` is
-    given.
+def check_task(task: Task, tokenizer: Tokenizer | None) -> Report:
+    """The report on all splits that `task.path` has; lengths in tokens where there is a
+    tokenizer.
     """
-    task = build(cfg.task, {"pooling": "first"}, flags.plugins, path="task")
-    if not isinstance(task, Task):
-        raise UsageError(
-            f"task={cfg.task.get('name') or cfg.task['_target_']} has no labelled files to check"
-        )
     task.dev_share = 0  # files as they are
     names = (
         ["train"]
@@ -38,7 +29,6 @@ def labelled(cfg: DictConfig, flags: Flags) -> Report:
         else [name for name in task.reader.splits if task.has(name)]
     )
     splits = {name: task.read(name) for name in names}
-    tokenizer = Tokenizer.load(cfg.tokenizer.path) if cfg.tokenizer.get("path") else None
 
     def measure(examples: Sequence[labels.Example]) -> tuple[np.ndarray, np.ndarray]:
         parts = [

@@ -1,0 +1,78 @@
+"""How far work is: on a terminal while it goes on; elsewhere a line now and then."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from plmctl.core.terminal import remark, screen, tell, visible
+
+EVERY = 10.0  # seconds between lines where nobody watches
+Say = Callable[[str, int, int], None]  # (what is done, bytes so far, bytes in all or 0)
+
+
+def clock(seconds: float) -> str:
+    """`1:02:03`, `2:03`."""
+    minutes, s = divmod(round(seconds), 60)
+    hours, m = divmod(minutes, 60)
+    return f"{hours}:{m:02}:{s:02}" if hours else f"{m}:{s:02}"
+
+
+class ProgressLine:
+    """`show(done)`: so many of `total` are done; of a resumed job, `begun` were before."""
+
+    def __init__(self, what: str, total: int, *, begun: int = 0) -> None:
+        self.what, self.total, self.begun = what, total, begun
+        self.start = self.last = time.monotonic()
+
+    def __call__(self, done: int) -> None:
+        now = time.monotonic()
+        if now - self.last < (0.5 if sys.stderr.isatty() else EVERY) and not (
+            done == self.total and self.last > self.start
+        ):
+            return
+        self.last = now
+        rate = (done - self.begun) / max(now - self.start, 1e-9)
+        left = clock((self.total - done) / rate) if rate > 0 else "?"
+        end = "\n" if done == self.total or not sys.stderr.isatty() else "\r"
+        line = f"{done:,} of {self.total:,} {self.what}, {rate:,.1f} a second, {left} left"
+        tell(f"{line:<78}", file=sys.stderr, end=end)
+
+
+@contextmanager
+def show_bytes() -> Iterator[Say]:
+    """A progress bar on a terminal; elsewhere a line now and then, and none for what takes a few
+    seconds.
+    """
+    start, last = time.monotonic(), time.monotonic()
+    began: dict[str, float] = {}
+
+    def line(doing: str, done: int, total: int) -> str:
+        seconds = time.monotonic() - began.setdefault(doing, time.monotonic())
+        share = f" of {total / 1e6:,.1f}" if total else ""
+        speed = f", {done / 1e6 / seconds:.1f} MB/s" if seconds > 0.5 else ""
+        return f"{doing}: {done / 1e6:,.1f}{share} MB{speed}" if done else doing
+
+    if not sys.stderr.isatty():
+
+        def plainly(doing: str, done: int, total: int) -> None:
+            nonlocal last
+            text = line(doing, done, total)
+            if time.monotonic() - last > EVERY:
+                last = time.monotonic()
+                remark(text)
+
+        yield plainly
+        return
+    from rich.text import Text
+
+    with screen(stderr=True).status("") as status:
+
+        def shown(doing: str, done: int, total: int) -> None:
+            status.update(
+                Text(visible(f"{line(doing, done, total)}  {time.monotonic() - start:.0f} s"))
+            )
+
+        yield shown

@@ -1,0 +1,105 @@
+"""What a token directory holds, in lines for people, and whether a new one would be another."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from plmctl.core.errors import DataError, UsageError
+from plmctl.data.shards import read_manifest
+from plmctl.data.tokenizing import Job
+from plmctl.storage.journal import differences
+from plmctl.text.tokenizer import Tokenizer
+
+
+def describe_tokens(manifest: dict[str, Any], out: object) -> list[str]:
+    """What was made, a line each."""
+    kind = manifest["tokenizer"]
+    lines = [
+        f"{out}: {kind['kind']} tokenizer with {kind['size']:,} tokens ({kind['fingerprint'][:8]})"
+    ]
+    if sample := kind.get("trained_on"):
+        lines.append(
+            f"  the tokenizer has seen {sample['sentences']:,} sentences,"
+            f" {sample['bytes'] / 1e6:,.1f} MB"
+        )
+    for name, split in manifest["splits"].items():
+        if not split["tokens"]:
+            lines.append(
+                f"  {name}: nothing, too few documents to hold one out (data.valid_path=..."
+                " gives some)"
+            )
+            continue
+        ratio = split["bytes"] / max(1, split["tokens"])
+        lines.append(
+            f"  {name}: {split['documents']:,} documents, {split['sentences']:,} sentences,"
+            f" {split['tokens']:,} tokens, {ratio:.2f} bytes a token"
+        )
+    lines += too_much_held_out(manifest)
+    readings = sorted({entry["lines"] for entry in manifest["files"] if entry.get("found")})
+    if readings:
+        lines.append(f"  lines are read as: {', '.join(readings)} (data.lines=auto)")
+    for name in manifest["spans"]:
+        count = sum(
+            split["arrays"][f"{name}.start"]["length"] for split in manifest["splits"].values()
+        )
+        lines.append(f"  spans of '{name}': {count:,}")
+    lines += [
+        f"  left out: {count:,} {what}" for what, count in manifest["left_out"].items() if count
+    ]
+    if manifest["dropped_from_train"]:
+        lines.append(
+            f"  {manifest['dropped_from_train']:,} documents are in data.valid_path too and were"
+            " left out of train"
+        )
+    return lines
+
+
+def too_much_held_out(manifest: Mapping[str, Any]) -> list[str]:
+    """A line where whole documents are held out of so few that validation takes far more than
+    the share asked for.
+    """
+    tokens = {name: split["tokens"] for name, split in manifest["splits"].items()}
+    share, wanted = (
+        tokens["valid"] / max(1, sum(tokens.values())),
+        manifest["settings"]["valid_share"],
+    )
+    if not wanted or share < max(0.2, 2 * wanted):
+        return []
+    few = manifest["splits"]["train"]["documents"] + manifest["splits"]["valid"]["documents"]
+    return [
+        f"  {share:.0%} of the text is held out, for there are only {few:,} documents: put blank"
+        " lines between documents, or give data.valid_path=..."
+    ]
+
+
+def refuse_other_tokens(job: Job, out: Path) -> None:
+    """UsageError where `out` has sound tokens of another text, tokenizer or setting: like a run,
+    they are not written over.
+    """
+    try:
+        old = read_manifest(out)
+    except DataError:
+        return
+    files = [entry for source in (job.source, job.valid) if source for entry in source.content()]
+    given = Tokenizer.load(job.recipe.path).fingerprint if job.recipe.path else None
+    known = old["tokenizer"]["fingerprint"] if given or "path" in old["tokenizer"] else None
+    before = {"text": _hashes(old["files"]), "tokenizer": known, "settings": old["settings"]}
+    now = {
+        "text": _hashes(files),
+        "tokenizer": given,
+        "settings": json.loads(json.dumps(job.settings())),
+    }
+    if changed := differences(before, now):
+        told = "; ".join(changed[:3])
+        raise UsageError(
+            f"out={out}: holds tokens already, and these would be others ({told})\n"
+            "  fix: out=<new folder>"
+        )
+
+
+def _hashes(files: Sequence[Mapping[str, Any]]) -> list[str]:
+    """What each file holds, wherever it stands."""
+    return [entry.get("sha256", entry["path"]) for entry in files]

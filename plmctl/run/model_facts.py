@@ -1,0 +1,61 @@
+"""What tasks and reports ask about the model of a config, before any model is built."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from plmctl.attention.patterns import Pattern
+from plmctl.models.base import Backbone
+from plmctl.run.assemble import row_lengths
+from plmctl.run.build import build, locate, plain
+
+
+def pooling(config: Any, plugins: Sequence[str] = ()) -> str:
+    """Which token stands for a row: what `model.classifier.pooling` says; else the "last" where
+    some see none behind them.
+    """
+    told = (config["model"].get("classifier") or {}).get("pooling")
+    if told:
+        return str(told)
+    pattern = pattern_of(config, plugins)
+    return "first" if all(pattern.looks_ahead(segment) for segment in (0, 1)) else "last"
+
+
+def reading(config: Any, plugins: Sequence[str] = ()) -> dict[str, Any]:
+    """What tasks ask about the model of `config`.
+
+    `kind`: its class; `pooling`: which token stands for a row; `writes`: the sequence that is
+    written; `directed`: no token of what is written sees a later one; `causal`: no token of any
+    text does; `segments`: numbers of what is read and written.
+    """
+    part = locate(config["model"]["_target_"], plugins)
+    writes = getattr(part, "writes", "text")
+    pattern = pattern_of(config, plugins)
+    read, written = pattern.prefix_segments or (0, 1)
+    directed = writes == "target" or (writes == "text" and not pattern.looks_ahead(written))
+    causal = writes == "text" and not pattern.looks_ahead()
+    return {
+        "kind": part.__name__,
+        "pooling": pooling(config, plugins),
+        "writes": writes,
+        "directed": directed,
+        "causal": causal,
+        "segments": (read, written),
+    }
+
+
+def remark_on_pattern(
+    config: Any, backbone: Backbone, plugins: Sequence[str], length: int | None = None
+) -> dict[str, str]:
+    """{"pattern": what one should know of it in rows of `length` tokens, of the formats without
+    one}; or nothing.
+    """
+    longest = max(row_lengths(plain(config)).values()) if length is None else length
+    told = pattern_of(config, plugins).remark(longest + getattr(backbone, "memory", 0))
+    return {"pattern": told} if told else {}
+
+
+def pattern_of(config: Any, plugins: Sequence[str]) -> Pattern:
+    pattern: Pattern = build(config["pattern"], plugins=plugins, path="pattern")
+    return pattern

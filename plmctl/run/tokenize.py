@@ -1,0 +1,116 @@
+"""The job of turning text into tokens, as the `data` and `tokenizer` settings describe it."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from plmctl.core.errors import ConfigError
+from plmctl.core.progress import Say, show_bytes
+from plmctl.core.terminal import remark
+from plmctl.data.shards import is_tokens
+from plmctl.data.survey import Source, quiet
+from plmctl.data.tokenizing import Job
+from plmctl.run.build import build, plain
+from plmctl.run.plugins import as_words
+from plmctl.text import segment
+from plmctl.text.inputs import find_all
+from plmctl.text.train import Recipe
+
+if TYPE_CHECKING:
+    from omegaconf import DictConfig
+
+    from plmctl.run.compose import Flags
+
+
+def job(
+    cfg: DictConfig,
+    path: Any,
+    *,
+    say: Say = quiet,
+    processes: int | None = None,
+    plugins: tuple[str, ...] = (),
+) -> Job:
+    """The job that the `data` and `tokenizer` nodes describe."""
+    data, path = plain(cfg.data), plain(path)
+    recipe: Recipe = build(cfg.tokenizer, plugins=plugins, path="tokenizer")
+    if data["segment"] is not None:
+        segment.find(data["segment"], plugins)
+    source, valid = sources(data, path)
+    return Job(
+        source,
+        recipe,
+        valid=valid,
+        valid_share=data["valid_share"],
+        segment=data["segment"],
+        processes=processes,
+        say=say,
+        tell=remark,
+    )
+
+
+def sources(data: dict[str, Any], path: Any) -> tuple[Source, Source | None]:
+    """The text at `path` and that of data.valid_path."""
+    if data["target_path"] is not None and path != data["path"] and not is_tokens(path):
+        fix = (
+            f"plmctl tokenize data.path={path} data.target_path=... out=<dir>, and name that folder"
+        )
+        raise ConfigError(
+            "data.target_path",
+            data["target_path"],
+            f"goes with data.path, not with {path}",
+            fix=fix,
+        )
+    if data["valid_target_path"] is not None and data["valid_path"] is None:
+        raise ConfigError(
+            "data.valid_target_path",
+            data["valid_target_path"],
+            "goes with data.valid_path, which is not given",
+        )
+    # before work; the reader looks for data.path itself
+    for name in ("target_path", "valid_path", "valid_target_path"):
+        if data[name] is not None:
+            find_all(data[name], f"data.{name}")
+    marked = {name: tuple(map(str, data[name])) for name in ("spans", "tags", "fields")}
+    source = Source(path, data["field"], data["lines"], target=data["target_path"], **marked)
+    valid = None
+    if data["valid_path"] is not None:
+        valid = replace(source, path=data["valid_path"], target=data["valid_target_path"])
+        if valid.pairs != source.pairs:
+            if source.pairs:
+                fix = "data.valid_target_path=<the translations of data.valid_path>"
+                raise ConfigError(
+                    "data.valid_target_path",
+                    None,
+                    "must be given too: data.path is parallel text",
+                    fix=fix,
+                )
+            fix = "leave it out, or data.target_path=<the translations of data.path>"
+            given = data["valid_target_path"]
+            raise ConfigError(
+                "data.valid_target_path", given, "data.path is not parallel text", fix=fix
+            )
+    return source, valid
+
+
+def again(flags: Flags) -> str:
+    """The command line that `flags` come from."""
+    recipe = [flags.recipe] if flags.recipe else []
+    folders = [word for folder in flags.config_dirs for word in ("--config-dir", folder)]
+    return shlex.join(
+        ["plmctl", flags.verb, *recipe, *flags.overrides, *folders, *as_words(flags.plugins)]
+    )
+
+
+@contextmanager
+def progress(command: str = "the same command") -> Iterator[Say]:
+    """How far tokenizing is, and, where it is stopped, the command that goes on."""
+    try:
+        with show_bytes() as say:
+            yield say
+    except KeyboardInterrupt:
+        remark(f"tokenizing was stopped, its finished parts are kept. To go on:\n  {command}")
+        raise

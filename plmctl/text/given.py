@@ -1,0 +1,51 @@
+"""The texts that a user gives to be answered: one on the command line, a file of lines, or standard
+input.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import BinaryIO
+
+from plmctl.core.errors import ConfigError, DataError
+from plmctl.text import inputs
+
+
+def read_texts(prompt: str | None, file: str | None) -> tuple[str, Iterator[str]]:
+    """(where they come from, the texts): the one that is given, the lines of a file, or those of
+    standard input.
+    """
+    if prompt is not None and file is not None:
+        raise ConfigError("prompt", prompt, "either prompt= or input=, not both")
+    if prompt is not None:
+        return "prompt", iter([prompt])
+    if file is None and sys.stdin is not None and sys.stdin.isatty():
+        raise ConfigError(
+            "prompt",
+            ...,
+            "there is no text",
+            fix='prompt="Once upon a time", or input=<file>, or input=-',
+        )
+    if file in (None, "-"):
+        return "standard input", _lines(sys.stdin.buffer, "standard input")
+    place = Path(str(file)).expanduser()
+    try:
+        stream = inputs.opened(place)
+    except OSError as error:
+        raise DataError(
+            f"cannot be read: {error.strerror}",
+            file=place,
+            fix="input=<a file of lines>, or - for standard input",
+        ) from error
+    return str(file), _closing(stream, place)
+
+
+def _closing(stream: BinaryIO, file: Path) -> Iterator[str]:
+    with stream:
+        yield from _lines(stream, file)
+
+
+def _lines(stream: BinaryIO, name: Path | str) -> Iterator[str]:
+    return (text for _, text in inputs.lines_of(stream, name, cut=False))
