@@ -13,10 +13,11 @@ from typing import cast
 import numpy as np
 import pytest
 
-from plmctl.commands import embed, generate
+from plmctl.commands import embed
 from plmctl.data.check.finding import Report
 from plmctl.report import checked, page
 from plmctl.storage import atomic as whole
+from plmctl.storage.growing import growing_file
 
 
 def _embed(out: Path) -> None:
@@ -24,7 +25,7 @@ def _embed(out: Path) -> None:
 
 
 def _generate(out: Path) -> None:
-    with generate._into(out, "prompt") as write:
+    with growing_file(out) as write:
         write("one")
         write("two")
 

@@ -21,9 +21,9 @@ from plmctl.commands.fitted import (
     with_new_tokens,
 )
 from plmctl.commands.remembering import check_cache
-from plmctl.commands.rewrite import by_teacher
 from plmctl.commands.teaching import checked_task, taught
 from plmctl.core.errors import ConfigError, UsageError
+from plmctl.core.rounding import rounded
 from plmctl.models.base import Model
 from plmctl.nn.tables import count
 from plmctl.objectives.penalty import penalized
@@ -34,12 +34,13 @@ from plmctl.run.headers import naming_source
 from plmctl.run.loading import find, open_source, take
 from plmctl.run.model_facts import reading, remark_on_pattern
 from plmctl.run.predict import predict, show_scores
+from plmctl.run.rewrite import by_teacher
 from plmctl.storage.atomic import write_json
 from plmctl.tasks import inference
 from plmctl.tasks.base import Task
 from plmctl.tasks.batches import Batches
 from plmctl.tasks.inference import Split
-from plmctl.tasks.predictions import rounded, write_predictions
+from plmctl.tasks.predictions import write_predictions
 from plmctl.text import unknown
 from plmctl.text.tokenizer import META, Tokenizer
 from plmctl.training.budget import Budget

@@ -10,4 +10,6 @@ beam.py      the likeliest texts of several kept side by side
 decode.py    `generate`, the one entry of commands and tasks
 packed.py    linear maps laid out for few rows at a time
 fill.py      what stands at the masks of a text
+prompts.py   what a model reads of the texts that it is given
+answers.py   what it says to each, in order, for a terminal or as JSON lines
 """

@@ -8,12 +8,12 @@ from typing import Any
 
 import torch
 
+from plmctl.core.rounding import rounded
 from plmctl.core.terminal import screen, tell
 from plmctl.models.base import Model
 from plmctl.tasks import inference
 from plmctl.tasks.base import Task
 from plmctl.tasks.inference import Split
-from plmctl.tasks.predictions import rounded
 from plmctl.training.precision import Precision
 
 # rows of an evaluation batch, the default of `plmctl eval`: the same batches give the same digits

@@ -213,6 +213,12 @@ class Generation(Task):
             max_target=self.max_target,
         )
 
+    def encode_source(self, text: str, tokenizer: Any) -> tuple[list[int], int]:
+        """(the ids of a source without its target, how many of its tokens were cut off)."""
+        rows = self.encode([Example("0", {"source": text})], tokenizer)
+        seq = rows.seqs["source" if self.writes == "target" else "text"]
+        return seq.ids[0].tolist(), int(rows.values["cut"][0])
+
     def noise(self, vocab: Vocab) -> Noise | None:
         if self.masked is None:
             return None

@@ -23,7 +23,6 @@ from plmctl.tasks.tables import rows_of
 NAMED = (".json", ".jsonl", ".csv", ".tsv")  # tables, whose columns have names
 TABLES = {".csv": ",", ".tsv": "\t"}  # and what stands between their cells
 FILES = (*TABLES, ".jsonl")  # what a file of predictions may end with
-DIGITS = 6  # significant ones of a metric
 Row = dict[str, Any]
 
 
@@ -127,12 +126,3 @@ def write_submission(folder: Path, name: str, predictions: Sequence[Mapping[str,
 def submission_file(folder: Path, name: str) -> Path:
     """Where that file is; ConfigError for a name that leads out of `folder`."""
     return inside(folder, name, partial(ConfigError, "task.submission", name))
-
-
-def rounded(value: Any, digits: int = DIGITS) -> Any:
-    """`value`, plain data, with so many significant digits of every float in it."""
-    if isinstance(value, float):
-        return float(f"{value:.{digits}g}")
-    if isinstance(value, Mapping):
-        return {key: rounded(part, digits) for key, part in value.items()}
-    return [rounded(part, digits) for part in value] if isinstance(value, list | tuple) else value

@@ -15,6 +15,7 @@ from typer.testing import CliRunner
 from plmctl.cli.app import make_app
 from plmctl.commands import finetune, rewrite
 from plmctl.core.errors import ConfigError, DataError, UsageError
+from plmctl.distill import rewriting
 from plmctl.distill.sequence import Nearest, likeliest, sequence
 from plmctl.distill.teachers import Frozen
 from plmctl.run import compose as config
@@ -186,7 +187,7 @@ def test_nearest_chooses_among_the_beam(teacher, tmp_path):
 def test_goes_on_where_it_was_stopped(teacher, tmp_path, monkeypatch):
     command(f"checkpoint={teacher}", f"out={tmp_path / 'whole'}", "batch_size=1")
     monkeypatch.setattr(resumable, "_COMMIT", 0.0)
-    whole, calls = rewrite.generate, []
+    whole, calls = rewriting.generate, []
 
     def stopped(*args, **how):
         calls.append(how["keys"])
@@ -194,10 +195,10 @@ def test_goes_on_where_it_was_stopped(teacher, tmp_path, monkeypatch):
             raise KeyboardInterrupt
         return whole(*args, **how)
 
-    monkeypatch.setattr(rewrite, "generate", stopped)
+    monkeypatch.setattr(rewriting, "generate", stopped)
     with pytest.raises(KeyboardInterrupt):
         command(f"checkpoint={teacher}", f"out={tmp_path / 'parts'}", "batch_size=1")
-    monkeypatch.setattr(rewrite, "generate", whole)
+    monkeypatch.setattr(rewriting, "generate", whole)
     assert not (tmp_path / "parts").exists()
     command(f"checkpoint={teacher}", f"out={tmp_path / 'parts'}", "batch_size=1")
     for name in ("train.jsonl", "made.json"):

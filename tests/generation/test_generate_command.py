@@ -15,8 +15,10 @@ from typer.testing import CliRunner
 
 import plmctl
 from plmctl.cli.app import make_app
-from plmctl.commands import generate as command
-from plmctl.commands.prompts import Prompt, Reader
+from plmctl.generation import answers as command
+from plmctl.generation.answers import whole_characters
+from plmctl.generation.prompts import Prompt, PromptReader
+from plmctl.run.prompting import prompt_reader
 
 SMALL = [
     "size=tiny",
@@ -102,11 +104,11 @@ def test_no_character_is_cut_in_half(
     assert len(ids) > len(text)
     prompt, reader, shown = (
         Prompt("x", loaded.tokenizer.encode("x"), 0),
-        Reader(loaded, "text", "prompt"),
+        PromptReader(loaded.model, loaded.tokenizer, "text", "prompt"),
         [],
     )
     for end in range(len(ids) + 1):
-        shown.append(command.whole_characters(command.said(reader, prompt, ids[:end])))
+        shown.append(whole_characters(reader.spell(prompt, ids[:end])))
     assert shown[-1] == text
     assert all(text.startswith(part) for part in shown)
 
@@ -147,10 +149,10 @@ def test_masks_are_filled(run: Callable[[str], str]) -> None:
         loaded.vocab.mask,
         loaded.vocab.sep,
     ]
-    prompt = Reader.of(loaded, "prompt")("return a [MASK] of <mask>", 0)
+    prompt = prompt_reader(loaded, "prompt")("return a [MASK] of <mask>", 0)
     assert prompt.ids == ids
     with torch.no_grad():
-        batch = Reader.of(loaded, "prompt").batch([prompt])
+        batch = prompt_reader(loaded, "prompt").batch([prompt])
         shares = torch.softmax(loaded.model.heads["mlm"](loaded.model(batch).last[0]), -1)
     for place, some in zip(
         [i for i, token in enumerate(ids) if token == loaded.vocab.mask],
@@ -168,13 +170,13 @@ def test_masks_are_filled(run: Callable[[str], str]) -> None:
 def test_a_source_is_written_out_with_its_sentinels(run: Callable[[str], str]) -> None:
     loaded = plmctl.load(run("two").removeprefix("checkpoint="))
     sentinel = loaded.tokenizer.roles.sentinels[0]
-    reader = Reader.of(loaded, "prompt")
+    reader = prompt_reader(loaded, "prompt")
     prompt = reader(f"Return {sentinel} of", 0)
     assert reader.kind == "source"
     assert loaded.vocab.sentinels[0] in prompt.ids
     assert prompt.ids[-1] in (loaded.vocab.sep, loaded.vocab.eos)
     ids = [loaded.vocab.sentinels[0], *loaded.tokenizer.encode("the list")]
-    assert command.said(reader, prompt, ids).split() == [sentinel, "the", "list"]
+    assert reader.spell(prompt, ids).split() == [sentinel, "the", "list"]
     done = invoke(
         run("two"), f"prompt=Return {sentinel} of", "max_new=5", "search=beam", "search.width=2"
     )

@@ -14,11 +14,12 @@ from plmctl.commands import eval as evaluation
 from plmctl.commands import finetune
 from plmctl.core.batch import Batch, Seq
 from plmctl.core.errors import ConfigError, ConfigErrors, DataError, UsageError
+from plmctl.core.rounding import rounded
 from plmctl.run import compose as config
 from plmctl.run import schema
 from plmctl.run.model_facts import pooling
 from plmctl.tasks.classification import Classification
-from plmctl.tasks.predictions import rounded, write_submission
+from plmctl.tasks.predictions import write_submission
 from plmctl.tasks.tables import Table
 from plmctl.tasks.unlabelled import read_unlabelled
 from plmctl.training.log import Log

@@ -9,13 +9,13 @@ from writing import parallel
 
 from plmctl.commands import eval as evaluation
 from plmctl.commands import finetune, generate
-from plmctl.commands.prompts import Reader
 from plmctl.core.errors import ConfigError, ConfigErrors, DataError
+from plmctl.core.rounding import rounded
 from plmctl.data.loader import collate
 from plmctl.run import compose as config
 from plmctl.run.loading import load
+from plmctl.run.prompting import prompt_reader
 from plmctl.tasks import written
-from plmctl.tasks.predictions import rounded
 
 SMALL = [
     "checkpoint=null",
@@ -167,7 +167,7 @@ def test_generate_asks_as_the_task_does(kind, tmp_path, capsys):
     )
     with pytest.raises(ConfigError, match=longer):
         _run("finetune", *again, "task.max_length=80", "task.max_target=50")
-    reader = Reader.of(loaded := load(tmp_path / "run"), "x")
+    reader = prompt_reader(loaded := load(tmp_path / "run"), "x")
     examples = [reader.task.parse(line, number) for number, line in enumerate(sources, 1)]
     asked = reader.task._prompts(collate(reader.task.encode(examples, loaded.tokenizer), {})).seqs[
         reader.kind

@@ -5,22 +5,19 @@ from __future__ import annotations
 import re
 from collections.abc import Container, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from itertools import groupby
+from typing import Protocol
 
 import numpy as np
 
 from plmctl.core.batch import Batch, Rows, Seq
-from plmctl.core.errors import DataError, UsageError
+from plmctl.core.errors import DataError
 from plmctl.core.terminal import remark
 from plmctl.data.loader import collate
-from plmctl.generation.decode import writer
-from plmctl.run.build import build, locate
-from plmctl.run.loading import Loaded
-from plmctl.run.model_facts import reading
-from plmctl.run.plugins import confirm, named
-from plmctl.tasks.base import Example
-from plmctl.tasks.generation import Generation
+from plmctl.models.base import Model
+from plmctl.text.tokenizer import Tokenizer
 from plmctl.text.unknown import refuse_unknown, unknown_share
+from plmctl.text.vocab import Vocab
 
 AHEAD = 16  # batches that are sorted by length together
 MASKS = ("[MASK]", "<mask>")  # are understood whatever the tokenizer's own spelling
@@ -38,36 +35,40 @@ class Prompt:
     cut: int = 0  # tokens that a task leaves out of a source that is too long
 
 
-@dataclass(frozen=True)
-class Reader:
-    """Texts to prompts of one model: `kind` is "fill" (masks), "source" (of an encoder-decoder), or
-    "text" (goes on).
+class WritingTask(Protocol):
+    """What a task that writes says of its sources (`tasks.generation.Generation`)."""
 
-    What was fine-tuned on a `task` that writes is given its sources as the task lays them out, cut
-    where it cuts them.
+    head: str  # that writes
+    max_length: int  # tokens of a source
+    max_target: int  # tokens of what is written
+    segments: Sequence[int]  # numbers of what is read and of what is written
+
+    def encode_source(self, text: str, tokenizer: Tokenizer) -> tuple[list[int], int]:
+        """(the ids of a source as in training, how many tokens were cut off)."""
+        ...
+
+
+@dataclass(frozen=True)
+class PromptReader:
+    """Texts to prompts of one model.
+
+    Args:
+        kind: "fill" (masks), "source" (of an encoder-decoder), or "text" (goes on).
+        source: Where the texts come from, for messages.
+        template: What stands around a text: roles of special tokens, and "A" for its own.
+        task: A task that writes, on which the model was fine-tuned: it lays the sources out.
     """
 
-    loaded: Loaded
+    model: Model
+    tokenizer: Tokenizer
     kind: str
-    source: str  # where texts come from, for messages
-    task: Generation | None = None
+    source: str
+    template: Sequence[str] = ("A",)
+    task: WritingTask | None = None
 
-    @classmethod
-    def of(cls, loaded: Loaded, source: str, plugins: Sequence[str] = ()) -> Reader:
-        """UsageError where the model can neither write nor fill."""
-        backbone, heads = loaded.model.backbone, loaded.model.heads
-        try:
-            writer(loaded.model)
-        except UsageError:
-            if "mlm" not in heads or backbone.writes != "text" or loaded.vocab.mask is None:
-                raise
-            return cls(loaded, "fill", source)
-        return cls(
-            loaded,
-            "source" if backbone.writes == "target" else "text",
-            source,
-            written_task(loaded, plugins),
-        )
+    @property
+    def vocab(self) -> Vocab:
+        return self.tokenizer.vocab
 
     @property
     def head(self) -> str | None:
@@ -78,7 +79,7 @@ class Reader:
         """The prompts of all lines, those of blank ones empty; then what there is to say.
         DataError where there is no text.
         """
-        places, blank, full, cut = self.loaded.model.backbone.max_length, list[int](), 0, 0
+        places, blank, full, cut = self.model.backbone.max_length, list[int](), 0, 0
         prompt = None
         for number, line in enumerate(lines):
             made = (
@@ -121,13 +122,13 @@ class Reader:
                 "an empty prompt", file=self.source, line=line, fix="write at least a word"
             )
         prompt = self._asked(text, number)
-        ids, vocab = prompt.ids, self.loaded.vocab
+        ids, vocab = prompt.ids, self.vocab
         share = unknown_share(ids, vocab)
         refuse_unknown(
             share, file=self.source, line=line, fix="a checkpoint whose tokenizer knows this text"
         )
         if self.kind == "fill" and vocab.mask not in ids:
-            mask = self.loaded.tokenizer.roles.mask
+            mask = self.tokenizer.roles.mask
             fix = (
                 f"put {mask} where it should say a word;"
                 " to write, take a decoder or an encoder-decoder"
@@ -138,7 +139,7 @@ class Reader:
                 line=line,
                 fix=fix,
             )
-        places = self.loaded.model.backbone.max_length
+        places = self.model.backbone.max_length
         room = None if places is None else places - (self.kind == "text")
         if room is not None and len(ids) > room:
             told = f"the model has places for {places}" + (
@@ -155,7 +156,7 @@ class Reader:
     def batch(self, prompts: Sequence[Prompt]) -> Batch:
         """The prompts side by side, padded to the longest."""
         length = np.array([len(prompt.ids) for prompt in prompts])
-        ids = np.full((len(prompts), int(length.max())), self.loaded.vocab.pad, np.int64)
+        ids = np.full((len(prompts), int(length.max())), self.vocab.pad, np.int64)
         for row, prompt in enumerate(prompts):
             ids[row, : len(prompt.ids)] = prompt.ids
         name = "source" if self.kind == "source" else "text"
@@ -165,16 +166,16 @@ class Reader:
         return collate(Rows(key=np.array([p.number for p in prompts]), seqs={name: seq}), {})
 
     def _asked(self, text: str, number: int) -> Prompt:
-        if self.task is None:
-            return Prompt(text, self._framed(self._encoded(text)), number)
-        rows = self.task.encode([Example(str(number), {"source": text})], self.loaded.tokenizer)
-        return Prompt(
-            text, rows.seqs[self.kind].ids[0].tolist(), number, int(rows.values["cut"][0])
-        )
+        if self.task is not None:
+            ids, cut = self.task.encode_source(text, self.tokenizer)
+            return Prompt(text, ids, number, cut)
+        ids = self._encoded(text)
+        framed = (ids if role == "A" else [self.vocab.id(role)] for role in self.template)
+        return Prompt(text, [i for part in framed for i in part], number)
 
     def _encoded(self, text: str) -> list[int]:
         """The ids of `text`, in which masks and sentinels may be spelled out."""
-        tokenizer, vocab = self.loaded.tokenizer, self.loaded.vocab
+        tokenizer, vocab = self.tokenizer, self.vocab
         known = dict(zip(tokenizer.roles.sentinels, vocab.sentinels, strict=True))
         if vocab.mask is not None:
             known |= dict.fromkeys((*MASKS, str(tokenizer.roles.mask)), vocab.mask)
@@ -192,35 +193,20 @@ class Reader:
                 )
         return ids
 
-    def _framed(self, ids: list[int]) -> list[int]:
-        """With the special tokens of the rows that the model was trained on; a text that goes on
-        is not closed.
+    def spell(self, prompt: Prompt, ids: Sequence[int]) -> str:
+        """What was written, as text: behind its prompt where it goes on (so that a space between
+        words stays), with sentinels.
         """
-        vocab, config = self.loaded.vocab, self.loaded.config
-        rows: dict[str, Any] = config.get("format") or {}
-        if self.kind == "text":
-            prefix = "tracks.segment" in self.loaded.model.backbone.needs
-            roles = (
-                vocab.pair[: vocab.pair.index("B")]
-                if prefix
-                else vocab.single[: vocab.single.index("A") + 1]
-            )
-            roles = roles if prefix or rows.get("specials") else ("A",)
-        else:
-            roles = tuple(rows.get("source_template") or vocab.single)
-        return [i for role in roles for i in (ids if role == "A" else [vocab.id(role)])]
-
-
-def written_task(loaded: Loaded, plugins: Sequence[str] = ()) -> Generation | None:
-    """The task that the checkpoint was fine-tuned on, if it is one that writes."""
-    node = loaded.config.get("task") or {}
-    confirm(named(node), plugins, of=loaded.source.folder)
-    part = locate(node["_target_"], plugins) if node else None
-    if not (isinstance(part, type) and issubclass(part, Generation)):
-        return None
-    unscored = {**node, "metrics": []}  # whose libraries may be missing here
-    made: Generation = build(unscored, reading(loaded.config, plugins), plugins, path="task")
-    return made
+        tokenizer, vocab = self.tokenizer, self.vocab
+        if self.task is not None:
+            return tokenizer.decode(list(ids)).strip()
+        if self.kind == "text" and "tracks.segment" not in self.model.backbone.needs:
+            before, whole = tokenizer.decode(prompt.ids), tokenizer.decode([*prompt.ids, *ids])
+            if whole.startswith(before):
+                return whole[len(before) :]
+        spelled = dict(zip(vocab.sentinels, tokenizer.roles.sentinels, strict=True))
+        parts = [(first, list(some)) for first, some in groupby(ids, key=spelled.get)]
+        return " ".join(name or tokenizer.decode(some) for name, some in parts)
 
 
 def note(text: str) -> None:

@@ -1,0 +1,114 @@
+"""A larger training set, with words replaced as TinyBERT does (Jiao et al., 2020, algorithm 1), as
+a folder of files.
+
+It has the files of the task as they are, but a training file in which changed copies follow each
+example, with its label or its tags: `task.path=<folder>` trains on it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from plmctl.distill.augmentation import Augmenter, copies
+from plmctl.storage.resumable import file_hash, write_folder
+from plmctl.tasks import files
+from plmctl.tasks.base import Task
+from plmctl.tasks.sheet import Sheet
+from plmctl.tasks.tagged_sheet import TaggedSheet
+
+
+@dataclass(frozen=True, kw_only=True)
+class Augmentation:
+    """The training file of a task, and how its copies are made.
+
+    Args:
+        copies: Of each example, at most.
+        rate: The share of the words of a copy that are replaced.
+        tagged_words: Whether words with a tag other than O are replaced, too.
+        how: What else decides the copies (the model's identity, its candidates).
+    """
+
+    task: Task
+    sheet: Sheet | TaggedSheet
+    augmenter: Augmenter
+    copies: int
+    rate: float
+    seed: int
+    tagged_words: bool
+    how: Mapping[str, Any]
+
+    @property
+    def examples(self) -> int:
+        """How many examples the training file has."""
+        return sum(bool(self.sheet.texts(row)) for row in self.sheet.rows)
+
+    @property
+    def counted(self) -> dict[str, int]:
+        """Words and examples, as far as the folder is written."""
+        return self.augmenter.seen
+
+    def write(self, out: Path) -> None:
+        """The folder `out`, which appears when it is complete."""
+        named, sheet = split_files(self.task), self.sheet
+        name, file = named.pop("train")
+        job = {
+            "made by": "plmctl data augment",
+            "train": file_hash(file),
+            "copies": self.copies,
+            "rate": self.rate,
+            "seed": self.seed,
+            "tagged_words": self.tagged_words,
+            **self.how,
+        }
+        self.counted["examples"] = 0
+        write_folder(
+            out,
+            name.removesuffix(".gz"),
+            job,
+            sheet.rows,
+            of=self._copied,
+            begin="" if sheet.header is None else sheet.line(sheet.header),
+            others=dict(named.values()),
+            state=self.counted,
+        )
+
+    def _copied(self, rows: Sequence[Any], first: int) -> Iterator[str]:
+        """Each of the rows, and its copies."""
+        sheet = self.sheet
+        texts = [
+            (n, role, text) for n, row in enumerate(rows) for role, text in sheet.texts(row).items()
+        ]
+        stay = [
+            [] if self.tagged_words else sheet.tagged(rows[n]).get(role, []) for n, role, _ in texts
+        ]
+        slots = self.augmenter([text for _, _, text in texts], stay)
+        places: list[dict[str, Any]] = [{} for _ in rows]
+        for (n, role, _), found in zip(texts, slots, strict=True):
+            places[n][role] = found
+        for n, row in enumerate(rows):
+            draws = np.random.default_rng([self.seed, first + n])
+            others = copies(
+                sheet.texts(row), places[n], count=self.copies, rate=self.rate, draws=draws
+            )
+            self.counted["examples"] += bool(places[n]) + len(others)
+            yield from (sheet.line(row), *(sheet.line(row, other) for other in others))
+
+
+def split_files(task: Task) -> dict[str, tuple[str, Path]]:
+    """{split: (name of its file in the new folder, the file)}; names that the task finds there."""
+    single = files.is_single(task.path)  # it would answer for every split
+    found = {}
+    for split, patterns in task.reader.splits.items():
+        if split == "train" or (not single and task.has(split)):
+            file = files.need(task.path, split, patterns, folder=getattr(task.reader, "folder", ""))
+            own = isinstance(task.path, str) and not single
+            end = (
+                "".join(Path(file.name).suffixes[-2:]) if file.name.endswith(".gz") else file.suffix
+            )
+            found[split] = (file.name if own else f"{split}{end}", file)
+    return found

@@ -1,0 +1,155 @@
+"""A training set whose targets a teacher wrote (Kim and Rush, 2016), as a folder of files.
+
+It has train.jsonl and the other splits of the task as they are, under the names of the task's
+columns: `task.path=<folder>` trains on it, and so does `data.path=<folder>/train.jsonl
+data.fields=[source,target]` in pretraining.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from plmctl.distill.sequence import Pick
+from plmctl.generation.decode import generate
+from plmctl.generation.prompts import AHEAD, PromptReader, alike
+from plmctl.generation.search import Hypothesis, Search
+from plmctl.storage.resumable import text_hash, write_folder
+from plmctl.tasks import files
+from plmctl.tasks.base import Example
+from plmctl.tasks.generation import Generation
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rewriting:
+    """A teacher, the examples of a task, and how it writes them.
+
+    Args:
+        reader: The teacher, and how it reads a source.
+        pick: Which of the texts of `search` the student learns.
+        max_new: The most tokens of a text.
+        how: What else decides the texts (the teacher's identity, the settings of the search).
+    """
+
+    reader: PromptReader
+    task: Generation
+    search: Search
+    pick: Pick
+    max_new: int
+    batch_size: int
+    device: torch.device
+    how: Mapping[str, Any]
+    counted: dict[str, int] = field(
+        default_factory=lambda: {
+            "as the reference": 0,
+            "cut at max_new": 0,
+            "empty, so the reference": 0,
+        }
+    )
+
+    @cached_property
+    def examples(self) -> list[Example]:
+        """Those of the training split, whose labels are known to be fit."""
+        found = self.task.read("train")
+        self.task.fit_labels(found)
+        return found
+
+    @cached_property
+    def names(self) -> dict[str, str]:
+        """What the columns are called: as in the task, where they have names."""
+        return {
+            role: name if isinstance(name := self.task.columns[role], str) else role
+            for role in ("source", "target")
+        }
+
+    @cached_property
+    def job(self) -> dict[str, Any]:
+        """All that decides the bytes of `train.jsonl`."""
+        return {
+            "made by": "plmctl data rewrite",
+            **self.how,
+            "max_new": self.max_new,
+            "columns": self.names,
+            "train": text_hash("".join(map(self._line, self.examples))),
+        }
+
+    @property
+    def identity(self) -> str:
+        """A hash of all that decides the bytes of the folder."""
+        others = {name: text_hash(str(text)) for name, text in self._others.items()}
+        return text_hash(json.dumps({**self.job, **others}, sort_keys=True))
+
+    def write(self, out: Path) -> None:
+        """The folder `out`, which appears when it is complete."""
+        self.reader.model.to(self.device)
+        write_folder(
+            out,
+            "train.jsonl",
+            self.job,
+            self.examples,
+            of=self._rewritten,
+            together=AHEAD * self.batch_size,
+            others=self._others,
+            state=self.counted,
+            what="sources",
+        )
+
+    def _rewritten(self, some: Sequence[Example], first: int) -> Iterator[str]:
+        reader = self.reader
+        prompts = [
+            reader(str(example.fields["source"]), first + n) for n, example in enumerate(some)
+        ]
+        texts: dict[int, list[Hypothesis]] = {}
+        for chosen in alike(prompts, self.batch_size):
+            found = generate(
+                reader.model,
+                reader.batch([prompts[n] for n in chosen]).to(self.device),
+                vocab=reader.vocab,
+                search=self.search,
+                head=reader.head,
+                max_new=self.max_new,
+                keys=[prompts[n].number for n in chosen],
+            )
+            texts |= dict(zip(chosen, found, strict=True))
+        for n, example in enumerate(some):
+            words = [reader.spell(prompts[n], text.ids).strip() for text in texts[n]]
+            yield self._line(replace(example, label=(self._chosen(words, texts[n], example),)))
+
+    def _chosen(self, words: Sequence[str], texts: Sequence[Hypothesis], example: Example) -> str:
+        """What the student is to write: the teacher's text or, where it wrote nothing, the
+        reference.
+        """
+        references = [str(text) for text in example.label or ()]
+        text = self.pick(words, references)
+        self.counted["empty, so the reference"] += text is None
+        self.counted["as the reference"] += text in references
+        self.counted["cut at max_new"] += (
+            text is not None and not texts[list(words).index(text)].finished
+        )
+        return references[0] if text is None else text
+
+    def _line(self, example: Example) -> str:
+        row = {self.names["source"]: example.fields["source"]}
+        references = list(example.label or ())
+        if references:
+            row[self.names["target"]] = references[0] if len(references) == 1 else references
+        return json.dumps(row, ensure_ascii=False) + "\n"
+
+    @cached_property
+    def _others(self) -> dict[str, Path | str]:
+        """The other splits, for which nothing is written."""
+        # one file is whatever split is asked for
+        single = files.is_single(self.task.path)
+        others = ("dev",) if single else self.task.reader.splits
+        there: Iterable[str] = (
+            split for split in others if split != "train" and self.task.has(split)
+        )
+        return {
+            f"{split}.jsonl": "".join(map(self._line, self.task.read(split))) for split in there
+        }

@@ -1,0 +1,166 @@
+"""What a model says to prompts, in their order: the texts that it writes, or the masks that it
+fills.
+
+Each prompt gives `search.count` texts, best first, a line each; or as JSON
+
+    {"prompt": ..., "texts": [{"text": ..., "score": ..., "finished": ...}, ...]}
+
+(finished: it ended by itself), or from a masked language model
+
+    {"prompt": ..., "text": ..., "masks": [[{"token": ..., "probability": ...}, ...], ...]}
+
+A blank line of a file gets a blank line, or an empty record: line n answers line n.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any, Protocol
+
+import torch
+
+from plmctl.core.rounding import rounded
+from plmctl.core.terminal import tell
+from plmctl.generation.decode import generate
+from plmctl.generation.fill import Candidates, fill
+from plmctl.generation.prompts import AHEAD, Prompt, PromptReader, alike
+from plmctl.generation.search import Hypothesis, Search
+
+
+class Answerer(Protocol):
+    """Answers prompts in batches, each with one text for people or for programs."""
+
+    def answer(self, prompts: Sequence[Prompt]) -> list[str]: ...
+    def blank(self, prompt: Prompt) -> str:
+        """The answer to a blank line."""
+        ...
+
+
+def answer_in_order(
+    prompts: Iterator[Prompt], answerer: Answerer, batch_size: int
+) -> Iterator[str]:
+    """The answer to every prompt as soon as it is known; batches are of similar length, results
+    in the order of the prompts.
+    """
+    interactive = sys.stdin is not None and sys.stdin.isatty()
+    while some := list(islice(prompts, 1 if interactive else AHEAD * batch_size)):
+        found = {
+            place: answerer.blank(prompt) for place, prompt in enumerate(some) if not prompt.ids
+        }
+        shown = 0
+        for chosen in alike(some, batch_size, without=found) or [[]]:
+            if chosen:
+                answers = answerer.answer([some[place] for place in chosen])
+                found |= dict(zip(chosen, answers, strict=True))
+            while shown in found:
+                yield found[shown]
+                shown += 1
+
+
+@dataclass(frozen=True)
+class TextAnswers:
+    """What `search` writes behind each prompt."""
+
+    reader: PromptReader
+    search: Search
+    max_new: int | None
+    device: torch.device
+    as_json: bool
+
+    def answer(self, prompts: Sequence[Prompt]) -> list[str]:
+        found = self._write(prompts)
+        return [self._line(*pair) for pair in zip(prompts, found, strict=True)]
+
+    def blank(self, prompt: Prompt) -> str:
+        """As many blank lines as texts, or a record without any."""
+        return _json(prompt, texts=[]) if self.as_json else "\n" * (self.search.count - 1)
+
+    def stream(self, prompt: Prompt) -> None:
+        """One prompt to the terminal, token by token; a beam's text at its end."""
+        shown, ids = "", list[int]()
+
+        def show(tokens: list[int]) -> None:
+            nonlocal shown
+            ids.extend(tokens)
+            text = whole_characters(self.reader.spell(prompt, ids))
+            # else a later token has changed how an earlier one is spelled: at the end
+            if text.startswith(shown):
+                tell(text[len(shown) :], end="")
+                shown = text
+
+        ((found,),) = self._write([prompt], watch=show)
+        final = self.reader.spell(prompt, found.ids)
+        tell(final[len(shown) :] if final.startswith(shown) else f"\n{final}")
+
+    def _write(self, prompts: Sequence[Prompt], **more: Any) -> list[list[Hypothesis]]:
+        return generate(
+            self.reader.model,
+            self.reader.batch(prompts).to(self.device),
+            vocab=self.reader.vocab,
+            search=self.search,
+            head=self.reader.head,
+            max_new=self.max_new,
+            keys=[prompt.number for prompt in prompts],
+            **more,
+        )
+
+    def _line(self, prompt: Prompt, found: Sequence[Hypothesis]) -> str:
+        written = [(self.reader.spell(prompt, text.ids), text) for text in found]
+        if not self.as_json:
+            return "\n".join(words.replace("\n", "\\n") for words, _ in written)
+        each = [
+            {"text": words, "score": rounded(text.score), "finished": text.finished}
+            for words, text in written
+        ]
+        return _json(prompt, texts=each)
+
+
+@dataclass(frozen=True)
+class MaskAnswers:
+    """The `top` likeliest tokens at each mask of a prompt."""
+
+    reader: PromptReader
+    top: int
+    device: torch.device
+    as_json: bool
+
+    def answer(self, prompts: Sequence[Prompt]) -> list[str]:
+        batch, vocab = self.reader.batch(prompts).to(self.device), self.reader.vocab
+        found = fill(self.reader.model, batch, mask=vocab.id("mask"), top=self.top, size=vocab.size)
+        return [self._line(*pair) for pair in zip(prompts, found, strict=True)]
+
+    def blank(self, prompt: Prompt) -> str:
+        """A blank line, or a record without masks."""
+        return _json(prompt, text="", masks=[]) if self.as_json else ""
+
+    def _line(self, prompt: Prompt, masks: Sequence[Candidates]) -> str:
+        tokenizer, best = self.reader.tokenizer, iter([some[0][0] for some in masks])
+        mask = self.reader.vocab.mask
+        text = tokenizer.decode([next(best) if i == mask else i for i in prompt.ids])
+        spelled: list[list[dict[str, Any]]] = [
+            [
+                {"token": tokenizer.pieces([i])[0], "probability": rounded(share)}
+                for i, share in candidates
+            ]
+            for candidates in masks
+        ]
+        if self.as_json:
+            return _json(prompt, text=text, masks=spelled)
+        rows = [
+            f"  mask {n}: " + ", ".join(f"{c['token']} {c['probability']:.3f}" for c in some)
+            for n, some in enumerate(spelled, 1)
+        ]
+        return "\n".join([text, *rows])
+
+
+def whole_characters(text: str) -> str:
+    """Without what stands at the end for bytes of a character that is not complete yet."""
+    return text.rstrip("\ufffd")
+
+
+def _json(prompt: Prompt, **answer: Any) -> str:
+    return json.dumps({"prompt": prompt.text, **answer}, ensure_ascii=False)

@@ -1,0 +1,54 @@
+"""What reads the prompts of a loaded model."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from plmctl.core.errors import UsageError
+from plmctl.generation.decode import writer
+from plmctl.generation.prompts import PromptReader
+from plmctl.run.build import build, locate
+from plmctl.run.loading import Loaded
+from plmctl.run.model_facts import reading
+from plmctl.run.plugins import confirm, named
+from plmctl.tasks.generation import Generation
+
+
+def prompt_reader(loaded: Loaded, source: str, plugins: Sequence[str] = ()) -> PromptReader:
+    """Reads texts of `source` for a model, as its training or its task laid them out; UsageError
+    where it can neither write nor fill masks.
+    """
+    model, tokenizer = loaded.model, loaded.tokenizer
+    kind = "source" if model.backbone.writes == "target" else "text"
+    try:
+        writer(model)
+    except UsageError:
+        if "mlm" not in model.heads or kind != "text" or tokenizer.vocab.mask is None:
+            raise
+        return PromptReader(model, tokenizer, "fill", source, _template(loaded, "fill"))
+    task = written_task(loaded, plugins)
+    return PromptReader(model, tokenizer, kind, source, _template(loaded, kind), task)
+
+
+def written_task(loaded: Loaded, plugins: Sequence[str] = ()) -> Generation | None:
+    """The task that the checkpoint was fine-tuned on, if it is one that writes."""
+    node = loaded.config.get("task") or {}
+    confirm(named(node), plugins, of=loaded.source.folder)
+    part = locate(node["_target_"], plugins) if node else None
+    if not (isinstance(part, type) and issubclass(part, Generation)):
+        return None
+    unscored = {**node, "metrics": []}  # whose libraries may be missing here
+    task: Generation = build(unscored, reading(loaded.config, plugins), plugins, path="task")
+    return task
+
+
+def _template(loaded: Loaded, kind: str) -> Sequence[str]:
+    """The special tokens of the rows that the model was trained on, around "A", the text; a text
+    that goes on is not closed.
+    """
+    vocab, rows = loaded.vocab, loaded.config.get("format") or {}
+    if kind != "text":
+        return tuple(rows.get("source_template") or vocab.single)
+    if "tracks.segment" in loaded.model.backbone.needs:
+        return vocab.pair[: vocab.pair.index("B")]
+    return vocab.single[: vocab.single.index("A") + 1] if rows.get("specials") else ("A",)

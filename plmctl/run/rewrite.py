@@ -1,0 +1,128 @@
+"""Which teacher writes the targets of which task, and how: for `plmctl data rewrite`, and for a
+fine-tuning with `distill.rewrite`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from omegaconf import OmegaConf
+
+from plmctl.core.errors import ConfigError
+from plmctl.core.terminal import remark, tell
+from plmctl.data.tokenizing import cache_folder
+from plmctl.distill.rewriting import Rewriting
+from plmctl.distill.sequence import Nearest, Pick, likeliest
+from plmctl.generation.prompts import PromptReader
+from plmctl.run.build import build, plain
+from plmctl.run.identity import identity
+from plmctl.run.loading import Loaded, load
+from plmctl.run.model_facts import reading
+from plmctl.run.plugins import confirm, named
+from plmctl.run.prompting import prompt_reader
+from plmctl.tasks.generation import Generation
+from plmctl.training.distributed import device_of
+
+if TYPE_CHECKING:
+    from omegaconf import DictConfig
+
+    from plmctl.run.compose import Flags
+
+
+def rewriting(cfg: DictConfig, flags: Flags) -> Rewriting:
+    """What `checkpoint` is to write for the sources of a task, with `search` and `pick`."""
+    device = device_of(cfg.device, "device")
+    search = build(cfg.search, {}, flags.plugins, path="search")
+    if cfg.pick == "nearest" and search.count < 2:
+        raise ConfigError(
+            "search.count",
+            search.count,
+            "at least 2: pick=nearest chooses among them",
+            fix="search.count=5",
+        )
+    loaded = load(cfg.checkpoint, plugins=flags.plugins)
+    task, reader = _task(cfg, flags, loaded), _reader(cfg, flags, loaded)
+    pick: Pick = likeliest
+    if cfg.pick == "nearest":
+        pick = Nearest(tokenize=task.tokenize, lowercase=task.lowercase)
+    return Rewriting(
+        reader=reader,
+        task=task,
+        search=search,
+        pick=pick,
+        max_new=cfg.max_new or (reader.task or task).max_target,
+        batch_size=cfg.batch_size,
+        device=device,
+        how={"model": identity(loaded.source), "pick": cfg.pick, "search": plain(cfg.search)},
+    )
+
+
+def by_teacher(cfg: DictConfig, flags: Flags) -> None:
+    """Put the texts of `teacher` in place of the targets that the fine-tuning `cfg` would read.
+
+    They are written once, into a folder of the cache called by all that decides them. Nothing where
+    that is done already.
+    """
+    if not (told := (cfg.get("distill") or {}).get("rewrite")):
+        return
+    own = {
+        **plain(told),
+        "checkpoint": cfg.teacher,
+        "task": plain(cfg.task),
+        "device": cfg.train.device,
+    }
+    work = rewriting(OmegaConf.create(own), flags)
+    out = cache_folder(cfg.data.cache_dir) / f"by-teacher-{work.identity[:16]}"
+    if not out.exists():
+        work.write(out)
+    (remark if flags.json else tell)(f"targets by {cfg.teacher}: {out}")
+    cfg.task.path, cfg.task.columns = str(out), {**work.names, "id": None}
+    cfg.distill.rewrite = None
+
+
+def _task(cfg: DictConfig, flags: Flags, loaded: Loaded) -> Generation:
+    """The task that is asked for, else the one the teacher was fine-tuned on; ConfigError where
+    it writes no texts.
+    """
+    own = loaded.config.get("task") or {}
+    confirm(named(own), flags.plugins, of=cfg.checkpoint)
+    if cfg.task is None and not own:
+        raise ConfigError(
+            "task",
+            ...,
+            "must be given: whose sources are they?",
+            fix="task=translation task.path=<folder>",
+        )
+    node = {**(own if cfg.task is None else plain(cfg.task)), "metrics": []}
+    task = build(node, reading(loaded.config, flags.plugins), flags.plugins, path="task")
+    if not isinstance(task, Generation):
+        raise ConfigError(
+            "task",
+            node.get("name"),
+            "a task whose targets are texts: translation, summarization, seq2seq",
+        )
+    return task
+
+
+def _reader(cfg: DictConfig, flags: Flags, loaded: Loaded) -> PromptReader:
+    """How the teacher reads a source; ConfigError for a model that does not write one text for
+    another.
+    """
+    reader = prompt_reader(loaded, "train", flags.plugins)
+    if reader.kind == "source" or (reader.kind == "text" and reader.task is not None):
+        return reader
+    what = (
+        "an encoder, which fills masks"
+        if reader.kind == "fill"
+        else "a decoder that was fine-tuned on no task that writes"
+    )
+    fix = (
+        "checkpoint=<an encoder-decoder,"
+        " or the run of a finetune on translation, summarization, seq2seq>"
+    )
+    raise ConfigError(
+        "checkpoint",
+        cfg.checkpoint,
+        f"a teacher that writes one text for another; this is {what}",
+        fix=fix,
+    )

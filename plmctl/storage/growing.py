@@ -1,0 +1,56 @@
+"""A file of lines that appears when it is complete; what there is of one that was stopped stays
+beside it.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from plmctl.core.errors import DataError
+from plmctl.core.terminal import remark
+from plmctl.storage.atomic import end_of, is_stream
+
+
+@contextmanager
+def growing_file(
+    place: Path, *, total: Callable[[], int | None] = lambda: None
+) -> Iterator[Callable[[str], None]]:
+    """Writes one line a call, at once.
+
+    Args:
+        total: How many lines there are to be, if that is known: asked for when it stops.
+    """
+    device, place = is_stream(place), place if is_stream(place) else end_of(place)
+    unfinished = place if device else place.with_name(f"{place.name}.partial")
+    try:
+        place.parent.mkdir(parents=True, exist_ok=True)
+        out = unfinished.open("w", encoding="utf-8")
+    except OSError as error:
+        raise DataError(
+            f"cannot write: {error.strerror or error}", file=place, fix="out=<a writable file>"
+        ) from error
+    written = 0
+
+    def write(line: str) -> None:
+        nonlocal written
+        out.write(f"{line}\n")
+        out.flush()
+        written += 1
+
+    try:
+        with out:
+            yield write
+    except BaseException:
+        if written:
+            of = "" if (count := total()) is None else f" of {count}"
+            remark(
+                f"plmctl: {written}{of} lines are answered, in {unfinished}, which is not complete"
+            )
+        elif not device:
+            unfinished.unlink()
+        raise
+    if not device:
+        os.replace(unfinished, place)
