@@ -15,7 +15,7 @@ help: ## show this list
 	@sed -n 's/^\([a-z]*\):.*## /  \1	/p' Makefile
 
 demo: $(VENV)/.base ## install, then the whole main job on an embedded corpus (5 minutes on 2 cores); report: demo/report.md
-	$(PY) -m plmctl.commands.demo demo
+	$(PY) -m plmctl.cli.demo demo
 
 test: lint ## install, check style and types, run the tests (TESTS="tests/text -k unigram" for some of them, WORKERS=8 for more at a time)
 	OMP_NUM_THREADS=1 $(PY) -m pytest -n $(WORKERS) --dist loadfile -m "not slow and not gpu" $(TESTS)

@@ -400,7 +400,7 @@ def use(model: Path) -> object:
     import torch
 
     import plmctl
-    from plmctl.commands.embed import batch_of
+    from plmctl.run.embedding import batch_of
     from plmctl.run.embedding_lines import Line
 
     loaded = plmctl.load(model)

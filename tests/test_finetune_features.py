@@ -15,10 +15,10 @@ from safetensors.torch import load_file
 import plmctl
 from plmctl.commands import eval as evaluation
 from plmctl.commands import finetune, fitted
-from plmctl.commands.convert import convert
 from plmctl.core.errors import ConfigError
 from plmctl.run import compose as config
 from plmctl.run.assemble import build_model
+from plmctl.run.convert import convert
 from plmctl.run.resume import resumed
 from plmctl.training.checkpoint import read
 

@@ -14,9 +14,9 @@ import yaml
 from typer.testing import CliRunner
 
 from plmctl.cli.app import make_app
+from plmctl.core.locate import parameters
 from plmctl.noise.span_mask import SpanMask
 from plmctl.noise.token_mask import TokenMask
-from plmctl.run.build import parameters
 from plmctl.run.explained import explained, kind, part_files
 from plmctl.run.recipes import conf_dir
 

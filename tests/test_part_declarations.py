@@ -17,7 +17,8 @@ import yaml
 import plmctl
 from plmctl.core import parts
 from plmctl.core.errors import ConfigError
-from plmctl.run.build import build, check, locate, slot_at
+from plmctl.core.locate import locate
+from plmctl.run.build import build, check, slot_at
 from plmctl.run.recipes import conf_dir, recipes_dir
 
 SLOTS = {

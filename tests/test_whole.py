@@ -13,15 +13,15 @@ from typing import cast
 import numpy as np
 import pytest
 
-from plmctl.commands import embed
 from plmctl.data.check.finding import Report
 from plmctl.report import checked, page
+from plmctl.run.embedding import write_arrays
 from plmctl.storage import atomic as whole
 from plmctl.storage.growing import growing_file
 
 
 def _embed(out: Path) -> None:
-    embed.write(out, iter([("hidden_0", np.ones((2, 3), np.float32)), ("ids_0", np.arange(3))]))
+    write_arrays(out, iter([("hidden_0", np.ones((2, 3), np.float32)), ("ids_0", np.arange(3))]))
 
 
 def _generate(out: Path) -> None:

@@ -13,10 +13,11 @@ from omegaconf import DictConfig, OmegaConf
 
 from plmctl.commands.fitted import framing
 from plmctl.core.errors import ConfigError, UsageError
+from plmctl.core.locate import locate
 from plmctl.core.terminal import tell
 from plmctl.run import loading
 from plmctl.run.assemble import longest
-from plmctl.run.build import build, locate, plain
+from plmctl.run.build import build, plain
 from plmctl.run.compose import Flags
 from plmctl.run.held_out import score, unlabelled
 from plmctl.run.loading import Loaded

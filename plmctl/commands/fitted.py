@@ -12,10 +12,11 @@ from omegaconf import DictConfig
 from torch import Tensor
 
 from plmctl.core.errors import ConfigError
+from plmctl.core.locate import locate, parameters
 from plmctl.models.base import Model
 from plmctl.nn.tables import token_rows
 from plmctl.run.assemble import settled
-from plmctl.run.build import locate, parameters, plain
+from plmctl.run.build import plain
 from plmctl.run.compose import Flags
 from plmctl.run.loading import open_source, refuse_another_model
 from plmctl.run.model_facts import pooling

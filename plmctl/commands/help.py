@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 from rich.table import Table
 
 from plmctl.core.errors import UsageError, nearest
+from plmctl.core.locate import locate
 from plmctl.core.terminal import screen, tell
-from plmctl.run.build import locate
 from plmctl.run.explained import Setting, explained, part_files, targets
 from plmctl.run.headers import header
 from plmctl.run.recipes import conf_dir

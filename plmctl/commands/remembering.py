@@ -10,10 +10,10 @@ from omegaconf import DictConfig
 
 from plmctl.commands.common import Session
 from plmctl.core.errors import ConfigError
+from plmctl.core.locate import locate
 from plmctl.distill.base import Teacher
 from plmctl.distill.cache import Cached
 from plmctl.distill.distillation import Distillation
-from plmctl.run.build import locate
 from plmctl.run.identity import identity
 from plmctl.run.loading import Loaded
 from plmctl.tasks.base import Task

@@ -12,6 +12,7 @@ from omegaconf import DictConfig, OmegaConf
 from plmctl.commands.common import Session, build_objective
 from plmctl.commands.remembering import kept
 from plmctl.core.errors import ConfigError
+from plmctl.core.locate import locate, parameters
 from plmctl.core.terminal import remark
 from plmctl.data.shards import is_tokens
 from plmctl.distill.base import LOGITS, Measures, Teacher
@@ -21,7 +22,7 @@ from plmctl.models.base import Model
 from plmctl.nn.tables import count
 from plmctl.objectives.base import Objective
 from plmctl.run.assemble import build_model, known_to_objectives, row_lengths
-from plmctl.run.build import build, locate, parameters, plain
+from plmctl.run.build import build, plain
 from plmctl.run.compose import Flags
 from plmctl.run.contract import TINY
 from plmctl.run.grafting import begun

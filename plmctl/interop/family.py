@@ -16,10 +16,10 @@ from torch import Tensor
 
 from plmctl.core import values
 from plmctl.core.errors import ConfigError, DataError, nearest
+from plmctl.core.locate import locate, parameters
 from plmctl.core.values import Count
 from plmctl.heads.features import BEFORE_HEADS
 from plmctl.interop.names import Rule, Tensors, missing
-from plmctl.run.build import locate, parameters
 
 Node = dict[str, Any]
 

@@ -5,7 +5,7 @@ plmctl config and its tensors.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NotRequired, TypedDict
@@ -35,7 +35,6 @@ from plmctl.interop.names import Tensors, to_ours, to_theirs
 from plmctl.interop.roberta import Roberta
 from plmctl.interop.t5 import T5
 from plmctl.interop.xlnet import XLNet
-from plmctl.run.assemble import settled
 from plmctl.storage.reading import fitted, read_json
 
 FAMILIES: tuple[Family, ...] = (
@@ -137,16 +136,14 @@ class _Named(TypedDict):
 
 
 def export(
-    config: Mapping[str, Any],
-    tensors: Mapping[str, Tensor],
-    *,
-    pad: int | None = None,
-    plugins: Sequence[str] = (),
+    config: Mapping[str, Any], tensors: Mapping[str, Tensor], *, pad: int | None = None
 ) -> Exported:
     """A plmctl model in Hugging Face's terms; ConfigError naming what no family can express.
-    `pad`: id of the padding token.
+
+    Args:
+        config: As plain data, whose position says its own `max_length` (`run.assemble.settled`).
+        pad: The id of the padding token.
     """
-    config = settled(config, plugins=plugins)
     kind = config["model"].get("_target_", "").rpartition(".")[2]
     if kind == "BiLM":
         fix = "plmctl embed writes its vectors; --to plmctl keeps the model"

@@ -11,9 +11,10 @@ import torch
 from torch import nn
 
 from plmctl.core.errors import ConfigError
+from plmctl.core.locate import locate, parameters
 from plmctl.heads.features import BEFORE_HEADS
 from plmctl.models.base import Model
-from plmctl.run.build import build, locate, parameters, plain
+from plmctl.run.build import build, plain
 from plmctl.text.vocab import Vocab
 
 NODES = ("size", "pattern", "position", "model", "heads")  # of a config: what a model is built from

@@ -21,8 +21,9 @@ from omegaconf import OmegaConf
 
 from plmctl.core.batch import IGNORE, INPUTS, SEQS, Rows, Seq, glossary, held_by_data
 from plmctl.core.errors import ConfigError, ConfigErrors, UsageError, raise_all
+from plmctl.core.locate import locate
 from plmctl.data.shards import is_tokens
-from plmctl.run.build import build, entry, locate, plain
+from plmctl.run.build import build, entry, plain
 from plmctl.run.peeking import altered, peeking, unheard
 from plmctl.run.recipes import conf_dir, load, recipes_dir
 from plmctl.text.vocab import Vocab

@@ -14,8 +14,9 @@ from typing import Any
 
 import yaml
 
+from plmctl.core.locate import locate, parameters
 from plmctl.core.values import Rule, fit
-from plmctl.run.build import MARKS, MISSING, locate, parameters
+from plmctl.run.build import MARKS, MISSING
 from plmctl.run.overrides import spelled
 from plmctl.run.recipes import conf_dir
 from plmctl.run.settings import settings

@@ -12,9 +12,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from plmctl.core.errors import ConfigError, UsageError, nearest
+from plmctl.core.locate import locate, parameters
 from plmctl.core.values import takes_mapping
 from plmctl.run import schema
-from plmctl.run.build import check, locate, parameters, plain
+from plmctl.run.build import check, plain
 from plmctl.run.overrides import Word
 from plmctl.run.recipes import conf_dir, load
 from plmctl.run.run_name import wrong_name

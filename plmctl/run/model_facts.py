@@ -6,9 +6,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from plmctl.attention.patterns import Pattern
+from plmctl.core.locate import locate
 from plmctl.models.base import Backbone
 from plmctl.run.assemble import row_lengths
-from plmctl.run.build import build, locate, plain
+from plmctl.run.build import build, plain
 
 
 def pooling(config: Any, plugins: Sequence[str] = ()) -> str:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from plmctl.core.errors import ConfigError, UsageError, nearest
-from plmctl.run.build import locate, parameters
+from plmctl.core.locate import locate, parameters
 from plmctl.run.foreign import ours
 from plmctl.run.schema import MANY, is_literal, is_path, is_written
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from plmctl.core.errors import UsageError
+from plmctl.core.locate import locate
 from plmctl.generation.decode import writer
 from plmctl.generation.prompts import PromptReader
-from plmctl.run.build import build, locate
+from plmctl.run.build import build
 from plmctl.run.loading import Loaded
 from plmctl.run.model_facts import reading
 from plmctl.run.plugins import confirm, named

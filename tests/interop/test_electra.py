@@ -17,9 +17,9 @@ from typer.testing import CliRunner
 
 import plmctl
 from plmctl.cli.app import make_app
-from plmctl.commands.convert import convert
 from plmctl.core.errors import ConfigError
 from plmctl.interop import hf
+from plmctl.run.convert import convert
 
 transformers = pytest.importorskip("transformers")
 pytestmark = pytest.mark.parity

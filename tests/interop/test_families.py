@@ -13,10 +13,10 @@ from torch import Tensor
 from torch.testing import assert_close
 
 import plmctl
-from plmctl.commands.convert import convert
 from plmctl.core.batch import Batch, Seq
 from plmctl.core.errors import ConfigError
 from plmctl.interop import hf
+from plmctl.run.convert import convert
 from plmctl.run.loading import Loaded
 from plmctl.run.model_facts import pooling
 

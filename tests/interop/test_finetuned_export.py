@@ -11,8 +11,8 @@ import pytest
 import torch
 
 from plmctl.commands import embed, finetune
-from plmctl.commands.convert import convert
 from plmctl.run import compose as config
+from plmctl.run.convert import convert
 
 transformers = pytest.importorskip("transformers")
 pytestmark = pytest.mark.parity

@@ -16,9 +16,9 @@ import torch
 from omegaconf import OmegaConf
 
 import plmctl
-from plmctl.commands.convert import convert
 from plmctl.core.errors import ConfigError, DataError, PlmctlError, UsageError
 from plmctl.run.assemble import build_model, longest, settled
+from plmctl.run.convert import convert
 from plmctl.run.loading import adopt, find, initialize, load, open_source, parts_of, take
 from plmctl.training.checkpoint import Checkpoints, Snapshot, _seal, tensors_of
 from plmctl.training.progress import Progress
@@ -143,7 +143,7 @@ def test_no_tokenizer_is_an_error_only_when_it_is_asked_for(published) -> None:
 
 def test_a_config_may_not_name_foreign_code(checkpoint: Path) -> None:
     source = open_source(checkpoint)
-    for target in ("os.system", "plmctl.commands.convert.convert"):
+    for target in ("os.system", "plmctl.run.convert.convert"):
         with pytest.raises(PlmctlError, match="_target_"):
             build_model(source.config | {"position": {"_target_": target}}, vocab_size=40)
 

@@ -13,8 +13,8 @@ from torch import Tensor
 
 import plmctl
 from plmctl.commands import finetune
-from plmctl.commands.convert import convert
 from plmctl.run import compose
+from plmctl.run.convert import convert
 
 transformers = pytest.importorskip("transformers")
 # of pretraining, whose absence makes a masked model

@@ -18,7 +18,6 @@ from typer.testing import CliRunner
 
 import plmctl
 from plmctl.cli.app import make_app
-from plmctl.commands.convert import convert
 from plmctl.core.batch import IGNORE, Batch, Seq
 from plmctl.heads.lm import LMHead
 from plmctl.models.base import Model
@@ -26,6 +25,7 @@ from plmctl.nn import tables
 from plmctl.run.assemble import build_model
 from plmctl.run.build import plain
 from plmctl.run.compose import compose
+from plmctl.run.convert import convert
 from plmctl.training.checkpoint import tensors_of
 from plmctl.training.optim import AdamW, Lamb
 

@@ -512,7 +512,7 @@ def test_eval_elsewhere_keeps_the_settings_of_training(tmp_path, capsys):
 
 
 def test_a_published_classifier_is_evaluated(trained, tmp_path, capsys):
-    from plmctl.commands.convert import convert
+    from plmctl.run.convert import convert
 
     folder, run = trained
     convert(run, tmp_path / "hf", to="hf")

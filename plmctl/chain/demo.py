@@ -1,5 +1,5 @@
 """The whole main job on the text that ships with Python: `make demo`, or `python -m
-plmctl.commands.demo FOLDER`.
+plmctl.cli.demo FOLDER`.
 
 Tokenize, pretrain a tiny BERT, fine-tune it on a labelled task from the same source, evaluate,
 write a report: each step is the public command, printed before it runs, so that a reader can repeat
@@ -149,7 +149,7 @@ def main(arguments: Sequence[str]) -> int:
 def prepare(folder: Path) -> None:
     """An empty folder: new, or one that an earlier demo filled; anything else is left alone."""
     if folder.exists() and not (folder / MARK).exists() and any(folder.iterdir()):
-        fix = "python -m plmctl.commands.demo <another folder>"
+        fix = "python -m plmctl.cli.demo <another folder>"
         raise UsageError(f"{folder} is not empty and not from an earlier demo\n  fix: {fix}")
     if folder.exists():
         shutil.rmtree(folder)
@@ -270,7 +270,3 @@ def _program() -> str:
         if not script.exists() or (found and os.path.samefile(found, script))
         else os.path.relpath(script)
     )
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,12 @@
+"""`python -m plmctl.cli.demo [FOLDER [UPDATES]]`: the whole main job on the text that ships with
+Python, which `make demo` runs.
+"""
+
+from __future__ import annotations
+
+import sys
+
+if __name__ == "__main__":
+    from plmctl.chain.demo import main
+
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,95 @@
+"""The part that a config names, and the settings that it takes."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import pkgutil
+import sys
+import typing
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from plmctl.core.errors import nearest
+from plmctl.core.parts import declared
+
+
+def locate(target: Any, plugins: Sequence[str] = ()) -> Callable[..., Any]:
+    """The part named `target`: a class or function of plmctl or of a plugin, defined at the top of
+    the module that is named.
+
+    The name is looked at before anything is imported. ValueError for whatever does not declare
+    itself a part.
+    """
+    module, _, name = str(target).rpartition(".")
+    words = [*module.split("."), name]
+    if (
+        not (words[0] == "plmctl" or words[0] in plugins)
+        or not module
+        or not all(map(str.isidentifier, words))
+    ):
+        raise ValueError("a _target_ names a part of plmctl, or of a package given with --plugin")
+    if any(word.startswith("_") for word in words):
+        raise ValueError("private names are no parts")
+    made = _attribute(module, name)
+    home = f"{getattr(made, '__module__', None)}.{getattr(made, '__qualname__', None)}"
+    if home != target or not declared(made):
+        fix = (
+            ""
+            if words[0] == "plmctl"
+            else '; write @part_of("<slot>") of plmctl.core.parts above its definition'
+        )
+        raise ValueError(
+            f"it is defined as {home}"
+            if declared(made)
+            else f"it does not declare itself a part{fix}"
+        )
+    return made  # type: ignore[no-any-return]
+
+
+def parameters(part: Callable[..., Any]) -> dict[str, inspect.Parameter]:
+    """The keyword parameters of a part, with annotations evaluated where their names can be
+    found.
+    """
+    code = part.__init__ if inspect.isclass(part) else part  # type: ignore[misc]
+    scope = vars(importlib.import_module(part.__module__))
+    found = {}
+    for name, parameter in inspect.signature(part).parameters.items():
+        if parameter.kind in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY):
+            scope_of = getattr(code, "__globals__", scope)
+            found[name] = parameter.replace(annotation=_evaluate(parameter.annotation, scope_of))
+    return found
+
+
+def _attribute(module: str, name: str) -> Any:
+    """What `name` means at the top of `module`; ValueError where there is no such thing."""
+    try:
+        loaded = importlib.import_module(module)
+    except ModuleNotFoundError as error:
+        if error.name is None or not (module == error.name or module.startswith(error.name + ".")):
+            raise  # the module is there, something that it imports is not
+        raise ValueError(f"there is no module {error.name}{_near_module(error.name)}") from None
+    if name not in vars(loaded):
+        raise ValueError(f"{module} has no '{name}'{nearest(name, vars(loaded))}")
+    return vars(loaded)[name]
+
+
+def _near_module(name: str) -> str:
+    """A hint at the module beside it that may be meant."""
+    package, _, last = name.rpartition(".")
+    folders = getattr(sys.modules.get(package), "__path__", [])
+    return nearest(last, (module.name for module in pkgutil.iter_modules(folders)))
+
+
+def _evaluate(annotation: Any, scope: dict[str, Any]) -> Any:
+    """The annotation as an object; Any where it names something imported for type checkers only."""
+    if annotation is inspect.Parameter.empty:
+        return Any
+
+    def carrier() -> None: ...
+
+    carrier.__annotations__ = {"value": annotation}
+    try:
+        return typing.get_type_hints(carrier, globalns=scope)["value"]
+    except NameError:
+        return Any

@@ -1,0 +1,241 @@
+"""Contextual embeddings of texts, as arrays for an .npz file."""
+
+from __future__ import annotations
+
+import zipfile
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from plmctl.core.batch import Batch, Rows, Seq
+from plmctl.core.errors import ConfigError, DataError
+from plmctl.data.loader import collate
+from plmctl.heads.features import read as features_of
+from plmctl.run.embedding_lines import Line
+from plmctl.run.loading import Loaded
+from plmctl.run.model_facts import pooling
+from plmctl.storage.atomic import opened
+from plmctl.text.characters import Spelling
+from plmctl.training.precision import Precision
+
+OF_ROWS = (
+    "class",
+    "score",
+    "nsp",
+    "sop",
+    "sentence_structure",
+)  # heads that decide about the row, at the token that stands for it
+# whose logits are `logits_<i>`: the first that the model has
+HEADS = ("class", "score", "tag", "span", "mlm", "clm")
+TOKENS = 16384  # padded tokens of one forward pass at most, however many rows batch_size allows
+
+
+def choose_layers(layers: Any, *, count: int) -> list[int]:
+    """Which of the `count` recorded states are written: all, a number or several; 0 is the
+    embedding output, -1 the last.
+    """
+    asked = (
+        range(count) if layers == "all" else [layers] if isinstance(layers, int) else list(layers)
+    )
+    wrong = [layer for layer in asked if not -count <= int(layer) < count]
+    if wrong:
+        raise ConfigError(
+            "layers",
+            wrong[0],
+            f"all, or numbers from {-count} to {count - 1} (0 is the embedding output)",
+        )
+    return [int(layer) % count for layer in asked]
+
+
+@torch.inference_mode()
+def embed(
+    loaded: Loaded,
+    lines: Sequence[Line],
+    *,
+    layers: Sequence[int],
+    logits: bool,
+    batch_size: int,
+    precision: Precision,
+    pool: Pool | None = None,
+) -> Iterator[tuple[str, np.ndarray]]:
+    """(name, array) of every line, in batches of similar length; no value depends on what else
+    is in a batch.
+    """
+    if logits and not any(name in loaded.model.heads for name in (*HEADS, *OF_ROWS)):
+        raise ConfigError(
+            "logits",
+            True,
+            "false: this model has no head",
+            fix="embed with a model that was saved with one",
+        )
+    for index in batches([len(line.ids) for line in lines], batch_size=batch_size):
+        some = [lines[i] for i in index]
+        batch = batch_of(some, loaded.source.spelling).to(precision.device)
+        with precision.autocast():
+            hidden = loaded.model(batch, record=frozenset({"hidden"}))
+            # [B, layers, T, W]
+            states = torch.stack([hidden.recorded["hidden"][layer] for layer in layers], 1)
+            heads = (
+                _logits(loaded, batch, features_of(loaded.model, batch, hidden)) if logits else {}
+            )
+        vectors = None if pool is None else pool(states.float(), batch.text.real)
+        for row, (i, line) in enumerate(zip(index, some, strict=True)):
+            yield (
+                f"hidden_{i}",
+                _array(states[row, :, : len(line.ids)] if vectors is None else vectors[row]),
+            )
+            yield f"ids_{i}", np.asarray(line.ids, dtype=np.int64)
+            for name, found in heads.items():
+                yield (
+                    f"{name}_{i}",
+                    _array(found[row, : len(line.ids)] if found.dim() == 3 else found[row]),
+                )
+    width = loaded.model.backbone.width
+    for i in (i for i, line in enumerate(lines) if not line.ids):
+        yield (
+            f"hidden_{i}",
+            np.zeros((len(layers), *([0] if pool is None else []), width), np.float32),
+        )
+        yield f"ids_{i}", np.zeros(0, np.int64)
+
+
+# states [B, layers, T, W], which tokens are real [B, T] -> [B, layers, W]
+Pool = Callable[[Tensor, Tensor], Tensor]
+
+
+def _mean(states: Tensor, real: Tensor) -> Tensor:
+    shown = real[:, None, :, None]
+    return states.masked_fill(~shown, 0).sum(2) / shown.sum(2)
+
+
+def _largest(states: Tensor, real: Tensor) -> Tensor:
+    return states.masked_fill(~real[:, None, :, None], -torch.inf).amax(2)
+
+
+def _first(states: Tensor, real: Tensor) -> Tensor:
+    return states[torch.arange(len(states)), :, real.long().argmax(1)]
+
+
+def _last(states: Tensor, real: Tensor) -> Tensor:
+    return states[torch.arange(len(states)), :, real.shape[1] - 1 - real.long().flip(1).argmax(1)]
+
+
+POOLINGS: dict[str, Pool | None] = {
+    "none": None,
+    "mean": _mean,
+    "first": _first,
+    "max": _largest,
+    "last": _last,
+}
+
+
+def batches(lengths: Sequence[int], *, batch_size: int) -> Iterator[list[int]]:
+    """Numbers of the lines that are not empty, longest first, so that too little memory shows at
+    once.
+    """
+    order = sorted((i for i, length in enumerate(lengths) if length), key=lambda i: -lengths[i])
+    while order:
+        size = max(1, min(batch_size, TOKENS // lengths[order[0]]))
+        yield order[:size]
+        order = order[size:]
+
+
+def batch_of(lines: Sequence[Line], spelling: Spelling | None = None) -> Batch:
+    """The lines side by side, padded to the longest, with the characters of their words where
+    `spelling` knows them.
+    """
+    shape = (len(lines), max(len(line.ids) for line in lines))
+    ids, segment, real = np.zeros(shape, np.int64), np.zeros(shape, np.int64), np.zeros(shape, bool)
+    for row, line in enumerate(lines):
+        ids[row, : len(line.ids)] = line.spelled or line.ids
+        segment[row, : len(line.segment)] = line.segment
+        real[row, : len(line.ids)] = line.real or True
+    length = real.sum(1)
+    trailing = bool((real == (np.arange(shape[1]) < length[:, None])).all())
+    tracks = {"segment": segment} | ({} if trailing else {"real": real})
+    rows = Rows(key=np.arange(len(lines)), seqs={"text": Seq(ids, length, tracks)})
+    if spelling is not None:
+        rows = spelling.rows(rows)
+        rows = rows.with_seq("characters", Seq(rows.seqs["characters"].ids[:], length))
+    return collate(rows, {})
+
+
+def write_arrays(file: Path, arrays: Iterator[tuple[str, np.ndarray]]) -> None:
+    """An .npz that appears only when it is complete; one array at a time in memory."""
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        with (
+            opened(file, "wb") as stream,
+            zipfile.ZipFile(_Forward(stream), "w", allowZip64=True) as archive,
+        ):
+            for name, array in arrays:
+                with archive.open(f"{name}.npy", "w", force_zip64=True) as member:
+                    np.lib.format.write_array(member, array, allow_pickle=False)
+    except OSError as error:
+        raise DataError(
+            f"cannot write: {error.strerror or error}",
+            file=file,
+            fix="out=<a writable file with room>",
+        ) from error
+
+
+class _Forward:
+    """A stream that is only ever written on, as a pipe is; a zip file then puts sizes behind its
+    members.
+    """
+
+    def __init__(self, stream: IO[bytes]) -> None:
+        self._stream = stream
+
+    def write(self, data: bytes, /) -> int:
+        return self._stream.write(data)
+
+    def flush(self) -> None:
+        self._stream.flush()
+
+    def close(self) -> None:
+        self._stream.close()
+
+
+def _logits(loaded: Loaded, batch: Batch, seen: Tensor) -> dict[str, Tensor]:
+    """{"logits": [B, T, K] or [B, K]} of the first head in `HEADS`, "logits_<name>" of the
+    others.
+    """
+    heads, found = loaded.model.heads, {}
+    names = [name for name in (*HEADS, *OF_ROWS) if name in heads]
+    for name in dict.fromkeys(names):
+        features = seen
+        if name in OF_ROWS:
+            features = seen[torch.arange(len(seen), device=seen.device), _anchors(loaded, batch)]
+            features = heads["pooler"](features) if "pooler" in heads else features
+        found["logits" if name == names[0] else f"logits_{name}"] = heads[name](features)
+    return found
+
+
+def _anchors(loaded: Loaded, batch: Batch) -> Tensor:
+    """[B] the place that stands for the row: the first token, or the last that is not padding
+    where only that saw them all.
+    """
+    real = batch.text.real
+    if pooling(loaded.config, loaded.source.plugins) == "first":
+        return real.long().argmax(1)
+    told = real & (batch.text.ids != loaded.vocab.pad) if loaded.source.has_tokenizer else real
+    return told.shape[1] - 1 - told.long().flip(1).argmax(1)
+
+
+def count_states(loaded: Loaded) -> int:
+    """How many states a backbone records: counted on one token, since not every backbone has a
+    stack.
+    """
+    with torch.inference_mode():
+        return len(
+            loaded.model(batch_of([Line([0])]), record=frozenset({"hidden"})).recorded["hidden"]
+        )
+
+
+def _array(values: Tensor) -> np.ndarray:
+    return values.float().cpu().numpy()
