@@ -27,7 +27,7 @@ from plmctl.noise.base import Noise
 from plmctl.run.build import build
 from plmctl.run.recipes import conf_dir, load
 from plmctl.text.vocab import Vocab
-from plmctl.training.allocator import keep_freed_memory
+from plmctl.training.device.allocator import keep_freed_memory
 
 SIZE, SPECIALS = 30_000, 110
 # in made-up rows, and any spans

@@ -21,7 +21,7 @@ from plmctl.run.assemble import build_model
 from plmctl.run.compose import Flags, compose, recipes_dir
 from plmctl.run.contract import check_contract
 from plmctl.run.corpus import open_corpus, training_loader
-from plmctl.training.distributed import World
+from plmctl.training.processes.world import World
 
 HEADER = (recipes_dir() / "bert.yaml").read_text(encoding="utf-8").partition("defaults:")[0]
 SMALL = [

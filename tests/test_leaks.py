@@ -25,7 +25,7 @@ from plmctl.nn.tables import TokenTable
 from plmctl.run.assemble import build_model, known_to_objectives
 from plmctl.run.compose import compose, recipes_dir
 from plmctl.run.corpus import open_corpus, training_loader
-from plmctl.training.distributed import World
+from plmctl.training.processes.world import World
 
 # (row, place of the state, place of the token) -> may the one depend on the other?
 Sees = Callable[[int, int, int], bool]

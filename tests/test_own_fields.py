@@ -30,7 +30,7 @@ from plmctl.run.compose import Flags, compose
 from plmctl.run.contract import TINY, check_contract
 from plmctl.run.corpus import open_corpus, training_loader, unread, used
 from plmctl.run.cost import cost
-from plmctl.training.distributed import World
+from plmctl.training.processes.world import World
 
 ME = __name__
 TONE = {

@@ -117,7 +117,7 @@ def test_every_part_of_every_file_is_one() -> None:
 @pytest.mark.parametrize(
     "target",
     [
-        "plmctl.training.distributed.launch",
+        "plmctl.training.processes.launch.launch",
         "plmctl.training.rundir.take_back",
         "plmctl.training.rundir.create",
         "plmctl.training.checkpoint.Checkpoints._remove",

@@ -21,8 +21,8 @@ from plmctl.run.compose import compose, conf_dir, recipes_dir
 from plmctl.run.contract import TINY, check_contract
 from plmctl.run.corpus import held_out, open_corpus, training_loader
 from plmctl.run.headers import header
-from plmctl.training.distributed import World
 from plmctl.training.evaluation import mean_losses
+from plmctl.training.processes.world import World
 
 RECIPES = sorted(path.stem for path in recipes_dir().glob("*.yaml"))
 SMALL = [

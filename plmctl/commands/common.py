@@ -26,23 +26,17 @@ from plmctl.run.plugins import as_words, confirm, option
 from plmctl.run.resume import unlike
 from plmctl.run.run_name import runs_of
 from plmctl.training import rundir
-from plmctl.training.allocator import keep_freed_memory
 from plmctl.training.budget import Budget
 from plmctl.training.checkpoint import Checkpoints
-from plmctl.training.compiling import compile_backbone
-from plmctl.training.distributed import (
-    World,
-    broadcast,
-    device_of,
-    environment,
-    join,
-    launch,
-    leave,
-)
+from plmctl.training.device.allocator import keep_freed_memory
+from plmctl.training.device.compiling import compile_backbone
+from plmctl.training.device.peak import peak_flops
+from plmctl.training.device.precision import Precision, choose
 from plmctl.training.log import METRICS, Log, cut_back
-from plmctl.training.peak import peak_flops
-from plmctl.training.precision import Precision, choose
+from plmctl.training.processes.launch import launch
+from plmctl.training.processes.world import World, device_of, environment, join, leave
 from plmctl.training.stages import Stage
+from plmctl.training.strategy.choose import choose_strategy
 from plmctl.training.trainer import Evaluate, Result, Settings, Trainer
 
 # whoever sets it (torchrun, `launch`, the user) decides the number of threads
@@ -118,7 +112,7 @@ def _sitting(
     """This process' part, once the directory is open; returns the exit code."""
     world = join(cfg.train.device)
     try:
-        cfg = OmegaConf.create(broadcast(OmegaConf.to_yaml(cfg), world))
+        cfg = OmegaConf.create(world.broadcast(OmegaConf.to_yaml(cfg)))
         if not world.main:
             prepared = prepare(cfg)
         session = _session(cfg, flags, world, prepared)
@@ -254,7 +248,7 @@ def fit(
         budget=budget,
         stages=stages,
         precision=session.precision,
-        world=world,
+        strategy=choose_strategy(world),
         checkpoints=checkpoints,
         log=session.log,
         evaluate=evaluate,

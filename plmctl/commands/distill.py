@@ -32,9 +32,9 @@ from plmctl.run.predict import predict, show_scores
 from plmctl.storage.atomic import write_json, write_text
 from plmctl.tasks import batches, inference
 from plmctl.tasks.base import Task
-from plmctl.training.distributed import World
+from plmctl.training.device.precision import choose
 from plmctl.training.evaluation import Measured, measure
-from plmctl.training.precision import choose
+from plmctl.training.processes.world import World
 from plmctl.training.trainer import Result
 
 Score = Callable[[Model], dict[str, float]]

@@ -31,9 +31,9 @@ from plmctl.run.cost import Cost, cost
 from plmctl.run.model_facts import remark_on_pattern
 from plmctl.tasks.base import Task
 from plmctl.tasks.generation import Generation
-from plmctl.training.distributed import device_of
-from plmctl.training.peak import peak_flops
-from plmctl.training.precision import choose
+from plmctl.training.device.peak import peak_flops
+from plmctl.training.device.precision import choose
+from plmctl.training.processes.world import device_of
 
 # of the device's peak: what a first estimate of the time takes; the run itself prints the real
 # share

@@ -32,8 +32,8 @@ from plmctl.run.embedding import POOLINGS, choose_layers, count_states, embed, w
 from plmctl.run.embedding_lines import read
 from plmctl.run.loading import load
 from plmctl.storage.atomic import is_stream, refuse_existing
-from plmctl.training.distributed import device_of
-from plmctl.training.precision import choose
+from plmctl.training.device.precision import choose
+from plmctl.training.processes.world import device_of
 
 
 def run(cfg: DictConfig, flags: Flags) -> int:

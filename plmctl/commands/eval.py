@@ -40,8 +40,8 @@ from plmctl.tasks.predictions import (
 from plmctl.tasks.unlabelled import read_unlabelled
 from plmctl.text import unknown
 from plmctl.text.reader import documents
-from plmctl.training.distributed import device_of
-from plmctl.training.precision import Precision, choose
+from plmctl.training.device.precision import Precision, choose
+from plmctl.training.processes.world import device_of
 
 ALSO = {"valid": "dev", "validation": "dev"}  # other words for the default split
 

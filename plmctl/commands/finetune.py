@@ -45,8 +45,8 @@ from plmctl.text import unknown
 from plmctl.text.tokenizer import META, Tokenizer
 from plmctl.training.budget import Budget
 from plmctl.training.checkpoint import Checkpoints, load_exactly, read
+from plmctl.training.device.precision import choose
 from plmctl.training.freezing import apply_freezing
-from plmctl.training.precision import choose
 from plmctl.training.stages import Stage
 from plmctl.training.trainer import Result
 

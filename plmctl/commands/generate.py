@@ -26,8 +26,8 @@ from plmctl.run.prompting import prompt_reader
 from plmctl.storage.atomic import refuse_existing
 from plmctl.storage.growing import growing_file
 from plmctl.text.given import read_texts
-from plmctl.training.distributed import device_of
-from plmctl.training.precision import choose
+from plmctl.training.device.precision import choose
+from plmctl.training.processes.world import device_of
 
 
 def run(cfg: DictConfig, flags: Flags) -> int:

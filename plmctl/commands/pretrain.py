@@ -51,8 +51,8 @@ from plmctl.text.tokenizer import Tokenizer
 from plmctl.text.unknown import told as told_unknown
 from plmctl.text.unknown import unknown_share
 from plmctl.training.budget import Budget
-from plmctl.training.distributed import World, environment
 from plmctl.training.evaluation import Measured, measure
+from plmctl.training.processes.world import World, environment
 from plmctl.training.stages import Stage
 from plmctl.training.trainer import Result
 

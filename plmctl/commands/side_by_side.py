@@ -18,7 +18,7 @@ from plmctl.models.base import Model
 from plmctl.nn.tables import count
 from plmctl.run.loading import Loaded
 from plmctl.training.checkpoint import tensors_of
-from plmctl.training.precision import Precision
+from plmctl.training.device.precision import Precision
 
 BATCHES = (1, 32)  # rows of the batches that are timed
 ROUNDS = 9  # of timing at least, in which models take turns

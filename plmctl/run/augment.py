@@ -18,7 +18,7 @@ from plmctl.tasks import files
 from plmctl.tasks.base import Task
 from plmctl.tasks.sheet import Sheet
 from plmctl.tasks.tagged_sheet import TaggedSheet
-from plmctl.training.distributed import device_of
+from plmctl.training.processes.world import device_of
 
 if TYPE_CHECKING:
     from omegaconf import DictConfig

@@ -33,7 +33,7 @@ from plmctl.run.tokenize import job, progress
 from plmctl.text.tokenizer import Tokenizer
 from plmctl.text.unknown import refuse_unknown, unknown_share
 from plmctl.text.vocab import Vocab
-from plmctl.training.distributed import World
+from plmctl.training.processes.world import World
 from plmctl.training.stages import check_shares
 
 # of a stage; every other key is an override of one of STAGE_OVERRIDES

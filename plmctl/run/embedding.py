@@ -20,7 +20,7 @@ from plmctl.run.loading import Loaded
 from plmctl.run.model_facts import pooling
 from plmctl.storage.atomic import opened
 from plmctl.text.characters import Spelling
-from plmctl.training.precision import Precision
+from plmctl.training.device.precision import Precision
 
 OF_ROWS = (
     "class",

@@ -21,9 +21,9 @@ from plmctl.run.plugins import confirm, named
 from plmctl.tasks.held_out import HeldOut
 from plmctl.tasks.lm import HEADS
 from plmctl.training.checkpoint import load_exactly, read
-from plmctl.training.distributed import World
+from plmctl.training.device.precision import Precision
 from plmctl.training.evaluation import Measured, measure
-from plmctl.training.precision import Precision
+from plmctl.training.processes.world import World
 
 
 def score(

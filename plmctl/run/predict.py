@@ -14,7 +14,7 @@ from plmctl.models.base import Model
 from plmctl.tasks import inference
 from plmctl.tasks.base import Task
 from plmctl.tasks.inference import Split
-from plmctl.training.precision import Precision
+from plmctl.training.device.precision import Precision
 
 # rows of an evaluation batch, the default of `plmctl eval`: the same batches give the same digits
 BATCH = 32

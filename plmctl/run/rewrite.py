@@ -21,7 +21,7 @@ from plmctl.run.model_facts import reading
 from plmctl.run.plugins import confirm, named
 from plmctl.run.prompting import prompt_reader
 from plmctl.tasks.generation import Generation
-from plmctl.training.distributed import device_of
+from plmctl.training.processes.world import device_of
 
 if TYPE_CHECKING:
     from omegaconf import DictConfig

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from plmctl.core.errors import DataError
+from plmctl.run.format_1 import upgrade
 from plmctl.storage.reading import COPY, read_text, refuse_endless
 
 
@@ -42,7 +43,7 @@ def read_saved(file: Path, *, fix: str = COPY) -> dict[str, Any]:
     found = OmegaConf.to_container(read_yaml(file, fix=fix))
     assert isinstance(found, dict)
     refuse_references(found, file=file)
-    return {str(key): value for key, value in found.items()}
+    return {str(key): value for key, value in upgrade(found).items()}
 
 
 def refuse_references(settings: Any, *, file: object) -> None:

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from plmctl.core.batch import Batch
 from plmctl.models.base import Model
 from plmctl.objectives.base import Objective
-from plmctl.training.distributed import World
 from plmctl.training.meter import Meter, add_up, means
+from plmctl.training.processes.world import World
 
 
 @dataclass(frozen=True)

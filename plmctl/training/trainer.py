@@ -24,21 +24,21 @@ from plmctl.storage.reading import fitted, taken_from
 from plmctl.training import checkpoint
 from plmctl.training.budget import Budget
 from plmctl.training.checkpoint import OLDER, Checkpoints, Snapshot, Trained
-from plmctl.training.distributed import World, broadcast, distribute, launched
+from plmctl.training.device.precision import Precision
 from plmctl.training.freezing import apply_freezing
 from plmctl.training.gradients import gradient_norms
 from plmctl.training.log import Log
 from plmctl.training.memory import Memory, refuse_other_processes
 from plmctl.training.meter import Meter, add_up, means, rounded
-from plmctl.training.optim import OptimizerFactory
-from plmctl.training.optimizer_state import load_optimizer_tensors, optimizer_tensors
+from plmctl.training.optim.groups import OptimizerFactory
+from plmctl.training.optim.schedule import Schedule
 from plmctl.training.pace import Pace
-from plmctl.training.precision import Precision
+from plmctl.training.processes.launch import launched
 from plmctl.training.progress import Progress
 from plmctl.training.randomness import random_state, restore_random_state, seed_rank, untouched
-from plmctl.training.schedule import Schedule
 from plmctl.training.stages import Batches, Stage, check_shares, stage_at
 from plmctl.training.stop import Stop, exit_code
+from plmctl.training.strategy.base import Strategy
 from plmctl.training.update import Update
 
 Evaluate = Callable[[Model], dict[str, float]]
@@ -85,7 +85,7 @@ class Trainer:
         budget: Budget,
         stages: Sequence[Stage],
         precision: Precision,
-        world: World,
+        strategy: Strategy,
         checkpoints: Checkpoints,
         log: Log,
         evaluate: Evaluate | None = None,
@@ -94,7 +94,8 @@ class Trainer:
     ) -> None:
         check_shares([stage.share for stage in stages])
         self.settings = settings or Settings()
-        self.model, self.objective = distribute(model, world), distribute(objective, world)
+        self.strategy, world = strategy, strategy.world
+        self.model, self.objective = strategy.place(model), strategy.place(objective)
         self.schedule, self.budget, self.stages, self.evaluate = schedule, budget, stages, evaluate
         self.precision, self.world, self.checkpoints, self.log = precision, world, checkpoints, log
         shared = set(model.parameters())
@@ -107,15 +108,15 @@ class Trainer:
             **{f"objective.{name}": count for name, count in token_rows(objective).items()},
         }
         self.optimizer = optimizer(parameters=self.parameters)
+        strategy.train([parameter for _, parameter in self.parameters])
         self.layers = layers or {}
         self.memory = Memory(model.backbone, world.device)
         self.update = Update(
             model=model,
             objective=objective,
             optimizer=self.optimizer,
-            parameters=self.parameters,
             precision=precision,
-            world=world,
+            strategy=strategy,
             memory=self.memory,
             clip=self.settings.clip,
         )
@@ -297,7 +298,7 @@ class Trainer:
                 }
             )
         value, loss = (
-            broadcast(metrics.get(name), self.world) for name in (settings.keep_best, "loss")
+            self.world.broadcast(metrics.get(name)) for name in (settings.keep_best, "loss")
         )
         if value is None or not math.isfinite(value):
             return False
@@ -346,9 +347,11 @@ class Trainer:
             "processes": self.world.size,
         }
         return Snapshot(
-            model=checkpoint.tensors_of(self.model),
-            objective=checkpoint.tensors_of(self.objective, without=self.model),
-            optimizer=optimizer_tensors(self.optimizer, self.parameters, rows=self.rows),
+            model=self.strategy.module_tensors(self.model),
+            objective=self.strategy.module_tensors(self.objective, without=self.model),
+            optimizer=self.strategy.optimizer_tensors(
+                self.optimizer, self.parameters, rows=self.rows
+            ),
             random={
                 f"{rank}/{name}": tensor
                 for rank, (tensors, _) in enumerate(ranks)
@@ -363,15 +366,17 @@ class Trainer:
         """
         saved, file = checkpoint.read(folder), folder / "trainer.json"
         trainer: Trained = fitted(saved.trainer, Trained, file=file, fix=OLDER)
-        checkpoint.load_exactly(self.model, saved.model, file=folder / "model.safetensors")
-        checkpoint.load_exactly(
+        self.strategy.load_module(self.model, saved.model, file=folder / "model.safetensors")
+        self.strategy.load_module(
             self.objective,
             saved.objective,
             file=folder / "objective.safetensors",
             without=self.model,
         )
         with taken_from(folder / "optimizer.safetensors", fix=OLDER):
-            load_optimizer_tensors(self.optimizer, self.parameters, saved.optimizer, rows=self.rows)
+            self.strategy.load_optimizer(
+                self.optimizer, self.parameters, saved.optimizer, rows=self.rows
+            )
         self.progress = Progress.from_json(trainer["progress"], file=file)
         with taken_from(file, fix=OLDER):
             self.precision.load_state_dict(trainer["scaler"])

@@ -10,17 +10,16 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.optim import Optimizer
 
 from plmctl.core.batch import Batch
 from plmctl.models.base import Model
 from plmctl.objectives.base import Objective
-from plmctl.training.distributed import World
+from plmctl.training.device.precision import Precision
 from plmctl.training.memory import Memory
 from plmctl.training.meter import Entry
-from plmctl.training.optim import Named
-from plmctl.training.precision import Precision
+from plmctl.training.strategy.base import Strategy
 
 
 class Update:
@@ -34,9 +33,8 @@ class Update:
         model: Model,
         objective: Objective,
         optimizer: Optimizer,
-        parameters: Named,
         precision: Precision,
-        world: World,
+        strategy: Strategy,
         memory: Memory,
         clip: float,
     ) -> None:
@@ -46,8 +44,7 @@ class Update:
             optimizer,
             precision,
         )
-        self.parameters = [parameter for _, parameter in parameters]
-        self.world, self.memory, self.clip = world, memory, clip
+        self.strategy, self.memory, self.clip = strategy, memory, clip
 
     def count(self, micro_batches: Sequence[Batch], also: Mapping[str, int]) -> dict[str, int]:
         """Sums over micro-batches and ranks: "tokens", "rows", "term/<name>", and whatever
@@ -59,7 +56,7 @@ class Update:
             local["rows"] += batch.counts.get("rows", len(batch.key))
             for name, count in self.objective.counts(batch).items():
                 local[f"term/{name}"] = local.get(f"term/{name}", 0) + count
-        return self.world.sum_counts(local)
+        return self.strategy.sum_counts(local)
 
     def gradient(
         self, micro_batches: Sequence[Batch], counts: Mapping[str, int]
@@ -67,17 +64,17 @@ class Update:
         """(its global norm, what the meter should know); leaves the gradient in the parameters,
         not yet clipped.
         """
-        entries: list[Entry] = [("loss", 0.0, float(self.world.main))]
+        world, last = self.strategy.world, len(micro_batches) - 1
+        entries: list[Entry] = [("loss", 0.0, float(world.main))]
         for slot, batch in enumerate(micro_batches):
-            entries += self._backward(slot, batch.to(self.world.device), counts)
-        self.world.sum_gradients(self.parameters)
+            entries += self._backward(slot, batch.to(world.device), counts, last=slot == last)
+        self.strategy.finish_backward()
         self.precision.unscale(self.optimizer)
-        return (
-            nn.utils.get_total_norm([p.grad for p in self.parameters if p.grad is not None]),
-            entries,
-        )
+        return self.strategy.gradient_norm(), entries
 
-    def _backward(self, slot: int, batch: Batch, counts: Mapping[str, int]) -> list[Entry]:
+    def _backward(
+        self, slot: int, batch: Batch, counts: Mapping[str, int], *, last: bool
+    ) -> list[Entry]:
         own = self.objective.counts(batch)
         with self.precision.autocast():
             output = self.objective(self.model, batch, self.memory.before(slot, len(batch.key)))
@@ -90,7 +87,7 @@ class Update:
             loss = torch.stack(
                 [term.weight / counts[f"term/{name}"] * term.total for name, term in live.items()]
             ).sum()
-            self.precision.scale(loss).backward()
+            self.strategy.backward(self.precision.scale(loss), last=last)
             entries += [
                 (f"loss/{name}", term.total.detach(), own.get(name, 0))
                 for name, term in live.items()
@@ -102,10 +99,8 @@ class Update:
         """Clip a gradient of this norm and step, every group at `multiplier` of its own rate;
         returns the largest.
         """
-        if 0 < self.clip < norm:
-            nn.utils.clip_grads_with_norm_(
-                self.parameters, self.clip, torch.tensor(norm, device=self.world.device)
-            )
+        if self.clip > 0:
+            self.strategy.clip(norm, largest=self.clip)
         for group in self.optimizer.param_groups:
             group["lr"] = group["initial_lr"] * multiplier
         self.optimizer.step()

@@ -42,7 +42,7 @@ from plmctl.run.headers import header
 from plmctl.run.lesson import as_training
 from plmctl.run.recipes import find_recipe
 from plmctl.run.resume import resumed
-from plmctl.training.distributed import World
+from plmctl.training.processes.world import World
 
 SMALL = [
     "format.max_length=24",

@@ -27,7 +27,8 @@ from plmctl.run.build import plain
 from plmctl.run.compose import compose
 from plmctl.run.convert import convert
 from plmctl.training.checkpoint import tensors_of
-from plmctl.training.optim import AdamW, Lamb
+from plmctl.training.optim.adamw import AdamW
+from plmctl.training.optim.lamb import Lamb
 
 V, P, T = 70, 40, 20
 TINY = [

@@ -22,7 +22,7 @@ CONFIG = {
     "data": {"path": None},
     "size": {"num_layers": 2, "width": 32},
     "objective": {"mlm": {"_target_": "plmctl.objectives.mlm.MLM"}},
-    "optim": {"_target_": "plmctl.training.optim.AdamW", "lr": 0.001},
+    "optim": {"_target_": "plmctl.training.optim.adamw.AdamW", "lr": 0.001},
     "train": {"steps": 10, "batch_size": 8},
     "seed": 3,
     "run": {"dir": "x"},

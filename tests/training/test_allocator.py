@@ -10,7 +10,7 @@ import pytest
 
 PROBE = """
 import ctypes, resource, sys
-from plmctl.training.allocator import keep_freed_memory
+from plmctl.training.device.allocator import keep_freed_memory
 if sys.argv[1] == "on":
     assert keep_freed_memory()
 libc = ctypes.CDLL(None)

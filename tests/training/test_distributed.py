@@ -9,7 +9,7 @@ import pytest
 from safetensors.torch import load_file
 from toy import curve
 
-from plmctl.training.distributed import launch
+from plmctl.training.processes.launch import launch
 
 HERE = Path(__file__).parent
 
@@ -47,7 +47,7 @@ def test_two_processes_are_one(tmp_path, run):
 
 
 def test_the_first_failure_ends_all_and_is_the_exit_code(run, monkeypatch):
-    monkeypatch.setattr("plmctl.training.distributed.GRACE", 0.5)
+    monkeypatch.setattr("plmctl.training.processes.launch.GRACE", 0.5)
     assert run(2, "x", "not-a-number", 2) == 1
 
 

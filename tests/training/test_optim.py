@@ -5,9 +5,11 @@ import pytest
 import torch
 
 from plmctl.core.errors import ConfigError
-from plmctl.training.muon import Muon, orthogonalize
-from plmctl.training.optim import AdamW, Lamb, decays, groups
-from plmctl.training.optimizer_state import load_optimizer_tensors, optimizer_tensors
+from plmctl.training.optim.adamw import AdamW
+from plmctl.training.optim.groups import decays, groups
+from plmctl.training.optim.lamb import Lamb
+from plmctl.training.optim.muon import Muon, orthogonalize
+from plmctl.training.optim.state import load_optimizer_tensors, optimizer_tensors
 
 NUMBERS = {"lr": 0.01, "betas": [0.9, 0.98], "eps": 1e-6, "weight_decay": 0.1}
 

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from plmctl.core import children as following
-from plmctl.training.distributed import launch
+from plmctl.training.processes.launch import launch
 
 HERE = Path(__file__).parent
 
@@ -63,7 +63,7 @@ def test_the_second_signal_ends_processes_that_hear_nothing(tmp_path: Path) -> N
     assert not any(map(alive, children(tmp_path)))
 
 
-CODE = "from plmctl.training import distributed; distributed.launch(2, ['{}'], module='toy_child')"
+CODE = "from plmctl.training.processes.launch import launch; launch(2, ['{}'], module='toy_child')"
 
 
 def test_processes_end_with_the_one_that_launched_them(tmp_path: Path) -> None:

@@ -9,11 +9,12 @@ from toy import ToyBatches, make_batch, make_model, make_trainer
 
 from plmctl.core.errors import ConfigError, DataError, UsageError
 from plmctl.core.progress import clock
-from plmctl.training import compiling, precision, rundir
-from plmctl.training.distributed import device_of, join
+from plmctl.training import rundir
+from plmctl.training.device import compiling, precision
+from plmctl.training.device.peak import peak_flops
 from plmctl.training.freezing import apply_freezing
 from plmctl.training.log import Log, cut_back, line_of, read_metrics
-from plmctl.training.peak import peak_flops
+from plmctl.training.processes.world import device_of, join
 from plmctl.training.stages import Stage, check_shares, stage_at
 
 CPU = torch.device("cpu")

@@ -6,7 +6,13 @@ import pytest
 import torch
 
 from plmctl.core.errors import ConfigError
-from plmctl.training.schedule import Constant, Cosine, InverseSqrt, Polynomial, WarmupStableDecay
+from plmctl.training.optim.schedule import (
+    Constant,
+    Cosine,
+    InverseSqrt,
+    Polynomial,
+    WarmupStableDecay,
+)
 
 T, W = 100, 10
 

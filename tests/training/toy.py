@@ -15,12 +15,13 @@ from plmctl.models.base import Backbone, Hidden, Model
 from plmctl.objectives.base import Objective, Output, Term
 from plmctl.training.budget import Budget
 from plmctl.training.checkpoint import Checkpoints
-from plmctl.training.distributed import World
+from plmctl.training.device.precision import choose
 from plmctl.training.log import Log, read_metrics
-from plmctl.training.optim import AdamW
-from plmctl.training.precision import choose
-from plmctl.training.schedule import Polynomial
+from plmctl.training.optim.adamw import AdamW
+from plmctl.training.optim.schedule import Polynomial
+from plmctl.training.processes.world import World
 from plmctl.training.stages import Stage
+from plmctl.training.strategy.choose import choose_strategy
 from plmctl.training.trainer import Settings, Trainer
 
 V, W, T = 17, 8, 6
@@ -191,7 +192,7 @@ def make_trainer(
         budget=budget or Budget(steps=steps),
         stages=stages or [Stage(batches=lambda: ToyBatches(rows, micro, world, poison))],
         precision=choose(precision, world.device),
-        world=world,
+        strategy=choose_strategy(world),
         log=log,
         settings=settings,
         checkpoints=Checkpoints(folder / "checkpoints", say=log.say),

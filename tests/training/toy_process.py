@@ -12,28 +12,9 @@ from toy import ToyBatches, ToyObjective, make_trainer
 
 from plmctl.core.batch import Batch
 from plmctl.core.errors import PlmctlError
-from plmctl.training.distributed import join, leave, sum_floats
 from plmctl.training.evaluation import mean_losses
+from plmctl.training.processes.world import join, leave
 from plmctl.training.stages import Stage
-
-
-def check_sums(world) -> None:
-    """A parameter that one rank leaves unused gets the other's gradient; one that nobody uses
-    gets none.
-    """
-    a, b, c = (torch.nn.Parameter(torch.zeros(2)) for _ in range(3))
-    a.grad = torch.full((2,), 1.0 + world.rank)
-    b.grad = torch.ones(2) if world.rank == 0 else None
-    world.sum_gradients([a, b, c])
-    assert a.grad.tolist() == [3, 3]
-    assert b.grad.tolist() == [1, 1]
-    assert c.grad is None
-    assert world.sum_counts({"x": world.rank + 1, "y": 1}) == {"x": 3, "y": 2}
-    assert sum_floats({f"only/{world.rank}": 1.0, "both": 2.0}, world) == {
-        "only/0": 1.0,
-        "only/1": 1.0,
-        "both": 4.0,
-    }
 
 
 def full(folder: Path) -> None:
@@ -42,8 +23,6 @@ def full(folder: Path) -> None:
 
 def main(folder: str, steps: str, micro: str, *options: str) -> int:
     world = join("cpu")
-    if world.size == 2:
-        check_sums(world)
     seen: list[int] = []
 
     class Watched(ToyBatches):

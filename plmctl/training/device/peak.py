@@ -7,7 +7,7 @@ import time
 
 import torch
 
-from plmctl.training.precision import Precision
+from plmctl.training.device.precision import Precision
 
 # dense bf16/fp16 tensor-core peaks, FLOP/s, from NVIDIA's data sheets; the longest matching name
 # counts

@@ -12,7 +12,7 @@ from torch.optim import Optimizer
 
 from plmctl.core.errors import DataError
 from plmctl.nn.tables import with_spare
-from plmctl.training.optim import Named
+from plmctl.training.optim.groups import Named
 
 
 def optimizer_tensors(

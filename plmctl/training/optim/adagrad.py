@@ -6,7 +6,7 @@ import torch
 
 from plmctl.core.errors import ConfigError
 from plmctl.core.parts import part_of
-from plmctl.training.optim import Named, groups
+from plmctl.training.optim.groups import Named, groups
 
 
 @part_of("optim")

@@ -14,7 +14,7 @@ from torch.optim import Optimizer
 
 from plmctl.core.errors import ConfigError
 from plmctl.core.parts import part_of
-from plmctl.training.optim import Named, check, fusable, groups
+from plmctl.training.optim.groups import Named, check_numbers, fusable, groups
 
 # steepest at 0 among those that keep singular values near 1 (Jordan et al., 2024)
 QUINTIC = (3.4445, -4.7750, 2.0315)
@@ -62,7 +62,7 @@ class Muon(Optimizer):
         betas: Sequence[float],
         eps: float,
     ) -> None:
-        check(lr=lr, betas=betas, eps=eps, weight_decay=weight_decay)
+        check_numbers(lr=lr, betas=betas, eps=eps, weight_decay=weight_decay)
         self.momentum = momentum
         mine = [
             (name, p)

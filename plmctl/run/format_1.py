@@ -1,0 +1,37 @@
+"""What older versions saved, read as today's: the one place that knows former names."""
+
+from __future__ import annotations
+
+from typing import Any
+
+# `_target_` of a part: as it was saved -> where the part is defined now
+TARGETS = {
+    **{
+        f"plmctl.training.{old}": f"plmctl.training.optim.{new}"
+        for old, new in {
+            "optim.AdamW": "adamw.AdamW",
+            "optim.Lamb": "lamb.Lamb",
+            "adagrad.Adagrad": "adagrad.Adagrad",
+            "muon.Muon": "muon.Muon",
+        }.items()
+    },
+    **{
+        f"plmctl.training.schedule.{name}": f"plmctl.training.optim.schedule.{name}"
+        for name in ("Constant", "Polynomial", "Cosine", "WarmupStableDecay", "InverseSqrt")
+    },
+}
+
+
+def renamed(target: Any) -> Any:
+    """The name that a `_target_` has today; one that never had another is returned as it is."""
+    return TARGETS.get(target, target) if isinstance(target, str) else target
+
+
+def upgrade(settings: Any) -> Any:
+    """Nested settings of a saved config, with every `_target_` by its name of today."""
+    if isinstance(settings, dict):
+        return {
+            key: renamed(value) if key == "_target_" else upgrade(value)
+            for key, value in settings.items()
+        }
+    return [upgrade(value) for value in settings] if isinstance(settings, list) else settings

@@ -1,0 +1,107 @@
+"""Which parameters an optimizer treats alike: groups by weight decay and by rate.
+
+The learning rates given to an optimizer are peaks: the trainer multiplies each group's
+`initial_lr` by the schedule.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from fnmatch import fnmatchcase
+from typing import Any
+
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from plmctl.core.errors import ConfigError
+
+Named = Sequence[tuple[str, nn.Parameter]]
+OptimizerFactory = Callable[..., Optimizer]  # (*, parameters: Named)
+
+
+def decays(name: str, parameter: Tensor) -> bool:
+    """Matrices and embeddings decay; biases, norm gains and other vectors do not (Devlin et al.,
+    2019, code).
+    """
+    return parameter.ndim >= 2 and not name.endswith("bias")
+
+
+def groups(
+    parameters: Named,
+    *,
+    lr: float,
+    weight_decay: float,
+    scales: Mapping[str, float] | None = None,
+    layer_decay: float = 1.0,
+    **extra: Any,
+) -> list[dict[str, Any]]:
+    """Parameter groups by (decays or not, rate scale); `scales`: glob over names -> factor of lr,
+    the last match counts.
+
+    Without a match the factor is that of `layer_scales`.
+    """
+    found: dict[tuple[bool, float], list[tuple[str, nn.Parameter]]] = {}
+    by_layer = layer_scales([name for name, _ in parameters], layer_decay)
+    for name, parameter in parameters:
+        scale = by_layer[name]
+        for pattern, factor in (scales or {}).items():
+            scale = factor if fnmatchcase(name, pattern) else scale
+        found.setdefault((decays(name, parameter), scale), []).append((name, parameter))
+    return [
+        {
+            "params": named,
+            "lr": lr * scale,
+            "initial_lr": lr * scale,
+            "weight_decay": weight_decay if decay else 0.0,
+            **extra,
+        }
+        for (decay, scale), named in found.items()
+    ]
+
+
+def layer_scales(names: Sequence[str], decay: float) -> dict[str, float]:
+    """{name: d^(L + 2 - depth)}: depth 0 for embeddings, i + 1 for layer i, L for what follows the
+    last, L + 2 for heads.
+
+    As in ELECTRA's code (Clark et al., 2020, `optimization.py`). A block that serves several layers
+    has the depth of the last
+    of them, and L counts distinct layers: one for ALBERT. Blocks of a letter are taken as spread
+    evenly over the layers.
+    """
+    block = re.compile(r"backbone\.stack\.blocks\.([a-z]+)\.([0-9]+)\.")
+    places = {name: (found[1], int(found[2]) + 1) for name in names if (found := block.match(name))}
+    copies = {
+        letter: max(n for other, n in places.values() if other == letter)
+        for letter, _ in places.values()
+    }
+    layers = max(copies.values(), default=0)
+    depths: dict[str, float] = {}
+    for name in names:
+        letter, place = places.get(name, ("", 0))
+        stack = layers if name.startswith("backbone.stack.") else 0
+        depths[name] = (
+            place * layers / copies[letter]
+            if place
+            else stack
+            if name.startswith("backbone.")
+            else layers + 2
+        )
+    return {name: decay ** (layers + 2 - depth) for name, depth in depths.items()}
+
+
+def check_numbers(*, lr: float, betas: Sequence[float], eps: float, weight_decay: float) -> None:
+    """ConfigError for numbers outside their range."""
+    if not lr >= 0:
+        raise ConfigError("optim.lr", lr, "0 or more")
+    if len(betas) != 2 or not all(0 <= beta < 1 for beta in betas):
+        raise ConfigError("optim.betas", list(betas), "two numbers, 0 <= beta < 1")
+    if not eps >= 0:
+        raise ConfigError("optim.eps", eps, "0 or more")
+    if not weight_decay >= 0:
+        raise ConfigError("optim.weight_decay", weight_decay, "0 or more")
+
+
+def fusable(parameters: Named) -> bool:
+    """torch's fused kernels run on CUDA and on the CPU, for floating types."""
+    return all(p.device.type in ("cuda", "cpu") and p.is_floating_point() for _, p in parameters)

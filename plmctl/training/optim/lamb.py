@@ -1,0 +1,72 @@
+"""LAMB, for very large batches."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.optim import Optimizer
+
+from plmctl.core.parts import part_of
+from plmctl.training.optim.adamw import NO_CORRECTION, fresh_moments
+from plmctl.training.optim.groups import Named, check_numbers, decays, groups
+
+
+@part_of("optim")
+class Lamb(Optimizer):
+    """AdamW's step, made as long as the tensor it changes (You et al., 2020, arXiv:1904.00962,
+    algorithm 2).
+
+    `r = m̂ / (sqrt(v̂) + eps) + weight_decay theta; theta -= lr min(|theta|, clamp) / |r| r`, ratio
+    1 where either norm is 0. Tensors that do not decay (biases, norms) take the plain Adam step.
+    Differs: no lower bound on |theta|.
+    """
+
+    def __init__(
+        self,
+        *,
+        parameters: Named,
+        lr: float,
+        betas: Sequence[float],
+        eps: float,
+        weight_decay: float,
+        bias_correction: bool = True,
+        clamp: float = 10.0,
+    ) -> None:
+        check_numbers(lr=lr, betas=betas, eps=eps, weight_decay=weight_decay)
+        self.betas, self.eps, self.bias_correction, self.clamp = betas, eps, bias_correction, clamp
+        matrices = [(name, p) for name, p in parameters if decays(name, p)]
+        vectors = [(name, p) for name, p in parameters if not decays(name, p)]
+        super().__init__(
+            [
+                *groups(matrices, lr=lr, weight_decay=weight_decay, trust=True),
+                *groups(vectors, lr=lr, weight_decay=0, trust=False),
+            ],
+            {"lr": lr},
+        )
+
+    @torch.no_grad()
+    def step(self, closure: Any = None) -> None:  # type: ignore[override]
+        for group in self.param_groups:
+            for p in group["params"]:
+                if p.grad is not None:
+                    self._move(p, p.grad, group)
+
+    def _move(self, p: Tensor, grad: Tensor, group: Mapping[str, Any]) -> None:
+        state = self.state[p]
+        if not state:
+            state.update(
+                fresh_moments(p, step=0 if self.bias_correction else NO_CORRECTION, fused=False)
+            )
+        state["step"] += 1
+        (beta1, beta2), step = self.betas, float(state["step"])
+        state["exp_avg"].lerp_(grad, 1 - beta1)
+        state["exp_avg_sq"].mul_(beta2).addcmul_(grad, grad, value=1 - beta2)
+        root = (state["exp_avg_sq"] / (1 - beta2**step)).sqrt_().add_(self.eps)
+        r = (state["exp_avg"] / (1 - beta1**step)).div_(root).add_(p, alpha=group["weight_decay"])
+        if group["trust"]:
+            size, length = p.norm().clamp(max=self.clamp), r.norm()
+            r *= torch.where((size > 0) & (length > 0), size / length, 1.0)
+        p.add_(r, alpha=-group["lr"])

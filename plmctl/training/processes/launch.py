@@ -1,0 +1,105 @@
+"""Several processes of one command on this machine, as torchrun would start them."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+
+import torch
+
+from plmctl.core import children as following
+from plmctl.training.stop import ASKED, hearing
+
+GRACE = 30.0  # seconds that the other processes get to end once one has failed
+LAUNCHED = "PLMCTL_LAUNCHED"  # in the environment of a process that `launch` has started
+
+
+def launch(
+    processes: int,
+    argv: Sequence[str],
+    *,
+    module: str = "plmctl",
+    given: Mapping[str, int] | None = None,
+) -> int:
+    """Run `python -m module argv` in `processes` processes on this machine, as torchrun would, and
+    return their exit code.
+
+    The first signal is passed on, so that Ctrl-C saves; the second ends them all at once, also one
+    that hears nothing. The first failure ends the others, and they end with this process. `given`:
+    open files that they share, by the name of the environment that tells the number of each.
+    """
+    given = given or {}
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    # the caller has set a process' share
+    threads = os.environ.get("OMP_NUM_THREADS") or str(torch.get_num_threads())
+    shared = {
+        **os.environ,
+        "WORLD_SIZE": str(processes),
+        "LOCAL_WORLD_SIZE": str(processes),
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": str(port),
+        "OMP_NUM_THREADS": threads,
+        LAUNCHED: "1",
+        **following.started_here(),
+        **{name: str(number) for name, number in given.items()},
+    }
+    children = [
+        subprocess.Popen(  # its own session: a Ctrl-C at the terminal reaches it once, through us
+            [sys.executable, "-m", module, *argv],
+            env={**shared, "RANK": str(i), "LOCAL_RANK": str(i)},
+            start_new_session=True,
+            pass_fds=tuple(given.values()),
+        )
+        for i in range(processes)
+    ]
+
+    heard: list[int] = []
+
+    def forward(number: int, frame: object) -> None:
+        heard.append(number)
+        for child in children:
+            if child.poll() is None:
+                child.send_signal(number if len(heard) == 1 else signal.SIGKILL)
+        if len(heard) == 1:
+            os.write(2, ASKED)
+
+    with hearing(forward):
+        try:
+            code = _wait(children)
+        finally:
+            for child in children:
+                if child.poll() is None:
+                    child.kill()
+    return 128 + heard[-1] if len(heard) > 1 else code
+
+
+def launched() -> bool:
+    """Whether `launch` has started this process: the one that did passes signals on, and says
+    so.
+    """
+    return LAUNCHED in os.environ
+
+
+def _wait(children: Sequence[subprocess.Popen]) -> int:
+    """The first non-zero exit code, or 0 when all have ended well."""
+    failed: tuple[int, float] | None = None
+    while any(child.poll() is None for child in children):
+        code = next((child.returncode for child in children if child.poll()), 0)
+        if code and failed is None:
+            failed = (code, time.monotonic())
+        if failed and time.monotonic() - failed[1] > GRACE:
+            break
+        time.sleep(0.05)
+    code = (
+        failed[0]
+        if failed
+        else next((child.returncode for child in children if child.returncode), 0)
+    )
+    return code if code >= 0 else 128 - code

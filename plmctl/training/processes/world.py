@@ -1,0 +1,146 @@
+"""This process among those of its run, and what they tell each other: counts, texts, numbers."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import time
+import zlib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from plmctl.core.errors import ConfigError, PlmctlError
+
+ALONE = 1.0  # seconds in which the one that knows why it ends speaks first
+
+
+@dataclass(frozen=True)
+class World:
+    """This process among `size` equal ones. Here it is the only one: every sum is the value."""
+
+    rank: int = 0
+    size: int = 1
+    device: torch.device = field(default_factory=lambda: torch.device("cpu"))
+
+    @property
+    def main(self) -> bool:
+        """The one process that writes files and prints."""
+        return self.rank == 0
+
+    def sum_counts(self, counts: Mapping[str, int]) -> dict[str, int]:
+        """Sums by name of host integers over all processes."""
+        return dict(counts)
+
+    def gather(self, value: Any) -> list[Any]:
+        """The value of every process, by rank; on the main one only, elsewhere an empty list."""
+        return [value]
+
+    def broadcast(self, value: Any) -> Any:
+        """The main process's picklable `value` on every process."""
+        return value
+
+    def barrier(self) -> None:
+        """Wait until every process is here."""
+
+
+class Group(World):
+    """One process of several that `join` brought together; it talks to them by
+    `torch.distributed`.
+    """
+
+    def sum_counts(self, counts: Mapping[str, int]) -> dict[str, int]:
+        """In one all-reduce that never waits for the accelerator; PlmctlError where the names of
+        two processes differ.
+        """
+        names = sorted(counts)
+        check = zlib.crc32("\n".join(names).encode())
+        vector = torch.tensor([check, *(counts[name] for name in names)], dtype=torch.int64)
+        with reached():
+            dist.all_reduce(vector)
+        total, *values = vector.tolist()
+        if total != check * self.size:
+            raise PlmctlError(
+                "the processes disagree about what this update counts;"
+                f" process {self.rank} has {', '.join(names)}"
+            )
+        return dict(zip(names, values, strict=True))
+
+    def gather(self, value: Any) -> list[Any]:
+        values: list[Any] = [None] * self.size
+        with reached():
+            dist.gather_object(value, values if self.main else None)
+        return values if self.main else []
+
+    def broadcast(self, value: Any) -> Any:
+        box = [value]
+        with reached():
+            dist.broadcast_object_list(box, 0)
+        return box[0]
+
+    def barrier(self) -> None:
+        with reached():
+            dist.barrier()
+
+
+@contextlib.contextmanager
+def reached() -> Iterator[None]:
+    """Turn what a library says of a process that is gone into one line: the process that went has
+    said why.
+    """
+    try:
+        yield
+    except RuntimeError as error:  # of gloo and of nccl alike
+        time.sleep(ALONE)
+        reason = str(error).splitlines()[0]
+        raise PlmctlError(
+            f"process {dist.get_rank()} ends, because another one has ended ({reason})"
+        ) from error
+
+
+def environment() -> tuple[int, int, int]:
+    """(rank, local rank, size) as torchrun or `launch` set them; (0, 0, 1) without. Needs no
+    process group.
+    """
+    return tuple(
+        int(os.environ.get(name, default))
+        for name, default in (("RANK", 0), ("LOCAL_RANK", 0), ("WORLD_SIZE", 1))
+    )  # type: ignore[return-value]
+
+
+def device_of(name: str = "auto", setting: str = "train.device") -> torch.device:
+    """The device of this process: `auto` is a GPU each if there are any, else the CPU;
+    ConfigError if it is not there.
+    """
+    _, local, size = environment()
+    kind = name if name != "auto" else "cuda" if torch.cuda.is_available() else "cpu"
+    if kind.startswith("cuda") and not torch.cuda.is_available():
+        raise ConfigError(setting, name, "this torch sees no GPU", fix=f"{setting}=cpu")
+    place = torch.device("cuda", local) if kind == "cuda" else torch.device(kind)
+    if place.type == "cuda" and (place.index or 0) >= torch.cuda.device_count():
+        raise ConfigError(
+            "train.processes", size, f"at most {torch.cuda.device_count()}, the number of GPUs"
+        )
+    return place
+
+
+def join(device: str = "auto") -> World:
+    """Join the processes that the environment describes, on `device_of(device)`."""
+    rank, _, size = environment()
+    place = device_of(device)
+    if place.type == "cuda":
+        torch.cuda.set_device(place)
+    if size == 1:
+        return World(rank, size, place)
+    if not dist.is_initialized():
+        dist.init_process_group("cpu:gloo,cuda:nccl" if place.type == "cuda" else "gloo")
+    return Group(rank, size, place)
+
+
+def leave() -> None:
+    """Leave the process group, if there is one."""
+    if dist.is_available() and dist.is_initialized():
+        dist.destroy_process_group()

@@ -1,0 +1,106 @@
+"""What every strategy does: the trainer asks it, and never how many processes there are."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TypeVar
+
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from plmctl.training.optim.groups import Named
+from plmctl.training.processes.world import World
+
+M = TypeVar("M", bound=nn.Module)
+
+
+class Strategy(ABC):
+    """One training by all processes of `world`, each with its own rows of every batch.
+
+    The order of calls: `place` every module, build the optimizer, `train` its parameters; then for
+    each update `sum_counts`, `backward` for every micro-batch, `finish_backward`, `gradient_norm`,
+    `clip`. Every process makes the same calls, but may have other numbers of micro-batches, and
+    other parameters without a gradient. An update is the same, to the order of summation, as that
+    of one process with all rows. A tensor in a checkpoint is whole and has the name and shape that
+    it has in one process, so that a run goes on under any strategy.
+    `tests/training/test_strategy.py` holds every strategy to this.
+    """
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+
+    @abstractmethod
+    def place(self, module: M) -> M:
+        """The module on this process's device, with the weights that it has in the main process."""
+
+    @abstractmethod
+    def train(self, parameters: Sequence[nn.Parameter]) -> None:
+        """Take these parameters, in the same order everywhere, as those that the optimizer
+        changes.
+        """
+
+    @abstractmethod
+    def sum_counts(self, counts: Mapping[str, int]) -> dict[str, int]:
+        """Sums by name over all rows of the update; PlmctlError where processes count other
+        things.
+        """
+
+    @abstractmethod
+    def backward(self, loss: Tensor, *, last: bool) -> None:
+        """Add the gradient of `loss` to that of this update; `last`: no micro-batch of this process
+        comes after it.
+        """
+
+    @abstractmethod
+    def finish_backward(self) -> None:
+        """Wait until every parameter has the gradient of all rows; one that no row used has
+        None.
+        """
+
+    @abstractmethod
+    def gradient_norm(self) -> Tensor:
+        """The length of the whole gradient as one vector, the same number on every process."""
+
+    @abstractmethod
+    def clip(self, norm: float, *, largest: float) -> None:
+        """Multiply a gradient of length `norm` so that its length is at most `largest`."""
+
+    @abstractmethod
+    def module_tensors(
+        self, module: nn.Module, *, without: nn.Module | None = None
+    ) -> dict[str, Tensor]:
+        """What a checkpoint keeps of a module (`checkpoint.tensors_of`), whole on the main
+        process.
+        """
+
+    @abstractmethod
+    def load_module(
+        self,
+        module: nn.Module,
+        tensors: Mapping[str, Tensor],
+        *,
+        file: Path,
+        without: nn.Module | None = None,
+    ) -> None:
+        """The inverse; DataError naming `file` where a tensor is missing, left over or of another
+        shape.
+        """
+
+    @abstractmethod
+    def optimizer_tensors(
+        self, optimizer: Optimizer, parameters: Named, *, rows: Mapping[str, int]
+    ) -> dict[str, Tensor]:
+        """What a checkpoint keeps of the optimizer (`optim.state`), whole on the main process."""
+
+    @abstractmethod
+    def load_optimizer(
+        self,
+        optimizer: Optimizer,
+        parameters: Named,
+        tensors: Mapping[str, Tensor],
+        *,
+        rows: Mapping[str, int],
+    ) -> None:
+        """The inverse; DataError for a tensor of a parameter that is not trained."""

@@ -1,0 +1,13 @@
+"""Which strategy a run takes."""
+
+from __future__ import annotations
+
+from plmctl.training.processes.world import World
+from plmctl.training.strategy.base import Strategy
+from plmctl.training.strategy.replicated import Replicated
+from plmctl.training.strategy.single import Single
+
+
+def choose_strategy(world: World) -> Strategy:
+    """`Single` for a process alone, `Replicated` for several."""
+    return Single(world) if world.size == 1 else Replicated(world)

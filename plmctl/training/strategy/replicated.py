@@ -1,0 +1,44 @@
+"""Every process has every tensor, and a share of the rows: gradients are summed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+
+from plmctl.training.processes.world import World, reached
+from plmctl.training.strategy.base import M
+from plmctl.training.strategy.buckets import BUCKET_BYTES, Buckets
+from plmctl.training.strategy.single import Single
+
+
+class Replicated(Single):
+    """Data-parallel training: what a process holds is what `Single` holds, gradients apart.
+
+    They are summed in buckets while the backward pass of the last micro-batch still runs
+    (`buckets.py`).
+    """
+
+    def __init__(self, world: World, *, bucket_bytes: int = BUCKET_BYTES) -> None:
+        super().__init__(world)
+        self.bucket_bytes = bucket_bytes
+
+    def place(self, module: M) -> M:
+        module.to(self.world.device)
+        with torch.no_grad(), reached():
+            for tensor in [*module.parameters(), *module.buffers()]:
+                dist.broadcast(tensor, 0)
+        return module
+
+    def train(self, parameters: Sequence[nn.Parameter]) -> None:
+        super().train(parameters)
+        self.buckets = Buckets(parameters, bucket_bytes=self.bucket_bytes)
+
+    def backward(self, loss: Tensor, *, last: bool) -> None:
+        with self.buckets.sending() if last else self.buckets.holding():
+            loss.backward()
+
+    def finish_backward(self) -> None:
+        self.buckets.finish()

@@ -1,0 +1,98 @@
+"""The contract of every strategy: the same updates as one process, which holds all rows, makes.
+
+A new strategy is one line in `toy_strategy.STRATEGIES`.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+from toy_strategy import LARGEST, ROWS, STRATEGIES, UPDATES, loss_of, make_module, optimizer_of
+
+from plmctl.training.processes.launch import launch
+
+HERE = Path(__file__).parent
+
+
+@pytest.fixture(scope="module", params=STRATEGIES)
+def seen(request, tmp_path_factory):
+    """What each process of the strategy left, by rank."""
+    folder, processes = tmp_path_factory.mktemp("strategy"), STRATEGIES[request.param][0]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYTHONPATH", str(HERE))
+        patch.setenv("OMP_NUM_THREADS", "1")
+        assert launch(processes, [request.param, str(folder)], module="toy_strategy") == 0
+    return [torch.load(folder / f"{rank}.pt") for rank in range(processes)]
+
+
+@pytest.fixture(scope="module")
+def expected():
+    """Update by update, literally: the gradient of the sum over all rows, its norm, and what is
+    left of it.
+    """
+    torch.manual_seed(0)
+    module, updates = make_module(), []
+    optimizer = optimizer_of(module)
+    for rows_of in UPDATES:
+        for row in range(ROWS):
+            used = [name for name, users in rows_of.items() if row in users]
+            if used:
+                loss_of(module, row, used).backward()
+        grads = {name: p.grad for name, p in module.named_parameters() if p.grad is not None}
+        norm = sum((g**2).sum() for g in grads.values()).sqrt()
+        kept = {name: g * min(1, LARGEST / norm.item()) for name, g in grads.items()}
+        whole = {name: g.clone() for name, g in grads.items()}
+        updates.append({"norm": norm, "whole": whole, "clipped": kept})
+        for name, p in module.named_parameters():
+            p.grad = kept.get(name)
+        optimizer.step()
+        optimizer.zero_grad(set_to_none=True)
+    return updates, module
+
+
+def test_gradients_are_those_of_all_rows(seen, expected):
+    """Also where a process has no row that uses a weight; a weight that no row uses has none."""
+    for process in seen:
+        for found, wanted in zip(process["updates"], expected[0], strict=True):
+            torch.testing.assert_close(found["norm"], wanted["norm"])
+            for kind in ("whole", "clipped"):
+                live = {name: g for name, g in found[kind].items() if g is not None}
+                # 1e-6: torch adds that to the norm that it divides by
+                torch.testing.assert_close(live, wanted[kind], rtol=1e-5, atol=1e-12)
+
+
+def test_every_process_has_the_same(seen):
+    for process in seen[1:]:
+        torch.testing.assert_close(process["updates"], seen[0]["updates"], rtol=0, atol=0)
+
+
+def test_a_second_run_is_the_same_to_the_bit(seen):
+    for process in seen:
+        for first, second in zip(process["updates"], process["again"], strict=True):
+            torch.testing.assert_close(first, second, rtol=0, atol=0)
+
+
+def test_counts_are_summed_and_compared(seen):
+    size = len(seen)
+    for process in seen:
+        found = process["counts"]
+        assert found["sums"] == {"rows": sum(range(1, size + 1)), "updates": size}
+        if size > 1:
+            assert "disagree about what this update counts" in found["refused"]
+
+
+def test_a_checkpoint_is_that_of_one_process(seen, expected):
+    """Whole tensors under their own names, on the main process; what is loaded is what was
+    saved.
+    """
+    module = expected[1]
+    wanted = {name: tensor.detach() for name, tensor in module.state_dict().items()}
+    saved = seen[0]["saved"]
+    torch.testing.assert_close(saved["module"], wanted, rtol=1e-6, atol=1e-9)
+    assert set(saved["without"]) == {name for name in wanted if not name.startswith("stem")}
+    trained = [name for name, p in module.named_parameters() if p.requires_grad]
+    kinds = ("step", "exp_avg", "exp_avg_sq")
+    assert set(saved["optimizer"]) == {f"{kind}/{name}" for name in trained for kind in kinds}
+    torch.testing.assert_close(seen[0]["loaded"], saved, rtol=0, atol=0)
