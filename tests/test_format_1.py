@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import pytest
 
-from plmctl.run.build import locate
+from plmctl.core.locate import locate
+from plmctl.core.parts import declared
 from plmctl.run.format_1 import TARGETS, upgrade
 from plmctl.run.saved import read_saved
 
 
 @pytest.mark.parametrize(("old", "new"), TARGETS.items())
 def test_a_former_name_means_the_part_of_today(old: str, new: str) -> None:
-    assert locate(old) is locate(new)
+    assert upgrade({"_target_": old}) == {"_target_": new}
+    assert declared(locate(new))
 
 
 def test_a_saved_config_is_read_with_the_names_of_today(tmp_path) -> None:

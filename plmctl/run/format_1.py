@@ -22,16 +22,11 @@ TARGETS = {
 }
 
 
-def renamed(target: Any) -> Any:
-    """The name that a `_target_` has today; one that never had another is returned as it is."""
-    return TARGETS.get(target, target) if isinstance(target, str) else target
-
-
 def upgrade(settings: Any) -> Any:
     """Nested settings of a saved config, with every `_target_` by its name of today."""
     if isinstance(settings, dict):
         return {
-            key: renamed(value) if key == "_target_" else upgrade(value)
+            key: TARGETS.get(value, value) if key == "_target_" else upgrade(value)
             for key, value in settings.items()
         }
     return [upgrade(value) for value in settings] if isinstance(settings, list) else settings
