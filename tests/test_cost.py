@@ -7,7 +7,8 @@ from functools import partial
 import pytest
 import torch
 
-from plmctl.attention.patterns import Causal, Full
+from plmctl.attention.patterns.base import Full
+from plmctl.attention.patterns.causal import Causal
 from plmctl.data.loader import row_lengths
 from plmctl.heads.lm import LMHead
 from plmctl.models.base import Model

@@ -16,7 +16,7 @@ from omegaconf import DictConfig, OmegaConf
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from plmctl.attention.patterns import Full, Pattern
+from plmctl.attention.patterns.base import Full, Pattern
 from plmctl.commands import pretrain
 from plmctl.core.batch import IGNORE, Batch, Rows, Seq
 from plmctl.core.errors import UsageError
@@ -231,7 +231,7 @@ def test_a_pattern_with_a_track_of_its_own_beside_a_question_about_the_row(
     assert SameTone().looks_ahead()
     both = SameTone() & Full()
     assert both.needs == {"tracks.tone"}
-    assert both.learns_of_all(0, (0, 1))
+    assert both.learns_of_all(0, (0, 1), 32)
 
 
 @pytest.mark.parametrize(

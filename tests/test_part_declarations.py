@@ -146,12 +146,13 @@ def test_what_ran_code_is_refused_in_every_slot(target: str, path: str, tmp_path
 
 
 def test_it_is_refused_before_anything_beside_it_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
-    from plmctl.attention.patterns import BySegment, Full
+    from plmctl.attention.patterns.base import Full
+    from plmctl.attention.patterns.by_segment import BySegment
 
     made: list[object] = []
     monkeypatch.setattr(Full, "__init__", lambda self: made.append(self))
     good, bad = (
-        {"_target_": "plmctl.attention.patterns.Full"},
+        {"_target_": "plmctl.attention.patterns.base.Full"},
         {"_target_": "plmctl.training.log.cut_back"},
     )
     with pytest.raises(ConfigError, match=r"pattern\.parts\.1\._target_"):
@@ -178,7 +179,7 @@ def test_the_slot_of_a_config_path() -> None:
 
 def test_a_part_of_another_slot_is_refused() -> None:
     for path in ("noise.x", "heads.x", "optim", "model"):
-        (error,) = check({"_target_": "plmctl.attention.patterns.Full"}, None, path=path)
+        (error,) = check({"_target_": "plmctl.attention.patterns.base.Full"}, None, path=path)
         assert f"must be a part of the slot '{slot_at(path)}', and this one is of 'pattern'" in str(
             error
         )

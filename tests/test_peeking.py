@@ -4,14 +4,20 @@ such a model.
 
 import pytest
 
-from plmctl.attention.patterns import Anticausal, BySegment, Causal, Dilated, Full, Prefix, Window
+from plmctl.attention.patterns.anticausal import Anticausal
+from plmctl.attention.patterns.base import Full
+from plmctl.attention.patterns.by_segment import BySegment
+from plmctl.attention.patterns.causal import Causal
+from plmctl.attention.patterns.dilated import Dilated
+from plmctl.attention.patterns.prefix import Prefix
+from plmctl.attention.patterns.window import Window
 from plmctl.core.errors import UsageError
 from plmctl.run.compose import compose
 from plmctl.run.contract import check_contract
 from plmctl.tasks import inference
 from plmctl.tasks.base import Example
 
-SEES_ALL = "model.decoder.pattern={_target_: plmctl.attention.patterns.Full}"
+SEES_ALL = "model.decoder.pattern={_target_: plmctl.attention.patterns.base.Full}"
 
 
 @pytest.mark.parametrize(

@@ -23,7 +23,7 @@ from plmctl.run.plugins import named, option, recorded
 
 PLUGIN = "plmctl_near"
 SOURCE = """
-from plmctl.attention.patterns import Pattern
+from plmctl.attention.patterns.base import Pattern
 from plmctl.core.parts import part_of
 from plmctl.tasks.classification import Classification
 

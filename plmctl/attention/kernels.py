@@ -18,7 +18,8 @@ from torch.autograd import Function
 from torch.nn import functional as F
 
 from plmctl.attention.keep import keep_mask, kept, masked
-from plmctl.attention.patterns import Causal, Pattern
+from plmctl.attention.patterns.base import Pattern
+from plmctl.attention.patterns.causal import Causal
 from plmctl.core.batch import Seq
 
 # keys; beyond, the T x T probabilities no longer stay in cache and torch's tiled kernel wins

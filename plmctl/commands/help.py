@@ -9,11 +9,13 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import yaml
 from rich.table import Table
 
 from plmctl.core.errors import UsageError, nearest
 from plmctl.core.locate import locate
 from plmctl.core.terminal import screen, tell
+from plmctl.run.build import build
 from plmctl.run.explained import Setting, explained, part_files, targets
 from plmctl.run.headers import header
 from plmctl.run.recipes import conf_dir
@@ -51,9 +53,20 @@ def run(cfg: DictConfig, *, flags: Flags) -> int:
         tell(
             f"\n{target.rpartition('.')[2]}: {inspect.getdoc(locate(target, flags.plugins)) or ''}"
         )
+    if drawn := _picture(file, flags.plugins):
+        tell(f"\n{drawn}")
     tell("")
     _list({f"{each.path}={each.default}": _words(each) for each in found}, as_json=False)
     return 0
+
+
+def _picture(file: Path, plugins: Sequence[str]) -> str:
+    """What a part with its defaults draws of itself, if it can (`picture`)."""
+    node = yaml.safe_load(file.read_text(encoding="utf-8")) or {}
+    target = node.get("_target_") if isinstance(node, dict) else None
+    if target is None or not hasattr(locate(target, plugins), "picture"):
+        return ""
+    return str(build(node, plugins=plugins, path=file.parent.name).picture())
 
 
 def _groups(config_dirs: Sequence[str]) -> list[str]:

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from plmctl.attention.patterns import Pattern
+from plmctl.attention.patterns.base import Pattern
 from plmctl.core.batch import Batch, Seq
 from plmctl.core.errors import DataError, UsageError
 from plmctl.generation.packed import packed

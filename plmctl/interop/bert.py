@@ -83,7 +83,7 @@ def encoder_nodes(numbers: Numbers) -> Node:
             name: getattr(numbers, name)
             for name in ("num_layers", "width", "num_heads", "inner_width")
         },
-        "pattern": {"_target_": "plmctl.attention.patterns.Full"},
+        "pattern": {"_target_": "plmctl.attention.patterns.base.Full"},
         "position": {"_target_": "plmctl.nn.positions.Learned", "max_length": numbers.max_length},
         "model": {
             "_target_": "plmctl.models.encoder.Encoder",
@@ -282,4 +282,6 @@ def _by_segment(config: Mapping[str, Any]) -> bool:
     """UniLM (Dong et al., 2019, arXiv:1905.03197): BERT with more kinds of segments, which
     decide who sees whom.
     """
-    return str(config["pattern"].get("_target_")) == "plmctl.attention.patterns.BySegment"
+    return (
+        str(config["pattern"].get("_target_")) == "plmctl.attention.patterns.by_segment.BySegment"
+    )

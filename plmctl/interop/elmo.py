@@ -136,7 +136,7 @@ def _nodes(options: Mapping[str, Any], file: Path) -> dict[str, Any]:
         "inner_width": lstm["dim"],
     }
     slots = {
-        "pattern": "plmctl.attention.patterns.Full",
+        "pattern": "plmctl.attention.patterns.base.Full",
         "position": "plmctl.nn.positions.NoPosition",
     }
     return {

@@ -128,7 +128,7 @@ class GPT2(Family):
 
     def nodes(self, numbers: Numbers) -> Node:
         nodes = encoder_nodes(numbers) | {
-            "pattern": {"_target_": "plmctl.attention.patterns.Causal"}
+            "pattern": {"_target_": "plmctl.attention.patterns.causal.Causal"}
         }
         model = nodes["model"]
         model["embedding"] |= {"segments": 0, "norm": None}

@@ -104,7 +104,7 @@ def nodes(
             name: getattr(numbers, name)
             for name in ("num_layers", "width", "num_heads", "inner_width")
         },
-        "pattern": {"_target_": "plmctl.attention.patterns.Full"},
+        "pattern": {"_target_": "plmctl.attention.patterns.base.Full"},
         "position": positions[0],
         "model": {
             "_target_": "plmctl.models.encoder_decoder.EncoderDecoder",
@@ -114,7 +114,7 @@ def nodes(
             "decoder": {
                 **one,
                 "position": positions[1],
-                "pattern": {"_target_": "plmctl.attention.patterns.Causal"},
+                "pattern": {"_target_": "plmctl.attention.patterns.causal.Causal"},
                 "stack": above,
             },
             "initializer": {"_partial_": True, **initializer},

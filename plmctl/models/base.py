@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from plmctl.attention.patterns import Pattern
+from plmctl.attention.patterns.base import Pattern
 from plmctl.core.batch import Batch
 from plmctl.core.errors import UsageError
 from plmctl.core.parts import base_of

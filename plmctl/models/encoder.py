@@ -13,7 +13,10 @@ import torch
 from torch import Tensor, nn
 
 from plmctl.attention.kernels import Mask
-from plmctl.attention.patterns import Causal, Documents, Full, Padding, Pattern
+from plmctl.attention.patterns.base import Full, Pattern
+from plmctl.attention.patterns.causal import Causal
+from plmctl.attention.patterns.documents import Documents
+from plmctl.attention.patterns.padding import Padding
 from plmctl.core.batch import Batch, Seq
 from plmctl.core.errors import ConfigError
 from plmctl.core.parts import part_of

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from plmctl.attention.kernels import Mask
-from plmctl.attention.patterns import Padding
+from plmctl.attention.patterns.padding import Padding
 from plmctl.core.batch import Batch, Seq
 from plmctl.core.errors import ConfigError, UsageError, nearest
 from plmctl.core.parts import part_of

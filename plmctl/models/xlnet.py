@@ -11,7 +11,11 @@ import torch
 from torch import Tensor, nn
 
 from plmctl.attention.kernels import Mask
-from plmctl.attention.patterns import Causal, Documents, Order, Padding, Pattern
+from plmctl.attention.patterns.base import Pattern
+from plmctl.attention.patterns.causal import Causal
+from plmctl.attention.patterns.documents import Documents
+from plmctl.attention.patterns.order import Order
+from plmctl.attention.patterns.padding import Padding
 from plmctl.core.batch import IGNORE, Batch, Seq, Targets
 from plmctl.core.errors import ConfigError
 from plmctl.core.parts import part_of

@@ -21,6 +21,7 @@ from plmctl.core.errors import ConfigError, UsageError, nearest, raise_all
 from plmctl.core.locate import locate, parameters
 from plmctl.core.parts import declared, misfit, slot_of
 from plmctl.core.values import fit
+from plmctl.run.format_1 import upgrade
 
 MARKS = ("_target_", "_partial_", "_given_")
 
@@ -42,7 +43,7 @@ def build(
         plugins: Packages outside plmctl whose parts may be named.
         path: The config path of the node, which says its slot.
     """
-    node, given = plain(node), given or {}
+    node, given = upgrade(plain(node)), given or {}
     raise_all(check(node, given, plugins, path=path))
     errors: list[UsageError] = []
     made = _make(node, given, plugins, path, errors)
@@ -56,7 +57,7 @@ def check(
     """Every problem that building `node` would meet in names and types; `given=None`: anything
     may still be filled in.
     """
-    return _check(plain(node), given, plugins, slot_at(path), Any, path)
+    return _check(upgrade(plain(node)), given, plugins, slot_at(path), Any, path)
 
 
 def slot_at(path: str) -> str:

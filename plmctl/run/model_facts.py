@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from plmctl.attention.patterns import Pattern
+from plmctl.attention.patterns.base import Pattern
 from plmctl.core.locate import locate
 from plmctl.models.base import Backbone
 from plmctl.run.assemble import row_lengths

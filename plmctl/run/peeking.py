@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from plmctl.core.errors import ConfigError, UsageError
 
 if TYPE_CHECKING:
-    from plmctl.attention.patterns import Pattern
+    from plmctl.attention.patterns.base import Pattern
     from plmctl.data.formats.base import Format
     from plmctl.models.base import Backbone
     from plmctl.noise.base import Noise
@@ -68,7 +68,9 @@ def unheard(
     pattern: Pattern | None = getattr(backbone, "pattern", None)
     place, where = (-1, "last") if format.anchors_last else (0, "first")
     segments = (0, 1) if "tracks.segment" in format.provides else (0, 0)
-    if not asking or pattern is None or pattern.learns_of_all(place, segments):
+    if not asking or pattern is None:
+        return []
+    if pattern.learns_of_all(place, segments, format.max_length):
         return []
     allowed = (
         f"asks the {where} token about all of its row, of which it does not hear under this pattern"

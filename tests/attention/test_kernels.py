@@ -12,7 +12,10 @@ from torch.autograd import gradcheck
 
 from plmctl.attention.keep import keep_mask, kept, masked
 from plmctl.attention.kernels import Mask, _Attend, attend
-from plmctl.attention.patterns import Causal, Documents, Full, Padding, Pattern
+from plmctl.attention.patterns.base import Full, Pattern
+from plmctl.attention.patterns.causal import Causal
+from plmctl.attention.patterns.documents import Documents
+from plmctl.attention.patterns.padding import Padding
 from plmctl.core.batch import Seq
 
 B, H, T, D = 2, 3, 7, 4

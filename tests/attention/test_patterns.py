@@ -9,19 +9,17 @@ from collections.abc import Callable
 import pytest
 import torch
 
-from plmctl.attention.patterns import (
-    And,
-    Anticausal,
-    Causal,
-    Dilated,
-    Documents,
-    Full,
-    Order,
-    Padding,
-    Pattern,
-    Prefix,
-    Window,
-)
+from plmctl.attention.patterns.anticausal import Anticausal
+from plmctl.attention.patterns.base import And, Full, Pattern
+from plmctl.attention.patterns.by_segment import BySegment
+from plmctl.attention.patterns.causal import Causal
+from plmctl.attention.patterns.dilated import Dilated
+from plmctl.attention.patterns.documents import Documents
+from plmctl.attention.patterns.global_tokens import Global
+from plmctl.attention.patterns.order import Order
+from plmctl.attention.patterns.padding import Padding
+from plmctl.attention.patterns.prefix import Prefix
+from plmctl.attention.patterns.window import Window
 from plmctl.core.batch import Seq
 from plmctl.core.errors import ConfigError
 
@@ -60,6 +58,12 @@ TABLE: list[tuple[Pattern, Callable[[int, int, int, int], bool]]] = [
         lambda b, h, q, k: abs(q - k) <= 1 or abs(q - k) == 4 + h,
     ),
     (~Causal(), lambda b, h, q, k: k > q),
+    (Global(tokens=2), lambda b, h, q, k: q < 2 or k < 2),
+    (Window(reach=1) | Global(tokens=1), lambda b, h, q, k: abs(q - k) <= 1 or q == 0 or k == 0),
+    (
+        BySegment(parts=[Causal(), Window(reach=1)]),
+        lambda b, h, q, k: k <= q if SEGMENT[b, q] == 0 else abs(q - k) <= 1,
+    ),
 ]
 
 
@@ -188,7 +192,7 @@ def test_a_prefix_looks_ahead_where_it_is_read_alone() -> None:
 def test_patterns_are_composed_in_yaml() -> None:
     from plmctl.run.build import build
 
-    home = "plmctl.attention.patterns"
+    home = "plmctl.attention.patterns"  # as settings of format 1 name them
     near = {"_target_": f"{home}.Window", "reach": 1}
     gaps = {"_target_": f"{home}.Dilated", "reach": 1, "dilation": [4, 5]}
     both = {"_target_": f"{home}.Or", "parts": [near, gaps]}

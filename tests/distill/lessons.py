@@ -7,7 +7,7 @@ from functools import partial
 import numpy as np
 import torch
 
-from plmctl.attention.patterns import Full, Pattern
+from plmctl.attention.patterns.base import Full, Pattern
 from plmctl.core.batch import IGNORE, Batch, Rows, Seq
 from plmctl.data.loader import collate
 from plmctl.distill.base import LOGITS, Answers, Measures, answers_of

@@ -12,7 +12,7 @@ import torch
 from lessons import LENGTHS, V, batch, model, pair
 from torch import nn
 
-from plmctl.attention.patterns import Causal
+from plmctl.attention.patterns.causal import Causal
 from plmctl.core.batch import IGNORE, Batch, Rows, Seq
 from plmctl.core.errors import ConfigError
 from plmctl.data.loader import collate

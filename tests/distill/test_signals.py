@@ -11,7 +11,7 @@ import pytest
 import torch
 from lessons import LENGTHS, V, answers, batch, pair
 
-from plmctl.attention.patterns import Causal
+from plmctl.attention.patterns.causal import Causal
 from plmctl.core.batch import Batch
 from plmctl.core.errors import ConfigError
 from plmctl.distill import logits as soft

@@ -12,16 +12,13 @@ import numpy as np
 import pytest
 import torch
 
-from plmctl.attention.patterns import (
-    Causal,
-    Dilated,
-    Documents,
-    Full,
-    Padding,
-    Pattern,
-    Prefix,
-    Window,
-)
+from plmctl.attention.patterns.base import Full, Pattern
+from plmctl.attention.patterns.causal import Causal
+from plmctl.attention.patterns.dilated import Dilated
+from plmctl.attention.patterns.documents import Documents
+from plmctl.attention.patterns.padding import Padding
+from plmctl.attention.patterns.prefix import Prefix
+from plmctl.attention.patterns.window import Window
 from plmctl.core.batch import Batch, Seq
 from plmctl.core.errors import DataError, UsageError
 from plmctl.generation.beam import Beam

@@ -173,7 +173,7 @@ def test_positions_are_sized_for_the_longest_row() -> None:
     assert longest({**config, "data": {"sources": {"a": {"format": {"max_length": 600}}}}}) == 600
     assert longest({}) is None
     nodes = {
-        name: {"_target_": "plmctl.attention.patterns.Full"}
+        name: {"_target_": "plmctl.attention.patterns.base.Full"}
         for name in ("size", "pattern", "model")
     }
     position = {"_target_": "plmctl.nn.positions.Learned"}
@@ -304,7 +304,7 @@ def test_adopt_refuses_what_the_weights_decide(checkpoint: Path) -> None:
 
 
 def test_adopt_takes_the_model_and_keeps_the_task_of_the_run(checkpoint: Path) -> None:
-    causal = {"_target_": "plmctl.attention.patterns.Causal"}
+    causal = {"_target_": "plmctl.attention.patterns.causal.Causal"}
     empty: dict[str, dict] = {
         "size": {},
         "model": {},

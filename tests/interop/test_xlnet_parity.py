@@ -235,6 +235,6 @@ def test_memory_comes_along_and_what_is_not_known_is_refused(tmp_path: Path) -> 
 def test_a_decoder_of_the_same_cells_is_no_xlnet(tmp_path: Path) -> None:
     published(tmp_path, "XLNetModel")
     source = plmctl.load(tmp_path).source
-    config = {**source.config, "pattern": {"_target_": "plmctl.attention.patterns.Causal"}}
+    config = {**source.config, "pattern": {"_target_": "plmctl.attention.patterns.causal.Causal"}}
     with pytest.raises(ConfigError, match=r"pattern=Causal \(there: Full\)"):
         hf.export(config, source.tensors)

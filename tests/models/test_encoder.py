@@ -11,16 +11,13 @@ import pytest
 import torch
 from torch import nn
 
-from plmctl.attention.patterns import (
-    Anticausal,
-    Causal,
-    Documents,
-    Full,
-    Padding,
-    Pattern,
-    Prefix,
-    Window,
-)
+from plmctl.attention.patterns.anticausal import Anticausal
+from plmctl.attention.patterns.base import Full, Pattern
+from plmctl.attention.patterns.causal import Causal
+from plmctl.attention.patterns.documents import Documents
+from plmctl.attention.patterns.padding import Padding
+from plmctl.attention.patterns.prefix import Prefix
+from plmctl.attention.patterns.window import Window
 from plmctl.core.batch import Batch, Seq
 from plmctl.core.errors import ConfigError
 from plmctl.heads.pooler import Pooler

@@ -7,7 +7,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from plmctl.attention.patterns import Causal, Full
+from plmctl.attention.patterns.base import Full
+from plmctl.attention.patterns.causal import Causal
 from plmctl.core.batch import Batch, Seq
 from plmctl.core.errors import ConfigError, UsageError
 from plmctl.interop.hf import export

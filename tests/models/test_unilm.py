@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from plmctl.attention.patterns import Pattern
+from plmctl.attention.patterns.base import Pattern
 from plmctl.core.batch import Batch, Seq
 from plmctl.core.errors import ConfigError
 from plmctl.data.formats.base import Plan

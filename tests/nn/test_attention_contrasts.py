@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from plmctl.attention.kernels import Mask
-from plmctl.attention.patterns import Causal
+from plmctl.attention.patterns.causal import Causal
 from plmctl.core.batch import Seq
 from plmctl.core.errors import ConfigError
 from plmctl.nn.cache import Cache

@@ -10,7 +10,8 @@ from functools import partial
 import pytest
 import torch
 
-from plmctl.attention.patterns import Causal, Full
+from plmctl.attention.patterns.base import Full
+from plmctl.attention.patterns.causal import Causal
 from plmctl.core.batch import Batch, Seq
 from plmctl.models.encoder import Encoder
 from plmctl.models.encoder_decoder import EncoderDecoder

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from plmctl.attention.patterns import Full
+from plmctl.attention.patterns.base import Full
 from plmctl.core.batch import IGNORE, Batch, Rows, Seq
 from plmctl.data.loader import collate
 from plmctl.models.base import Backbone, Hidden, Model

@@ -362,7 +362,7 @@ def test_most_confidently_wrong_with_their_texts(tmp_path: Path) -> None:
     rows = [guess(0, "a", 0.9, "a"), guess(1, "a", 0.99), guess(2, "b", 0.9), guess(3, "a", 0.6)]
     model = {
         "model": {"_target_": "plmctl.models.encoder.Encoder"},
-        "pattern": {"_target_": "plmctl.attention.patterns.Full"},
+        "pattern": {"_target_": "plmctl.attention.patterns.base.Full"},
     }
     folder = fabricated.tuned(tmp_path / "r", node, {"dev": {"accuracy": 0.5}}, rows, **model)
     (table,) = tables(mistakes.panel(of([folder])))

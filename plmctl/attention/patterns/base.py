@@ -1,0 +1,347 @@
+"""Who may see whom: a predicate over (row, head, query, key), and the algebra `&`, `|`, `~`.
+
+A pattern states four things, each of which the algebra derives for what is composed:
+
+    predicate   may query q of row b in head h see key k? Kernels evaluate it where they need it.
+    sight       the offsets `key - query` that are seen, exactly or as a bound; from it `reach`
+                (how far back and ahead) and `looks_ahead` follow.
+    blocks      which blocks of keys a block of queries may need; the others are never computed.
+    given       what is left of the pattern in one batch: without padding, `Padding` is `Full`.
+
+True always means *may attend*. With a cache, `seq` describes all keys (the oldest first) and query
+row q stands at key q + k_offset.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache, reduce
+from operator import and_, or_
+from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from plmctl.attention.patterns.offsets import Offsets, Sight
+from plmctl.core.batch import Seq
+from plmctl.core.errors import ConfigError, UsageError
+from plmctl.core.parts import base_of, part_of
+
+LONGEST = 1 << 24  # tokens: no row is longer
+_CHUNK = 64  # queries that are looked at together where a search goes from token to token
+_CELLS = 24  # lines and columns of the picture of a pattern
+
+# (b, h, q, k) index tensors -> bool, broadcast together
+MaskMod = Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]
+
+
+class Reach(NamedTuple):
+    """How many tokens before and behind itself a query sees at most; None: any number."""
+
+    back: int | None
+    ahead: int | None
+
+
+@base_of("pattern")
+class Pattern:
+    """A predicate `(b, h, q, k) -> bool`; a subclass writes `predicate`, whose q and k are
+    places in the same sequence.
+
+    A subclass that sees only some offsets says so in `sight`, and one that sees only some blocks in
+    `blocks`: otherwise every kernel computes all pairs, and a model of it is taken to look ahead.
+    """
+
+    needs: frozenset[str] = frozenset()  # fields of the batch, as in `batch.FIELDS`
+    uses: frozenset[str] = frozenset()  # fields that it reads where they are there
+    fields: Mapping[str, str] = {}  # fields that it introduces, with shape, type and meaning
+    # the same for every batch of the same shape: a kernel may cache what it derives from it
+    static: bool = True
+    heads: int = 1  # how many heads it tells apart; 1 = the same for all
+
+    @property
+    def prefix_segments(self) -> tuple[int, int] | None:
+        """Numbers of the segments that are read as a source and written after it, where there
+        are such.
+        """
+        return None
+
+    def predicate(self, seq: Seq) -> MaskMod:
+        raise NotImplementedError(type(self).__name__)
+
+    def sight(self, segment: int | None = None) -> Sight:
+        """The offsets `key - query` that each head sees.
+
+        Args:
+            segment: In a full row of one document, all of this segment. None: in any row.
+        """
+        return Sight.unknown()
+
+    def blocks(self, seq: Seq, size: int) -> Tensor:
+        """Which blocks of `size` keys some query of a block of `size` queries may see.
+
+        Returns:
+            bool [B | 1, N, N], N = ceil(T / size), by row, block of queries, block of keys. True
+            wherever the predicate is; it may be True elsewhere, which costs time alone.
+        """
+        offsets = self.sight().together()
+        count = -(-seq.ids.shape[1] // size)
+        # from the last query of one block to the first key of the other, and the reverse
+        distance = np.arange(-(count - 1), count) * size
+        seen = torch.from_numpy(offsets.meets(distance - size + 1, distance + size - 1))
+        place = torch.arange(count, device="cpu")
+        return seen[place[None, :] - place[:, None] + count - 1].to(seq.ids.device)[None]
+
+    def given(self, seq: Seq) -> Pattern:
+        """The same pattern without the parts that allow everything in `seq`; `Full()` where
+        nothing is left to forbid.
+        """
+        return self
+
+    def reach(self) -> Reach:
+        """How far back and ahead some query of some head looks at most, in any row."""
+        offsets = self.sight().together()
+        if offsets.is_empty():
+            return Reach(0, 0)
+        least, most = offsets.least(), offsets.most()
+        return Reach(
+            None if least is None else max(0, -least), None if most is None else max(0, most)
+        )
+
+    def looks_ahead(self, segment: int = 0) -> bool:
+        """Whether some token may see one behind it, in a row all of that segment, however long.
+
+        Exact where `sight` is; a pattern that does not say which offsets it sees is taken to.
+        """
+        return _looks_ahead(self, segment)
+
+    def bind(self, seq: Seq, *, q_index: Tensor | None = None, k_offset: int = 0) -> MaskMod:
+        """The `mask_mod` for `seq`; `q_index [B, Tq]` names the place of each query row, otherwise
+        row q is at q + k_offset.
+
+        UsageError where `seq` lacks a track that the pattern needs.
+        """
+        for field in sorted(self.needs):
+            if field.startswith("tracks.") and field.removeprefix("tracks.") not in seq.tracks:
+                raise UsageError(
+                    f"this model's pattern reads {field}, which these rows do not have"
+                )
+        allowed = self.predicate(seq)
+        if q_index is not None:
+            return lambda b, h, q, k: allowed(b, h, q_index[b, q], k)
+        return lambda b, h, q, k: allowed(b, h, q + k_offset, k)
+
+    def dense(self, seq: Seq, *, q_index: Tensor | None = None, k_offset: int = 0) -> Tensor | None:
+        """bool [B | 1, H | 1, Tq, Tk], each leading size 1 where the pattern does not depend on
+        it; None = all allowed.
+        """
+        pattern = self.given(seq)
+        if isinstance(pattern, Full):
+            return None
+        rows, keys = seq.ids.shape[:2]
+        queries = keys - k_offset if q_index is None else q_index.shape[1]
+        aranges = [
+            torch.arange(n, device=seq.ids.device) for n in (rows, pattern.heads, queries, keys)
+        ]
+        b, h, q, k = (
+            a.view([-1 if axis == place else 1 for axis in range(4)])
+            for place, a in enumerate(aranges)
+        )
+        return pattern.bind(seq, q_index=q_index, k_offset=k_offset)(b, h, q, k)
+
+    def remark(self, length: int) -> str:
+        """What one should know of it before training on rows of up to `length` tokens, in one
+        line; mostly nothing: "".
+        """
+        if not self.static or isinstance(self, Full):
+            return ""
+        row = torch.zeros(1, length, dtype=torch.long, device="cpu")
+        left = self.given(Seq(row, torch.tensor([length], device="cpu"), full=True))
+        return (
+            f"forbids nothing in rows of {length} tokens, the longest here:"
+            " the same as pattern=full"
+            if isinstance(left, Full)
+            else ""
+        )
+
+    def learns_of_all(self, place: int, segments: tuple[int, int], length: int) -> bool:
+        """Whether layer upon layer the token at `place` hears of every other, in a row of `length`
+        tokens whose halves are of these segments.
+
+        The search follows who is heard, a few tokens at a time, those at the edge first: a window
+        takes as many evaluations as it has steps, and nothing of size T x T is made.
+        """
+        half = torch.full([length], segments[0], device="cpu")
+        half[length // 2 :] = segments[1]
+        seq = self.row(half)
+        allowed = self.given(seq).bind(seq)
+        heads = torch.arange(self.heads, device="cpu").view(1, -1, 1, 1)
+        keys = torch.arange(length, device="cpu").view(1, 1, 1, -1)
+        zero = torch.zeros(1, 1, 1, 1, dtype=torch.long, device="cpu")
+        heard = torch.zeros(length, dtype=torch.bool, device="cpu")
+        asked = heard.clone()
+        waiting = [place % length]
+        while waiting and not bool(heard.all()):
+            asked[waiting] = True
+            queries = torch.tensor(waiting, device="cpu").view(1, 1, -1, 1)
+            seen = allowed(zero, heads, queries, keys).expand(1, self.heads, len(waiting), length)
+            heard |= seen.any(2).any(1)[0] | asked
+            left = (heard & ~asked).nonzero()[:, 0].tolist()
+            waiting = left[: _CHUNK // 2] + left[_CHUNK // 2 :][-_CHUNK // 2 :]
+        return bool(heard.all())
+
+    def row(self, segments: Tensor) -> Seq:
+        """One full row whose tokens are of these `segments [T]`, and 0 in every other track that
+        the pattern needs.
+        """
+        zeros = torch.zeros_like(segments)[None]
+        names = (
+            field.removeprefix("tracks.") for field in self.needs if field.startswith("tracks.")
+        )
+        tracks = {**dict.fromkeys(names, zeros), "segment": segments[None]}
+        return Seq(zeros, torch.tensor([len(segments)], device="cpu"), tracks, full=True)
+
+    def picture(self, cells: int = _CELLS, size: int | None = None) -> str:
+        """Who sees whom as text: a line for each query, a column for each key.
+
+        Args:
+            cells: Lines and columns.
+            size: Tokens of a cell; by default the fewest, up to 256, that show a difference.
+
+        Returns:
+            `#` where all tokens of a cell see each other, `+` where some do, `.` where none does.
+        """
+        drawn = ""
+        for tokens in [size] if size else [1 << n for n in range(9)]:
+            drawn = self._drawn(cells, tokens)
+            if set(drawn) - {"#", "\n"}:
+                return drawn
+        return drawn if size else self._drawn(cells, 1)
+
+    def _drawn(self, cells: int, size: int) -> str:
+        length = cells * size
+        allowed = self.dense(self.row(torch.arange(length, device="cpu") * 2 // length))
+        if allowed is None:
+            allowed = torch.ones(1, 1, 1, 1, dtype=torch.bool, device="cpu")
+        each = allowed[0].float().mean(0).expand(length, length)
+        shares = each.unflatten(1, (cells, size)).unflatten(0, (cells, size)).mean((1, 3))
+        return "\n".join(
+            "".join("#" if share == 1 else "+" if share else "." for share in line)
+            for line in shares.tolist()
+        )
+
+    def _read(self, parts: Sequence[Pattern]) -> None:
+        """Take over which fields `parts` read."""
+        self.needs = self.needs.union(*(part.needs for part in parts))
+        self.uses = self.uses.union(*(part.uses for part in parts))
+        self.fields = {field: meaning for part in parts for field, meaning in part.fields.items()}
+
+    def __and__(self, other: Pattern) -> Pattern:
+        return And(parts=[self, other])
+
+    def __or__(self, other: Pattern) -> Pattern:
+        return Or(parts=[self, other])
+
+    def __invert__(self) -> Pattern:
+        return Not(self)
+
+
+@lru_cache(maxsize=64)  # asked before every text that is written, and always of the same few
+def _looks_ahead(pattern: Pattern, segment: int) -> bool:
+    return not (pattern.sight(segment).together() & Offsets.between(1, None)).is_empty()
+
+
+@part_of("pattern")
+class Full(Pattern):
+    """`True`: everything sees everything (Devlin et al., 2019, arXiv:1810.04805)."""
+
+    def sight(self, segment: int | None = None) -> Sight:
+        return Sight((Offsets.everything(),))
+
+    def predicate(self, seq: Seq) -> MaskMod:
+        return lambda b, h, q, k: (q >= 0) & (k >= 0)
+
+
+class Composed(Pattern):
+    """Several patterns joined by one operator; nested uses of the same operator become one flat
+    list.
+    """
+
+    operator: ClassVar[Callable[[Any, Any], Any]]
+
+    def __init__(self, *, parts: Sequence[Pattern]) -> None:
+        if not parts:
+            raise ConfigError("pattern.parts", [], "at least one pattern")
+        self.parts: list[Pattern] = []
+        for part in parts:
+            self.parts += (
+                part.parts if isinstance(part, Composed) and type(part) is type(self) else [part]
+            )
+        self._read(self.parts)
+        self.static = all(part.static for part in self.parts)
+        counts = {part.heads for part in self.parts} - {1}
+        if len(counts) > 1:
+            raise ConfigError(
+                "pattern.parts",
+                sorted(counts),
+                "the same number of heads in every part that tells heads apart",
+            )
+        self.heads = max(counts, default=1)
+
+    @property
+    def prefix_segments(self) -> tuple[int, int] | None:
+        return next((part.prefix_segments for part in self.parts if part.prefix_segments), None)
+
+    def sight(self, segment: int | None = None) -> Sight:
+        return reduce(type(self).operator, (part.sight(segment) for part in self.parts))
+
+    def blocks(self, seq: Seq, size: int) -> Tensor:
+        own = super().blocks(seq, size)  # of the offsets together: two gaps may leave nothing
+        return own & reduce(type(self).operator, (part.blocks(seq, size) for part in self.parts))
+
+    def predicate(self, seq: Seq) -> MaskMod:
+        allowed = [part.predicate(seq) for part in self.parts]
+        return lambda b, h, q, k: reduce(type(self).operator, (f(b, h, q, k) for f in allowed))
+
+
+@part_of("pattern")
+class And(Composed):
+    """`a & b`: allowed by every part."""
+
+    operator = and_
+
+    def given(self, seq: Seq) -> Pattern:
+        left = [
+            part for part in (part.given(seq) for part in self.parts) if not isinstance(part, Full)
+        ]
+        return Full() if not left else left[0] if len(left) == 1 else And(parts=left)
+
+
+@part_of("pattern")
+class Or(Composed):
+    """`a | b`: allowed by at least one part."""
+
+    operator = or_
+
+    def given(self, seq: Seq) -> Pattern:
+        left = [part.given(seq) for part in self.parts]
+        return Full() if any(isinstance(part, Full) for part in left) else Or(parts=left)
+
+
+@part_of("pattern")
+class Not(Pattern):
+    """`~a`: allowed where `a` forbids."""
+
+    def __init__(self, part: Pattern) -> None:
+        self.part, self.static, self.heads = part, part.static, part.heads
+        self._read([part])
+
+    def given(self, seq: Seq) -> Pattern:
+        return Not(self.part.given(seq))
+
+    def sight(self, segment: int | None = None) -> Sight:
+        return ~self.part.sight(segment)
+
+    def predicate(self, seq: Seq) -> MaskMod:
+        allowed = self.part.predicate(seq)
+        return lambda b, h, q, k: ~allowed(b, h, q, k)

@@ -1,0 +1,38 @@
+"""Documents packed into one row stay apart."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from plmctl.attention.patterns.base import Full, MaskMod, Pattern
+from plmctl.attention.patterns.offsets import Offsets, Sight
+from plmctl.core.batch import Seq
+
+
+class Documents(Pattern):
+    """`document[b, q] = document[b, k]`: the documents packed into one row stay apart;
+    everything where rows are not packed.
+    """
+
+    static = False
+
+    def given(self, seq: Seq) -> Pattern:
+        return self if "document" in seq.tracks else Full()
+
+    def sight(self, segment: int | None = None) -> Sight:
+        return Sight((Offsets.everything(),), exact=segment is not None)
+
+    def blocks(self, seq: Seq, size: int) -> Tensor:
+        document = seq.tracks["document"]
+        # padding (-1) stands behind the last document: as a number of its own, it keeps the range
+        # of the numbers in a block small
+        number = torch.where(document < 0, document.amax(1, keepdim=True) + 1, document)
+        number = torch.cat([number, number[:, -1:].expand(-1, -number.shape[1] % size)], 1)
+        inside = number.unflatten(1, (-1, size))
+        low, high = inside.amin(2), inside.amax(2)
+        return (low[:, :, None] <= high[:, None, :]) & (low[:, None, :] <= high[:, :, None])
+
+    def predicate(self, seq: Seq) -> MaskMod:
+        document = seq.tracks["document"]
+        return lambda b, h, q, k: document[b, q] == document[b, k]

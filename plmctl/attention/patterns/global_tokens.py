@@ -1,0 +1,52 @@
+"""A few tokens that see all and are seen by all."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from plmctl.attention.patterns.base import MaskMod, Pattern
+from plmctl.core.batch import Seq
+from plmctl.core.errors import ConfigError
+from plmctl.core.parts import part_of
+
+
+@part_of("pattern")
+class Global(Pattern):
+    """`g[b, q] or g[b, k]`, g the first `tokens` of a row, or of each document of a packed row.
+
+    Beside a window, it lets distant tokens reach each other within two layers (Beltagy et al.,
+    2020, arXiv:2004.05150, sec. 3.1; the "internal" global tokens of Zaheer et al., 2020,
+    arXiv:2007.14062, sec. 2).
+    Differs from Longformer: global tokens have no projections of their own.
+    """
+
+    uses = frozenset({"tracks.position"})
+    static = False
+
+    def __init__(self, *, tokens: int) -> None:
+        if tokens < 1:
+            raise ConfigError("tokens", tokens, "1 or more, the tokens at the beginning of a row")
+        self.tokens = tokens
+
+    def marked(self, seq: Seq) -> Tensor:
+        """[B | 1, T] bool: the tokens that are global."""
+        place = seq.tracks.get("position")
+        if place is None:
+            place = torch.arange(seq.ids.shape[1], device=seq.ids.device)[None]
+        return place < self.tokens
+
+    def blocks(self, seq: Seq, size: int) -> Tensor:
+        marked = self.marked(seq)
+        block = F.pad(marked, (0, -marked.shape[1] % size)).unflatten(1, (-1, size)).any(2)
+        return block[:, :, None] | block[:, None, :]
+
+    def predicate(self, seq: Seq) -> MaskMod:
+        marked = self.marked(seq)
+
+        def allowed(b: Tensor, h: Tensor, q: Tensor, k: Tensor) -> Tensor:
+            row = b if len(marked) > 1 else torch.zeros_like(b)
+            return marked[row, q] | marked[row, k]
+
+        return allowed

@@ -1,0 +1,40 @@
+"""A sliding window."""
+
+from __future__ import annotations
+
+from plmctl.attention.patterns.base import LONGEST, Full, MaskMod, Pattern
+from plmctl.attention.patterns.offsets import Offsets, Sight
+from plmctl.core.batch import Seq
+from plmctl.core.errors import ConfigError
+from plmctl.core.parts import part_of
+
+
+def check_reach(reach: int) -> int:
+    """`reach` itself; ConfigError where no window can have it."""
+    if not 0 <= reach <= LONGEST:
+        raise ConfigError(
+            "reach",
+            reach,
+            f"0 (oneself alone) to {LONGEST:,} tokens to either side",
+            fix="reach=128",
+        )
+    return reach
+
+
+@part_of("pattern")
+class Window(Pattern):
+    """`|q - k| <= reach`: a sliding window of 2 reach + 1 keys (Beltagy et al., 2020,
+    arXiv:2004.05150, sec. 3.1).
+    """
+
+    def __init__(self, *, reach: int) -> None:
+        self._reach = check_reach(reach)
+
+    def given(self, seq: Seq) -> Pattern:
+        return Full() if self._reach >= seq.ids.shape[1] - 1 else self
+
+    def sight(self, segment: int | None = None) -> Sight:
+        return Sight((Offsets.between(-self._reach, self._reach),))
+
+    def predicate(self, seq: Seq) -> MaskMod:
+        return lambda b, h, q, k: (q - k).abs() <= self._reach
