@@ -19,6 +19,19 @@ TARGETS = {
         f"plmctl.training.schedule.{name}": f"plmctl.training.optim.schedule.{name}"
         for name in ("Constant", "Polynomial", "Cosine", "WarmupStableDecay", "InverseSqrt")
     },
+    **{
+        f"plmctl.attention.patterns.{name}": f"plmctl.attention.patterns.{module}.{name}"
+        for module, names in {
+            "base": ("Full", "And", "Or", "Not"),
+            "causal": ("Causal",),
+            "anticausal": ("Anticausal",),
+            "window": ("Window",),
+            "dilated": ("Dilated",),
+            "prefix": ("Prefix",),
+            "by_segment": ("BySegment",),
+        }.items()
+        for name in names
+    },
 }
 
 
@@ -26,7 +39,9 @@ def upgrade(settings: Any) -> Any:
     """Nested settings of a saved config, with every `_target_` by its name of today."""
     if isinstance(settings, dict):
         return {
-            key: TARGETS.get(value, value) if key == "_target_" else upgrade(value)
+            key: TARGETS.get(value, value)
+            if key == "_target_" and isinstance(value, str)
+            else upgrade(value)
             for key, value in settings.items()
         }
     return [upgrade(value) for value in settings] if isinstance(settings, list) else settings
