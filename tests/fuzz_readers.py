@@ -401,13 +401,13 @@ def use(model: Path) -> object:
 
     import plmctl
     from plmctl.run.embedding import batch_of
-    from plmctl.run.embedding_lines import Line
+    from plmctl.run.embedding_lines import EmbeddingLine
 
     loaded = plmctl.load(model)
     if not loaded.source.has_tokenizer or loaded.source.spelling is None:
         with torch.inference_mode():
             return (
-                loaded.model(batch_of([Line([1, 2, 3])]))
+                loaded.model(batch_of([EmbeddingLine([1, 2, 3])]))
                 if "encoder" not in (loaded.config["model"])
                 else None
             )

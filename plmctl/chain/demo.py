@@ -24,7 +24,7 @@ from plmctl.core.children import started_here
 from plmctl.core.errors import PlmctlError, UsageError
 from plmctl.core.terminal import remark, tell
 from plmctl.report.chart import Curve, line_chart
-from plmctl.report.page import Block, Chart, Code, Heading, Table, Text, write_page
+from plmctl.report.page import Block, Chart, Code, Heading, Paragraph, TableBlock, write_page
 from plmctl.report.runs import RunLog
 
 MARK = ".plmctl-demo"  # in folders that the demo made and may therefore empty
@@ -231,25 +231,25 @@ def blocks(demo: Demo, claims: Sequence[Claim], scratch: float) -> list[Block]:
     without = [WITHOUT, f"{scratch:.3f}", "", ""]
     return [
         Heading("plmctl demo", 1),
-        Text(
+        Paragraph(
             "A tiny BERT, pretrained on the documentation that ships with Python, then fine-tuned"
             " to tell from which package of the standard library a docstring comes. It is tested on"
             " modules that were not among its labelled examples (their text, without labels, was"
             " part of the pretraining text)."
         ),
         Heading("What it proves"),
-        Table(
+        TableBlock(
             ["measure", "value", "must beat", "holds"],
             [*(claim.cells for claim in claims), without],
         ),
-        Text(LITTLE_TEXT),
+        Paragraph(LITTLE_TEXT),
         Heading("Pretraining"),
         Chart(
             "loss",
             line_chart(curves, title="Masked-LM loss, nats", x="update", y="loss", marks=marks),
         ),
         Heading("The commands"),
-        Table(
+        TableBlock(
             ["seconds", "command"], [[f"{seconds:.0f}", f"`{line}`"] for line, seconds in demo.done]
         ),
         Heading("Try next"),

@@ -9,7 +9,7 @@ from typing import Any
 from plmctl.chain.run import Done
 from plmctl.chain.steps import Chain
 from plmctl.core.progress import clock
-from plmctl.report.page import Block, Code, Heading, Table, Text, write_page
+from plmctl.report.page import Block, Code, Heading, Paragraph, TableBlock, write_page
 
 HEAD = ("step", "folder", "time", "figure")
 
@@ -37,8 +37,8 @@ def write(chain: Chain, done: Sequence[Done], out: Path) -> Path:
     """`chain.md` and `chain.html` in the folder of the chain."""
     blocks: list[Block] = [
         Heading(f"The chain of {chain.recipe}", 1),
-        Text(chain.header.about),
-        Table(
+        Paragraph(chain.header.about),
+        TableBlock(
             HEAD, [*rows(done), ["all", str(out), clock(sum(each.seconds for each in done)), ""]]
         ),
         Heading("The commands"),

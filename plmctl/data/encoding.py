@@ -43,7 +43,7 @@ class Encoded:
     read: int  # documents that were given, those that were left out too
 
 
-class Encoder:
+class DocumentEncoder:
     """Documents -> `Encoded`, in this process."""
 
     def __init__(self, tokenizer: Tokenizer, wanted: Wanted) -> None:
@@ -103,7 +103,7 @@ def encoded(
     chunks = _chunks(documents)
     first = list(itertools.islice(chunks, 3))  # little text is done sooner than a pool is up
     if processes < 2 or len(first) < 3:
-        encoder = Encoder(Tokenizer.load(tokenizer_folder), wanted)
+        encoder = DocumentEncoder(Tokenizer.load(tokenizer_folder), wanted)
         for chunk in itertools.chain(first, chunks):
             yield _by_split(encoder, chunk)
         return
@@ -154,14 +154,14 @@ def _chunks(documents: Iterable[Labelled]) -> Iterator[list[Labelled]]:
         yield chunk
 
 
-def _by_split(encoder: Encoder, chunk: list[Labelled]) -> dict[str, Encoded]:
+def _by_split(encoder: DocumentEncoder, chunk: list[Labelled]) -> dict[str, Encoded]:
     names = dict.fromkeys(split for _, split in chunk)
     return {
         name: encoder([document for document, split in chunk if split == name]) for name in names
     }
 
 
-_encoder: Encoder | None = None  # of a pool's process
+_encoder: DocumentEncoder | None = None  # of a pool's process
 
 
 def _prepare(tokenizer_folder: Path, wanted: Wanted) -> None:
@@ -169,7 +169,7 @@ def _prepare(tokenizer_folder: Path, wanted: Wanted) -> None:
     # or a pool whose main process is killed outright would wait for work for ever
     follow_maker(patience=0)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the main process decides
-    _encoder = Encoder(Tokenizer.load(tokenizer_folder), wanted)
+    _encoder = DocumentEncoder(Tokenizer.load(tokenizer_folder), wanted)
 
 
 def _work(chunk: list[Labelled]) -> dict[str, Encoded]:

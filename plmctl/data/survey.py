@@ -21,7 +21,7 @@ from plmctl.text.annotate import check_names
 from plmctl.text.document import Document
 from plmctl.text.hub import DataSet
 from plmctl.text.inputs import Input, find_all
-from plmctl.text.layout import Layout
+from plmctl.text.layout import TextLayout
 from plmctl.text.reader import BUILTIN, documents, pairs
 
 # what is being done, bytes of text done, bytes in all (0: not known)
@@ -62,7 +62,7 @@ class Source:
         """Whether each document is a text and its counterpart."""
         return self.target is not None or bool(self.fields)
 
-    def documents(self, layouts: dict[str, Layout] | None = None) -> Iterator[Document]:
+    def documents(self, layouts: dict[str, TextLayout] | None = None) -> Iterator[Document]:
         if self.pairs:
             return pairs(self.path, targets=self.target, fields=self.fields)
         return documents(
@@ -100,7 +100,7 @@ class Survey:
     threshold: int  # documents with a hash up to it are held out
     sample: list[Document]  # those with the largest hashes: the farthest from being held out
     identities: np.ndarray  # [documents] uint64, ascending
-    layouts: dict[str, Layout]
+    layouts: dict[str, TextLayout]
 
     def saved(self) -> dict[str, Any]:
         """The numbers, as JSON can hold them; `restored` has them back without the texts."""
@@ -114,7 +114,7 @@ class Survey:
 
     @classmethod
     def restored(cls, saved: dict[str, Any], identities: np.ndarray) -> Survey:
-        layouts = {file: Layout(**settings) for file, settings in saved["layouts"].items()}
+        layouts = {file: TextLayout(**settings) for file, settings in saved["layouts"].items()}
         return cls(**{**saved, "layouts": layouts}, sample=[], identities=identities)
 
 
@@ -125,7 +125,7 @@ def look(source: Source, *, valid_share: float, sample_bytes: int, say: Say = qu
     if isinstance(valid_share, bool) or not 0 <= valid_share < 1:
         raise ConfigError("data.valid_share", valid_share, "0 <= share < 1")
     identities, size = array("Q"), 0
-    layouts: dict[str, Layout] = {}
+    layouts: dict[str, TextLayout] = {}
     # (hash, -part, bytes, document), smallest first
     best: list[tuple[int, int, int, Document]] = []
     kept = parts = 0

@@ -16,7 +16,7 @@ from plmctl.distill.relations import divergence, same_heads
 from plmctl.objectives.base import Output, Term
 
 
-class Attention(Signal):
+class AttentionDistance(Signal):
     """A distance of the scores of paired layers, head by head; subclasses say which. ConfigError
     where heads do not meet.
     """
@@ -53,7 +53,7 @@ class Attention(Signal):
 
 
 @part_of("signals")
-class AttentionMSE(Attention):
+class AttentionMSE(AttentionDistance):
     """`sum_m mean_h,j (A_S - A_T)_hij^2` of raw scores, those that a token may not see being 0; the
     mean over real queries i.
 
@@ -70,7 +70,7 @@ class AttentionMSE(Attention):
 
 
 @part_of("signals")
-class AttentionKL(Attention):
+class AttentionKL(AttentionDistance):
     """`sum_m mean_h KL(softmax A_T[i] || softmax A_S[i])`, the mean over real queries i.
 
     (Sun et al., 2020, arXiv:2004.02984, sec. 3.2, attention transfer.)

@@ -24,7 +24,7 @@ _ROOM = 512  # tokens of a row, where the model itself has no bound
 
 
 @dataclass(frozen=True)
-class Slot:
+class ReplaceableWord:
     """A word of a text, and what may stand in its place."""
 
     start: int  # of its characters
@@ -81,7 +81,7 @@ class Augmenter:
 
     def __call__(
         self, texts: Sequence[str], stay: Sequence[Sequence[tuple[int, int]]] = ()
-    ) -> list[list[Slot]]:
+    ) -> list[list[ReplaceableWord]]:
         """For each text its replaceable words, from left to right; `stay`: of each text, the
         characters that are left alone.
         """
@@ -105,12 +105,12 @@ class Augmenter:
                     masked.append(_Masked(number, *word.span(), self._row(ids, tokens[0])))
                 else:
                     whole.append((number, word))
-        found: list[list[Slot]] = [[] for _ in texts]
+        found: list[list[ReplaceableWord]] = [[] for _ in texts]
         for one, words in zip(masked, self._likely([one.row for one in masked]), strict=True):
-            found[one.text].append(Slot(one.start, one.end, words))
+            found[one.text].append(ReplaceableWord(one.start, one.end, words))
         near = self._near({word[0] for _, word in whole})
         for number, word in whole:
-            found[number].append(Slot(*word.span(), near.get(word[0], [])))
+            found[number].append(ReplaceableWord(*word.span(), near.get(word[0], [])))
         self.seen["of several tokens"] += len(whole)
         kept = [
             sorted((slot for slot in slots if slot.words), key=lambda slot: slot.start)
@@ -156,7 +156,7 @@ class Augmenter:
 
 def copies(
     texts: Mapping[str, str],
-    slots: Mapping[str, Sequence[Slot]],
+    slots: Mapping[str, Sequence[ReplaceableWord]],
     *,
     count: int,
     rate: float,
@@ -178,7 +178,9 @@ def copies(
     return list(found.values())
 
 
-def replaced(text: str, slots: Sequence[Slot], *, rate: float, draws: np.random.Generator) -> str:
+def replaced(
+    text: str, slots: Sequence[ReplaceableWord], *, rate: float, draws: np.random.Generator
+) -> str:
     """`text` with some of its words replaced, all else as it stands."""
     parts, at = list[str](), 0
     for slot, chance, share in zip(

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from plmctl.core.errors import ConfigError
 from plmctl.core.parts import part_of
-from plmctl.generation.search import Hypothesis, Rules, Start, Step
+from plmctl.generation.search import DecodingStep, Hypothesis, Rules, Start
 
 _CHUNK = 64  # values that `best` takes the maximum of first
 
@@ -83,7 +83,7 @@ class Beam:
             )
         self.rules.fits(size)
 
-    def __call__(self, step: Step, start: Start) -> list[list[Hypothesis]]:
+    def __call__(self, step: DecodingStep, start: Start) -> list[list[Hypothesis]]:
         self.fits(start.logp.shape[1])
         pools = [_Pool(self.width) for _ in start.limits]
         beams = _Beams(np.arange(len(pools)), start.read, np.zeros((len(pools), 1)))

@@ -6,7 +6,7 @@ import numpy as np
 from torch import Tensor
 
 from plmctl.core.parts import part_of
-from plmctl.generation.search import Hypothesis, Rules, Start, Step
+from plmctl.generation.search import DecodingStep, Hypothesis, Rules, Start
 from plmctl.generation.walk import walk
 
 
@@ -24,7 +24,7 @@ class Greedy:
         self.rules = Rules(min_length=min_length, no_repeat_ngram=no_repeat_ngram, first=first)
         self.fits = self.rules.fits
 
-    def __call__(self, step: Step, start: Start) -> list[list[Hypothesis]]:
+    def __call__(self, step: DecodingStep, start: Start) -> list[list[Hypothesis]]:
         self.fits(start.logp.shape[1])
         return [[text] for text in walk(step, start, self.rules, likeliest)]
 

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from plmctl.core.errors import ConfigError
 from plmctl.core.parts import part_of
-from plmctl.generation.search import Hypothesis, Rules, Start, Step
+from plmctl.generation.search import DecodingStep, Hypothesis, Rules, Start
 from plmctl.generation.walk import walk
 
 
@@ -64,7 +64,7 @@ class Sample:
         self.rules = Rules(min_length=min_length, no_repeat_ngram=no_repeat_ngram, first=first)
         self.fits = self.rules.fits
 
-    def __call__(self, step: Step, start: Start) -> list[list[Hypothesis]]:
+    def __call__(self, step: DecodingStep, start: Start) -> list[list[Hypothesis]]:
         self.fits(start.logp.shape[1])
         rows = np.repeat(np.arange(len(start.logp)), self.count)
         keys = range(len(start.logp)) if start.keys is None else start.keys

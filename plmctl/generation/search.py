@@ -25,7 +25,7 @@ class Hypothesis:
     finished: bool
 
 
-class Step(Protocol):
+class DecodingStep(Protocol):
     """A model in the middle of some texts."""
 
     def advance(self, tokens: Tensor) -> Tensor:
@@ -68,7 +68,7 @@ class Search(Protocol):
     def fits(self, size: int) -> None:
         """ConfigError for a setting that a vocabulary of `size` tokens does not allow."""
 
-    def __call__(self, step: Step, start: Start) -> list[list[Hypothesis]]: ...
+    def __call__(self, step: DecodingStep, start: Start) -> list[list[Hypothesis]]: ...
 
 
 class Rules:

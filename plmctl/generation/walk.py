@@ -8,13 +8,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from plmctl.generation.search import Hypothesis, Rules, Start, Step
+from plmctl.generation.search import DecodingStep, Hypothesis, Rules, Start
 
 # (logp [N, V], rows [N], t) -> tokens [N], their logp
 Choose = Callable[[Tensor, np.ndarray, int], tuple[Tensor, Tensor]]
 
 
-def walk(step: Step, start: Start, rules: Rules, choose: Choose) -> list[Hypothesis]:
+def walk(step: DecodingStep, start: Start, rules: Rules, choose: Choose) -> list[Hypothesis]:
     """A text for each row; rows leave the batch as they end."""
     rows, ids, logp = np.arange(len(start.logp)), start.read, start.logp
     before, found = ids.shape[1], [Hypothesis([], 0.0, False)] * len(rows)

@@ -10,14 +10,14 @@ import torch
 from torch import Tensor
 
 from plmctl.core.errors import ConfigError
-from plmctl.interop.bert import PLACES, Bert, tasks
+from plmctl.interop.bert import PLACES, BertFamily, tasks
 from plmctl.interop.family import Architecture, Node, Numbers
-from plmctl.interop.names import Rule, Tensors, linear, same
+from plmctl.interop.names import NameRule, Tensors, linear, same
 from plmctl.nn.layout import copies, parse
 
 GROUP = "encoder.albert_layer_groups.{i}.albert_layers.0"
 MAP = "encoder.embedding_hidden_mapping_in"
-BACKBONE: list[Rule] = [
+BACKBONE: list[NameRule] = [
     same("backbone.embedding.token.weight", "embeddings.word_embeddings.weight"),
     same("backbone.embedding.segment.weight", "embeddings.token_type_embeddings.weight"),
     *linear("backbone.embedding.norm", "embeddings.LayerNorm"),
@@ -32,7 +32,7 @@ BACKBONE: list[Rule] = [
     *linear("backbone.stack.blocks.f.{i}.cell.down", f"{GROUP}.ffn_output"),
     *linear("backbone.stack.blocks.f.{i}.norm_sum", f"{GROUP}.full_layer_layer_norm"),
 ]
-MLM: list[Rule] = [
+MLM: list[NameRule] = [
     *linear("heads.mlm.dense", "predictions.dense"),
     *linear("heads.mlm.norm", "predictions.LayerNorm"),
     same("heads.mlm.bias", "predictions.bias"),
@@ -48,7 +48,7 @@ TIES = {
 CLASSIFIER = "AlbertForSequenceClassification"
 
 
-class Albert(Bert):
+class AlbertFamily(BertFamily):
     """BERT's encoder with `groups` sets of weights for all layers, and tables of `table_width`
     columns mapped to the width.
 
@@ -115,7 +115,7 @@ class Albert(Bert):
             return {"_target_": "plmctl.heads.pair.PairHead", "num_classes": outputs}
         return super().head(name, numbers, outputs)
 
-    def backbone(self, numbers: Numbers) -> list[Rule]:
+    def backbone(self, numbers: Numbers) -> list[NameRule]:
         return BACKBONE + (
             linear("backbone.embedding.project", MAP)
             if numbers.table_width != numbers.width

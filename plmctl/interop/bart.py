@@ -8,15 +8,24 @@ from typing import Any, NotRequired
 from plmctl.core.errors import ConfigError
 from plmctl.core.values import Count, Rate, Whole
 from plmctl.interop.bert import ACTIVATIONS
-from plmctl.interop.family import Architecture, Node, Numbers, Published
-from plmctl.interop.names import Rule, behind, linear, same
-from plmctl.interop.stacks import BIAS, HEAD, OUTPUT, TABLES, EncoderDecoder, Ends, nodes, start_of
+from plmctl.interop.family import Architecture, Node, Numbers, PublishedConfig
+from plmctl.interop.names import NameRule, behind, linear, same
+from plmctl.interop.stacks import (
+    BIAS,
+    HEAD,
+    OUTPUT,
+    TABLES,
+    EncoderDecoderFamily,
+    StackNumbers,
+    nodes,
+    start_of,
+)
 
 UNUSED = 2  # rows of the tables of places that no token uses
 NORM: Node = {"_target_": "plmctl.nn.norm.layer_norm", "_partial_": True, "eps": 1e-5}
 SEQ2SEQ = [
     same(f"heads.{HEAD}.weight", OUTPUT, optional=True),
-    Rule(
+    NameRule(
         f"heads.{HEAD}.bias",
         (BIAS,),
         lambda found: found[0][0],
@@ -26,7 +35,7 @@ SEQ2SEQ = [
 ]
 
 
-def layers(end: str) -> list[Rule]:
+def layers(end: str) -> list[NameRule]:
     """All layers of "encoder" or "decoder"."""
     ours, theirs = f"backbone.{end}.stack.blocks", f"{end}.layers.{{i}}"
     cross = [
@@ -50,14 +59,14 @@ def layers(end: str) -> list[Rule]:
     ]
 
 
-def classifier(head: str) -> list[Rule]:
+def classifier(head: str) -> list[NameRule]:
     theirs = "classification_head"
     return linear(f"heads.{head}.dense", f"{theirs}.dense") + linear(
         f"heads.{head}.linear", f"{theirs}.out_proj"
     )
 
 
-def before_layers(end: str) -> list[Rule]:
+def before_layers(end: str) -> list[NameRule]:
     """Places, counted from the third row of their table, and the norm of the embeddings."""
     places = behind(
         f"backbone.{end}.position.table.weight", f"{end}.embed_positions.weight", rows=UNUSED
@@ -65,7 +74,7 @@ def before_layers(end: str) -> list[Rule]:
     return [places, *linear(f"backbone.{end}.embedding.norm", f"{end}.layernorm_embedding")]
 
 
-class BartConfig(Published):
+class BartConfig(PublishedConfig):
     d_model: Count
     encoder_layers: Count
     encoder_attention_heads: Count
@@ -82,7 +91,7 @@ class BartConfig(Published):
     decoder_start_token_id: NotRequired[Whole | None]
 
 
-class Bart(EncoderDecoder):
+class BartFamily(EncoderDecoderFamily):
     """Post-norm encoder and decoder with learned places and a norm on the embeddings, `Bart...`."""
 
     model_type = "bart"
@@ -103,7 +112,7 @@ class Bart(EncoderDecoder):
     )
     activations = ACTIVATIONS
 
-    def numbers(self, settings: Mapping[str, Any]) -> Ends:
+    def numbers(self, settings: Mapping[str, Any]) -> StackNumbers:
         expected = {
             "normalize_before": False,
             "add_final_layer_norm": False,
@@ -124,9 +133,9 @@ class Bart(EncoderDecoder):
         return post_norm(numbers, places=places, embedding={"norm": NORM})
 
 
-def ends(family: EncoderDecoder, settings: Mapping[str, Any], *, start: int) -> Ends:
+def ends(family: EncoderDecoderFamily, settings: Mapping[str, Any], *, start: int) -> StackNumbers:
     """From a `config.json` with BART's names."""
-    return Ends(
+    return StackNumbers(
         num_layers=settings["encoder_layers"],
         width=settings["d_model"],
         num_heads=settings["encoder_attention_heads"],
@@ -151,9 +160,9 @@ def ends(family: EncoderDecoder, settings: Mapping[str, Any], *, start: int) -> 
     )
 
 
-def settings_of(family: EncoderDecoder, numbers: Numbers) -> Node:
+def settings_of(family: EncoderDecoderFamily, numbers: Numbers) -> Node:
     """To such a `config.json`."""
-    assert isinstance(numbers, Ends)
+    assert isinstance(numbers, StackNumbers)
     return {
         "model_type": family.model_type,
         "is_encoder_decoder": True,
@@ -180,7 +189,7 @@ def settings_of(family: EncoderDecoder, numbers: Numbers) -> Node:
 
 def post_norm(numbers: Numbers, *, places: Node, embedding: Node) -> Node:
     """Two post-norm stacks with the same scheme of places."""
-    assert isinstance(numbers, Ends)
+    assert isinstance(numbers, StackNumbers)
     return nodes(
         numbers,
         embedding={"scaled": numbers.scaled, **embedding},

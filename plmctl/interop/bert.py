@@ -7,11 +7,11 @@ from typing import Any, NotRequired
 
 from plmctl.core.errors import ConfigError
 from plmctl.core.values import Count, Number, Rate, Whole
-from plmctl.interop.family import Architecture, Family, Node, Numbers, Published
-from plmctl.interop.names import Rule, linear, same
+from plmctl.interop.family import Architecture, Family, Node, Numbers, PublishedConfig
+from plmctl.interop.names import NameRule, linear, same
 
 LAYER = "encoder.layer.{i}"
-BACKBONE: list[Rule] = [
+BACKBONE: list[NameRule] = [
     same("backbone.embedding.token.weight", "embeddings.word_embeddings.weight"),
     same(
         "backbone.embedding.segment.weight",
@@ -30,7 +30,7 @@ BACKBONE: list[Rule] = [
     *linear("backbone.stack.blocks.f.{i}.norm_sum", f"{LAYER}.output.LayerNorm"),
 ]
 PLACES = ("backbone.position.table.weight", "embeddings.position_embeddings.weight")
-MLM: list[Rule] = [
+MLM: list[NameRule] = [
     *linear("heads.mlm.dense", "cls.predictions.transform.dense"),
     *linear("heads.mlm.norm", "cls.predictions.transform.LayerNorm"),
     same("heads.mlm.bias", "cls.predictions.bias"),
@@ -41,7 +41,7 @@ POOLER = linear("heads.pooler.dense", "bert.pooler.dense")
 NSP = linear("heads.nsp.linear", "cls.seq_relationship")
 _SBO = "cls.pair_target_predictions"
 # as in SpanBERT's own checkpoints: `transformers` has no class for it and leaves these tensors out
-SBO: list[Rule] = [
+SBO: list[NameRule] = [
     same("heads.sbo.place.weight", f"{_SBO}.position_embeddings.weight"),
     *linear("heads.sbo.inner", f"{_SBO}.mlp_layer_norm.linear1"),
     *linear("heads.sbo.norm", f"{_SBO}.mlp_layer_norm.layer_norm1"),
@@ -146,7 +146,7 @@ TIES = {
 }
 
 
-class BertConfig(Published):
+class BertConfig(PublishedConfig):
     num_hidden_layers: Count
     hidden_size: Count
     num_attention_heads: Count
@@ -162,7 +162,7 @@ class BertConfig(Published):
     inner_group_num: NotRequired[Count]
 
 
-class Bert(Family):
+class BertFamily(Family):
     """Post-norm encoder with learned places and segment embeddings, `BertFor...`."""
 
     model_type = "bert"
@@ -194,7 +194,7 @@ class Bert(Family):
     )
     ties = TIES
     activations = ACTIVATIONS
-    pooler: Sequence[Rule] = OWN_POOLER
+    pooler: Sequence[NameRule] = OWN_POOLER
 
     def numbers(self, settings: Mapping[str, Any]) -> Numbers:
         for key, allowed in (

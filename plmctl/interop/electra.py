@@ -8,12 +8,12 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from plmctl.interop.bert import BACKBONE, PLACES, Bert, tasks
+from plmctl.interop.bert import BACKBONE, PLACES, BertFamily, tasks
 from plmctl.interop.family import Architecture, Node, Numbers
-from plmctl.interop.names import Rule, linear, same
+from plmctl.interop.names import NameRule, linear, same
 from plmctl.interop.roberta import classifier
 
-MLM: list[Rule] = [
+MLM: list[NameRule] = [
     *linear("heads.mlm.dense", "generator_predictions.dense"),
     *linear("heads.mlm.norm", "generator_predictions.LayerNorm"),
     same("heads.mlm.bias", "generator_lm_head.bias"),
@@ -28,7 +28,7 @@ DISCRIMINATOR = [
 TIES = {"generator_lm_head.weight": "embeddings.word_embeddings.weight"}
 
 
-class Electra(Bert):
+class ElectraFamily(BertFamily):
     """BERT's encoder, whose tables may be narrower than the model (`embedding_size`), without a
     pooler.
 
@@ -57,7 +57,7 @@ class Electra(Bert):
     def settings(self, numbers: Numbers) -> Node:
         return super().settings(numbers) | {"embedding_size": numbers.table_width}
 
-    def backbone(self, numbers: Numbers) -> list[Rule]:
+    def backbone(self, numbers: Numbers) -> list[NameRule]:
         narrow = numbers.table_width != numbers.width
         return [
             *BACKBONE,

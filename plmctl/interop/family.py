@@ -19,7 +19,7 @@ from plmctl.core.errors import ConfigError, DataError, nearest
 from plmctl.core.locate import locate, parameters
 from plmctl.core.values import Count
 from plmctl.heads.features import BEFORE_HEADS
-from plmctl.interop.names import Rule, Tensors, missing
+from plmctl.interop.names import NameRule, Tensors, missing
 
 Node = dict[str, Any]
 
@@ -28,7 +28,7 @@ def _numbered(labels: Mapping[str, str]) -> bool:
     return all(key.isdecimal() and key.isascii() for key in labels)
 
 
-class Published(TypedDict):
+class PublishedConfig(TypedDict):
     """What is read of every `config.json`; a family's own `schema` adds its names."""
 
     vocab_size: Count
@@ -122,7 +122,7 @@ class Architecture:
 
     name: str
     heads: tuple[str, ...] = ()
-    rules: Sequence[Rule] = ()
+    rules: Sequence[NameRule] = ()
     bare: bool = False  # the backbone alone: its names carry no prefix
     outputs: int | None = None  # exactly so many outputs (1: regression)
 
@@ -145,13 +145,13 @@ class Family:
     model_type: str
     schema: type  # a TypedDict: what is read of its `config.json`
     prefix: str  # of the backbone's names in all but the bare class
-    rules: Sequence[Rule]  # of the backbone, without the prefix
+    rules: Sequence[NameRule]  # of the backbone, without the prefix
     # in order of preference for a model that has the heads of several
     architectures: Sequence[Architecture]
     ties: Mapping[str, str]  # tied tensor -> the one it is tied to, without the prefix
     activations: Mapping[str, str]  # theirs -> ours
     # without the prefix; files of any class may carry it, whether the class uses it or not
-    pooler: Sequence[Rule] = ()
+    pooler: Sequence[NameRule] = ()
 
     @property
     def heads(self) -> set[str]:
@@ -174,7 +174,7 @@ class Family:
         """The config node of our head `name`."""
         raise NotImplementedError(type(self).__name__)
 
-    def table(self, numbers: Numbers, architecture: Architecture) -> list[Rule]:
+    def table(self, numbers: Numbers, architecture: Architecture) -> list[NameRule]:
         """All rules of a member: heads' names are whole, backbone names get the prefix."""
         prefix = "" if architecture.bare else self.prefix
         backbone = [
@@ -183,7 +183,7 @@ class Family:
         ]
         return [*backbone, *architecture.rules]
 
-    def backbone(self, numbers: Numbers) -> Sequence[Rule]:
+    def backbone(self, numbers: Numbers) -> Sequence[NameRule]:
         return self.rules
 
     def activation(self, name: str, key: str) -> str:
@@ -231,7 +231,7 @@ class Family:
         return numbers, tensors
 
     def absent(
-        self, tensors: Mapping[str, Tensor], rules: Sequence[Rule], numbers: Numbers
+        self, tensors: Mapping[str, Tensor], rules: Sequence[NameRule], numbers: Numbers
     ) -> list[str]:
         """Import: names of theirs that the member has and `tensors` lacks."""
         return missing(tensors, rules, num_layers=numbers.blocks)

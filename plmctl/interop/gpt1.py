@@ -7,14 +7,14 @@ from typing import Any
 
 from plmctl.core.errors import ConfigError
 from plmctl.interop.family import Architecture, Node, Numbers
-from plmctl.interop.gpt2 import CELLS, CLM, GPT2, score
+from plmctl.interop.gpt2 import CELLS, CLM, GPT2Family, score
 from plmctl.interop.names import linear, same
 
 TIES = {"lm_head.weight": "tokens_embed.weight"}
 ACTIVATIONS = {"gelu": "gelu_tanh", "relu": "relu", "swish": "silu"}
 
 
-class GPT(GPT2):
+class GPTFamily(GPT2Family):
     """Post-norm decoder with learned places and no last norm, `OpenAIGPT...`; what its files
     call `gelu` is the tanh form.
     """

@@ -8,10 +8,10 @@ from typing import Any, NotRequired
 from plmctl.core.errors import ConfigError
 from plmctl.core.values import Count, Number, Rate
 from plmctl.interop.bert import encoder_nodes, task_head
-from plmctl.interop.family import Architecture, Family, Node, Numbers, Published
-from plmctl.interop.names import Rule, linear, same, transposed
+from plmctl.interop.family import Architecture, Family, Node, Numbers, PublishedConfig
+from plmctl.interop.names import NameRule, linear, same, transposed
 
-CELLS: list[Rule] = [
+CELLS: list[NameRule] = [
     *linear("backbone.stack.blocks.a.{i}.cell.qkv", "h.{i}.attn.c_attn", weight=transposed),
     *linear("backbone.stack.blocks.a.{i}.cell.out", "h.{i}.attn.c_proj", weight=transposed),
     *linear("backbone.stack.blocks.f.{i}.cell.up", "h.{i}.mlp.c_fc", weight=transposed),
@@ -20,7 +20,7 @@ CELLS: list[Rule] = [
 CLM = [same("heads.clm.weight", "lm_head.weight", optional=True)]
 
 
-def score(head: str) -> list[Rule]:
+def score(head: str) -> list[NameRule]:
     """A linear map without bias on the last token's state."""
     return [same(f"heads.{head}.linear.weight", "score.weight")]
 
@@ -35,7 +35,7 @@ ACTIVATIONS = {
 }
 
 
-class GPTConfig(Published):
+class GPTConfig(PublishedConfig):
     n_layer: Count
     n_embd: Count
     n_head: Count
@@ -48,13 +48,13 @@ class GPTConfig(Published):
     layer_norm_epsilon: NotRequired[Number]
 
 
-class GPT2(Family):
+class GPT2Family(Family):
     """Pre-norm decoder with learned places and a last norm, `GPT2...`."""
 
     model_type = "gpt2"
     schema = GPTConfig
     prefix = "transformer."
-    rules: Sequence[Rule] = (
+    rules: Sequence[NameRule] = (
         same("backbone.embedding.token.weight", "wte.weight"),
         same("backbone.position.table.weight", "wpe.weight"),
         *CELLS,

@@ -15,10 +15,10 @@ from torch import Tensor
 
 from plmctl.core.errors import ConfigError, DataError, nearest
 from plmctl.interop import weights
-from plmctl.interop.albert import Albert
-from plmctl.interop.bart import Bart
-from plmctl.interop.bert import Bert
-from plmctl.interop.electra import Electra
+from plmctl.interop.albert import AlbertFamily
+from plmctl.interop.bart import BartFamily
+from plmctl.interop.bert import BertFamily
+from plmctl.interop.electra import ElectraFamily
 from plmctl.interop.family import (
     TOKENS,
     Architecture,
@@ -28,26 +28,26 @@ from plmctl.interop.family import (
     token_table,
     without_aliases,
 )
-from plmctl.interop.gpt1 import GPT
-from plmctl.interop.gpt2 import GPT2
-from plmctl.interop.marian import Marian
+from plmctl.interop.gpt1 import GPTFamily
+from plmctl.interop.gpt2 import GPT2Family
+from plmctl.interop.marian import MarianFamily
 from plmctl.interop.names import Tensors, to_ours, to_theirs
-from plmctl.interop.roberta import Roberta
-from plmctl.interop.t5 import T5
-from plmctl.interop.xlnet import XLNet
+from plmctl.interop.roberta import RobertaFamily
+from plmctl.interop.t5 import T5Family
+from plmctl.interop.xlnet import XLNetFamily
 from plmctl.storage.reading import fitted, read_json
 
 FAMILIES: tuple[Family, ...] = (
-    Bert(),
-    Roberta(),
-    GPT2(),
-    GPT(),
-    Electra(),
-    Albert(),
-    Bart(),
-    Marian(),
-    T5(),
-    XLNet(),
+    BertFamily(),
+    RobertaFamily(),
+    GPT2Family(),
+    GPTFamily(),
+    ElectraFamily(),
+    AlbertFamily(),
+    BartFamily(),
+    MarianFamily(),
+    T5Family(),
+    XLNetFamily(),
 )
 
 
@@ -240,7 +240,7 @@ def _family_of(settings: Mapping[str, Any], folder: Path) -> tuple[Family, str |
     by_type = [
         family
         for family in FAMILIES
-        if family.model_type == settings.get("model_type", Bert.model_type)
+        if family.model_type == settings.get("model_type", BertFamily.model_type)
     ]
     family = next(iter(known or by_type), None)
     if family is None or (name is not None and not known):

@@ -12,10 +12,10 @@ from plmctl.interop.bart import SEQ2SEQ, BartConfig, ends, layers, post_norm, se
 from plmctl.interop.bert import ACTIVATIONS
 from plmctl.interop.family import Architecture, Node, Numbers
 from plmctl.interop.names import Tensors
-from plmctl.interop.stacks import HEAD, TABLES, EncoderDecoder, Ends
+from plmctl.interop.stacks import HEAD, TABLES, EncoderDecoderFamily, StackNumbers
 
 
-class Marian(EncoderDecoder):
+class MarianFamily(EncoderDecoderFamily):
     """BART's layers behind sinusoids and without a norm on the embeddings, `Marian...`."""
 
     model_type = "marian"
@@ -28,14 +28,14 @@ class Marian(EncoderDecoder):
     )
     activations: Mapping[str, str] = {**ACTIVATIONS, "swish": "silu"}
 
-    def numbers(self, settings: Mapping[str, Any]) -> Ends:
+    def numbers(self, settings: Mapping[str, Any]) -> StackNumbers:
         for key in ("share_encoder_decoder_embeddings", "tie_word_embeddings"):
             if not settings.get(key, True):
                 raise ConfigError(f"config.json: {key}", False, "true (nothing else is supported)")
         return ends(self, settings, start=settings.get("pad_token_id") or 0)
 
     def settings(self, numbers: Numbers) -> Node:
-        assert isinstance(numbers, Ends)
+        assert isinstance(numbers, StackNumbers)
         own = {"share_encoder_decoder_embeddings": True, "decoder_vocab_size": numbers.vocab_size}
         # sinusoids reach as far as one asks
         return settings_of(self, numbers) | own | {"max_position_embeddings": 1024}
@@ -49,7 +49,7 @@ class Marian(EncoderDecoder):
         return post_norm(numbers, places=places, embedding={"norm": None})
 
     def describes(self, config: Mapping[str, Any], numbers: Numbers) -> list[str]:
-        assert isinstance(numbers, Ends)
+        assert isinstance(numbers, StackNumbers)
         tables = {"model.tied": numbers.shared, f"heads.{HEAD}.tied": numbers.tied}
         return super().describes(config, numbers) + [
             f"{path}=False (there: True)" for path, one in tables.items() if not one

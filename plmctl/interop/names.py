@@ -18,7 +18,7 @@ Tensors = dict[str, Tensor]
 
 
 @dataclass(frozen=True)
-class Rule:
+class NameRule:
     """Our tensor `ours` is `join` of their tensors `theirs`; `split` is its inverse."""
 
     ours: str
@@ -29,28 +29,28 @@ class Rule:
     note: str = ""  # what export says of `theirs`, where it does not give back what import took
 
 
-def same(ours: str, theirs: str, *, optional: bool = False) -> Rule:
+def same(ours: str, theirs: str, *, optional: bool = False) -> NameRule:
     """Another name for the same tensor."""
-    return Rule(ours, (theirs,), lambda found: found[0], lambda tensor: [tensor], optional)
+    return NameRule(ours, (theirs,), lambda found: found[0], lambda tensor: [tensor], optional)
 
 
-def fused(ours: str, *theirs: str) -> Rule:
+def fused(ours: str, *theirs: str) -> NameRule:
     """Our rows are all of theirs, one tensor after the other (q, k, v)."""
-    return Rule(
+    return NameRule(
         ours, theirs, lambda found: torch.cat(list(found)), lambda tensor: tensor.chunk(len(theirs))
     )
 
 
-def transposed(ours: str, theirs: str) -> Rule:
+def transposed(ours: str, theirs: str) -> NameRule:
     """They store a linear map as [in, out] (GPT-2's Conv1D, TensorFlow's kernels)."""
-    return Rule(ours, (theirs,), lambda found: found[0].T, lambda tensor: [tensor.T])
+    return NameRule(ours, (theirs,), lambda found: found[0].T, lambda tensor: [tensor.T])
 
 
-def behind(ours: str, theirs: str, *, rows: int) -> Rule:
+def behind(ours: str, theirs: str, *, rows: int) -> NameRule:
     """Their table begins with `rows` rows that no token ever uses; ours leaves them out, export
     writes zeros.
     """
-    return Rule(
+    return NameRule(
         ours,
         (theirs,),
         lambda found: found[0][rows:],
@@ -60,8 +60,8 @@ def behind(ours: str, theirs: str, *, rows: int) -> Rule:
 
 
 def linear(
-    ours: str, *theirs: str, weight: Callable[..., Rule] = same, bias: bool = True
-) -> list[Rule]:
+    ours: str, *theirs: str, weight: Callable[..., NameRule] = same, bias: bool = True
+) -> list[NameRule]:
     """The rules for `.weight` and `.bias` of a module; several of theirs are fused."""
     weight = fused if len(theirs) > 1 else weight
     rules = [weight(f"{ours}.weight", *(f"{name}.weight" for name in theirs))]
@@ -69,7 +69,7 @@ def linear(
     return [*rules, other(f"{ours}.bias", *(f"{name}.bias" for name in theirs))] if bias else rules
 
 
-def to_ours(tensors: Mapping[str, Tensor], rules: Iterable[Rule]) -> tuple[Tensors, list[str]]:
+def to_ours(tensors: Mapping[str, Tensor], rules: Iterable[NameRule]) -> tuple[Tensors, list[str]]:
     """(our tensors, names of theirs that no rule took)."""
     found: Tensors = {}
     left = dict.fromkeys(tensors)
@@ -85,7 +85,9 @@ def to_ours(tensors: Mapping[str, Tensor], rules: Iterable[Rule]) -> tuple[Tenso
     return found, list(left)
 
 
-def to_theirs(tensors: Mapping[str, Tensor], rules: Iterable[Rule]) -> tuple[Tensors, list[str]]:
+def to_theirs(
+    tensors: Mapping[str, Tensor], rules: Iterable[NameRule]
+) -> tuple[Tensors, list[str]]:
     """(their tensors, names of ours that no rule took)."""
     found: Tensors = {}
     left = dict.fromkeys(tensors)
@@ -101,7 +103,9 @@ def to_theirs(tensors: Mapping[str, Tensor], rules: Iterable[Rule]) -> tuple[Ten
     return found, list(left)
 
 
-def missing(tensors: Mapping[str, Tensor], rules: Iterable[Rule], *, num_layers: int) -> list[str]:
+def missing(
+    tensors: Mapping[str, Tensor], rules: Iterable[NameRule], *, num_layers: int
+) -> list[str]:
     """Names of theirs that a member with `num_layers` layers has and `tensors` lacks."""
     names = dict.fromkeys(name for rule in rules if not rule.optional for name in rule.theirs)
     # of so many, one is missing at least

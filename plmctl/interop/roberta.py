@@ -6,12 +6,12 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from plmctl.interop.bert import BACKBONE, OWN_POOLER, PLACES, Bert, encoder_nodes, tasks
+from plmctl.interop.bert import BACKBONE, OWN_POOLER, PLACES, BertFamily, encoder_nodes, tasks
 from plmctl.interop.family import Architecture, Node, Numbers
-from plmctl.interop.names import Rule, Tensors, behind, linear, same
+from plmctl.interop.names import NameRule, Tensors, behind, linear, same
 
 SEGMENTS = "embeddings.token_type_embeddings.weight"
-MLM: list[Rule] = [
+MLM: list[NameRule] = [
     *linear("heads.mlm.dense", "lm_head.dense"),
     *linear("heads.mlm.norm", "lm_head.layer_norm"),
     same("heads.mlm.bias", "lm_head.bias"),
@@ -19,7 +19,7 @@ MLM: list[Rule] = [
 ]
 
 
-def classifier(head: str) -> list[Rule]:
+def classifier(head: str) -> list[NameRule]:
     return linear(f"heads.{head}.dense", "classifier.dense") + linear(
         f"heads.{head}.linear", "classifier.out_proj"
     )
@@ -31,7 +31,7 @@ TIES = {
 }
 
 
-class Roberta(Bert):
+class RobertaFamily(BertFamily):
     """BERT's encoder without segments; places are counted from `pad + 1`, and the table has as many
     unused rows before them.
 
@@ -63,7 +63,7 @@ class Roberta(Bert):
         }
         return super().settings(numbers) | places | {"type_vocab_size": max(1, numbers.segments)}
 
-    def backbone(self, numbers: Numbers) -> list[Rule]:
+    def backbone(self, numbers: Numbers) -> list[NameRule]:
         return [*BACKBONE, behind(*PLACES, rows=numbers.pad + 1)]
 
     def adapted(self, numbers: Numbers, tensors: Tensors) -> tuple[Numbers, Tensors]:

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from plmctl.interop.bert import task_head
 from plmctl.interop.family import Architecture, Family, Node, Numbers, layers_of
-from plmctl.interop.names import Rule, Tensors, missing, same
+from plmctl.interop.names import NameRule, Tensors, missing, same
 
 HEAD, CELLS = "seq2seq", "plmctl.nn.cells"
 SHARED, ENCODER, DECODER = (
@@ -21,14 +21,14 @@ SHARED, ENCODER, DECODER = (
     "decoder.embed_tokens.weight",
 )
 OUTPUT, BIAS = "lm_head.weight", "final_logits_bias"
-TABLES: list[Rule] = [
+TABLES: list[NameRule] = [
     same("backbone.encoder.embedding.token.weight", SHARED),
     same("backbone.decoder.embedding.token.weight", DECODER, optional=True),
 ]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Ends(Numbers):
+class StackNumbers(Numbers):
     """What members differ in; `num_layers`, `num_heads` and `inner_width` are those of the
     encoder.
     """
@@ -75,7 +75,7 @@ def stack(
 
 
 def nodes(
-    numbers: Ends,
+    numbers: StackNumbers,
     *,
     embedding: Node,
     positions: tuple[Node, Node],
@@ -123,7 +123,7 @@ def nodes(
     }
 
 
-class EncoderDecoder(Family):
+class EncoderDecoderFamily(Family):
     """Two stacks. Published files have one table of tokens, or where `config.json` unties them one
     for each use.
 
@@ -132,14 +132,16 @@ class EncoderDecoder(Family):
 
     ties: Mapping[str, str] = {}  # `adapted` and `completed` do all of it
 
-    def measured(self, config: Mapping[str, Any], tensors: Mapping[str, Tensor], pad: int) -> Ends:
+    def measured(
+        self, config: Mapping[str, Any], tensors: Mapping[str, Tensor], pad: int
+    ) -> StackNumbers:
         model = config["model"]
         ends = [model.get(name) or {} for name in ("encoder", "decoder")]
         below = super().measured({**config, "model": ends[0]}, tensors, pad)
         above = super().measured({**config, "model": ends[1]}, tensors, pad)
         head = (config.get("heads") or {}).get(HEAD) or {}
         inner = ((ends[0].get("stack") or {}).get("cells") or {}).get("f") or {}
-        return Ends(
+        return StackNumbers(
             **vars(below),
             decoder_layers=layers_of((ends[1].get("stack") or {}).get("layout", ""), "acf"),
             decoder_heads=above.num_heads,
@@ -162,7 +164,7 @@ class EncoderDecoder(Family):
             return task_head(name, numbers, outputs) | (
                 {"dense": True} if name in ("class", "score") else {}
             )
-        assert isinstance(numbers, Ends)
+        assert isinstance(numbers, StackNumbers)
         return {
             "_target_": "plmctl.heads.lm.LMHead",
             "tied": numbers.tied,
@@ -172,9 +174,9 @@ class EncoderDecoder(Family):
         }
 
     def absent(
-        self, tensors: Mapping[str, Tensor], rules: Sequence[Rule], numbers: Numbers
+        self, tensors: Mapping[str, Tensor], rules: Sequence[NameRule], numbers: Numbers
     ) -> list[str]:
-        assert isinstance(numbers, Ends)
+        assert isinstance(numbers, StackNumbers)
         above = [rule for rule in rules if rule.ours.startswith("backbone.decoder.stack.")]
         below = [rule for rule in rules if rule not in above]
         found = missing(tensors, below, num_layers=numbers.num_layers)
@@ -184,7 +186,7 @@ class EncoderDecoder(Family):
         """One name for tables that are the same, whatever aliases the file has: `shared`, of the
         decoder, of the output.
         """
-        assert isinstance(numbers, Ends)
+        assert isinstance(numbers, StackNumbers)
         prefix = self.prefix if any(name.startswith(self.prefix) for name in tensors) else ""
         shared, encoder, decoder = (prefix + name for name in (SHARED, ENCODER, DECODER))
         biased = BIAS in tensors and bool(tensors[BIAS].count_nonzero())
@@ -207,7 +209,7 @@ class EncoderDecoder(Family):
         return found, rest | {shared: below} | own
 
     def completed(self, tensors: Tensors, numbers: Numbers, architecture: Architecture) -> Tensors:
-        assert isinstance(numbers, Ends)
+        assert isinstance(numbers, StackNumbers)
         prefix = "" if architecture.bare else self.prefix
         below = tensors[prefix + SHARED]
         if HEAD in architecture.heads:
@@ -218,7 +220,7 @@ class EncoderDecoder(Family):
         found = {prefix + ENCODER: below.clone(), prefix + DECODER: above.clone()}
         return found | ({OUTPUT: above.clone()} if HEAD in architecture.heads else {}) | tensors
 
-    def one_table(self, numbers: Ends) -> bool:
+    def one_table(self, numbers: StackNumbers) -> bool:
         """Whether files of this member have one table for everything."""
         return numbers.shared and numbers.tied
 

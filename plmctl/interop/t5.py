@@ -10,15 +10,15 @@ from torch import Tensor
 
 from plmctl.core.values import Count, Number, Rate, Whole
 from plmctl.interop.bart import classifier
-from plmctl.interop.family import Architecture, Node, Numbers, Published
-from plmctl.interop.names import Rule, Tensors, linear, same
+from plmctl.interop.family import Architecture, Node, Numbers, PublishedConfig
+from plmctl.interop.names import NameRule, Tensors, linear, same
 from plmctl.interop.stacks import (
     HEAD,
     OUTPUT,
     SHARED,
     TABLES,
-    EncoderDecoder,
-    Ends,
+    EncoderDecoderFamily,
+    StackNumbers,
     nodes,
     start_of,
 )
@@ -35,7 +35,7 @@ PROJECTIONS = {  # theirs -> (the cell between the two maps, its activation)
 }
 
 
-def layers(end: str, *, gated: bool) -> list[Rule]:
+def layers(end: str, *, gated: bool) -> list[NameRule]:
     """All of "encoder" or "decoder" but its table of tokens; the first layer's table of relative
     places serves them all.
     """
@@ -77,7 +77,7 @@ def layers(end: str, *, gated: bool) -> list[Rule]:
     return rules + (cross if end == "decoder" else [])
 
 
-class T5Config(Published):
+class T5Config(PublishedConfig):
     d_model: Count
     d_ff: Count
     d_kv: Count
@@ -93,7 +93,7 @@ class T5Config(Published):
     decoder_start_token_id: NotRequired[Whole | None]
 
 
-class T5(EncoderDecoder):
+class T5Family(EncoderDecoderFamily):
     """Pre-norm encoder and decoder without biases, with numbers for ranges of distances, `T5...`.
 
     States count W^-0.5 times before the output table unless `config.json` unties it: so in 1.1,
@@ -118,11 +118,11 @@ class T5(EncoderDecoder):
     )
     activations: Mapping[str, str] = {name: name for name in PROJECTIONS}
 
-    def numbers(self, settings: Mapping[str, Any]) -> Ends:
+    def numbers(self, settings: Mapping[str, Any]) -> StackNumbers:
         tied, rate = settings.get("tie_word_embeddings", True), settings.get("dropout_rate", 0.1)
         depth, heads, inner = settings["num_layers"], settings["num_heads"], settings["d_ff"]
         pad = settings.get("pad_token_id") or 0
-        return Ends(
+        return StackNumbers(
             num_layers=depth,
             width=settings["d_model"],
             num_heads=heads,
@@ -152,7 +152,7 @@ class T5(EncoderDecoder):
         )
 
     def settings(self, numbers: Numbers) -> Node:
-        assert isinstance(numbers, Ends)
+        assert isinstance(numbers, StackNumbers)
         return {
             "model_type": self.model_type,
             "is_encoder_decoder": True,
@@ -174,12 +174,12 @@ class T5(EncoderDecoder):
             "decoder_start_token_id": numbers.start,
         }
 
-    def backbone(self, numbers: Numbers) -> Sequence[Rule]:
+    def backbone(self, numbers: Numbers) -> Sequence[NameRule]:
         gated = PROJECTIONS[numbers.activation][0] == GATED
         return [*TABLES, *layers("encoder", gated=gated), *layers("decoder", gated=gated)]
 
     def nodes(self, numbers: Numbers) -> Node:
-        assert isinstance(numbers, Ends)
+        assert isinstance(numbers, StackNumbers)
         cell, activation = PROJECTIONS.get(numbers.activation, PROJECTIONS["relu"])
         buckets = {
             "_target_": POSITION,
@@ -222,11 +222,13 @@ class T5(EncoderDecoder):
         )
 
     def head(self, name: str, numbers: Numbers, outputs: int) -> Node:
-        assert isinstance(numbers, Ends)
+        assert isinstance(numbers, StackNumbers)
         own = {"scaled": numbers.scaled and numbers.tied, "bias": False}
         return super().head(name, numbers, outputs) | (own if name == HEAD else {})
 
-    def measured(self, config: Mapping[str, Any], tensors: Mapping[str, Tensor], pad: int) -> Ends:
+    def measured(
+        self, config: Mapping[str, Any], tensors: Mapping[str, Tensor], pad: int
+    ) -> StackNumbers:
         numbers = super().measured(config, tensors, pad)
         encoder, position = config["model"].get("encoder") or {}, config.get("position") or {}
         inner = ((encoder.get("stack") or {}).get("cells") or {}).get("f") or {}
@@ -241,7 +243,7 @@ class T5(EncoderDecoder):
         )
 
     def describes(self, config: Mapping[str, Any], numbers: Numbers) -> list[str]:
-        assert isinstance(numbers, Ends)
+        assert isinstance(numbers, StackNumbers)
         tables = [] if numbers.shared else ["model.tied=False (there: True)"]
         return super().describes(config, numbers) + tables
 
@@ -251,7 +253,7 @@ class T5(EncoderDecoder):
         )
 
     def completed(self, tensors: Tensors, numbers: Numbers, architecture: Architecture) -> Tensors:
-        assert isinstance(numbers, Ends)
+        assert isinstance(numbers, StackNumbers)
         if architecture.name == ROWS:
             return {
                 name if name in architecture.tensors else INSIDE + name: tensor
@@ -261,5 +263,5 @@ class T5(EncoderDecoder):
             return tensors
         return {OUTPUT: tensors[SHARED].clone()} | tensors
 
-    def one_table(self, numbers: Ends) -> bool:
+    def one_table(self, numbers: StackNumbers) -> bool:
         return numbers.scaled

@@ -12,8 +12,8 @@ from torch import Tensor
 from plmctl.core.errors import ConfigError
 from plmctl.core.values import Count, Number, Rate, Whole
 from plmctl.interop.bert import ACTIVATIONS, encoder_nodes, task_head
-from plmctl.interop.family import Architecture, Family, Node, Numbers, Published
-from plmctl.interop.names import Rule, linear, same
+from plmctl.interop.family import Architecture, Family, Node, Numbers, PublishedConfig
+from plmctl.interop.names import NameRule, linear, same
 
 CELL, THEIRS = "backbone.stack.blocks.a.{i}.cell", "layer.{i}.rel_attn"
 FIXED = {  # settings that our parts know in one form only
@@ -27,7 +27,7 @@ FIXED = {  # settings that our parts know in one form only
 SUMMARY = linear("heads.pooler.dense", "sequence_summary.summary")
 
 
-def projections(num_heads: int) -> list[Rule]:
+def projections(num_heads: int) -> list[NameRule]:
     """Their maps are [W, H, D], ours are matrices; keys and values are one of ours."""
 
     def joined(found: Sequence[Tensor]) -> Tensor:
@@ -36,9 +36,9 @@ def projections(num_heads: int) -> list[Rule]:
     def split(ours: Tensor, parts: int = 1) -> list[Tensor]:
         return [part.T.unflatten(1, (num_heads, -1)) for part in ours.chunk(parts)]
 
-    def reshaped(ours: str, theirs: str, axis: int, *, optional: bool = False) -> Rule:
+    def reshaped(ours: str, theirs: str, axis: int, *, optional: bool = False) -> NameRule:
         """Ours has an axis of size 1 more."""
-        return Rule(
+        return NameRule(
             ours,
             (theirs,),
             lambda found: found[0].unsqueeze(axis),
@@ -48,13 +48,13 @@ def projections(num_heads: int) -> list[Rule]:
 
     return [
         *(
-            Rule(f"{CELL}.{ours}.weight", (f"{THEIRS}.{name}",), joined, split)
+            NameRule(f"{CELL}.{ours}.weight", (f"{THEIRS}.{name}",), joined, split)
             for ours, name in (("q", "q"), ("place", "r"))
         ),
-        Rule(
+        NameRule(
             f"{CELL}.kv.weight", (f"{THEIRS}.k", f"{THEIRS}.v"), joined, lambda ours: split(ours, 2)
         ),
-        Rule(
+        NameRule(
             f"{CELL}.out.weight",
             (f"{THEIRS}.o",),
             lambda found: found[0].flatten(1),
@@ -67,7 +67,7 @@ def projections(num_heads: int) -> list[Rule]:
     ]
 
 
-class XLNetConfig(Published):
+class XLNetConfig(PublishedConfig):
     n_layer: Count
     d_model: Count
     n_head: Count
@@ -80,7 +80,7 @@ class XLNetConfig(Published):
     clamp_len: NotRequired[int]
 
 
-class XLNet(Family):
+class XLNetFamily(Family):
     """Two streams over relative attention, `XLNet...`; a row is decided about by its last token,
     the `<cls>`.
     """
@@ -88,9 +88,9 @@ class XLNet(Family):
     model_type = "xlnet"
     schema = XLNetConfig
     prefix = "transformer."
-    rules: Sequence[Rule] = (
+    rules: Sequence[NameRule] = (
         same("backbone.embedding.token.weight", "word_embedding.weight"),
-        Rule(
+        NameRule(
             "backbone.query",
             ("mask_emb",),
             lambda found: found[0][0],
@@ -138,7 +138,7 @@ class XLNet(Family):
     ties = {"lm_loss.weight": "word_embedding.weight"}  # noqa: RUF012
     activations = ACTIVATIONS
 
-    def backbone(self, numbers: Numbers) -> Sequence[Rule]:
+    def backbone(self, numbers: Numbers) -> Sequence[NameRule]:
         return [*self.rules, *projections(numbers.num_heads)]
 
     def numbers(self, settings: Mapping[str, Any]) -> Numbers:

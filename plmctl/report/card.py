@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from plmctl.report.page import Block, Heading, Table, Text, markdown
+from plmctl.report.page import Block, Heading, Paragraph, TableBlock, markdown
 from plmctl.report.runs import RunLog, predictions, result
 from plmctl.report.text import number, setting
 
@@ -158,7 +158,7 @@ def _body(
         if not scores
         else {}
     )
-    tables: list[Block] = [Heading("Training"), Table(["what", "value"], rows)]
+    tables: list[Block] = [Heading("Training"), TableBlock(["what", "value"], rows)]
     evaluated = [
         [split, metric, number(value)]
         for split, values in scores.items()
@@ -169,11 +169,11 @@ def _body(
         for name, value in held_out.items()
     ]
     if evaluated:
-        tables += [Heading("Evaluation"), Table(["data", "metric", "value"], evaluated)]
+        tables += [Heading("Evaluation"), TableBlock(["data", "metric", "value"], evaluated)]
     counts = {split: len(rows) for split, rows in predictions(folder).items()}
     if counts:
         tables.append(
-            Text(
+            Paragraph(
                 "Examples: "
                 + ", ".join(f"{split} {count:,}" for split, count in counts.items())
                 + "."
@@ -182,7 +182,7 @@ def _body(
     return [
         *tables,
         Heading("Intended use"),
-        Text(UNSTATED),
+        Paragraph(UNSTATED),
         Heading("Limitations"),
-        Text(UNSTATED),
+        Paragraph(UNSTATED),
     ]

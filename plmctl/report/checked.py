@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from plmctl.report.bars import histogram
-from plmctl.report.page import Block, Chart, Heading, Table, Text, html, write_page
+from plmctl.report.page import Block, Chart, Heading, Paragraph, TableBlock, html, write_page
 from plmctl.storage.atomic import write_text
 
 if TYPE_CHECKING:
@@ -28,9 +28,9 @@ def blocks(report: Report) -> list[Block]:
     ]
     return [
         Heading(f"Data check: {report.path}", 1),
-        Text(f"{report.kind}: {report.verdict}. {SUMMARY[report.verdict]}"),
+        Paragraph(f"{report.kind}: {report.verdict}. {SUMMARY[report.verdict]}"),
         Heading("Findings"),
-        Table(["verdict", "what", "found", "what to do"], rows),
+        TableBlock(["verdict", "what", "found", "what to do"], rows),
         Heading("Lengths"),
         Chart(
             "lengths",

@@ -24,12 +24,12 @@ class Heading:
 
 
 @dataclass(frozen=True)
-class Text:
+class Paragraph:
     text: str
 
 
 @dataclass(frozen=True)
-class Table:
+class TableBlock:
     head: Sequence[str]
     rows: Sequence[Sequence[str]]
     # of each cell, 0 to 1; a hint for the eye, Markdown has none
@@ -55,7 +55,7 @@ class Folded:
     blocks: Sequence[Block]
 
 
-Block = Heading | Text | Table | Chart | Code | Folded
+Block = Heading | Paragraph | TableBlock | Chart | Code | Folded
 _NUMBER = re.compile(r"[-+−]?[\d.,]+( ?%)?( ± [\d.,e-]+)?")
 # what Markdown would take for markup; a_b is none
 _MARK = re.compile(r"[*<`]|(?<![^\W_])_|_(?![^\W_])")
@@ -144,14 +144,14 @@ def _markdown(block: Block, charts: str) -> str:
     match block:
         case Heading(text, level):
             return f"{'#' * level} {_literal(text)}"
-        case Text(text):
+        case Paragraph(text):
             return _literal(text)
         case Code(text):
             return f"```\n{text}\n```"
         case Chart(name, _):
             # a folder name may hold spaces, which end a Markdown address
             return f"![{name}](<{charts}/{name}.svg>)"
-        case Table(head, rows):
+        case TableBlock(head, rows):
             lines = [list(head), ["---"] * len(head), *rows]
             return "\n".join(
                 "| " + " | ".join(_cell(cell) for cell in line) + " |" for line in lines
@@ -175,13 +175,13 @@ def _html(block: Block, names: _Names) -> str:
     match block:
         case Heading(text, level):
             return f'<h{level} id="{names.of(block)}">{escape(text)}</h{level}>'
-        case Text(text):
+        case Paragraph(text):
             return f"<p>{escape(text)}</p>"
         case Code(text):
             return f"<pre>{escape(text)}</pre>"
         case Chart(_, svg):
             return f"<figure>{svg}</figure>"
-        case Table(head, rows, shade):
+        case TableBlock(head, rows, shade):
             top = "".join(f'<th scope="col">{escape(cell)}</th>' for cell in head)
             columns = [
                 all(_NUMBER.fullmatch(row[place]) for row in rows if row[place])

@@ -41,7 +41,7 @@ class Item:
 
 
 @dataclass(frozen=True)
-class Asked:
+class ProbeItems:
     """The items that maps are trained and scored on, and the sentences that they are in."""
 
     sentences: Sequence[Sequence[str]]
@@ -63,7 +63,7 @@ class Found:
     classes: int
 
 
-def asked(labels: Labels) -> Asked:
+def asked(labels: Labels) -> ProbeItems:
     """The first four fifths of the items of `labels` to train on, the others to score; DataError
     where they are too few.
     """
@@ -71,10 +71,10 @@ def asked(labels: Labels) -> Asked:
     train, test = _split(items)
     if len({item.label for item in train}) < 2 or not test:
         raise DataError("too few labels or sentences for a probe", file=labels.file)
-    return Asked(sentences, train, test)
+    return ProbeItems(sentences, train, test)
 
 
-def probe(loaded: Loaded, question: Asked) -> Found:
+def probe(loaded: Loaded, question: ProbeItems) -> Found:
     """A linear map for each layer.
 
     Of a word in two sentences the map reads `|u - v|` and `u * v` of its states u, v; test words

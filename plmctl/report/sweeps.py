@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from plmctl.report.page import Heading, Table, markdown
+from plmctl.report.page import Heading, TableBlock, markdown
 from plmctl.storage.atomic import write_text
 
 RECORD = "job.json"  # in each job's folder, whatever launcher ran it
@@ -87,7 +87,8 @@ def write(jobs: Sequence[dict[str, Any]], folder: Path) -> Path:
     values; returns the former.
     """
     write_text(
-        folder / PAGE, markdown([Heading(f"{len(jobs)} jobs", 1), Table(*table(jobs))], charts="")
+        folder / PAGE,
+        markdown([Heading(f"{len(jobs)} jobs", 1), TableBlock(*table(jobs))], charts=""),
     )
     pairs = [dict(_pair(text) for text in job.get("varied") or ()) for job in jobs]
     varied = list(dict.fromkeys(key for each in pairs for key in each))

@@ -15,7 +15,7 @@ from plmctl.core.batch import Batch, Rows, Seq
 from plmctl.core.errors import ConfigError, DataError
 from plmctl.data.loader import collate
 from plmctl.heads.features import read as features_of
-from plmctl.run.embedding_lines import Line
+from plmctl.run.embedding_lines import EmbeddingLine
 from plmctl.run.loading import Loaded
 from plmctl.run.model_facts import pooling
 from plmctl.storage.atomic import opened
@@ -54,7 +54,7 @@ def choose_layers(layers: Any, *, count: int) -> list[int]:
 @torch.inference_mode()
 def embed(
     loaded: Loaded,
-    lines: Sequence[Line],
+    lines: Sequence[EmbeddingLine],
     *,
     layers: Sequence[int],
     logits: bool,
@@ -144,7 +144,7 @@ def batches(lengths: Sequence[int], *, batch_size: int) -> Iterator[list[int]]:
         order = order[size:]
 
 
-def batch_of(lines: Sequence[Line], spelling: Spelling | None = None) -> Batch:
+def batch_of(lines: Sequence[EmbeddingLine], spelling: Spelling | None = None) -> Batch:
     """The lines side by side, padded to the longest, with the characters of their words where
     `spelling` knows them.
     """
@@ -233,7 +233,9 @@ def count_states(loaded: Loaded) -> int:
     """
     with torch.inference_mode():
         return len(
-            loaded.model(batch_of([Line([0])]), record=frozenset({"hidden"})).recorded["hidden"]
+            loaded.model(batch_of([EmbeddingLine([0])]), record=frozenset({"hidden"})).recorded[
+                "hidden"
+            ]
         )
 
 

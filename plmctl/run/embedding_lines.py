@@ -23,7 +23,7 @@ KEYS = ("text", "input_ids", "segment_ids", "padding", "attention_mask")
 
 
 @dataclass(frozen=True)
-class Line:
+class EmbeddingLine:
     """What one line of input gives to the model; all empty for an empty line."""
 
     ids: Sequence[int] = ()
@@ -33,7 +33,7 @@ class Line:
     spelled: Sequence[int] = ()
 
 
-def read(file: Path, loaded: Loaded, *, field: str = "text") -> list[Line]:
+def read(file: Path, loaded: Loaded, *, field: str = "text") -> list[EmbeddingLine]:
     """Every line of `file`, or every row of a table, in order; DataError with file and line for
     what the model cannot take.
 
@@ -59,7 +59,7 @@ def read(file: Path, loaded: Loaded, *, field: str = "text") -> list[Line]:
                 partial(inputs.text_of, field=field, given=file, number=number),
             )
         else:
-            line, lost = _from_text(text, loaded, limits) if text.strip() else (Line(), 0)
+            line, lost = _from_text(text, loaded, limits) if text.strip() else (EmbeddingLine(), 0)
         problem = line if isinstance(line, str) else limits.problem(line)
         if problem:
             raise DataError(problem, file=file, line=number)
@@ -102,7 +102,7 @@ class _Limits:
         segments = shapes.get("backbone.embedding.segment.weight", [1])[0]
         return cls(loaded.model.backbone.max_length, loaded.source.vocab_size, segments)
 
-    def problem(self, line: Line) -> str:
+    def problem(self, line: EmbeddingLine) -> str:
         if self.length is not None and len(line.ids) > self.length:
             return f"{len(line.ids)} tokens, but the model has places for {self.length}"
         for name, values, size in (
@@ -135,7 +135,7 @@ def _tab_rows(file: Path) -> Iterator[inputs.Row]:
     return ((number, dict(zip(names, cells, strict=False))) for number, cells in rows)
 
 
-def _from_text(text: str, loaded: Loaded, limits: _Limits) -> tuple[Line, int]:
+def _from_text(text: str, loaded: Loaded, limits: _Limits) -> tuple[EmbeddingLine, int]:
     """The ids of a text, cut to the model's places, between special tokens for an encoder and
     for whatever was fine-tuned.
     """
@@ -147,7 +147,9 @@ def _from_text(text: str, loaded: Loaded, limits: _Limits) -> tuple[Line, int]:
     parts = [ids[:room] if role == "A" else [vocab.id(role)] for role in template]
     laid, cut = [i for part in parts for i in part], max(0, len(ids) - room)
     return (
-        Line(laid) if spelling is None else Line(spelling.known(laid).tolist(), spelled=laid)
+        EmbeddingLine(laid)
+        if spelling is None
+        else EmbeddingLine(spelling.known(laid).tolist(), spelled=laid)
     ), cut
 
 
@@ -171,7 +173,7 @@ def _from_json(
         )
     if "input_ids" not in given:
         found = text_of(given, setting=SETTING)
-        return _from_text(found, loaded, limits) if found.strip() else (Line(), 0)
+        return _from_text(found, loaded, limits) if found.strip() else (EmbeddingLine(), 0)
     columns = {key: given[key] for key in KEYS[1:] if given.get(key) is not None}
     for key, values in columns.items():
         if not isinstance(values, list) or not all(isinstance(v, int) for v in values):
@@ -192,4 +194,4 @@ def _checked(columns: dict[str, list[int]]) -> tuple[Any, int]:
         if "padding" in columns
         else [bool(v) for v in columns.get("attention_mask", [])]
     )
-    return Line(columns["input_ids"], columns.get("segment_ids", []), real), 0
+    return EmbeddingLine(columns["input_ids"], columns.get("segment_ids", []), real), 0

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from plmctl.report.page import Table
+from plmctl.report.page import TableBlock
 from plmctl.study.statistics import ALPHA
 
 READING = (
@@ -23,7 +23,7 @@ def reading(rows: Sequence[Mapping[str, Any]]) -> str:
     )
 
 
-def metric_table(found: Sequence[Mapping[str, Any]]) -> Table:
+def metric_table(found: Sequence[Mapping[str, Any]]) -> TableBlock:
     """The rows of one metric, as in table.json, for people."""
     unit = next((row["unit"] for row in found if row["published"] is not None), None)
     head = ["arm", "n", "mean ± sd", "difference", "interval", "p (Holm)", "expected", "verdict"]
@@ -43,10 +43,10 @@ def metric_table(found: Sequence[Mapping[str, Any]]) -> Table:
             _verdict(row["verdict"]),
         ]
         lines.append([*line, *([_number(row["published"])] if unit is not None else [])])
-    return Table(head, lines)
+    return TableBlock(head, lines)
 
 
-def cost_table(costs: Sequence[Mapping[str, Any]]) -> Table:
+def cost_table(costs: Sequence[Mapping[str, Any]]) -> TableBlock:
     """What each arm cost, as in table.json, for people."""
     head = [
         "arm",
@@ -65,7 +65,7 @@ def cost_table(costs: Sequence[Mapping[str, Any]]) -> Table:
         ]
         for each in costs
     ]
-    return Table(head, lines)
+    return TableBlock(head, lines)
 
 
 def _number(value: float | None) -> str:

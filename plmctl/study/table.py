@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from plmctl.report.page import Block, Chart, Heading, Table, Text, write_page
+from plmctl.report.page import Block, Chart, Heading, Paragraph, TableBlock, write_page
 from plmctl.storage.atomic import write_json, write_text
 from plmctl.study.curves import picture
 from plmctl.study.latex import latex
@@ -123,14 +123,14 @@ def _blocks(study: Study, results: Results, record: Mapping[str, Any]) -> list[B
     budget = ", ".join(f"{value:,} {name}" for name, value in record["budget"].items()) or "none"
     seeds = ", ".join(map(str, study.seeds))
     facts = f"Baseline: {study.baseline}. Seeds: {seeds}. Budget of every pretraining: {budget}."
-    blocks: list[Block] = [Heading(study.title, 1), Text(facts)]
+    blocks: list[Block] = [Heading(study.title, 1), Paragraph(facts)]
     for name in study.metrics:
         blocks += [
             Heading(name),
-            Text(record["about"][name]),
+            Paragraph(record["about"][name]),
             metric_table([row for row in found if row["metric"] == name]),
         ]
-    blocks += [Text(reading(found)), *([Text(CHOSEN)] if study.tasks else [])]
+    blocks += [Paragraph(reading(found)), *([Paragraph(CHOSEN)] if study.tasks else [])]
     blocks += [Heading("Cost of an arm, mean over seeds"), cost_table(record["costs"])]
     measured = [(name, metric) for name, metric in study.metrics.items() if metric.validated]
     for number, (name, metric) in enumerate(measured):
@@ -143,9 +143,9 @@ def _blocks(study: Study, results: Results, record: Mapping[str, Any]) -> list[B
             [each["label"], each["state"], each["why"].splitlines()[0], each["cells"]]
             for each in record["missing"]
         ]
-        blocks += [Heading("What is missing"), Table(["job", "state", "why", "cells"], lines)]
+        blocks += [Heading("What is missing"), TableBlock(["job", "state", "why", "cells"], lines)]
     if record["notes"]:
-        blocks += [Heading("Notes"), *map(Text, record["notes"])]
+        blocks += [Heading("Notes"), *map(Paragraph, record["notes"])]
     return blocks
 
 

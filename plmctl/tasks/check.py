@@ -11,6 +11,7 @@ import numpy as np
 
 from plmctl.data.check import labels
 from plmctl.data.check.finding import Finding, Report
+from plmctl.data.check.labels import LabelledExample
 from plmctl.tasks import files, inference
 from plmctl.tasks.base import Example, Task
 from plmctl.text.tokenizer import Tokenizer
@@ -30,7 +31,7 @@ def check_task(task: Task, tokenizer: Tokenizer | None) -> Report:
     )
     splits = {name: task.read(name) for name in names}
 
-    def measure(examples: Sequence[labels.Example]) -> tuple[np.ndarray, np.ndarray]:
+    def measure(examples: Sequence[LabelledExample]) -> tuple[np.ndarray, np.ndarray]:
         parts = [
             _measured(task, examples[start : start + BATCH], tokenizer)
             for start in range(0, len(examples), BATCH)
@@ -53,7 +54,7 @@ def check_task(task: Task, tokenizer: Tokenizer | None) -> Report:
 
 
 def _measured(
-    task: Task, examples: Sequence[labels.Example], tokenizer: Tokenizer | None
+    task: Task, examples: Sequence[LabelledExample], tokenizer: Tokenizer | None
 ) -> tuple[np.ndarray, np.ndarray]:
     """(tokens, tokens that are cut off) of each example, over all of its rows."""
     bare = [replace(example, label=None) for example in examples if isinstance(example, Example)]

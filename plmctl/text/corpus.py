@@ -172,7 +172,7 @@ _PIECES = re.compile(r"[*`]{1,2}([^\s*`][^*`\n]*)[*`]{1,2}|:[a-z:]+:`([^`]*)`")
 
 
 @dataclass(frozen=True)
-class Text:
+class CorpusDocument:
     """A document: its name (module or topic) and paragraphs of running text."""
 
     name: str
@@ -180,7 +180,7 @@ class Text:
 
 
 @dataclass(frozen=True)
-class Labelled:
+class LabelledDocstring:
     """A docstring, the top-level package it comes from, and its module."""
 
     text: str
@@ -189,24 +189,24 @@ class Labelled:
 
 
 @cache
-def documents() -> tuple[Text, ...]:
+def documents() -> tuple[CorpusDocument, ...]:
     """The built-in corpus, about 1.5 MB of running English, in a fixed order."""
     return tuple(_documents())
 
 
-def _documents() -> Iterator[Text]:
+def _documents() -> Iterator[CorpusDocument]:
     for name, text in sorted(_topics().items()):
         if found := paragraphs(text):
-            yield Text(f"topic {name}", tuple(found))
+            yield CorpusDocument(f"topic {name}", tuple(found))
     for file, module in _sources((*PACKAGES, *MODULES)):
         found = [
             paragraph for docstring in _docstrings(file) for paragraph in paragraphs(docstring)
         ]
         if found:
-            yield Text(module, tuple(found))
+            yield CorpusDocument(module, tuple(found))
 
 
-def labelled(split: str) -> Iterator[Labelled]:
+def labelled(split: str) -> Iterator[LabelledDocstring]:
     """The docstrings of ten packages with their package, for `train` or `dev`: no module and no
     text is in both.
     """
@@ -247,18 +247,18 @@ def paragraphs(text: str) -> list[str]:
 
 
 @cache
-def _rows() -> list[Labelled]:
+def _rows() -> list[LabelledDocstring]:
     rows = []
     for file, module in _sources(LABELS):
         label = module.split(".")[0]
         for docstring in _docstrings(file):
             text = " ".join(paragraphs(docstring))
             if len(text) >= _SHORTEST:
-                rows.append(Labelled(text, label, module))
+                rows.append(LabelledDocstring(text, label, module))
     return rows
 
 
-def _held_out(rows: list[Labelled]) -> frozenset[str]:
+def _held_out(rows: list[LabelledDocstring]) -> frozenset[str]:
     """The modules of the dev split: of each package some in the order of a hash, never its
     largest.
     """

@@ -19,7 +19,7 @@ _CHINESE = re.compile(f"[{sentences.CJK}。，、！？；：」』）》]")
 
 
 @dataclass(frozen=True)
-class Layout:
+class TextLayout:
     """The reading of one file: what a line is, how many blank lines end a document, and whether
     that was found or given.
     """
@@ -32,7 +32,7 @@ class Layout:
         return asdict(self)
 
 
-def decide(sample: Sequence[str], lines: str, *, blocks: bool) -> Layout:
+def decide(sample: Sequence[str], lines: str, *, blocks: bool) -> TextLayout:
     """The layout of a file with these first lines; `blocks` says that blank lines do not end its
     documents.
 
@@ -45,7 +45,7 @@ def decide(sample: Sequence[str], lines: str, *, blocks: bool) -> Layout:
         )
     kind = _kind([line.strip() for line in sample if line.strip()]) if lines == "auto" else lines
     gap = 2 if kind == "wrapped" and not blocks and _has_chapters(sample) else 1
-    return Layout(kind, gap, lines == "auto")
+    return TextLayout(kind, gap, lines == "auto")
 
 
 def unwrap(lines: Sequence[str]) -> str:

@@ -14,7 +14,7 @@ from plmctl.core.errors import ConfigError, DataError
 from plmctl.text import corpus, inputs, layout, marks, parallel
 from plmctl.text.document import Document
 from plmctl.text.inputs import Input, find_all, has_rows
-from plmctl.text.layout import Layout
+from plmctl.text.layout import TextLayout
 from plmctl.text.marks import Marks
 
 BUILTIN = (None, "builtin")  # paths that mean the text of `corpus.py`
@@ -31,7 +31,7 @@ def documents(
     lines: str = "auto",
     spans: Sequence[str] = (),
     tags: Sequence[str] = (),
-    layouts: dict[str, Layout] | None = None,
+    layouts: dict[str, TextLayout] | None = None,
 ) -> Iterator[Document]:
     """The documents of files in order, or of the built-in corpus, with the marks that rows have in
     `spans` and `tags`.
@@ -89,7 +89,7 @@ def _no_rows(given: object, names: Iterable[str]) -> DataError:
     )
 
 
-def decide(given: Input, *, field: str = "text", lines: str = "auto") -> Layout:
+def decide(given: Input, *, field: str = "text", lines: str = "auto") -> TextLayout:
     """How the lines of a file are to be understood, from its first megabyte."""
     sample: list[str] = []
     size, blocks = 0, False
@@ -115,7 +115,7 @@ def decide(given: Input, *, field: str = "text", lines: str = "auto") -> Layout:
 
 
 def _row_documents(
-    given: Input, field: str, names: dict[str, bool], found: Layout
+    given: Input, field: str, names: dict[str, bool], found: TextLayout
 ) -> Iterator[Document]:
     for number, row in inputs.rows(given, [field, *names]):
         text = inputs.text_of(row, field, given, number)
@@ -130,7 +130,7 @@ def _clean(text: str) -> str:
     return text.replace("\r\n", "\n")
 
 
-def _text_documents(file: Input, found: Layout) -> Iterator[Document]:
+def _text_documents(file: Input, found: TextLayout) -> Iterator[Document]:
     """Documents end at blank lines (`found.gap` of them), or where `</doc>` stands if they began
     with `<doc ...>`.
     """
@@ -166,7 +166,7 @@ class _Gather:
     grow long.
     """
 
-    def __init__(self, place: str, found: Layout, marked: Marks | None = None) -> None:
+    def __init__(self, place: str, found: TextLayout, marked: Marks | None = None) -> None:
         self.place, self.layout, self.marks = place, found, marked or {}
         self.ink = 0  # of the parts that are handed out
         self.paragraphs: list[str] = []

@@ -19,7 +19,7 @@ _CHINESE = re.compile(f"[{CJK}]")
 _BETWEEN = re.compile(f"(?<=[{CJK}]) (?=[{CJK}])")
 
 
-class Segmented:
+class SegmentedBackend:
     """A `Backend`: `inner` on text with a space at each end of a Chinese word; no token goes over
     one.
 

@@ -24,6 +24,7 @@ from plmctl.text import hugging_face, roles, rust, segmented, sentence_piece
 from plmctl.text.backend import Backend, Span, spelled
 from plmctl.text.roles import Roles
 from plmctl.text.rust import usable
+from plmctl.text.segmented import SegmentedBackend
 from plmctl.text.train import KINDS, Recipe
 from plmctl.text.vocab import Vocab
 
@@ -183,7 +184,7 @@ class Tokenizer:
         elif (place / rust.FILE).exists():
             found = made_by = rust.Rust.read((place / rust.FILE).read_bytes(), place / rust.FILE)
             if (place / segmented.FILE).exists():
-                found = segmented.Segmented(
+                found = SegmentedBackend(
                     made_by, (place / segmented.FILE).read_text(encoding="utf-8")
                 )
         else:
@@ -207,7 +208,7 @@ class Tokenizer:
 
         `single`: which ones, where a model has learned others than the tokenizer's own.
         """
-        if isinstance(self._backend, segmented.Segmented):
+        if isinstance(self._backend, SegmentedBackend):
             raise UsageError(
                 "a tokenizer.json cannot cut Chinese words:"
                 " this tokenizer has no place in a Hugging Face folder"

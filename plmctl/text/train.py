@@ -24,6 +24,7 @@ from plmctl.text.backend import Backend
 from plmctl.text.recipe import Recipe, covering, no_text
 from plmctl.text.roles import Roles
 from plmctl.text.rust import Rust, finish
+from plmctl.text.segmented import SegmentedBackend
 from plmctl.text.sentence_piece import SentencePiece
 from plmctl.text.words import Word
 
@@ -183,7 +184,7 @@ class WordPiece(Recipe):
         made.decoder = decoders.WordPiece(cleanup=False)
         backend = Rust(finish(made, special))
         return (
-            backend if self.segment is None else segmented.Segmented(backend, self.segment)
+            backend if self.segment is None else SegmentedBackend(backend, self.segment)
         ), special
 
 

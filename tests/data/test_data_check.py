@@ -14,9 +14,10 @@ import pytest
 
 from plmctl.core.errors import DataError
 from plmctl.data.check import labels, overlap, text, tokens
-from plmctl.data.check.characters import Characters
-from plmctl.data.check.finding import Finding, Lengths, Report, percent, shortened
+from plmctl.data.check.characters import CharacterCounts
+from plmctl.data.check.finding import Finding, LengthHistogram, Report, percent, shortened
 from plmctl.data.check.hashes import Repeats, mixed, of_texts, stretches
+from plmctl.data.check.overlap import OverlapCounter
 from plmctl.data.shards import Shards
 from plmctl.data.survey import Source
 from plmctl.data.tokenizing import Job, tokenize
@@ -148,7 +149,7 @@ def test_shares_of_text_are_exact(tmp_path: Path) -> None:
 
 
 def test_scripts_and_forms() -> None:
-    made = Characters()
+    made = CharacterCounts()
     made.add("aＡé ж α あ カ ｶ 한 ع א 〇 \u3400 1 ! \U00020000")
     assert set(made.scripts()) == {
         "Latin",
@@ -200,13 +201,13 @@ def test_runs_against_a_loop() -> None:
     held = [[*rng.integers(0, 50, 10), *train[n][: rng.integers(5, 50)]] for n in range(25)] + [
         [1, 2, 3]
     ]
-    runs = overlap.Runs()
+    runs = OverlapCounter()
     for part in (held[:10], held[10:]):
         runs.held(np.concatenate(part), np.cumsum([0, *map(len, part)]))
     for part in (train[:20], train[20:]):
         runs.seen(np.concatenate(part), np.cumsum([0, *map(len, part)]))
     assert runs.shares() == pytest.approx(slow_runs(train, held))
-    small = overlap.Runs(room=100)  # a part of the hash space stands for all
+    small = OverlapCounter(room=100)  # a part of the hash space stands for all
     small.held(np.concatenate(held), np.cumsum([0, *map(len, held)]))
     small.seen(np.concatenate(train), np.cumsum([0, *map(len, train)]))
     assert len(small._runs) <= 100
@@ -257,7 +258,7 @@ def test_stretches_depend_on_content_only() -> None:
 
 def test_lengths() -> None:
     values = np.random.default_rng(0).lognormal(6, 1, 5000).astype(int) + 1
-    made = Lengths()
+    made = LengthHistogram()
     for part in np.split(values, 5):
         made.add(part)
     assert (made.count, made.total, made.largest) == (5000, values.sum(), values.max())
@@ -267,7 +268,7 @@ def test_lengths() -> None:
     assert counts == [((values >= a) & (values < b)).sum() for a, b in pairwise(edges)]
     assert sum(counts) == 5000
     assert made.above(400) == pytest.approx((values > 400).mean(), abs=0.02)
-    exact = Lengths()
+    exact = LengthHistogram()
     exact.add([1, 2, 4, 8, 16, 1024])
     assert exact.bins()[1] == [1, 1, 1, 1, 1, 0, 0, 0, 0, 0, 1]
 

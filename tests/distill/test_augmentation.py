@@ -16,7 +16,7 @@ from plmctl.cli.app import make_app
 from plmctl.commands import augment
 from plmctl.core.batch import Batch, Seq
 from plmctl.core.errors import ConfigError, DataError, UsageError
-from plmctl.distill.augmentation import Augmenter, Slot, copies, replaced
+from plmctl.distill.augmentation import Augmenter, ReplaceableWord, copies, replaced
 from plmctl.distill.function_words import ENGLISH
 from plmctl.distill.neighbours import Neighbours
 from plmctl.run import compose as config
@@ -162,7 +162,14 @@ def test_near_is_the_largest_cosine(tmp_path):
 
 
 def test_a_copy_replaces_each_word_with_its_probability():
-    text, slots = "ab, cd! (ef)", [Slot(0, 2, ["x"]), Slot(4, 6, ["y", "z"]), Slot(9, 11, ["w"])]
+    text, slots = (
+        "ab, cd! (ef)",
+        [
+            ReplaceableWord(0, 2, ["x"]),
+            ReplaceableWord(4, 6, ["y", "z"]),
+            ReplaceableWord(9, 11, ["w"]),
+        ],
+    )
     draws = np.random.default_rng(0)
     assert replaced(text, slots, rate=1.0, draws=draws) in ("x, y! (w)", "x, z! (w)")
     made_of = [replaced(text, slots, rate=0.4, draws=draws) for _ in range(4000)]

@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 import plmctl
 from plmctl.cli import app as cli
 from plmctl.report.layers import measured, moves
-from plmctl.report.page import Chart, Text
+from plmctl.report.page import Chart, Paragraph
 from plmctl.report.panels.layers import panel
 from plmctl.report.sentences import SENTENCES
 from plmctl.report.subject import of
@@ -72,7 +72,7 @@ def test_a_run_without_a_checkpoint_is_said(trained: Path, tmp_path: Path) -> No
     new.mkdir()
     (new / "config.yaml").write_text("seed: 0\n")
     text, *charts = panel(of([new, trained]))[1:]
-    assert isinstance(text, Text)
+    assert isinstance(text, Paragraph)
     assert "new: not measured" in text.text
     assert "this run has no checkpoint yet" in text.text
     assert [chart.name for chart in charts if isinstance(chart, Chart)] == [

@@ -7,18 +7,28 @@ from pathlib import Path
 import parsed
 import pytest
 
-from plmctl.report.page import Chart, Code, Folded, Heading, Table, Text, html, markdown, write_page
+from plmctl.report.page import (
+    Chart,
+    Code,
+    Folded,
+    Heading,
+    Paragraph,
+    TableBlock,
+    html,
+    markdown,
+    write_page,
+)
 
 SVG = '<svg xmlns="http://www.w3.org/2000/svg"><text>x</text></svg>'
 BLOCKS = [
     Heading("a < b", 1),
-    Text("1 & 2"),
+    Paragraph("1 & 2"),
     Heading("Twice"),
-    Table(["x", "y"], [["p|q\nr", "1.5"]], [[0.0, 1.0]]),
+    TableBlock(["x", "y"], [["p|q\nr", "1.5"]], [[0.0, 1.0]]),
     Heading("Twice"),
     Code("1 < 2"),
     Heading("Last"),
-    Folded("More & more", [Table(["z"], [["in the fold"]]), Chart("c", SVG)]),
+    Folded("More & more", [TableBlock(["z"], [["in the fold"]]), Chart("c", SVG)]),
 ]
 
 
@@ -38,10 +48,10 @@ def test_a_text_of_the_users_is_a_text() -> None:
     evil = "\"'><script>alert(1)</script><img src=x onerror=alert(1)>&amp;"
     blocks = [
         Heading(evil),
-        Text(evil),
+        Paragraph(evil),
         Code(evil),
-        Table([evil], [[evil]]),
-        Folded(evil, [Text(evil)]),
+        TableBlock([evil], [[evil]]),
+        Folded(evil, [Paragraph(evil)]),
         Chart(evil, SVG),
     ]
     page = html(blocks, title=evil)
@@ -73,11 +83,11 @@ def test_markdown_holds_the_same() -> None:
 
 
 def test_markdown_takes_nothing_for_markup() -> None:
-    table = Table(
+    table = TableBlock(
         ["setting"],
         [["task.reader._target_"], ["[train.*, *train*]"], ["the <b>smoke"], ["train.batch_size"]],
     )
-    text = markdown([Heading("a <b>"), Text("plmctl report <study>/jobs"), table], charts="")
+    text = markdown([Heading("a <b>"), Paragraph("plmctl report <study>/jobs"), table], charts="")
     for line in (
         "## a \\<b>",
         "plmctl report \\<study>/jobs",

@@ -13,7 +13,7 @@ from torch.nn import functional as F
 import plmctl
 from plmctl.core.errors import DataError
 from plmctl.report import probing
-from plmctl.report.page import Chart, Table, Text
+from plmctl.report.page import Chart, Paragraph, TableBlock
 from plmctl.report.panels.probes import panel
 from plmctl.report.subject import Labels, Wishes, of
 
@@ -130,8 +130,10 @@ def test_the_panel(trained: Path, tmp_path: Path) -> None:
     (new / "config.yaml").write_text("seed: 0\n")
     blocks = panel(of([trained, new], Wishes(probes={"pos": Labels(tmp_path / "pos.txt")})))
     assert [block.name for block in blocks if isinstance(block, Chart)] == ["probe-pos"]
-    assert [row[0] for block in blocks if isinstance(block, Table) for row in block.rows] == ["run"]
-    text = " ".join(block.text for block in blocks if isinstance(block, Text))
+    assert [row[0] for block in blocks if isinstance(block, TableBlock) for row in block.rows] == [
+        "run"
+    ]
+    text = " ".join(block.text for block in blocks if isinstance(block, Paragraph))
     assert "new: not probed" in text
     with pytest.raises(DataError, match="absent: no such file"):  # no run's fault
         panel(of([trained], Wishes(probes={"none": Labels(tmp_path / "absent")})))

@@ -20,7 +20,7 @@ from typer.testing import CliRunner
 
 from plmctl.cli.app import make_app
 from plmctl.report import build, glue
-from plmctl.report.page import Block, Chart, Folded, Heading, Table, Text
+from plmctl.report.page import Block, Chart, Folded, Heading, Paragraph, TableBlock
 from plmctl.report.panels import (
     answers,
     confusion,
@@ -48,12 +48,12 @@ def report(*words: str) -> Any:
     return CliRunner().invoke(make_app(), ["report", *words])
 
 
-def tables(blocks: list[Block]) -> list[Table]:
-    return [block for block in blocks if isinstance(block, Table)]
+def tables(blocks: list[Block]) -> list[TableBlock]:
+    return [block for block in blocks if isinstance(block, TableBlock)]
 
 
 def words(blocks: list[Block]) -> str:
-    return " ".join(block.text for block in blocks if isinstance(block, Text))
+    return " ".join(block.text for block in blocks if isinstance(block, Paragraph))
 
 
 def guess(number: int, gold: str, sure: float, other: str = "b") -> dict[str, Any]:
@@ -132,7 +132,7 @@ def test_many_settings_of_one_run_alone_are_folded(run: Path, tmp_path: Path) ->
         tmp_path / "b", config={**RunLog.begun(run).config, "task": task, "seed": 7}
     )
     _, shared, folded = differences.panel(of([run, other]))
-    assert isinstance(shared, Table)
+    assert isinstance(shared, TableBlock)
     assert [row[0] for row in shared.rows] == ["seed"]
     assert isinstance(folded, Folded)
     assert [list(row) for row in tables(folded.blocks)[0].rows] == [
@@ -479,7 +479,7 @@ def test_the_jobs_of_a_sweep_are_called_by_what_it_varied(sweep: Path) -> None:
     assert [run.name for run in subject.runs] == names
     assert [run.name for run in of([sweep / "0", sweep / "4"]).runs] == [names[0], names[4]]
     _, shown, folded = differences.panel(subject)
-    assert isinstance(shown, Table)
+    assert isinstance(shown, TableBlock)
     assert [list(row) for row in shown.rows] == [
         ["noise", *["token_mask"] * 3, *["span_mask"] * 3],
         ["seed", *"012", *"012"],

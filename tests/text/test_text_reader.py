@@ -10,7 +10,7 @@ import pytest
 
 from plmctl.core.errors import ConfigError, DataError
 from plmctl.text import inputs, reader
-from plmctl.text.layout import Layout
+from plmctl.text.layout import TextLayout
 from plmctl.text.reader import documents
 
 DATA = Path(__file__).resolve().parents[2] / "../shared/data/pretraining"
@@ -87,9 +87,9 @@ def test_any_file_name(tmp_path: Path, name: str) -> None:
 def test_wrapped_lines(tmp_path: Path) -> None:
     file = tmp_path / "book.txt"
     file.write_text(WRAPPED, encoding="utf-8")
-    found: dict[str, Layout] = {}
+    found: dict[str, TextLayout] = {}
     book = list(documents(file, layouts=found))
-    assert found[str(file)] == Layout("wrapped", 1, True)
+    assert found[str(file)] == TextLayout("wrapped", 1, True)
     assert book[0].paragraphs == (WRAPPED.split("\n\n")[0].replace("\n", " "),)
     assert len(book) == 8
     # chapters: single blank lines only part paragraphs
@@ -105,7 +105,7 @@ def test_wrapped_chinese_is_joined_without_spaces(tmp_path: Path) -> None:
 def test_one_sentence_a_line(tmp_path: Path) -> None:
     lines = [f"This line is number {n} and it says one thing." for n in range(20)]
     (tmp_path / "a.txt").write_text("\n".join(lines), encoding="utf-8")
-    found: dict[str, Layout] = {}
+    found: dict[str, TextLayout] = {}
     assert next(documents(tmp_path / "a.txt", layouts=found)).sentences == lines
     assert next(iter(found.values())).lines == "sentence"
     (tmp_path / "a.txt").write_text("One. Two.\nThree", encoding="utf-8")
@@ -203,6 +203,6 @@ def test_an_unknown_layout(tmp_path: Path) -> None:
     ],
 )
 def test_real_files(name: str, count: int, lines: str) -> None:
-    found: dict[str, Layout] = {}
+    found: dict[str, TextLayout] = {}
     assert len(list(documents(DATA / name, layouts=found))) == count
     assert next(iter(found.values())).lines == lines

@@ -32,7 +32,7 @@ _FORMS = {
 }
 
 
-class Characters:
+class CharacterCounts:
     """Counts of all code points, and of the signs that need their neighbours to be seen."""
 
     def __init__(self) -> None:

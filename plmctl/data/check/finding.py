@@ -49,7 +49,7 @@ class Report:
     path: str
     kind: str  # "text", "tokens" or "labelled"
     findings: list[Finding]
-    lengths: Lengths
+    lengths: LengthHistogram
     unit: str  # of the lengths
 
     @property
@@ -69,7 +69,7 @@ class Report:
         }
 
 
-class Lengths:
+class LengthHistogram:
     """A histogram of positive lengths in a fixed amount of memory; quantiles are right to a
     sixteenth of an octave.
     """

@@ -11,7 +11,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from plmctl.core.errors import DataError
-from plmctl.data.check.finding import Finding, Lengths, Report, judged, percent, shortened
+from plmctl.data.check.finding import Finding, LengthHistogram, Report, judged, percent, shortened
 
 SKIPPED = ("answers",)  # fields that belong to the label
 _FEW = 10  # examples of a label that can hardly be learnt from
@@ -19,7 +19,7 @@ _LITTLE = 200  # examples
 _SCORES = 20  # different numbers from which on labels are a scale, no classes
 
 
-class Example(Protocol):
+class LabelledExample(Protocol):
     """What `plmctl.tasks.base.Example` is, seen from here."""
 
     @property
@@ -31,9 +31,9 @@ class Example(Protocol):
 
 
 Key = tuple[str, ...]  # what two copies have in common
-Splits = Mapping[str, Sequence[Example]]
+Splits = Mapping[str, Sequence[LabelledExample]]
 # (tokens, tokens cut off) of each example
-Measure = Callable[[Sequence[Example]], tuple[np.ndarray, np.ndarray]]
+Measure = Callable[[Sequence[LabelledExample]], tuple[np.ndarray, np.ndarray]]
 
 
 def check(
@@ -59,7 +59,7 @@ def check(
             fix="name the files: task.path=[train.tsv,dev.tsv]",
         )
     keys = {name: [_key(example) for example in examples] for name, examples in splits.items()}
-    lengths = Lengths()
+    lengths = LengthHistogram()
     lengths.add([_words(example) for example in train])
     findings = [
         _sizes(splits, skipped or {}),
@@ -74,7 +74,7 @@ def check(
     unit = "words"
     if measure:
         tokens, cut = measure(train)
-        lengths, unit = Lengths(), "tokens"
+        lengths, unit = LengthHistogram(), "tokens"
         lengths.add(tokens)
         findings.append(_long(tokens, cut, train))
     half, most = lengths.quantile(0.5), lengths.quantile(0.95)
@@ -87,7 +87,7 @@ def check(
     return Report(path, "labelled", findings, lengths, unit)
 
 
-def _key(example: Example) -> Key:
+def _key(example: LabelledExample) -> Key:
     """All that a model reads, whatever its case and white space."""
     return tuple(
         " ".join(_text(value).lower().split())
@@ -100,7 +100,7 @@ def _text(value: Any) -> str:
     return " ".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
 
 
-def _words(example: Example) -> int:
+def _words(example: LabelledExample) -> int:
     return sum(
         len(_text(value).split()) for name, value in example.fields.items() if name not in SKIPPED
     )
@@ -185,7 +185,7 @@ def _balance(splits: Splits) -> list[Finding]:
     ]
 
 
-def _labels(examples: Sequence[Example]) -> Counter[str]:
+def _labels(examples: Sequence[LabelledExample]) -> Counter[str]:
     """Classes, or tags of words, or whether there is an answer."""
     found = Counter[str]()
     for example in examples:
@@ -210,7 +210,7 @@ def _is_scale(labels: Counter[str]) -> bool:
 def _copies(splits: Splits, keys: Mapping[str, list[Key]]) -> list[Finding]:
     train = keys["train"]
     repeated = len(train) - len(set(train))
-    seen: dict[Key, list[Example]] = defaultdict(list)
+    seen: dict[Key, list[LabelledExample]] = defaultdict(list)
     for key, example in zip(train, splits["train"], strict=True):
         seen[key].append(example)
     disputed = [
@@ -282,7 +282,7 @@ def _leak(name: str, splits: Splits, keys: Mapping[str, list[Key]]) -> Finding:
     )
 
 
-def _long(tokens: np.ndarray, cut: np.ndarray, train: Sequence[Example]) -> Finding:
+def _long(tokens: np.ndarray, cut: np.ndarray, train: Sequence[LabelledExample]) -> Finding:
     share, lost = float((cut > 0).mean()), int(cut.sum()) / max(1, int(tokens.sum()))
     longest = train[int(tokens.argmax())]
     return judged(
@@ -300,5 +300,5 @@ def _long(tokens: np.ndarray, cut: np.ndarray, train: Sequence[Example]) -> Find
     )
 
 
-def _place(example: Example) -> str:
+def _place(example: LabelledExample) -> str:
     return str(example.place)

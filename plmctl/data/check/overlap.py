@@ -20,7 +20,7 @@ _HALF = 0.5  # of a document's runs: then it counts as known
 _BITS = 22  # of the table that answers most questions
 
 
-class Runs:
+class OverlapCounter:
     """The runs of `GRAM` units of held-out documents, and which of them training text has.
     `held` first, then `seen`.
     """
@@ -106,7 +106,10 @@ class Words(dict[str, int]):
 
 
 def findings(
-    documents: tuple[Repeats, Repeats], lines: tuple[Repeats, Repeats], runs: Runs, line: str
+    documents: tuple[Repeats, Repeats],
+    lines: tuple[Repeats, Repeats],
+    runs: OverlapCounter,
+    line: str,
 ) -> list[Finding]:
     """What (held-out, training) have in common; `line` is what a line is called."""
     same, parts, (run, known) = (

@@ -11,9 +11,10 @@ import numpy as np
 from plmctl.core.errors import DataError
 from plmctl.core.progress import Say
 from plmctl.data.check import overlap
-from plmctl.data.check.characters import Characters
-from plmctl.data.check.finding import Finding, Lengths, Report, judged, percent, shortened
+from plmctl.data.check.characters import CharacterCounts
+from plmctl.data.check.finding import Finding, LengthHistogram, Report, judged, percent, shortened
 from plmctl.data.check.hashes import Repeats, of_texts
+from plmctl.data.check.overlap import OverlapCounter
 from plmctl.data.survey import Source, quiet
 from plmctl.text.reader import Document
 
@@ -22,11 +23,11 @@ _BATCH = 1 << 20  # characters looked at together
 _SHOWN = 1000  # repeated lines that are remembered, to show the most frequent
 
 
-class Text:
+class TextCounts:
     """What one pass has counted."""
 
     def __init__(self) -> None:
-        self.characters, self.lengths = Characters(), Lengths()
+        self.characters, self.lengths = CharacterCounts(), LengthHistogram()
         self.documents, self.folded, self.lines = Repeats(), Repeats(), Repeats()
         self.bytes = self.words = self.all_lines = 0
         self.often: Counter[str] = Counter()  # lines that occur more than once in a batch
@@ -65,8 +66,8 @@ class Text:
 
 def check(source: Source, valid: Source | None = None, *, say: Say = quiet) -> Report:
     """The report on the documents of `source`, and on what `valid` shares with them."""
-    found, words, runs = Text(), overlap.Words(), overlap.Runs()
-    other = Text()
+    found, words, runs = TextCounts(), overlap.Words(), OverlapCounter()
+    other = TextCounts()
     for batch in _batches(valid.documents()) if valid else ():
         other.add(batch)
         runs.held(*words(["\n".join(document.paragraphs) for document in batch]))
@@ -107,7 +108,7 @@ def _is_long(line: str) -> bool:
     return len(line) >= LONG or (len(line) >= LONG_CHINESE and line[0] > "\u2e7f")
 
 
-def _sizes(found: Text) -> list[Finding]:
+def _sizes(found: TextCounts) -> list[Finding]:
     lengths, letters = found.lengths, int(found.characters.counts.sum())
     largest = lengths.largest / max(1, lengths.total)
     numbers = {
@@ -157,7 +158,7 @@ def _sizes(found: Text) -> list[Finding]:
     ]
 
 
-def _repeats(found: Text) -> list[Finding]:
+def _repeats(found: TextCounts) -> list[Finding]:
     exact, folded, lines = found.documents.share, found.folded.share, found.lines.share
     top = [(line, _count(found.lines, line)) for line, _ in found.often.most_common(100)]
     top = sorted(((line, count) for line, count in top if count > 1), key=lambda item: -item[1])[:5]

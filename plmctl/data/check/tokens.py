@@ -15,8 +15,9 @@ from plmctl.core.progress import Say
 from plmctl.data import floors
 from plmctl.data.check import overlap
 from plmctl.data.check.characters import said_of, scripts
-from plmctl.data.check.finding import Finding, Lengths, Report, judged, percent
+from plmctl.data.check.finding import Finding, LengthHistogram, Report, judged, percent
 from plmctl.data.check.hashes import Repeats, stretches
+from plmctl.data.check.overlap import OverlapCounter
 from plmctl.data.formats.base import lost
 from plmctl.data.shards import Shards
 from plmctl.data.survey import quiet
@@ -35,7 +36,7 @@ class Tokens:
     """What one pass over a split has counted."""
 
     def __init__(self) -> None:
-        self.lengths, self.documents, self.sentences = Lengths(), Repeats(), Repeats()
+        self.lengths, self.documents, self.sentences = LengthHistogram(), Repeats(), Repeats()
 
     def add(self, ids: np.ndarray, sentences: np.ndarray, documents: np.ndarray) -> None:
         """Whole documents: `ids [n]`, offsets of their sentences in them and of the documents in
@@ -60,7 +61,7 @@ def check(
         raise DataError(
             "there are no tokens to train on", file=train.folder, fix="tokenize more text"
         )
-    found, held, runs = Tokens(), Tokens(), overlap.Runs()
+    found, held, runs = Tokens(), Tokens(), OverlapCounter()
     for ids, sentences, documents in _groups(valid):
         held.add(ids, sentences, documents)
         runs.held(ids, sentences[documents])

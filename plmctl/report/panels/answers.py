@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from plmctl.report.examples import Rows, by_split, texts
-from plmctl.report.page import Block, Table, Text
+from plmctl.report.page import Block, Paragraph, TableBlock
 from plmctl.report.subject import Run, Subject
 from plmctl.report.text import clipped, percent
 from plmctl.tasks.squad_score import exact, f1
@@ -53,7 +53,7 @@ def _blocks(run: Run, split: str, rows: Rows) -> list[Block]:
     threshold = float(task.get("null_threshold") or 0.0) if task.get("version") == 2 else None
     kinds = [kind(row, threshold=threshold) for row in rows]
     counts = Counter(kinds)
-    table = Table(
+    table = TableBlock(
         ["answer", "questions", "share", "what it is"],
         [
             [name, str(counts[name]), percent(counts[name] / len(rows)), what]
@@ -74,6 +74,6 @@ def _blocks(run: Run, split: str, rows: Rows) -> list[Block]:
         for place in worst
     ]
     head = ["error", "gold", "guess", *(["question"] if fields else [])]
-    told = Text(f"Wrong answers that the model prefers most to none. {note}".strip())
-    worst_ones: list[Block] = [told, Table(head, lines)] if lines else []
+    told = Paragraph(f"Wrong answers that the model prefers most to none. {note}".strip())
+    worst_ones: list[Block] = [told, TableBlock(head, lines)] if lines else []
     return [table, *worst_ones]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from plmctl.core.errors import PlmctlError, UsageError
-from plmctl.report.page import Block, Chart, Heading, Text
+from plmctl.report.page import Block, Chart, Heading, Paragraph
 from plmctl.report.subject import Run, Subject
 
 ORDER = 60
@@ -19,13 +19,13 @@ def panel(subject: Subject) -> list[Block]:
     """
     if not subject.wishes.heads:
         return []
-    blocks: list[Block] = [Heading("Attention"), Text(READING)]
+    blocks: list[Block] = [Heading("Attention"), Paragraph(READING)]
     absent = []
     for number, run in enumerate(subject.runs):
         try:
             blocks += [Heading(run.name, 3), *_maps(subject, run, number)]
         except PlmctlError as error:
-            blocks.append(Text(f"Not drawn: {str(error).splitlines()[0]}."))
+            blocks.append(Paragraph(f"Not drawn: {str(error).splitlines()[0]}."))
             absent += [error] if isinstance(error, UsageError) else []
     if absent and len(absent) == len(subject.runs):
         raise absent[0]

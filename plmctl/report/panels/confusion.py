@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from plmctl.report.examples import Rows, by_split
-from plmctl.report.page import Block, Table, Text
+from plmctl.report.page import Block, Paragraph, TableBlock
 from plmctl.report.subject import Run, Subject
 from plmctl.report.text import percent
 
@@ -29,12 +29,12 @@ def _blocks(run: Run, split: str, rows: Rows) -> list[Block]:
         :MOST
     ]
     return [
-        Text(f"{len(labels)} classes: the pairs confused most often."),
-        Table(["gold", "guess", "examples"], often),
+        Paragraph(f"{len(labels)} classes: the pairs confused most often."),
+        TableBlock(["gold", "guess", "examples"], often),
     ]
 
 
-def matrix(labels: Sequence[str], counts: Mapping[tuple[str, str], int]) -> Table:
+def matrix(labels: Sequence[str], counts: Mapping[tuple[str, str], int]) -> TableBlock:
     """Gold classes down, guesses across, shaded by their share of the gold class; recall and
     precision at the edges.
     """
@@ -53,4 +53,4 @@ def matrix(labels: Sequence[str], counts: Mapping[tuple[str, str], int]) -> Tabl
     ]
     right = sum(counts.get((name, name), 0) for name in labels)
     rows.append(["precision", *precision, percent(right / max(1, sum(columns)))])
-    return Table(["gold \\ guess", *labels, "recall"], rows, [*shade, []])
+    return TableBlock(["gold \\ guess", *labels, "recall"], rows, [*shade, []])

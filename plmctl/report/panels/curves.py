@@ -5,7 +5,7 @@ everything that was logged.
 from __future__ import annotations
 
 from plmctl.report.chart import Band, Curve, line_chart
-from plmctl.report.page import Block, Chart, Folded, Heading, Table, Text
+from plmctl.report.page import Block, Chart, Folded, Heading, Paragraph, TableBlock
 from plmctl.report.subject import Run, Subject
 from plmctl.report.text import number
 from plmctl.study.curves import band, mean_curve
@@ -27,7 +27,7 @@ def panel(subject: Subject) -> list[Block]:
         groups.setdefault(run.name if run.group is None else run.group, []).append(run)
     blocks: list[Block] = [Heading("Curves")]
     if any(len(group) > 1 for group in groups.values()):
-        blocks.append(Text(REPEATED))
+        blocks.append(Paragraph(REPEATED))
     for kind, title in (("loss", "Loss, nats"), ("acc", "Accuracy"), ("score", "Scores on dev")):
         curves: dict[str, Curve] = {}
         bands: dict[str, Band] = {}
@@ -51,8 +51,12 @@ def panel(subject: Subject) -> list[Block]:
     finals = [
         [metric, *(number(run.log.last(metric)) for run in subject.runs)] for metric in metrics
     ]
-    last = Table(["metric", *(run.name for run in subject.runs)], finals)
-    return [*blocks, *([Text(" ".join(worst))] if worst else []), Folded("Last values", [last])]
+    last = TableBlock(["metric", *(run.name for run in subject.runs)], finals)
+    return [
+        *blocks,
+        *([Paragraph(" ".join(worst))] if worst else []),
+        Folded("Last values", [last]),
+    ]
 
 
 def _curves(run: Run, group: str, *, few: bool) -> dict[str, Curve]:

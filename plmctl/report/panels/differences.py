@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from plmctl.report.page import Block, Folded, Heading, Table, Text
+from plmctl.report.page import Block, Folded, Heading, Paragraph, TableBlock
 from plmctl.report.subject import Subject
 from plmctl.report.text import setting
 from plmctl.run.resume import leaves
@@ -43,21 +43,25 @@ def panel(subject: Subject) -> list[Block]:
     names = [run.name for run in subject.runs]
     if len(configs) == 1:
         rows = [[path, chosen] for path in FIRST if (chosen := _chosen(configs[0], path))]
-        return [Heading("Settings"), Table(["setting", *names], rows)]
+        return [Heading("Settings"), TableBlock(["setting", *names], rows)]
     rows = differing(configs)
     if not rows:
-        return [Heading("Settings that differ"), Text("None: these runs have the same settings.")]
+        return [
+            Heading("Settings that differ"),
+            Paragraph("None: these runs have the same settings."),
+        ]
     shared = [row for row in rows if all(row[1:])]
     if len(rows) - len(shared) <= FEW:
-        return [Heading("Settings that differ"), Table(["setting", *names], rows)]
+        return [Heading("Settings that differ"), TableBlock(["setting", *names], rows)]
     others = [row for row in rows if not all(row[1:])]
     folded = Folded(
-        f"{len(others)} settings that not all of them have", [Table(["setting", *names], others)]
+        f"{len(others)} settings that not all of them have",
+        [TableBlock(["setting", *names], others)],
     )
     shown = [*_parts(configs, others), *shared]
     return [
         Heading("Settings that differ"),
-        *([Table(["setting", *names], shown)] if shown else []),
+        *([TableBlock(["setting", *names], shown)] if shown else []),
         folded,
     ]
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from plmctl.report import glue
 from plmctl.report.bars import Level, levels
-from plmctl.report.page import Block, Chart, Heading, Table, Text
+from plmctl.report.page import Block, Chart, Heading, Paragraph, TableBlock
 from plmctl.report.subject import Run, Subject
 
 ORDER = 41
@@ -27,7 +27,7 @@ def panel(subject: Subject) -> list[Block]:
     groups = grouped(subject.runs)
     if not groups:
         return []
-    blocks: list[Block] = [Heading("GLUE"), Text(READING), _table(groups)]
+    blocks: list[Block] = [Heading("GLUE"), Paragraph(READING), _table(groups)]
     for number, (name, scores) in enumerate(groups.items()):
         shares = [
             Level(task, 100 * value / statistics.fmean(glue.HUMAN[task].values()))
@@ -63,7 +63,7 @@ def _means(each: Sequence[dict[str, float]]) -> dict[str, float]:
     return {name: statistics.fmean(values[name] for values in each) for name in names}
 
 
-def _table(groups: dict[str, Scores]) -> Table:
+def _table(groups: dict[str, Scores]) -> TableBlock:
     rows = []
     for task, human in glue.HUMAN.items():
         cells = [_cell(task, scores.get(task, {})) for scores in groups.values()]
@@ -81,7 +81,7 @@ def _table(groups: dict[str, Scores]) -> Table:
                 _average(average, glue.HUMAN),
             ]
         )
-    return Table(["task", "metric", *groups, "people"], rows)
+    return TableBlock(["task", "metric", *groups, "people"], rows)
 
 
 def _cell(task: str, values: Mapping[str, float]) -> str:

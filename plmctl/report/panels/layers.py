@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from plmctl.core.errors import PlmctlError
 from plmctl.report.chart import Curve, line_chart
-from plmctl.report.page import Block, Chart, Heading, Text
+from plmctl.report.page import Block, Chart, Heading, Paragraph
 from plmctl.report.subject import Subject
 
 ORDER = 61
@@ -35,7 +35,7 @@ def panel(subject: Subject) -> list[Block]:
         f"Means over the tokens of {len(SENTENCES)} English sentences that come with plmctl."
         f" {' '.join(notes)}"
     )
-    blocks: list[Block] = [Heading("What each layer changes"), Text(text)]
+    blocks: list[Block] = [Heading("What each layer changes"), Paragraph(text)]
     for name, title, y in KINDS:
         curves: dict[str, Curve] = {
             run: [(float(layer), getattr(move, name)) for layer, move in enumerate(found, 1)]

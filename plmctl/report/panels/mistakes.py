@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from plmctl.report.examples import shown, texts
-from plmctl.report.page import Block, Heading, Table, Text
+from plmctl.report.page import Block, Heading, Paragraph, TableBlock
 from plmctl.report.subject import Run, Subject
 from plmctl.report.text import clipped, percent
 
@@ -52,8 +52,8 @@ def _blocks(run: Run, split: str) -> list[Block]:
     found = f"{FAR if numbers else SURE} {len(wrong):,} of {len(rows):,} are wrong. {note}".strip()
     return [
         Heading(f"{run.name}, {split}", 3),
-        Text(found),
-        *([Table(head, lines)] if lines else []),
+        Paragraph(found),
+        *([TableBlock(head, lines)] if lines else []),
     ]
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from plmctl.report.page import Block, Table, Text
+from plmctl.report.page import Block, Paragraph, TableBlock
 from plmctl.report.runs import standing
 from plmctl.report.subject import Subject
 from plmctl.report.text import setting
@@ -23,6 +23,6 @@ def panel(subject: Subject) -> list[Block]:
         notes += [CUT.format(run.name)] if run.log.cut else []
         notes += [EMPTY.format(run.name)] if not run.log.series else []
     return [
-        Table(["run", "folder", "what", "state", "how far"], rows),
-        *([Text(" ".join(notes))] if notes else []),
+        TableBlock(["run", "folder", "what", "state", "how far"], rows),
+        *([Paragraph(" ".join(notes))] if notes else []),
     ]

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from plmctl.core.errors import PlmctlError
 from plmctl.report.chart import Curve, line_chart
-from plmctl.report.page import Block, Chart, Heading, Table, Text
+from plmctl.report.page import Block, Chart, Heading, Paragraph, TableBlock
 from plmctl.report.subject import Subject
 from plmctl.report.text import percent
 
@@ -28,7 +28,7 @@ def panel(subject: Subject) -> list[Block]:
         return []
     from plmctl.report.probing import asked, probe  # brings torch
 
-    blocks: list[Block] = [Heading("Probes"), Text(READING)]
+    blocks: list[Block] = [Heading("Probes"), Paragraph(READING)]
     for name, labels in subject.wishes.probes.items():
         curves: dict[str, Curve] = {}
         marks: dict[str, float] = {}
@@ -46,7 +46,7 @@ def panel(subject: Subject) -> list[Block]:
             ]
             marks = {"majority": 100 * found.majority, "by word": 100 * found.by_word}
             rows.append([run.name, *_row(found)])
-        blocks += [Heading(name, 3), *([Text(" ".join(notes))] if notes else [])]
+        blocks += [Heading(name, 3), *([Paragraph(" ".join(notes))] if notes else [])]
         if curves:
             head = [
                 "run",
@@ -62,7 +62,7 @@ def panel(subject: Subject) -> list[Block]:
             svg = line_chart(
                 curves, title=f"Probe: {name}", x="layer", y="accuracy, %", marks=marks
             )
-            blocks += [Table(head, rows), Chart(f"probe-{name}", svg)]
+            blocks += [TableBlock(head, rows), Chart(f"probe-{name}", svg)]
     return blocks
 
 

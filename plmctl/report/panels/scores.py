@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from plmctl.report.page import Block, Heading, Table
+from plmctl.report.page import Block, Heading, TableBlock
 from plmctl.report.subject import Subject
 from plmctl.report.text import number
 
@@ -21,5 +21,5 @@ def panel(subject: Subject) -> list[Block]:
     rows = [[*place, *(number(of.get(run.name)) for run in runs)] for place, of in values.items()]
     return [
         Heading("Scores"),
-        Table(["task", "split", "metric", *(run.name for run in runs)], rows),
+        TableBlock(["task", "split", "metric", *(run.name for run in runs)], rows),
     ]

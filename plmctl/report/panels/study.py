@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
-from plmctl.report.page import Block, Table, Text
+from plmctl.report.page import Block, Paragraph, TableBlock
 from plmctl.report.studies import StudyFolder
 from plmctl.report.subject import Subject
 
@@ -36,11 +36,11 @@ def panel(subject: Subject) -> list[Block]:
     )
     found += f"; {before} superseded" if (before := len(study.superseded)) else ""
     facts = f"{study.folder}. Jobs: {found}. Seeds: {seeds}. Budget of every pretraining: {budget}."
-    blocks: list[Block] = [Text(facts)]
+    blocks: list[Block] = [Paragraph(facts)]
     if study.table is None:
-        blocks.append(Text(NO_TABLE))
+        blocks.append(Paragraph(NO_TABLE))
     elif study.table_is_old or counts["still going"] or counts["not finished"]:
-        blocks.append(Text(OLD))
+        blocks.append(Paragraph(OLD))
     return [*blocks, *_arms(study)]
 
 
@@ -59,4 +59,4 @@ def _arms(study: StudyFolder) -> list[Block]:
                 " ".join([*other, *words]),
             ]
         )
-    return [Table(["arm", "its settings"], rows)] if rows else []
+    return [TableBlock(["arm", "its settings"], rows)] if rows else []

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from plmctl.report.page import Block, Heading, Text
+from plmctl.report.page import Block, Heading, Paragraph
 from plmctl.report.subject import Subject
 from plmctl.study.shown import cost_table
 
@@ -15,5 +15,5 @@ def panel(subject: Subject) -> list[Block]:
         return []
     seconds = [each["seconds"] for each in table["costs"] if each["seconds"] is not None]
     total = len(table["seeds"]) * sum(seconds) / 3600
-    told = Text(f"Means over seeds; about {total:.2f} hours of training in all.")
+    told = Paragraph(f"Means over seeds; about {total:.2f} hours of training in all.")
     return [Heading("Cost of an arm"), told, cost_table(table["costs"])]

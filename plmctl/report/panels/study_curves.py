@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from plmctl.report.chart import Band, Curve, line_chart
-from plmctl.report.page import Block, Chart, Heading, Text
+from plmctl.report.page import Block, Chart, Heading, Paragraph
 from plmctl.report.runs import RunLog
 from plmctl.report.subject import Subject
 from plmctl.study.curves import along, band, mean_curve
@@ -41,7 +41,7 @@ def panel(subject: Subject) -> list[Block]:
         "Pretraining on the held-out documents: the mean, shaded from the lowest to the highest"
         " seed; in brackets the number of seeds. Arms that share a run share its curve."
     )
-    return [Heading("Curves by arm"), Text(told), *blocks]
+    return [Heading("Curves by arm"), Paragraph(told), *blocks]
 
 
 def _series(arms: Sequence[Sequence[RunLog]]) -> list[str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from plmctl.report.page import Block, Folded, Heading, Table, Text
+from plmctl.report.page import Block, Folded, Heading, Paragraph, TableBlock
 from plmctl.report.studies import JobFolder
 from plmctl.report.subject import Subject
 from plmctl.report.text import clipped, number
@@ -24,7 +24,7 @@ def panel(subject: Subject) -> list[Block]:
             [job.label, job.state, clipped(job.why), f"jobs/{job.folder.name}/log.txt"]
             for job in unlucky
         ]
-        blocks.append(Table(["not done", "state", "why", "log"], rows))
+        blocks.append(TableBlock(["not done", "state", "why", "log"], rows))
     missing = (study.table or {}).get("missing") or []
     open_ = [
         [each["label"], each["why"].splitlines()[0], each["cells"]]
@@ -33,19 +33,21 @@ def panel(subject: Subject) -> list[Block]:
     ]
     if open_:
         blocks += [
-            Text("Not begun when the table was made:"),
-            Table(["job", "why", "cells"], open_),
+            Paragraph("Not begun when the table was made:"),
+            TableBlock(["job", "why", "cells"], open_),
         ]
-    told = Text("A job's own page: plmctl report <study>/jobs/<job>/run")
+    told = Paragraph("A job's own page: plmctl report <study>/jobs/<job>/run")
     head = ["job", "state", "updates", "last validation loss", "seconds", "folder"]
     blocks += [
         told,
-        Folded(f"All {len(study.jobs)} jobs", [Table(head, [_row(job) for job in study.jobs])]),
+        Folded(
+            f"All {len(study.jobs)} jobs", [TableBlock(head, [_row(job) for job in study.jobs])]
+        ),
     ]
     if study.superseded:
         before: list[Block] = [
-            Text(BEFORE),
-            Table(["superseded job", *head[1:]], [_row(job) for job in study.superseded]),
+            Paragraph(BEFORE),
+            TableBlock(["superseded job", *head[1:]], [_row(job) for job in study.superseded]),
         ]
         blocks.append(Folded(f"{len(study.superseded)} superseded", before))
     return blocks

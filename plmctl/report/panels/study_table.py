@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from plmctl.report.bars import Level, levels
-from plmctl.report.page import Block, Chart, Heading, Table, Text
+from plmctl.report.page import Block, Chart, Heading, Paragraph, TableBlock
 from plmctl.report.subject import Subject
 from plmctl.study.shown import metric_table, reading
 
@@ -23,7 +23,7 @@ def panel(subject: Subject) -> list[Block]:
     for number, metric in enumerate(dict.fromkeys(row["metric"] for row in rows)):
         own = [row for row in rows if row["metric"] == metric]
         about = (table.get("about") or {}).get(metric)  # tables of older versions say nothing of it
-        blocks += [Heading(metric, 3), *([Text(about)] if about else []), metric_table(own)]
+        blocks += [Heading(metric, 3), *([Paragraph(about)] if about else []), metric_table(own)]
         there = [row for row in own if row["mean"] is not None]
         known = [
             Level(row["arm"], row["mean"], row["sd"] or 0.0, list(row["values"].values()))
@@ -38,8 +38,8 @@ def panel(subject: Subject) -> list[Block]:
                     levels(known, title=metric, x="mean, deviation, seeds", marks=marks),
                 )
             )
-    notes = [Text(note) for note in table.get("notes") or []]
-    return [*blocks, Text(reading(rows)), *notes]
+    notes = [Paragraph(note) for note in table.get("notes") or []]
+    return [*blocks, Paragraph(reading(rows)), *notes]
 
 
 def _verdicts(rows: Sequence[Mapping[str, Any]]) -> list[Block]:
@@ -48,7 +48,7 @@ def _verdicts(rows: Sequence[Mapping[str, Any]]) -> list[Block]:
         return []
     names = {"held": "held", "not held": "not held", "undecided": "undecided at this scale"}
     return [
-        Table(
+        TableBlock(
             ["expected direction", "comparisons"],
             [[word, str(counts[name])] for name, word in names.items()],
         )

@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 from plmctl.report.examples import Rows, by_split
-from plmctl.report.page import Block, Table
+from plmctl.report.page import Block, TableBlock
 from plmctl.report.subject import Run, Subject
 from plmctl.report.text import percent
 from plmctl.tasks.metrics import Entity, entities
@@ -33,7 +33,7 @@ def _blocks(run: Run, split: str, rows: Rows) -> list[Block]:
     pairs = [(entities(row["gold"]), entities(row["guess"])) for row in rows]
     kinds = sorted({span[0] for pair in pairs for spans in pair for span in spans})
     found = Counter(kind for golds, guesses in pairs for kind in errors(golds, guesses))
-    wrong = Table(
+    wrong = TableBlock(
         ["error", "spans", "what it is"],
         [[kind, str(found[kind]), what] for kind, what in KINDS.items()],
     )
@@ -42,9 +42,9 @@ def _blocks(run: Run, split: str, rows: Rows) -> list[Block]:
     shown = [[_marked(rows[place]["words"], spans) for spans in pairs[place]] for place in worst]
     head = ["type", "gold", "guessed", "right", "precision", "recall"]
     return [
-        Table(head, [_row(kind, pairs) for kind in kinds]),
+        TableBlock(head, [_row(kind, pairs) for kind in kinds]),
         wrong,
-        *([Table(["gold", "guess"], shown)] if shown else []),
+        *([TableBlock(["gold", "guess"], shown)] if shown else []),
     ]
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 import statistics
 
 from plmctl.report.chart import Curve, line_chart
-from plmctl.report.page import Block, Chart, Heading, Table, Text
+from plmctl.report.page import Block, Chart, Heading, Paragraph, TableBlock
 from plmctl.report.subject import Run, Subject
 from plmctl.report.text import number, percent
 
@@ -21,11 +21,11 @@ def panel(subject: Subject) -> list[Block]:
         return []
     blocks: list[Block] = [
         Heading("Throughput"),
-        Text(
+        Paragraph(
             "Medians over the records after the first. MFU:"
             " share of the device's peak, on a CPU of a matrix product's."
         ),
-        Table(
+        TableBlock(
             ["run", "tokens/s", "data wait", "MFU", "tokens", "hours"], [_row(run) for run in runs]
         ),
     ]
