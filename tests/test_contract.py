@@ -10,6 +10,7 @@ import pytest
 from omegaconf import OmegaConf
 
 from plmctl.core.errors import ConfigError, ConfigErrors, UsageError
+from plmctl.core.fields import COMMON
 from plmctl.run.compose import compose
 from plmctl.run.contract import check_contract, derived, mismatches, providers
 from plmctl.run.recipes import conf_dir, load
@@ -71,7 +72,7 @@ def test_the_fix_names_settings_that_give_the_field() -> None:
     assert "fix: format=sentence_pair" in errors[0]
     assert "fix: noise=[token_mask]" in errors[1]
     assert "no part in conf/ gives it" in errors[2]
-    assert "plmctl/core/batch.py does not list" in errors[2]
+    assert "a name that `fields` of no part introduces" in errors[2]
 
 
 def test_noise_order_counts() -> None:
@@ -82,7 +83,7 @@ def test_noise_order_counts() -> None:
 
 def test_targets_that_an_objective_derives_count_for_itself_only() -> None:
     clm = Ask({"text", "targets.clm"}, makes="clm")
-    assert derived(clm, {"text"}) == {"targets.clm"}  # type: ignore[arg-type]
+    assert derived(clm, {"text"}, COMMON) == {"targets.clm"}  # type: ignore[arg-type]
     assert found(objectives={"clm": clm}) == []
     assert len(found(objectives={"clm": clm, "other": Ask({"targets.clm"})})) == 1
 

@@ -87,9 +87,10 @@ def test_every_part_can_be_explained(slot: str) -> None:
 
 
 def test_slots_and_parts_are_listed() -> None:
-    assert [
-        line.split()[2] for line in said("help").splitlines() if line.startswith("plmctl")
-    ] == SLOTS
+    assert [line.split()[2] for line in said("help").splitlines() if line.startswith("plmctl")] == [
+        *SLOTS,
+        "fields",
+    ]
     listed = said("help", "pattern").splitlines()
     assert [line.split()[0] for line in listed] == [
         f"pattern={name}" for name in part_files("pattern")

@@ -20,6 +20,7 @@ from plmctl.attention.patterns.base import Full, Pattern
 from plmctl.commands import pretrain
 from plmctl.core.batch import IGNORE, Batch, Rows, Seq
 from plmctl.core.errors import UsageError
+from plmctl.core.fields import Field
 from plmctl.core.parts import part_of
 from plmctl.models.base import Model
 from plmctl.nn.cells.base import Cell, Context, Row, Work
@@ -34,8 +35,8 @@ from plmctl.training.processes.world import World
 
 ME = __name__
 TONE = {
-    "tracks.tone": "[n, T] int: the tone of a syllable",
-    "targets.tone": "[n, T] tone of a token, IGNORE at padding",
+    "tracks.tone": Field("[n, T]", "int", "the tone of a syllable"),
+    "targets.tone": Field("[n, T]", "int", "tone of a token, IGNORE at padding"),
 }
 
 
@@ -197,14 +198,14 @@ def test_an_objective_with_a_target_of_its_own(
     with pytest.raises(UsageError) as caught:
         check_contract(config("noise=[tones]", "objective=[tone]", "eval.noise=null"), [ME], [conf])
     told = (
-        "needs 'targets.tone' ([n, T] tone of a token, IGNORE at padding) in validation too, and"
-        " eval.noise does not give it"
+        "needs 'targets.tone' ([n, T] int: tone of a token, IGNORE at padding) in validation too,"
+        " and eval.noise does not give it"
     )
     assert str(caught.value) == f"objective.tone: {told}\n  fix: eval.noise='${{noise}}'"
     with pytest.raises(UsageError) as caught:
         check_contract(config("noise=[token_mask]", "objective=[tone]"), [ME], [conf])
     told = (
-        "needs 'targets.tone' ([n, T] tone of a token, IGNORE at padding), which nothing here"
+        "needs 'targets.tone' ([n, T] int: tone of a token, IGNORE at padding), which nothing here"
         " gives\n  fix: noise=[tones]"
     )
     assert str(caught.value) == f"objective.tone: {told}"

@@ -17,6 +17,7 @@ from plmctl.core.locate import locate
 from plmctl.core.terminal import screen, tell
 from plmctl.run.build import build
 from plmctl.run.explained import Setting, explained, part_files, targets
+from plmctl.run.glossary import known_fields
 from plmctl.run.headers import header
 from plmctl.run.recipes import conf_dir
 
@@ -25,17 +26,23 @@ if TYPE_CHECKING:
 
     from plmctl.run.compose import Flags
 
+FIELDS = "fields"  # the word that asks for the glossary
+
 
 def run(cfg: DictConfig, *, flags: Flags) -> int:
-    """Show the slots, the parts of one slot (`noise`), or one part (`noise=span_mask`,
-    `span_mask`).
+    """Show the slots, the parts of one slot (`noise`), one part (`noise=span_mask`, `span_mask`),
+    or the names of what rows carry (`fields`).
     """
     slots = {group: part_files(group, flags.config_dirs) for group in _groups(flags.config_dirs)}
     if cfg.what is None:
         _list(
-            {f"plmctl help {group}": ", ".join(files) for group, files in slots.items()},
+            {f"plmctl help {group}": ", ".join(files) for group, files in slots.items()}
+            | {f"plmctl help {FIELDS}": "what rows and batches carry: names, shapes, meanings"},
             as_json=flags.json,
         )
+        return 0
+    if cfg.what == FIELDS:
+        _list(_fields(flags), as_json=flags.json)
         return 0
     if cfg.what in slots:
         _list(
@@ -69,6 +76,15 @@ def _picture(file: Path, plugins: Sequence[str]) -> str:
     return str(build(node, plugins=plugins, path=file.parent.name).picture())
 
 
+def _fields(flags: Flags) -> dict[str, str]:
+    """{name: what it is, and the parts that introduce it}."""
+    found = {}
+    for name, (field, settings) in known_fields(flags.config_dirs, flags.plugins).items():
+        origin = f" ({', '.join(settings)})" if settings else ""
+        found[name] = f"{field.words}{origin}"
+    return found
+
+
 def _groups(config_dirs: Sequence[str]) -> list[str]:
     folders = [conf_dir(), *map(Path, config_dirs)]
     return sorted(
@@ -96,6 +112,7 @@ def _chosen(what: str, slots: Mapping[str, Mapping[str, Path]]) -> Path:
     if not matching:
         known = [
             *slots,
+            FIELDS,
             *(slots.get(group) or [name for files in slots.values() for name in files]),
         ]
         raise UsageError(

@@ -16,6 +16,7 @@ from plmctl.commands.common import After, Session, budget_of, build_objective, f
 from plmctl.commands.teaching import checked, taught
 from plmctl.core.batch import Batch
 from plmctl.core.errors import ConfigError, UsageError
+from plmctl.core.fields import fields_of
 from plmctl.core.terminal import screen
 from plmctl.data.check.tokens import KEEP, MUCH
 from plmctl.data.described import too_much_held_out
@@ -446,6 +447,7 @@ def _preview(cfg: DictConfig, flags: Flags, *, asked: bool) -> None:
                 mask=corpus.vocab.mask,
                 width=console.width,
                 meanings=each.reader.format.meanings,
+                fields=each.glossary | fields_of(objective),
             )
             console.print(text, soft_wrap=True, end="\n\n")
             left -= len(before.key)

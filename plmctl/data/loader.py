@@ -16,6 +16,7 @@ import numpy as np
 from plmctl.core.batch import IGNORE, Batch, Rows, Seq, Targets
 from plmctl.core.draws import Draws
 from plmctl.core.errors import ConfigError
+from plmctl.core.fields import Field, glossary
 from plmctl.core.values import Whole, fit
 from plmctl.data.mixture import Mixture
 from plmctl.data.reader import Part, Picks, Reader
@@ -30,7 +31,6 @@ if TYPE_CHECKING:
 # an objective's own targets: rows -> {name: [n, T]}
 Labels = Callable[[Rows], dict[str, np.ndarray]]
 SCHEDULES = ("together", "sampled")
-VIEWS = frozenset({"characters", "reverse"})  # sequences that show the tokens of another one
 
 
 @dataclass(frozen=True)
@@ -42,6 +42,11 @@ class Source:
     reader: Reader | Mixture
     noise: Noise | None = None
     weight: float = 1.0
+
+    @property
+    def glossary(self) -> dict[str, Field]:
+        """The fields that its rows may have, as format and noise state them."""
+        return glossary([self.reader.format, *([] if self.noise is None else [self.noise])])
 
     def rows(self, name: str, picks: Picks, labels: Labels | None) -> Rows:
         """The picked rows in their order, noised with the draws of their corpus and epoch, with
@@ -285,7 +290,7 @@ def collate(
             if keep is None or f"tracks.{name}" in keep
         }
         full = "real" not in given.tracks and bool((given.length == given.ids.shape[1]).all())
-        return Seq(tensor(given.ids), tensor(given.length), tracks, full)
+        return Seq(tensor(given.ids), tensor(given.length), tracks, full, given.view)
 
     def targets(name: str, labels: np.ndarray) -> Targets:
         slots = len(labels) * capacity.get(name, labels.shape[1])
@@ -301,9 +306,9 @@ def collate(
     made = {name: targets(name, labels) for name, labels in rows.targets.items()}
     counts = {name: target.count for name, target in made.items()}
     counts |= {name: _counted(label) for name, label in rows.labels.items()}
-    once_only = [s for name, s in rows.seqs.items() if name not in VIEWS] or rows.seqs.values()
+    counted = [each for each in rows.seqs.values() if not each.view] or rows.seqs.values()
     counts |= {
-        "tokens": sum(int(s.length.sum()) for s in once_only),
+        "tokens": sum(int(each.length.sum()) for each in counted),
         "rows": int((rows.key >= 0).sum()),
     }
     return Batch(

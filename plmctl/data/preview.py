@@ -14,14 +14,11 @@ from rich.cells import cell_len
 from rich.text import Text
 
 from plmctl.core.batch import IGNORE, Rows, Seq
+from plmctl.core.fields import COMMON, Fields
 
 Pieces = Callable[[list[int]], Sequence[str]]  # a tokenizer's `pieces`
 Meanings = Mapping[str, Sequence[str]]  # label -> what its numbers mean
 
-TOKENS = ("mlm", "clm", "plm", "shuffle", "sbo", "seq2seq")  # targets that are ids of tokens
-WRITTEN = ("seq2seq",)  # those that are asked of the target, not of what is read
-# tracks that pieces and their order show already
-SILENT = ("word_start", "position", "real", "previous")
 MARKS = {  # before a piece: (style, meaning)
     "*": ("bold yellow", "hidden"),
     "~": ("bold red", "another token"),
@@ -51,15 +48,17 @@ def preview(
     mask: int | None = None,
     width: int = 80,
     meanings: Meanings | None = None,
+    fields: Fields = COMMON,
 ) -> Text:
     """A paragraph for each row of `before` (as the format laid it out) and `after` (with noise and
     targets).
 
-    `width`: columns of the terminal. Without colours the marks of `MARKS` say the same; those that
-    occur are explained at the end. Tokens are compared place by place where the noise changed a
-    sequence itself, and as a diff where it wrote another one (`source` beside `target`).
+    `width`: columns of the terminal. `fields`: what is known of the names in the rows. Without
+    colours the marks of `MARKS` say the same; those that occur are explained at the end. Tokens are
+    compared place by place where the noise changed a sequence itself, and as a diff where it wrote
+    another one (`source` beside `target`).
     """
-    shown = _Shown(before, after, pieces, mask, width, meanings or {})
+    shown = _Shown(before, after, pieces, mask, width, meanings or {}, fields)
     paragraphs = [shown.row(row) for row in range(len(before.key))]
     if shown.used:
         legend = "  ".join(
@@ -77,6 +76,7 @@ class _Shown:
     mask: int | None
     width: int
     meanings: Meanings
+    fields: Fields
     used: set[str] = field(default_factory=set)
 
     def row(self, row: int) -> Text:
@@ -94,15 +94,15 @@ class _Shown:
             else _aligned(old, _ids(seq, row))
         )
         lines = self._compared(row, old, columns)
-        if "mlm" in after.targets:
-            title += _summary(seq.ids[row, places], after.targets["mlm"][row, places], self.mask)
+        if (hidden := self._hidden(row)) is not None:
+            title += _summary(seq.ids[row, places], hidden, self.mask)
         at = {
             place: column
             for column, (_, j) in enumerate(columns)
             if j is not None
             for place in [int(places[j])]
         }
-        lines += self._targets(row, seq, at) + _tracks(seq, row, at) + _spans(after, row, at)
+        lines += self._targets(row, seq, at) + self._tracks(seq, row, at) + _spans(after, row, at)
         blocks = [Text(title, "bold"), *_block(lines, len(columns), self.width)]
         for other in [other for other in after.seqs if other != name and other != lines[0].name]:
             blocks += self._other(other, row)
@@ -116,12 +116,7 @@ class _Shown:
         """
         after, name = self.after, self.after.input
         new = _ids(after.seqs[name], row)
-        hidden = (
-            after.targets["mlm"][row, _places(after.seqs[name], row)]
-            if "mlm" in after.targets
-            else None
-        )
-        marks = _marks(old, new, columns, self.mask, hidden)
+        marks = _marks(old, new, columns, self.mask, self._hidden(row))
         self.used |= {mark for pair in marks for mark in pair if mark}
         target = after.seqs.get("target")
         plain = target is not None and "previous" not in target.tracks and _ids(target, row) == old
@@ -139,6 +134,14 @@ class _Shown:
         }
         return lines[1:] if same and clean == "before" else lines
 
+    def _hidden(self, row: int) -> np.ndarray | None:
+        """[length] the tokens that noise has hidden in the input, IGNORE elsewhere."""
+        seq = self.after.seqs[self.after.input]
+        for name, labels in self.after.targets.items():
+            if (field := self.fields.get(f"targets.{name}")) is not None and field.hidden:
+                return labels[row, _places(seq, row)]
+        return None
+
     def _targets(self, row: int, seq: Seq, at: Mapping[int, int]) -> list[Line]:
         """What is asked, below the tokens it is asked at; of what is written, not where it is
         just those tokens.
@@ -151,14 +154,15 @@ class _Shown:
                 place for place in np.flatnonzero(labels[row] != IGNORE).tolist() if place in at
             ]
             values = labels[row, asked].tolist()
-            if written is not None and (name in WRITTEN or labels.shape[1] != width) != (
-                seq is written
-            ):
+            known = self.fields.get(f"targets.{name}")
+            of_target = known is not None and known.of == "target"
+            if written is not None and (of_target or labels.shape[1] != width) != (seq is written):
                 continue
             if labels.shape[1] == seq.ids.shape[1] and not (
                 seq is written and values == _ids(seq, row)
             ):
-                shown = self._words(values) if name in TOKENS else [str(value) for value in values]
+                of_tokens = known is not None and known.tokens
+                shown = self._words(values) if of_tokens else [str(value) for value in values]
                 lines.append(
                     Line(
                         name,
@@ -182,7 +186,7 @@ class _Shown:
             read = self._words(seq.tracks["previous"][row, places].tolist())
             lines.append(Line("reads", dict(enumerate(read)), "magenta"))
         lines += self._targets(row, seq, at)
-        return _block(lines + _tracks(seq, row, at), len(places), self.width)
+        return _block(lines + self._tracks(seq, row, at), len(places), self.width)
 
     def _labels(self, row: int) -> list[Text]:
         """Labels of the row's anchors, in words where the format has some, and values of the
@@ -200,6 +204,24 @@ class _Shown:
                 found.append(f"  {name}: {', '.join(told)}")
         found += [f"  {name}: {values[row]}" for name, values in self.after.values.items()]
         return [Text(line, "cyan") for line in found]
+
+    def _tracks(self, seq: Seq, row: int, at: Mapping[int, int]) -> list[Line]:
+        """Numbers beside the tokens, as often as their field says."""
+        lines = []
+        for name, track in seq.tracks.items():
+            known = self.fields.get(f"tracks.{name}")
+            often = "changes" if known is None else known.lines
+            values = {place: int(track[row, place]) for place in at}
+            if often == "changes":
+                values = {
+                    place: value
+                    for place, value in values.items()
+                    if values.get(place - 1) != value
+                }
+            if often != "none":
+                cells = {at[place]: str(value) for place, value in values.items()}
+                lines.append(Line(name, cells, "magenta"))
+        return lines
 
     def _words(self, ids: list[int]) -> list[str]:
         """Pieces that keep to their line and column."""
@@ -278,21 +300,6 @@ def _summary(ids: np.ndarray, labels: np.ndarray, mask: int | None) -> str:
         int((asked & (ids == labels)).sum()),
     )
     return f"; {total} asked: {masked} masked, {total - masked - kept} replaced, {kept} kept"
-
-
-def _tracks(seq: Seq, row: int, at: Mapping[int, int]) -> list[Line]:
-    """Numbers beside the tokens; of a track that repeats its values, only where they change."""
-    lines = []
-    for name, track in seq.tracks.items():
-        values = {place: int(track[row, place]) for place in at}
-        if name == "order":
-            lines.append(
-                Line(name, {at[place]: str(value) for place, value in values.items()}, "magenta")
-            )
-        elif name not in SILENT:
-            first = [place for place in values if values.get(place - 1) != values[place]]
-            lines.append(Line(name, {at[place]: str(values[place]) for place in first}, "magenta"))
-    return lines
 
 
 def _spans(rows: Rows, row: int, at: Mapping[int, int]) -> list[Line]:

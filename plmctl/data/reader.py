@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
 
-from plmctl.core.batch import Rows, held_by_data
+from plmctl.core.batch import Rows
 from plmctl.core.draws import Draws
 from plmctl.core.errors import DataError
+from plmctl.core.fields import glossary, held_by_data
 from plmctl.core.values import Whole, fit
 from plmctl.data.formats.base import Format, Plan
 from plmctl.data.plans import code_of, kept
@@ -108,8 +109,9 @@ class Reader:
         there = {f"tracks.{name}" for name in self.shards.tracks} | {
             f"spans.{name}" for name in self.shards.spans
         }
+        known = glossary([self.format])
         for field in sorted(self.wanted or ()):
-            if held_by_data(field) and field not in there | self.format.provides:
+            if held_by_data(field, known) and field not in there | self.format.provides:
                 kind, _, name = field.partition(".")
                 key = "spans" if kind == "spans" else "tags"
                 raise DataError(

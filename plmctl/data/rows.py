@@ -79,6 +79,7 @@ def _blank_seq(seq: Seq, count: int) -> Seq:
         np.full((count, *seq.ids.shape[1:]), seq.ids.flat[0]),
         np.zeros(count, seq.length.dtype),
         tracks,
+        view=seq.view,
     )
 
 
@@ -88,7 +89,8 @@ def _join_seq(seqs: Sequence[Seq], at: Sequence[np.ndarray]) -> Seq:
         _join_rows([seq.ids for seq in seqs], at),
         _join_rows([seq.length for seq in seqs], at),
     )
-    return Seq(ids, length, tracks, full=all(seq.full for seq in seqs))
+    full, view = all(seq.full for seq in seqs), seqs[0].view
+    return Seq(ids, length, tracks, full=full, view=view)
 
 
 def _join_each(

@@ -41,14 +41,15 @@ class Hidden:
 
 @base_of("model")
 class Backbone(nn.Module):
-    """Token sequences to states. `needs` names the fields (as in `batch.FIELDS`) it cannot do
-    without.
+    """Token sequences to states. `needs` names the fields it cannot do without.
 
     Whatever it is made of may say of itself what else it reads where that is there (`uses`), and
     which fields it introduces (`fields`).
     """
 
     needs: frozenset[str] = frozenset({"text"})
+    # every one tells padding and packed documents apart, and counts places
+    uses: frozenset[str] = frozenset({"tracks.real", "tracks.document", "tracks.position"})
     width: int
     num_layers: int  # states that "hidden" records behind the embedding output
     token_embedding: nn.Module  # has `.weight`, at least [V, W] or [V, E], for tied heads

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from plmctl.core.batch import Batch, Seq
 from plmctl.core.errors import ConfigError
+from plmctl.core.fields import Field
 from plmctl.core.parts import part_of
 from plmctl.models.base import Backbone, Hidden
 from plmctl.models.encoder import Initializer
@@ -49,6 +50,9 @@ class BiLM(Backbone):
 
     token_embedding = None  # type: ignore[assignment]  # words have no table
     of_words = True
+    fields: Mapping[str, Field] = {
+        "characters": Field("[n, T, C]", "Seq", "the C characters of each word of `text` (ELMo)")
+    }
     streams = frozenset({"forward", "backward"})
     writes = ""  # nothing: half of every state has read what follows
 

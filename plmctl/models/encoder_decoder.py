@@ -48,6 +48,7 @@ class EncoderDecoder(Backbone):
     """
 
     writes = "target"
+    uses = Backbone.uses | {"tracks.previous"}
 
     def __init__(
         self,

@@ -80,6 +80,8 @@ class XLNet(Backbone):
     dropout on the sinusoids is the same for all rows.
     """
 
+    uses = Backbone.uses | {"tracks.segment", "tracks.order"}
+
     def __init__(
         self,
         *,

@@ -26,6 +26,8 @@ class Embedding(nn.Module):
     `scaled`, token vectors count sqrt(E) times (Vaswani et al., 2017, arXiv:1706.03762, sec. 3.4).
     """
 
+    uses = frozenset({"tracks.segment", "tracks.language"})
+
     def __init__(
         self,
         *,

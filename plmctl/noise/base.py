@@ -10,6 +10,7 @@ from dataclasses import replace
 from plmctl.core.batch import Rows
 from plmctl.core.draws import Draws
 from plmctl.core.errors import ConfigError
+from plmctl.core.fields import Field, fields_of
 from plmctl.core.parts import base_of
 
 
@@ -18,11 +19,11 @@ class Noise:
     """One published idea of what the input hides and what is asked; runs in the loader, never
     touches a network.
 
-    `reads`, `writes` and `removes` name fields as in `batch.FIELDS` ("tracks.word_start",
-    "targets.mlm"); the contract check uses them. "input" is the sequence that noise changes,
+    `reads`, `writes` and `removes` name fields ("tracks.word_start", "targets.mlm"); the contract
+    check uses them. "input" is the sequence that noise changes,
     `rows.input`: `source` where there is one, else `text`.
     `changes`: tokens of the input become others, or move. `uses`: fields that it reads where they
-    are there. `fields`: those that it introduces, with shape, type and meaning.
+    are there. `fields`: those that it introduces.
     A subclass is one file, keyword-only constructor, built from numbers and the `vocab`.
     """
 
@@ -31,7 +32,7 @@ class Noise:
     removes: frozenset[str] = frozenset()
     changes: bool = True
     uses: frozenset[str] = frozenset()
-    fields: Mapping[str, str] = {}
+    fields: Mapping[str, Field] = {}
 
     def __call__(self, rows: Rows, draws: Draws) -> Rows:
         raise NotImplementedError(type(self).__name__)
@@ -93,7 +94,9 @@ class Chain(Noise):
         self.noises = list(noises)
         self.reads = self.writes = self.removes = frozenset()
         self.uses = frozenset().union(*(noise.uses for noise in self.noises))
+        self.fields = {}
         for noise in self.noises:
+            self.fields |= fields_of(noise)
             self.reads |= noise.reads - self.writes
             self.writes = (self.writes - noise.removes) | noise.writes
             self.removes = (self.removes - noise.writes) | noise.removes

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
 from plmctl.core.batch import Rows
 from plmctl.core.draws import Draws
 from plmctl.core.errors import ConfigError
+from plmctl.core.fields import Field
 from plmctl.core.parts import part_of
 from plmctl.noise.groups import Lengths, Walk
 from plmctl.noise.masking import Budget, Masking, MaskOrReplace, Select, Spans, runs
@@ -85,6 +86,11 @@ class EntityMask(Masking):
     Differs: the reader chooses every unit with probability 15%; here units are taken in random
     order up to an exact budget, one that would exceed it is skipped.
     """
+
+    fields: Mapping[str, Field] = {
+        "spans.entity": Field("[m, 4]", "int", "row, start, length, id of a mention", stored=True),
+        "spans.phrase": Field("[m, 4]", "int", "row, start, length, id of a phrase", stored=True),
+    }
 
     def __init__(
         self,

@@ -4,6 +4,7 @@ from those before it there.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -12,6 +13,7 @@ import numpy as np
 from plmctl.core.batch import IGNORE, Rows, Seq
 from plmctl.core.draws import HALF, Draws, below
 from plmctl.core.errors import ConfigError
+from plmctl.core.fields import Field
 from plmctl.core.parts import part_of
 from plmctl.noise.base import Noise
 from plmctl.noise.groups import Lengths
@@ -53,6 +55,20 @@ class FactorizationOrder(Noise):
     reads = frozenset({"input", "tracks.word_start"})
     writes = frozenset({"tracks.order", "targets.plm"})
     changes = False
+    fields: Mapping[str, Field] = {
+        "tracks.order": Field(
+            "[n, T]",
+            "int",
+            "place of the token in the order of factorisation; what is not predicted comes first",
+            lines="each",
+        ),
+        "targets.plm": Field(
+            "[n, T]",
+            "int",
+            "id of a token that is predicted in the order of factorisation, IGNORE elsewhere",
+            tokens=True,
+        ),
+    }
 
     def __init__(
         self,

@@ -15,8 +15,22 @@ import numpy as np
 from plmctl.core.batch import IGNORE, Rows, Seq
 from plmctl.core.draws import HALF, Draws, below
 from plmctl.core.errors import ConfigError
+from plmctl.core.fields import Field, Fields
 from plmctl.noise.base import Noise
 from plmctl.text.vocab import Vocab
+
+MASKED: Fields = {
+    "targets.mlm": Field(
+        "[n, T]",
+        "int",
+        "id of the token that the noise hid, IGNORE elsewhere",
+        tokens=True,
+        hidden=True,
+    ),
+    "spans.chosen": Field(
+        "[m, 3]", "int", "row, start, length of each run of tokens that the noise chose"
+    ),
+}
 
 
 class Spans(NamedTuple):
@@ -78,6 +92,8 @@ class Masking(Noise):
     """`corrupt(rows, select(rows))`. `static=N`: masks repeat after N epochs (N copies masked
     once); None: always fresh.
     """
+
+    fields = MASKED
 
     def __init__(self, *, select: Select, corrupt: Corrupt, static: int | None = None) -> None:
         if static is not None and static < 1:

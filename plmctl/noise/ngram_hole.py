@@ -15,7 +15,7 @@ from plmctl.core.errors import ConfigError
 from plmctl.core.parts import part_of
 from plmctl.noise.base import Noise
 from plmctl.noise.groups import Lengths
-from plmctl.noise.masking import Spans
+from plmctl.noise.masking import MASKED, Spans
 from plmctl.noise.moves import stretches
 from plmctl.noise.units import units
 from plmctl.text.vocab import Vocab
@@ -34,6 +34,7 @@ class NgramHole(Noise):
     and is shorter where there is no room; a row of one token has none.
     """
 
+    fields = MASKED
     writes = frozenset({"targets.mlm", "spans.chosen"})
 
     def __init__(self, *, vocab: Vocab, mean: float, deviation: float, max_tokens: int) -> None:

@@ -4,6 +4,7 @@ is the target.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 import numpy as np
@@ -11,6 +12,7 @@ import numpy as np
 from plmctl.core.batch import IGNORE, Rows, Seq
 from plmctl.core.draws import HALF, Draws, below
 from plmctl.core.errors import ConfigError
+from plmctl.core.fields import Field
 from plmctl.core.parts import part_of
 from plmctl.noise.base import Noise
 from plmctl.noise.masking import MaskOrReplace, Shuffled, Spans, document_begins, runs, shared
@@ -40,6 +42,15 @@ class SequenceSpan(Noise):
 
     reads = frozenset({"text"})
     removes = frozenset({"text"})
+    fields: Mapping[str, Field] = {
+        "tracks.previous": Field(
+            "[n, T]",
+            "int",
+            "of a target, the token that the decoder reads here, where it is not the one before",
+            of="target",
+            lines="none",
+        )
+    }
 
     def __init__(
         self,

@@ -4,6 +4,7 @@ is asked.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 import numpy as np
@@ -11,6 +12,7 @@ import numpy as np
 from plmctl.core.batch import IGNORE, Rows
 from plmctl.core.draws import HALF, Draws, below
 from plmctl.core.errors import ConfigError
+from plmctl.core.fields import Field
 from plmctl.core.parts import part_of
 from plmctl.noise.masking import Corrupt, Masking, Select, Spans, ordinary
 from plmctl.text.vocab import Vocab
@@ -86,6 +88,15 @@ class TokenReplace(Masking):
     Differs: ELECTRA's generator is a masked language model; that one is an objective, since noise
     never touches a network.
     """
+
+    fields: Mapping[str, Field] = {
+        "targets.replaced": Field(
+            "[n, T]",
+            "int",
+            "1 where the noise put another token, 0 where it did not, IGNORE at specials and"
+            " padding",
+        )
+    }
 
     def __init__(
         self,

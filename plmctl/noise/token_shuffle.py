@@ -4,6 +4,7 @@ asked is what stood where.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from itertools import permutations
 
 import numpy as np
@@ -11,6 +12,7 @@ import numpy as np
 from plmctl.core.batch import IGNORE, Rows
 from plmctl.core.draws import HALF, Draws, below
 from plmctl.core.errors import ConfigError
+from plmctl.core.fields import Field
 from plmctl.core.parts import part_of
 from plmctl.noise.base import Noise
 from plmctl.noise.groups import first_come
@@ -35,6 +37,14 @@ class TokenShuffle(Noise):
     """
 
     writes = frozenset({"targets.shuffle"})
+    fields: Mapping[str, Field] = {
+        "targets.shuffle": Field(
+            "[n, T]",
+            "int",
+            "id of the token that stood here before tokens were shuffled, IGNORE elsewhere",
+            tokens=True,
+        )
+    }
 
     def __init__(
         self, *, vocab: Vocab, rate: float, size: int = 3, count: str = "trigrams"

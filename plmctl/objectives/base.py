@@ -10,6 +10,7 @@ import numpy as np
 from torch import Tensor, nn
 
 from plmctl.core.batch import Batch, Rows
+from plmctl.core.fields import Field
 from plmctl.core.parts import base_of
 from plmctl.models.base import Model
 
@@ -37,9 +38,8 @@ class Objective(nn.Module):
     """One published question to the model. Owns what only training needs (a generator, a
     projection); heads live in Model.
 
-    `needs`: fields of the batch, as in `batch.FIELDS`. `uses`: fields that it reads where they are
-    there. `fields`: those that it introduces, with shape, type and meaning ({"targets.tone": "[n,
-    T] ..."}). `heads`: names it looks up in `model.heads`.
+    `needs`: fields of the batch. `uses`: fields that it reads where they are
+    there. `fields`: those that it introduces. `heads`: names it looks up in `model.heads`.
     `answers`: for each label that the format numbers (`Format.meanings`), the head that has one
     output for each number.
     `at_every_token`: heads that are given every position of a row, for the count of FLOPs.
@@ -52,7 +52,7 @@ class Objective(nn.Module):
 
     needs: frozenset[str] = frozenset()
     uses: frozenset[str] = frozenset()
-    fields: Mapping[str, str] = {}
+    fields: Mapping[str, Field] = {}
     heads: frozenset[str] = frozenset()
     answers: Mapping[str, str] = {}
     least_rows: int = 1

@@ -12,6 +12,7 @@ import numpy as np
 from torch import nn
 
 from plmctl.core.batch import Batch, Rows
+from plmctl.core.fields import glossary
 from plmctl.models.base import Model, Once
 from plmctl.objectives.base import Objective, Output, Term
 
@@ -33,6 +34,7 @@ class Mix(Objective):
         super().__init__()
         self.entries = dict(entries)
         self.parts = nn.ModuleDict({name: entry.objective for name, entry in entries.items()})
+        self.fields = glossary(entry.objective for entry in entries.values())
         self.needs = frozenset().union(*(entry.objective.needs for entry in entries.values()))
         self.heads = frozenset().union(*(entry.objective.heads for entry in entries.values()))
         self.at_every_token = frozenset().union(

@@ -4,11 +4,14 @@ what stands beside it.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import numpy as np
 import torch
 from torch import Tensor
 
 from plmctl.core.batch import IGNORE, Batch, Rows
+from plmctl.core.fields import Field
 from plmctl.core.parts import part_of
 from plmctl.models.base import Model
 from plmctl.objectives.base import Objective, Output, Term
@@ -30,6 +33,14 @@ class SBO(Objective):
 
     needs = frozenset({"text", "targets.mlm", "spans.chosen"})
     heads = frozenset({"sbo"})
+    fields: Mapping[str, Field] = {
+        "targets.sbo": Field(
+            "[n, T]",
+            "int",
+            "id of a hidden token that is asked of the neighbours of its span, IGNORE elsewhere",
+            tokens=True,
+        )
+    }
 
     def __init__(self, *, vocab: Vocab, max_targets: int) -> None:
         super().__init__()

@@ -4,8 +4,8 @@ mismatch at once.
     format.provides | noise.writes | what objective.labels derives
         must cover  noise.reads | objective.needs | model.needs
 
-in the words of `batch.FIELDS`. Formats, noises and objectives are built for this (cheap), the model
-on the meta device.
+in the words of `plmctl help fields`. Formats, noises and objectives are built for this (cheap),
+the model on the meta device.
 """
 
 from __future__ import annotations
@@ -19,11 +19,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from omegaconf import OmegaConf
 
-from plmctl.core.batch import IGNORE, INPUTS, SEQS, Rows, Seq, glossary, held_by_data
+from plmctl.core.batch import IGNORE, Rows, Seq
 from plmctl.core.errors import ConfigError, ConfigErrors, UsageError, raise_all
+from plmctl.core.fields import Fields, glossary, held_by_data, sequences
 from plmctl.core.locate import locate
 from plmctl.data.shards import is_tokens
 from plmctl.run.build import build, entry, plain
+from plmctl.run.glossary import fields_in, known_fields
 from plmctl.run.peeking import altered, peeking, unheard
 from plmctl.run.recipes import conf_dir, load, recipes_dir
 from plmctl.text.vocab import Vocab
@@ -145,31 +147,23 @@ def mismatches(
     """Every field that a part asks for and nothing gives, and every head that an objective looks
     up and nobody made.
     """
+    own = glossary([format, *noise.values(), *objectives.values(), *model.values()])
     there = set(format.provides)
     lacks: list[tuple[str, str]] = []  # (config path of the asker, field)
     taken: dict[str, str] = {}  # field -> the noise that took it away
     for name, part in noise.items():
-        have = there | ({"input"} if there & INPUTS else set())
-        lacks += [
-            (f"noise.{name}", field)
-            for field in sorted(part.reads - have)
-            if not held_by_data(field)
-        ]
+        inputs = {"input"} if any(own[field].input for field in there if field in own) else set()
+        lacks += [(f"noise.{name}", field) for field in sorted(part.reads - there - inputs)]
         taken |= dict.fromkeys(part.removes & there, name)
         there = (there - part.removes) | part.writes
     for name, objective in objectives.items():
-        have = there | derived(objective, there)
-        lacks += [
-            (f"objective.{name}", field)
-            for field in sorted(objective.needs - have)
-            if not held_by_data(field)
-        ]
+        have = there | derived(objective, there, own)
+        lacks += [(f"objective.{name}", field) for field in sorted(objective.needs - have)]
     for path, part in model.items():
-        lacks += [
-            (path, field)
-            for field in sorted(getattr(part, "needs", frozenset()) - there)
-            if not held_by_data(field)
-        ]
+        lacks += [(path, field) for field in sorted(getattr(part, "needs", frozenset()) - there)]
+    # what the text itself may hold is asked of it when it is read
+    known = fields_in(known_fields(config_dirs, plugins)) | own if lacks else own
+    lacks = [(asker, field) for asker, field in lacks if not held_by_data(field, known)]
     givers = providers(config_dirs, plugins) if lacks else {}
     # what the labels make of these fields comes with them
     helped = {asker for asker, field in lacks if field in givers}
@@ -178,7 +172,6 @@ def mismatches(
         for asker, field in lacks
         if field in givers or field in taken or asker not in helped
     ]
-    known = glossary([format, *noise.values(), *objectives.values(), *model.values()])
     errors: list[UsageError] = [
         _lack(asker, field, known, givers, taken.get(field)) for asker, field in lacks
     ]
@@ -209,8 +202,8 @@ def unmeasured(
     known = glossary([format, *noise.values(), *objectives.values()])
     errors: list[UsageError] = []
     for name, objective in objectives.items():
-        for field in sorted(objective.needs - there - derived(objective, there)):
-            if not held_by_data(field):
+        for field in sorted(objective.needs - there - derived(objective, there, known)):
+            if not held_by_data(field, known):
                 allowed = (
                     f"needs '{field}'{_meaning(field, known)} in validation too,"
                     " and eval.noise does not give it"
@@ -387,12 +380,12 @@ def _numbering(
     ]
 
 
-def derived(objective: Objective, there: Iterable[str]) -> set[str]:
+def derived(objective: Objective, there: Iterable[str], known: Fields) -> set[str]:
     """The targets that `objective.labels` makes out of a row by itself, found by showing it one
     row of zeros.
     """
     length = 4
-    held = {field for field in objective.needs if held_by_data(field)}
+    held = {field for field in objective.needs if held_by_data(field, known)}
     fields = {*there, *held}
     tracks = {
         field.partition(".")[2]: np.zeros((1, length), np.int64)
@@ -411,8 +404,11 @@ def derived(objective: Objective, there: Iterable[str]) -> set[str]:
         for field in held
         if field.startswith("spans.")
     }
-    rows = Rows(np.zeros(1, np.int64), dict.fromkeys(SEQS & fields, seq), targets, spans=spans)
-    if any(field.startswith("tracks.") or field in SEQS for field in objective.needs - fields):
+    rows = Rows(
+        np.zeros(1, np.int64), dict.fromkeys(sequences(fields, known), seq), targets, spans=spans
+    )
+    absent = objective.needs - fields
+    if any(field.startswith("tracks.") for field in absent) or sequences(absent, known):
         return set()  # it would not find what it reads: reported as lacking
     return {f"targets.{name}" for name in objective.labels(rows)}
 
@@ -472,18 +468,14 @@ def _collected(errors: list[UsageError]) -> Iterator[None]:
         errors.append(error)
 
 
-def _meaning(field: str, known: Mapping[str, str]) -> str:
+def _meaning(field: str, known: Fields) -> str:
     """What the glossary `known` says of a field, in brackets."""
-    nowhere = "a name that plmctl/core/batch.py does not list, and `fields` of no part here"
-    return f" ({known.get(field, nowhere)})"
+    nowhere = "a name that `fields` of no part introduces"
+    return f" ({known[field].words if field in known else nowhere})"
 
 
 def _lack(
-    asker: str,
-    field: str,
-    known: Mapping[str, str],
-    givers: Mapping[str, Sequence[str]],
-    taken: str | None,
+    asker: str, field: str, known: Fields, givers: Mapping[str, Sequence[str]], taken: str | None
 ) -> ConfigError:
     if taken is not None:
         gone = f"needs '{field}', which noise.{taken} turns into a source and a target"

@@ -11,8 +11,9 @@ from typing import Any
 import numpy as np
 from omegaconf import DictConfig, OmegaConf
 
-from plmctl.core.batch import FIELDS, Batch
+from plmctl.core.batch import Batch
 from plmctl.core.errors import ConfigError, ConfigErrors, DataError, UsageError, nearest, raise_all
+from plmctl.core.fields import COMMON
 from plmctl.core.progress import show_bytes
 from plmctl.data.formats.base import Format
 from plmctl.data.loader import Labels, Loader, Source, once
@@ -42,9 +43,6 @@ STAGE_OVERRIDES = ("format", "noise", "train.batch_size", "train.micro_batch_siz
 SOURCE_KEYS = ("path", "mixture", "format", "noise", "weight")  # of one of `data.sources`
 SEED_STEP = 1_000_003  # between the seeds of two sources, which must not draw the same numbers
 CORPUS_STEP = 15_485_863  # between those of two corpora of a mixture
-ALWAYS_KEPT = frozenset(
-    {"tracks.document", "tracks.position", "tracks.segment", "tracks.language", "tracks.previous"}
-)  # tracks that a backbone reads if they are there
 
 
 @dataclass(frozen=True)
@@ -311,7 +309,7 @@ def used(model: Model, objective: Objective | None = None) -> frozenset[str]:
 
 
 def unread(source: Source, read: frozenset[str]) -> list[str]:
-    """A line for every track beyond `FIELDS` that batches leave out, since no part reads it or
+    """A line for every track beyond the common ones that batches leave out: no part reads it, or
     not every corpus has it.
     """
     noise, readers = source.noise, [reader for reader, _ in source.reader.corpora("").values()]
@@ -325,7 +323,7 @@ def unread(source: Source, read: frozenset[str]) -> list[str]:
     idle = somewhere - read - (noise.reads | noise.uses if noise else frozenset())
     why = dict.fromkeys(idle, "no part says in `needs` or `uses` that it reads it")
     why |= dict.fromkeys(missing, "not every corpus has it")
-    own = sorted(field for field in why if field.startswith("tracks.") and field not in FIELDS)
+    own = sorted(field for field in why if field.startswith("tracks.") and field not in COMMON)
     return [f"{field} is left out: {why[field]}" for field in own]
 
 
@@ -379,7 +377,7 @@ def training_loader(
         labels=labels,
         seed=cfg.seed,
         schedule=cfg.train.sources,
-        keep=needs | uses | ALWAYS_KEPT,
+        keep=needs | uses,
         pinned=world.device.type == "cuda",
     )
 
@@ -432,8 +430,7 @@ def held_out(
         )
         most = None if cfg.eval.rows is None else max(1, -(-cfg.eval.rows // (own * world.size)))
         found[title] = islice(
-            once(made, batch_size=own, labels=labels, name=name, keep=needs | uses | ALWAYS_KEPT),
-            most,
+            once(made, batch_size=own, labels=labels, name=name, keep=needs | uses), most
         )
     return found
 
@@ -471,11 +468,7 @@ def source(
         *(frozenset(f"tracks.{name}" for name in each.tracks) for each in tokens.values())
     )
     there = uses & (layout.provides | everywhere)
-    wanted = (
-        ALWAYS_KEPT
-        | there
-        | (needs if noise is None else noise.reads | noise.uses | (needs - noise.writes))
-    )
+    wanted = there | (needs if noise is None else noise.reads | noise.uses | (needs - noise.writes))
     readers = {
         name: Reader(
             shards,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import zipfile
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import IO, Any
 
@@ -160,7 +161,8 @@ def batch_of(lines: Sequence[EmbeddingLine], spelling: Spelling | None = None) -
     rows = Rows(key=np.arange(len(lines)), seqs={"text": Seq(ids, length, tracks)})
     if spelling is not None:
         rows = spelling.rows(rows)
-        rows = rows.with_seq("characters", Seq(rows.seqs["characters"].ids[:], length))
+        looked = rows.seqs["characters"]
+        rows = rows.with_seq("characters", replace(looked, ids=looked.ids[:], length=length))
     return collate(rows, {})
 
 

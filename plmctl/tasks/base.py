@@ -15,6 +15,7 @@ from torch import Tensor
 
 from plmctl.core.batch import IGNORE, Batch, Rows
 from plmctl.core.errors import ConfigError, DataError, nearest
+from plmctl.core.fields import Field
 from plmctl.core.parts import base_of
 from plmctl.heads.features import read as features_of
 from plmctl.models.base import Model
@@ -69,6 +70,15 @@ class Task(Objective):
     `DEV_SHARE` of a single file, otherwise none.
     """
 
+    fields: Mapping[str, Field] = {
+        "values.example": Field("[n]", "int", "number of the example a fine-tuning row comes from"),
+        "values.group": Field(
+            "[n]",
+            "int",
+            "rows with the same number, neighbours, make one example (choices; both orders of a"
+            " pair)",
+        ),
+    }
     head: str  # the name of the head that gives the logits
     chooses: bool = True  # among answers, each with a probability
     # labels are few and come again, or numbers; not texts that are written

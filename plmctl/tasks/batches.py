@@ -131,7 +131,7 @@ def fingerprint(rows: Rows) -> str:
 def _picked(seq: Seq, index: np.ndarray) -> Seq:
     longest = max(1, int(seq.length[index].max()))
     tracks = {name: track[index, :longest] for name, track in seq.tracks.items()}
-    return Seq(seq.ids[index, :longest], seq.length[index], tracks)
+    return Seq(seq.ids[index, :longest], seq.length[index], tracks, view=seq.view)
 
 
 class Batches:

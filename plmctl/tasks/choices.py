@@ -15,6 +15,7 @@ from torch import Tensor
 
 from plmctl.core.batch import IGNORE, Batch, Rows
 from plmctl.core.errors import DataError
+from plmctl.core.fields import Field
 from plmctl.core.parts import part_of
 from plmctl.models.base import Model
 from plmctl.objectives.base import Output, Term
@@ -104,6 +105,13 @@ class Choice(Task):
     """
 
     head = "choice"
+    fields: Mapping[str, Field] = {
+        "labels.choice": Field(
+            "[N]",
+            "int",
+            "number of the right choice, at the first row of an example; IGNORE at its others",
+        )
+    }
     needs = frozenset({"text", "labels.choice", "values.group"})
     outputs = 1
 

@@ -14,6 +14,7 @@ from torch.nn import functional as F
 
 from plmctl.core.batch import IGNORE, Batch, Rows
 from plmctl.core.errors import DataError
+from plmctl.core.fields import Field
 from plmctl.core.parts import part_of
 from plmctl.models.base import Model
 from plmctl.objectives.base import Output, Term
@@ -34,6 +35,7 @@ class Classification(Task):
     """
 
     head = "class"
+    fields: Mapping[str, Field] = {"labels.class": Field("[N]", "int", "class of the example")}
     needs = frozenset({"text", "labels.class"})
 
     def __init__(

@@ -13,7 +13,6 @@ import torch
 
 from plmctl.core.batch import Rows
 from plmctl.core.errors import DataError
-from plmctl.data.loader import VIEWS
 from plmctl.models.base import Model
 from plmctl.tasks import batches
 from plmctl.tasks.base import Example, Task
@@ -122,9 +121,7 @@ def truncation(rows: Rows) -> str:
     if not cut.any():
         return ""
     lost = int(cut.sum())
-    tokens = lost + sum(
-        int(seq.length.sum()) for name, seq in rows.seqs.items() if name not in VIEWS
-    )
+    tokens = lost + sum(int(seq.length.sum()) for seq in rows.seqs.values() if not seq.view)
     return (
         f"{int((cut > 0).sum())} of {len(cut)} rows are cut to max_length: {lost} of {tokens}"
         f" tokens ({lost / tokens:.2%})"
@@ -145,7 +142,7 @@ def unknown(rows: Rows, vocab: Vocab) -> float:
     """
     if "characters" in rows.seqs:
         return 0.0
-    read = [seq.ids[seq.real] for name, seq in rows.seqs.items() if name not in VIEWS]
+    read = [seq.ids[seq.real] for seq in rows.seqs.values() if not seq.view]
     return unknown_share(np.concatenate(read), vocab)
 
 

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from plmctl.core.batch import IGNORE, Batch, Rows
 from plmctl.core.errors import DataError
+from plmctl.core.fields import Field
 from plmctl.core.parts import part_of
 from plmctl.models.base import Model
 from plmctl.objectives.base import Output, Term
@@ -31,6 +32,9 @@ class Regression(Task):
     """
 
     head = "score"
+    fields: Mapping[str, Field] = {
+        "labels.score": Field("[N]", "float", "score of the example (regression)")
+    }
     needs = frozenset({"text", "labels.score"})
     outputs = 1
     chooses = False

@@ -13,6 +13,7 @@ from torch.nn import functional as F
 
 from plmctl.core.batch import IGNORE, Batch, Rows
 from plmctl.core.errors import ConfigError, DataError
+from plmctl.core.fields import Field
 from plmctl.core.parts import part_of
 from plmctl.heads.features import read as features_of
 from plmctl.models.base import Model
@@ -53,6 +54,15 @@ class Squad(Task):
     """
 
     head = "span"
+    fields: Mapping[str, Field] = {
+        "labels.span": Field("[N, 2]", "int", "first and last token of the answer in the row"),
+        "spans.window": Field(
+            "[n, 4]",
+            "int",
+            "row, place of the first passage token, passage tokens, their first in the whole"
+            " passage",
+        ),
+    }
     needs = frozenset({"text", "labels.span"})
     outputs = 2
 

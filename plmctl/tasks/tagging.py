@@ -13,6 +13,7 @@ from torch.nn import functional as F
 
 from plmctl.core.batch import IGNORE, Batch, Rows
 from plmctl.core.errors import ConfigError
+from plmctl.core.fields import Field
 from plmctl.core.parts import part_of
 from plmctl.heads.features import read as features_of
 from plmctl.models.base import Model
@@ -41,6 +42,12 @@ class Tagging(Task):
     """
 
     head = "tag"
+    fields: Mapping[str, Field] = {
+        "targets.tag": Field("[n, T]", "int", "tag of the word that begins here, IGNORE elsewhere"),
+        "spans.word": Field(
+            "[m, 4]", "int", "row, first piece, pieces, number of the word in its sentence"
+        ),
+    }
     needs = frozenset({"text", "targets.tag"})
 
     def __init__(

@@ -116,9 +116,8 @@ class Spelling:
         text = rows.seqs["text"]
         looked = Looked(np.concatenate([self._table, spelled(self._new)]), text.ids)
         words = replace(text, ids=self.known(text.ids))
-        return replace(
-            rows, seqs={**rows.seqs, "text": words, "characters": Seq(looked, text.length)}
-        )
+        spelled_out = Seq(looked, text.length, view=True)
+        return replace(rows, seqs={**rows.seqs, "text": words, "characters": spelled_out})
 
     def known(self, ids: Any) -> np.ndarray:
         """`ids` with the unknown word's in place of all that lie beyond the vocabulary."""

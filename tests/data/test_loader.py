@@ -299,7 +299,8 @@ def test_any_sequences_are_joined_blanked_and_collated():
 def test_characters_of_words():
     ids = np.arange(12).reshape(1, 3, 4)
     words = Seq(np.array([[5, 6, 0]]), np.array([2]))
-    rows = Rows(key=np.array([3]), seqs={"text": words, "characters": Seq(ids, np.array([2]))})
+    spelled = Seq(ids, np.array([2]), view=True)
+    rows = Rows(key=np.array([3]), seqs={"text": words, "characters": spelled})
     batch = collate(join([rows, blank(rows, 2)]), {})
     assert batch.seqs["characters"].ids.shape == (3, 3, 4)
     assert batch.seqs["characters"].ids[0].tolist() == ids[0].tolist()

@@ -7,7 +7,9 @@ from rich.console import Console
 
 from plmctl.core.batch import IGNORE, Rows, Seq
 from plmctl.data.preview import preview
+from plmctl.run.glossary import fields_in, known_fields
 
+FIELDS = fields_in(known_fields())
 SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
 WORDS = [
     *SPECIAL,
@@ -53,7 +55,8 @@ def labels(width: int = 12, **at) -> np.ndarray:
 
 
 def shown(before: Rows, after: Rows, **options) -> str:
-    return preview(before, after, lambda ids: [WORDS[i] for i in ids], mask=MASK, **options).plain
+    pieces = lambda ids: [WORDS[i] for i in ids]  # noqa: E731
+    return preview(before, after, pieces, mask=MASK, fields=FIELDS, **options).plain
 
 
 def expected(text: str) -> str:
@@ -278,7 +281,7 @@ def test_characters_and_pieces_that_would_break_the_line() -> None:
 def test_colours_on_a_terminal_only(monkeypatch) -> None:
     before = rows(seq("the cat"))
     after = rows(seq("the [MASK]"), targets={"mlm": labels(p1="cat")})
-    text = preview(before, after, lambda ids: [WORDS[i] for i in ids], mask=MASK)
+    text = preview(before, after, lambda ids: [WORDS[i] for i in ids], mask=MASK, fields=FIELDS)
 
     def printed(**options) -> str:
         console = Console(width=80, **options)

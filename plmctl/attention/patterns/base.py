@@ -26,6 +26,7 @@ from torch import Tensor
 from plmctl.attention.patterns.offsets import Offsets, Sight
 from plmctl.core.batch import Seq
 from plmctl.core.errors import ConfigError, UsageError
+from plmctl.core.fields import Field
 from plmctl.core.parts import base_of, part_of
 
 LONGEST = 1 << 24  # tokens: no row is longer
@@ -52,9 +53,9 @@ class Pattern:
     `blocks`: otherwise every kernel computes all pairs, and a model of it is taken to look ahead.
     """
 
-    needs: frozenset[str] = frozenset()  # fields of the batch, as in `batch.FIELDS`
+    needs: frozenset[str] = frozenset()  # fields of the batch
     uses: frozenset[str] = frozenset()  # fields that it reads where they are there
-    fields: Mapping[str, str] = {}  # fields that it introduces, with shape, type and meaning
+    fields: Mapping[str, Field] = {}  # fields that it introduces
     # the same for every batch of the same shape: a kernel may cache what it derives from it
     static: bool = True
     heads: int = 1  # how many heads it tells apart; 1 = the same for all
@@ -234,7 +235,7 @@ class Pattern:
         """Take over which fields `parts` read."""
         self.needs = self.needs.union(*(part.needs for part in parts))
         self.uses = self.uses.union(*(part.uses for part in parts))
-        self.fields = {field: meaning for part in parts for field, meaning in part.fields.items()}
+        self.fields = {name: field for part in parts for name, field in part.fields.items()}
 
     def __and__(self, other: Pattern) -> Pattern:
         return And(parts=[self, other])

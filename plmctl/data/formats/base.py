@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from plmctl.core.batch import Rows
+from plmctl.core.fields import Field
 from plmctl.core.parts import base_of
 
 if TYPE_CHECKING:
@@ -35,8 +36,8 @@ def lost(report: Mapping[str, Any]) -> int:
 
 @base_of("format")
 class Format:
-    """How tokens become rows of `max_length`. `provides` names fields as in `batch.FIELDS`;
-    `fields`: those it introduces.
+    """How tokens become rows of `max_length`. `provides` names fields; `fields` are those
+    that it introduces.
 
     `plan` is a function of (shards, seed, epoch) only; `rows` of (plan, index) only: batch size,
     rank and worker never matter.
@@ -45,7 +46,7 @@ class Format:
     # what every format can lay beside the tokens of any text
     carried = frozenset({"tracks.word_start", "tracks.sentence"})
     provides: frozenset[str] = frozenset({"text"})
-    fields: Mapping[str, str] = {}  # with shape, type and meaning
+    fields: Mapping[str, Field] = {}
     max_length: int
     target_length: int = 0  # of a format that has a target beside what is read
     parallel: bool = False  # reads parallel text and no other

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from plmctl.core.fields import Field, Fields
 from plmctl.noise.masking import runs
 
 if TYPE_CHECKING:
@@ -28,6 +29,15 @@ def _rising(offsets: np.ndarray) -> np.ndarray:
     keep = np.ones(len(offsets), bool)
     np.not_equal(offsets[1:], offsets[:-1], out=keep[1:])
     return offsets[keep]
+
+
+CONTINUES: Fields = {
+    "values.continues": Field(
+        "[n]",
+        "bool",
+        "the row goes on where the same row of the batch before it ended (state is kept)",
+    )
+}
 
 
 class Stretches(NamedTuple):

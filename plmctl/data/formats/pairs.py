@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from plmctl.core.errors import ConfigError, DataError
+from plmctl.core.fields import Field, Fields
 from plmctl.data.formats.base import Plan
 from plmctl.data.formats.packing import best_fit_decreasing
 from plmctl.data.formats.pieces import Layout, piece_plan
@@ -16,6 +17,12 @@ from plmctl.text.template import Wrap
 
 if TYPE_CHECKING:
     from plmctl.data.shards import Shards
+
+PAIR: Fields = {
+    "labels.pair": Field(
+        "[N]", "int", "relation of two segments (0 = B follows A; the format says what 1 and 2 are)"
+    )
+}
 
 
 class Pairs(NamedTuple):

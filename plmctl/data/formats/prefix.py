@@ -4,12 +4,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from plmctl.core.batch import Rows
 from plmctl.core.errors import ConfigError
+from plmctl.core.fields import Field
 from plmctl.core.parts import part_of
 from plmctl.data.formats.base import Format, Plan
 from plmctl.data.formats.pairs import Pairs, pair_plan, parallel
@@ -32,6 +34,14 @@ class Prefix(Format):
     is left, both at the end. (arXiv:1905.03197, sec. 2.1 and 2.4; the lengths as in its code for
     fine-tuning, e.g. 568 + 200 of 768.)
     """
+
+    fields: Mapping[str, Field] = {
+        "values.prefix": Field(
+            "[n]",
+            "int",
+            "tokens at the row's start that see each other whatever the pattern says of the rest",
+        )
+    }
 
     def __init__(
         self,

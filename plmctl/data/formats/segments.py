@@ -4,6 +4,7 @@ et al., 2018).
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -11,11 +12,12 @@ import numpy as np
 
 from plmctl.core.batch import IGNORE, Rows, Seq
 from plmctl.core.errors import ConfigError
+from plmctl.core.fields import Field
 from plmctl.core.parts import part_of
 from plmctl.data.formats.base import Format, Plan
 from plmctl.data.formats.blocks import closed
 from plmctl.data.formats.carried import asked
-from plmctl.data.formats.edges import Stream, document_edges
+from plmctl.data.formats.edges import CONTINUES, Stream, document_edges
 from plmctl.data.formats.pieces import lay, piece_plan
 from plmctl.text.template import Wrap
 from plmctl.text.vocab import Vocab
@@ -44,6 +46,16 @@ class Segments(Format):
 
     ordered = True
     streams: int
+
+    fields: Mapping[str, Field] = {
+        "reverse": Field(
+            "",
+            "Seq",
+            "a stream of text from its end to its beginning, beside `text` (the backward half of a"
+            " biLM)",
+        ),
+        **CONTINUES,
+    }
 
     def __init__(
         self, *, vocab: Vocab, max_length: int, streams: int, shuffled: bool, both: bool = False
@@ -120,7 +132,7 @@ class Segments(Format):
         seq = lay(shards, plan, index, self.kinds, self.vocab, frozenset()).seq
         place = np.arange(seq.ids.shape[1])
         last = np.where(place < seq.length[:, None], seq.length[:, None] - 1 - place, place)
-        seq = replace(seq, ids=np.take_along_axis(seq.ids, last, 1))
+        seq = replace(seq, ids=np.take_along_axis(seq.ids, last, 1), view=True)
         found = np.full(seq.ids.shape, IGNORE, np.int32)
         found[:, :-1] = np.where(seq.real[:, 1:], seq.ids[:, 1:], IGNORE)
         more = np.flatnonzero(index >= self.streams)

@@ -15,7 +15,15 @@ from plmctl.core.errors import ConfigError, DataError
 from plmctl.core.parts import part_of
 from plmctl.data.formats.base import Format, Plan
 from plmctl.data.formats.edges import document_edges, sentence_edges
-from plmctl.data.formats.pairs import Pairs, check_copies, check_rate, pair_begin, pair_plan, shares
+from plmctl.data.formats.pairs import (
+    PAIR,
+    Pairs,
+    check_copies,
+    check_rate,
+    pair_begin,
+    pair_plan,
+    shares,
+)
 from plmctl.data.formats.pieces import lay
 from plmctl.noise.masking import runs
 from plmctl.text.template import wraps
@@ -65,6 +73,8 @@ class SentencePair(Format):
     Differs: B's document is drawn among the others directly, where the code gives up after ten
     tries to hit another one.
     """
+
+    fields = PAIR
 
     def __init__(
         self,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -9,11 +10,12 @@ import numpy as np
 
 from plmctl.core.batch import Rows, Seq
 from plmctl.core.errors import ConfigError
+from plmctl.core.fields import Field
 from plmctl.core.parts import part_of
 from plmctl.data.formats.base import Format, Plan
 from plmctl.data.formats.blocks import closed
-from plmctl.data.formats.edges import Stream, document_edges, sentence_edges
-from plmctl.data.formats.pairs import check_copies, check_rate, shares
+from plmctl.data.formats.edges import CONTINUES, Stream, document_edges, sentence_edges
+from plmctl.data.formats.pairs import PAIR, check_copies, check_rate, shares
 from plmctl.data.formats.pieces import Layout, lay, piece_plan
 from plmctl.text.template import Wrap, special
 from plmctl.text.vocab import Vocab
@@ -51,6 +53,13 @@ class StreamPair(Format):
     """
 
     ordered = anchors_last = True
+    fields: Mapping[str, Field] = {
+        **CONTINUES,
+        **PAIR,
+        "values.reversed": Field(
+            "[n]", "bool", "the row's text runs from its end to its beginning"
+        ),
+    }
     streams: int
 
     def __init__(

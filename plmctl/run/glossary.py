@@ -1,0 +1,49 @@
+"""The glossary of the repository: the fields of every part that conf/ and the user's own config
+folders name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+from plmctl.core.errors import UsageError
+from plmctl.core.fields import COMMON, Field, fields_of
+from plmctl.core.locate import locate
+from plmctl.run.explained import targets
+from plmctl.run.recipes import conf_dir
+
+
+def known_fields(
+    config_dirs: Sequence[str] = (), plugins: Sequence[str] = ()
+) -> dict[str, tuple[Field, list[str]]]:
+    """{name: (field, the parts that introduce it)}, those that all parts share first.
+
+    A field that a part introduces is stated by its class, so that no part is built for this.
+    """
+    found: dict[str, tuple[Field, list[str]]] = {
+        name: (field, []) for name, field in COMMON.items()
+    }
+    for setting, part in _parts(config_dirs, plugins):
+        for name, field in fields_of(part).items():
+            settings = found.setdefault(name, (field, []))[1]
+            settings += [setting] if name not in COMMON and setting not in settings else []
+    return found
+
+
+def fields_in(known: Mapping[str, tuple[Field, Sequence[str]]]) -> dict[str, Field]:
+    """The fields alone."""
+    return {name: field for name, (field, _) in known.items()}
+
+
+def _parts(config_dirs: Sequence[str], plugins: Sequence[str]) -> Iterator[tuple[str, object]]:
+    """(setting, class) of every part of every slot; parts of plug-ins that are not given are
+    passed over.
+    """
+    for folder in [conf_dir(), *map(Path, config_dirs)]:
+        for file in sorted(folder.glob("*/*.yaml")):
+            for target in targets(file):
+                try:
+                    yield f"{file.parent.name}={file.stem}", locate(target, plugins)
+                except UsageError:
+                    continue
