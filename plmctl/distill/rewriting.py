@@ -18,7 +18,7 @@ import torch
 
 from plmctl.distill.sequence import Pick
 from plmctl.generation.decode import generate
-from plmctl.generation.prompts import AHEAD, PromptReader, alike
+from plmctl.generation.prompts import AHEAD, PromptReader, batch_by_length
 from plmctl.generation.search import Hypothesis, Search
 from plmctl.storage.resumable import text_hash, write_folder
 from plmctl.tasks import files
@@ -106,7 +106,7 @@ class Rewriting:
             reader(str(example.fields["source"]), first + n) for n, example in enumerate(some)
         ]
         texts: dict[int, list[Hypothesis]] = {}
-        for chosen in alike(prompts, self.batch_size):
+        for chosen in batch_by_length(prompts, self.batch_size):
             found = generate(
                 reader.model,
                 reader.batch([prompts[n] for n in chosen]).to(self.device),

@@ -10,7 +10,7 @@ from typing import Any
 from plmctl.core.errors import ConfigError
 from plmctl.core.parts import part_of
 from plmctl.distill.base import Teacher
-from plmctl.generation.decode import writer
+from plmctl.generation.decode import find_writing_head
 from plmctl.generation.search import Search
 from plmctl.objectives.base import Objective
 from plmctl.tasks import written
@@ -43,7 +43,7 @@ def sequence(
             fix=fix,
         )
     for model in teacher.models():
-        writer(model)
+        find_writing_head(model)
     return objective
 
 

@@ -27,7 +27,7 @@ from plmctl.core.rounding import rounded
 from plmctl.core.terminal import tell
 from plmctl.generation.decode import generate
 from plmctl.generation.fill import Candidates, fill
-from plmctl.generation.prompts import AHEAD, Prompt, PromptReader, alike
+from plmctl.generation.prompts import AHEAD, Prompt, PromptReader, batch_by_length
 from plmctl.generation.search import Hypothesis, Search
 
 
@@ -52,7 +52,7 @@ def answer_in_order(
             place: answerer.blank(prompt) for place, prompt in enumerate(some) if not prompt.ids
         }
         shown = 0
-        for chosen in alike(some, batch_size, without=found) or [[]]:
+        for chosen in batch_by_length(some, batch_size, without=found) or [[]]:
             if chosen:
                 answers = answerer.answer([some[place] for place in chosen])
                 found |= dict(zip(chosen, answers, strict=True))
@@ -86,7 +86,7 @@ class TextAnswers:
         def show(tokens: list[int]) -> None:
             nonlocal shown
             ids.extend(tokens)
-            text = whole_characters(self.reader.spell(prompt, ids))
+            text = trim_incomplete(self.reader.spell(prompt, ids))
             # else a later token has changed how an earlier one is spelled: at the end
             if text.startswith(shown):
                 tell(text[len(shown) :], end="")
@@ -157,7 +157,7 @@ class MaskAnswers:
         return "\n".join([text, *rows])
 
 
-def whole_characters(text: str) -> str:
+def trim_incomplete(text: str) -> str:
     """Without what stands at the end for bytes of a character that is not complete yet."""
     return text.rstrip("\ufffd")
 

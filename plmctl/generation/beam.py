@@ -17,7 +17,7 @@ from plmctl.core.errors import ConfigError
 from plmctl.core.parts import part_of
 from plmctl.generation.search import DecodingStep, Hypothesis, Rules, Start
 
-_CHUNK = 64  # values that `best` takes the maximum of first
+_CHUNK = 64  # values that `take_best` takes the maximum of first
 
 
 @part_of("search")
@@ -130,7 +130,7 @@ class Beam:
         self, pools: list[_Pool], limits: np.ndarray, written: int, row: int, best: float
     ) -> bool:
         """Whether a row goes on whose best open text, of so many tokens, has the log-probability
-        `best`.
+        `take_best`.
         """
         pool, limit = pools[row], int(limits[row])
         if best == -np.inf or written >= limit:
@@ -180,7 +180,7 @@ class _Beams:
         """The best `count` continuations of each row, `logp [n w, V]` (changed in place)."""
         (n, w), size = self.totals.shape, logp.shape[1]
         values = logp.add_(torch.from_numpy(self.totals).to(logp).view(-1, 1)).view(n, w * size)
-        found, at = best(values, min(count, w * size))
+        found, at = take_best(values, min(count, w * size))
         scores, places = found.double().cpu().numpy(), at.cpu().numpy()
         parents, tokens = places // size, places % size
         ended = tokens == end if end is not None else np.zeros(tokens.shape, bool)
@@ -220,7 +220,7 @@ class _Beams:
         return _Beams(self.rows[kept], ids, totals[kept]), source
 
 
-def best(values: Tensor, count: int) -> tuple[Tensor, Tensor]:
+def take_best(values: Tensor, count: int) -> tuple[Tensor, Tensor]:
     """`values.topk(count)` of [n, M]: of the maxima of chunks first, then inside the best
     `count` chunks.
     """

@@ -12,7 +12,7 @@ from torch import Tensor
 from plmctl.attention.patterns.base import Pattern
 from plmctl.core.batch import Batch, Seq
 from plmctl.core.errors import DataError, UsageError
-from plmctl.generation.packed import packed
+from plmctl.generation.packed import pack_linear
 from plmctl.generation.search import Hypothesis, Search, Start
 from plmctl.generation.step import Reading, in_front
 from plmctl.models.base import Backbone, Model
@@ -50,11 +50,11 @@ def generate(
     the language it is in, say. UsageError for a model that cannot write; DataError for a prompt
     that is empty or leaves no place to write.
     """
-    head = writer(model, head)
+    head = find_writing_head(model, head)
     training = model.training
     model.eval()
     try:
-        with packed(model):
+        with pack_linear(model):
             step, start = _begin(model, batch, head, vocab, max_new, tracks or {})
             end = vocab.eos if end is None else end
             return search(step, replace(start, end=end, keys=keys, watch=watch))
@@ -63,13 +63,13 @@ def generate(
 
 
 @torch.inference_mode()
-def likelihood(
+def score_texts(
     model: Model, batch: Batch, ids: Tensor, *, vocab: Vocab, head: str | None = None
 ) -> Tensor:
     """[B] `sum_t log p(ids_t | prompt, ids_<t)` of texts `ids [B, T]` (below 0: none), asked as
     `generate` asks for its own.
     """
-    step, start = _begin(model, batch, writer(model, head), vocab, ids.shape[1], {})
+    step, start = _begin(model, batch, find_writing_head(model, head), vocab, ids.shape[1], {})
     logp, total = start.logp, torch.zeros(len(ids), dtype=start.logp.dtype, device=ids.device)
     for place, tokens in enumerate(ids.clamp(min=0).unbind(1)):
         total += logp.gather(1, tokens[:, None])[:, 0].masked_fill(ids[:, place] < 0, 0.0)
@@ -78,7 +78,7 @@ def likelihood(
     return total
 
 
-def writer(model: Model, head: str | None = None) -> str:
+def find_writing_head(model: Model, head: str | None = None) -> str:
     """The head that is asked for the next token; UsageError for a model that cannot write."""
     backbone = model.backbone
     there = ", ".join(model.heads) or "none"

@@ -26,9 +26,9 @@ class Greedy:
 
     def __call__(self, step: DecodingStep, start: Start) -> list[list[Hypothesis]]:
         self.fits(start.logp.shape[1])
-        return [[text] for text in walk(step, start, self.rules, likeliest)]
+        return [[text] for text in walk(step, start, self.rules, take_likeliest)]
 
 
-def likeliest(logp: Tensor, rows: np.ndarray, written: int) -> tuple[Tensor, Tensor]:
+def take_likeliest(logp: Tensor, rows: np.ndarray, written: int) -> tuple[Tensor, Tensor]:
     gain, tokens = logp.max(-1)
     return tokens, gain

@@ -56,7 +56,7 @@ class Packed:
 
 
 @contextmanager
-def packed(model: nn.Module) -> Iterator[None]:
+def pack_linear(model: nn.Module) -> Iterator[None]:
     """The linear maps of `model` are `Packed` inside, and as they were afterwards; nothing where
     that would not be faster.
     """

@@ -217,7 +217,7 @@ def _counted(count: int, what: str) -> str:
     return f"{count} {what}" + ("" if count == 1 else "s")
 
 
-def alike(
+def batch_by_length(
     prompts: Sequence[Prompt], batch_size: int, *, without: Container[int] = ()
 ) -> list[list[int]]:
     """The places of the prompts, but for those `without`, in batches of similar length, the

@@ -105,7 +105,7 @@ class Rules:
         if written < self.min_length and end is not None:
             logp[:, end] = -torch.inf
         if self.no_repeat_ngram:
-            rows, tokens = repeats(ids, self.no_repeat_ngram)
+            rows, tokens = find_repeats(ids, self.no_repeat_ngram)
             if len(rows):
                 logp[
                     torch.from_numpy(rows).to(logp.device), torch.from_numpy(tokens).to(logp.device)
@@ -113,7 +113,7 @@ class Rules:
         return logp
 
 
-def repeats(ids: np.ndarray, n: int) -> tuple[np.ndarray, np.ndarray]:
+def find_repeats(ids: np.ndarray, n: int) -> tuple[np.ndarray, np.ndarray]:
     """(rows, tokens): what would end an n-gram that stands in the row `ids [N, T]` already; -1
     is no token.
     """

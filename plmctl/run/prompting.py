@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from plmctl.core.errors import UsageError
 from plmctl.core.locate import locate
-from plmctl.generation.decode import writer
+from plmctl.generation.decode import find_writing_head
 from plmctl.generation.prompts import PromptReader
 from plmctl.run.build import build
 from plmctl.run.loading import Loaded
@@ -22,7 +22,7 @@ def prompt_reader(loaded: Loaded, source: str, plugins: Sequence[str] = ()) -> P
     model, tokenizer = loaded.model, loaded.tokenizer
     kind = "source" if model.backbone.writes == "target" else "text"
     try:
-        writer(model)
+        find_writing_head(model)
     except UsageError:
         if "mlm" not in model.heads or kind != "text" or tokenizer.vocab.mask is None:
             raise

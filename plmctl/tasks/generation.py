@@ -13,7 +13,7 @@ from torch import Tensor
 from plmctl.core.batch import IGNORE, Batch, Rows, Seq
 from plmctl.core.errors import ConfigError, DataError, nearest
 from plmctl.core.parts import part_of
-from plmctl.generation.decode import generate, likelihood
+from plmctl.generation.decode import generate, score_texts
 from plmctl.generation.search import Search
 from plmctl.models.base import Model
 from plmctl.noise.base import Noise
@@ -295,7 +295,7 @@ class Generation(Task):
         there = place < (first + tokens)[:, None]
         ids = text.ids.gather(1, place.clamp(max=text.ids.shape[1] - 1)).masked_fill(~there, _NONE)
         return {
-            "nll": -likelihood(model, prompts, ids, vocab=self._tokenizer.vocab, head=self.head),
+            "nll": -score_texts(model, prompts, ids, vocab=self._tokenizer.vocab, head=self.head),
             "tokens": tokens,
         }
 

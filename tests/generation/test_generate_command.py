@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 import plmctl
 from plmctl.cli.app import make_app
 from plmctl.generation import answers as command
-from plmctl.generation.answers import whole_characters
+from plmctl.generation.answers import trim_incomplete
 from plmctl.generation.prompts import Prompt, PromptReader
 from plmctl.run.prompting import prompt_reader
 
@@ -108,7 +108,7 @@ def test_no_character_is_cut_in_half(
         [],
     )
     for end in range(len(ids) + 1):
-        shown.append(whole_characters(reader.spell(prompt, ids[:end])))
+        shown.append(trim_incomplete(reader.spell(prompt, ids[:end])))
     assert shown[-1] == text
     assert all(text.startswith(part) for part in shown)
 

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import nn
 
-from plmctl.generation.packed import Packed, packed
+from plmctl.generation.packed import Packed, pack_linear
 from plmctl.heads.lm import LMHead
 
 
@@ -34,7 +34,7 @@ def test_inside_alone_and_with_the_weights_of_now(fused: bool) -> None:
     for _ in range(3):
         with torch.inference_mode():
             plain = model(x)
-            with packed(model):
+            with pack_linear(model):
                 assert isinstance(model[0].forward, Packed)
                 torch.testing.assert_close(model(x), plain, rtol=1e-5, atol=1e-5)
         model(x).square().sum().backward()  # gradients flow: nothing is packed any more
@@ -44,7 +44,7 @@ def test_inside_alone_and_with_the_weights_of_now(fused: bool) -> None:
 
 def test_what_is_not_fp32_on_a_cpu_stays_as_it_is() -> None:
     model = nn.Sequential(nn.Linear(4, 6)).double()
-    with packed(model):
+    with pack_linear(model):
         assert "forward" not in vars(model[0])
 
 
@@ -53,12 +53,12 @@ def test_under_autocast_maps_stay_as_they_are() -> None:
     model, x = nn.Sequential(nn.Linear(4, 6)), torch.randn(3, 4).bfloat16()
     with torch.inference_mode(), torch.autocast("cpu", dtype=torch.bfloat16):
         plain = model(x)
-        with packed(model):
+        with pack_linear(model):
             torch.testing.assert_close(model(x), plain, rtol=0, atol=0)
 
 
 def test_an_error_leaves_the_model_as_it_was() -> None:
     model = nn.Sequential(nn.Linear(4, 6))
-    with pytest.raises(KeyError), packed(model):
+    with pytest.raises(KeyError), pack_linear(model):
         raise KeyError
     assert "forward" not in vars(model[0])

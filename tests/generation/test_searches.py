@@ -14,10 +14,10 @@ import torch
 from torch import Tensor
 
 from plmctl.core.errors import ConfigError
-from plmctl.generation.beam import Beam, best, in_place
+from plmctl.generation.beam import Beam, in_place, take_best
 from plmctl.generation.greedy import Greedy
 from plmctl.generation.sample import Sample
-from plmctl.generation.search import Start, repeats
+from plmctl.generation.search import Start, find_repeats
 
 SIZE, END = 7, 0
 
@@ -209,7 +209,7 @@ def test_repeats_are_those_of_a_loop() -> None:
     ids = np.random.default_rng(0).integers(0, 3, (20, 9))
     ids[:5, :4] = -1  # rows that are shorter
     for n in (1, 2, 3):
-        found = {(int(row), int(token)) for row, token in zip(*repeats(ids, n), strict=True)}
+        found = {(int(row), int(token)) for row, token in zip(*find_repeats(ids, n), strict=True)}
         wanted = set()
         for row, text in enumerate(
             [token for token in line if token >= 0] for line in ids.tolist()
@@ -227,7 +227,7 @@ def test_best_is_topk() -> None:
     values = torch.randn(5, 3000, generator=torch.Generator().manual_seed(0))
     values[2, :2990] = -torch.inf
     for count in (1, 8, 10):
-        found, places = best(values, count)
+        found, places = take_best(values, count)
         torch.testing.assert_close(found, values.topk(count).values)
         torch.testing.assert_close(values.gather(1, places), found)
 
