@@ -11,8 +11,8 @@ from plmctl.core.batch import Batch
 from plmctl.core.errors import ConfigError
 from plmctl.core.parts import part_of
 from plmctl.distill.base import Answers, Measures, Signal, Teacher
-from plmctl.distill.maps import Layers, layer_map
-from plmctl.distill.relations import divergence, same_heads
+from plmctl.distill.maps import Layers, make_layer_map
+from plmctl.distill.relations import check_heads, kl_divergence
 from plmctl.objectives.base import Output, Term
 
 
@@ -27,8 +27,8 @@ class AttentionDistance(Signal):
         self, *, weight: float, student: Measures, teacher: Teacher, layers: Layers = "uniform"
     ) -> None:
         super().__init__(weight=weight)
-        same_heads(student, teacher.measures)
-        self.pairs = layer_map(
+        check_heads(student, teacher.measures)
+        self.pairs = make_layer_map(
             layers, student=student.num_layers, teacher=teacher.measures.num_layers
         )
         if any(g == 0 for _, g in self.pairs):
@@ -77,4 +77,4 @@ class AttentionKL(AttentionDistance):
     """
 
     def distance(self, own: Tensor, other: Tensor) -> Tensor:
-        return divergence(own, other).mean(1)
+        return kl_divergence(own, other).mean(1)

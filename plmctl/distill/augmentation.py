@@ -154,7 +154,7 @@ class Augmenter:
         return {} if self.vectors is None else self.vectors.near(sorted(words), self.candidates)
 
 
-def copies(
+def make_copies(
     texts: Mapping[str, str],
     slots: Mapping[str, Sequence[ReplaceableWord]],
     *,
@@ -170,7 +170,7 @@ def copies(
     found: dict[tuple[str, ...], dict[str, str]] = {}
     for _ in range(count):
         made = {
-            role: replaced(text, slots.get(role, ()), rate=rate, draws=draws)
+            role: replace_words(text, slots.get(role, ()), rate=rate, draws=draws)
             for role, text in texts.items()
         }
         if made != dict(texts):
@@ -178,7 +178,7 @@ def copies(
     return list(found.values())
 
 
-def replaced(
+def replace_words(
     text: str, slots: Sequence[ReplaceableWord], *, rate: float, draws: np.random.Generator
 ) -> str:
     """`text` with some of its words replaced, all else as it stands."""

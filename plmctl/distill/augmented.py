@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from plmctl.distill.augmentation import Augmenter, copies
+from plmctl.distill.augmentation import Augmenter, make_copies
 from plmctl.storage.resumable import file_hash, write_folder
 from plmctl.tasks import files
 from plmctl.tasks.base import Task
@@ -92,7 +92,7 @@ class Augmentation:
             places[n][role] = found
         for n, row in enumerate(rows):
             draws = np.random.default_rng([self.seed, first + n])
-            others = copies(
+            others = make_copies(
                 sheet.texts(row), places[n], count=self.copies, rate=self.rate, draws=draws
             )
             self.counted["examples"] += bool(places[n]) + len(others)

@@ -100,27 +100,29 @@ class Question(Protocol):
     def logits(self, model: Model, batch: Batch) -> dict[str, Logits]: ...
 
 
-def answers_of(model: Model, batch: Batch, question: Question, record: frozenset[str]) -> Answers:
+def ask_model(model: Model, batch: Batch, question: Question, record: frozenset[str]) -> Answers:
     """Everything named in `record`, from one pass where `model` is a `Once`."""
     layers = record - {LOGITS}
     recorded = model(batch, record=layers).recorded if layers else {}
     logits = question.logits(model, batch) if LOGITS in record else {}
     return Answers(
-        written(model.backbone.writes, batch).real,
+        written_sequence(model.backbone.writes, batch).real,
         logits,
         {name: recorded[name] for name in layers},
     )
 
 
-def written(writes: str, batch: Batch) -> Seq:
+def written_sequence(writes: str, batch: Batch) -> Seq:
     """The sequence whose states a backbone gives; `writes` is what it says of itself."""
     return batch.seqs.get(writes) or batch.text
 
 
-def tokens(writes: str, batch: Batch) -> int:
+def count_tokens(writes: str, batch: Batch) -> int:
     """Real tokens of that sequence: known to the host where the batch has only one."""
     return (
-        batch.counts["tokens"] if len(batch.seqs) == 1 else int(written(writes, batch).real.sum())
+        batch.counts["tokens"]
+        if len(batch.seqs) == 1
+        else int(written_sequence(writes, batch).real.sum())
     )
 
 

@@ -93,7 +93,7 @@ class Cached(Teacher):
             self._stores[record] = Store(
                 self.folder / hashlib.sha256("\0".join(words).encode()).hexdigest()[:16]
             )
-        store, keys = self._stores[record], row_keys(batch)
+        store, keys = self._stores[record], hash_rows(batch)
         if all(key in store for key in keys):
             return _together([store[key] for key in keys], task, batch)
         asked = _Asked(task)
@@ -262,7 +262,7 @@ def _write(folder: Path, rows: Mapping[bytes, Mapping[str, Tensor]]) -> Path | N
     return file
 
 
-def row_keys(batch: Batch) -> list[bytes]:
+def hash_rows(batch: Batch) -> list[bytes]:
     """A hash of each row: its tokens with their tracks, its anchor, and what it says of itself;
     of a group, of all its rows.
     """

@@ -13,8 +13,8 @@ from torch import nn
 from plmctl.core.batch import Batch, Rows
 from plmctl.core.errors import ConfigError
 from plmctl.core.parts import part_of
-from plmctl.distill.base import LOGITS, Measures, Question, Signal, Teacher, answers_of, tokens
-from plmctl.distill.questions import Places, question_of
+from plmctl.distill.base import LOGITS, Measures, Question, Signal, Teacher, ask_model, count_tokens
+from plmctl.distill.questions import Places, make_question
 from plmctl.models.base import Model, Once
 from plmctl.objectives.base import Objective, Output, Term
 
@@ -47,7 +47,7 @@ class Distillation(Objective):
         self.objective, self.teacher = objective, teacher
         self.signals = nn.ModuleDict(signals)
         self.hard, self.writes = hard, model.backbone.writes
-        self.question: Question = question_of(objective, model, places)
+        self.question: Question = make_question(objective, model, places)
         self.record = frozenset[str]().union(*(signal.record for signal in signals.values()))
         self.needs, self.heads, self.answers = objective.needs, objective.heads, objective.answers
         everywhere = self.asked_heads() if places == "all" else frozenset()
@@ -117,7 +117,7 @@ class Distillation(Objective):
         return self.hard > 0 or not self.training
 
     def counts(self, batch: Batch) -> dict[str, int]:
-        asked, real = self.question.counts(batch), tokens(self.writes, batch)
+        asked, real = self.question.counts(batch), count_tokens(self.writes, batch)
         found = self.objective.counts(batch) if self._asks() else {}
         for name, signal in self.signals.items():
             found |= _called(name, signal.counts(batch, asked, real))  # type: ignore[operator]
@@ -131,7 +131,7 @@ class Distillation(Objective):
         }
         logs = dict(own.logs)
         state_out = own.state if self._asks() else once(batch, state).state
-        student = answers_of(once, batch, self.question, self.record)
+        student = ask_model(once, batch, self.question, self.record)
         teacher = self.teacher.answers(batch, self.question, self.record)
         for name, signal in self.signals.items():
             found = signal(student, teacher, batch)

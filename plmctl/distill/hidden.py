@@ -15,7 +15,7 @@ from plmctl.core.batch import Batch
 from plmctl.core.errors import ConfigError
 from plmctl.core.parts import part_of
 from plmctl.distill.base import Answers, Measures, Signal, Teacher
-from plmctl.distill.maps import Layers, layer_map
+from plmctl.distill.maps import Layers, make_layer_map
 from plmctl.objectives.base import Output, Term
 from plmctl.objectives.generator import wide
 
@@ -45,7 +45,9 @@ class HiddenMSE(Signal):
         projection: Literal["shared", "each"] = "shared",
     ) -> None:
         super().__init__(weight=weight)
-        pairs = layer_map(layers, student=student.num_layers, teacher=teacher.measures.num_layers)
+        pairs = make_layer_map(
+            layers, student=student.num_layers, teacher=teacher.measures.num_layers
+        )
         self.pairs = [(0, 0), *pairs] if embeddings else pairs
         shape, self.each = (student.width, teacher.measures.width), projection == "each"
         made = 0 if shape[0] == shape[1] else len(self.pairs) if self.each else 1
@@ -83,7 +85,7 @@ class HiddenCosine(Signal):
 
     def __init__(self, *, weight: float, student: Measures, teacher: Teacher) -> None:
         super().__init__(weight=weight)
-        same_width(student, teacher.measures)
+        check_widths(student, teacher.measures)
 
     def counts(self, batch: Batch, asked: Mapping[str, int], real: int) -> dict[str, int]:
         return {"": real}
@@ -112,7 +114,7 @@ class Patient(Signal):
         self, *, weight: float, student: Measures, teacher: Teacher, layers: Layers = "skip"
     ) -> None:
         super().__init__(weight=weight)
-        same_width(student, teacher.measures)
+        check_widths(student, teacher.measures)
         most = student.num_layers
         if most < 2:
             raise ConfigError(
@@ -125,7 +127,7 @@ class Patient(Signal):
             if isinstance(layers, str) or len(layers) != most - 1
             else [*layers, teacher.measures.num_layers]
         )
-        self.pairs = layer_map(whole, student=most, teacher=teacher.measures.num_layers)[:-1]
+        self.pairs = make_layer_map(whole, student=most, teacher=teacher.measures.num_layers)[:-1]
 
     def counts(self, batch: Batch, asked: Mapping[str, int], real: int) -> dict[str, int]:
         return {"": batch.counts["rows"]}
@@ -142,7 +144,7 @@ class Patient(Signal):
         return Output({"": Term(torch.stack(totals).sum(), self.weight)})
 
 
-def same_width(student: Measures, teacher: Measures) -> None:
+def check_widths(student: Measures, teacher: Measures) -> None:
     """ConfigError naming both widths."""
     if student.width != teacher.width:
         allowed = f"the width {teacher.width} of {teacher.name}; this compares states as they are"

@@ -50,7 +50,7 @@ class SoftTargets(Signal):
         return Output(
             {
                 name: Term(total, self.weight)
-                for name, total in summed(student, teacher, self.apart).items()
+                for name, total in sum_over_positions(student, teacher, self.apart).items()
             }
         )
 
@@ -86,7 +86,7 @@ class LogitMSE(Signal):
         return Output(
             {
                 name: Term(total, self.weight)
-                for name, total in summed(student, teacher, self.apart).items()
+                for name, total in sum_over_positions(student, teacher, self.apart).items()
             }
         )
 
@@ -97,7 +97,7 @@ class LogitMSE(Signal):
         return (z - t).where(there, 0.0).square().sum(-1) / there.sum(-1).clamp(min=1)
 
 
-def summed(student: Answers, teacher: Answers, apart: PerPlace) -> dict[str, Tensor]:
+def sum_over_positions(student: Answers, teacher: Answers, apart: PerPlace) -> dict[str, Tensor]:
     """By the name of logits, the sum of `apart` over the places that count; at most `CHUNK`
     logits are alive at once.
     """

@@ -23,7 +23,7 @@ MAPS: dict[str, Callable[[int, int, int], int]] = {
 }
 
 
-def layer_map(layers: Layers, *, student: int, teacher: int) -> list[Pair]:
+def make_layer_map(layers: Layers, *, student: int, teacher: int) -> list[Pair]:
     """(m, g(m)) for m = 1 .. `student` layers, g(m) one of the `teacher` layers; 0 in a list: the
     embedding output.
 

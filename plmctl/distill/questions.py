@@ -11,7 +11,7 @@ from typing import Literal
 from torch import Tensor
 
 from plmctl.core.batch import IGNORE, Batch
-from plmctl.distill.base import Logits, Question, tokens, written
+from plmctl.distill.base import Logits, Question, count_tokens, written_sequence
 from plmctl.heads.lm import LMHead
 from plmctl.models.base import Model
 from plmctl.objectives.base import Objective
@@ -52,7 +52,9 @@ class OfTokens:
     def counts(self, batch: Batch) -> dict[str, int]:
         there = [name for name in self.sizes if name in batch.targets]
         return {
-            name: batch.counts[name] if self.places == "predicted" else tokens(self.writes, batch)
+            name: batch.counts[name]
+            if self.places == "predicted"
+            else count_tokens(self.writes, batch)
             for name in there
         }
 
@@ -65,7 +67,9 @@ class OfTokens:
                 found[name] = Logits(hidden.at(target.index), target.ids != IGNORE, head)
             else:
                 found[name] = Logits(
-                    hidden.last.flatten(0, 1), written(self.writes, batch).real.flatten(), head
+                    hidden.last.flatten(0, 1),
+                    written_sequence(self.writes, batch).real.flatten(),
+                    head,
                 )
         return found
 
@@ -87,15 +91,15 @@ class Nothing:
         return {}
 
 
-def question_of(objective: Objective, model: Model, places: Places) -> Question:
+def make_question(objective: Objective, model: Model, places: Places) -> Question:
     """What `objective` asks of a model, as far as it has one softmax at known places."""
     if isinstance(objective, Task) and objective.has_classes:
         return OfTask(objective)
-    sizes = {name: int(model.heads[name].vocab_size) for name in token_heads(objective, model)}  # type: ignore[arg-type]
+    sizes = {name: int(model.heads[name].vocab_size) for name in find_token_heads(objective, model)}  # type: ignore[arg-type]
     return OfTokens(sizes, writes=model.backbone.writes, places=places) if sizes else Nothing()
 
 
-def token_heads(objective: Objective, model: Model) -> list[str]:
+def find_token_heads(objective: Objective, model: Model) -> list[str]:
     """The language-model heads that `objective` reads at targets of the same name, from the last
     states of the backbone.
     """

@@ -31,16 +31,16 @@ class MiniLM(Signal):
 
     def __init__(self, *, weight: float, student: Measures, teacher: Teacher) -> None:
         super().__init__(weight=weight)
-        same_heads(student, teacher.measures)
+        check_heads(student, teacher.measures)
 
     def counts(self, batch: Batch, asked: Mapping[str, int], real: int) -> dict[str, int]:
         return {"attention": real, "values": real}
 
     def forward(self, student: Answers, teacher: Answers, batch: Batch) -> Output:
         real = student.real
-        attention = divergence(*(side.recorded["scores"][-1] for side in (student, teacher)))
-        values = divergence(
-            *(related(side.recorded["values"][-1], real) for side in (student, teacher))
+        attention = kl_divergence(*(side.recorded["scores"][-1] for side in (student, teacher)))
+        values = kl_divergence(
+            *(relate(side.recorded["values"][-1], real) for side in (student, teacher))
         )
         found = {"attention": attention, "values": values}
         return Output(
@@ -108,8 +108,8 @@ class MiniLMv2(Signal):
         terms, real = {}, student.real
         for name, share in zip(VECTORS, self.shares, strict=True):
             own, other = student.recorded[name][-1], teacher.recorded[name][self.place]
-            found = divergence(
-                *(related(resplit(side, self.relation_heads), real) for side in (own, other))
+            found = kl_divergence(
+                *(relate(split_heads(side, self.relation_heads), real) for side in (own, other))
             )
             terms[name] = Term(found.mean(1).where(real, 0.0).sum(), self.weight * share)
         return Output(terms)
@@ -120,12 +120,12 @@ def _largest(columns: int, most: int) -> int:
     return max(n for n in range(1, max(1, most) + 1) if columns % n == 0)
 
 
-def resplit(x: Tensor, heads: int) -> Tensor:
+def split_heads(x: Tensor, heads: int) -> Tensor:
     """[B, H, T, D] -> [B, heads, T, H D / heads]: the same columns in other groups."""
     return x.transpose(1, 2).flatten(2).unflatten(-1, (heads, -1)).transpose(1, 2)
 
 
-def related(x: Tensor, real: Tensor) -> Tensor:
+def relate(x: Tensor, real: Tensor) -> Tensor:
     """[B, H, T, D] -> [B, H, T, T] `x x^T / sqrt(D)` in fp32, the lowest number at columns of
     padding.
     """
@@ -135,7 +135,7 @@ def related(x: Tensor, real: Tensor) -> Tensor:
     return scores.masked_fill(~real[:, None, None], torch.finfo(scores.dtype).min)
 
 
-def divergence(student: Tensor, teacher: Tensor) -> Tensor:
+def kl_divergence(student: Tensor, teacher: Tensor) -> Tensor:
     """[B, H, T] `KL(softmax(teacher) || softmax(student))` over the last dimension of scores [B,
     H, T, T].
     """
@@ -144,7 +144,7 @@ def divergence(student: Tensor, teacher: Tensor) -> Tensor:
     return (p * (log_p - log_q)).where(p > 0, 0.0).sum(-1)
 
 
-def same_heads(student: Measures, teacher: Measures) -> None:
+def check_heads(student: Measures, teacher: Measures) -> None:
     """ConfigError naming both numbers of heads; where one has no such attention, that is said
     elsewhere.
     """

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from plmctl.core.batch import Batch
 from plmctl.core.errors import ConfigError
 from plmctl.core.parts import part_of
-from plmctl.distill.base import LOGITS, Answers, Measures, Question, Teacher, answers_of
+from plmctl.distill.base import LOGITS, Answers, Measures, Question, Teacher, ask_model
 from plmctl.distill.teachers import Mean
 from plmctl.models.base import Model, Once
 
@@ -57,10 +57,10 @@ class SelfEnsemble(Teacher):
                 "vote", vote, "goes with a window: which students vote?", fix="window=5 decay=null"
             )
         self.window, self.decay, self.vote = window, decay, vote
-        self.average = remembered(model)
+        self.average = copy_as_buffers(model)
         several = window is not None and (window > 1 or vote)
         self.past = (
-            nn.ModuleList(remembered(model) for _ in range(window or 0)) if several else None
+            nn.ModuleList(copy_as_buffers(model) for _ in range(window or 0)) if several else None
         )
         self.students: Tensor
         # that there have been, the first one included
@@ -96,15 +96,15 @@ class SelfEnsemble(Teacher):
             return Answers(found[0].real, logits)
 
     def _of(self, model: Any, batch: Batch, question: Question, record: frozenset[str]) -> Answers:
-        return answers_of(Once(model, record - {LOGITS}), batch, question, record)  # type: ignore[arg-type]
+        return ask_model(Once(model, record - {LOGITS}), batch, question, record)  # type: ignore[arg-type]
 
     @torch.no_grad()
     def after_step(self, model: Model, step: int) -> None:
         """Remember the student of now, and forget the one of `window` updates ago."""
         number, own, average = (
             int(self.students),
-            named(model, self.names),
-            named(self.average, self.names),
+            find_tensors(model, self.names),
+            find_tensors(self.average, self.names),
         )
         self.students += 1
         if self.past is None:
@@ -112,14 +112,14 @@ class SelfEnsemble(Teacher):
             for name, mean in average.items():
                 mean.lerp_(own[name], 1 - d)
             return
-        for name, kept in named(self.past[number % len(self.past)], self.names).items():
+        for name, kept in find_tensors(self.past[number % len(self.past)], self.names).items():
             kept.copy_(own[name])
-        students = [named(past, self.names) for past in list(self.past)[: number + 1]]
+        students = [find_tensors(past, self.names) for past in list(self.past)[: number + 1]]
         for name, mean in average.items():
             mean.copy_(torch.stack([student[name] for student in students]).mean(0))
 
 
-def remembered(model: Model) -> Model:
+def copy_as_buffers(model: Model) -> Model:
     """A copy in evaluation mode whose parameters are buffers: saved with what has it, and never
     trained.
     """
@@ -135,7 +135,7 @@ def remembered(model: Model) -> Model:
     return made
 
 
-def named(model: nn.Module, names: Sequence[str]) -> dict[str, Tensor]:
+def find_tensors(model: nn.Module, names: Sequence[str]) -> dict[str, Tensor]:
     """What is called so in `model`, parameter or buffer."""
     there: dict[str, Tensor] = dict(model.named_buffers(remove_duplicate=False))
     there |= dict(model.named_parameters(remove_duplicate=False))

@@ -47,7 +47,7 @@ def sequence(
     return objective
 
 
-def likeliest(texts: Sequence[str], references: Sequence[str]) -> str | None:
+def pick_likeliest(texts: Sequence[str], references: Sequence[str]) -> str | None:
     """The first text that is not empty: the mode of the teacher, as far as a beam finds it (sec.
     3.2, Seq-KD).
     """

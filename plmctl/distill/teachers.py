@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from plmctl.core.batch import Batch
 from plmctl.core.errors import ConfigError
-from plmctl.distill.base import LOGITS, Answers, Logits, Measures, Question, Teacher, answers_of
+from plmctl.distill.base import LOGITS, Answers, Logits, Measures, Question, Teacher, ask_model
 from plmctl.models.base import Model, Once
 
 
@@ -52,7 +52,7 @@ class Frozen(Teacher):
 
     def answers(self, batch: Batch, question: Question, record: frozenset[str]) -> Answers:
         with torch.no_grad():
-            return answers_of(Once(self.model, record - {LOGITS}), batch, question, record)  # type: ignore[arg-type]
+            return ask_model(Once(self.model, record - {LOGITS}), batch, question, record)  # type: ignore[arg-type]
 
 
 @dataclass(frozen=True)

@@ -83,11 +83,13 @@ class Theseus(Objective):
         self.step: Tensor
         self.register_buffer("step", torch.zeros((), dtype=torch.int64))
         self.drawn: list[np.ndarray] = []  # for each stack, which of its modules are replaced now
-        pairs = paired(model, teacher.model, teacher.measures.name)
+        pairs = pair_stacks(model, teacher.model, teacher.measures.name)
         inherit(model, teacher.model, teacher.measures.name)
         made: Any = model
         for place, (path, predecessor, successor) in enumerate(pairs):
-            made = swapped(made, path.split("."), Mixed(predecessor, successor, self.drawn, place))
+            made = swap_part(
+                made, path.split("."), Mixed(predecessor, successor, self.drawn, place)
+            )
         self.modules_of = [successor.num_layers for _, _, successor in pairs]
         # no submodule: what it has is the student's or the teacher's
         self._mixed: tuple[Any] = (made,)
@@ -165,7 +167,7 @@ class Mixed(nn.Module):
         return x, [*recorded[:-1], x] if record else []
 
 
-def paired(model: Model, teacher: Model, name: str) -> list[tuple[str, Stack, Stack]]:
+def pair_stacks(model: Model, teacher: Model, name: str) -> list[tuple[str, Stack, Stack]]:
     """(path, the teacher's stack, the student's) of every stack; ConfigError where layers cannot
     take each other's places.
     """
@@ -253,12 +255,12 @@ def inherit(model: Model, teacher: Model, name: str) -> None:
         )
 
 
-def swapped(module: Any, path: Sequence[str], part: nn.Module) -> Any:
+def swap_part(module: Any, path: Sequence[str], part: nn.Module) -> Any:
     """`module` with `part` at `path`; it shares everything else with the original, which stays
     as it is.
     """
     made = copy.copy(module)
     made.__dict__["_modules"] = dict(module._modules)
-    inner = part if len(path) == 1 else swapped(module.get_submodule(path[0]), path[1:], part)
+    inner = part if len(path) == 1 else swap_part(module.get_submodule(path[0]), path[1:], part)
     made._modules[path[0]] = inner
     return made

@@ -12,7 +12,7 @@ from plmctl.core.errors import ConfigError
 from plmctl.core.terminal import remark, tell
 from plmctl.data.tokenizing import cache_folder
 from plmctl.distill.rewriting import Rewriting
-from plmctl.distill.sequence import Nearest, Pick, likeliest
+from plmctl.distill.sequence import Nearest, Pick, pick_likeliest
 from plmctl.generation.prompts import PromptReader
 from plmctl.run.build import build, plain
 from plmctl.run.identity import identity
@@ -42,7 +42,7 @@ def rewriting(cfg: DictConfig, flags: Flags) -> Rewriting:
         )
     loaded = load(cfg.checkpoint, plugins=flags.plugins)
     task, reader = _task(cfg, flags, loaded), _reader(cfg, flags, loaded)
-    pick: Pick = likeliest
+    pick: Pick = pick_likeliest
     if cfg.pick == "nearest":
         pick = Nearest(tokenize=task.tokenize, lowercase=task.lowercase)
     return Rewriting(

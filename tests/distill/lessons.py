@@ -10,7 +10,7 @@ import torch
 from plmctl.attention.patterns.base import Full, Pattern
 from plmctl.core.batch import IGNORE, Batch, Rows, Seq
 from plmctl.data.loader import collate
-from plmctl.distill.base import LOGITS, Answers, Measures, answers_of
+from plmctl.distill.base import LOGITS, Answers, Measures, ask_model
 from plmctl.distill.questions import OfTokens
 from plmctl.distill.teachers import Frozen
 from plmctl.heads.lm import LMHead
@@ -84,7 +84,7 @@ def batch(seed: int = 0) -> Batch:
 
 
 def answers(made: Model, given: Batch, places: str = "predicted") -> Answers:
-    return answers_of(made, given, OfTokens({"mlm": V}, writes="text", places=places), ALL)  # type: ignore[arg-type]
+    return ask_model(made, given, OfTokens({"mlm": V}, writes="text", places=places), ALL)  # type: ignore[arg-type]
 
 
 def pair(

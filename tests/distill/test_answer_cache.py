@@ -16,7 +16,7 @@ import torch
 from plmctl.core.batch import IGNORE, Batch, Rows, Seq
 from plmctl.distill import cache
 from plmctl.distill.base import LOGITS, Answers
-from plmctl.distill.cache import Cached, Store, row_keys
+from plmctl.distill.cache import Cached, Store, hash_rows
 from plmctl.distill.questions import OfTask
 from plmctl.distill.teachers import Frozen
 from plmctl.models.base import Model
@@ -192,10 +192,10 @@ def test_one_new_row_and_the_whole_batch_is_asked(teacher: Counting, tmp_path: P
 
 def test_rows_are_known_by_what_is_read_of_them() -> None:
     whole = rows()
-    keys = row_keys(batches.collate(whole, np.arange(ROWS)))
+    keys = hash_rows(batches.collate(whole, np.arange(ROWS)))
     assert len(set(keys)) == ROWS
     # padded to another length, and groups from 0
-    assert row_keys(batches.collate(whole, np.array([2, 3]))) == keys[2:4]
+    assert hash_rows(batches.collate(whole, np.array([2, 3]))) == keys[2:4]
     text = whole.seqs["text"]
     changed = {
         "ids": whole.with_seq("text", replace(text, ids=text.ids + (np.arange(LONGEST) == 1))),
@@ -203,17 +203,17 @@ def test_rows_are_known_by_what_is_read_of_them() -> None:
         "anchor": replace(whole, anchors=whole.anchors + np.array([0, 1])),
     }
     for other in changed.values():
-        assert not set(row_keys(batches.collate(other, np.arange(ROWS)))) & set(keys)
+        assert not set(hash_rows(batches.collate(other, np.arange(ROWS)))) & set(keys)
     first = text.ids.copy()
     first[1, 0] += 1  # of a group of two rows, the other one
     assert (
-        row_keys(
+        hash_rows(
             batches.collate(whole.with_seq("text", replace(text, ids=first)), np.arange(ROWS))
         )[0]
         != keys[0]
     )
     numbered = replace(whole, values={**whole.values, "example": np.arange(ROWS) + 9}, labels={})
-    assert row_keys(batches.collate(numbered, np.arange(ROWS))) == keys
+    assert hash_rows(batches.collate(numbered, np.arange(ROWS))) == keys
 
 
 def test_shards_are_whole_or_absent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

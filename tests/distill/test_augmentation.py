@@ -16,7 +16,7 @@ from plmctl.cli.app import make_app
 from plmctl.commands import augment
 from plmctl.core.batch import Batch, Seq
 from plmctl.core.errors import ConfigError, DataError, UsageError
-from plmctl.distill.augmentation import Augmenter, ReplaceableWord, copies, replaced
+from plmctl.distill.augmentation import Augmenter, ReplaceableWord, make_copies, replace_words
 from plmctl.distill.function_words import ENGLISH
 from plmctl.distill.neighbours import Neighbours
 from plmctl.run import compose as config
@@ -171,18 +171,18 @@ def test_a_copy_replaces_each_word_with_its_probability():
         ],
     )
     draws = np.random.default_rng(0)
-    assert replaced(text, slots, rate=1.0, draws=draws) in ("x, y! (w)", "x, z! (w)")
-    made_of = [replaced(text, slots, rate=0.4, draws=draws) for _ in range(4000)]
+    assert replace_words(text, slots, rate=1.0, draws=draws) in ("x, y! (w)", "x, z! (w)")
+    made_of = [replace_words(text, slots, rate=0.4, draws=draws) for _ in range(4000)]
     for what, share in (("x", 0.4), ("y", 0.2), ("z", 0.2), ("w", 0.4)):
         found = sum(what in copy for copy in made_of)
         assert abs(found - 4000 * share) < 4 * (4000 * share * (1 - share)) ** 0.5
-    several = copies(
+    several = make_copies(
         {"text": text, "text2": "same"}, {"text": slots}, count=300, rate=0.5, draws=draws
     )
     # all versions but the original, once
     assert len({copy["text"] for copy in several}) == len(several) == 2 * 3 * 2 - 1
     assert {copy["text2"] for copy in several} == {"same"}
-    assert copies({"text": text}, {"text": []}, count=5, rate=1.0, draws=draws) == []
+    assert make_copies({"text": text}, {"text": []}, count=5, rate=1.0, draws=draws) == []
 
 
 def test_writes_the_table_with_copies_behind_each_example(run, tmp_path, capsys):

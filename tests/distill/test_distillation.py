@@ -21,7 +21,7 @@ from plmctl.distill.base import LOGITS, Measures
 from plmctl.distill.distillation import Distillation
 from plmctl.distill.hidden import HiddenMSE
 from plmctl.distill.logits import LogitMSE, SoftTargets
-from plmctl.distill.questions import OfTask, OfTokens, question_of
+from plmctl.distill.questions import OfTask, OfTokens, make_question
 from plmctl.distill.relations import MiniLM
 from plmctl.distill.teachers import Frozen, Several
 from plmctl.heads.lm import LMHead
@@ -281,10 +281,10 @@ def test_a_score_has_no_probabilities_but_a_distance():
 
 def test_questions_of_objectives():
     small = model()
-    assert question_of(
+    assert make_question(
         Mix({"mlm": Entry(MLM()), "other": Entry(Labelled())}), small, "predicted"
     ).heads == {"mlm"}
-    assert question_of(Labelled(), small, "all").heads == frozenset()
+    assert make_question(Labelled(), small, "all").heads == frozenset()
 
 
 def test_an_encoder_decoder_is_compared_where_it_writes():

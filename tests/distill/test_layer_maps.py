@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 
 from plmctl.core.errors import ConfigError
-from plmctl.distill.maps import layer_map
+from plmctl.distill.maps import make_layer_map
 
 
 def teachers(layers, student, teacher):
-    pairs = layer_map(layers, student=student, teacher=teacher)
+    pairs = make_layer_map(layers, student=student, teacher=teacher)
     assert [m for m, _ in pairs] == list(range(1, student + 1))
     return [g for _, g in pairs]
 
@@ -50,4 +50,4 @@ def test_published_maps():
 )
 def test_maps_that_do_not_exist_are_named(layers, student, teacher, said):
     with pytest.raises(ConfigError, match=f"(?s){said}"):
-        layer_map(layers, student=student, teacher=teacher)
+        make_layer_map(layers, student=student, teacher=teacher)

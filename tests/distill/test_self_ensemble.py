@@ -17,7 +17,7 @@ from plmctl.core.errors import ConfigError
 from plmctl.distill.base import Measures
 from plmctl.distill.distillation import Distillation
 from plmctl.distill.logits import LogitMSE
-from plmctl.distill.self_ensemble import SelfEnsemble, named
+from plmctl.distill.self_ensemble import SelfEnsemble, find_tensors
 from plmctl.objectives.mlm import MLM
 from plmctl.run import compose as config
 from plmctl.run.resume import resumed
@@ -47,7 +47,7 @@ def test_the_window_is_the_mean_of_the_last_students(window):
         student = model()
         ensemble = SelfEnsemble(model=student, window=window)
         last = history(student, ensemble, updates)[-window:]
-        for name, found in named(ensemble.average, ensemble.names).items():
+        for name, found in find_tensors(ensemble.average, ensemble.names).items():
             torch.testing.assert_close(
                 found, sum(each[name] for each in last) / len(last), rtol=1e-12, atol=1e-12
             )
@@ -61,7 +61,7 @@ def test_a_decay_is_the_moving_average():
     for step, each in enumerate(students[1:], 1):
         d = min(0.3, (1 + step) / (10 + step))
         expected = {name: mean - (1 - d) * (mean - each[name]) for name, mean in expected.items()}
-    for name, found in named(ensemble.average, ensemble.names).items():
+    for name, found in find_tensors(ensemble.average, ensemble.names).items():
         torch.testing.assert_close(found, expected[name], rtol=1e-12, atol=1e-12)
 
 
@@ -111,11 +111,12 @@ def test_the_loss_is_the_mean_square_to_the_logits_of_the_average(vote):
     torch.testing.assert_close(term.total, total, rtol=1e-9, atol=1e-10)
     assert term.weight == 1.5
     assert output.terms["mlm"].weight == 1.0
-    before = {name: p.clone() for name, p in named(ensemble.average, ensemble.names).items()}
+    before = {name: p.clone() for name, p in find_tensors(ensemble.average, ensemble.names).items()}
     term.total.backward()
     assert not list(ensemble.parameters())  # nothing of it is trained
     assert all(
-        torch.equal(before[name], p) for name, p in named(ensemble.average, ensemble.names).items()
+        torch.equal(before[name], p)
+        for name, p in find_tensors(ensemble.average, ensemble.names).items()
     )
     assert any(p.grad is not None and p.grad.abs().sum() > 0 for p in student.parameters())
 

@@ -16,7 +16,7 @@ from plmctl.cli.app import make_app
 from plmctl.commands import finetune, rewrite
 from plmctl.core.errors import ConfigError, DataError, UsageError
 from plmctl.distill import rewriting
-from plmctl.distill.sequence import Nearest, likeliest, sequence
+from plmctl.distill.sequence import Nearest, pick_likeliest, sequence
 from plmctl.distill.teachers import Frozen
 from plmctl.run import compose as config
 from plmctl.run.assemble import build_model
@@ -165,7 +165,7 @@ def test_nearest_has_the_highest_sentence_bleu():
     assert pick(texts, [gold]) == best == "the cat sat on the mat today"
     assert pick(["", ""], [gold]) is None
     assert pick(["a b", "a b", "c"], ["x"]) == "a b"  # none is near: the likeliest
-    assert likeliest(["", "b", "c"], ["c"]) == "b"
+    assert pick_likeliest(["", "b", "c"], ["c"]) == "b"
 
 
 def test_nearest_chooses_among_the_beam(teacher, tmp_path):
