@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from plmctl.core.errors import ConfigError
-from plmctl.interop.bert import PLACES, BertFamily, tasks
+from plmctl.interop.bert import PLACES, BertFamily, task_architectures
 from plmctl.interop.family import Architecture, Node, Numbers
 from plmctl.interop.names import NameRule, Tensors, linear, same
 from plmctl.nn.layout import copies, parse
@@ -68,7 +68,7 @@ class AlbertFamily(BertFamily):
         Architecture(
             CLASSIFIER, ("pooler", "class"), POOLER + linear("heads.class.linear", "classifier")
         ),
-        *tasks("Albert"),
+        *task_architectures("Albert"),
         Architecture("AlbertForPreTraining", ("mlm", "pooler", "sop"), MLM + POOLER + SOP),
         Architecture("AlbertForMaskedLM", ("mlm",), MLM),
         Architecture("AlbertModel", ("pooler",), OWN_POOLER, bare=True),

@@ -18,7 +18,7 @@ from plmctl.interop.stacks import (
     EncoderDecoderFamily,
     StackNumbers,
     nodes,
-    start_of,
+    read_start,
 )
 
 UNUSED = 2  # rows of the tables of places that no token uses
@@ -35,7 +35,7 @@ SEQ2SEQ = [
 ]
 
 
-def layers(end: str) -> list[NameRule]:
+def layer_rules(end: str) -> list[NameRule]:
     """All layers of "encoder" or "decoder"."""
     ours, theirs = f"backbone.{end}.stack.blocks", f"{end}.layers.{{i}}"
     cross = [
@@ -59,14 +59,14 @@ def layers(end: str) -> list[NameRule]:
     ]
 
 
-def classifier(head: str) -> list[NameRule]:
+def classifier_rules(head: str) -> list[NameRule]:
     theirs = "classification_head"
     return linear(f"heads.{head}.dense", f"{theirs}.dense") + linear(
         f"heads.{head}.linear", f"{theirs}.out_proj"
     )
 
 
-def before_layers(end: str) -> list[NameRule]:
+def embedding_rules(end: str) -> list[NameRule]:
     """Places, counted from the third row of their table, and the norm of the embeddings."""
     places = behind(
         f"backbone.{end}.position.table.weight", f"{end}.embed_positions.weight", rows=UNUSED
@@ -99,11 +99,17 @@ class BartFamily(EncoderDecoderFamily):
     prefix = "model."
     rules = (
         *TABLES,
-        *(rule for end in ("encoder", "decoder") for rule in [*before_layers(end), *layers(end)]),
+        *(
+            rule
+            for end in ("encoder", "decoder")
+            for rule in [*embedding_rules(end), *layer_rules(end)]
+        ),
     )
     architectures = (
-        Architecture("BartForSequenceClassification", ("score",), classifier("score"), outputs=1),
-        Architecture("BartForSequenceClassification", ("class",), classifier("class")),
+        Architecture(
+            "BartForSequenceClassification", ("score",), classifier_rules("score"), outputs=1
+        ),
+        Architecture("BartForSequenceClassification", ("class",), classifier_rules("class")),
         Architecture(
             "BartForQuestionAnswering", ("span",), linear("heads.span.linear", "qa_outputs")
         ),
@@ -123,17 +129,19 @@ class BartFamily(EncoderDecoderFamily):
                 raise ConfigError(
                     f"config.json: {key}", settings[key], f"{allowed} (nothing else is supported)"
                 )
-        return ends(self, settings, start=2)
+        return read_stack_numbers(self, settings, start=2)
 
     def settings(self, numbers: Numbers) -> Node:
-        return settings_of(self, numbers)
+        return export_settings(self, numbers)
 
     def nodes(self, numbers: Numbers) -> Node:
         places = {"_target_": "plmctl.nn.positions.Learned", "max_length": numbers.max_length}
-        return post_norm(numbers, places=places, embedding={"norm": NORM})
+        return post_norm_stacks(numbers, places=places, embedding={"norm": NORM})
 
 
-def ends(family: EncoderDecoderFamily, settings: Mapping[str, Any], *, start: int) -> StackNumbers:
+def read_stack_numbers(
+    family: EncoderDecoderFamily, settings: Mapping[str, Any], *, start: int
+) -> StackNumbers:
     """From a `config.json` with BART's names."""
     return StackNumbers(
         num_layers=settings["encoder_layers"],
@@ -156,11 +164,11 @@ def ends(family: EncoderDecoderFamily, settings: Mapping[str, Any], *, start: in
         tied=settings.get("tie_word_embeddings", True),
         scaled=settings.get("scale_embedding", False),
         pad=settings.get("pad_token_id") or 0,
-        start=start_of(settings, start),
+        start=read_start(settings, start),
     )
 
 
-def settings_of(family: EncoderDecoderFamily, numbers: Numbers) -> Node:
+def export_settings(family: EncoderDecoderFamily, numbers: Numbers) -> Node:
     """To such a `config.json`."""
     assert isinstance(numbers, StackNumbers)
     return {
@@ -187,7 +195,7 @@ def settings_of(family: EncoderDecoderFamily, numbers: Numbers) -> Node:
     }
 
 
-def post_norm(numbers: Numbers, *, places: Node, embedding: Node) -> Node:
+def post_norm_stacks(numbers: Numbers, *, places: Node, embedding: Node) -> Node:
     """Two post-norm stacks with the same scheme of places."""
     assert isinstance(numbers, StackNumbers)
     return nodes(

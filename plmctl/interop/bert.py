@@ -61,7 +61,7 @@ ACTIVATIONS = {
 }
 
 
-def tasks(prefix: str) -> list[Architecture]:
+def task_architectures(prefix: str) -> list[Architecture]:
     """The token classifiers, which every family of encoders has in the same form."""
     return [
         Architecture(
@@ -181,7 +181,7 @@ class BertFamily(Family):
             ("pooler", "class"),
             POOLER + linear("heads.class.linear", "classifier"),
         ),
-        *tasks("Bert"),
+        *task_architectures("Bert"),
         Architecture(
             "BertForPreTraining", ("mlm", "pooler", "nsp", "sbo"), MLM + POOLER + NSP + SBO
         ),

@@ -8,10 +8,10 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from plmctl.interop.bert import BACKBONE, PLACES, BertFamily, tasks
+from plmctl.interop.bert import BACKBONE, PLACES, BertFamily, task_architectures
 from plmctl.interop.family import Architecture, Node, Numbers
 from plmctl.interop.names import NameRule, linear, same
-from plmctl.interop.roberta import classifier
+from plmctl.interop.roberta import classifier_rules
 
 MLM: list[NameRule] = [
     *linear("heads.mlm.dense", "generator_predictions.dense"),
@@ -40,10 +40,10 @@ class ElectraFamily(BertFamily):
     prefix = "electra."
     architectures = (
         Architecture(
-            "ElectraForSequenceClassification", ("score",), classifier("score"), outputs=1
+            "ElectraForSequenceClassification", ("score",), classifier_rules("score"), outputs=1
         ),
-        Architecture("ElectraForSequenceClassification", ("class",), classifier("class")),
-        *tasks("Electra"),
+        Architecture("ElectraForSequenceClassification", ("class",), classifier_rules("class")),
+        *task_architectures("Electra"),
         Architecture("ElectraForPreTraining", ("discriminator",), DISCRIMINATOR),
         Architecture("ElectraForMaskedLM", ("mlm",), MLM),
         Architecture("ElectraModel", bare=True),

@@ -85,7 +85,7 @@ def read(folder: Path) -> Imported:
     return Imported(config, tensors, left)
 
 
-def tokenizer() -> Tokenizer:
+def make_tokenizer() -> Tokenizer:
     """Words end at spaces, as in the tokenized text that these models were trained on; all are
     new, so all are spelled.
     """

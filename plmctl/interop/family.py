@@ -19,7 +19,7 @@ from plmctl.core.errors import ConfigError, DataError, nearest
 from plmctl.core.locate import locate, parameters
 from plmctl.core.values import Count
 from plmctl.heads.features import BEFORE_HEADS
-from plmctl.interop.names import NameRule, Tensors, missing
+from plmctl.interop.names import NameRule, Tensors, find_missing
 
 Node = dict[str, Any]
 
@@ -205,10 +205,10 @@ class Family:
         stack, embedding = _at(config, "model.stack") or {}, _at(config, "model.embedding") or {}
         cells = stack.get("cells") or {}
         attention, inner = cells.get("a") or {}, cells.get("f") or {}
-        table, project = token_table(tensors), tensors.get("backbone.embedding.project.weight")
+        table, project = find_token_table(tensors), tensors.get("backbone.embedding.project.weight")
         assert table is not None
         return Numbers(
-            num_layers=layers_of(stack.get("layout", "")),
+            num_layers=count_layers(stack.get("layout", "")),
             width=table.shape[1] if project is None else len(project),
             num_heads=attention.get("num_heads", 1),
             inner_width=inner.get("inner_width", 0),
@@ -234,7 +234,7 @@ class Family:
         self, tensors: Mapping[str, Tensor], rules: Sequence[NameRule], numbers: Numbers
     ) -> list[str]:
         """Import: names of theirs that the member has and `tensors` lacks."""
-        return missing(tensors, rules, num_layers=numbers.blocks)
+        return find_missing(tensors, rules, num_layers=numbers.blocks)
 
     def completed(self, tensors: Tensors, numbers: Numbers, architecture: Architecture) -> Tensors:
         """Export: with the tensors that every member has and our model lacks."""
@@ -339,7 +339,7 @@ class Family:
         )
 
 
-def without_aliases(
+def drop_aliases(
     tensors: Mapping[str, Tensor], ties: Mapping[str, str], prefix: str, *, tied: bool
 ) -> Tensors:
     """Each tied tensor once. Where `config.json` unties them, the output table stays, with the
@@ -355,12 +355,12 @@ def without_aliases(
     return found
 
 
-def token_table(tensors: Mapping[str, Tensor]) -> Tensor | None:
+def find_token_table(tensors: Mapping[str, Tensor]) -> Tensor | None:
     """The table of tokens of our model, of both ends or of the source."""
     return next((tensors[name] for name in TOKENS if name in tensors), None)
 
 
-def layers_of(layout: str, letters: str = "af") -> int:
+def count_layers(layout: str, letters: str = "af") -> int:
     """How often a layout of one group repeats it; 0 where it is another."""
     count = layout.removeprefix(f"{letters}*")
     return int(count) if count.isdecimal() else 0

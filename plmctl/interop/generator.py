@@ -13,7 +13,7 @@ from plmctl.interop.names import Tensors
 from plmctl.objectives.generator import SHARED
 
 
-def generator(
+def extract_generator(
     config: Mapping[str, Any], tensors: Mapping[str, Tensor], own: Mapping[str, Tensor]
 ) -> tuple[Node, Tensors]:
     """(its config, its tensors) out of those of a run; `own`: the tensors of

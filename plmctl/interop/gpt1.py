@@ -7,7 +7,7 @@ from typing import Any
 
 from plmctl.core.errors import ConfigError
 from plmctl.interop.family import Architecture, Node, Numbers
-from plmctl.interop.gpt2 import CELLS, CLM, GPT2Family, score
+from plmctl.interop.gpt2 import CELLS, CLM, GPT2Family, score_rules
 from plmctl.interop.names import linear, same
 
 TIES = {"lm_head.weight": "tokens_embed.weight"}
@@ -28,8 +28,10 @@ class GPTFamily(GPT2Family):
         *linear("backbone.stack.blocks.f.{i}.norm_sum", "h.{i}.ln_2"),
     )
     architectures = (
-        Architecture("OpenAIGPTForSequenceClassification", ("score",), score("score"), outputs=1),
-        Architecture("OpenAIGPTForSequenceClassification", ("class",), score("class")),
+        Architecture(
+            "OpenAIGPTForSequenceClassification", ("score",), score_rules("score"), outputs=1
+        ),
+        Architecture("OpenAIGPTForSequenceClassification", ("class",), score_rules("class")),
         Architecture("OpenAIGPTLMHeadModel", ("clm",), CLM),
         Architecture("OpenAIGPTModel", bare=True),
     )

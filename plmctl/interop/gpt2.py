@@ -20,7 +20,7 @@ CELLS: list[NameRule] = [
 CLM = [same("heads.clm.weight", "lm_head.weight", optional=True)]
 
 
-def score(head: str) -> list[NameRule]:
+def score_rules(head: str) -> list[NameRule]:
     """A linear map without bias on the last token's state."""
     return [same(f"heads.{head}.linear.weight", "score.weight")]
 
@@ -63,8 +63,8 @@ class GPT2Family(Family):
         *linear("backbone.stack.final_norm", "ln_f"),
     )
     architectures: Sequence[Architecture] = (
-        Architecture("GPT2ForSequenceClassification", ("score",), score("score"), outputs=1),
-        Architecture("GPT2ForSequenceClassification", ("class",), score("class")),
+        Architecture("GPT2ForSequenceClassification", ("score",), score_rules("score"), outputs=1),
+        Architecture("GPT2ForSequenceClassification", ("class",), score_rules("class")),
         Architecture(
             "GPT2ForTokenClassification", ("tag",), linear("heads.tag.linear", "classifier")
         ),

@@ -24,9 +24,9 @@ from plmctl.interop.family import (
     Architecture,
     Family,
     Numbers,
+    drop_aliases,
+    find_token_table,
     refuse_huge,
-    token_table,
-    without_aliases,
 )
 from plmctl.interop.gpt1 import GPTFamily
 from plmctl.interop.gpt2 import GPT2Family
@@ -34,6 +34,7 @@ from plmctl.interop.marian import MarianFamily
 from plmctl.interop.names import Tensors, to_ours, to_theirs
 from plmctl.interop.roberta import RobertaFamily
 from plmctl.interop.t5 import T5Family
+from plmctl.interop.weights import modernize_names
 from plmctl.interop.xlnet import XLNetFamily
 from plmctl.storage.reading import fitted, read_json
 
@@ -80,7 +81,7 @@ class Exported:
     notes: list[str] = field(default_factory=list)
 
 
-def supported() -> list[str]:
+def list_supported() -> list[str]:
     """Every published class that is read and written."""
     return list(dict.fromkeys(a.name for family in FAMILIES for a in family.architectures))
 
@@ -93,8 +94,8 @@ def read(folder: Path) -> Imported:
     settings = fitted(settings, family.schema, file=file, fix=weights.AGAIN)
     numbers = family.numbers(settings)
     refuse_huge(numbers, file)
-    found = weights.modern(weights.read(folder))
-    found = without_aliases(found, family.ties, family.prefix, tied=numbers.tied)
+    found = modernize_names(weights.read(folder))
+    found = drop_aliases(found, family.ties, family.prefix, tied=numbers.tied)
     numbers, found = family.adapted(numbers, found)
     architecture = family.architecture_of(name, found)
     # a bare backbone under such a name
@@ -265,7 +266,7 @@ def _describing(
     """The family that `config` is a member of: the one it came from, or that knows its heads;
     else how it differs.
     """
-    if token_table(tensors) is None:
+    if find_token_table(tensors) is None:
         allowed = f"a model that a published class has: this one has neither {' nor '.join(TOKENS)}"
         raise ConfigError("model", config["model"].get("_target_"), allowed)
     heads, origin = config.get("heads") or {}, (config.get("origin") or {}).get("family")

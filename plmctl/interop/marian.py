@@ -8,7 +8,14 @@ from collections.abc import Mapping
 from typing import Any
 
 from plmctl.core.errors import ConfigError
-from plmctl.interop.bart import SEQ2SEQ, BartConfig, ends, layers, post_norm, settings_of
+from plmctl.interop.bart import (
+    SEQ2SEQ,
+    BartConfig,
+    export_settings,
+    layer_rules,
+    post_norm_stacks,
+    read_stack_numbers,
+)
 from plmctl.interop.bert import ACTIVATIONS
 from plmctl.interop.family import Architecture, Node, Numbers
 from plmctl.interop.names import Tensors
@@ -21,7 +28,7 @@ class MarianFamily(EncoderDecoderFamily):
     model_type = "marian"
     schema = BartConfig
     prefix = "model."
-    rules = (*TABLES, *(rule for end in ("encoder", "decoder") for rule in layers(end)))
+    rules = (*TABLES, *(rule for end in ("encoder", "decoder") for rule in layer_rules(end)))
     architectures = (
         Architecture("MarianMTModel", (HEAD,), SEQ2SEQ),
         Architecture("MarianModel", bare=True),
@@ -32,13 +39,13 @@ class MarianFamily(EncoderDecoderFamily):
         for key in ("share_encoder_decoder_embeddings", "tie_word_embeddings"):
             if not settings.get(key, True):
                 raise ConfigError(f"config.json: {key}", False, "true (nothing else is supported)")
-        return ends(self, settings, start=settings.get("pad_token_id") or 0)
+        return read_stack_numbers(self, settings, start=settings.get("pad_token_id") or 0)
 
     def settings(self, numbers: Numbers) -> Node:
         assert isinstance(numbers, StackNumbers)
         own = {"share_encoder_decoder_embeddings": True, "decoder_vocab_size": numbers.vocab_size}
         # sinusoids reach as far as one asks
-        return settings_of(self, numbers) | own | {"max_position_embeddings": 1024}
+        return export_settings(self, numbers) | own | {"max_position_embeddings": 1024}
 
     def nodes(self, numbers: Numbers) -> Node:
         places = {
@@ -46,7 +53,7 @@ class MarianFamily(EncoderDecoderFamily):
             "layout": "halves",
             "frequencies": "paper",
         }
-        return post_norm(numbers, places=places, embedding={"norm": None})
+        return post_norm_stacks(numbers, places=places, embedding={"norm": None})
 
     def describes(self, config: Mapping[str, Any], numbers: Numbers) -> list[str]:
         assert isinstance(numbers, StackNumbers)

@@ -103,7 +103,7 @@ def to_theirs(
     return found, list(left)
 
 
-def missing(
+def find_missing(
     tensors: Mapping[str, Tensor], rules: Iterable[NameRule], *, num_layers: int
 ) -> list[str]:
     """Names of theirs that a member with `num_layers` layers has and `tensors` lacks."""

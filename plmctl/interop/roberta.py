@@ -6,7 +6,14 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from plmctl.interop.bert import BACKBONE, OWN_POOLER, PLACES, BertFamily, encoder_nodes, tasks
+from plmctl.interop.bert import (
+    BACKBONE,
+    OWN_POOLER,
+    PLACES,
+    BertFamily,
+    encoder_nodes,
+    task_architectures,
+)
 from plmctl.interop.family import Architecture, Node, Numbers
 from plmctl.interop.names import NameRule, Tensors, behind, linear, same
 
@@ -19,7 +26,7 @@ MLM: list[NameRule] = [
 ]
 
 
-def classifier(head: str) -> list[NameRule]:
+def classifier_rules(head: str) -> list[NameRule]:
     return linear(f"heads.{head}.dense", "classifier.dense") + linear(
         f"heads.{head}.linear", "classifier.out_proj"
     )
@@ -42,10 +49,10 @@ class RobertaFamily(BertFamily):
     prefix = "roberta."
     architectures = (
         Architecture(
-            "RobertaForSequenceClassification", ("score",), classifier("score"), outputs=1
+            "RobertaForSequenceClassification", ("score",), classifier_rules("score"), outputs=1
         ),
-        Architecture("RobertaForSequenceClassification", ("class",), classifier("class")),
-        *tasks("Roberta"),
+        Architecture("RobertaForSequenceClassification", ("class",), classifier_rules("class")),
+        *task_architectures("Roberta"),
         Architecture("RobertaForMaskedLM", ("mlm",), MLM),
         Architecture("RobertaModel", ("pooler",), OWN_POOLER, bare=True),
         Architecture("RobertaModel", bare=True),

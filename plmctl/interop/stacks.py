@@ -11,8 +11,8 @@ from typing import Any
 from torch import Tensor
 
 from plmctl.interop.bert import task_head
-from plmctl.interop.family import Architecture, Family, Node, Numbers, layers_of
-from plmctl.interop.names import NameRule, Tensors, missing, same
+from plmctl.interop.family import Architecture, Family, Node, Numbers, count_layers
+from plmctl.interop.names import NameRule, Tensors, find_missing, same
 
 HEAD, CELLS = "seq2seq", "plmctl.nn.cells"
 SHARED, ENCODER, DECODER = (
@@ -143,7 +143,7 @@ class EncoderDecoderFamily(Family):
         inner = ((ends[0].get("stack") or {}).get("cells") or {}).get("f") or {}
         return StackNumbers(
             **vars(below),
-            decoder_layers=layers_of((ends[1].get("stack") or {}).get("layout", ""), "acf"),
+            decoder_layers=count_layers((ends[1].get("stack") or {}).get("layout", ""), "acf"),
             decoder_heads=above.num_heads,
             decoder_inner_width=above.inner_width,
             start=model.get("start", pad),
@@ -179,8 +179,8 @@ class EncoderDecoderFamily(Family):
         assert isinstance(numbers, StackNumbers)
         above = [rule for rule in rules if rule.ours.startswith("backbone.decoder.stack.")]
         below = [rule for rule in rules if rule not in above]
-        found = missing(tensors, below, num_layers=numbers.num_layers)
-        return found + missing(tensors, above, num_layers=numbers.decoder_layers)
+        found = find_missing(tensors, below, num_layers=numbers.num_layers)
+        return found + find_missing(tensors, above, num_layers=numbers.decoder_layers)
 
     def adapted(self, numbers: Numbers, tensors: Tensors) -> tuple[Numbers, Tensors]:
         """One name for tables that are the same, whatever aliases the file has: `shared`, of the
@@ -225,7 +225,7 @@ class EncoderDecoderFamily(Family):
         return numbers.shared and numbers.tied
 
 
-def start_of(settings: Mapping[str, Any], default: int) -> int:
+def read_start(settings: Mapping[str, Any], default: int) -> int:
     """What the decoder reads first, by a `config.json`."""
     found = settings.get("decoder_start_token_id")
     return default if found is None else found

@@ -9,7 +9,7 @@ from typing import Any, NotRequired
 from torch import Tensor
 
 from plmctl.core.values import Count, Number, Rate, Whole
-from plmctl.interop.bart import classifier
+from plmctl.interop.bart import classifier_rules
 from plmctl.interop.family import Architecture, Node, Numbers, PublishedConfig
 from plmctl.interop.names import NameRule, Tensors, linear, same
 from plmctl.interop.stacks import (
@@ -20,7 +20,7 @@ from plmctl.interop.stacks import (
     EncoderDecoderFamily,
     StackNumbers,
     nodes,
-    start_of,
+    read_start,
 )
 
 # the class whose backbone stands under a name
@@ -35,7 +35,7 @@ PROJECTIONS = {  # theirs -> (the cell between the two maps, its activation)
 }
 
 
-def layers(end: str, *, gated: bool) -> list[NameRule]:
+def layer_rules(end: str, *, gated: bool) -> list[NameRule]:
     """All of "encoder" or "decoder" but its table of tokens; the first layer's table of relative
     places serves them all.
     """
@@ -104,8 +104,8 @@ class T5Family(EncoderDecoderFamily):
     schema = T5Config
     prefix = ""
     architectures = (
-        Architecture(ROWS, ("score",), classifier("score"), outputs=1),
-        Architecture(ROWS, ("class",), classifier("class")),
+        Architecture(ROWS, ("score",), classifier_rules("score"), outputs=1),
+        Architecture(ROWS, ("class",), classifier_rules("class")),
         Architecture(
             "T5ForQuestionAnswering", ("span",), linear("heads.span.linear", "qa_outputs")
         ),
@@ -148,7 +148,7 @@ class T5Family(EncoderDecoderFamily):
             buckets=settings.get("relative_attention_num_buckets", 32),
             max_distance=settings.get("relative_attention_max_distance", 128),
             pad=pad,
-            start=start_of(settings, pad),
+            start=read_start(settings, pad),
         )
 
     def settings(self, numbers: Numbers) -> Node:
@@ -176,7 +176,7 @@ class T5Family(EncoderDecoderFamily):
 
     def backbone(self, numbers: Numbers) -> Sequence[NameRule]:
         gated = PROJECTIONS[numbers.activation][0] == GATED
-        return [*TABLES, *layers("encoder", gated=gated), *layers("decoder", gated=gated)]
+        return [*TABLES, *layer_rules("encoder", gated=gated), *layer_rules("decoder", gated=gated)]
 
     def nodes(self, numbers: Numbers) -> Node:
         assert isinstance(numbers, StackNumbers)

@@ -43,7 +43,7 @@ def read(folder: Path) -> Tensors:
     }
 
 
-def modern(tensors: Tensors) -> Tensors:
+def modernize_names(tensors: Tensors) -> Tensors:
     """`gamma` and `beta` of old files under their later names, and without buffers that hold no
     weights.
     """

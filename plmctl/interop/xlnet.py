@@ -27,7 +27,7 @@ FIXED = {  # settings that our parts know in one form only
 SUMMARY = linear("heads.pooler.dense", "sequence_summary.summary")
 
 
-def projections(num_heads: int) -> list[NameRule]:
+def projection_rules(num_heads: int) -> list[NameRule]:
     """Their maps are [W, H, D], ours are matrices; keys and values are one of ours."""
 
     def joined(found: Sequence[Tensor]) -> Tensor:
@@ -139,7 +139,7 @@ class XLNetFamily(Family):
     activations = ACTIVATIONS
 
     def backbone(self, numbers: Numbers) -> Sequence[NameRule]:
-        return [*self.rules, *projections(numbers.num_heads)]
+        return [*self.rules, *projection_rules(numbers.num_heads)]
 
     def numbers(self, settings: Mapping[str, Any]) -> Numbers:
         for key, allowed in FIXED.items():

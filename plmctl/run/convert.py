@@ -14,7 +14,7 @@ from omegaconf import OmegaConf
 from plmctl.core.errors import DataError, UsageError
 from plmctl.core.terminal import remark
 from plmctl.interop import hf
-from plmctl.interop.generator import generator
+from plmctl.interop.generator import extract_generator
 from plmctl.models.encoder_decoder import ROLES
 from plmctl.nn.tables import count
 from plmctl.run.assemble import build_model
@@ -130,7 +130,7 @@ def to_plmctl(source: Source, folder: Path, plugins: Sequence[str] = ()) -> str:
 def _generator(source: Source) -> Source:
     """The generator that an ELECTRA run trained beside its model."""
     file = source.folder / "objective.safetensors"
-    config, tensors = generator(
+    config, tensors = extract_generator(
         source.config, source.tensors, read_tensors(file) if file.is_file() else {}
     )
     return replace(source, config=config, tensors=tensors)

@@ -17,7 +17,8 @@ from torch import Tensor
 from plmctl.core.errors import ConfigError, DataError, UsageError, nearest, raise_all
 from plmctl.core.terminal import remark, tell
 from plmctl.interop import elmo, hf
-from plmctl.interop.family import token_table
+from plmctl.interop.elmo import make_tokenizer
+from plmctl.interop.family import find_token_table
 from plmctl.models.base import Model
 from plmctl.nn.tables import token_rows
 from plmctl.run.assemble import NODES, build_model, row_lengths, settled
@@ -58,7 +59,7 @@ class Source:
     def tokenizer(self) -> Tokenizer:
         """DataError where the folder has none."""
         if elmo.is_elmo(self.folder):
-            return elmo.tokenizer()
+            return make_tokenizer()
         if not self.has_tokenizer:
             files = "tokenizer.json, vocab.txt, vocab.json with merges.txt, or *.model"
             raise DataError(
@@ -93,7 +94,7 @@ class Source:
     @property
     def vocab_size(self) -> int:
         """Rows of the token table, which may be more than the tokenizer has tokens."""
-        table = token_table(self.tensors)
+        table = find_token_table(self.tensors)
         return self.tokenizer.vocab.size if table is None else table.shape[0]
 
 
