@@ -424,12 +424,12 @@ def report(folder: Path) -> object:
 
 
 def metrics(folder: Path) -> object:
-    from plmctl.report.runs import RunLog, predictions, result, standing
+    from plmctl.report.runs import RunLog, find_standing, read_predictions, read_result
     from plmctl.training.log import cut_back
 
     log = RunLog.read(folder / "run")
     cut_back(folder / "run", 1)
-    return standing(log), result(folder / "run"), predictions(folder / "run")
+    return find_standing(log), read_result(folder / "run"), read_predictions(folder / "run")
 
 
 PUBLISHED = (

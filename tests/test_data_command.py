@@ -15,7 +15,7 @@ import pytest
 from typer.testing import CliRunner
 
 from plmctl.cli.app import make_app
-from plmctl.report.bars import histogram
+from plmctl.report.bars import draw_histogram
 
 DATA = Path(__file__).resolve().parents[1] / "../shared/data"
 REVIEWS = [
@@ -143,7 +143,7 @@ def test_help_loads_no_torch() -> None:
 
 
 def test_the_picture() -> None:
-    svg = histogram([1, 2, 4, 8], [1, 0, 3], title="a & b", x="words")
+    svg = draw_histogram([1, 2, 4, 8], [1, 0, 3], title="a & b", x="words")
     assert "a &amp; b" in svg
     heights = [float(part.split('"')[0]) for part in svg.split(' height="')[3:]]
     assert heights[1] == 0

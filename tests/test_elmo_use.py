@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 import plmctl
 from plmctl.cli.app import make_app
 from plmctl.core.batch import Batch, Seq
-from plmctl.report.layers import measured
+from plmctl.report.layers import measure_layers
 from plmctl.tasks import batches
 from plmctl.text.characters import Spelling
 from plmctl.text.tokenizer import Tokenizer
@@ -208,7 +208,7 @@ def test_embed_spells_new_words(elmo: Path, tmp_path: Path) -> None:
 
 def test_layers_can_be_measured(elmo: Path) -> None:
     loaded = plmctl.load(elmo)
-    found, tokens = measured(loaded)
+    found, tokens = measure_layers(loaded)
     assert len(found) == 2
     assert tokens > 80
     assert all(move.distance > 0 for move in found)

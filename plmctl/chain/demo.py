@@ -23,7 +23,7 @@ from pathlib import Path
 from plmctl.core.children import started_here
 from plmctl.core.errors import PlmctlError, UsageError
 from plmctl.core.terminal import remark, tell
-from plmctl.report.chart import Curve, line_chart
+from plmctl.report.chart import Curve, draw_lines
 from plmctl.report.page import Block, Chart, Code, Heading, Paragraph, TableBlock, write_page
 from plmctl.report.runs import RunLog
 
@@ -246,7 +246,7 @@ def blocks(demo: Demo, claims: Sequence[Claim], scratch: float) -> list[Block]:
         Heading("Pretraining"),
         Chart(
             "loss",
-            line_chart(curves, title="Masked-LM loss, nats", x="update", y="loss", marks=marks),
+            draw_lines(curves, title="Masked-LM loss, nats", x="update", y="loss", marks=marks),
         ),
         Heading("The commands"),
         TableBlock(

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from omegaconf import DictConfig
 
-from plmctl.report.card import card
+from plmctl.report.card import make_card
 from plmctl.run.compose import Flags
 from plmctl.run.convert import convert
 
@@ -20,6 +20,6 @@ def run(cfg: DictConfig, flags: Flags) -> int:
         to=cfg.to,
         part=cfg.part,
         plugins=flags.plugins,
-        card=partial(card, library="transformers"),
+        card=partial(make_card, library="transformers"),
     )
     return 0

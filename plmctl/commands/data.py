@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from plmctl.core.errors import UsageError
 from plmctl.core.terminal import remark, tell
 from plmctl.report import checked
+from plmctl.report.checked import make_lines
 from plmctl.run.data_check import check_files
 from plmctl.run.tokenize import progress
 from plmctl.storage.atomic import is_stream
@@ -32,7 +33,7 @@ def run(cfg: DictConfig, *, flags: Flags) -> int:
     tell(
         json.dumps(report.as_json(), ensure_ascii=False)
         if flags.json
-        else "\n".join(checked.lines(report))
+        else "\n".join(make_lines(report))
     )
     if cfg.out:
         remark("\n".join(map(str, checked.write(report, Path(cfg.out)))))

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 
 from plmctl.core.errors import DataError, UsageError
 from plmctl.core.terminal import remark, tell
-from plmctl.report import options
 from plmctl.report.build import write_report
-from plmctl.report.card import card
-from plmctl.report.subject import Run, Subject, of
+from plmctl.report.card import make_card
+from plmctl.report.options import parse_facts, parse_wishes
+from plmctl.report.subject import ReportedRun, Subject, find_subject
 from plmctl.run.plugins import confirm, named
 from plmctl.storage.atomic import is_stream, write_text
 
@@ -30,7 +30,7 @@ def run(cfg: DictConfig, *, flags: Flags) -> int:
     out = Path(cfg.out)
     if out.suffix not in SUFFIXES and not is_stream(out):
         raise UsageError(f"--out {out}: a {' or a '.join(SUFFIXES)} file\n  fix: --out {out}.html")
-    facts = options.facts(cfg.facts)
+    facts = parse_facts(cfg.facts)
     if facts and not cfg.card:
         raise UsageError("--fact: for a model card\n  fix: --card README.md before it")
     pages = (
@@ -43,9 +43,9 @@ def run(cfg: DictConfig, *, flags: Flags) -> int:
         raise UsageError(
             f"--card {cfg.card}: the page itself is written there\n  fix: --card {other}"
         )
-    subject = of(
+    subject = find_subject(
         [Path(folder) for folder in cfg.runs],
-        options.wishes(cfg.heads, cfg.sentences, cfg.probes),
+        parse_wishes(cfg.heads, cfg.sentences, cfg.probes),
         flags.plugins,
     )
     if cfg.card and len(subject.runs) != 1:
@@ -69,7 +69,7 @@ def run(cfg: DictConfig, *, flags: Flags) -> int:
     return 0
 
 
-def _tell_plugins(run: Run) -> None:
+def _tell_plugins(run: ReportedRun) -> None:
     """Where a run's model is made with code that may not be imported, its page is made without
     it.
     """
@@ -84,5 +84,5 @@ def _tell_plugins(run: Run) -> None:
 def _card(subject: Subject, file: Path, facts: Mapping[str, str]) -> Path:
     run = subject.runs[0]
     file.parent.mkdir(parents=True, exist_ok=True)
-    write_text(file, card(run.folder, run.log.config, facts))
+    write_text(file, make_card(run.folder, run.log.config, facts))
     return file

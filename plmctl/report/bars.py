@@ -6,15 +6,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
 
-from plmctl.report.chart import WIDTH, short, svg, ticks
-from plmctl.report.style import ink
+from plmctl.report.chart import WIDTH, choose_ticks, draw_frame, shorten_number
+from plmctl.report.style import style_series
 
 _HEIGHT = 300
 _LEFT, _RIGHT, _TOP, _BOTTOM = 16, 16, 44, 46
 _ROW = 36
 
 
-def histogram(edges: Sequence[int], counts: Sequence[int], *, title: str, x: str) -> str:
+def draw_histogram(edges: Sequence[int], counts: Sequence[int], *, title: str, x: str) -> str:
     """One SVG: a bar for each `counts[i]` between `edges[i]` and `edges[i + 1]`, its share of
     all above it.
     """
@@ -26,7 +26,7 @@ def histogram(edges: Sequence[int], counts: Sequence[int], *, title: str, x: str
         left, height = _LEFT + place * step, (bottom - _TOP) * count / most
         span = f"{edges[place]:,} to {edges[place + 1] - 1:,}: {count:,}"
         bars.append(
-            f'<rect {ink(0)} x="{left + 1:.1f}" y="{bottom - height:.1f}"'
+            f'<rect {style_series(0)} x="{left + 1:.1f}" y="{bottom - height:.1f}"'
             f' width="{max(1.0, step - 2):.1f}" height="{height:.1f}"'
             f' fill="currentColor"><title>{span}</title></rect>'
         )
@@ -46,7 +46,7 @@ def histogram(edges: Sequence[int], counts: Sequence[int], *, title: str, x: str
         ' stroke="#333333"/>'
     )
     below = f'<text x="{WIDTH / 2}" y="{_HEIGHT - 10}" text-anchor="middle">{escape(x)}</text>'
-    return svg([*bars, axis, *marks, below], title=title, height=_HEIGHT)
+    return draw_frame([*bars, axis, *marks, below], title=title, height=_HEIGHT)
 
 
 @dataclass(frozen=True)
@@ -59,7 +59,7 @@ class Level:
     points: Sequence[float] = ()
 
 
-def levels(
+def draw_levels(
     found: Sequence[Level],
     *,
     title: str,
@@ -80,7 +80,7 @@ def levels(
         for n in (each.value - each.spread, each.value + each.spread, *each.points)
     ]
     numbers += [*marks.values(), *([start] if start is not None else [])]
-    at = ticks(min(numbers, default=0.0), max(numbers, default=1.0))
+    at = choose_ticks(min(numbers, default=0.0), max(numbers, default=1.0))
     top, bottom = 34 + 16 * bool(marks), 34 + 16 * bool(marks) + _ROW * len(found)
 
     def place(value: float) -> float:
@@ -93,7 +93,8 @@ def levels(
             ' stroke="#dddddd"/>'
         )
         parts.append(
-            f'<text x="{place(value)}" y="{bottom + 16}" text-anchor="middle">{short(value)}</text>'
+            f'<text x="{place(value)}" y="{bottom + 16}" text-anchor="middle">'
+            f"{shorten_number(value)}</text>"
         )
     for name, value in marks.items():
         x1 = place(value)
@@ -107,7 +108,7 @@ def levels(
     for number, each in enumerate(found):
         parts += _level(each, top + _ROW * number, place, begin)
     parts.append(f'<text x="{WIDTH / 2}" y="{bottom + 36}" text-anchor="middle">{escape(x)}</text>')
-    return svg(parts, title=title, height=bottom + 46)
+    return draw_frame(parts, title=title, height=bottom + 46)
 
 
 def _level(each: Level, top: float, place: object, begin: float) -> list[str]:
@@ -121,15 +122,15 @@ def _level(each: Level, top: float, place: object, begin: float) -> list[str]:
     if each.spread:
         low, high = place(each.value - each.spread), place(each.value + each.spread)
         out.append(
-            f'<line {ink(0)} x1="{low}" y1="{y}" x2="{high}" y2="{y}" stroke="currentColor"'
-            ' stroke-width="2"/>'
+            f'<line {style_series(0)} x1="{low}" y1="{y}" x2="{high}" y2="{y}"'
+            ' stroke="currentColor" stroke-width="2"/>'
         )
     out += [
-        f'<circle {ink(1)} cx="{place(point)}" cy="{y}" r="2.5" fill="currentColor"/>'
+        f'<circle {style_series(1)} cx="{place(point)}" cy="{y}" r="2.5" fill="currentColor"/>'
         for point in each.points
     ]
     out.append(
-        f'<circle {ink(0)} cx="{x}" cy="{y}" r="5"'
+        f'<circle {style_series(0)} cx="{x}" cy="{y}" r="5"'
         f' fill="currentColor"><title>{escape(each.name)}</title></circle>'
     )
     return out

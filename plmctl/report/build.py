@@ -21,7 +21,7 @@ class Panel(Protocol):
     def panel(self, subject: Subject) -> list[Block]: ...
 
 
-def found() -> list[Panel]:
+def load_panels() -> list[Panel]:
     """All panels, in the order of the page."""
     names = sorted(
         file.stem for file in Path(panels.__path__[0]).glob("*.py") if file.stem != "__init__"
@@ -30,18 +30,18 @@ def found() -> list[Panel]:
     return sorted((cast(Panel, module) for module in modules), key=lambda module: module.ORDER)
 
 
-def blocks(subject: Subject) -> list[Block]:
+def make_blocks(subject: Subject) -> list[Block]:
     names = ", ".join(run.name for run in subject.runs)
     named = names if len(names) <= LONG else f"{len(subject.runs)} runs"
     title = subject.study.title if subject.study else f"Report: {named}"
-    return [Heading(title, 1), *(block for each in found() for block in each.panel(subject))]
+    return [Heading(title, 1), *(block for each in load_panels() for block in each.panel(subject))]
 
 
 def write_report(subject: Subject, out: Path, *, markdown: bool = False) -> list[Path]:
     """One self-contained `.html` file; with `markdown`, or where `out` is a `.md` file, the page
     in Markdown beside it.
     """
-    page = blocks(subject)
+    page = make_blocks(subject)
     if markdown or out.suffix == ".md":
         return write_page(page, out.with_suffix(".md"))
     return [write_html(page, out)]

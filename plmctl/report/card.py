@@ -8,9 +8,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from plmctl.report.page import Block, Heading, Paragraph, TableBlock, markdown
-from plmctl.report.runs import RunLog, predictions, result
-from plmctl.report.text import number, setting
+from plmctl.report.page import Block, Heading, Paragraph, TableBlock, render_markdown
+from plmctl.report.runs import RunLog, read_predictions, read_result
+from plmctl.report.text import format_number, format_setting
 
 FACTS = ("license", "language", "name")  # what no config knows
 PIPELINES = {  # class of a task: Hugging Face's name of what the model does
@@ -24,7 +24,7 @@ OBJECTIVES = {"mlm": "fill-mask", "clm": "text-generation"}
 UNSTATED = "Not stated."
 
 
-def card(
+def make_card(
     folder: Path,
     config: Mapping[str, Any],
     facts: Mapping[str, str] | None = None,
@@ -40,7 +40,7 @@ def card(
     task = config.get("task") or {}
     data = _data(config) or str(task.get("name"))
     name = facts.get("name") or folder.resolve().name
-    found = result(folder) or {}
+    found = read_result(folder) or {}
     scores = {split: dict(values) for split, values in (found.get("metrics") or {}).items()}
     front = {
         "license": facts.get("license", "unknown"),
@@ -74,11 +74,13 @@ def card(
     import yaml
 
     head = yaml.safe_dump(front, sort_keys=False, allow_unicode=True)
-    return f"---\n{head}---\n\n# {name}\n\n" + markdown(_body(folder, config, scores), charts="")
+    return f"---\n{head}---\n\n# {name}\n\n" + render_markdown(
+        _body(folder, config, scores), charts=""
+    )
 
 
 def _pipeline(config: Mapping[str, Any]) -> str:
-    kind = setting((config.get("task") or {}).get("_target_"))
+    kind = format_setting((config.get("task") or {}).get("_target_"))
     known = (
         [PIPELINES[kind]]
         if kind in PIPELINES
@@ -146,7 +148,7 @@ def _body(
         "share of it": share if (share := train.get("share")) != 1 else None,
         **{name.replace("_", " "): value for name, value in size.items()},
         "updates": f"{log.step:,}" if log.series else None,
-        "tokens": number(log.last("tokens")),
+        "tokens": format_number(log.last("tokens")),
         "batch size": train.get("batch_size"),
         "learning rate": (config.get("optim") or {}).get("lr"),
         "precision": train.get("precision"),
@@ -160,17 +162,17 @@ def _body(
     )
     tables: list[Block] = [Heading("Training"), TableBlock(["what", "value"], rows)]
     evaluated = [
-        [split, metric, number(value)]
+        [split, metric, format_number(value)]
         for split, values in scores.items()
         for metric, value in values.items()
     ]
     evaluated += [
-        ["held-out documents", name.removeprefix("valid/"), number(value)]
+        ["held-out documents", name.removeprefix("valid/"), format_number(value)]
         for name, value in held_out.items()
     ]
     if evaluated:
         tables += [Heading("Evaluation"), TableBlock(["data", "metric", "value"], evaluated)]
-    counts = {split: len(rows) for split, rows in predictions(folder).items()}
+    counts = {split: len(rows) for split, rows in read_predictions(folder).items()}
     if counts:
         tables.append(
             Paragraph(

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from html import escape
 from typing import TypeVar
 
-from plmctl.report.style import INK, LIGHT, ink
+from plmctl.report.style import INK, LIGHT, style_series
 
 Curve = Sequence[tuple[float, float]]  # (x, y), x ascending
 Band = Sequence[tuple[float, float, float]]  # (x, lowest, highest), x ascending
@@ -19,7 +19,7 @@ _HEIGHT, _LEGEND = 300, 18
 _LEFT, _RIGHT, _TOP, _BOTTOM = 58, 16, 34, 46
 
 
-def line_chart(
+def draw_lines(
     curves: Mapping[str, Curve],
     *,
     title: str,
@@ -50,8 +50,8 @@ def line_chart(
     ys = [py for curve in drawn.values() for _, py in curve] + list(marks.values())
     ys = ys + [py for band in shades.values() for _, *ends in band for py in ends] or [0.0]
     # there is no layer 1.2
-    x_ticks = ticks(min(xs), max(xs), least=1.0 if all(px == int(px) for px in xs) else 0.0)
-    y_ticks = ticks(min(ys), max(ys))
+    x_ticks = choose_ticks(min(xs), max(xs), least=1.0 if all(px == int(px) for px in xs) else 0.0)
+    y_ticks = choose_ticks(min(ys), max(ys))
     place = _Frame(x_ticks[0], x_ticks[-1], y_ticks[0], y_ticks[-1])
     lines = [
         _line(name, curve, place, number) for number, (name, curve) in enumerate(drawn.items())
@@ -62,10 +62,10 @@ def line_chart(
     levels = [_level(name, level, place) for name, level in marks.items()]
     legend, rows = _legend(list(drawn))
     parts = [*_axes(x_ticks, y_ticks, place, x, y), *below, *levels, *lines, *legend]
-    return svg(parts, title=title, height=_HEIGHT + _LEGEND * rows)
+    return draw_frame(parts, title=title, height=_HEIGHT + _LEGEND * rows)
 
 
-def svg(parts: Sequence[str], *, title: str, height: float, kind: str = "") -> str:
+def draw_frame(parts: Sequence[str], *, title: str, height: float, kind: str = "") -> str:
     """The frame of a picture: its ground, its title, its parts."""
     named = f' class="{kind}"' if kind else ""
     return "\n".join(
@@ -83,7 +83,7 @@ def svg(parts: Sequence[str], *, title: str, height: float, kind: str = "") -> s
     )
 
 
-def ticks(low: float, high: float, wanted: int = 6, least: float = 0.0) -> list[float]:
+def choose_ticks(low: float, high: float, wanted: int = 6, least: float = 0.0) -> list[float]:
     """Round numbers, a constant step of 1, 2 or 5 times a power of ten apart, that enclose `low`
     and `high`.
 
@@ -107,7 +107,7 @@ def thin(curve: Sequence[Point], most: int = 600) -> list[Point]:
     return kept if kept[-1] == curve[-1] else [*kept, curve[-1]]
 
 
-def short(value: float) -> str:
+def shorten_number(value: float) -> str:
     """A number at an axis: 20k, 1.5M."""
     for size, letter in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
         if abs(value) >= size * 10 or (
@@ -144,9 +144,12 @@ def _axes(x_ticks: list[float], y_ticks: list[float], place: _Frame, x: str, y: 
             f'<line class="grid" x1="{_LEFT}" y1="{level}" x2="{right}" y2="{level}"'
             ' stroke="#dddddd"/>'
         )
-        out.append(f'<text x="{_LEFT - 6}" y="{level + 4}" text-anchor="end">{short(value)}</text>')
+        out.append(
+            f'<text x="{_LEFT - 6}" y="{level + 4}" text-anchor="end">'
+            f"{shorten_number(value)}</text>"
+        )
     out += [
-        f'<text x="{place.x(v)}" y="{bottom + 16}" text-anchor="middle">{short(v)}</text>'
+        f'<text x="{place.x(v)}" y="{bottom + 16}" text-anchor="middle">{shorten_number(v)}</text>'
         for v in x_ticks
     ]
     out.append(
@@ -169,10 +172,11 @@ def _line(name: str, curve: Curve, place: _Frame, number: int) -> str:
     title = f"<title>{escape(name)}</title>"
     if len(curve) == 1:
         x, y = place.x(curve[0][0]), place.y(curve[0][1])
-        return f'<circle {ink(number)} cx="{x}" cy="{y}" r="3" fill="currentColor">{title}</circle>'
+        style = style_series(number)
+        return f'<circle {style} cx="{x}" cy="{y}" r="3" fill="currentColor">{title}</circle>'
     points = " ".join(f"{place.x(px):g},{place.y(py):g}" for px, py in curve)
     return (
-        f'<polyline {ink(number)} fill="none" stroke="currentColor" stroke-width="1.6"'
+        f'<polyline {style_series(number)} fill="none" stroke="currentColor" stroke-width="1.6"'
         f' points="{points}">{title}</polyline>'
     )
 
@@ -181,7 +185,7 @@ def _shade(band: Band, place: _Frame, number: int) -> str:
     edge = [(px, high) for px, _, high in band] + [(px, low) for px, low, _ in reversed(band)]
     points = " ".join(f"{place.x(px):g},{place.y(py):g}" for px, py in edge)
     return (
-        f'<polygon {ink(number)} fill="currentColor" fill-opacity="0.18" stroke="none"'
+        f'<polygon {style_series(number)} fill="currentColor" fill-opacity="0.18" stroke="none"'
         f' points="{points}"/>'
     )
 
@@ -204,8 +208,8 @@ def _legend(names: Sequence[str]) -> tuple[list[str], int]:
             left, row = 8.0, row + 1
         y = _HEIGHT + _LEGEND * row + 8
         out.append(
-            f'<line {ink(number)} x1="{left:g}" y1="{y - 4}" x2="{left + 20:g}" y2="{y - 4}" '
-            'stroke="currentColor" stroke-width="3"/>'
+            f'<line {style_series(number)} x1="{left:g}" y1="{y - 4}" x2="{left + 20:g}"'
+            f' y2="{y - 4}" stroke="currentColor" stroke-width="3"/>'
         )
         out.append(f'<text x="{left + 24:g}" y="{y}">{escape(shown)}</text>')
         left += width

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from plmctl.report.bars import histogram
-from plmctl.report.page import Block, Chart, Heading, Paragraph, TableBlock, html, write_page
+from plmctl.report.bars import draw_histogram
+from plmctl.report.page import Block, Chart, Heading, Paragraph, TableBlock, render_html, write_page
 from plmctl.storage.atomic import write_text
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ SUMMARY = {
 }
 
 
-def blocks(report: Report) -> list[Block]:
+def make_blocks(report: Report) -> list[Block]:
     """The blocks of the page on `report`."""
     edges, counts = report.lengths.bins()
     rows = [
@@ -34,7 +34,7 @@ def blocks(report: Report) -> list[Block]:
         Heading("Lengths"),
         Chart(
             "lengths",
-            histogram(
+            draw_histogram(
                 edges,
                 counts,
                 title=f"Length in {report.unit}, share of all",
@@ -48,15 +48,15 @@ def write(report: Report, out: Path) -> list[Path]:
     """A `.md` file with its pictures and the same page as `.html`; anything else is that page
     alone; returns the files.
     """
-    page = blocks(report)
+    page = make_blocks(report)
     if out.suffix == ".md":
         return write_page(page, out)
     out.parent.mkdir(parents=True, exist_ok=True)
-    write_text(out, html(page, title="Data check"))
+    write_text(out, render_html(page, title="Data check"))
     return [out]
 
 
-def lines(report: Report) -> list[str]:
+def make_lines(report: Report) -> list[str]:
     """The same for a terminal."""
     width = max(len(finding.name) for finding in report.findings)
     found = [f"{report.path}: {report.kind}, {report.verdict}"]

@@ -9,13 +9,13 @@ from typing import Any
 
 from plmctl.core.errors import DataError, PlmctlError
 from plmctl.report.page import Block, Heading
-from plmctl.report.subject import Run, Subject
+from plmctl.report.subject import ReportedRun, Subject
 
 Rows = Sequence[Mapping[str, Any]]
 
 
-def by_split(
-    subject: Subject, title: str, of: Callable[[Run, str, Rows], list[Block]]
+def collect_by_split(
+    subject: Subject, title: str, of: Callable[[ReportedRun, str, Rows], list[Block]]
 ) -> list[Block]:
     """What `of` says of the predictions of every run and split, each under its name; all under
     `title`, if that is anything.
@@ -28,7 +28,7 @@ def by_split(
     return [Heading(title), *blocks] if blocks else []
 
 
-def texts(run: Run, split: str) -> tuple[Sequence[Mapping[str, Any]] | None, str]:
+def load_texts(run: ReportedRun, split: str) -> tuple[Sequence[Mapping[str, Any]] | None, str]:
     """(the fields of every example of a split, in the order of its predictions; why there are
     none).
     """
@@ -38,7 +38,7 @@ def texts(run: Run, split: str) -> tuple[Sequence[Mapping[str, Any]] | None, str
         return None, f"{run.name}: without the texts: {str(error).splitlines()[0]}."
 
 
-def shown(fields: Mapping[str, Any]) -> str:
+def join_texts(fields: Mapping[str, Any]) -> str:
     """The texts of an example in one line."""
     words = [
         " ".join(value) if isinstance(value, list) and name == "words" else value
@@ -49,7 +49,7 @@ def shown(fields: Mapping[str, Any]) -> str:
     )
 
 
-def _fields(run: Run, split: str) -> Sequence[Mapping[str, Any]]:
+def _fields(run: ReportedRun, split: str) -> Sequence[Mapping[str, Any]]:
     from plmctl.run.build import build
     from plmctl.run.model_facts import reading  # brings torch
     from plmctl.run.plugins import confirm, named

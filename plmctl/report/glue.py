@@ -38,7 +38,7 @@ BERT = {
 Scores = Mapping[str, Mapping[str, float]]  # task: {metric: percent}
 
 
-def of_result(metrics: Mapping[str, Mapping[str, float]], task: str) -> dict[str, float]:
+def read_scores(metrics: Mapping[str, Mapping[str, float]], task: str) -> dict[str, float]:
     """The scores of `task` on its dev split in percent, those of MNLI's mismatched set beside
     them.
     """
@@ -62,7 +62,7 @@ def score(task: str, values: Mapping[str, float]) -> float | None:
     )
 
 
-def average(scores: Scores) -> float | None:
+def average_scores(scores: Scores) -> float | None:
     """GLUE's macro-average over the eight tasks without WNLI; None unless all of them are there."""
     found = [score(task, scores.get(task, {})) for task in COUNTED]
     known = [value for value in found if value is not None]

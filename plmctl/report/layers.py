@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from plmctl.core.errors import DataError
-from plmctl.report.sentences import SENTENCES, batched
+from plmctl.report.sentences import SENTENCES, batch_sentences
 from plmctl.run.loading import Loaded
 
 
@@ -24,7 +24,7 @@ class Move:
     angle: float  # degrees
 
 
-def moves(states: Sequence[Tensor], real: Tensor) -> list[Move]:
+def measure_moves(states: Sequence[Tensor], real: Tensor) -> list[Move]:
     """For each layer's input x and output y: the means of `|y - x|` and of `arccos(x . y / |x|
     |y|)` over the real tokens.
 
@@ -42,12 +42,12 @@ def moves(states: Sequence[Tensor], real: Tensor) -> list[Move]:
 
 
 @torch.inference_mode()
-def measured(loaded: Loaded, sentences: Sequence[str] = SENTENCES) -> tuple[list[Move], int]:
+def measure_layers(loaded: Loaded, sentences: Sequence[str] = SENTENCES) -> tuple[list[Move], int]:
     """(the moves of every layer of a trained model, over how many tokens of `sentences`, special
     ones included).
     """
-    batch, rows = batched(loaded, sentences)
+    batch, rows = batch_sentences(loaded, sentences)
     hidden = loaded.model(batch, record=frozenset({"hidden"}))
     if not hidden.recorded:
         raise DataError("this model does not record the states between its layers")
-    return moves(hidden.recorded["hidden"], batch.text.real), sum(map(len, rows))
+    return measure_moves(hidden.recorded["hidden"], batch.text.real), sum(map(len, rows))

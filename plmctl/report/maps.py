@@ -11,8 +11,8 @@ import torch
 from torch import Tensor
 
 from plmctl.core.errors import DataError, UsageError
-from plmctl.report.chart import svg
-from plmctl.report.sentences import batched
+from plmctl.report.chart import draw_frame
+from plmctl.report.sentences import batch_sentences
 from plmctl.report.style import SERIES
 from plmctl.run.loading import Loaded
 
@@ -23,7 +23,9 @@ _ROW, _TOP, _LEFT, _RIGHT = 17, 36, 200, 360
 
 
 @torch.inference_mode()
-def attention(loaded: Loaded, sentences: Sequence[str]) -> list[tuple[list[str], list[Tensor]]]:
+def measure_attention(
+    loaded: Loaded, sentences: Sequence[str]
+) -> list[tuple[list[str], list[Tensor]]]:
     """For each sentence its tokens, and for each layer of self-attention the probabilities [H, T,
     T], query by key.
 
@@ -31,7 +33,7 @@ def attention(loaded: Loaded, sentences: Sequence[str]) -> list[tuple[list[str],
     """
     if "attention" not in loaded.model.backbone.records:
         raise DataError("this model has no self-attention that is recorded")
-    batch, rows = batched(loaded, sentences, most=LONGEST)
+    batch, rows = batch_sentences(loaded, sentences, most=LONGEST)
     layers = loaded.model(batch, record=frozenset({"attention"})).recorded["attention"]
     return [
         (
@@ -42,7 +44,7 @@ def attention(loaded: Loaded, sentences: Sequence[str]) -> list[tuple[list[str],
     ]
 
 
-def drawn(tokens: Sequence[str], weights: Sequence[Sequence[float]], *, title: str) -> str:
+def draw_attention(tokens: Sequence[str], weights: Sequence[Sequence[float]], *, title: str) -> str:
     """One SVG: from every token (left) to those it attends to (right), a line as opaque as the
     weight.
     """
@@ -67,7 +69,7 @@ def drawn(tokens: Sequence[str], weights: Sequence[Sequence[float]], *, title: s
         f'<text x="{_RIGHT + 6}" y="{_TOP + _ROW * key + 10}">{escape(token)}</text>'
         for key, token in enumerate(tokens)
     ]
-    return svg(parts, title=title, height=_TOP + _ROW * len(tokens) + 10, kind="pairs")
+    return draw_frame(parts, title=title, height=_TOP + _ROW * len(tokens) + 10, kind="pairs")
 
 
 def check(heads: Sequence[tuple[int, int]], layers: Sequence[Tensor]) -> None:

@@ -56,7 +56,7 @@ Facts = Annotated[
 ]
 
 
-def wishes(heads: str | None, sentences: Sequence[str], probes: Sequence[str]) -> Wishes:
+def parse_wishes(heads: str | None, sentences: Sequence[str], probes: Sequence[str]) -> Wishes:
     """What is asked for, parsed; UsageError for what cannot be."""
     chosen = [_head(word) for word in (heads or "").split(",") if word.strip()]
     if sentences and not chosen:
@@ -64,7 +64,7 @@ def wishes(heads: str | None, sentences: Sequence[str], probes: Sequence[str]) -
     return Wishes(chosen, list(sentences), dict(_probe(word) for word in probes))
 
 
-def facts(given: Sequence[str]) -> Mapping[str, str]:
+def parse_facts(given: Sequence[str]) -> Mapping[str, str]:
     """{key: value}."""
     from plmctl.report.card import FACTS
 

@@ -67,11 +67,11 @@ def write_page(blocks: Sequence[Block], out: Path) -> list[Path]:
     """
     folder = out.with_name(out.stem + "_files")
     written = [out, write_html(blocks, out.with_suffix(".html"))]
-    for chart in charts(blocks):
+    for chart in find_charts(blocks):
         folder.mkdir(exist_ok=True)
         written.append(inside(folder, f"{chart.name}.svg", partial(DataError, file=folder)))
         write_text(written[-1], chart.svg + "\n")
-    write_text(out, markdown(blocks, charts=folder.name))
+    write_text(out, render_markdown(blocks, charts=folder.name))
     return written
 
 
@@ -79,25 +79,25 @@ def write_html(blocks: Sequence[Block], out: Path) -> Path:
     """The page as one `.html` file."""
     out.parent.mkdir(parents=True, exist_ok=True)
     title = next((block.text for block in blocks if isinstance(block, Heading)), out.stem)
-    write_text(out, html(blocks, title=title))
+    write_text(out, render_html(blocks, title=title))
     return out
 
 
-def charts(blocks: Sequence[Block]) -> Iterator[Chart]:
+def find_charts(blocks: Sequence[Block]) -> Iterator[Chart]:
     """All charts, those in folded parts too."""
     for block in blocks:
         if isinstance(block, Chart):
             yield block
         elif isinstance(block, Folded):
-            yield from charts(block.blocks)
+            yield from find_charts(block.blocks)
 
 
-def markdown(blocks: Sequence[Block], *, charts: str) -> str:
+def render_markdown(blocks: Sequence[Block], *, charts: str) -> str:
     """The page in Markdown; `charts` is the folder, beside the page, that holds the SVG files."""
     return "\n\n".join(_markdown(block, charts) for block in blocks) + "\n"
 
 
-def html(blocks: Sequence[Block], *, title: str) -> str:
+def render_html(blocks: Sequence[Block], *, title: str) -> str:
     """The page in one HTML file that needs nothing beside it, with a table of contents where it
     has three parts or more.
     """

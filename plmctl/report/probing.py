@@ -63,7 +63,7 @@ class Found:
     classes: int
 
 
-def asked(labels: Labels) -> ProbeItems:
+def split_items(labels: Labels) -> ProbeItems:
     """The first four fifths of the items of `labels` to train on, the others to score; DataError
     where they are too few.
     """
@@ -91,7 +91,7 @@ def probe(loaded: Loaded, question: ProbeItems) -> Found:
         torch.tensor([names.get(item.label, -1) for item in test]),
     )
     accuracy = [
-        float((predicted(linear(a, y, len(names)), b).argmax(-1) == test_y).float().mean())
+        float((apply_map(fit_map(a, y, len(names)), b).argmax(-1) == test_y).float().mean())
         for a, b in zip(x, test_x, strict=True)
     ]
     return Found(accuracy, *_floors(train, test), len(train), len(test), len(names))
@@ -107,7 +107,7 @@ class Map:
     bias: Tensor
 
 
-def linear(x: Tensor, y: Tensor, classes: int) -> Map:
+def fit_map(x: Tensor, y: Tensor, classes: int) -> Map:
     """The map with the least `mean CE(W z + b, y) + PENALTY / 2 |W|^2`, z the standardised x [N,
     W]; by L-BFGS.
     """
@@ -129,7 +129,7 @@ def linear(x: Tensor, y: Tensor, classes: int) -> Map:
     return Map(mean, deviation, weight.detach(), bias.detach())
 
 
-def predicted(found: Map, x: Tensor) -> Tensor:
+def apply_map(found: Map, x: Tensor) -> Tensor:
     """[N, K] the logits of a map."""
     return (x - found.mean) / found.deviation @ found.weight.T + found.bias
 

@@ -82,7 +82,7 @@ class Standing:
     why: str
 
 
-def standing(log: RunLog, now: float | None = None) -> Standing:
+def find_standing(log: RunLog, now: float | None = None) -> Standing:
     """From the length that the config states, what was logged, and when; no other process is
     asked.
     """
@@ -128,7 +128,7 @@ def _done(log: RunLog) -> tuple[float | None, str]:
     return None, f" of {train['epochs']} epochs" if train.get("epochs") else ""
 
 
-def result(folder: Path) -> dict[str, Any] | None:
+def read_result(folder: Path) -> dict[str, Any] | None:
     """result.json of a fine-tuned run (or of an evaluation); None where there is none, or half
     of one.
     """
@@ -140,7 +140,7 @@ def result(folder: Path) -> dict[str, Any] | None:
     return found if isinstance(found, dict) and isinstance(found.get("metrics"), dict) else None
 
 
-def predictions(folder: Path) -> dict[str, list[dict[str, Any]]]:
+def read_predictions(folder: Path) -> dict[str, list[dict[str, Any]]]:
     """{split: predictions} of a fine-tuned run; a line that is no JSON ends a file."""
     found = {}
     for file in sorted((folder / "predictions").glob("*.jsonl")):

@@ -21,7 +21,7 @@ SENTENCES = (  # the same for every run, so that runs compare
 )
 
 
-def batched(
+def batch_sentences(
     loaded: Loaded, sentences: Sequence[str], most: int | None = None
 ) -> tuple[Batch, list[list[int]]]:
     """(one row a sentence, with the special tokens of the model's template; the ids of each), at

@@ -37,7 +37,7 @@ STYLE = (
 )
 
 
-def ink(number: int) -> str:
+def style_series(number: int) -> str:
     """The attributes of a series: its class, its colour, and the dashes that tell the seventh
     line from the first.
     """

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from plmctl.core.errors import DataError, UsageError
-from plmctl.report import sweeps
-from plmctl.report.runs import CONFIG, METRICS, RunLog, predictions, result
+from plmctl.report.runs import CONFIG, METRICS, RunLog, read_predictions, read_result
 from plmctl.report.studies import STUDY, StudyFolder, is_study
+from plmctl.report.sweeps import find_folders, name_job, read_record
 
 if TYPE_CHECKING:
     from plmctl.run.loading import Loaded
@@ -39,7 +39,7 @@ class Wishes:
 
 
 @dataclass(frozen=True)
-class Run:
+class ReportedRun:
     """One run directory under the name that it has on the page; `group`: that of its repetitions
     with other seeds.
     """
@@ -75,23 +75,23 @@ class Run:
 
     @cached_property
     def result(self) -> dict[str, Any] | None:
-        return result(self.folder)
+        return read_result(self.folder)
 
     @cached_property
     def predictions(self) -> dict[str, list[dict[str, Any]]]:
-        return predictions(self.folder)
+        return read_predictions(self.folder)
 
 
 @dataclass(frozen=True)
 class Subject:
     """Runs side by side, or one study."""
 
-    runs: Sequence[Run] = ()
+    runs: Sequence[ReportedRun] = ()
     study: StudyFolder | None = None
     wishes: Wishes = field(default_factory=Wishes)
 
 
-def of(
+def find_subject(
     folders: Sequence[Path], wishes: Wishes | None = None, plugins: Sequence[str] = ()
 ) -> Subject:
     """The subject that `folders` are; DataError for a folder that is neither run nor study."""
@@ -114,24 +114,24 @@ def _jobs(folder: Path) -> list[Path]:
     """The runs of a sweep, where `folder` holds one; otherwise itself."""
     if (folder / METRICS).is_file() or (folder / CONFIG).is_file():
         return [folder]
-    return [place for place in sweeps.folders(folder) if (place / CONFIG).is_file()] or [folder]
+    return [place for place in find_folders(folder) if (place / CONFIG).is_file()] or [folder]
 
 
-def _named(folders: Sequence[Path], plugins: Sequence[str]) -> list[Run]:
+def _named(folders: Sequence[Path], plugins: Sequence[str]) -> list[ReportedRun]:
     """Runs by the names of their folders, the jobs of a sweep by what it varied; by their paths
     where names are not unique.
     """
-    jobs = [sweeps.record(folder) for folder in folders]
+    jobs = [read_record(folder) for folder in folders]
     names = [
-        sweeps.name(job) or folder.resolve().name for job, folder in zip(jobs, folders, strict=True)
+        name_job(job) or folder.resolve().name for job, folder in zip(jobs, folders, strict=True)
     ]
     if len(set(names)) < len(names):
         names = [str(folder) for folder in folders]
     groups = [
-        sweeps.name(job, seeds=False) or "all seeds" if job.get("varied") else None for job in jobs
+        name_job(job, seeds=False) or "all seeds" if job.get("varied") else None for job in jobs
     ]
     return [
-        Run(name, RunLog.begun(folder), group, plugins)
+        ReportedRun(name, RunLog.begun(folder), group, plugins)
         for name, folder, group in zip(names, folders, groups, strict=True)
     ]
 

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from plmctl.report.page import Heading, TableBlock, markdown
+from plmctl.report.page import Heading, TableBlock, render_markdown
 from plmctl.storage.atomic import write_text
 
 RECORD = "job.json"  # in each job's folder, whatever launcher ran it
@@ -21,7 +21,7 @@ SEEDS = ("seed", "head_seed")  # runs that differ in these alone are one run, re
 FEW = 3  # metrics that are shown; the file of comma-separated values has all
 
 
-def record(folder: Path) -> dict[str, Any]:
+def read_record(folder: Path) -> dict[str, Any]:
     """What the job of this folder left; empty where it is none of a sweep."""
     try:
         found = json.loads((folder / RECORD).read_text(encoding="utf-8"))
@@ -30,25 +30,25 @@ def record(folder: Path) -> dict[str, Any]:
     return found if isinstance(found, dict) and "overrides" in found and "metrics" in found else {}
 
 
-def folders(folder: Path) -> list[Path]:
+def find_folders(folder: Path) -> list[Path]:
     """Of all jobs of the sweep in `folder`, by number."""
-    jobs = {file.parent: job for file in folder.rglob(RECORD) if (job := record(file.parent))}
+    jobs = {file.parent: job for file in folder.rglob(RECORD) if (job := read_record(file.parent))}
     return sorted(jobs, key=lambda place: (jobs[place]["job"] is None, jobs[place]["job"]))
 
 
-def records(folder: Path) -> list[dict[str, Any]]:
+def read_records(folder: Path) -> list[dict[str, Any]]:
     """What they left."""
-    return [record(place) for place in folders(folder)]
+    return [read_record(place) for place in find_folders(folder)]
 
 
-def name(job: dict[str, Any], *, seeds: bool = True) -> str:
+def name_job(job: dict[str, Any], *, seeds: bool = True) -> str:
     """The settings that the sweep varied, as this job has them; without `seeds`, what it shares
     with its repetitions.
     """
     return " ".join(text for text in job.get("varied") or () if seeds or _key(text) not in SEEDS)
 
 
-def table(jobs: Sequence[dict[str, Any]]) -> tuple[list[str], list[list[str]]]:
+def make_table(jobs: Sequence[dict[str, Any]]) -> tuple[list[str], list[list[str]]]:
     """(head, rows): a row for each job, and behind them one for all that differ in their seeds
     alone.
     """
@@ -63,11 +63,11 @@ def table(jobs: Sequence[dict[str, Any]]) -> tuple[list[str], list[list[str]]]:
     for job in jobs:
         values = [f"{job['metrics'][key]:.4g}" if key in job["metrics"] else "-" for key in shown]
         rows.append(
-            [str(job["job"]), name(job) or " ".join(job["overrides"]), _status(job), *values]
+            [str(job["job"]), name_job(job) or " ".join(job["overrides"]), _status(job), *values]
         )
     groups: dict[str, list[dict[str, Any]]] = {}
     for job in jobs:
-        groups.setdefault(name(job, seeds=False), []).append(job)
+        groups.setdefault(name_job(job, seeds=False), []).append(job)
     for shared, group in groups.items():
         if len(group) > 1 and any(
             _key(text) in SEEDS for job in group for text in job.get("varied") or ()
@@ -88,7 +88,9 @@ def write(jobs: Sequence[dict[str, Any]], folder: Path) -> Path:
     """
     write_text(
         folder / PAGE,
-        markdown([Heading(f"{len(jobs)} jobs", 1), TableBlock(*table(jobs))], charts=""),
+        render_markdown(
+            [Heading(f"{len(jobs)} jobs", 1), TableBlock(*make_table(jobs))], charts=""
+        ),
     )
     pairs = [dict(_pair(text) for text in job.get("varied") or ()) for job in jobs]
     varied = list(dict.fromkeys(key for each in pairs for key in each))

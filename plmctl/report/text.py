@@ -6,7 +6,7 @@ import math
 from typing import Any
 
 
-def number(value: float | None, digits: int = 4) -> str:
+def format_number(value: float | None, digits: int = 4) -> str:
     """`1,234`, `0.9123`, `1.2e-07`; nothing for None."""
     if value is None:
         return ""
@@ -15,21 +15,21 @@ def number(value: float | None, digits: int = 4) -> str:
     return f"{value:,.0f}" if value == int(value) or abs(value) >= 10_000 else f"{value:.{digits}g}"
 
 
-def percent(value: float | None) -> str:
+def format_percent(value: float | None) -> str:
     return "" if value is None else f"{100 * value:.1f}%"
 
 
-def setting(value: Any) -> str:
+def format_setting(value: Any) -> str:
     """A leaf of a config; of the class of a part its own name."""
     if isinstance(value, list):
-        return f"[{', '.join(map(setting, value))}]"
+        return f"[{', '.join(map(format_setting, value))}]"
     text = (
         "null" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
     )
     return text.rpartition(".")[2] if text.startswith("plmctl.") else text
 
 
-def clipped(text: str, most: int = 240) -> str:
+def clip(text: str, most: int = 240) -> str:
     """A text in one line of at most about `most` characters."""
     text = " ".join(str(text).split())
     return text if len(text) <= most else f"{text[:most]}…"

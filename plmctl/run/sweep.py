@@ -16,6 +16,7 @@ from plmctl.core.children import follow_launcher
 from plmctl.core.errors import PlmctlError, UsageError, raise_all
 from plmctl.core.terminal import remark, screen, tell
 from plmctl.report import sweeps
+from plmctl.report.sweeps import make_table, read_records
 from plmctl.run.compose import Flags, composed, reason, session
 from plmctl.run.finish import finish
 from plmctl.run.overrides import Word, quoted
@@ -137,7 +138,7 @@ def multirun(flags: Flags) -> int:
             raise UsageError(reason(error, hydra, flags.verb)) from None
         except KeyboardInterrupt:
             code = 130
-    records = sweeps.records(Path(folder))
+    records = read_records(Path(folder))
     tell(json.dumps(records)) if flags.json else _print_table(records, Path(folder))
     if records:
         remark(f"table: {sweeps.write(records, Path(folder))}")
@@ -192,7 +193,7 @@ def _word(text: str, hydra: Any) -> Word:
 def _print_table(records: list[dict[str, Any]], folder: Path) -> None:
     from rich.table import Column, Table
 
-    head, rows = sweeps.table(records)
+    head, rows = make_table(records)
     widest = max(len(word) for row in rows for word in row[1].split() or [""])
     columns = [
         Column(name, overflow="fold", min_width=min(widest, 36)) if name == "varied" else name

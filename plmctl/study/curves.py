@@ -5,7 +5,7 @@ from __future__ import annotations
 import statistics
 from collections.abc import Mapping, Sequence
 
-from plmctl.report.chart import Band, Curve, line_chart
+from plmctl.report.chart import Band, Curve, draw_lines
 from plmctl.report.runs import RunLog
 
 Run = Sequence[tuple[float, float, float]]  # (update, x, value)
@@ -51,7 +51,7 @@ def picture(
     title = f"{metric}, mean of {seeds} seeds" + (
         ", shaded from lowest to highest" if any(bands.values()) else ""
     )
-    return line_chart(shown, title=title, x=AXES[by], y=metric, bands=bands)
+    return draw_lines(shown, title=title, x=AXES[by], y=metric, bands=bands)
 
 
 def _at_each_step(runs: Sequence[Run]) -> list[tuple[float, list[float]]]:

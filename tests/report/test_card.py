@@ -10,7 +10,7 @@ import yaml
 from typer.testing import CliRunner
 
 from plmctl.cli.app import make_app
-from plmctl.report.card import card
+from plmctl.report.card import make_card
 from plmctl.report.runs import RunLog
 
 TASK = {
@@ -89,7 +89,7 @@ def test_of_a_fine_tuned_run(tuned: Path, tmp_path: Path) -> None:
 
 def test_of_a_pretraining(tmp_path: Path) -> None:
     folder = fabricated.run(tmp_path / "wiki")
-    text = card(folder, RunLog.read(folder).config)
+    text = make_card(folder, RunLog.read(folder).config)
     found = front(text)
     assert (found["license"], found["pipeline_tag"]) == ("unknown", "fill-mask")
     assert "model-index" not in found
@@ -99,7 +99,7 @@ def test_of_a_pretraining(tmp_path: Path) -> None:
 
 def test_the_hub_reads_it(tuned: Path) -> None:
     hub = pytest.importorskip("huggingface_hub")
-    read = hub.ModelCard(card(tuned, RunLog.read(tuned).config, {"license": "mit"}))
+    read = hub.ModelCard(make_card(tuned, RunLog.read(tuned).config, {"license": "mit"}))
     (accuracy,) = read.data.eval_results
     assert (accuracy.metric_type, accuracy.metric_value, accuracy.dataset_split) == (
         "accuracy",
@@ -122,6 +122,6 @@ def test_the_hub_reads_it(tuned: Path) -> None:
     ],
 )
 def test_what_it_was_trained_on(tmp_path: Path, config: dict[str, object], wanted: str) -> None:
-    text = card(tmp_path, {**config, "teacher": "runs/big", "train": {"share": 0.1}})
+    text = make_card(tmp_path, {**config, "teacher": "runs/big", "train": {"share": 0.1}})
     for line in (f"| trained on | {wanted} |", "| taught by | big |", "| share of it | 0.1 |"):
         assert line in text

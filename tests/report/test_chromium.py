@@ -13,7 +13,7 @@ import parsed
 import pytest
 
 from plmctl.report.build import write_report
-from plmctl.report.subject import of
+from plmctl.report.subject import find_subject
 
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
 BROWSER = next((found for name in NAMES if (found := shutil.which(name))), None)
@@ -31,7 +31,7 @@ def test_a_page_opens_without_a_word_in_the_console(tmp_path: Path, kind: str) -
     folder = (
         fabricated.run(tmp_path / "run") if kind == "run" else fabricated.study(tmp_path / "rates")
     )
-    (file,) = write_report(of([folder]), tmp_path / "page.html")
+    (file,) = write_report(find_subject([folder]), tmp_path / "page.html")
     text = file.read_text()
     page = parsed.parse(text)
     file.write_text(text.replace("</body>", f"{MEASURE}</body>"))

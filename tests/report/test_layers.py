@@ -13,11 +13,11 @@ from typer.testing import CliRunner
 
 import plmctl
 from plmctl.cli import app as cli
-from plmctl.report.layers import measured, moves
+from plmctl.report.layers import measure_layers, measure_moves
 from plmctl.report.page import Chart, Paragraph
 from plmctl.report.panels.layers import panel
 from plmctl.report.sentences import SENTENCES
-from plmctl.report.subject import of
+from plmctl.report.subject import find_subject
 
 
 def test_moves_are_means_over_the_real_tokens() -> None:
@@ -25,7 +25,7 @@ def test_moves_are_means_over_the_real_tokens() -> None:
     states = [torch.randn(2, 4, 3, generator=generator, dtype=torch.float64) for _ in range(3)]
     real = torch.tensor([[1, 1, 1, 1], [1, 1, 0, 0]], dtype=torch.bool)
     states[1][1, 2:] = math.nan  # padding may hold anything
-    found = moves(states, real)
+    found = measure_moves(states, real)
     for layer in range(2):
         distances, angles = [], []
         for row in range(2):
@@ -44,7 +44,7 @@ def test_moves_are_means_over_the_real_tokens() -> None:
 
 def test_a_layer_that_turns_a_right_angle_and_one_that_does_nothing() -> None:
     x, y = torch.tensor([[[3.0, 0.0]]]), torch.tensor([[[0.0, 4.0]]])
-    turn, still = moves([x, y, y], torch.ones(1, 1, dtype=torch.bool))
+    turn, still = measure_moves([x, y, y], torch.ones(1, 1, dtype=torch.bool))
     assert (turn.distance, turn.angle) == (pytest.approx(5.0), pytest.approx(90.0))
     assert (still.distance, still.angle) == (0.0, 0.0)
 
@@ -58,7 +58,7 @@ def test_the_page_of_a_run_shows_them(trained: Path, tmp_path: Path) -> None:
     assert "(<r_files/layer_distance.svg>)" in text
     assert "(<r_files/layer_angle.svg>)" in text
     loaded = plmctl.load(trained)
-    found, tokens = measured(loaded)
+    found, tokens = measure_layers(loaded)
     assert len(found) == 4
     assert tokens == sum(len(loaded.tokenizer.encode(sentence)) + 2 for sentence in SENTENCES)
     assert (
@@ -71,7 +71,7 @@ def test_a_run_without_a_checkpoint_is_said(trained: Path, tmp_path: Path) -> No
     new = tmp_path / "new"
     new.mkdir()
     (new / "config.yaml").write_text("seed: 0\n")
-    text, *charts = panel(of([new, trained]))[1:]
+    text, *charts = panel(find_subject([new, trained]))[1:]
     assert isinstance(text, Paragraph)
     assert "new: not measured" in text.text
     assert "this run has no checkpoint yet" in text.text
@@ -79,7 +79,7 @@ def test_a_run_without_a_checkpoint_is_said(trained: Path, tmp_path: Path) -> No
         "layer_distance",
         "layer_angle",
     ]
-    assert len(panel(of([new]))) == 2  # and no empty charts
+    assert len(panel(find_subject([new]))) == 2  # and no empty charts
 
 
 @pytest.mark.parity
@@ -98,8 +98,8 @@ def test_the_exported_model_and_tokenizer_are_those_of_the_run(
     )
     with torch.no_grad():
         states = theirs(**given, output_hidden_states=True).hidden_states
-    found, tokens = measured(plmctl.load(trained))
-    wanted = moves(states, given["attention_mask"].bool())
+    found, tokens = measure_layers(plmctl.load(trained))
+    wanted = measure_moves(states, given["attention_mask"].bool())
     assert int(given["attention_mask"].sum()) == tokens
     assert [(move.distance, move.angle) for move in found] == [
         (pytest.approx(move.distance, abs=1e-4), pytest.approx(move.angle, abs=1e-3))

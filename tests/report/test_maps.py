@@ -14,15 +14,16 @@ import plmctl
 from plmctl.cli.app import make_app
 from plmctl.core.errors import UsageError
 from plmctl.report import maps
+from plmctl.report.maps import draw_attention, measure_attention
 from plmctl.report.panels.attention import panel
-from plmctl.report.subject import Wishes, of
+from plmctl.report.subject import Wishes, find_subject
 
 SVG = "{http://www.w3.org/2000/svg}"
 
 
 def test_lines_go_from_queries_to_keys() -> None:
     weights = [[0.0, 1.0, 0.0], [0.5, 0.5, 0.0], [0.01, 0.01, 0.98]]
-    tree = ElementTree.fromstring(maps.drawn(["a", "<b>", "c"], weights, title="t"))
+    tree = ElementTree.fromstring(draw_attention(["a", "<b>", "c"], weights, title="t"))
     groups = [group for group in tree.iter(f"{SVG}g") if "from" in (group.get("class") or "")]
     assert [group.find(f"{SVG}text").text for group in groups] == ["a", "<b>", "c"]  # type: ignore[union-attr]
     drawn = [
@@ -45,20 +46,22 @@ def test_lines_go_from_queries_to_keys() -> None:
 
 def test_even_attention_has_lines_too() -> None:
     size = 40
-    tree = ElementTree.fromstring(maps.drawn(["x"] * size, [[1 / size] * size] * size, title="t"))
+    tree = ElementTree.fromstring(
+        draw_attention(["x"] * size, [[1 / size] * size] * size, title="t")
+    )
     assert len(list(tree.iter(f"{SVG}line"))) == 2 * size
 
 
 def test_probabilities_of_a_trained_model(trained: Path) -> None:
     sentences = ["return the value", "a"]
-    found = maps.attention(plmctl.load(trained), sentences)
+    found = measure_attention(plmctl.load(trained), sentences)
     for (tokens, layers), sentence in zip(found, sentences, strict=True):
         assert tokens[0] == "[CLS]"
         assert len(layers) == 4
         for layer in layers:
             assert layer.shape[1:] == (len(tokens), len(tokens))
             torch.testing.assert_close(layer.sum(-1), torch.ones(layer.shape[:2]))
-        alone = maps.attention(plmctl.load(trained), [sentence])[0][1]
+        alone = measure_attention(plmctl.load(trained), [sentence])[0][1]
         # padding changes nothing
         torch.testing.assert_close(layers[2], alone[2], atol=1e-6, rtol=1e-4)
 
@@ -85,11 +88,11 @@ def test_a_head_that_is_not_there(trained: Path) -> None:
     with pytest.raises(
         UsageError, match=r"--attention 4\.0: there is no such head; this model has 4 layers"
     ):
-        panel(of([trained], Wishes(heads=[(4, 0)])))
+        panel(find_subject([trained], Wishes(heads=[(4, 0)])))
 
 
 def test_a_sentence_that_is_too_long_is_cut(trained: Path) -> None:
-    ((tokens, layers),) = maps.attention(plmctl.load(trained), ["word " * 200])
+    ((tokens, layers),) = measure_attention(plmctl.load(trained), ["word " * 200])
     assert len(tokens) == maps.LONGEST == layers[0].shape[-1]
 
 
@@ -97,4 +100,4 @@ def test_a_sentence_that_is_too_long_is_cut(trained: Path) -> None:
 def test_nothing_is_drawn_that_nobody_asked_for(
     trained: Path, heads: list[tuple[int, int]]
 ) -> None:
-    assert bool(panel(of([trained], Wishes(heads=heads)))) == bool(heads)
+    assert bool(panel(find_subject([trained], Wishes(heads=heads)))) == bool(heads)

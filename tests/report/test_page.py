@@ -14,8 +14,8 @@ from plmctl.report.page import (
     Heading,
     Paragraph,
     TableBlock,
-    html,
-    markdown,
+    render_html,
+    render_markdown,
     write_page,
 )
 
@@ -33,7 +33,7 @@ BLOCKS = [
 
 
 def test_html_is_balanced_and_needs_nothing_beside_it() -> None:
-    page = parsed.parse(html(BLOCKS, title="a < b"))
+    page = parsed.parse(render_html(BLOCKS, title="a < b"))
     assert page.headings == ["a < b", "Twice", "Twice", "Last"]
     assert page.ids == ["a-b", "twice", "twice-2", "last"]
     assert page.addresses == ["#twice", "#twice-2", "#last"]
@@ -54,7 +54,7 @@ def test_a_text_of_the_users_is_a_text() -> None:
         Folded(evil, [Paragraph(evil)]),
         Chart(evil, SVG),
     ]
-    page = html(blocks, title=evil)
+    page = render_html(blocks, title=evil)
     assert "<script>alert" not in page
     assert "<img" not in page
     read = parsed.parse(page)
@@ -63,18 +63,18 @@ def test_a_text_of_the_users_is_a_text() -> None:
 
 
 def test_tables_scroll_and_shade() -> None:
-    page = html(BLOCKS, title="t")
+    page = render_html(BLOCKS, title="t")
     assert '<div class="wide" tabindex="0"><table>' in page
     assert 'class="n" style="background:rgba(0,114,178,0.40)"' in page
     assert ".wide,pre{overflow-x:auto}" in page
 
 
 def test_a_short_page_has_no_contents() -> None:
-    assert "<nav" not in html(BLOCKS[:4], title="t")
+    assert "<nav" not in render_html(BLOCKS[:4], title="t")
 
 
 def test_markdown_holds_the_same() -> None:
-    text = markdown(BLOCKS, charts="my files")
+    text = render_markdown(BLOCKS, charts="my files")
     assert "| p\\|q r | 1.5 |" in text
     assert "**More & more**" in text
     assert "| in the fold |" in text
@@ -87,7 +87,9 @@ def test_markdown_takes_nothing_for_markup() -> None:
         ["setting"],
         [["task.reader._target_"], ["[train.*, *train*]"], ["the <b>smoke"], ["train.batch_size"]],
     )
-    text = markdown([Heading("a <b>"), Paragraph("plmctl report <study>/jobs"), table], charts="")
+    text = render_markdown(
+        [Heading("a <b>"), Paragraph("plmctl report <study>/jobs"), table], charts=""
+    )
     for line in (
         "## a \\<b>",
         "plmctl report \\<study>/jobs",

@@ -15,7 +15,8 @@ from plmctl.core.errors import DataError
 from plmctl.report import probing
 from plmctl.report.page import Chart, Paragraph, TableBlock
 from plmctl.report.panels.probes import panel
-from plmctl.report.subject import Labels, Wishes, of
+from plmctl.report.probing import apply_map, fit_map, split_items
+from plmctl.report.subject import Labels, Wishes, find_subject
 
 TAGGED = "the DT x\ncat NN x\nruns VB x\n\na DT x\ndog NN x\nsees VB x\nthe DT x\nmoon NN x\n\n"
 
@@ -29,15 +30,13 @@ def test_the_map_is_the_one_of_scikit_learn() -> None:
         + 3
     )
     y = (x[:, :3] + torch.randn(200, 3, generator=generator)).argmax(-1)
-    found = probing.linear(x, y, 3)
+    found = fit_map(x, y, 3)
     z = (x - x.mean(0)) / x.std(0)
     theirs = linear_model.LogisticRegression(
         C=1 / (probing.PENALTY * 200), tol=1e-10, max_iter=10_000
     ).fit(z.numpy(), y.numpy())
     assert (
-        np.abs(
-            probing.predicted(found, x).softmax(-1).numpy() - theirs.predict_proba(z.numpy())
-        ).max()
+        np.abs(apply_map(found, x).softmax(-1).numpy() - theirs.predict_proba(z.numpy())).max()
         < 1e-3
     )
 
@@ -46,7 +45,7 @@ def test_the_map_has_the_least_loss() -> None:
     """The gradient of the penalised loss is nothing there."""
     generator = torch.Generator().manual_seed(1)
     x, y = torch.randn(60, 4, generator=generator, dtype=torch.float64), torch.arange(60) % 3
-    found = probing.linear(x, y, 3)
+    found = fit_map(x, y, 3)
     weight = found.weight.clone().requires_grad_()
     loss = F.cross_entropy((x - found.mean) / found.deviation @ weight.T + found.bias, y)
     loss = loss + probing.PENALTY / 2 * weight.square().sum()
@@ -56,7 +55,7 @@ def test_the_map_has_the_least_loss() -> None:
 
 def test_part_of_speech_of_a_trained_model(trained: Path, tmp_path: Path) -> None:
     (tmp_path / "pos.txt").write_text(TAGGED * 15)
-    found = probing.probe(plmctl.load(trained), probing.asked(Labels(tmp_path / "pos.txt")))
+    found = probing.probe(plmctl.load(trained), split_items(Labels(tmp_path / "pos.txt")))
     assert len(found.accuracy) == 5  # the embeddings and four layers
     assert (found.train + found.test, found.classes) == (8 * 15, 3)
     assert found.by_word == 1.0
@@ -80,12 +79,12 @@ def test_word_sense(trained: Path, tmp_path: Path) -> None:
         ["w0ords", "W0ord"],
         ["w1ords", "W1ord"],
     ]
-    found = probing.probe(plmctl.load(trained), probing.asked(Labels(tmp_path / "wic.jsonl")))
+    found = probing.probe(plmctl.load(trained), split_items(Labels(tmp_path / "wic.jsonl")))
     assert (found.train, found.test, found.classes) == (32, 8, 2)
     assert found.majority == 0.5
     repeated = rows[:5] * 8  # of five words, one is kept for the test
     (tmp_path / "wic.jsonl").write_text("".join(json.dumps(row) + "\n" for row in repeated))
-    found = probing.probe(plmctl.load(trained), probing.asked(Labels(tmp_path / "wic.jsonl")))
+    found = probing.probe(plmctl.load(trained), split_items(Labels(tmp_path / "wic.jsonl")))
     assert (found.train, found.test, found.by_word) == (32, 8, found.majority)
 
 
@@ -105,16 +104,16 @@ def test_a_file_that_cannot_be_asked(
     if content is not None:
         (tmp_path / name).write_text(content)
     with pytest.raises(DataError, match=message):
-        probing.asked(Labels(tmp_path / name))
+        split_items(Labels(tmp_path / name))
 
 
 def test_states_are_those_of_the_first_pieces(trained: Path) -> None:
     loaded = plmctl.load(trained)
     states = probing._states(loaded, [["return", "unbelievably", "it"]], [7])
     assert set(states) == {(7, 0), (7, 1), (7, 2)}
-    from plmctl.report.sentences import batched
+    from plmctl.report.sentences import batch_sentences
 
-    batch, (ids,) = batched(loaded, ["return unbelievably it"])
+    batch, (ids,) = batch_sentences(loaded, ["return unbelievably it"])
     hidden = loaded.model(batch, record=frozenset({"hidden"})).recorded["hidden"]
     pieces = [loaded.tokenizer.encode(text) for text in ("return", "return unbelievably")]
     for word, place in ((0, 1), (1, 1 + len(pieces[0])), (2, 1 + len(pieces[1]))):
@@ -128,7 +127,9 @@ def test_the_panel(trained: Path, tmp_path: Path) -> None:
     new = tmp_path / "new"
     new.mkdir()
     (new / "config.yaml").write_text("seed: 0\n")
-    blocks = panel(of([trained, new], Wishes(probes={"pos": Labels(tmp_path / "pos.txt")})))
+    blocks = panel(
+        find_subject([trained, new], Wishes(probes={"pos": Labels(tmp_path / "pos.txt")}))
+    )
     assert [block.name for block in blocks if isinstance(block, Chart)] == ["probe-pos"]
     assert [row[0] for block in blocks if isinstance(block, TableBlock) for row in block.rows] == [
         "run"
@@ -136,4 +137,4 @@ def test_the_panel(trained: Path, tmp_path: Path) -> None:
     text = " ".join(block.text for block in blocks if isinstance(block, Paragraph))
     assert "new: not probed" in text
     with pytest.raises(DataError, match="absent: no such file"):  # no run's fault
-        panel(of([trained], Wishes(probes={"none": Labels(tmp_path / "absent")})))
+        panel(find_subject([trained], Wishes(probes={"none": Labels(tmp_path / "absent")})))

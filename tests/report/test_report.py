@@ -8,8 +8,8 @@ from xml.etree import ElementTree
 import pytest
 
 from plmctl.core.errors import DataError
-from plmctl.report.bars import Level, levels
-from plmctl.report.chart import line_chart, thin, ticks
+from plmctl.report.bars import Level, draw_levels
+from plmctl.report.chart import choose_ticks, draw_lines, thin
 from plmctl.report.runs import RunLog
 from plmctl.report.style import DARK, DARK_INK, DARK_SERIES, INK, LIGHT, SERIES
 
@@ -20,7 +20,7 @@ SVG = "{http://www.w3.org/2000/svg}"
     ("low", "high"), [(0, 1), (2.13, 9.7), (-3, 1e6), (5, 5), (0, 0), (1e-9, 3e-9)]
 )
 def test_ticks_enclose_the_range_and_are_evenly_spaced(low, high):
-    found = ticks(low, high)
+    found = choose_ticks(low, high)
     assert found[0] <= low
     assert found[-1] >= high
     gaps = [b - a for a, b in itertools.pairwise(found)]
@@ -29,16 +29,16 @@ def test_ticks_enclose_the_range_and_are_evenly_spaced(low, high):
 
 
 def test_steps_between_layers_are_whole():
-    assert ticks(1, 2, least=1.0) == [1, 2]
-    assert ticks(0, 12, least=1.0) == ticks(0, 12)
+    assert choose_ticks(1, 2, least=1.0) == [1, 2]
+    assert choose_ticks(0, 12, least=1.0) == choose_ticks(0, 12)
     marks = ElementTree.fromstring(
-        line_chart({"a": [(1, 7), (2, 8)]}, title="t", x="layer", y="y")
+        draw_lines({"a": [(1, 7), (2, 8)]}, title="t", x="layer", y="y")
     ).iter(f"{SVG}text")
     assert "1.2" not in [mark.text for mark in marks]
 
 
 def test_chart_draws_each_curve_where_it_belongs():
-    svg = line_chart(
+    svg = draw_lines(
         {"a & b": [(0, 0), (5, 5), (10, 10)], "c": [(0, 10)]},
         title="<t>",
         x="x",
@@ -57,12 +57,12 @@ def test_chart_draws_each_curve_where_it_belongs():
 
 
 def test_chart_leaves_out_what_is_not_finite():
-    svg = line_chart(
+    svg = draw_lines(
         {"a": [(0, 1.0), (1, math.nan), (2, math.inf), (3, 2.0)]}, title="t", x="x", y="y"
     )
     assert len(ElementTree.fromstring(svg).find(f"{SVG}polyline").get("points").split()) == 2
     assert "nan" not in svg
-    ElementTree.fromstring(line_chart({}, title="t", x="x", y="y"))
+    ElementTree.fromstring(draw_lines({}, title="t", x="x", y="y"))
 
 
 def test_thin_keeps_the_last_point():
@@ -73,7 +73,7 @@ def test_thin_keeps_the_last_point():
 
 
 def test_many_curves_are_told_apart_and_named_below():
-    svg = line_chart({f"arm {n}": [(0, n), (1, n + 1)] for n in range(20)}, title="t", x="x", y="y")
+    svg = draw_lines({f"arm {n}": [(0, n), (1, n + 1)] for n in range(20)}, title="t", x="x", y="y")
     tree = ElementTree.fromstring(svg)
     lines = [
         (line.get("color"), line.get("stroke-dasharray")) for line in tree.findall(f"{SVG}polyline")
@@ -114,7 +114,7 @@ def test_colours_can_be_seen_on_light_and_dark(ground, ink, series):
 
 def test_levels_are_drawn_where_they_belong():
     found = [Level("a & b", 2.0, 0.5, [1.5, 2.5]), Level("c", 4.0)]
-    tree = ElementTree.fromstring(levels(found, title="t", x="x", marks={"base": 2.0}))
+    tree = ElementTree.fromstring(draw_levels(found, title="t", x="x", marks={"base": 2.0}))
     dots = {float(dot.get("cx")) for dot in tree.findall(f"{SVG}circle") if dot.get("r") == "5"}
     points = sorted(
         float(dot.get("cx")) for dot in tree.findall(f"{SVG}circle") if dot.get("r") == "2.5"
@@ -124,7 +124,7 @@ def test_levels_are_drawn_where_they_belong():
     assert min(dots) in [
         float(line.get("x1")) for line in tree.findall(f"{SVG}line") if line.get("stroke-dasharray")
     ]
-    ElementTree.fromstring(levels([], title="t", x="x"))
+    ElementTree.fromstring(draw_levels([], title="t", x="x"))
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,9 @@ import pytest
 from typer.testing import CliRunner
 
 from plmctl.cli.app import make_app
-from plmctl.report import build, glue
+from plmctl.report import glue
+from plmctl.report.build import load_panels, make_blocks
+from plmctl.report.glue import average_scores
 from plmctl.report.page import Block, Chart, Folded, Heading, Paragraph, TableBlock
 from plmctl.report.panels import (
     answers,
@@ -33,8 +35,8 @@ from plmctl.report.panels import (
     throughput,
 )
 from plmctl.report.panels import glue as glue_panel
-from plmctl.report.runs import RunLog, standing
-from plmctl.report.subject import of
+from plmctl.report.runs import RunLog, find_standing
+from plmctl.report.subject import find_subject
 
 LABELS = {
     "_target_": "plmctl.tasks.classification.Classification",
@@ -72,7 +74,7 @@ def run(tmp_path: Path) -> Path:
 
 
 def test_panels_are_found_without_a_list() -> None:
-    found = build.found()
+    found = load_panels()
     names = [str(panel.__name__).rpartition(".")[2] for panel in found]  # type: ignore[attr-defined]
     assert set(names) == {file.stem for file in Path(overview.__file__).parent.glob("*.py")} - {
         "__init__"
@@ -83,7 +85,7 @@ def test_panels_are_found_without_a_list() -> None:
 def test_every_panel_is_silent_where_it_has_nothing_to_say() -> None:
     from plmctl.report.subject import Subject
 
-    for panel in build.found():
+    for panel in load_panels():
         assert panel.panel(Subject()) == []
 
 
@@ -117,13 +119,15 @@ def test_html_alone_by_default(run: Path, tmp_path: Path) -> None:
 
 def test_settings_that_differ(run: Path, tmp_path: Path) -> None:
     other = fabricated.run(tmp_path / "b", config={"optim": {"lr": 0.1}, "run": {"dir": "y"}})
-    (table,) = tables(differences.panel(of([run, other])))
+    (table,) = tables(differences.panel(find_subject([run, other])))
     assert table.head == ["setting", "a run", "b"]
     assert [list(row) for row in table.rows] == [
         ["optim._target_", "AdamW", ""],
         ["optim.lr", "0.001", "0.1"],
     ]
-    assert "same settings" in words(differences.panel(of([run, fabricated.run(tmp_path / "c")])))
+    assert "same settings" in words(
+        differences.panel(find_subject([run, fabricated.run(tmp_path / "c")]))
+    )
 
 
 def test_many_settings_of_one_run_alone_are_folded(run: Path, tmp_path: Path) -> None:
@@ -131,7 +135,7 @@ def test_many_settings_of_one_run_alone_are_folded(run: Path, tmp_path: Path) ->
     other = fabricated.run(
         tmp_path / "b", config={**RunLog.begun(run).config, "task": task, "seed": 7}
     )
-    _, shared, folded = differences.panel(of([run, other]))
+    _, shared, folded = differences.panel(find_subject([run, other]))
     assert isinstance(shared, TableBlock)
     assert [row[0] for row in shared.rows] == ["seed"]
     assert isinstance(folded, Folded)
@@ -141,17 +145,19 @@ def test_many_settings_of_one_run_alone_are_folded(run: Path, tmp_path: Path) ->
 
 
 def test_throughput_leaves_out_the_start(run: Path) -> None:
-    (table,) = tables(throughput.panel(of([run])))
+    (table,) = tables(throughput.panel(find_subject([run])))
     assert table.rows == [["a run", "1,006", "2.0%", "30.0%", "1,000", "0.00"]]
 
 
 def test_curves_of_few_and_of_many_runs(tmp_path: Path) -> None:
     folders = [fabricated.run(tmp_path / f"r{number}") for number in range(5)]
-    few = next(block for block in curves.panel(of(folders[:1])) if isinstance(block, Chart))
+    few = next(
+        block for block in curves.panel(find_subject(folders[:1])) if isinstance(block, Chart)
+    )
     assert [
         name in few.svg for name in (">loss<", ">loss/mlm<", ">valid/loss/mlm<", ">valid/loss<")
     ] == [True, True, True, False]
-    many = next(block for block in curves.panel(of(folders)) if isinstance(block, Chart))
+    many = next(block for block in curves.panel(find_subject(folders)) if isinstance(block, Chart))
     assert many.svg.count("<polyline") == 10
     assert ">r4: valid/loss<" in many.svg
     lines = [
@@ -160,7 +166,9 @@ def test_curves_of_few_and_of_many_runs(tmp_path: Path) -> None:
     ]
     (folders[0] / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     (folders[0] / "config.yaml").write_text("task: {name: sst2, metrics: [accuracy]}")
-    loss, score = (block for block in curves.panel(of(folders[:1])) if isinstance(block, Chart))
+    loss, score = (
+        block for block in curves.panel(find_subject(folders[:1])) if isinstance(block, Chart)
+    )
     assert ">valid/loss<" in loss.svg
     assert ">valid/accuracy<" in score.svg
 
@@ -168,23 +176,23 @@ def test_curves_of_few_and_of_many_runs(tmp_path: Path) -> None:
 def test_a_run_that_is_still_going(run: Path) -> None:
     log = RunLog.begun(run)
     log.config["train"] = {"steps": 40}
-    found = standing(log)
+    found = find_standing(log)
     assert (found.state, "25% of 40 updates" in found.why) == ("still going", True)
-    later = standing(log, now=time.time() + 3600)
+    later = find_standing(log, now=time.time() + 3600)
     assert (later.state, f"plmctl pretrain --resume run.dir={run}" in later.why) == (
         "stopped",
         True,
     )
     log.config["train"] = {"epochs": 3}
-    assert standing(log, now=time.time() + 3600).state == "unknown"
+    assert find_standing(log, now=time.time() + 3600).state == "unknown"
     log.config["train"] = {"tokens": 1000}
-    assert standing(log).state == "finished"
+    assert find_standing(log).state == "finished"
 
 
 def test_a_run_that_was_cut_off(run: Path, tmp_path: Path) -> None:
     with (run / "metrics.jsonl").open("a") as file:
         file.write('{"step": 11, "loss": 3')
-    subject = of([run])
+    subject = find_subject([run])
     assert "half written" in words(overview.panel(subject))
     assert subject.runs[0].log.step == 10
     assert report(str(run), "--out", str(tmp_path / "r.html")).exit_code == 0
@@ -208,7 +216,7 @@ def test_broken_predictions_and_results_are_passed_over(run: Path) -> None:
     (run / "predictions" / "dev.jsonl").write_text(
         json.dumps(guess(0, "a", 0.9)) + '\n{"id": "1", "go'
     )
-    (only,) = of([run]).runs
+    (only,) = find_subject([run]).runs
     assert only.result is None
     assert [len(rows) for rows in only.predictions.values()] == [1]
 
@@ -258,7 +266,7 @@ def test_mistakes(
 def test_scores_side_by_side(tmp_path: Path) -> None:
     one = fabricated.tuned(tmp_path / "one", LABELS, {"dev": {"accuracy": 0.9}})
     two = fabricated.tuned(tmp_path / "two", LABELS, {"dev": {"accuracy": 0.8, "loss": 0.5}})
-    (table,) = tables(scores.panel(of([one, two])))
+    (table,) = tables(scores.panel(find_subject([one, two])))
     assert table.rows == [
         ["sst2", "dev", "accuracy", "0.9", "0.8"],
         ["sst2", "dev", "loss", "", "0.5"],
@@ -279,12 +287,12 @@ BERT_BASE = {  # Devlin et al., 2019, table 1, in percent, and its average
 
 def test_averages_as_published() -> None:
     assert glue.bert_average(BERT_BASE) == pytest.approx(79.6, abs=0.05)
-    assert glue.average(BERT_BASE) is None  # one metric of two is not the task's score
+    assert average_scores(BERT_BASE) is None  # one metric of two is not the task's score
     whole = [glue.score(task, values) for task, values in glue.HUMAN.items()]
     # of people, with WNLI: as published
     assert sum(value or math.nan for value in whole) / 9 == pytest.approx(87.1, abs=0.05)
     without = [value for task, value in zip(glue.HUMAN, whole, strict=True) if task != "wnli"]
-    assert glue.average(glue.HUMAN) == pytest.approx(
+    assert average_scores(glue.HUMAN) == pytest.approx(
         sum(value or math.nan for value in without) / 8
     )
 
@@ -307,19 +315,19 @@ def test_glue_of_runs_from_one_checkpoint(tmp_path: Path) -> None:
         {"dev": {"accuracy": 0.5}},
         checkpoint="runs/bert",
     )
-    blocks = glue_panel.panel(of([*folders, again]))
+    blocks = glue_panel.panel(find_subject([*folders, again]))
     (table,) = tables(blocks)
     rows = {row[0]: row[2:] for row in table.rows}
     assert rows["mnli"] == ["46.0 / 46.4", "92.0 / 92.8"]
     assert rows["rte"] == [f"{(46.8 + 50) / 2:.1f}", "93.6"]
-    assert rows["average"] == [f"{(glue.average(glue.HUMAN) or 0) / 2 + 1.6 / 8:.1f}", "85.9"]
-    assert tables(glue_panel.panel(of(folders[:2])))[0].rows[-1][2] == "2 of 8 tasks"
+    assert rows["average"] == [f"{(average_scores(glue.HUMAN) or 0) / 2 + 1.6 / 8:.1f}", "85.9"]
+    assert tables(glue_panel.panel(find_subject(folders[:2])))[0].rows[-1][2] == "2 of 8 tasks"
 
 
 def test_confusion(tmp_path: Path) -> None:
     rows = [guess(0, "a", 0.9, "a"), guess(1, "a", 0.8), guess(2, "b", 0.7), guess(3, "b", 0.6)]
     folder = fabricated.tuned(tmp_path / "r", LABELS, {"dev": {"accuracy": 0.75}}, rows)
-    (table,) = tables(confusion.panel(of([folder])))
+    (table,) = tables(confusion.panel(find_subject([folder])))
     assert table.head == ["gold \\ guess", "a", "b", "recall"]
     assert table.rows == [
         ["a", "1", "1", "50.0%"],
@@ -341,7 +349,10 @@ def test_many_classes_show_what_is_confused_most(tmp_path: Path) -> None:
         for n in range(3)
     ]
     folder = fabricated.tuned(tmp_path / "r", LABELS, {"dev": {}}, rows)
-    assert tables(confusion.panel(of([folder])))[0].rows == [["c1", "c2", "2"], ["c1", "c3", "1"]]
+    assert tables(confusion.panel(find_subject([folder])))[0].rows == [
+        ["c1", "c2", "2"],
+        ["c1", "c3", "1"],
+    ]
 
 
 def test_most_confidently_wrong_with_their_texts(tmp_path: Path) -> None:
@@ -365,13 +376,13 @@ def test_most_confidently_wrong_with_their_texts(tmp_path: Path) -> None:
         "pattern": {"_target_": "plmctl.attention.patterns.base.Full"},
     }
     folder = fabricated.tuned(tmp_path / "r", node, {"dev": {"accuracy": 0.5}}, rows, **model)
-    (table,) = tables(mistakes.panel(of([folder])))
+    (table,) = tables(mistakes.panel(find_subject([folder])))
     assert table.rows == [
         ["1", "a", "b", "99.0%", "worst | of all"],
         ["3", "a", "b", "60.0%", "less"],
     ]
     (tmp_path / "data" / "dev.tsv").write_text("sentence\tlabel\nanother\ta\n")
-    blocks = mistakes.panel(of([folder]))
+    blocks = mistakes.panel(find_subject([folder]))
     assert "without the texts" in words(blocks)
     assert tables(blocks)[0].rows == [["1", "a", "b", "99.0%"], ["3", "a", "b", "60.0%"]]
 
@@ -379,7 +390,7 @@ def test_most_confidently_wrong_with_their_texts(tmp_path: Path) -> None:
 def test_scores_furthest_off(tmp_path: Path) -> None:
     rows = [{"id": str(n), "gold": 2.0, "guess": 2.0 + n} for n in range(3)]
     folder = fabricated.tuned(tmp_path / "r", LABELS, {"dev": {}}, rows)
-    assert tables(mistakes.panel(of([folder])))[0].rows == [
+    assert tables(mistakes.panel(find_subject([folder])))[0].rows == [
         ["2", "2.00", "4.00", "2.00"],
         ["1", "2.00", "3.00", "1.00"],
     ]
@@ -394,7 +405,7 @@ def test_span_errors(tmp_path: Path) -> None:
         {"id": "1", "words": sentence, "gold": gold, "guess": gold},
     ]
     folder = fabricated.tuned(tmp_path / "r", {**LABELS, "name": "conll2003"}, {"dev": {}}, rows)
-    types, errors, examples = tables(tags.panel(of([folder])))
+    types, errors, examples = tables(tags.panel(find_subject([folder])))
     assert types.rows == [[kind, "2", "2", "1", "50.0%", "50.0%"] for kind in ("LOC", "ORG", "PER")]
     assert [row[:2] for row in errors.rows] == [
         ["another type", "1"],
@@ -425,7 +436,7 @@ def test_answer_errors(tmp_path: Path) -> None:
     folder = fabricated.tuned(
         tmp_path / "r", {**LABELS, "name": "squad_v2", "version": 2}, {"dev": {}}, rows
     )
-    kinds, worst = tables(answers.panel(of([folder])))
+    kinds, worst = tables(answers.panel(find_subject([folder])))
     assert [line[0] for line in kinds.rows] == list(answers.KINDS)
     assert all(line[1] == "1" for line in kinds.rows)
     assert [line[:2] for line in worst.rows] == [
@@ -438,8 +449,8 @@ def test_answer_errors(tmp_path: Path) -> None:
 
 def test_runs_of_one_name_have_their_paths(tmp_path: Path) -> None:
     folders = [fabricated.run(tmp_path / name / "run") for name in ("a", "b")]
-    assert [run.name for run in of(folders).runs] == [str(folder) for folder in folders]
-    assert os.fspath(folders[0]) in of(folders).runs[0].name
+    assert [run.name for run in find_subject(folders).runs] == [str(folder) for folder in folders]
+    assert os.fspath(folders[0]) in find_subject(folders).runs[0].name
 
 
 @pytest.fixture
@@ -472,12 +483,15 @@ def sweep(tmp_path: Path) -> Path:
 
 
 def test_the_jobs_of_a_sweep_are_called_by_what_it_varied(sweep: Path) -> None:
-    subject = of([sweep])
+    subject = find_subject([sweep])
     names = [
         f"noise=[{noise}] seed={seed}" for noise in ("token_mask", "span_mask") for seed in range(3)
     ]
     assert [run.name for run in subject.runs] == names
-    assert [run.name for run in of([sweep / "0", sweep / "4"]).runs] == [names[0], names[4]]
+    assert [run.name for run in find_subject([sweep / "0", sweep / "4"]).runs] == [
+        names[0],
+        names[4],
+    ]
     _, shown, folded = differences.panel(subject)
     assert isinstance(shown, TableBlock)
     assert [list(row) for row in shown.rows] == [
@@ -485,11 +499,11 @@ def test_the_jobs_of_a_sweep_are_called_by_what_it_varied(sweep: Path) -> None:
         ["seed", *"012", *"012"],
     ]
     assert isinstance(folded, Folded)
-    assert build.blocks(subject)[0] == Heading("Report: 6 runs", 1)
+    assert make_blocks(subject)[0] == Heading("Report: 6 runs", 1)
 
 
 def test_seeds_of_a_sweep_are_one_curve_in_a_band(sweep: Path) -> None:
-    chart = next(block for block in curves.panel(of([sweep])) if isinstance(block, Chart))
+    chart = next(block for block in curves.panel(find_subject([sweep])) if isinstance(block, Chart))
     tree = ElementTree.fromstring(chart.svg)
     shown = [
         line.find("{*}title").text for line in tree.iter("{http://www.w3.org/2000/svg}polyline")

@@ -14,10 +14,10 @@ import pytest
 from typer.testing import CliRunner
 
 from plmctl.cli.app import make_app
-from plmctl.report import build
-from plmctl.report.page import Chart, html
+from plmctl.report.build import make_blocks
+from plmctl.report.page import Chart, render_html
 from plmctl.report.studies import StudyFolder
-from plmctl.report.subject import of
+from plmctl.report.subject import find_subject
 
 
 @pytest.fixture(scope="module")
@@ -26,7 +26,7 @@ def study(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def page(folder: Path) -> tuple[parsed.Page, str]:
-    text = html(build.blocks(of([folder])), title="t")
+    text = render_html(make_blocks(find_subject([folder])), title="t")
     return parsed.parse(text), text
 
 
@@ -113,7 +113,7 @@ def test_a_study_whose_arm_was_edited(tmp_path: Path) -> None:
             "pretrain rate 1, seed 1",
         )
     ]
-    charts = [block for block in build.blocks(of([folder])) if isinstance(block, Chart)]
+    charts = [block for block in make_blocks(find_subject([folder])) if isinstance(block, Chart)]
     (curves,) = [chart.svg for chart in charts if chart.name.startswith("curves-")]
     assert [name in curves for name in ("first (2)", "rate 1 (2)", "rate 0")] == [True, True, False]
     assert (

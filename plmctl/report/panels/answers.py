@@ -6,10 +6,10 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
-from plmctl.report.examples import Rows, by_split, texts
+from plmctl.report.examples import Rows, collect_by_split, load_texts
 from plmctl.report.page import Block, Paragraph, TableBlock
-from plmctl.report.subject import Run, Subject
-from plmctl.report.text import clipped, percent
+from plmctl.report.subject import ReportedRun, Subject
+from plmctl.report.text import clip, format_percent
 from plmctl.tasks.squad_score import exact, f1
 
 ORDER = 52
@@ -25,10 +25,10 @@ KINDS = {
 
 
 def panel(subject: Subject) -> list[Block]:
-    return by_split(subject, "Answers", _blocks)
+    return collect_by_split(subject, "Answers", _blocks)
 
 
-def kind(row: Mapping[str, Any], *, threshold: float | None) -> str:
+def classify_answer(row: Mapping[str, Any], *, threshold: float | None) -> str:
     """One of `KINDS`; `threshold`: above these odds the answer is empty, None where every
     question has one.
     """
@@ -46,30 +46,30 @@ def answer(row: Mapping[str, Any], threshold: float | None) -> str:
     return "" if threshold is not None and row["null_odds"] > threshold else str(row["guess"] or "")
 
 
-def _blocks(run: Run, split: str, rows: Rows) -> list[Block]:
+def _blocks(run: ReportedRun, split: str, rows: Rows) -> list[Block]:
     if not {"golds", "n_best"} <= rows[0].keys():
         return []
     task = run.log.config.get("task") or {}
     threshold = float(task.get("null_threshold") or 0.0) if task.get("version") == 2 else None
-    kinds = [kind(row, threshold=threshold) for row in rows]
+    kinds = [classify_answer(row, threshold=threshold) for row in rows]
     counts = Counter(kinds)
     table = TableBlock(
         ["answer", "questions", "share", "what it is"],
         [
-            [name, str(counts[name]), percent(counts[name] / len(rows)), what]
+            [name, str(counts[name]), format_percent(counts[name] / len(rows)), what]
             for name, what in KINDS.items()
             if counts[name]
         ],
     )
     wrong = [place for place, found in enumerate(kinds) if found not in ("exact", "rightly empty")]
     worst = sorted(wrong, key=lambda place: rows[place]["null_odds"])[:MOST]
-    fields, note = texts(run, split)
+    fields, note = load_texts(run, split)
     lines = [
         [
             kinds[place],
-            clipped(" / ".join(dict.fromkeys(rows[place]["golds"])) or "(none)", 120),
-            clipped(answer(rows[place], threshold) or "(none)", 120),
-            *([clipped(fields[place]["question"])] if fields else []),
+            clip(" / ".join(dict.fromkeys(rows[place]["golds"])) or "(none)", 120),
+            clip(answer(rows[place], threshold) or "(none)", 120),
+            *([clip(fields[place]["question"])] if fields else []),
         ]
         for place in worst
     ]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from plmctl.core.errors import PlmctlError, UsageError
 from plmctl.report.page import Block, Chart, Heading, Paragraph
-from plmctl.report.subject import Run, Subject
+from plmctl.report.subject import ReportedRun, Subject
 
 ORDER = 60
 READING = (
@@ -32,18 +32,22 @@ def panel(subject: Subject) -> list[Block]:
     return blocks
 
 
-def _maps(subject: Subject, run: Run, number: int) -> list[Block]:
+def _maps(subject: Subject, run: ReportedRun, number: int) -> list[Block]:
     loaded = run.loaded
-    from plmctl.report import maps  # brings torch
+    from plmctl.report import maps
+    from plmctl.report.maps import (
+        draw_attention,  # brings torch
+        measure_attention,
+    )
     from plmctl.report.sentences import SENTENCES
 
     blocks: list[Block] = []
     for place, (tokens, layers) in enumerate(
-        maps.attention(loaded, subject.wishes.sentences or SENTENCES[:2])
+        measure_attention(loaded, subject.wishes.sentences or SENTENCES[:2])
     ):
         maps.check(subject.wishes.heads, layers)
         for layer, head in subject.wishes.heads:
-            svg = maps.drawn(
+            svg = draw_attention(
                 tokens, layers[layer][head].tolist(), title=f"Layer {layer}, head {head}"
             )
             blocks.append(Chart(f"attention-{number}-{place}-{layer}.{head}", svg))

@@ -5,26 +5,26 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
-from plmctl.report.examples import Rows, by_split
+from plmctl.report.examples import Rows, collect_by_split
 from plmctl.report.page import Block, Paragraph, TableBlock
-from plmctl.report.subject import Run, Subject
-from plmctl.report.text import percent
+from plmctl.report.subject import ReportedRun, Subject
+from plmctl.report.text import format_percent
 
 ORDER = 50
 MOST = 20  # classes of a matrix; of more, the pairs that are confused most often
 
 
 def panel(subject: Subject) -> list[Block]:
-    return by_split(subject, "Confusion", _blocks)
+    return collect_by_split(subject, "Confusion", _blocks)
 
 
-def _blocks(run: Run, split: str, rows: Rows) -> list[Block]:
+def _blocks(run: ReportedRun, split: str, rows: Rows) -> list[Block]:
     if not isinstance(rows[0].get("probabilities"), dict) or rows[0].get("gold") is None:
         return []
     labels = list(rows[0]["probabilities"])
     counts = Counter((str(row["gold"]), str(row["guess"])) for row in rows)
     if len(labels) <= MOST:
-        return [matrix(labels, counts)]
+        return [draw_matrix(labels, counts)]
     often = [[gold, guess, str(n)] for (gold, guess), n in counts.most_common() if gold != guess][
         :MOST
     ]
@@ -34,7 +34,7 @@ def _blocks(run: Run, split: str, rows: Rows) -> list[Block]:
     ]
 
 
-def matrix(labels: Sequence[str], counts: Mapping[tuple[str, str], int]) -> TableBlock:
+def draw_matrix(labels: Sequence[str], counts: Mapping[tuple[str, str], int]) -> TableBlock:
     """Gold classes down, guesses across, shaded by their share of the gold class; recall and
     precision at the edges.
     """
@@ -43,14 +43,18 @@ def matrix(labels: Sequence[str], counts: Mapping[tuple[str, str], int]) -> Tabl
         own = [counts.get((gold, guess), 0) for guess in labels]
         total = sum(own)
         rows.append(
-            [gold, *map(str, own), percent(counts.get((gold, gold), 0) / total) if total else ""]
+            [
+                gold,
+                *map(str, own),
+                format_percent(counts.get((gold, gold), 0) / total) if total else "",
+            ]
         )
         shade.append([0.0, *(n / total if total else 0.0 for n in own)])
     columns = [sum(counts.get((gold, guess), 0) for gold in labels) for guess in labels]
     precision = [
-        percent(counts.get((name, name), 0) / n) if n else ""
+        format_percent(counts.get((name, name), 0) / n) if n else ""
         for name, n in zip(labels, columns, strict=True)
     ]
     right = sum(counts.get((name, name), 0) for name in labels)
-    rows.append(["precision", *precision, percent(right / max(1, sum(columns)))])
+    rows.append(["precision", *precision, format_percent(right / max(1, sum(columns)))])
     return TableBlock(["gold \\ guess", *labels, "recall"], rows, [*shade, []])

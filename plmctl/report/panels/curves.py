@@ -4,10 +4,10 @@ everything that was logged.
 
 from __future__ import annotations
 
-from plmctl.report.chart import Band, Curve, line_chart
+from plmctl.report.chart import Band, Curve, draw_lines
 from plmctl.report.page import Block, Chart, Folded, Heading, Paragraph, TableBlock
-from plmctl.report.subject import Run, Subject
-from plmctl.report.text import number
+from plmctl.report.subject import ReportedRun, Subject
+from plmctl.report.text import format_number
 from plmctl.study.curves import band, mean_curve
 
 ORDER = 20
@@ -22,7 +22,7 @@ def panel(subject: Subject) -> list[Block]:
     runs = [run for run in subject.runs if run.log.series]
     if not runs:
         return []
-    groups: dict[str, list[Run]] = {}
+    groups: dict[str, list[ReportedRun]] = {}
     for run in runs:
         groups.setdefault(run.name if run.group is None else run.group, []).append(run)
     blocks: list[Block] = [Heading("Curves")]
@@ -40,7 +40,7 @@ def panel(subject: Subject) -> list[Block]:
                 curves[label], bands[label] = mean_curve(same), band(same)
         if curves:
             blocks.append(
-                Chart(kind, line_chart(curves, title=title, x="update", y=kind, bands=bands))
+                Chart(kind, draw_lines(curves, title=title, x="update", y=kind, bands=bands))
             )
     worst = [
         f"{run.name}: {skipped:,.0f} updates were thrown away, their gradient was not finite."
@@ -49,7 +49,8 @@ def panel(subject: Subject) -> list[Block]:
     ]
     metrics = sorted({name for run in runs for name in run.log.series})
     finals = [
-        [metric, *(number(run.log.last(metric)) for run in subject.runs)] for metric in metrics
+        [metric, *(format_number(run.log.last(metric)) for run in subject.runs)]
+        for metric in metrics
     ]
     last = TableBlock(["metric", *(run.name for run in subject.runs)], finals)
     return [
@@ -59,7 +60,7 @@ def panel(subject: Subject) -> list[Block]:
     ]
 
 
-def _curves(run: Run, group: str, *, few: bool) -> dict[str, Curve]:
+def _curves(run: ReportedRun, group: str, *, few: bool) -> dict[str, Curve]:
     if group == "score":
         names = [
             f"valid/{name}" for name in (run.log.config.get("task") or {}).get("metrics") or ()

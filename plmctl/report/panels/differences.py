@@ -7,7 +7,7 @@ from typing import Any
 
 from plmctl.report.page import Block, Folded, Heading, Paragraph, TableBlock
 from plmctl.report.subject import Subject
-from plmctl.report.text import setting
+from plmctl.report.text import format_setting
 from plmctl.run.resume import leaves
 
 ORDER = 10
@@ -44,7 +44,7 @@ def panel(subject: Subject) -> list[Block]:
     if len(configs) == 1:
         rows = [[path, chosen] for path in FIRST if (chosen := _chosen(configs[0], path))]
         return [Heading("Settings"), TableBlock(["setting", *names], rows)]
-    rows = differing(configs)
+    rows = find_differences(configs)
     if not rows:
         return [
             Heading("Settings that differ"),
@@ -80,10 +80,10 @@ def _named(slot: Any) -> str:
     inner = [
         str(name) for name, part in slot.items() if isinstance(part, dict) and "_target_" in part
     ]
-    return setting(slot["_target_"]) if "_target_" in slot else ", ".join(inner)
+    return format_setting(slot["_target_"]) if "_target_" in slot else ", ".join(inner)
 
 
-def differing(configs: list[dict[str, Any]]) -> list[list[str]]:
+def find_differences(configs: list[dict[str, Any]]) -> list[list[str]]:
     """One line for each setting of which not all have the same value; a run that lacks it has an
     empty cell.
     """
@@ -91,7 +91,7 @@ def differing(configs: list[dict[str, Any]]) -> list[list[str]]:
     paths = dict.fromkeys(path for each in settings for path in each if not path.startswith(OWN))
     found = []
     for path in paths:
-        cells = [setting(each[path]) if path in each else "" for each in settings]
+        cells = [format_setting(each[path]) if path in each else "" for each in settings]
         if any(each.get(path, ...) != settings[0].get(path, ...) for each in settings[1:]):
             found.append([path, *cells])
     return found

@@ -8,9 +8,10 @@ import statistics
 from collections.abc import Callable, Mapping, Sequence
 
 from plmctl.report import glue
-from plmctl.report.bars import Level, levels
+from plmctl.report.bars import Level, draw_levels
+from plmctl.report.glue import average_scores, read_scores
 from plmctl.report.page import Block, Chart, Heading, Paragraph, TableBlock
-from plmctl.report.subject import Run, Subject
+from plmctl.report.subject import ReportedRun, Subject
 
 ORDER = 41
 READING = (
@@ -24,7 +25,7 @@ Scores = dict[str, dict[str, float]]
 
 
 def panel(subject: Subject) -> list[Block]:
-    groups = grouped(subject.runs)
+    groups = group_runs(subject.runs)
     if not groups:
         return []
     blocks: list[Block] = [Heading("GLUE"), Paragraph(READING), _table(groups)]
@@ -36,12 +37,12 @@ def panel(subject: Subject) -> list[Block]:
         ]
         if shares:
             title, people = f"Share of the human baseline, {name}", {"people": 100.0}
-            svg = levels(shares, title=title, x="% of people's score", marks=people, start=0)
+            svg = draw_levels(shares, title=title, x="% of people's score", marks=people, start=0)
             blocks.append(Chart(f"glue-{number}", svg))
     return blocks
 
 
-def grouped(runs: Sequence[Run]) -> dict[str, Scores]:
+def group_runs(runs: Sequence[ReportedRun]) -> dict[str, Scores]:
     """{checkpoint: {task: {metric: percent}}} of the runs on GLUE's tasks, means over runs of
     the same task and checkpoint.
     """
@@ -50,7 +51,7 @@ def grouped(runs: Sequence[Run]) -> dict[str, Scores]:
         if run.result and run.task in glue.HUMAN:
             start = str(run.log.config.get("checkpoint") or "from scratch")
             found.setdefault(start, {}).setdefault(run.task, []).append(
-                glue.of_result(run.result["metrics"], run.task)
+                read_scores(run.result["metrics"], run.task)
             )
     return {
         start: {task: _means(each) for task, each in tasks.items()}
@@ -70,7 +71,7 @@ def _table(groups: dict[str, Scores]) -> TableBlock:
         if any(cells):
             rows.append([task, " / ".join(human), *cells, _cell(task, human)])
     for name, average in (
-        ("average", glue.average),
+        ("average", average_scores),
         ("average as in BERT's table 1", glue.bert_average),
     ):
         rows.append(

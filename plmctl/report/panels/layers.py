@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from plmctl.core.errors import PlmctlError
-from plmctl.report.chart import Curve, line_chart
+from plmctl.report.chart import Curve, draw_lines
 from plmctl.report.page import Block, Chart, Heading, Paragraph
 from plmctl.report.subject import Subject
 
@@ -19,14 +19,14 @@ def panel(subject: Subject) -> list[Block]:
     if not subject.runs:
         return []
     # brings torch, which whoever reads logs does not need
-    from plmctl.report.layers import Move, measured
+    from plmctl.report.layers import Move, measure_layers
     from plmctl.report.sentences import SENTENCES
 
     moves: dict[str, list[Move]] = {}
     notes = []
     for run in subject.runs:
         try:
-            moves[run.name], tokens = measured(run.loaded)
+            moves[run.name], tokens = measure_layers(run.loaded)
         except PlmctlError as error:
             notes.append(f"{run.name}: not measured, {str(error).splitlines()[0]}.")
             continue
@@ -42,5 +42,5 @@ def panel(subject: Subject) -> list[Block]:
             for run, found in moves.items()
         }
         if curves:
-            blocks.append(Chart(f"layer_{name}", line_chart(curves, title=title, x="layer", y=y)))
+            blocks.append(Chart(f"layer_{name}", draw_lines(curves, title=title, x="layer", y=y)))
     return blocks

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from plmctl.report.examples import shown, texts
+from plmctl.report.examples import join_texts, load_texts
 from plmctl.report.page import Block, Heading, Paragraph, TableBlock
-from plmctl.report.subject import Run, Subject
-from plmctl.report.text import clipped, percent
+from plmctl.report.subject import ReportedRun, Subject
+from plmctl.report.text import clip, format_percent
 
 ORDER = 55
 MOST = 10
@@ -24,14 +24,14 @@ def panel(subject: Subject) -> list[Block]:
     return [Heading("Most confidently wrong"), *blocks] if blocks else []
 
 
-def _blocks(run: Run, split: str) -> list[Block]:
+def _blocks(run: ReportedRun, split: str) -> list[Block]:
     rows = run.predictions[split]
     numbers = isinstance(rows[0].get("guess"), float)
     if rows[0].get("gold") is None or not (numbers or "probabilities" in rows[0]):
         return []
     wrong = [place for place, row in enumerate(rows) if row["gold"] != row["guess"]]
     worst = sorted(wrong, key=lambda place: -_weight(rows[place]))[:MOST]
-    fields, note = texts(run, split)
+    fields, note = load_texts(run, split)
     head = [
         "id",
         "gold",
@@ -44,8 +44,8 @@ def _blocks(run: Run, split: str) -> list[Block]:
             str(rows[place]["id"]),
             _label(rows[place], "gold"),
             _label(rows[place], "guess"),
-            f"{_weight(rows[place]):.2f}" if numbers else percent(_weight(rows[place])),
-            *([clipped(shown(fields[place]))] if fields else []),
+            f"{_weight(rows[place]):.2f}" if numbers else format_percent(_weight(rows[place])),
+            *([clip(join_texts(fields[place]))] if fields else []),
         ]
         for place in worst
     ]

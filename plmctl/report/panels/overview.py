@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from plmctl.report.page import Block, Paragraph, TableBlock
-from plmctl.report.runs import standing
+from plmctl.report.runs import find_standing
 from plmctl.report.subject import Subject
-from plmctl.report.text import setting
+from plmctl.report.text import format_setting
 
 ORDER = 0
 CUT = "{}: the last line of metrics.jsonl is half written and left out."
@@ -17,8 +17,8 @@ def panel(subject: Subject) -> list[Block]:
         return []
     rows, notes = [], []
     for run in subject.runs:
-        found = standing(run.log)
-        made = run.task or f"pretraining, {setting(run.log.config.get('recipe'))}"
+        found = find_standing(run.log)
+        made = run.task or f"pretraining, {format_setting(run.log.config.get('recipe'))}"
         rows.append([run.name, str(run.folder), made, found.state, found.why])
         notes += [CUT.format(run.name)] if run.log.cut else []
         notes += [EMPTY.format(run.name)] if not run.log.series else []

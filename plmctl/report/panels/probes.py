@@ -7,10 +7,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from plmctl.core.errors import PlmctlError
-from plmctl.report.chart import Curve, line_chart
+from plmctl.report.chart import Curve, draw_lines
 from plmctl.report.page import Block, Chart, Heading, Paragraph, TableBlock
 from plmctl.report.subject import Subject
-from plmctl.report.text import percent
+from plmctl.report.text import format_percent
 
 if TYPE_CHECKING:
     from plmctl.report.probing import Found
@@ -26,7 +26,10 @@ READING = (
 def panel(subject: Subject) -> list[Block]:
     if not subject.wishes.probes or not subject.runs:
         return []
-    from plmctl.report.probing import asked, probe  # brings torch
+    from plmctl.report.probing import (
+        probe,
+        split_items,  # brings torch
+    )
 
     blocks: list[Block] = [Heading("Probes"), Paragraph(READING)]
     for name, labels in subject.wishes.probes.items():
@@ -34,7 +37,7 @@ def panel(subject: Subject) -> list[Block]:
         marks: dict[str, float] = {}
         rows, notes = [], []
         # a file that cannot be read is no run's fault, and ends the report
-        question = asked(labels)
+        question = split_items(labels)
         for run in subject.runs:
             try:
                 found = probe(run.loaded, question)
@@ -59,7 +62,7 @@ def panel(subject: Subject) -> list[Block]:
                 "train",
                 "test",
             ]
-            svg = line_chart(
+            svg = draw_lines(
                 curves, title=f"Probe: {name}", x="layer", y="accuracy, %", marks=marks
             )
             blocks += [TableBlock(head, rows), Chart(f"probe-{name}", svg)]
@@ -68,9 +71,11 @@ def panel(subject: Subject) -> list[Block]:
 
 def _row(found: Found) -> list[str]:
     best = max(range(len(found.accuracy)), key=found.accuracy.__getitem__)
-    shares = [percent(value) for value in (found.accuracy[-1], found.majority, found.by_word)]
+    shares = [
+        format_percent(value) for value in (found.accuracy[-1], found.majority, found.by_word)
+    ]
     return [
-        percent(found.accuracy[best]),
+        format_percent(found.accuracy[best]),
         str(best),
         *shares,
         *map(str, (found.classes, found.train, found.test)),

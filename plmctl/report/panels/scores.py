@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from plmctl.report.page import Block, Heading, TableBlock
 from plmctl.report.subject import Subject
-from plmctl.report.text import number
+from plmctl.report.text import format_number
 
 ORDER = 40
 
@@ -18,7 +18,9 @@ def panel(subject: Subject) -> list[Block]:
                 values.setdefault((run.task, split, metric), {})[run.name] = value
     if not values:
         return []
-    rows = [[*place, *(number(of.get(run.name)) for run in runs)] for place, of in values.items()]
+    rows = [
+        [*place, *(format_number(of.get(run.name)) for run in runs)] for place, of in values.items()
+    ]
     return [
         Heading("Scores"),
         TableBlock(["task", "split", "metric", *(run.name for run in runs)], rows),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from plmctl.report.chart import Band, Curve, line_chart
+from plmctl.report.chart import Band, Curve, draw_lines
 from plmctl.report.page import Block, Chart, Heading, Paragraph
 from plmctl.report.runs import RunLog
 from plmctl.report.subject import Subject
@@ -32,7 +32,7 @@ def panel(subject: Subject) -> list[Block]:
                 curves[shown], bands[shown] = mean, band(runs)
         blocks.append(
             Chart(
-                f"curves-{number}", line_chart(curves, title=name, x="update", y=name, bands=bands)
+                f"curves-{number}", draw_lines(curves, title=name, x="update", y=name, bands=bands)
             )
         )
     if not blocks:

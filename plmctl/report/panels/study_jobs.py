@@ -5,7 +5,7 @@ from __future__ import annotations
 from plmctl.report.page import Block, Folded, Heading, Paragraph, TableBlock
 from plmctl.report.studies import JobFolder
 from plmctl.report.subject import Subject
-from plmctl.report.text import clipped, number
+from plmctl.report.text import clip, format_number
 
 ORDER = 5
 BEFORE = (
@@ -21,7 +21,7 @@ def panel(subject: Subject) -> list[Block]:
     unlucky = [job for job in study.jobs if job.state != "done"]
     if unlucky:
         rows = [
-            [job.label, job.state, clipped(job.why), f"jobs/{job.folder.name}/log.txt"]
+            [job.label, job.state, clip(job.why), f"jobs/{job.folder.name}/log.txt"]
             for job in unlucky
         ]
         blocks.append(TableBlock(["not done", "state", "why", "log"], rows))
@@ -59,8 +59,8 @@ def _row(job: JobFolder) -> list[str]:
     return [
         job.label,
         job.state,
-        number(log.step) if log.series else "",
-        number(loss),
-        number(log.last("seconds")),
+        format_number(log.step) if log.series else "",
+        format_number(loss),
+        format_number(log.last("seconds")),
         f"jobs/{job.folder.name}",
     ]

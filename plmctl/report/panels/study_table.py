@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from plmctl.report.bars import Level, levels
+from plmctl.report.bars import Level, draw_levels
 from plmctl.report.page import Block, Chart, Heading, Paragraph, TableBlock
 from plmctl.report.subject import Subject
 from plmctl.study.shown import metric_table, reading
@@ -35,7 +35,7 @@ def panel(subject: Subject) -> list[Block]:
             blocks.append(
                 Chart(
                     f"levels-{number}",
-                    levels(known, title=metric, x="mean, deviation, seeds", marks=marks),
+                    draw_levels(known, title=metric, x="mean, deviation, seeds", marks=marks),
                 )
             )
     notes = [Paragraph(note) for note in table.get("notes") or []]

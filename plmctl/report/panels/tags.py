@@ -7,10 +7,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
-from plmctl.report.examples import Rows, by_split
+from plmctl.report.examples import Rows, collect_by_split
 from plmctl.report.page import Block, TableBlock
-from plmctl.report.subject import Run, Subject
-from plmctl.report.text import percent
+from plmctl.report.subject import ReportedRun, Subject
+from plmctl.report.text import format_percent
 from plmctl.tasks.metrics import Entity, entities
 
 ORDER = 51
@@ -24,15 +24,15 @@ KINDS = {  # of a gold or guessed span that is not exactly right, the first that
 
 
 def panel(subject: Subject) -> list[Block]:
-    return by_split(subject, "Spans", _blocks)
+    return collect_by_split(subject, "Spans", _blocks)
 
 
-def _blocks(run: Run, split: str, rows: Rows) -> list[Block]:
+def _blocks(run: ReportedRun, split: str, rows: Rows) -> list[Block]:
     if "words" not in rows[0] or rows[0].get("gold") is None:
         return []
     pairs = [(entities(row["gold"]), entities(row["guess"])) for row in rows]
     kinds = sorted({span[0] for pair in pairs for spans in pair for span in spans})
-    found = Counter(kind for golds, guesses in pairs for kind in errors(golds, guesses))
+    found = Counter(kind for golds, guesses in pairs for kind in classify_errors(golds, guesses))
     wrong = TableBlock(
         ["error", "spans", "what it is"],
         [[kind, str(found[kind]), what] for kind, what in KINDS.items()],
@@ -56,11 +56,11 @@ def _row(kind: str, pairs: Sequence[tuple[set[Entity], set[Entity]]]) -> list[st
         str(gold),
         str(guess),
         str(right),
-        *(percent(right / n) if n else "" for n in (guess, gold)),
+        *(format_percent(right / n) if n else "" for n in (guess, gold)),
     ]
 
 
-def errors(gold: set[Entity], guess: set[Entity]) -> list[str]:
+def classify_errors(gold: set[Entity], guess: set[Entity]) -> list[str]:
     """One of `KINDS` for every span that is not exactly right; a gold span and the guess that
     meets it are one error.
     """

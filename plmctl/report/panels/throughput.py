@@ -6,10 +6,10 @@ from __future__ import annotations
 
 import statistics
 
-from plmctl.report.chart import Curve, line_chart
+from plmctl.report.chart import Curve, draw_lines
 from plmctl.report.page import Block, Chart, Heading, Paragraph, TableBlock
-from plmctl.report.subject import Run, Subject
-from plmctl.report.text import number, percent
+from plmctl.report.subject import ReportedRun, Subject
+from plmctl.report.text import format_number, format_percent
 
 ORDER = 30
 SHARES = {"data_wait": "data wait", "mfu": "MFU"}
@@ -39,24 +39,24 @@ def panel(subject: Subject) -> list[Block]:
         if name in run.log.series
     }
     blocks.append(
-        Chart("throughput", line_chart(speeds, title="Tokens a second", x="update", y="tokens/s"))
+        Chart("throughput", draw_lines(speeds, title="Tokens a second", x="update", y="tokens/s"))
     )
     if shares:
         blocks.append(
-            Chart("shares", line_chart(shares, title="Data wait and MFU", x="update", y="%"))
+            Chart("shares", draw_lines(shares, title="Data wait and MFU", x="update", y="%"))
         )
     return blocks
 
 
-def _row(run: Run) -> list[str]:
+def _row(run: ReportedRun) -> list[str]:
     seconds = run.log.last("seconds")
     medians = [_median(run.log.series.get(name, ())) for name in ("tokens_per_second", *SHARES)]
     hours = "" if seconds is None else f"{seconds / 3600:.2f}"
     return [
         run.name,
-        number(medians[0], 4),
-        *map(percent, medians[1:]),
-        number(run.log.last("tokens")),
+        format_number(medians[0], 4),
+        *map(format_percent, medians[1:]),
+        format_number(run.log.last("tokens")),
         hours,
     ]
 
