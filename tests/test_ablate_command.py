@@ -14,10 +14,10 @@ import pytest
 from typer.testing import CliRunner
 
 from plmctl.cli.app import make_app
-from plmctl.commands import ablate as command
 from plmctl.run.recipes import recipe_names, recipes_dir
+from plmctl.study import run as running
 
-TOYS = str(Path(__file__).parent / "ablation")
+TOYS = str(Path(__file__).parent / "study")
 STUDIES = sorted(file.stem for file in (recipes_dir() / "studies").glob("*.yaml"))
 
 
@@ -117,11 +117,11 @@ def test_a_study_that_is_edited_while_it_runs(
     ran: list[int] = []
 
     def run(runner: Any) -> int:
-        ran.append(len(runner.plan.jobs))
+        ran.append(len(runner.journal.jobs))
         file.write_text(file.read_text().replace("- 1\n", "- 1\n- 2\n", 1))
         return 1
 
-    monkeypatch.setattr(command.Local, "run", run)
+    monkeypatch.setattr(running.Processes, "run", run)
     done = ablate("./toy.yaml", "out=out")
     assert (done.exit_code, ran) == (1, [9])
     jobs = json.loads((tmp_path / "out" / "study.json").read_text())["jobs"]

@@ -25,7 +25,7 @@ from typer.testing import CliRunner
 
 from plmctl.cli import app as cli
 from plmctl.core.errors import DataError
-from plmctl.run.sweep import last_metrics, score
+from plmctl.jobs.sweep import last_metrics, score
 
 Invoke = Callable[..., Any]
 

@@ -132,7 +132,7 @@ def test_tests_share_files_that_any_selection_finds(file: Path) -> None:
 
 @pytest.mark.parametrize(
     "module",
-    ["plmctl", "plmctl.cli.app", "plmctl.run.compose", "plmctl.run.sweep", "plmctl.run.resume"],
+    ["plmctl", "plmctl.cli.app", "plmctl.run.compose", "plmctl.jobs.sweep", "plmctl.run.resume"],
 )
 def test_importing_it_loads_no_torch(module: str) -> None:
     code = f"import sys, {module}; sys.exit('torch' in sys.modules or 'hydra' in sys.modules)"

@@ -22,13 +22,13 @@ from plmctl.cli.app import make_app
 from plmctl.commands import eval as evaluating
 from plmctl.commands import pretrain
 from plmctl.commands.dry_run import estimate
+from plmctl.jobs.job import resolve, run_folders
+from plmctl.jobs.work import DONE
 from plmctl.run.build import plain
 from plmctl.run.compose import Flags, compose
 from plmctl.run.headers import header, source_of
 from plmctl.run.recipes import conf_dir, find_recipe, recipe_names, recipes_dir
 from plmctl.run.resume import leaves
-from plmctl.study import job
-from plmctl.study.plan import resolved
 
 RECIPES = recipe_names()
 RESULTS = (recipes_dir() / "RESULTS.md").read_text(encoding="utf-8")
@@ -266,7 +266,7 @@ def test_the_size_is_the_student_s_own_where_it_does_not_begin_as_its_teacher(
 
 def test_a_student_of_layers_alone_has_no_objective_to_be_measured_by() -> None:
     chain = plan("minilm", header(find_recipe("minilm")), [], {}, Flags("recipes"))
-    assert [step.name for step in chain.steps] == ["tokenize", "bert", "pretrain"]
+    assert [step.label for step in chain.jobs.values()] == ["tokenize", "bert", "pretrain"]
 
 
 @pytest.mark.parametrize("recipe", RECIPES)
@@ -276,14 +276,14 @@ def test_every_chain_composes(recipe: str, translation: tuple[Path, Path]) -> No
         recipe, header(find_recipe(recipe)), text_of(recipe, translation), None, Flags("recipes")
     )
     assert bool(text_of(recipe, translation)) == (recipe in NEEDS_TEXT)
-    assert [step.verb for step in chain.steps][-1] == "eval"
-    assert "pretrain" in {step.name for step in chain.steps}
+    assert [step.verb for step in chain.jobs.values()][-1] == "eval"
+    assert "pretrain" in {step.label for step in chain.jobs.values()}
     known = set[str]()
-    for step in chain.steps:
+    for step in chain.jobs.values():
         used = set(re.findall(r"job:([\w-]+)", json.dumps(step.config)))
         assert used <= known, "a step reads only what is there"
-        known.add(step.folder)
-    line = shlex.split(chain.steps[-1].line(chain.folders(Path("out"))))
+        known.add(step.name)
+    line = shlex.split(list(chain.jobs.values())[-1].line(run_folders(chain.jobs, Path("out"))))
     assert compose("eval", None, line[2:]).checkpoint.startswith("out/")
 
 
@@ -296,16 +296,17 @@ def test_a_line_that_is_typed_makes_the_config_that_the_chain_runs(small_text: P
         "docstrings.optim.lr=1e-3",
     ]
     chain = plan("simcse", header(find_recipe("simcse")), words, None, Flags("recipes"))
-    folders = chain.folders(Path("out"))
-    for step in chain.steps:
+    folders = run_folders(chain.jobs, Path("out"))
+    for step in chain.jobs.values():
         _, verb, *typed = shlex.split(step.line(folders))
         recipe = typed.pop(0) if verb == "pretrain" else None
         made = dict(leaves(plain(compose(verb, recipe, typed))))
-        ran = dict(leaves(resolved(step.config, folders)))
+        ran = dict(leaves(resolve(step.config, folders)))
         assert {key for key in made | ran if made.get(key) != ran.get(key)} <= {"out", "run.dir"}
-    assert chain.steps[1].config["seed"] == 3
-    assert chain.steps[1].config["size"]["num_layers"] == 4
-    assert chain.steps[2].config["seed"] == 0
+    _, first, own, *_ = chain.jobs.values()
+    assert first.config["seed"] == 3
+    assert first.config["size"]["num_layers"] == 4
+    assert own.config["seed"] == 0
 
 
 # run
@@ -355,7 +356,7 @@ def test_a_chain_goes_on_where_it_was_stopped(
     assert [step["step"] for step in table(first.stdout)] == ["wiki", "pretrain", "docstrings"]
     (tuned,) = (here / "out").glob("docstrings-*")
     written = (tuned / "run/metrics.jsonl").read_bytes()
-    (tuned / job.DONE).unlink()  # as if it had been killed just before it said so
+    (tuned / DONE).unlink()  # as if it had been killed just before it said so
     (pretrained,) = (here / "out").glob("pretrain-*")
     ran: list[str] = []
     monkeypatch.setattr(pretrain, "run", lambda cfg, flags: ran.append("pretrain"))
@@ -394,7 +395,7 @@ def test_a_cut_off_pretraining_is_resumed(tokens_of: Callable[..., Path], here: 
         json.loads(line)
         for line in (place / "run/metrics.jsonl").read_text(encoding="utf-8").splitlines()
     ]
-    (place / job.DONE).unlink()
+    (place / DONE).unlink()
     for folder in (place / "run/checkpoints").glob("step-2"):
         folder.rename(here / "gone")
     done = plmctl(*words)

@@ -6,43 +6,47 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from plmctl.chain.run import Done
-from plmctl.chain.steps import Chain
+from plmctl.chain.plan import Chain
+from plmctl.chain.run import figure
 from plmctl.core.progress import clock
+from plmctl.jobs.job import RUN, Job, run_folders
+from plmctl.jobs.work import seconds
 from plmctl.report.page import Block, Code, Heading, Paragraph, TableBlock, write_page
 
 HEAD = ("step", "folder", "time", "figure")
 
 
-def rows(done: Sequence[Done]) -> list[list[str]]:
-    return [[each.step.name, str(each.place), clock(each.seconds), each.figure] for each in done]
-
-
-def record(chain: Chain, done: Sequence[Done], code: int) -> dict[str, Any]:
-    """The same for programs."""
-    steps = [
+def records(chain: Chain, done: Sequence[Job], out: Path) -> list[dict[str, Any]]:
+    """What each finished step has to show."""
+    runs = run_folders(chain.jobs, out)
+    return [
         {
-            "step": each.step.name,
-            "folder": str(each.place),
-            "seconds": round(each.seconds, 1),
-            "figure": each.figure,
-            "command": each.line,
+            "step": job.label,
+            "folder": str(out / job.name),
+            "seconds": round(seconds(out / job.name), 1),
+            "figure": figure(job, out / job.name / RUN),
+            "command": job.line(runs),
         }
-        for each in done
+        for job in done
     ]
-    return {"recipe": chain.recipe, "code": code, "steps": steps}
 
 
-def write(chain: Chain, done: Sequence[Done], out: Path) -> Path:
-    """`chain.md` and `chain.html` in the folder of the chain."""
+def rows(steps: Sequence[dict[str, Any]]) -> list[list[str]]:
+    """The same as lines of a table under `HEAD`."""
+    return [
+        [each["step"], each["folder"], clock(each["seconds"]), each["figure"]] for each in steps
+    ]
+
+
+def write(chain: Chain, steps: Sequence[dict[str, Any]], out: Path) -> Path:
+    """Write `chain.md` and `chain.html` into the folder of the chain; returns the former."""
+    whole = ["all", str(out), clock(sum(each["seconds"] for each in steps)), ""]
     blocks: list[Block] = [
         Heading(f"The chain of {chain.recipe}", 1),
         Paragraph(chain.header.about),
-        TableBlock(
-            HEAD, [*rows(done), ["all", str(out), clock(sum(each.seconds for each in done)), ""]]
-        ),
+        TableBlock(HEAD, [*rows(steps), whole]),
         Heading("The commands"),
-        Code("\n".join(each.line for each in done)),
+        Code("\n".join(each["command"] for each in steps)),
     ]
     write_page(blocks, out / "chain.md")
     return out / "chain.md"

@@ -1,38 +1,30 @@
-"""Every step of a chain composed and checked before the first one runs; a step is named by all
-that decides its result.
+"""Every step of a chain, composed and checked before the first one runs, as a job that is named by
+all that decides its result.
 """
 
 from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from omegaconf import DictConfig, OmegaConf
-
-from plmctl.chain.stages import OWN, TUNING, Given, Stage, given, names, needs_text, stages
-from plmctl.chain.steps import Chain, Config, Step
-from plmctl.commands.finetune import build_task
+from plmctl.chain.stages import OWN, TUNING, Given, Stage, given, key_of, names, needs_text, stages
 from plmctl.commands.fitted import OF_THE_MODEL
-from plmctl.core.errors import AbsentData, ConfigError, DataError
+from plmctl.core.errors import ConfigError, DataError
 from plmctl.data.shards import is_tokens
+from plmctl.jobs.configs import BUILTIN, Configs, builtin_task, missing_text
+from plmctl.jobs.job import REFERENCE, Config, Job
+from plmctl.jobs.key import key
 from plmctl.run import schema
-from plmctl.run.assemble import settled
 from plmctl.run.build import plain
-from plmctl.run.compose import Flags, composed
-from plmctl.run.contract import check_contract
-from plmctl.run.corpus import check_data, check_updates
-from plmctl.run.headers import Header, naming_source
+from plmctl.run.compose import Flags
+from plmctl.run.headers import Header
 from plmctl.run.loading import open_source, refuse_another_model
+from plmctl.run.model_facts import reading
 from plmctl.run.overrides import spelled
 from plmctl.run.recipes import conf_dir, load
-from plmctl.run.tokenize import sources
-from plmctl.study.composing import builtin_task
-from plmctl.study.content import JOB
-from plmctl.study.study import BUILTIN
-from plmctl.tasks.base import Task
-from plmctl.tasks.inference import check_splits
 
 DOCSTRINGS = {"docstrings": BUILTIN}  # the labelled text that comes with Python: needs no download
 # of it, as in `make demo`
@@ -41,14 +33,31 @@ TOKENS = "tokenize"  # the first such step; another is called after its stage, t
 LENGTHS = {f"train.{name}" for name in schema.LENGTHS}
 
 
+@dataclass(frozen=True)
+class Chain:
+    """All steps of a recipe's chain, by the names of their jobs, in the order in which they run."""
+
+    recipe: str
+    header: Header
+    words: tuple[str, ...]
+    jobs: Mapping[str, Job]
+
+
 def plan(
     recipe: str, header: Header, words: Sequence[str], tasks: Mapping[str, str] | None, flags: Flags
 ) -> Chain:
-    """The chain with these settings; raises everything that is wrong with them, and names all data
-    that are absent.
+    """Plan the chain of a recipe.
 
-    `tasks`: {the name of a task: where its files are, or "builtin"}; None: what the header says,
-    else the built-in one.
+    Args:
+        recipe: its name or file.
+        header: of its file.
+        words: settings of the recipe's own pretraining, and of steps: "sst2.optim.lr=1e-4".
+        tasks: {the name of a task: where its files are, or "builtin"}; None: what the header says,
+            else the built-in one.
+        flags: of the command line.
+
+    Raises:
+        PlmctlError: everything that is wrong with the settings, and all data that are absent.
     """
     if tasks is None:
         tasks = {} if header.text("Tasks") == "none" else DOCSTRINGS
@@ -57,41 +66,32 @@ def plan(
     for stage in stages(recipe, header, made.given):
         made.pretrain(stage)
     for name, path in tasks.items():
-        made.tuned(name, path)
+        made.fine_tune(name, path)
     # a student of layers alone has none to be measured by
     if not tasks and made.pretrained[OWN].config["objective"]:
-        made.evaluated(OWN, "task=held_out")
+        made.evaluate(made.pretrained[OWN], "task=held_out")
     if made.absent:
         raise DataError("\n".join(made.absent))
-    return Chain(recipe, header, tuple(words), tuple(made.steps.values()))
+    return Chain(recipe, header, tuple(words), made.jobs)
 
 
 def _steps(header: Header, tasks: Mapping[str, str]) -> list[str]:
     """Names that may stand in front of a setting."""
     before = names(header)
-    return [
-        TOKENS,
-        *before,
-        *map(_tokenizing, (*before, OWN)),
-        *tasks,
-        *(f"eval-{name}" for name in (*tasks, OWN)),
-    ]
-
-
-def _tokenizing(stage: str) -> str:
-    return f"{TOKENS}-{stage}"
+    tokenizing = [f"{TOKENS}-{stage}" for stage in (*before, OWN)]
+    return [TOKENS, *before, *tokenizing, *tasks, *(f"eval-{name}" for name in (*tasks, OWN))]
 
 
 class _Planner:
-    """Steps by folder, each made once; `absent` collects what is to be downloaded first."""
+    """Jobs by name, each made once; `absent` collects what is to be downloaded first."""
 
     def __init__(self, header: Header, words: Given, flags: Flags) -> None:
         self.header, self.given, self.flags = header, words, flags
-        self.steps: dict[str, Step] = {}
+        self.configs = Configs(flags)
+        self.jobs: dict[str, Job] = {}
         self.absent: list[str] = []
-        self.pretrained: dict[str, Step] = {}
-        self.texts: list[tuple[Config, Step]] = []  # what was tokenized, and where
-        self._known: dict[tuple[str | None, ...], DictConfig] = {}  # compositions
+        self.pretrained: dict[str, Job] = {}
+        self.texts: list[tuple[Config, Job]] = []  # what was tokenized, and where
 
     def need_text(self) -> None:
         """A recipe that reads more than one corpus has no text of its own to fall back on."""
@@ -107,104 +107,98 @@ class _Planner:
     def pretrain(self, stage: Stage) -> None:
         """A stage, after the step that tokenizes its text."""
         words = [self._linked(word, stage) for word in stage.words]
-        cfg = self._composed("pretrain", stage.recipe, words)
-        check_data(cfg)
-        check_updates(cfg, processes=cfg.train.processes, plugins=self.flags.plugins)
-        check_contract(cfg, self.flags.plugins, self.flags.config_dirs)
-        self._look(cfg)
-        tokens = self._tokens(stage, cfg)
+        config = self.configs.pretraining(stage.recipe, words)
+        for error in missing_text(config["data"]):
+            self._miss(f"{error}{self._source()}")
+        tokens = self._tokenize(stage, config)
         if tokens is not None:
-            kept = [
+            told = [key_of(word) for word in words]
+            words = [
                 word
                 for word in words
                 if not word.startswith("data.") or word.startswith("data.cache_dir=")
             ]
-            words = [*kept, *_resets(cfg, _keys(words)), f"data.path={tokens.run}"]
-        self.pretrained[stage.name] = self._add(stage.name, "pretrain", stage.recipe, words)
+            words += [*_resets(config["data"], told), f"data.path={tokens.reference}"]
+        self.pretrained[stage.name] = self._add(stage.name, "pretrain", words, stage.recipe)
 
-    def tuned(self, name: str, path: str) -> None:
+    def fine_tune(self, name: str, path: str) -> None:
         """Fine-tuning on a task, and its evaluation."""
         own = self.given.of(TUNING, name)
         refuse_another_model(own, OF_THE_MODEL, key=TUNING)
-        where = str(builtin_task()) if path == BUILTIN else path
-        task = "classification" if name in DOCSTRINGS else name
-        small = _without(SMALL, own) if name in DOCSTRINGS else []
+        builtin = name in DOCSTRINGS
+        part = "classification" if builtin else name
         words = [
-            f"task={task}",
-            f"task.path={where}",
-            f"checkpoint={self.pretrained[OWN].run}",
-            *small,
+            f"task={part}",
+            f"task.path={builtin_task() if path == BUILTIN else path}",
+            f"checkpoint={self.pretrained[OWN].reference}",
+            *(_without(SMALL, own) if builtin else ()),
             *own,
         ]
-        config = self._composed("finetune", None, words)
-        built = self._read(task, config)
-        bound = settled(self._model(), plugins=self.flags.plugins)["position"].get("max_length")
-        if built is not None and bound is not None and built.longest > bound:
-            told = set(_keys(own))
-            fits = {
-                f"task.{key}": length
-                for key, length in built.fitting(bound).items()
-                if length != getattr(built, key)
-            }
-            if told & set(fits):
-                each = " ".join(f"{name}.{key}={length}" for key, length in fits.items())
-                raise ConfigError(
-                    f"{name}.task.max_length",
-                    ...,
-                    f"at most {bound}, the longest row of the model",
-                    fix=each,
-                )
-            words += [f"{key}={length}" for key, length in fits.items()]
-        self.evaluated(self._add(name, "finetune", None, words).name)
+        words += self._lengths(name, part, self.configs.compose("finetune", words), own)
+        self.evaluate(self._add(name, "finetune", words))
 
-    def evaluated(self, of: str, *words: str) -> None:
-        step = next(step for step in reversed(self.steps.values()) if step.name == of)
-        self._add(
-            f"eval-{of}",
-            "eval",
-            None,
-            [f"checkpoint={step.run}", *words, *self.given.of(f"eval-{of}")],
-        )
+    def evaluate(self, job: Job, *words: str) -> None:
+        name = f"eval-{job.label}"
+        self._add(name, "eval", [f"checkpoint={job.reference}", *words, *self.given.of(name)])
 
-    def _tokens(self, stage: Stage, cfg: DictConfig) -> Step | None:
+    def _lengths(self, name: str, part: str, config: Config, own: Sequence[str]) -> list[str]:
+        """The words that make the rows of a task fit the model; reads all files of the task."""
+        model = self._model()
+        seen = config | {"model": model["model"], "pattern": self.pretrained[OWN].config["pattern"]}
+        try:
+            task = self.configs.read_task(part, config, reading(seen, self.flags.plugins))
+        except DataError as error:
+            self._miss(str(error))
+            return []
+        bound = self.configs.max_length(model)
+        if bound is None or task.longest <= bound:
+            return []
+        fitting = {
+            key: length
+            for key, length in task.fitting(bound).items()
+            if length != getattr(task, key)
+        }
+        if {key_of(word) for word in own} & {f"task.{key}" for key in fitting}:
+            fix = " ".join(f"{name}.task.{key}={length}" for key, length in fitting.items())
+            allowed = f"at most {bound}, the longest row of the model"
+            raise ConfigError(f"{name}.task.max_length", ..., allowed, fix=fix)
+        return [f"task.{key}={length}" for key, length in fitting.items()]
+
+    def _tokenize(self, stage: Stage, config: Config) -> Job | None:
         """The step that tokenizes a stage's text; None where it names tokens, or pretraining itself
         tokenizes.
 
         That is so for several texts, and for a text of its own of a stage whose tokenizer comes
         with weights or a teacher.
         """
-        data = plain(cfg.data)
-        if (
-            data["mixture"]
-            or any({"path", "mixture"} & set(node) for node in data["sources"].values())
-            or is_tokens(data["path"])
-        ):
+        data = config["data"]
+        several = any({"path", "mixture"} & set(node) for node in data["sources"].values())
+        if data["mixture"] or several or is_tokens(data["path"]):
             return None
-        known = next((step for text, step in self.texts if text == data), None)
-        if cfg.init or cfg.get("teacher"):
+        known = next((job for text, job in self.texts if text == data), None)
+        if config["init"] or config.get("teacher"):
             return known
-        tokenizer = plain(cfg.tokenizer)
+        name = f"{TOKENS}-{stage.name}" if self.texts else TOKENS
         words = [
-            *self._spelled(tokenizer),
+            *self._tokenizer(config["tokenizer"]),
             *_changed("data", data, dataclasses.asdict(schema.Data())),
+            *self.given.of(name),
         ]
-        name = _tokenizing(stage.name) if self.texts else TOKENS
-        step = self._add(name, "tokenize", None, [*words, *self.given.of(name)])
-        self.texts.append((data, step))
-        return step
+        job = self._add(name, "tokenize", words)
+        self.texts.append((data, job))
+        return job
 
-    def _spelled(self, node: Config) -> list[str]:
+    def _tokenizer(self, node: Config) -> list[str]:
         """The words that choose this tokenizer."""
-        folders = [
-            place / "tokenizer" for place in (*map(Path, self.flags.config_dirs), conf_dir())
-        ]
-        files = [file for folder in folders for file in sorted(folder.glob("*.yaml"))]
+        folders = [*map(Path, self.flags.config_dirs), conf_dir()]
+        files = [file for folder in folders for file in sorted(folder.glob("tokenizer/*.yaml"))]
+        defaults = ((file.stem, plain(load(file))) for file in files)
         name, default = next(
-            (file.stem, load(file))
-            for file in files
-            if load(file).get("_target_") == node["_target_"]
+            (name, default)
+            for name, default in defaults
+            if default.get("_target_") == node["_target_"]
         )
-        return [f"tokenizer={name}", *_changed("tokenizer", node, plain(default))]
+        return [f"tokenizer={name}", *_changed("tokenizer", node, default)]
 
     def _model(self) -> Config:
         """The config that decides the model of the recipe: that of the weights which it starts
@@ -212,46 +206,10 @@ class _Planner:
         """
         config = self.pretrained[OWN].config
         while init := config.get("init"):
-            if not init.startswith(JOB):
+            if not init.startswith(REFERENCE):
                 return open_source(init, plugins=self.flags.plugins).config
-            config = self.steps[init.removeprefix(JOB)].config
+            config = self.jobs[init.removeprefix(REFERENCE)].config
         return config
-
-    def _look(self, cfg: DictConfig) -> None:
-        """Whether the text is there."""
-        data = plain(cfg.data)
-        nodes = [data, *data["mixture"].values(), *data["sources"].values()]
-        for path in {spelled(node.get("path")): node.get("path") for node in nodes}.values():
-            if path is None or is_tokens(path) or str(path).startswith("hf:"):
-                continue
-            try:
-                for source in sources(data, path):
-                    if source is not None:
-                        source.files()
-            except DataError as error:
-                self._miss(f"{error}{self._source()}")
-
-    def _read(self, name: str, cfg: DictConfig) -> Task | None:
-        """The task, and all of its files that are needed; None where they are absent."""
-        reader = OmegaConf.create(
-            {
-                **plain(cfg),
-                "model": self._model()["model"],
-                "pattern": self.pretrained[OWN].config["pattern"],
-            }
-        )
-        task = build_task(reader, self.flags)
-        try:
-            with naming_source("task", name, self.flags.config_dirs):
-                if "dev" not in check_splits(task):
-                    raise AbsentData(
-                        "has no dev split, by which the best checkpoint is chosen",
-                        file=cfg.task.path,
-                    )
-        except DataError as error:
-            self._miss(str(error))
-            return None
-        return task
 
     def _miss(self, line: str) -> None:
         if line not in self.absent:
@@ -264,50 +222,32 @@ class _Planner:
     def _linked(self, word: str, stage: Stage) -> str:
         """A word with the runs of earlier steps in the place of what the header calls them."""
         key, equals, value = word.partition("=")
-        for run, name in stage.runs.items():
-            if schema.is_path(key) and name in self.pretrained:
-                items = value.strip("[]").split(",")
-                filled = [
-                    self.pretrained[name].run if item.strip() == run else item for item in items
-                ]
-                value = (
-                    f"[{','.join(filled)}]"
-                    if value.startswith("[")
-                    else filled[0]
-                    if len(items) == 1
-                    else value
-                )
-        return f"{key}{equals}{value}"
-
-    def _composed(self, verb: str, recipe: str | None, words: Sequence[str]) -> DictConfig:
-        asked = (verb, recipe, *words)
-        if asked not in self._known:
-            flags = self.flags
-            self._known[asked] = composed(
-                verb, recipe, words, config_dirs=flags.config_dirs, plugins=flags.plugins
-            ).cfg
-        return self._known[asked]
-
-    def _add(self, name: str, verb: str, recipe: str | None, words: Sequence[str]) -> Step:
-        later = ["out=later"] if verb == "tokenize" else []
-        config = {
-            str(key): value
-            for key, value in plain(self._composed(verb, recipe, [*words, *later])).items()
+        if not schema.is_path(key):
+            return word
+        runs = {
+            run: self.pretrained[name].reference
+            for run, name in stage.runs.items()
+            if name in self.pretrained
         }
-        step = Step(
-            name, verb, recipe, tuple(words), config, self.flags.plugins, self.flags.config_dirs
-        )
-        return self.steps.setdefault(step.folder, step)
+        if not value.startswith("["):
+            return f"{key}{equals}{runs.get(value, value)}"
+        items = [runs.get(item.strip(), item) for item in value.strip("[]").split(",")]
+        return f"{key}=[{','.join(items)}]"
 
-
-def _keys(words: Sequence[str]) -> list[str]:
-    return [word.lstrip("+~").partition("=")[0] for word in words]
+    def _add(self, label: str, verb: str, words: Sequence[str], recipe: str | None = None) -> Job:
+        later = ["out=later"] if verb == "tokenize" else []
+        config = self.configs.compose(verb, [*words, *later], recipe)
+        name = f"{label}-{key(verb, config)[:8]}"
+        flags = self.flags
+        job = Job(name, verb, label, config, recipe, tuple(words), flags.plugins, flags.config_dirs)
+        return self.jobs.setdefault(name, job)
 
 
 def _without(words: Sequence[str], told: Sequence[str]) -> list[str]:
     """`words` that `told` does not say otherwise; a length clears another one."""
-    keys = {*_keys(told), *(LENGTHS if LENGTHS & set(_keys(told)) else ())}
-    return [word for word, key in zip(words, _keys(words), strict=True) if key not in keys]
+    keys = {key_of(word) for word in told}
+    keys |= LENGTHS if LENGTHS & keys else set()
+    return [word for word in words if key_of(word) not in keys]
 
 
 def _changed(slot: str, node: Mapping[str, Any], default: Mapping[str, Any]) -> list[str]:
@@ -319,13 +259,9 @@ def _changed(slot: str, node: Mapping[str, Any], default: Mapping[str, Any]) -> 
     ]
 
 
-def _resets(cfg: DictConfig, told: Sequence[str]) -> list[str]:
+def _resets(data: Config, told: Sequence[str]) -> list[str]:
     """The words that take back what a recipe itself says of raw text, once it is tokens."""
-    default, data = dataclasses.asdict(schema.Data()), plain(cfg.data)
-    given = [
-        name
-        for name in default
-        if data[name] != default[name]
-        and f"data.{name}" not in (*told, "data.path", "data.cache_dir")
-    ]
-    return [f"data.{name}={spelled(default[name])}" for name in given]
+    default = dataclasses.asdict(schema.Data())
+    kept = (*told, "data.path", "data.cache_dir")
+    own = [name for name in default if data[name] != default[name] and f"data.{name}" not in kept]
+    return [f"data.{name}={spelled(default[name])}" for name in own]

@@ -85,7 +85,7 @@ def needs_text(header: Header) -> list[str]:
     """The settings of the launch line without which there is nothing to read: all text that is
     not one corpus.
     """
-    data = [_key(word) for word in header.command()[3:] if _key(word).startswith("data.")]
+    data = [key_of(word) for word in header.command()[3:] if key_of(word).startswith("data.")]
     return data if data != ["data.path"] else []
 
 
@@ -95,28 +95,30 @@ def stages(recipe: str, header: Header, words: Given) -> list[Stage]:
     """
     lines = [header.words(line) for line in header.each("Before")]
     runs = {
-        _value(word): name
+        value_of(word): name
         for line, name in zip(lines, names(header), strict=True)
         for word in line
-        if _key(word) == "run.dir"
+        if key_of(word) == "run.dir"
     }
     launch = header.command()[3:]
-    examples = {_value(word): _key(word) for word in launch if _is_file(word)}
-    told = {_key(word): word for word in words.own}
+    examples = {value_of(word): key_of(word) for word in launch if _is_file(word)}
+    told = {key_of(word): word for word in words.own}
     new = not plain(header.file).get("init") and not any(
-        _key(word) == "init" for word in (*launch, *words.own)
+        key_of(word) == "init" for word in (*launch, *words.own)
     )
     of_model = [
         word
         for word in words.own
-        if _key(word).partition(".")[0] in (OF_A_TEACHER if new else OF_A_MODEL)
+        if key_of(word).partition(".")[0] in (OF_A_TEACHER if new else OF_A_MODEL)
     ]
     kept = [
         word
         for word in launch
-        if _key(word) in STARTS and _value(word) in runs and not told.keys() & {_key(word), "init"}
+        if key_of(word) in STARTS
+        and value_of(word) in runs
+        and not told.keys() & {key_of(word), "init"}
     ]
-    starts = {runs[_value(word)] for word in kept}
+    starts = {runs[value_of(word)] for word in kept}
     if starts:  # the model is decided there
         words = dataclasses.replace(
             words, own=tuple(word for word in words.own if word not in of_model)
@@ -138,7 +140,7 @@ def stages(recipe: str, header: Header, words: Given) -> list[Stage]:
     started = [
         word
         for word in launch
-        if _key(word) not in told and (not _is_file(word) or _value(word) in runs)
+        if key_of(word) not in told and (not _is_file(word) or value_of(word) in runs)
     ]
     made.append(Stage(OWN, recipe, (*started, *words.own, *words.of(OWN)), runs))
     return list(_needed(made))
@@ -164,7 +166,7 @@ def _filled(
     were not given.
     """
     for word in line:
-        key, value = _key(word), _value(word)
+        key, value = key_of(word), value_of(word)
         if key == "run.dir":
             continue
         if not _is_file(word) or value in runs:
@@ -172,21 +174,21 @@ def _filled(
         elif value not in examples:
             raise UsageError(f"{header.file}: # Before: {word}: the launch line has no {value}")
         elif examples[value] in told:
-            yield f"{key}={_value(told[examples[value]])}"
+            yield f"{key}={value_of(told[examples[value]])}"
 
 
 def _plain(line: Sequence[str], runs: Mapping[str, str]) -> list[str]:
     return [
         word
         for word in line
-        if _key(word) != "run.dir" and (not _is_file(word) or _value(word) in runs)
+        if key_of(word) != "run.dir" and (not _is_file(word) or value_of(word) in runs)
     ]
 
 
 def _shares_text(line: Sequence[str], launch: Sequence[str]) -> bool:
     """Whether a stage reads the same text as the recipe, under the same settings."""
     one, other = (
-        {word for word in words if _key(word).startswith("data.")} for words in (line, launch)
+        {word for word in words if key_of(word).startswith("data.")} for words in (line, launch)
     )
     return one == other
 
@@ -202,24 +204,26 @@ def _name(header: Header, line: str) -> str:
 
 
 def _run(line: Sequence[str]) -> str:
-    return next((_value(word) for word in line if _key(word) == "run.dir"), "")
+    return next((value_of(word) for word in line if key_of(word) == "run.dir"), "")
 
 
 def _paths(word: str) -> list[str]:
     """The value of a word that names files, or its items."""
-    value = _value(word)
+    value = value_of(word)
     return (
         [value, *(item.strip() for item in value.strip("[]").split(","))] if _is_file(word) else []
     )
 
 
 def _is_file(word: str) -> bool:
-    return is_path(_key(word))
+    return is_path(key_of(word))
 
 
-def _key(word: str) -> str:
+def key_of(word: str) -> str:
+    """The setting that a word of a command line gives."""
     return word.lstrip("+~").partition("=")[0]
 
 
-def _value(word: str) -> str:
+def value_of(word: str) -> str:
+    """The value that it gives it."""
     return word.partition("=")[2]

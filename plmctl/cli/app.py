@@ -427,7 +427,7 @@ def _flags(verb: str, plugin: list[str] | None) -> Flags:
 
 def _go(flags: Flags, print_config: bool, multirun: bool) -> int:
     if multirun:
-        from plmctl.run.sweep import multirun as sweep
+        from plmctl.jobs.sweep import sweep
 
         if flags.resume or print_config:
             raise UsageError(

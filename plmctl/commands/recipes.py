@@ -17,7 +17,7 @@ from rich.table import Table
 
 from plmctl.chain import listing
 from plmctl.core.errors import UsageError
-from plmctl.core.terminal import screen, tell
+from plmctl.core.terminal import remark, screen, tell
 from plmctl.run.compose import Flags, composed
 from plmctl.run.headers import Header, header
 from plmctl.run.overrides import spelled
@@ -55,7 +55,7 @@ def _show(cfg: DictConfig, flags: Flags) -> int:
     words, tasks, out = _told(cfg.words, name)
     differences = _differences(name, words, flags)
     chain = _plan(name, found, words, tasks, flags)
-    lines = [step.line(chain.folders(out)) for step in chain.steps]
+    lines = _lines(chain, out)
     if flags.json:
         record = {
             **listing.recipe(name, found.file),
@@ -112,26 +112,34 @@ def _run(cfg: DictConfig, flags: Flags) -> int:
     words, tasks, out = _told(cfg.words, name)
     chain = _plan(name, found, words, tasks, flags)
     if flags.dry_run:
-        tell("\n".join(step.line(chain.folders(out)) for step in chain.steps))
+        tell("\n".join(_lines(chain, out)))
         return 0
     from plmctl.chain import page
-    from plmctl.chain.run import run as run_chain
-    from plmctl.chain.run import say
+    from plmctl.chain.run import run_chain
 
     code, done = run_chain(chain, out, quiet=flags.json)
-    written = page.write(chain, done, out)
+    steps = page.records(chain, done, out)
+    written = page.write(chain, steps, out)
     if flags.json:
-        tell(json.dumps(page.record(chain, done, code)))
+        tell(json.dumps({"recipe": chain.recipe, "code": code, "steps": steps}))
     else:
-        _print(page.HEAD, page.rows(done))
-    say(f"page: {written}")
+        _print(page.HEAD, page.rows(steps))
+    remark(f"page: {written}")
     if code:
         options = [word for each in flags.config_dirs for word in ("--config-dir", each)]
         options += as_words(flags.plugins)
         line = shlex.join(["plmctl", "recipes", "run", cfg.name, *cfg.words, *options])
-        what = f"{chain.steps[len(done)].name} {'was stopped' if code > 128 else 'failed'}"
-        say(f"{what}; what is finished stays so. To go on:\n  {line}")
+        ended = next(job for job in chain.jobs.values() if job not in done)
+        what = f"{ended.label} {'was stopped' if code > 128 else 'failed'}"
+        remark(f"{what}; what is finished stays so. To go on:\n  {line}")
     return code
+
+
+def _lines(chain: Any, out: Path) -> list[str]:
+    from plmctl.jobs.job import run_folders
+
+    runs = run_folders(chain.jobs, out)
+    return [job.line(runs) for job in chain.jobs.values()]
 
 
 def _found(name: str, flags: Flags) -> tuple[str, Header]:

@@ -8,40 +8,31 @@ import math
 from pathlib import Path
 
 from plmctl.core.errors import DataError
+from plmctl.report.mean_curves import along
 from plmctl.report.runs import RunLog
-from plmctl.study.curves import along
-from plmctl.study.study import Stop, Study
+from plmctl.study.study import Study
 
 AXIS = {"steps": "steps", "tokens": "tokens", "flops": "flops", "minutes": "time"}
 
 
-def hopeless(run: Path, study: Study, flops_per_token: float) -> str:
-    """Where the rule ends this pretraining, in words; empty where it does not, or not yet."""
+def reason_to_stop(run: Path, study: Study, flops_per_token: float) -> str:
+    """Where the rule of a study ends this pretraining, in words; empty where it does not, or not
+    yet.
+    """
     if study.stop is None or study.budget is None:
         return ""
     try:
         log = RunLog.read(run)
     except DataError:
         return ""  # nothing is logged yet
-    kind, amount = study.budget
-    for step, x, value in along(log, study.stop.metric, AXIS[kind], flops_per_token):
-        if x / (60 * amount if kind == "minutes" else amount) >= study.stop.after and _bad(
-            value, study.stop
-        ):
-            return (
-                f"{study.stop.metric} was {value:.4g} after update {step:.0f},"
-                f" {_side(study.stop)} {study.stop.bound:g}"
-            )
+    stop, (kind, amount) = study.stop, study.budget
+    whole = 60 * amount if kind == "minutes" else amount
+    # an accuracy is to rise, everything else to fall
+    rises = stop.metric.removeprefix("valid/").startswith("acc")
+    for step, x, value in along(log, stop.metric, AXIS[kind], flops_per_token):
+        worse = value < stop.bound if rises else value > stop.bound
+        if x / whole >= stop.after and (worse or not math.isfinite(value)):
+            side = "below" if rises else "above"
+            found = f"{stop.metric} was {value:.4g} after update {step:.0f}"
+            return f"{found}, {side} {stop.bound:g}"
     return ""
-
-
-def _rises(stop: Stop) -> bool:
-    return stop.metric.removeprefix("valid/").startswith("acc")
-
-
-def _side(stop: Stop) -> str:
-    return "below" if _rises(stop) else "above"
-
-
-def _bad(value: float, stop: Stop) -> bool:
-    return not math.isfinite(value) or (value < stop.bound if _rises(stop) else value > stop.bound)

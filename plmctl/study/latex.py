@@ -6,8 +6,8 @@ import re
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
-from plmctl.study.shown import with_spread
-from plmctl.study.statistics import ALPHA
+from plmctl.report.statistics import ALPHA
+from plmctl.report.study_tables import with_spread
 
 _SPECIAL = {
     "\\": r"\textbackslash{}",

@@ -8,35 +8,17 @@ import dataclasses
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 from plmctl.commands.fitted import OF_THE_MODEL
 from plmctl.core.errors import ConfigError, UsageError, raise_all
 from plmctl.data.shards import is_tokens
+from plmctl.jobs.job import Config, Job
+from plmctl.jobs.key import key
 from plmctl.run import schema
 from plmctl.run.compose import Flags
 from plmctl.study.checks import check_study
-from plmctl.study.composing import Composed, Composer, Config
-from plmctl.study.content import JOB, key
+from plmctl.study.composing import Composed, Composer
 from plmctl.study.study import PRETRAIN, Study
-
-
-@dataclass(frozen=True)
-class Job:
-    """One run of an ordinary command; in `config`, "job:<name>" stands for the run of a job that
-    comes first.
-    """
-
-    verb: str
-    key: str
-    label: str  # for people: the first cell that asked for it
-    config: Config
-    words: tuple[str, ...] = ()
-    needs: tuple[str, ...] = ()
-
-    @property
-    def name(self) -> str:
-        return f"{self.verb}-{self.key}"
 
 
 @dataclass
@@ -52,9 +34,7 @@ class Cell:
 
     @property
     def jobs(self) -> list[str]:
-        tuned = [
-            name for settings in self.tuned.values() for restarts in settings for name in restarts
-        ]
+        tuned = [name for points in self.tuned.values() for each in points for name in each]
         own = [self.pretrain] if self.pretrain else []
         return [*own, *tuned, *(name for each in self.evals.values() for name in each.values())]
 
@@ -78,9 +58,10 @@ class Plan:
             waiting += self.jobs[name].needs
         return found
 
-    def needed(self, name: str) -> bool:
-        """Whether another job starts from this one's run."""
-        return any(name in job.needs for job in self.jobs.values())
+    def flops_per_token(self, pretrain: str) -> float:
+        """Of a job that pretrains."""
+        arms = (cell.arm for cell in self.cells if cell.pretrain == pretrain)
+        return next((self.arms[arm].flops_per_token for arm in arms), 0.0)
 
 
 def plan(study: Study, flags: Flags) -> Plan:
@@ -90,7 +71,7 @@ def plan(study: Study, flags: Flags) -> Plan:
     composer = Composer(study, flags)
     arms = composer.arms()
     raise_all(check_study(study, arms, composer.tasks))
-    made = _Jobs(study)
+    made = _Jobs(study, flags.plugins)
     cells = [made.cell(each, seed) for seed in study.seeds for each in arms.values()]
     raise_all(_twins(cells))
     return Plan(study, arms, made.jobs, cells)
@@ -99,145 +80,103 @@ def plan(study: Study, flags: Flags) -> Plan:
 class _Jobs:
     """Jobs by name, each made once."""
 
-    def __init__(self, study: Study) -> None:
-        self.study = study
+    def __init__(self, study: Study, plugins: tuple[str, ...]) -> None:
+        self.study, self.plugins = study, plugins
         self.jobs: dict[str, Job] = {}
         # arm, seed, task -> its fine-tuning at the first point of the grid
-        self._first: dict[tuple[str, int, str], str] = {}
+        self._first: dict[tuple[str | None, int, str], Job] = {}
 
     def cell(self, each: Composed, seed: int) -> Cell:
         cell = Cell(each.arm.name, seed)
         place = f"{each.arm.name}, seed {seed}"
+        start = None
         if each.arm.pretrain:
-            cell.pretrain = self._pretrain(each, seed, place)
-            self._evals(cell, each, PRETRAIN, [cell.pretrain], place)
-        for task, settings in each.tuned.items():
-            teacher = self._first[each.arm.teacher, seed, task] if each.arm.teacher else None
-            cell.tuned[task] = [
-                [
-                    self._tuned(
-                        each,
-                        cell,
-                        config,
-                        order,
-                        head,
-                        f"{task}{_chosen(point)} of {place}",
-                        teacher,
-                    )
-                    for order, head in self._restarts(seed)
-                ]
-                for point, config in zip(self.study.settings, settings, strict=True)
-            ]
-            self._first[each.arm.name, seed, task] = cell.tuned[task][0][0]
-            self._evals(
-                cell,
-                each,
-                task,
-                [name for restarts in cell.tuned[task] for name in restarts],
-                place,
-            )
+            start = self._pretrain(each, seed, place)
+            cell.pretrain = start.name
+            self._evaluate(cell, each, PRETRAIN, [start], place)
+        for task, configs in each.tuned.items():
+            teacher = self._first.get((each.arm.teacher, seed, task))
+            made: list[list[Job]] = []
+            for point, config in zip(self.study.settings, configs, strict=True):
+                given = config | self._start(each, start, teacher)
+                if teacher and config["distill"]:
+                    given["teacher"] = teacher.reference
+                label = f"{task}{_chosen(point)} of {place}"
+                made.append(
+                    [
+                        self._add("finetune", label, {**given, "seed": order, "head_seed": head})
+                        for order, head in self.study.restarts.pairs(seed)
+                    ]
+                )
+            cell.tuned[task] = [[job.name for job in restarts] for restarts in made]
+            self._first[each.arm.name, seed, task] = made[0][0]
+            self._evaluate(cell, each, task, [job for each in made for job in each], place)
         return cell
 
-    def _restarts(self, seed: int) -> list[tuple[int, int]]:
-        return self.study.restarts.pairs(seed)
-
-    def _pretrain(self, each: Composed, seed: int, place: str) -> str:
+    def _pretrain(self, each: Composed, seed: int, place: str) -> Job:
         config = {**each.pretrain, "seed": seed}
-        tokens = self._tokens(each)
-        if tokens:
-            only = {**dataclasses.asdict(schema.Corpora()), "path": f"{JOB}{tokens}"}
+        if tokens := self._tokens(each):
+            only = dataclasses.asdict(schema.Corpora()) | {"path": tokens.reference}
             config["data"] = only | {"cache_dir": each.pretrain["data"]["cache_dir"]}
-        return self._add("pretrain", f"pretrain {place}", config, needs=[tokens])
+        return self._add("pretrain", f"pretrain {place}", config)
 
-    def _tokens(self, each: Composed) -> str | None:
+    def _tokens(self, each: Composed) -> Job | None:
         """The job that tokenizes an arm's text; None where it names tokens, or several texts
         (pretraining caches them).
         """
         data = each.pretrain["data"]
         if data["mixture"] or data["sources"] or is_tokens(data["path"]):
             return None
-        names = [f.name for f in dataclasses.fields(schema.Data)]
         config = {
-            "data": {name: data[name] for name in names},
+            "data": {f.name: data[f.name] for f in dataclasses.fields(schema.Data)},
             "tokenizer": each.pretrain["tokenizer"],
             "out": None,
+            "processes": None,
+            "seed": 0,
         }
-        return self._add(
-            "tokenize", f"tokenize for {each.arm.name}", {**config, "processes": None, "seed": 0}
-        )
+        return self._add("tokenize", f"tokenize for {each.arm.name}", config)
 
-    def _tuned(
-        self,
-        each: Composed,
-        cell: Cell,
-        config: Config,
-        order: int,
-        head: int,
-        label: str,
-        teacher: str | None,
-    ) -> str:
-        made = {**config, "seed": order, "head_seed": head}
-        made |= {"teacher": f"{JOB}{teacher}"} if teacher and config["distill"] else {}
-        first = teacher if each.arm.from_teacher else cell.pretrain
-        if first:
-            made["checkpoint"] = f"{JOB}{first}"
-            return self._add("finetune", label, made, needs=list(dict.fromkeys([first, teacher])))
+    def _start(self, each: Composed, pretrain: Job | None, teacher: Job | None) -> Config:
+        """The settings that say from what a fine-tuning starts."""
+        if first := teacher if each.arm.from_teacher else pretrain:
+            return {"checkpoint": first.reference}
         if each.arm.checkpoint:
-            return self._add(
-                "finetune", label, {**made, "checkpoint": each.arm.checkpoint}, needs=[teacher]
-            )
-        tokens = self._tokens(each)
+            return {"checkpoint": each.arm.checkpoint}
+        tokens, tokenizer = self._tokens(each), each.pretrain["tokenizer"]
         source = (
-            f"{JOB}{tokens}"
-            if tokens
-            else each.pretrain["tokenizer"].get("path") or each.pretrain["data"]["path"]
+            tokens.reference if tokens else tokenizer.get("path") or each.pretrain["data"]["path"]
         )
         if not source:
+            allowed = "several texts make no one tokenizer before pretraining"
             fix = "tokenizer.path=<folder> in its overrides"
-            raise ConfigError(
-                f"arms.{each.arm.name}",
-                ...,
-                "several texts make no one tokenizer before pretraining",
-                fix=fix,
-            )
-        made |= {name: each.pretrain[name] for name in OF_THE_MODEL}
-        made["tokenizer"] = {**each.pretrain["tokenizer"], "path": source}
-        return self._add("finetune", label, made, needs=[tokens, teacher])
+            raise ConfigError(f"arms.{each.arm.name}", ..., allowed, fix=fix)
+        model = {name: each.pretrain[name] for name in OF_THE_MODEL}
+        return model | {"tokenizer": {**tokenizer, "path": source}}
 
-    def _evals(
-        self, cell: Cell, each: Composed, of: str, checkpoints: Sequence[str], place: str
+    def _evaluate(
+        self, cell: Cell, each: Composed, of: str, checkpoints: Sequence[Job], place: str
     ) -> None:
         for name, node in self.study.evals.items():
             if node.of == of:
                 cell.evals[name] = {
-                    job: self._add(
+                    job.name: self._add(
                         "eval",
                         f"{name} of {place}",
-                        {**each.evals[name], "checkpoint": f"{JOB}{job}"},
+                        {**each.evals[name], "checkpoint": job.reference},
                         words=node.overrides,
-                        needs=[job],
-                    )
+                    ).name
                     for job in checkpoints
                 }
 
-    def _add(
-        self,
-        verb: str,
-        label: str,
-        config: Config,
-        *,
-        words: Sequence[str] = (),
-        needs: Sequence[str | None] = (),
-    ) -> str:
-        job = Job(
-            verb,
-            key(verb, config),
-            label,
-            config,
-            tuple(words),
-            tuple(name for name in needs if name),
-        )
-        return self.jobs.setdefault(job.name, job).name
+    def _add(self, verb: str, label: str, config: Config, *, words: Sequence[str] = ()) -> Job:
+        """The job with this config; the first cell that asks for it gives it its label."""
+        name = f"{verb}-{key(verb, config)}"
+        if name not in self.jobs:
+            keep = verb != "finetune" or self.study.keep
+            self.jobs[name] = Job(
+                name, verb, label, config, words=tuple(words), plugins=self.plugins, keep=keep
+            )
+        return self.jobs[name]
 
 
 def _chosen(point: Sequence[str]) -> str:
@@ -249,28 +188,9 @@ def _twins(cells: Sequence[Cell]) -> list[UsageError]:
     """Arms that come to the same jobs."""
     first: dict[str, str] = {}
     errors: list[UsageError] = []
-    for cell in cells:
-        if cell.seed != cells[0].seed:
-            break
-        jobs = json.dumps(cell.jobs)
-        if jobs in first:
-            errors.append(
-                ConfigError(
-                    f"arms.{cell.arm}",
-                    ...,
-                    f"is the same run as '{first[jobs]}'",
-                    fix="drop one of them",
-                )
-            )
-        first.setdefault(jobs, cell.arm)
+    for cell in (cell for cell in cells if cell.seed == cells[0].seed):
+        other = first.setdefault(json.dumps(cell.jobs), cell.arm)
+        if other != cell.arm:
+            allowed = f"is the same run as '{other}'"
+            errors.append(ConfigError(f"arms.{cell.arm}", ..., allowed, fix="drop one of them"))
     return errors
-
-
-def resolved(config: Any, runs: Mapping[str, str]) -> Any:
-    """`config` with the folder of each job's run in the place of its name."""
-    if isinstance(config, dict):
-        return {name: resolved(value, runs) for name, value in config.items()}
-    if isinstance(config, list):
-        return [resolved(value, runs) for value in config]
-    is_run = isinstance(config, str) and config.startswith(JOB)
-    return runs[config.removeprefix(JOB)] if is_run else config

@@ -11,12 +11,12 @@ from pathlib import Path
 from typing import Any
 
 from plmctl.core.errors import DataError, nearest
+from plmctl.jobs.job import RUN
+from plmctl.jobs.journal import State
 from plmctl.report.chart import Band, Curve
+from plmctl.report.mean_curves import Run, along, band, mean_curve
 from plmctl.report.runs import RunLog
-from plmctl.study.curves import Run, along, band, mean_curve
-from plmctl.study.job import RUN
 from plmctl.study.plan import Cell, Plan
-from plmctl.study.run import State
 from plmctl.study.study import PRETRAIN, Metric
 
 

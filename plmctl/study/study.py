@@ -15,7 +15,6 @@ from plmctl.core.values import Count, Rule, fit
 from plmctl.run.build import MISSING
 from plmctl.study.arms import Arm, ArmNode, gridded, swept
 
-BUILTIN = "builtin"  # as a task's path: the labelled docstrings that come with Python
 PRETRAIN = "pretrain"  # as what a metric or an evaluation is of
 
 T = TypeVar("T")

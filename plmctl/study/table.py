@@ -10,13 +10,13 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from plmctl.report.mean_curves import picture
 from plmctl.report.page import Block, Chart, Heading, Paragraph, TableBlock, write_page
+from plmctl.report.statistics import Difference, compare, holm, judge, spread
+from plmctl.report.study_tables import cost_table, metric_table, reading
 from plmctl.storage.atomic import write_json, write_text
-from plmctl.study.curves import picture
 from plmctl.study.latex import latex
 from plmctl.study.results import Results, missing
-from plmctl.study.shown import cost_table, metric_table, reading
-from plmctl.study.statistics import Difference, compare, holm, judge, spread
 from plmctl.study.study import PRETRAIN, Metric, Study
 
 ONE_SEED = (

@@ -12,10 +12,9 @@ from typing import Any
 
 import yaml
 
+from plmctl.jobs.work import DONE, ERROR, RECORD
+from plmctl.report.statistics import compare, holm, judge, spread
 from plmctl.storage.atomic import write_json
-from plmctl.study.job import DONE, ERROR
-from plmctl.study.job import JOB as RECORD
-from plmctl.study.statistics import compare, holm, judge, spread
 
 CONFIG = {
     "recipe": "bert",

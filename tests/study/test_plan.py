@@ -13,9 +13,10 @@ import pytest
 import toy_study
 
 from plmctl.core.errors import UsageError
+from plmctl.jobs.job import resolve
 from plmctl.run.compose import Flags
 from plmctl.study import plan as planning
-from plmctl.study.plan import Plan, resolved
+from plmctl.study.plan import Plan
 from plmctl.study.study import Study
 
 Planned = Callable[..., Plan]
@@ -90,7 +91,8 @@ def test_evaluations(planned: Planned, here: Path) -> None:
     }
     plan = planned(eval={"text": text, "train": {"of": "toy", "overrides": ["split=train"]}})
     assert counts(plan) == (1, 4, 4, 8)
-    assert plan.needed(plan.cells[0].tuned["toy"][0][0])
+    first = plan.cells[0].tuned["toy"][0][0]
+    assert any(first in job.needs for job in plan.jobs.values())
     assert plan.cells[0].jobs[-1] in plan.behind(plan.cells[0])
 
 
@@ -137,7 +139,7 @@ def test_a_study_may_move(planned: Planned, here: Path) -> None:
 def test_placeholders_become_folders() -> None:
     config = {"checkpoint": "job:pretrain-1", "n": 1, "more": [{"path": "job:tokenize-2"}, "job"]}
     runs = {"pretrain-1": "/a", "tokenize-2": "/b"}
-    assert resolved(config, runs) == {"checkpoint": "/a", "n": 1, "more": [{"path": "/b"}, "job"]}
+    assert resolve(config, runs) == {"checkpoint": "/a", "n": 1, "more": [{"path": "/b"}, "job"]}
 
 
 def test_flops_become_each_arms_tokens(planned: Planned) -> None:

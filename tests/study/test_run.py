@@ -19,10 +19,12 @@ from typer.testing import CliRunner
 
 from plmctl.cli.app import make_app
 from plmctl.core.errors import UsageError
-from plmctl.study.job import DONE
-from plmctl.study.local import Local
-from plmctl.study.plan import Job, Plan
-from plmctl.study.run import opened
+from plmctl.jobs.job import Job
+from plmctl.jobs.journal import State, opened
+from plmctl.jobs.runners import Processes
+from plmctl.jobs.work import DONE
+from plmctl.study.plan import Plan
+from plmctl.study.run import make_journal
 
 Planned = Callable[..., Plan]
 
@@ -182,18 +184,22 @@ class Child:
         self.exitcode = code
 
 
-class Pretended(Local):
+class Pretended(Processes):
     """Its jobs take no time and fail as told."""
 
     def __init__(
         self, plan: Plan, folder: Path, fails: Callable[[Job], str] = lambda job: ""
     ) -> None:
-        super().__init__(plan, folder, processes=1, say=lambda line: None)
+        super().__init__(make_journal(plan, folder), 1)
         self.fails = fails
 
-    def _launch(self, job: Job) -> None:
-        place = self.place(job.name)
-        place.mkdir(parents=True)
+    @property
+    def states(self) -> dict[str, State]:
+        return self.journal.states
+
+    def _start(self, job: Job) -> None:
+        place = self.journal.place(job.name)
+        (place / "run").mkdir(parents=True)
         problem = self.fails(job)
         (place / ("error.json" if problem else DONE)).write_text(
             json.dumps({"error": problem, "kept": True})
@@ -228,11 +234,10 @@ def test_the_rule_ends_hopeless_runs(planned: Planned, here: Path) -> None:
     plan = planned(stop=stop)
 
     class Logged(Pretended):
-        def _launch(self, job: Job) -> None:
-            super()._launch(job)
+        def _start(self, job: Job) -> None:
+            super()._start(job)
             if job.verb == "pretrain":
-                run = self.place(job.name) / "run"
-                run.mkdir()
+                run = self.journal.place(job.name) / "run"
                 worse = job.config["optim"]["lr"] == 1e-2
                 rows = [(6, 9.0), (12, 6.0 if worse else 4.9), (18, 4.0)]
                 lines = [json.dumps({"step": step, "valid/loss": value}) for step, value in rows]
@@ -260,12 +265,15 @@ def test_the_rule_ends_hopeless_runs(planned: Planned, here: Path) -> None:
 
 def test_two_do_not_work_in_one_folder(here: Path) -> None:
     with (
-        opened(here / "study", {}),
+        opened(here / "study", {}, kind="study", command="plmctl ablate"),
         pytest.raises(UsageError, match="another plmctl ablate"),
-        opened(here / "study", {}),
+        opened(here / "study", {}, kind="study", command="plmctl ablate"),
     ):
         pass
-    with pytest.raises(UsageError, match="not a study"), opened(here / "task", {}):
+    with (
+        pytest.raises(UsageError, match="not a study"),
+        opened(here / "task", {}, kind="study", command="plmctl ablate"),
+    ):
         pass
 
 

@@ -9,7 +9,7 @@ import random
 import pytest
 from scipy import special, stats
 
-from plmctl.study.statistics import (
+from plmctl.report.statistics import (
     Difference,
     compare,
     holm,

@@ -14,13 +14,13 @@ from typing import Any
 import pytest
 import toy_study
 
+from plmctl.jobs.journal import State
+from plmctl.report.mean_curves import along, mean_curve
 from plmctl.report.runs import RunLog
-from plmctl.study.curves import along, mean_curve
+from plmctl.report.study_tables import metric_table
 from plmctl.study.latex import latex
 from plmctl.study.plan import Plan
 from plmctl.study.results import Results
-from plmctl.study.run import State
-from plmctl.study.shown import metric_table
 from plmctl.study.table import write_table
 
 Planned = Callable[..., Plan]

@@ -5,10 +5,10 @@ everything that was logged.
 from __future__ import annotations
 
 from plmctl.report.chart import Band, Curve, draw_lines
+from plmctl.report.mean_curves import band, mean_curve
 from plmctl.report.page import Block, Chart, Folded, Heading, Paragraph, TableBlock
 from plmctl.report.subject import ReportedRun, Subject
 from plmctl.report.text import format_number
-from plmctl.study.curves import band, mean_curve
 
 ORDER = 20
 REPEATED = (

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from plmctl.report.page import Block, Heading, Paragraph
+from plmctl.report.study_tables import cost_table
 from plmctl.report.subject import Subject
-from plmctl.study.shown import cost_table
 
 ORDER = 3
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from plmctl.report.chart import Band, Curve, draw_lines
+from plmctl.report.mean_curves import along, band, mean_curve
 from plmctl.report.page import Block, Chart, Heading, Paragraph
 from plmctl.report.runs import RunLog
 from plmctl.report.subject import Subject
-from plmctl.study.curves import along, band, mean_curve
 
 ORDER = 2
 

@@ -8,8 +8,8 @@ from typing import Any
 
 from plmctl.report.bars import Level, draw_levels
 from plmctl.report.page import Block, Chart, Heading, Paragraph, TableBlock
+from plmctl.report.study_tables import metric_table, reading
 from plmctl.report.subject import Subject
-from plmctl.study.shown import metric_table, reading
 
 ORDER = 1
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from plmctl.report.page import TableBlock
-from plmctl.study.statistics import ALPHA
+from plmctl.report.statistics import ALPHA
 
 READING = (
     "Mean ± standard deviation over seeds. Difference: arm minus baseline, with its {level:.0%}"
@@ -42,7 +42,7 @@ def metric_table(found: Sequence[Mapping[str, Any]]) -> TableBlock:
             row["expected"],
             _verdict(row["verdict"]),
         ]
-        lines.append([*line, *([_number(row["published"])] if unit is not None else [])])
+        lines.append([*line, *([number(row["published"])] if unit is not None else [])])
     return TableBlock(head, lines)
 
 
@@ -60,7 +60,7 @@ def cost_table(costs: Sequence[Mapping[str, Any]]) -> TableBlock:
             each["arm"],
             f"{each['parameters']:,}",
             _whole(each["tokens"]),
-            _number(each["flops"]),
+            number(each["flops"]),
             _whole(each["seconds"]),
         ]
         for each in costs
@@ -68,7 +68,8 @@ def cost_table(costs: Sequence[Mapping[str, Any]]) -> TableBlock:
     return TableBlock(head, lines)
 
 
-def _number(value: float | None) -> str:
+def number(value: float | None) -> str:
+    """Four figures; nothing of None."""
     return "" if value is None else f"{value:.4g}"
 
 

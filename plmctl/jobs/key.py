@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Any
 
 from plmctl.data.shards import MANIFEST, is_tokens
+from plmctl.jobs.job import REFERENCE
 from plmctl.run.schema import is_path
 
-JOB = "job:"  # in a config: the run of another job, by its name
 WITHOUT_EFFECT = {  # on any figure of the table: another value makes no other job
     "recipe",
     "run",
@@ -77,7 +77,7 @@ def _state(file: str, size: int, changed: int) -> list[Any]:
 def _names_files(path: str, value: Any) -> bool:
     owner = path.rpartition(".")[0]
     known = is_path(path) or is_path(owner)  # path: {train: ..., dev: ...} and lists of paths
-    return known and isinstance(value, str) and not value.startswith((JOB, "hf:"))
+    return known and isinstance(value, str) and not value.startswith((REFERENCE, "hf:"))
 
 
 def _without_effect(path: str) -> bool:

@@ -1,0 +1,129 @@
+"""The configs of jobs, composed and checked before the first one runs, each of them once."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import platform
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from omegaconf import DictConfig
+
+from plmctl.core.errors import AbsentData, ConfigError, DataError
+from plmctl.data.shards import is_tokens
+from plmctl.data.tokenizing import cache_folder
+from plmctl.jobs.job import Config
+from plmctl.run.assemble import settled
+from plmctl.run.build import build, plain
+from plmctl.run.compose import Flags, composed
+from plmctl.run.contract import check_contract
+from plmctl.run.corpus import check_data, check_updates
+from plmctl.run.decided import refuse_decided
+from plmctl.run.headers import naming_source
+from plmctl.run.tokenize import sources
+from plmctl.tasks.base import Task
+from plmctl.tasks.inference import check_splits
+from plmctl.text.corpus import write_task
+
+BUILTIN = "builtin"  # as a task's path: the labelled docstrings that come with Python
+
+
+class Configs:
+    """Composes configs under the flags of one command line; what is returned is shared."""
+
+    def __init__(self, flags: Flags) -> None:
+        self.flags = flags
+        self._parts: dict[tuple[str, ...], bytes] = {}  # what part files make together
+        self._made: dict[tuple[str | None, ...], tuple[DictConfig, Config]] = {}
+
+    def compose(self, verb: str, words: Sequence[str], recipe: str | None = None) -> Config:
+        """The config of `plmctl <verb> [recipe] <words>`."""
+        return self._compose(verb, recipe, words)[1]
+
+    def pretraining(
+        self, recipe: str | None, words: Sequence[str], *, typed: Sequence[str] = ()
+    ) -> Config:
+        """The same of a pretraining, checked as far as it can be before any data are read.
+
+        Args:
+            recipe: its name or file.
+            words: all settings.
+            typed: those of them that must not contradict the tokens that data.path may name.
+        """
+        cfg, config = self._compose("pretrain", recipe, words)
+        check_data(cfg)
+        if typed:
+            refuse_decided(cfg, typed, self.flags.plugins)
+        check_updates(cfg, processes=cfg.train.processes, plugins=self.flags.plugins)
+        check_contract(cfg, self.flags.plugins, self.flags.config_dirs)
+        return config
+
+    def read_task(self, name: str, config: Config, given: Mapping[str, Any]) -> Task:
+        """Build the task of a fine-tuning, and read all files that training needs.
+
+        Args:
+            name: of the task's part file.
+            config: of the fine-tuning.
+            given: what tasks ask about the model.
+        """
+        with naming_source("task", name, self.flags.config_dirs):
+            task = build(config["task"], given, self.flags.plugins, path="task")
+            if not isinstance(task, Task):
+                raise ConfigError("task", name, "has nothing to train; it is for plmctl eval")
+            if not task.metrics:
+                allowed = "one at least, by which the best checkpoint is chosen"
+                raise ConfigError("task.metrics", [], allowed)
+            if "dev" not in check_splits(task):
+                raise AbsentData(
+                    "has no dev split, by which settings and checkpoints are chosen",
+                    file=config["task"]["path"],
+                )
+        return task
+
+    def max_length(self, model: Config) -> int | None:
+        """The longest row that the model of a config has positions for; None: of any length."""
+        return settled(model, plugins=self.flags.plugins)["position"].get("max_length")
+
+    def _compose(
+        self, verb: str, recipe: str | None, words: Sequence[str]
+    ) -> tuple[DictConfig, Config]:
+        asked = (verb, recipe, *words)
+        if asked not in self._made:
+            cfg = composed(
+                verb,
+                recipe,
+                words,
+                config_dirs=self.flags.config_dirs,
+                plugins=self.flags.plugins,
+                known=self._parts,
+            ).cfg
+            self._made[asked] = cfg, {str(key): value for key, value in plain(cfg).items()}
+        return self._made[asked]
+
+
+def missing_text(data: Config) -> Iterator[DataError]:
+    """An error for each text that a pretraining reads and that is not there."""
+    for node in [*data["mixture"].values(), *data["sources"].values()] or [data]:
+        path = node.get("path")
+        nothing = path is None and node is not data  # a corpus that has no path of its own
+        if nothing or is_tokens(path) or str(path).startswith("hf:"):
+            continue
+        try:
+            for source in sources(data, path):
+                if source is not None:
+                    source.files()
+        except DataError as error:
+            yield error
+
+
+def builtin_task(cache_dir: str | None = None) -> Path:
+    """The folder of the labelled docstrings of this Python, written once into the user's cache."""
+    folder = cache_folder(cache_dir) / f"docstrings-{platform.python_version()}"
+    if not folder.is_dir():
+        partial = folder.with_name(f"{folder.name}.{os.getpid()}")
+        write_task(partial)
+        with contextlib.suppress(OSError):  # somebody else was faster
+            partial.rename(folder)
+    return folder

@@ -1,0 +1,90 @@
+"""A job: one ordinary command, whose config names the jobs that have to be done before."""
+
+from __future__ import annotations
+
+import functools
+import shlex
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from plmctl.run.plugins import as_words
+
+REFERENCE = "job:"  # in configs and words, "job:<name>" stands for the run of the job <name>
+RUN = "run"  # in the folder of a job: what the command makes
+PLACES = {"pretrain": "run.dir", "finetune": "run.dir"}  # of others the setting is `out`
+
+Config = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Job:
+    """One run of an ordinary command.
+
+    Args:
+        name: its folder, and what others call its run: "job:<name>".
+        verb: the command, "pretrain".
+        label: its name for people.
+        config: the composed config, which decides the result.
+        recipe: of a pretraining.
+        words: the settings of the command line that composes to `config`.
+        plugins: packages that the config may name classes of.
+        config_dirs: folders with the user's own parts and recipes.
+        keep: whether its checkpoints stay when it is done, even if no job reads them.
+    """
+
+    name: str
+    verb: str
+    label: str
+    config: Config
+    recipe: str | None = None
+    words: tuple[str, ...] = ()
+    plugins: tuple[str, ...] = ()
+    config_dirs: tuple[str, ...] = ()
+    keep: bool = True
+
+    @functools.cached_property
+    def needs(self) -> tuple[str, ...]:
+        """The jobs whose runs its config names, in the order of the config."""
+        return tuple(dict.fromkeys(_references(self.config)))
+
+    @property
+    def reference(self) -> str:
+        """What stands for its run in the configs and words of other jobs."""
+        return REFERENCE + self.name
+
+    def line(self, runs: Mapping[str, str]) -> str:
+        """The job as one would type it; `runs`: {job: the folder of its run}."""
+        words = [self.verb, *([self.recipe] if self.recipe else []), *resolve(self.words, runs)]
+        words += [f"{PLACES.get(self.verb, 'out')}={runs[self.name]}"]
+        words += [word for folder in self.config_dirs for word in ("--config-dir", folder)]
+        return shlex.join(["plmctl", *words, *as_words(self.plugins)])
+
+
+def run_folders(jobs: Mapping[str, Job], folder: Path) -> dict[str, str]:
+    """{job: the folder of its run} where the folders of the jobs lie in `folder`."""
+    return {name: str(folder / name / RUN) for name in jobs}
+
+
+def resolve(value: Any, runs: Mapping[str, str]) -> Any:
+    """A config or words with the folders of runs in the place of their references."""
+    if isinstance(value, dict):
+        return {name: resolve(each, runs) for name, each in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [resolve(each, runs) for each in value]
+    if not isinstance(value, str) or REFERENCE not in value:
+        return value
+    if value.startswith(REFERENCE):
+        return runs[value.removeprefix(REFERENCE)]
+    for name, place in runs.items():  # in a word: "checkpoint=job:<name>"
+        value = value.replace(REFERENCE + name, place)
+    return value
+
+
+def _references(value: Any) -> Iterator[str]:
+    if isinstance(value, (dict, list, tuple)):
+        for each in value.values() if isinstance(value, dict) else value:
+            yield from _references(each)
+    elif isinstance(value, str) and value.startswith(REFERENCE):
+        yield value.removeprefix(REFERENCE)

@@ -1,0 +1,170 @@
+"""Who runs the jobs that are ready: this process, processes side by side, or a Hydra launcher.
+
+Each returns the exit code: 0 when all jobs are as they should be, 1 when one failed, 130, 143 or
+129 when a signal ended the whole. What is finished stays finished.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import multiprocessing
+import os
+import time
+from collections.abc import Sequence
+from multiprocessing.process import BaseProcess
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from plmctl.data.encoding import cores
+from plmctl.jobs.command import execute
+from plmctl.jobs.job import Job
+from plmctl.jobs.journal import Journal
+from plmctl.jobs.launcher import Task, multirun
+from plmctl.jobs.work import LOG, Execute, Outcome, enter, work
+from plmctl.run.compose import session
+from plmctl.run.overrides import quoted
+from plmctl.training.stop import hearing
+
+if TYPE_CHECKING:
+    from omegaconf import DictConfig
+
+PRELOAD = (  # what every job imports, some of it late: seconds of each
+    "plmctl.jobs.command",
+    "plmctl.run.resume",
+    *(f"plmctl.commands.{verb}" for verb in ("pretrain", "finetune", "eval")),
+    "torch._dynamo",
+    "torch.utils.tensorboard",
+)
+PAUSE = 0.05  # seconds between two looks at the running jobs
+LOOK = 1.0  # and between two looks at the rule that stops them
+
+
+def run_here(journal: Journal, execute: Execute = execute) -> int:
+    """Run one job after the other in this process, whose terminal shows what they print; the first
+    that does not end well ends the whole, with its exit code.
+    """
+    for job in journal.ready():
+        code = work(journal.prepare(job), execute)
+        journal.conclude(job, code, interrupted=code > 128)
+        if code:
+            return code
+    return int(journal.failed)
+
+
+class Processes:
+    """Every job is a process of its own, `count` of them at a time; they end with this one."""
+
+    def __init__(
+        self,
+        journal: Journal,
+        count: int,
+        execute: Execute = execute,
+        preload: Sequence[str] = PRELOAD,
+    ) -> None:
+        self.journal, self.count, self.execute = journal, count, execute
+        self._children: dict[str, BaseProcess] = {}
+        # imports torch once, for all jobs
+        self._context = multiprocessing.get_context("forkserver")
+        self._context.set_forkserver_preload(list(preload))
+        self._looked = 0.0
+        self._signal = 0
+
+    def run(self) -> int:
+        if self.count > 1:  # jobs share the cores, unless whoever started us has decided that
+            os.environ.setdefault("OMP_NUM_THREADS", str(max(1, cores() // self.count)))
+        with hearing(self._hear):
+            try:
+                while not self._signal and (self._fill() or self._children):
+                    self._wait()
+            finally:
+                self._end()
+        return 128 + self._signal if self._signal else int(self.journal.failed)
+
+    def _fill(self) -> bool:
+        """Start jobs in the free places; whether any is waiting."""
+        waiting = [job for job in self.journal.ready() if job.name not in self._children]
+        for job in waiting[: self.count - len(self._children)]:
+            self._start(job)
+        return bool(waiting)
+
+    def _start(self, job: Job) -> None:
+        place = str(self.journal.prepare(job))
+        child = self._context.Process(target=enter, args=(place, os.getcwd(), self.execute))
+        child.start()
+        self._children[job.name] = child
+
+    def _wait(self) -> None:
+        time.sleep(PAUSE)
+        if time.monotonic() - self._looked > LOOK:
+            self._looked = time.monotonic()
+            for name, child in self._children.items():
+                if self.journal.stopped(self.journal.jobs[name]):
+                    child.terminate()
+        self._collect()
+
+    def _collect(self) -> None:
+        for name, child in list(self._children.items()):
+            if child.exitcode is not None:
+                del self._children[name]
+                job = self.journal.jobs[name]
+                self.journal.conclude(job, child.exitcode, interrupted=bool(self._signal))
+
+    def _hear(self, number: int, frame: object) -> None:
+        """End after the first signal; the second one kills what still runs."""
+        for child in self._children.values() if self._signal else ():
+            child.kill()
+        self._signal = number
+
+    def _end(self) -> None:
+        """Have the jobs that still run save and end, as after a Ctrl-C of their own."""
+        for child in self._children.values():
+            child.terminate()
+        while self._children:
+            for child in self._children.values():
+                child.join(PAUSE)
+            self._collect()
+
+
+def run_launched(journal: Journal, words: tuple[str, ...], execute: Execute = execute) -> int:
+    """Give all jobs that are ready to a Hydra launcher, then those that they have made ready.
+
+    A rule that stops jobs early is applied when they have ended: results are the same, the time is
+    not saved.
+
+    Args:
+        journal: the jobs.
+        words: the launcher and its settings, `hydra/launcher=submitit_slurm` first.
+        execute: what each of them does.
+    """
+    sweep = [
+        "hydra.output_subdir=null",
+        "hydra/job_logging=none",
+        quoted(f"hydra.sweep.dir={journal.folder.resolve().parent / 'launched'}"),
+    ]
+    task = Task(_Launched(os.getcwd(), execute))
+    while jobs := list(journal.ready()):
+        places = [str(journal.prepare(job).resolve()) for job in jobs]
+        folders = ",".join(quoted(f"run.dir={place}").partition("=")[2] for place in places)
+        with session("ablate") as hydra:
+            interrupted = multirun(hydra, task, [f"+job_path={folders}", *sweep, *words])
+        for job in jobs:
+            journal.conclude(job, None, interrupted=interrupted)
+        if interrupted:
+            return 130
+    return int(journal.failed)
+
+
+class _Launched:
+    """A job of the journal as a launcher calls it, on a machine that sees the same files."""
+
+    def __init__(self, here: str, execute: Execute) -> None:
+        self.here, self.execute = here, execute  # the folder that relative paths start from
+
+    def __call__(self, cfg: DictConfig) -> Outcome:
+        place = Path(cfg.job_path)
+        with contextlib.ExitStack() as stack:
+            stack.enter_context(contextlib.chdir(self.here))
+            log = stack.enter_context((place / LOG).open("a", encoding="utf-8"))
+            stack.enter_context(contextlib.redirect_stdout(log))
+            stack.enter_context(contextlib.redirect_stderr(log))
+            return Outcome(work(place, self.execute))

@@ -1,0 +1,169 @@
+"""`-m/--multirun`: Hydra's sweeper makes the jobs, each has a folder, and a table is the end."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from plmctl.core.errors import raise_all
+from plmctl.core.terminal import remark, screen, tell
+from plmctl.jobs.launcher import Task, multirun, reworded
+from plmctl.jobs.work import Outcome, attempt
+from plmctl.report import sweeps
+from plmctl.run.compose import Flags, composed, session
+from plmctl.run.finish import finish
+from plmctl.run.overrides import Word, quoted
+from plmctl.run.recipes import option_name, store_recipe
+from plmctl.storage.atomic import write_json
+
+if TYPE_CHECKING:
+    from omegaconf import DictConfig
+
+
+@dataclass(frozen=True)
+class SweepJob:
+    """One job as a launcher calls it: it records how it ended, so that the sweep goes on."""
+
+    flags: Flags
+    swept: frozenset[str]  # the settings that jobs differ in
+
+    def __call__(self, cfg: DictConfig) -> Outcome:
+        from hydra.core.hydra_config import HydraConfig
+        from omegaconf import OmegaConf
+
+        hydra: Any = HydraConfig.get()
+        folder = Path(hydra.runtime.output_dir)
+        words = list(hydra.overrides.task)
+        outcome = attempt(lambda: self._run(cfg, hydra, folder))
+        place = Path((cfg.run.dir if "run" in cfg else None) or folder)
+        result = outcome.result if isinstance(outcome.result, Mapping) else {}
+        record: dict[str, Any] = {
+            "job": OmegaConf.select(hydra, "job.num", throw_on_missing=False),
+            "overrides": words,
+            "varied": [word for word in words if _key(word) in self.swept],
+            "code": outcome.code,
+            "dir": str(place),
+            "metrics": dict(result) or last_metrics(place),
+        }
+        record |= {"error": outcome.error.splitlines()[0]} if outcome.error else {}
+        with contextlib.suppress(OSError):  # a full disk ends the job, not the sweep
+            write_json(folder / sweeps.RECORD, record)
+        return replace(outcome, result=score(record["metrics"]))
+
+    def _run(self, cfg: DictConfig, hydra: Any, folder: Path) -> Any:
+        names = {option_name(name): name for name in (self.flags.recipe or "").split(",") if name}
+        recipe = names.get(hydra.runtime.choices.get("recipe"))
+        words = [
+            Word(text, _key(text), text, group=_key(text) in hydra.runtime.choices)
+            for text in hydra.overrides.task
+            if not text.startswith("recipe=")
+        ]
+        _, errors = finish(cfg, self.flags.verb, recipe, words, plugins=self.flags.plugins)
+        raise_all(errors)
+        if "run" in cfg:
+            cfg.run.dir = cfg.run.dir or str(folder)
+        elif "out" in cfg:
+            cfg.out = cfg.out or str(folder)
+        flags = replace(self.flags, recipe=recipe, overrides=tuple(word.text for word in words))
+        command = importlib.import_module(f"plmctl.commands.{self.flags.command}")
+        return command.run(cfg, flags=flags)
+
+
+def sweep(flags: Flags) -> int:
+    """Run every job of a sweep.
+
+    Returns:
+        0 when all succeeded, 1 when one failed, 130 when it was interrupted.
+    """
+    from hydra.types import RunMode
+
+    config_dirs = flags.config_dirs
+    words = composed(
+        flags.verb,
+        flags.recipe,
+        flags.overrides,
+        config_dirs=config_dirs,
+        plugins=flags.plugins,
+        sweep=True,
+    ).words
+    given = [word.key for word in words]
+    overrides = [_shared_folder(word) for word in words]
+    # a run directory starts empty, and keeps its own log
+    quiet = {"hydra.output_subdir": "null", "hydra/job_logging": "none"}
+    overrides += [f"{key}={value}" for key, value in quiet.items() if key not in given]
+    overrides += ["hydra/hydra_logging=none"] if flags.json else []
+    recipes = [name for name in (flags.recipe or "").split(",") if name]
+    with session(flags.verb, config_dirs) as hydra:
+        if recipes:
+            options = [store_recipe(name, config_dirs) for name in recipes]
+            overrides += [f"recipe={','.join(options)}"]
+        with reworded(hydra, flags.verb):
+            own = hydra.compose_config(flags.verb, overrides, RunMode.MULTIRUN).hydra
+        folder = str(own.sweep.dir)
+        swept = {word.key for word in words if word.text != word.sample}
+        swept |= {*(own.sweeper.get("params") or ()), *(["recipe"] if len(recipes) > 1 else [])}
+        overrides = [text for text in overrides if not text.startswith("hydra.sweep.dir=")]
+        overrides += [quoted(f"hydra.sweep.dir={folder}")]
+        task = Task(SweepJob(flags, frozenset(swept)))
+        interrupted = multirun(hydra, task, overrides, verb=flags.verb)
+    records = sweeps.read_records(Path(folder))
+    tell(json.dumps(records)) if flags.json else _print_table(records, Path(folder))
+    if records:
+        remark(f"table: {sweeps.write(records, Path(folder))}")
+    return 130 if interrupted else int(any(record["code"] for record in records))
+
+
+def last_metrics(folder: Path) -> dict[str, float]:
+    """The last value of every number in metrics.jsonl, or the scores of dev in result.json."""
+    file, result = folder / "metrics.jsonl", folder / "result.json"
+    # fine-tuning: the scores of the checkpoint that is kept, not of the last one
+    if result.is_file():
+        scores = json.loads(result.read_text(encoding="utf-8"))["metrics"].get("dev") or {}
+        return {f"valid/{name}": float(value) for name, value in scores.items()}
+    found: dict[str, float] = {}
+    for line in file.read_text(encoding="utf-8").splitlines() if file.is_file() else ():
+        with contextlib.suppress(json.JSONDecodeError):  # a line that a kill has cut short
+            numbers = json.loads(line).items()
+            found |= {key: value for key, value in numbers if isinstance(value, (int, float))}
+    return found
+
+
+def score(metrics: Mapping[str, Any]) -> float:
+    """What a searching sweeper minimises: the validation loss, else the training loss, else nan."""
+    names = ["valid/loss", "loss/valid", "loss"]
+    names += [key for key in metrics if "valid" in key and "loss" in key]
+    return next((float(metrics[name]) for name in names if name in metrics), float("nan"))
+
+
+def _shared_folder(word: Word) -> str:
+    """A `run.dir` that is the same for every job holds their folders."""
+    shared = word.key == "run.dir" and word.text == word.sample and "${" not in word.text
+    return word.text.replace("run.dir=", "hydra.sweep.dir=", 1) if shared else word.text
+
+
+def _key(text: str) -> str:
+    return text.lstrip("+~").partition("=")[0]
+
+
+def _print_table(records: list[dict[str, Any]], folder: Path) -> None:
+    from rich.table import Column, Table
+
+    head, rows = sweeps.make_table(records)
+    widest = max(len(word) for row in rows for word in row[1].split() or [""])
+    columns = [
+        Column(name, overflow="fold", min_width=min(widest, 36)) if name == "varied" else name
+        for name in head
+    ]
+    shown = Table(*columns, title=f"{len(records)} jobs in {folder}", title_justify="left")
+    for row in rows:
+        shown.add_row(*row)
+    console = screen()
+    console.print(shown)
+    for record in records:
+        if record.get("error"):
+            console.print(f"job {record['job']}: {record['error']}")

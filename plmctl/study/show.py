@@ -1,0 +1,109 @@
+"""What `plmctl ablate` shows on the terminal: the plan and its cost, or the table."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from rich import box
+from rich.table import Table
+
+from plmctl.core.terminal import screen
+from plmctl.jobs.journal import State
+from plmctl.report.study_tables import number
+from plmctl.run.schema import LENGTHS
+from plmctl.study.plan import Plan
+
+
+def show_plan(plan: Plan, states: Mapping[str, State], folder: Path) -> None:
+    """Print the jobs and their cost."""
+    console, seeds, arms = screen(), len(plan.study.seeds), costs(plan)
+    console.print(f"{len(plan.cells)} cells: {len(plan.arms)} arms x {seeds} seeds, in {folder}")
+    table = Table("jobs", "all", "done already")
+    done = Counter(plan.jobs[name].verb for name, state in states.items() if state.kind == "done")
+    for verb, count in Counter(job.verb for job in plan.jobs.values()).items():
+        table.add_row(verb, str(count), str(done[verb]))
+    console.print(table)
+    head = ("arm", "parameters", "tokens", "training FLOPs", f"of all {seeds} seeds")
+    table = Table(*head, title="Pretraining, at most")
+    for each in arms:
+        numbers = each["tokens"], each["flops"], each["flops"] and each["flops"] * seeds
+        table.add_row(each["arm"], f"{each['parameters']:,}", *map(number, numbers))
+    known = [each["flops"] for each in arms if each["flops"] is not None]
+    if known:
+        table.add_section()
+        table.add_row("total", "", "", number(sum(known)), number(sum(known) * seeds))
+    console.print(table)
+    for line in _lengths(plan):
+        console.print(line)
+    for line in plan.study.left_out:
+        console.print(f"left out until it is given: {line}")
+
+
+def plan_record(plan: Plan, states: Mapping[str, State]) -> dict[str, Any]:
+    """The same for programs."""
+    jobs = [
+        {"job": name, "label": job.label, "state": states[name].kind}
+        for name, job in plan.jobs.items()
+    ]
+    left_out = plan.study.left_out
+    return {"cells": len(plan.cells), "jobs": jobs, "arms": costs(plan), "left_out": left_out}
+
+
+def costs(plan: Plan) -> list[dict[str, Any]]:
+    """Tokens and FLOPs of one seed's pretraining of each arm, at most; None where time is the
+    budget.
+    """
+    found = []
+    for name, each in plan.arms.items():
+        train, length = each.pretrain["train"], each.pretrain["format"]["max_length"]
+        steps = train["steps"] and train["steps"] * train["batch_size"] * length
+        tokens = (train["tokens"] or steps) if each.arm.pretrain else 0
+        flops = None if tokens is None else tokens * each.flops_per_token
+        found.append({"arm": name, "parameters": each.parameters, "tokens": tokens, "flops": flops})
+    return found
+
+
+def show_table(record: Mapping[str, Any]) -> None:
+    """Print what table.json holds: a row for each metric and arm, and what is missing."""
+    lines = {
+        "metric": [row["metric"] for row in record["rows"]],
+        "arm": [row["arm"] for row in record["rows"]],
+        "n": [str(row["n"]) for row in record["rows"]],
+        "mean": [number(row["mean"]) for row in record["rows"]],
+        "sd": [number(row["sd"]) for row in record["rows"]],
+        "diff": [number(row["difference"]) for row in record["rows"]],
+        "p": [number(row["p_holm"]) for row in record["rows"]],
+        "expected": [row["expected"] for row in record["rows"]],
+        "verdict": [row["verdict"] for row in record["rows"]],
+        "published": [
+            f"{number(row['published'])} {row['unit']}".strip() for row in record["rows"]
+        ],
+    }
+    shown = {head: column for head, column in lines.items() if any(column)}
+    table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
+    for head in shown:
+        table.add_column(head, overflow="fold", min_width=len(head))
+    for row in zip(*shown.values(), strict=True):
+        table.add_row(*row)
+    console = screen()
+    console.print(table)
+    for each in record["missing"]:
+        console.print(f"{each['state']}: {each['label']}: {each['why'].splitlines()[0]}")
+
+
+def _lengths(plan: Plan) -> list[str]:
+    """How long each fine-tuning is, which the budget of pretraining does not shorten."""
+    lengths: dict[str, dict[str, None]] = {}
+    for each in plan.arms.values():
+        for task, points in each.tuned.items():
+            for train in (point["train"] for point in points):
+                given = [f"{train[name]:,} {name}" for name in LENGTHS if train.get(name)]
+                length = f"{', '.join(given)} of {train['batch_size']} rows an update"
+                lengths.setdefault(task, {})[length] = None
+    note = "budget= is that of pretraining; finetune.overrides=[train.epochs=...] sets this"
+    return [
+        f"fine-tuning on {task}: {' or '.join(each)} ({note})" for task, each in lengths.items()
+    ]
