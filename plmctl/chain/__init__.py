@@ -2,9 +2,8 @@
 itself), fine-tune, evaluate.
 
 stages.py   which pretrainings, from the lines `# Before:` and `# Launch:` of the header
-steps.py    a step, with a key of all that decides its result
 plan.py     every step composed and checked before the first one runs
-run.py      the steps one after the other, each in a folder of its own; what is finished stays
+run.py      run the steps one after the other
 page.py     the table at the end, and its page
 listing.py  what `plmctl recipes ls` and `show` say
 """

@@ -15,6 +15,7 @@ from typing import Any
 
 from plmctl.data.shards import MANIFEST, is_tokens
 from plmctl.jobs.job import REFERENCE
+from plmctl.run.format_1 import TARGETS
 from plmctl.run.schema import is_path
 
 WITHOUT_EFFECT = {  # on any figure of the table: another value makes no other job
@@ -26,18 +27,21 @@ WITHOUT_EFFECT = {  # on any figure of the table: another value makes no other j
     *(f"train.{name}" for name in ("log_every", "save_every", "keep_last")),
     *(f"train.{name}" for name in ("device", "processes", "threads", "micro_batch_size")),
 }
+_FORMER = {now: former for former, now in TARGETS.items()}  # keeps the keys of older folders
 _EXACT = 1 << 26  # bytes of a file that are hashed; of a larger one, size and time of change count
 
 
 def key(verb: str, config: Mapping[str, Any]) -> str:
     """16 hexadecimal digits: the same for the same work on the same files, wherever the study
-    lies.
+    lies, and whatever its parts are called by now.
     """
     leaves = {path: value for path, value in _leaves(config) if not _without_effect(path)}
-    files = {
-        path: fingerprint(value) for path, value in leaves.items() if _names_files(path, value)
-    }
-    whole = json.dumps([verb, {**leaves, **files}], sort_keys=True, default=str)
+    for path, value in leaves.items():
+        if _names_files(path, value):
+            leaves[path] = fingerprint(value)
+        elif path.endswith("_target_"):
+            leaves[path] = _FORMER.get(value, value)
+    whole = json.dumps([verb, leaves], sort_keys=True, default=str)
     return hashlib.sha256(whole.encode()).hexdigest()[:16]
 
 

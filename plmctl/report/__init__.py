@@ -6,6 +6,9 @@ build.py      all panels on one page
 panels/       the parts of a page, a file each
 runs.py       what a run's folder says
 studies.py    what a study's folder says
+mean_curves.py    learning curves of several runs as one, with a band
+statistics.py     differences, intervals, tests, verdicts
+study_tables.py   the rows of a study's table for people
 page.py       blocks as HTML and Markdown
 style.py      their look, light and dark
 chart.py      curves as SVG

@@ -10,5 +10,4 @@ finish.py     after composition: one length, no leftovers of replaced parts, typ
 build.py      a node with `_target_` becomes an object
 contract.py   do the chosen parts fit together?
 resume.py     the saved config of a run, and what may change
-sweep.py      -m/--multirun
 """

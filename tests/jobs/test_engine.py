@@ -1,0 +1,146 @@
+"""The engine alone, with toy jobs: order, failure, a kill in the middle, signals, the rule."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import toy_jobs
+from toy_jobs import execute, job, journal, notes
+
+from plmctl.jobs.job import Job
+from plmctl.jobs.journal import State
+from plmctl.jobs.runners import run_here
+from plmctl.jobs.work import seconds
+
+
+def by_name(*jobs: Job) -> dict[str, Job]:
+    return {each.name: each for each in jobs}
+
+
+def events(folder: Path) -> list[tuple[str, str]]:
+    lines = (folder / "log.jsonl").read_text(encoding="utf-8").splitlines()
+    return [(record["event"], record["job"]) for record in map(json.loads, lines)]
+
+
+def wait_for(holds: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 60
+    while not holds():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def start(folder: Path) -> subprocess.Popen[bytes]:
+    """The program of toy_jobs, its second job at work."""
+    child = subprocess.Popen([sys.executable, toy_jobs.__file__, str(folder)])
+    wait_for(lambda: "second starts" in notes(folder))
+    return child
+
+
+def test_a_job_starts_when_what_it_needs_is_done(tmp_path: Path) -> None:
+    (tmp_path / "go").touch()
+    code, kept = toy_jobs.run(tmp_path, toy_jobs.chain(tmp_path))
+    assert code == 0
+    whole = ("first", "second", "third", "beside")
+    assert notes(tmp_path) == [f"{name} {what}" for name in whole for what in ("starts", "ends")]
+    assert {state.kind for state in kept.states.values()} == {"done"}
+    assert all(seconds(kept.place(name)) > 0 for name in whole)
+
+
+def test_so_many_at_a_time_and_no_more(tmp_path: Path) -> None:
+    jobs = by_name(*(job(tmp_path, f"job{n}", seconds=0.3) for n in range(4)))
+    assert toy_jobs.run(tmp_path, jobs, count=2)[0] == 0
+    running, most = 0, 0
+    for line in notes(tmp_path):
+        running += 1 if line.endswith("starts") else -1
+        most = max(most, running)
+    assert most == 2
+
+
+def test_a_failure_ends_only_what_needs_it(tmp_path: Path) -> None:
+    bad = job(tmp_path, "bad", fails="no such file\nmore of it")
+    jobs = by_name(bad, job(tmp_path, "lost", "bad"), job(tmp_path, "well"))
+    code, kept = toy_jobs.run(tmp_path, jobs)
+    assert code == 1
+    assert kept.states == {
+        "bad": State("failed", "no such file\nmore of it"),
+        "lost": State("skipped", "the bad failed"),
+        "well": State("done"),
+    }
+    assert "no such file" in (kept.place("bad") / "log.txt").read_text()
+    # another start tries again what failed, and only that
+    again = by_name(job(tmp_path, "bad"), jobs["lost"], jobs["well"])
+    assert toy_jobs.run(tmp_path, again)[0] == 0
+    assert notes(tmp_path)[3:] == ["bad starts", "bad ends", "lost starts", "lost ends"]
+
+
+def test_killed_in_the_middle_it_goes_on(tmp_path: Path) -> None:
+    child = start(tmp_path)
+    wait_for(lambda: ("finished", "beside") in events(tmp_path))
+    child.kill()
+    assert child.wait(60) == -signal.SIGKILL
+    before = notes(tmp_path)
+    (tmp_path / "go").touch()
+    code, _ = toy_jobs.run(tmp_path, toy_jobs.chain(tmp_path))
+    assert code == 0
+    new = notes(tmp_path)[len(before) :]
+    # what was at work saves and ends with its parent, or just came to its end: never two at a time
+    assert [line for line in new if line.startswith("third")] == ["third starts", "third ends"]
+    assert not any(line.startswith(("first", "beside")) for line in new)
+    assert notes(tmp_path).count("second ends") == 1
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_reaches_the_jobs_and_the_exit_code(tmp_path: Path, number: int) -> None:
+    child = start(tmp_path)
+    child.send_signal(number)
+    assert child.wait(60) == 128 + number
+    assert ("interrupted", "second") in events(tmp_path)
+    (tmp_path / "go").touch()
+    assert toy_jobs.run(tmp_path, toy_jobs.chain(tmp_path))[0] == 0
+    assert notes(tmp_path)[-2:] == ["third starts", "third ends"]
+    assert notes(tmp_path).count("second ends") == 1
+
+
+def test_a_killed_job_is_a_failed_one(tmp_path: Path) -> None:
+    kept = journal(tmp_path, by_name(job(tmp_path, "one")))
+    kept.prepare(kept.jobs["one"])
+    kept.conclude(kept.jobs["one"], -9)
+    assert kept.states["one"] == State("failed", "killed by signal 9")
+
+
+def test_here_the_first_failure_ends_the_whole_with_its_code(tmp_path: Path) -> None:
+    jobs = by_name(
+        job(tmp_path, "one"), job(tmp_path, "two", "one", fails="no"), job(tmp_path, "three")
+    )
+    kept = journal(tmp_path, jobs)
+    assert run_here(kept, execute) == 3
+    assert [kept.states[name].kind for name in jobs] == ["done", "failed", "open"]
+    assert os.listdir(tmp_path / "jobs" / "one" / "run") == ["made"]
+
+
+def test_a_rule_stops_a_job_and_what_needs_it_without_a_failure(tmp_path: Path) -> None:
+    jobs = by_name(job(tmp_path, "one"), job(tmp_path, "two", "one"), job(tmp_path, "three"))
+    rule = lambda each, run: "it is hopeless" if each.name == "one" else ""  # noqa: E731
+    kept = journal(tmp_path, jobs, rule=rule)
+    assert run_here(kept, execute) == 0
+    assert kept.states["one"] == State("stopped", "stopped early: it is hopeless")
+    assert kept.states["two"] == State("skipped", "the one was stopped early")
+    assert kept.states["three"].kind == "done"
+    # without the rule, what it stopped goes on
+    assert journal(tmp_path, jobs).states["one"].kind == "open"
+
+
+def test_what_is_gone_is_made_again(tmp_path: Path) -> None:
+    jobs = by_name(job(tmp_path, "one"))
+    assert run_here(journal(tmp_path, jobs), execute) == 0
+    (tmp_path / "jobs/one/run/made").unlink()
+    (tmp_path / "jobs/one/run").rmdir()
+    assert journal(tmp_path, jobs).states["one"].kind == "open"

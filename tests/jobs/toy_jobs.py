@@ -1,0 +1,74 @@
+"""Jobs that write their names down, and a program that runs them: `python toy_jobs.py FOLDER`.
+
+FOLDER/notes.txt gets "NAME starts" and "NAME ends" lines; a job with `waits` ends when FOLDER/go is
+there, one with `fails` raises.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from plmctl.core.errors import DataError
+from plmctl.jobs.job import Job
+from plmctl.jobs.journal import Journal
+from plmctl.jobs.runners import Processes
+
+
+def job(folder: Path, name: str, *needs: str, **settings: Any) -> Job:
+    inputs = [f"job:{need}" for need in needs]
+    return Job(name, "toy", f"the {name}", {"folder": str(folder), "inputs": inputs, **settings})
+
+
+def execute(record: dict[str, Any], run: Path) -> int:
+    config, name = record["config"], run.parent.name
+    folder = Path(config["folder"])
+    if not all((Path(place) / "made").is_file() for place in config["inputs"]):
+        raise DataError("what it needs is not there")
+    note(folder, f"{name} starts")
+    while config.get("waits") and not (folder / "go").exists():
+        time.sleep(0.01)
+    time.sleep(config.get("seconds", 0))
+    if config.get("fails"):
+        raise DataError(config["fails"])
+    run.mkdir(parents=True, exist_ok=True)
+    (run / "made").touch()
+    note(folder, f"{name} ends")
+    return int(config.get("code", 0))
+
+
+def note(folder: Path, line: str) -> None:
+    with (folder / "notes.txt").open("a", encoding="utf-8") as file:
+        file.write(f"{line}\n")
+
+
+def notes(folder: Path) -> list[str]:
+    file = folder / "notes.txt"
+    return file.read_text(encoding="utf-8").splitlines() if file.exists() else []
+
+
+def chain(folder: Path) -> dict[str, Job]:
+    """first <- second (waits) <- third, and one beside them."""
+    made = [
+        job(folder, "first"),
+        job(folder, "second", "first", waits=True),
+        job(folder, "third", "second"),
+        job(folder, "beside"),
+    ]
+    return {each.name: each for each in made}
+
+
+def journal(folder: Path, jobs: dict[str, Job], **settings: Any) -> Journal:
+    return Journal(jobs, folder / "jobs", log=folder / "log.jsonl", **settings)
+
+
+def run(folder: Path, jobs: dict[str, Job], *, count: int = 1) -> tuple[int, Journal]:
+    kept = journal(folder, jobs)
+    return Processes(kept, count, execute, preload=("plmctl.jobs.work",)).run(), kept
+
+
+if __name__ == "__main__":
+    place = Path(sys.argv[1])
+    sys.exit(run(place, chain(place), count=2)[0])
