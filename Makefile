@@ -1,4 +1,4 @@
-# make demo | test | bench | lint | clean | help. Needs Python >= 3.11 with pip and venv; everything else goes into .venv.
+# make demo | test | docs | bench | lint | clean | help. Needs Python >= 3.11 with pip and venv; everything else goes into .venv.
 PYTHON ?= python3
 VENV   := .venv
 PY     := $(VENV)/bin/python
@@ -8,7 +8,7 @@ WORKERS ?= 2
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test bench lint clean
+.PHONY: help demo test docs bench lint clean
 
 help: ## show this list
 	@echo "usage: make <target> [PYTHON=python3.12]"
@@ -25,12 +25,16 @@ lint: $(VENV)/.test ## style and types only
 	$(PY) -m ruff format --check .
 	$(PY) -m mypy
 
+docs: $(VENV)/.docs ## write the tables of parts into docs/, and build the pages into site/
+	$(PY) docs/tables.py
+	$(PY) -m mkdocs build --strict --quiet
+
 bench: $(VENV)/.bench ## speed beside transformers and tokenizers (long; see benchmarks/)
 	$(PY) benchmarks/pretrain_cpu.py
 	$(PY) benchmarks/tokenize_text.py
 
 clean: ## remove the environment, caches and the demo's output (runs/ stays)
-	rm -rf $(VENV) build dist demo .mypy_cache .ruff_cache .pytest_cache
+	rm -rf $(VENV) build dist demo site .mypy_cache .ruff_cache .pytest_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # One stamp for what running needs, one for what testing needs; each is remade when the metadata or a pinned version changes.
@@ -44,6 +48,10 @@ $(VENV)/.base: pyproject.toml constraints.txt | $(VENV)/.created
 $(VENV)/.test: $(VENV)/.base
 	$(PIP) install -c constraints.txt setuptools-scm
 	$(PIP) install -c constraints.txt --no-build-isolation -e ".[test]"
+	@touch $@
+
+$(VENV)/.docs: $(VENV)/.base
+	$(PIP) install -c constraints.txt --no-build-isolation -e ".[docs]"
 	@touch $@
 
 $(VENV)/.bench: $(VENV)/.test

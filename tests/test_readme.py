@@ -1,17 +1,20 @@
-"""README.md tells the truth: its files exist, its command lines compose, its example objective
-is right.
+"""README.md and the pages of docs/ tell the truth: their files exist, their command lines compose,
+the example objective is right.
 """
 
 import importlib
+import importlib.util
 import re
 import shlex
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 import torch
 import typer
+import yaml
 
 from plmctl.cli import app as cli
 from plmctl.core.batch import IGNORE, Targets
@@ -19,21 +22,36 @@ from plmctl.run import compose as config
 from plmctl.run.schema import VERBS as SCHEMAS
 
 ROOT = Path(__file__).resolve().parents[1]
-README = (ROOT / "README.md").read_text(encoding="utf-8")
+DOCS = ROOT / "docs"
+PAGES = {
+    file.relative_to(ROOT).as_posix(): file.read_text(encoding="utf-8")
+    for file in [ROOT / "README.md", *sorted(DOCS.glob("*.md"))]
+}
+README = PAGES["README.md"]
 BLOCKS = re.findall(r"^```(\w*)\n(.*?)^```", README, re.DOTALL | re.MULTILINE)
-LINES = [
-    line.split("#")[0].strip()
-    for kind, text in BLOCKS
-    if kind == "sh"
-    for line in text.splitlines()
+
+
+def commands(page: str) -> Iterator[str]:
+    """The command lines of a page: lines of its shell blocks, and those inside of sentences."""
+    for block in re.findall(r"^```sh\n(.*?)^```", page, re.DOTALL | re.MULTILINE):
+        for line in block.replace("\\\n", " ").splitlines():
+            if line.startswith("plmctl ") and line != "plmctl --help":
+                yield line.split("# ")[0].strip()
+    for line in re.findall(r"`(plmctl [^`]*)`", prose(page)):
+        if "<" not in line and "..." not in line and "focal_mlm" not in line:
+            yield " ".join(line.split())
+
+
+def prose(page: str) -> str:
+    return re.sub(r"^```.*?^```", "", page, flags=re.DOTALL | re.MULTILINE)
+
+
+COMMANDS = sorted({line for page in PAGES.values() for line in commands(page)})
+LINKS = [
+    (page, target)
+    for page, text in PAGES.items()
+    for target in sorted(set(re.findall(r"\]\(([^)]+)\)", prose(text))))
 ]
-INLINE = [
-    text
-    for text in re.findall(r"`(plmctl [^`]*)`", README)
-    if "<" not in text and "focal_mlm" not in text
-]
-COMMANDS = [line for line in LINES if line.startswith("plmctl ")] + INLINE
-PROSE = re.sub(r"^```.*?^```", "", README, flags=re.DOTALL | re.MULTILINE)
 
 
 def example(kind: str) -> str:
@@ -73,15 +91,8 @@ def check_command(line: str, *extra: str) -> None:
 def test_there_are_enough_commands():
     assert len(COMMANDS) >= 15
     assert {
-        verb for verb in cli.VERBS for line in COMMANDS if line.startswith(f"plmctl {verb}")
+        verb for verb in cli.VERBS for line in commands(README) if line.startswith(f"plmctl {verb}")
     } == set(cli.VERBS)
-
-
-@pytest.mark.parametrize("slot", ["format", "noise"])
-def test_every_part_of_a_slot_is_in_its_table(slot):
-    assert set(re.findall(rf"\]\(conf/{slot}/(\w+)\.yaml\)", README)) == {
-        file.stem for file in (ROOT / "conf" / slot).glob("*.yaml")
-    }
 
 
 @pytest.mark.parametrize("line", COMMANDS)
@@ -89,9 +100,46 @@ def test_command_composes(line):
     check_command(line)
 
 
-@pytest.mark.parametrize("target", sorted(set(re.findall(r"\]\(([^)#]+)\)", PROSE))))
-def test_linked_file_exists(target):
-    assert target.startswith("https://") or (ROOT / target).exists()
+@pytest.mark.parametrize(("page", "target"), LINKS)
+def test_linked_file_and_heading_exist(page: str, target: str) -> None:
+    if target.startswith("https://"):
+        return
+    path, _, anchor = target.partition("#")
+    file = (ROOT / page).parent / path if path else ROOT / page
+    assert file.exists()
+    if page.startswith("docs/"):
+        assert file.resolve().is_relative_to(DOCS), "the site has no page outside of docs/"
+    if anchor:
+        headings = re.findall(r"^#+ (.*)$", file.read_text(encoding="utf-8"), re.MULTILINE)
+        assert anchor in {
+            re.sub(r"[^\w -]", "", each).lower().replace(" ", "-") for each in headings
+        }
+
+
+def test_every_page_is_in_the_navigation() -> None:
+    site = yaml.safe_load((ROOT / "mkdocs.yml").read_text(encoding="utf-8"))
+    pages = [page for entry in site["nav"] for page in entry.values()]
+    assert sorted(pages) == sorted(file.name for file in DOCS.glob("*.md"))
+    index = PAGES["docs/index.md"]
+    assert all(f"({page})" in index and f"(docs/{page})" in README for page in pages[1:])
+
+
+def test_tables_of_parts_say_what_the_files_of_the_parts_say() -> None:
+    """A part that is not in its table yet is no fault: `make docs` adds it."""
+    spec = importlib.util.spec_from_file_location("tables", DOCS / "tables.py")
+    assert spec is not None
+    assert spec.loader is not None
+    tables = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(tables)
+    found = {
+        slot: rows.splitlines()[2:] for slot, rows in tables.TABLE.findall(PAGES["docs/parts.md"])
+    }
+    assert found.keys() == {folder.name for folder in (ROOT / "conf").iterdir() if folder.is_dir()}
+    for slot, rows in found.items():
+        assert rows
+        assert set(rows) <= set(tables.rows(slot)), "stale: make docs"
+    page = PAGES["docs/parts.md"]
+    assert tables.fill(tables.fill(page)) == tables.fill(page)
 
 
 def test_every_recipe_is_in_the_table():
@@ -101,12 +149,15 @@ def test_every_recipe_is_in_the_table():
 
 def test_every_study_is_in_the_table():
     studies = {file.name for file in (ROOT / "recipes" / "studies").glob("*.yaml")}
-    assert studies == set(re.findall(r"\(recipes/studies/([\w-]+\.yaml)\)", README))
+    table = PAGES["docs/studies.md"].partition("## All studies")[2]
+    assert studies == {
+        f"{name}.yaml" for name in re.findall(r"^\| `(\w+)` \|", table, re.MULTILINE)
+    }
 
 
 def test_every_slot_of_conf_is_in_the_table():
     folders = {folder.name for folder in (ROOT / "conf").iterdir() if folder.is_dir()}
-    assert folders - set(re.findall(r"\(conf/(\w+)\)", README)) == set()
+    assert folders == set(re.findall(r"`conf/(\w+)` \|$", PAGES["docs/parts.md"], re.MULTILINE))
 
 
 def test_make_targets_exist():

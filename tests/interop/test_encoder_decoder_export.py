@@ -1,4 +1,4 @@
-"""Recipes of encoder-decoders as published classes, what no class has, and what help and README
+"""Recipes of encoder-decoders as published classes, what no class has, and what help and pages
 say of families.
 """
 
@@ -149,11 +149,8 @@ def test_a_pair_of_tokenizers_is_none(published, with_tokenizer) -> None:
     assert not plmctl.load(folder).source.has_tokenizer
 
 
-def test_help_and_readme_name_every_family() -> None:
-    readme = (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")
-    for text in (
-        cli.convert.__doc__ or "",
-        readme.partition("| families |")[2].partition("\n\n")[0],
-    ):
+def test_help_and_pages_name_every_family() -> None:
+    page = (Path(__file__).parents[2] / "docs/commands.md").read_text(encoding="utf-8")
+    for text in (cli.convert.__doc__ or "", page.partition("| families |")[2].partition("\n\n")[0]):
         named = {word.lower().replace("-", "") for word in re.findall(r"[\w-]+", text)}
         assert {family.model_type.removeprefix("openai-") for family in hf.FAMILIES} <= named
