@@ -131,15 +131,25 @@ def test_tables_of_parts_say_what_the_files_of_the_parts_say() -> None:
     assert spec.loader is not None
     tables = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(tables)
-    found = {
-        slot: rows.splitlines()[2:] for slot, rows in tables.TABLE.findall(PAGES["docs/parts.md"])
-    }
-    assert found.keys() == {folder.name for folder in (ROOT / "conf").iterdir() if folder.is_dir()}
-    for slot, rows in found.items():
-        assert rows
-        assert set(rows) <= set(tables.rows(slot)), "stale: make docs"
     page = PAGES["docs/parts.md"]
-    assert tables.fill(tables.fill(page)) == tables.fill(page)
+    found = {
+        slot or tables.FIELDS: table.splitlines()[2:] for slot, table in tables.TABLE.findall(page)
+    }
+    slots = {folder.name for folder in (ROOT / "conf").iterdir() if folder.is_dir()}
+    assert found.keys() == slots | {tables.FIELDS}
+    for name, rows in found.items():
+        assert rows
+        assert set(rows) <= set(tables.rows(name)), "stale: make docs"
+    filled = tables.fill(page)
+    assert tables.fill(filled) == filled
+    assert all(row in filled for name in found for row in tables.rows(name))
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_named_files_of_the_repository_exist(page: str) -> None:
+    rooms = "plmctl|conf|recipes|tests|examples|benchmarks|docs"
+    for path in re.findall(rf"`((?:{rooms})/[\w/.]*)`", PAGES[page]):
+        assert (ROOT / path).exists() or "focal_mlm" in path, path
 
 
 def test_every_recipe_is_in_the_table():
