@@ -11,6 +11,7 @@ from omegaconf import OmegaConf
 
 from plmctl.core.errors import ConfigError, ConfigErrors, UsageError
 from plmctl.core.fields import COMMON
+from plmctl.objectives.base import Facts
 from plmctl.run.compose import compose
 from plmctl.run.contract import check_contract, derived, mismatches, providers
 from plmctl.run.recipes import conf_dir, load
@@ -18,7 +19,8 @@ from plmctl.run.recipes import conf_dir, load
 
 class Ask:
     def __init__(self, needs: set[str], heads: set[str] = frozenset(), makes: str = "") -> None:  # type: ignore[assignment]
-        self.needs, self.heads, self.makes = frozenset(needs), frozenset(heads), makes
+        self.needs, self.makes = frozenset(needs), makes
+        self.facts = Facts(needs=self.needs, heads=frozenset(heads))
 
     def labels(self, rows: Any) -> dict[str, np.ndarray]:
         return {self.makes: rows.seqs["text"].ids} if self.makes else {}

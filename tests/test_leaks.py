@@ -147,7 +147,7 @@ def batches(recipe: str, tokens_of: Callable[..., Path]) -> tuple[Model, list[Ba
         )
     given = {"vocab": corpus.vocab, **known_to_objectives(model, vocab_size=corpus.vocab.size)}
     objective = build_objective(cfg, given)
-    needs = model.backbone.needs | objective.needs
+    needs = model.backbone.needs | objective.facts.needs
     with training_loader(
         cfg, corpus, World(), stage=0, labels=objective.labels, needs=needs, plugins=()
     ) as loader:

@@ -4,7 +4,7 @@ plmctl believes it.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -25,7 +25,7 @@ from plmctl.core.parts import part_of
 from plmctl.models.base import Model
 from plmctl.nn.cells.base import Cell, Context, Row, Work
 from plmctl.noise.base import Noise
-from plmctl.objectives.base import Objective, Output, Term
+from plmctl.objectives.base import Facts, Objective, Output, Term
 from plmctl.run.assemble import build_model
 from plmctl.run.compose import Flags, compose
 from plmctl.run.contract import TINY, check_contract
@@ -61,7 +61,12 @@ class Tones(Noise):
 class AskTone(Objective):
     """Cross-entropy of the tone at every token."""
 
-    needs, heads, fields = frozenset({"text", "targets.tone"}), frozenset({"tone"}), TONE
+    fields: Mapping[str, Field] = TONE
+    facts = Facts(
+        needs=frozenset({"text", "targets.tone"}),
+        heads=frozenset({"tone"}),
+        terms=frozenset({"tone"}),
+    )
 
     def counts(self, batch: Batch) -> dict[str, int]:
         return {"tone": batch.counts["tone"]}
@@ -84,7 +89,7 @@ class AskSense(AskTone):
     itself.
     """
 
-    needs = frozenset({"text", "tracks.sense", "targets.tone"})
+    facts = replace(AskTone.facts, needs=frozenset({"text", "tracks.sense", "targets.tone"}))
 
     def labels(self, rows: Rows) -> dict[str, np.ndarray]:
         return {"tone": rows.seqs["text"].tracks["sense"] % 3}

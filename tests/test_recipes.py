@@ -133,7 +133,7 @@ def test_the_loss_falls_on_one_repeated_batch(recipe: str, tokens_of: Callable[.
     )
     objective.eval()
     optimizer = build(cfg.optim, path="optim")(parameters=list(model.named_parameters()))
-    needs = model.backbone.needs | objective.needs
+    needs = model.backbone.needs | objective.facts.needs
     with training_loader(
         cfg, corpus, World(), stage=0, labels=objective.labels, needs=needs, plugins=()
     ) as loader:
@@ -346,7 +346,7 @@ def test_validation_goes_on_where_the_row_before_ended(
     objective = build_objective(
         cfg, {"vocab": corpus.vocab, **known_to_objectives(model, vocab_size=corpus.vocab.size)}
     )
-    needs = model.backbone.needs | objective.needs
+    needs = model.backbone.needs | objective.facts.needs
     batches = next(
         iter(
             held_out(

@@ -151,7 +151,7 @@ def _scored(
 def _answers(task: Task, loaded: Loaded) -> bool:
     """Whether a model has the heads of a task, and answers with the same labels."""
     known = (loaded.config.get("task") or {}).get("label_names")
-    return task.heads <= set(loaded.model.heads) and (
+    return task.facts.heads <= set(loaded.model.heads) and (
         not known or task.label_names in (None, [str(label) for label in known])
     )
 
@@ -172,14 +172,16 @@ def _on_text(session: Session, loaded: list[Loaded]) -> Measures:
         objective = build_objective(cfg, given, session.flags.plugins).to(world.device).eval()
         if not found:
             asked: dict[str, Any] = {
-                "needs": each.model.backbone.needs | objective.needs,
+                "needs": each.model.backbone.needs | objective.facts.needs,
                 "uses": used(each.model, objective),
             }
             rows = held_out(
                 cfg, corpus, world, labels=objective.labels, plugins=session.flags.plugins, **asked
             )
             found = {title: list(part) for title, part in rows.items()}
-        if own_parameters(objective, each.model) or not objective.heads <= set(each.model.heads):
+        if own_parameters(objective, each.model) or not objective.facts.heads <= set(
+            each.model.heads
+        ):
             scores.append({})
             continue
         with torch.no_grad():

@@ -240,7 +240,7 @@ def train(session: Session, tokenizer: Tokenizer) -> Result:
         ],
         evaluate=evaluate if "dev" in data else None,
         extras=lambda folder: tokenizer.save(folder / TOKENIZER),
-        keep_best=task.metrics[0] if objective.heads_learn else "",
+        keep_best=task.metrics[0] if objective.facts.heads_learn else "",
         best_is_largest=task.best_is_largest,
         settings={name: every for name in ("eval_every", "save_every") if cfg.train[name] is None},
     )

@@ -106,7 +106,7 @@ def fit_language_heads(cfg: DictConfig, task: Task, plugins: Sequence[str] = ())
         if cfg.checkpoint
         else {}
     )
-    for name in sorted(task.heads - set(cfg.heads)):
+    for name in sorted(task.facts.heads - set(cfg.heads)):
         cfg.heads[name] = own.get(name) or LANGUAGE_HEAD
 
 

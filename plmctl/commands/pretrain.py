@@ -134,7 +134,7 @@ def train(session: Session) -> Result:
             say=session.say,
         )
     objective = taught(session, model, objective)
-    needs, uses = model.backbone.needs | objective.needs, used(model, objective)
+    needs, uses = model.backbone.needs | objective.facts.needs, used(model, objective)
     numbers = range(len(cfg.train.stages) or 1)
     loaders = [
         training_loader(
@@ -426,7 +426,9 @@ def _preview(cfg: DictConfig, flags: Flags, *, asked: bool) -> None:
             **(known_to_objectives(model, vocab_size=corpus.vocab.size) if model else {}),
         }
         objective = build_objective(cfg, given, flags.plugins) if asked else None
-    labels, needs = (objective.labels, objective.needs) if objective else (None, frozenset[str]())
+    labels, needs = (
+        (objective.labels, objective.facts.needs) if objective else (None, frozenset[str]())
+    )
     uses = used(model, objective) if model else frozenset[str]()
     loader = training_loader(
         cfg, corpus, World(), stage=0, labels=labels, needs=needs, uses=uses, plugins=flags.plugins

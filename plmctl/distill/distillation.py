@@ -5,6 +5,7 @@ answers.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -49,16 +50,17 @@ class Distillation(Objective):
         self.hard, self.writes = hard, model.backbone.writes
         self.question: Question = make_question(objective, model, places)
         self.record = frozenset[str]().union(*(signal.record for signal in signals.values()))
-        self.needs, self.heads, self.answers = objective.needs, objective.heads, objective.answers
-        everywhere = self.asked_heads() if places == "all" else frozenset()
-        self.least_rows, self.at_every_token = (
-            objective.least_rows,
-            objective.at_every_token | everywhere,
+        asked, teachers = self.asked_heads(), teacher.models() if self.record else []
+        self.facts = replace(
+            objective.facts,
+            at_every_token=objective.facts.at_every_token
+            | (asked if places == "all" else frozenset()),
+            heads_learn=hard > 0 or LOGITS in self.record,
+            helpers=(*objective.facts.helpers, *((each, asked) for each in teachers)),
         )
-        self.heads_learn = hard > 0 or LOGITS in self.record
         if hard < 0:
             raise ConfigError("hard", hard, "0 (no labels) or a weight above it")
-        if not signals and not (hard and objective.needs):
+        if not signals and not (hard and objective.facts.needs):
             allowed = (
                 "something to learn: no labels are asked (hard=0,"
                 " or objective=[]), and nothing of the teacher"
@@ -104,11 +106,6 @@ class Distillation(Objective):
     def asked_heads(self) -> frozenset[str]:
         """Of student and teacher alike: those whose answers are compared."""
         return self.question.heads if LOGITS in self.record else frozenset()
-
-    def helpers(self) -> list[tuple[Model, frozenset[str]]]:
-        return (
-            [(model, self.asked_heads()) for model in self.teacher.models()] if self.record else []
-        )
 
     def labels(self, rows: Rows) -> dict[str, np.ndarray]:
         return self.objective.labels(rows)

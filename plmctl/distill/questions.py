@@ -103,7 +103,9 @@ def find_token_heads(objective: Objective, model: Model) -> list[str]:
     """The language-model heads that `objective` reads at targets of the same name, from the last
     states of the backbone.
     """
-    asked = [name for name in sorted(objective.heads) if f"targets.{name}" in objective.needs]
+    asked = [
+        name for name in sorted(objective.facts.heads) if f"targets.{name}" in objective.facts.needs
+    ]
     return [
         name
         for name in asked

@@ -73,13 +73,12 @@ class Theseus(Objective):
                 ...,
                 "one trained model: layers are taken of it, and of several there is no mean",
             )
-        if not objective.needs:
+        if not objective.facts.needs:
             allowed = "learns of an objective alone, and there is none"
             raise ConfigError("_target_", type(self).__name__, allowed, fix="objective=[mlm]")
         self.objective, self.teacher = objective, teacher
         self.rate, self.slope, self.until, self.seed = rate, slope, until, seed
-        self.needs, self.heads, self.answers = objective.needs, objective.heads, objective.answers
-        self.least_rows, self.at_every_token = objective.least_rows, objective.at_every_token
+        self.facts = objective.facts
         self.step: Tensor
         self.register_buffer("step", torch.zeros((), dtype=torch.int64))
         self.drawn: list[np.ndarray] = []  # for each stack, which of its modules are replaced now

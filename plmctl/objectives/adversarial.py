@@ -4,6 +4,8 @@ model fails to detect.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -40,6 +42,7 @@ class Adversarial(Electra):
         policy_weight: float = 1.0,
     ) -> None:
         super().__init__(generator=generator, rtd_weight=rtd_weight, all_tokens=all_tokens)
+        self.facts = replace(self.facts, terms=frozenset({"policy", "baseline", "rtd"}))
         self.policy_weight = policy_weight
         self.baseline = nn.Linear(generator.backbone.width, 1)
 

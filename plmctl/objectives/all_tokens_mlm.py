@@ -4,13 +4,15 @@ not?
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from torch import Tensor
 from torch.nn import functional as F
 
 from plmctl.core.batch import Batch
 from plmctl.core.parts import part_of
 from plmctl.models.base import Model
-from plmctl.objectives.base import Objective, Output, Term
+from plmctl.objectives.base import Facts, Objective, Output, Term
 from plmctl.objectives.generator import Generator, log_likelihood, wide
 
 
@@ -24,13 +26,17 @@ class AllTokensMLM(Objective):
     Differs: the paper gives no weights; here both are 1.
     """
 
-    heads = frozenset({"mlm", "copy"})
-    at_every_token = heads
+    facts = Facts(
+        needs=frozenset({"text", "targets.mlm"}),
+        heads=frozenset({"mlm", "copy"}),
+        terms=frozenset({"mlm", "all_tokens_mlm"}),
+        at_every_token=frozenset({"mlm", "copy"}),
+    )
 
     def __init__(self, *, generator: Generator) -> None:
         super().__init__()
         self.generator = generator
-        self.needs = frozenset({"text", "targets.mlm"}) | generator.backbone.needs
+        self.facts = replace(self.facts, needs=self.facts.needs | generator.backbone.needs)
 
     def counts(self, batch: Batch) -> dict[str, int]:
         return {"mlm": batch.counts["mlm"], "all_tokens_mlm": batch.counts["tokens"]}

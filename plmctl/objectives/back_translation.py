@@ -17,7 +17,7 @@ from plmctl.generation.decode import generate
 from plmctl.generation.greedy import Greedy
 from plmctl.models.base import Model, Once
 from plmctl.models.encoder_decoder import EncoderDecoder
-from plmctl.objectives.base import Objective, Output, Term
+from plmctl.objectives.base import Facts, Objective, Output, Term
 from plmctl.text.vocab import Vocab
 
 
@@ -37,8 +37,11 @@ class BackTranslation(Objective):
     Differs: what writing costs is not in the count of FLOPs.
     """
 
-    needs = frozenset({"source", "target", "targets.seq2seq"})
-    heads = frozenset({"seq2seq"})
+    facts = Facts(
+        needs=frozenset({"source", "target", "targets.seq2seq"}),
+        heads=frozenset({"seq2seq"}),
+        terms=frozenset({"back_translation"}),
+    )
 
     def __init__(self, *, model: Model, vocab: Vocab) -> None:
         super().__init__()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -33,40 +33,72 @@ class Output:
     state: Any = None
 
 
+@dataclass(frozen=True)
+class Facts:
+    """What is known of an objective before it is asked anything.
+
+    Args:
+        needs: fields of the batch that it cannot do without.
+        uses: fields that it reads where they are there.
+        heads: names that it looks up in `model.heads`.
+        terms: names of its losses, those of `counts`.
+        answers: {label that the format numbers (`Format.meanings`): the head that has one output
+            for each number}.
+        at_every_token: heads that are given every position of a row, for the count of FLOPs.
+        least_rows: rows of a micro-batch that it compares.
+        asks_next: the sequence whose every state is asked for the token behind it, so that none may
+            have seen it.
+        asks_row: one token is asked about all of its row.
+        reads_text: `labels` reads answers off the text, which no noise may have changed.
+        heads_learn: what it teaches shows in the answers of heads, so that they say which
+            checkpoint is best.
+        helpers: models that answer every batch without learning of it, each with its heads that are
+            asked: for the count of FLOPs.
+    """
+
+    needs: frozenset[str] = frozenset()
+    uses: frozenset[str] = frozenset()
+    heads: frozenset[str] = frozenset()
+    terms: frozenset[str] = frozenset()
+    answers: Mapping[str, str] = field(default_factory=dict)
+    at_every_token: frozenset[str] = frozenset()
+    least_rows: int = 1
+    asks_next: str | None = None
+    asks_row: bool = False
+    reads_text: bool = False
+    heads_learn: bool = True
+    helpers: tuple[tuple[Model, frozenset[str]], ...] = ()
+
+    @classmethod
+    def of_all(cls, parts: Sequence[Facts]) -> Facts:
+        """What holds where all of `parts` are asked; what only one of them can say
+        (`asks_next`, `asks_row`, `reads_text`) is left to them.
+        """
+        return cls(
+            needs=frozenset().union(*(part.needs for part in parts)),
+            uses=frozenset().union(*(part.uses for part in parts)),
+            heads=frozenset().union(*(part.heads for part in parts)),
+            terms=frozenset().union(*(part.terms for part in parts)),
+            answers={label: head for part in parts for label, head in part.answers.items()},
+            at_every_token=frozenset().union(*(part.at_every_token for part in parts)),
+            least_rows=max((part.least_rows for part in parts), default=1),
+            heads_learn=all(part.heads_learn for part in parts),
+            helpers=tuple(helper for part in parts for helper in part.helpers),
+        )
+
+
 @base_of("objective")
 class Objective(nn.Module):
     """One published question to the model. Owns what only training needs (a generator, a
     projection); heads live in Model.
 
-    `needs`: fields of the batch. `uses`: fields that it reads where they are
-    there. `fields`: those that it introduces. `heads`: names it looks up in `model.heads`.
-    `answers`: for each label that the format numbers (`Format.meanings`), the head that has one
-    output for each number.
-    `at_every_token`: heads that are given every position of a row, for the count of FLOPs.
-    `asks_next`: the sequence whose every state is asked for the token behind it, so that none may
-    have seen it. `asks_row`: one token is asked about all of
-    its row. `plain`: `labels` reads answers off the text, which no noise may have changed.
-    `heads_learn`: what it teaches shows in their answers, so that they say which checkpoint is
-    best.
+    `facts` is all that tools know of it: a class states them, what depends on settings is added by
+    `self.facts = replace(self.facts, ...)`, and a wrapper derives its own from those of what it
+    wraps. `fields`: the fields that it introduces.
     """
 
-    needs: frozenset[str] = frozenset()
-    uses: frozenset[str] = frozenset()
+    facts: Facts = Facts()
     fields: Mapping[str, Field] = {}
-    heads: frozenset[str] = frozenset()
-    answers: Mapping[str, str] = {}
-    least_rows: int = 1
-    at_every_token: frozenset[str] = frozenset()
-    asks_next: str | None = None
-    asks_row: bool = False
-    plain: bool = False
-    heads_learn: bool = True
-
-    def helpers(self) -> list[tuple[Model, frozenset[str]]]:
-        """Models that answer every batch without learning of it, each with its heads that are
-        asked: for the count of FLOPs.
-        """
-        return []
 
     def labels(self, rows: Rows) -> dict[str, np.ndarray]:
         """Targets `{name: [n, T]}` that follow from the row alone (next tokens, say); runs in

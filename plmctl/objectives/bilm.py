@@ -11,7 +11,7 @@ from plmctl.core.batch import Batch, Rows
 from plmctl.core.errors import ConfigError
 from plmctl.core.parts import part_of
 from plmctl.models.base import Model
-from plmctl.objectives.base import Objective, Output, Term
+from plmctl.objectives.base import Facts, Objective, Output, Term
 from plmctl.objectives.clm import beside
 from plmctl.text.vocab import Vocab
 
@@ -29,9 +29,12 @@ class BiLM(Objective):
     as here.
     """
 
-    needs = frozenset({"text", "targets.clm", "targets.backward"})
-    heads = frozenset({"bilm"})
-    plain = True
+    facts = Facts(
+        needs=frozenset({"text", "targets.clm", "targets.backward"}),
+        heads=frozenset({"bilm"}),
+        terms=frozenset({"clm", "backward"}),
+        reads_text=True,
+    )
 
     def __init__(
         self, *, vocab: Vocab, words: int | None = None, model: Model | None = None

@@ -9,7 +9,7 @@ import numpy as np
 from plmctl.core.batch import IGNORE, Batch, Rows, Seq
 from plmctl.core.parts import part_of
 from plmctl.models.base import Model
-from plmctl.objectives.base import Objective, Output, Term
+from plmctl.objectives.base import Facts, Objective, Output, Term
 
 
 @part_of("objective")
@@ -22,10 +22,13 @@ class CLM(Objective):
     read off the row.
     """
 
-    needs = frozenset({"text", "targets.clm"})
-    heads = frozenset({"clm"})
-    asks_next = "text"
-    plain = True
+    facts = Facts(
+        needs=frozenset({"text", "targets.clm"}),
+        heads=frozenset({"clm"}),
+        terms=frozenset({"clm"}),
+        asks_next="text",
+        reads_text=True,
+    )
 
     def labels(self, rows: Rows) -> dict[str, np.ndarray]:
         if "clm" in rows.targets:

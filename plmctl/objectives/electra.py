@@ -4,12 +4,14 @@ wrong.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from torch import Tensor
 
 from plmctl.core.batch import IGNORE, Batch
 from plmctl.core.parts import part_of
 from plmctl.models.base import Model
-from plmctl.objectives.base import Objective, Output, Term
+from plmctl.objectives.base import Facts, Objective, Output, Term
 from plmctl.objectives.generator import Drawn, Generator
 from plmctl.objectives.rtd import detection
 
@@ -25,16 +27,22 @@ class Electra(Objective):
     google-research/electra, run_pretraining.py.)
     """
 
-    heads = frozenset({"discriminator"})
-    at_every_token = heads
+    facts = Facts(
+        needs=frozenset({"text", "targets.mlm"}),
+        heads=frozenset({"discriminator"}),
+        terms=frozenset({"mlm", "rtd"}),
+    )
 
     def __init__(
         self, *, generator: Generator, rtd_weight: float = 50.0, all_tokens: bool = True
     ) -> None:
         super().__init__()
         self.generator, self.rtd_weight, self.all_tokens = generator, rtd_weight, all_tokens
-        self.needs = frozenset({"text", "targets.mlm"}) | generator.backbone.needs
-        self.at_every_token = self.heads if all_tokens else frozenset()
+        self.facts = replace(
+            self.facts,
+            needs=self.facts.needs | generator.backbone.needs,
+            at_every_token=self.facts.heads if all_tokens else frozenset(),
+        )
 
     def counts(self, batch: Batch) -> dict[str, int]:
         return {

@@ -11,7 +11,7 @@ from plmctl.core.batch import Batch, Seq
 from plmctl.core.errors import ConfigError
 from plmctl.core.parts import part_of
 from plmctl.models.base import Model
-from plmctl.objectives.base import Objective, Output, Term
+from plmctl.objectives.base import Facts, Objective, Output, Term
 from plmctl.objectives.contrast import equal, info_nce, originals, products
 from plmctl.text.template import wraps
 from plmctl.text.vocab import Vocab
@@ -31,9 +31,12 @@ class InfoWord(Objective):
     which grow with the width; of spans of more than `max_tokens` the first ones are taken.
     """
 
-    needs = frozenset({"text", "targets.mlm", "spans.chosen"})
-    least_rows = 2
-    asks_row = True
+    facts = Facts(
+        needs=frozenset({"text", "targets.mlm", "spans.chosen"}),
+        terms=frozenset({"infoword"}),
+        least_rows=2,
+        asks_row=True,
+    )
 
     def __init__(self, *, vocab: Vocab, temperature: float, max_tokens: int) -> None:
         super().__init__()

@@ -14,7 +14,7 @@ from torch import nn
 from plmctl.core.batch import Batch, Rows
 from plmctl.core.fields import glossary
 from plmctl.models.base import Model, Once
-from plmctl.objectives.base import Objective, Output, Term
+from plmctl.objectives.base import Facts, Objective, Output, Term
 
 
 @dataclass(frozen=True)
@@ -35,11 +35,7 @@ class Mix(Objective):
         self.entries = dict(entries)
         self.parts = nn.ModuleDict({name: entry.objective for name, entry in entries.items()})
         self.fields = glossary(entry.objective for entry in entries.values())
-        self.needs = frozenset().union(*(entry.objective.needs for entry in entries.values()))
-        self.heads = frozenset().union(*(entry.objective.heads for entry in entries.values()))
-        self.at_every_token = frozenset().union(
-            *(entry.objective.at_every_token for entry in entries.values())
-        )
+        self.facts = Facts.of_all([entry.objective.facts for entry in entries.values()])
 
     def _active(self, batch: Batch) -> dict[str, Entry]:
         return {

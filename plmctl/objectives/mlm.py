@@ -5,7 +5,7 @@ from __future__ import annotations
 from plmctl.core.batch import Batch
 from plmctl.core.parts import part_of
 from plmctl.models.base import Model
-from plmctl.objectives.base import Objective, Output, Term
+from plmctl.objectives.base import Facts, Objective, Output, Term
 
 
 @part_of("objective")
@@ -16,8 +16,9 @@ class MLM(Objective):
     (Devlin et al., 2019, arXiv:1810.04805, sec. 3.1, task 1).
     """
 
-    needs = frozenset({"text", "targets.mlm"})
-    heads = frozenset({"mlm"})
+    facts = Facts(
+        needs=frozenset({"text", "targets.mlm"}), heads=frozenset({"mlm"}), terms=frozenset({"mlm"})
+    )
 
     def counts(self, batch: Batch) -> dict[str, int]:
         return {"mlm": batch.counts["mlm"]}

@@ -4,12 +4,14 @@ have in common.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import torch
 from torch.nn import functional as F
 
 from plmctl.core.batch import IGNORE, Batch
 from plmctl.models.base import Model
-from plmctl.objectives.base import Objective, Output, Term
+from plmctl.objectives.base import Facts, Objective, Output, Term
 
 
 class PairObjective(Objective):
@@ -20,14 +22,17 @@ class PairObjective(Objective):
     its accuracy and its head.
     """
 
-    needs = frozenset({"text", "labels.pair"})
-    asks_row = True
+    facts = Facts(needs=frozenset({"text", "labels.pair"}), asks_row=True)
     name: str
 
     def __init__(self) -> None:
         super().__init__()
-        self.heads = frozenset({"pooler", self.name})
-        self.answers = {"pair": self.name}
+        self.facts = replace(
+            self.facts,
+            heads=frozenset({"pooler", self.name}),
+            terms=frozenset({self.name}),
+            answers={"pair": self.name},
+        )
 
     def counts(self, batch: Batch) -> dict[str, int]:
         return {self.name: batch.counts["pair"]}

@@ -5,6 +5,7 @@ objective.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -28,11 +29,7 @@ class Penalized(Objective):
         super().__init__()
         # the model's: a list, so that they are not also this one's
         self.objective, self.parts = objective, list(parts)
-        self.needs, self.heads, self.heads_learn = (
-            objective.needs,
-            objective.heads,
-            objective.heads_learn,
-        )
+        self.facts = replace(objective.facts, terms=objective.facts.terms | {"penalty"})
 
     def counts(self, batch: Batch) -> dict[str, int]:
         return {**self.objective.counts(batch), "penalty": len(batch.key)}

@@ -8,7 +8,7 @@ from plmctl.core.batch import Batch
 from plmctl.core.errors import ConfigError
 from plmctl.core.parts import part_of
 from plmctl.models.base import Model
-from plmctl.objectives.base import Objective, Output, Term
+from plmctl.objectives.base import Facts, Objective, Output, Term
 
 
 @part_of("objective")
@@ -19,8 +19,11 @@ class PLM(Objective):
     (arXiv:1906.08237, eq. 3 to 5: the last of the order are predicted.)
     """
 
-    needs = frozenset({"text", "tracks.order", "targets.plm"})
-    heads = frozenset({"plm"})
+    facts = Facts(
+        needs=frozenset({"text", "tracks.order", "targets.plm"}),
+        heads=frozenset({"plm"}),
+        terms=frozenset({"plm"}),
+    )
 
     def __init__(self, *, model: Model) -> None:
         super().__init__()

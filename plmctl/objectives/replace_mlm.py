@@ -4,10 +4,12 @@ generator's samples in their place.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from plmctl.core.batch import Batch
 from plmctl.core.parts import part_of
 from plmctl.models.base import Model
-from plmctl.objectives.base import Objective, Output, Term
+from plmctl.objectives.base import Facts, Objective, Output, Term
 from plmctl.objectives.generator import Generator
 
 
@@ -20,12 +22,16 @@ class ReplaceMLM(Objective):
     [MASK] is never seen in fine-tuning.) Differs: the paper gives no weights; here both are 1.
     """
 
-    heads = frozenset({"mlm"})
+    facts = Facts(
+        needs=frozenset({"text", "targets.mlm"}),
+        heads=frozenset({"mlm"}),
+        terms=frozenset({"mlm", "replace_mlm"}),
+    )
 
     def __init__(self, *, generator: Generator) -> None:
         super().__init__()
         self.generator = generator
-        self.needs = frozenset({"text", "targets.mlm"}) | generator.backbone.needs
+        self.facts = replace(self.facts, needs=self.facts.needs | generator.backbone.needs)
 
     def counts(self, batch: Batch) -> dict[str, int]:
         return {"mlm": batch.counts["mlm"], "replace_mlm": batch.counts["mlm"]}

@@ -10,7 +10,7 @@ from torch.nn import functional as F
 from plmctl.core.batch import IGNORE, Batch
 from plmctl.core.parts import part_of
 from plmctl.models.base import Model
-from plmctl.objectives.base import Objective, Output, Term
+from plmctl.objectives.base import Facts, Objective, Output, Term
 from plmctl.objectives.generator import wide
 
 Logs = Mapping[str, tuple[Tensor, int | Tensor]]
@@ -28,9 +28,12 @@ class RTD(Objective):
     frequency. Special tokens, which the noise never replaces, are not asked.
     """
 
-    needs = frozenset({"text", "targets.replaced"})
-    heads = frozenset({"discriminator"})
-    at_every_token = heads
+    facts = Facts(
+        needs=frozenset({"text", "targets.replaced"}),
+        heads=frozenset({"discriminator"}),
+        terms=frozenset({"rtd"}),
+        at_every_token=frozenset({"discriminator"}),
+    )
 
     def counts(self, batch: Batch) -> dict[str, int]:
         return {"rtd": batch.counts["replaced"]}

@@ -14,7 +14,7 @@ from plmctl.core.batch import IGNORE, Batch, Rows
 from plmctl.core.fields import Field
 from plmctl.core.parts import part_of
 from plmctl.models.base import Model
-from plmctl.objectives.base import Objective, Output, Term
+from plmctl.objectives.base import Facts, Objective, Output, Term
 from plmctl.text.vocab import Vocab
 
 
@@ -31,8 +31,11 @@ class SBO(Objective):
     Differs: the mean over an update's targets; the released code divides by their number plus one.
     """
 
-    needs = frozenset({"text", "targets.mlm", "spans.chosen"})
-    heads = frozenset({"sbo"})
+    facts = Facts(
+        needs=frozenset({"text", "targets.mlm", "spans.chosen"}),
+        heads=frozenset({"sbo"}),
+        terms=frozenset({"sbo"}),
+    )
     fields: Mapping[str, Field] = {
         "targets.sbo": Field(
             "[n, T]",

@@ -11,7 +11,7 @@ from plmctl.core.batch import IGNORE, Batch, Rows
 from plmctl.core.errors import ConfigError
 from plmctl.core.parts import part_of
 from plmctl.models.base import Model
-from plmctl.objectives.base import Objective, Output, Term
+from plmctl.objectives.base import Facts, Objective, Output, Term
 
 
 @part_of("objective")
@@ -25,9 +25,12 @@ class Seq2Seq(Objective):
     arXiv:1706.03762, sec. 5.4: 0.1.)
     """
 
-    needs = frozenset({"source", "target", "targets.seq2seq"})
-    heads = frozenset({"seq2seq"})
-    asks_next = "target"
+    facts = Facts(
+        needs=frozenset({"source", "target", "targets.seq2seq"}),
+        heads=frozenset({"seq2seq"}),
+        terms=frozenset({"seq2seq"}),
+        asks_next="target",
+    )
 
     def __init__(self, *, smoothing: float = 0.0) -> None:
         super().__init__()

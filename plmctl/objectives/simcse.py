@@ -19,7 +19,7 @@ from plmctl.heads.pooler import Pooler
 from plmctl.models.base import Model
 from plmctl.nn.cells.attention import Attention
 from plmctl.nn.dropout import Dropout
-from plmctl.objectives.base import Objective, Output, Term
+from plmctl.objectives.base import Facts, Objective, Output, Term
 from plmctl.objectives.contrast import equal, info_nce, originals, products
 
 
@@ -40,9 +40,9 @@ class SimCSE(Objective):
     both passes read the text before it.
     """
 
-    needs = frozenset({"text"})
-    least_rows = 2
-    asks_row = True
+    facts = Facts(
+        needs=frozenset({"text"}), terms=frozenset({"simcse"}), least_rows=2, asks_row=True
+    )
 
     def __init__(self, *, width: int, temperature: float) -> None:
         super().__init__()

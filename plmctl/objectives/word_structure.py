@@ -7,7 +7,7 @@ from __future__ import annotations
 from plmctl.core.batch import Batch
 from plmctl.core.parts import part_of
 from plmctl.models.base import Model
-from plmctl.objectives.base import Objective, Output, Term
+from plmctl.objectives.base import Facts, Objective, Output, Term
 
 
 @part_of("objective")
@@ -20,8 +20,11 @@ class WordStructure(Objective):
     alone, beside MLM's own mean.
     """
 
-    needs = frozenset({"text", "targets.shuffle"})
-    heads = frozenset({"mlm"})
+    facts = Facts(
+        needs=frozenset({"text", "targets.shuffle"}),
+        heads=frozenset({"mlm"}),
+        terms=frozenset({"shuffle"}),
+    )
 
     def counts(self, batch: Batch) -> dict[str, int]:
         return {"shuffle": batch.counts["shuffle"]}

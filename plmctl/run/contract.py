@@ -158,7 +158,7 @@ def mismatches(
         there = (there - part.removes) | part.writes
     for name, objective in objectives.items():
         have = there | derived(objective, there, own)
-        lacks += [(f"objective.{name}", field) for field in sorted(objective.needs - have)]
+        lacks += [(f"objective.{name}", field) for field in sorted(objective.facts.needs - have)]
     for path, part in model.items():
         lacks += [(path, field) for field in sorted(getattr(part, "needs", frozenset()) - there)]
     # what the text itself may hold is asked of it when it is read
@@ -177,7 +177,7 @@ def mismatches(
     ]
     made = sorted(heads)
     for name, objective in objectives.items():
-        for head in sorted(objective.heads - set(made)):
+        for head in sorted(objective.facts.heads - set(made)):
             allowed = f"objective.{name} looks up this head; there are {', '.join(made) or 'none'}"
             errors.append(
                 ConfigError(
@@ -202,7 +202,7 @@ def unmeasured(
     known = glossary([format, *noise.values(), *objectives.values()])
     errors: list[UsageError] = []
     for name, objective in objectives.items():
-        for field in sorted(objective.needs - there - derived(objective, there, known)):
+        for field in sorted(objective.facts.needs - there - derived(objective, there, known)):
             if not held_by_data(field, known):
                 allowed = (
                     f"needs '{field}'{_meaning(field, known)} in validation too,"
@@ -226,7 +226,7 @@ def miscounts(
     """
     errors: list[UsageError] = []
     for name, objective in objectives.items():
-        for label, head in objective.answers.items():
+        for label, head in objective.facts.answers.items():
             words, outputs = (
                 format.meanings.get(label),
                 getattr(heads.get(head), "num_classes", None),
@@ -347,11 +347,11 @@ def too_few_rows(train: Mapping[str, Any], objectives: Mapping[str, Objective]) 
         )
         where = f"train.stages.{number}.train.{key}" if f"train.{key}" in stage else f"train.{key}"
         for name, objective in objectives.items():
-            least = objective.least_rows * processes
+            least = objective.facts.least_rows * processes
             if own.get(key, least) < least:
                 allowed = (
-                    f"at least {least}: objective.{name} compares {objective.least_rows} rows or"
-                    " more of a micro-batch"
+                    f"at least {least}: objective.{name} compares"
+                    f" {objective.facts.least_rows} rows or more of a micro-batch"
                 )
                 errors.append(ConfigError(where, own[key], allowed, fix=f"{where}={least}"))
     return errors
@@ -385,7 +385,7 @@ def derived(objective: Objective, there: Iterable[str], known: Fields) -> set[st
     row of zeros.
     """
     length = 4
-    held = {field for field in objective.needs if held_by_data(field, known)}
+    held = {field for field in objective.facts.needs if held_by_data(field, known)}
     fields = {*there, *held}
     tracks = {
         field.partition(".")[2]: np.zeros((1, length), np.int64)
@@ -407,7 +407,7 @@ def derived(objective: Objective, there: Iterable[str], known: Fields) -> set[st
     rows = Rows(
         np.zeros(1, np.int64), dict.fromkeys(sequences(fields, known), seq), targets, spans=spans
     )
-    absent = objective.needs - fields
+    absent = objective.facts.needs - fields
     if any(field.startswith("tracks.") for field in absent) or sequences(absent, known):
         return set()  # it would not find what it reads: reported as lacking
     return {f"targets.{name}" for name in objective.labels(rows)}

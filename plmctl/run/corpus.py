@@ -26,7 +26,7 @@ from plmctl.data.tokenizing import Job, cache_folder, open_or_tokenize
 from plmctl.data.verified import verify_once
 from plmctl.models.base import Model
 from plmctl.noise.base import Chain
-from plmctl.objectives.base import Objective
+from plmctl.objectives.base import Facts, Objective
 from plmctl.run import schema
 from plmctl.run.build import build, plain
 from plmctl.run.finish import check_parts
@@ -300,12 +300,10 @@ def used(model: Model, objective: Objective | None = None) -> frozenset[str]:
     """The fields that some part of the model, of the objective or of its teachers reads where
     they are there.
     """
-    asking = (
-        [part for part in objective.modules() if isinstance(part, Objective)] if objective else []
-    )
-    models = [model, *(teacher for part in asking for teacher, _ in part.helpers())]
-    parts = [*asking, *(part for each in models for part in each.backbone.parts())]
-    return frozenset().union(*(getattr(part, "uses", ()) for part in parts))
+    facts = objective.facts if objective else Facts()
+    models = [model, *(helper for helper, _ in facts.helpers)]
+    parts = [part for each in models for part in each.backbone.parts()]
+    return facts.uses.union(*(getattr(part, "uses", ()) for part in parts))
 
 
 def unread(source: Source, read: frozenset[str]) -> list[str]:

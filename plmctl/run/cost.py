@@ -14,7 +14,7 @@ from plmctl.models.base import Backbone, Model
 from plmctl.nn.cells.base import Cell, Row
 from plmctl.nn.stack import Stack
 from plmctl.nn.tables import real
-from plmctl.objectives.base import Objective
+from plmctl.objectives.base import Facts, Objective
 
 
 @dataclass(frozen=True)
@@ -84,10 +84,9 @@ def cost(
     "teacher", forward. Drawing samples is not counted.
     """
     own = _learning(model, objective, length, target_length, predicted)
-    parts = objective.modules() if objective else ()
-    helpers = [each for part in parts if isinstance(part, Objective) for each in part.helpers()]
-    everywhere = objective.at_every_token if objective else frozenset()
-    for teacher, names in helpers:
+    facts = objective.facts if objective else Facts()
+    everywhere = facts.at_every_token
+    for teacher, names in facts.helpers:
         heads = {name: head for name, head in teacher.heads.items() if name in names}
         shares = {name: 1.0 if name in everywhere else predicted.get(name, 0.0) for name in heads}
         found = _learning(
@@ -118,7 +117,7 @@ def _learning(
     shares = [predicted.get(name, 0.0) for name, head in model.heads.items() if _tables(head)]
     asked = max(shares, default=0.0) if "query" in model.backbone.streams else 0.0
     macs, saved = _backbone(model.backbone, length, target_length, asked)
-    everywhere = objective.at_every_token if objective else frozenset()
+    everywhere = objective.facts.at_every_token if objective else frozenset()
     for name, head in model.heads.items():
         seldom = predicted.get(name, 0.0) if _tables(head) else 1 / tokens
         work, kept = _head(head, 1.0 if name in everywhere else seldom, tokens)

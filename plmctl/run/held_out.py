@@ -52,7 +52,7 @@ def score(
         without=loaded.model,
     )
     objective.to(precision.device).eval()
-    needs = loaded.model.backbone.needs | objective.needs
+    needs = loaded.model.backbone.needs | objective.facts.needs
     uses = used(loaded.model, objective)
     batches = held_out(
         run, corpus, world, labels=objective.labels, needs=needs, uses=uses, plugins=flags.plugins

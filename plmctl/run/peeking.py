@@ -23,9 +23,10 @@ def peeking(objectives: Mapping[str, Objective], backbone: Backbone) -> list[Usa
     """
     errors: list[UsageError] = []
     for name, objective in objectives.items():
-        if objective.asks_next is not None and backbone.looks_ahead(objective.asks_next):
+        asked = objective.facts.asks_next
+        if asked is not None and backbone.looks_ahead(asked):
             given = (
-                f"{objective.asks_next}, whose states in this {type(backbone).__name__} have seen"
+                f"{asked}, whose states in this {type(backbone).__name__} have seen"
                 " what follows them"
             )
             allowed = f"asks for the next token of the {given}: the answer stands in the input"
@@ -46,7 +47,11 @@ def altered(
     changing = next((name for name, part in noise.items() if part.changes), None)
     errors: list[UsageError] = []
     for name, objective in objectives.items():
-        if changing is not None and objective.plain and not objective.needs <= format.provides:
+        if (
+            changing is not None
+            and objective.facts.reads_text
+            and not objective.facts.needs <= format.provides
+        ):
             allowed = (
                 f"reads its answers off the text, which {where}.{changing} has changed:"
                 " masks would be asked for"
@@ -64,7 +69,7 @@ def unheard(
     format: Format, objectives: Mapping[str, Objective], backbone: Backbone
 ) -> list[UsageError]:
     """Every objective that asks one token about a row of which it hears nothing, or only a part."""
-    asking = [name for name, objective in objectives.items() if objective.asks_row]
+    asking = [name for name, objective in objectives.items() if objective.facts.asks_row]
     pattern: Pattern | None = getattr(backbone, "pattern", None)
     place, where = (-1, "last") if format.anchors_last else (0, "first")
     segments = (0, 1) if "tracks.segment" in format.provides else (0, 0)

@@ -7,7 +7,6 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import json
-from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 
 import torch
@@ -16,11 +15,11 @@ from omegaconf import OmegaConf
 from plmctl.commands.dry_run import estimate
 from plmctl.commands.fitted import OF_THE_MODEL
 from plmctl.commands.teaching import check_teacher
-from plmctl.core.batch import Batch
 from plmctl.core.errors import ConfigError, PlmctlError, UsageError, raise_all
 from plmctl.jobs.configs import BUILTIN, Configs, builtin_task, missing_text
 from plmctl.jobs.job import Config
 from plmctl.nn.last_maps import last_maps
+from plmctl.objectives.base import Facts
 from plmctl.run import schema
 from plmctl.run.assemble import build_model, known_to_objectives
 from plmctl.run.build import build, entry, plain
@@ -172,10 +171,9 @@ def validation_metrics(config: Config, plugins: Sequence[str] = ()) -> frozenset
             build(entry(node)[0], given, plugins, path=f"objective.{name}")
             for name, node in (config["objective"] or {}).items()
         ]
-    nothing = Batch(torch.empty(0), {}, counts=defaultdict(int))
-    terms = {name for part in parts for name in part.counts(nothing)}
-    of_tokens = {name for part in parts for name in terms if f"targets.{name}" in part.needs}
-    found = {f"{kind}/{name}" for name in terms for kind in ("loss", "acc")}
+    facts = Facts.of_all([part.facts for part in parts])
+    of_tokens = {name for name in facts.terms if f"targets.{name}" in facts.needs}
+    found = {f"{kind}/{name}" for name in facts.terms for kind in ("loss", "acc")}
     if config["train"]["grad_norms"]:
         found |= {f"start/grad_norm/{name}" for name in last_maps(model)}
     return frozenset({"loss", *found, *(f"bits_per_byte/{name}" for name in of_tokens)})

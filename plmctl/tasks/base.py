@@ -5,7 +5,7 @@ metrics.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Protocol
@@ -119,7 +119,8 @@ class Task(Objective):
         # split -> the file name that a leader board asks for
         self.submission = dict(submission or {})
         self.transform = transform or Transform()
-        self.heads = frozenset({self.head}) | self.transform.heads
+        asked = {self.head, *self.transform.heads}
+        self.facts = replace(self.facts, heads=frozenset(asked), terms=frozenset(asked))
         # of metrics whose exact definition has one, once `score` has computed them
         self.signatures: dict[str, str] = {}
 

@@ -18,7 +18,7 @@ from plmctl.core.errors import DataError
 from plmctl.core.fields import Field
 from plmctl.core.parts import part_of
 from plmctl.models.base import Model
-from plmctl.objectives.base import Output, Term
+from plmctl.objectives.base import Facts, Output, Term
 from plmctl.tasks import encode, metrics
 from plmctl.tasks.base import Example, Reader, Task
 from plmctl.tasks.metrics import by_name, checked
@@ -112,7 +112,7 @@ class Choice(Task):
             "number of the right choice, at the first row of an example; IGNORE at its others",
         )
     }
-    needs = frozenset({"text", "labels.choice", "values.group"})
+    facts = Facts(needs=frozenset({"text", "labels.choice", "values.group"}))
     outputs = 1
 
     def __init__(

@@ -17,7 +17,7 @@ from plmctl.core.errors import DataError
 from plmctl.core.fields import Field
 from plmctl.core.parts import part_of
 from plmctl.models.base import Model
-from plmctl.objectives.base import Output, Term
+from plmctl.objectives.base import Facts, Output, Term
 from plmctl.tasks import encode, metrics
 from plmctl.tasks.base import Example, Reader, Task, label_ids
 from plmctl.tasks.metrics import by_name, checked
@@ -36,7 +36,7 @@ class Classification(Task):
 
     head = "class"
     fields: Mapping[str, Field] = {"labels.class": Field("[N]", "int", "class of the example")}
-    needs = frozenset({"text", "labels.class"})
+    facts = Facts(needs=frozenset({"text", "labels.class"}))
 
     def __init__(
         self,

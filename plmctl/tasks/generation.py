@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -131,9 +132,8 @@ class Generation(Task):
             segments,
         )
         self.masked, self.templates = masked, (source_template, target_template)
-        self.needs = frozenset({"source", "target"} if writes == "target" else {"text"}) | {
-            f"targets.{self.head}"
-        }
+        read = {"source", "target"} if writes == "target" else {"text"}
+        self.facts = replace(self.facts, needs=frozenset({*read, f"targets.{self.head}"}))
         self._tokenizer: Any = None  # of the rows encoded last, for the texts that are written
 
     @property

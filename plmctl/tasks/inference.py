@@ -53,8 +53,8 @@ def encoded(task: Task, name: str, examples: list[Example], tokenizer: Any) -> S
     Not for a task that asks for tokens or adds some: those of the vocabulary are all there are.
     DataError for a text that the tokenizer does not know.
     """
-    tokens = task.transform.new_tokens or task.heads & {"clm", "mlm", "seq2seq"}
-    if not tokenizer.vocab.spellings or "text" not in task.needs or tokens:
+    tokens = task.transform.new_tokens or task.facts.heads & {"clm", "mlm", "seq2seq"}
+    if not tokenizer.vocab.spellings or "text" not in task.facts.needs or tokens:
         split = Split(name, examples, task.encode(examples, tokenizer))
         fix = (
             "a checkpoint whose tokenizer knows this text;"

@@ -14,7 +14,7 @@ from plmctl.core.errors import DataError
 from plmctl.core.fields import Field
 from plmctl.core.parts import part_of
 from plmctl.models.base import Model
-from plmctl.objectives.base import Output, Term
+from plmctl.objectives.base import Facts, Output, Term
 from plmctl.tasks import encode
 from plmctl.tasks.base import Example, Reader, Task
 from plmctl.tasks.classification import encode_texts, parse_texts
@@ -35,7 +35,7 @@ class Regression(Task):
     fields: Mapping[str, Field] = {
         "labels.score": Field("[N]", "float", "score of the example (regression)")
     }
-    needs = frozenset({"text", "labels.score"})
+    facts = Facts(needs=frozenset({"text", "labels.score"}))
     outputs = 1
     chooses = False
 

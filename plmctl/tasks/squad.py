@@ -17,7 +17,7 @@ from plmctl.core.fields import Field
 from plmctl.core.parts import part_of
 from plmctl.heads.features import read as features_of
 from plmctl.models.base import Model
-from plmctl.objectives.base import Output, Term
+from plmctl.objectives.base import Facts, Output, Term
 from plmctl.tasks import encode, squad_score
 from plmctl.tasks.base import Example, Reader, Task
 from plmctl.tasks.metrics import checked
@@ -63,7 +63,7 @@ class Squad(Task):
             " passage",
         ),
     }
-    needs = frozenset({"text", "labels.span"})
+    facts = Facts(needs=frozenset({"text", "labels.span"}))
     outputs = 2
 
     def __init__(

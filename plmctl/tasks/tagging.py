@@ -17,7 +17,7 @@ from plmctl.core.fields import Field
 from plmctl.core.parts import part_of
 from plmctl.heads.features import read as features_of
 from plmctl.models.base import Model
-from plmctl.objectives.base import Output, Term
+from plmctl.objectives.base import Facts, Output, Term
 from plmctl.tasks import encode, metrics
 from plmctl.tasks.base import Example, Reader, Task, label_ids
 from plmctl.tasks.metrics import by_name, checked, entity_scores
@@ -48,7 +48,7 @@ class Tagging(Task):
             "[m, 4]", "int", "row, first piece, pieces, number of the word in its sentence"
         ),
     }
-    needs = frozenset({"text", "targets.tag"})
+    facts = Facts(needs=frozenset({"text", "targets.tag"}))
 
     def __init__(
         self,

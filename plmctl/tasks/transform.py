@@ -65,7 +65,7 @@ class Transform:
 
     @property
     def heads(self) -> frozenset[str]:
-        return self.clm.heads if self.language_model else frozenset()
+        return self.clm.facts.heads if self.language_model else frozenset()
 
     def vocab(self, vocab: Vocab) -> Vocab:
         """The same tokens, in GPT's template where it has tokens of its own."""

@@ -83,8 +83,8 @@ def test_terms_weights_and_counts_of_labels_and_signals():
 def test_without_labels_training_does_not_ask_them_and_validation_measures_them():
     taught, small, _ = lesson({"layers": hidden}, hard=0.0)
     assert set(taught(small, batch()).terms) == set(taught.counts(batch())) == {"layers"}
-    assert not taught.heads_learn
-    assert lesson({"soft": soft()}, hard=0.0)[0].heads_learn
+    assert not taught.facts.heads_learn
+    assert lesson({"soft": soft()}, hard=0.0)[0].facts.heads_learn
     taught.eval()
     out = taught(small, batch())
     assert out.terms["mlm"].weight == 0

@@ -359,8 +359,8 @@ def test_who_is_not_asked_costs_nothing(place: Path, tmp_path: Path) -> None:
     asked = MLM()
     kept = Distillation(objective=asked, signals={}, **known)
     learnt = Distillation(objective=asked, signals={"average": LogitMSE(weight=1.0)}, **known)
-    assert (kept.helpers(), kept.at_every_token) == ([], frozenset())
-    assert learnt.helpers() == [(mean.average, frozenset({"mlm"}))]
+    assert (kept.facts.helpers, kept.facts.at_every_token) == ((), frozenset())
+    assert learnt.facts.helpers == ((mean.average, frozenset({"mlm"})),)
     alone, found = (
         cost(run.teacher, length=24, predicted={"mlm": 1.0}, objective=each)
         for each in (kept, learnt)

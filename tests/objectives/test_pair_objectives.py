@@ -94,7 +94,7 @@ def test_the_loss_is_the_sum_over_anchors(
     out.terms[name].total.backward()
     read = model.backbone.states.grad.abs().sum(-1) > 0
     assert {tuple(place) for place in read.nonzero().tolist()} == set(ANCHORS)
-    assert objective.heads == {"pooler", name}
+    assert objective.facts.heads == {"pooler", name}
 
 
 def test_half_precision_states_give_an_fp32_loss() -> None:

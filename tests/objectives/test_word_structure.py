@@ -142,7 +142,7 @@ def test_beside_mlm_it_has_its_own_mean_the_same_weight_and_the_same_head() -> N
         places = [(int(b), int(t)) for b, t in np.argwhere(rows.targets[name] != IGNORE)]
         expected = expected + by_loop(made, places, original) / len(places)
     torch.testing.assert_close(loss, expected, atol=1e-10, rtol=1e-10)
-    assert mix.heads == {"mlm"}
+    assert mix.facts.heads == {"mlm"}
     assert not ((rows.targets["mlm"] != IGNORE) & (rows.targets["shuffle"] != IGNORE)).any()
 
 

@@ -126,7 +126,7 @@ def test_both_orders_are_added_before_the_head(gpt_toy):
     counts = task.counts(batch)
     assert counts["class"] == 3
     assert counts["clm"] == int((rows.seqs["text"].length - 1).sum())
-    assert task.heads == {"class", "clm"}
+    assert task.facts.heads == {"class", "clm"}
     logits = {"class": np.arange(12.0).reshape(6, 2)}
     assert [p["gold"] for p in task.predict(logits, rows, EXAMPLES)] == ["1", "2", "1"]
 

@@ -1,0 +1,89 @@
+"""What objectives state of themselves: it is what they do, and a wrapper keeps it."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import fields, replace
+from typing import Any
+
+import pytest
+import torch
+
+from plmctl.core.batch import Batch
+from plmctl.objectives.base import Facts, Objective
+from plmctl.objectives.mix import Entry, Mix
+from plmctl.objectives.penalty import Penalized
+from plmctl.run.assemble import build_model, known_to_objectives
+from plmctl.run.build import build, entry, plain
+from plmctl.run.compose import compose
+from plmctl.run.contract import TINY
+
+RECIPES = ("albert", "bart", "bert", "electra", "elmo", "gpt", "infoword", "simcse", "spanbert")
+OTHERS = ("structbert", "xlnet")
+
+
+def objectives(recipe: str, *words: str) -> dict[str, Objective]:
+    """The objectives of a recipe, without numbers."""
+    config: Any = plain(compose("pretrain", recipe, ["size=tiny", *words]))
+    with torch.device("meta"):
+        model = build_model(config, vocab_size=TINY.size, vocab=TINY)
+        given = {"vocab": TINY, **known_to_objectives(model, vocab_size=TINY.size)}
+        return {
+            name: build(entry(node)[0], given, path=f"objective.{name}")
+            for name, node in config["objective"].items()
+        }
+
+
+@pytest.mark.parametrize("recipe", [*RECIPES, *OTHERS])
+def test_the_terms_are_those_that_are_counted(recipe: str) -> None:
+    nothing = Batch(torch.empty(0), {}, counts=defaultdict(int))
+    for name, objective in objectives(recipe).items():
+        assert objective.facts.terms == objective.counts(nothing).keys(), name
+
+
+@pytest.mark.parametrize("name", ["adversarial", "all_tokens_mlm", "replace_mlm", "rtd"])
+def test_the_terms_of_objectives_that_no_recipe_has(name: str) -> None:
+    nothing = Batch(torch.empty(0), {}, counts=defaultdict(int))
+    (objective,) = objectives("electra", f"objective=[{name}]").values()
+    assert objective.facts.terms == objective.counts(nothing).keys()
+
+
+def full() -> Facts:
+    """Facts of which none is as it is by default."""
+    some = frozenset({"a"})
+    return Facts(
+        needs=some,
+        uses=some,
+        heads=some,
+        terms=some,
+        answers={"pair": "a"},
+        at_every_token=some,
+        least_rows=3,
+        asks_next="text",
+        asks_row=True,
+        reads_text=True,
+        heads_learn=False,
+        helpers=((object(), some),),  # type: ignore[arg-type]
+    )
+
+
+class Stated(Objective):
+    """Nothing but facts."""
+
+    def __init__(self, facts: Facts) -> None:
+        super().__init__()
+        self.facts = facts
+
+
+def test_wrappers_keep_what_they_wrap() -> None:
+    inner, default = Stated(full()), Facts()
+    assert all(getattr(full(), each.name) != getattr(default, each.name) for each in fields(Facts))
+    wrapped = Penalized(objective=inner, parts=[])
+    assert wrapped.facts == replace(inner.facts, terms=frozenset({"a", "penalty"}))
+    mixed = Mix({"x": Entry(inner), "y": Entry(Stated(Facts(terms=frozenset({"b"}))))})
+    left_to_the_parts = {"asks_next": None, "asks_row": False, "reads_text": False}
+    assert mixed.facts == replace(
+        inner.facts,
+        terms=frozenset({"a", "b"}),
+        **left_to_the_parts,  # type: ignore[arg-type]
+    )
