@@ -23,7 +23,8 @@ from plmctl.core.errors import UsageError
 from plmctl.core.fields import Field
 from plmctl.core.parts import part_of
 from plmctl.models.base import Model
-from plmctl.nn.cells.base import Cell, Context, Row, Work
+from plmctl.nn.cells.base import Cell, Row, Work
+from plmctl.nn.env import Env, Streams
 from plmctl.noise.base import Noise
 from plmctl.objectives.base import Facts, Objective, Output, Term
 from plmctl.run.assemble import build_model
@@ -131,8 +132,8 @@ class Mixer(Cell):
     def projection(self) -> nn.Linear:  # type: ignore[override]
         return self.out
 
-    def forward(self, x: Tensor, context: Context) -> Tensor:
-        return self.out(x @ self.across)
+    def forward(self, streams: Streams, env: Env) -> Tensor:
+        return self.out(streams["text"] @ self.across)
 
 
 @part_of("cells")

@@ -21,7 +21,7 @@ from plmctl.distill.teachers import Frozen
 from plmctl.models.base import Model
 from plmctl.models.encoder import Encoder
 from plmctl.models.encoder_decoder import EncoderDecoder
-from plmctl.nn.cells.base import Context
+from plmctl.nn.env import Env, Streams
 from plmctl.nn.stack import Stack
 from plmctl.objectives.base import Objective, Output
 
@@ -147,23 +147,24 @@ class Mixed(nn.Module):
         )
 
     def forward(
-        self, x: Tensor, context: Context, *, record: bool = False
-    ) -> tuple[Tensor, list[Tensor]]:
+        self, streams: Streams, env: Env, *, record: bool = False
+    ) -> tuple[Streams, list[Tensor]]:
         """As `Stack`: `record` has the state after every module."""
         each = self.predecessor.num_layers // self.successor.num_layers
-        x = x + sum(
+        unused = sum(
             p.flatten()[0] * 0.0 for p in self.successor.blocks.parameters() if p.requires_grad
         )
-        recorded = [x]
+        streams = streams.updated("text", streams["text"] + unused)
+        recorded = [streams["text"]]
         for module, replaced in enumerate(self.drawn[self.place]):
             if replaced:
-                x = self.successor.layer(module, x, context)
+                streams = self.successor.layer(module, streams, env)
             else:
                 for layer in range(module * each, (module + 1) * each):
-                    x = self.predecessor.layer(layer, x, context)
-            recorded.append(x)
-        x = self.successor.final_norm(x)
-        return x, [*recorded[:-1], x] if record else []
+                    streams = self.predecessor.layer(layer, streams, env)
+            recorded.append(streams["text"])
+        streams = streams.updated("text", self.successor.final_norm(streams["text"]))
+        return streams, [*recorded[:-1], streams["text"]] if record else []
 
 
 def pair_stacks(model: Model, teacher: Model, name: str) -> list[tuple[str, Stack, Stack]]:

@@ -12,7 +12,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from plmctl.attention.kernels import Mask
+from plmctl.attention.kernels.base import Kernel
+from plmctl.attention.kernels.named import kernel as kernel_of
+from plmctl.attention.op import AttentionOp
 from plmctl.attention.patterns.base import Full, Pattern
 from plmctl.attention.patterns.causal import Causal
 from plmctl.attention.patterns.documents import Documents
@@ -22,8 +24,8 @@ from plmctl.core.errors import ConfigError
 from plmctl.core.parts import part_of
 from plmctl.models.base import Backbone, Hidden
 from plmctl.nn.cache import Cache
-from plmctl.nn.cells.base import Context, Read
 from plmctl.nn.embeddings import Embedding
+from plmctl.nn.env import Env, Source, Streams
 from plmctl.nn.positions import Position
 from plmctl.nn.recorder import ATTENTION, Recorder
 from plmctl.nn.stack import Stack
@@ -49,6 +51,7 @@ class Encoder(Backbone):
         position: Position,
         stack: Stack,
         pattern: Pattern,
+        kernel: str | Kernel = "dense",
         initializer: Initializer | None = None,
         classifier: Mapping[str, Any] | None = None,
     ) -> None:
@@ -57,6 +60,7 @@ class Encoder(Backbone):
         self.width, self.num_layers = embedding.width, stack.num_layers
         _fits(stack, pattern)
         self.pattern = pattern & Padding() & Documents()
+        self.kernel = kernel_of(kernel)
         self.initializer, self.classifier = initializer, dict(classifier or {})
         self.needs = frozenset({"text"}) | self.pattern.needs
         self.max_length = position.max_length
@@ -96,25 +100,22 @@ class Encoder(Backbone):
         x: Tensor,
         *,
         cache: Cache | None = None,
-        source: Read | None = None,
+        source: Source | None = None,
         record: frozenset[str] = frozenset(),
     ) -> Hidden:
         """The states of `seq`, whose embeddings are `x`; `source` is what cross-attention sees."""
         start, recorder = 0 if cache is None else cache.length, Recorder.of(record)
         seen = seq if cache is None else cache.grown(seq)
-        context = Context(
-            Mask.of(self.pattern, seen, k_offset=start),
-            self.position,
-            places(seq, start),
-            all_places=places(seen, 0),
-            source=source,
-            cache=cache,
-            seq=seq,
-            recorder=recorder,
+        op = AttentionOp(self.pattern, self.position, self.kernel).over(
+            seen, positions=places(seq, start), all_positions=places(seen, 0), start=start
         )
-        last, hidden = self.stack(x, context, record="hidden" in record)
+        text = {"text": x}
+        streams = Streams(text if source is None else {**text, "source": source.states})
+        ops = {"text": op, **({"source": source.op} if source else {})}
+        env = Env(ops, seq=seq, cache=cache, recorder=recorder)
+        streams, hidden = self.stack(streams, env, record="hidden" in record)
         recorded = {**({"hidden": hidden} if hidden else {}), **(recorder.made if recorder else {})}
-        return Hidden(last, recorded=recorded, state=cache)
+        return Hidden(streams["text"], recorded=recorded, state=cache)
 
 
 def _fits(stack: Stack, pattern: Pattern) -> None:

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
-from plmctl.attention.kernels import Mask
+from plmctl.attention.kernels.dense import Mask
+from plmctl.attention.op import BoundOp
 from plmctl.attention.patterns.padding import Padding
 from plmctl.core.batch import Batch, Seq
 from plmctl.core.errors import ConfigError, UsageError, nearest
@@ -19,7 +20,8 @@ from plmctl.core.parts import part_of
 from plmctl.models.base import Backbone, Hidden
 from plmctl.models.encoder import Encoder, Initializer, places
 from plmctl.nn.cache import Cache
-from plmctl.nn.cells.base import Read
+from plmctl.nn.env import Source
+from plmctl.nn.positions import NoPosition
 from plmctl.nn.stack import Stack
 
 if TYPE_CHECKING:
@@ -103,7 +105,7 @@ class EncoderDecoder(Backbone):
         the encoder, and the names of `nn.recorder` the decoder's self-attention.
         """
         if isinstance(state, Cache):
-            assert isinstance(state.source, Read)
+            assert isinstance(state.source, Source)
             return self.decoder.read(
                 _target(batch), x, cache=state, source=state.source, record=record
             )
@@ -131,7 +133,7 @@ class EncoderDecoder(Backbone):
             if isinstance(stack, Stack)
         )
 
-    def _read(self, batch: Batch, record: frozenset[str]) -> tuple[Read, list[Tensor]]:
+    def _read(self, batch: Batch, record: frozenset[str]) -> tuple[Source, list[Tensor]]:
         """The source as cross-attention sees it, and its layers where they are recorded."""
         source = batch.seqs[batch.input]
         found = self.encoder.read(
@@ -139,9 +141,9 @@ class EncoderDecoder(Backbone):
             self._embedded(source),
             record=frozenset({"hidden"}) if "source" in record else frozenset(),
         )
-        return Read(
-            found.last, self._visible(source, batch.seqs.get("target"))
-        ), found.recorded.get("hidden", [])
+        mask = self._visible(source, batch.seqs.get("target"))
+        op = BoundOp(mask, NoPosition(), places(source, 0))
+        return Source(found.last, op), found.recorded.get("hidden", [])
 
     def _embedded(self, source: Seq) -> Tensor:
         """[B, S, W] the input of the encoder's first layer."""

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from plmctl.attention.kernels import Mask
+from plmctl.attention.kernels.dense import Mask
 from plmctl.attention.patterns.base import Pattern
 from plmctl.attention.patterns.causal import Causal
 from plmctl.attention.patterns.documents import Documents
@@ -22,11 +22,11 @@ from plmctl.core.parts import part_of
 from plmctl.models.base import Backbone, Hidden
 from plmctl.models.encoder import Initializer, places
 from plmctl.nn.cache import Cache
-from plmctl.nn.cells.base import Context
 from plmctl.nn.cells.relative_attention import RelativeAttention
 from plmctl.nn.embeddings import Embedding
+from plmctl.nn.env import Env, Streams
 from plmctl.nn.positions import NoPosition, Position
-from plmctl.nn.relations import Relations, relations
+from plmctl.nn.relations import Relations, RelativeOp, relations
 from plmctl.nn.stack import Stack
 
 TARGETS = "plm"
@@ -140,16 +140,19 @@ class XLNet(Backbone):
             batch.require("tracks.order")
             asked = _asked(batch.targets[TARGETS], *seq.ids.shape)
             x = self._with_queries(x, asked.places.shape[1])
-        context = Context(
+        op = RelativeOp(
             self._mask(seq, asked, memory),
             self.position,
             places(seq, 0),
-            memory=None if memory is None else memory.layers,
-            keys=length,
             relations=self._relations(seq, x, asked, memory, batch.values.get("reversed")),
+            keys=length,
         )
-        last, layers = self.stack(x, context, record="hidden" in record or memory is not None)
-        last = self.embedding.dropout(last)
+        made, layers = self.stack(
+            Streams({"text": x}, {} if memory is None else {"memory": memory.layers}),
+            Env({"text": op}),
+            record="hidden" in record or memory is not None,
+        )
+        last = self.embedding.dropout(made["text"])
         streams = {} if asked is None else {"query": last[:, length:].flatten(0, 1)[asked.slot]}
         recorded = {"hidden": [layer[:, :length] for layer in layers]} if "hidden" in record else {}
         kept = None if memory is None else self._kept(memory, layers, length)
@@ -192,17 +195,18 @@ class XLNet(Backbone):
         assert allowed is not None  # causal at least
         if self.query is not None:
             x, allowed = self._with_queries(x, length), torch.cat([allowed, allowed], 2)
-        context = Context(
+        op = RelativeOp(
             Mask(_behind(memory, allowed)),
             self.position,
             places(new, start),
-            cache=cache,
-            keys=length,
-            memory=None if memory is None else memory.layers,
             relations=self._relations_of_new(seen, start, front, x),
+            keys=length,
         )
-        last, _ = self.stack(x, context)
-        return Hidden(last[:, -length:], state=cache)
+        made, _ = self.stack(
+            Streams({"text": x}, {} if memory is None else {"memory": memory.layers}),
+            Env({"text": op}, cache=cache),
+        )
+        return Hidden(made["text"][:, -length:], state=cache)
 
     def _with_queries(self, x: Tensor, count: int) -> Tensor:
         """[B, T + count, W] content rows, then query rows."""

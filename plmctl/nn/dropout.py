@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.autograd import Function
 from torch.nn import functional as F
 
-from plmctl.attention.keep import keep_mask, kept, masked
+from plmctl.attention.kernels.keep import keep_mask, kept, masked
 from plmctl.core.errors import ConfigError
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from plmctl.attention.kernels import Mask
+from plmctl.attention.kernels.base import Plan
 
 ATTENTION = frozenset({"queries", "keys", "values", "scores", "attention"})
 
@@ -35,7 +35,7 @@ class Recorder:
             if name in self.made:
                 self.made[name].append(vector)
 
-    def products(self, q: Tensor, k: Tensor, mask: Mask, bias: Tensor | None) -> None:
+    def products(self, q: Tensor, k: Tensor, plan: Plan, bias: Tensor | None) -> None:
         """What the kernel is given; computed again, in fp32 or wider, since kernels keep no
         scores.
         """
@@ -45,7 +45,7 @@ class Recorder:
         with torch.autocast(q.device.type, enabled=False):
             scores = q.to(wide) @ k.to(wide).transpose(-1, -2) * q.shape[-1] ** -0.5
             scores = scores if bias is None else scores + bias
-        hidden = _hidden(mask, scores)
+        hidden = plan.hidden(scores)
         scores = scores if hidden is None else scores.masked_fill(hidden, torch.finfo(wide).min)
         if "scores" in self.made:
             self.made["scores"].append(scores)
@@ -54,10 +54,3 @@ class Recorder:
             self.made["attention"].append(
                 shares if hidden is None else shares.masked_fill(hidden, 0)
             )
-
-
-def _hidden(mask: Mask, scores: Tensor) -> Tensor | None:
-    """[B | 1, H | 1, Tq, Tk] True where a token may not see; None: nowhere."""
-    if mask.causal:
-        return torch.ones(scores.shape[-2:], dtype=torch.bool, device=scores.device).triu(1)
-    return None if mask.allowed is None else ~mask.allowed

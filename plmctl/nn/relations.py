@@ -10,6 +10,8 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor, nn
 
+from plmctl.attention.op import BoundOp
+
 
 @dataclass(frozen=True)
 class Relations:
@@ -53,6 +55,15 @@ class Relations:
             index = self.index[:, None].expand(*scores.shape[:2], -1, -1)
             found.append(scores[:, :, self.rows :].gather(-1, index))
         return found[0] if len(found) == 1 else torch.cat(found, 2)
+
+
+@dataclass(frozen=True, kw_only=True)
+class RelativeOp(BoundOp):
+    """Attention over tokens whose distances are known."""
+
+    relations: Relations
+    # only the first so many rows are seen, the others only look (XLNet's query stream)
+    keys: int | None = None
 
 
 def relations(

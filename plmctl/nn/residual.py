@@ -9,11 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from torch import Tensor, nn
+from torch import nn
 
 from plmctl.core.parts import part_of
-from plmctl.nn.cells.base import Cell, Context
+from plmctl.nn.cells.base import Cell
 from plmctl.nn.dropout import Dropout
+from plmctl.nn.env import Env, Streams
 
 Norm = Callable[[], nn.Module]  # a factory such as partial(layer_norm, width=..., eps=...)
 
@@ -37,9 +38,19 @@ class Block(nn.Module):
         )
         self.dropout = Dropout(rate=dropout)
 
-    def forward(self, x: Tensor, context: Context) -> Tensor:
-        y = self.norm_out(self.cell(self.norm_in(x), context.through(self.norm_in)))
-        return self.norm_sum(self.dropout.add(x, y))
+    def forward(self, streams: Streams, env: Env) -> Streams:
+        """The same streams after the one that the cell writes was changed."""
+        name = self.cell.writes
+        y = self.norm_out(self.cell(self._normed(streams), env))
+        return streams.updated(name, self.norm_sum(self.dropout.add(streams[name], y)))
+
+    def _normed(self, streams: Streams) -> Streams:
+        """What the cell reads: its stream behind `norm_in`, and memory, which was that stream."""
+        if isinstance(self.norm_in, nn.Identity):
+            return streams
+        normed = streams.updated(self.cell.writes, self.norm_in(streams[self.cell.writes]))
+        memory = streams.get("memory") if "memory" in self.cell.reads else None
+        return normed if memory is None else normed.updated("memory", self.norm_in(memory))
 
 
 @part_of("residual")

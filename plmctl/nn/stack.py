@@ -10,7 +10,8 @@ from torch import Tensor, nn
 from plmctl.core.errors import ConfigError
 from plmctl.core.parts import base_of, part_of
 from plmctl.nn import layout as grammar
-from plmctl.nn.cells.base import Cell, Context
+from plmctl.nn.cells.base import Cell
+from plmctl.nn.env import Env, Streams
 from plmctl.nn.residual import Block
 
 
@@ -24,7 +25,7 @@ class Residual(Protocol):
 
 @part_of("stack")
 class Stack(nn.Module):
-    """`final_norm(block_n(... block_1(x)))`, [B, T, W] -> [B, T, W], in the order of `layout`
+    """`final_norm(block_n(... block_1(x)))`, streams to streams, in the order of `layout`
     (grammar: nn/layout.py).
 
     `cells` maps each letter of the layout to a factory. Parameters are named by letter and ordinal:
@@ -72,22 +73,23 @@ class Stack(nn.Module):
         return set(found[:-1]) == {1}
 
     def forward(
-        self, x: Tensor, context: Context, *, record: bool = False
-    ) -> tuple[Tensor, list[Tensor]]:
-        """The last state, and with `record` the input followed by the state after every layer
-        (the last one normed).
+        self, streams: Streams, env: Env, *, record: bool = False
+    ) -> tuple[Streams, list[Tensor]]:
+        """The streams after the last layer, the text normed; and with `record` the text before the
+        first layer and after every one (the last one normed).
         """
-        recorded = [x]
+        recorded = [streams["text"]]
         for number in range(len(self.layers)):
-            x = self.layer(number, x, context)
+            streams = self.layer(number, streams, env)
             if record:
-                recorded.append(x)
-        x = self.final_norm(x)
-        return x, [*recorded[:-1], x] if record else []
+                recorded.append(streams["text"])
+        streams = streams.updated("text", self.final_norm(streams["text"]))
+        return streams, [*recorded[:-1], streams["text"]] if record else []
 
-    def layer(self, number: int, x: Tensor, context: Context) -> Tensor:
-        """[B, T, W] the state after one layer, from the one before it."""
-        x = context.position.every_step(x, number)
+    def layer(self, number: int, streams: Streams, env: Env) -> Streams:
+        """The streams after one layer, from those before it."""
+        x = env.ops["text"].position.every_step(streams["text"], number)
+        streams = streams.at(number).updated("text", x)
         for place, step in self.layers[number]:
-            x = self.blocks[step.letter][step.copy](x, context.at(place, number))  # type: ignore[index]
-        return x
+            streams = self.blocks[step.letter][step.copy](streams, env.at(place))  # type: ignore[index]
+        return streams

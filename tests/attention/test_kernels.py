@@ -10,8 +10,8 @@ import pytest
 import torch
 from torch.autograd import gradcheck
 
-from plmctl.attention.keep import keep_mask, kept, masked
-from plmctl.attention.kernels import Mask, _Attend, attend
+from plmctl.attention.kernels.dense import Mask, _Attend, attend
+from plmctl.attention.kernels.keep import keep_mask, kept, masked
 from plmctl.attention.patterns.base import Full, Pattern
 from plmctl.attention.patterns.causal import Causal
 from plmctl.attention.patterns.documents import Documents

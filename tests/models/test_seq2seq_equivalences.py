@@ -123,7 +123,7 @@ def test_the_decoder_of_mass_sees_nothing_but_the_span_and_the_shown_states() ->
     given = mass_batch(text, [3, 4, 5])
     with torch.no_grad():
         read = model.backbone.fresh_cache(given).source
-        assert read.mask.allowed[:, 0, 0].tolist() == 2 * [
+        assert read.op.plan.mask[:, 0, 0].tolist() == 2 * [
             [True, True, True, False, False, False, True, True]
         ]
         states = read.states.clone()
@@ -140,7 +140,7 @@ def test_the_decoder_of_mass_sees_nothing_but_the_span_and_the_shown_states() ->
             .backbone.fresh_cache(given)
             .source
         )
-        assert everything.mask.allowed is None
+        assert everything.op.plan.mask is None
 
 
 @pytest.mark.parametrize("recipe", ["transformer", "bart"])

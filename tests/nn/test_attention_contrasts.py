@@ -10,14 +10,15 @@ import pytest
 import torch
 from torch import Tensor
 
-from plmctl.attention.kernels import Mask
+from plmctl.attention.kernels.dense import Mask
+from plmctl.attention.op import BoundOp
 from plmctl.attention.patterns.causal import Causal
 from plmctl.core.batch import Seq
 from plmctl.core.errors import ConfigError
 from plmctl.nn.cache import Cache
 from plmctl.nn.cells.attention import Attention
-from plmctl.nn.cells.base import Context, Read
 from plmctl.nn.cells.cross_attention import CrossAttention
+from plmctl.nn.env import Env, Streams
 from plmctl.nn.init import fan_in
 from plmctl.nn.positions import NoPosition
 
@@ -42,14 +43,15 @@ def stream(length: int = T) -> Tensor:
     )
 
 
-def context(length: int = T, cache: Cache | None = None, start: int = 0) -> Context:
+def context(length: int = T, cache: Cache | None = None, start: int = 0) -> Env:
     seq = Seq(
         torch.zeros(B, start + length, dtype=torch.long),
         torch.full((B,), start + length),
         full=True,
     )
     places = torch.arange(start, start + length)[None]
-    return Context(Mask.of(Causal(), seq, k_offset=start), NoPosition(), places, cache=cache)
+    mask = Mask.of(Causal(), seq, k_offset=start)
+    return Env({"text": BoundOp(mask, NoPosition(), places)}, cache=cache)
 
 
 def compared(
@@ -97,7 +99,9 @@ def test_attention_is_the_loop(scores: str, projections: str) -> None:
         expected.append(
             mixed(scores, cell, q, k, v, causal=True) @ cell.out.weight.T + cell.out.bias
         )
-    torch.testing.assert_close(cell(x, context()), torch.stack(expected), rtol=1e-10, atol=1e-10)
+    torch.testing.assert_close(
+        cell(Streams({"text": x}), context()), torch.stack(expected), rtol=1e-10, atol=1e-10
+    )
 
 
 @pytest.mark.parametrize("scores", SCORES)
@@ -106,10 +110,9 @@ def test_cross_attention_is_the_loop(scores: str) -> None:
     torch.manual_seed(0)
     cell = CrossAttention(width=W, num_heads=H, dropout=0.0, scores=scores).double().eval()
     x, states = stream(), stream(3)
-    given = Context(
-        Mask(None), NoPosition(), torch.arange(T)[None], source=Read(states, Mask(None))
-    )
-    for row, source, found in zip(x, states, cell(x, given), strict=True):
+    env = Env({"source": BoundOp(Mask(None), NoPosition(), torch.arange(T)[None])})
+    given = Streams({"text": x, "source": states})
+    for row, source, found in zip(x, states, cell(given, env), strict=True):
         q = row @ cell.q.weight.T + cell.q.bias
         k, v = (
             source @ w.T + b
@@ -124,8 +127,10 @@ def test_cross_attention_is_the_loop(scores: str) -> None:
 @torch.no_grad()
 def test_token_by_token_equals_all_at_once(scores: str, projections: str) -> None:
     cell, x, cache = made(scores, projections), stream(), Cache.of(1)
-    steps = [cell(x[:, t : t + 1], context(1, cache, t)) for t in range(T)]
-    torch.testing.assert_close(torch.cat(steps, 1), cell(x, context()), rtol=1e-12, atol=1e-12)
+    steps = [cell(Streams({"text": x[:, t : t + 1]}), context(1, cache, t)) for t in range(T)]
+    torch.testing.assert_close(
+        torch.cat(steps, 1), cell(Streams({"text": x}), context()), rtol=1e-12, atol=1e-12
+    )
 
 
 @pytest.mark.parametrize("scores", SCORES)

@@ -9,13 +9,15 @@ import pytest
 import torch
 from torch import nn
 
-from plmctl.attention.kernels import Mask
+from plmctl.attention.kernels.dense import Mask
+from plmctl.attention.op import BoundOp
 from plmctl.core.errors import ConfigError
 from plmctl.nn.cells.attention import Attention
-from plmctl.nn.cells.base import Cell, Context
+from plmctl.nn.cells.base import Cell
 from plmctl.nn.cells.feedforward import FeedForward, activation_function
 from plmctl.nn.cells.glu import GLU
 from plmctl.nn.dropout import Dropout
+from plmctl.nn.env import Env, Streams
 from plmctl.nn.init import normal, scaled_residual, truncated_normal
 from plmctl.nn.norm import layer_norm, rms_norm
 from plmctl.nn.positions import ALiBi, Learned, NoPosition, Rotary, Sinusoidal
@@ -24,7 +26,7 @@ from plmctl.nn.stack import Stack
 
 W = 8
 PLACES = torch.arange(5)[None]
-CONTEXT = Context(Mask(None), NoPosition(), PLACES)
+ENV = Env({"text": BoundOp(Mask(None), NoPosition(), PLACES)})
 NORM = partial(layer_norm, width=W, eps=1e-5)
 
 
@@ -33,8 +35,12 @@ class _Double(Cell):
         super().__init__()
         self.projection = nn.Linear(W, W)
 
-    def forward(self, x: torch.Tensor, context: Context) -> torch.Tensor:
-        return 2 * x
+    def forward(self, streams: Streams, env: Env) -> torch.Tensor:
+        return 2 * streams["text"]
+
+
+def _text(x: torch.Tensor) -> Streams:
+    return Streams({"text": x})
 
 
 def _x(*shape: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
@@ -76,9 +82,9 @@ def test_norm_slots() -> None:
     post, pre, sandwich = (
         kind(norm=NORM, dropout=0.0) for kind in (PostNorm, PreNorm, SandwichNorm)
     )
-    assert torch.allclose(post.block(_Double())(x, CONTEXT), norm(3 * x))
-    assert torch.allclose(pre.block(_Double())(x, CONTEXT), x + 2 * norm(x))
-    assert torch.allclose(sandwich.block(_Double())(x, CONTEXT), x + norm(2 * norm(x)))
+    assert torch.allclose(post.block(_Double())(_text(x), ENV)["text"], norm(3 * x))
+    assert torch.allclose(pre.block(_Double())(_text(x), ENV)["text"], x + 2 * norm(x))
+    assert torch.allclose(sandwich.block(_Double())(_text(x), ENV)["text"], x + norm(2 * norm(x)))
     assert isinstance(post.final(), nn.Identity)
     assert isinstance(pre.final(), nn.LayerNorm)
     assert isinstance(PreNorm(norm=NORM, dropout=0.0, final_norm=False).final(), nn.Identity)
@@ -90,7 +96,8 @@ def test_stack_records_layers_and_shares_weights() -> None:
         return Stack(layout=layout, cells={"f": _Double}, residual=PostNorm(norm=NORM, dropout=0.0))
 
     x = _x(2, 5, W)
-    last, recorded = build("f*3")(x, CONTEXT, record=True)
+    made, recorded = build("f*3")(_text(x), ENV, record=True)
+    last = made["text"]
     assert len(recorded) == 4
     assert recorded[0] is x
     assert recorded[-1] is last
@@ -98,8 +105,8 @@ def test_stack_records_layers_and_shares_weights() -> None:
     assert sum(p.numel() for p in own.parameters()) == sum(p.numel() for p in shared.parameters())
     y = x
     for _ in range(3):
-        y = own(y, CONTEXT)[0]
-    assert torch.equal(shared(x, CONTEXT)[0], y)
+        y = own(_text(y), ENV)[0]["text"]
+    assert torch.equal(shared(_text(x), ENV)[0]["text"], y)
     with pytest.raises(ConfigError, match="'z' is none of the cells: f"):
         build("z*2")
 
@@ -109,10 +116,10 @@ def test_feed_forward_cells_are_their_formulas() -> None:
     f = FeedForward(width=W, inner_width=12, activation="gelu_tanh")
     u = f.up(x)
     inner = 0.5 * u * (1 + torch.tanh(math.sqrt(2 / math.pi) * (u + 0.044715 * u**3)))
-    assert torch.allclose(f(x, CONTEXT), f.down(inner), atol=1e-6)
+    assert torch.allclose(f(_text(x), ENV), f.down(inner), atol=1e-6)
     g = GLU(width=W, inner_width=12, activation="silu")
     gate = g.gate(x)
-    assert torch.allclose(g(x, CONTEXT), g.down(gate * torch.sigmoid(gate) * g.up(x)), atol=1e-6)
+    assert torch.allclose(g(_text(x), ENV), g.down(gate * torch.sigmoid(gate) * g.up(x)), atol=1e-6)
     with pytest.raises(ConfigError, match="did you mean 'gelu'"):
         activation_function("gellu")
 
@@ -132,7 +139,7 @@ def test_attention_is_the_textbook_formula() -> None:
         for s in (slice(0, W // 2), slice(W // 2, W))
     ]
     expected = torch.cat(heads, -1) @ cell.out.weight.T + cell.out.bias
-    torch.testing.assert_close(cell(x, CONTEXT), expected, atol=1e-12, rtol=1e-12)
+    torch.testing.assert_close(cell(_text(x), ENV), expected, atol=1e-12, rtol=1e-12)
     with pytest.raises(ConfigError, match="must divide"):
         Attention(width=W, num_heads=3, dropout=0.0)
 

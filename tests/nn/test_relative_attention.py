@@ -5,19 +5,19 @@ segments, reversed rows.
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import pytest
 import torch
 from torch import Tensor, nn
 
-from plmctl.attention.kernels import Mask
+from plmctl.attention.kernels.dense import Mask
+from plmctl.attention.op import BoundOp
 from plmctl.core.errors import ConfigError
 from plmctl.nn.cache import Cache
-from plmctl.nn.cells.base import Context
 from plmctl.nn.cells.relative_attention import RelativeAttention
+from plmctl.nn.env import Env, Streams
 from plmctl.nn.positions import NoPosition
-from plmctl.nn.relations import relations, sinusoids
+from plmctl.nn.relations import Relations, RelativeOp, relations, sinusoids
 from plmctl.nn.residual import Block
 
 W, H, D, B = 8, 2, 3, 2
@@ -36,8 +36,23 @@ def cell(segments: bool = True) -> RelativeAttention:
     return made
 
 
-def context(mask: Tensor | None, rows: int, **more: Any) -> Context:
-    return Context(Mask(mask), NoPosition(), torch.arange(rows)[None], **more)
+def run(
+    part: RelativeAttention | Block,
+    x: Tensor,
+    mask: Tensor | None,
+    *,
+    relations: Relations | None = None,
+    memory: Tensor | None = None,
+    cache: Cache | None = None,
+    keys: int | None = None,
+) -> Tensor:
+    plan, positions = Mask(mask), torch.arange(x.shape[1])[None]
+    op = BoundOp(plan, NoPosition(), positions)
+    if relations is not None:
+        op = RelativeOp(plan, NoPosition(), positions, relations=relations, keys=keys)
+    streams = Streams({"text": x} if memory is None else {"text": x, "memory": memory})
+    found = part(streams, Env({"text": op}, cache=cache))
+    return found["text"] if isinstance(part, Block) else found
 
 
 def literal(
@@ -120,12 +135,12 @@ def test_is_the_literal_loop(
         reversed=None if reversed is None else torch.tensor(reversed),
         apart=None if apart is None else apart[:, None],
     )
-    given = context(
-        allowed[:, None], x.shape[1], memory=[mem] if memory else None, keys=length, relations=made
-    )
     sign = [-1 if row else 1 for row in reversed or [False] * B]
     wanted = literal(part, x, torch.cat([mem, x[:, :length]], 1), where, allowed, sign, apart)
-    torch.testing.assert_close(part(x, given), wanted, rtol=1e-10, atol=1e-10)
+    found = run(
+        part, x, allowed[:, None], memory=mem if memory else None, keys=length, relations=made
+    )
+    torch.testing.assert_close(found, wanted, rtol=1e-10, atol=1e-10)
 
 
 def test_distances_are_of_the_given_places() -> None:
@@ -135,12 +150,10 @@ def test_distances_are_of_the_given_places() -> None:
     made = relations(width=W, first=2, rows=3, like=x, places=keys[:, 2:], key_places=keys)
     allowed = torch.ones(1, 1, 3, 5, dtype=torch.bool)
     allowed[..., 2] = False
-    padded = part(x, context(allowed, 3, memory=[mem], relations=made))[:, 1:]
+    padded = run(part, x, allowed, memory=mem, relations=made)[:, 1:]
     plain = relations(width=W, first=2, rows=2, like=x)
-    alone = part(
-        x[:, 1:],
-        context(torch.ones(1, 1, 2, 4, dtype=torch.bool), 2, memory=[mem], relations=plain),
-    )
+    everything = torch.ones(1, 1, 2, 4, dtype=torch.bool)
+    alone = run(part, x[:, 1:], everything, memory=mem, relations=plain)
     torch.testing.assert_close(padded, alone, rtol=1e-12, atol=1e-12)
 
 
@@ -148,19 +161,13 @@ def test_distances_are_of_the_given_places() -> None:
 def test_a_cache_reads_on_behind_memory() -> None:
     part, x, mem = cell(False), random(B, 5, W), random(B, 3, W)
     causal = (torch.arange(8) <= torch.arange(5)[:, None] + 3)[None, None]
-    whole = part(
-        x, context(causal, 5, memory=[mem], relations=relations(width=W, first=3, rows=5, like=x))
-    )
+    every = relations(width=W, first=3, rows=5, like=x)
+    whole = run(part, x, causal, memory=mem, relations=every)
     cache, found = Cache.of(1), []
     for start, end in ((0, 2), (2, 3), (3, 5)):
         new = relations(width=W, first=3 + start, rows=end - start, like=x)
         mask = causal[:, :, start:end, : 3 + end]
-        found.append(
-            part(
-                x[:, start:end],
-                context(mask, end - start, memory=[mem], cache=cache, relations=new),
-            )
-        )
+        found.append(run(part, x[:, start:end], mask, memory=mem, cache=cache, relations=new))
     torch.testing.assert_close(torch.cat(found, 1), whole, rtol=1e-12, atol=1e-12)
 
 
@@ -172,8 +179,8 @@ def test_memory_goes_through_the_norm_of_its_block() -> None:
     block, x, mem = Block(cell=cell(False), norm_in=norm), random(B, 3, W), random(B, 2, W)
     made = relations(width=W, first=2, rows=3, like=x)
     mask = torch.ones(1, 1, 3, 5, dtype=torch.bool)
-    wanted = x + block.cell(norm(x), context(mask, 3, memory=[norm(mem)], relations=made))
-    torch.testing.assert_close(block(x, context(mask, 3, memory=[mem], relations=made)), wanted)
+    wanted = x + run(block.cell, norm(x), mask, memory=norm(mem), relations=made)
+    torch.testing.assert_close(run(block, x, mask, memory=mem, relations=made), wanted)
 
 
 def test_no_table_of_queries_by_keys_by_width() -> None:
@@ -187,9 +194,7 @@ def test_no_table_of_queries_by_keys_by_width() -> None:
     with torch.autograd.graph.saved_tensors_hooks(
         lambda t: sizes.append(t.numel()) or t, lambda t: t
     ):
-        part(
-            x, context(None, length, relations=relations(width=width, first=0, rows=length, like=x))
-        )
+        run(part, x, None, relations=relations(width=width, first=0, rows=length, like=x))
     assert max(sizes) <= 2 * length * length
 
 
@@ -201,7 +206,7 @@ def test_sinusoids_of_opposite_distances() -> None:
 
 def test_a_model_without_distances_is_refused() -> None:
     with pytest.raises(ConfigError, match="model=xlnet"):
-        cell()(random(1, 2, W), context(None, 2))
+        run(cell(), random(1, 2, W), None)
     with pytest.raises(ConfigError, match="must divide"):
         RelativeAttention(width=8, num_heads=3, dropout=0.0)
     with pytest.raises(ConfigError, match="must be even"):

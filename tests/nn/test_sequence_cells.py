@@ -10,13 +10,15 @@ import pytest
 import torch
 from torch import Tensor
 
-from plmctl.attention.kernels import Mask
+from plmctl.attention.kernels.dense import Mask
+from plmctl.attention.op import BoundOp
 from plmctl.core.batch import Seq
 from plmctl.core.errors import ConfigError, UsageError
 from plmctl.nn.cache import Cache
-from plmctl.nn.cells.base import Cell, Context
+from plmctl.nn.cells.base import Cell
 from plmctl.nn.cells.convolution import Convolution
 from plmctl.nn.cells.recurrent import GRU, LSTM
+from plmctl.nn.env import Env, Streams
 from plmctl.nn.init import normal
 from plmctl.nn.positions import NoPosition
 
@@ -47,20 +49,23 @@ def stream(rows: int = 4, length: int = 7) -> Tensor:
     )
 
 
-def packed(documents: Tensor, cache: Cache | None = None, start: int = 0) -> Context:
-    """A context of rows whose tokens are of these documents."""
+def streams(x: Tensor) -> Streams:
+    return Streams({"text": x})
+
+
+def packed(documents: Tensor, cache: Cache | None = None, start: int = 0) -> Env:
+    """The surroundings of rows whose tokens are of these documents."""
     real = documents >= 0
     tracks = {"document": documents.clamp(min=0), "real": real}
     seq = Seq(torch.zeros_like(documents), real.sum(1), tracks)
     places = torch.arange(start, start + documents.shape[1])[None]
-    return Context(Mask(None), NoPosition(), places, cache=cache, seq=seq)
+    return Env({"text": BoundOp(Mask(None), NoPosition(), places)}, cache=cache, seq=seq)
 
 
-def plain(rows: int, length: int, cache: Cache | None = None, start: int = 0) -> Context:
+def plain(rows: int, length: int, cache: Cache | None = None, start: int = 0) -> Env:
     seq = Seq(torch.zeros(rows, length, dtype=torch.long), torch.full((rows,), length), full=True)
-    return Context(
-        Mask(None), NoPosition(), torch.arange(start, start + length)[None], cache=cache, seq=seq
-    )
+    places = torch.arange(start, start + length)[None]
+    return Env({"text": BoundOp(Mask(None), NoPosition(), places)}, cache=cache, seq=seq)
 
 
 def lstm(p: dict[str, Tensor], x: list[Tensor]) -> list[Tensor]:
@@ -130,7 +135,7 @@ def alone(cell: Cell, x: Tensor, causal: bool) -> Tensor:
 @torch.no_grad()
 def test_it_is_the_loop_over_each_document_alone(kind: str, causal: bool) -> None:
     cell, x = made(kind, causal), stream()
-    found = cell(x, packed(DOCUMENTS))
+    found = cell(streams(x), packed(DOCUMENTS))
     for row, documents in enumerate(DOCUMENTS):
         for number in documents.unique()[documents.unique() >= 0]:
             own = documents == number
@@ -145,12 +150,12 @@ def test_it_is_the_loop_over_each_document_alone(kind: str, causal: bool) -> Non
 @torch.no_grad()
 def test_whole_rows_need_no_tracks(kind: str, causal: bool) -> None:
     cell, x = made(kind, causal), stream()
-    whole = cell(x, plain(4, 7))
+    whole = cell(streams(x), plain(4, 7))
     torch.testing.assert_close(
         whole, torch.stack([alone(cell, row, causal) for row in x]), rtol=1e-10, atol=1e-10
     )
     torch.testing.assert_close(
-        cell(x, packed(torch.zeros_like(DOCUMENTS))), whole, rtol=1e-12, atol=1e-12
+        cell(streams(x), packed(torch.zeros_like(DOCUMENTS))), whole, rtol=1e-12, atol=1e-12
     )
 
 
@@ -158,7 +163,7 @@ def test_whole_rows_need_no_tracks(kind: str, causal: bool) -> None:
 @CAUSAL
 def test_no_gradient_crosses_documents_padding_or_time(kind: str, causal: bool) -> None:
     cell, x = made(kind, causal), stream().requires_grad_()
-    y = cell(x, packed(DOCUMENTS))
+    y = cell(streams(x), packed(DOCUMENTS))
     weights = torch.randn(W, dtype=torch.float64)
     reach = 3 if isinstance(cell, Convolution) else 99
     for row, place in ((0, 3), (0, 4), (1, 4), (2, 3)):
@@ -177,8 +182,10 @@ def test_no_gradient_crosses_documents_padding_or_time(kind: str, causal: bool) 
 def test_token_by_token_equals_all_at_once(kind: str) -> None:
     cell, x = made(kind, True), stream()
     cache = Cache.of(1)
-    steps = [cell(x[:, t : t + 1], plain(4, 1, cache, t)) for t in range(7)]
-    torch.testing.assert_close(torch.cat(steps, 1), cell(x, plain(4, 7)), rtol=1e-12, atol=1e-12)
+    steps = [cell(streams(x[:, t : t + 1]), plain(4, 1, cache, t)) for t in range(7)]
+    torch.testing.assert_close(
+        torch.cat(steps, 1), cell(streams(x), plain(4, 7)), rtol=1e-12, atol=1e-12
+    )
 
 
 @KIND
@@ -189,10 +196,10 @@ def test_packed_and_padded_rows_in_pieces(kind: str, cuts: list[int]) -> None:
     cache, found, start = Cache.of(1), [], 0
     for cut in cuts:
         piece = slice(start, start + cut)
-        found.append(cell(x[:, piece], packed(DOCUMENTS[:, piece], cache, start)))
+        found.append(cell(streams(x[:, piece]), packed(DOCUMENTS[:, piece], cache, start)))
         start += cut
     torch.testing.assert_close(
-        torch.cat(found, 1), cell(x, packed(DOCUMENTS)), rtol=1e-12, atol=1e-12
+        torch.cat(found, 1), cell(streams(x), packed(DOCUMENTS)), rtol=1e-12, atol=1e-12
     )
 
 
@@ -203,8 +210,8 @@ def test_a_prompt_padded_in_front_goes_on_without_tracks(kind: str) -> None:
     cell, x = made(kind, True), stream(2, 5)
     documents = torch.tensor([[0, 0, 0, 0], [-1, -1, 0, 0]])
     cache = Cache.of(1)
-    cell(x[:, :4], packed(documents, cache))
-    found = cell(x[:, 4:], plain(2, 1, cache, 4))
+    cell(streams(x[:, :4]), packed(documents, cache))
+    found = cell(streams(x[:, 4:]), plain(2, 1, cache, 4))
     torch.testing.assert_close(found[0, 0], alone(cell, x[0], True)[-1], rtol=1e-10, atol=1e-10)
     torch.testing.assert_close(found[1, 0], alone(cell, x[1, 2:], True)[-1], rtol=1e-10, atol=1e-10)
 
@@ -213,9 +220,9 @@ def test_a_prompt_padded_in_front_goes_on_without_tracks(kind: str) -> None:
 @torch.no_grad()
 def test_rows_of_a_cache_can_be_chosen(kind: str) -> None:
     cell, x, cache = made(kind, True), stream(2, 4), Cache.of(1)
-    cell(x[:, :3], plain(2, 3, cache))
+    cell(streams(x[:, :3]), plain(2, 3, cache))
     cache.select(torch.tensor([1, 1, 0]))
-    found = cell(x[:, 3:].repeat(2, 1, 1)[:3], plain(3, 1, cache, 3))
+    found = cell(streams(x[:, 3:].repeat(2, 1, 1)[:3]), plain(3, 1, cache, 3))
     for row, before in enumerate((1, 1, 0)):
         text = torch.cat([x[before, :3], x[row % 2, 3:]])
         torch.testing.assert_close(
@@ -226,7 +233,7 @@ def test_rows_of_a_cache_can_be_chosen(kind: str) -> None:
 @KIND
 def test_what_looks_ahead_cannot_read_token_by_token(kind: str) -> None:
     with pytest.raises(UsageError, match="token by token"):
-        made(kind, False)(stream(1, 1), plain(1, 1, Cache.of(1)))
+        made(kind, False)(streams(stream(1, 1)), plain(1, 1, Cache.of(1)))
 
 
 def test_an_even_window_has_no_middle() -> None:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from torch import Tensor, nn
 
-from plmctl.attention.kernels import attend
 from plmctl.core.errors import ConfigError, nearest
 from plmctl.core.parts import part_of
-from plmctl.nn.cells.base import Cell, Context, Row, Work, check_heads
+from plmctl.nn.cells.base import Cell, Row, Work, check_heads
+from plmctl.nn.env import Env, Streams
 from plmctl.nn.scores import score
 
 # which of the maps makes q, k and v
@@ -81,21 +81,13 @@ class Attention(Cell):
             shared = self.made_by[0] == self.made_by[1]  # then it counts twice
             self.qkv.weight.data[: self.out.in_features].mul_(factor**0.5 if shared else factor)
 
-    def forward(self, x: Tensor, context: Context) -> Tensor:
+    def forward(self, streams: Streams, env: Env) -> Tensor:
         # [B, T, 1 to 3, H, D]
-        made = self.qkv(x).unflatten(-1, (-1, self.num_heads, self.head_width))
+        made = self.qkv(streams["text"]).unflatten(-1, (-1, self.num_heads, self.head_width))
         made = made.permute(2, 0, 3, 1, 4).unbind(0)
         q, k, v = (made[place] for place in self.made_by)  # [B, H, T, D] each
-        position, places = context.position, context.places
-        if context.recorder is not None:
-            context.recorder.vectors(q, k, v)
-        q, k = position.rotate(self.score(q), k, places, places)
-        if context.slot is not None:
-            k, v = context.slot.extended(k, v)
-        bias = position.bias(q, places, context.key_places)
-        if context.recorder is not None:
-            context.recorder.products(q, k, context.mask, bias)
-        y = attend(
-            q, k, v, mask=context.mask, bias=bias, dropout=self.dropout if self.training else 0.0
-        )
+        if env.recorder is not None:
+            env.recorder.vectors(q, k, v)
+        dropout = self.dropout if self.training else 0.0
+        y = env.ops["text"](self.score(q), k, v, env, dropout=dropout)
         return self.out(y.transpose(1, 2).flatten(2))

@@ -9,7 +9,9 @@ from torch import Tensor, nn
 
 from plmctl.core.errors import ConfigError, UsageError
 from plmctl.core.parts import part_of
-from plmctl.nn.cells.base import Cell, Context
+from plmctl.nn.cache import Slot
+from plmctl.nn.cells.base import Cell
+from plmctl.nn.env import Env, Streams
 
 
 @part_of("cells")
@@ -43,10 +45,10 @@ class Convolution(Cell):
     def projection(self) -> nn.Linear:  # type: ignore[override]
         return self.out
 
-    def forward(self, x: Tensor, context: Context) -> Tensor:
-        documents = context.documents
-        if context.slot is not None:
-            return self._on(x, documents, context)
+    def forward(self, streams: Streams, env: Env) -> Tensor:
+        x, documents = streams["text"], env.documents
+        if env.slot is not None:
+            return self._on(x, documents, env.slot)
         return self._gated(
             self._window(
                 self._padded(x), None if documents is None else self._padded(documents, -1)
@@ -61,10 +63,8 @@ class Convolution(Cell):
         )
         return torch.cat([before, x, behind], 1)
 
-    def _on(self, x: Tensor, documents: Tensor | None, context: Context) -> Tensor:
+    def _on(self, x: Tensor, documents: Tensor | None, slot: Slot) -> Tensor:
         """Behind the last kernel - 1 tokens that were read before."""
-        slot = context.slot
-        assert slot is not None
         if self.ahead:
             raise UsageError("a convolution that looks ahead cannot read token by token")
         if documents is None:

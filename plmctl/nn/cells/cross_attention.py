@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from torch import Tensor, nn
 
-from plmctl.attention.kernels import attend
 from plmctl.core.errors import ConfigError
 from plmctl.core.parts import part_of
-from plmctl.nn.cells.base import Cell, Context, Row, Work, check_heads
+from plmctl.nn.cells.base import Cell, Row, Work, check_heads
+from plmctl.nn.env import Env, Streams
 from plmctl.nn.scores import score
 
 
 @part_of("cells")
 class CrossAttention(Cell):
-    """`out(softmax(q k^T / sqrt(D)) v)` with q from the stream and k, v from the states of
-    `context.source`.
+    """`out(softmax(q k^T / sqrt(D)) v)` with q from the stream and k, v from the stream
+    `source`.
 
     [B, T, W] -> [B, T, W]. The rows of `kv.weight [2 H D, W]` are all of k, then v, each ordered
     (head, D). Keys have no
@@ -23,6 +23,7 @@ class CrossAttention(Cell):
     """
 
     computes = "attention"
+    reads = frozenset({"text", "source"})
 
     def __init__(
         self,
@@ -65,22 +66,20 @@ class CrossAttention(Cell):
         """Multiply the scores that the weights give by `factor`."""
         self.q.weight.data.mul_(factor)
 
-    def forward(self, x: Tensor, context: Context) -> Tensor:
-        if context.source is None:
+    def forward(self, streams: Streams, env: Env) -> Tensor:
+        states = streams.get("source")
+        if states is None:
             raise ConfigError(
                 "model.stack.layout",
                 "c",
                 "cross-attention has nothing to read in a model of one stack",
             )
         # [B, H, T, D]
-        q = self.score(self.q(x).unflatten(-1, (self.num_heads, self.head_width)).transpose(1, 2))
-        states, mask = context.source.states, context.source.mask
-        k, v = (
-            self._keys(states)
-            if context.slot is None
-            else context.slot.once(lambda: self._keys(states))
-        )
-        y = attend(q, k, v, mask=mask, dropout=self.dropout if self.training else 0.0)
+        q = self.q(streams["text"]).unflatten(-1, (self.num_heads, self.head_width))
+        q = self.score(q.transpose(1, 2))
+        k, v = self._keys(states) if env.slot is None else env.slot.once(lambda: self._keys(states))
+        dropout = self.dropout if self.training else 0.0
+        y = env.ops["source"](q, k, v, env.apart(), dropout=dropout)
         return self.out(y.transpose(1, 2).flatten(2))
 
     def _keys(self, states: Tensor) -> tuple[Tensor, ...]:

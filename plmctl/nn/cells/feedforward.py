@@ -10,8 +10,9 @@ from torch.nn import functional as F
 
 from plmctl.core.errors import ConfigError, nearest
 from plmctl.core.parts import part_of
-from plmctl.nn.cells.base import Cell, Context
+from plmctl.nn.cells.base import Cell
 from plmctl.nn.dropout import Dropout
+from plmctl.nn.env import Env, Streams
 
 Activation = Callable[[Tensor], Tensor]
 
@@ -61,5 +62,6 @@ class FeedForward(Cell):
     def projection(self) -> nn.Linear:  # type: ignore[override]
         return self.down
 
-    def forward(self, x: Tensor, context: Context) -> Tensor:
+    def forward(self, streams: Streams, env: Env) -> Tensor:
+        x = streams["text"]
         return self.down(self.dropout(self.activation(self.up(x))))

@@ -5,9 +5,10 @@ from __future__ import annotations
 from torch import Tensor, nn
 
 from plmctl.core.parts import part_of
-from plmctl.nn.cells.base import Cell, Context
+from plmctl.nn.cells.base import Cell
 from plmctl.nn.cells.feedforward import activation_function
 from plmctl.nn.dropout import Dropout
+from plmctl.nn.env import Env, Streams
 
 
 @part_of("cells")
@@ -36,5 +37,6 @@ class GLU(Cell):
     def projection(self) -> nn.Linear:  # type: ignore[override]
         return self.down
 
-    def forward(self, x: Tensor, context: Context) -> Tensor:
+    def forward(self, streams: Streams, env: Env) -> Tensor:
+        x = streams["text"]
         return self.down(self.dropout(self.activation(self.gate(x)) * self.up(x)))

@@ -8,7 +8,8 @@ from torch import Tensor, nn
 
 from plmctl.core.errors import UsageError
 from plmctl.core.parts import part_of
-from plmctl.nn.cells.base import Cell, Context
+from plmctl.nn.cells.base import Cell
+from plmctl.nn.env import Env, Streams
 from plmctl.nn.recurrence import Recurrence
 
 
@@ -36,11 +37,13 @@ class Recurrent(Cell):
     def projection(self) -> nn.Linear:  # type: ignore[override]
         return self.out
 
-    def forward(self, x: Tensor, context: Context) -> Tensor:
-        slot = context.slot
+    def forward(self, streams: Streams, env: Env) -> Tensor:
+        slot = env.slot
         if slot is not None and self.ahead:
             raise UsageError(f"{type(self).__name__} in both directions cannot read token by token")
-        states, kept = self.read(x, context.documents, None if slot is None else slot.kept)
+        states, kept = self.read(
+            streams["text"], env.documents, None if slot is None else slot.kept
+        )
         if slot is not None:
             slot.kept = kept
         return self.out(states)

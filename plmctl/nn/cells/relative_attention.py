@@ -7,11 +7,11 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from plmctl.attention.kernels import attend
 from plmctl.core.errors import ConfigError
 from plmctl.core.parts import part_of
-from plmctl.nn.cells.base import Cell, Context, Row, Work, check_heads
-from plmctl.nn.relations import Relations
+from plmctl.nn.cells.base import Cell, Row, Work, check_heads
+from plmctl.nn.env import Env, Streams
+from plmctl.nn.relations import Relations, RelativeOp
 
 
 @part_of("cells")
@@ -20,16 +20,18 @@ class RelativeAttention(Cell):
     e_{[segment i = segment j]}.
 
     [B, Tq, W] -> [B, Tq, W]; R are sinusoids of the distance (`nn/relations.py`), u, v, s learned
-    vectors of each head. Keys and values are made of memory, `context.remembered` [B, M, W], and of
-    the first `context.keys` rows, all where that is None; the rows behind them only look: the query
-    stream of XLNet. Without `segments` the last term is left out. No map has a bias. The rows of
-    `kv.weight [2 H D, W]` are all of k, then v, each ordered (head, D). (arXiv:1901.02860, sec.
-    3.3; arXiv:1906.08237, sec. 2.5 and appendix A.2; zihangdai/xlnet, modeling.py: rel_attn_core.)
+    vectors of each head. Keys and values are made of the stream `memory` [B, M, W] and
+    of the first `keys` rows of the text (`RelativeOp`), all where that is None; the rows behind
+    them only look: the query stream of XLNet. Without `segments` the last term is left out. No map
+    has a bias. The rows of `kv.weight [2 H D, W]` are all of k, then v, each ordered (head, D).
+    (arXiv:1901.02860, sec. 3.3; arXiv:1906.08237, sec. 2.5 and appendix A.2; zihangdai/xlnet,
+    modeling.py: rel_attn_core.)
     Differs: only e_different - e_same is added, for different segments; softmax takes away what all
     keys have. Each layer has u and v of its own (untie_r of the released code).
     """
 
     computes = "attention"
+    reads = frozenset({"text", "memory"})
 
     def __init__(
         self,
@@ -87,14 +89,15 @@ class RelativeAttention(Cell):
         scores = queries * (3 * (row.tokens + row.memory) + row.tokens)
         return Work(macs, scores * inner, kept + scores * self.num_heads)
 
-    def forward(self, x: Tensor, context: Context) -> Tensor:
-        relations = context.relations
-        if relations is None:
+    def forward(self, streams: Streams, env: Env) -> Tensor:
+        op = env.ops["text"]
+        if not isinstance(op, RelativeOp):
             allowed = "relative attention stands in a model that counts distances"
             raise ConfigError("model.stack.cells", type(self).__name__, allowed, fix="model=xlnet")
+        relations, x = op.relations, streams["text"]
         # [B, H, Tq, D]
         q = self.q(x).unflatten(-1, (self.num_heads, self.head_width)).transpose(1, 2)
-        k, v = self._keys(x, context)
+        k, v = self._keys(x[:, : op.keys], streams.get("memory"), env)
         bias = self._placed(q, relations)
         if (
             self.segments is not None
@@ -108,23 +111,20 @@ class RelativeAttention(Cell):
             ) * self.head_width**-0.5
             bias = torch.addcmul(bias, relations.apart.to(bias.dtype), change.to(bias.dtype))
         q = q + self.content_bias.to(q.dtype)
-        y = attend(
-            q, k, v, mask=context.mask, bias=bias, dropout=self.dropout if self.training else 0.0
-        )
+        dropout = self.dropout if self.training else 0.0
+        y = op(q, k, v, env, dropout=dropout, bias=lambda *_: bias)
         return self.out(y.transpose(1, 2).flatten(2))
 
-    def _keys(self, x: Tensor, context: Context) -> tuple[Tensor, ...]:
+    def _keys(self, seen: Tensor, memory: Tensor | None, env: Env) -> tuple[Tensor, ...]:
         """[B, H, K, D] each; in a cache, memory lies in front of the first tokens."""
-        seen, memory, slot = x[:, : context.keys], context.remembered, context.slot
-        if memory is not None and (slot is None or slot.length == 0):
+        if memory is not None and (env.slot is None or env.slot.length == 0):
             seen = torch.cat([memory, seen], 1)
-        found = (
+        return (
             self.kv(seen)
             .unflatten(-1, (2, self.num_heads, self.head_width))
             .permute(2, 0, 3, 1, 4)
             .unbind(0)
         )
-        return found if slot is None else slot.extended(*found)
 
     def _placed(self, q: Tensor, relations: Relations) -> Tensor:
         """[B, H, Tq, K] the scaled scores of distances: of all that occur, and then of those to

@@ -1,10 +1,9 @@
-"""How attention is computed: one call, the same answer from every kernel.
+"""All scores at once, under a mask.
 
 A kernel of our own on CPU where it is faster: with dropout, and in bf16 up to a thousand keys (32
-rows, 4 heads, T=128, D=64,
-bf16, one thread, forward and backward: 20 ms against 52 ms with dropout, 17 ms against 54 ms
-without). Elsewhere, and under `torch.compile`, torch's scaled_dot_product_attention. A query that
-may see nothing yields 0.
+rows, 4 heads, T=128, D=64, bf16, one thread, forward and backward: 20 ms against 52 ms with
+dropout, 17 ms against 54 ms without). Elsewhere, and under `torch.compile`, torch's
+scaled_dot_product_attention. A query that may see nothing yields 0.
 """
 
 from __future__ import annotations
@@ -17,21 +16,31 @@ from torch import Tensor
 from torch.autograd import Function
 from torch.nn import functional as F
 
-from plmctl.attention.keep import keep_mask, kept, masked
+from plmctl.attention.kernels.base import Bias, Kernel, Plan
+from plmctl.attention.kernels.keep import keep_mask, kept, masked
 from plmctl.attention.patterns.base import Pattern
 from plmctl.attention.patterns.causal import Causal
 from plmctl.core.batch import Seq
+from plmctl.core.parts import part_of
 
 # keys; beyond, the T x T probabilities no longer stay in cache and torch's tiled kernel wins
 _LONG = 1024
 
 
+@part_of("kernel")
+class Dense(Kernel):
+    """Every query against every key, under a mask: time and memory of T x T."""
+
+    def plan(self, pattern: Pattern, seq: Seq, *, start: int = 0) -> Mask:
+        return Mask.of(pattern, seq, k_offset=start)
+
+
 @dataclass(frozen=True)
-class Mask:
+class Mask(Plan):
     """A pattern evaluated for one batch, shared by all layers."""
 
     # bool [B | 1, H | 1, Tq, Tk], True = may attend; None = everything, or `causal`
-    allowed: Tensor | None
+    mask: Tensor | None
     causal: bool = False  # exactly `k <= q` and nothing else: kernels know that one by themselves
     _derived: dict[torch.dtype, tuple[Tensor, Tensor]] = field(
         default_factory=dict, repr=False, compare=False
@@ -51,17 +60,42 @@ class Mask:
         """(what to add to scores, which probabilities to keep) for the CPU kernel, made once for
         all layers.
         """
-        if self.allowed is None and not self.causal:
+        if self.mask is None and not self.causal:
             return None
         if q.dtype not in self._derived:
             ones = torch.ones(q.shape[2], k.shape[2], dtype=torch.bool, device=q.device)
-            allowed = ones.tril() if self.allowed is None else self.allowed
+            allowed = ones.tril() if self.mask is None else self.mask
             low = torch.finfo(q.dtype).min / 2  # finite: a row of -inf would be NaN
             add = torch.zeros(allowed.shape, dtype=q.dtype, device=q.device).masked_fill_(
                 ~allowed, low
             )
             self._derived[q.dtype] = (add, -allowed.to(torch.int16))
         return self._derived[q.dtype]
+
+    def hidden(self, like: Tensor) -> Tensor | None:
+        if self.causal:
+            return torch.ones(like.shape[-2:], dtype=torch.bool, device=like.device).triu(1)
+        return None if self.mask is None else ~self.mask
+
+    def attend(
+        self,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        *,
+        q_positions: Tensor,
+        k_positions: Tensor,
+        bias: Bias | None = None,
+        dropout: float = 0.0,
+    ) -> Tensor:
+        added = None if bias is None else bias(q, q_positions, k_positions)
+        return attend(q, k, v, mask=self, bias=added, dropout=dropout)
+
+    def select(self, rows: Tensor) -> Mask:
+        """The same for these rows of the batch."""
+        if self.mask is None or len(self.mask) == 1:
+            return self
+        return Mask(self.mask[rows], self.causal)
 
 
 def attend(
@@ -76,12 +110,12 @@ def attend(
         return _Attend.apply(q, k, v, bias, add, allowed, dropout)
     if bias is None:
         return F.scaled_dot_product_attention(
-            q, k, v, attn_mask=mask.allowed, is_causal=mask.causal, dropout_p=dropout
+            q, k, v, attn_mask=mask.mask, is_causal=mask.causal, dropout_p=dropout
         )
     if mask.causal:
         bias = bias.masked_fill(torch.ones_like(bias[0, 0], dtype=torch.bool).triu(1), -torch.inf)
-    elif mask.allowed is not None:
-        bias = bias.masked_fill(~mask.allowed, -torch.inf)
+    elif mask.mask is not None:
+        bias = bias.masked_fill(~mask.mask, -torch.inf)
     return F.scaled_dot_product_attention(q, k, v, attn_mask=bias, dropout_p=dropout)
 
 

@@ -1,0 +1,21 @@
+"""Kernels by the names that a model's setting `kernel` takes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from plmctl.attention.kernels.base import Kernel
+from plmctl.attention.kernels.dense import Dense
+from plmctl.core.errors import ConfigError, nearest
+
+KERNELS: dict[str, Callable[[], Kernel]] = {"dense": Dense}
+
+
+def kernel(chosen: str | Kernel) -> Kernel:
+    """The kernel of that name, or the one that is given; ConfigError naming the nearest one."""
+    if isinstance(chosen, Kernel):
+        return chosen
+    if chosen not in KERNELS:
+        allowed = f"{', '.join(KERNELS)}, or a part of the slot 'kernel'{nearest(chosen, KERNELS)}"
+        raise ConfigError("kernel", chosen, allowed)
+    return KERNELS[chosen]()

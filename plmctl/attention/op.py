@@ -1,0 +1,114 @@
+"""Attention as an operator: who sees whom, how strongly by position, how it is computed.
+
+A model makes one `AttentionOp`; bound to the tokens of a batch it is what cells call:
+`env.ops["text"](q, k, v, env)`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+from torch import Tensor
+
+from plmctl.attention.kernels.base import Bias, Kernel, Plan
+from plmctl.attention.patterns.base import Pattern
+from plmctl.core.batch import Seq
+
+
+class Position(Protocol):
+    """What an operator asks of a position scheme (`nn/positions.py`)."""
+
+    def rotate(
+        self, q: Tensor, k: Tensor, q_places: Tensor, k_places: Tensor
+    ) -> tuple[Tensor, Tensor]: ...
+
+    def bias(self, q: Tensor, q_places: Tensor, k_places: Tensor) -> Tensor | None: ...
+
+    def every_step(self, x: Tensor, step: int) -> Tensor: ...
+
+
+class Recorder(Protocol):
+    """Who looks at the maps of attention (`nn/recorder.py`)."""
+
+    def products(self, q: Tensor, k: Tensor, plan: Plan, bias: Tensor | None) -> None: ...
+
+
+class Env(Protocol):
+    """What an operator asks of its surroundings (`nn/env.py`)."""
+
+    @property
+    def recorder(self) -> Recorder | None: ...
+
+    def extended(self, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]: ...
+
+
+@dataclass(frozen=True)
+class BoundOp:
+    """Attention over the tokens of one batch."""
+
+    plan: Plan
+    position: Position
+    positions: Tensor  # [B | 1, Tq] of the queries
+    # [B | 1, Tk] of the keys, where a cache holds more than these tokens
+    all_positions: Tensor | None = None
+
+    def __call__(
+        self,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        env: Env,
+        *,
+        dropout: float = 0.0,
+        bias: Bias | None = None,
+    ) -> Tensor:
+        """Positions turn queries and keys, the cache adds the keys before, the kernel computes.
+
+        Args:
+            q: [B, H, Tq, D]
+            k: [B, H, Tk, D]
+            v: [B, H, Tk, D]
+            env: Whose cache holds the keys of the tokens before, and whose recorder looks.
+            dropout: The rate, on probabilities.
+            bias: A change of scores that the cell makes, beside that of the positions.
+
+        Returns:
+            [B, H, Tq, D]
+        """
+        q, k = self.position.rotate(q, k, self.positions, self.positions)
+        k, v = env.extended(k, v)
+        keys = self.positions if self.all_positions is None else self.all_positions
+        added = _sum(self.position.bias, bias)
+        if env.recorder is not None:
+            env.recorder.products(q, k, self.plan, added(q, self.positions, keys))
+        return self.plan.attend(
+            q, k, v, q_positions=self.positions, k_positions=keys, bias=added, dropout=dropout
+        )
+
+
+@dataclass(frozen=True)
+class AttentionOp:
+    """The attention of a model, before it meets a batch."""
+
+    pattern: Pattern
+    position: Position
+    kernel: Kernel
+
+    def over(
+        self, seq: Seq, *, positions: Tensor, all_positions: Tensor | None = None, start: int = 0
+    ) -> BoundOp:
+        """For the tokens of `seq` from `start` on, which see all of `seq`."""
+        plan = self.kernel.plan(self.pattern, seq, start=start)
+        return BoundOp(plan, self.position, positions, all_positions)
+
+
+def _sum(one: Bias, other: Bias | None) -> Bias:
+    if other is None:
+        return one
+
+    def both(q: Tensor, q_positions: Tensor, k_positions: Tensor) -> Tensor | None:
+        first, second = one(q, q_positions, k_positions), other(q, q_positions, k_positions)
+        return second if first is None else first if second is None else first + second
+
+    return both
