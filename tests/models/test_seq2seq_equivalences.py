@@ -129,7 +129,7 @@ def test_the_decoder_of_mass_sees_nothing_but_the_span_and_the_shown_states() ->
         states = read.states.clone()
         states[:, 3:6] = 100.0
         cache = model.backbone.fresh_cache(given)
-        cache.source = type(read)(states, read.mask)
+        cache.source = type(read)(states, read.op)
         target = given.seqs["target"]
         step = seq(target.tracks["previous"], position=target.tracks["position"])
         torch.testing.assert_close(
