@@ -182,7 +182,8 @@ def _spelled_out(config: Mapping[str, Any]) -> Mapping[str, Any]:
         steps = parse(stack["layout"], share=stack.get("share"))
     except (KeyError, ConfigError):
         return config
-    if [step.letter for step in steps] != ["a", "f"] * (len(steps) // 2):
+    in_parallel = any(step.joins for step in steps)
+    if in_parallel or [step.letter for step in steps] != ["a", "f"] * (len(steps) // 2):
         return config
     layers, share = len(steps) // 2, copies(steps)
     return {

@@ -312,15 +312,18 @@ class XLNet(Backbone):
         """Memory is what a layer reads: where a layer begins with another cell, attention does
         not read that.
         """
-        begins = True
-        for step in self.stack.steps:
-            cell = self.stack.blocks[step.letter][step.copy].cell  # type: ignore[index, union-attr]
-            if isinstance(cell, RelativeAttention) and not begins and memory:
-                allowed = (
-                    f"each group beginning with '{step.letter}', for memory is the input of a layer"
-                )
-                raise ConfigError("model.stack.layout", step.letter, allowed, fix="model.memory=0")
-            begins = step.ends
+        if memory and self.stack.reversible:
+            allowed = "false: memory is the input of a layer, and a layer here has two"
+            raise ConfigError("model.stack.reversible", True, allowed, fix="model.memory=0")
+        for layer in self.stack.rounds:
+            for _, step in [step for later in layer[1:] for step in later] if memory else []:
+                if isinstance(self.stack.block(step).cell, RelativeAttention):
+                    allowed = (
+                        f"each group beginning with '{step.letter}',"
+                        " for memory is the input of a layer"
+                    )
+                    fix = "model.memory=0"
+                    raise ConfigError("model.stack.layout", step.letter, allowed, fix=fix)
 
 
 def _asked(targets: Targets, rows: int, length: int) -> Asked:

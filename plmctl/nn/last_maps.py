@@ -22,7 +22,7 @@ def last_maps(model: nn.Module) -> dict[str, nn.Parameter]:
         prefix = f"{owner}/" if len(stacks) > 1 and owner else ""
         ends = [step for step in stack.steps if step.ends]
         for number, step in enumerate(ends, start=1):
-            weight = stack.blocks[step.letter][step.copy].cell.projection.weight  # type: ignore[index, union-attr]
+            weight = stack.block(step).cell.projection.weight
             if not any(weight is known for known in found.values()):
                 found[f"{prefix}layer.{number}"] = weight
     if found:

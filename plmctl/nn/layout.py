@@ -1,6 +1,7 @@
 """The layout grammar: which sublayers run in which order, and which of them share weights.
 
-    layout = group (" " group)*        group = letters ["*" n | "@" n]
+    layout = group (" " group)*        group = cells ["*" n | "@" n]
+    cells = letter (["|"] letter)*
 
 `af*12` runs twelve pairs with their own weights, `af@12` one pair twelve times (Lan et al., 2020,
 arXiv:1909.11942, sec. 3.1); `a*6 af*10 f*6` is a sandwich (Press et al., 2020, arXiv:1911.03864).
@@ -13,23 +14,26 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from plmctl.core.errors import ConfigError
 
 # sublayers; DeepNet, the deepest Transformer so far, has 2,500 (Wang et al., 2022,
 # arXiv:2203.00555)
 MOST = 10_000
-_GROUP = re.compile(r"([a-z]+)(?:([*@])([1-9][0-9]*))?")
+_GROUP = re.compile(r"([a-z](?:\|?[a-z])*)(?:([*@])([1-9][0-9]*))?")
 
 
 @dataclass(frozen=True)
 class Step:
-    """Run copy `copy` of the sublayer called `letter`; `ends` a layer or not."""
+    """Run copy `copy` of the sublayer called `letter`; `ends` a layer or not, and `joins` the step
+    before it, in parallel, or not.
+    """
 
     letter: str
     copy: int
     ends: bool
+    joins: bool = False
 
 
 def parse(layout: str, *, share: Mapping[str, int] | None = None) -> list[Step]:
@@ -44,16 +48,20 @@ def parse(layout: str, *, share: Mapping[str, int] | None = None) -> list[Step]:
             raise ConfigError(
                 "model.stack.layout",
                 layout,
-                "groups like 'af*12' (own weights) or 'af@12' (shared), by spaces",
+                "groups like 'af*12' (own weights), 'af@12' (shared) or 'a|f*12' (in parallel),"
+                " by spaces",
             )
-        letters, same, times = found[1], found[2] == "@", int(found[3] or 1)
+        cells = found[1]
+        letters, same, times = cells.replace("|", ""), found[2] == "@", int(found[3] or 1)
+        joining = [cells[:place].endswith("|") for place, cell in enumerate(cells) if cell != "|"]
         if len(steps) + times * len(letters) > MOST:
             raise ConfigError("model.stack.layout", layout, f"at most {MOST:,} sublayers")
         first = Counter(made)
         for _ in range(times):
             used = Counter(first) if same else made
             for place, letter in enumerate(letters):
-                steps.append(Step(letter, used[letter], place == len(letters) - 1))
+                ends = place == len(letters) - 1
+                steps.append(Step(letter, used[letter], ends, joining[place]))
                 used[letter] += 1
             if same:
                 made = used
@@ -72,10 +80,19 @@ def _shared(steps: list[Step], made: Mapping[str, int], share: Mapping[str, int]
             )
             allowed = f"a divisor of the {most} '{letter}' in the layout: {fitting}"
             raise ConfigError(f"model.stack.share.{letter}", copies, allowed)
-    return [
-        Step(s.letter, s.copy * share.get(s.letter, made[s.letter]) // made[s.letter], s.ends)
+    shared = [
+        replace(s, copy=s.copy * share.get(s.letter, made[s.letter]) // made[s.letter])
         for s in steps
     ]
+    joining = {(s.letter, s.copy) for s in shared if s.joins}
+    for s in shared:
+        if not s.joins and (s.letter, s.copy) in joining:
+            allowed = (
+                f"more copies: an '{s.letter}' that joins others in parallel has no norm of its"
+                " own, and one that does not join has"
+            )
+            raise ConfigError(f"model.stack.share.{s.letter}", share.get(s.letter), allowed)
+    return shared
 
 
 def layers(steps: list[Step]) -> list[list[tuple[int, Step]]]:
@@ -86,6 +103,22 @@ def layers(steps: list[Step]) -> list[list[tuple[int, Step]]]:
         if step.ends:
             found.append([])
     return found[:-1]
+
+
+def rounds(layer: list[tuple[int, Step]]) -> list[list[tuple[int, Step]]]:
+    """The steps of a layer, those in parallel together; each round reads what the last wrote."""
+    found: list[list[tuple[int, Step]]] = []
+    for number, step in layer:
+        if step.joins:
+            found[-1].append((number, step))
+        else:
+            found.append([(number, step)])
+    return found
+
+
+def text(layer: list[Step]) -> str:
+    """The cells of one layer as a layout spells them."""
+    return "".join(f"{'|' * step.joins}{step.letter}" for step in layer)
 
 
 def copies(steps: list[Step]) -> dict[str, int]:

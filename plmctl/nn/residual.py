@@ -2,6 +2,9 @@
 `SandwichNorm`.
 
 y = norm_sum(x + dropout(norm_out(cell(norm_in(x)))))
+
+Cells in parallel read one norm_in(x), and what each of them makes is added before one norm_sum:
+both norms are those of the first.
 """
 
 from __future__ import annotations
@@ -9,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from torch import nn
+from torch import Tensor, nn
 
 from plmctl.core.parts import part_of
 from plmctl.nn.cells.base import Cell
@@ -40,17 +43,32 @@ class Block(nn.Module):
 
     def forward(self, streams: Streams, env: Env) -> Streams:
         """The same streams after the one that the cell writes was changed."""
-        name = self.cell.writes
-        y = self.norm_out(self.cell(self._normed(streams), env))
-        return streams.updated(name, self.norm_sum(self.dropout.add(streams[name], y)))
+        name, read = self.cell.writes, self.normed(streams, self.cell.reads)
+        return streams.updated(name, self.norm_sum(self.add(streams[name], read, env)))
 
-    def _normed(self, streams: Streams) -> Streams:
-        """What the cell reads: its stream behind `norm_in`, and memory, which was that stream."""
+    def normed(self, streams: Streams, reads: frozenset[str]) -> Streams:
+        """What cells that read `reads` are given: the stream that they write behind `norm_in`, and
+        memory, which was that stream.
+        """
         if isinstance(self.norm_in, nn.Identity):
             return streams
         normed = streams.updated(self.cell.writes, self.norm_in(streams[self.cell.writes]))
-        memory = streams.get("memory") if "memory" in self.cell.reads else None
+        memory = streams.get("memory") if "memory" in reads else None
         return normed if memory is None else normed.updated("memory", self.norm_in(memory))
+
+    def add(self, x: Tensor, read: Streams, env: Env) -> Tensor:
+        """[B, T, W] `x` and what the cell makes of normed streams, with dropout."""
+        return self.dropout.add(x, self.norm_out(self.cell(read, env)))
+
+    def change(self, read: Streams, env: Env) -> Tensor:
+        """[B, T, W] what `add` adds."""
+        return self.dropout(self.norm_out(self.cell(read, env)))
+
+    def join(self) -> None:
+        """Become a block that runs in parallel with another, whose `norm_in` and `norm_sum` serve
+        both.
+        """
+        self.norm_in, self.norm_sum = nn.Identity(), nn.Identity()
 
 
 @part_of("residual")

@@ -2,17 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Protocol
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from types import MappingProxyType
+from typing import Any, Protocol
 
+import torch
 from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
 
-from plmctl.core.errors import ConfigError
+from plmctl.core.errors import ConfigError, nearest
+from plmctl.core.locate import parameters
 from plmctl.core.parts import base_of, part_of
+from plmctl.core.values import fit
 from plmctl.nn import layout as grammar
 from plmctl.nn.cells.base import Cell
 from plmctl.nn.env import Env, Streams
+from plmctl.nn.layout import Step
 from plmctl.nn.residual import Block
+from plmctl.nn.reversible import ReversiblePair
+
+Round = list[tuple[int, Step]]  # cells in parallel: (number of the step, step)
+Cells = Mapping[str, Callable[..., Cell]]
+ByLayer = Mapping[str, Mapping[str, Sequence[Any]]]
+Layer = Callable[[Streams, Env], Streams]
 
 
 @base_of("residual")
@@ -28,21 +41,37 @@ class Stack(nn.Module):
     """`final_norm(block_n(... block_1(x)))`, streams to streams, in the order of `layout`
     (grammar: nn/layout.py).
 
-    `cells` maps each letter of the layout to a factory. Parameters are named by letter and ordinal:
-    `blocks.a.0`, `blocks.f.0`.
+    Parameters are named by letter and ordinal: `blocks.a.0`, `blocks.f.0`.
+
+    Args:
+        layout: Which cells run in which order.
+        cells: {letter of the layout: factory of the cell}.
+        residual: Where the norms stand.
+        share: {letter: number of copies}, each for as many neighbours.
+        by_layer: {letter: {setting of the cell: one value for each of its copies}}, such as
+            `{f: {inner_width: [64, 64, 128]}}` for `af*3`.
+        reversible: Two streams, which each cell in turn adds to and reads (nn/reversible.py); what
+            follows is their mean. Differs: the Reformer puts them side by side, 2 W wide.
     """
+
+    # store only the input of each layer for the backward pass, and run the layer again there
+    checkpointed = False
 
     def __init__(
         self,
         *,
         layout: str,
-        cells: Mapping[str, Callable[[], Cell]],
+        cells: Cells,
         residual: Residual,
         share: Mapping[str, int] | None = None,
+        by_layer: ByLayer = MappingProxyType({}),
+        reversible: bool = False,
     ) -> None:
         super().__init__()
         self.steps = grammar.parse(layout, share=share)
-        self.layers = grammar.layers(self.steps)
+        # of each layer, the cells that run together
+        self.rounds = [grammar.rounds(layer) for layer in grammar.layers(self.steps)]
+        self.reversible = reversible
         copies = grammar.copies(self.steps)
         for letter in copies:
             if letter not in cells:
@@ -51,26 +80,59 @@ class Stack(nn.Module):
                     layout,
                     f"'{letter}' is none of the cells: {', '.join(cells)}",
                 )
+        made = _cells(cells, copies, by_layer)
         self.blocks = nn.ModuleDict(
-            {
-                letter: nn.ModuleList(residual.block(cells[letter]()) for _ in range(n))
-                for letter, n in copies.items()
-            }
+            {letter: nn.ModuleList(map(residual.block, own)) for letter, own in made.items()}
         )
+        for steps in [steps for layer in self.rounds for steps in layer]:
+            self._check_round([self.block(step).cell for _, step in steps], layout)
+            for _, step in steps[1:]:
+                self.block(step).join()
         self.final_norm = residual.final()
+        if reversible:
+            self._check_reversible(residual)
+
+    def _check_round(self, cells: Sequence[Cell], layout: str) -> None:
+        written = {cell.writes for cell in cells}
+        if len(written) > 1:
+            allowed = f"cells in parallel write one stream, these write {', '.join(written)}"
+            raise ConfigError("model.stack.layout", layout, allowed)
+        if self.reversible and written != {"text"}:
+            allowed = f"false: the layout {layout} has a cell that writes {', '.join(written)}"
+            raise ConfigError("model.stack.reversible", True, allowed)
+
+    def _check_reversible(self, residual: Residual) -> None:
+        for step in self.steps:
+            if not isinstance(self.block(step).norm_sum, nn.Identity):
+                raise ConfigError(
+                    "model.stack.reversible",
+                    True,
+                    f"no norm after a sum, from which there is no way back, as"
+                    f" {type(residual).__name__} has",
+                    fix="model.stack.residual._target_=plmctl.nn.residual.PreNorm",
+                )
 
     @property
     def num_layers(self) -> int:
-        return len(self.layers)
+        return len(self.rounds)
+
+    @property
+    def recomputes(self) -> bool:
+        """Whether a backward pass runs the forward pass of each cell once more."""
+        return self.checkpointed or self.reversible
 
     @property
     def records(self) -> bool:
         """Whether each layer has just one cell of self-attention that can be recorded."""
         found = [0]
         for step in self.steps:
-            found[-1] += self.blocks[step.letter][step.copy].cell.records  # type: ignore[index, union-attr]
+            found[-1] += self.block(step).cell.records
             found += [0] * step.ends
         return set(found[:-1]) == {1}
+
+    def block(self, step: Step) -> Block:
+        """The block that a step runs."""
+        return self.blocks[step.letter][step.copy]  # type: ignore[index, return-value]
 
     def forward(
         self, streams: Streams, env: Env, *, record: bool = False
@@ -78,18 +140,144 @@ class Stack(nn.Module):
         """The streams after the last layer, the text normed; and with `record` the text before the
         first layer and after every one (the last one normed).
         """
-        recorded = [streams["text"]]
-        for number in range(len(self.layers)):
-            streams = self.layer(number, streams, env)
-            if record:
-                recorded.append(streams["text"])
+        run = self._reversibly if self.reversible else self._in_order
+        streams, recorded = run(streams, env, record)
         streams = streams.updated("text", self.final_norm(streams["text"]))
         return streams, [*recorded[:-1], streams["text"]] if record else []
 
+    def _in_order(self, streams: Streams, env: Env, record: bool) -> tuple[Streams, list[Tensor]]:
+        recorded = [streams["text"]]
+        for number in range(self.num_layers):
+            streams = self.layer(number, streams, env)
+            if record:
+                recorded.append(streams["text"])
+        return streams, recorded
+
     def layer(self, number: int, streams: Streams, env: Env) -> Streams:
         """The streams after one layer, from those before it."""
-        x = env.ops["text"].position.every_step(streams["text"], number)
-        streams = streams.at(number).updated("text", x)
-        for place, step in self.layers[number]:
-            streams = self.blocks[step.letter][step.copy](streams, env.at(place))  # type: ignore[index]
+        # what a recorder sees must be seen once
+        if self.checkpointed and torch.is_grad_enabled() and env.recorder is None:
+            return _run_checkpointed(partial(self._layer, number), streams, env)
+        return self._layer(number, streams, env)
+
+    def _layer(self, number: int, streams: Streams, env: Env) -> Streams:
+        streams = self._enter(number, streams, env)
+        for steps in self.rounds[number]:
+            first, read = self._read(steps, streams)
+            name = first.cell.writes
+            x = streams[name]
+            for place, step in steps:
+                x = self.block(step).add(x, read, env.at(place))
+            streams = streams.updated(name, first.norm_sum(x))
         return streams
+
+    def _enter(self, number: int, streams: Streams, env: Env) -> Streams:
+        """What the first cell of a layer reads: the layer's own streams, and its number where
+        positions tell it.
+        """
+        x = env.ops["text"].position.every_step(streams["text"], number)
+        return streams.at(number).updated("text", x)
+
+    def _read(self, steps: Round, streams: Streams) -> tuple[Block, Streams]:
+        """(the block whose norms count, what all cells of the round read)."""
+        first = self.block(steps[0][1])
+        reads = frozenset().union(*(self.block(step).cell.reads for _, step in steps))
+        return first, first.normed(streams, reads)
+
+    @torch.compiler.disable  # what a step leaves for the backward pass is no part of a graph
+    def _reversibly(self, streams: Streams, env: Env, record: bool) -> tuple[Streams, list[Tensor]]:
+        x = streams["text"]
+        pair, recorded = ReversiblePair(x, stored=env.recorder is not None), [x]
+        others = Streams(
+            {k: v for k, v in streams.tensors.items() if k != "text"}, streams.by_layer
+        )
+        for number in range(self.num_layers):
+            for steps in self.rounds[number]:
+                pair.step(partial(self._change, number, steps, others, env))
+            if record:
+                recorded.append(pair.mean())
+        return others.updated("text", pair.finish()), recorded
+
+    def _change(self, number: int, steps: Round, others: Streams, env: Env, x: Tensor) -> Tensor:
+        """What the cells of a round make of the stream `x` and of the others, together."""
+        streams = others.updated("text", x)
+        if steps is self.rounds[number][0]:
+            streams = self._enter(number, streams, env)
+        else:
+            streams = streams.at(number)
+        _, read = self._read(steps, streams)
+        changes = [self.block(step).change(read, env.at(place)) for place, step in steps]
+        return torch.stack(changes).sum(0) if len(changes) > 1 else changes[0]
+
+
+@torch.compiler.disable  # generators of the CPU are set back, which a graph cannot do
+def _run_checkpointed(layer: Layer, streams: Streams, env: Env) -> Streams:
+    """The same values and gradients (Chen et al., 2016, arXiv:1604.06174, sec. 4)."""
+
+    def run(x: Tensor) -> Streams:  # the tensor says of which device the generator is kept
+        return layer(streams.updated("text", x), env)
+
+    made: Streams = checkpoint(run, streams["text"], use_reentrant=False)
+    return made
+
+
+def checkpoint_stacks(model: nn.Module, objective: nn.Module) -> None:
+    """Have every stack of both store only the inputs of its layers; ConfigError where the model has
+    none.
+    """
+    if not any(isinstance(part, Stack) for part in model.modules()):
+        allowed = "false: this model has no stack of layers that could run again"
+        raise ConfigError("train.checkpoint_activations", True, allowed)
+    for part in [*model.modules(), *objective.modules()]:
+        if isinstance(part, Stack):
+            part.checkpointed = True
+
+
+def _cells(cells: Cells, copies: Mapping[str, int], by_layer: ByLayer) -> dict[str, list[Cell]]:
+    """The cells of every letter, each with its own values of the settings in `by_layer`."""
+    for letter in by_layer:
+        if letter not in copies:
+            allowed = f"a cell of the layout: {', '.join(copies)}{nearest(letter, copies)}"
+            raise ConfigError("model.stack.by_layer", letter, allowed)
+    return {
+        letter: [
+            _cell(letter, cells[letter], {k: v[i] for k, v in settings.items()})
+            for i in range(number)
+        ]
+        for letter, number in copies.items()
+        for settings in [_checked(letter, cells[letter], by_layer.get(letter) or {}, number)]
+    }
+
+
+def _checked(
+    letter: str, factory: Callable[..., Cell], settings: Mapping[str, Sequence[Any]], number: int
+) -> dict[str, list[Any]]:
+    """Settings by layer, as the cell's own annotations want them."""
+    found: dict[str, list[Any]] = {}
+    if not settings:
+        return found
+    known = parameters(factory.func if isinstance(factory, partial) else factory)
+    for name, values in settings.items():
+        path = f"model.stack.by_layer.{letter}.{name}"
+        if name not in known:
+            allowed = f"a setting of '{letter}': {', '.join(known)}{nearest(name, known)}"
+            raise ConfigError(path, list(values), allowed)
+        if not isinstance(values, list | tuple) or len(values) != number:
+            allowed = f"a list of {number} values, one for each '{letter}' of the layout"
+            raise ConfigError(path, values, allowed)
+        try:
+            found[name] = [fit(value, known[name].annotation) for value in values]
+        except ValueError as error:
+            raise ConfigError(path, list(values), f"each {error}") from None
+    return found
+
+
+def _cell(letter: str, factory: Callable[..., Cell], settings: Mapping[str, Any]) -> Cell:
+    try:
+        return factory(**settings)
+    except ConfigError as error:  # the cell knows what is wrong, only we know where it stands
+        name = error.path.rpartition(".")[2]
+        if name not in settings:
+            raise
+        path = f"model.stack.by_layer.{letter}.{name}"
+        raise ConfigError(path, settings[name], error.allowed) from None

@@ -4,14 +4,14 @@ by --dry-run and by MFU.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from torch import nn
 
 from plmctl.heads.lm import LMHead
 from plmctl.models.base import Backbone, Model
-from plmctl.nn.cells.base import Cell, Row
+from plmctl.nn.cells.base import Row
 from plmctl.nn.stack import Stack
 from plmctl.nn.tables import real
 from plmctl.objectives.base import Facts, Objective
@@ -38,6 +38,8 @@ class Cost:
     # the same with 6 L T d: only the half of the scores that a causal pattern needs
     causal_flops_per_token: float
     saved_per_row: float  # numbers that one row keeps for the backward pass
+    # of one real token, by stacks that keep less than their backward pass needs; no useful work
+    recomputed_flops_per_token: float = 0.0
     held: int = 0  # parameters of the teachers
 
     @property
@@ -116,7 +118,7 @@ def _learning(
     tokens = length + target_length
     shares = [predicted.get(name, 0.0) for name, head in model.heads.items() if _tables(head)]
     asked = max(shares, default=0.0) if "query" in model.backbone.streams else 0.0
-    macs, saved = _backbone(model.backbone, length, target_length, asked)
+    macs, saved, recomputed = _backbone(model.backbone, length, target_length, asked)
     everywhere = objective.facts.at_every_token if objective else frozenset()
     for name, head in model.heads.items():
         seldom = predicted.get(name, 0.0) if _tables(head) else 1 / tokens
@@ -128,7 +130,8 @@ def _learning(
         if not any(parameter.requires_grad for parameter in part.parameters()):
             continue  # a copy that learns nothing
         if isinstance(part, Backbone):
-            inner, kept = _backbone(part, length, target_length)
+            inner, kept, again = _backbone(part, length, target_length)
+            recomputed += again
             work, scores = sum(inner.values()), scores + inner["attention scores"]
         elif isinstance(part, LMHead):
             work, kept = _head(part, predicted.get("mlm", 0.0), tokens)
@@ -143,6 +146,7 @@ def _learning(
         full,
         full - 3 * scores,
         saved,
+        2 * recomputed,
     )
 
 
@@ -157,28 +161,45 @@ def own_parameters(objective: Objective, model: Model) -> int:
 
 def _backbone(
     backbone: Backbone, length: int, target_length: int, asked: float = 0.0
-) -> tuple[dict[str, float], float]:
-    """(multiply-adds of a token by kind, numbers that a row keeps for the backward pass);
-    `asked`: rows of a query stream.
+) -> tuple[dict[str, float], float, float]:
+    """(multiply-adds of a token by kind, numbers that a row keeps for the backward pass, those
+    multiply-adds that run again there); `asked`: rows of a query stream.
     """
-    macs, saved = (
-        {"attention": 0.0, "attention scores": 0.0, "feed-forward": 0.0, "heads": 0.0},
-        0.0,
-    )
+    macs = {"attention": 0.0, "attention scores": 0.0, "feed-forward": 0.0, "heads": 0.0}
+    saved = recomputed = 0.0
     total = length + target_length
     macs |= _embedding(backbone)
     memory = getattr(backbone, "memory", 0)
     for stack, tokens, source in backbone.stacks(length, target_length):
-        for step in stack.steps:  # a shared block counts every time it runs
-            cell: Cell = stack.blocks[step.letter][step.copy].cell  # type: ignore[index, union-attr, assignment]
-            work, kind = (
-                cell.work(Row(tokens, source, memory, asked)),
-                cell.computes or type(cell).__name__,
-            )
-            macs[kind] = macs.get(kind, 0.0) + work.macs / total
-            macs["attention scores"] += work.scores / total
-            saved += (1 + asked) * tokens * 3 * backbone.width + work.kept
-    return macs, saved
+        row, states = Row(tokens, source, memory, asked), (1 + asked) * tokens * backbone.width
+        kept: list[float] = []  # by each round of cells in parallel
+        for layer in stack.rounds:  # a shared block counts every time it runs
+            for steps in layer:
+                cells = [stack.block(step).cell for _, step in steps]
+                works = [cell.work(row) for cell in cells]
+                for cell, work in zip(cells, works, strict=True):
+                    kind = cell.computes or type(cell).__name__
+                    macs[kind] = macs.get(kind, 0.0) + work.macs / total
+                    macs["attention scores"] += work.scores / total
+                    recomputed += (work.macs + work.scores) / total * stack.recomputes
+                # the norm's input and output are kept once, what dropout needs for each cell
+                kept.append((2 + len(cells)) * states + sum(work.kept for work in works))
+        saved += _saved(stack, kept, states)
+    return macs, saved, recomputed
+
+
+def _saved(stack: Stack, kept: Sequence[float], states: float) -> float:
+    """Numbers of a row that a stack keeps at most; `kept` by each of its rounds, where all are
+    stored.
+    """
+    if stack.reversible:  # two streams, and the round that is gone back through
+        return 2 * states + max(kept)
+    if not stack.checkpointed:
+        return sum(kept)
+    rounds = iter(kept)  # the input of each layer, and the layer that runs again
+    return stack.num_layers * states + max(
+        sum(next(rounds) for _ in layer) for layer in stack.rounds
+    )
 
 
 def _head(head: nn.Module, share: float, length: int) -> tuple[float, float]:

@@ -48,6 +48,8 @@ def shrunk(source: Source, layers: Layers | Mapping[str, Layers]) -> Source:
         chosen = picked(wanted, len(steps), path=path)
         node["layout"], moved = _layout(steps, chosen, path), _moved(steps, chosen)
         node.pop("share", None)  # the layout says it
+        if node.get("by_layer"):
+            node["by_layer"] = _values(node["by_layer"], moved)
         tensors = _renamed(tensors, f"backbone.{place}.blocks", moved)
         config["size"] = {**config["size"], "num_layers": len(chosen)}
     return replace(source, config=config, tensors=tensors)
@@ -156,9 +158,9 @@ def _layout(steps: Sequence[Sequence[Step]], chosen: Sequence[int], path: str) -
             raise ConfigError(
                 path, list(chosen), "null: some of its layers share their weights, and some do not"
             )
-        return f"{''.join(step.letter for step in steps[0])}@{len(chosen)}"
-    letters = ["".join(step.letter for step in steps[layer]) for layer in chosen]
-    return " ".join(f"{group}*{len(list(same))}" for group, same in groupby(letters))
+        return f"{grammar.text(steps[0])}@{len(chosen)}"
+    groups = [grammar.text(steps[layer]) for layer in chosen]
+    return " ".join(f"{group}*{len(list(same))}" for group, same in groupby(groups))
 
 
 def _moved(
@@ -177,6 +179,21 @@ def _moved(
             moved.append(((step.letter, step.copy), (step.letter, made.get(step.letter, 0))))
             made[step.letter] = made.get(step.letter, 0) + 1
     return moved
+
+
+def _values(
+    by_layer: Mapping[str, Mapping[str, Sequence[Any]]],
+    moved: Sequence[tuple[tuple[str, int], tuple[str, int]]],
+) -> dict[str, dict[str, list[Any]]]:
+    """Settings by layer of the cells that moved."""
+    return {
+        letter: {
+            name: [values[copy_] for (moved_letter, copy_), _ in moved if moved_letter == letter]
+            for name, values in settings.items()
+        }
+        for letter, settings in by_layer.items()
+        if any(moved_letter == letter for (moved_letter, _), _ in moved)
+    }
 
 
 def _renamed(
