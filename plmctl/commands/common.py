@@ -18,6 +18,7 @@ from plmctl.core.errors import DataError
 from plmctl.core.terminal import remark
 from plmctl.models.base import Backbone, Model
 from plmctl.nn.last_maps import last_maps
+from plmctl.nn.stack import checkpoint_stacks
 from plmctl.objectives.base import Objective
 from plmctl.objectives.mix import Entry, Mix
 from plmctl.run.build import build, entry, plain
@@ -240,6 +241,8 @@ def fit(
         flops_per_token=flops_per_token,
         peak_flops=(peak_flops(session.precision) or 0.0) * world.size,
     )
+    if train.get("checkpoint_activations"):
+        checkpoint_stacks(model, objective)
     trainer = Trainer(
         model=model,
         objective=objective,

@@ -20,6 +20,7 @@ from plmctl.core.terminal import screen, tell
 from plmctl.data.loader import row_lengths
 from plmctl.data.shards import is_tokens
 from plmctl.models.base import Model
+from plmctl.nn.stack import checkpoint_stacks
 from plmctl.nn.tables import real, token_rows
 from plmctl.noise.base import Chain
 from plmctl.run.assemble import build_model, known_to_objectives
@@ -72,6 +73,8 @@ def estimate(cfg: DictConfig, flags: Flags) -> dict[str, dict[str, Any]]:
             cfg, {"vocab": TINY, **known_to_objectives(model, vocab_size=size)}, flags.plugins
         )
         objective = outlined(cfg, model, own, flags.plugins)
+        if train.get("checkpoint_activations"):
+            checkpoint_stacks(model, objective)
         format = build(plain(cfg.format), {"vocab": TINY}, flags.plugins, path="format")
         noise = Chain(
             list(
@@ -121,6 +124,8 @@ def estimate_task(
     length = task.max_length if apart else task.longest
     predicted = dict.fromkeys(model.heads, written / (length + apart))
     objective = outlined(cfg, model, task, flags.plugins)
+    if train.get("checkpoint_activations"):
+        checkpoint_stacks(model, objective)
     costs = cost(
         model, length=length, target_length=apart, predicted=predicted, objective=objective
     )
@@ -198,7 +203,9 @@ def _run(cfg: DictConfig, costs: Cost, length: int, peak: float | None) -> dict[
         found["training FLOPs"] = f"{costs.flops_per_token * tokens:.3g}"
         if peak:
             found[f"time at {ASSUMED:.0%} of this device's {peak / 1e12:.2f} TFLOP/s"] = clock(
-                costs.flops_per_token * tokens / (ASSUMED * peak * train.processes)
+                (costs.flops_per_token + costs.recomputed_flops_per_token)
+                * tokens
+                / (ASSUMED * peak * train.processes)
             )
     return found
 

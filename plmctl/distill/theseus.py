@@ -194,6 +194,9 @@ def pair_stacks(model: Model, teacher: Model, name: str) -> list[tuple[str, Stac
         if isinstance(stack, Stack) and path in theirs
     ]
     for path, predecessor, successor in found:
+        if predecessor.reversible or successor.reversible:
+            allowed = "false, of the teacher, too: one layer cannot stand for another's two streams"
+            raise ConfigError(f"model.{path}.reversible", True, allowed, fix="distill=kd")
         layers, count = predecessor.num_layers, successor.num_layers
         if layers % count:
             divisors = [n for n in range(1, layers + 1) if layers % n == 0]

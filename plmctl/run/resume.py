@@ -29,6 +29,7 @@ MAY_CHANGE = LENGTH_KEYS | {
             "device",
             "processes",
             "micro_batch_size",
+            "checkpoint_activations",
         )
     ),
     *("run.dir", "run.name", "run.resume"),

@@ -72,6 +72,9 @@ class Train:
     device: Literal["auto", "cpu", "cuda"] = "auto"
     processes: Count = 1  # on this machine, data-parallel
     threads: Count | None = None  # of the CPU, for each process; null: what torch takes
+    # store only the input of each layer, and run the layer again in the backward pass: less memory,
+    # about a third more time, the same numbers
+    checkpoint_activations: bool = False
     deterministic: bool = False  # refuse GPU kernels whose result depends on the order of execution
     log_every: Whole = 10  # updates; 0: the first and the last only
     grad_norms: bool = False  # of every layer, in the first update: start/grad_norm/<layer>

@@ -7,6 +7,7 @@ import torch
 from saved_tensors import saved_numbers
 from stacks import make_context, make_input, make_stack
 
+from plmctl.core.errors import ConfigError
 from plmctl.nn.recorder import ATTENTION, Recorder
 from plmctl.nn.stack import checkpoint_stacks
 
@@ -22,7 +23,7 @@ def _gradients(stack, x, context):
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_equal_to_the_bit_with_dropout(layout: str, dtype: torch.dtype) -> None:
     plain, other = (make_stack(layout, dropout=0.3, dtype=dtype) for _ in range(2))
-    assert checkpoint_stacks(other, other) == 1
+    checkpoint_stacks(other, torch.nn.Identity())
     wanted, found = (_gradients(each, make_input(dtype), make_context()) for each in (plain, other))
     torch.testing.assert_close(found, wanted, rtol=0, atol=0)
 
@@ -43,7 +44,7 @@ def test_memory_is_that_of_the_inputs() -> None:
     for layers in (2, 6):
         stack = make_stack(f"af*{layers}")
         plain = saved_numbers(stack, x, context)
-        checkpoint_stacks(stack)
+        checkpoint_stacks(stack, torch.nn.Identity())
         kept[layers] = saved_numbers(stack, x, context)
         assert kept[layers] < plain / 4
     assert kept[6] - kept[2] == 4 * x.numel()
@@ -51,7 +52,12 @@ def test_memory_is_that_of_the_inputs() -> None:
 
 def test_what_is_recorded_is_recorded_once() -> None:
     stack = make_stack("af*2")
-    checkpoint_stacks(stack)
+    checkpoint_stacks(stack, torch.nn.Identity())
     recorder = Recorder.of(ATTENTION)
     stack(make_input(), make_context(recorder=recorder))[0].sum().backward()
     assert {len(found) for found in recorder.made.values()} == {2}
+
+
+def test_a_model_without_stacks_is_refused() -> None:
+    with pytest.raises(ConfigError, match="checkpoint_activations=True: false: this model has no"):
+        checkpoint_stacks(torch.nn.Linear(2, 2), make_stack("af"))
