@@ -60,7 +60,7 @@ def run_layers(
     """The last state of `model` when its stack runs only the steps of these layers."""
     stack = model.backbone.stack
     with monkeypatch.context() as patch:
-        patch.setattr(stack, "layers", [stack.layers[layer] for layer in layers])
+        patch.setattr(stack, "rounds", [stack.rounds[layer] for layer in layers])
         return model.backbone(rows).last
 
 
@@ -97,7 +97,13 @@ def test_what_is_not_there_is_named(layers: Any, message: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("recipe", "words"), [("bert", ["size.num_layers=5"]), ("gpt2", ["size.num_layers=5"])]
+    ("recipe", "words"),
+    [
+        ("bert", ["size.num_layers=5"]),
+        ("gpt2", ["size.num_layers=5"]),
+        ("gpt2", ["model.stack.layout=af*1 a|f*4"]),
+        ("gpt2", ["size.num_layers=5", "model.stack.by_layer={f:{inner_width:[8,16,24,32,40]}}"]),
+    ],
 )
 def test_the_student_is_the_teacher_run_on_those_layers_alone(
     recipe: str, words: list[str], monkeypatch: pytest.MonkeyPatch

@@ -328,13 +328,26 @@ def _parameters(node: Any, plugins: Sequence[str]) -> list[str]:
 
 
 def _names(word: Word, tree: Mapping[str, Any]) -> bool:
-    """Whether the word gives new names to a mapping of `NAMED`, or something to such a name."""
+    """Whether the word gives new names to a mapping of `NAMED`, or to one of a part that is empty,
+    or something to such a name.
+    """
     named = (*NAMED, *IN_STUDIES) if "arms" in tree else NAMED
+    named = (*named, *_empty(tree, word.key))
     if not f"{word.key}.".startswith(tuple(f"{name}." for name in named)):
         return False
     return word.text.partition("=")[2].startswith("{") or not (
         word.key in named or _known(tree, word.key)
     )
+
+
+def _empty(tree: Mapping[str, Any], key: str) -> list[str]:
+    """The part of a dotted key that leads to an empty mapping of a part, such as `optim.scales`."""
+    words = key.split(".")
+    for place in range(1, len(words)):
+        part, here = _select(tree, ".".join(words[:place])), ".".join(words[: place + 1])
+        if isinstance(part, Mapping) and "_target_" in part and _select(tree, here) == {}:
+            return [here]
+    return []
 
 
 def _known(tree: Mapping[str, Any], key: str) -> bool:

@@ -7,6 +7,7 @@ import torch
 from stacks import W, make_context, make_input, make_stack
 
 from plmctl.core.errors import ConfigError
+from plmctl.run.compose import compose
 
 
 def test_each_copy_has_its_own_values() -> None:
@@ -45,3 +46,14 @@ def test_wrong_values_are_said_where_they_stand(by_layer, said: str) -> None:
         make_stack("af*3", by_layer=by_layer)
     assert error.value.path.startswith("model.stack.by_layer")
     assert W == 8  # what the sentence about heads says
+
+
+def test_the_command_line_takes_it() -> None:
+    """As one value, or each cell's own."""
+    for words in (
+        ["model.stack.by_layer={f:{inner_width:[4,8]},a:{num_heads:[1,2]}}"],
+        ["model.stack.by_layer.f.inner_width=[4,8]", "model.stack.by_layer.a.num_heads=[1,2]"],
+    ):
+        cfg = compose("pretrain", "gpt2", [*words, "size.num_layers=2", "data.path=x"])
+        wanted = {"f": {"inner_width": [4, 8]}, "a": {"num_heads": [1, 2]}}
+        assert cfg.model.stack.by_layer == wanted
