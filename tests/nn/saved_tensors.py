@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import gc
-from typing import Any
 
-from torch import Tensor, nn
+from stacks import run_stack
+from torch import Tensor
 from torch.multiprocessing.reductions import StorageWeakRef
 from torch.utils import _pytree as tree
 from torch.utils._python_dispatch import TorchDispatchMode
+
+from plmctl.nn.env import Env
+from plmctl.nn.stack import Stack
 
 
 class _Births(TorchDispatchMode):
@@ -34,12 +37,12 @@ class _Births(TorchDispatchMode):
         return sum(size for reference, size in self.made.values() if not reference.expired())
 
 
-def saved_numbers(stack: nn.Module, x: Tensor, context: Any) -> int:
+def saved_numbers(stack: Stack, x: Tensor, env: Env) -> int:
     """How many numbers of the type of `x` are alive after the forward pass, whoever holds them,
     beside its input, its result, the weights and their gradients.
     """
     with _Births(x, *stack.parameters()) as births:
-        last, _ = stack(x, context)
+        last, _ = run_stack(stack, x, env)
     kept = births.alive() // x.element_size() - last.numel()
     last.sum().backward()
     return kept

@@ -8,13 +8,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from plmctl.attention.kernels import Mask
+from plmctl.attention.kernels.dense import Mask
+from plmctl.attention.op import BoundOp
 from plmctl.attention.patterns.causal import Causal
 from plmctl.core.batch import Seq
 from plmctl.nn.cells.attention import Attention
-from plmctl.nn.cells.base import Context
 from plmctl.nn.cells.cross_attention import CrossAttention
 from plmctl.nn.cells.feedforward import FeedForward
+from plmctl.nn.env import Env, Streams
 from plmctl.nn.norm import layer_norm
 from plmctl.nn.positions import NoPosition
 from plmctl.nn.residual import PreNorm
@@ -57,7 +58,21 @@ def make_input(dtype: torch.dtype = torch.float64, length: int = T) -> Tensor:
     return torch.randn(B, length, W, generator=generator).to(dtype).requires_grad_()
 
 
-def make_context(length: int = T, **more: Any) -> Context:
+def make_env(length: int = T, *, source: int = 0, **more: Any) -> Env:
+    """Tokens see themselves and those before; all of `source` tokens of another stack."""
     seq = Seq(torch.zeros(B, length, dtype=torch.long), torch.full((B,), length), full=True)
     places = torch.arange(length)[None]
-    return Context(Mask.of(Causal(), seq), NoPosition(), places, seq=seq, **more)
+    ops = {"text": BoundOp(Mask.of(Causal(), seq), NoPosition(), places)}
+    if source:
+        seen = Mask(torch.ones(B, 1, 1, source, dtype=torch.bool))
+        ops["source"] = BoundOp(seen, NoPosition(), torch.arange(source)[None])
+    return Env(ops, seq=seq, **more)
+
+
+def run_stack(
+    stack: Stack, x: Tensor, env: Env, *, source: Tensor | None = None, record: bool = False
+) -> tuple[Tensor, list[Tensor]]:
+    """(the last state of the text, what was recorded)."""
+    tensors = {"text": x} if source is None else {"text": x, "source": source}
+    streams, recorded = stack(Streams(tensors), env, record=record)
+    return streams["text"], recorded

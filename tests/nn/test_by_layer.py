@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from stacks import W, make_context, make_input, make_stack
+from stacks import W, make_env, make_input, make_stack, run_stack
 
 from plmctl.core.errors import ConfigError
 from plmctl.run.compose import compose
@@ -16,7 +16,7 @@ def test_each_copy_has_its_own_values() -> None:
     )
     assert [block.cell.up.out_features for block in stack.blocks["f"]] == [4, 8, 32]
     assert [block.cell.num_heads for block in stack.blocks["a"]] == [1, 4]
-    assert stack(make_input(), make_context())[0].shape == make_input().shape
+    assert run_stack(stack, make_input(), make_env())[0].shape == make_input().shape
 
 
 def test_equal_values_are_the_plain_stack() -> None:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 import torch
-from stacks import make_context, make_input, make_stack
+from stacks import make_env, make_input, make_stack, run_stack
 
 from plmctl.core.errors import ConfigError
+from plmctl.nn.env import Streams
 from plmctl.nn.layout import copies, parse, rounds
 from plmctl.nn.residual import PostNorm, PreNorm, SandwichNorm
 from plmctl.run.compose import compose
@@ -53,13 +54,15 @@ def test_the_published_formula_as_a_literal_loop(kind: type) -> None:
     behind a cell are its own, that behind the sum is one.
     """
     stack, x = make_stack("a|f*3", residual=kind), make_input()
-    context, state = make_context(), x
+    env, state = make_env(), x
     for layer in range(3):
         a, f = stack.blocks["a"][layer], stack.blocks["f"][layer]
         read = a.norm_in(state)
-        state = state + a.norm_out(a.cell(read, context)) + f.norm_out(f.cell(read, context))
+        streams = Streams({"text": read})
+        state = state + a.norm_out(a.cell(streams, env)) + f.norm_out(f.cell(streams, env))
         state = a.norm_sum(state)
-    torch.testing.assert_close(stack(x, context)[0], stack.final_norm(state), rtol=0, atol=1e-12)
+    found, _ = run_stack(stack, x, env)
+    torch.testing.assert_close(found, stack.final_norm(state), rtol=0, atol=1e-12)
     # the second has no weights of norms that would never be used
     names = {name for name, _ in stack.blocks["f"].named_parameters()}
     assert not any("norm_in" in name or "norm_sum" in name for name in names)
@@ -67,7 +70,7 @@ def test_the_published_formula_as_a_literal_loop(kind: type) -> None:
 
 def test_every_weight_learns_and_layers_count() -> None:
     stack = make_stack("af*1 a|f*2")
-    stack(make_input(), make_context())[0].square().sum().backward()
+    run_stack(stack, make_input(), make_env())[0].square().sum().backward()
     assert all(p.grad is not None and p.grad.any() for p in stack.parameters())
     assert stack.num_layers == 3
     assert stack.records

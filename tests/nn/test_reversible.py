@@ -4,37 +4,38 @@ does not grow with depth.
 
 from __future__ import annotations
 
+from functools import partial
+
 import pytest
 import torch
 from saved_tensors import saved_numbers
-from stacks import B, T, W, make_context, make_input, make_stack
+from stacks import B, T, W, make_env, make_input, make_stack, run_stack
 
-from plmctl.attention.kernels import Mask
 from plmctl.core.errors import ConfigError, PlmctlError
-from plmctl.nn.cells.base import Read
+from plmctl.nn.env import Streams
 from plmctl.nn.recorder import ATTENTION, Recorder
 from plmctl.nn.residual import PostNorm, SandwichNorm
 
 
-def _literal(stack, x, context):
+def _literal(stack, x, env, source=None):
     """y1 = x1 + a(x2), y2 = x2 + f(y1), ... and half their sum, with stored activations."""
     one, two, states = x, x, [x]
     for layer in stack.rounds:
         for steps in layer:
-            read = stack.block(steps[0][1]).norm_in(two)
+            read = Streams({"text": stack.block(steps[0][1]).norm_in(two), "source": source})
             blocks = [stack.block(step) for _, step in steps]
-            made = sum(each.dropout(each.norm_out(each.cell(read, context))) for each in blocks)
+            made = sum(each.dropout(each.norm_out(each.cell(read, env))) for each in blocks)
             one, two = two, one + made
         states.append((one + two) / 2)
     last = stack.final_norm(states[-1])
     return last, [*states[:-1], last]
 
 
-def _gradients(run, stack, x, context):
+def _gradients(run, stack, x, env, source):
     torch.manual_seed(5)
-    last, recorded = run(x, context)
+    last, recorded = run(stack, x, env, source=source)
     (last.square().sum() + sum(state.cos().sum() for state in recorded)).backward()
-    inputs = [x] if context.source is None else [x, context.source.states]
+    inputs = [x] if source is None else [x, source]
     found = {name: p.grad.clone() for name, p in stack.named_parameters()}
     found |= {f"input {place}": each.grad.clone() for place, each in enumerate(inputs)}
     stack.zero_grad()
@@ -48,15 +49,10 @@ def _gradients(run, stack, x, context):
 @pytest.mark.parametrize(("dtype", "apart"), [(torch.float64, 1e-10), (torch.float32, 1e-5)])
 def test_gradients_are_those_of_stored_activations(layout, dropout, dtype, apart) -> None:
     stack = make_stack(layout, dropout=dropout, dtype=dtype, reversible=True)
-    x, source = make_input(dtype), make_input(dtype, length=4).detach().requires_grad_()
-    read = Read(source, Mask(torch.ones(B, 1, 1, 4, dtype=torch.bool))) if "c" in layout else None
-    context = make_context(source=read)
-
-    def run(x, context):
-        return stack(x, context, record=True)
-
-    wanted = _gradients(lambda *given: _literal(stack, *given), stack, x, context)
-    found = _gradients(run, stack, x, context)
+    x, env = make_input(dtype), make_env(source=4)
+    source = make_input(dtype, length=4) if "c" in layout else None
+    run = partial(run_stack, record=True)
+    wanted, found = (_gradients(each, stack, x, env, source) for each in (_literal, run))
     torch.testing.assert_close(found[0], wanted[0], rtol=0, atol=0)
     torch.testing.assert_close(found[1], wanted[1], rtol=apart, atol=apart)
 
@@ -66,10 +62,10 @@ def test_frozen_layers_and_inputs_without_gradient() -> None:
     stack, x = make_stack("af*3", reversible=True), make_input().detach()
     for letter in "af":
         stack.blocks[letter][0].requires_grad_(False)
-    for run in (lambda *given: _literal(stack, *given), stack):
-        run(x, make_context())[0].square().sum().backward()
+    for run in (_literal, run_stack):
+        run(stack, x, make_env())[0].square().sum().backward()
         grads = {n: p.grad for n, p in stack.named_parameters() if p.grad is not None}
-        if run is not stack:
+        if run is _literal:
             wanted = grads
         stack.zero_grad()
     torch.testing.assert_close(grads, wanted, rtol=1e-10, atol=1e-10)
@@ -77,10 +73,10 @@ def test_frozen_layers_and_inputs_without_gradient() -> None:
 
 
 def test_memory_does_not_grow_with_depth() -> None:
-    x, context, kept = make_input(), make_context(), {}
+    x, env, kept = make_input(), make_env(), {}
     for layers in (2, 4, 12):
-        stored = saved_numbers(make_stack(f"af*{layers}"), x, context)
-        kept[layers] = saved_numbers(make_stack(f"af*{layers}", reversible=True), x, context)
+        stored = saved_numbers(make_stack(f"af*{layers}"), x, env)
+        kept[layers] = saved_numbers(make_stack(f"af*{layers}", reversible=True), x, env)
         assert kept[layers] < stored / 4
     assert kept[2] == kept[4] == kept[12] <= 6 * B * T * W
 
@@ -88,29 +84,29 @@ def test_memory_does_not_grow_with_depth() -> None:
 def test_the_generator_goes_on_as_if_nothing_was_run_again() -> None:
     stack, x = make_stack("af*3", dropout=0.3, reversible=True), make_input()
     draws = []
-    for run in (lambda *given: _literal(stack, *given), stack):
+    for run in (_literal, run_stack):
         torch.manual_seed(5)
-        run(x, make_context())[0].sum().backward()
+        run(stack, x, make_env())[0].sum().backward()
         draws.append(torch.rand(3))
     assert torch.equal(*draws)
 
 
 def test_what_is_recorded_is_recorded_once() -> None:
     stack, recorder = make_stack("af*2", reversible=True), Recorder.of(ATTENTION)
-    stack(make_input(), make_context(recorder=recorder))[0].sum().backward()
+    run_stack(stack, make_input(), make_env(recorder=recorder))[0].sum().backward()
     assert {len(found) for found in recorder.made.values()} == {2}
 
 
 def test_reading_without_gradients_stores_nothing() -> None:
     stack, x = make_stack("af*2", reversible=True), make_input()
     with torch.no_grad():
-        last, _ = stack(x, make_context())
-    torch.testing.assert_close(last, _literal(stack, x, make_context())[0].detach())
+        last, _ = run_stack(stack, x, make_env())
+    torch.testing.assert_close(last, _literal(stack, x, make_env())[0].detach())
 
 
 def test_a_second_way_back_is_refused() -> None:
     stack, x = make_stack("af*2", reversible=True), make_input()
-    last = stack(x, make_context())[0].sum()
+    last = run_stack(stack, x, make_env())[0].sum()
     torch.autograd.grad(last, x, retain_graph=True)
     with pytest.raises(PlmctlError, match=r"takes model\.stack\.reversible=false"):
         last.backward()
