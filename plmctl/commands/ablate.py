@@ -12,10 +12,10 @@ from plmctl.core.terminal import remark, tell
 from plmctl.run.build import plain
 from plmctl.run.compose import Flags
 from plmctl.run.plugins import as_words
+from plmctl.study.parse import parse
 from plmctl.study.plan import plan
 from plmctl.study.run import make_journal, run_study
 from plmctl.study.show import plan_record, show_plan, show_table
-from plmctl.study.study import parse
 
 
 def run(cfg: DictConfig, flags: Flags) -> int:

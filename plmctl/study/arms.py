@@ -43,25 +43,21 @@ class Arm:
 
     @classmethod
     def of(cls, name: str, node: ArmNode, recipe: str) -> Arm:
-        return cls(
-            name,
-            node.recipe or recipe,
-            tuple(node.overrides),
-            tuple(node.finetune),
-            node.pretrain and node.checkpoint is None and not node.from_teacher,
-            node.checkpoint,
-            node.times,
-            node.teacher,
-            node.from_teacher,
-        )
+        """The arm that a study writes so; `recipe`: that of the study."""
+        pretrain = node.pretrain and node.checkpoint is None and not node.from_teacher
+        lists = {"overrides": tuple(node.overrides), "finetune": tuple(node.finetune)}
+        own = {"recipe": node.recipe or recipe, "pretrain": pretrain}
+        return cls(**{**vars(node), **lists, **own, "name": name})
 
 
-def gridded(grid: Sequence[str], recipe: str, config_dirs: Sequence[str] = ()) -> dict[str, Arm]:
+def expand_arms(
+    grid: Sequence[str], recipe: str, config_dirs: Sequence[str] = ()
+) -> dict[str, Arm]:
     """An arm for each point of a grid, named by its overrides (by the value of a single one);
     `recipe=a,b` may be one.
     """
     arms = {}
-    for words in swept(grid, config_dirs) if grid else []:
+    for words in expand(grid, config_dirs) if grid else []:
         recipes = [word.partition("=")[2] for word in words if word.startswith("recipe=")]
         others = tuple(word for word in words if not word.startswith("recipe="))
         name = words[0].partition("=")[2] if len(words) == 1 else " ".join(words)
@@ -69,7 +65,7 @@ def gridded(grid: Sequence[str], recipe: str, config_dirs: Sequence[str] = ()) -
     return arms
 
 
-def swept(words: Sequence[str], config_dirs: Sequence[str] = ()) -> list[tuple[str, ...]]:
+def expand(words: Sequence[str], config_dirs: Sequence[str] = ()) -> list[tuple[str, ...]]:
     """Every combination of the values of `words`, the last one changing fastest; one empty
     combination for no words.
     """
@@ -85,18 +81,13 @@ def swept(words: Sequence[str], config_dirs: Sequence[str] = ()) -> list[tuple[s
             try:
                 override = parser.parse_overrides([quoted(word, sweep=True)])[0]
             except HydraException as error:
-                raise UsageError(
-                    f"grid: {word}: cannot be read ({str(error).splitlines()[0]})"
-                ) from None
-            if override.is_sweep_override() and not override.is_discrete_sweep():
-                raise UsageError(
-                    f"grid: {word}: an interval has no end of values\n"
-                    "  fix: range(...) or choice(...)"
-                )
-            values = (
-                list(override.sweep_string_iterator())
-                if override.is_sweep_override()
-                else [word.partition("=")[2]]
-            )
+                problem = f"cannot be read ({str(error).splitlines()[0]})"
+                raise UsageError(f"grid: {word}: {problem}") from None
+            values = [word.partition("=")[2]]
+            if override.is_sweep_override():
+                if not override.is_discrete_sweep():
+                    problem = "an interval has no end of values\n  fix: range(...) or choice(...)"
+                    raise UsageError(f"grid: {word}: {problem}")
+                values = list(override.sweep_string_iterator())
             dimensions.append([f"{override.get_key_element()}={value}" for value in values])
     return list(itertools.product(*dimensions))

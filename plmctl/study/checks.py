@@ -5,15 +5,18 @@ once.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from plmctl.core.errors import ConfigError, UsageError, nearest
+from plmctl.jobs.job import Config
 from plmctl.study.composing import Composed
 from plmctl.study.study import PRETRAIN, Metric, Study
 from plmctl.tasks.base import Task
 
 HELD_OUT = ("data.valid_path", "data.valid_target_path", "data.field", "data.lines", "data.segment")
+# where no file is held out, a share of the text is
+SHARE = ("data.path", "data.mixture", "data.sources", "data.valid_share")
 MEASURED = ("eval.noise", "eval.seed", "eval.rows")
 
 
@@ -23,20 +26,17 @@ def check_study(
     """Everything that would make a figure meaningless."""
     errors: list[UsageError] = []
     for name, metric in study.metrics.items():
-        errors += _missing(f"metrics.{name}", metric, study, arms, tasks)
-    of_pretraining = {
-        name: metric for name, metric in study.metrics.items() if metric.of == PRETRAIN
-    }
+        errors += _missing(f"metrics.{name}.key", metric, study, arms, tasks)
+    of_pretraining = {name: each for name, each in study.metrics.items() if each.of == PRETRAIN}
     pretrained = {name: each for name, each in arms.items() if each.arm.pretrain}
     if of_pretraining and len(pretrained) > 1:
         configs = {name: each.pretrain for name, each in pretrained.items()}
         errors += _other_validation(configs)
         errors += _other_tokens(of_pretraining, configs)
     if study.stop:
-        kept = {key for each in pretrained.values() for key in each.measured}
-        wanted = study.stop.metric.removeprefix("valid/")
-        if wanted not in kept:
-            errors.append(_no_metric("stop.metric", study.stop.metric, "pretraining", kept))
+        known = {key for each in pretrained.values() for key in each.measured}
+        if study.stop.metric.removeprefix("valid/") not in known:
+            errors.append(_no_metric("stop.metric", study.stop.metric, "pretraining", known))
     return errors
 
 
@@ -44,89 +44,59 @@ def _missing(
     path: str, metric: Metric, study: Study, arms: Mapping[str, Composed], tasks: Mapping[str, Task]
 ) -> list[UsageError]:
     of = study.evals[metric.of].of if metric.of in study.evals else metric.of
+    # what each source of the metric can be asked
+    known: dict[str, Collection[str]] = {}
     if of in tasks:
-        has = {*tasks[of].metrics, "loss"}
-        return (
-            []
-            if metric.key in has
-            else [_no_metric(f"{path}.key", metric.key, f"task '{of}'", has)]
-        )
-    if metric.of != PRETRAIN:
-        return []  # of text: what the checkpoint's heads can be asked
-    errors: list[UsageError] = []
-    for name, each in arms.items():
-        if each.arm.pretrain and metric.key not in each.measured:
-            errors.append(
-                _no_metric(
-                    f"{path}.key",
-                    metric.key,
-                    f"the pretraining of arm '{name}'",
-                    set(each.measured),
-                )
-            )
-    return errors
+        known[f"task '{of}'"] = {*tasks[of].metrics, "loss"}
+    elif metric.of == PRETRAIN:  # of text: what the checkpoint's heads can be asked
+        trained = {name: each for name, each in arms.items() if each.arm.pretrain}
+        known |= {f"the pretraining of arm '{name}'": e.measured for name, e in trained.items()}
+    return [
+        _no_metric(path, metric.key, owner, has)
+        for owner, has in known.items()
+        if metric.key not in has
+    ]
 
 
-def _other_validation(arms: Mapping[str, Mapping[str, Any]]) -> list[UsageError]:
+def _other_validation(arms: Mapping[str, Config]) -> list[UsageError]:
     """Arms that are validated on other documents, or under other masks, than the first."""
     first, reference = next(iter(arms.items()))
     errors: list[UsageError] = []
     for name, config in arms.items():
-        keys = list(MEASURED)
-        keys += (
-            HELD_OUT
-            if config["data"]["valid_path"]
-            else [*HELD_OUT, "data.path", "data.mixture", "data.sources"]
-        )
-        keys += [] if config["data"]["valid_path"] else ["data.valid_share"]
-        for key in keys:
+        for key in (*MEASURED, *HELD_OUT, *(() if config["data"]["valid_path"] else SHARE)):
             own, theirs = _at(config, key), _at(reference, key)
             if own != theirs:
-                fix = (
-                    "give data.valid_path"
-                    if key.startswith("data.")
-                    else f"leave {key} out of arms; set it in pretrain"
-                )
+                leave = f"leave {key} out of arms; set it in pretrain"
+                fix = "give data.valid_path" if key.startswith("data.") else leave
                 allowed = f"validation is the same for all arms; '{first}' has {_short(theirs)}"
                 errors.append(ConfigError(f"arm '{name}': {key}", _short(own), allowed, fix=fix))
     return errors
 
 
-def _other_tokens(
-    metrics: Mapping[str, Metric], arms: Mapping[str, Mapping[str, Any]]
-) -> list[UsageError]:
+def _other_tokens(metrics: Mapping[str, Metric], arms: Mapping[str, Config]) -> list[UsageError]:
     """Losses per token of different vocabularies."""
-    tokenizers = {
-        json.dumps(config["tokenizer"], sort_keys=True, default=str) for config in arms.values()
-    }
-    if len(tokenizers) == 1:
+    nodes = (config["tokenizer"] for config in arms.values())
+    if len({json.dumps(node, sort_keys=True, default=str) for node in nodes}) == 1:
         return []
+    allowed = "the arms have different tokenizers, whose losses per token do not compare"
     return [
         ConfigError(
             f"metrics.{name}.key",
             metric.key,
-            "the arms have different tokenizers, whose losses per token do not compare",
-            fix=f"key: bits_per_byte/{_objective(metric.key)}",
+            allowed,
+            fix=f"key: bits_per_byte/{metric.key.partition('/')[2] or '<objective>'}",
         )
         for name, metric in metrics.items()
         if not metric.key.startswith("bits_per_byte/")
     ]
 
 
-def _objective(key: str) -> str:
-    """The objective that a metric's key names, or a place for it."""
-    return key.rpartition("/")[2] if "/" in key else "<objective>"
+def _no_metric(path: str, key: str, owner: str, has: Collection[str]) -> ConfigError:
+    known = f"it has {', '.join(sorted(has))}"
+    return ConfigError(path, key, f"{owner} does not produce it{nearest(key, has)}; {known}")
 
 
-def _no_metric(path: str, key: str, owner: str, has: set[str]) -> ConfigError:
-    return ConfigError(
-        path,
-        key,
-        f"{owner} does not produce it{nearest(key, has)}; it has {', '.join(sorted(has))}",
-    )
-
-
-def _at(config: Mapping[str, Any], path: str) -> Any:
+def _at(config: Config, path: str) -> Any:
     value: Any = config
     for key in path.split("."):
         value = value.get(key) if isinstance(value, Mapping) else None

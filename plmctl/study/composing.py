@@ -29,7 +29,7 @@ from plmctl.run.grafting import begun
 from plmctl.run.loading import refuse_another_model
 from plmctl.run.overrides import spelled
 from plmctl.study.arms import Arm
-from plmctl.study.study import Labelled, Study
+from plmctl.study.study import Study, TaskNode
 from plmctl.tasks.base import Task
 
 # what decides the cost of an arm's pretraining, and what its validation measures
@@ -64,7 +64,7 @@ class Composer:
         """Every arm; raises what is wrong with any of them, or with what they share."""
         for name, task in self.study.tasks.items():
             with self._collected(f"finetune.tasks.{name}"):
-                words = (*self._task(task), *self.study.tuning, *task.overrides)
+                words = (*self._task(task), *self.study.finetune, *task.overrides)
                 config = self.configs.compose("finetune", words)
                 self.tasks[name] = self.configs.read_task(task.task, config, {"pooling": "first"})
         evals: dict[str, Config] = {}
@@ -87,7 +87,7 @@ class Composer:
             tokens = max(1, round(arm.times * budget[1] / rate))
             config = {**config, "train": {**config["train"], "tokens": tokens}}
         tuned = {
-            name: [self._tuned(arm, name, task, point, model) for point in self.study.settings]
+            name: [self._tuned(arm, name, task, point, model) for point in self.study.points]
             for name, task in self.study.tasks.items()
         }
         return Composed(arm, config, tuned, evals, rate, parameters, measured)
@@ -133,9 +133,9 @@ class Composer:
         return self._costs[key]
 
     def _tuned(
-        self, arm: Arm, name: str, task: Labelled, point: Sequence[str], model: Config
+        self, arm: Arm, name: str, task: TaskNode, point: Sequence[str], model: Config
     ) -> Config:
-        own = (*self.study.tuning, *task.overrides, *point, *arm.finetune)
+        own = (*self.study.finetune, *task.overrides, *point, *arm.finetune)
         refuse_another_model(own, OF_THE_MODEL, key="arms")
         config = self.configs.compose("finetune", (*self._task(task), *own))
         taught = {"teacher": arm.teacher} if arm.teacher and config["distill"] else {}
@@ -148,7 +148,7 @@ class Composer:
             raise ConfigError(path, length, allowed, fix=fix)
         return config
 
-    def _task(self, task: Labelled) -> tuple[str, ...]:
+    def _task(self, task: TaskNode) -> tuple[str, ...]:
         path = builtin_task(self.study.data.get("cache_dir")) if task.path == BUILTIN else task.path
         return f"task={task.task}", f"task.path={spelled(path)}", "checkpoint=null"
 

@@ -97,7 +97,7 @@ class _Jobs:
         for task, configs in each.tuned.items():
             teacher = self._first.get((each.arm.teacher, seed, task))
             made: list[list[Job]] = []
-            for point, config in zip(self.study.settings, configs, strict=True):
+            for point, config in zip(self.study.points, configs, strict=True):
                 given = config | self._start(each, start, teacher)
                 if teacher and config["distill"]:
                     given["teacher"] = teacher.reference

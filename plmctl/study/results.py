@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import statistics
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -35,14 +35,12 @@ class Results:
 
     def values(self, metric: Metric, arm: str) -> dict[int, float]:
         """{seed: value} of the cells of an arm that have one."""
+        unit = math.exp if metric.exp else float
         found = {cell.seed: self._value(metric, cell) for cell in self.cells(arm)}
-        return {
-            seed: math.exp(value) if metric.exp else value
-            for seed, value in found.items()
-            if value is not None
-        }
+        return {seed: unit(value) for seed, value in found.items() if value is not None}
 
     def cells(self, arm: str) -> list[Cell]:
+        """The cells of an arm."""
         return [cell for cell in self.plan.cells if cell.arm == arm]
 
     def choice(self, cell: Cell, task: str) -> int | None:
@@ -51,28 +49,26 @@ class Results:
         """
         means = {}
         for number, restarts in enumerate(cell.tuned[task]):
-            if all(self._done(name) for name in restarts):
+            if self._done(restarts):
                 first = self.plan.arms[cell.arm].tuned[task][number]["task"]["metrics"][0]
-                means[number] = statistics.fmean(
-                    self._scores(name)["metrics"]["dev"][first] for name in restarts
-                )
+                scores = (self._scores(name)["metrics"]["dev"][first] for name in restarts)
+                means[number] = statistics.fmean(scores)
         return max(means, key=lambda number: (means[number], -number), default=None)
 
     def curves(self, metric: Metric, by: str) -> dict[str, Curve]:
         """{arm: mean curve} of a metric of pretraining."""
-        told = math.exp if metric.exp else float
+        unit = math.exp if metric.exp else float
         return {
-            arm: [(x, told(y)) for x, y in mean_curve(self._runs(arm, metric, by))]
+            arm: [(x, unit(y)) for x, y in mean_curve(self._runs(arm, metric, by))]
             for arm in self.plan.arms
         }
 
     def bands(self, metric: Metric, by: str) -> dict[str, Band]:
         """{arm: its lowest and highest curve}."""
-        told = math.exp if metric.exp else float
-        found = {arm: band(self._runs(arm, metric, by)) for arm in self.plan.arms}
+        unit = math.exp if metric.exp else float
         return {
-            arm: [(x, told(low), told(high)) for x, low, high in each]
-            for arm, each in found.items()
+            arm: [(x, unit(low), unit(high)) for x, low, high in band(self._runs(arm, metric, by))]
+            for arm in self.plan.arms
         }
 
     def cost(self, arm: str) -> dict[str, float | None]:
@@ -81,47 +77,32 @@ class Results:
         """
         tokens, seconds = [], []
         for cell in self.cells(arm):
-            tuned = [name for name in cell.jobs if name.startswith("finetune")]
-            if cell.pretrain and self._done(cell.pretrain):
-                tokens.append(self._last(cell.pretrain, "tokens"))
-            if all(self._done(name) for name in cell.jobs):
-                seconds.append(
-                    sum(
-                        self._last(name, "seconds")
-                        for name in [*filter(None, [cell.pretrain]), *tuned]
-                    )
-                )
-        rate = self.plan.arms[arm].flops_per_token
-        mean = (
-            statistics.fmean(tokens)
-            if tokens
-            else None
-            if self.plan.arms[arm].arm.pretrain
-            else 0.0
-        )
-        flops = None if mean is None else mean * rate
+            pretrain = [cell.pretrain] if cell.pretrain else []
+            if pretrain and self._done(pretrain):
+                tokens.append(self._last(pretrain[0], "tokens"))
+            if self._done(cell.jobs):
+                trained = [name for name in cell.jobs if name.startswith("finetune")]
+                times = (self._last(name, "seconds") for name in [*pretrain, *trained])
+                seconds.append(sum(times))
+        each = self.plan.arms[arm]
+        mean = statistics.fmean(tokens) if tokens else None if each.arm.pretrain else 0.0
         return {
             "tokens": mean,
-            "flops": flops,
+            "flops": None if mean is None else mean * each.flops_per_token,
             "seconds": statistics.fmean(seconds) if seconds else None,
         }
 
     def _runs(self, arm: str, metric: Metric, by: str) -> list[Run]:
-        names = dict.fromkeys(
-            cell.pretrain for cell in self.cells(arm) if cell.pretrain and self._done(cell.pretrain)
-        )
+        names = dict.fromkeys(cell.pretrain for cell in self.cells(arm) if cell.pretrain)
+        rate = self.plan.arms[arm].flops_per_token
         return [
-            along(self._log(name), metric.series, by, self.plan.arms[arm].flops_per_token)
-            for name in names
+            along(self._log(name), metric.series, by, rate) for name in names if self._done([name])
         ]
 
     def _value(self, metric: Metric, cell: Cell) -> float | None:
         if metric.of == PRETRAIN:
-            return (
-                self._last(cell.pretrain, metric.series)
-                if cell.pretrain and self._done(cell.pretrain)
-                else None
-            )
+            done = cell.pretrain and self._done([cell.pretrain])
+            return self._last(cell.pretrain, metric.series) if cell.pretrain and done else None
         node = self.plan.study.evals.get(metric.of)
         owner = node.of if node else metric.of
         if owner == PRETRAIN:
@@ -130,12 +111,9 @@ class Results:
             chosen = self.choice(cell, owner)
             names = cell.tuned[owner][chosen] if chosen is not None else []
         if node:
-            names = [
-                cell.evals[metric.of][name]
-                for name in names
-                if name in cell.evals.get(metric.of, {})
-            ]
-        if not names or not all(self._done(name) for name in names):
+            evals = cell.evals.get(metric.of, {})
+            names = [evals[name] for name in names if name in evals]
+        if not names or not self._done(names):
             return None
         scores = [self._score(name, metric) for name in names]
         known = [score for score in scores if score is not None]
@@ -145,28 +123,23 @@ class Results:
         """Of the dev split, or of what an evaluation looked at."""
         splits = self._scores(name)["metrics"]
         scores: Mapping[str, Any] = splits.get("dev") or next(iter(splits.values()), {})
-        if metric.key not in scores:
-            self.problems.append(
-                f"{metric.of} gives no '{metric.key}'{nearest(metric.key, scores)}:"
-                f" {', '.join(scores)}"
-            )
-            return None
-        return float(scores[metric.key])
+        if metric.key in scores:
+            return float(scores[metric.key])
+        known = f"{nearest(metric.key, scores)}: {', '.join(scores)}"
+        self.problems.append(f"{metric.of} gives no '{metric.key}'{known}")
+        return None
 
     def _last(self, name: str, series: str) -> float:
-        value = self._log(name).last(series)
+        log = self._log(name)
+        value = log.last(series)
         if value is None:
-            has = (
-                ", ".join(key for key in self._log(name).series if key.startswith("valid/"))
-                or "no validation at all"
-            )
-            raise DataError(
-                f"was never measured; there is {has}", file=f"{self._log(name).folder}: {series}"
-            )
+            known = ", ".join(key for key in log.series if key.startswith("valid/"))
+            problem = f"was never measured; there is {known or 'no validation at all'}"
+            raise DataError(problem, file=f"{log.folder}: {series}")
         return value
 
-    def _done(self, name: str) -> bool:
-        return self.states[name].kind == "done"
+    def _done(self, names: Sequence[str]) -> bool:
+        return all(self.states[name].kind == "done" for name in names)
 
 
 def missing(results: Results) -> list[dict[str, str]]:

@@ -12,8 +12,9 @@ import toy_study
 from plmctl.run.build import plain
 from plmctl.run.compose import Flags, compose
 from plmctl.study import plan as planning
+from plmctl.study.parse import parse
 from plmctl.study.plan import Plan
-from plmctl.study.study import Study, parse
+from plmctl.study.study import Study
 
 
 @pytest.fixture

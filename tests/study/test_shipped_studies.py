@@ -15,8 +15,9 @@ from plmctl.run.build import plain
 from plmctl.run.compose import Flags, compose
 from plmctl.run.headers import header
 from plmctl.run.recipes import recipes_dir
+from plmctl.study.parse import parse
 from plmctl.study.plan import plan
-from plmctl.study.study import Study, parse
+from plmctl.study.study import Study
 
 ALBERT_NONE = "objective.sop.weight=0"
 
@@ -34,7 +35,7 @@ def study(name: str, *words: str) -> Study:
 def test_the_transformers_variations_train_as_its_recipe_does() -> None:
     variations = study("transformer")
     tuned = compose(
-        "finetune", None, ["task=seq2seq", "task.path=x", "checkpoint=null", *variations.tuning]
+        "finetune", None, ["task=seq2seq", "task.path=x", "checkpoint=null", *variations.finetune]
     )
     recipe = compose("pretrain", "transformer", ["data.path=a.txt", "data.target_path=b.txt"])
     # its model, whatever is not an override

@@ -9,7 +9,7 @@ import pytest
 import toy_study
 
 from plmctl.core.errors import UsageError
-from plmctl.study.arms import swept
+from plmctl.study.arms import expand
 from plmctl.study.study import Restarts, Study
 
 Parsed = Callable[..., Study]
@@ -79,14 +79,14 @@ def test_the_recipe_is_a_dimension_too(parsed: Parsed) -> None:
 
 
 def test_hydras_sweep_grammar() -> None:
-    assert swept(["a=1,2", "b=range(3)"]) == [
+    assert expand(["a=1,2", "b=range(3)"]) == [
         (f"a={a}", f"b={b}") for a in (1, 2) for b in (0, 1, 2)
     ]
-    assert swept([]) == [()]
-    assert swept(["noise=[token_mask,span_mask]"]) == [("noise=[token_mask,span_mask]",)]
-    assert swept(["size=glob(ti*)"]) == [("size=tiny",)]
+    assert expand([]) == [()]
+    assert expand(["noise=[token_mask,span_mask]"]) == [("noise=[token_mask,span_mask]",)]
+    assert expand(["size=glob(ti*)"]) == [("size=tiny",)]
     with pytest.raises(UsageError, match="interval"):
-        swept(["a=interval(0,1)"])
+        expand(["a=interval(0,1)"])
 
 
 def test_restarts_never_share_a_seed() -> None:

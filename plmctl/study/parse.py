@@ -1,0 +1,237 @@
+"""A study's file as a study: every mistake that needs no composition is raised at once."""
+
+from __future__ import annotations
+
+import dataclasses
+import typing
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any, TypeVar
+
+from plmctl.core.errors import ConfigError, UsageError, nearest, raise_all
+from plmctl.core.values import fit
+from plmctl.run.build import MISSING
+from plmctl.study.arms import Arm, ArmNode, expand, expand_arms
+from plmctl.study.study import (
+    PRETRAIN,
+    EvalNode,
+    FinetuneNode,
+    Metric,
+    PretrainNode,
+    Published,
+    Restarts,
+    Stop,
+    Study,
+    TaskNode,
+)
+
+T = TypeVar("T")
+
+
+def parse(cfg: Mapping[str, Any], *, name: str, config_dirs: Sequence[str] = ()) -> Study:
+    """Read a composed study.
+
+    Args:
+        cfg: the settings of `plmctl ablate`.
+        name: of the study.
+        config_dirs: folders with the user's own parts and recipes.
+
+    Raises:
+        UsageError: all problems together.
+    """
+    parser = _Parser(cfg, config_dirs)
+    study = parser.study(name)
+    raise_all(parser.errors)
+    return study
+
+
+class _Parser:
+    """Reads the parts of a study, and collects what is wrong in `errors`."""
+
+    def __init__(self, cfg: Mapping[str, Any], config_dirs: Sequence[str]) -> None:
+        self.cfg, self.config_dirs = cfg, config_dirs
+        self.errors: list[UsageError] = []
+
+    def study(self, name: str) -> Study:
+        cfg = self.cfg
+        pretrain = self._node(PretrainNode, cfg["pretrain"] or {}, "pretrain") or PretrainNode()
+        arms = self._arms(pretrain)
+        finetune = self._node(FinetuneNode, cfg["finetune"] or {}, "finetune") or FinetuneNode()
+        number = finetune.restarts
+        restarts = number if isinstance(number, Mapping) else {"order": number, "head": 1}
+        tasks = self._nodes(TaskNode, finetune.tasks, "finetune.tasks")
+        evals = self._nodes(EvalNode, cfg["eval"], "eval")
+        metrics = self._nodes(Metric, cfg["metrics"], "metrics")
+        budget = self._budget(any(arm.pretrain for arm in arms.values()))
+        stop = self._node(Stop, cfg["stop"], "stop") if cfg["stop"] else None
+        self._check_baseline_and_seeds(arms)
+        self._check_teachers(arms)
+        self._check_names(arms, tasks, evals, metrics)
+        metrics = {key: self._published(key, metric, arms) for key, metric in metrics.items()}
+        waiting = [task for task, node in tasks.items() if node.path is None]
+        left_out = [f"finetune.tasks.{task}.path=..." for task in waiting]
+        waiting += [key for key, node in evals.items() if node.of in waiting]
+        kind = budget[0] if budget else "steps"
+        return Study(
+            name=name,
+            title=cfg["title"] or name,
+            seeds=list(cfg["seeds"]),
+            baseline=cfg["baseline"],
+            arms=arms,
+            budget=budget,
+            data=dict(cfg["data"]),
+            pretrain=pretrain.overrides,
+            tasks={key: node for key, node in tasks.items() if key not in waiting},
+            finetune=finetune.overrides,
+            points=self._expand(expand, finetune.grid, "finetune.grid: ") or [()],
+            restarts=self._node(Restarts, restarts, "finetune.restarts") or Restarts(),
+            evals={key: node for key, node in evals.items() if key not in waiting},
+            metrics={key: metric for key, metric in metrics.items() if metric.of not in waiting},
+            stop=stop,
+            left_out=left_out,
+            curves=cfg["curves"] or {"minutes": "time"}.get(kind, kind),
+            keep=cfg["keep"],
+        )
+
+    def _arms(self, common: PretrainNode) -> dict[str, Arm]:
+        """The arms of the grid, then the rows."""
+        grid = self._expand(
+            lambda words, dirs: expand_arms(words, common.recipe, dirs), self.cfg["grid"]
+        )
+        arms = grid or {}
+        for name, given in self.cfg["arms"].items():
+            path = f"arms.{name}"
+            if isinstance(given, str) or not isinstance(given, (Mapping, Sequence)):
+                allowed = "is a list of overrides, or {recipe, overrides, pretrain, ...}"
+                self._wrong(path, given, allowed)
+                continue
+            node = given if isinstance(given, Mapping) else {"overrides": given}
+            found = self._node(ArmNode, node, path)
+            if name in arms:
+                self._wrong(path, ..., "the grid makes an arm of this name too")
+            elif found:
+                arms[name] = Arm.of(name, found, common.recipe)
+        if len(arms) < 2 and not self.errors:
+            fix = "arms: {name: [overrides]}"
+            self._wrong("arms", sorted(arms), "a study compares two arms or more", fix)
+        return arms
+
+    def _expand(
+        self,
+        expand: Callable[[Sequence[str], Sequence[str]], T],
+        words: Sequence[str],
+        place: str = "",
+    ) -> T | None:
+        try:
+            return expand(words, self.config_dirs)
+        except UsageError as error:
+            self.errors.append(UsageError(f"{place}{error}"))
+            return None
+
+    def _budget(self, needed: bool) -> tuple[str, float] | None:
+        given = self.cfg["budget"]
+        chosen = {name: value for name, value in given.items() if value is not None}
+        if len(chosen) > 1 or (needed and not chosen):
+            found = f"there are {', '.join(chosen)}" if chosen else "there is none"
+            fix = f"budget.{next(iter(chosen))}=null" if chosen else "budget.steps=300"
+            allowed = f"exactly one of {', '.join(given)}, the same for all arms; {found}"
+            self._wrong("budget", ..., allowed, fix)
+        return next(iter(chosen.items()), None)
+
+    def _check_baseline_and_seeds(self, arms: Collection[str]) -> None:
+        baseline, seeds = self.cfg["baseline"], self.cfg["seeds"]
+        if baseline not in arms:
+            more = [f"and {len(arms) - 6} more"] if len(arms) > 6 else []
+            shown = ", ".join([*list(arms)[:6], *more]) or "none"
+            known = f"is no arm of this study{nearest(str(baseline), arms)}; there are {shown}"
+            self._wrong("baseline", ... if baseline == MISSING else baseline, known)
+        if not seeds or len(set(seeds)) < len(seeds):
+            self._wrong("seeds", list(seeds), "one seed or more, none twice", "seeds=[0,1,2]")
+        if not self.cfg["metrics"]:
+            fix = "metrics: {loss: {of: pretrain, key: loss}}"
+            self._wrong("metrics", ..., "at least one", fix)
+
+    def _check_teachers(self, arms: Mapping[str, Arm]) -> None:
+        names = list(arms)
+        for place, (name, arm) in enumerate(arms.items()):
+            path, before = f"arms.{name}.teacher", names[:place]
+            if arm.teacher is not None and arm.teacher not in names:
+                self._known(path, [arm.teacher], before)
+            elif arm.teacher is not None and arm.teacher not in before:
+                own = arm.teacher == name
+                itself = "is the student itself; its teacher is another arm"
+                allowed = itself if own else "has to stand before its student"
+                fix = f"one of {', '.join(before)}" if before else ""
+                self._wrong(path, arm.teacher, allowed, fix)
+            if arm.from_teacher and arm.teacher is None:
+                allowed = "needs a teacher, an arm that stands before this one"
+                self._wrong(f"arms.{name}.from_teacher", True, allowed)
+            if arm.times != 1 and not arm.pretrain:
+                allowed = "is of a pretraining, which this arm has not"
+                self._wrong(f"arms.{name}.times", arm.times, allowed)
+
+    def _check_names(
+        self,
+        arms: Collection[str],
+        tasks: Collection[str],
+        evals: Mapping[str, EvalNode],
+        metrics: Mapping[str, Metric],
+    ) -> None:
+        """Whatever refers to something by name finds it, and no name stands for two things."""
+        for group, names, taken in (
+            ("finetune.tasks", tasks, [PRETRAIN]),
+            ("eval", evals, [PRETRAIN, *tasks]),
+        ):
+            for name in names:
+                if name in taken:
+                    self._wrong(f"{group}.{name}", ..., "this name is taken already")
+        sources = [PRETRAIN, *tasks]
+        for name, node in evals.items():
+            self._known(f"eval.{name}.of", [node.of], sources)
+        others = [arm for arm in arms if arm != str(self.cfg["baseline"])]
+        for name, metric in metrics.items():
+            self._known(f"metrics.{name}.of", [metric.of], [*sources, *evals])
+            self._known(f"metrics.{name}.expect", metric.expect, others)
+
+    def _published(self, name: str, metric: Metric, arms: Collection[str]) -> Metric:
+        if metric.published is None:
+            return metric
+        path = f"metrics.{name}.published"
+        found = self._node(Published, metric.published, path)
+        self._known(f"{path}.values", found.values if found else (), arms)
+        return dataclasses.replace(metric, published=found)
+
+    def _nodes(self, kind: type[T], given: Mapping[str, Any], path: str) -> dict[str, T]:
+        found = {name: self._node(kind, node, f"{path}.{name}") for name, node in given.items()}
+        return {name: node for name, node in found.items() if node is not None}
+
+    def _node(self, kind: type[T], given: Any, path: str) -> T | None:
+        """`given` as the dataclass `kind`; None where it does not fit."""
+        hints = typing.get_type_hints(kind, include_extras=True)
+        known = ", ".join(hints)
+        if not isinstance(given, Mapping):
+            self._wrong(path, given, f"is a group of settings: {known}")
+            return None
+        before, values = len(self.errors), {}
+        for key, value in given.items():
+            if key not in hints:
+                allowed = f"there is no such setting{nearest(str(key), hints)}; there are {known}"
+                self._wrong(f"{path}.{key}", value, allowed)
+                continue
+            try:
+                values[str(key)] = fit(value, hints[key])
+            except ValueError as error:
+                self._wrong(f"{path}.{key}", value, str(error))
+        for each in dataclasses.fields(kind):  # type: ignore[arg-type]
+            needed = each.default is each.default_factory is dataclasses.MISSING
+            if needed and each.name not in given:
+                self._wrong(f"{path}.{each.name}", ..., "must be given")
+        return kind(**values) if len(self.errors) == before else None
+
+    def _known(self, path: str, names: Collection[str], known: Collection[str]) -> None:
+        for name in names:
+            if name not in known:
+                there = f"there are {', '.join(known) or 'none'}"
+                self._wrong(path, name, f"there is no such name{nearest(name, known)}; {there}")
+
+    def _wrong(self, path: str, value: object, allowed: str, fix: str = "") -> None:
+        self.errors.append(ConfigError(path, value, allowed, fix=fix))
