@@ -15,12 +15,12 @@ import torch
 
 from plmctl.commands import convert, distill, finetune, pretrain
 from plmctl.commands import eval as evaluation
-from plmctl.commands.side_by_side import Column, Table, share
 from plmctl.core.errors import ConfigError, ConfigErrors, DataError, UsageError
 from plmctl.run import loading
 from plmctl.run.compose import Flags, compose
 from plmctl.run.lesson import as_training
 from plmctl.run.resume import resumed
+from plmctl.run.side_by_side import ModelColumn, SideBySide, share
 
 TINY = ["size=tiny", "size.width=16", "size.num_heads=2", "size.inner_width=32"]
 TRAIN = ["train.precision=fp32", "train.threads=1", "train.batch_size=8", "train.log_every=1"]
@@ -435,9 +435,9 @@ def test_shares_and_ratios() -> None:
     assert share(0.9, 0.8, largest_is_best=True) == pytest.approx(1.125)
     assert share(4.0, 3.0, largest_is_best=False) == pytest.approx(0.75)
     assert share(-0.1, 0.5, largest_is_best=True) is None
-    teacher = Column("teacher", "t", 1000, 4_000_000, 12, {1: 8.0}, {"f1": 0.8})
-    student = Column("student", "s", 250, 1_000_000, 3, {1: 2.0}, {"f1": 0.6})
-    made = Table([teacher], student, metric="f1", place="cpu")
+    teacher = ModelColumn("teacher", "t", 1000, 4_000_000, 12, {1: 8.0}, {"f1": 0.8})
+    student = ModelColumn("student", "s", 250, 1_000_000, 3, {1: 2.0}, {"f1": 0.6})
+    made = SideBySide([teacher], student, metric="f1", place="cpu")
     assert made.share == pytest.approx(0.75)
     header, rows = made.rows()
     assert header == ["", "teacher", "student", "student / teacher"]

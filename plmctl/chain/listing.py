@@ -4,6 +4,7 @@ composed, torch stays out.
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -24,15 +25,17 @@ from plmctl.run.schema import LENGTHS
 UNMEASURED = "not measured"
 
 
-def recipes(config_dirs: Sequence[str] = ()) -> list[dict[str, str]]:
+def list_recipes(config_dirs: Sequence[str] = ()) -> list[dict[str, str]]:
     """{name, system, paper, scale, parameters, FLOPs, reached} of every recipe that has a name,
     the user's own first.
     """
-    return [recipe(name, find_recipe(name, config_dirs)) for name in recipe_names(config_dirs)]
+    return [
+        describe_recipe(name, find_recipe(name, config_dirs)) for name in recipe_names(config_dirs)
+    ]
 
 
-def recipe(name: str, file: Path) -> dict[str, str]:
-    found, node = header(file), plain(file)
+def describe_recipe(name: str, file: Path) -> dict[str, str]:
+    found, node = header(file), read_yaml(file)
     parameters, _, flops = found.text("Cost").partition(" (")[0].partition(", ")
     return {
         "name": name,
@@ -87,11 +90,11 @@ def choices(node: Mapping[str, Any]) -> dict[str, Any]:
     return {slot.removeprefix("override ").removeprefix("/"): chosen for slot, chosen in pairs}
 
 
-def study_rows(config_dirs: Sequence[str] = ()) -> list[dict[str, str]]:
-    """{name, title, arms, seeds, tasks, results} of every study."""
+def list_studies(config_dirs: Sequence[str] = ()) -> list[dict[str, str]]:
+    """{name, title, arms, seeds, budget, tasks, results} of every study."""
     results = recipes_dir() / "RESULTS.md"
     text = results.read_text(encoding="utf-8") if results.is_file() else ""
-    return [_study(name, plain(file), text) for name, file in studies(config_dirs).items()]
+    return [_study(name, read_yaml(file), text) for name, file in studies(config_dirs).items()]
 
 
 def _study(name: str, node: Mapping[str, Any], results: str) -> dict[str, str]:
@@ -99,17 +102,9 @@ def _study(name: str, node: Mapping[str, Any], results: str) -> dict[str, str]:
         max(1, len(re.split(r",(?![^\[(]*[\])])", str(word).partition("=")[2])))
         for word in node.get("grid") or ()
     ]
-    arms = len(node.get("arms") or ())
-    for number, size in enumerate(grid):
-        arms = arms * size if number else arms + size
-    budget = next(
-        (
-            f"{value:,} {kind}"
-            for kind, value in (node.get("budget") or {}).items()
-            if value is not None
-        ),
-        "",
-    )
+    arms = len(node.get("arms") or ()) + (math.prod(grid) if grid else 0)
+    given = (node.get("budget") or {}).items()
+    budget = next((f"{value:,} {kind}" for kind, value in given if value is not None), "")
     seeds = len(node.get("seeds") or (0, 1, 2))
     return {
         "name": name,
@@ -124,10 +119,10 @@ def _study(name: str, node: Mapping[str, Any], results: str) -> dict[str, str]:
 
 def _default(group: str, option: Any, key: str) -> Any:
     file = conf_dir() / group / f"{option}.yaml"
-    return plain(file).get(key) if file.is_file() else None
+    return read_yaml(file).get(key) if file.is_file() else None
 
 
-def plain(file: Path) -> Mapping[str, Any]:
+def read_yaml(file: Path) -> Mapping[str, Any]:
     """A YAML file as it stands."""
     from omegaconf import OmegaConf
 

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from plmctl.chain.plan import Chain
-from plmctl.chain.run import figure
+from plmctl.chain.figure import figure
+from plmctl.chain.plan import RecipeChain
 from plmctl.core.progress import clock
 from plmctl.jobs.job import RUN, Job, run_folders
 from plmctl.jobs.work import seconds
@@ -16,7 +16,7 @@ from plmctl.report.page import Block, Code, Heading, Paragraph, TableBlock, writ
 HEAD = ("step", "folder", "time", "figure")
 
 
-def records(chain: Chain, done: Sequence[Job], out: Path) -> list[dict[str, Any]]:
+def records(chain: RecipeChain, done: Sequence[Job], out: Path) -> list[dict[str, Any]]:
     """What each finished step has to show."""
     runs = run_folders(chain.jobs, out)
     return [
@@ -38,7 +38,7 @@ def rows(steps: Sequence[dict[str, Any]]) -> list[list[str]]:
     ]
 
 
-def write(chain: Chain, steps: Sequence[dict[str, Any]], out: Path) -> Path:
+def write(chain: RecipeChain, steps: Sequence[dict[str, Any]], out: Path) -> Path:
     """Write `chain.md` and `chain.html` into the folder of the chain; returns the former."""
     whole = ["all", str(out), clock(sum(each["seconds"] for each in steps)), ""]
     blocks: list[Block] = [

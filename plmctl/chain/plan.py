@@ -10,12 +10,22 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from plmctl.chain.stages import OWN, TUNING, Given, Stage, given, key_of, names, needs_text, stages
+from plmctl.chain.stages import (
+    OWN,
+    TUNING,
+    ChainStage,
+    ChainWords,
+    given,
+    key_of,
+    names,
+    needs_text,
+    stages,
+)
 from plmctl.commands.fitted import OF_THE_MODEL
 from plmctl.core.errors import ConfigError, DataError
 from plmctl.data.shards import is_tokens
 from plmctl.jobs.configs import BUILTIN, Configs, builtin_task, missing_text
-from plmctl.jobs.job import REFERENCE, Config, Job
+from plmctl.jobs.job import REFERENCE, Config, Job, run_folders
 from plmctl.jobs.key import key
 from plmctl.run import schema
 from plmctl.run.build import plain
@@ -34,7 +44,7 @@ LENGTHS = {f"train.{name}" for name in schema.LENGTHS}
 
 
 @dataclass(frozen=True)
-class Chain:
+class RecipeChain:
     """All steps of a recipe's chain, by the names of their jobs, in the order in which they run."""
 
     recipe: str
@@ -42,10 +52,15 @@ class Chain:
     words: tuple[str, ...]
     jobs: Mapping[str, Job]
 
+    def lines(self, out: Path) -> list[str]:
+        """The steps as one would type them, with their folders in `out`."""
+        runs = run_folders(self.jobs, out)
+        return [job.line(runs) for job in self.jobs.values()]
+
 
 def plan(
     recipe: str, header: Header, words: Sequence[str], tasks: Mapping[str, str] | None, flags: Flags
-) -> Chain:
+) -> RecipeChain:
     """Plan the chain of a recipe.
 
     Args:
@@ -72,7 +87,7 @@ def plan(
         made.evaluate(made.pretrained[OWN], "task=held_out")
     if made.absent:
         raise DataError("\n".join(made.absent))
-    return Chain(recipe, header, tuple(words), made.jobs)
+    return RecipeChain(recipe, header, tuple(words), made.jobs)
 
 
 def _steps(header: Header, tasks: Mapping[str, str]) -> list[str]:
@@ -85,7 +100,7 @@ def _steps(header: Header, tasks: Mapping[str, str]) -> list[str]:
 class _Planner:
     """Jobs by name, each made once; `absent` collects what is to be downloaded first."""
 
-    def __init__(self, header: Header, words: Given, flags: Flags) -> None:
+    def __init__(self, header: Header, words: ChainWords, flags: Flags) -> None:
         self.header, self.given, self.flags = header, words, flags
         self.configs = Configs(flags)
         self.jobs: dict[str, Job] = {}
@@ -104,7 +119,7 @@ class _Planner:
                 fix=f"plmctl recipes run {self.header.file.stem} {example}",
             )
 
-    def pretrain(self, stage: Stage) -> None:
+    def pretrain(self, stage: ChainStage) -> None:
         """A stage, after the step that tokenizes its text."""
         words = [self._linked(word, stage) for word in stage.words]
         config = self.configs.pretraining(stage.recipe, words)
@@ -164,7 +179,7 @@ class _Planner:
             raise ConfigError(f"{name}.task.max_length", ..., allowed, fix=fix)
         return [f"task.{key}={length}" for key, length in fitting.items()]
 
-    def _tokenize(self, stage: Stage, config: Config) -> Job | None:
+    def _tokenize(self, stage: ChainStage, config: Config) -> Job | None:
         """The step that tokenizes a stage's text; None where it names tokens, or pretraining itself
         tokenizes.
 
@@ -219,7 +234,7 @@ class _Planner:
         text = self.header.text("Data")
         return f"\n  data: {text}" if text else ""
 
-    def _linked(self, word: str, stage: Stage) -> str:
+    def _linked(self, word: str, stage: ChainStage) -> str:
         """A word with the runs of earlier steps in the place of what the header calls them."""
         key, equals, value = word.partition("=")
         if not schema.is_path(key):

@@ -6,24 +6,28 @@ from __future__ import annotations
 
 import contextlib
 import json
+import shlex
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from plmctl.chain.plan import Chain
+from plmctl.chain import page
+from plmctl.chain.figure import figure
+from plmctl.chain.plan import RecipeChain
+from plmctl.chain.show import print_table
 from plmctl.core.progress import clock
-from plmctl.core.terminal import remark
-from plmctl.data.shards import MANIFEST
+from plmctl.core.terminal import remark, tell
 from plmctl.jobs.job import REFERENCE, RUN, Job, run_folders
-from plmctl.jobs.journal import Event, Journal, opened
+from plmctl.jobs.journal import Event, JobJournal, opened
 from plmctl.jobs.runners import run_here
 from plmctl.jobs.work import RECORD, seconds
-from plmctl.report.runs import RunLog
+from plmctl.run.compose import Flags
+from plmctl.run.plugins import as_words
 from plmctl.run.resume import leaves
 
 
-def run_chain(chain: Chain, out: Path, *, quiet: bool = False) -> tuple[int, list[Job]]:
+def run_chain(chain: RecipeChain, out: Path, *, quiet: bool = False) -> tuple[int, list[Job]]:
     """Run what is not done yet.
 
     Args:
@@ -52,7 +56,7 @@ def run_chain(chain: Chain, out: Path, *, quiet: bool = False) -> tuple[int, lis
             remark(f"{head}: done, {clock(seconds(place))}; {figure(job, place / RUN)}")
 
     with opened(out, settings, kind="chain", command="plmctl recipes run"):
-        journal = Journal(chain.jobs, out, tell=tell)
+        journal = JobJournal(chain.jobs, out, tell=tell)
         for name, state in journal.states.items():
             if state.kind == "done":
                 time = clock(seconds(out / name))
@@ -61,6 +65,33 @@ def run_chain(chain: Chain, out: Path, *, quiet: bool = False) -> tuple[int, lis
             code = run_here(journal)
     done = [chain.jobs[name] for name, state in journal.states.items() if state.kind == "done"]
     return code, done
+
+
+def run_and_show(chain: RecipeChain, out: Path, typed: Sequence[str], flags: Flags) -> int:
+    """Run a chain, print its table and write its page; returns the exit code.
+
+    Args:
+        chain: its steps.
+        out: its folder.
+        typed: the words behind `plmctl recipes run`, with which one goes on.
+        flags: of the command line.
+    """
+    code, done = run_chain(chain, out, quiet=flags.json)
+    steps = page.records(chain, done, out)
+    written = page.write(chain, steps, out)
+    if flags.json:
+        tell(json.dumps({"recipe": chain.recipe, "code": code, "steps": steps}))
+    else:
+        print_table(page.HEAD, page.rows(steps))
+    remark(f"page: {written}")
+    if code:
+        options = [word for each in flags.config_dirs for word in ("--config-dir", each)]
+        line = shlex.join([*typed, *options, *as_words(flags.plugins)])
+        names = {job.name for job in done}
+        ended = next(job.label for name, job in chain.jobs.items() if name not in names)
+        what = f"{ended} {'was stopped' if code > 128 else 'failed'}"
+        remark(f"{what}; what is finished stays so. To go on:\n  plmctl recipes run {line}")
+    return code
 
 
 def _changes(job: Job, out: Path) -> Iterator[str]:
@@ -88,19 +119,3 @@ def _changes(job: Job, out: Path) -> Iterator[str]:
 
 def _shown(value: Any) -> str:
     return str(value).removeprefix(REFERENCE)
-
-
-def figure(job: Job, run: Path) -> str:
-    """The number that one would ask a finished step for."""
-    if job.verb == "tokenize":
-        manifest = json.loads((run / MANIFEST).read_text(encoding="utf-8"))
-        tokens, size = manifest["splits"]["train"]["tokens"], manifest["tokenizer"]["size"]
-        return f"{tokens:,} tokens, vocabulary {size:,}"
-    if job.verb == "pretrain":
-        log = RunLog.read(run)
-        held = [name for name in log.series if name.startswith(("valid/loss", "valid/acc/"))]
-        each = (f"{name.removeprefix('valid/')} {log.last(name):.4g}" for name in held or ["loss"])
-        return ", ".join(each)
-    splits = json.loads((run / "result.json").read_text(encoding="utf-8"))["metrics"]
-    scores: dict[str, float] = splits.get("dev") or next(iter(splits.values()), {})
-    return next((f"{name} {score:.4g}" for name, score in scores.items()), "")

@@ -15,7 +15,7 @@ import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from plmctl.chain.listing import plain
+from plmctl.chain.listing import read_yaml
 from plmctl.core.errors import UsageError
 from plmctl.run.headers import Header
 from plmctl.run.schema import is_path
@@ -28,7 +28,7 @@ OF_A_TEACHER = ("tokenizer",)  # what one brings that teaches a new model
 
 
 @dataclass(frozen=True)
-class Stage:
+class ChainStage:
     """One pretraining; `words` name the runs of earlier stages by `runs`: {what the header calls
     it: name of the stage}.
     """
@@ -49,7 +49,7 @@ class Stage:
 
 
 @dataclass(frozen=True)
-class Given:
+class ChainWords:
     """The words of a command line: of single steps, by their names, and of the recipe's own
     pretraining.
     """
@@ -61,7 +61,7 @@ class Given:
         return tuple(word for step in steps for word in self.steps.get(step, ()))
 
 
-def given(words: Sequence[str], steps: Sequence[str]) -> Given:
+def given(words: Sequence[str], steps: Sequence[str]) -> ChainWords:
     """`sst2.optim.lr=1e-4` is a word of the step sst2, `finetune.seed=1` of every fine-tuning,
     all others of the recipe.
     """
@@ -73,7 +73,7 @@ def given(words: Sequence[str], steps: Sequence[str]) -> Given:
             apart.setdefault(step, []).append(mark + rest)
         else:
             own.append(word)
-    return Given(tuple(own), {step: tuple(each) for step, each in apart.items()})
+    return ChainWords(tuple(own), {step: tuple(each) for step, each in apart.items()})
 
 
 def names(header: Header) -> list[str]:
@@ -89,7 +89,7 @@ def needs_text(header: Header) -> list[str]:
     return data if data != ["data.path"] else []
 
 
-def stages(recipe: str, header: Header, words: Given) -> list[Stage]:
+def stages(recipe: str, header: Header, words: ChainWords) -> list[ChainStage]:
     """The pretrainings in the order in which they run; those that nothing starts from, since a
     run was given, are left out.
     """
@@ -103,7 +103,7 @@ def stages(recipe: str, header: Header, words: Given) -> list[Stage]:
     launch = header.command()[3:]
     examples = {value_of(word): key_of(word) for word in launch if _is_file(word)}
     told = {key_of(word): word for word in words.own}
-    new = not plain(header.file).get("init") and not any(
+    new = not read_yaml(header.file).get("init") and not any(
         key_of(word) == "init" for word in (*launch, *words.own)
     )
     of_model = [
@@ -136,17 +136,17 @@ def stages(recipe: str, header: Header, words: Given) -> list[Stage]:
             else _plain(line[3:], runs)
         )
         model = of_model if name in starts else []
-        made.append(Stage(name, line[2], (*own, *shared, *model, *words.of(name)), runs))
+        made.append(ChainStage(name, line[2], (*own, *shared, *model, *words.of(name)), runs))
     started = [
         word
         for word in launch
         if key_of(word) not in told and (not _is_file(word) or value_of(word) in runs)
     ]
-    made.append(Stage(OWN, recipe, (*started, *words.own, *words.of(OWN)), runs))
+    made.append(ChainStage(OWN, recipe, (*started, *words.own, *words.of(OWN)), runs))
     return list(_needed(made))
 
 
-def _needed(made: Sequence[Stage]) -> Iterator[Stage]:
+def _needed(made: Sequence[ChainStage]) -> Iterator[ChainStage]:
     wanted, waiting = set[str](), [made[-1]]
     while waiting:
         stage = waiting.pop()

@@ -17,7 +17,6 @@ from omegaconf import DictConfig, OmegaConf
 
 from plmctl.commands import finetune
 from plmctl.commands.common import Session, build_objective
-from plmctl.commands.side_by_side import BATCHES, Column, Forward, Table, latencies
 from plmctl.core.batch import Batch
 from plmctl.core.terminal import tell
 from plmctl.models.base import Model
@@ -29,6 +28,7 @@ from plmctl.run.corpus import Corpus, held_out, used
 from plmctl.run.cost import own_parameters
 from plmctl.run.loading import Loaded
 from plmctl.run.predict import predict, show_scores
+from plmctl.run.side_by_side import BATCHES, Forward, ModelColumn, SideBySide, measure_latencies
 from plmctl.storage.atomic import write_json, write_text
 from plmctl.tasks import batches, inference
 from plmctl.tasks.base import Task
@@ -88,21 +88,23 @@ def compared(session: Session, result: Result) -> Result:
     return result
 
 
-def measured(session: Session, teachers: list[Loaded], student: Loaded) -> Table:
+def measured(session: Session, teachers: list[Loaded], student: Loaded) -> SideBySide:
     """Every model on the dev split of the task, or on held-out text."""
     loaded = [*teachers, student]
     for each in loaded:
         each.model.to(session.precision.device).eval()
     of_task = session.flags.verb == "finetune"
     scores, timed, forward, metric, largest = (_on_task if of_task else _on_text)(session, loaded)
-    times = latencies([each.model for each in loaded], timed, forward, precision=session.precision)
+    times = measure_latencies(
+        [each.model for each in loaded], timed, forward, precision=session.precision
+    )
     titles = (
         [f"teacher {n}" for n in range(1, len(teachers) + 1)]
         if len(teachers) > 1
         else ["teacher"] * len(teachers)
     )
     columns = [
-        replace(Column.of(title, each), latency=times[place], scores=scores[place])
+        replace(ModelColumn.of(title, each), latency=times[place], scores=scores[place])
         for place, (title, each) in enumerate(zip([*titles, "student"], loaded, strict=True))
     ]
     device = session.precision.device.type
@@ -112,7 +114,9 @@ def measured(session: Session, teachers: list[Loaded], student: Loaded) -> Table
         " lower quartiles of alternating runs on the rows that are scored"
     )
     place += "" if session.precision.name == "fp32" else "; scores in fp32"
-    return Table(columns[:-1], columns[-1], metric=metric, largest_is_best=largest, place=place)
+    return SideBySide(
+        columns[:-1], columns[-1], metric=metric, largest_is_best=largest, place=place
+    )
 
 
 # scores, batches to be timed, how, metric, best

@@ -33,7 +33,7 @@ class State:
     why: str = ""
 
 
-class Journal:
+class JobJournal:
     """How every job stands, by what it and earlier starts have left in its folder.
 
     Args:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Task:
+class LauncherTask:
     """One job of a multirun: it ends with the process that started it, and only a signal is
     raised.
     """
@@ -37,7 +37,9 @@ class Task:
         return outcome.result
 
 
-def multirun(hydra: Hydra, task: Task, words: Sequence[str], *, verb: str | None = None) -> bool:
+def multirun(
+    hydra: Hydra, task: LauncherTask, words: Sequence[str], *, verb: str | None = None
+) -> bool:
     """Have Hydra's sweeper and launcher run a task; returns whether a signal interrupted it."""
     with reworded(hydra, verb or "ablate"):
         try:

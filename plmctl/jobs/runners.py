@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING
 from plmctl.data.encoding import cores
 from plmctl.jobs.command import execute
 from plmctl.jobs.job import Job
-from plmctl.jobs.journal import Journal
-from plmctl.jobs.launcher import Task, multirun
+from plmctl.jobs.journal import JobJournal
+from plmctl.jobs.launcher import LauncherTask, multirun
 from plmctl.jobs.work import LOG, Execute, Outcome, enter, work
 from plmctl.run.compose import session
 from plmctl.run.overrides import quoted
@@ -39,7 +39,7 @@ PAUSE = 0.05  # seconds between two looks at the running jobs
 LOOK = 1.0  # and between two looks at the rule that stops them
 
 
-def run_here(journal: Journal, execute: Execute = execute) -> int:
+def run_here(journal: JobJournal, execute: Execute = execute) -> int:
     """Run one job after the other in this process, whose terminal shows what they print; the first
     that does not end well ends the whole, with its exit code.
     """
@@ -56,7 +56,7 @@ class Processes:
 
     def __init__(
         self,
-        journal: Journal,
+        journal: JobJournal,
         count: int,
         execute: Execute = execute,
         preload: Sequence[str] = PRELOAD,
@@ -125,7 +125,7 @@ class Processes:
             self._collect()
 
 
-def run_launched(journal: Journal, words: tuple[str, ...], execute: Execute = execute) -> int:
+def run_launched(journal: JobJournal, words: tuple[str, ...], execute: Execute = execute) -> int:
     """Give all jobs that are ready to a Hydra launcher, then those that they have made ready.
 
     A rule that stops jobs early is applied when they have ended: results are the same, the time is
@@ -141,7 +141,7 @@ def run_launched(journal: Journal, words: tuple[str, ...], execute: Execute = ex
         "hydra/job_logging=none",
         quoted(f"hydra.sweep.dir={journal.folder.resolve().parent / 'launched'}"),
     ]
-    task = Task(_Launched(os.getcwd(), execute))
+    task = LauncherTask(_Launched(os.getcwd(), execute))
     while jobs := list(journal.ready()):
         places = [str(journal.prepare(job).resolve()) for job in jobs]
         folders = ",".join(quoted(f"run.dir={place}").partition("=")[2] for place in places)

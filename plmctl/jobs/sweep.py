@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from plmctl.core.errors import raise_all
 from plmctl.core.terminal import remark, screen, tell
-from plmctl.jobs.launcher import Task, multirun, reworded
+from plmctl.jobs.launcher import LauncherTask, multirun, reworded
 from plmctl.jobs.work import Outcome, attempt
 from plmctl.report import sweeps
 from plmctl.run.compose import Flags, composed, session
@@ -109,7 +109,7 @@ def sweep(flags: Flags) -> int:
         swept |= {*(own.sweeper.get("params") or ()), *(["recipe"] if len(recipes) > 1 else [])}
         overrides = [text for text in overrides if not text.startswith("hydra.sweep.dir=")]
         overrides += [quoted(f"hydra.sweep.dir={folder}")]
-        task = Task(SweepJob(flags, frozenset(swept)))
+        task = LauncherTask(SweepJob(flags, frozenset(swept)))
         interrupted = multirun(hydra, task, overrides, verb=flags.verb)
     records = sweeps.read_records(Path(folder))
     tell(json.dumps(records)) if flags.json else _print_table(records, Path(folder))

@@ -10,7 +10,7 @@ from typing import Any
 
 from plmctl.core.errors import ConfigError, UsageError, nearest
 from plmctl.jobs.job import Config
-from plmctl.study.composing import Composed
+from plmctl.study.composing import ComposedArm
 from plmctl.study.study import PRETRAIN, Metric, Study
 from plmctl.tasks.base import Task
 
@@ -21,7 +21,7 @@ MEASURED = ("eval.noise", "eval.seed", "eval.rows")
 
 
 def check_study(
-    study: Study, arms: Mapping[str, Composed], tasks: Mapping[str, Task]
+    study: Study, arms: Mapping[str, ComposedArm], tasks: Mapping[str, Task]
 ) -> list[UsageError]:
     """Everything that would make a figure meaningless."""
     errors: list[UsageError] = []
@@ -41,7 +41,11 @@ def check_study(
 
 
 def _missing(
-    path: str, metric: Metric, study: Study, arms: Mapping[str, Composed], tasks: Mapping[str, Task]
+    path: str,
+    metric: Metric,
+    study: Study,
+    arms: Mapping[str, ComposedArm],
+    tasks: Mapping[str, Task],
 ) -> list[UsageError]:
     of = study.evals[metric.of].of if metric.of in study.evals else metric.of
     # what each source of the metric can be asked

@@ -38,7 +38,7 @@ _COSTLY += ("noise", "data", "init", "distill", "teacher")
 
 
 @dataclasses.dataclass(frozen=True)
-class Composed:
+class ComposedArm:
     """What an arm is, whatever its seed."""
 
     arm: Arm
@@ -60,7 +60,7 @@ class Composer:
         self._errors: list[UsageError] = []
         self._costs: dict[str, tuple[float, int, frozenset[str]]] = {}
 
-    def arms(self) -> dict[str, Composed]:
+    def arms(self) -> dict[str, ComposedArm]:
         """Every arm; raises what is wrong with any of them, or with what they share."""
         for name, task in self.study.tasks.items():
             with self._collected(f"finetune.tasks.{name}"):
@@ -71,14 +71,14 @@ class Composer:
         for name, node in self.study.evals.items():
             with self._collected(f"eval.{name}"):
                 evals[name] = self.configs.compose("eval", ("checkpoint=later", *node.overrides))
-        found: dict[str, Composed] = {}
+        found: dict[str, ComposedArm] = {}
         for name, arm in self.study.arms.items():
             with self._collected(f"arm '{name}'"):
                 found[name] = self._arm(arm, evals)
         raise_all(list({str(error): error for error in self._errors}.values()))
         return found
 
-    def _arm(self, arm: Arm, evals: Mapping[str, Config]) -> Composed:
+    def _arm(self, arm: Arm, evals: Mapping[str, Config]) -> ComposedArm:
         config, budget = self._pretrain(arm), self.study.budget
         words = [*self.study.pretrain, *arm.overrides]
         model = plain(begun(OmegaConf.create(config), words, self.plugins))
@@ -90,7 +90,7 @@ class Composer:
             name: [self._tuned(arm, name, task, point, model) for point in self.study.points]
             for name, task in self.study.tasks.items()
         }
-        return Composed(arm, config, tuned, evals, rate, parameters, measured)
+        return ComposedArm(arm, config, tuned, evals, rate, parameters, measured)
 
     def _pretrain(self, arm: Arm) -> Config:
         """Validation is on all held-out rows, since fewer would be other text under another

@@ -19,7 +19,7 @@ from plmctl.study.study import (
     PretrainNode,
     Published,
     Restarts,
-    Stop,
+    StopRule,
     Study,
     TaskNode,
 )
@@ -62,7 +62,7 @@ class _Parser:
         evals = self._nodes(EvalNode, cfg["eval"], "eval")
         metrics = self._nodes(Metric, cfg["metrics"], "metrics")
         budget = self._budget(any(arm.pretrain for arm in arms.values()))
-        stop = self._node(Stop, cfg["stop"], "stop") if cfg["stop"] else None
+        stop = self._node(StopRule, cfg["stop"], "stop") if cfg["stop"] else None
         self._check_baseline_and_seeds(arms)
         self._check_teachers(arms)
         self._check_names(arms, tasks, evals, metrics)

@@ -17,12 +17,12 @@ from plmctl.jobs.key import key
 from plmctl.run import schema
 from plmctl.run.compose import Flags
 from plmctl.study.checks import check_study
-from plmctl.study.composing import Composed, Composer
+from plmctl.study.composing import ComposedArm, Composer
 from plmctl.study.study import PRETRAIN, Study
 
 
 @dataclass
-class Cell:
+class StudyCell:
     """One arm at one seed, by the names of its jobs."""
 
     arm: str
@@ -40,15 +40,15 @@ class Cell:
 
 
 @dataclass(frozen=True)
-class Plan:
+class StudyPlan:
     """All jobs in an order in which they may run, and which of them make up each cell."""
 
     study: Study
-    arms: Mapping[str, Composed]
+    arms: Mapping[str, ComposedArm]
     jobs: Mapping[str, Job]
-    cells: Sequence[Cell]
+    cells: Sequence[StudyCell]
 
-    def behind(self, cell: Cell) -> set[str]:
+    def behind(self, cell: StudyCell) -> set[str]:
         """The jobs of a cell and all that they start from."""
         found: set[str] = set()
         waiting = list(cell.jobs)
@@ -64,7 +64,7 @@ class Plan:
         return next((self.arms[arm].flops_per_token for arm in arms), 0.0)
 
 
-def plan(study: Study, flags: Flags) -> Plan:
+def plan(study: Study, flags: Flags) -> StudyPlan:
     """The plan of a study; raises every arm that does not compose, and everything that makes
     arms incomparable.
     """
@@ -74,7 +74,7 @@ def plan(study: Study, flags: Flags) -> Plan:
     made = _Jobs(study, flags.plugins)
     cells = [made.cell(each, seed) for seed in study.seeds for each in arms.values()]
     raise_all(_twins(cells))
-    return Plan(study, arms, made.jobs, cells)
+    return StudyPlan(study, arms, made.jobs, cells)
 
 
 class _Jobs:
@@ -86,8 +86,8 @@ class _Jobs:
         # arm, seed, task -> its fine-tuning at the first point of the grid
         self._first: dict[tuple[str | None, int, str], Job] = {}
 
-    def cell(self, each: Composed, seed: int) -> Cell:
-        cell = Cell(each.arm.name, seed)
+    def cell(self, each: ComposedArm, seed: int) -> StudyCell:
+        cell = StudyCell(each.arm.name, seed)
         place = f"{each.arm.name}, seed {seed}"
         start = None
         if each.arm.pretrain:
@@ -113,14 +113,14 @@ class _Jobs:
             self._evaluate(cell, each, task, [job for each in made for job in each], place)
         return cell
 
-    def _pretrain(self, each: Composed, seed: int, place: str) -> Job:
+    def _pretrain(self, each: ComposedArm, seed: int, place: str) -> Job:
         config = {**each.pretrain, "seed": seed}
         if tokens := self._tokens(each):
             only = dataclasses.asdict(schema.Corpora()) | {"path": tokens.reference}
             config["data"] = only | {"cache_dir": each.pretrain["data"]["cache_dir"]}
         return self._add("pretrain", f"pretrain {place}", config)
 
-    def _tokens(self, each: Composed) -> Job | None:
+    def _tokens(self, each: ComposedArm) -> Job | None:
         """The job that tokenizes an arm's text; None where it names tokens, or several texts
         (pretraining caches them).
         """
@@ -136,7 +136,7 @@ class _Jobs:
         }
         return self._add("tokenize", f"tokenize for {each.arm.name}", config)
 
-    def _start(self, each: Composed, pretrain: Job | None, teacher: Job | None) -> Config:
+    def _start(self, each: ComposedArm, pretrain: Job | None, teacher: Job | None) -> Config:
         """The settings that say from what a fine-tuning starts."""
         if first := teacher if each.arm.from_teacher else pretrain:
             return {"checkpoint": first.reference}
@@ -154,7 +154,7 @@ class _Jobs:
         return model | {"tokenizer": {**tokenizer, "path": source}}
 
     def _evaluate(
-        self, cell: Cell, each: Composed, of: str, checkpoints: Sequence[Job], place: str
+        self, cell: StudyCell, each: ComposedArm, of: str, checkpoints: Sequence[Job], place: str
     ) -> None:
         for name, node in self.study.evals.items():
             if node.of == of:
@@ -184,7 +184,7 @@ def _chosen(point: Sequence[str]) -> str:
     return f" ({', '.join(point)})" if point else ""
 
 
-def _twins(cells: Sequence[Cell]) -> list[UsageError]:
+def _twins(cells: Sequence[StudyCell]) -> list[UsageError]:
     """Arms that come to the same jobs."""
     first: dict[str, str] = {}
     errors: list[UsageError] = []

@@ -16,7 +16,7 @@ from plmctl.jobs.journal import State
 from plmctl.report.chart import Band, Curve
 from plmctl.report.mean_curves import Run, along, band, mean_curve
 from plmctl.report.runs import RunLog
-from plmctl.study.plan import Cell, Plan
+from plmctl.study.plan import StudyCell, StudyPlan
 from plmctl.study.study import PRETRAIN, Metric
 
 
@@ -24,7 +24,7 @@ class Results:
     """What the jobs of a plan have left in their folders; a job that is not done has nothing."""
 
     def __init__(
-        self, plan: Plan, states: Mapping[str, State], place: Callable[[str], Path]
+        self, plan: StudyPlan, states: Mapping[str, State], place: Callable[[str], Path]
     ) -> None:
         self.plan, self.states = plan, states
         self._log = cache(lambda name: RunLog.read(place(name) / RUN))
@@ -39,11 +39,11 @@ class Results:
         found = {cell.seed: self._value(metric, cell) for cell in self.cells(arm)}
         return {seed: unit(value) for seed, value in found.items() if value is not None}
 
-    def cells(self, arm: str) -> list[Cell]:
+    def cells(self, arm: str) -> list[StudyCell]:
         """The cells of an arm."""
         return [cell for cell in self.plan.cells if cell.arm == arm]
 
-    def choice(self, cell: Cell, task: str) -> int | None:
+    def choice(self, cell: StudyCell, task: str) -> int | None:
         """The setting with the best mean on dev over its restarts, by the task's first metric;
         the first of equals.
         """
@@ -99,7 +99,7 @@ class Results:
             along(self._log(name), metric.series, by, rate) for name in names if self._done([name])
         ]
 
-    def _value(self, metric: Metric, cell: Cell) -> float | None:
+    def _value(self, metric: Metric, cell: StudyCell) -> float | None:
         if metric.of == PRETRAIN:
             done = cell.pretrain and self._done([cell.pretrain])
             return self._last(cell.pretrain, metric.series) if cell.pretrain and done else None

@@ -10,10 +10,10 @@ from typing import Any
 from plmctl.core.errors import ConfigError, UsageError
 from plmctl.core.terminal import remark
 from plmctl.jobs.job import Job
-from plmctl.jobs.journal import EVENTS, Event, Journal, opened
+from plmctl.jobs.journal import EVENTS, Event, JobJournal, opened
 from plmctl.jobs.runners import Processes, run_launched
 from plmctl.study.early import reason_to_stop
-from plmctl.study.plan import Plan
+from plmctl.study.plan import StudyPlan
 from plmctl.study.results import Results
 from plmctl.study.table import write_table
 
@@ -24,7 +24,7 @@ EDITED = (
 )
 
 
-def make_journal(plan: Plan, folder: Path) -> Journal:
+def make_journal(plan: StudyPlan, folder: Path) -> JobJournal:
     """How the jobs of a plan stand in the folder of its study."""
 
     def rule(job: Job, run: Path) -> str:
@@ -36,12 +36,12 @@ def make_journal(plan: Plan, folder: Path) -> Journal:
         head = f"[{journal.ended}/{len(plan.jobs)}] {event}: {job.label}"
         remark(f"{head}: {why.splitlines()[0]}" if why else head)
 
-    journal = Journal(plan.jobs, folder / JOBS, tell=tell, log=folder / EVENTS, rule=rule)
+    journal = JobJournal(plan.jobs, folder / JOBS, tell=tell, log=folder / EVENTS, rule=rule)
     return journal
 
 
 def run_study(
-    plan: Plan, folder: Path, settings: Mapping[str, Any], launcher: tuple[str, ...] = ()
+    plan: StudyPlan, folder: Path, settings: Mapping[str, Any], launcher: tuple[str, ...] = ()
 ) -> tuple[int, dict[str, Any]]:
     """Run what is not done yet, and write the table.
 

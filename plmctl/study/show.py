@@ -14,10 +14,10 @@ from plmctl.core.terminal import screen
 from plmctl.jobs.journal import State
 from plmctl.report.study_tables import number
 from plmctl.run.schema import LENGTHS
-from plmctl.study.plan import Plan
+from plmctl.study.plan import StudyPlan
 
 
-def show_plan(plan: Plan, states: Mapping[str, State], folder: Path) -> None:
+def show_plan(plan: StudyPlan, states: Mapping[str, State], folder: Path) -> None:
     """Print the jobs and their cost."""
     console, seeds, arms = screen(), len(plan.study.seeds), costs(plan)
     console.print(f"{len(plan.cells)} cells: {len(plan.arms)} arms x {seeds} seeds, in {folder}")
@@ -42,7 +42,7 @@ def show_plan(plan: Plan, states: Mapping[str, State], folder: Path) -> None:
         console.print(f"left out until it is given: {line}")
 
 
-def plan_record(plan: Plan, states: Mapping[str, State]) -> dict[str, Any]:
+def plan_record(plan: StudyPlan, states: Mapping[str, State]) -> dict[str, Any]:
     """The same for programs."""
     jobs = [
         {"job": name, "label": job.label, "state": states[name].kind}
@@ -52,7 +52,7 @@ def plan_record(plan: Plan, states: Mapping[str, State]) -> dict[str, Any]:
     return {"cells": len(plan.cells), "jobs": jobs, "arms": costs(plan), "left_out": left_out}
 
 
-def costs(plan: Plan) -> list[dict[str, Any]]:
+def costs(plan: StudyPlan) -> list[dict[str, Any]]:
     """Tokens and FLOPs of one seed's pretraining of each arm, at most; None where time is the
     budget.
     """
@@ -94,7 +94,7 @@ def show_table(record: Mapping[str, Any]) -> None:
         console.print(f"{each['state']}: {each['label']}: {each['why'].splitlines()[0]}")
 
 
-def _lengths(plan: Plan) -> list[str]:
+def _lengths(plan: StudyPlan) -> list[str]:
     """How long each fine-tuning is, which the budget of pretraining does not shorten."""
     lengths: dict[str, dict[str, None]] = {}
     for each in plan.arms.values():

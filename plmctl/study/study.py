@@ -109,7 +109,7 @@ class Metric:
 
 
 @dataclass(frozen=True)
-class Stop:
+class StopRule:
     """Ends a pretraining whose `metric`, after this share of the budget, is on the wrong side of
     `bound`.
     """
@@ -148,7 +148,7 @@ class Study:
     restarts: Restarts
     evals: dict[str, EvalNode]
     metrics: dict[str, Metric]
-    stop: Stop | None
+    stop: StopRule | None
     left_out: list[str]
     curves: str
     keep: bool

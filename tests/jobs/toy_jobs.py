@@ -13,7 +13,7 @@ from typing import Any
 
 from plmctl.core.errors import DataError
 from plmctl.jobs.job import Job
-from plmctl.jobs.journal import Journal
+from plmctl.jobs.journal import JobJournal
 from plmctl.jobs.runners import Processes
 
 
@@ -60,11 +60,11 @@ def chain(folder: Path) -> dict[str, Job]:
     return {each.name: each for each in made}
 
 
-def journal(folder: Path, jobs: dict[str, Job], **settings: Any) -> Journal:
-    return Journal(jobs, folder / "jobs", log=folder / "log.jsonl", **settings)
+def journal(folder: Path, jobs: dict[str, Job], **settings: Any) -> JobJournal:
+    return JobJournal(jobs, folder / "jobs", log=folder / "log.jsonl", **settings)
 
 
-def run(folder: Path, jobs: dict[str, Job], *, count: int = 1) -> tuple[int, Journal]:
+def run(folder: Path, jobs: dict[str, Job], *, count: int = 1) -> tuple[int, JobJournal]:
     kept = journal(folder, jobs)
     return Processes(kept, count, execute, preload=("plmctl.jobs.work",)).run(), kept
 

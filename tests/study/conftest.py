@@ -13,7 +13,7 @@ from plmctl.run.build import plain
 from plmctl.run.compose import Flags, compose
 from plmctl.study import plan as planning
 from plmctl.study.parse import parse
-from plmctl.study.plan import Plan
+from plmctl.study.plan import StudyPlan
 from plmctl.study.study import Study
 
 
@@ -34,5 +34,5 @@ def parsed(here: Path) -> Callable[..., Study]:
 
 
 @pytest.fixture
-def planned(parsed: Callable[..., Study]) -> Callable[..., Plan]:
+def planned(parsed: Callable[..., Study]) -> Callable[..., StudyPlan]:
     return lambda *words, **changes: planning.plan(parsed(*words, **changes), Flags("ablate"))

@@ -14,10 +14,10 @@ import toy_study
 
 from plmctl.core.errors import UsageError
 from plmctl.jobs.journal import State
-from plmctl.study.plan import Plan
+from plmctl.study.plan import StudyPlan
 from plmctl.study.results import Results
 
-Planned = Callable[..., Plan]
+Planned = Callable[..., StudyPlan]
 LOSS = {"a": {"of": "pretrain", "key": "loss"}}
 STUDENT = {"pretrain": False, "overrides": ["size.num_layers=1"], "teacher": "slow"}
 

@@ -16,17 +16,17 @@ from plmctl.core.errors import UsageError
 from plmctl.jobs.job import resolve
 from plmctl.run.compose import Flags
 from plmctl.study import plan as planning
-from plmctl.study.plan import Plan
+from plmctl.study.plan import StudyPlan
 from plmctl.study.study import Study
 
-Planned = Callable[..., Plan]
+Planned = Callable[..., StudyPlan]
 
 
-def count(plan: Plan, verb: str) -> int:
+def count(plan: StudyPlan, verb: str) -> int:
     return sum(job.verb == verb for job in plan.jobs.values())
 
 
-def counts(plan: Plan) -> tuple[int, ...]:
+def counts(plan: StudyPlan) -> tuple[int, ...]:
     return tuple(count(plan, verb) for verb in ("tokenize", "pretrain", "finetune", "eval"))
 
 

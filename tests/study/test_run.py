@@ -23,10 +23,10 @@ from plmctl.jobs.job import Job
 from plmctl.jobs.journal import State, opened
 from plmctl.jobs.runners import Processes
 from plmctl.jobs.work import DONE
-from plmctl.study.plan import Plan
+from plmctl.study.plan import StudyPlan
 from plmctl.study.run import make_journal
 
-Planned = Callable[..., Plan]
+Planned = Callable[..., StudyPlan]
 
 
 @pytest.fixture(autouse=True)
@@ -188,7 +188,7 @@ class Pretended(Processes):
     """Its jobs take no time and fail as told."""
 
     def __init__(
-        self, plan: Plan, folder: Path, fails: Callable[[Job], str] = lambda job: ""
+        self, plan: StudyPlan, folder: Path, fails: Callable[[Job], str] = lambda job: ""
     ) -> None:
         super().__init__(make_journal(plan, folder), 1)
         self.fails = fails

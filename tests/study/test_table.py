@@ -19,11 +19,11 @@ from plmctl.report.mean_curves import along, mean_curve
 from plmctl.report.runs import RunLog
 from plmctl.report.study_tables import metric_table
 from plmctl.study.latex import latex
-from plmctl.study.plan import Plan
+from plmctl.study.plan import StudyPlan
 from plmctl.study.results import Results
 from plmctl.study.table import write_table
 
-Planned = Callable[..., Plan]
+Planned = Callable[..., StudyPlan]
 LOSS = {("slow", 0): 2.0, ("slow", 1): 2.1, ("fast", 0): 1.5, ("fast", 1): 1.61}
 DEV = {  # of (arm, seed): setting -> the scores of two restarts
     ("slow", 0): [[0.5, 0.7], [0.8, 0.2]],
@@ -34,7 +34,7 @@ DEV = {  # of (arm, seed): setting -> the scores of two restarts
 
 
 @pytest.fixture
-def plan(planned: Planned) -> Plan:
+def plan(planned: Planned) -> StudyPlan:
     node = {**toy_study.STUDY["finetune"], "grid": ["train.clip=1,2"], "restarts": 2}
     return planned(
         finetune=node,
@@ -43,7 +43,7 @@ def plan(planned: Planned) -> Plan:
     )
 
 
-def leave(plan: Plan, folder: Path) -> None:
+def leave(plan: StudyPlan, folder: Path) -> None:
     """What finished jobs leave."""
     for cell in plan.cells:
         place = (cell.arm, cell.seed)
@@ -83,13 +83,13 @@ def write(folder: Path, name: str, content: Any) -> None:
     (folder / "run" / name).write_text(lines, encoding="utf-8")
 
 
-def results(plan: Plan, folder: Path, **other: State) -> Results:
+def results(plan: StudyPlan, folder: Path, **other: State) -> Results:
     states = {name: other.get(name, State("done")) for name in plan.jobs}
     return Results(plan, states, lambda name: folder / name)
 
 
 def test_the_best_setting_on_dev_counts_with_the_mean_of_its_restarts(
-    plan: Plan, here: Path
+    plan: StudyPlan, here: Path
 ) -> None:
     leave(plan, here)
     found = results(plan, here)
@@ -107,7 +107,7 @@ def test_the_best_setting_on_dev_counts_with_the_mean_of_its_restarts(
     )
 
 
-def test_the_table(plan: Plan, here: Path) -> None:
+def test_the_table(plan: StudyPlan, here: Path) -> None:
     leave(plan, here)
     table = write_table(plan.study, results(plan, here), here, notes=["a note"])
     rows = {(row["metric"], row["arm"]): row for row in table["rows"]}
@@ -188,7 +188,7 @@ def test_the_table_for_a_paper() -> None:
     assert "^{*}" not in alone
 
 
-def test_what_failed_is_named_and_left_out(plan: Plan, here: Path) -> None:
+def test_what_failed_is_named_and_left_out(plan: StudyPlan, here: Path) -> None:
     leave(plan, here)
     bad = plan.cells[1].tuned["toy"][0][1]
     table = write_table(
@@ -209,7 +209,7 @@ def test_what_failed_is_named_and_left_out(plan: Plan, here: Path) -> None:
     assert (fast["n"], fast["test"], fast["p"], fast["sd"]) == (1, "none", None, None)
 
 
-def test_curves_over_every_axis(plan: Plan, here: Path) -> None:
+def test_curves_over_every_axis(plan: StudyPlan, here: Path) -> None:
     leave(plan, here)
     log = RunLog.read(here / str(plan.cells[0].pretrain) / "run")
     assert along(log, "valid/loss/mlm", "steps", 7.0) == [(6, 6, 5.0), (11, 11, 2.0)]

@@ -29,7 +29,7 @@ Forward = Callable[[Model, Batch], Any]  # what is timed
 
 
 @dataclass(frozen=True)
-class Column:
+class ModelColumn:
     """One model."""
 
     title: str  # teacher, student
@@ -41,7 +41,7 @@ class Column:
     scores: Mapping[str, float] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, title: str, loaded: Loaded) -> Column:
+    def of(cls, title: str, loaded: Loaded) -> ModelColumn:
         folder, model = loaded.source.folder, loaded.model
         files = [file.stat().st_size for file in folder.glob("model*.safetensors")]
         size = sum(files) if files else sum(tensor.nbytes for tensor in tensors_of(model).values())
@@ -63,7 +63,7 @@ class Column:
 
 
 @torch.no_grad()
-def latencies(
+def measure_latencies(
     models: Sequence[Model], batches: Mapping[int, Batch], forward: Forward, *, precision: Precision
 ) -> list[dict[int, float]]:
     """For each model {rows: milliseconds of `forward`}: rounds in which all take turns, after one
@@ -108,11 +108,11 @@ def share(student: float, teacher: float, *, largest_is_best: bool) -> float | N
 
 
 @dataclass(frozen=True)
-class Table:
+class SideBySide:
     """The models beside each other, and what the student keeps of the first teacher's score."""
 
-    teachers: Sequence[Column]
-    student: Column
+    teachers: Sequence[ModelColumn]
+    student: ModelColumn
     metric: str = ""  # the score that the share is of
     largest_is_best: bool = True
     place: str = ""  # where the latency was measured
