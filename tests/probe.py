@@ -9,6 +9,7 @@ from pathlib import Path
 PLUGIN = "plmctl_probe"
 SOURCE = """
 from plmctl.core.parts import part_of
+from plmctl.objectives.base import Facts
 @part_of("format")
 class Format:
     provides = frozenset({"text", "tracks.segment"})
@@ -38,7 +39,7 @@ class Model:
     def __init__(self, *, width: int, layout: str = "af*2") -> None: ...
 @part_of("objective")
 class Ask:
-    needs, heads = frozenset({"targets.mlm"}), frozenset({"ask"})
+    facts = Facts(needs=frozenset({"targets.mlm"}), heads=frozenset({"ask"}))
     def __init__(self, *, sharp: bool = False) -> None: ...
 @part_of("heads")
 class Head:

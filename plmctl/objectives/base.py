@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -99,6 +100,12 @@ class Objective(nn.Module):
 
     facts: Facts = Facts()
     fields: Mapping[str, Field] = {}
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        """TypeError for a fact beside `facts`, where nothing would read it."""
+        super().__init_subclass__(**kwargs)
+        if beside := sorted({each.name for each in dataclasses.fields(Facts)} & vars(cls).keys()):
+            raise TypeError(f"{cls.__name__}: state {', '.join(beside)} in `facts = Facts(...)`")
 
     def labels(self, rows: Rows) -> dict[str, np.ndarray]:
         """Targets `{name: [n, T]}` that follow from the row alone (next tokens, say); runs in

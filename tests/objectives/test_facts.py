@@ -87,3 +87,8 @@ def test_wrappers_keep_what_they_wrap() -> None:
         terms=frozenset({"a", "b"}),
         **left_to_the_parts,  # type: ignore[arg-type]
     )
+
+
+def test_a_fact_beside_the_facts_is_refused() -> None:
+    with pytest.raises(TypeError, match=r"Old: state heads, needs in `facts = Facts\(...\)`"):
+        type("Old", (Objective,), {"needs": frozenset({"text"}), "heads": frozenset()})

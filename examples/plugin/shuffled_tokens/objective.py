@@ -7,16 +7,19 @@ from torch.nn import functional as F
 from plmctl.core.batch import IGNORE, Batch
 from plmctl.core.parts import part_of
 from plmctl.models.base import Model
-from plmctl.objectives.base import Objective, Output, Term
+from plmctl.objectives.base import Facts, Objective, Output, Term
 
 
 @part_of("objective")
 class ShuffledTokens(Objective):
     """`- sum_t log p(shuffled_t | noised row)` over all tokens that are not special."""
 
-    needs = frozenset({"text", "targets.shuffled"})
-    heads = frozenset({"discriminator"})
-    at_every_token = heads
+    facts = Facts(
+        needs=frozenset({"text", "targets.shuffled"}),
+        heads=frozenset({"discriminator"}),
+        terms=frozenset({"shuffled_tokens"}),
+        at_every_token=frozenset({"discriminator"}),
+    )
 
     def counts(self, batch: Batch) -> dict[str, int]:
         return {"shuffled_tokens": batch.counts["shuffled"]}
