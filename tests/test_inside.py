@@ -19,7 +19,7 @@ from plmctl.core.errors import ConfigError, DataError
 from plmctl.data.shards import Shards
 from plmctl.interop import weights
 from plmctl.run.compose import compose
-from plmctl.storage.paths import inside, outside, refuse_links
+from plmctl.storage.paths import explain_outside, inside, refuse_links
 from plmctl.tasks.predictions import write_predictions, write_submission
 from plmctl.text.tokenizer import Tokenizer
 from plmctl.training.checkpoint import Checkpoints, Snapshot, damage
@@ -29,7 +29,7 @@ LEADS_OUT = "leads out of its folder: a name below it has no '..' and begins wit
 
 @pytest.mark.parametrize("name", ["../x", "a/../../x", "/etc/passwd", "", ".", "..", "a\0b"])
 def test_names_that_lead_out(tmp_path: Path, name: str) -> None:
-    assert outside(tmp_path, name) == LEADS_OUT
+    assert explain_outside(tmp_path, name) == LEADS_OUT
     with pytest.raises(ConfigError, match=r"^key='.*': leads out of its folder"):
         inside(tmp_path, name, lambda why: ConfigError("key", name, why))
 
@@ -49,8 +49,8 @@ def test_links(tmp_path: Path) -> None:
     (home / "far").symlink_to(other / "file")
     (home / "folder").symlink_to(other)
     reason = f"is a link that leads out of its folder, to {other / 'file'}"
-    assert outside(home, "far") == outside(home, "folder/file") == reason
-    assert outside(home, "far", links=False) == ""
+    assert explain_outside(home, "far") == explain_outside(home, "folder/file") == reason
+    assert explain_outside(home, "far", links=False) == ""
     with pytest.raises(DataError) as refused:
         refuse_links(home)
     assert (
@@ -80,7 +80,9 @@ def test_the_cache_of_the_hub_stays_readable(tmp_path: Path) -> None:
     secret.write_text("x")
     (model / "blobs" / "bad").symlink_to(secret)
     (snapshot / "bad").symlink_to("../../blobs/bad")
-    assert outside(snapshot, "bad") == f"is a link that leads out of its folder, to {secret}"
+    assert (
+        explain_outside(snapshot, "bad") == f"is a link that leads out of its folder, to {secret}"
+    )
 
 
 @pytest.mark.parametrize("name", ["../other.safetensors", "/etc/passwd"])

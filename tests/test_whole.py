@@ -16,8 +16,8 @@ import pytest
 from plmctl.data.check.finding import Report
 from plmctl.report import checked, page
 from plmctl.run.embedding import write_arrays
-from plmctl.storage import atomic as whole
-from plmctl.storage.growing import growing_file
+from plmctl.storage.atomic import open_whole
+from plmctl.storage.growing import open_growing
 
 
 def _embed(out: Path) -> None:
@@ -25,7 +25,7 @@ def _embed(out: Path) -> None:
 
 
 def _generate(out: Path) -> None:
-    with growing_file(out) as write:
+    with open_growing(out) as write:
         write("one")
         write("two")
 
@@ -107,7 +107,7 @@ def test_a_device_stays_one(write: Writer, tmp_path: Path) -> None:
 def test_a_stopped_write_leaves_what_was_there(tmp_path: Path) -> None:
     file = tmp_path / "file"
     file.write_text("old")
-    with contextlib.suppress(KeyboardInterrupt), whole.opened(file) as stream:
+    with contextlib.suppress(KeyboardInterrupt), open_whole(file) as stream:
         stream.write("new")
         stream.flush()
         raise KeyboardInterrupt

@@ -24,7 +24,7 @@ from plmctl.run.compose import Flags
 from plmctl.run.loading import load
 from plmctl.run.prompting import prompt_reader
 from plmctl.storage.atomic import refuse_existing
-from plmctl.storage.growing import growing_file
+from plmctl.storage.growing import open_growing
 from plmctl.text.given import read_texts
 from plmctl.training.device.precision import choose
 from plmctl.training.processes.world import device_of
@@ -55,7 +55,7 @@ def run(cfg: DictConfig, flags: Flags) -> int:
                 answerer.stream(*prompts)
             return 0
     total = partial(_count, source)
-    file = nullcontext(tell) if cfg.out is None else growing_file(Path(cfg.out), total=total)
+    file = nullcontext(tell) if cfg.out is None else open_growing(Path(cfg.out), total=total)
     with precision.autocast(), file as write:
         for line in answer_in_order(prompts, answerer, cfg.batch_size):
             write(line)

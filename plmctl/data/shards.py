@@ -24,7 +24,7 @@ import numpy as np
 
 from plmctl.core.errors import DataError
 from plmctl.core.values import Count, Whole
-from plmctl.storage import arrays
+from plmctl.storage.arrays import hash_array
 from plmctl.storage.paths import inside
 from plmctl.storage.reading import read_array, read_json
 from plmctl.text.tokenizer import META, Tokenizer
@@ -197,7 +197,7 @@ class Shards:
         differs.
         """
         for name, entry in self._stated.items():
-            if (found := arrays.sha256(self._map(name))) != entry["sha256"]:
+            if (found := hash_array(self._map(name))) != entry["sha256"]:
                 message = (
                     f"its content has changed: sha256 {entry['sha256'][:16]}... in the manifest,"
                     f" {found[:16]}... in the file"

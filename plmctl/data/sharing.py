@@ -11,7 +11,7 @@ from pathlib import Path
 
 from plmctl.data.survey import look
 from plmctl.data.tokenizing import Job, cache_folder, training_texts
-from plmctl.storage.journal import unfinished
+from plmctl.storage.journal import open_journal
 from plmctl.text.tokenizer import META, Tokenizer
 
 # bytes of raw text that are hashed on each start; of more, size and time of change count
@@ -38,7 +38,7 @@ def shared_tokenizer(
     place = cache_folder(cache_dir) / f"tokenizer-{key}"
     if (place / META).is_file():
         return place
-    with unfinished(place, identity, wait=True, tell=jobs[0].tell) as journal:
+    with open_journal(place, identity, wait=True, tell=jobs[0].tell) as journal:
         if not (place / META).is_file():  # nobody else has made it meanwhile
             surveys = [
                 look(

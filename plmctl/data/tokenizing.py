@@ -33,7 +33,7 @@ from plmctl.data.shards import (
 )
 from plmctl.data.survey import Source, Survey, look, quiet
 from plmctl.storage.arrays import ArrayWriter
-from plmctl.storage.journal import Journal, Tell, silent, unfinished
+from plmctl.storage.journal import Journal, Tell, ignore_line, open_journal
 from plmctl.text import annotate
 from plmctl.text.annotate import Wanted
 from plmctl.text.tokenizer import Tokenizer
@@ -57,7 +57,7 @@ class Job:
     segment: str | None = None
     processes: int | None = None  # changes nothing but the time
     say: Say = field(default=quiet, compare=False)
-    tell: Tell = field(default=silent, compare=False)
+    tell: Tell = field(default=ignore_line, compare=False)
 
     @property
     def wanted(self) -> Wanted:
@@ -90,7 +90,7 @@ def tokenize(job: Job, out: str | os.PathLike[str]) -> dict[str, Any]:
     """
     place = Path(out).expanduser().absolute()
     _refuse(place)
-    with unfinished(place, _identity(job), tell=job.tell) as journal:
+    with open_journal(place, _identity(job), tell=job.tell) as journal:
         manifest = _write(job, journal)
         journal.finish(place)
     return manifest
@@ -107,7 +107,7 @@ def open_or_tokenize(job: Job, *, cache_dir: str | os.PathLike[str] | None = Non
     place = cache_folder(cache_dir) / key
     if _is_sound(place):
         return place
-    with unfinished(place, identity, wait=True, tell=job.tell) as journal:
+    with open_journal(place, identity, wait=True, tell=job.tell) as journal:
         if not _is_sound(place):  # nobody else has made it meanwhile
             _write(job, journal)
             journal.finish(place)

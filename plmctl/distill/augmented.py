@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from plmctl.distill.augmentation import Augmenter, make_copies
-from plmctl.storage.resumable import file_hash, write_folder
+from plmctl.storage.resumable import hash_file, write_folder
 from plmctl.tasks import files
 from plmctl.tasks.base import Task
 from plmctl.tasks.sheet import Sheet
@@ -58,7 +58,7 @@ class Augmentation:
         name, file = named.pop("train")
         job = {
             "made by": "plmctl data augment",
-            "train": file_hash(file),
+            "train": hash_file(file),
             "copies": self.copies,
             "rate": self.rate,
             "seed": self.seed,

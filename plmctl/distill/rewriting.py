@@ -20,7 +20,7 @@ from plmctl.distill.sequence import Pick
 from plmctl.generation.decode import generate
 from plmctl.generation.prompts import AHEAD, PromptReader, batch_by_length
 from plmctl.generation.search import Hypothesis, Search
-from plmctl.storage.resumable import text_hash, write_folder
+from plmctl.storage.resumable import hash_text, write_folder
 from plmctl.tasks import files
 from plmctl.tasks.base import Example
 from plmctl.tasks.generation import Generation
@@ -76,14 +76,14 @@ class Rewriting:
             **self.how,
             "max_new": self.max_new,
             "columns": self.names,
-            "train": text_hash("".join(map(self._line, self.examples))),
+            "train": hash_text("".join(map(self._line, self.examples))),
         }
 
     @property
     def identity(self) -> str:
         """A hash of all that decides the bytes of the folder."""
-        others = {name: text_hash(str(text)) for name, text in self._others.items()}
-        return text_hash(json.dumps({**self.job, **others}, sort_keys=True))
+        others = {name: hash_text(str(text)) for name, text in self._others.items()}
+        return hash_text(json.dumps({**self.job, **others}, sort_keys=True))
 
     def write(self, out: Path) -> None:
         """The folder `out`, which appears when it is complete."""

@@ -10,8 +10,8 @@ import torch
 
 from plmctl.core.errors import DataError
 from plmctl.interop.names import Tensors
-from plmctl.storage.paths import outside
-from plmctl.storage.reading import first_line, read_json, read_tensors, taken_from
+from plmctl.storage.paths import explain_outside
+from plmctl.storage.reading import read_json, read_tensors, summarize_error, taken_from
 
 AGAIN = "download it again"
 FILES = (
@@ -60,7 +60,7 @@ def modernize_names(tensors: Tensors) -> Tensors:
 def _shards(index: Path) -> list[Path]:
     names = sorted(set(read_json(index, _Index, fix=AGAIN)["weight_map"].values()))
     for name in names:
-        if why := outside(index.parent, name):
+        if why := explain_outside(index.parent, name):
             raise DataError(f"names the weights {name!r}: {why}", file=index, fix=AGAIN)
     missing = [name for name in names if not (index.parent / name).is_file()]
     if missing:
@@ -80,7 +80,7 @@ def _tensors(file: Path) -> Tensors:
             # no code of a stranger's file is run
             content = torch.load(file, map_location="cpu", weights_only=True)
         except (pickle.UnpicklingError, EOFError, OSError) as error:
-            raise ValueError(first_line(error)) from error
+            raise ValueError(summarize_error(error)) from error
     if not isinstance(content, dict):
         raise DataError("holds no table of tensors", file=file, fix="convert it to safetensors")
     return {name: tensor for name, tensor in content.items() if isinstance(tensor, torch.Tensor)}

@@ -13,7 +13,7 @@ from plmctl.distill.neighbours import Neighbours
 from plmctl.run.build import build
 from plmctl.run.identity import identity
 from plmctl.run.loading import load
-from plmctl.storage.resumable import file_hash
+from plmctl.storage.resumable import hash_file
 from plmctl.tasks import files
 from plmctl.tasks.base import Task
 from plmctl.tasks.sheet import Sheet
@@ -42,7 +42,7 @@ def augmentation(cfg: DictConfig, flags: Flags) -> Augmentation:
         device=device,
     )
     read = {
-        name: file and file_hash(Path(file).expanduser())
+        name: file and hash_file(Path(file).expanduser())
         for name, file in (("vectors", cfg.vectors), ("stop_words", cfg.stop_words))
     }
     how = {"model": identity(loaded.source), "candidates": cfg.candidates, **read}

@@ -64,7 +64,7 @@ class ArrayWriter:
         npy.write_array_header_1_0(self._stream, head)
 
 
-def sha256(array: np.ndarray) -> str:
+def hash_array(array: np.ndarray) -> str:
     """The hash that `ArrayWriter` gives the same values."""
     digest = hashlib.sha256()
     for start in range(0, len(array), 1 << 22):

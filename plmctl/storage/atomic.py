@@ -15,7 +15,7 @@ from plmctl.core.errors import UsageError
 
 
 @contextlib.contextmanager
-def opened(file: Path, mode: str = "w") -> Iterator[IO[Any]]:
+def open_whole(file: Path, mode: str = "w") -> Iterator[IO[Any]]:
     """A stream ("w": UTF-8 text, "wb": bytes) into what becomes `file` at the end; what stood there
     before stays until then.
 
@@ -38,7 +38,7 @@ def opened(file: Path, mode: str = "w") -> Iterator[IO[Any]]:
 
 def write_text(file: Path, text: str) -> None:
     """The whole text or nothing of it."""
-    with opened(file) as stream:
+    with open_whole(file) as stream:
         stream.write(text)
 
 

@@ -15,7 +15,7 @@ from plmctl.storage.atomic import end_of, is_stream
 
 
 @contextmanager
-def growing_file(
+def open_growing(
     place: Path, *, total: Callable[[], int | None] = lambda: None
 ) -> Iterator[Callable[[str], None]]:
     """Writes one line a call, at once.

@@ -21,13 +21,13 @@ from typing import Any, TextIO
 
 from plmctl.core.errors import DataError, UsageError
 from plmctl.storage.durable import sync
-from plmctl.storage.paths import outside
+from plmctl.storage.paths import explain_outside
 
 FILE, _LOCK = "journal.json", "lock"
 Tell = Callable[[str], None]  # a line that the user should keep
 
 
-def silent(line: str) -> None:
+def ignore_line(line: str) -> None:
     """Nobody is told."""
 
 
@@ -113,14 +113,16 @@ class Journal:
             if not name.startswith((FILE, _LOCK))
         ]
         return all(
-            not outside(self.scratch, name) and file.is_file() and file.stat().st_size >= size
+            not explain_outside(self.scratch, name)
+            and file.is_file()
+            and file.stat().st_size >= size
             for name, file, size in files
         )
 
 
 @contextlib.contextmanager
-def unfinished(
-    place: Path, job: Mapping[str, Any], *, wait: bool = False, tell: Tell = silent
+def open_journal(
+    place: Path, job: Mapping[str, Any], *, wait: bool = False, tell: Tell = ignore_line
 ) -> Iterator[Journal]:
     """The journal of what is to become `place`, for one process at a time; another one is refused,
     or made to `wait`.

@@ -16,12 +16,12 @@ def inside(
     """`folder`/`name`; raises `refuse(why)` where the name, or with `links` a link on the way,
     leads out of `folder`.
     """
-    if why := outside(folder, name, links=links):
+    if why := explain_outside(folder, name, links=links):
         raise refuse(why)
     return folder / name
 
 
-def outside(folder: Path, name: str, *, links: bool = True) -> str:
+def explain_outside(folder: Path, name: str, *, links: bool = True) -> str:
     """Why `name` is no place below `folder`, in words; empty if it is one.
 
     A snapshot in the cache of the Hugging Face hub consists of links into `blobs/` of the same
@@ -44,7 +44,7 @@ def outside(folder: Path, name: str, *, links: bool = True) -> str:
 def refuse_links(folder: Path) -> None:
     """DataError for the first entry of `folder` that is a link out of it."""
     for entry in sorted(folder.iterdir()):
-        if why := outside(folder, entry.name):
+        if why := explain_outside(folder, entry.name):
             raise DataError(
                 f"{entry.name} {why}", file=folder, fix="copy what it leads to into the folder"
             )

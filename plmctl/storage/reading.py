@@ -78,7 +78,7 @@ def _spelled(value: Any) -> Any:
     )
 
 
-def json_in(text: str, *, file: object, line: int | None = None, fix: str = "") -> Any:
+def parse_json_at(text: str, *, file: object, line: int | None = None, fix: str = "") -> Any:
     """The value that `text` writes, which is that `line` of `file`, or all of it."""
     try:
         return parse_json(text)
@@ -146,7 +146,7 @@ def read_tensors(file: Path, *, fix: str = COPY) -> dict[str, Tensor]:
         try:
             return load_file(file)
         except (SafetensorError, OSError) as error:
-            raise ValueError(first_line(error)) from error
+            raise ValueError(summarize_error(error)) from error
 
 
 def read_array(
@@ -168,7 +168,7 @@ def read_array(
             found = np.load(file, mmap_mode="r" if length else None, allow_pickle=False)
         # the header is a Python literal
         except (OSError, EOFError, SyntaxError, TokenError) as error:
-            raise ValueError(first_line(error)) from error
+            raise ValueError(summarize_error(error)) from error
     if not isinstance(found, np.ndarray) or found.shape != (length,) or found.dtype.name != dtype:
         holds = (
             f"{found.dtype} {list(found.shape)}"
@@ -188,9 +188,9 @@ def taken_from(file: Path, what: str = "damaged", *, fix: str = COPY) -> Iterato
         yield
     except MALFORMED as error:
         name = "" if type(error) is ValueError else f"{type(error).__name__}: "
-        raise DataError(f"{what} ({name}{first_line(error)})", file=file, fix=fix) from error
+        raise DataError(f"{what} ({name}{summarize_error(error)})", file=file, fix=fix) from error
 
 
-def first_line(error: BaseException) -> str:
+def summarize_error(error: BaseException) -> str:
     """What a library says of its error, short."""
     return (str(error).strip() or type(error).__name__).splitlines()[0][:300]

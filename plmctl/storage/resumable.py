@@ -15,7 +15,7 @@ from typing import Any
 from plmctl.core.errors import ConfigError, DataError
 from plmctl.core.progress import ProgressLine
 from plmctl.core.terminal import remark
-from plmctl.storage.journal import Journal, unfinished
+from plmctl.storage.journal import Journal, open_journal
 from plmctl.storage.paths import inside
 
 RECORD = "made.json"  # in the folder: which model wrote it, from what, and how
@@ -30,11 +30,11 @@ def new_folder(out: str) -> Path:
     return place
 
 
-def text_hash(text: str) -> str:
+def hash_text(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def file_hash(file: Path) -> str:
+def hash_file(file: Path) -> str:
     try:
         with file.open("rb") as stream:
             return hashlib.file_digest(stream, "sha256").hexdigest()
@@ -62,7 +62,7 @@ def write_folder(
     never stopped. `state` is
     what is counted on the way. `others`: further files, copied, or as the text they are to have.
     """
-    with unfinished(out, job, tell=lambda line: remark(f"plmctl: {line}")) as journal:
+    with open_journal(out, job, tell=lambda line: remark(f"plmctl: {line}")) as journal:
         file = journal.folder / name
         done, size = journal.state.get("rows", 0), journal.state.get("bytes", 0)
         state.update(journal.state.get("counted", {}))

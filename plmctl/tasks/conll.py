@@ -10,7 +10,7 @@ from typing import Any
 
 from plmctl.core.errors import DataError
 from plmctl.core.parts import part_of
-from plmctl.storage.reading import json_in
+from plmctl.storage.reading import parse_json_at
 from plmctl.tasks import files
 from plmctl.tasks.base import Example
 from plmctl.tasks.tables import Column, Table
@@ -161,7 +161,7 @@ def _json_lists(file: Path, columns: Mapping[str, Column]) -> Iterator[Sentence]
     for number, line in files.lines(file):
         if not line.strip():
             continue
-        row = json_in(line, file=file, line=number)
+        row = parse_json_at(line, file=file, line=number)
         if not isinstance(row, dict):
             what = f"a JSON object is needed on each line, found {type(row).__name__}"
             raise DataError(

@@ -9,7 +9,7 @@ from typing import Any
 
 from plmctl.core.errors import ConfigError, DataError, nearest
 from plmctl.core.parts import part_of
-from plmctl.storage.reading import json_in
+from plmctl.storage.reading import parse_json_at
 from plmctl.tasks import cornell, files
 from plmctl.tasks.base import Example
 from plmctl.tasks.pairs import Columns, Pairs
@@ -128,7 +128,7 @@ def _objects(file: Path) -> Iterator[tuple[int, dict[str, Any]]]:
     for line, text in [(1, files.text(file))] if whole else files.lines(file):
         if not text.strip():
             continue
-        read = json_in(text, file=file, line=None if whole else line)
+        read = parse_json_at(text, file=file, line=None if whole else line)
         for one in read if whole else [read]:
             if not isinstance(one, dict):
                 raise DataError(

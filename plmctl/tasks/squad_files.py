@@ -9,7 +9,7 @@ from typing import Any, NotRequired, TypedDict
 from plmctl.core.errors import DataError
 from plmctl.core.parts import part_of
 from plmctl.core.values import fit
-from plmctl.storage.reading import json_in
+from plmctl.storage.reading import parse_json_at
 from plmctl.tasks import files
 from plmctl.tasks.base import Example
 
@@ -76,7 +76,7 @@ class SquadFiles:
         self, file: Path, columns: Mapping[str, Any], *, labelled: bool = True
     ) -> list[Example]:
         try:
-            content: _Content = fit(json_in(files.text(file), file=file), _Content)
+            content: _Content = fit(parse_json_at(files.text(file), file=file), _Content)
         except ValueError as error:
             raise DataError(f"not in SQuAD's layout: {error}", file=file, fix=LAYOUT) from error
         found = [

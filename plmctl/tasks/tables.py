@@ -9,7 +9,7 @@ from typing import Any
 
 from plmctl.core.errors import DataError, nearest
 from plmctl.core.parts import part_of
-from plmctl.storage.reading import json_in
+from plmctl.storage.reading import parse_json_at
 from plmctl.tasks import files
 from plmctl.tasks.base import Example
 from plmctl.tasks.header import names_columns
@@ -170,7 +170,7 @@ class Table:
         self, file: Path, columns: Mapping[str, Column], labelled: bool
     ) -> Iterator[Example]:
         for number, (line, text) in enumerate((n, t) for n, t in files.lines(file) if t.strip()):
-            row = json_in(text, file=file, line=line)
+            row = parse_json_at(text, file=file, line=line)
             if not isinstance(row, dict):
                 raise DataError(
                     f"a JSON object is needed on each line, found {type(row).__name__}",

@@ -18,7 +18,7 @@ from typing import Any, BinaryIO, cast
 
 from plmctl.core.errors import DataError, nearest
 from plmctl.core.extras import needed
-from plmctl.storage.reading import json_in
+from plmctl.storage.reading import parse_json_at
 from plmctl.text.bounds import BLANK, longest_line, too_blank, too_long
 from plmctl.text.hub import DataSet
 from plmctl.text.undecodable import undecodable
@@ -185,7 +185,7 @@ def _json_rows(file: Path) -> Iterator[Row]:
     for number, line in lines(file, cut=False):
         if not line or line.isspace():
             continue
-        row = json_in(line, file=file, line=number, fix="one JSON object a line")
+        row = parse_json_at(line, file=file, line=number, fix="one JSON object a line")
         if not isinstance(row, dict):
             raise DataError(
                 f"this line has a {type(row).__name__}",

@@ -13,7 +13,7 @@ import tokenizers
 from tokenizers import AddedToken, processors
 
 from plmctl.core.errors import DataError, PlmctlError
-from plmctl.storage.reading import first_line
+from plmctl.storage.reading import summarize_error
 from plmctl.text.backend import Cut, Span, as_bert, at_spaces, before_spaces, never
 from plmctl.text.roles import Roles
 
@@ -34,7 +34,7 @@ def usable(file: object) -> Iterator[None]:
         if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
             raise
         raise DataError(
-            f"not a tokenizer file ({first_line(error)})", file=file, fix=AGAIN
+            f"not a tokenizer file ({summarize_error(error)})", file=file, fix=AGAIN
         ) from error
 
 

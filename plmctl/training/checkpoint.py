@@ -36,7 +36,7 @@ from plmctl.core.terminal import tell
 from plmctl.core.values import Count, Whole
 from plmctl.nn.tables import real
 from plmctl.storage.durable import sync
-from plmctl.storage.paths import outside
+from plmctl.storage.paths import explain_outside
 from plmctl.storage.reading import read_json, read_tensors
 from plmctl.training.progress import Progress
 
@@ -202,7 +202,7 @@ def damage(folder: Path) -> str:
         return f"it has no readable manifest.json ({error.message})"
     for name, entry in files.items():
         path = folder / name
-        if why := outside(folder, name):
+        if why := explain_outside(folder, name):
             return f"{name} {why}"
         if not path.is_file():
             return f"{name} is missing"

@@ -23,8 +23,8 @@ from plmctl.data import encoding, tokenizing
 from plmctl.data.shards import Shards
 from plmctl.data.survey import Source, look
 from plmctl.data.tokenizing import Job, open_or_tokenize, tokenize
-from plmctl.storage.arrays import ArrayWriter, sha256
-from plmctl.storage.journal import Journal, differences, unfinished
+from plmctl.storage.arrays import ArrayWriter, hash_array
+from plmctl.storage.journal import Journal, differences, open_journal
 from plmctl.text.train import KINDS
 
 # One process: tokenize argv[1] into argv[2]; argv[3] is run first, to make it die.
@@ -260,11 +260,11 @@ def test_a_second_process_is_refused_the_same_folder(tmp_path: Path) -> None:
     assert other.stdout.readline() == "held\n"
     with (
         pytest.raises(UsageError, match="another process is writing it"),
-        unfinished(tmp_path / "out", {}),
+        open_journal(tmp_path / "out", {}),
     ):
         pass
     other.communicate("\n")
-    with unfinished(tmp_path / "out", {}) as journal:
+    with open_journal(tmp_path / "out", {}) as journal:
         assert journal.state == {}
     assert not list(tmp_path.iterdir())
 
@@ -311,7 +311,7 @@ def test_a_killed_replacement_leaves_one_or_the_other(text: Path, tmp_path: Path
     killed = child(text, place, f"{NTH}\nat(journal.Path, 'rename', 2, 'before')")
     assert killed.returncode == -signal.SIGKILL
     assert not place.exists()
-    with unfinished(place, {"another": "job"}):
+    with open_journal(place, {"another": "job"}):
         assert contents(place) == before
 
 
@@ -342,7 +342,7 @@ def test_an_array_is_cut_back_and_goes_on(tmp_path: Path) -> None:
     stated = again.close()
     found = np.load(tmp_path / "a.npy")
     assert found.tolist() == list(range(13))
-    assert stated == {"length": 13, "dtype": "int64", "sha256": sha256(found)}
+    assert stated == {"length": 13, "dtype": "int64", "sha256": hash_array(found)}
     with pytest.raises(ValueError, match="shorter"):
         ArrayWriter(tmp_path / "a.npy", np.int64, 14)
 
@@ -360,7 +360,7 @@ def test_what_is_no_fault_of_the_text_is_kept(
     tmp_path: Path, error: BaseException, kept: bool
 ) -> None:
     def fail(**done: int) -> None:
-        with unfinished(tmp_path / "out", {"a": 1}) as journal:
+        with open_journal(tmp_path / "out", {"a": 1}) as journal:
             if done:
                 journal.commit(**done)
             raise error
