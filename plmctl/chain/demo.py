@@ -20,7 +20,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from plmctl.core.children import started_here
+from plmctl.core.children import child_environment
 from plmctl.core.errors import PlmctlError, UsageError
 from plmctl.core.terminal import remark, tell
 from plmctl.report.chart import Curve, draw_lines
@@ -85,7 +85,7 @@ class Demo:
         tell(f"\n$ {line}")
         start = time.perf_counter()
         code = subprocess.run(
-            [sys.executable, "-m", "plmctl", *words], env={**os.environ, **started_here()}
+            [sys.executable, "-m", "plmctl", *words], env={**os.environ, **child_environment()}
         ).returncode
         self.done.append((line, time.perf_counter() - start))
         if code:

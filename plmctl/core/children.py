@@ -18,7 +18,7 @@ PATIENCE = 10.0  # seconds that a process whose parent is gone has to save what 
 _following: set[int] = set()  # workers of a launcher that have begun to: a worker gets many jobs
 
 
-def started_here() -> dict[str, str]:
+def child_environment() -> dict[str, str]:
     """What a command that this process starts must find in its environment, to end with it."""
     return {PARENT: str(os.getpid())}
 

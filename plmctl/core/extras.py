@@ -13,18 +13,18 @@ from typing import Any
 from plmctl.core.errors import UsageError
 
 
-def needed(module: str, extra: str, what: str, *, otherwise: str = "") -> Any:
+def require_library(module: str, extra: str, what: str, *, otherwise: str = "") -> Any:
     """The library for `what`, one of those under `extra` in pyproject.toml; UsageError with the
     way to install it.
     """
     try:
         return importlib.import_module(module)
     except ImportError as error:
-        fix = installing(extra) + (f", or {otherwise}" if otherwise else "")
+        fix = install_command(extra) + (f", or {otherwise}" if otherwise else "")
         raise UsageError(f"{what} needs {module.partition('.')[0]}\n  fix: {fix}") from error
 
 
-def installing(extra: str) -> str:
+def install_command(extra: str) -> str:
     """The command that installs the libraries under `extra`; it does not need plmctl to be on
     PyPI.
     """

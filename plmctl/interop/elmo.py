@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from plmctl.core.errors import ConfigError, DataError
-from plmctl.core.extras import needed
+from plmctl.core.extras import require_library
 from plmctl.core.values import Amount, Count, Rule
 from plmctl.interop.hf import Imported
 from plmctl.storage.reading import MALFORMED, read_json, taken_from
@@ -207,7 +207,7 @@ def _cell(w: Tensor, b: Tensor, projection: Tensor) -> dict[str, Tensor]:
 
 def _stored(file: Path) -> dict[str, np.ndarray]:
     """{path inside the file: array}."""
-    h5py = needed("h5py", "elmo", str(file))
+    h5py = require_library("h5py", "elmo", str(file))
     found: dict[str, np.ndarray] = {}
     try:
         with h5py.File(file, "r") as stored:

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from plmctl.core.errors import ConfigError, nearest
-from plmctl.core.extras import needed
+from plmctl.core.extras import require_library
 from plmctl.tasks import rouge
 from plmctl.tasks.metrics import checked
 
@@ -108,7 +108,7 @@ def _corpus(
 
 
 def _sacrebleu() -> Any:
-    return needed(
+    return require_library(
         "sacrebleu",
         "generation",
         "a task with BLEU or chrF",

@@ -10,7 +10,7 @@ from functools import cached_property
 from typing import Any, ClassVar
 
 from plmctl.core.errors import DataError
-from plmctl.core.extras import needed
+from plmctl.core.extras import require_library
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ class DataSet:
 
     @cached_property
     def _builder(self) -> tuple[Any, str]:
-        datasets = needed("datasets", "datasets", str(self))
+        datasets = require_library("datasets", "datasets", str(self))
         name, *parts = self.path.removeprefix(self.PREFIX).split(":")
         if len(parts) > 2 or not name:
             raise DataError(

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, cast
 
 from plmctl.core.errors import DataError, nearest
-from plmctl.core.extras import needed
+from plmctl.core.extras import require_library
 from plmctl.storage.reading import parse_json_at
 from plmctl.text.bounds import BLANK, longest_line, too_blank, too_long
 from plmctl.text.hub import DataSet
@@ -212,7 +212,7 @@ def _csv_rows(file: Path) -> Iterator[Row]:
 
 
 def _parquet_rows(file: Path, fields: Sequence[str]) -> Iterator[Row]:
-    parquet = needed("pyarrow.parquet", "parquet", str(file))
+    parquet = require_library("pyarrow.parquet", "parquet", str(file))
     import pyarrow
 
     try:
@@ -237,7 +237,7 @@ def _parquet_rows(file: Path, fields: Sequence[str]) -> Iterator[Row]:
 def opened(file: Path) -> BinaryIO:
     """The bytes of a file, unpacked; an OSError where it cannot be read."""
     if file.name.endswith(".zst"):
-        library = needed("zstandard", "zstd", str(file))
+        library = require_library("zstandard", "zstd", str(file))
         return cast(BinaryIO, io.BufferedReader(_Zstandard(file.open("rb"), library), 1 << 17))
     return cast(BinaryIO, gzip.open(file)) if file.name.endswith(".gz") else file.open("rb")
 

@@ -10,7 +10,7 @@ from functools import cache
 from typing import Any
 
 from plmctl.core.errors import ConfigError, nearest
-from plmctl.core.extras import needed
+from plmctl.core.extras import require_library
 from plmctl.core.parts import declared
 
 Segmenter = Callable[[str], Iterable[tuple[int, int]]]
@@ -60,7 +60,7 @@ def find(name: str, plugins: Sequence[str] | None = None) -> Segmenter:
 
 @cache
 def _jieba() -> Any:
-    library = needed("jieba", "chinese", "data.segment=jieba")
+    library = require_library("jieba", "chinese", "data.segment=jieba")
     library.setLogLevel(60)
     library.initialize()
     return library

@@ -201,14 +201,15 @@ def test_in_a_checkout_that_nobody_installed_the_extra_is_named(
     from importlib import metadata
 
     from plmctl.core import extras
+    from plmctl.core.extras import install_command
 
-    assert extras.installing("chinese") == "pip install 'jieba>=0.42'"
+    assert install_command("chinese") == "pip install 'jieba>=0.42'"
 
     def requires(name: str) -> list[str]:
         raise metadata.PackageNotFoundError(name)
 
     monkeypatch.setattr(metadata, "requires", requires)
     assert (
-        extras.installing("chinese")
+        install_command("chinese")
         == f"pip install -e '{Path(extras.__file__).parents[1]}[chinese]'"
     )

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 
 import torch
 
-from plmctl.core import children as following
+from plmctl.core.children import child_environment
 from plmctl.training.stop import ASKED, hearing
 
 GRACE = 30.0  # seconds that the other processes get to end once one has failed
@@ -47,7 +47,7 @@ def launch(
         "MASTER_PORT": str(port),
         "OMP_NUM_THREADS": threads,
         LAUNCHED: "1",
-        **following.started_here(),
+        **child_environment(),
         **{name: str(number) for name, number in given.items()},
     }
     children = [
