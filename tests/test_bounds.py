@@ -28,6 +28,7 @@ from plmctl.tasks.squad_files import SquadFiles
 from plmctl.tasks.tables import Table
 from plmctl.text import bounds, inputs, reader
 from plmctl.text.given import read_texts
+from plmctl.text.inputs import read_lines
 from plmctl.text.tokenizer import WORD, Tokenizer
 
 FIX = "\n  fix: cut it into several, or allow more: export PLMCTL_LONGEST_LINE=<bytes>"
@@ -158,7 +159,7 @@ def test_an_endless_line_in_a_small_file(
     with pytest.raises(
         DataError, match=rf"a.jsonl{ending}:1: the line has more than 1,048,576 bytes"
     ):
-        list(inputs.lines(file, cut=False))
+        list(read_lines(file, cut=False))
     assert most() - before[0] < 20 << 20
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before[1] < 60 << 10  # kB
 

@@ -13,7 +13,7 @@ from plmctl.cli.app import make_app
 from plmctl.run.compose import compose
 from plmctl.run.foreign import OURS
 from plmctl.run.overrides import paths
-from plmctl.text.undecodable import guessed
+from plmctl.text.undecodable import guess_encoding
 
 GLUE = ["task=sst2", "task.path=nowhere", "checkpoint=null"]
 
@@ -180,7 +180,7 @@ CHINESE = "今天天气很好，我们一起去公园散步。\n语言模型的�
     ],
 )
 def test_the_encoding_that_a_text_seems_to_have(text: str, encoding: str, found: str) -> None:
-    assert guessed(text.encode(encoding)) == found
+    assert guess_encoding(text.encode(encoding)) == found
 
 
 def test_files_in_gbk_are_told_how_to_be_converted() -> None:

@@ -13,6 +13,7 @@ from typer.testing import CliRunner
 from plmctl.cli.app import VERBS, make_app
 from plmctl.cli.examples import EXAMPLES
 from plmctl.text import corpus
+from plmctl.text.corpus import load_documents
 
 ORDER = (
     "tokenize",
@@ -74,7 +75,7 @@ def test_they_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         Path(f"en-de/{split}.{language}").write_text(
             "a red house\nold\n" * 4 if language == "en" else "ein rotes Haus\nalt\n" * 4
         )
-    documents = corpus.documents()[::4]
+    documents = load_documents()[::4]
     monkeypatch.setattr(corpus, "documents", lambda: documents)
     for line in (
         line

@@ -20,10 +20,9 @@ import numpy as np
 
 from plmctl.core.children import follow_maker
 from plmctl.core.errors import PlmctlError
-from plmctl.text import annotate, marks
-from plmctl.text.annotate import Wanted
+from plmctl.text.annotate import Wanted, choose_word_starts
 from plmctl.text.document import Document
-from plmctl.text.marks import Placer
+from plmctl.text.marks import Placer, make_track
 from plmctl.text.tokenizer import Tokenizer
 
 CHUNK = 1 << 20  # characters
@@ -48,7 +47,7 @@ class DocumentEncoder:
 
     def __init__(self, tokenizer: Tokenizer, wanted: Wanted) -> None:
         self._tokenizer, self._tags = tokenizer, wanted.tags
-        self._words = annotate.words(tokenizer, wanted.segment)
+        self._words = choose_word_starts(tokenizer, wanted.segment)
         self._placer = Placer(tokenizer, (*wanted.spans, *wanted.tags))
 
     def __call__(self, documents: Sequence[Document]) -> Encoded:
@@ -62,7 +61,7 @@ class DocumentEncoder:
             return self._whole_pairs(documents, lengths)
         words = {} if self._words is None else {"word_start": self._words(flat, ids, lengths)}
         spans, left = self._placer([document.marks for document in documents], texts, lengths)
-        tags = {name: marks.track(spans.pop(name), len(ids)) for name in self._tags}
+        tags = {name: make_track(spans.pop(name), len(ids)) for name in self._tags}
         owner = np.repeat(
             np.arange(len(documents)), np.array([len(each) for each in texts], np.int64)
         )

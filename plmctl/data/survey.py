@@ -22,7 +22,7 @@ from plmctl.text.document import Document
 from plmctl.text.hub import DataSet
 from plmctl.text.inputs import Input, find_all
 from plmctl.text.layout import TextLayout
-from plmctl.text.reader import BUILTIN, documents, pairs
+from plmctl.text.reader import BUILTIN, documents, read_pairs
 
 # what is being done, bytes of text done, bytes in all (0: not known)
 _SPACE = 1 << 64  # of document hashes
@@ -64,7 +64,7 @@ class Source:
 
     def documents(self, layouts: dict[str, TextLayout] | None = None) -> Iterator[Document]:
         if self.pairs:
-            return pairs(self.path, targets=self.target, fields=self.fields)
+            return read_pairs(self.path, targets=self.target, fields=self.fields)
         return documents(
             self.path,
             field=self.field,

@@ -34,8 +34,7 @@ from plmctl.data.shards import (
 from plmctl.data.survey import Source, Survey, look, quiet
 from plmctl.storage.arrays import ArrayWriter
 from plmctl.storage.journal import Journal, Tell, ignore_line, open_journal
-from plmctl.text import annotate
-from plmctl.text.annotate import Wanted
+from plmctl.text.annotate import Wanted, choose_tracks
 from plmctl.text.tokenizer import Tokenizer
 from plmctl.text.train import Recipe
 
@@ -143,7 +142,7 @@ def _write(job: Job, journal: Journal) -> dict[str, Any]:
     survey, held = _surveyed(job, journal)
     tokenizer = _tokenizer(job, journal)
     counted = _Sorted(survey, held)
-    kinds = {"ids": tokenizer.dtype, **annotate.kinds(tokenizer, job.wanted)}
+    kinds = {"ids": tokenizer.dtype, **choose_tracks(tokenizer, job.wanted)}
     entries, left = _arrays(
         job, journal, counted, kinds, survey.bytes + (held.bytes if held else 0)
     )

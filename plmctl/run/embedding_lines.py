@@ -15,6 +15,7 @@ from plmctl.core.terminal import remark
 from plmctl.run.loading import Loaded
 from plmctl.storage.reading import parse_json
 from plmctl.text import inputs
+from plmctl.text.inputs import read_lines, read_rows, take_text
 from plmctl.text.unknown import refuse_unknown, told, unknown_share
 
 SETTING = "field"  # that says where the text of a row is
@@ -42,7 +43,7 @@ def read(file: Path, loaded: Loaded, *, field: str = "text") -> list[EmbeddingLi
     """
     file = file.expanduser()
     table = _is_table(file)
-    texts = _column(file, field) if table else list(inputs.lines(file, cut=False))
+    texts = _column(file, field) if table else list(read_lines(file, cut=False))
     first = next((text for _, text in texts if text.strip()), "")
     looks_so = first.lstrip().startswith("{") and any(
         f'"{key}"' in first for key in (field, "input_ids")
@@ -53,10 +54,7 @@ def read(file: Path, loaded: Loaded, *, field: str = "text") -> list[EmbeddingLi
     for number, text in texts:
         if is_json and text.strip():
             line, lost = _from_json(
-                text,
-                loaded,
-                limits,
-                partial(inputs.text_of, field=field, given=file, number=number),
+                text, loaded, limits, partial(take_text, field=field, given=file, number=number)
             )
         else:
             line, lost = _from_text(text, loaded, limits) if text.strip() else (EmbeddingLine(), 0)
@@ -123,13 +121,13 @@ def _is_table(file: Path) -> bool:
 
 def _column(file: Path, field: str) -> list[tuple[int, str]]:
     """(line, text) of every row of a table whose first line names its columns."""
-    rows = _tab_rows(file) if ".tsv" in file.suffixes[-2:] else inputs.rows(file, [field])
-    return [(number, inputs.text_of(row, field, file, number, SETTING)) for number, row in rows]
+    rows = _tab_rows(file) if ".tsv" in file.suffixes[-2:] else read_rows(file, [field])
+    return [(number, take_text(row, field, file, number, SETTING)) for number, row in rows]
 
 
 def _tab_rows(file: Path) -> Iterator[inputs.Row]:
     rows = (
-        (number, line.split("\t")) for number, line in inputs.lines(file, cut=False) if line.strip()
+        (number, line.split("\t")) for number, line in read_lines(file, cut=False) if line.strip()
     )
     _, names = next(rows, (0, []))
     return ((number, dict(zip(names, cells, strict=False))) for number, cells in rows)

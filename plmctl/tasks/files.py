@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from plmctl.core.errors import AbsentData, DataError
-from plmctl.text import inputs
 from plmctl.text.bounds import WHOLE, longest_line, too_long
-from plmctl.text.undecodable import undecodable
+from plmctl.text.inputs import read_lines
+from plmctl.text.undecodable import undecodable_error
 
 SPLITS = ("train", "dev", "test")  # the order in which a list of files is taken
 
@@ -123,7 +123,7 @@ def text(file: Path) -> str:
         content = raw.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         line = raw[: error.start].count(b"\n") + 1
-        raise undecodable(error, file=file, line=line, content=raw[: 1 << 16]) from error
+        raise undecodable_error(error, file=file, line=line, content=raw[: 1 << 16]) from error
     if not content.strip():
         raise DataError("the file is empty", file=file)
     return content
@@ -131,7 +131,7 @@ def text(file: Path) -> str:
 
 def begin(file: Path) -> str:
     """The first characters that are no white space."""
-    for _, line in inputs.lines(file):
+    for _, line in read_lines(file):
         if found := line.lstrip()[:80]:
             return found
     return ""
@@ -142,7 +142,7 @@ def lines(file: Path) -> Iterator[tuple[int, str]]:
     as U+2028 occurs inside text.
     """
     empty = True
-    for number, line in inputs.lines(file, cut=False):
+    for number, line in read_lines(file, cut=False):
         empty = empty and not line.strip()
         yield number, line
     if empty:

@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 
 from plmctl.core.errors import ConfigError, DataError
-from plmctl.text import roles, segment
+from plmctl.text import segment
+from plmctl.text.roles import find_joined
 from plmctl.text.sentences import CJK
 from plmctl.text.tokenizer import Tokenizer
 
@@ -60,7 +61,7 @@ def check_names(spans: Sequence[str], tags: Sequence[str]) -> None:
                 raise ConfigError(f"data.{setting}", list(names), allowed)
 
 
-def kinds(tokenizer: Tokenizer, wanted: Wanted) -> dict[str, np.dtype[Any]]:
+def choose_tracks(tokenizer: Tokenizer, wanted: Wanted) -> dict[str, np.dtype[Any]]:
     """The tracks of a token directory: word starts, where the vocabulary's own table is not
     enough, and tags.
     """
@@ -71,7 +72,7 @@ def kinds(tokenizer: Tokenizer, wanted: Wanted) -> dict[str, np.dtype[Any]]:
     }
 
 
-def words(tokenizer: Tokenizer, segmenter: str | None) -> Track | None:
+def choose_word_starts(tokenizer: Tokenizer, segmenter: str | None) -> Track | None:
     """How the track of word starts is made, where there is one."""
     if segmenter is None and tokenizer.kind != "char":
         return None
@@ -94,7 +95,7 @@ def _character_words(tokenizer: Tokenizer) -> Track:
     """A letter or digit begins a word unless one stands before it in the same text; anything
     else is a word by itself.
     """
-    joins = roles.joins_words(tokenizer.pieces(range(tokenizer.vocab.size)))
+    joins = find_joined(tokenizer.pieces(range(tokenizer.vocab.size)))
 
     def starts(texts: Sequence[str], ids: np.ndarray, lengths: np.ndarray) -> np.ndarray:
         joined = joins[ids]

@@ -39,14 +39,14 @@ class Backend(Protocol):
 _HALVES = re.compile("[\ud800-\udfff]")
 
 
-def spelled(text: str) -> str:
+def replace_surrogates(text: str) -> str:
     """`text` without halves of surrogate pairs, which JSON can write and UTF-8 cannot: each
     becomes U+FFFD, offsets stay.
     """
     return text if text.isascii() else _HALVES.sub("\ufffd", text)
 
 
-def never(text: str) -> None:
+def cut_nowhere(text: str) -> None:
     """No cut is known to be safe: the text is encoded whole."""
     return None
 
@@ -59,18 +59,18 @@ _MARKS = r"!-/:-@\[-`{-~"  # ASCII punctuation
 _BERT_PARTS = re.compile(f"[{_CJK}{_MARKS}]|[^ {_CJK}{_MARKS}]+")
 
 
-def at_spaces(text: str) -> list[str]:
+def cut_at_spaces(text: str) -> list[str]:
     """At each space; safe where a tokenizer drops spaces and never looks across them."""
     return text.split(" ")
 
 
-def as_bert(text: str) -> list[str]:
+def cut_as_bert(text: str) -> list[str]:
     """At each space and around each punctuation mark and Chinese character, as BERT's
     pre-tokenizer does.
     """
     return _BERT_PARTS.findall(text)
 
 
-def before_spaces(text: str) -> list[str] | None:
+def cut_before_spaces(text: str) -> list[str] | None:
     """Before each space; safe for GPT-2's pattern except where white space follows white space."""
     return None if _SPACED.search(text) else _WORDS.findall(text)

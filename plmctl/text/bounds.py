@@ -5,8 +5,6 @@ file is refused early.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
-from typing import BinaryIO
 
 from plmctl.core.errors import ConfigError, DataError
 
@@ -44,13 +42,3 @@ def too_blank(file: object, line: int) -> DataError:
         line=line,
         fix="cut it out, or leave out this file",
     )
-
-
-def whole_lines(stream: BinaryIO, name: object) -> Iterator[tuple[int, bytes]]:
-    """(number, line with its end); DataError for one that is too long."""
-    longest, number = longest_line(), 0
-    while line := stream.readline(longest + 1):
-        number += 1
-        if len(line) > longest and not line.endswith(b"\n"):
-            raise too_long(name, number)
-        yield number, line

@@ -69,7 +69,7 @@ class Characters:
 
     def rows(self, words: Iterable[str]) -> np.ndarray:
         """[T, C] int16: the row of each word."""
-        return spelled(words, self.max_characters)
+        return spell_words(words, self.max_characters)
 
     def table(self) -> np.ndarray:
         """[V, C] int16: the row of each id of `words`; sentence ends for its bos and eos, zeros for
@@ -78,7 +78,7 @@ class Characters:
         From shards of word ids this makes the characters of a batch by one look-up; an unknown word
         is spelled as [UNK] then.
         """
-        return table(self._words.vocab, self.max_characters)
+        return spell_vocabulary(self._words.vocab, self.max_characters)
 
     def _spelled(self, row: np.ndarray) -> str:
         return bytes((row[(row > 0) & (row < BOS)] - 1).astype(np.uint8)).decode("utf-8", "ignore")
@@ -114,7 +114,7 @@ class Spelling:
         the unknown word's.
         """
         text = rows.seqs["text"]
-        looked = Looked(np.concatenate([self._table, spelled(self._new)]), text.ids)
+        looked = Looked(np.concatenate([self._table, spell_words(self._new)]), text.ids)
         words = replace(text, ids=self.known(text.ids))
         spelled_out = Seq(looked, text.length, view=True)
         return replace(rows, seqs={**rows.seqs, "text": words, "characters": spelled_out})
@@ -127,7 +127,7 @@ class Spelling:
 
     @cached_property
     def _table(self) -> np.ndarray:
-        return table(self.vocab)
+        return spell_vocabulary(self.vocab)
 
     def _number(self, word: str) -> int:
         return self._new.setdefault(word, self.vocab.size + len(self._new))
@@ -151,7 +151,7 @@ class Looked:
         return self._rows[self._numbers[place]]
 
 
-def spelled(words: Iterable[str], width: int = WIDTH) -> np.ndarray:
+def spell_words(words: Iterable[str], width: int = WIDTH) -> np.ndarray:
     """[T, C] int16: the row of each word, of which `width - 2` bytes are kept."""
     content = [word.encode("utf-8", "surrogatepass")[: width - 2] for word in words]
     found = np.full((len(content), width), PAD, np.int16)
@@ -163,11 +163,11 @@ def spelled(words: Iterable[str], width: int = WIDTH) -> np.ndarray:
     return found
 
 
-def table(vocab: Vocab, width: int = WIDTH) -> np.ndarray:
+def spell_vocabulary(vocab: Vocab, width: int = WIDTH) -> np.ndarray:
     """[V, C] int16: the row of each id; sentence ends for bos and eos, zeros for padding, [UNK]
     as it is spelled.
     """
-    found = spelled(vocab.spellings, width)
+    found = spell_words(vocab.spellings, width)
     for place, mark in ((vocab.bos, BOS), (vocab.eos, EOS)):
         if place is not None:
             found[place] = PAD

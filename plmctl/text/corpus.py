@@ -189,24 +189,26 @@ class LabelledDocstring:
 
 
 @cache
-def documents() -> tuple[CorpusDocument, ...]:
+def load_documents() -> tuple[CorpusDocument, ...]:
     """The built-in corpus, about 1.5 MB of running English, in a fixed order."""
     return tuple(_documents())
 
 
 def _documents() -> Iterator[CorpusDocument]:
     for name, text in sorted(_topics().items()):
-        if found := paragraphs(text):
+        if found := extract_paragraphs(text):
             yield CorpusDocument(f"topic {name}", tuple(found))
     for file, module in _sources((*PACKAGES, *MODULES)):
         found = [
-            paragraph for docstring in _docstrings(file) for paragraph in paragraphs(docstring)
+            paragraph
+            for docstring in _docstrings(file)
+            for paragraph in extract_paragraphs(docstring)
         ]
         if found:
             yield CorpusDocument(module, tuple(found))
 
 
-def labelled(split: str) -> Iterator[LabelledDocstring]:
+def load_labelled(split: str) -> Iterator[LabelledDocstring]:
     """The docstrings of ten packages with their package, for `train` or `dev`: no module and no
     text is in both.
     """
@@ -224,12 +226,12 @@ def write_task(folder: Path) -> dict[str, Path]:
     folder.mkdir(parents=True, exist_ok=True)
     files = {split: folder / f"{split}.tsv" for split in ("train", "dev")}
     for split, file in files.items():
-        rows = [f"{row.text}\t{row.label}\t{row.module}\n" for row in labelled(split)]
+        rows = [f"{row.text}\t{row.label}\t{row.module}\n" for row in load_labelled(split)]
         file.write_text("text\tlabel\tmodule\n" + "".join(rows), encoding="utf-8")
     return files
 
 
-def paragraphs(text: str) -> list[str]:
+def extract_paragraphs(text: str) -> list[str]:
     """The running text of a docstring or topic: line breaks joined, code, tables, rulers and
     mark-up left out.
     """
@@ -252,7 +254,7 @@ def _rows() -> list[LabelledDocstring]:
     for file, module in _sources(LABELS):
         label = module.split(".")[0]
         for docstring in _docstrings(file):
-            text = " ".join(paragraphs(docstring))
+            text = " ".join(extract_paragraphs(docstring))
             if len(text) >= _SHORTEST:
                 rows.append(LabelledDocstring(text, label, module))
     return rows

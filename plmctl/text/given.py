@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from plmctl.core.errors import ConfigError, DataError
-from plmctl.text import inputs
+from plmctl.text.inputs import open_unpacked, read_stream
 
 
 def read_texts(prompt: str | None, file: str | None) -> tuple[str, Iterator[str]]:
@@ -32,7 +32,7 @@ def read_texts(prompt: str | None, file: str | None) -> tuple[str, Iterator[str]
         return "standard input", _lines(sys.stdin.buffer, "standard input")
     place = Path(str(file)).expanduser()
     try:
-        stream = inputs.opened(place)
+        stream = open_unpacked(place)
     except OSError as error:
         raise DataError(
             f"cannot be read: {error.strerror}",
@@ -48,4 +48,4 @@ def _closing(stream: BinaryIO, file: Path) -> Iterator[str]:
 
 
 def _lines(stream: BinaryIO, name: Path | str) -> Iterator[str]:
-    return (text for _, text in inputs.lines_of(stream, name, cut=False))
+    return (text for _, text in read_stream(stream, name, cut=False))

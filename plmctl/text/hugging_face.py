@@ -15,9 +15,10 @@ from plmctl.core.values import Rule, Whole
 from plmctl.storage.reading import read_json, read_text
 from plmctl.text import roles, stripped
 from plmctl.text.backend import Backend
-from plmctl.text.roles import NAMES, Roles
-from plmctl.text.rust import AGAIN, Rust, finish, usable
-from plmctl.text.sentence_piece import GIVEN, SentencePiece, as_rust
+from plmctl.text.roles import NAMES, Roles, order_appended, sort_numbered
+from plmctl.text.rust import AGAIN, Rust, blame_tokenizer, finish
+from plmctl.text.sentence_piece import GIVEN, SentencePiece, convert_to_rust
+from plmctl.text.stripped import find_family
 
 _MODELS = ("spiece.model", "sentencepiece.bpe.model", "tokenizer.model", "sentencepiece.model")
 # Spellings by role, tried in this order where no file names the special tokens.
@@ -185,7 +186,7 @@ def _from_merges(vocab_file: Path, merges_file: Path, config: dict[str, Any]) ->
         for line in lines
         if not line.startswith("#version") and len(pair := line.split(" ")) == 2
     ]
-    with usable(merges_file):
+    with blame_tokenizer(merges_file):
         made = tokenizers.Tokenizer(models.BPE(vocab, merges))
     made.pre_tokenizer = pre_tokenizers.ByteLevel(
         add_prefix_space=bool(config.get("add_prefix_space"))
@@ -196,7 +197,7 @@ def _from_merges(vocab_file: Path, merges_file: Path, config: dict[str, Any]) ->
 
 def _from_model(file: Path, config: dict[str, Any]) -> SentencePiece | Rust:
     plain = SentencePiece(file.read_bytes())
-    family = stripped.family(plain.tokens) if file.name == GIVEN else None
+    family = find_family(plain.tokens) if file.name == GIVEN else None
     if family is not None:
         return stripped.read(plain, family, config)
     if file.name == "sentencepiece.bpe.model" or config.get("do_lower_case"):
@@ -214,8 +215,8 @@ def _from_model(file: Path, config: dict[str, Any]) -> SentencePiece | Rust:
     if not listed and ("extra_ids" in config or t5):
         # as its code adds them, the first one last
         listed = [f"<extra_id_{n}>" for n in range(config.get("extra_ids", 100))]
-    with usable(file):
-        return SentencePiece(file.read_bytes(), added=roles.appended(listed))
+    with blame_tokenizer(file):
+        return SentencePiece(file.read_bytes(), added=order_appended(listed))
 
 
 def _finished(made: tokenizers.Tokenizer, config: dict[str, Any]) -> tokenizers.Tokenizer:
@@ -246,8 +247,8 @@ def _roles_among(tokens: set[str], config: dict[str, Any]) -> Roles:
     if "cls" in named and "sep" in named:  # BERT's [CLS] and [SEP] also begin and end a text
         named = {"bos": named["cls"], "eos": named["sep"], **named}
     named.setdefault("pad", named.get("eos") or "")
-    named["sentinels"] = roles.numbered(roles.SENTINEL, tokens)
-    named["unused"] = roles.numbered(roles.UNUSED, tokens.intersection(_listed(config)))
+    named["sentinels"] = sort_numbered(roles.SENTINEL, tokens)
+    named["unused"] = sort_numbered(roles.UNUSED, tokens.intersection(_listed(config)))
     double = named.get("sep") == "</s>"  # RoBERTa's family
     named_pair = (
         ("cls", "A", "sep", "sep", "B", "sep") if double else ("cls", "A", "sep", "B", "sep")
@@ -303,4 +304,4 @@ def _json(file: Path) -> dict[str, Any]:
 
 def _twin(backend: Backend, special: Roles) -> Rust:
     assert isinstance(backend, SentencePiece)
-    return backend.twin or as_rust(backend, special)
+    return backend.twin or convert_to_rust(backend, special)

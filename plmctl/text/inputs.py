@@ -21,7 +21,7 @@ from plmctl.core.extras import require_library
 from plmctl.storage.reading import parse_json_at
 from plmctl.text.bounds import BLANK, longest_line, too_blank, too_long
 from plmctl.text.hub import DataSet
-from plmctl.text.undecodable import undecodable
+from plmctl.text.undecodable import undecodable_error
 
 Input = Path | DataSet
 Row = tuple[int, dict[str, Any]]  # number of the line, its fields
@@ -104,7 +104,7 @@ def has_rows(given: Input) -> bool:
     ).endswith((*_JSON, _PARQUET, _CSV))
 
 
-def rows(given: Input, fields: Sequence[str]) -> Iterator[Row]:
+def read_rows(given: Input, fields: Sequence[str]) -> Iterator[Row]:
     """(number, fields) of each row; of columns at least those named in `fields`."""
     if isinstance(given, DataSet):
         return given.rows()
@@ -113,7 +113,7 @@ def rows(given: Input, fields: Sequence[str]) -> Iterator[Row]:
     return _csv_rows(given) if _CSV in given.suffixes[-2:] else _json_rows(given)
 
 
-def text_of(
+def take_text(
     row: dict[str, Any], field: str, given: Input, number: int, setting: str = "data.field"
 ) -> str:
     """The text in a field of a row; DataError naming the other fields where there is none."""
@@ -134,13 +134,13 @@ def text_of(
     raise DataError(message, file=given, line=number, fix=f"{setting}={longest}")
 
 
-def lines(file: Path, *, cut: bool = True) -> Iterator[tuple[int, str]]:
+def read_lines(file: Path, *, cut: bool = True) -> Iterator[tuple[int, str]]:
     """(number, line) without line ends; with `cut`, a very long line comes in parts cut at
     spaces, else it is refused.
     """
     try:
-        with opened(file) as stream:
-            yield from lines_of(stream, file, cut=cut)
+        with open_unpacked(file) as stream:
+            yield from read_stream(stream, file, cut=cut)
     except (EOFError, gzip.BadGzipFile, zlib.error) as error:
         kind = "zstandard" if file.name.endswith(".zst") else "gzip"
         raise DataError(
@@ -150,8 +150,10 @@ def lines(file: Path, *, cut: bool = True) -> Iterator[tuple[int, str]]:
         raise DataError(f"cannot be read ({error.strerror})", file=file) from error
 
 
-def lines_of(stream: BinaryIO, file: Path | str, *, cut: bool = True) -> Iterator[tuple[int, str]]:
-    """`lines` of what is open already; `file`: what messages call it."""
+def read_stream(
+    stream: BinaryIO, file: Path | str, *, cut: bool = True
+) -> Iterator[tuple[int, str]]:
+    """`read_lines` of what is open already; `file`: what messages call it."""
     limit = _LINE if cut else longest_line() + 1
     number, rest, begun, blank = 1, b"", False, 0
     while chunk := stream.readline(limit):
@@ -182,7 +184,7 @@ def _matches(pattern: Path) -> list[str]:
 
 
 def _json_rows(file: Path) -> Iterator[Row]:
-    for number, line in lines(file, cut=False):
+    for number, line in read_lines(file, cut=False):
         if not line or line.isspace():
             continue
         row = parse_json_at(line, file=file, line=number, fix="one JSON object a line")
@@ -200,7 +202,7 @@ def _csv_rows(file: Path) -> Iterator[Row]:
     """Cells under the names of the first line; in quotes they may have commas and several lines."""
     # of this process: a document is longer than the 128 kB that csv takes by itself
     csv.field_size_limit(longest_line())
-    table = csv.DictReader((f"{line}\n" for _, line in lines(file, cut=False)), strict=True)
+    table = csv.DictReader((f"{line}\n" for _, line in read_lines(file, cut=False)), strict=True)
     try:
         for row in table:
             yield table.line_num, {name: cell for name, cell in row.items() if name is not None}
@@ -234,7 +236,7 @@ def _parquet_rows(file: Path, fields: Sequence[str]) -> Iterator[Row]:
         ) from error
 
 
-def opened(file: Path) -> BinaryIO:
+def open_unpacked(file: Path) -> BinaryIO:
     """The bytes of a file, unpacked; an OSError where it cannot be read."""
     if file.name.endswith(".zst"):
         library = require_library("zstandard", "zstd", str(file))
@@ -305,4 +307,4 @@ def _decoded(line: bytes, file: Path | str, number: int) -> str:
             raise DataError(
                 f"this is {kind} data", file=file, fix=f"name it {Path(file).name}{end}"
             ) from None
-        raise undecodable(error, file=file, line=number, content=line) from error
+        raise undecodable_error(error, file=file, line=number, content=line) from error

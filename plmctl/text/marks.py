@@ -26,7 +26,7 @@ _WHITE = np.array([chr(code).isspace() for code in range(0x3001)])  # there is n
 _SHOWN = '{"start": 3, "end": 9, "id": 17}'
 
 
-def ink(text: str) -> np.ndarray:
+def count_characters(text: str) -> np.ndarray:
     """[len + 1] how many characters before each place are not white space."""
     codes = np.frombuffer(text.encode("utf-32-le", "surrogatepass"), np.uint32)
     return np.append(
@@ -43,7 +43,7 @@ def read(
     Offsets count the characters (code points) of the text as it stands in the file, from 0, the end
     excluded.
     """
-    places, found = ink(text), {}
+    places, found = count_characters(text), {}
     for name, tag in names.items():
         given = row.get(name)
         if not isinstance(given, list):
@@ -71,7 +71,7 @@ def read(
     return found
 
 
-def part(marks: Marks, begin: int, end: int) -> Marks:
+def select_marks(marks: Marks, begin: int, end: int) -> Marks:
     """The marks that begin between these two places (of ink), counted from the first."""
     kept = {
         name: table[(table[:, 0] >= begin) & (table[:, 0] < end)] for name, table in marks.items()
@@ -111,7 +111,7 @@ class Placer:
 
     def _placed(self, text: str, table: np.ndarray, name: str, left: Counter[str]) -> np.ndarray:
         """The marks of one sentence as (first token, number of tokens, id)."""
-        places = ink(text)
+        places = count_characters(text)
         spans = places[np.array(self._tokenizer.encode_offsets(text)[1], np.int64).reshape(-1, 2)]
         overlap = (spans[:, 0] < table[:, 1:2]) & (spans[:, 1] > table[:, :1])  # [m, tokens]
         some = overlap.any(1)
@@ -126,7 +126,7 @@ class Placer:
         return np.array(kept, np.int64).reshape(-1, 3)
 
 
-def track(spans: np.ndarray, count: int) -> np.ndarray:
+def make_track(spans: np.ndarray, count: int) -> np.ndarray:
     """[count] int32: the id of the mark that covers each token, 0 where there is none."""
     found = np.zeros(count, np.int32)
     start, length, ids = spans.T
@@ -141,7 +141,7 @@ def _by_sentence(
     """(name, sentence, its marks counted from its own first character), in order; without those
     that cross its end.
     """
-    ends = np.cumsum([ink(text)[-1] for text in sentences])
+    ends = np.cumsum([count_characters(text)[-1] for text in sentences])
     for name, table in marks.items():
         white = table[:, 0] == table[:, 1]
         home = np.searchsorted(ends, table[:, 0], "right")

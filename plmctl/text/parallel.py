@@ -11,11 +11,12 @@ from plmctl.core.errors import ConfigError, DataError, nearest
 from plmctl.text import inputs
 from plmctl.text.document import Document
 from plmctl.text.hub import DataSet
+from plmctl.text.inputs import read_lines, read_rows, take_text
 
 _TABLES = (".tsv", ".tsv.gz", ".tsv.zst")
 
 
-def of_files(
+def pair_files(
     sources: Sequence[inputs.Input], targets: Sequence[inputs.Input]
 ) -> Iterator[Document]:
     """Line n of a source file with line n of its target file; files go together in order."""
@@ -36,14 +37,14 @@ def of_files(
         assert isinstance(source, Path)
         assert isinstance(target, Path)
         for left, right in zip_longest(
-            inputs.lines(source, cut=False), inputs.lines(target, cut=False)
+            read_lines(source, cut=False), read_lines(target, cut=False)
         ):
             if left is None or right is None:
                 raise _unequal(source, target, left or right, left is None)
             yield Document([left[1].strip(), right[1].strip()], f"{source}:{left[0]}", pair=True)
 
 
-def of_fields(given: Sequence[inputs.Input], fields: Sequence[str]) -> Iterator[Document]:
+def pair_fields(given: Sequence[inputs.Input], fields: Sequence[str]) -> Iterator[Document]:
     """Two fields of each row, or two columns of a .tsv: their names in its first line, or their
     numbers from 1.
     """
@@ -62,15 +63,15 @@ def of_fields(given: Sequence[inputs.Input], fields: Sequence[str]) -> Iterator[
                 file=each,
                 fix="data.target_path=<the file with the other language> instead of data.fields",
             )
-        for number, row in _table(each, fields) if table else inputs.rows(each, fields):  # type: ignore[arg-type]
-            sides = [inputs.text_of(row, name, each, number, "data.fields") for name in fields]
+        for number, row in _table(each, fields) if table else read_rows(each, fields):  # type: ignore[arg-type]
+            sides = [take_text(row, name, each, number, "data.fields") for name in fields]
             yield Document([side.strip() for side in sides], f"{each}:{number}", pair=True)
 
 
 def _table(file: Path, fields: Sequence[str]) -> Iterator[inputs.Row]:
     numbered = all(name.isdecimal() for name in fields)
     columns: list[str] = []
-    for number, line in inputs.lines(file, cut=False):
+    for number, line in read_lines(file, cut=False):
         cells = line.split("\t")
         if not columns:
             columns = [str(place) for place in range(1, len(cells) + 1)] if numbered else cells

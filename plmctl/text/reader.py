@@ -11,11 +11,13 @@ from itertools import islice
 from pathlib import Path
 
 from plmctl.core.errors import ConfigError, DataError
-from plmctl.text import corpus, inputs, layout, marks, parallel
+from plmctl.text import layout, marks
+from plmctl.text.corpus import load_documents
 from plmctl.text.document import Document
-from plmctl.text.inputs import Input, find_all, has_rows
+from plmctl.text.inputs import Input, find_all, has_rows, read_lines, read_rows, take_text
 from plmctl.text.layout import TextLayout
-from plmctl.text.marks import Marks
+from plmctl.text.marks import Marks, count_characters, select_marks
+from plmctl.text.parallel import pair_fields, pair_files
 
 BUILTIN = (None, "builtin")  # paths that mean the text of `corpus.py`
 PART = 1 << 22  # characters of a document held at once; a longer one comes in parts
@@ -42,7 +44,7 @@ def documents(
     if paths is None or paths in BUILTIN:
         if names:
             raise _no_rows("builtin", names)
-        for text in corpus.documents():
+        for text in load_documents():
             yield Document(text.paragraphs, f"builtin: {text.name}")
         return
     for given in find_all(paths):
@@ -58,7 +60,9 @@ def documents(
         )
 
 
-def pairs(paths: Paths, *, targets: Paths = None, fields: Sequence[str] = ()) -> Iterator[Document]:
+def read_pairs(
+    paths: Paths, *, targets: Paths = None, fields: Sequence[str] = ()
+) -> Iterator[Document]:
     """Parallel text: the lines of files beside those of `targets`, or two `fields` of each row."""
     if paths is None or paths in BUILTIN:
         raise ConfigError(
@@ -75,9 +79,7 @@ def pairs(paths: Paths, *, targets: Paths = None, fields: Sequence[str] = ()) ->
         )
     found = find_all(paths)
     yield from (
-        parallel.of_fields(found, fields)
-        if targets is None
-        else parallel.of_files(found, find_all(targets))
+        pair_fields(found, fields) if targets is None else pair_files(found, find_all(targets))
     )
 
 
@@ -94,14 +96,14 @@ def decide(given: Input, *, field: str = "text", lines: str = "auto") -> TextLay
     sample: list[str] = []
     size, blocks = 0, False
     if has_rows(given):
-        for number, row in islice(inputs.rows(given, [field]), 200):
-            text = _clean(inputs.text_of(row, field, given, number))
+        for number, row in islice(read_rows(given, [field]), 200):
+            text = _clean(take_text(row, field, given, number))
             sample += [*text.split("\n"), ""]
             size += len(text)
             if size > PART:
                 break
         return layout.decide(sample, lines, blocks=True)
-    for _, line in inputs.lines(given):  # type: ignore[arg-type]
+    for _, line in read_lines(given):  # type: ignore[arg-type]
         size += len(line) + 1
         blocks = blocks or _DOC.fullmatch(line) is not None
         sample.append(line)
@@ -117,8 +119,8 @@ def decide(given: Input, *, field: str = "text", lines: str = "auto") -> TextLay
 def _row_documents(
     given: Input, field: str, names: dict[str, bool], found: TextLayout
 ) -> Iterator[Document]:
-    for number, row in inputs.rows(given, [field, *names]):
-        text = inputs.text_of(row, field, given, number)
+    for number, row in read_rows(given, [field, *names]):
+        text = take_text(row, field, given, number)
         marked = marks.read(row, text, names, file=given, line=number) if names else {}
         gather = _Gather(f"{given}:{number}", found, marked)
         for line in _clean(text).split("\n"):
@@ -135,7 +137,7 @@ def _text_documents(file: Input, found: TextLayout) -> Iterator[Document]:
     with `<doc ...>`.
     """
     gather, blanks, inside, title = _Gather(f"{file}:1", found), 0, False, ""
-    for number, line in inputs.lines(file):  # type: ignore[arg-type]
+    for number, line in read_lines(file):  # type: ignore[arg-type]
         if (line.startswith("<doc") and _DOC.fullmatch(line)) or line == "</doc>":
             yield from gather.close()
             inside = line != "</doc>"
@@ -206,5 +208,5 @@ class _Gather:
 
     def _marks(self) -> Marks:
         begin = self.ink
-        self.ink += sum(int(marks.ink(paragraph)[-1]) for paragraph in self.paragraphs)
-        return marks.part(self.marks, begin, self.ink)
+        self.ink += sum(int(count_characters(paragraph)[-1]) for paragraph in self.paragraphs)
+        return select_marks(self.marks, begin, self.ink)

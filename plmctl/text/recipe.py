@@ -82,14 +82,14 @@ class Recipe:
         )
 
 
-def covering(counts: Counter[str], coverage: float) -> list[str]:
+def choose_characters(counts: Counter[str], coverage: float) -> list[str]:
     """The most frequent characters that make up `coverage` of the text, by frequency."""
     characters = Counter[str]()
     for word, count in counts.items():
         for character in word:
             characters[character] += count
     if not characters:
-        raise no_text()
+        raise no_text_error()
     wanted, covered, chosen = coverage * characters.total(), 0, []
     for character, count in sorted(characters.items(), key=lambda item: (-item[1], item[0])):
         if covered >= wanted:
@@ -99,7 +99,7 @@ def covering(counts: Counter[str], coverage: float) -> list[str]:
     return chosen
 
 
-def no_text() -> DataError:
+def no_text_error() -> DataError:
     return DataError(
         "there is no text to train a tokenizer on",
         fix="data.path=<a file, folder or pattern with text>",

@@ -85,15 +85,15 @@ class Roles:
         return cls(**read)
 
 
-def numbered(pattern: re.Pattern[str], tokens: Iterable[str]) -> tuple[str, ...]:
+def sort_numbered(pattern: re.Pattern[str], tokens: Iterable[str]) -> tuple[str, ...]:
     """The tokens that are spelled so, by their number."""
     found = {int(match[1]): token for token in tokens if (match := pattern.fullmatch(token))}
     return tuple(found[number] for number in sorted(found))
 
 
-def appended(tokens: Sequence[str]) -> list[str]:
+def order_appended(tokens: Sequence[str]) -> list[str]:
     """The order in which T5 puts slots behind its pieces: the first sentinel is the last of all."""
-    return [*numbered(UNUSED, tokens), *reversed(numbered(SENTINEL, tokens))]
+    return [*sort_numbered(UNUSED, tokens), *reversed(sort_numbered(SENTINEL, tokens))]
 
 
 BERT = Roles(
@@ -133,7 +133,7 @@ XLNET = Roles(
 )
 
 
-def vocabulary(
+def make_vocabulary(
     tokens: Sequence[str], roles: Roles, kind: str, special: Sequence[str] = ()
 ) -> Vocab:
     """The `Vocab` of a tokenizer with these `tokens` (by id); `special` are further tokens that
@@ -168,7 +168,7 @@ def vocabulary(
     )
 
 
-def joins_words(tokens: Sequence[str]) -> np.ndarray:
+def find_joined(tokens: Sequence[str]) -> np.ndarray:
     """[V] bool: a character that continues the word of the character before it (letters and
     digits, not Chinese).
     """

@@ -14,7 +14,14 @@ from tokenizers import AddedToken, processors
 
 from plmctl.core.errors import DataError, PlmctlError
 from plmctl.storage.reading import summarize_error
-from plmctl.text.backend import Cut, Span, as_bert, at_spaces, before_spaces, never
+from plmctl.text.backend import (
+    Cut,
+    Span,
+    cut_as_bert,
+    cut_at_spaces,
+    cut_before_spaces,
+    cut_nowhere,
+)
 from plmctl.text.roles import Roles
 
 FILE = "tokenizer.json"
@@ -23,7 +30,7 @@ AGAIN = "copy or train it again"
 
 
 @contextmanager
-def usable(file: object) -> Iterator[None]:
+def blame_tokenizer(file: object) -> Iterator[None]:
     """What a library of tokenizers cannot use is a DataError of `file`."""
     try:
         yield
@@ -63,7 +70,7 @@ class Rust:
 
     @classmethod
     def read(cls, content: bytes, file: object = FILE) -> Rust:
-        with usable(file):
+        with blame_tokenizer(file):
             return cls(tokenizers.Tokenizer.from_str(content.decode()))
 
     @property
@@ -146,26 +153,26 @@ def _safe_cut(spec: dict[str, Any]) -> Cut:
     """How texts may be cut without changing an id, for the pipelines whose rule is known."""
     normalizer, pre = spec.get("normalizer") or {}, spec.get("pre_tokenizer") or {}
     if any(not token["special"] for token in spec.get("added_tokens", [])):
-        return never
+        return cut_nowhere
     if (
         spec["model"]["type"] == "WordLevel"
         and (pre.get("pretokenizers") or [pre])[0].get("type") == "WhitespaceSplit"
     ):
-        return at_spaces if normalizer.get("type", "Lowercase") == "Lowercase" else never
+        return cut_at_spaces if normalizer.get("type", "Lowercase") == "Lowercase" else cut_nowhere
     if (
         spec["model"]["type"] == "WordPiece"
         and pre.get("type") == "BertPreTokenizer"
         and normalizer.get("type") == "BertNormalizer"
     ):
         chinese = normalizer["handle_chinese_chars"] and normalizer["clean_text"]
-        return as_bert if chinese else never
+        return cut_as_bert if chinese else cut_nowhere
     if spec["model"]["type"] == "BPE" and pre.get("type") == "ByteLevel" and not normalizer:
         return (
-            before_spaces
+            cut_before_spaces
             if pre.get("use_regex", True) and not pre.get("add_prefix_space")
-            else never
+            else cut_nowhere
         )
-    return never
+    return cut_nowhere
 
 
 def _trim(text: str, start: int, end: int) -> Span:

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from plmctl.core.errors import ConfigError, nearest
 from plmctl.text import segment
-from plmctl.text.backend import Cut, Span, never
+from plmctl.text.backend import Cut, Span, cut_nowhere
 from plmctl.text.rust import Rust
 from plmctl.text.segment import Segmenter
 from plmctl.text.sentences import CJK
@@ -30,13 +30,13 @@ class SegmentedBackend:
     def __init__(self, inner: Rust, name: str) -> None:
         self.inner, self.name, self._words = inner, name, find(name)
         self.tokens, self.special = inner.tokens, inner.special
-        self.cut: Cut = never  # where a word ends depends on all that stands around it
+        self.cut: Cut = cut_nowhere  # where a word ends depends on all that stands around it
 
     def encode(self, text: str) -> list[int]:
-        return self.inner.encode(spaced(text, self._words)[0])
+        return self.inner.encode(space_words(text, self._words)[0])
 
     def encode_offsets(self, text: str) -> tuple[list[int], list[Span]]:
-        changed, place = spaced(text, self._words)
+        changed, place = space_words(text, self._words)
         ids, spans = self.inner.encode_offsets(changed)
         return ids, [
             (place[start], place[end - 1] + 1) if end > start else (place[start],) * 2
@@ -58,7 +58,7 @@ def find(name: str) -> Segmenter:
     return segment.find(name)
 
 
-def spaced(text: str, words: Segmenter) -> tuple[str, list[int]]:
+def space_words(text: str, words: Segmenter) -> tuple[str, list[int]]:
     """The text with a space between two words one of which touches it with a Chinese character;
     where each character was.
     """

@@ -11,8 +11,8 @@ import tokenizers
 from tokenizers import AddedToken, decoders, models, normalizers, pre_tokenizers
 
 from plmctl.core.errors import DataError
-from plmctl.text import wire
-from plmctl.text.backend import Cut, Span, at_spaces, never
+from plmctl.text.backend import Cut, Span, cut_at_spaces, cut_nowhere
+from plmctl.text.protobuf import parse_fields
 from plmctl.text.roles import Roles
 from plmctl.text.rust import Rust, finish
 
@@ -50,16 +50,16 @@ class SentencePiece:
         added = [token for token in added if token not in set(self.tokens)]
         self.tokens, self.special = self.tokens + added, self.special + added
         self.unknown: str = self.tokens[kinds.unk_id()]
-        self.cut: Cut = at_spaces if self._words_stand_alone() else never
-        self.twin = as_rust(self, special) if special and self.kind == "unigram" else None
+        self.cut: Cut = cut_at_spaces if self._words_stand_alone() else cut_nowhere
+        self.twin = convert_to_rust(self, special) if special and self.kind == "unigram" else None
         self._scores = self.scores()
 
     @property
     def kind(self) -> str:
         """`bpe` or `unigram`, by TrainerSpec.model_type (sentencepiece_model.proto)."""
-        trainer = dict(wire.fields(self.model)).get(2, b"")
+        trainer = dict(parse_fields(self.model)).get(2, b"")
         assert isinstance(trainer, bytes)
-        model_type = dict(wire.fields(trainer)).get(3, 1)
+        model_type = dict(parse_fields(trainer)).get(3, 1)
         names: dict[Any, str] = {1: "unigram", 2: "bpe"}
         if model_type not in names:
             raise DataError(
@@ -72,9 +72,9 @@ class SentencePiece:
     @property
     def charsmap(self) -> bytes:
         """The compiled normalisation rules (NormalizerSpec.precompiled_charsmap)."""
-        normalizer = dict(wire.fields(self.model)).get(3, b"")
+        normalizer = dict(parse_fields(self.model)).get(3, b"")
         assert isinstance(normalizer, bytes)
-        found = dict(wire.fields(normalizer)).get(2, b"")
+        found = dict(parse_fields(normalizer)).get(2, b"")
         assert isinstance(found, bytes)
         return found
 
@@ -93,10 +93,10 @@ class SentencePiece:
         proto = self._processor.encode(text, out_type="serialized_proto")
         places = _character_places(text)
         ids, names, spans = [], [], []
-        for number, value in wire.fields(proto):
+        for number, value in parse_fields(proto):
             if number == 2:  # SentencePieceText.pieces: 1 piece, 2 id, 4 begin, 5 end (in bytes)
                 assert isinstance(value, bytes)
-                piece: dict[int, Any] = dict(wire.fields(value))
+                piece: dict[int, Any] = dict(parse_fields(value))
                 ids.append(piece.get(2, 0))
                 names.append(piece[1])
                 spans.append(_trim(text, places[piece.get(4, 0)], places[piece.get(5, 0)]))
@@ -157,7 +157,7 @@ def _trim(text: str, start: int, end: int) -> Span:
     return start, end
 
 
-def as_rust(
+def convert_to_rust(
     backend: SentencePiece,
     special: Roles,
     *,

@@ -18,7 +18,7 @@ from tokenizers import normalizers
 from plmctl.text import roles
 from plmctl.text.roles import Roles
 from plmctl.text.rust import Rust
-from plmctl.text.sentence_piece import SentencePiece, as_rust
+from plmctl.text.sentence_piece import SentencePiece, convert_to_rust
 
 ALBERT = replace(roles.BERT, pad="<pad>", unk="<unk>")
 XLNET = replace(roles.XLNET, eos="</s>")
@@ -26,7 +26,7 @@ XLNET = replace(roles.XLNET, eos="</s>")
 _LAST = 100.0
 
 
-def family(tokens: Sequence[str]) -> Roles | None:
+def find_family(tokens: Sequence[str]) -> Roles | None:
     """The one of the two whose special tokens are all among `tokens`."""
     return next((known for known in (XLNET, ALBERT) if set(known.tokens) <= set(tokens)), None)
 
@@ -51,4 +51,4 @@ def read(model: SentencePiece, special: Roles, settings: Mapping[str, Any]) -> R
         round(score - _LAST * (token.endswith(",") and token[-2:-1].isdigit()), 6)
         for token, score in zip(model.tokens, model.scores(), strict=False)
     ]
-    return as_rust(model, special, before=before, scores=scores)
+    return convert_to_rust(model, special, before=before, scores=scores)

@@ -20,10 +20,10 @@ from plmctl.core.errors import ConfigError, DataError, UsageError, nearest
 from plmctl.core.values import Whole
 from plmctl.storage.paths import refuse_links
 from plmctl.storage.reading import read_json
-from plmctl.text import hugging_face, roles, rust, segmented, sentence_piece
-from plmctl.text.backend import Backend, Span, spelled
-from plmctl.text.roles import Roles
-from plmctl.text.rust import usable
+from plmctl.text import hugging_face, rust, segmented, sentence_piece
+from plmctl.text.backend import Backend, Span, replace_surrogates
+from plmctl.text.roles import Roles, make_vocabulary, order_appended
+from plmctl.text.rust import blame_tokenizer
 from plmctl.text.segmented import SegmentedBackend
 from plmctl.text.train import KINDS, Recipe
 from plmctl.text.vocab import Vocab
@@ -48,13 +48,13 @@ class Tokenizer:
         # sentences and bytes that the vocabulary was learnt from, where that is known
         self.sampled: dict[str, int] = {}
         self._memory = _Memory(
-            lambda text: np.array(backend.encode(spelled(text)), self.dtype).tobytes()
+            lambda text: np.array(backend.encode(replace_surrogates(text)), self.dtype).tobytes()
         )
-        self._places = _Memory(lambda text: backend.encode_offsets(spelled(text)))
+        self._places = _Memory(lambda text: backend.encode_offsets(replace_surrogates(text)))
 
     @cached_property
     def vocab(self) -> Vocab:
-        return roles.vocabulary(self._backend.tokens, self.roles, self.kind, self._backend.special)
+        return make_vocabulary(self._backend.tokens, self.roles, self.kind, self._backend.special)
 
     @cached_property
     def fingerprint(self) -> str:
@@ -83,7 +83,7 @@ class Tokenizer:
         """
         parts = self._backend.cut(text)
         if parts is None:
-            return self._backend.encode_offsets(spelled(text))
+            return self._backend.encode_offsets(replace_surrogates(text))
         ids: list[int] = []
         spans: list[Span] = []
         at = 0
@@ -150,14 +150,14 @@ class Tokenizer:
         if place.is_dir():
             refuse_links(place)
         if not (place / META).exists():
-            with usable(place):
+            with blame_tokenizer(place):
                 backend, special, kind = hugging_face.read(place)
                 made = cls(backend=backend, roles_=special, kind=kind)
                 # made now: whose special tokens it cannot be made of are no tokenizer's
                 assert made.vocab
             return made
         meta = _read_meta(place / META)
-        with usable(place):
+        with blame_tokenizer(place):
             made = cls._restored(place, meta)
         made.sampled = meta.get("trained_on", {})
         if meta["fingerprint"] != made.fingerprint:
@@ -177,7 +177,7 @@ class Tokenizer:
                 (place / sentence_piece.FILE).read_bytes(), special
             )
         elif (place / sentence_piece.GIVEN).exists():
-            added = roles.appended(special.further)
+            added = order_appended(special.further)
             found = sentence_piece.SentencePiece(
                 (place / sentence_piece.GIVEN).read_bytes(), added=added
             )
@@ -259,7 +259,7 @@ def _counted(texts: Iterable[str], seen: dict[str, int]) -> Iterator[str]:
     for text in texts:
         seen["sentences"] += 1
         seen["bytes"] += len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))
-        yield from _bounded(spelled(text))
+        yield from _bounded(replace_surrogates(text))
 
 
 def _bounded(text: str) -> Iterator[str]:

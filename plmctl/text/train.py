@@ -21,10 +21,10 @@ from plmctl.core.errors import ConfigError, nearest
 from plmctl.core.parts import part_of
 from plmctl.text import roles, segmented
 from plmctl.text.backend import Backend
-from plmctl.text.recipe import Recipe, covering, no_text
+from plmctl.text.recipe import Recipe, choose_characters, no_text_error
 from plmctl.text.roles import Roles
 from plmctl.text.rust import Rust, finish
-from plmctl.text.segmented import SegmentedBackend
+from plmctl.text.segmented import SegmentedBackend, space_words
 from plmctl.text.sentence_piece import SentencePiece
 from plmctl.text.words import Word
 
@@ -143,7 +143,7 @@ class WordPiece(Recipe):
         special = self.special()
         if self.segment is not None:
             cut = segmented.find(self.segment)
-            texts = (segmented.spaced(text, cut)[0] for text in texts)
+            texts = (space_words(text, cut)[0] for text in texts)
         made = tokenizers.Tokenizer(
             models.WordPiece(unk_token=special.unk, max_input_chars_per_word=100)
         )
@@ -157,7 +157,7 @@ class WordPiece(Recipe):
                 made.normalizer.normalize_str(spaced)
             ):
                 words[word] += count
-        alphabet, known = covering(words, self.character_coverage), special.tokens
+        alphabet, known = choose_characters(words, self.character_coverage), special.tokens
         # a Chinese one only where words are segmented
         inner = {character for word in words for character in word[1:]}
         # Both forms of every character come first and in order: left to itself the trainer numbers
@@ -258,7 +258,7 @@ class Char(Recipe):
         special = self.special()
         if self.vocab_size <= len(special.tokens):
             raise self.at_least(len(special.tokens) + 1)
-        alphabet = covering(counts, self.character_coverage)[
+        alphabet = choose_characters(counts, self.character_coverage)[
             : self.vocab_size - len(special.tokens)
         ]
         # BPE without merges: each character is a word piece of its own.
@@ -300,4 +300,4 @@ def _nonempty(texts: Iterable[str]) -> Iterator[str]:
                 found = True
                 yield line
     if not found:
-        raise no_text()
+        raise no_text_error()

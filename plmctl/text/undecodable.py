@@ -14,11 +14,13 @@ _USUAL = re.compile(rb"[\xa1-\xa3\xb0-\xd7][\xa1-\xfe]")
 _BYTE_ORDER = (b"\xff\xfe", b"\xfe\xff")
 
 
-def undecodable(error: UnicodeDecodeError, *, file: object, line: int, content: bytes) -> DataError:
+def undecodable_error(
+    error: UnicodeDecodeError, *, file: object, line: int, content: bytes
+) -> DataError:
     """The error to raise; `content`: bytes of the file that the guess is made from."""
     start = error.object.rfind(b"\n", 0, error.start) + 1
     what = f"not UTF-8: byte 0x{error.object[error.start]:02x} at column {error.start - start + 1}"
-    seems = guessed(content)
+    seems = guess_encoding(content)
     fix = f"iconv -f {seems or 'latin1'} -t utf-8"
     if isinstance(file, Path):
         fix += f" {shlex.quote(str(file))} > converted{''.join(file.suffixes[:1])}"
@@ -28,7 +30,7 @@ def undecodable(error: UnicodeDecodeError, *, file: object, line: int, content: 
     )
 
 
-def guessed(content: bytes) -> str:
+def guess_encoding(content: bytes) -> str:
     """The name that iconv has for the encoding of `content`, where that shows; empty where it does
     not.
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from plmctl.text.characters import table
+from plmctl.text.characters import spell_vocabulary
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ class Vocab:
         """
         if not self.spellings:
             raise ValueError("only a vocabulary of whole words has characters")
-        return table(self)
+        return spell_vocabulary(self)
 
     def id(self, role: str) -> int:
         """The id of a role; ValueError where this vocabulary has none."""

@@ -11,7 +11,7 @@ from tokenizers import models, normalizers, pre_tokenizers
 
 from plmctl.core.parts import part_of
 from plmctl.text.backend import Backend
-from plmctl.text.recipe import Recipe, no_text
+from plmctl.text.recipe import Recipe, no_text_error
 from plmctl.text.roles import Roles
 from plmctl.text.rust import Rust, finish
 from plmctl.text.sentences import CJK
@@ -45,7 +45,7 @@ class Word(Recipe):
             for word, _ in made.pre_tokenizer.pre_tokenize_str(cased):
                 words[word] += count
         if not words:
-            raise no_text()
+            raise no_text_error()
         room = self.vocab_size - len(special.tokens)
         if room < 1:
             raise self.at_least(len(special.tokens) + 1)

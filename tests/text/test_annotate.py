@@ -17,8 +17,9 @@ from plmctl.data import tokenizing
 from plmctl.data.shards import Shards
 from plmctl.data.survey import Source
 from plmctl.data.tokenizing import Job
-from plmctl.text import annotate, inputs, segment
-from plmctl.text.annotate import Wanted
+from plmctl.text import segment
+from plmctl.text.annotate import Wanted, choose_tracks, choose_word_starts
+from plmctl.text.inputs import read_lines
 from plmctl.text.tokenizer import Tokenizer
 from plmctl.text.train import KINDS
 
@@ -49,7 +50,7 @@ FAKE, BEYOND = f"{__name__}.fake", f"{__name__}.beyond"
 def words(tokenizer: Tokenizer, texts: list[str], name: str | None = None) -> list[list[str]]:
     """The pieces of each word that the track begins."""
     ids, lengths = tokenizer.encode_flat(texts)
-    track = annotate.words(tokenizer, name)
+    track = choose_word_starts(tokenizer, name)
     assert track is not None
     found: list[list[str]] = []
     for piece, start in zip(tokenizer.pieces(ids), track(texts, ids, lengths), strict=True):
@@ -66,9 +67,9 @@ def test_words_of_characters() -> None:
 
 def test_the_table_is_enough_for_other_kinds() -> None:
     tokenizer = Tokenizer.train(TEXTS, kind="wordpiece", vocab_size=1200)
-    assert annotate.kinds(tokenizer, Wanted()) == {}
-    assert annotate.words(tokenizer, None) is None
-    assert annotate.kinds(tokenizer, Wanted(FAKE, tags=("sense",))) == {
+    assert choose_tracks(tokenizer, Wanted()) == {}
+    assert choose_word_starts(tokenizer, None) is None
+    assert choose_tracks(tokenizer, Wanted(FAKE, tags=("sense",))) == {
         "word_start": bool,
         "sense": np.int32,
     }
@@ -124,9 +125,9 @@ def test_any_tokenizer_with_any_segmenter(kind: str) -> None:
     texts = [SENTENCE, "plain text", CHINESE]
     tokenizer = Tokenizer.train([*TEXTS, *texts * 20], kind=kind, vocab_size=1500)
     ids, lengths = tokenizer.encode_flat(texts)
-    track = annotate.words(tokenizer, FAKE)
+    track = choose_word_starts(tokenizer, FAKE)
     assert track is not None
-    base = annotate.words(tokenizer, None)
+    base = choose_word_starts(tokenizer, None)
     expected = tokenizer.vocab.word_start[ids] if base is None else base(texts, ids, lengths)
     at = 0
     # by hand: no start inside a word of the list
@@ -191,12 +192,12 @@ def test_published_whole_words_of_real_text() -> None:
     they are. The two may differ where a word of the sentence also stands across two others.
     """
     pytest.importorskip("jieba")
-    lines = [line for _, line in inputs.lines(DATA) if "。" in line][:200]
+    lines = [line for _, line in read_lines(DATA) if "。" in line][:200]
     tokenizer = Tokenizer.train(lines, kind="wordpiece", vocab_size=2500)
     segmenter, same, total = segment.find("jieba"), 0, 0
     for line in lines:
         ids, lengths = tokenizer.encode_flat([line])
-        track = annotate.words(tokenizer, "jieba")
+        track = choose_word_starts(tokenizer, "jieba")
         assert track is not None
         starts = track([line], ids, lengths)
         assert not any(

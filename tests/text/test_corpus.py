@@ -8,12 +8,13 @@ from collections import Counter
 from pathlib import Path
 
 from plmctl.text import corpus
+from plmctl.text.corpus import extract_paragraphs, load_documents, load_labelled
 from plmctl.text.reader import documents
 
 
 def test_the_corpus() -> None:
-    found = list(corpus.documents())
-    assert [text.name for text in found] == [text.name for text in corpus.documents()]
+    found = list(load_documents())
+    assert [text.name for text in found] == [text.name for text in load_documents()]
     assert len(found) > 300
     assert sum(len(p) for text in found for p in text.paragraphs) > 1_300_000
     assert sum(len(text.paragraphs) > 1 for text in found) > 200
@@ -38,11 +39,11 @@ def test_paragraphs() -> None:
         "Join *these*\nlines with ``code``.\n\n>>> no(1)\n1\n\n=====\n\n    Indented words,"
         " too::\n\n| a | b |\n"
     )
-    assert corpus.paragraphs(text) == ["Join these lines with code.", "Indented words, too:"]
+    assert extract_paragraphs(text) == ["Join these lines with code.", "Indented words, too:"]
 
 
 def test_the_task() -> None:
-    train, dev = list(corpus.labelled("train")), list(corpus.labelled("dev"))
+    train, dev = list(load_labelled("train")), list(load_labelled("dev"))
     assert {row.label for row in train} == {row.label for row in dev} == set(corpus.LABELS)
     assert not {row.module for row in train} & {row.module for row in dev}
     assert not {row.text for row in train} & {row.text for row in dev}
@@ -56,7 +57,7 @@ def test_the_files_of_the_task(tmp_path: Path) -> None:
     files = corpus.write_task(tmp_path / "task")
     lines = files["dev"].read_text(encoding="utf-8").splitlines()
     assert lines[0] == "text\tlabel\tmodule"
-    assert len(lines) == 1 + len(list(corpus.labelled("dev")))
+    assert len(lines) == 1 + len(list(load_labelled("dev")))
     assert all(line.count("\t") == 2 for line in lines)
 
 

@@ -16,6 +16,7 @@ import pytest
 from plmctl.core.errors import DataError, UsageError
 from plmctl.data.survey import Source
 from plmctl.text import inputs
+from plmctl.text.inputs import read_rows
 from plmctl.text.reader import documents
 
 ROWS: list[dict[str, Any]] = [
@@ -134,7 +135,7 @@ def test_parquet_is_not_held_in_memory(tmp_path: Path) -> None:
     before = pyarrow.total_allocated_bytes()
     tracemalloc.start()
     count = largest = 0
-    for _ in inputs.rows(tmp_path / "a.parquet", ["text"]):
+    for _ in read_rows(tmp_path / "a.parquet", ["text"]):
         count += 1
         largest = max(largest, pyarrow.total_allocated_bytes() - before)
     assert count == 4000

@@ -18,8 +18,9 @@ from plmctl.data import encoding, tokenizing
 from plmctl.data.shards import Shards
 from plmctl.data.survey import Source
 from plmctl.data.tokenizing import Job
-from plmctl.text import marks, reader
+from plmctl.text import reader
 from plmctl.text.document import Document
+from plmctl.text.marks import count_characters
 from plmctl.text.reader import documents
 from plmctl.text.tokenizer import Tokenizer
 from plmctl.text.train import KINDS as RECIPES
@@ -302,7 +303,7 @@ def test_bad_names_of_tracks(tmp_path: Path, wrong: str) -> None:
 
 def test_ink() -> None:
     text = " a\u3000中\n🙂\u200b\ud800 b\x85"
-    assert marks.ink(text).tolist() == [
+    assert count_characters(text).tolist() == [
         sum(not c.isspace() for c in text[:n]) for n in range(len(text) + 1)
     ]
     assert "".join(text.split()) == "".join(c for c in text if not c.isspace())

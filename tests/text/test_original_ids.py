@@ -14,7 +14,7 @@ import sentencepiece
 import tokenizers
 from tokenizers import pre_tokenizers, trainers
 
-from plmctl.text import inputs
+from plmctl.text.inputs import read_lines
 from plmctl.text.tokenizer import Tokenizer
 
 transformers = pytest.importorskip("transformers")
@@ -35,7 +35,7 @@ def lines() -> list[str]:
     for name in ("enwiki/enwiki-00.txt.gz", "zhwiki/zhwiki-00.txt.gz"):
         texts = (
             line[:300]
-            for _, line in inputs.lines(DATA / name)
+            for _, line in read_lines(DATA / name)
             if len(line) > 20 and not line.startswith("<")
         )
         found += [next(texts) for _ in range(COUNT)]

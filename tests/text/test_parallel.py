@@ -17,7 +17,7 @@ from plmctl.data.shards import Shards
 from plmctl.data.survey import Source
 from plmctl.data.tokenizing import Job
 from plmctl.run.tokenize import sources
-from plmctl.text.reader import pairs
+from plmctl.text.reader import read_pairs
 from plmctl.text.tokenizer import Tokenizer
 from plmctl.text.train import KINDS
 
@@ -35,7 +35,7 @@ def files(tmp_path: Path) -> tuple[Path, Path]:
 
 
 def both(*how: object, **more: object) -> list[tuple[str, ...]]:
-    return [document.paragraphs for document in pairs(*how, **more)]  # type: ignore[arg-type]
+    return [document.paragraphs for document in read_pairs(*how, **more)]  # type: ignore[arg-type]
 
 
 def test_lines_of_two_files(files: tuple[Path, Path]) -> None:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from plmctl.text.roles import BERT, GPT2, ROBERTA, Roles, joins_words, vocabulary
+from plmctl.text.roles import BERT, GPT2, ROBERTA, Roles, find_joined, make_vocabulary
 
 
 def starts(kind: str, roles: Roles, tokens: list[str]) -> list[bool]:
     known = [*roles.tokens, *tokens]
-    return vocabulary(known, roles, kind).word_start[len(roles.tokens) :].tolist()
+    return make_vocabulary(known, roles, kind).word_start[len(roles.tokens) :].tolist()
 
 
 def test_wordpiece() -> None:
@@ -54,7 +54,7 @@ def test_bytes() -> None:
 
 def test_characters() -> None:
     assert starts("char", BERT, ["a", " ", "中", "!", "3"]) == [False, True, True, True, False]
-    assert joins_words(["a", " ", "中", "!", "3", "é", "[CLS]"]).tolist() == [
+    assert find_joined(["a", " ", "中", "!", "3", "é", "[CLS]"]).tolist() == [
         True,
         False,
         False,
@@ -66,9 +66,11 @@ def test_characters() -> None:
 
 
 def test_specials() -> None:
-    vocab = vocabulary([*BERT.tokens, "a"], BERT, "wordpiece")
+    vocab = make_vocabulary([*BERT.tokens, "a"], BERT, "wordpiece")
     # unknown words may be chosen, as in BERT
     assert vocab.special.tolist() == [True, False, True, True, True, False]
     assert vocab.word_start.all()
-    vocab = vocabulary(["a", "<|endoftext|>", "<extra>"], GPT2, "byte_bpe", special=["<extra>"])
+    vocab = make_vocabulary(
+        ["a", "<|endoftext|>", "<extra>"], GPT2, "byte_bpe", special=["<extra>"]
+    )
     assert np.flatnonzero(vocab.special).tolist() == [1, 2]

@@ -10,7 +10,7 @@ import pytest
 
 from plmctl.core.errors import ConfigError, UsageError
 from plmctl.text import segment
-from plmctl.text.segmented import FILE, spaced
+from plmctl.text.segmented import FILE, space_words
 from plmctl.text.tokenizer import Tokenizer
 
 pytest.importorskip("jieba")
@@ -29,12 +29,12 @@ def words() -> Tokenizer:
 
 
 def test_spaces_stand_between_words_alone() -> None:
-    changed, place = spaced("我们喜欢 pop音乐", segment.jieba)
+    changed, place = space_words("我们喜欢 pop音乐", segment.jieba)
     assert changed.split() == ["我们", "喜欢", "pop", "音乐"]
     assert [
         ("我们喜欢 pop音乐" + "$")[p] for p, c in zip(place, changed, strict=False) if c != " "
     ] == list("我们喜欢pop音乐")
-    assert spaced("no Chinese, don't cut", segment.jieba)[0] == "no Chinese, don't cut"
+    assert space_words("no Chinese, don't cut", segment.jieba)[0] == "no Chinese, don't cut"
 
 
 def test_words_are_tokens_and_characters_are_not_lost(words: Tokenizer) -> None:

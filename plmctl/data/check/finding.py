@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from plmctl.text.backend import spelled
+from plmctl.text.backend import replace_surrogates
 
 Verdict = Literal["ok", "look", "bad"]
 _FINE = 16  # bins of an octave: lengths are known to 4.4 %
@@ -116,5 +116,7 @@ def percent(share: float) -> str:
 
 
 def shortened(text: str, most: int = 60) -> str:
-    text = " ".join(spelled(text).split())  # a terminal takes no halves of surrogate pairs
+    text = " ".join(
+        replace_surrogates(text).split()
+    )  # a terminal takes no halves of surrogate pairs
     return text if len(text) <= most else text[: most - 1] + "…"

@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 
-def fields(data: bytes) -> Iterator[tuple[int, int | bytes]]:
+def parse_fields(data: bytes) -> Iterator[tuple[int, int | bytes]]:
     """(field number, value) of a message: an int for varints and fixed-width numbers, bytes for
     everything else.
     """
