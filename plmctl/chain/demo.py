@@ -161,13 +161,13 @@ def masked_claims(tokens: Path, log: RunLog) -> list[Claim]:
     """Loss and accuracy on hidden validation tokens against knowing only how frequent each token
     is.
     """
-    from plmctl.data.floors import unigram_floors
+    from plmctl.data.baseline import measure_unigram_baseline
     from plmctl.data.shards import Shards
     from plmctl.text.tokenizer import Tokenizer
 
     vocab = Tokenizer.load(tokens / "tokenizer").vocab
     train, valid = (Shards.open(tokens, split=split) for split in ("train", "valid"))
-    floors = unigram_floors(train.ids, valid.ids, ignored=vocab.special)
+    floors = measure_unigram_baseline(train.ids, valid.ids, ignored=vocab.special)
     loss, right = last(log, "valid/loss/mlm"), last(log, "valid/acc/mlm")
     return [
         Claim(

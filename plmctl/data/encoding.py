@@ -93,7 +93,7 @@ def _measured(documents: Sequence[Document]) -> np.ndarray:
 Labelled = tuple[Document, str]  # with its split
 
 
-def encoded(
+def encode_documents(
     documents: Iterable[Labelled], tokenizer_folder: Path, wanted: Wanted, processes: int
 ) -> Iterator[dict[str, Encoded]]:
     """For each chunk of documents, what belongs to each split; the same whatever the number of
@@ -135,7 +135,7 @@ def encoded(
             os.environ["TOKENIZERS_PARALLELISM"] = warned
 
 
-def cores() -> int:
+def count_processors() -> int:
     """How many processors this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 

@@ -20,7 +20,7 @@ from plmctl.core.fields import Field, glossary
 from plmctl.core.values import Whole, fit
 from plmctl.data.mixture import Mixture
 from plmctl.data.reader import Part, Picks, Reader
-from plmctl.data.rows import blank, join
+from plmctl.data.rows import join, make_blank
 from plmctl.noise.base import Noise
 
 if TYPE_CHECKING:
@@ -257,7 +257,7 @@ def once(
         # a rank may have no row left: then row 0 lends its fields
         some = index if len(index) else np.zeros(1, np.int64)
         rows = source.rows(name, Picks(np.zeros_like(some), some), labels)
-        missing = blank(rows, batch_size - len(index))
+        missing = make_blank(rows, batch_size - len(index))
         yield collate(
             join([rows, missing] if len(index) else [missing]),
             source.capacity(),

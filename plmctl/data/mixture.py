@@ -15,7 +15,7 @@ from plmctl.core.draws import Draws
 from plmctl.core.errors import ConfigError, nearest
 from plmctl.core.values import Whole, fit
 from plmctl.data.formats.base import Format
-from plmctl.data.reader import Part, Picks, Position, Reader, share_of, taken_here
+from plmctl.data.reader import Part, Picks, Position, Reader, check_stage, choose_rows_of_rank
 
 KEYS = ("path", "weight")  # of a corpus in `data.mixture`
 
@@ -96,7 +96,7 @@ class Mixture:
             mine = np.flatnonzero(corpus == number)
             picks, after[number] = reader.following(after[number], len(mine))
             epoch[mine], index[mine] = picks.epoch, picks.index
-        share = share_of(self.batch_size, self.world, self.rank)
+        share = choose_rows_of_rank(self.batch_size, self.world, self.rank)
         return Picks(epoch, index, corpus).at(share), Places(
             position.row + self.batch_size, tuple(after)
         )
@@ -130,12 +130,12 @@ class Mixture:
         """Continue where the state was taken; the start, if it is of an earlier stage; DataError
         if the data are others.
         """
-        same = taken_here(self, state, "another mixture", "corpora, weights, format and seed")
+        same = check_stage(self, state, "another mixture", "corpora, weights, format and seed")
         corpora = (reader.place(*state["corpora"][name]) for name, reader in self.readers.items())
         self.position = Places(fit(state["row"], Whole), tuple(corpora)) if same else self._start()
 
 
-def shares(
+def compute_shares(
     weights: Mapping[str, float | None], tokens: Mapping[str, int], *, temperature: float | None
 ) -> dict[str, float]:
     """{corpus: its share of the rows}: its weight among the weights, or, where none has one, by its

@@ -30,7 +30,7 @@ LARGE = 1 << 19
 FOLDER, NOTE = "plans", "plan.json"
 
 
-def kept(shards: Shards, key: object, make: Callable[[], Plan]) -> Plan:
+def cache_plan(shards: Shards, key: object, make: Callable[[], Plan]) -> Plan:
     """`make()`, or its result of an earlier time under the same `key`: equal keys must mean equal
     bytes.
 
@@ -53,7 +53,7 @@ def kept(shards: Shards, key: object, make: Callable[[], Plan]) -> Plan:
 
 
 @cache
-def code_of(source: str) -> str:
+def hash_code(source: str) -> str:
     """A hash of the code that plans: the files of all formats and the file this one is from,
     read once in a process.
     """

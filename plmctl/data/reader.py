@@ -19,7 +19,7 @@ from plmctl.core.errors import DataError
 from plmctl.core.fields import glossary, held_by_data
 from plmctl.core.values import Whole, fit
 from plmctl.data.formats.base import Format, Plan
-from plmctl.data.plans import code_of, kept
+from plmctl.data.plans import cache_plan, hash_code
 
 if TYPE_CHECKING:
     from plmctl.data.shards import Shards
@@ -61,7 +61,7 @@ class Part(NamedTuple):
     draws: Draws
 
 
-def share_of(batch_size: int, world: int, rank: int) -> slice:
+def choose_rows_of_rank(batch_size: int, world: int, rank: int) -> slice:
     """Which rows of a global batch are this rank's: streams keep their rank, and their place in
     its share.
     """
@@ -145,7 +145,12 @@ class Reader:
         """The plan of an epoch; the two latest are kept, because a batch may touch two epochs."""
         epoch = epoch if self.format.copies is None else epoch % self.format.copies
         if epoch not in self._plans:
-            key = (code_of(inspect.getfile(type(self.format))), self.fingerprint, self.seed, epoch)
+            key = (
+                hash_code(inspect.getfile(type(self.format))),
+                self.fingerprint,
+                self.seed,
+                epoch,
+            )
             make = partial(
                 self.format.plan,
                 self.shards,
@@ -153,7 +158,7 @@ class Reader:
                 epoch=epoch,
                 input_length=self.input_length,
             )
-            plan = kept(self.shards, key, make)
+            plan = cache_plan(self.shards, key, make)
             self._plans = {**dict(list(self._plans.items())[-1:]), epoch: plan}
         return self._plans[epoch]
 
@@ -170,7 +175,7 @@ class Reader:
             order = (
                 np.arange(rows)
                 if self.format.ordered
-                else kept(self.shards, key, make).arrays["order"]
+                else cache_plan(self.shards, key, make).arrays["order"]
             )
             self._orders = {**dict(list(self._orders.items())[-1:]), epoch: order}
         return self._orders[epoch]
@@ -223,7 +228,7 @@ class Reader:
     def take(self, position: Position) -> tuple[Picks, Position]:
         """This rank's share of the global batch at `position`, and the position after it."""
         picks, after = self.following(position, self.batch_size)
-        return picks.at(share_of(self.batch_size, self.world, self.rank)), after
+        return picks.at(choose_rows_of_rank(self.batch_size, self.world, self.rank)), after
 
     def parts(self, picks: Picks) -> Iterator[Part]:
         """The picked rows, made, a part for each epoch."""
@@ -262,7 +267,7 @@ class Reader:
         """Continue where the state was taken; the start, if it is of an earlier stage; DataError
         if the data are others.
         """
-        same = taken_here(self, state, "other rows", "data.path, tokenizer, format and seed")
+        same = check_stage(self, state, "other rows", "data.path, tokenizer, format and seed")
         self.position = self.place(state["epoch"], state["cursor"]) if same else Position()
 
     def place(self, epoch: Any, cursor: Any) -> Position:
@@ -286,7 +291,7 @@ class Stated(Protocol):
     def fingerprint(self) -> str: ...
 
 
-def taken_here(reader: Stated, state: Mapping[str, Any], others: str, needed: str) -> bool:
+def check_stage(reader: Stated, state: Mapping[str, Any], others: str, needed: str) -> bool:
     """Whether `state` is of this stage; not if it is of an earlier one. DataError if it is of
     `others` than these.
     """

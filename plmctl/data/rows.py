@@ -43,7 +43,7 @@ def join(parts: Sequence[Rows], places: Sequence[np.ndarray] | None = None) -> R
     )
 
 
-def blank(like: Rows, count: int) -> Rows:
+def make_blank(like: Rows, count: int) -> Rows:
     """`count` rows that count for nothing: key -1, length 0, no targets, the anchors of the
     first row with labels IGNORE.
     """

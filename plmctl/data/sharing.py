@@ -10,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from plmctl.data.survey import look
-from plmctl.data.tokenizing import Job, cache_folder, training_texts
+from plmctl.data.tokenizing import Job, choose_training_texts, find_cache_folder
 from plmctl.storage.journal import open_journal
 from plmctl.text.tokenizer import META, Tokenizer
 
@@ -18,7 +18,7 @@ from plmctl.text.tokenizer import META, Tokenizer
 _EXACT = 1 << 28
 
 
-def shared_tokenizer(
+def share_tokenizer(
     jobs: Sequence[Job], *, cache_dir: str | os.PathLike[str] | None = None
 ) -> Path:
     """The folder of a tokenizer that is trained on as much of each job's text, kept by their
@@ -35,7 +35,7 @@ def shared_tokenizer(
         "settings": [job.settings() for job in jobs],
     }
     key = hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:24]
-    place = cache_folder(cache_dir) / f"tokenizer-{key}"
+    place = find_cache_folder(cache_dir) / f"tokenizer-{key}"
     if (place / META).is_file():
         return place
     with open_journal(place, identity, wait=True, tell=jobs[0].tell) as journal:
@@ -50,7 +50,7 @@ def shared_tokenizer(
                 for job in jobs
             ]
             jobs[0].say("training the tokenizer", 0, 0)
-            texts = (text for survey in surveys for text in training_texts(survey, recipe))
+            texts = (text for survey in surveys for text in choose_training_texts(survey, recipe))
             Tokenizer.learn(texts, recipe).save(journal.folder)
             journal.finish(place)
     return place

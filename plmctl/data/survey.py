@@ -31,7 +31,7 @@ _STEP = 1 << 22
 _LEAST = 128
 
 
-def quiet(doing: str, done: int, total: int) -> None:
+def ignore_progress(doing: str, done: int, total: int) -> None:
     """No progress display."""
 
 
@@ -118,7 +118,9 @@ class Survey:
         return cls(**{**saved, "layouts": layouts}, sample=[], identities=identities)
 
 
-def look(source: Source, *, valid_share: float, sample_bytes: int, say: Say = quiet) -> Survey:
+def look(
+    source: Source, *, valid_share: float, sample_bytes: int, say: Say = ignore_progress
+) -> Survey:
     """Count, hash and sample. A document is held out if its hash is small, so neither order nor
     tokenizer matters.
     """

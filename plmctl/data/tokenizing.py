@@ -20,7 +20,7 @@ import numpy as np
 
 from plmctl.core.errors import DataError, UsageError
 from plmctl.core.progress import Say
-from plmctl.data.encoding import COLUMNS, Encoded, Labelled, cores, encoded
+from plmctl.data.encoding import COLUMNS, Encoded, Labelled, count_processors, encode_documents
 from plmctl.data.shards import (
     COUNTS,
     FORMAT,
@@ -31,7 +31,7 @@ from plmctl.data.shards import (
     is_tokens,
     read_manifest,
 )
-from plmctl.data.survey import Source, Survey, look, quiet
+from plmctl.data.survey import Source, Survey, ignore_progress, look
 from plmctl.storage.arrays import ArrayWriter
 from plmctl.storage.journal import Journal, Tell, ignore_line, open_journal
 from plmctl.text.annotate import Wanted, choose_tracks
@@ -55,7 +55,7 @@ class Job:
     valid_share: float = 0.01
     segment: str | None = None
     processes: int | None = None  # changes nothing but the time
-    say: Say = field(default=quiet, compare=False)
+    say: Say = field(default=ignore_progress, compare=False)
     tell: Tell = field(default=ignore_line, compare=False)
 
     @property
@@ -103,7 +103,7 @@ def open_or_tokenize(job: Job, *, cache_dir: str | os.PathLike[str] | None = Non
         return Path(job.source.path).expanduser()
     identity = _identity(job)
     key = hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:24]
-    place = cache_folder(cache_dir) / key
+    place = find_cache_folder(cache_dir) / key
     if _is_sound(place):
         return place
     with open_journal(place, identity, wait=True, tell=job.tell) as journal:
@@ -113,7 +113,7 @@ def open_or_tokenize(job: Job, *, cache_dir: str | os.PathLike[str] | None = Non
     return place
 
 
-def cache_folder(given: str | os.PathLike[str] | None = None) -> Path:
+def find_cache_folder(given: str | os.PathLike[str] | None = None) -> Path:
     """`given`, else PLMCTL_CACHE, else plmctl/ in the user's cache folder."""
     if given or (given := os.environ.get("PLMCTL_CACHE")):
         return Path(given).expanduser()
@@ -185,7 +185,9 @@ def _surveyed(job: Job, journal: Journal) -> tuple[Survey, Survey | None]:
     held = look(job.valid, valid_share=0, sample_bytes=0, say=job.say) if job.valid else None
     np.save(kept, held.identities if held else np.zeros(0, np.uint64))
     with sample.open("w", encoding="utf-8") as lines:
-        lines.writelines(json.dumps(text) + "\n" for text in training_texts(survey, job.recipe))
+        lines.writelines(
+            json.dumps(text) + "\n" for text in choose_training_texts(survey, job.recipe)
+        )
     journal.commit(survey={"text": survey.saved(), "held": held.saved() if held else None})
     return replace(survey, sample=[], identities=np.zeros(0, np.uint64)), held
 
@@ -219,8 +221,8 @@ def _arrays(
         for name in SPLITS
     }
     documents, safe = islice(counted.documents(job), count, None), size
-    for chunk in encoded(
-        documents, journal.folder / "tokenizer", job.wanted, job.processes or cores()
+    for chunk in encode_documents(
+        documents, journal.folder / "tokenizer", job.wanted, job.processes or count_processors()
     ):
         for name, found in chunk.items():
             splits[name].append(found)
@@ -369,7 +371,7 @@ def _manifest(
     }
 
 
-def training_texts(survey: Survey, recipe: Recipe) -> Iterator[str]:
+def choose_training_texts(survey: Survey, recipe: Recipe) -> Iterator[str]:
     """What a tokenizer is trained on; a sample may hold one document that is larger than it."""
     room = recipe.sample_bytes
     for document in survey.sample:

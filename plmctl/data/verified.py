@@ -14,12 +14,12 @@ from pathlib import Path
 
 from plmctl.core.progress import Say
 from plmctl.data.shards import Shards
-from plmctl.data.survey import quiet
+from plmctl.data.survey import ignore_progress
 
 FOLDER = "verified"
 
 
-def verify_once(shards: Shards, cache: Path, *, say: Say = quiet) -> None:
+def verify_once(shards: Shards, cache: Path, *, say: Say = ignore_progress) -> None:
     """`shards.verify()`, unless the same files have passed it before; 100 MB take about 0.3 s.
 
     Where nothing can be written in `cache`, it is done each time.

@@ -17,12 +17,12 @@ from plmctl.core.fields import COMMON
 from plmctl.core.progress import show_bytes
 from plmctl.data.formats.base import Format
 from plmctl.data.loader import Labels, Loader, Source, once
-from plmctl.data.mixture import Mixture, check_mixture, shares
+from plmctl.data.mixture import Mixture, check_mixture, compute_shares
 from plmctl.data.reader import Reader
 from plmctl.data.sample import corpus_sample
 from plmctl.data.shards import SPLITS, Shards, is_tokens, read_manifest
-from plmctl.data.sharing import shared_tokenizer
-from plmctl.data.tokenizing import Job, cache_folder, open_or_tokenize
+from plmctl.data.sharing import share_tokenizer
+from plmctl.data.tokenizing import Job, find_cache_folder, open_or_tokenize
 from plmctl.data.verified import verify_once
 from plmctl.models.base import Model
 from plmctl.noise.base import Chain
@@ -129,7 +129,7 @@ def open_corpus(cfg: DictConfig, plugins: tuple[str, ...] = ()) -> Corpus:
         for shards in [
             shards for parts in (*train.values(), *valid.values()) for shards in parts.values()
         ]:
-            verify_once(shards, cache_folder(cfg.data.cache_dir), say=say)
+            verify_once(shards, find_cache_folder(cfg.data.cache_dir), say=say)
     for path, home in folders.items():
         sample = corpus_sample(Shards.open(home, "train", given=path).ids)
         fix = (
@@ -156,7 +156,7 @@ def _lent_tokenizer(cfg: DictConfig, jobs: Mapping[Any, Job]) -> Path | None:
     if len(jobs) == 1 or (cfg.tokenizer and cfg.tokenizer.get("path")):
         return None
     known = next((Path(path).expanduser() for path in jobs if is_tokens(path)), None)
-    return known or shared_tokenizer(list(jobs.values()), cache_dir=cfg.data.cache_dir)
+    return known or share_tokenizer(list(jobs.values()), cache_dir=cfg.data.cache_dir)
 
 
 def sources(cfg: DictConfig) -> dict[str, dict[str, Any]]:
@@ -484,7 +484,7 @@ def source(
         weights = {name: part.get("weight") for name, part in node["corpora"].items()}
         counts = {name: len(shards.ids) for name, shards in tokens.items()}
         reader = Mixture(
-            readers, shares(weights, counts, temperature=temperature), seed=seed, **reading
+            readers, compute_shares(weights, counts, temperature=temperature), seed=seed, **reading
         )
     return Source(reader, noise, float(node["weight"]))
 

@@ -12,6 +12,7 @@ from plmctl.core.progress import Say
 from plmctl.data import tokenizing
 from plmctl.data.check import text, tokens
 from plmctl.data.check.finding import Finding, Report
+from plmctl.data.check.tokens import check_fit
 from plmctl.data.shards import Shards, is_tokens
 from plmctl.data.survey import Source, look
 from plmctl.run.build import build, plain
@@ -91,7 +92,7 @@ def _tokenized(cfg: DictConfig, flags: Flags, source: Source, say: Say) -> list[
         tokenizer = Tokenizer.load(place)
         counts = tokens.count(train, tokenizer)
         return [
-            *tokens.of_tokens(train, valid, counts, tokenizer),
+            *check_fit(train, valid, counts, tokenizer),
             tokens.cut(train, _format(cfg, flags, tokenizer)),
         ]
 

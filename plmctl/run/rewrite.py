@@ -10,7 +10,7 @@ from omegaconf import OmegaConf
 
 from plmctl.core.errors import ConfigError
 from plmctl.core.terminal import remark, tell
-from plmctl.data.tokenizing import cache_folder
+from plmctl.data.tokenizing import find_cache_folder
 from plmctl.distill.rewriting import Rewriting
 from plmctl.distill.sequence import Nearest, Pick, pick_likeliest
 from plmctl.generation.prompts import PromptReader
@@ -72,7 +72,7 @@ def by_teacher(cfg: DictConfig, flags: Flags) -> None:
         "device": cfg.train.device,
     }
     work = rewriting(OmegaConf.create(own), flags)
-    out = cache_folder(cfg.data.cache_dir) / f"by-teacher-{work.identity[:16]}"
+    out = find_cache_folder(cfg.data.cache_dir) / f"by-teacher-{work.identity[:16]}"
     if not out.exists():
         work.write(out)
     (remark if flags.json else tell)(f"targets by {cfg.teacher}: {out}")

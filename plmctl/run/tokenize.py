@@ -12,7 +12,7 @@ from plmctl.core.errors import ConfigError
 from plmctl.core.progress import Say, show_bytes
 from plmctl.core.terminal import remark
 from plmctl.data.shards import is_tokens
-from plmctl.data.survey import Source, quiet
+from plmctl.data.survey import Source, ignore_progress
 from plmctl.data.tokenizing import Job
 from plmctl.run.build import build, plain
 from plmctl.run.plugins import as_words
@@ -30,7 +30,7 @@ def job(
     cfg: DictConfig,
     path: Any,
     *,
-    say: Say = quiet,
+    say: Say = ignore_progress,
     processes: int | None = None,
     plugins: tuple[str, ...] = (),
 ) -> Job:

@@ -16,7 +16,7 @@ from plmctl.core.batch import Batch, Rows, Seq
 from plmctl.core.draws import Draws
 from plmctl.core.values import Whole, fit
 from plmctl.data import loader
-from plmctl.data.reader import taken_here
+from plmctl.data.reader import check_stage
 from plmctl.noise.base import Noise
 from plmctl.text.characters import Looked
 
@@ -217,7 +217,7 @@ class Batches:
         before has no fingerprint.
         """
         if "fingerprint" in state:
-            taken_here(
+            check_stage(
                 self, state, "other rows", "examples and labels in task.path, and the same seed"
             )
         self._update = fit(state["updates"], Whole)

@@ -15,8 +15,8 @@ import pytest
 from plmctl.core.errors import DataError
 from plmctl.data.check import labels, overlap, text, tokens
 from plmctl.data.check.characters import CharacterCounts
-from plmctl.data.check.finding import Finding, LengthHistogram, Report, percent, shortened
-from plmctl.data.check.hashes import Repeats, mixed, of_texts, stretches
+from plmctl.data.check.finding import Finding, LengthHistogram, Report, format_percent, shorten
+from plmctl.data.check.hashes import Repeats, hash_stretches, hash_texts, mix_bits
 from plmctl.data.check.overlap import OverlapCounter
 from plmctl.data.shards import Shards
 from plmctl.data.survey import Source
@@ -226,17 +226,17 @@ def test_repeats_are_exact_and_then_estimated() -> None:
     rng = np.random.default_rng(2)
     values = rng.integers(0, 20_000, 50_000)
     exact, sampled = Repeats(), Repeats(room=1000)
-    for part in np.split(mixed(values), 10):
+    for part in np.split(mix_bits(values), 10):
         exact.add(part)
         sampled.add(part)
     assert exact.share == pytest.approx(1 - len(np.unique(values)) / len(values))
     assert exact.kept == 1
-    assert exact.count(mixed(values[:1])[0]) == (values == values[0]).sum()
+    assert exact.count(mix_bits(values[:1])[0]) == (values == values[0]).sum()
     assert len(sampled.hashes) <= 1000
     assert 1 / 40 < sampled.kept < 1 / 15
     assert sampled.share == pytest.approx(exact.share, abs=0.03)
     other = Repeats()
-    other.add(mixed(np.arange(10_000)))
+    other.add(mix_bits(np.arange(10_000)))
     assert exact.shared_with(other) == pytest.approx((values < 10_000).mean())
     assert sampled.shared_with(other) == pytest.approx((values < 10_000).mean(), abs=0.1)
     assert Repeats().share == 0
@@ -247,13 +247,13 @@ def test_stretches_depend_on_content_only() -> None:
     units = rng.integers(0, 3, 200)
     start = rng.integers(0, 190, 500)
     end = start + rng.integers(0, 10, 500)
-    found = stretches(units, start, end)
+    found = hash_stretches(units, start, end)
     names = [tuple(units[a:b].tolist()) for a, b in zip(start, end, strict=True)]
     assert len(set(names)) == len(set(found.tolist()))
     assert len({(name, hashed) for name, hashed in zip(names, found.tolist(), strict=True)}) == len(
         set(names)
     )
-    assert len(set(of_texts(["a", "b", "a"]).tolist())) == 2
+    assert len(set(hash_texts(["a", "b", "a"]).tolist())) == 2
 
 
 def test_lengths() -> None:
@@ -274,7 +274,7 @@ def test_lengths() -> None:
 
 
 def test_percent() -> None:
-    assert [percent(share) for share in (0, 1, 0.5, 0.1234, 0.0123, 0.00012)] == [
+    assert [format_percent(share) for share in (0, 1, 0.5, 0.1234, 0.0123, 0.00012)] == [
         "0%",
         "100%",
         "50%",
@@ -551,4 +551,4 @@ def test_over_long_examples() -> None:
 
 def test_a_quote_can_be_printed() -> None:
     """JSON can spell half a surrogate pair, no terminal and no page can show it."""
-    assert shortened("a  \ud800 \n b").encode() == "a \ufffd b".encode()
+    assert shorten("a  \ud800 \n b").encode() == "a \ufffd b".encode()

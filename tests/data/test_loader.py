@@ -10,7 +10,7 @@ from plmctl.data.formats.blocks import Blocks
 from plmctl.data.formats.sentence_pair import SentencePair
 from plmctl.data.loader import Loader, Source, collate, once
 from plmctl.data.reader import Reader
-from plmctl.data.rows import blank, join
+from plmctl.data.rows import join, make_blank
 from plmctl.noise.base import Noise
 from plmctl.noise.token_mask import TokenMask
 
@@ -230,7 +230,7 @@ def test_full_batches_say_so():
 
 
 def test_join_and_blank():
-    both = join([small_rows(), small_rows(), blank(small_rows(), 2)])
+    both = join([small_rows(), small_rows(), make_blank(small_rows(), 2)])
     assert both.key.tolist() == [4, 9, 4, 9, -1, -1]
     assert both.anchors.tolist() == [
         [0, 0],
@@ -275,7 +275,7 @@ def pair_rows():
 
 
 def test_any_sequences_are_joined_blanked_and_collated():
-    rows = join([pair_rows(), blank(pair_rows(), 1)])
+    rows = join([pair_rows(), make_blank(pair_rows(), 1)])
     batch = collate(rows, {"mlm": 3})
     assert batch.seqs["source"].ids.tolist() == [[7, 8, 9, 3], [5, 6, 0, 0], [7, 7, 7, 7]]
     assert batch.seqs["target"].length.tolist() == [2, 1, 0]
@@ -301,7 +301,7 @@ def test_characters_of_words():
     words = Seq(np.array([[5, 6, 0]]), np.array([2]))
     spelled = Seq(ids, np.array([2]), view=True)
     rows = Rows(key=np.array([3]), seqs={"text": words, "characters": spelled})
-    batch = collate(join([rows, blank(rows, 2)]), {})
+    batch = collate(join([rows, make_blank(rows, 2)]), {})
     assert batch.seqs["characters"].ids.shape == (3, 3, 4)
     assert batch.seqs["characters"].ids[0].tolist() == ids[0].tolist()
     assert batch.counts["tokens"] == 2  # not twice

@@ -13,7 +13,7 @@ from plmctl.core.errors import ConfigError, DataError
 from plmctl.data.formats.blocks import Blocks
 from plmctl.data.formats.sentence_pair import SentencePair
 from plmctl.data.loader import Loader, Source
-from plmctl.data.mixture import Mixture, check_mixture, shares
+from plmctl.data.mixture import Mixture, check_mixture, compute_shares
 from plmctl.data.reader import Position, Reader
 from plmctl.noise.token_mask import TokenMask
 
@@ -237,23 +237,25 @@ def test_temperature_is_the_inverse_of_the_exponent(alpha):
     """
     p = {name: count / sum(TOKENS.values()) for name, count in TOKENS.items()}
     wanted = {name: p[name] ** alpha / sum(x**alpha for x in p.values()) for name in p}
-    found = shares(dict.fromkeys(TOKENS), TOKENS, temperature=1 / alpha)
+    found = compute_shares(dict.fromkeys(TOKENS), TOKENS, temperature=1 / alpha)
     assert found == pytest.approx(wanted)
     assert sum(found.values()) == pytest.approx(1)
 
 
 def test_weights_and_defaults():
     none = dict.fromkeys(TOKENS)
-    assert shares(none, TOKENS, temperature=None) == pytest.approx(
+    assert compute_shares(none, TOKENS, temperature=None) == pytest.approx(
         {name: n / 1500 for name, n in TOKENS.items()}
     )
-    assert shares(none, TOKENS, temperature=1e9) == pytest.approx(dict.fromkeys(TOKENS, 1 / 3))
-    assert shares(none | {"en": 3}, TOKENS, temperature=None) == pytest.approx(
+    assert compute_shares(none, TOKENS, temperature=1e9) == pytest.approx(
+        dict.fromkeys(TOKENS, 1 / 3)
+    )
+    assert compute_shares(none | {"en": 3}, TOKENS, temperature=None) == pytest.approx(
         {"en": 0.6, "is": 0.2, "zh": 0.2}
     )
-    assert shares({"en": 0.5, "is": 0.2, "zh": 0.3}, TOKENS, temperature=None) == pytest.approx(
-        {"en": 0.5, "is": 0.2, "zh": 0.3}
-    )
+    assert compute_shares(
+        {"en": 0.5, "is": 0.2, "zh": 0.3}, TOKENS, temperature=None
+    ) == pytest.approx({"en": 0.5, "is": 0.2, "zh": 0.3})
 
 
 def test_sound_settings():

@@ -6,6 +6,7 @@ import pytest
 from plmctl.data import plans
 from plmctl.data.formats.base import Plan
 from plmctl.data.formats.sentence_pair import SentencePair
+from plmctl.data.plans import cache_plan
 from plmctl.data.reader import Reader
 
 
@@ -38,12 +39,12 @@ def same(one, two):
 
 def test_a_plan_is_made_once(toy, folder):
     calls = []
-    first = plans.kept(toy, ("a", 1), make(calls))
-    same(plans.kept(toy, ("a", 1), make(calls)), first)
+    first = cache_plan(toy, ("a", 1), make(calls))
+    same(cache_plan(toy, ("a", 1), make(calls)), first)
     assert calls == [5]
-    plans.kept(toy, ("a", 2), make(calls))
+    cache_plan(toy, ("a", 2), make(calls))
     toy.fingerprint = "other"
-    plans.kept(toy, ("a", 1), make(calls))
+    cache_plan(toy, ("a", 1), make(calls))
     assert calls == [5, 5, 5]
     assert not list(folder.glob("plans/.new-*"))
 
@@ -51,7 +52,7 @@ def test_a_plan_is_made_once(toy, folder):
 @pytest.mark.parametrize("damage", ["cut", "note", "gone", "shape"])
 def test_a_damaged_plan_is_made_again(toy, folder, damage):
     calls = []
-    plans.kept(toy, "a", make(calls))
+    cache_plan(toy, "a", make(calls))
     (place,) = folder.glob("plans/*")
     if damage == "cut":
         (place / "start.npy").write_bytes((place / "start.npy").read_bytes()[:-9])
@@ -64,8 +65,8 @@ def test_a_damaged_plan_is_made_again(toy, folder, damage):
         note["arrays"]["start"] = 4
         (place / "plan.json").write_text(json.dumps(note), encoding="utf-8")
     made = make([])()
-    same(plans.kept(toy, "a", make(calls)), made)
-    same(plans.kept(toy, "a", make(calls)), made)
+    same(cache_plan(toy, "a", make(calls)), made)
+    same(cache_plan(toy, "a", make(calls)), made)
     assert calls == [5, 5]
 
 
@@ -73,14 +74,14 @@ def test_nothing_is_written_where_it_cannot_be_or_need_not(toy, folder, monkeypa
     calls = []
     (folder / "plans").write_text("a file in the way", encoding="utf-8")
     for _ in range(2):
-        same(plans.kept(toy, "a", make(calls)), make([])())
+        same(cache_plan(toy, "a", make(calls)), make([])())
     assert calls == [5, 5]
     (folder / "plans").unlink()
     monkeypatch.setattr(plans, "LARGE", len(toy.sentences) + 1)
-    plans.kept(toy, "a", make(calls))
+    cache_plan(toy, "a", make(calls))
     toy.folder = str(folder / "absent")
     monkeypatch.setattr(plans, "LARGE", 1)
-    plans.kept(toy, "a", make(calls))
+    cache_plan(toy, "a", make(calls))
     assert not list(folder.iterdir())
 
 
@@ -90,7 +91,7 @@ def test_an_interrupted_write_leaves_nothing(toy, folder, monkeypatch):
 
     monkeypatch.setattr(np, "save", interrupted)
     with pytest.raises(KeyboardInterrupt):
-        plans.kept(toy, "a", make([]))
+        cache_plan(toy, "a", make([]))
     assert not list((folder / "plans").iterdir())
 
 
@@ -98,12 +99,12 @@ def test_the_oldest_plans_go(toy, folder):
     calls = []
     many = toy.ids.nbytes // 8 // 4
     for key in range(6):
-        plans.kept(toy, key, make(calls, many))
-        plans.kept(toy, 0, make(calls, many))  # read again and again
+        cache_plan(toy, key, make(calls, many))
+        cache_plan(toy, 0, make(calls, many))  # read again and again
     places = list(folder.glob("plans/*"))
     assert sum(f.stat().st_size for p in places for f in p.iterdir()) <= toy.ids.nbytes
     assert len(calls) == 6
-    plans.kept(toy, 1, make(calls, many))
+    cache_plan(toy, 1, make(calls, many))
     assert len(calls) == 7
 
 

@@ -15,7 +15,7 @@ from plmctl.core.errors import ConfigError, DataError, PlmctlError, UsageError
 from plmctl.data import encoding, tokenizing
 from plmctl.data.shards import Shards
 from plmctl.data.survey import Source
-from plmctl.data.tokenizing import Job, open_or_tokenize, tokenize
+from plmctl.data.tokenizing import Job, find_cache_folder, open_or_tokenize, tokenize
 from plmctl.text.reader import documents
 from plmctl.text.tokenizer import Tokenizer
 from plmctl.text.train import KINDS
@@ -364,7 +364,7 @@ def test_the_cache(text: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     write_text(text, 300, seed=1)
     assert open_or_tokenize(job(text), cache_dir=tmp_path / "cache") != first
     monkeypatch.setenv("PLMCTL_CACHE", str(tmp_path / "named"))
-    assert tokenizing.cache_folder() == tmp_path / "named"
+    assert find_cache_folder() == tmp_path / "named"
     monkeypatch.delenv("PLMCTL_CACHE")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "xdg"))
-    assert tokenizing.cache_folder() == tmp_path / "xdg/plmctl"
+    assert find_cache_folder() == tmp_path / "xdg/plmctl"

@@ -10,7 +10,7 @@ from contrastive import States, W, batch_of, encoder, holed, rows_of
 from torch import Tensor
 
 from plmctl.core.errors import ConfigError, UsageError
-from plmctl.data.rows import blank, join
+from plmctl.data.rows import join, make_blank
 from plmctl.models.base import Model, Once
 from plmctl.objectives.mix import Entry, Mix
 from plmctl.objectives.simcse import SimCSE
@@ -109,7 +109,7 @@ def test_equal_rows_are_no_negatives() -> None:
 
 def test_rows_that_count_for_nothing_are_neither_asked_nor_negatives() -> None:
     rows = rows_of([8, 8, 6])
-    padded = batch_of(join([rows, blank(rows, 3)]))
+    padded = batch_of(join([rows, make_blank(rows, 3)]))
     states = torch.randn(6, 10, W, dtype=torch.float64), torch.randn(6, 10, W, dtype=torch.float64)
     objective, model = simcse(), Model(backbone=States(*states), heads={})
     out = objective(model, padded)

@@ -8,7 +8,7 @@ from collections import Counter
 
 import numpy as np
 
-from plmctl.data.check.finding import Finding, judged, percent
+from plmctl.data.check.finding import Finding, format_percent, judge
 
 REPLACEMENT = 0xFFFD
 _POINTS = 0x110000
@@ -48,7 +48,7 @@ class CharacterCounts:
 
     def scripts(self) -> dict[str, float]:
         """{script: share of the letters}, the most frequent first."""
-        return scripts(
+        return measure_scripts(
             Counter({chr(point): int(self.counts[point]) for point in np.flatnonzero(self.counts)})
         )
 
@@ -67,9 +67,9 @@ class CharacterCounts:
             for c, n in sorted(control.items(), key=lambda item: -item[1])[:3]
         )
         return [
-            judged(
+            judge(
                 "replacement characters",
-                f"{replaced:,} x U+FFFD ({percent(replaced / total)})",
+                f"{replaced:,} x U+FFFD ({format_percent(replaced / total)})",
                 replaced / total,
                 look=0,
                 bad=1e-4,
@@ -79,7 +79,7 @@ class CharacterCounts:
                     " decode the original again, or drop these documents."
                 ),
             ),
-            judged(
+            judge(
                 "wrongly decoded characters",
                 f"{self.misread:,} like Ã© or â€™",
                 self.misread / total,
@@ -88,7 +88,7 @@ class CharacterCounts:
                 advice="UTF-8 was read as Latin-1: repair the text (ftfy does) before tokenizing.",
                 numbers={"count": self.misread},
             ),
-            judged(
+            judge(
                 "control characters",
                 f"{lost:,}" + (f": {shown}" if shown else ""),
                 lost / total,
@@ -100,7 +100,7 @@ class CharacterCounts:
                 ),
                 numbers={"count": lost},
             ),
-            judged(
+            judge(
                 "unknown words",
                 f"{self.unknown:,} x <unk> or [UNK]",
                 self.unknown / max(1, words),
@@ -113,7 +113,7 @@ class CharacterCounts:
         ]
 
 
-def scripts(counts: Counter[str]) -> dict[str, float]:
+def measure_scripts(counts: Counter[str]) -> dict[str, float]:
     """{script: share of the letters} of {character: count}. The script is the first word of a
     letter's Unicode name.
     """
@@ -125,22 +125,22 @@ def scripts(counts: Counter[str]) -> dict[str, float]:
     return {name: count / total for name, count in found.most_common()}
 
 
-def said_of(shares: dict[str, float]) -> str:
+def describe_shares(shares: dict[str, float]) -> str:
     """`Latin 98%, Han 1.2%, ...`."""
     return (
-        ", ".join(f"{name} {percent(share)}" for name, share in list(shares.items())[:5])
+        ", ".join(f"{name} {format_percent(share)}" for name, share in list(shares.items())[:5])
         or "no letters"
     )
 
 
 def _letters(used: dict[str, int], total: int) -> Finding:
-    shares = scripts(Counter(used))
+    shares = measure_scripts(Counter(used))
     letters = sum(n for c, n in used.items() if unicodedata.category(c)[0] in "LM")
     white = sum(n for c, n in used.items() if c.isspace())
     share = letters / max(1, total - white)
-    return judged(
+    return judge(
         "scripts",
-        f"{said_of(shares)}; {percent(share)} of the marks are letters",
+        f"{describe_shares(shares)}; {format_percent(share)} of the marks are letters",
         1 - share,
         look=0.4,
         bad=0.8,

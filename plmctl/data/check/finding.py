@@ -27,7 +27,7 @@ class Finding:
     numbers: dict[str, Any] = field(default_factory=dict)
 
 
-def judged(
+def judge(
     name: str,
     found: str,
     value: float,
@@ -110,12 +110,12 @@ class LengthHistogram:
         return [2**k for k in range(first, last + 2)], octaves[first : last + 1].tolist()
 
 
-def percent(share: float) -> str:
+def format_percent(share: float) -> str:
     """`0.03%`, `12%`: as many digits as matter."""
     return "0%" if share == 0 else f"{100 * share:.2g}%" if share < 0.1 else f"{100 * share:.0f}%"
 
 
-def shortened(text: str, most: int = 60) -> str:
+def shorten(text: str, most: int = 60) -> str:
     text = " ".join(
         replace_surrogates(text).split()
     )  # a terminal takes no halves of surrogate pairs

@@ -12,7 +12,7 @@ _BASE = 0x9E3779B97F4A7C15  # odd, so it has an inverse modulo 2^64
 _ALL = (1 << 64) - 1
 
 
-def of_texts(texts: Iterable[str]) -> np.ndarray:
+def hash_texts(texts: Iterable[str]) -> np.ndarray:
     """[n] uint64, the same in every process."""
     digests = (
         blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).digest() for text in texts
@@ -20,7 +20,7 @@ def of_texts(texts: Iterable[str]) -> np.ndarray:
     return np.frombuffer(b"".join(digests), np.uint64)
 
 
-def mixed(values: np.ndarray) -> np.ndarray:
+def mix_bits(values: np.ndarray) -> np.ndarray:
     """Whole numbers to evenly spread hashes, one to one (Steele et al., 2014: SplitMix64)."""
     x = values.astype(np.uint64) + np.uint64(_BASE)
     x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
@@ -28,7 +28,7 @@ def mixed(values: np.ndarray) -> np.ndarray:
     return x ^ (x >> np.uint64(31))
 
 
-def stretches(units: np.ndarray, start: np.ndarray, end: np.ndarray) -> np.ndarray:
+def hash_stretches(units: np.ndarray, start: np.ndarray, end: np.ndarray) -> np.ndarray:
     """The hash of each `units[start:end]` [m], equal for equal stretches wherever they stand.
 
     A polynomial modulo 2^64: with `H[i] = sum_{k<i} u[k] b^k` it is `(H[end] - H[start]) b^-start`,
@@ -38,11 +38,13 @@ def stretches(units: np.ndarray, start: np.ndarray, end: np.ndarray) -> np.ndarr
     power[0] = 1
     np.multiply.accumulate(power, out=power)
     prefix = np.zeros(len(units) + 1, np.uint64)
-    np.cumsum(mixed(units) * power[:-1], out=prefix[1:])
+    np.cumsum(mix_bits(units) * power[:-1], out=prefix[1:])
     inverse = np.full(len(units) + 1, pow(_BASE, -1, 1 << 64), np.uint64)
     inverse[0] = 1
     np.multiply.accumulate(inverse, out=inverse)
-    return mixed((prefix[end] - prefix[start]) * inverse[start] + (end - start).astype(np.uint64))
+    return mix_bits(
+        (prefix[end] - prefix[start]) * inverse[start] + (end - start).astype(np.uint64)
+    )
 
 
 class Repeats:

@@ -11,7 +11,14 @@ from typing import Any, Protocol
 import numpy as np
 
 from plmctl.core.errors import DataError
-from plmctl.data.check.finding import Finding, LengthHistogram, Report, judged, percent, shortened
+from plmctl.data.check.finding import (
+    Finding,
+    LengthHistogram,
+    Report,
+    format_percent,
+    judge,
+    shorten,
+)
 
 SKIPPED = ("answers",)  # fields that belong to the label
 _FEW = 10  # examples of a label that can hardly be learnt from
@@ -111,7 +118,7 @@ def _sizes(splits: Splits, skipped: Mapping[str, int]) -> Finding:
     left = sum(skipped.values())
     numbers = {**{name: len(examples) for name, examples in splits.items()}, "passed over": left}
     dev = any(name.startswith("dev") for name in splits)
-    return judged(
+    return judge(
         "size",
         shown + (f"; {left:,} broken rows are passed over" if left else ""),
         not dev or len(splits["train"]) < _LITTLE,
@@ -142,14 +149,14 @@ def _balance(splits: Splits) -> list[Finding]:
     share = train.most_common(1)[0][1] / train.total() if classes else 0.0
     rare = sorted(label for label, count in train.items() if count < _FEW)
     shown = ", ".join(
-        f"{label} {percent(count / train.total())}" for label, count in train.most_common(8)
+        f"{label} {format_percent(count / train.total())}" for label, count in train.most_common(8)
     )
     shown += ", ..." if len(train) > 8 else ""
     few = f": {', '.join(rare[:5])}" if rare else ""
     unseen = {name: sorted(set(found) - set(train)) for name, found in labels.items()}
     strange = {name: found for name, found in unseen.items() if found}
     return [
-        judged(
+        judge(
             "labels",
             f"{len(train)}: {shown}",
             share,
@@ -161,7 +168,7 @@ def _balance(splits: Splits) -> list[Finding]:
             ),
             numbers={name: dict(found) for name, found in labels.items()},
         ),
-        judged(
+        judge(
             "rare labels",
             f"{len(rare)} with fewer than {_FEW} examples{few}",
             len(rare),
@@ -220,16 +227,17 @@ def _copies(splits: Splits, keys: Mapping[str, list[Key]]) -> list[Finding]:
     shown = f": {_place(disputed[0][0])} and {_place(disputed[0][1])}" if disputed else ""
     empty = [example for key, example in zip(train, splits["train"], strict=True) if not all(key)]
     return [
-        judged(
+        judge(
             "duplicate examples",
-            f"{repeated:,} of train ({percent(repeated / len(train))}) are copies, but for case",
+            f"{repeated:,} of train ({format_percent(repeated / len(train))}) are copies, but for"
+            " case",
             repeated / len(train),
             look=0.01,
             bad=0.2,
             numbers={"count": repeated},
             advice="Copies weigh more than the rest: drop them unless that is meant.",
         ),
-        judged(
+        judge(
             "contradictory labels",
             f"{examples:,} examples of train have a copy with another label{shown}",
             examples / len(train),
@@ -241,7 +249,7 @@ def _copies(splits: Splits, keys: Mapping[str, list[Key]]) -> list[Finding]:
                 "places": [[example.place for example in group] for group in disputed[:20]],
             },
         ),
-        judged(
+        judge(
             "empty texts",
             f"{len(empty):,}" + (f", the first {_place(empty[0])}" if empty else ""),
             len(empty) / len(train),
@@ -260,13 +268,11 @@ def _leak(name: str, splits: Splits, keys: Mapping[str, list[Key]]) -> Finding:
     ]
     share = len(leaked) / max(1, len(keys[name]))
     shown = (
-        f", for one '{shortened(_text(next(iter(leaked[0].fields.values()))), 40)}'"
-        if leaked
-        else ""
+        f", for one '{shorten(_text(next(iter(leaked[0].fields.values()))), 40)}'" if leaked else ""
     )
-    return judged(
+    return judge(
         f"{name} in train",
-        f"{len(leaked):,} of {len(keys[name]):,} examples ({percent(share)}){shown}",
+        f"{len(leaked):,} of {len(keys[name]):,} examples ({format_percent(share)}){shown}",
         share,
         look=0,
         bad=0.01,
@@ -285,9 +291,10 @@ def _leak(name: str, splits: Splits, keys: Mapping[str, list[Key]]) -> Finding:
 def _long(tokens: np.ndarray, cut: np.ndarray, train: Sequence[LabelledExample]) -> Finding:
     share, lost = float((cut > 0).mean()), int(cut.sum()) / max(1, int(tokens.sum()))
     longest = train[int(tokens.argmax())]
-    return judged(
+    return judge(
         "over-long examples",
-        f"{percent(share)} of train are cut at max_length, {percent(lost)} of the tokens; the"
+        f"{format_percent(share)} of train are cut at max_length, {format_percent(lost)} of the"
+        " tokens; the"
         f" longest has {int(tokens.max()):,} ({_place(longest)})",
         share,
         look=0.02,

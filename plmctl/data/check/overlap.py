@@ -10,8 +10,8 @@ from hashlib import blake2b
 
 import numpy as np
 
-from plmctl.data.check.finding import Finding, judged, percent
-from plmctl.data.check.hashes import ROOM, Repeats, stretches
+from plmctl.data.check.finding import Finding, format_percent, judge
+from plmctl.data.check.hashes import ROOM, Repeats, hash_stretches
 from plmctl.text.sentences import CJK
 
 GRAM = 13  # words (Brown et al., 2020, arXiv:2005.14165, app. C)
@@ -105,7 +105,7 @@ class Words(dict[str, int]):
         return found
 
 
-def findings(
+def report_overlap(
     documents: tuple[Repeats, Repeats],
     lines: tuple[Repeats, Repeats],
     runs: OverlapCounter,
@@ -118,18 +118,18 @@ def findings(
         runs.shares(),
     )
     return [
-        judged(
+        judge(
             "held-out documents in train",
-            f"{percent(same)} of the held-out documents",
+            f"{format_percent(same)} of the held-out documents",
             same,
             look=0,
             bad=0.01,
             advice="Remove them from the training text, or validation measures memory.",
             numbers={"share": same},
         ),
-        judged(
+        judge(
             f"held-out {line}s in train",
-            f"{percent(parts)} of the longer held-out {line}s",
+            f"{format_percent(parts)} of the longer held-out {line}s",
             parts,
             look=0.05,
             bad=0.2,
@@ -139,10 +139,10 @@ def findings(
             ),
             numbers={"share": parts},
         ),
-        judged(
+        judge(
             f"{GRAM}-grams in train",
-            f"{percent(run)} of the held-out runs of {GRAM}, half or more of them in "
-            f"{percent(known)} of the held-out documents",
+            f"{format_percent(run)} of the held-out runs of {GRAM}, half or more of them in "
+            f"{format_percent(known)} of the held-out documents",
             max(run, known),
             look=0.02,
             bad=0.1,
@@ -165,4 +165,4 @@ def _runs(units: np.ndarray, edges: np.ndarray) -> tuple[np.ndarray, np.ndarray]
         - np.repeat(np.cumsum(count) - count, count)
         + np.repeat(edges[:-1], count)
     )
-    return stretches(units, start, start + GRAM), owner
+    return hash_stretches(units, start, start + GRAM), owner

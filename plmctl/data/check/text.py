@@ -12,10 +12,17 @@ from plmctl.core.errors import DataError
 from plmctl.core.progress import Say
 from plmctl.data.check import overlap
 from plmctl.data.check.characters import CharacterCounts
-from plmctl.data.check.finding import Finding, LengthHistogram, Report, judged, percent, shortened
-from plmctl.data.check.hashes import Repeats, of_texts
-from plmctl.data.check.overlap import OverlapCounter
-from plmctl.data.survey import Source, quiet
+from plmctl.data.check.finding import (
+    Finding,
+    LengthHistogram,
+    Report,
+    format_percent,
+    judge,
+    shorten,
+)
+from plmctl.data.check.hashes import Repeats, hash_texts
+from plmctl.data.check.overlap import OverlapCounter, report_overlap
+from plmctl.data.survey import Source, ignore_progress
 from plmctl.text.reader import Document
 
 LONG, LONG_CHINESE = 32, 12  # characters from which on a line is no heading
@@ -50,11 +57,11 @@ class TextCounts:
             if not document.continues
         ]
         self.documents.add(np.array([document.identity for document, _ in whole], np.uint64))
-        self.folded.add(of_texts(" ".join(text.lower().split()) for _, text in whole))
+        self.folded.add(hash_texts(" ".join(text.lower().split()) for _, text in whole))
         lines = [line for document in batch for line in document.paragraphs]
         self.all_lines += len(lines)
         long = [line for line in lines if _is_long(line)]
-        self.lines.add(of_texts(long))
+        self.lines.add(hash_texts(long))
         self.often.update({line: count for line, count in Counter(long).items() if count > 1})
         if len(self.often) > _SHOWN:
             self.often = Counter(dict(self.often.most_common(_SHOWN // 2)))
@@ -64,7 +71,7 @@ class TextCounts:
         self._open = 0
 
 
-def check(source: Source, valid: Source | None = None, *, say: Say = quiet) -> Report:
+def check(source: Source, valid: Source | None = None, *, say: Say = ignore_progress) -> Report:
     """The report on the documents of `source`, and on what `valid` shares with them."""
     found, words, runs = TextCounts(), overlap.Words(), OverlapCounter()
     other = TextCounts()
@@ -84,7 +91,7 @@ def check(source: Source, valid: Source | None = None, *, say: Say = quiet) -> R
         )
     findings = [*_sizes(found), *_repeats(found), *found.characters.findings(found.words)]
     if valid:
-        findings += overlap.findings(
+        findings += report_overlap(
             (other.folded, found.folded), (other.lines, found.lines), runs, "line"
         )
     path: Any = source.path
@@ -132,7 +139,7 @@ def _sizes(found: TextCounts) -> list[Finding]:
         " is there a blank line between the lines of one text?"
     )
     return [
-        judged(
+        judge(
             "size",
             f"{lengths.count:,} documents, {found.bytes / 1e6:,.1f} MB,"
             f" {found.words:,} words, {letters:,} characters",
@@ -142,9 +149,9 @@ def _sizes(found: TextCounts) -> list[Finding]:
             advice="Little text for pretraining: a model will soon know it by heart.",
             numbers=numbers,
         ),
-        judged(
+        judge(
             "largest document",
-            f"{lengths.largest:,} characters, {percent(largest)} of the text",
+            f"{lengths.largest:,} characters, {format_percent(largest)} of the text",
             largest,
             look=0.2,
             bad=0.9,
@@ -154,7 +161,7 @@ def _sizes(found: TextCounts) -> list[Finding]:
             ),
             numbers={"characters": lengths.largest},
         ),
-        judged("lengths", shown, float(single), look=0.5, bad=2, advice=advice, numbers=quantiles),
+        judge("lengths", shown, float(single), look=0.5, bad=2, advice=advice, numbers=quantiles),
     ]
 
 
@@ -162,33 +169,34 @@ def _repeats(found: TextCounts) -> list[Finding]:
     exact, folded, lines = found.documents.share, found.folded.share, found.lines.share
     top = [(line, _count(found.lines, line)) for line, _ in found.often.most_common(100)]
     top = sorted(((line, count) for line, count in top if count > 1), key=lambda item: -item[1])[:5]
-    shown = "".join(f"; {count:,} x '{shortened(line, 40)}'" for line, count in top[:2])
+    shown = "".join(f"; {count:,} x '{shorten(line, 40)}'" for line, count in top[:2])
     advice = (
         "Copies are read once for each copy and may stand in train and validation:"
         " remove them before tokenizing."
     )
     return [
-        judged(
+        judge(
             "duplicate documents",
-            f"{percent(exact)} are copies of an earlier one{_estimated(found.documents)}",
+            f"{format_percent(exact)} are copies of an earlier one{_estimated(found.documents)}",
             exact,
             look=0.001,
             bad=0.05,
             advice=advice,
             numbers={"share": exact},
         ),
-        judged(
+        judge(
             "near-duplicate documents",
-            f"{percent(folded)} are copies but for case and white space{_estimated(found.folded)}",
+            f"{format_percent(folded)} are copies but for case and white space"
+            f"{_estimated(found.folded)}",
             folded,
             look=0.001,
             bad=0.05,
             advice=advice,
             numbers={"share": folded},
         ),
-        judged(
+        judge(
             "duplicate lines",
-            f"{percent(lines)} of the longer lines repeat an earlier"
+            f"{format_percent(lines)} of the longer lines repeat an earlier"
             f" one{_estimated(found.lines)}{shown}",
             lines,
             look=0.05,
@@ -200,7 +208,7 @@ def _repeats(found: TextCounts) -> list[Finding]:
 
 
 def _count(lines: Repeats, line: str) -> int:
-    return lines.count(of_texts([line])[0])
+    return lines.count(hash_texts([line])[0])
 
 
 def _estimated(repeats: Repeats) -> str:

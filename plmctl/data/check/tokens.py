@@ -12,15 +12,14 @@ import numpy as np
 
 from plmctl.core.errors import DataError
 from plmctl.core.progress import Say
-from plmctl.data import floors
-from plmctl.data.check import overlap
-from plmctl.data.check.characters import said_of, scripts
-from plmctl.data.check.finding import Finding, LengthHistogram, Report, judged, percent
-from plmctl.data.check.hashes import Repeats, stretches
-from plmctl.data.check.overlap import OverlapCounter
+from plmctl.data.baseline import count_tokens, measure_unigram_baseline
+from plmctl.data.check.characters import describe_shares, measure_scripts
+from plmctl.data.check.finding import Finding, LengthHistogram, Report, format_percent, judge
+from plmctl.data.check.hashes import Repeats, hash_stretches
+from plmctl.data.check.overlap import OverlapCounter, report_overlap
 from plmctl.data.formats.base import lost
 from plmctl.data.shards import Shards
-from plmctl.data.survey import quiet
+from plmctl.data.survey import ignore_progress
 from plmctl.text.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
@@ -42,14 +41,19 @@ class Tokens:
         """Whole documents: `ids [n]`, offsets of their sentences in them and of the documents in
         the sentences.
         """
-        parts = stretches(ids, sentences[:-1], sentences[1:])
+        parts = hash_stretches(ids, sentences[:-1], sentences[1:])
         self.sentences.add(parts[np.diff(sentences) >= LONG])
-        self.documents.add(stretches(parts, documents[:-1], documents[1:]))
+        self.documents.add(hash_stretches(parts, documents[:-1], documents[1:]))
         self.lengths.add(np.diff(sentences[documents]))
 
 
 def check(
-    train: Shards, valid: Shards, tokenizer: Tokenizer, format_: Format, *, say: Say = quiet
+    train: Shards,
+    valid: Shards,
+    tokenizer: Tokenizer,
+    format_: Format,
+    *,
+    say: Say = ignore_progress,
 ) -> Report:
     """The report on both splits of a token directory; DataError where its files are not those of
     the manifest.
@@ -75,21 +79,21 @@ def check(
     findings = [
         *_sizes(found, train),
         *_repeats(found),
-        *of_tokens(train, valid, counts, tokenizer),
+        *check_fit(train, valid, counts, tokenizer),
         cut(train, format_),
     ]
     if len(valid.ids):
         same = (held.documents, found.documents), (held.sentences, found.sentences)
-        findings += overlap.findings(*same, runs, "sentence")
+        findings += report_overlap(*same, runs, "sentence")
     return Report(str(train.folder), "tokens", findings, found.lengths, "tokens")
 
 
 def count(train: Shards, tokenizer: Tokenizer) -> np.ndarray:
     """[V] how often each id occurs."""
-    return floors.token_counts(train.ids, tokenizer.vocab.size)
+    return count_tokens(train.ids, tokenizer.vocab.size)
 
 
-def of_tokens(
+def check_fit(
     train: Shards, valid: Shards, counts: np.ndarray, tokenizer: Tokenizer
 ) -> list[Finding]:
     """How the tokenizer fits the text: unknown tokens, their size, the unused vocabulary,
@@ -102,13 +106,13 @@ def of_tokens(
         name: int(train.counts[name].sum()) / total for name in ("bytes", "characters", "words")
     }
     per_word = 1 / size["words"] if size["words"] else 0.0
-    shares = scripts(_characters(counts, tokenizer))
+    shares = measure_scripts(_characters(counts, tokenizer))
     held = valid.ids if len(valid.ids) else train.ids
-    floor = floors.unigram_floors(train.ids, held, ignored=vocab.special)
+    floor = measure_unigram_baseline(train.ids, held, ignored=vocab.special)
     return [
-        judged(
+        judge(
             "unknown tokens",
-            f"{percent(unknown)} of the tokens are unknown",
+            f"{format_percent(unknown)} of the tokens are unknown",
             unknown,
             look=0.001,
             bad=0.02,
@@ -118,7 +122,7 @@ def of_tokens(
             ),
             numbers={"share": unknown},
         ),
-        judged(
+        judge(
             "size of a token",
             f"{size['bytes']:.2f} bytes, {size['characters']:.2f} characters;"
             f" {per_word:.2f} tokens a word",
@@ -128,9 +132,9 @@ def of_tokens(
             advice="The text falls into small pieces: train a tokenizer on it.",
             numbers={**size, "tokens per word": per_word},
         ),
-        judged(
+        judge(
             "unused vocabulary",
-            f"{percent(unused)} of {vocab.size:,} tokens never occur",
+            f"{format_percent(unused)} of {vocab.size:,} tokens never occur",
             unused,
             look=0.2,
             bad=0.6,
@@ -140,13 +144,13 @@ def of_tokens(
             ),
             numbers={"share": unused},
         ),
-        Finding("scripts", "ok", said_of(shares), numbers={"shares": shares}),
+        Finding("scripts", "ok", describe_shares(shares), numbers={"shares": shares}),
         Finding(
             "unigram entropy",
             "ok",
             f"{floor.entropy:.3f} nats; token frequencies alone reach a loss of"
-            f" {floor.unigram_loss:.3f} and an accuracy of {percent(floor.frequent_accuracy)}:"
-            " training has to beat that",
+            f" {floor.unigram_loss:.3f} and an accuracy of"
+            f" {format_percent(floor.frequent_accuracy)}: training has to beat that",
             numbers={
                 "entropy": floor.entropy,
                 "loss": floor.unigram_loss,
@@ -162,10 +166,10 @@ def cut(train: Shards, format_: Format) -> Finding:
     report, total = plan.report, max(1, len(train.ids))
     gone = lost(report) / total
     padding = int(report.get("padding", 0)) / max(1, plan.rows * plan.width)
-    return judged(
+    return judge(
         "rows",
-        f"{plan.rows:,} rows of {format_.max_length}: {percent(gone)} of the tokens are lost,"
-        f" {percent(padding)} is padding",
+        f"{plan.rows:,} rows of {format_.max_length}: {format_percent(gone)} of the tokens are"
+        f" lost, {format_percent(padding)} is padding",
         max(gone, padding / 2),
         look=0.05,
         bad=MUCH,
@@ -214,7 +218,7 @@ def _sizes(found: Tokens, train: Shards) -> list[Finding]:
         "tokens": lengths.total,
     }
     return [
-        judged(
+        judge(
             "size",
             f"{lengths.count:,} documents, {numbers['sentences']:,} sentences,"
             f" {lengths.total:,} tokens to train on",
@@ -237,9 +241,9 @@ def _sizes(found: Tokens, train: Shards) -> list[Finding]:
 def _repeats(found: Tokens) -> list[Finding]:
     documents, sentences = found.documents.share, found.sentences.share
     return [
-        judged(
+        judge(
             "duplicate documents",
-            f"{percent(documents)} are copies of an earlier one",
+            f"{format_percent(documents)} are copies of an earlier one",
             documents,
             look=0.001,
             bad=0.05,
@@ -249,9 +253,9 @@ def _repeats(found: Tokens) -> list[Finding]:
             ),
             numbers={"share": documents},
         ),
-        judged(
+        judge(
             "duplicate sentences",
-            f"{percent(sentences)} of the longer sentences repeat an earlier one",
+            f"{format_percent(sentences)} of the longer sentences repeat an earlier one",
             sentences,
             look=0.05,
             bad=0.3,

@@ -1,4 +1,4 @@
-"""The floors against the definition, written as loops over tokens."""
+"""The baseline against the definition, written as loops over tokens."""
 
 import math
 from collections import Counter
@@ -6,12 +6,12 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from plmctl.data import floors
-from plmctl.data.floors import token_counts, unigram_floors
+from plmctl.data import baseline
+from plmctl.data.baseline import count_tokens, measure_unigram_baseline
 
 
-def test_floors_equal_the_definition(monkeypatch):
-    monkeypatch.setattr(floors, "_CHUNK", 7)  # several chunks, the last one short
+def test_it_equals_the_definition(monkeypatch):
+    monkeypatch.setattr(baseline, "_CHUNK", 7)  # several chunks, the last one short
     random = np.random.default_rng(0)
     vocab_size = 11
     train = random.choice(vocab_size, 200, p=np.arange(1, 12) / 66).astype(np.uint16)
@@ -26,7 +26,7 @@ def test_floors_equal_the_definition(monkeypatch):
     own = Counter(asked)
     entropy = -sum(math.log(own[i] / len(asked)) for i in asked) / len(asked)
 
-    found = unigram_floors(train, valid, ignored=ignored)
+    found = measure_unigram_baseline(train, valid, ignored=ignored)
     assert found.unigram_loss == pytest.approx(loss, rel=1e-12)
     assert found.entropy == pytest.approx(entropy, rel=1e-12)
     assert found.frequent_id == frequent
@@ -37,22 +37,22 @@ def test_floors_equal_the_definition(monkeypatch):
 def test_peeking_entropy_is_the_lower_of_the_two():
     random = np.random.default_rng(1)
     train, valid = random.integers(0, 30, 400), random.integers(5, 30, 100)
-    found = unigram_floors(train, valid, ignored=np.zeros(30, bool))
+    found = measure_unigram_baseline(train, valid, ignored=np.zeros(30, bool))
     assert found.entropy < found.unigram_loss
 
 
 def test_uniform_corpus_has_log_v():
     ids = np.tile(np.arange(64), 1000)
-    found = unigram_floors(ids, ids, ignored=np.zeros(64, bool))
+    found = measure_unigram_baseline(ids, ids, ignored=np.zeros(64, bool))
     assert found.unigram_loss == pytest.approx(math.log(64))
     assert found.frequent_accuracy == pytest.approx(1 / 64)
 
 
 def test_an_id_outside_the_vocabulary_is_an_error():
     with pytest.raises(ValueError, match="token id 9 is outside"):
-        token_counts(np.array([1, 9]), 8)
+        count_tokens(np.array([1, 9]), 8)
 
 
 def test_nothing_to_predict_is_an_error():
     with pytest.raises(ValueError, match="no validation token"):
-        unigram_floors(np.array([1]), np.array([0]), ignored=np.array([True, False]))
+        measure_unigram_baseline(np.array([1]), np.array([0]), ignored=np.array([True, False]))

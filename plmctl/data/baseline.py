@@ -13,7 +13,7 @@ _CHUNK = 1 << 22  # bincount widens its input to int64: 32 MiB at a time, howeve
 
 
 @dataclass(frozen=True)
-class Floors:
+class UnigramBaseline:
     """Losses in nats a token, accuracies as shares; `tokens` is how many validation tokens they
     are over.
     """
@@ -27,7 +27,7 @@ class Floors:
     tokens: int
 
 
-def token_counts(ids: np.ndarray, vocab_size: int) -> np.ndarray:
+def count_tokens(ids: np.ndarray, vocab_size: int) -> np.ndarray:
     """How often each id occurs: `ids [N]` (may be memory-mapped) -> `[V]` int64."""
     counts = np.zeros(vocab_size, np.int64)
     for chunk in _chunks(ids):
@@ -38,7 +38,9 @@ def token_counts(ids: np.ndarray, vocab_size: int) -> np.ndarray:
     return counts
 
 
-def unigram_floors(train: np.ndarray, valid: np.ndarray, *, ignored: np.ndarray) -> Floors:
+def measure_unigram_baseline(
+    train: np.ndarray, valid: np.ndarray, *, ignored: np.ndarray
+) -> UnigramBaseline:
     """The floors of `valid [M]` ids given `train [N]` ids; `ignored [V]` bool marks ids that are
     never predicted (specials).
 
@@ -46,8 +48,8 @@ def unigram_floors(train: np.ndarray, valid: np.ndarray, *, ignored: np.ndarray)
     may be predicted.
     """
     predicted = ~ignored
-    seen = token_counts(train, len(ignored)) * predicted
-    asked = token_counts(valid, len(ignored)) * predicted
+    seen = count_tokens(train, len(ignored)) * predicted
+    asked = count_tokens(valid, len(ignored)) * predicted
     total = int(asked.sum())
     if total == 0:
         raise ValueError("no validation token may be predicted")
@@ -55,7 +57,7 @@ def unigram_floors(train: np.ndarray, valid: np.ndarray, *, ignored: np.ndarray)
     log_p = np.log((seen + 1.0) / (seen.sum() + predicted.sum()))
     share = asked[asked > 0] / total
     frequent = int(seen.argmax())
-    return Floors(
+    return UnigramBaseline(
         unigram_loss=float(-(asked * log_p).sum() / total),
         entropy=float(-(share * np.log(share)).sum()),
         frequent_id=frequent,
