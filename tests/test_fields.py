@@ -12,7 +12,8 @@ from typer.testing import CliRunner
 from plmctl.cli.app import make_app
 from plmctl.core.errors import UsageError
 from plmctl.core.fields import COMMON, Field, fields_of, glossary, held_by_data, sequences
-from plmctl.run.build import build, locate
+from plmctl.core.locate import locate
+from plmctl.run.build import build
 from plmctl.run.contract import TINY
 from plmctl.run.explained import part_files, targets
 from plmctl.run.glossary import fields_in, known_fields

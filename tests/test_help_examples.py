@@ -76,7 +76,7 @@ def test_they_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
             "a red house\nold\n" * 4 if language == "en" else "ein rotes Haus\nalt\n" * 4
         )
     documents = load_documents()[::4]
-    monkeypatch.setattr(corpus, "documents", lambda: documents)
+    monkeypatch.setattr(corpus, "load_documents", lambda: documents)
     for line in (
         line
         for verb in ORDER

@@ -44,7 +44,7 @@ Writer = Callable[[Path], None]
 
 @pytest.fixture(autouse=True)
 def _report_of_a_check(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(checked, "blocks", lambda report: [page.Heading("x")])
+    monkeypatch.setattr(checked, "make_blocks", lambda report: [page.Heading("x")])
 
 
 def _is_right(write: Writer, content: bytes) -> bool:

@@ -13,7 +13,7 @@ from omegaconf import DictConfig
 
 from plmctl.core.errors import AbsentData, ConfigError, DataError
 from plmctl.data.shards import is_tokens
-from plmctl.data.tokenizing import cache_folder
+from plmctl.data.tokenizing import find_cache_folder
 from plmctl.jobs.job import Config
 from plmctl.run.assemble import settled
 from plmctl.run.build import build, plain
@@ -120,7 +120,7 @@ def missing_text(data: Config) -> Iterator[DataError]:
 
 def builtin_task(cache_dir: str | None = None) -> Path:
     """The folder of the labelled docstrings of this Python, written once into the user's cache."""
-    folder = cache_folder(cache_dir) / f"docstrings-{platform.python_version()}"
+    folder = find_cache_folder(cache_dir) / f"docstrings-{platform.python_version()}"
     if not folder.is_dir():
         partial = folder.with_name(f"{folder.name}.{os.getpid()}")
         write_task(partial)

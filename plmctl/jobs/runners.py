@@ -15,7 +15,7 @@ from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from plmctl.data.encoding import cores
+from plmctl.data.encoding import count_processors
 from plmctl.jobs.command import execute
 from plmctl.jobs.job import Job
 from plmctl.jobs.journal import JobJournal
@@ -71,7 +71,7 @@ class Processes:
 
     def run(self) -> int:
         if self.count > 1:  # jobs share the cores, unless whoever started us has decided that
-            os.environ.setdefault("OMP_NUM_THREADS", str(max(1, cores() // self.count)))
+            os.environ.setdefault("OMP_NUM_THREADS", str(max(1, count_processors() // self.count)))
         with hearing(self._hear):
             try:
                 while not self._signal and (self._fill() or self._children):

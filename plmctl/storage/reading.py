@@ -12,6 +12,7 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from tokenize import TokenError
 from typing import TYPE_CHECKING, Any
 
 from plmctl.core.errors import DataError
@@ -155,7 +156,6 @@ def read_array(
     """The array of one dimension in a .npy file, mapped into memory; `what` it is where it is
     another than that.
     """
-    from tokenize import TokenError
 
     import numpy as np
 

@@ -22,6 +22,7 @@ from plmctl.models.base import Model
 from plmctl.noise.base import Noise
 from plmctl.objectives.base import Objective, Output
 from plmctl.tasks import files
+from plmctl.tasks.holding import hold_out
 from plmctl.tasks.transform import Transform, added
 from plmctl.text.vocab import Vocab
 
@@ -161,8 +162,6 @@ class Task(Objective):
 
     @cached_property
     def _halves(self) -> tuple[list[Example], list[Example]]:
-        from plmctl.tasks.holding import hold_out
-
         examples = self.reader.read(self.path, "train", self.columns)
         return hold_out(examples, self.held_share, unit=self.unit, labels=self.labels_of)
 

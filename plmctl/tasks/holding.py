@@ -5,8 +5,9 @@ from __future__ import annotations
 import hashlib
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Sequence
+from typing import TypeVar
 
-from plmctl.tasks.base import Example
+Example = TypeVar("Example")
 
 
 def hold_out(
