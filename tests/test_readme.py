@@ -1,5 +1,5 @@
-"""README.md and the pages of docs/ tell the truth: their files exist, their command lines compose,
-the example objective is right.
+"""README.md, its neighbours and the pages of docs/ tell the truth: their files exist, their command
+lines compose, the example objective is right.
 """
 
 import importlib
@@ -25,7 +25,7 @@ ROOT = Path(__file__).resolve().parents[1]
 DOCS = ROOT / "docs"
 PAGES = {
     file.relative_to(ROOT).as_posix(): file.read_text(encoding="utf-8")
-    for file in [ROOT / "README.md", *sorted(DOCS.glob("*.md"))]
+    for file in [*sorted(ROOT.glob("*.md")), *sorted(DOCS.glob("*.md"))]
 }
 README = PAGES["README.md"]
 BLOCKS = re.findall(r"^```(\w*)\n(.*?)^```", README, re.DOTALL | re.MULTILINE)
