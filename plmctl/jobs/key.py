@@ -15,7 +15,7 @@ from typing import Any
 
 from plmctl.data.shards import MANIFEST, is_tokens
 from plmctl.jobs.job import REFERENCE
-from plmctl.run.format_1 import TARGETS
+from plmctl.run.format_1 import ADDED, TARGETS
 from plmctl.run.schema import is_path
 
 WITHOUT_EFFECT = {  # on any figure of the table: another value makes no other job
@@ -33,9 +33,13 @@ _EXACT = 1 << 26  # bytes of a file that are hashed; of a larger one, size and t
 
 def key(verb: str, config: Mapping[str, Any]) -> str:
     """16 hexadecimal digits: the same for the same work on the same files, wherever the study
-    lies, and whatever its parts are called by now.
+    lies, whatever its parts are called by now, and whatever may be set besides by now.
     """
-    leaves = {path: value for path, value in _leaves(config) if not _without_effect(path)}
+    leaves = {
+        path: value
+        for path, value in _leaves(config)
+        if not _without_effect(path) and ADDED.get(path.rpartition(".")[2], ...) != value
+    }
     for path, value in leaves.items():
         if _names_files(path, value):
             leaves[path] = fingerprint(value)

@@ -34,6 +34,9 @@ TARGETS = {
     },
 }
 
+# settings that there were not: the last name of their path -> the value that changes nothing
+ADDED: dict[str, Any] = {"by_layer": {}, "reversible": False, "checkpoint_activations": False}
+
 
 def upgrade(settings: Any) -> Any:
     """Nested settings of a saved config, with every `_target_` by its name of today."""

@@ -8,9 +8,11 @@ from typing import Any
 
 import pytest
 
+from plmctl.jobs.configs import Configs
 from plmctl.jobs.job import Job, resolve
 from plmctl.jobs.key import key
-from plmctl.run.format_1 import TARGETS
+from plmctl.run.compose import Flags
+from plmctl.run.format_1 import ADDED, TARGETS
 
 RUNS = {"tokenize-1": "/a", "pretrain-2": "/b c"}
 
@@ -99,3 +101,45 @@ def test_a_part_that_was_renamed_keeps_the_keys_of_older_folders(
 ) -> None:
     old, new = (changed(config, "optim._target_", name) for name in (former, TARGETS[former]))
     assert key("pretrain", old) == key("pretrain", new)
+
+
+@pytest.mark.parametrize("name", ADDED)
+def test_a_setting_that_came_later_counts_where_it_changes_something(
+    config: dict[str, Any], name: str
+) -> None:
+    before = key("pretrain", config)
+    assert key("pretrain", changed(config, f"train.{name}", ADDED[name])) == before
+    assert key("pretrain", changed(config, f"train.{name}", "another")) != before
+
+
+# of the first format; they name the folders that half-done studies and chains go on with
+KEYS = {
+    "pretrain bert": "d3bc76df78dbede0",
+    "pretrain gpt2": "79e39c14f87ee80d",
+    "pretrain xlnet": "d9ae9b8f5394b715",
+    "pretrain electra": "cfa8e6f7df20bee6",
+    "pretrain transformer": "d09ec5ac0f612ec7",
+    "pretrain elmo": "918c2491b8dcaf28",
+    "pretrain mass": "9f6d810b423dceef",
+    "pretrain transformer_xl": "d41452d01247c295",
+    "pretrain structbert": "3d41ed8d38d2d1b8",
+    "tokenize out=x": "68133eda40e764fe",
+    "tokenize tokenizer=byte_bpe out=x": "443dc825c3e8abb4",
+    "finetune task=sst2 task.path=null checkpoint=null": "cdb97682a0d30e0a",
+    "finetune task=squad task.path=null checkpoint=null distill=kd": "f72efe825575a320",
+    "eval checkpoint=x": "b6fce487b64148ad",
+    "eval checkpoint=x task=lm": "87b46d7a3a4f7cdd",
+}
+
+
+@pytest.mark.parametrize("line", KEYS)
+def test_keys_stay_what_they_were(
+    line: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where this fails, a part was renamed or a setting was added: plmctl/run/format_1.py says
+    which.
+    """
+    monkeypatch.chdir(tmp_path)
+    verb, *words = line.split()
+    recipe = words.pop(0) if verb == "pretrain" else None
+    assert key(verb, Configs(Flags(verb)).compose(verb, words, recipe)) == KEYS[line]
