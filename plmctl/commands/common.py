@@ -15,6 +15,7 @@ import torch
 from omegaconf import DictConfig, OmegaConf
 
 from plmctl.core.errors import DataError
+from plmctl.core.locate import locate
 from plmctl.core.terminal import remark
 from plmctl.models.base import Backbone, Model
 from plmctl.nn.last_maps import last_maps
@@ -26,6 +27,7 @@ from plmctl.run.compose import Flags
 from plmctl.run.plugins import as_words, confirm, option
 from plmctl.run.resume import unlike
 from plmctl.run.run_name import runs_of
+from plmctl.tasks.lm import HEADS
 from plmctl.training import rundir
 from plmctl.training.budget import Budget
 from plmctl.training.checkpoint import Checkpoints
@@ -321,7 +323,7 @@ def _farewell(result: Result, cfg: DictConfig, flags: Flags) -> None:
         remark(f"stopped after {result.progress.step} updates, all saved. To go on:\n  {again}")
         return
     run = _quoted(folder)
-    lines = AFTER_FINETUNE if flags.verb == "finetune" else after_pretrain(cfg)
+    lines = AFTER_FINETUNE if flags.verb == "finetune" else after_pretrain(cfg, flags.plugins)
     remark(f"run: {folder}\ncheckpoint: {result.checkpoint}")
     remark(
         "\n".join(
@@ -330,19 +332,19 @@ def _farewell(result: Result, cfg: DictConfig, flags: Flags) -> None:
     )
 
 
-def after_pretrain(cfg: DictConfig) -> list[str]:
+def after_pretrain(cfg: DictConfig, plugins: Sequence[str] = ()) -> list[str]:
     """What one does with a pretrained model: by its heads, whether it reads one text and writes
     another, and in which rows.
     """
     heads, pairs = set(cfg.heads or ()), bool(cfg.data.target_path or cfg.data.fields)
     text = "data.path=<text> data.target_path=<translations>" if pairs else "data.path=<text>"
     lines = [] if pairs else ["plmctl finetune task=sst2 task.path=<folder> checkpoint={run}"]
-    if heads & {"clm", "seq2seq"}:
+    parts = [locate(node["_target_"], plugins) for node in plain(cfg.objective or {}).values()]
+    if any(part.facts.asks_next for part in parts if hasattr(part, "facts")):
         lines.append('plmctl generate checkpoint={run} prompt="<text>"')
     if cfg.objective:
         lines.append(
-            f"plmctl eval task={'lm' if heads & {'clm', 'mlm'} else 'held_out'} {text}"
-            " checkpoint={run}"
+            f"plmctl eval task={'lm' if heads & HEADS else 'held_out'} {text} checkpoint={{run}}"
         )
     return [*lines, REPORT]
 

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from plmctl.core.errors import ConfigError
 from plmctl.core.locate import locate, parameters
+from plmctl.heads.base import POOLER
 from plmctl.models.base import Model
 from plmctl.nn.tables import token_rows
 from plmctl.run.assemble import settled
@@ -53,7 +54,7 @@ def complete(cfg: DictConfig, flags: Flags) -> DictConfig:
         )
         if "classifier" not in cfg.model:
             cfg.model.classifier = _classifier(cfg, source.config.get("heads") or {}, flags.plugins)
-    if "pooler" in cfg.heads:
+    if POOLER in cfg.heads:
         _fit_heads(cfg, flags)
     return cfg
 
@@ -74,8 +75,8 @@ def _classifier(
     """
     causal = pooling(cfg, plugins) == "last"
     return {
-        "pooler": "pooler" in heads,
-        "dense": "pooler" not in heads and not causal,
+        "pooler": POOLER in heads,
+        "dense": POOLER not in heads and not causal,
         "bias": not causal,
     }
 
@@ -90,8 +91,11 @@ def _fit_heads(cfg: DictConfig, flags: Flags) -> None:
     settings = dict(cfg.model.get("classifier") or {})
     settings.pop("pooling", None)
     if not settings.pop("pooler", False):
-        del cfg.heads["pooler"]
-    for name in {"class", "score", "choice"} & set(cfg.heads):
+        del cfg.heads[POOLER]
+    for name, node in cfg.heads.items():
+        part = locate(node["_target_"], flags.plugins)
+        if not (getattr(part, "of_task", False) and part.about == "rows"):
+            continue
         cfg.heads[name].update(
             {key: value for key, value in settings.items() if f"heads.{name}.{key}" not in told}
         )

@@ -7,18 +7,22 @@ from __future__ import annotations
 from torch import Tensor, nn
 
 from plmctl.core.parts import part_of
+from plmctl.heads.base import About, Head
 from plmctl.nn.cells.feedforward import activation_function
 from plmctl.nn.dropout import Dropout
 
 
 @part_of("heads")
-class Classify(nn.Module):
+class Classify(Head):
     """`linear(dropout(h))`, [..., W] -> [..., K], K = 1 for regression: BERT's, on pooled features.
 
     With `dense`, `linear(dropout(activation(dense(dropout(h)))))`: RoBERTa's (tanh), on the state
     of the first token itself.
     Without `bias`: that of the published GPT classifiers, on the state of the last token.
     """
+
+    about: About = "rows"
+    of_task = True
 
     def __init__(
         self,

@@ -5,13 +5,16 @@ from __future__ import annotations
 from torch import Tensor, nn
 
 from plmctl.core.parts import part_of
+from plmctl.heads.base import About, Head
 
 
 @part_of("heads")
-class CopyGate(nn.Module):
+class CopyGate(Head):
     """`linear(h)`, [..., W] -> [...]: the logit of the input token being the original, so that
     it is copied.
     """
+
+    about: About = "tokens"
 
     def __init__(self, *, width: int) -> None:
         super().__init__()

@@ -7,14 +7,17 @@ from __future__ import annotations
 from torch import Tensor, nn
 
 from plmctl.core.parts import part_of
+from plmctl.heads.base import About, Head
 from plmctl.nn.cells.feedforward import activation_function
 
 
 @part_of("heads")
-class Discriminator(nn.Module):
+class Discriminator(Head):
     """`linear(activation(dense(h)))`, [..., W] -> [...]: the logit of a token having been
     replaced (above 0: it was).
     """
+
+    about: About = "tokens"
 
     def __init__(self, *, width: int, activation: str = "gelu") -> None:
         super().__init__()

@@ -14,6 +14,7 @@ from torch.nn import functional as F
 from plmctl.core.batch import IGNORE
 from plmctl.core.errors import ConfigError
 from plmctl.core.parts import part_of
+from plmctl.heads.base import About, Head
 from plmctl.nn.cells.feedforward import activation_function
 from plmctl.nn.tables import Padded, with_spare
 
@@ -54,7 +55,7 @@ class Smoothing(NamedTuple):
 
 
 @part_of("heads")
-class LMHead(Padded):
+class LMHead(Padded, Head):
     """`logits = norm(activation(dense(h))) table^T + bias`, [..., W] -> [..., V]; without
     `transform`, `h table^T + bias`.
 
@@ -66,6 +67,8 @@ class LMHead(Padded):
     probability and no gradient. With `scaled`, states count W^-0.5 times: T5's tables are drawn
     from N(0, 1) (Raffel et al., 2020; mesh_tensorflow, transformer.py).
     """
+
+    about: About = "text"
 
     def __init__(
         self,

@@ -5,13 +5,16 @@ from __future__ import annotations
 from torch import Tensor, nn
 
 from plmctl.core.parts import part_of
+from plmctl.heads.base import About, Head
 
 
 @part_of("heads")
-class PairHead(nn.Module):
+class PairHead(Head):
     """`linear(pooled)`, [..., W] -> [..., K]: a logit for each relation that the format tells
     apart (`labels.pair`).
     """
+
+    about: About = "rows"
 
     def __init__(self, *, width: int, num_classes: int = 2) -> None:
         super().__init__()

@@ -7,11 +7,14 @@ from __future__ import annotations
 from torch import Tensor, nn
 
 from plmctl.core.parts import part_of
+from plmctl.heads.base import About, Head
 
 
 @part_of("heads")
-class Pooler(nn.Module):
+class Pooler(Head):
     """`tanh(dense(h))`, [..., W] -> [..., W]."""
+
+    about: About = "features"
 
     def __init__(self, *, width: int) -> None:
         super().__init__()

@@ -5,13 +5,17 @@ from __future__ import annotations
 from torch import Tensor, nn
 
 from plmctl.core.parts import part_of
+from plmctl.heads.base import About, Head
 
 
 @part_of("heads")
-class Span(nn.Module):
+class Span(Head):
     """`linear(h)`, [..., W] -> [..., 2]: the logits of being the first and the last token of the
     answer.
     """
+
+    about: About = "spans"
+    of_task = True
 
     def __init__(self, *, width: int) -> None:
         super().__init__()

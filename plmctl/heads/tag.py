@@ -5,12 +5,16 @@ from __future__ import annotations
 from torch import Tensor, nn
 
 from plmctl.core.parts import part_of
+from plmctl.heads.base import About, Head
 from plmctl.nn.dropout import Dropout
 
 
 @part_of("heads")
-class Tag(nn.Module):
+class Tag(Head):
     """`linear(dropout(h))` for every token, [..., W] -> [..., K]."""
+
+    about: About = "tokens"
+    of_task = True
 
     def __init__(self, *, width: int, num_classes: int, dropout: float) -> None:
         super().__init__()

@@ -15,6 +15,7 @@ from torch import Tensor
 from plmctl.core.batch import Batch, Rows, Seq
 from plmctl.core.errors import ConfigError, DataError
 from plmctl.data.loader import collate
+from plmctl.heads.base import heads_of_states, pool
 from plmctl.heads.features import read as features_of
 from plmctl.run.embedding_lines import EmbeddingLine
 from plmctl.run.loading import Loaded
@@ -23,15 +24,6 @@ from plmctl.storage.atomic import open_whole
 from plmctl.text.characters import Spelling
 from plmctl.training.device.precision import Precision
 
-OF_ROWS = (
-    "class",
-    "score",
-    "nsp",
-    "sop",
-    "sentence_structure",
-)  # heads that decide about the row, at the token that stands for it
-# whose logits are `logits_<i>`: the first that the model has
-HEADS = ("class", "score", "tag", "span", "mlm", "clm")
 TOKENS = 16384  # padded tokens of one forward pass at most, however many rows batch_size allows
 
 
@@ -66,7 +58,7 @@ def embed(
     """(name, array) of every line, in batches of similar length; no value depends on what else
     is in a batch.
     """
-    if logits and not any(name in loaded.model.heads for name in (*HEADS, *OF_ROWS)):
+    if logits and not heads_of_states(loaded.model):
         raise ConfigError(
             "logits",
             True,
@@ -204,16 +196,16 @@ class _Forward:
 
 
 def _logits(loaded: Loaded, batch: Batch, seen: Tensor) -> dict[str, Tensor]:
-    """{"logits": [B, T, K] or [B, K]} of the first head in `HEADS`, "logits_<name>" of the
-    others.
+    """{"logits": [B, T, K] or [B, K]} of the first head that can be asked, "logits_<name>" of
+    the others.
     """
-    heads, found = loaded.model.heads, {}
-    names = [name for name in (*HEADS, *OF_ROWS) if name in heads]
-    for name in dict.fromkeys(names):
+    heads: Any = loaded.model.heads
+    names, found = heads_of_states(loaded.model), {}
+    for name in names:
         features = seen
-        if name in OF_ROWS:
+        if heads[name].about == "rows":
             features = seen[torch.arange(len(seen), device=seen.device), _anchors(loaded, batch)]
-            features = heads["pooler"](features) if "pooler" in heads else features
+            features = pool(loaded.model, features)
         found["logits" if name == names[0] else f"logits_{name}"] = heads[name](features)
     return found
 

@@ -41,9 +41,10 @@ def _parts(config_dirs: Sequence[str], plugins: Sequence[str]) -> Iterator[tuple
     passed over.
     """
     for folder in [conf_dir(), *map(Path, config_dirs)]:
-        for file in sorted(folder.glob("*/*.yaml")):
+        for file in sorted(folder.glob("*/**/*.yaml")):
+            slot = file.relative_to(folder).parts[0]
             for target in targets(file):
                 try:
-                    yield f"{file.parent.name}={file.stem}", locate(target, plugins)
+                    yield f"{slot}={file.stem}", locate(target, plugins)
                 except UsageError:
                     continue

@@ -17,6 +17,7 @@ from plmctl.core.batch import IGNORE, Batch, Rows
 from plmctl.core.errors import ConfigError, DataError, nearest
 from plmctl.core.fields import Field
 from plmctl.core.parts import base_of
+from plmctl.heads.base import pool
 from plmctl.heads.features import read as features_of
 from plmctl.models.base import Model
 from plmctl.noise.base import Noise
@@ -82,6 +83,8 @@ class Task(Objective):
     }
     head: str  # the name of the head that gives the logits
     chooses: bool = True  # among answers, each with a probability
+    # its head answers with tokens of the vocabulary
+    asks_tokens: bool = False
     # labels are few and come again, or numbers; not texts that are written
     has_classes: bool = True
 
@@ -291,7 +294,7 @@ class Task(Objective):
         assert batch.anchors is not None
         features = features_of(model, batch)[batch.anchors[:, 0], batch.anchors[:, 1]]
         features = added(features, batch) if together else features
-        return model.heads["pooler"](features) if "pooler" in model.heads else features
+        return pool(model, features)
 
 
 def cut(text: str, length: int) -> str:

@@ -53,6 +53,7 @@ class Generation(Task):
 
     outputs = 0
     has_classes = False
+    asks_tokens = True
 
     def __init__(
         self,

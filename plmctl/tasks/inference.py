@@ -53,7 +53,7 @@ def encoded(task: Task, name: str, examples: list[Example], tokenizer: Any) -> S
     Not for a task that asks for tokens or adds some: those of the vocabulary are all there are.
     DataError for a text that the tokenizer does not know.
     """
-    tokens = task.transform.new_tokens or task.facts.heads & {"clm", "mlm", "seq2seq"}
+    tokens = task.asks_tokens or task.transform.adds_tokens
     if not tokenizer.vocab.spellings or "text" not in task.facts.needs or tokens:
         split = Split(name, examples, task.encode(examples, tokenizer))
         fix = (

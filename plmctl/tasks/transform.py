@@ -64,6 +64,11 @@ class Transform:
         return len(OWN) if self.own_tokens else 0
 
     @property
+    def adds_tokens(self) -> bool:
+        """Whether it adds tokens to the vocabulary, or asks for those that are there."""
+        return bool(self.new_tokens or self.language_model)
+
+    @property
     def heads(self) -> frozenset[str]:
         return self.clm.facts.heads if self.language_model else frozenset()
 

@@ -5,18 +5,24 @@ ones.
 from __future__ import annotations
 
 import math
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
 from torch import nn
 
 from plmctl.core.batch import IGNORE
+from plmctl.core.locate import locate
+from plmctl.heads.base import Head, heads_of_states
 from plmctl.heads.classify import Classify
 from plmctl.heads.lm import LMHead
 from plmctl.heads.pair import PairHead
 from plmctl.heads.pooler import Pooler
 from plmctl.heads.span import Span
 from plmctl.heads.tag import Tag
+from plmctl.run.explained import targets
+from plmctl.run.recipes import conf_dir
 
 W, V, P = 6, 23, 150  # more positions than one block
 IDS = torch.randint(V, (P,), generator=torch.Generator().manual_seed(1))
@@ -144,3 +150,38 @@ def test_small_heads_are_their_formulas() -> None:
     assert Classify(width=W, num_classes=3, dropout=0.5, bias=False).linear.bias is None
     assert dense.dense is not None
     assert torch.equal(dense(x), dense.linear(torch.tanh(dense.dense(x))))
+
+
+def test_heads_say_what_their_answers_are_about() -> None:
+    """Every head that conf/ names states it, and models are asked in the order of use: first the
+    head of a task, then that of the text, then what pretraining left.
+    """
+    named = {
+        target
+        for file in conf_dir().rglob("*.yaml")
+        for target in targets(file)
+        if target.startswith("plmctl.heads.")
+    }
+    found = [locate(target) for target in named]
+    heads = [part for part in found if issubclass(part, Head)]
+    assert {part.about for part in heads} >= {"rows", "tokens", "spans", "text", "features"}
+    table = nn.Embedding(V, W)
+    lm = LMHead(
+        width=W, vocab_size=V, token_embedding=table, tied=True, transform=False, bias=False
+    )
+    backbone = SimpleNamespace(streams=frozenset(), writes="text")
+    made = {
+        "pooler": Pooler(width=W),
+        "nsp": PairHead(width=W),
+        "mlm": lm,
+        "class": Classify(width=W, num_classes=3, dropout=0.0),
+    }
+
+    def asked(**changed: Any) -> list[str]:
+        like = SimpleNamespace(**(vars(backbone) | changed))
+        return heads_of_states(SimpleNamespace(backbone=like, heads=made))  # type: ignore[arg-type]
+
+    assert asked() == ["class", "mlm", "nsp"]
+    assert asked(writes="target") == asked(streams=frozenset({"query"})) == ["class", "nsp"]
+    del made["class"]
+    assert asked() == ["mlm", "nsp"]
