@@ -15,9 +15,10 @@ import pytest
 import torch
 import typer
 import yaml
+from typer.testing import CliRunner
 
 from plmctl.cli import app as cli
-from plmctl.core.batch import IGNORE, Targets
+from plmctl.core.batch import IGNORE, Seq, Targets
 from plmctl.run import compose as config
 from plmctl.run.schema import VERBS as SCHEMAS
 
@@ -29,6 +30,9 @@ PAGES = {
 }
 README = PAGES["README.md"]
 BLOCKS = re.findall(r"^```(\w*)\n(.*?)^```", README, re.DOTALL | re.MULTILINE)
+
+
+EXAMPLES = {"focal_mlm", "test_focal_mlm", "blockwise"}  # files that a reader may write
 
 
 def commands(page: str) -> Iterator[str]:
@@ -149,7 +153,7 @@ def test_tables_of_parts_say_what_the_files_of_the_parts_say() -> None:
 def test_named_files_of_the_repository_exist(page: str) -> None:
     rooms = "plmctl|conf|recipes|tests|examples|benchmarks|docs"
     for path in re.findall(rf"`((?:{rooms})/[\w/.]*)`", PAGES[page]):
-        assert (ROOT / path).exists() or "focal_mlm" in path, path
+        assert (ROOT / path).exists() or Path(path).stem in EXAMPLES, path
 
 
 def test_every_recipe_is_in_the_table():
@@ -206,6 +210,39 @@ def test_example_objective_equals_its_formula_and_composes(tmp_path, monkeypatch
     assert line in README
     check_command(line, "--plugin", "readme_parts", "--config-dir", str(tmp_path / "conf"))
     sys.modules.pop("readme_parts.focal_mlm")
+
+
+def blocks_of(page: str, kind: str) -> list[str]:
+    return re.findall(rf"^```{kind}\n(.*?)^```", PAGES[page], re.DOTALL | re.MULTILINE)
+
+
+def test_example_pattern_equals_its_definition_and_composes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    code, settings = blocks_of("docs/own.md", "python")[0], blocks_of("docs/own.md", "yaml")[0]
+    (tmp_path / "pages_parts.py").write_text(code, encoding="utf-8")
+    (tmp_path / "conf/pattern").mkdir(parents=True)
+    named = settings.replace("your_package.blockwise", "pages_parts")
+    (tmp_path / "conf/pattern/blockwise.yaml").write_text(named, encoding="utf-8")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    pattern = importlib.import_module("pages_parts").Blockwise(size=3)
+    seq = Seq(torch.zeros(1, 8, dtype=torch.long), torch.tensor([8]))
+    seen = pattern.dense(seq)[0, 0]
+    for query in range(8):
+        for key in range(8):
+            assert bool(seen[query, key]) == (query // 3 == key // 3)
+    assert pattern.reach() == (2, 2)
+    words = ("--plugin", "pages_parts", "--config-dir", str(tmp_path / "conf"))
+    check_command("plmctl pretrain bert pattern=blockwise pattern.size=32", *words)
+    sys.modules.pop("pages_parts")
+
+
+def test_example_study_is_planned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("rates.yaml").write_text(blocks_of("docs/own.md", "yaml")[1], encoding="utf-8")
+    done = CliRunner().invoke(cli.make_app(), ["ablate", "./rates.yaml", "--dry-run"])
+    assert done.exit_code == 0, done.output
+    assert all(arm in done.output for arm in ("15%", "30%", "50%"))
 
 
 class _FixedModel:
