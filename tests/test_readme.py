@@ -17,8 +17,16 @@ import typer
 import yaml
 from typer.testing import CliRunner
 
+from plmctl.attention.patterns.base import Pattern
 from plmctl.cli import app as cli
 from plmctl.core.batch import IGNORE, Seq, Targets
+from plmctl.data.formats.base import Format
+from plmctl.distill.base import Signal
+from plmctl.heads.base import Head
+from plmctl.nn.cells.base import Cell
+from plmctl.nn.positions import Position
+from plmctl.noise.base import Noise
+from plmctl.objectives.base import Objective
 from plmctl.run import compose as config
 from plmctl.run.schema import VERBS as SCHEMAS
 
@@ -235,6 +243,22 @@ def test_example_pattern_equals_its_definition_and_composes(
     words = ("--plugin", "pages_parts", "--config-dir", str(tmp_path / "conf"))
     check_command("plmctl pretrain bert pattern=blockwise pattern.size=32", *words)
     sys.modules.pop("pages_parts")
+
+
+def test_facts_that_a_part_states_are_attributes_of_its_base() -> None:
+    rows = PAGES["docs/own.md"].partition("| slot | what it states |")[2].partition("\n\n")[0]
+    stated = {row.split("|")[1].strip(): row.split("|")[2] for row in rows.splitlines()[2:]}
+    bases = (Noise, Format, Pattern, Position, Cell, Head, Objective, Signal)
+    assert len(stated) == len(bases)
+    for words, base in zip(stated.values(), bases, strict=True):
+        names = re.findall(r"`(\w+)`", words)
+        known = {name for each in base.__mro__ for name in (*vars(each), *_annotated(each))}
+        assert names
+        assert set(names) <= known, base
+
+
+def _annotated(base: type) -> set[str]:
+    return set(getattr(base, "__annotations__", {}))
 
 
 def test_example_study_is_planned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
