@@ -14,11 +14,11 @@ import pytest
 import torch
 
 import plmctl
-from plmctl.commands import finetune, pretrain
 from plmctl.core.batch import IGNORE
 from plmctl.nn.tables import count
+from plmctl.run import finetuning, pretraining
 from plmctl.run.assemble import build_model
-from plmctl.run.compose import Flags, compose, recipes_dir
+from plmctl.run.compose import compose, recipes_dir
 from plmctl.run.contract import check_contract
 from plmctl.run.corpus import open_corpus, training_loader
 from plmctl.training.processes.world import World
@@ -54,12 +54,7 @@ def stated(variant: str) -> list[str]:
 
 def run(recipe: str, folder: Path, tokens: Path, *words: str) -> Path:
     words = (*SMALL, f"data.path={tokens}", f"run.dir={folder}", "train.log_every=1", *words)
-    assert (
-        pretrain.run(
-            compose("pretrain", recipe, words), Flags("pretrain", recipe=recipe, overrides=words)
-        )
-        == 0
-    )
+    assert pretraining.pretrain(compose("pretrain", recipe, words)) == 0
     return folder
 
 
@@ -167,10 +162,7 @@ def test_left_to_right_and_bilstm(tokens_of: Callable[..., Path], tmp_path: Path
         "heads.encoder.hidden_width=8",
     ]
     words += [word for word in stated("+ BiLSTM") if word.startswith("head_encoder=")]
-    assert (
-        finetune.run(compose("finetune", None, words), Flags("finetune", overrides=tuple(words)))
-        == 0
-    )
+    assert finetuning.finetune(compose("finetune", None, words)) == 0
     loaded = plmctl.load(tmp_path / "tuned")
     assert loaded.config["pattern"]["_target_"].endswith("Causal")
     assert loaded.model.heads["class"].linear.in_features == 16

@@ -137,7 +137,7 @@ def test_whole_floats_become_ints() -> None:
         f"{PLUGIN}.TYPE_CHECKING",
         PLUGIN,
         "plmctl.cli.app.main",
-        "plmctl.commands.pretrain.run",
+        "plmctl.run.pretraining.pretrain",
         "plmctl.noise.base.np",
         "builtins.eval",
         "",

@@ -26,19 +26,21 @@ from typer.testing import CliRunner
 from plmctl.cli import app as cli
 from plmctl.core.errors import DataError
 from plmctl.jobs.sweep import last_metrics, score
+from plmctl.run import action
+from plmctl.run.saved import write_spec
 
 Invoke = Callable[..., Any]
 
 
 class Command:
-    """What stands for plmctl.commands.<verb>: keeps (cfg, flags), writes metrics, fails as told."""
+    """What stands for every command: keeps (spec, provenance), writes metrics, fails as told."""
 
     def __init__(self) -> None:
         self.calls: list[tuple[Any, Any]] = []
         self.fail: Callable[[Any], Any] = lambda cfg: 0
 
-    def run(self, cfg: Any, *, flags: Any) -> Any:
-        self.calls.append((cfg, flags))
+    def run(self, cfg: Any, *, flags: Any = None) -> Any:
+        self.calls.append((cfg, flags or cfg.provenance))
         if cfg.get("run") and cfg.run.dir:
             Path(cfg.run.dir).mkdir(parents=True, exist_ok=True)
             assert not any(Path(cfg.run.dir).iterdir())
@@ -55,7 +57,8 @@ class Command:
 @pytest.fixture
 def command(monkeypatch: pytest.MonkeyPatch) -> Command:
     made = Command()
-    for verb in (name.split()[0] for name in cli.VERBS):
+    monkeypatch.setattr(action, "perform", lambda spec: made.run(spec))
+    for verb in ("convert", "average", "report", "recipes", "help"):
         module = types.ModuleType(f"plmctl.commands.{verb}")
         module.run = made.run  # type: ignore[attr-defined]
         monkeypatch.setitem(sys.modules, f"plmctl.commands.{verb}", module)
@@ -68,11 +71,7 @@ def plmctl(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: Command) ->
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(str(tmp_path))
     sys.modules.pop(probe.PLUGIN, None)
-    verbs = tmp_path / "commands"
-    verbs.mkdir()
-    for verb in cli.VERBS:
-        (verbs / f"{verb.split()[0]}.py").touch()
-    app = cli.make_app(verbs)
+    app = cli.make_app()
 
     def invoke(*words: str, own: bool = True) -> Any:
         places = ["--config-dir", conf, "--plugin", probe.PLUGIN] if own else []
@@ -98,7 +97,7 @@ def test_a_command_appears_when_its_file_is_there(tmp_path: Path) -> None:
     assert "pretrain" not in shown
 
 
-@pytest.mark.parametrize("verb", list(cli.VERBS))
+@pytest.mark.parametrize("verb", list(cli.commands()))
 def test_each_help_has_two_examples(plmctl: Invoke, verb: str) -> None:
     shown = plmctl(*verb.split(), "--help", own=False).output
     assert len(re.findall(rf"^  plmctl {verb} \S", shown, re.MULTILINE)) == 2
@@ -217,7 +216,7 @@ def test_a_path_is_the_setting_that_it_stands_for(
     done = plmctl("data", "check", *words, "--json", own=False)
     assert done.exit_code == 0, done.stderr
     ((cfg, flags),) = command.calls
-    assert {key: OmegaConf.select(cfg, key) for key in settings} == settings
+    assert {key: cfg.select(key) for key in settings} == settings
     assert (flags.verb, flags.json) == ("data", True)
 
 
@@ -331,13 +330,8 @@ def saved_run(plmctl: Invoke, command: Command, tmp_path: Path) -> Path:
     assert plmctl("pretrain", "probe", "optim.lr=0.5").exit_code == 0
     folder = tmp_path / "runs" / "one"
     folder.mkdir(parents=True)
-    OmegaConf.save(
-        OmegaConf.create(OmegaConf.to_container(command.calls.pop()[0], resolve=True)),
-        folder / "config.yaml",
-    )
-    command.run = lambda cfg, *, flags: command.calls.append((cfg, flags)) or 0  # type: ignore[method-assign, func-returns-value]
-    for verb in cli.VERBS:
-        sys.modules[f"plmctl.commands.{verb.split()[0]}"].run = command.run  # type: ignore[attr-defined]
+    write_spec(command.calls.pop()[0], folder)
+    command.run = lambda spec: command.calls.append((spec, spec.provenance)) or 0  # type: ignore[method-assign, func-returns-value, assignment, misc]
     return folder
 
 
@@ -444,9 +438,7 @@ def test_last_metrics_and_score(tmp_path: Path) -> None:
 
 
 def test_runs_that_differ_in_the_seed_get_a_mean(plmctl: Invoke, command: Command) -> None:
-    command.run = lambda cfg, *, flags: {"valid/acc": float(cfg.seed)}  # type: ignore[method-assign]
-    for verb in cli.VERBS:
-        sys.modules[f"plmctl.commands.{verb.split()[0]}"].run = command.run  # type: ignore[attr-defined]
+    command.run = lambda spec: {"valid/acc": float(spec.seed)}  # type: ignore[method-assign, assignment, misc]
     assert "3 ± 1.4" in plmctl("pretrain", "probe", "-m", "seed=2,4").stdout
     assert "±" not in plmctl("pretrain", "probe", "-m", "optim.lr=1,2").stdout
 

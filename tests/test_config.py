@@ -18,6 +18,7 @@ from plmctl.core.errors import ConfigError, ConfigErrors, UsageError
 from plmctl.run import schema
 from plmctl.run.compose import compose, composed, conf_dir, recipes_dir
 from plmctl.run.overrides import quoted
+from plmctl.run.spec import Provenance, thaw
 
 Compose = Callable[..., Any]
 
@@ -32,8 +33,9 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Compose:
     def compose_probe(
         *overrides: str, recipe: str | None = "probe", verb: str = "pretrain", whole: bool = False
     ) -> Any:
-        made = composed(verb, recipe, overrides, config_dirs=[folder], plugins=[probe.PLUGIN])
-        return made if whole else made.cfg
+        given = Provenance(verb, recipe, tuple(overrides), (folder,), (probe.PLUGIN,))
+        made = composed(given)
+        return made if whole else made.spec
 
     return compose_probe
 
@@ -47,7 +49,7 @@ def failure(run: Compose, *overrides: str, **more: Any) -> str:
 
 def test_every_leaf_of_a_recipe_arrives(run: Compose) -> None:
     recipe = OmegaConf.create(re.sub(r"defaults: .*\n", "", probe.PARTS["recipes/probe.yaml"]))
-    cfg = OmegaConf.to_container(run())
+    cfg = thaw(run())
 
     def leaves(node: Any, found: Any) -> None:
         for key, value in node.items():
@@ -64,7 +66,9 @@ def test_every_leaf_of_a_recipe_arrives(run: Compose) -> None:
 
 def test_what_shipped_files_made_is_remembered_and_each_config_is_its_own(tmp_path: Path) -> None:
     first = compose("pretrain", "bert", ["optim.lr=0.5"])
-    first.size.width = 7
+    with pytest.raises(AttributeError, match="a spec is never written to"):
+        first.size.width = 7
+    assert first.replace({"size.width": 7}).size.width == 7
     second = compose("pretrain", "bert", ["train.steps=3"])
     assert (second.size.width, second.train.steps) == (128, 3)
     assert second.optim.lr != 0.5
@@ -105,8 +109,8 @@ def test_order_of_noise_is_list_order_and_eval_noise_is_its_own(run: Compose) ->
 @pytest.mark.parametrize("word", ["noise=null", "noise=[]", "~noise"])
 def test_a_slot_can_be_emptied(run: Compose, word: str) -> None:
     made = run(word, whole=True)
-    assert not made.cfg.noise
-    assert made.removed == ["noise.token_mask.rate=0.2"]
+    assert not made.spec.noise
+    assert made.spec.provenance.removed == ("noise.token_mask.rate=0.2",)
     assert run("distill=null").distill is None
 
 
@@ -139,13 +143,13 @@ def test_a_group_of_settings_is_no_value(run: Compose) -> None:
 
 def test_leftovers_of_replaced_parts_are_removed_and_named(run: Compose) -> None:
     made = run("objective=[mlm]", "optim=muon", "noise=[swap]", whole=True)
-    assert sorted(made.removed) == [
+    assert sorted(made.spec.provenance.removed) == [
         "heads.nsp.tied=False",
         "noise.token_mask.rate=0.2",
         "optim.betas=[0.9, 0.98]",
     ]
-    assert set(made.cfg.heads) == {"mlm"}
-    assert made.cfg.optim.lr == 3e-4
+    assert set(made.spec.heads) == {"mlm"}
+    assert made.spec.optim.lr == 3e-4
     assert "Muon has no 'betas'" in failure(run, "optim=muon", "+optim.betas=[1,2]")
 
 
@@ -429,7 +433,7 @@ def test_folders_with_spaces_and_other_letters(run: Compose, tmp_path: Path) -> 
 
 def test_defaults_fit_their_own_types() -> None:
     for verb in schema.VERBS:
-        _, errors = schema.fitted(verb, schema.defaults(verb))
+        _, errors = schema.make(verb, schema.defaults(verb))
         assert all("must be given" in str(error) for error in errors)
 
 

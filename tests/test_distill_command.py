@@ -13,11 +13,11 @@ from typing import Any
 import pytest
 import torch
 
-from plmctl.commands import convert, distill, finetune, pretrain
+from plmctl.commands import convert
 from plmctl.commands import eval as evaluation
 from plmctl.core.errors import ConfigError, ConfigErrors, DataError, UsageError
-from plmctl.run import loading
-from plmctl.run.compose import Flags, compose
+from plmctl.run import distilling, finetuning, loading, pretraining
+from plmctl.run.compose import Flags, compose, composed
 from plmctl.run.lesson import as_training
 from plmctl.run.resume import resumed
 from plmctl.run.side_by_side import ModelColumn, SideBySide, share
@@ -45,7 +45,7 @@ def table(folder: Path, names: tuple[str, str] = ("bad", "good")) -> Path:
 
 def distilled(*words: str, recipe: str | None = None, **flags: Any) -> int:
     given = as_training(Flags("distill", recipe, words, **flags))
-    return distill.run(compose(given.verb, given.recipe, given.overrides), given)
+    return distilling.distill(composed(given).spec)
 
 
 @pytest.fixture(scope="module")
@@ -66,10 +66,7 @@ def teacher(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
         f"run.dir={run}",
     ]
     words += ["train.epochs=1", "optim.lr=1e-2"]
-    assert (
-        finetune.run(compose("finetune", None, words), Flags("finetune", overrides=tuple(words)))
-        == 0
-    )
+    assert finetuning.finetune(compose("finetune", None, words)) == 0
     return run
 
 
@@ -146,10 +143,7 @@ def test_the_student_is_an_ordinary_checkpoint(
         "train.steps=1",
         f"run.dir={tmp_path / 'on'}",
     )
-    assert (
-        finetune.run(compose("finetune", None, list(words)), Flags("finetune", overrides=words))
-        == 0
-    )
+    assert finetuning.finetune(compose("finetune", None, list(words))) == 0
 
 
 def test_it_begins_as_those_layers(teacher: Path, data: Path, tmp_path: Path) -> None:
@@ -251,11 +245,10 @@ def test_after_an_interruption_it_goes_on_bit_for_bit(
         assert distilled(*words, f"run.dir={place}") == 130
     assert f"plmctl distill --resume run.dir={place}" in capsys.readouterr().err
     assert not (place / "distill.md").exists()
-    cfg, flags = resumed(
-        as_training(Flags("distill", overrides=(f"run.dir={place}",), resume=True))
-    )
-    assert (flags.verb, flags.command) == ("finetune", "distill")
-    assert distill.run(cfg, flags) == 0
+    cfg = resumed(as_training(Flags("distill", overrides=(f"run.dir={place}",), resume=True)))
+    given = cfg.provenance
+    assert (given.verb, given.command) == ("finetune", "distill")
+    assert distilling.distill(cfg) == 0
     assert (place / "distill.md").exists()
     assert weights(place) == weights(student[0])
 
@@ -272,10 +265,7 @@ def test_while_pretraining(
         "train.steps=2",
     ]
     words.append(f"run.dir={tmp_path / 'teacher'}")
-    assert (
-        pretrain.run(compose("pretrain", "bert", words), Flags("pretrain", "bert", tuple(words)))
-        == 0
-    )
+    assert pretraining.pretrain(compose("pretrain", "bert", words)) == 0
     common = [*TEXT, f"data.path={small_text}", f"teacher={tmp_path / 'teacher'}", "train.steps=2"]
     capsys.readouterr()
     assert (
@@ -303,7 +293,7 @@ def test_while_pretraining(
         for name in ("teacher", "fresh", "kept")
     )
     assert len(set(told)) == 1
-    assert (tmp_path / "fresh/distill.md").exists()
+    assert (tmp_path / "fresh/distilling.md").exists()
 
 
 def test_a_dry_run_tells_of_both(

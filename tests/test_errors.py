@@ -23,6 +23,7 @@ from typer.testing import CliRunner
 from plmctl.cli.app import make_app
 from plmctl.core.errors import DataError, PlmctlError
 from plmctl.run.schema import VERBS, defaults
+from plmctl.run.session import quoted
 from plmctl.run.settings import settings
 from plmctl.training import checkpoint, rundir
 from plmctl.training.checkpoint import Checkpoints, Snapshot
@@ -343,7 +344,6 @@ def test_help_lists_every_setting(plmctl: Invoke, verb: str) -> None:
 
 
 def test_the_printed_resume_command_can_be_pasted(tmp_path: Path) -> None:
-    from plmctl.commands.common import _quoted
 
     folder = tmp_path / "a b'c$HOME\"[1,2]~中"
-    assert shlex.split(f"run.dir={_quoted(folder)}") == [f"run.dir={folder}"]
+    assert shlex.split(f"run.dir={quoted(folder)}") == [f"run.dir={folder}"]

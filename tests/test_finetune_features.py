@@ -13,10 +13,10 @@ from omegaconf import OmegaConf
 from safetensors.torch import load_file
 
 import plmctl
-from plmctl.commands import eval as evaluation
-from plmctl.commands import finetune, fitted
 from plmctl.core.errors import ConfigError
+from plmctl.run import adapt, finetuning
 from plmctl.run import compose as config
+from plmctl.run.action import perform
 from plmctl.run.assemble import build_model
 from plmctl.run.convert import convert
 from plmctl.run.resume import resumed
@@ -49,10 +49,7 @@ TABLE_7 = {  # Devlin et al., 2019, with the two layers of tiny for the twelve o
 
 
 def run(verb: str, *words: str, **flags) -> int:
-    module = {"finetune": finetune, "eval": evaluation}[verb]
-    return module.run(
-        config.compose(verb, None, list(words)), config.Flags(verb, overrides=words, **flags)
-    )
+    return perform(config.compose(verb, None, list(words)).asked(**flags))
 
 
 def tuned(folder: Path, data: Path, *words: str, task: str = "tagging") -> Path:
@@ -160,14 +157,14 @@ def test_squad_has_them_too(tmp_path):
 @pytest.mark.parametrize("words_of", [["train.frozen=[backbone]"], ["train.trainable=[heads.*]"]])
 def test_the_frozen_backbone_is_in_evaluation_mode(words_of, table, tmp_path, monkeypatch):
     seen = []
-    forward = finetune.Model.forward
+    forward = finetuning.Model.forward
 
     def watched(model, batch, *rest, **named):
         modes = {module.training for module in model.backbone.modules()}
         seen.append((model.training, modes))
         return forward(model, batch, *rest, **named)
 
-    monkeypatch.setattr(finetune.Model, "forward", watched)
+    monkeypatch.setattr(finetuning.Model, "forward", watched)
     tuned(tmp_path / "run", table, *words_of, task="classification")
     assert (True, {False}) in seen  # an update
     assert all(modes == {False} for _, modes in seen)
@@ -224,12 +221,12 @@ def test_a_run_with_a_mix_goes_on_bit_for_bit(words, tmp_path):
     ]
     tuned(tmp_path / "whole", words, *made, "train.steps=4")
     tuned(tmp_path / "parts", words, *made, "train.steps=2")
-    cfg, flags = resumed(
+    cfg = resumed(
         config.Flags(
             "finetune", overrides=("train.steps=4", f"run.dir={tmp_path / 'parts'}"), resume=True
         )
     )
-    assert finetune.run(cfg, flags) == 0
+    assert finetuning.finetune(cfg) == 0
     one, two = (
         (tmp_path / name / "checkpoints" / "step-4" / "model.safetensors").read_bytes()
         for name in ("whole", "parts")
@@ -305,8 +302,8 @@ def test_what_the_command_line_says_of_the_head_stays(table, tmp_path):
 )
 def test_checkpoints_from_before_it_was_said_mean_the_same(recipe, heads, wanted):
     cfg = config.compose("pretrain", recipe)
-    assert OmegaConf.to_container(cfg.model.classifier) == wanted
-    assert fitted._classifier(cfg, dict.fromkeys(heads)) == wanted
+    assert dict(cfg.model.classifier) == wanted
+    assert adapt._classifier(cfg, dict.fromkeys(heads)) == wanted
 
 
 def test_embed_gives_the_logits_of_the_predictions(table, tmp_path):

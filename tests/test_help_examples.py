@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from plmctl.cli.app import VERBS, make_app
-from plmctl.cli.examples import EXAMPLES
+from plmctl.cli.app import commands, declared, make_app
 from plmctl.text import corpus
 from plmctl.text.corpus import load_documents
 
+EXAMPLES = {name: declared(function).examples for name, function in commands().items()}
 ORDER = (
     "tokenize",
     "data check",
@@ -55,7 +55,7 @@ REVIEWS = [
 
 
 def test_every_command_has_two() -> None:
-    assert set(EXAMPLES) == set(VERBS) == set(ORDER)
+    assert set(EXAMPLES) == set(ORDER)
     assert all(len(lines) == 2 for lines in EXAMPLES.values())
 
 

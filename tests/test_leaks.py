@@ -18,11 +18,10 @@ import torch
 from test_recipes import SMALL, tokenizer_of
 from torch import Tensor, nn
 
-from plmctl.commands.common import build_objective
 from plmctl.core.batch import Batch, Seq
 from plmctl.models.base import Model
 from plmctl.nn.tables import TokenTable
-from plmctl.run.assemble import build_model, known_to_objectives
+from plmctl.run.assemble import build_model, build_objective, known_to_objectives
 from plmctl.run.compose import compose, recipes_dir
 from plmctl.run.corpus import open_corpus, training_loader
 from plmctl.training.processes.world import World

@@ -13,7 +13,7 @@ from safetensors.torch import load_file
 from typer.testing import CliRunner
 
 from plmctl.cli.app import make_app
-from plmctl.commands import pretrain
+from plmctl.run import pretraining
 from plmctl.run.recipes import recipes_dir
 
 TINY = [
@@ -177,9 +177,11 @@ def test_epochs_and_sources_with_a_mixture(tokens: dict[str, Path], tmp_path: Pa
 def test_raw_texts_share_a_tokenizer(
     texts: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    opened, real = [], pretrain.open_corpus
+    opened, real = [], pretraining.open_corpus
     monkeypatch.setattr(
-        pretrain, "open_corpus", lambda *given, **more: opened.append(given) or real(*given, **more)
+        pretraining,
+        "open_corpus",
+        lambda *given, **more: opened.append(given) or real(*given, **more),
     )
     words = [
         "bert",

@@ -17,7 +17,6 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from plmctl.attention.patterns.base import Full, Pattern
-from plmctl.commands import pretrain
 from plmctl.core.batch import IGNORE, Batch, Rows, Seq
 from plmctl.core.errors import UsageError
 from plmctl.core.fields import Field
@@ -27,8 +26,9 @@ from plmctl.nn.cells.base import Cell, Row, Work
 from plmctl.nn.env import Env, Streams
 from plmctl.noise.base import Noise
 from plmctl.objectives.base import Facts, Objective, Output, Term
+from plmctl.run import pretraining
 from plmctl.run.assemble import build_model
-from plmctl.run.compose import Flags, compose
+from plmctl.run.compose import compose
 from plmctl.run.contract import TINY, check_contract
 from plmctl.run.corpus import open_corpus, training_loader, unread, used
 from plmctl.run.cost import cost
@@ -200,7 +200,7 @@ def test_an_objective_with_a_target_of_its_own(
     cfg = config(
         "noise=[tones]", "objective=[tone]", "eval.noise='${noise}'", f"run.dir={tmp_path / 'run'}"
     )
-    assert pretrain.run(cfg, Flags("pretrain", plugins=(ME,), config_dirs=(conf,))) == 0
+    assert pretraining.pretrain(cfg) == 0
     with pytest.raises(UsageError) as caught:
         check_contract(config("noise=[tones]", "objective=[tone]", "eval.noise=null"), [ME], [conf])
     told = (
@@ -234,7 +234,7 @@ def test_a_pattern_with_a_track_of_its_own_beside_a_question_about_the_row(
     ]
     cfg = config(*words, "eval.noise='${noise}'", f"run.dir={tmp_path / 'run'}")
     check_contract(cfg, [ME], [conf])
-    assert pretrain.run(cfg, Flags("pretrain", plugins=(ME,), config_dirs=(conf,))) == 0
+    assert pretraining.pretrain(cfg) == 0
     assert SameTone().looks_ahead()
     both = SameTone() & Full()
     assert both.needs == {"tracks.tone"}

@@ -17,8 +17,8 @@ from typer.testing import CliRunner
 
 import plmctl
 from plmctl.cli.app import make_app
-from plmctl.commands import finetune
 from plmctl.core.errors import UsageError
+from plmctl.run import finetuning
 from plmctl.run.plugins import named, option, recorded
 
 PLUGIN = "plmctl_near"
@@ -241,13 +241,13 @@ def test_a_stopped_run_tells_the_line_that_goes_on(
         "train.steps=2",
     ]
     words += ["train.epochs=null", f"run.dir={tmp_path / 'stopped'}", "--plugin", PLUGIN]
-    fit = finetune.fit
+    fit = finetuning.fit
 
     def stopped(session: Any, **rest: Any) -> Any:
         result = fit(session, **rest)
         return type(result)(**{**vars(result), "exit_code": 130})
 
-    monkeypatch.setattr(finetune, "fit", stopped)
+    monkeypatch.setattr(finetuning, "fit", stopped)
     line = invoke("finetune", *words, code=130).stderr.splitlines()[-1]
     assert line == f"  plmctl finetune --resume run.dir={tmp_path / 'stopped'} --plugin {PLUGIN}"
     monkeypatch.undo()

@@ -19,6 +19,8 @@ from typer.testing import CliRunner
 
 from plmctl.attention.patterns.base import Pattern
 from plmctl.cli import app as cli
+from plmctl.cli.console import _sorted
+from plmctl.cli.data import pathless
 from plmctl.core.batch import IGNORE, Seq, Targets
 from plmctl.data.formats.base import Format
 from plmctl.distill.base import Signal
@@ -28,7 +30,9 @@ from plmctl.nn.positions import Position
 from plmctl.noise.base import Noise
 from plmctl.objectives.base import Objective
 from plmctl.run import compose as config
+from plmctl.run.lesson import as_training
 from plmctl.run.schema import VERBS as SCHEMAS
+from plmctl.run.spec import Provenance
 
 ROOT = Path(__file__).resolve().parents[1]
 DOCS = ROOT / "docs"
@@ -81,30 +85,30 @@ def check_command(line: str, *extra: str) -> None:
     if verb in ("average", "convert", "report", "recipes", "help"):
         return
     given = context.params
-    words = cli.pathless(given["words"] or []) if verb == "data" else given["words"] or []
-    recipe, overrides = cli._sorted(words, resume=given.get("resume", False))
+    words = pathless(given["words"] or []) if verb == "data" else given["words"] or []
+    recipe, overrides = _sorted(words, resume=given.get("resume", False))
     if given.get("resume"):
         return  # the saved config counts
-    if verb in cli.FRONTS:
-        made = cli.FRONTS[verb](config.Flags(verb, recipe, tuple(overrides)))
-        verb, recipe, overrides = made.verb, made.recipe, made.overrides
-    if verb == "pretrain" and recipe is None:
-        recipe = "bert"
-    config.composed(
+    recipe = "bert" if verb == "pretrain" and recipe is None else recipe
+    asked = Provenance(
         verb,
         recipe,
-        overrides,
-        config_dirs=given.get("config_dir") or (),
-        plugins=given.get("plugin") or (),
-        sweep=given.get("multirun", False),
+        tuple(overrides),
+        config_dirs=tuple(given.get("config_dir") or ()),
+        plugins=tuple(given.get("plugin") or ()),
     )
+    asked = as_training(asked) if verb == "distill" else asked
+    config.composed(asked, sweep=given.get("multirun", False))
 
 
 def test_there_are_enough_commands():
     assert len(COMMANDS) >= 15
     assert {
-        verb for verb in cli.VERBS for line in commands(README) if line.startswith(f"plmctl {verb}")
-    } == set(cli.VERBS)
+        verb
+        for verb in cli.commands()
+        for line in commands(README)
+        if line.startswith(f"plmctl {verb}")
+    } == set(cli.commands())
 
 
 @pytest.mark.parametrize("line", COMMANDS)

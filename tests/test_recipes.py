@@ -13,9 +13,8 @@ import pytest
 import torch
 from omegaconf import DictConfig, OmegaConf
 
-from plmctl.commands.common import build_objective
 from plmctl.core.errors import UsageError
-from plmctl.run.assemble import build_model, known_to_objectives
+from plmctl.run.assemble import build_model, build_objective, known_to_objectives
 from plmctl.run.build import build
 from plmctl.run.compose import compose, conf_dir, recipes_dir
 from plmctl.run.contract import TINY, check_contract

@@ -20,12 +20,12 @@ from plmctl.chain.plan import plan
 from plmctl.chain.stages import given, stages
 from plmctl.cli.app import make_app
 from plmctl.commands import eval as evaluating
-from plmctl.commands import pretrain
-from plmctl.commands.dry_run import estimate
 from plmctl.jobs.job import resolve, run_folders
 from plmctl.jobs.work import DONE
+from plmctl.run import pretraining
 from plmctl.run.build import plain
 from plmctl.run.compose import Flags, compose
+from plmctl.run.estimate import estimate
 from plmctl.run.headers import header, source_of
 from plmctl.run.recipes import conf_dir, find_recipe, recipe_names, recipes_dir
 from plmctl.run.resume import leaves
@@ -104,7 +104,7 @@ def test_ls_of_studies() -> None:
 @pytest.mark.parametrize("recipe", RECIPES)
 def test_the_header_states_cost_and_data_as_they_are(recipe: str) -> None:
     found = header(find_recipe(recipe))
-    report = estimate(compose("pretrain", recipe), Flags("pretrain"))
+    report = estimate(compose("pretrain", recipe))
     parameters, flops = (
         sum(report["parameters"].values()) / 1e6,
         float(report["run"]["training FLOPs"]),
@@ -359,7 +359,7 @@ def test_a_chain_goes_on_where_it_was_stopped(
     (tuned / DONE).unlink()  # as if it had been killed just before it said so
     (pretrained,) = (here / "out").glob("pretrain-*")
     ran: list[str] = []
-    monkeypatch.setattr(pretrain, "run", lambda cfg, flags: ran.append("pretrain"))
+    monkeypatch.setattr(pretraining, "pretrain", lambda spec: ran.append("pretrain"))
     second = plmctl(*chain_words, "--json")
     assert second.exit_code == 0, second.stderr
     assert not ran, "what is finished is passed over"
@@ -416,10 +416,10 @@ def test_a_failing_step_ends_the_chain_with_its_code(
 ) -> None:
     from plmctl.core.errors import DataError
 
-    def fail(cfg: Any, *, flags: Any) -> int:
+    def fail(spec: Any) -> int:
         raise DataError("broken", file="here.txt")
 
-    monkeypatch.setattr(pretrain, "run", fail)
+    monkeypatch.setattr(pretraining, "pretrain", fail)
     done = plmctl(*chain_words)
     assert done.exit_code == 3
     assert "plmctl: here.txt: broken" in done.stderr

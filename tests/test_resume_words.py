@@ -7,11 +7,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from omegaconf import OmegaConf
 
 from plmctl.core.errors import ConfigError, UsageError
 from plmctl.run.compose import Flags, compose
 from plmctl.run.resume import resumed
+from plmctl.run.saved import to_yaml
 from plmctl.training import rundir
 
 MINE = """# @package _global_
@@ -25,7 +25,7 @@ train: {steps: 6}
 def started(verb: str, folder: Path, recipe: str | None, *words: str) -> Flags:
     cfg = compose(verb, recipe, [*words, f"run.dir={folder}"])
     first = [*([recipe] if recipe else []), *words, f"run.dir={folder}"]
-    rundir.create(folder, config=OmegaConf.to_yaml(cfg, resolve=True), overrides=first)
+    rundir.create(folder, config=to_yaml(cfg, versioned=True), overrides=first)
     return Flags(verb, overrides=(f"run.dir={folder}",), resume=True)
 
 
@@ -43,10 +43,10 @@ def test_finetune_needs_neither_task_nor_checkpoint_again(tmp_path: Path) -> Non
         "checkpoint=somewhere",
         "train.steps=5",
     )
-    cfg, noted = resumed(with_words(flags, "train.steps=9", "task.path=data"))
+    cfg = resumed(with_words(flags, "train.steps=9", "task.path=data"))
     assert (cfg.train.steps, cfg.task.name, cfg.checkpoint) == (9, "cola", "somewhere")
-    assert noted.changes == ("train.steps: 5 -> 9",)
-    cfg, noted = resumed(with_words(flags, "train.minutes=1"))
+    assert cfg.provenance.changes == ("train.steps: 5 -> 9",)
+    cfg = resumed(with_words(flags, "train.minutes=1"))
     assert (cfg.train.steps, cfg.train.minutes) == (None, 1)
     for word, message in (
         ("task.path=other", "started with 'data'"),
@@ -61,14 +61,18 @@ def test_a_recipe_of_the_users_own(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     monkeypatch.chdir(tmp_path)
     Path("mine.yaml").write_text(MINE, encoding="utf-8")
     flags = started("pretrain", tmp_path / "run", "./mine.yaml", "optim.lr=1e-3")
-    cfg, noted = resumed(with_words(flags, "train.steps=12"))
-    assert (cfg.train.steps, cfg.size.width, noted.changes) == (12, 32, ("train.steps: 6 -> 12",))
+    cfg = resumed(with_words(flags, "train.steps=12"))
+    assert (cfg.train.steps, cfg.size.width, cfg.provenance.changes) == (
+        12,
+        32,
+        ("train.steps: 6 -> 12",),
+    )
     with pytest.raises(
         ConfigError, match=r"noise\.token_mask\.rate=0\.2: the run was started with 0\.15"
     ):
         resumed(with_words(flags, "noise.rate=0.2"))
     Path("mine.yaml").unlink()
-    assert resumed(flags)[0].size.width == 32
+    assert resumed(flags).size.width == 32
     with pytest.raises(
         UsageError, match=r"(?s)mine.yaml: there is no such file.*fix: give run.dir alone"
     ):
@@ -107,8 +111,8 @@ def test_a_start_that_was_cut_off(tmp_path: Path, left: tuple[str, ...]) -> None
         ),
     ):
         resumed(Flags("pretrain", overrides=words, resume=True))
-    cfg, flags = resumed(Flags("pretrain", "gpt", overrides=words, resume=True))
-    assert (cfg.recipe, flags.resume) == ("gpt", False)
+    cfg = resumed(Flags("pretrain", "gpt", overrides=words, resume=True))
+    assert (cfg.recipe, cfg.provenance.resume) == ("gpt", False)
     rundir.refuse_used(folder)
     (folder / "notes.txt").touch()
     with pytest.raises(UsageError, match="is not empty"):

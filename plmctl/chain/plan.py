@@ -4,7 +4,6 @@ all that decides its result.
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,20 +20,21 @@ from plmctl.chain.stages import (
     needs_text,
     stages,
 )
-from plmctl.commands.fitted import OF_THE_MODEL
 from plmctl.core.errors import ConfigError, DataError
 from plmctl.data.shards import is_tokens
 from plmctl.jobs.configs import BUILTIN, Configs, builtin_task, missing_text
 from plmctl.jobs.job import REFERENCE, Config, Job, run_folders
 from plmctl.jobs.key import key
 from plmctl.run import schema
+from plmctl.run.adapt import OF_THE_MODEL, refuse_another_model
 from plmctl.run.build import plain
 from plmctl.run.compose import Flags
 from plmctl.run.headers import Header
-from plmctl.run.loading import open_source, refuse_another_model
+from plmctl.run.loading import open_source
 from plmctl.run.model_facts import reading
 from plmctl.run.overrides import spelled
 from plmctl.run.recipes import conf_dir, load
+from plmctl.run.spec import thaw
 
 DOCSTRINGS = {"docstrings": BUILTIN}  # the labelled text that comes with Python: needs no download
 # of it, as in `make demo`
@@ -196,7 +196,7 @@ class _Planner:
         name = f"{TOKENS}-{stage.name}" if self.texts else TOKENS
         words = [
             *self._tokenizer(config["tokenizer"]),
-            *_changed("data", data, dataclasses.asdict(schema.Data())),
+            *_changed("data", data, thaw(schema.Data())),
             *self.given.of(name),
         ]
         job = self._add(name, "tokenize", words)
@@ -276,7 +276,7 @@ def _changed(slot: str, node: Mapping[str, Any], default: Mapping[str, Any]) -> 
 
 def _resets(data: Config, told: Sequence[str]) -> list[str]:
     """The words that take back what a recipe itself says of raw text, once it is tokens."""
-    default = dataclasses.asdict(schema.Data())
+    default = thaw(schema.Data())
     kept = (*told, "data.path", "data.cache_dir")
     own = [name for name in default if data[name] != default[name] and f"data.{name}" not in kept]
     return [f"data.{name}={spelled(default[name])}" for name in own]

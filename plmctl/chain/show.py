@@ -15,12 +15,13 @@ from rich.table import Table
 from plmctl.chain import listing
 from plmctl.core.errors import UsageError
 from plmctl.core.terminal import screen, tell
-from plmctl.run.compose import Flags, composed
+from plmctl.run.compose import Flags, compose
 from plmctl.run.headers import Header, header
 from plmctl.run.overrides import spelled
 from plmctl.run.recipes import find_recipe, recipe_names, studies
 from plmctl.run.resume import leaves
 from plmctl.run.schema import LENGTHS
+from plmctl.run.spec import thaw
 
 
 def show_list(flags: Flags, *, of_studies: bool) -> None:
@@ -101,19 +102,12 @@ def _differences(name: str, flags: Flags) -> Mapping[str, tuple[str, str]]:
     """{setting: (here, by default)}: the parts that a recipe chooses, then the values that it
     gives them.
     """
-    from omegaconf import OmegaConf
-
     parts = listing.choices(listing.read_yaml(find_recipe(name, flags.config_dirs)))
     parts = {slot: part for slot, part in parts.items() if "@" not in slot}
     bare = [*(f"{slot}={spelled(part)}" for slot, part in parts.items()), "train.steps=1"]
     places = {"config_dirs": flags.config_dirs, "plugins": flags.plugins}
-    ours, theirs = (
-        dict(leaves(OmegaConf.to_container(made.cfg, resolve=True)))
-        for made in (
-            composed("pretrain", name, **places),
-            composed("pretrain", None, bare, **places),
-        )
-    )
+    found = (compose("pretrain", name, **places), compose("pretrain", None, bare, **places))
+    ours, theirs = (dict(leaves(thaw(spec))) for spec in found)
     theirs |= {f"train.{length}": None for length in LENGTHS}
     values = {
         key: (spelled(value), spelled(theirs[key]) if key in theirs else "")

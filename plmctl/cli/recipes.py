@@ -6,8 +6,8 @@ from typing import Annotated, Any
 
 import typer
 
-from plmctl.cli.console import ConfigDir, Json, Plugin, command, reported, see_plugins
-from plmctl.run.compose import Flags
+from plmctl.cli import legacy
+from plmctl.cli.console import ConfigDir, Json, Plugin, command
 
 Name = Annotated[
     str, typer.Argument(metavar="NAME", help="A recipe (plmctl recipes ls), or ./yours.yaml.")
@@ -15,6 +15,9 @@ Name = Annotated[
 Words = Annotated[list[str] | None, typer.Argument(metavar="KEY=VALUE", show_default=False)]
 
 
+@command(
+    "recipes ls", place=150, examples=("plmctl recipes ls --json", "plmctl recipes ls --studies")
+)
 def ls(
     studies: Annotated[
         bool, typer.Option("--studies", help="The studies of plmctl ablate instead.")
@@ -25,12 +28,14 @@ def ls(
     """List the systems: paper, scale of the file as it stands, parameters, cost, and what was
     reached with it here.
     """
-    _recipes(
-        {"action": "ls", "studies": studies},
-        Flags("recipes", config_dirs=tuple(config_dir or ()), json=as_json),
-    )
+    _recipes({"action": "ls", "studies": studies}, None, config_dir, json=as_json)
 
 
+@command(
+    "recipes show",
+    place=160,
+    examples=("plmctl recipes show bert", "plmctl recipes show simcse data.path=tokens"),
+)
 def show(
     name: Name,
     words: Words = None,
@@ -41,12 +46,13 @@ def show(
     """Show one system: its header, the settings that differ from the defaults, the commands of
     its chain, its data.
     """
-    flags = Flags(
-        "recipes", config_dirs=tuple(config_dir or ()), plugins=tuple(plugin or ()), json=as_json
-    )
-    _recipes({"action": "show", "name": name, "words": words or []}, flags)
+    asked = {"action": "show", "name": name, "words": words or []}
+    _recipes(asked, plugin, config_dir, json=as_json)
 
 
+@command(
+    "recipes cp", place=170, examples=("plmctl recipes cp bert", "plmctl recipes cp gpt2 mine.yaml")
+)
 def cp(
     name: Name,
     dest: Annotated[
@@ -56,12 +62,20 @@ def cp(
     config_dir: ConfigDir = None,
 ) -> None:
     """Copy a recipe's file, to be edited; nothing is overwritten."""
-    _recipes(
-        {"action": "cp", "name": name, "dest": dest},
-        Flags("recipes", config_dirs=tuple(config_dir or ())),
-    )
+    _recipes({"action": "cp", "name": name, "dest": dest}, None, config_dir)
 
 
+@command(
+    "recipes run",
+    place=180,
+    examples=(
+        "plmctl recipes run gpt size=tiny train.steps=20 finetune.train.steps=20 out=chains/first",
+        (
+            "plmctl recipes run bert size=small data.path=README.md train.minutes=60"
+            " tasks.sst2=glue/SST-2 --dry-run"
+        ),
+    ),
+)
 def run(
     name: Name,
     words: Words = None,
@@ -82,20 +96,9 @@ def run(
 
     The same command, started again, passes over what is finished and goes on with what was cut off.
     """
-    flags = Flags(
-        "recipes",
-        config_dirs=tuple(config_dir or ()),
-        plugins=tuple(plugin or ()),
-        json=as_json,
-        dry_run=dry_run,
-    )
-    _recipes({"action": "run", "name": name, "words": words or []}, flags)
+    asked = {"action": "run", "name": name, "words": words or []}
+    _recipes(asked, plugin, config_dir, json=as_json, dry_run=dry_run)
 
 
-def _recipes(settings: dict[str, Any], flags: Flags) -> None:
-    from omegaconf import OmegaConf
-
-    with reported():
-        see_plugins(flags.plugins)
-        cfg = OmegaConf.create({"words": OmegaConf.create([])} | settings)
-        raise typer.Exit(command("recipes", cfg, flags))
+def _recipes(settings: dict[str, Any], *places: list[str] | None, **flags: Any) -> None:
+    legacy.run("recipes", {"words": []} | settings, *places, **flags)

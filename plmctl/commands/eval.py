@@ -11,11 +11,11 @@ from typing import Any
 import torch
 from omegaconf import DictConfig, OmegaConf
 
-from plmctl.commands.fitted import framing
 from plmctl.core.errors import ConfigError, UsageError
 from plmctl.core.locate import locate
 from plmctl.core.terminal import tell
 from plmctl.run import loading
+from plmctl.run.adapt import framing
 from plmctl.run.assemble import longest
 from plmctl.run.build import build, plain
 from plmctl.run.compose import Flags

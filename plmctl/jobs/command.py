@@ -3,44 +3,44 @@
 from __future__ import annotations
 
 import contextlib
-import importlib
 import shutil
 from pathlib import Path
 from typing import Any
 
-from plmctl.run.compose import Flags
+from plmctl.run import action
+from plmctl.run.schema import spec_of
+from plmctl.run.spec import Provenance, RunSpec, thaw
 
 RESUMABLE = ("pretrain", "finetune")
 
 
 def execute(record: dict[str, Any], run: Path) -> int:
     """Run the command of a job's record; what it makes goes into `run`. Returns its exit code."""
-    from omegaconf import OmegaConf
-
-    verb, cfg = record["verb"], OmegaConf.create(record["config"])
-    flags = Flags(verb, overrides=tuple(record["words"]), plugins=tuple(record["plugins"]))
+    verb, words, plugins = record["verb"], tuple(record["words"]), tuple(record["plugins"])
+    given = Provenance(verb, overrides=words, plugins=plugins, json=verb == "eval")
+    spec = spec_of(verb, record["config"], given)
     if verb in RESUMABLE and (saved := _saved(record, run)) is not None:
-        cfg, flags = saved, Flags(verb, plugins=flags.plugins, resume=True)
+        spec = saved.asked(overrides=(), changes=())
     elif verb in RESUMABLE:
         shutil.rmtree(run, ignore_errors=True)
-        cfg.run.dir = str(run)
+        spec = spec.replace({"run.dir": str(run)})
     else:
-        cfg.out = str(run)
+        spec = spec.replace({"out": str(run)})
     if verb != "eval":
-        return _command(verb, cfg, flags)
+        return _perform(spec)
     shutil.rmtree(run, ignore_errors=True)
     run.mkdir(parents=True)
-    flags = Flags(verb, overrides=flags.overrides, plugins=flags.plugins, json=True)
     with (run / "result.json").open("w", encoding="utf-8") as out, contextlib.redirect_stdout(out):
-        return _command(verb, cfg, flags)
+        return _perform(spec)
 
 
-def _command(verb: str, cfg: Any, flags: Flags) -> int:
-    return int(importlib.import_module(f"plmctl.commands.{verb}").run(cfg, flags=flags) or 0)
+def _perform(spec: RunSpec) -> int:
+    result = action.perform(spec)
+    return result if isinstance(result, int) else 0
 
 
-def _saved(record: dict[str, Any], run: Path) -> Any:
-    """The config of a run that can be resumed: it has a checkpoint, and lies where it started."""
+def _saved(record: dict[str, Any], run: Path) -> RunSpec | None:
+    """The spec of a run that can be resumed: it has a checkpoint, and lies where it started."""
     from plmctl.run.resume import resumed
     from plmctl.training.checkpoint import Checkpoints
 
@@ -50,7 +50,8 @@ def _saved(record: dict[str, Any], run: Path) -> Any:
     ):
         return None
     words, plugins = (f"run.dir={run}",), tuple(record["plugins"])
-    cfg, _ = resumed(Flags(record["verb"], overrides=words, plugins=plugins, resume=True))
+    spec = resumed(Provenance(record["verb"], overrides=words, plugins=plugins, resume=True))
     config = record["config"]
-    same = all(cfg.get(name) == config.get(name) for name in ("checkpoint", "init"))
-    return cfg if same and cfg.data.path == (config.get("data") or {}).get("path") else None
+    same = all(spec.get(name) == config.get(name) for name in ("checkpoint", "init"))
+    path = (config.get("data") or {}).get("path")
+    return spec if same and thaw(spec.select("data.path")) == path else None

@@ -6,22 +6,22 @@ import contextlib
 import os
 import platform
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
-
-from omegaconf import DictConfig
 
 from plmctl.core.errors import AbsentData, ConfigError, DataError
 from plmctl.data.shards import is_tokens
 from plmctl.data.tokenizing import find_cache_folder
 from plmctl.jobs.job import Config
 from plmctl.run.assemble import settled
-from plmctl.run.build import build, plain
+from plmctl.run.build import build
 from plmctl.run.compose import Flags, composed
 from plmctl.run.contract import check_contract
 from plmctl.run.corpus import check_data, check_updates
 from plmctl.run.decided import refuse_decided
 from plmctl.run.headers import naming_source
+from plmctl.run.spec import thaw
 from plmctl.run.tokenize import sources
 from plmctl.tasks.base import Task
 from plmctl.tasks.inference import check_splits
@@ -36,7 +36,7 @@ class Configs:
     def __init__(self, flags: Flags) -> None:
         self.flags = flags
         self._parts: dict[tuple[str, ...], bytes] = {}  # what part files make together
-        self._made: dict[tuple[str | None, ...], tuple[DictConfig, Config]] = {}
+        self._made: dict[tuple[str | None, ...], tuple[Any, Config]] = {}
 
     def compose(self, verb: str, words: Sequence[str], recipe: str | None = None) -> Config:
         """The config of `plmctl <verb> [recipe] <words>`."""
@@ -86,20 +86,12 @@ class Configs:
         """The longest row that the model of a config has positions for; None: of any length."""
         return settled(model, plugins=self.flags.plugins)["position"].get("max_length")
 
-    def _compose(
-        self, verb: str, recipe: str | None, words: Sequence[str]
-    ) -> tuple[DictConfig, Config]:
+    def _compose(self, verb: str, recipe: str | None, words: Sequence[str]) -> tuple[Any, Config]:
         asked = (verb, recipe, *words)
         if asked not in self._made:
-            cfg = composed(
-                verb,
-                recipe,
-                words,
-                config_dirs=self.flags.config_dirs,
-                plugins=self.flags.plugins,
-                known=self._parts,
-            ).cfg
-            self._made[asked] = cfg, {str(key): value for key, value in plain(cfg).items()}
+            given = replace(self.flags, verb=verb, recipe=recipe, overrides=tuple(words))
+            spec = composed(given, known=self._parts).spec
+            self._made[asked] = spec, thaw(spec)
         return self._made[asked]
 
 

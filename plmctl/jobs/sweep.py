@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import importlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -15,10 +14,12 @@ from plmctl.core.terminal import remark, screen, tell
 from plmctl.jobs.launcher import LauncherTask, multirun, reworded
 from plmctl.jobs.work import Outcome, attempt
 from plmctl.report import sweeps
-from plmctl.run.compose import Flags, composed, session
+from plmctl.run import action
+from plmctl.run.compose import composed, session
 from plmctl.run.finish import finish
 from plmctl.run.overrides import Word, quoted
 from plmctl.run.recipes import option_name, store_recipe
+from plmctl.run.spec import Provenance
 from plmctl.storage.atomic import write_json
 
 if TYPE_CHECKING:
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
 class SweepJob:
     """One job as a launcher calls it: it records how it ended, so that the sweep goes on."""
 
-    flags: Flags
+    given: Provenance
     swept: frozenset[str]  # the settings that jobs differ in
 
     def __call__(self, cfg: DictConfig) -> Outcome:
@@ -56,25 +57,24 @@ class SweepJob:
         return replace(outcome, result=score(record["metrics"]))
 
     def _run(self, cfg: DictConfig, hydra: Any, folder: Path) -> Any:
-        names = {option_name(name): name for name in (self.flags.recipe or "").split(",") if name}
+        names = {option_name(name): name for name in (self.given.recipe or "").split(",") if name}
         recipe = names.get(hydra.runtime.choices.get("recipe"))
         words = [
             Word(text, _key(text), text, group=_key(text) in hydra.runtime.choices)
             for text in hydra.overrides.task
             if not text.startswith("recipe=")
         ]
-        _, errors = finish(cfg, self.flags.verb, recipe, words, plugins=self.flags.plugins)
+        given = replace(self.given, recipe=recipe, overrides=tuple(word.text for word in words))
+        spec, errors = finish(cfg, words, given)
         raise_all(errors)
-        if "run" in cfg:
-            cfg.run.dir = cfg.run.dir or str(folder)
-        elif "out" in cfg:
-            cfg.out = cfg.out or str(folder)
-        flags = replace(self.flags, recipe=recipe, overrides=tuple(word.text for word in words))
-        command = importlib.import_module(f"plmctl.commands.{self.flags.command}")
-        return command.run(cfg, flags=flags)
+        assert spec is not None
+        key = "run.dir" if "run" in spec else "out" if "out" in spec else ""
+        if key and not spec.select(key):
+            spec = spec.replace({key: str(folder)})
+        return action.perform(spec)
 
 
-def sweep(flags: Flags) -> int:
+def sweep(given: Provenance) -> int:
     """Run every job of a sweep.
 
     Returns:
@@ -82,37 +82,30 @@ def sweep(flags: Flags) -> int:
     """
     from hydra.types import RunMode
 
-    config_dirs = flags.config_dirs
-    words = composed(
-        flags.verb,
-        flags.recipe,
-        flags.overrides,
-        config_dirs=config_dirs,
-        plugins=flags.plugins,
-        sweep=True,
-    ).words
-    given = [word.key for word in words]
+    config_dirs = given.config_dirs
+    words = composed(given, sweep=True).words
+    keys = [word.key for word in words]
     overrides = [_shared_folder(word) for word in words]
     # a run directory starts empty, and keeps its own log
     quiet = {"hydra.output_subdir": "null", "hydra/job_logging": "none"}
-    overrides += [f"{key}={value}" for key, value in quiet.items() if key not in given]
-    overrides += ["hydra/hydra_logging=none"] if flags.json else []
-    recipes = [name for name in (flags.recipe or "").split(",") if name]
-    with session(flags.verb, config_dirs) as hydra:
+    overrides += [f"{key}={value}" for key, value in quiet.items() if key not in keys]
+    overrides += ["hydra/hydra_logging=none"] if given.json else []
+    recipes = [name for name in (given.recipe or "").split(",") if name]
+    with session(given.verb, config_dirs) as hydra:
         if recipes:
             options = [store_recipe(name, config_dirs) for name in recipes]
             overrides += [f"recipe={','.join(options)}"]
-        with reworded(hydra, flags.verb):
-            own = hydra.compose_config(flags.verb, overrides, RunMode.MULTIRUN).hydra
+        with reworded(hydra, given.verb):
+            own = hydra.compose_config(given.verb, overrides, RunMode.MULTIRUN).hydra
         folder = str(own.sweep.dir)
         swept = {word.key for word in words if word.text != word.sample}
         swept |= {*(own.sweeper.get("params") or ()), *(["recipe"] if len(recipes) > 1 else [])}
         overrides = [text for text in overrides if not text.startswith("hydra.sweep.dir=")]
         overrides += [quoted(f"hydra.sweep.dir={folder}")]
-        task = LauncherTask(SweepJob(flags, frozenset(swept)))
-        interrupted = multirun(hydra, task, overrides, verb=flags.verb)
+        task = LauncherTask(SweepJob(given, frozenset(swept)))
+        interrupted = multirun(hydra, task, overrides, verb=given.verb)
     records = sweeps.read_records(Path(folder))
-    tell(json.dumps(records)) if flags.json else _print_table(records, Path(folder))
+    tell(json.dumps(records)) if given.json else _print_table(records, Path(folder))
     if records:
         remark(f"table: {sweeps.write(records, Path(folder))}")
     return 130 if interrupted else int(any(record["code"] for record in records))

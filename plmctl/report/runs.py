@@ -12,7 +12,8 @@ from typing import Any, Literal
 from plmctl.core.errors import DataError
 from plmctl.report.chart import Curve
 from plmctl.run.plugins import option, recorded
-from plmctl.run.saved import read_saved
+from plmctl.run.saved import read_spec
+from plmctl.run.spec import thaw
 from plmctl.storage.reading import parse_json
 
 METRICS, CONFIG, RESULT = "metrics.jsonl", "config.yaml", "result.json"
@@ -179,7 +180,4 @@ def _points(line: str, file: Path, number: int) -> list[tuple[str, tuple[float, 
 
 
 def _config(folder: Path) -> dict[str, Any]:
-    file = folder / CONFIG
-    if not file.is_file():
-        return {}
-    return read_saved(file)
+    return dict(thaw(read_spec(folder) or {}))

@@ -14,7 +14,8 @@ from plmctl.core.errors import ConfigError
 from plmctl.core.locate import locate, parameters
 from plmctl.heads.features import BEFORE_HEADS
 from plmctl.models.base import Model
-from plmctl.run.build import build, plain
+from plmctl.objectives.mix import Entry, Mix
+from plmctl.run.build import build, entry, plain
 from plmctl.text.vocab import Vocab
 
 NODES = ("size", "pattern", "position", "model", "heads")  # of a config: what a model is built from
@@ -89,6 +90,24 @@ def known_to_objectives(model: Model, *, vocab_size: int) -> dict[str, Any]:
         "max_length": backbone.max_length,
         "table_width": backbone.width if table is None else int(table.weight.shape[1]),  # type: ignore[index, union-attr, arg-type]
     }
+
+
+def build_objective(config: Any, given: Mapping[str, Any], plugins: Sequence[str] = ()) -> Mix:
+    """The mix of everything under `objective`, each with its weight and the data source it looks
+    at; [] asks nothing.
+
+    `seed` fixes the first weights of what objectives own; the state of torch's global generator is
+    left as it was.
+    """
+    entries = {}
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(config.seed)
+        for name, node in (plain(config.objective) or {}).items():
+            part, weight, source = entry(node, f"objective.{name}")
+            entries[name] = Entry(
+                build(part, given, plugins, path=f"objective.{name}"), weight, source
+            )
+    return Mix(entries)
 
 
 def settled(config: Any, *, plugins: Sequence[str] = ()) -> dict[str, Any]:

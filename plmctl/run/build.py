@@ -22,6 +22,7 @@ from plmctl.core.locate import locate, parameters
 from plmctl.core.parts import declared, misfit, slot_of
 from plmctl.core.values import fit
 from plmctl.run.format_1 import upgrade
+from plmctl.run.spec import Part, Record, thaw
 
 MARKS = ("_target_", "_partial_", "_given_")
 
@@ -70,6 +71,8 @@ def slot_at(path: str) -> str:
 
 def plain(node: Any) -> Any:
     """A config node as plain dicts and lists, interpolations resolved."""
+    if isinstance(node, (Part, Record, tuple)):
+        return thaw(node)
     if type(node).__module__.startswith("omegaconf"):
         from omegaconf import OmegaConf
 

@@ -7,8 +7,8 @@ from __future__ import annotations
 import contextlib
 import pickle
 import re
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -26,12 +26,14 @@ from plmctl.run.recipes import (
     store_recipe,
 )
 from plmctl.run.resolvers import register
+from plmctl.run.spec import Provenance, RunSpec
 from plmctl.storage.reading import refuse_endless
 
 if TYPE_CHECKING:
     from hydra._internal.hydra import Hydra
     from omegaconf import DictConfig
 
+Flags = Provenance  # its former name, while commands are moved
 __all__ = ["Composed", "Flags", "build", "check", "compose", "composed", "conf_dir", "recipes_dir"]
 
 # what shipped files made together: they do not change while a process runs
@@ -39,36 +41,9 @@ _SHIPPED: dict[tuple[str, ...], bytes] = {}
 
 
 @dataclass(frozen=True)
-class Flags:
-    """What stood on the command line besides the config."""
-
-    verb: str
-    recipe: str | None = None
-    overrides: tuple[str, ...] = ()
-    config_dirs: tuple[str, ...] = ()
-    plugins: tuple[str, ...] = ()
-    dry_run: bool = False
-    resume: bool = False
-    preview: int = 0  # rows to show
-    json: bool = False
-    submission: bool = False
-    launcher: tuple[str, ...] = ()  # of a study's jobs: hydra/launcher=... and its settings
-    changes: tuple[str, ...] = ()  # what --resume was allowed to change: "key: old -> new"
-    # the command that was typed, where its config is that of another, `verb`: distill
-    front: str = ""
-
-    @property
-    def command(self) -> str:
-        """What stands behind `plmctl`."""
-        return self.front or self.verb
-
-
-@dataclass(frozen=True)
 class Composed:
-    cfg: DictConfig
+    spec: RunSpec
     words: list[Word] = field(default_factory=list)  # the overrides as Hydra was told them
-    # settings of parts that are not chosen: "noise.token_mask.rate=0.15"
-    removed: list[str] = field(default_factory=list)
 
 
 def compose(
@@ -78,29 +53,26 @@ def compose(
     *,
     config_dirs: Sequence[str] = (),
     plugins: Sequence[str] = (),
-) -> DictConfig:
-    """The config of `plmctl <verb> [recipe] [overrides]`; raises every problem together (exit
-    code 2).
+) -> Any:
+    """The settings of `plmctl <verb> [recipe] [overrides]`, a `RunSpec`.
+
+    Raises:
+        UsageError: Every problem together (exit code 2).
     """
-    return composed(verb, recipe, overrides, config_dirs=config_dirs, plugins=plugins).cfg
+    given = Provenance(verb, recipe, tuple(overrides), tuple(config_dirs), tuple(plugins))
+    return composed(given).spec
 
 
 def composed(
-    verb: str,
-    recipe: str | None = None,
-    overrides: Sequence[str] = (),
-    *,
-    config_dirs: Sequence[str] = (),
-    plugins: Sequence[str] = (),
-    sweep: bool = False,
-    known: dict[tuple[str, ...], bytes] | None = None,
+    given: Provenance, *, sweep: bool = False, known: dict[tuple[str, ...], bytes] | None = None
 ) -> Composed:
-    """`compose`, with the overrides as Hydra was told them and what was removed; `sweep` composes
-    the first job of a sweep.
+    """`compose`, with the overrides as Hydra was told them; `sweep` composes the first job of a
+    sweep.
 
     `known` remembers what a user's part files made together, for callers that compose many configs
     of few choices in a row.
     """
+    verb, recipe, config_dirs = given.verb, given.recipe, given.config_dirs
     if verb == "ablate":
         recipe = str(find_study(recipe or "", config_dirs))
     names = (recipe or "").split(",") if sweep else [recipe or ""]
@@ -110,36 +82,33 @@ def composed(
             f" {verb} takes key=value settings, or your own ./file.yaml of them"
         )
     with session(verb, config_dirs) as hydra:
-        known = (
-            _SHIPPED
-            if not config_dirs and all(is_shipped(name) for name in names if name)
-            else known
-        )
+        if not config_dirs and all(is_shipped(name) for name in names if name):
+            known = _SHIPPED
         chosen = [f"recipe={option_name(name)}" for name in names if name][:1]
-        words, errors = read(overrides, hydra.config_loader, sweep=sweep)
+        words, errors = read(given.overrides, hydra.config_loader, sweep=sweep)
         groups = [word for word in words if word.group]
         choices = (verb, *chosen, *(word.sample for word in groups))
-        if known is None or choices not in known:
+        bad: list[UsageError] = []
+        if known and choices in known:
+            cfg = pickle.loads(known[choices])
+        else:
             for name in filter(None, names):
                 store_recipe(name, config_dirs)
-        cfg, bad = (
-            (pickle.loads(known[choices]), [])
-            if known and choices in known
-            else _run_all(hydra, verb, chosen, groups)
-        )
-        if known is not None and not bad and choices not in known:
-            known[choices] = pickle.dumps(cfg)
+            cfg, bad = _run_all(hydra, verb, chosen, groups)
+            if known is not None and not bad:
+                known[choices] = pickle.dumps(cfg)
         values, unknown = settle(
             [word for word in words if not word.group and word.sample],
             _plain(cfg),
-            plugins,
+            given.plugins,
             hydra.config_loader,
         )
         unset = _set(cfg, values)
     words = groups + values + [word for word in words if not word.sample]
-    removed, misfits = finish(cfg, verb, names[0] or None, words, plugins=plugins)
+    spec, misfits = finish(cfg, words, replace(given, recipe=names[0] or None))
     raise_all([*errors, *bad, *_no_echoes(errors, [*unknown, *unset], misfits)])
-    return Composed(cfg, words, removed)
+    assert spec is not None
+    return Composed(spec, words)
 
 
 def _no_echoes(
@@ -307,3 +276,12 @@ def _plain(cfg: DictConfig) -> dict[str, Any]:
     content = OmegaConf.to_container(cfg)
     assert isinstance(content, dict)
     return {str(key): value for key, value in content.items() if key != "hydra"}
+
+
+def work_out(tree: Mapping[str, Any]) -> dict[str, Any]:
+    """Plain settings with the value of everything that they refer to (${size.width})."""
+    from omegaconf import OmegaConf
+
+    register()
+    found = OmegaConf.to_container(OmegaConf.create(dict(tree)), resolve=True)
+    return {str(key): value for key, value in dict(found).items()}  # type: ignore[arg-type]

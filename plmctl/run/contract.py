@@ -32,6 +32,7 @@ from plmctl.text.vocab import Vocab
 
 if TYPE_CHECKING:
     from plmctl.data.formats.base import Format
+    from plmctl.models.base import Model
     from plmctl.noise.base import Noise
     from plmctl.objectives.base import Objective
 
@@ -54,9 +55,11 @@ SHOWN = 2  # settings of a fix that are written out
 GIVERS = {"format": "provides", "noise": "writes"}
 
 
-def check_contract(cfg: Any, plugins: Sequence[str] = (), config_dirs: Sequence[str] = ()) -> None:
-    """Build the parts of a pretraining config on a vocabulary of nothing, and raise every
-    mismatch among them.
+def check_contract(
+    cfg: Any, plugins: Sequence[str] = (), config_dirs: Sequence[str] = (), *, vocab_size: int = 8
+) -> Model:
+    """Build the parts of a pretraining config without weights, raise every mismatch among them, and
+    return the model.
     """
     import torch
 
@@ -65,13 +68,13 @@ def check_contract(cfg: Any, plugins: Sequence[str] = (), config_dirs: Sequence[
 
     config = plain(cfg)
     errors: list[UsageError] = []
-    given: dict[str, Any] = {"vocab": TINY, "vocab_size": TINY.size}
+    given: dict[str, Any] = {"vocab": TINY, "vocab_size": vocab_size}
     with _collected(errors), torch.device("meta"):
-        built = build_model(config, vocab_size=TINY.size, vocab=TINY, plugins=plugins)
+        built = build_model(config, vocab_size=vocab_size, vocab=TINY, plugins=plugins)
         model, heads = {"model": built.backbone}, list(built.heads)
         errors += too_long(config, built.backbone.max_length)
         errors += unspelled(config, built.backbone.of_words, plugins)
-        given |= known_to_objectives(built, vocab_size=TINY.size)
+        given |= known_to_objectives(built, vocab_size=vocab_size)
         train = config.get("train") or {}
         for stage in train.get("stages") or [{}]:
             own = {key: stage.get(key, train.get(key)) or () for key in ("trainable", "frozen")}
@@ -133,6 +136,7 @@ def check_contract(cfg: Any, plugins: Sequence[str] = (), config_dirs: Sequence[
     )
     # two sources may lack the same
     raise_all(list({str(error): error for error in errors}.values()))
+    return built
 
 
 def mismatches(

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from omegaconf import DictConfig, OmegaConf
 
 from plmctl.core.batch import Batch
 from plmctl.core.errors import ConfigError, ConfigErrors, DataError, UsageError, nearest, raise_all
@@ -72,7 +71,7 @@ class Corpus:
         }
 
 
-def open_corpus(cfg: DictConfig, plugins: tuple[str, ...] = ()) -> Corpus:
+def open_corpus(cfg: Any, plugins: tuple[str, ...] = ()) -> Corpus:
     """Open the token directories of all sources and corpora; raw text is tokenized first, once."""
     paths = {
         source: {name: _hashable(part.get("path")) for name, part in node["corpora"].items()}
@@ -149,7 +148,7 @@ def open_corpus(cfg: DictConfig, plugins: tuple[str, ...] = ()) -> Corpus:
     return Corpus(train, held, tokenizer)
 
 
-def _lent_tokenizer(cfg: DictConfig, jobs: Mapping[Any, Job]) -> Path | None:
+def _lent_tokenizer(cfg: Any, jobs: Mapping[Any, Job]) -> Path | None:
     """What several texts share where no tokenizer is given: that of the first token directory,
     or one trained on all.
     """
@@ -159,7 +158,7 @@ def _lent_tokenizer(cfg: DictConfig, jobs: Mapping[Any, Job]) -> Path | None:
     return known or share_tokenizer(list(jobs.values()), cache_dir=cfg.data.cache_dir)
 
 
-def sources(cfg: DictConfig) -> dict[str, dict[str, Any]]:
+def sources(cfg: Any) -> dict[str, dict[str, Any]]:
     """{name: {corpora, format, noise, weight}}; a run without `data.sources` has one source,
     called "text".
     """
@@ -171,7 +170,7 @@ def sources(cfg: DictConfig) -> dict[str, dict[str, Any]]:
     }
 
 
-def _corpora(cfg: DictConfig, source: str, node: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+def _corpora(cfg: Any, source: str, node: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
     """{corpus: {path, weight}} of a source: its mixture, or its path as one corpus; by default
     those of `data`.
     """
@@ -179,7 +178,7 @@ def _corpora(cfg: DictConfig, source: str, node: Mapping[str, Any]) -> dict[str,
     return own.get("mixture") or {source: {"path": own.get("path")}}
 
 
-def check_data(cfg: DictConfig) -> None:
+def check_data(cfg: Any) -> None:
     """The settings of sources and mixtures, before any data are read; all mistakes are raised
     together.
     """
@@ -216,11 +215,11 @@ def check_data(cfg: DictConfig) -> None:
     raise_all(errors)
 
 
-def stage_config(cfg: DictConfig, number: int) -> DictConfig:
+def stage_config(cfg: Any, number: int) -> Any:
     """The config that holds in a stage: `{share: 0.1, format.max_length: 512}` changes what it
     names.
     """
-    staged = cfg.copy()
+    staged = cfg
     for key, value in plain(cfg.train.stages[number]).items() if cfg.train.stages else ():
         if key in STAGE_KEYS:
             continue
@@ -232,11 +231,11 @@ def stage_config(cfg: DictConfig, number: int) -> DictConfig:
                 value,
                 f"a stage may set {settable}{nearest(key, allowed)}",
             )
-        OmegaConf.update(staged, key, value, force_add=True)
+        staged = staged.with_value(key, value)
     return staged
 
 
-def check_updates(cfg: DictConfig, processes: int, plugins: Sequence[str] = ()) -> None:
+def check_updates(cfg: Any, processes: int, plugins: Sequence[str] = ()) -> None:
     """Every stage as far as numbers alone can tell, before any data are read; all mistakes are
     raised together.
     """
@@ -254,9 +253,7 @@ def check_updates(cfg: DictConfig, processes: int, plugins: Sequence[str] = ()) 
     check_shares([stage.get("share", 1.0) for stage in cfg.train.stages or [{}]])
 
 
-def _misfits(
-    cfg: DictConfig, staged: DictConfig, number: int, plugins: Sequence[str]
-) -> list[ConfigError]:
+def _misfits(cfg: Any, staged: Any, number: int, plugins: Sequence[str]) -> list[ConfigError]:
     """Settings of a stage that do not fit what they are set in, under the names they have in
     `train.stages`.
     """
@@ -267,7 +264,7 @@ def _misfits(
         "noise": plain(staged.noise) or {},
     }
     found = [
-        *schema.fitted("pretrain", {"train": content.pop("train")})[1],
+        *schema.make("pretrain", {"train": content.pop("train")})[1],
         *check_parts(content, plugins),
     ]
     return [
@@ -279,7 +276,7 @@ def _misfits(
     ]
 
 
-def micro_batch_rows(cfg: DictConfig, processes: int) -> int:
+def micro_batch_rows(cfg: Any, processes: int) -> int:
     """The rows of one backward pass of each process, which must share out an update evenly."""
     rows = cfg.train.batch_size
     if rows % processes:
@@ -326,7 +323,7 @@ def unread(source: Source, read: frozenset[str]) -> list[str]:
 
 
 def training_loader(
-    cfg: DictConfig,
+    cfg: Any,
     corpus: Corpus,
     world: World,
     *,
@@ -381,7 +378,7 @@ def training_loader(
 
 
 def held_out(
-    cfg: DictConfig,
+    cfg: Any,
     corpus: Corpus,
     world: World,
     *,

@@ -6,8 +6,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from omegaconf import DictConfig, OmegaConf
-
 from plmctl.core.errors import ConfigError, raise_all
 from plmctl.data.shards import is_tokens, read_manifest
 from plmctl.run.build import build, plain
@@ -28,7 +26,7 @@ OF_THE_TEXT = (
 )
 
 
-def refuse_decided(cfg: DictConfig, words: Sequence[str], plugins: Sequence[str] = ()) -> None:
+def refuse_decided(cfg: Any, words: Sequence[str], plugins: Sequence[str] = ()) -> None:
     """ConfigErrors for settings that tokens decide otherwise, all at once.
 
     Args:
@@ -54,7 +52,7 @@ def refuse_decided(cfg: DictConfig, words: Sequence[str], plugins: Sequence[str]
         [
             ConfigError(
                 key,
-                OmegaConf.select(cfg, key) if key != "tokenizer" else _kind(cfg, plugins),
+                cfg.select(key) if key != "tokenizer" else _kind(cfg, plugins),
                 f"the tokens of {folders[0]} decide this{known}",
                 fix=fix,
             )
@@ -63,12 +61,12 @@ def refuse_decided(cfg: DictConfig, words: Sequence[str], plugins: Sequence[str]
     )
 
 
-def _kind(cfg: DictConfig, plugins: Sequence[str]) -> str:
+def _kind(cfg: Any, plugins: Sequence[str]) -> str:
     return str(build(cfg.tokenizer, plugins=plugins, path="tokenizer").kind)
 
 
 def _other_tokenizer(
-    cfg: DictConfig, manifest: Mapping[str, Any], told: set[str], plugins: Sequence[str]
+    cfg: Any, manifest: Mapping[str, Any], told: set[str], plugins: Sequence[str]
 ) -> Iterator[tuple[str, str]]:
     """(key, what is so, for people); nothing beside `tokenizer.path`, which is compared with
     theirs and decides all others.
@@ -86,9 +84,7 @@ def _other_tokenizer(
             yield key, f": {made.get(name)}"
 
 
-def _other_text(
-    cfg: DictConfig, made: Mapping[str, Any], told: set[str]
-) -> Iterator[tuple[str, str]]:
+def _other_text(cfg: Any, made: Mapping[str, Any], told: set[str]) -> Iterator[tuple[str, str]]:
     default = Data()
     for name in OF_THE_TEXT:
         value = plain(cfg.data[name])

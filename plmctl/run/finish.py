@@ -8,8 +8,9 @@ import functools
 import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from plmctl.core.errors import ConfigError, UsageError, nearest
 from plmctl.core.locate import locate, parameters
@@ -20,21 +21,22 @@ from plmctl.run.overrides import Word
 from plmctl.run.recipes import conf_dir, load
 from plmctl.run.run_name import wrong_name
 from plmctl.run.saved import reference_in
+from plmctl.run.spec import Part, Provenance, RunSpec
 
 if TYPE_CHECKING:
     from omegaconf import DictConfig
 
 
 def finish(
-    cfg: DictConfig,
-    verb: str,
-    recipe: str | None,
-    words: Sequence[Word],
-    *,
-    plugins: Sequence[str] = (),
-) -> tuple[list[str], list[UsageError]]:
-    """What Hydra leaves to us, done to `cfg` in place: one length, no leftovers, types; returns
-    (removed, problems).
+    cfg: DictConfig, words: Sequence[Word], provenance: Provenance
+) -> tuple[RunSpec | None, list[UsageError]]:
+    """The spec of what Hydra composed, and every problem in it: one length, no leftovers, types,
+    signatures.
+
+    Args:
+        cfg: As Hydra made it; it is changed.
+        words: The overrides as Hydra was told them.
+        provenance: Its `recipe` names the run, where nothing else does.
     """
     from omegaconf import OmegaConf, open_dict
     from omegaconf.errors import OmegaConfBaseException
@@ -42,28 +44,29 @@ def finish(
     with open_dict(cfg):
         cfg.pop("hydra", None)
         errors: list[UsageError] = [*_misshapen(cfg), *_one_length(cfg, words)]
+        plugins, recipe = provenance.plugins, provenance.recipe
         removed = _drop_leftovers(cfg, plugins) + _drop_foreign(cfg, words, plugins)
         try:
             content = {str(key): value for key, value in plain(cfg).items()}
         except OmegaConfBaseException as error:
-            return removed, [*errors, _unresolved(cfg, error, words)]
-        changed, misfits = schema.fitted(verb, content)
-        for path, value in changed.items():
-            OmegaConf.update(cfg, path, value)
+            return None, [*errors, _unresolved(cfg, error, words)]
         for path in _paths_of(content):
             OmegaConf.update(cfg, path, _home(OmegaConf.select(cfg, path)))
         if "recipe" in cfg and recipe:
             cfg.recipe = recipe
-        if cfg.get("run") is not None and cfg.run.name is None and recipe:
-            cfg.run.name = Path(recipe).stem
-        if cfg.get("run") is not None and cfg.run.name is not None:
-            errors += wrong_name(cfg.run.name)
+        run = cfg.get("run")
+        if run is not None and run.name is None and recipe:
+            run.name = Path(recipe).stem
+        if run is not None and run.name is not None:
+            errors += wrong_name(run.name)
     errors += [
         ConfigError(path, text, "a text without ${...}: what a run saves is worked out already")
         for path, text in reference_in(content)
     ]
-    errors += [*misfits, *_size_keys(content), *check_parts(content, plugins)]
-    return removed, errors
+    written = Part(cast(Mapping[str, Any], OmegaConf.to_container(cfg)))
+    known = replace(provenance, removed=tuple(removed), written=written)
+    spec, misfits = schema.make(provenance.verb, plain(cfg), known)
+    return spec, [*errors, *misfits, *_size_keys(content), *check_parts(content, plugins)]
 
 
 def _unresolved(cfg: DictConfig, error: Exception, words: Sequence[Word]) -> ConfigError:

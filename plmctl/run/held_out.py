@@ -6,11 +6,9 @@ from collections.abc import Mapping
 from typing import Any
 
 import torch
-from omegaconf import DictConfig, OmegaConf
 
-from plmctl.commands.common import build_objective
 from plmctl.core.errors import ConfigError, UsageError, nearest
-from plmctl.run.assemble import known_to_objectives
+from plmctl.run.assemble import build_objective, known_to_objectives
 from plmctl.run.build import plain
 from plmctl.run.compose import Flags
 from plmctl.run.contract import check_contract
@@ -18,6 +16,7 @@ from plmctl.run.corpus import held_out, open_corpus, used
 from plmctl.run.decided import refuse_decided
 from plmctl.run.loading import Loaded
 from plmctl.run.plugins import confirm, named
+from plmctl.run.schema import spec_of
 from plmctl.tasks.held_out import HeldOut
 from plmctl.tasks.lm import HEADS
 from plmctl.training.checkpoint import load_exactly, read
@@ -27,7 +26,7 @@ from plmctl.training.processes.world import World
 
 
 def score(
-    cfg: DictConfig, flags: Flags, loaded: Loaded, part: HeldOut, precision: Precision
+    cfg: Any, flags: Flags, loaded: Loaded, part: HeldOut, precision: Precision
 ) -> dict[str, dict[str, float]]:
     """{corpus: {"loss/mlm": ..., "acc/mlm": ...}}; UsageError for a checkpoint that no `plmctl
     pretrain` has made.
@@ -35,9 +34,7 @@ def score(
     run = staged(cfg, flags, loaded, part)
     if cfg.data.path is not None:
         refuse_decided(run, flags.overrides, flags.plugins)
-    check_contract(
-        OmegaConf.merge(run, {"noise": run.eval.noise}), flags.plugins, flags.config_dirs
-    )
+    check_contract(run.replace({"noise": run.eval.noise}), flags.plugins, flags.config_dirs)
     corpus, world = open_corpus(run, flags.plugins), World(device=precision.device)
     given = {
         "vocab": corpus.vocab,
@@ -66,7 +63,7 @@ def score(
     return {name: each.means() for name, each in {**parts, **together}.items()}
 
 
-def staged(cfg: DictConfig, flags: Flags, loaded: Loaded, part: HeldOut) -> DictConfig:
+def staged(cfg: Any, flags: Flags, loaded: Loaded, part: HeldOut) -> Any:
     """The config of the run, with its checkpoint's tokenizer and what of text, rows and noise is
     asked for instead.
     """
@@ -92,9 +89,7 @@ def staged(cfg: DictConfig, flags: Flags, loaded: Loaded, part: HeldOut) -> Dict
         run["eval"]["noise"] = plain(cfg.noise)
     if cfg.data.path is not None:
         run["data"] = {**own["data"], **plain(cfg.data), "mixture": {}, "sources": {}}
-    made = OmegaConf.create(run)
-    assert isinstance(made, DictConfig)
-    return made
+    return spec_of("pretrain", run, flags)
 
 
 def unlabelled(loaded: Loaded) -> str:

@@ -4,14 +4,14 @@ the words that make it one.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from typing import Any
 
 from plmctl.core.errors import UsageError
-from plmctl.run.compose import Flags
 from plmctl.run.recipes import find_recipe, load
-from plmctl.run.saved import read_saved
+from plmctl.run.saved import read_spec
+from plmctl.run.spec import Provenance as Flags
 
 # of a command, the setting that says which weights come first
 BEGINS = {"finetune": "checkpoint", "pretrain": "init"}
@@ -56,16 +56,14 @@ def as_training(flags: Flags) -> Flags:
     )
 
 
-def _saved(flags: Flags) -> Sequence[str] | Mapping[Any, Any]:
+def _saved(flags: Flags) -> Collection[str]:
     """The settings of the run that goes on; where nothing was saved yet, those of the command
     line.
     """
     from plmctl.run.resume import run_dir
 
-    file = run_dir(flags) / "config.yaml"
-    return (
-        read_saved(file) if file.is_file() else [word.partition("=")[0] for word in flags.overrides]
-    )
+    saved = read_spec(run_dir(flags))
+    return flags.keys if saved is None else saved
 
 
 def _keys(recipe: Mapping[Any, Any]) -> set[str]:

@@ -11,20 +11,20 @@ from pathlib import Path
 from typing import Any, NotRequired, TypedDict
 
 import torch
-from omegaconf import DictConfig, OmegaConf
 from torch import Tensor
 
-from plmctl.core.errors import ConfigError, DataError, UsageError, nearest, raise_all
+from plmctl.core.errors import DataError, UsageError, nearest
 from plmctl.core.terminal import remark, tell
 from plmctl.interop import elmo, hf
 from plmctl.interop.elmo import make_tokenizer
 from plmctl.interop.family import find_token_table
 from plmctl.models.base import Model
 from plmctl.nn.tables import token_rows
-from plmctl.run.assemble import NODES, build_model, row_lengths, settled
-from plmctl.run.build import plain
+from plmctl.run.assemble import NODES, build_model, settled
 from plmctl.run.plugins import confirm, named
-from plmctl.run.saved import read_saved, refuse_references
+from plmctl.run.saved import read_spec, refuse_references
+from plmctl.run.schema import Converted
+from plmctl.run.spec import Provenance, thaw
 from plmctl.storage.paths import refuse_links
 from plmctl.storage.reading import fitted, read_tensors, taken_from
 from plmctl.text.characters import Spelling
@@ -174,7 +174,11 @@ def open_source(
     problem = damage(folder)
     if problem:
         raise DataError(problem, file=folder, fix="use another checkpoint of the run")
-    config = fitted(read_saved(folder / "config.yaml"), _Saved, file=folder / "config.yaml")
+    spec = read_spec(folder, Provenance("", plugins=tuple(plugins)))
+    stated = thaw(spec or {})
+    if isinstance(spec, Converted):
+        stated = {key: value for key, value in stated.items() if value is not None}
+    config = fitted(stated, _Saved, file=folder / "config.yaml")
     confirm(named([config.get(name) for name in NODES]), plugins, of=path)
     tensors = read_tensors(folder / "model.safetensors")
     return Source(folder, settled(config, plugins=plugins), tensors, plugins=plugins)
@@ -325,101 +329,6 @@ def _ends(name: str) -> list[int]:
     at least.
     """
     return [end for end, letter in enumerate(name) if letter == "."][1:]
-
-
-def refuse_another_model(words: Sequence[str], decided: Sequence[str], *, key: str) -> None:
-    """`size=` and the like build from scratch; beside trained weights, which bring them, they
-    would be ignored.
-    """
-    raise_all(
-        [
-            ConfigError(
-                name,
-                value,
-                f"{key} decides this",
-                fix=f"leave it out, or {key}=null to start without weights",
-            )
-            for name, _, value in (word.lstrip("+~").partition("=") for word in words)
-            if name.partition(".")[0] in decided
-        ]
-    )
-
-
-def refuse_longer_rows(cfg: DictConfig, places: int | None) -> None:
-    """ConfigError for every length of rows beyond the places that the model of `init` has
-    learned.
-    """
-    raise_all(
-        [
-            ConfigError(
-                path,
-                length,
-                f"at most {places}, the places that {cfg.init} has learned",
-                fix=f"{path}={places}",
-            )
-            for path, length in row_lengths(plain(cfg)).items()
-            if places is not None and length > places
-        ]
-    )
-
-
-def adopt(cfg: DictConfig, words: Sequence[str] = (), plugins: Sequence[str] = ()) -> DictConfig:
-    """`cfg` with size, model and position of the model that `init` names, its heads where both have
-    them, and its tokenizer.
-
-    The pattern, the objective and the data stay those of the run: that is what further training may
-    change. So do the parts of the model that `own` names, which are new.
-    """
-    kept = tuple(f"model.{name}" for name in cfg.get("own") or ())
-    words = [word for word in words if not word.lstrip("+~").startswith(kept)] if kept else words
-    refuse_another_model(words, ("size", "position", "model", "tokenizer"), key="init")
-    source = open_source(cfg.init, plain(cfg.get("kept_layers")), plugins=plugins)
-    heads = {
-        name: node
-        for name, node in (source.config.get("heads") or {}).items()
-        if name in (cfg.get("heads") or {})
-    }
-    nodes = {name: source.config[name] for name in ("size", "model", "position")}
-    if kept:
-        _same_kind(cfg, nodes["model"])
-    refuse_longer_rows(cfg, nodes["position"].get("max_length"))
-    tokenizer = {
-        **(plain(cfg.get("tokenizer")) or {}),
-        "path": str(source.tokenizer and source.folder),
-    }
-    made = OmegaConf.create(
-        {
-            **plain(cfg),
-            **nodes,
-            "heads": {**(plain(cfg.get("heads")) or {}), **heads},
-            "tokenizer": tokenizer,
-        }
-    )
-    assert isinstance(made, DictConfig)
-    for path in kept:  # unresolved: its numbers are those of the adopted size
-        part = OmegaConf.select(OmegaConf.create(OmegaConf.to_container(cfg)), path)
-        if part is None:
-            name = path.removeprefix("model.")
-            raise ConfigError("own", name, f"no part of this run's model{nearest(name, cfg.model)}")
-        OmegaConf.update(made, path, OmegaConf.to_container(part), merge=False, force_add=True)
-    return made
-
-
-def _same_kind(cfg: DictConfig, found: Mapping[str, Any]) -> None:
-    """ConfigError where `own` would add parts to a model of another kind than the run's, which
-    lacks what they refer to.
-    """
-    theirs, ours = (node["_target_"].rpartition(".")[2] for node in (found, cfg.model))
-    if theirs != ours:
-        lacks = [name for name in cfg.model if name not in found and name not in cfg.own]
-        without = f" without {', '.join(lacks)}" if lacks else ""
-        allowed = (
-            f"a model of the kind {ours}, to which own=[{', '.join(cfg.own)}] adds;"
-            f" this one is {theirs}{without}"
-        )
-        raise ConfigError(
-            "init", cfg.init, allowed, fix=f"init=<a run whose model is of the kind {ours}>"
-        )
 
 
 def initialize(

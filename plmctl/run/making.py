@@ -8,14 +8,15 @@ from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
 from plmctl.core.values import Rule
+from plmctl.run.spec import RunSpec
 
 MISSING = "???"  # OmegaConf's spelling of "must be given"
 Count = Annotated[int, Rule(lambda n: n > 0, "1 or more")]
 Chance = Annotated[float, Rule(lambda x: 0 < x <= 1, "more than 0, at most 1")]
 
 
-@dataclass
-class Making:
+@dataclass(frozen=True)
+class Making(RunSpec):
     checkpoint: str = MISSING  # the model that writes: a run, a checkpoint or a Hugging Face folder
     task: Any = None
     out: str = MISSING  # a new folder, for task.path
@@ -27,7 +28,7 @@ class Making:
     train: Any = None
 
 
-@dataclass
+@dataclass(frozen=True)
 class Augment(Making):
     # of each example, beside itself; TinyBERT: 10 to 30, the fewer examples the more
     copies: Count = 20
@@ -42,7 +43,7 @@ class Augment(Making):
     seed: Annotated[int, Rule(lambda n: n >= 0, "0 or more")] = 0
 
 
-@dataclass
+@dataclass(frozen=True)
 class Rewrite(Making):
     search: Any = None
     # of the texts that a search finds: the likeliest, or nearest to the reference

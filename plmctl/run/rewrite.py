@@ -4,9 +4,7 @@ fine-tuning with `distill.rewrite`.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from omegaconf import OmegaConf
+from typing import TYPE_CHECKING, Any
 
 from plmctl.core.errors import ConfigError
 from plmctl.core.terminal import remark, tell
@@ -20,6 +18,7 @@ from plmctl.run.loading import Loaded, load
 from plmctl.run.model_facts import reading
 from plmctl.run.plugins import confirm, named
 from plmctl.run.prompting import prompt_reader
+from plmctl.run.spec import Part
 from plmctl.tasks.generation import Generation
 from plmctl.training.processes.world import device_of
 
@@ -57,27 +56,27 @@ def rewriting(cfg: DictConfig, flags: Flags) -> Rewriting:
     )
 
 
-def by_teacher(cfg: DictConfig, flags: Flags) -> None:
-    """Put the texts of `teacher` in place of the targets that the fine-tuning `cfg` would read.
+def by_teacher(spec: Any) -> Any:
+    """The fine-tuning `spec` with texts of `teacher` in place of the targets that it would read.
 
     They are written once, into a folder of the cache called by all that decides them. Nothing where
     that is done already.
     """
-    if not (told := (cfg.get("distill") or {}).get("rewrite")):
-        return
+    if not (told := (spec.get("distill") or {}).get("rewrite")):
+        return spec
     own = {
         **plain(told),
-        "checkpoint": cfg.teacher,
-        "task": plain(cfg.task),
-        "device": cfg.train.device,
+        "checkpoint": spec.teacher,
+        "task": plain(spec.task),
+        "device": spec.train.device,
     }
-    work = rewriting(OmegaConf.create(own), flags)
-    out = find_cache_folder(cfg.data.cache_dir) / f"by-teacher-{work.identity[:16]}"
+    work = rewriting(Part(own), spec.provenance)
+    out = find_cache_folder(spec.data.cache_dir) / f"by-teacher-{work.identity[:16]}"
     if not out.exists():
         work.write(out)
-    (remark if flags.json else tell)(f"targets by {cfg.teacher}: {out}")
-    cfg.task.path, cfg.task.columns = str(out), {**work.names, "id": None}
-    cfg.distill.rewrite = None
+    (remark if spec.provenance.json else tell)(f"targets by {spec.teacher}: {out}")
+    columns = {**work.names, "id": None}
+    return spec.replace({"task.path": str(out), "task.columns": columns, "distill.rewrite": None})
 
 
 def _task(cfg: DictConfig, flags: Flags, loaded: Loaded) -> Generation:

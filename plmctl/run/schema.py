@@ -4,17 +4,19 @@ typed by their signatures.
 
 from __future__ import annotations
 
-import dataclasses
+import functools
+import inspect
 import typing
-from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-from plmctl.core.errors import ConfigError, nearest
-from plmctl.core.values import Amount, Count, Number, Part, Whole, fit
+from plmctl.core.errors import ConfigError, nearest, raise_all
+from plmctl.core.values import Amount, Count, Number, Share, Whole, fit
 from plmctl.run.build import MISSING, SEVERAL
 from plmctl.run.foreign import ours
 from plmctl.run.making import Augment, Rewrite
+from plmctl.run.spec import Part, Provenance, Record, RunSpec, freeze, thaw
 
 MANY = (*SEVERAL, "eval.noise")  # where several parts stand side by side
 # slots that are one part
@@ -22,22 +24,22 @@ ONE = ("format", "model", "pattern", "position", "optim", "schedule", "task", "s
 LENGTHS = ("steps", "tokens", "epochs", "minutes")  # of train: exactly one is set
 
 
-@dataclass
-class Data:
+@dataclass(frozen=True)
+class Data(Record):
     # token directory, or text: file, folder, glob, hf:<data set>; null: embedded corpus
-    path: str | list[str] | None = None
-    valid_path: str | list[str] | None = None  # held-out text; null: a share of `path`
+    path: str | tuple[str, ...] | None = None
+    valid_path: str | tuple[str, ...] | None = None  # held-out text; null: a share of `path`
     valid_share: float = 0.01  # of the documents, chosen by their content
     field: str = "text"  # of .jsonl, .csv, .parquet and hf:
     # fields with lists of {"start", "end", "id"}: span tracks
-    spans: list[str] = dataclasses.field(default_factory=list)
+    spans: tuple[str, ...] = ()
     # the same, as one id for each token (0: none)
-    tags: list[str] = dataclasses.field(default_factory=list)
+    tags: tuple[str, ...] = ()
     # parallel text: the lines that belong to those of `path`
-    target_path: str | list[str] | None = None
-    valid_target_path: str | list[str] | None = None  # those that belong to `valid_path`
+    target_path: str | tuple[str, ...] | None = None
+    valid_target_path: str | tuple[str, ...] | None = None  # those that belong to `valid_path`
     # parallel text in one .jsonl, .tsv: [source,target]
-    fields: list[str] = dataclasses.field(default_factory=list)
+    fields: tuple[str, ...] = ()
     # what one line of a .txt is
     lines: Literal["auto", "sentence", "paragraph", "wrapped"] = "auto"
     # Chinese words, for noise that hides whole words: jieba, or a plugin's text -> (start, end)
@@ -45,23 +47,24 @@ class Data:
     cache_dir: str | None = None  # where raw text is kept as tokens; null: the user's cache folder
 
 
-@dataclass
+@dataclass(frozen=True)
 class Corpora(Data):
     # corpora mixed row by row: {name: {path, weight}}
-    mixture: dict[str, Any] = dataclasses.field(default_factory=dict)
+    mixture: Mapping[str, Any] = Part({})
     # of a mixture without weights: shares go as tokens ** (1 / temperature); null: 1
     temperature: Amount | None = None
     # {name: {path or mixture, format, noise, weight}}
-    sources: dict[str, Any] = dataclasses.field(default_factory=dict)
+    sources: Mapping[str, Any] = Part({})
 
 
-@dataclass
-class Train:
+@dataclass(frozen=True)
+class Train(Record):
     steps: Count | None = None  # updates
     tokens: Count | None = None  # real tokens read, over all processes
     epochs: Amount | None = None  # may be a part of one: 0.5
     minutes: Amount | None = None  # of wall-clock time, evaluation included
-    share: Part = 1.0  # of the training text or examples; a smaller share is a part of a larger one
+    # of the training text or examples; a smaller share is a part of a larger one
+    share: Share = 1.0
     batch_size: Count = 32  # rows of an update, over all processes
     micro_batch_size: Count | None = None  # rows of one backward pass; null: a process' whole share
     clip: Number = 1.0  # gradient norm; 0: off
@@ -83,36 +86,36 @@ class Train:
     keep_last: Count = 2  # checkpoints
     keep_best: bool = True  # and the one with the best validation score
     # names or globs of the only parameters that are trained
-    trainable: list[str] = dataclasses.field(default_factory=list)
+    trainable: tuple[str, ...] = ()
     # and of those that are not: [backbone.embedding*]
-    frozen: list[str] = dataclasses.field(default_factory=list)
+    frozen: tuple[str, ...] = ()
     # one batch of each source per update, or one drawn source
     sources: Literal["together", "sampled"] = "together"
     # [{share: 0.9, format.max_length: 128}, ...]
-    stages: list[dict[str, Any]] = dataclasses.field(default_factory=list)
+    stages: tuple[Mapping[str, Any], ...] = ()
 
 
-@dataclass
-class Eval:
+@dataclass(frozen=True)
+class Eval(Record):
     noise: Any = None  # validation always sees the same masks, whatever the run's own noise
     batch_size: Count | None = None  # null: that of training
     rows: Count | None = 1024  # at most; null: all
     seed: Whole = 0  # apart from the run's seed: runs compare
 
 
-@dataclass
-class Run:
+@dataclass(frozen=True)
+class Run(Record):
     dir: str | None = None  # null: runs/<name>/<time>
     name: str | None = None  # null: the recipe
     resume: bool = False  # what --resume sets
     # what --plugin says; the run's files keep it
-    plugins: list[str] = dataclasses.field(default_factory=list)
+    plugins: tuple[str, ...] = ()
 
 
-@dataclass
-class Pretrain:
+@dataclass(frozen=True)
+class Pretrain(RunSpec):
     recipe: str | None = None
-    data: Corpora = dataclasses.field(default_factory=Corpora)
+    data: Corpora = Corpora()
     tokenizer: Any = MISSING
     format: Any = MISSING
     noise: Any = None
@@ -125,31 +128,33 @@ class Pretrain:
     heads: Any = None
     optim: Any = MISSING
     schedule: Any = MISSING
-    train: Train = dataclasses.field(default_factory=Train)
-    eval: Eval = dataclasses.field(default_factory=Eval)
-    run: Run = dataclasses.field(default_factory=Run)
+    train: Train = Train()
+    eval: Eval = Eval()
+    run: Run = Run()
     seed: Whole = 0  # first weights, order of the data, noise, dropout
     # start from these weights: a run, a checkpoint or a Hugging Face folder
     init: str | None = None
     # the part of the model that they are, of an encoder-decoder: encoder; null: all of it
     init_into: str | None = None
     # parts of the model that init does not decide: [front]
-    own: list[str] = dataclasses.field(default_factory=list)
-    kept_layers: str | list[int] | dict[str, Any] | None = None  # of init, as in plmctl finetune
+    own: tuple[str, ...] = ()
+    # of init, as in plmctl finetune
+    kept_layers: str | tuple[int, ...] | Mapping[str, Any] | None = None
     # of distill: a run, a checkpoint or a Hugging Face folder, or several of them
-    teacher: str | list[str] | None = None
-    teacher_weights: list[float] | None = None  # of several teachers; null: all count the same
+    teacher: str | tuple[str, ...] | None = None
+    # of several teachers; null: all count the same
+    teacher_weights: tuple[float, ...] | None = None
 
 
-@dataclass
-class Finetune:
+@dataclass(frozen=True)
+class Finetune(RunSpec):
     recipe: str | None = None
     task: Any = MISSING
     # a run, a checkpoint or a Hugging Face folder; null: from scratch
     checkpoint: str | None = MISSING
     distill: Any = None
     # from scratch: what the tokenizer is trained on
-    data: Data = dataclasses.field(default_factory=Data)
+    data: Data = Data()
     tokenizer: Any = MISSING
     size: Any = None
     pattern: Any = MISSING
@@ -158,21 +163,22 @@ class Finetune:
     heads: Any = MISSING
     optim: Any = MISSING
     schedule: Any = MISSING
-    train: Train = dataclasses.field(default_factory=Train)
-    run: Run = dataclasses.field(default_factory=Run)
+    train: Train = Train()
+    run: Run = Run()
     seed: Whole = 0  # order of the data, dropout
     head_seed: Whole | None = None  # first weights of new heads; null: seed
     # of checkpoint: spread, first2, last (half), [0,2,5] (from 0)
-    kept_layers: str | list[int] | dict[str, Any] | None = None
+    kept_layers: str | tuple[int, ...] | Mapping[str, Any] | None = None
     # of distill: a run, a checkpoint or a Hugging Face folder, or several of them
-    teacher: str | list[str] | None = None
-    teacher_weights: list[float] | None = None  # of several teachers; null: all count the same
+    teacher: str | tuple[str, ...] | None = None
+    # of several teachers; null: all count the same
+    teacher_weights: tuple[float, ...] | None = None
     # a folder that keeps what the teacher answers, to be read instead of computed again
     teacher_cache: str | None = None
 
 
-@dataclass
-class Evaluate:
+@dataclass(frozen=True)
+class Evaluate(RunSpec):
     checkpoint: str = MISSING
     task: Any = None  # null: the one the checkpoint was fine-tuned on
     format: Any = None  # this and noise: of task=held_out; null: as in the checkpoint's own run
@@ -180,7 +186,7 @@ class Evaluate:
     # dev, test, train, or another that the task's files have (mnli: dev_mismatched); valid means
     # dev
     split: str = "dev"
-    data: Data = dataclasses.field(default_factory=Data)  # of task=lm and task=held_out
+    data: Data = Data()  # of task=lm and task=held_out
     # unlabelled lines, or a .csv, .tsv or .jsonl table, to be labelled; -: standard input
     input: str | None = None
     # a .csv, .tsv or .jsonl file of predictions, or a folder of them; null: eval/ in the run
@@ -197,18 +203,18 @@ class Evaluate:
     seed: int = 0
 
 
-@dataclass
-class Tokenize:
-    data: Data = dataclasses.field(default_factory=Data)
+@dataclass(frozen=True)
+class Tokenize(RunSpec):
+    data: Data = Data()
     tokenizer: Any = MISSING
     out: str = MISSING  # folder of the tokens and their tokenizer
     processes: Count | None = None  # null: one for each core
     seed: Whole = 0
 
 
-@dataclass
-class Check:
-    data: Data = dataclasses.field(default_factory=Data)
+@dataclass(frozen=True)
+class Check(RunSpec):
+    data: Data = Data()
     tokenizer: Any = None
     format: Any = None
     task: Any = None
@@ -219,15 +225,15 @@ class Check:
     train: Any = None
 
 
-@dataclass
-class Embed:
+@dataclass(frozen=True)
+class Embed(RunSpec):
     checkpoint: str = MISSING
     input: str = MISSING  # lines of text, JSON lines, or a table (.csv, .tsv, .parquet)
     field: str = "text"  # of a table or of JSON lines: the column, the key that has the text
     out: str = MISSING  # .npz
     overwrite: bool = False  # a file that is there already
     # or numbers: 0 is the embedding output, -1 the last, [0,-1]
-    layers: int | list[int] | Literal["all"] = "all"
+    layers: int | tuple[int, ...] | Literal["all"] = "all"
     # one vector a line, of all tokens but padding
     pooling: Literal["none", "mean", "first", "max", "last"] = "none"
     logits: bool = False
@@ -237,8 +243,8 @@ class Embed:
     precision: Literal["auto", "fp32", "bf16", "fp16"] = "fp32"
 
 
-@dataclass
-class Generate:
+@dataclass(frozen=True)
+class Generate(RunSpec):
     checkpoint: str = MISSING
     # one text: to go on with, the source of what is written, or with masks to be filled
     prompt: str | None = None
@@ -256,8 +262,8 @@ class Generate:
     precision: Literal["auto", "fp32", "bf16", "fp16"] = "fp32"
 
 
-@dataclass
-class Limit:
+@dataclass(frozen=True)
+class Limit(Record):
     steps: Count | None = None  # updates
     tokens: Count | None = None  # real tokens
     flops: Amount | None = None  # of training; becomes tokens by the cost of each arm
@@ -265,8 +271,8 @@ class Limit:
     minutes: Amount | None = None
 
 
-@dataclass
-class Ablate:
+@dataclass(frozen=True)
+class Ablate(RunSpec):
     recipe: str | None = None  # the study's file
     title: str | None = None
     out: str | None = None  # folder of the study, its jobs and its table; null: studies/<name>
@@ -274,23 +280,39 @@ class Ablate:
     keep: bool = False  # checkpoints of fine-tuned models
     # what learning curves go by; null: the budget
     curves: Literal["steps", "tokens", "flops", "time"] | None = None
-    seeds: list[Whole] = dataclasses.field(default_factory=lambda: [0, 1, 2])  # of pretraining
-    data: Data = dataclasses.field(default_factory=Data)  # of every arm
+    seeds: tuple[Whole, ...] = (0, 1, 2)  # of pretraining
+    data: Data = Data()  # of every arm
     # of pretraining, the same for all arms
-    budget: Limit = dataclasses.field(default_factory=Limit)
+    budget: Limit = Limit()
     baseline: str = MISSING  # the arm that the others are compared with
     # {name: [overrides] or {recipe, overrides, ...}}
-    arms: dict[str, Any] = dataclasses.field(default_factory=dict)
-    grid: list[str] = dataclasses.field(default_factory=list)  # arms as a sweep: [size=tiny,mini]
+    arms: Mapping[str, Any] = Part({})
+    grid: tuple[str, ...] = ()  # arms as a sweep: [size=tiny,mini]
     pretrain: Any = None  # {recipe, overrides} of every arm
     finetune: Any = None  # {tasks: {name: {task, path, overrides}}, overrides, grid, restarts}
-    eval: dict[str, Any] = dataclasses.field(default_factory=dict)  # {name: {of, overrides}}
+    eval: Mapping[str, Any] = Part({})  # {name: {of, overrides}}
     # {name: {of, key, as, expect, published}}
-    metrics: dict[str, Any] = dataclasses.field(default_factory=dict)
+    metrics: Mapping[str, Any] = Part({})
     stop: Any = None  # {metric, after, bound}: ends hopeless pretraining
 
 
-VERBS: dict[str, type] = {
+@dataclass(frozen=True)
+class Converted(RunSpec):
+    """A model whose weights came from elsewhere: what it is made of, without a run."""
+
+    size: Any = None
+    pattern: Any = None
+    position: Any = None
+    model: Any = None
+    heads: Any = None
+    tokenizer: Any = None
+    format: Any = None
+    task: Any = None
+    origin: Any = None  # the family and the padding of the published model
+    labels: Any = None  # names of the classes of its head
+
+
+VERBS: dict[str, type[RunSpec]] = {
     "tokenize": Tokenize,
     "pretrain": Pretrain,
     "finetune": Finetune,
@@ -301,12 +323,13 @@ VERBS: dict[str, type] = {
     "generate": Generate,
     "augment": Augment,
     "rewrite": Rewrite,
+    "convert": Converted,
 }
 
 
 def defaults(verb: str) -> dict[str, Any]:
     """The plumbing of `verb` as plain data, what a composed config starts from."""
-    return dataclasses.asdict(VERBS[verb]())
+    return dict(thaw(VERBS[verb]()))
 
 
 _PATHS = (
@@ -345,26 +368,96 @@ def is_literal(key: str) -> bool:
     return key == "prompt"
 
 
-def fitted(verb: str, config: Mapping[str, Any]) -> tuple[dict[str, Any], list[ConfigError]]:
-    """{dotted key: value as its type wants it} for plumbing that differs from what is written,
-    and every misfit.
+def make(
+    verb: str,
+    settings: Mapping[str, Any],
+    provenance: Provenance | None = None,
+    *,
+    saved: bool = False,
+) -> tuple[RunSpec, list[ConfigError]]:
+    """The spec of a command from plain settings, and every one of them that does not fit.
+
+    Where `settings` lack a key, its default counts; a value that does not fit stays as it is. Of
+    `saved` settings nothing must be given: what is not there is null.
     """
-    changed: dict[str, Any] = {}
     errors: list[ConfigError] = []
-    for path, value, annotation in _leaves(
-        VERBS[verb], config, "", errors, top=typing.get_type_hints(VERBS[verb])
-    ):
-        if isinstance(value, str) and value == MISSING:
-            errors.append(ConfigError(path, ..., "must be given", fix=f"{path}=..."))
-            continue
-        try:
-            wanted = fit(value, annotation)
-        except ValueError as error:
-            errors.append(ConfigError(path, value, str(error)))
-            continue
-        if type(wanted) is not type(value):
-            changed[path] = wanted
-    return changed, errors
+    kind = VERBS[verb]
+    if saved:
+        needed = (
+            name for name, each in kind.__dataclass_fields__.items() if each.default == MISSING
+        )
+        settings = {**dict.fromkeys(needed), **settings}
+    top = hints(kind)
+    made = _made(
+        kind, settings, "", errors, top=top, more={"provenance": provenance or Provenance(verb)}
+    )
+    assert isinstance(made, RunSpec)
+    return made, [error for error in errors if not saved or error.value is not ...]
+
+
+def spec_of(verb: str, settings: Mapping[str, Any], provenance: Provenance | None = None) -> Any:
+    """The spec of a command from plain settings; raises every one of them that does not fit."""
+    known = replace(provenance, verb=verb) if provenance else None
+    spec, errors = make(verb, settings, known)
+    raise_all(errors)
+    return spec
+
+
+def _made(
+    kind: type[Record],
+    settings: Mapping[str, Any],
+    path: str,
+    errors: list[ConfigError],
+    *,
+    top: Collection[str],
+    more: Mapping[str, Any] | None = None,
+) -> Record:
+    """The record of one group of settings; `top`: the first words of all keys of the command."""
+    annotations, values = hints(kind), dict(more or {})
+    for key, value in settings.items():
+        where = f"{path}{key}"
+        hint = annotations.get(key)
+        if hint is None:
+            known = [f"{path}{name}" for name in annotations]
+            other = ours(where, lambda name: name.partition(".")[0] in top)
+            meant = (
+                f" (did you mean '{other.partition('=')[0]}'?)" if other else nearest(where, known)
+            )
+            errors.append(ConfigError(where, value, f"there is no such setting{meant}"))
+        elif not _is_group(hint):
+            values[key] = freeze(_fitted(kind, key, where, value, hint, errors))
+        elif isinstance(value, Mapping):
+            values[key] = _made(hint, value, f"{where}.", errors, top=top)
+        else:
+            allowed = f"is a group of settings: {', '.join(hints(hint))}"
+            errors.append(ConfigError(where, value, allowed))
+    return kind(**values)
+
+
+def _fitted(
+    kind: type[Record], key: str, where: str, value: Any, hint: Any, errors: list[ConfigError]
+) -> Any:
+    """`value` as its annotation wants it; with a problem, as it is."""
+    needed = hint is Any and kind.__dataclass_fields__[key].default == MISSING
+    if (isinstance(value, str) and value == MISSING) or (needed and not _chosen(key, value)):
+        errors.append(ConfigError(where, ..., "must be given", fix=f"{where}=..."))
+        return value
+    try:
+        return fit(value, hint)
+    except ValueError as error:
+        errors.append(ConfigError(where, value, str(error)))
+        return value
+
+
+@functools.cache
+def hints(kind: type[Record]) -> dict[str, Any]:
+    """{setting: its annotation, with its rules} of a group of settings, in order."""
+    found = typing.get_type_hints(kind, include_extras=True)
+    return {name: found[name] for name in kind._keys()}
+
+
+def _is_group(hint: Any) -> bool:
+    return inspect.isclass(hint) and issubclass(hint, Record)
 
 
 def _chosen(slot: str, value: Any) -> bool:
@@ -374,41 +467,3 @@ def _chosen(slot: str, value: Any) -> bool:
     return value is not None and (
         slot in MANY or not isinstance(value, Mapping) or "_target_" in value
     )
-
-
-def _leaves(
-    schema: type,
-    config: Mapping[str, Any],
-    path: str,
-    errors: list[ConfigError],
-    *,
-    top: Collection[str],
-) -> Iterator[tuple[str, Any, Any]]:
-    """(path, value, annotation) of every plumbing key in `config`; keys that the schema lacks
-    become errors.
-
-    `top`: the first words of all keys of the command.
-    """
-    hints, made = typing.get_type_hints(schema, include_extras=True), schema()
-    for key, value in config.items():
-        where = f"{path}{key}"
-        if key not in hints:
-            known = [f"{path}{name}" for name in hints]
-            other = ours(where, lambda name: name.partition(".")[0] in top)
-            hint = (
-                f" (did you mean '{other.partition('=')[0]}'?)" if other else nearest(where, known)
-            )
-            errors.append(ConfigError(where, value, f"there is no such setting{hint}"))
-        elif not dataclasses.is_dataclass(hints[key]):
-            lost = getattr(made, key) == MISSING and hints[key] is Any and not _chosen(key, value)
-            yield where, MISSING if lost else value, hints[key]
-        elif isinstance(value, Mapping):
-            yield from _leaves(typing.cast(type, hints[key]), value, where + ".", errors, top=top)
-        else:
-            errors.append(
-                ConfigError(
-                    where,
-                    value,
-                    f"is a group of settings: {', '.join(typing.get_type_hints(hints[key]))}",
-                )
-            )

@@ -5,56 +5,60 @@ the schema's file.
 from __future__ import annotations
 
 import dataclasses
+import functools
+import inspect
 import re
-import sys
 import typing
-from collections.abc import Iterator, Mapping
-from pathlib import Path
+from collections.abc import Iterator
 from typing import Any, Literal
 
-from plmctl.run import schema
 from plmctl.run.build import MISSING
-from plmctl.run.schema import VERBS
+from plmctl.run.overrides import spelled
+from plmctl.run.schema import VERBS, hints
+from plmctl.run.spec import Record
 
 
 def settings(verb: str) -> list[tuple[str, str]]:
-    """(key=default, its meaning: the comment behind it in the file of its class) of the plumbing
+    """(key=default, its meaning: the comment beside it in the file of its class) of the plumbing
     of `verb`, for --help.
     """
-    comments: dict[tuple[str, str], str] = {}
-    owner = ""
-    files = {str(sys.modules[base.__module__].__file__) for base in VERBS[verb].__mro__[:-1]} | {
-        str(schema.__file__)
-    }
-    for line in "".join(
-        Path(file).read_text(encoding="utf-8") for file in sorted(files)
-    ).splitlines():
-        if line.startswith("class "):
-            owner = re.split(r"[(:]", line.removeprefix("class "))[0]
-        elif found := re.match(r"    (\w+): .*?(?:  # (.*))?$", line):
-            comments[owner, found[1]] = found[2] or ""
-    return list(_settings(VERBS[verb], "", comments))
+    return list(_settings(VERBS[verb], ""))
 
 
-def _settings(
-    group: type, path: str, comments: Mapping[tuple[str, str], str]
-) -> Iterator[tuple[str, str]]:
+def _settings(group: type[Record], path: str) -> Iterator[tuple[str, str]]:
     made = group()
-    for name, hint in typing.get_type_hints(group).items():
-        value = getattr(made, name)
-        if dataclasses.is_dataclass(hint):
-            yield from _settings(typing.cast(type, hint), f"{path}{name}.", comments)
+    for name, hint in hints(group).items():
+        value, key = made[name], f"{path}{name}"
+        if isinstance(value, Record):
+            yield from _settings(type(value), f"{key}.")
         # parts are listed by themselves
-        elif hint is not Any and name != "recipe" and f"{path}{name}" != "run.resume":
-            shown = {MISSING: "", "None": "null", "True": "true", "False": "false"}.get(
-                str(value), value
-            )
+        elif hint is not Any and name != "recipe" and key != "run.resume":
+            shown = "" if value == MISSING else spelled(value)
             choices = [str(x).lower() for x in _choices(hint)] if _closed(hint) else []
-            owner = next(
-                base.__name__ for base in group.__mro__ if (base.__name__, name) in comments
-            )
-            words = [comments[owner, name], f"one of {', '.join(choices)}" if choices else ""]
-            yield f"{path}{name}={shown}", "; ".join(filter(None, words))
+            words = [_comment(group, name), f"one of {', '.join(choices)}" if choices else ""]
+            yield f"{key}={shown}", "; ".join(filter(None, words))
+
+
+def _comment(group: type, name: str) -> str:
+    """What stands behind a field of a class in its line, or else in lines of their own above it."""
+    return next((found for base in group.__mro__ if (found := _comments(base).get(name))), "")
+
+
+@functools.cache
+def _comments(group: type) -> dict[str, str]:
+    """{field: the comment beside it} of the fields that a class itself lists."""
+    if not dataclasses.is_dataclass(group):
+        return {}
+    found: dict[str, str] = {}
+    above: list[str] = []
+    for line in inspect.getsource(group).splitlines():
+        if line.lstrip().startswith("# "):
+            above.append(line.lstrip().removeprefix("# "))
+            continue
+        if field := re.match(r"    (\w+): .*?(?:  # (.*))?$", line):
+            found[field[1]] = field[2] or " ".join(above)
+        above = []
+    return found
 
 
 def _closed(hint: Any) -> bool:

@@ -10,24 +10,23 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 
 import torch
-from omegaconf import OmegaConf
 
-from plmctl.commands.dry_run import estimate
-from plmctl.commands.fitted import OF_THE_MODEL
-from plmctl.commands.teaching import check_teacher
 from plmctl.core.errors import ConfigError, PlmctlError, UsageError, raise_all
 from plmctl.jobs.configs import BUILTIN, Configs, builtin_task, missing_text
 from plmctl.jobs.job import Config
 from plmctl.nn.last_maps import last_maps
 from plmctl.objectives.base import Facts
 from plmctl.run import schema
+from plmctl.run.adapt import OF_THE_MODEL, adapt, refuse_another_model
 from plmctl.run.assemble import build_model, known_to_objectives
-from plmctl.run.build import build, entry, plain
+from plmctl.run.build import build, entry
 from plmctl.run.compose import Flags
 from plmctl.run.contract import TINY
-from plmctl.run.grafting import begun
-from plmctl.run.loading import refuse_another_model
+from plmctl.run.estimate import estimate
 from plmctl.run.overrides import spelled
+from plmctl.run.schema import spec_of
+from plmctl.run.spec import thaw
+from plmctl.run.teachers import check_teacher
 from plmctl.study.arms import Arm
 from plmctl.study.study import Study, TaskNode
 from plmctl.tasks.base import Task
@@ -81,7 +80,8 @@ class Composer:
     def _arm(self, arm: Arm, evals: Mapping[str, Config]) -> ComposedArm:
         config, budget = self._pretrain(arm), self.study.budget
         words = [*self.study.pretrain, *arm.overrides]
-        model = plain(begun(OmegaConf.create(config), words, self.plugins))
+        given = dataclasses.replace(self.flags, verb="pretrain", overrides=tuple(words))
+        model = thaw(adapt(spec_of("pretrain", config, given)))
         rate, parameters, measured = self._cost(model)
         if budget and budget[0] == "flops" and arm.pretrain:
             tokens = max(1, round(arm.times * budget[1] / rate))
@@ -96,7 +96,7 @@ class Composer:
         """Validation is on all held-out rows, since fewer would be other text under another
         tokenizer.
         """
-        default = dataclasses.asdict(schema.Data())
+        default = thaw(schema.Data())
         given = {name: value for name, value in self.study.data.items() if value != default[name]}
         data = [f"data.{name}={spelled(value)}" for name, value in given.items()]
         kind, amount = self.study.budget or ("steps", 1)
@@ -126,7 +126,7 @@ class Composer:
         node = {name: config[name] for name in _COSTLY} | {"norms": norms}
         key = json.dumps(node, sort_keys=True, default=str)
         if key not in self._costs:
-            report = estimate(OmegaConf.create(config), self.flags)
+            report = estimate(spec_of("pretrain", config, self.flags))
             rate = float(report["run"]["training FLOPs per token"])
             parameters = sum(report["parameters"].values())
             self._costs[key] = rate, parameters, validation_metrics(config, self.plugins)
@@ -139,7 +139,7 @@ class Composer:
         refuse_another_model(own, OF_THE_MODEL, key="arms")
         config = self.configs.compose("finetune", (*self._task(task), *own))
         taught = {"teacher": arm.teacher} if arm.teacher and config["distill"] else {}
-        check_teacher(OmegaConf.create(config | taught), self.plugins)
+        check_teacher(spec_of("finetune", config | taught, self.flags))
         bound, length = self.configs.max_length(model), config["task"]["max_length"]
         if bound is not None and length > bound and arm.checkpoint is None:
             path = f"finetune.tasks.{name}: task.max_length"

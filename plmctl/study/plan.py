@@ -9,13 +9,14 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from plmctl.commands.fitted import OF_THE_MODEL
 from plmctl.core.errors import ConfigError, UsageError, raise_all
 from plmctl.data.shards import is_tokens
 from plmctl.jobs.job import Config, Job
 from plmctl.jobs.key import key
 from plmctl.run import schema
+from plmctl.run.adapt import OF_THE_MODEL
 from plmctl.run.compose import Flags
+from plmctl.run.spec import thaw
 from plmctl.study.checks import check_study
 from plmctl.study.composing import ComposedArm, Composer
 from plmctl.study.study import PRETRAIN, Study
@@ -116,7 +117,7 @@ class _Jobs:
     def _pretrain(self, each: ComposedArm, seed: int, place: str) -> Job:
         config = {**each.pretrain, "seed": seed}
         if tokens := self._tokens(each):
-            only = dataclasses.asdict(schema.Corpora()) | {"path": tokens.reference}
+            only = thaw(schema.Corpora()) | {"path": tokens.reference}
             config["data"] = only | {"cache_dir": each.pretrain["data"]["cache_dir"]}
         return self._add("pretrain", f"pretrain {place}", config)
 

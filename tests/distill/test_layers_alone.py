@@ -14,15 +14,10 @@ from typing import Any
 
 import pytest
 import torch
-from omegaconf import OmegaConf
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
-from plmctl.commands import distill, pretrain
 from plmctl.commands import eval as evaluation
-from plmctl.commands.common import build_objective
-from plmctl.commands.dry_run import estimate
-from plmctl.commands.teaching import lesson
 from plmctl.core.batch import Batch, Seq
 from plmctl.core.errors import UsageError
 from plmctl.distill.cache import Cached
@@ -33,15 +28,19 @@ from plmctl.distill.teachers import Frozen, Several
 from plmctl.models.base import Model
 from plmctl.nn.tables import count
 from plmctl.objectives.mlm import MLM
-from plmctl.run import loading
-from plmctl.run.assemble import build_model, known_to_objectives
-from plmctl.run.compose import Flags, compose
+from plmctl.run import loading, pretraining
+from plmctl.run.action import perform
+from plmctl.run.assemble import build_model, build_objective, known_to_objectives
+from plmctl.run.compose import Flags, compose, composed
 from plmctl.run.corpus import held_out, open_corpus, training_loader
 from plmctl.run.cost import cost
+from plmctl.run.estimate import estimate
 from plmctl.run.headers import header
 from plmctl.run.lesson import as_training
 from plmctl.run.recipes import find_recipe
 from plmctl.run.resume import resumed
+from plmctl.run.saved import read_spec
+from plmctl.run.teachers import distillation
 from plmctl.training.processes.world import World
 
 SMALL = [
@@ -93,8 +92,7 @@ def place(tokens_of: Callable[..., Path], tmp_path_factory: pytest.TempPathFacto
 def ran(verb: str, recipe: str | None, *words: str, **flags: Any) -> None:
     given = Flags(verb, recipe, words, **flags)
     given = as_training(given) if verb == "distill" else given
-    cfg = compose(given.verb, given.recipe, list(given.overrides))
-    assert (distill if verb == "distill" else pretrain).run(cfg, given) == 0
+    assert perform(composed(given).spec) == 0
 
 
 def logged(run: Path) -> list[dict[str, Any]]:
@@ -108,13 +106,13 @@ def begun(place: Path, recipe: str) -> SimpleNamespace:
     """What the run of `recipe` is before its first update, in float64: config, model, lesson,
     teacher, its first batch.
     """
-    cfg: Any = OmegaConf.load(place / recipe / "config.yaml")
+    cfg: Any = read_spec(place / recipe)
     corpus, teacher = open_corpus(cfg), loading.load(place / "bert").model
     model = build_model(cfg, vocab_size=corpus.vocab.size, vocab=corpus.vocab, seed=cfg.seed)
     own = build_objective(
         cfg, {"vocab": corpus.vocab, **known_to_objectives(model, vocab_size=corpus.vocab.size)}
     )
-    made = lesson(cfg, model, own, Frozen(model=teacher, name="the teacher"), ())
+    made = distillation(cfg, model, own, Frozen(model=teacher, name="the teacher"))
     with training_loader(
         cfg, corpus, World(), stage=0, labels=made.labels, needs=model.backbone.needs, plugins=()
     ) as loader:
@@ -261,8 +259,8 @@ def test_a_resumed_run_is_the_one_that_was_never_stopped(place: Path, tmp_path: 
     whole, cut = place / "tinybert", tmp_path / "cut"
     shutil.copytree(whole, cut)
     shutil.rmtree(cut / "checkpoints/step-4")
-    cfg, flags = resumed(as_training(Flags("distill", overrides=(f"run.dir={cut}",), resume=True)))
-    assert pretrain.run(cfg, flags) == 0
+    cfg = resumed(as_training(Flags("distill", overrides=(f"run.dir={cut}",), resume=True)))
+    assert pretraining.pretrain(cfg) == 0
     for name in ("model", "objective"):
         one, two = (
             (run / f"checkpoints/step-4/{name}.safetensors").read_bytes() for run in (whole, cut)
@@ -274,10 +272,10 @@ def test_a_resumed_run_is_the_one_that_was_never_stopped(place: Path, tmp_path: 
     ("words", "said"),
     [
         (["distill=none"], r"(?s)objective=\[\]: something to learn.*distill=minilm teacher="),
-        (["distill=kd"], r"(?s)distill.signals.soft: compares answers.*distill=tinybert"),
+        (["distill=kd"], r"(?s)distilling.signals.soft: compares answers.*distill=tinybert"),
         (
             ["distill=self_ensemble", "teacher=null"],
-            r"(?s)distill.signals=\{\}: something to learn.*distill=minilm",
+            r"(?s)distilling.signals=\{\}: something to learn.*distill=minilm",
         ),
         (
             ["distill=theseus"],
@@ -293,9 +291,7 @@ def test_nothing_to_learn_is_said_before_any_work(
     teacher = [] if "distill=none" in words else [f"teacher={place / 'bert'}"]
     given = [*SMALL, *STUDENT, data, *teacher, *words, f"run.dir={run}"]
     with pytest.raises(UsageError, match=said):
-        pretrain.run(
-            compose("pretrain", "minilm", given), Flags("pretrain", "minilm", tuple(given))
-        )
+        pretraining.pretrain(compose("pretrain", "minilm", given))
     assert not run.exists()
 
 
@@ -325,7 +321,7 @@ def test_a_teacher_costs_its_forward_pass(place: Path, tokens_of: Callable[..., 
     assert found.flops_per_token == pytest.approx(alone.flops_per_token + expected, rel=1e-12)
     assert found.memory(rows=1)["teachers"] == 4 * count(run.teacher)
     words = [*SMALL, *STUDENT, f"data.path={tokens_of('wordpiece')}", f"teacher={place / 'bert'}"]
-    report = estimate(compose("pretrain", "minilm", words), Flags("pretrain"))
+    report = estimate(compose("pretrain", "minilm", words))
     assert report["run"]["training FLOPs per token"] == round(found.flops_per_token)
     assert report["macs_per_token"]["teacher"] == round(expected / 2)
     both = compose(
@@ -333,7 +329,7 @@ def test_a_teacher_costs_its_forward_pass(place: Path, tokens_of: Callable[..., 
         "distilbert",
         [*words, "init=null", "kept_layers=null", "size.width=32", "size.inner_width=48"],
     )
-    report = estimate(both, Flags("pretrain"))  # the answers of every token are compared
+    report = estimate(both)  # the answers of every token are compared
     head = 32 * 32 + 32 * run.vocab.size
     assert report["macs_per_token"]["teacher"] == round(expected / 2) + head
     assert report["macs_per_token"]["heads"] == head

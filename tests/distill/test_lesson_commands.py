@@ -9,9 +9,9 @@ import json
 import pytest
 from safetensors import safe_open
 
-from plmctl.commands import finetune, pretrain
 from plmctl.core.errors import UsageError
 from plmctl.run import compose as config
+from plmctl.run import finetuning, pretraining
 from plmctl.run.loading import load
 from plmctl.run.resume import resumed
 
@@ -49,7 +49,7 @@ def tuned(folder, name, *words, **flags):
         *words,
     ]
     cfg = config.compose("finetune", None, words)
-    assert finetune.run(cfg, config.Flags("finetune", overrides=tuple(words), **flags)) == 0
+    assert finetuning.finetune(cfg.asked(**flags)) == 0
     return folder / name
 
 
@@ -62,7 +62,7 @@ def trained(folder, name, *words, **flags):
     ]
     words = [f"run.dir={folder / name}", "format.max_length=16", *small, *words]
     cfg = config.compose("pretrain", None, words)
-    assert pretrain.run(cfg, config.Flags("pretrain", overrides=tuple(words), **flags)) == 0
+    assert pretraining.pretrain(cfg.asked(**flags)) == 0
     return folder / name
 
 
@@ -125,10 +125,10 @@ def test_layers_alone_keep_the_last_checkpoint_and_resume_to_the_bit_with_their_
         "signals.hidden.maps.0.weight": [16, 8],
         "signals.hidden.maps.0.bias": [16],
     }
-    cfg, flags = resumed(
+    cfg = resumed(
         config.Flags("finetune", overrides=("train.steps=4", f"run.dir={parts}"), resume=True)
     )
-    assert finetune.run(cfg, flags) == 0
+    assert finetuning.finetune(cfg) == 0
     for name in ("model", "objective"):
         one, two = (
             (run / "checkpoints" / "step-4" / f"{name}.safetensors").read_bytes()

@@ -12,7 +12,6 @@ from test_theseus import SMALL, tuned
 from typer.testing import CliRunner
 
 from plmctl.cli.app import make_app
-from plmctl.commands import finetune
 from plmctl.core.errors import ConfigError
 from plmctl.distill.base import Measures
 from plmctl.distill.distillation import Distillation
@@ -20,6 +19,7 @@ from plmctl.distill.logits import LogitMSE
 from plmctl.distill.self_ensemble import SelfEnsemble, find_tensors
 from plmctl.objectives.mlm import MLM
 from plmctl.run import compose as config
+from plmctl.run import finetuning
 from plmctl.run.resume import resumed
 
 
@@ -149,8 +149,8 @@ def test_a_run_remembers_and_resumes_bit_for_bit(table, tmp_path):
     assert tuned(table, tmp_path / "whole", *words, steps=5) == 0
     assert tuned(table, tmp_path / "parts", *words, steps=3) == 0
     changed = ("train.steps=5", f"run.dir={tmp_path / 'parts'}")
-    cfg, flags = resumed(config.Flags("finetune", overrides=changed, resume=True))
-    assert finetune.run(cfg, flags) == 0
+    cfg = resumed(config.Flags("finetune", overrides=changed, resume=True))
+    assert finetuning.finetune(cfg) == 0
     whole, parts = (tmp_path / name / "checkpoints/step-5" for name in ("whole", "parts"))
     for file in ("model.safetensors", "objective.safetensors"):
         assert (whole / file).read_bytes() == (parts / file).read_bytes()

@@ -13,12 +13,13 @@ from omegaconf import OmegaConf
 from typer.testing import CliRunner
 
 from plmctl.cli.app import make_app
-from plmctl.commands import finetune, rewrite
+from plmctl.commands import rewrite
 from plmctl.core.errors import ConfigError, DataError, UsageError
 from plmctl.distill import rewriting
 from plmctl.distill.sequence import Nearest, pick_likeliest, sequence
 from plmctl.distill.teachers import Frozen
 from plmctl.run import compose as config
+from plmctl.run import finetuning
 from plmctl.run.assemble import build_model
 from plmctl.run.build import build, plain
 from plmctl.storage import resumable
@@ -79,13 +80,7 @@ def teacher(tmp_path_factory) -> str:
         "model=encoder_decoder",
     ]
     words += [*SIDES, *SMALL, f"run.dir={folder / 'run'}"]
-    assert (
-        finetune.run(
-            config.compose("finetune", None, words),
-            config.Flags("finetune", overrides=tuple(words)),
-        )
-        == 0
-    )
+    assert finetuning.finetune(config.compose("finetune", None, words)) == 0
     return str(folder / "run")
 
 
@@ -268,13 +263,7 @@ def test_one_command(teacher, tmp_path, monkeypatch, capsys):
     ]
     for run in ("a", "b"):
         told = [*words, f"run.dir={tmp_path / run}"]
-        assert (
-            finetune.run(
-                config.compose("finetune", None, told),
-                config.Flags("finetune", overrides=tuple(told)),
-            )
-            == 0
-        )
+        assert finetuning.finetune(config.compose("finetune", None, told)) == 0
     [folder] = (tmp_path / "cache").glob("by-teacher-*")
     command(f"checkpoint={teacher}", f"out={tmp_path / 'by hand'}")
     assert (folder / "train.jsonl").read_bytes() == (
@@ -329,9 +318,7 @@ def test_refused_before_work(teacher, tmp_path, words, wrong):
         f"data.cache_dir={tmp_path / 'cache'}",
     ]
     with pytest.raises(UsageError, match=wrong):
-        finetune.run(
-            config.compose("finetune", None, told), config.Flags("finetune", overrides=tuple(told))
-        )
+        finetuning.finetune(config.compose("finetune", None, told))
     assert not (tmp_path / "run").exists()
 
 

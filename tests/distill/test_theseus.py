@@ -11,7 +11,6 @@ from lessons import V, batch, model, pair
 from safetensors.torch import load_file
 
 from plmctl.commands import eval as evaluation
-from plmctl.commands import finetune
 from plmctl.core.batch import Batch, Seq, Targets
 from plmctl.core.errors import ConfigError, UsageError
 from plmctl.distill.teachers import Frozen, Several
@@ -19,6 +18,7 @@ from plmctl.distill.theseus import Theseus
 from plmctl.objectives.mlm import MLM
 from plmctl.objectives.seq2seq import Seq2Seq
 from plmctl.run import compose as config
+from plmctl.run import finetuning
 from plmctl.run.assemble import build_model
 from plmctl.run.contract import TINY
 from plmctl.run.loading import find
@@ -209,7 +209,7 @@ def tuned(path, run, *words, steps=4):
         *words,
     ]
     cfg = config.compose("finetune", None, words)
-    return finetune.run(cfg, config.Flags("finetune", overrides=tuple(words)))
+    return finetuning.finetune(cfg)
 
 
 @pytest.fixture(scope="module")
@@ -240,8 +240,8 @@ def test_trains_layers_alone_and_resumes_bit_for_bit(teacher, tmp_path, capsys):
     assert tuned(teacher, tmp_path / "whole", *words, steps=8) == 0
     assert tuned(teacher, tmp_path / "parts", *words, steps=3) == 0
     changed = ("train.steps=8", f"run.dir={tmp_path / 'parts'}")
-    cfg, flags = resumed(config.Flags("finetune", overrides=changed, resume=True))
-    assert finetune.run(cfg, flags) == 0
+    cfg = resumed(config.Flags("finetune", overrides=changed, resume=True))
+    assert finetuning.finetune(cfg) == 0
     last = tmp_path / "whole/checkpoints/step-8"
     for file in ("model.safetensors", "optimizer.safetensors", "objective.safetensors"):
         assert (last / file).read_bytes() == (

@@ -152,8 +152,7 @@ def _generator_of(run: Path, loaded: Any) -> Any:
     """
     from omegaconf import OmegaConf
 
-    from plmctl.commands.common import build_objective
-    from plmctl.run.assemble import known_to_objectives
+    from plmctl.run.assemble import build_objective, known_to_objectives
     from plmctl.training.checkpoint import load_exactly
 
     config = OmegaConf.load(run / "config.yaml")

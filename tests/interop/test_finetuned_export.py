@@ -10,8 +10,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from plmctl.commands import embed, finetune
+from plmctl.commands import embed
 from plmctl.run import compose as config
+from plmctl.run import finetuning
 from plmctl.run.convert import convert
 
 transformers = pytest.importorskip("transformers")
@@ -72,7 +73,7 @@ def test_predictions_agree_in_a_padded_batch(
     assert (
         run(
             "finetune",
-            finetune,
+            finetuning,
             f"task={task}",
             f"task.path={table}",
             f"run.dir={folder}",

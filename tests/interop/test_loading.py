@@ -17,9 +17,12 @@ from omegaconf import OmegaConf
 
 import plmctl
 from plmctl.core.errors import ConfigError, DataError, PlmctlError, UsageError
+from plmctl.run.adapt import adopt
 from plmctl.run.assemble import build_model, longest, settled
 from plmctl.run.convert import convert
-from plmctl.run.loading import adopt, find, initialize, load, open_source, parts_of, take
+from plmctl.run.loading import find, initialize, load, open_source, parts_of, take
+from plmctl.run.schema import Pretrain
+from plmctl.run.spec import Part
 from plmctl.training.checkpoint import Checkpoints, Snapshot, _seal, tensors_of
 from plmctl.training.progress import Progress
 
@@ -294,33 +297,21 @@ def test_export_says_which_rows_it_cannot_give_back(
 
 
 def test_adopt_refuses_what_the_weights_decide(checkpoint: Path) -> None:
-    cfg = OmegaConf.create({"init": str(checkpoint), "format": {"max_length": 13}, "heads": {}})
+    cfg = Pretrain(init=str(checkpoint), format=Part({"max_length": 13}), heads=Part({}))
     with pytest.raises(
         ConfigError, match=r"size=mini: init decides this|size='mini': init decides this"
     ):
-        adopt(cfg, ["size=mini", "seed=3"])
+        adopt(cfg.asked(overrides=("size=mini", "seed=3")))
     with pytest.raises(ConfigError, match=r"(?s)at most 12.*fix: format.max_length=12"):
         adopt(cfg)
 
 
 def test_adopt_takes_the_model_and_keeps_the_task_of_the_run(checkpoint: Path) -> None:
     causal = {"_target_": "plmctl.attention.patterns.causal.Causal"}
-    empty: dict[str, dict] = {
-        "size": {},
-        "model": {},
-        "position": {},
-        "tokenizer": {"vocab_size": 99},
-    }
+    empty: Any = {"size": {}, "model": {}, "position": {}, "tokenizer": {"vocab_size": 99}}
     heads = {"clm": {"_target_": "x"}, "mlm": {}}
-    cfg = OmegaConf.create(
-        {
-            "init": str(checkpoint),
-            "format": {"max_length": 10},
-            "pattern": causal,
-            "heads": heads,
-            **empty,
-        }
-    )
+    run = {"format": {"max_length": 10}, "pattern": causal, "heads": heads}
+    cfg = Pretrain(init=str(checkpoint)).replace({**run, **empty})
     made = adopt(cfg)
     assert made.size.width == 16
     assert made.position.max_length == 12
@@ -328,9 +319,8 @@ def test_adopt_takes_the_model_and_keeps_the_task_of_the_run(checkpoint: Path) -
     assert made.heads.clm._target_ == "x"
     assert made.heads.mlm._target_ == "plmctl.heads.lm.LMHead"
     assert made.tokenizer.path == str(checkpoint)
-    cfg.format.max_length = 13
     with pytest.raises(ConfigError, match="at most 12"):
-        adopt(cfg)
+        adopt(cfg.replace({"format.max_length": 13}))
 
 
 def test_convert_never_writes_over_something_and_leaves_nothing_half_done(

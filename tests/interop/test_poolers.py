@@ -12,8 +12,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 import plmctl
-from plmctl.commands import finetune
-from plmctl.run import compose
+from plmctl.run import compose, finetuning
 from plmctl.run.convert import convert
 
 transformers = pytest.importorskip("transformers")
@@ -125,7 +124,7 @@ def test_fine_tuning_takes_the_pooler_and_names_what_it_leaves(
         "train.batch_size=2",
     ]
     cfg = compose.compose("finetune", None, words)
-    assert finetune.run(cfg, compose.Flags("finetune", overrides=tuple(words))) == 0
+    assert finetuning.finetune(cfg) == 0
     said = " ".join(capsys.readouterr().err.split())
     assert (
         "tensors taken; new and random: heads.class; not used: heads.mlm, bert.extra.bias" in said

@@ -9,9 +9,8 @@ from typing import Any
 import torch
 from torch import nn
 
-from plmctl.commands.common import build_objective
 from plmctl.core.batch import IGNORE, Batch, Seq, Targets
-from plmctl.run.assemble import build_model, known_to_objectives
+from plmctl.run.assemble import build_model, build_objective, known_to_objectives
 from plmctl.run.compose import compose
 
 V, MASK, B, T = 11, 4, 3, 6

@@ -13,12 +13,11 @@ import pytest
 from typer.testing import CliRunner
 
 from plmctl.cli.app import make_app
-from plmctl.commands.common import build_objective
 from plmctl.core.batch import IGNORE, Rows, Seq
 from plmctl.core.errors import ConfigError
 from plmctl.data.loader import collate
 from plmctl.objectives.bilm import BiLM
-from plmctl.run.assemble import build_model, known_to_objectives
+from plmctl.run.assemble import build_model, build_objective, known_to_objectives
 from plmctl.run.compose import compose
 from plmctl.run.contract import TINY, check_contract
 

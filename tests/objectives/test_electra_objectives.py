@@ -14,12 +14,11 @@ from scipy import stats
 from torch.nn import functional as F
 from torch.testing import assert_close
 
-from plmctl.commands.common import build_objective
 from plmctl.core.batch import IGNORE, Batch, Seq, Targets
 from plmctl.core.errors import UsageError
 from plmctl.nn.tables import count
 from plmctl.objectives.rtd import RTD
-from plmctl.run.assemble import build_model, known_to_objectives
+from plmctl.run.assemble import build_model, build_objective, known_to_objectives
 from plmctl.run.compose import compose
 from plmctl.run.contract import check_contract
 from plmctl.run.cost import cost, own_parameters

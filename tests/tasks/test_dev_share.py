@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from plmctl.commands import eval as evaluation
-from plmctl.commands import finetune
 from plmctl.core.errors import ConfigError, DataError
 from plmctl.run import compose as config
+from plmctl.run import finetuning
 from plmctl.tasks import inference
 from plmctl.tasks.base import Example, Task
 from plmctl.tasks.holding import hold_out
@@ -147,13 +147,7 @@ def test_the_score_is_of_what_training_has_not_seen(
 ) -> None:
     file, run = table(tmp_path / "all.tsv"), tmp_path / "run"
     words = ["task=classification", f"task.path={file}", f"run.dir={run}", *SMALL]
-    assert (
-        finetune.run(
-            config.compose("finetune", None, words),
-            config.Flags("finetune", overrides=tuple(words)),
-        )
-        == 0
-    )
+    assert finetuning.finetune(config.compose("finetune", None, words)) == 0
     said = capsys.readouterr().err
     assert "train: 54 examples" in said
     assert (

@@ -10,13 +10,12 @@ import pytest
 import torch
 
 import plmctl
-from plmctl.commands import eval as evaluation
-from plmctl.commands import finetune
 from plmctl.core.batch import Batch, Seq
 from plmctl.core.errors import ConfigError, ConfigErrors, DataError, UsageError
 from plmctl.core.rounding import rounded
 from plmctl.run import compose as config
-from plmctl.run import schema
+from plmctl.run import finetuning, schema
+from plmctl.run.action import perform
 from plmctl.run.model_facts import pooling
 from plmctl.tasks.classification import Classification
 from plmctl.tasks.predictions import write_submission
@@ -56,9 +55,7 @@ def _table(folder, *, shuffled=False, rows=96):
 
 
 def _run(verb, *words, **flags):
-    cfg = config.compose(verb, None, list(words))
-    module = {"finetune": finetune, "eval": evaluation}[verb]
-    return module.run(cfg, config.Flags(verb, overrides=tuple(words), **flags))
+    return perform(config.compose(verb, None, list(words)).asked(**flags))
 
 
 def _finetune(path, run, *words, **flags):
@@ -260,8 +257,8 @@ def test_resume_goes_on_bit_for_bit(tmp_path, trained):
     _finetune(folder, tmp_path / "whole", "train.epochs=null", "train.steps=8", "schedule=constant")
     _finetune(folder, tmp_path / "parts", "train.epochs=null", "train.steps=5", "schedule=constant")
     changed = ("train.steps=8", f"run.dir={tmp_path / 'parts'}")
-    cfg, flags = resumed(config.Flags("finetune", overrides=changed, resume=True))
-    assert finetune.run(cfg, flags) == 0
+    cfg = resumed(config.Flags("finetune", overrides=changed, resume=True))
+    assert finetuning.finetune(cfg) == 0
     one, two = (
         (tmp_path / name / "checkpoints" / "step-8" / "model.safetensors").read_bytes()
         for name in ("whole", "parts")
@@ -272,10 +269,8 @@ def test_resume_goes_on_bit_for_bit(tmp_path, trained):
 def _resumed(run, *words):
     from plmctl.run.resume import resumed
 
-    cfg, flags = resumed(
-        config.Flags("finetune", overrides=(f"run.dir={run}", *words), resume=True)
-    )
-    return finetune.run(cfg, flags)
+    cfg = resumed(config.Flags("finetune", overrides=(f"run.dir={run}", *words), resume=True))
+    return finetuning.finetune(cfg)
 
 
 @pytest.fixture(scope="module")
@@ -404,8 +399,8 @@ def test_an_interrupted_run_without_dev_goes_on(tmp_path, monkeypatch):
         for path in (tmp_path / "run" / "checkpoints").glob("step-*")
     )
     words = (f"run.dir={tmp_path / 'run'}", f"train.steps={done + 2}")
-    cfg, flags = resumed(config.Flags("finetune", overrides=words, resume=True))
-    assert finetune.run(cfg, flags) == 0
+    cfg = resumed(config.Flags("finetune", overrides=words, resume=True))
+    assert finetuning.finetune(cfg) == 0
     assert (tmp_path / "run" / "checkpoints" / f"step-{done + 2}").is_dir()
 
 

@@ -7,15 +7,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from omegaconf import OmegaConf
 
-from plmctl.commands.finetune import build_task
-from plmctl.commands.fitted import complete, fit_language_heads, settle
 from plmctl.core.errors import ConfigError, ConfigErrors
 from plmctl.run import compose as config
+from plmctl.run.adapt import complete, fit_language_heads, fit_task
 from plmctl.run.assemble import build_model
-from plmctl.run.build import plain
 from plmctl.run.model_facts import pooling
+from plmctl.run.resolve import build_task
 from plmctl.tasks import batches, encode, inference
 from plmctl.tasks.base import Example
 from plmctl.text.tokenizer import Tokenizer
@@ -84,23 +82,17 @@ def _config(task, backbone, *words):
         "squad": ("task.max_query=4", "task.stride=4"),
         "translation": ("task.max_target=8", "search@task.search=greedy"),
     }
-    flags = config.Flags("finetune", overrides=told + more.get(task, ()))
-    return (
-        complete(
-            OmegaConf.create(plain(config.compose("finetune", None, list(flags.overrides)))), flags
-        ),
-        flags,
-    )
+    return complete(config.compose("finetune", None, list(told + more.get(task, ()))))
 
 
 def _ready(task, backbone, tokenizer, *words):
     """(task, model, batch) as fine-tuning makes them."""
-    cfg, flags = _config(task, backbone, *words)
-    part = build_task(cfg, flags)
-    fit_language_heads(cfg, part)
+    cfg = _config(task, backbone, *words)
+    part = build_task(cfg)
+    cfg = fit_language_heads(cfg, part)
     examples = EXAMPLES[task]
     part.fit_labels(examples)
-    settle(cfg, part)
+    cfg = fit_task(cfg, part)
     model = build_model(
         cfg,
         vocab_size=tokenizer.vocab.size + part.transform.new_tokens,

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 import torch
 
-from plmctl.commands import finetune
 from plmctl.core.batch import IGNORE
 from plmctl.core.errors import ConfigError
 from plmctl.run import compose as config
+from plmctl.run.action import perform
 from plmctl.run.assemble import build_model
 from plmctl.tasks import batches
 from plmctl.tasks.base import Example
@@ -169,7 +169,6 @@ def test_from_gpt_to_a_task_and_back(tmp_path, capsys):
     saved is evaluated.
     """
     from plmctl import load
-    from plmctl.commands import eval as evaluation
 
     (tmp_path / "data").mkdir()
     lines = [f"{word} cat\ta dog\t{label}" for word, label in (("good", "yes"), ("bad", "no"))] * 8
@@ -179,10 +178,7 @@ def test_from_gpt_to_a_task_and_back(tmp_path, capsys):
         )
 
     def run(verb, *words):
-        cfg = config.compose(verb, None, list(words))
-        return {"finetune": finetune, "eval": evaluation}[verb].run(
-            cfg, config.Flags(verb, overrides=words, json=True)
-        )
+        return perform(config.compose(verb, None, list(words)).asked(json=True))
 
     common = [
         "task=pair_classification",

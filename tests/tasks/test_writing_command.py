@@ -7,12 +7,11 @@ import json
 import pytest
 from writing import parallel
 
-from plmctl.commands import eval as evaluation
-from plmctl.commands import finetune, generate
 from plmctl.core.errors import ConfigError, ConfigErrors, DataError
 from plmctl.core.rounding import rounded
 from plmctl.data.loader import collate
 from plmctl.run import compose as config
+from plmctl.run.action import perform
 from plmctl.run.loading import load
 from plmctl.run.prompting import prompt_reader
 from plmctl.tasks import written
@@ -35,9 +34,7 @@ SIDES = ["task.columns.source=en", "task.columns.target=de"]
 
 
 def _run(verb, *words, **flags):
-    cfg = config.compose(verb, None, list(words))
-    module = {"finetune": finetune, "eval": evaluation, "generate": generate}[verb]
-    return module.run(cfg, config.Flags(verb, overrides=tuple(words), **flags))
+    return perform(config.compose(verb, None, list(words)).asked(**flags))
 
 
 def _finetune(path, run, *words, **flags):

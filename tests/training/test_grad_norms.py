@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 import torch
 
-from plmctl.commands import pretrain
 from plmctl.core.errors import ConfigError
 from plmctl.models.base import Model
 from plmctl.nn.last_maps import last_maps
+from plmctl.run import pretraining
 from plmctl.run.assemble import build_model
-from plmctl.run.compose import Flags, compose
+from plmctl.run.compose import compose
 from plmctl.training.gradients import gradient_norms
 
 SMALL = [
@@ -79,13 +79,7 @@ def test_they_are_logged_with_the_first_update_alone(tmp_path: Path) -> None:
         "train.grad_norms=true",
         "train.eval_every=0",
     ]
-    assert (
-        pretrain.run(
-            compose("pretrain", "gpt", words),
-            Flags("pretrain", recipe="gpt", overrides=tuple(words)),
-        )
-        == 0
-    )
+    assert pretraining.pretrain(compose("pretrain", "gpt", words)) == 0
     lines = [
         json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()
     ]

@@ -4,7 +4,6 @@ say what came of it.
 
 from __future__ import annotations
 
-import importlib
 import json
 import math
 from collections.abc import Callable, Mapping
@@ -13,22 +12,22 @@ from typing import Any
 
 import numpy as np
 import torch
-from omegaconf import DictConfig, OmegaConf
 
-from plmctl.commands import finetune
-from plmctl.commands.common import Session, build_objective
 from plmctl.core.batch import Batch
 from plmctl.core.terminal import tell
 from plmctl.models.base import Model
 from plmctl.nn.tables import count
-from plmctl.run import loading
-from plmctl.run.assemble import known_to_objectives
-from plmctl.run.compose import Flags
+from plmctl.run import finetuning, pretraining
+from plmctl.run.assemble import build_objective, known_to_objectives
 from plmctl.run.corpus import Corpus, held_out, used
 from plmctl.run.cost import own_parameters
-from plmctl.run.loading import Loaded
+from plmctl.run.loading import Loaded, load
 from plmctl.run.predict import predict, show_scores
+from plmctl.run.resolve import build_task
+from plmctl.run.schema import Finetune, Pretrain
+from plmctl.run.session import Session
 from plmctl.run.side_by_side import BATCHES, Forward, ModelColumn, SideBySide, measure_latencies
+from plmctl.run.teachers import teachers_of
 from plmctl.storage.atomic import write_json, write_text
 from plmctl.tasks import batches, inference
 from plmctl.tasks.base import Task
@@ -40,37 +39,31 @@ from plmctl.training.trainer import Result
 Score = Callable[[Model], dict[str, float]]
 
 
-def run(cfg: DictConfig, flags: Flags) -> int:
+def distill(spec: Finetune | Pretrain) -> int:
     """Train the student, or with --dry-run say what that would be; returns the exit code."""
-    training = importlib.import_module(f"plmctl.commands.{flags.verb}")
-    code: int = training.run(cfg, flags, after=compared)
-    if flags.dry_run:
-        models = {
-            path: loading.load(path, plugins=flags.plugins).model for path in teachers_of(cfg)
-        }
+    if isinstance(spec, Finetune):
+        code = finetuning.finetune(spec, after=compare)
+    else:
+        code = pretraining.pretrain(spec, after=compare)
+    if spec.provenance.dry_run:
+        models = {path: load(path, plugins=spec.plugins).model for path in teachers_of(spec)}
         shown = {
             path: {"parameters": count(model), "layers": model.backbone.num_layers}
             for path, model in models.items()
         }
-        show_scores("teachers", shown, as_json=flags.json, extra={})
+        show_scores("teachers", shown, as_json=spec.provenance.json, extra={})
     return code
 
 
-def teachers_of(cfg: DictConfig) -> list[str]:
-    """What `teacher` names: none, one, or several."""
-    given = cfg.get("teacher")
-    return [] if given is None else [given] if isinstance(given, str) else list(given)
-
-
-def compared(session: Session, result: Result) -> Result:
+def compare(session: Session, result: Result) -> Result:
     """Teachers and student measured on the same rows: the table is printed, added to
     result.json, and written to distill.md.
     """
     if result.exit_code or not session.world.main:
         return result
-    plugins = session.flags.plugins
-    teachers = [loading.load(path, plugins=plugins) for path in teachers_of(session.cfg)]
-    student = loading.load(session.folder, plugins=plugins)
+    plugins = session.spec.plugins
+    teachers = [load(path, plugins=plugins) for path in teachers_of(session.spec)]
+    student = load(session.folder, plugins=plugins)
     session.say("measuring teacher and student")
     table = measured(session, teachers, student)
     file = session.folder / "result.json"
@@ -81,7 +74,7 @@ def compared(session: Session, result: Result) -> Result:
     )
     write_json(file, {**record, "distillation": table.to_json()})
     write_text(session.folder / "distill.md", table.markdown())
-    if session.flags.json:
+    if session.spec.provenance.json:
         tell(json.dumps({"run": str(session.folder), **table.to_json()}))
     else:
         table.show()
@@ -93,7 +86,7 @@ def measured(session: Session, teachers: list[Loaded], student: Loaded) -> SideB
     loaded = [*teachers, student]
     for each in loaded:
         each.model.to(session.precision.device).eval()
-    of_task = session.flags.verb == "finetune"
+    of_task = isinstance(session.spec, Finetune)
     scores, timed, forward, metric, largest = (_on_task if of_task else _on_text)(session, loaded)
     times = measure_latencies(
         [each.model for each in loaded], timed, forward, precision=session.precision
@@ -127,7 +120,7 @@ def _on_task(session: Session, loaded: list[Loaded]) -> Measures:
     """On the dev split; a teacher without the head of the task has no score, and then only
     backbones are timed.
     """
-    task = finetune.build_task(session.cfg, session.flags)
+    task = build_task(session.spec)
     task.fit_labels(train := task.read("train"))
     student = loaded[-1]
     name = "dev" if task.has("dev") else "train"
@@ -164,7 +157,7 @@ def _on_text(session: Session, loaded: list[Loaded]) -> Measures:
     """On held-out rows, by the run's own objective; where it owns parameters, or a model lacks
     its heads, there is no score.
     """
-    cfg, world, corpus = session.cfg, World(device=session.precision.device), session.prepared
+    spec, world, corpus = session.spec, World(device=session.precision.device), session.prepared
     assert isinstance(corpus, Corpus)
     found: dict[str, list[Batch]] = {}
     scores: list[dict[str, float]] = []
@@ -173,14 +166,14 @@ def _on_text(session: Session, loaded: list[Loaded]) -> Measures:
             "vocab": corpus.vocab,
             **known_to_objectives(each.model, vocab_size=corpus.vocab.size),
         }
-        objective = build_objective(cfg, given, session.flags.plugins).to(world.device).eval()
+        objective = build_objective(spec, given, spec.plugins).to(world.device).eval()
         if not found:
             asked: dict[str, Any] = {
                 "needs": each.model.backbone.needs | objective.facts.needs,
                 "uses": used(each.model, objective),
             }
             rows = held_out(
-                cfg, corpus, world, labels=objective.labels, plugins=session.flags.plugins, **asked
+                spec, corpus, world, labels=objective.labels, plugins=spec.plugins, **asked
             )
             found = {title: list(part) for title, part in rows.items()}
         if own_parameters(objective, each.model) or not objective.facts.heads <= set(
@@ -193,13 +186,12 @@ def _on_text(session: Session, loaded: list[Loaded]) -> Measures:
         scores.append(_with_perplexity(Measured.together(parts).means(), found))
     timed = {}
     for number in BATCHES if found else ():
-        some = cfg.copy()
-        OmegaConf.update(some, "eval", {"batch_size": number, "rows": number})
+        some = spec.replace({"eval.batch_size": number, "eval.rows": number})
         batch = next(
             next(
                 iter(
                     held_out(
-                        some, corpus, world, labels=None, plugins=session.flags.plugins, **asked
+                        some, corpus, world, labels=None, plugins=spec.plugins, **asked
                     ).values()
                 )
             )

@@ -7,29 +7,27 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import torch
-from omegaconf import DictConfig, OmegaConf
 from rich.table import Table
 
-from plmctl.commands.common import build_objective
-from plmctl.commands.teaching import outlined
 from plmctl.core.progress import clock
 from plmctl.core.terminal import screen, tell
 from plmctl.data.loader import row_lengths
-from plmctl.data.shards import is_tokens
 from plmctl.models.base import Model
 from plmctl.nn.stack import checkpoint_stacks
 from plmctl.nn.tables import real, token_rows
 from plmctl.noise.base import Chain
-from plmctl.run.assemble import build_model, known_to_objectives
-from plmctl.run.build import build, plain
-from plmctl.run.compose import Flags
+from plmctl.run.assemble import build_model, build_objective, known_to_objectives
+from plmctl.run.build import build
+from plmctl.run.check import vocabulary_size
 from plmctl.run.contract import TINY
-from plmctl.run.corpus import sources
 from plmctl.run.cost import Cost, cost
 from plmctl.run.model_facts import remark_on_pattern
+from plmctl.run.schema import Finetune, Pretrain, Train
+from plmctl.run.teachers import outline_teacher
 from plmctl.tasks.base import Task
 from plmctl.tasks.generation import Generation
 from plmctl.training.device.peak import peak_flops
@@ -41,16 +39,15 @@ from plmctl.training.processes.world import device_of
 ASSUMED = 0.3
 
 
-def show(cfg: DictConfig, flags: Flags) -> int:
+def show(spec: Pretrain, outline: Model) -> None:
     """Print parameters by part, multiply-adds by module, FLOPs, memory, tokens, updates and time
     (`--json`: as one object).
     """
-    report = estimate(cfg, flags)
-    if flags.json:
+    report = estimate(spec, outline)
+    if spec.provenance.json:
         tell(json.dumps(report, indent=1))
     else:
         print_tables(report)
-    return 0
 
 
 def print_tables(report: Mapping[str, dict[str, Any]]) -> None:
@@ -62,28 +59,27 @@ def print_tables(report: Mapping[str, dict[str, Any]]) -> None:
     console.print(_table("The run", report["run"]))
 
 
-def estimate(cfg: DictConfig, flags: Flags) -> dict[str, dict[str, Any]]:
-    """The numbers that `show` prints."""
-    train = cfg.train
+def estimate(spec: Pretrain, outline: Model | None = None) -> dict[str, dict[str, Any]]:
+    """The numbers that `show` prints.
+
+    Args:
+        outline: The model without weights, where it is built already.
+    """
+    train, plugins = spec.train, spec.plugins
     precision = choose(train.precision, device_of(train.device))
     with torch.device("meta"):
-        size = vocabulary(cfg)
-        model = build_model(cfg, vocab_size=size, plugins=flags.plugins)
-        own = build_objective(
-            cfg, {"vocab": TINY, **known_to_objectives(model, vocab_size=size)}, flags.plugins
-        )
-        objective = outlined(cfg, model, own, flags.plugins)
-        if train.get("checkpoint_activations"):
+        size = vocabulary_size(spec)
+        model = outline or build_model(spec, vocab_size=size, vocab=TINY, plugins=plugins)
+        known = {"vocab": TINY, **known_to_objectives(model, vocab_size=size)}
+        objective = outline_teacher(spec, model, build_objective(spec, known, plugins))
+        if train.checkpoint_activations:
             checkpoint_stacks(model, objective)
-        format = build(plain(cfg.format), {"vocab": TINY}, flags.plugins, path="format")
-        noise = Chain(
-            list(
-                build(plain(cfg.noise) or {}, {"vocab": TINY}, flags.plugins, path="noise").values()
-            )
-        )
+        format = build(spec.format, {"vocab": TINY}, plugins, path="format")
+        noises = build(spec.noise or {}, {"vocab": TINY}, plugins, path="noise")
+        noise = Chain(list(noises.values()))
     length, target = row_lengths(format, noise)
     rates = [
-        node.get("rate") for node in (cfg.noise or {}).values() if node.get("rate") is not None
+        node.get("rate") for node in (spec.noise or {}).values() if node.get("rate") is not None
     ]
     share = (
         noise.capacity(length).get("seq2seq", target) / (length + target)
@@ -97,7 +93,7 @@ def estimate(cfg: DictConfig, flags: Flags) -> dict[str, dict[str, Any]]:
         model, length=length, target_length=target, predicted=predicted, objective=objective
     )
     micro = train.micro_batch_size or max(1, train.batch_size // train.processes)
-    told = _vocabulary(model) | remark_on_pattern(cfg, model.backbone, flags.plugins)
+    told = _vocabulary(model) | remark_on_pattern(spec, model.backbone, plugins)
     bytes_each = 4 if precision.name == "fp32" else 2
     return {
         "parameters": costs.parameters,
@@ -106,25 +102,26 @@ def estimate(cfg: DictConfig, flags: Flags) -> dict[str, dict[str, Any]]:
             name: round(value)
             for name, value in costs.memory(rows=micro, activation_bytes=bytes_each).items()
         },
-        "run": told | _run(cfg, costs, length + target, peak_flops(precision)),
+        "run": told | _run(train, costs, length + target, peak_flops(precision)),
     }
 
 
 def estimate_task(
-    cfg: DictConfig, model: Model, task: Task, flags: Flags, *, updates: int
+    spec: Finetune, model: Model, task: Task, *, updates: int
 ) -> dict[str, dict[str, Any]]:
     """The same of a fine-tuning of so many updates an epoch, whose rows are at most as long as
     the task allows.
     """
-    train = cfg.train.copy()
-    train.steps = train.steps or (math.ceil(train.epochs * updates) if train.epochs else None)
+    train = spec.train
+    if train.epochs and not train.steps:
+        train = replace(train, steps=math.ceil(train.epochs * updates))
     precision = choose(train.precision, device_of(train.device))
     written = task.max_target if isinstance(task, Generation) else 0
     apart = written if isinstance(task, Generation) and task.writes == "target" else 0
     length = task.max_length if apart else task.longest
     predicted = dict.fromkeys(model.heads, written / (length + apart))
-    objective = outlined(cfg, model, task, flags.plugins)
-    if train.get("checkpoint_activations"):
+    objective = outline_teacher(spec, model, task)
+    if train.checkpoint_activations:
         checkpoint_stacks(model, objective)
     costs = cost(
         model, length=length, target_length=apart, predicted=predicted, objective=objective
@@ -141,25 +138,9 @@ def estimate_task(
         "memory": {name: round(value) for name, value in memory.items()},
         "run": {
             "parameters that are trained": trained,
-            **_run(
-                OmegaConf.create({"train": train}), costs, length + apart, peak_flops(precision)
-            ),
+            **_run(train, costs, length + apart, peak_flops(precision)),
         },
     }
-
-
-def vocabulary(cfg: DictConfig) -> int:
-    """The size of the vocabulary that the run would have."""
-    from plmctl.text.tokenizer import Tokenizer
-
-    known = [cfg.tokenizer.get("path"), cfg.init]
-    known += [
-        part.get("path") for node in sources(cfg).values() for part in node["corpora"].values()
-    ]
-    for path in known:
-        if path and (path is known[0] or is_tokens(path)):
-            return Tokenizer.load(path).vocab.size
-    return int(cfg.tokenizer.vocab_size)
 
 
 def _vocabulary(model: Model) -> dict[str, str]:
@@ -176,8 +157,7 @@ def _vocabulary(model: Model) -> dict[str, str]:
     }
 
 
-def _run(cfg: DictConfig, costs: Cost, length: int, peak: float | None) -> dict[str, Any]:
-    train = cfg.train
+def _run(train: Train, costs: Cost, length: int, peak: float | None) -> dict[str, Any]:
     per_update = train.batch_size * length
     tokens = train.tokens or (train.steps * per_update if train.steps else None)
     found: dict[str, Any] = {

@@ -1,22 +1,17 @@
-"""`plmctl pretrain`: compose the parts of a config into a model, an objective and data, and
-train.
-"""
+"""`plmctl pretrain`: assemble a model, an objective and data from a spec, and train."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
 from typing import Any
 
 import torch
-from omegaconf import DictConfig, OmegaConf
 
-from plmctl.commands.common import After, Session, budget_of, build_objective, fit, training
-from plmctl.commands.teaching import checked, taught
 from plmctl.core.batch import Batch
-from plmctl.core.errors import ConfigError, UsageError
+from plmctl.core.errors import ConfigError
 from plmctl.core.fields import fields_of
+from plmctl.core.locate import locate
 from plmctl.core.terminal import screen
 from plmctl.data.check.tokens import KEEP, MUCH
 from plmctl.data.described import too_much_held_out
@@ -28,16 +23,12 @@ from plmctl.data.words import without_words
 from plmctl.models.base import Model
 from plmctl.nn.tables import count
 from plmctl.objectives.base import Objective
-from plmctl.run.assemble import build_model, known_to_objectives
-from plmctl.run.build import plain
-from plmctl.run.compose import Flags
-from plmctl.run.contract import check_contract
+from plmctl.run import estimate
+from plmctl.run.assemble import build_model, build_objective, known_to_objectives
 from plmctl.run.corpus import (
     STAGE_KEYS,
     Corpus,
     build_format,
-    check_data,
-    check_updates,
     held_out,
     open_corpus,
     sources,
@@ -46,99 +37,86 @@ from plmctl.run.corpus import (
     used,
 )
 from plmctl.run.cost import cost, own_parameters
-from plmctl.run.decided import refuse_decided
+from plmctl.run.fit import budget_of, fit
+from plmctl.run.loading import initialize
 from plmctl.run.model_facts import remark_on_pattern
+from plmctl.run.resolve import resolve_pretraining
+from plmctl.run.schema import Pretrain
+from plmctl.run.session import After, Session, run_session
+from plmctl.run.spec import thaw
+from plmctl.run.teachers import add_teacher
+from plmctl.tasks.lm import HEADS
 from plmctl.text.tokenizer import Tokenizer
 from plmctl.text.unknown import told as told_unknown
 from plmctl.text.unknown import unknown_share
 from plmctl.training.budget import Budget
 from plmctl.training.evaluation import Measured, measure
-from plmctl.training.processes.world import World, environment
+from plmctl.training.processes.world import World
 from plmctl.training.stages import Stage
 from plmctl.training.trainer import Result
 
 
-def run(cfg: DictConfig, flags: Flags, after: After = lambda session, result: result) -> int:
-    """Train, or with the flags only show what would be trained; returns the exit code."""
-    check_data(cfg)
-    if not flags.resume:
-        refuse_decided(cfg, flags.overrides, flags.plugins)
-    check_updates(cfg, processes=max(environment()[2], cfg.train.processes), plugins=flags.plugins)
-    if cfg.get("init_into") and not cfg.init:
-        raise ConfigError(
-            "init_into", cfg.init_into, "says where the weights of init=... go, and there are none"
-        )
-    if cfg.get("kept_layers") and not cfg.init:
-        raise ConfigError(
-            "kept_layers",
-            plain(cfg.kept_layers),
-            "says which layers of init=... to take, and there is none",
-        )
-    misfit = _misfit(cfg, flags)
-    if misfit and not (flags.preview and _makes_rows(misfit)):
+def pretrain(spec: Pretrain, after: After = lambda session, result: result) -> int:
+    """Train, or only show what would be trained (`--dry-run`, `--preview`); returns the exit
+    code.
+
+    Args:
+        after: What another command does once the training is over.
+    """
+    given = spec.provenance
+    spec, outline, misfit = resolve_pretraining(spec)
+    if given.preview:
+        _preview(spec, asked=misfit is None)
+    if misfit:
         raise misfit
-    cfg = cfg if flags.resume or misfit else checked(cfg, flags)
-    if cfg.init and not flags.resume:
-        from plmctl.run.grafting import begun
-
-        cfg = begun(cfg, flags.overrides, flags.plugins)
-    if flags.dry_run:
-        from plmctl.commands.dry_run import show
-
-        return show(cfg, flags)
-    if flags.preview:
-        _preview(cfg, flags, asked=misfit is None)
-        if misfit:
-            raise misfit
+    if given.dry_run and outline:
+        estimate.show(spec, outline)
         return 0
-    prepare = partial(open_corpus, plugins=flags.plugins)
-    return training(
-        cfg, flags, prepare=prepare, train=lambda session: after(session, train(session))
+    if given.preview:
+        return 0
+    return run_session(
+        spec,
+        prepare=lambda spec: (spec, open_corpus(spec, spec.plugins)),
+        train=lambda session: after(session, train(session)),
+        then=commands_after,
     )
 
 
-def _misfit(cfg: DictConfig, flags: Flags) -> UsageError | None:
-    """What parts do not fit together; rows can be looked at all the same."""
-    try:
-        check_contract(cfg, flags.plugins, flags.config_dirs)
-    except UsageError as error:
-        return error
-    return None
-
-
-def _makes_rows(misfit: UsageError) -> bool:
-    """Whether every noise is given what it reads."""
-    return not any(str(error).startswith("noise.") for error in getattr(misfit, "errors", [misfit]))
+def commands_after(spec: Pretrain) -> list[str]:
+    """What one does with a pretrained model: by its heads, whether it reads one text and writes
+    another, and in which rows.
+    """
+    heads, pairs = set(spec.heads or ()), bool(spec.data.target_path or spec.data.fields)
+    text = "data.path=<text> data.target_path=<translations>" if pairs else "data.path=<text>"
+    lines = [] if pairs else ["plmctl finetune task=sst2 task.path=<folder> checkpoint={run}"]
+    parts = [locate(node["_target_"], spec.plugins) for node in (spec.objective or {}).values()]
+    if any(part.facts.asks_next for part in parts if hasattr(part, "facts")):
+        lines.append('plmctl generate checkpoint={run} prompt="<text>"')
+    if spec.objective:
+        task = "lm" if heads & HEADS else "held_out"
+        lines.append(f"plmctl eval task={task} {text} checkpoint={{run}}")
+    return [*lines, "plmctl report {run}"]
 
 
 def train(session: Session) -> Result:
     """Build everything the config names and fit it."""
-    cfg, plugins, world = session.cfg, session.flags.plugins, session.world
+    spec, world, plugins = session.spec, session.world, session.spec.plugins
     corpus: Corpus = session.prepared
     model = build_model(
-        cfg, vocab_size=corpus.vocab.size, vocab=corpus.vocab, seed=cfg.seed, plugins=plugins
+        spec, vocab_size=corpus.vocab.size, vocab=corpus.vocab, seed=spec.seed, plugins=plugins
     )
     given = {"vocab": corpus.vocab, **known_to_objectives(model, vocab_size=corpus.vocab.size)}
-    objective: Objective = build_objective(cfg, given, plugins)
+    objective: Objective = build_objective(spec, given, plugins)
     # --resume of a run that saved nothing yet, too
-    if cfg.init and not any((session.folder / "checkpoints").glob("step-*")):
-        from plmctl.run.loading import initialize
-
-        layers = plain(cfg.get("kept_layers"))
-        initialize(
-            model,
-            cfg.init,
-            into=cfg.get("init_into"),
-            layers=layers,
-            plugins=plugins,
-            say=session.say,
-        )
-    objective = taught(session, model, objective)
+    if spec.init and not any((session.folder / "checkpoints").glob("step-*")):
+        into, layers = spec.init_into, thaw(spec.kept_layers)
+        initialize(model, spec.init, into=into, layers=layers, plugins=plugins, say=session.say)
+    objective = add_teacher(spec, model, objective, say=session.say)
     needs, uses = model.backbone.needs | objective.facts.needs, used(model, objective)
-    numbers = range(len(cfg.train.stages) or 1)
+    numbers = range(len(spec.train.stages) or 1)
     loaders = [
         training_loader(
-            cfg,
+            spec,
             corpus,
             world,
             stage=n,
@@ -150,19 +128,17 @@ def train(session: Session) -> Result:
         for n in numbers
     ]
     for loader in loaders:
-        _check_languages(cfg, loader)
+        _check_languages(spec, loader)
         _check_memory(model, loader)
     stages = [
-        Stage(batches=loader.__iter__, **_stage_settings(cfg, n))
+        Stage(batches=loader.__iter__, **_stage_settings(spec, n))
         for n, loader in zip(numbers, loaders, strict=True)
     ]
-    budget = budget_of(
-        cfg,
-        rows_per_epoch=sum(source.reader.rows_per_epoch for source in loaders[0].sources.values()),
-    )
+    rows = sum(source.reader.rows_per_epoch for source in loaders[0].sources.values())
+    budget = budget_of(spec, updates_per_epoch=rows / spec.train.batch_size)
     told = _overview(session, corpus, model, objective, budget, loaders[0])
     told += [
-        f"{name} {line}" for name, line in remark_on_pattern(cfg, model.backbone, plugins).items()
+        f"{name} {line}" for name, line in remark_on_pattern(spec, model.backbone, plugins).items()
     ]
     told += [
         line
@@ -199,22 +175,22 @@ def _overview(
     loader: Loader,
 ) -> list[str]:
     """What will be trained, for how long, where, and on what: the first lines of a run."""
-    cfg, world = session.cfg, session.world
+    spec, world = session.spec, session.world
     millions, beside = count(model) / 1e6, own_parameters(objective, model) / 1e6
     place = f"{world.device.type} in {session.precision.name}" + (
         f", {world.size} processes" if world.size > 1 else ""
     )
     place += "" if session.precision.name == "fp32" else ", validation too"
-    asked = " + ".join(cfg.objective or ("its teacher's layers alone",))
+    asked = " + ".join(spec.objective or ("its teacher's layers alone",))
     lines = [
         (
-            f"{cfg.run.name}: {asked}, {millions:.2f} M parameters"
+            f"{spec.run.name}: {asked}, {millions:.2f} M parameters"
             f"{f' and {beside:.2f} M of the objective' if beside else ''}, "
             f"{corpus.vocab.size:,} {corpus.tokenizer.kind} tokens"
         ),
         (
-            f"{budget} of {cfg.train.batch_size} rows of at most {cfg.format.max_length} tokens, on"
-            f" {place}; {session.folder}"
+            f"{budget} of {spec.train.batch_size} rows of at most {spec.format.max_length} tokens,"
+            f" on {place}; {session.folder}"
         ),
     ]
     lines += [
@@ -264,13 +240,13 @@ def _reading(name: str, source: Source, tokenizer: Tokenizer) -> list[str]:
     return lines
 
 
-def _check_languages(cfg: DictConfig, loader: Loader) -> None:
+def _check_languages(spec: Pretrain, loader: Loader) -> None:
     """Every language that a corpus tells apart has a vector, where languages have vectors at
     all.
     """
     # of two stacks, both ends have the same
-    path = "encoder.embedding" if cfg.model.get("encoder") else "embedding"
-    table, told = OmegaConf.select(cfg.model, f"{path}.languages") or 0, False
+    path = "encoder.embedding" if spec.model.get("encoder") else "embedding"
+    table, told = spec.select(f"model.{path}.languages") or 0, False
     for name, source in loader.sources.items() if table else ():
         for corpus, (reader, _) in source.reader.corpora(name).items():
             told = (
@@ -314,9 +290,9 @@ def _check_memory(model: Model, loader: Loader) -> None:
                 )
 
 
-def _stage_settings(cfg: DictConfig, number: int) -> dict:
-    stage = cfg.train.stages[number] if cfg.train.stages else {}
-    of_the_run = {"trainable": cfg.train.trainable, "frozen": cfg.train.frozen}
+def _stage_settings(spec: Pretrain, number: int) -> dict:
+    stage = spec.train.stages[number] if spec.train.stages else {}
+    of_the_run = {"trainable": spec.train.trainable, "frozen": spec.train.frozen}
     return of_the_run | {key: stage[key] for key in STAGE_KEYS if key in stage}
 
 
@@ -330,7 +306,7 @@ def _validation(
     """Losses on the held-out documents, and bits per byte for every target made of tokens; None
     without held-out text.
     """
-    cfg, world = session.cfg, session.world
+    spec, world = session.spec, session.world
     if not any(corpus.valid.values()):
         session.say(
             "no validation: the corpus is too small to hold a document out (data.valid_path=..."
@@ -339,8 +315,7 @@ def _validation(
         return None
     batches: dict[str, list[Batch]] = {}
     formats = {
-        name: build_format(node, corpus.vocab, session.flags.plugins)
-        for name, node in sources(cfg).items()
+        name: build_format(node, corpus.vocab, spec.plugins) for name, node in sources(spec).items()
     }
     bytes_per_token = {}
     for title, (source, name) in corpus.held_out().items():
@@ -352,7 +327,7 @@ def _validation(
     def evaluate(model: Model) -> dict[str, float]:
         if not batches:
             asked: dict[str, Any] = {"labels": objective.labels, "needs": needs, "uses": uses}
-            found = held_out(cfg, corpus, world, plugins=session.flags.plugins, **asked)
+            found = held_out(spec, corpus, world, plugins=spec.plugins, **asked)
             batches.update({name: list(each) for name, each in found.items()})
         parts = {
             name: measure(model, objective, each, world=world) for name, each in batches.items()
@@ -408,15 +383,15 @@ def _flops_per_token(model: Model, objective: Objective, source: Source) -> floa
     ).flops_per_token
 
 
-def _preview(cfg: DictConfig, flags: Flags, *, asked: bool) -> None:
+def _preview(spec: Pretrain, *, asked: bool) -> None:
     """Print the first rows of training, of each source, as a person reads them; `asked`: with
     what the objective derives.
     """
-    corpus, console = open_corpus(cfg, flags.plugins), screen()
+    corpus, console = open_corpus(spec, spec.plugins), screen()
     with torch.device("meta"):
         model = (
             build_model(
-                cfg, vocab_size=corpus.vocab.size, vocab=corpus.vocab, plugins=flags.plugins
+                spec, vocab_size=corpus.vocab.size, vocab=corpus.vocab, plugins=spec.plugins
             )
             if asked
             else None
@@ -425,17 +400,17 @@ def _preview(cfg: DictConfig, flags: Flags, *, asked: bool) -> None:
             "vocab": corpus.vocab,
             **(known_to_objectives(model, vocab_size=corpus.vocab.size) if model else {}),
         }
-        objective = build_objective(cfg, given, flags.plugins) if asked else None
+        objective = build_objective(spec, given, spec.plugins) if asked else None
     labels, needs = (
         (objective.labels, objective.facts.needs) if objective else (None, frozenset[str]())
     )
     uses = used(model, objective) if model else frozenset[str]()
     loader = training_loader(
-        cfg, corpus, World(), stage=0, labels=labels, needs=needs, uses=uses, plugins=flags.plugins
+        spec, corpus, World(), stage=0, labels=labels, needs=needs, uses=uses, plugins=spec.plugins
     )
     for name, each in loader.sources.items():
         position: Any = each.reader.position
-        left = flags.preview
+        left = spec.provenance.preview
         while left > 0:
             picks, position = each.reader.take(position)
             before, after = (

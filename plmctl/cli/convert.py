@@ -1,0 +1,44 @@
+"""`plmctl convert`, as the program takes it."""
+
+from __future__ import annotations
+
+import os
+from typing import Annotated, Literal
+
+import typer
+
+from plmctl.cli.console import Plugin, command
+from plmctl.cli.legacy import run
+
+
+@command(
+    "convert",
+    place=90,
+    examples=(
+        "plmctl convert runs/first exported --to hf",
+        "plmctl convert exported imported --to plmctl",
+    ),
+)
+def convert(
+    source: Annotated[
+        str, typer.Argument(metavar="IN", help="A run, checkpoint or Hugging Face folder.")
+    ],
+    out: Annotated[str, typer.Argument(metavar="OUT", help="The folder to write.")],
+    to: Annotated[Literal["hf", "plmctl"], typer.Option("--to", help="The layout of OUT.")],
+    part: Annotated[
+        Literal["model", "generator"],
+        typer.Option("--part", help="Of an ELECTRA run: what to take."),
+    ] = "model",
+    plugin: Plugin = None,
+) -> None:
+    """Convert weights, config and tokenizer to or from Hugging Face's layout.
+
+    Families: BERT (SpanBERT, UniLM), RoBERTa, ALBERT, ELECTRA, GPT, GPT-2, BART, Marian, T5, XLNet.
+    """
+    settings = {
+        "input": os.path.expanduser(source),
+        "out": os.path.expanduser(out),
+        "to": to,
+        "part": part,
+    }
+    run("convert", settings, plugin)

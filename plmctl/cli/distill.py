@@ -1,0 +1,59 @@
+"""`plmctl distill`, as the program takes it."""
+
+from __future__ import annotations
+
+from plmctl.cli.console import (
+    ConfigDir,
+    DryRun,
+    Json,
+    Multirun,
+    Plugin,
+    PrintConfig,
+    RecipeWords,
+    Resume,
+    command,
+    start,
+)
+from plmctl.run.lesson import LESSON, as_training
+from plmctl.run.spec import Provenance
+
+
+@command(
+    "distill",
+    place=70,
+    examples=(
+        (
+            "plmctl distill task=sst2 task.path=glue/SST-2 teacher=runs/sst2"
+            " kept_layers=first1 run.dir=runs/small"
+        ),
+        (
+            "plmctl distill bert teacher=runs/first size=tiny size.num_layers=1"
+            " train.steps=10 run.dir=runs/student"
+        ),
+    ),
+    slots=("distill", "task"),
+    only=LESSON,
+)
+def distill(
+    words: RecipeWords = None,
+    print_config: PrintConfig = False,
+    dry_run: DryRun = False,
+    resume: Resume = False,
+    multirun: Multirun = False,
+    config_dir: ConfigDir = None,
+    plugin: Plugin = None,
+    as_json: Json = False,
+) -> None:
+    """Train a smaller model to answer as teacher=<run or Hugging Face folder> does: on text, or
+    with task= on labelled data.
+    """
+    given = Provenance("distill", dry_run=dry_run, resume=resume, json=as_json)
+    start(
+        given,
+        words,
+        config_dir,
+        plugin,
+        print_config=print_config,
+        multirun=multirun,
+        complete=as_training,
+    )

@@ -1,0 +1,23 @@
+"""`plmctl embed`, as the program takes it."""
+
+from __future__ import annotations
+
+from plmctl.cli.console import Plugin, PrintConfig, Words, command, start
+from plmctl.run.spec import Provenance
+
+
+@command(
+    "embed",
+    place=110,
+    examples=(
+        "plmctl embed checkpoint=runs/first input=README.md out=vectors.npz",
+        (
+            "plmctl embed checkpoint=exported input=glue/SST-2/dev.tsv field=sentence"
+            " out=means.npz layers=-1 pooling=mean"
+        ),
+    ),
+)
+def embed(words: Words = None, print_config: PrintConfig = False, plugin: Plugin = None) -> None:
+    """Write contextual embeddings of the lines of a file."""
+    given = Provenance("embed")
+    start(given, words, plugin=plugin, print_config=print_config)

@@ -1,0 +1,37 @@
+"""`plmctl eval`, as the program takes it."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from plmctl.cli.console import ConfigDir, Json, Multirun, Plugin, PrintConfig, Words, command, start
+from plmctl.run.spec import Provenance
+
+Submission = Annotated[
+    bool, typer.Option("--submission", help="Write the files that GLUE's server takes.")
+]
+
+
+@command(
+    "eval",
+    place=80,
+    examples=(
+        "plmctl eval checkpoint=runs/sst2 --json",
+        "plmctl eval checkpoint=runs/first task=lm data.path=README.md",
+    ),
+    slots=("task",),
+)
+def evaluate(
+    words: Words = None,
+    as_json: Json = False,
+    submission: Submission = False,
+    print_config: PrintConfig = False,
+    multirun: Multirun = False,
+    config_dir: ConfigDir = None,
+    plugin: Plugin = None,
+) -> None:
+    """Score a checkpoint on its task, label new lines (input=), or measure perplexity (task=lm)."""
+    given = Provenance("eval", json=as_json, submission=submission)
+    start(given, words, config_dir, plugin, print_config=print_config, multirun=multirun)

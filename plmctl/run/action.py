@@ -1,0 +1,36 @@
+"""What runs a spec: the function of its command, whose module is imported only then."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Mapping
+from typing import Any
+
+from plmctl.run.spec import RunSpec
+
+ACTIONS = {
+    "tokenize": "plmctl.commands.tokenize:run",
+    "data": "plmctl.commands.data:run",
+    "augment": "plmctl.commands.augment:run",
+    "rewrite": "plmctl.commands.rewrite:run",
+    "pretrain": "plmctl.run.pretraining:pretrain",
+    "finetune": "plmctl.run.finetuning:finetune",
+    "distill": "plmctl.run.distilling:distill",
+    "eval": "plmctl.commands.eval:run",
+    "embed": "plmctl.commands.embed:run",
+    "generate": "plmctl.commands.generate:run",
+    "ablate": "plmctl.commands.ablate:run",
+}
+
+
+def perform(spec: RunSpec) -> int | Mapping[str, Any] | None:
+    """Do what the command of `spec` says with it; returns an exit code, or what was measured."""
+    module, _, name = ACTIONS[spec.provenance.command].partition(":")
+    function = getattr(importlib.import_module(module), name)
+    if module.startswith("plmctl.commands."):  # not moved to specs yet
+        from omegaconf import OmegaConf
+
+        from plmctl.run.spec import thaw
+
+        return function(OmegaConf.create(thaw(spec)), flags=spec.provenance)  # type: ignore[no-any-return]
+    return function(spec)  # type: ignore[no-any-return]

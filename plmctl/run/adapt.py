@@ -1,0 +1,310 @@
+"""What trained weights and a task decide of a spec: the model, its heads, lengths and labels."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from plmctl.core.errors import ConfigError, nearest, raise_all
+from plmctl.core.locate import locate, parameters
+from plmctl.heads.base import POOLER
+from plmctl.models.base import Model
+from plmctl.nn.tables import token_rows
+from plmctl.run.assemble import row_lengths, settled
+from plmctl.run.compose import work_out
+from plmctl.run.loading import Source, open_source
+from plmctl.run.model_facts import pooling
+from plmctl.run.schema import Finetune, Pretrain, make
+from plmctl.run.spec import thaw
+from plmctl.tasks.base import Task
+
+LANGUAGE_HEAD = {
+    "_target_": "plmctl.heads.lm.LMHead",
+    "tied": True,
+    "transform": False,
+    "bias": False,
+}
+OF_THE_MODEL = ("size", "pattern", "position", "model", "tokenizer")  # a checkpoint brings these
+WHOLE = ("initializer", "classifier")  # of a whole model, none of a part's
+
+
+def adapt(spec: Pretrain) -> Pretrain:
+    """The spec with all that the model of `init` decides of it; as it is without one."""
+    if not spec.init:
+        return spec
+    return (graft if spec.init_into else adopt)(spec)
+
+
+def adopt(spec: Pretrain) -> Pretrain:
+    """The spec with size, model and position of the model that `init` names, its heads where both
+    have them, and its tokenizer.
+
+    The pattern, the objective and the data stay those of the run: that is what further training may
+    change. So do the parts of the model that `own` names, which are new.
+    """
+    kept = tuple(f"model.{name}" for name in spec.own)
+    words = [
+        word for word in spec.provenance.overrides if not (kept and _key(word).startswith(kept))
+    ]
+    refuse_another_model(words, ("size", "position", "model", "tokenizer"), key="init")
+    source = open_source(spec.init, thaw(spec.kept_layers), plugins=spec.plugins)
+    nodes = {name: source.config[name] for name in ("size", "model", "position")}
+    if kept:
+        _check_kind(spec, nodes["model"])
+    refuse_longer_rows(spec, nodes["position"].get("max_length"))
+    heads = dict(spec.heads or {})
+    heads |= {
+        name: node for name, node in (source.config.get("heads") or {}).items() if name in heads
+    }
+    made = spec.replace({**nodes, "heads": heads, "tokenizer": _tokenizer(spec, source)})
+    written = spec.provenance.written or spec
+    for path in kept:  # with its references: its numbers are those of the adopted size
+        part: Any = written
+        for key in path.split("."):
+            part = (part or {}).get(key)
+        if part is None:
+            name = path.removeprefix("model.")
+            allowed = f"no part of this run's model{nearest(name, spec.model)}"
+            raise ConfigError("own", name, allowed)
+        made = made.with_value(path, part)
+    return made.replace({"model": work_out(thaw(made))["model"]}) if kept else made
+
+
+def graft(spec: Pretrain) -> Pretrain:
+    """The spec with the network that `init` names as `model.<init_into>`, its size and places for
+    all of the model, its tokenizer: an encoder-decoder whose encoder is BERT (Rothe et al., 2020,
+    arXiv:1907.12461).
+
+    What the config derives from that part (an encoder-decoder's decoder has the embeddings of its
+    encoder) follows; the rest of the model stays as it is written, and is new.
+
+    Raises:
+        ConfigError: The model has no such part, or one of another kind.
+    """
+    path, into, words = f"model.{spec.init_into}", spec.init_into, spec.provenance.overrides
+    refuse_another_model(words, ("size", "position", "tokenizer"), key="init")
+    raise_all(
+        [
+            ConfigError(
+                _key(word), word.partition("=")[2], f"init decides {path}", fix="leave it out"
+            )
+            for word in words
+            if word.lstrip("+~").startswith((f"{path}.", f"{path}="))
+        ]
+    )
+    parts = _networks(spec.model)
+    if into not in parts:
+        known = f"a network inside the model: {', '.join(parts)}{nearest(str(into), parts)}"
+        fix = (
+            f"init_into={next(iter(parts))}"
+            if parts
+            else "model=encoder_decoder, or init_into=null"
+        )
+        raise ConfigError("init_into", into, known if parts else "null here", fix=fix)
+    source = open_source(str(spec.init), thaw(spec.kept_layers), plugins=spec.plugins)
+    network = {key: node for key, node in source.config["model"].items() if key not in WHOLE}
+    kind = parts[into]["_target_"]
+    if network["_target_"] != kind:
+        allowed = f"a model of the kind of {path}, {kind}; this one is {network['_target_']}"
+        raise ConfigError("init", spec.init, allowed)
+    refuse_longer_rows(spec, source.config["position"].get("max_length"))
+    first = spec.model.get("start")
+    if isinstance(first, int) and not 0 <= first < source.vocab_size:
+        allowed = (
+            f"0 up to {source.vocab_size - 1}, the ids of the vocabulary of {spec.init}, or a role"
+        )
+        raise ConfigError("model.start", first, allowed, fix="model.start=bos")
+    # with its references: what refers to the new nodes follows them
+    tree = thaw(spec.provenance.written or spec)
+    tree["tokenizer"], tree["model"][into] = _tokenizer(spec, source), network
+    tree |= {name: source.config[name] for name in ("size", "position")}
+    made, errors = make("pretrain", work_out(tree), spec.provenance)
+    raise_all(errors)
+    assert isinstance(made, Pretrain)
+    return made
+
+
+def complete(spec: Finetune) -> Finetune:
+    """The spec with the checkpoint's own model in it, and the heads that fit its kind of
+    backbone.
+    """
+    if spec.kept_layers and not spec.checkpoint:
+        told = "says which layers of checkpoint=... to take; there is none"
+        fix = "checkpoint=<run>, or size.num_layers=<number> for a new model"
+        raise ConfigError("kept_layers", thaw(spec.kept_layers), told, fix=fix)
+    if spec.checkpoint is not None:
+        refuse_another_model(spec.provenance.overrides, OF_THE_MODEL, key="checkpoint")
+        source = open_source(spec.checkpoint, thaw(spec.kept_layers), plugins=spec.plugins)
+        spec = spec.replace({name: source.config.get(name) for name in OF_THE_MODEL})
+        framed = {
+            f"task.{name}": value
+            for name, value in framing(source.config).items()
+            if spec.task.get(name, 0) is None
+        }
+        spec = spec.replace(framed)
+        if "classifier" not in spec.model:
+            classifier = _classifier(spec, source.config.get("heads") or {})
+            spec = spec.with_value("model.classifier", classifier)
+    return _fit_heads(spec) if POOLER in spec.heads else spec
+
+
+def framing(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Which special tokens stood around the sources and targets that a model was trained on, as
+    far as its config says so.
+    """
+    rows = config.get("format") or config.get("task") or {}
+    return {name: rows[name] for name in ("source_template", "target_template") if rows.get(name)}
+
+
+def fit_language_heads(spec: Finetune, task: Task) -> Finetune:
+    """The spec with the heads that the task looks up and its file does not make, those that
+    write: the checkpoint's own, else a tied one.
+    """
+    missing = sorted(task.facts.heads - set(spec.heads))
+    own: Mapping[str, Any] = {}
+    if missing and spec.checkpoint:
+        own = open_source(spec.checkpoint, plugins=spec.plugins).config.get("heads") or {}
+    return spec.replace({f"heads.{name}": own.get(name) or LANGUAGE_HEAD for name in missing})
+
+
+def check_length(spec: Finetune, task: Task) -> None:
+    """Raise where a row is longer than the places that a checkpoint has learned."""
+    bound = None
+    if spec.checkpoint:
+        source = open_source(spec.checkpoint, plugins=spec.plugins)
+        bound = source.config["position"].get("max_length")
+    if bound is not None and task.longest > bound:
+        own = {"max_length": task.max_length, "max_target": getattr(task, "max_target", None)}
+        fits = [
+            f"task.{name}={length}"
+            for name, length in task.fitting(bound).items()
+            if length != own[name]
+        ]
+        more = f"; with task.max_target a row has {task.longest} tokens"
+        more = "" if task.longest == task.max_length else more
+        allowed = f"at most {bound}, the longest row of {spec.checkpoint}{more}"
+        raise ConfigError("task.max_length", task.max_length, allowed, fix=" ".join(fits))
+
+
+def fit_task(spec: Finetune, task: Task) -> Finetune:
+    """The spec with what labels and task decided: outputs, names, longest row."""
+    changes = {f"task.{name}": value for name, value in task.decided.items()}
+    head = locate(spec.heads[task.head]["_target_"], spec.plugins)
+    if "num_classes" in parameters(head):
+        changes[f"heads.{task.head}.num_classes"] = task.outputs
+    rows = {**thaw(spec), "format": {"max_length": task.longest}}
+    changes["position"] = settled(rows, plugins=spec.plugins)["position"]
+    return spec.replace(changes)
+
+
+def with_new_tokens(model: Model, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """`tensors` of a checkpoint with as many rows of tokens as `model` has: those it lacks are
+    the model's first ones.
+    """
+    own = dict(model.named_parameters(remove_duplicate=False))
+    found = dict(tensors)
+    for name, rows in token_rows(model).items():
+        if name in found and len(found[name]) < rows:
+            new = own[name][len(found[name]) : rows].detach().to(found[name].dtype)
+            found[name] = torch.cat([found[name], new.to(found[name].device)])
+    return found
+
+
+def refuse_another_model(words: Sequence[str], decided: Sequence[str], *, key: str) -> None:
+    """`size=` and the like build from scratch; beside trained weights, which bring them, they
+    would be ignored.
+    """
+    fix = f"leave it out, or {key}=null to start without weights"
+    raise_all(
+        [
+            ConfigError(_key(word), word.partition("=")[2], f"{key} decides this", fix=fix)
+            for word in words
+            if _key(word).partition(".")[0] in decided
+        ]
+    )
+
+
+def refuse_longer_rows(spec: Pretrain, places: int | None) -> None:
+    """ConfigError for every length of rows beyond the places that the model of `init` has
+    learned.
+    """
+    allowed = f"at most {places}, the places that {spec.init} has learned"
+    raise_all(
+        [
+            ConfigError(path, length, allowed, fix=f"{path}={places}")
+            for path, length in row_lengths(thaw(spec)).items()
+            if places is not None and length > places
+        ]
+    )
+
+
+def _key(word: str) -> str:
+    return word.lstrip("+~").partition("=")[0]
+
+
+def _tokenizer(spec: Pretrain, source: Source) -> dict[str, Any]:
+    """The node of the tokenizer with the path of the source's; DataError where it has none."""
+    return {**(spec.tokenizer or {}), "path": str(source.tokenizer and source.folder)}
+
+
+def _check_kind(spec: Pretrain, found: Mapping[str, Any]) -> None:
+    """ConfigError where `own` would add parts to a model of another kind than the run's, which
+    lacks what they refer to.
+    """
+    theirs, ours = (node["_target_"].rpartition(".")[2] for node in (found, spec.model))
+    if theirs != ours:
+        lacks = [name for name in spec.model if name not in found and name not in spec.own]
+        without = f" without {', '.join(lacks)}" if lacks else ""
+        allowed = (
+            f"a model of the kind {ours}, to which own=[{', '.join(spec.own)}] adds;"
+            f" this one is {theirs}{without}"
+        )
+        fix = f"init=<a run whose model is of the kind {ours}>"
+        raise ConfigError("init", spec.init, allowed, fix=fix)
+
+
+def _networks(model: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
+    """The parts of a model that are models themselves."""
+    return {
+        name: node
+        for name, node in model.items()
+        if isinstance(node, Mapping) and "embedding" in node and "stack" in node
+    }
+
+
+def _classifier(spec: Finetune, heads: Mapping[str, Any]) -> dict[str, bool]:
+    """What a checkpoint means that does not say it: BERT's pooler if it has one, GPT's bare
+    head, otherwise RoBERTa's.
+    """
+    causal = pooling(spec, spec.plugins) == "last"
+    dense = POOLER not in heads and not causal
+    return {"pooler": POOLER in heads, "dense": dense, "bias": not causal}
+
+
+def _fit_heads(spec: Finetune) -> Finetune:
+    """Heads that decide about rows as `model.classifier` says: with the pooler or without, and with
+    its settings of the head.
+
+    What stands on the command line (`heads.class.dense=true`) stays.
+    """
+    settings = dict(spec.model.get("classifier") or {})
+    settings.pop("pooling", None)
+    pooled = settings.pop("pooler", False)
+    heads = {name: node for name, node in spec.heads.items() if name != POOLER or pooled}
+    spec = spec.replace({"heads": heads})
+    return spec.replace(
+        {
+            f"heads.{name}.{key}": value
+            for name in (name for name, node in heads.items() if _decides_about_rows(spec, node))
+            for key, value in settings.items()
+            if f"heads.{name}.{key}" not in spec.provenance.keys
+        }
+    )
+
+
+def _decides_about_rows(spec: Finetune, node: Mapping[str, Any]) -> bool:
+    part = locate(node["_target_"], spec.plugins)
+    return getattr(part, "of_task", False) and part.about == "rows"  # type: ignore[attr-defined, no-any-return]

@@ -1,0 +1,124 @@
+"""What is wrong with a spec, all of it at once, asked of one model without weights."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import torch
+
+from plmctl.core.errors import ConfigError, ConfigErrors, UsageError, raise_all
+from plmctl.data.shards import is_tokens
+from plmctl.models.base import Model
+from plmctl.run.assemble import build_model, build_objective, known_to_objectives, row_lengths
+from plmctl.run.contract import TINY, check_contract
+from plmctl.run.corpus import check_data, check_updates, sources
+from plmctl.run.decided import refuse_decided
+from plmctl.run.loading import open_source
+from plmctl.run.schema import Finetune, Pretrain
+from plmctl.run.spec import thaw
+from plmctl.run.teachers import check_cache, check_lesson, check_tasks, check_teacher
+from plmctl.tasks.base import Task
+from plmctl.text.tokenizer import Tokenizer
+from plmctl.training.freezing import apply_freezing
+from plmctl.training.processes.world import environment
+
+
+@contextlib.contextmanager
+def collected(errors: list[UsageError]) -> Iterator[None]:
+    """Go on after a user's mistake, with it in `errors`."""
+    try:
+        yield
+    except ConfigErrors as error:
+        errors += error.errors
+    except UsageError as error:
+        errors.append(error)
+
+
+def raise_once(errors: Sequence[UsageError]) -> None:
+    """Raise all errors together, each once."""
+    raise_all(list({str(error): error for error in errors}.values()))
+
+
+def check_settings(spec: Pretrain) -> None:
+    """Raise what can be seen of the settings alone, before anything is opened or built."""
+    errors: list[UsageError] = []
+    with collected(errors):
+        check_data(spec)
+    if not spec.provenance.resume:
+        with collected(errors):
+            refuse_decided(spec, spec.provenance.overrides, spec.plugins)
+    with collected(errors):
+        processes = max(environment()[2], spec.train.processes)
+        check_updates(spec, processes=processes, plugins=spec.plugins)
+    if spec.init_into and not spec.init:
+        told = "says where the weights of init=... go, and there are none"
+        errors.append(ConfigError("init_into", spec.init_into, told))
+    if spec.kept_layers and not spec.init:
+        told = "says which layers of init=... to take, and there is none"
+        errors.append(ConfigError("kept_layers", thaw(spec.kept_layers), told))
+    raise_once(errors)
+
+
+def check_pretraining(spec: Pretrain) -> Model:
+    """The model without weights; raise what does not fit together in it, the data, the questions
+    and the teachers.
+    """
+    given = spec.provenance
+    sized = given.dry_run or spec.teacher
+    size = vocabulary_size(spec) if sized else TINY.size
+    outline = check_contract(spec, spec.plugins, given.config_dirs, vocab_size=size)
+    check_teacher(spec)
+    if spec.distill and not given.resume:
+        with torch.device("meta"):
+            known = known_to_objectives(outline, vocab_size=size)
+            objective = build_objective(spec, {"vocab": TINY, **known}, spec.plugins)
+        check_lesson(spec, outline, objective, row_lengths(thaw(spec)))
+    return outline
+
+
+def check_finetuning(spec: Finetune, task: Task) -> Model:
+    """The model without weights; raise what does not fit together in it, the task and the
+    teachers.
+    """
+    outline = outline_task(spec, task)
+    check_tasks(spec, task)
+    check_teacher(spec)
+    check_lesson(spec, outline, task, {"task.max_length": task.longest})
+    check_cache(spec, task)
+    return outline
+
+
+def outline_task(spec: Finetune, task: Task) -> Model:
+    """The model of a task without weights: whether its parts fit, and whether `train.frozen` names
+    some of them.
+    """
+    if spec.checkpoint:
+        size = open_source(spec.checkpoint, plugins=spec.plugins).vocab_size
+    elif spec.tokenizer.get("path"):
+        size = Tokenizer.load(spec.tokenizer.path).vocab.size
+    else:
+        size = int(spec.tokenizer.get("vocab_size") or 0)
+    if size:
+        task.check_vocabulary(size)
+    rows = (size or 1) + task.transform.new_tokens
+    with torch.device("meta"):
+        model = build_model(spec, vocab_size=rows, plugins=spec.plugins)
+    apply_freezing(model, trainable=spec.train.trainable, frozen=spec.train.frozen)
+    if not any(parameter.requires_grad for parameter in model.parameters()):
+        allowed, fix = "something must be left to train", "freeze less: train.frozen=[backbone]"
+        raise ConfigError("train.frozen", thaw(spec.train.frozen), allowed, fix=fix)
+    return model
+
+
+def vocabulary_size(spec: Any) -> int:
+    """The size of the vocabulary that a pretraining run would have."""
+    known = [spec.tokenizer.get("path"), spec.init]
+    known += [
+        part.get("path") for node in sources(spec).values() for part in node["corpora"].values()
+    ]
+    for path in known:
+        if path and (path is known[0] or is_tokens(path)):
+            return Tokenizer.load(path).vocab.size
+    return int(spec.tokenizer.vocab_size)

@@ -1,0 +1,119 @@
+"""The trainer of a session: its optimizer, schedule, stages, checkpoints, and where it goes on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from plmctl.core.errors import DataError
+from plmctl.models.base import Backbone, Model
+from plmctl.nn.last_maps import last_maps
+from plmctl.nn.stack import checkpoint_stacks
+from plmctl.objectives.base import Objective
+from plmctl.run.build import build
+from plmctl.run.resume import unlike
+from plmctl.run.saved import write_spec
+from plmctl.run.schema import LENGTHS
+from plmctl.run.session import Session, quoted
+from plmctl.training.budget import Budget
+from plmctl.training.checkpoint import Checkpoints
+from plmctl.training.device.compiling import compile_backbone
+from plmctl.training.device.peak import peak_flops
+from plmctl.training.log import METRICS, cut_back
+from plmctl.training.stages import Stage
+from plmctl.training.strategy.choose import choose_strategy
+from plmctl.training.trainer import Evaluate, Result, Settings, Trainer
+
+
+def fit(
+    session: Session,
+    *,
+    model: Model,
+    objective: Objective,
+    stages: Sequence[Stage],
+    budget: Budget,
+    evaluate: Evaluate | None,
+    extras: Callable[[Path], None],
+    flops_per_token: float = 0.0,
+    keep_best: str = "loss",
+    best_is_largest: bool = False,
+    settings: Mapping[str, Any] | None = None,
+) -> Result:
+    """Build the trainer from `optim`, `schedule` and `train`, take up the newest checkpoint of a
+    resumed run, and train.
+    """
+    spec, world, train = session.spec, session.world, session.spec.train
+    # of runs measured otherwise, "ten times a run" is not known: every 200 updates
+    steps = budget.steps or 2000
+    tenth = max(1, steps // 10)
+
+    def save_extras(folder: Path) -> None:
+        write_spec(spec, folder)
+        extras(folder)
+
+    checkpoints = Checkpoints(
+        session.folder / "checkpoints",
+        extras=save_extras,
+        keep_last=train.keep_last,
+        say=session.say,
+    )
+    numbers = Settings(
+        clip=train.clip,
+        log_every=train.log_every,
+        max_bad_steps=train.max_bad_steps,
+        seed=spec.seed,
+        eval_every=tenth if train.eval_every is None else train.eval_every,
+        save_every=tenth if train.save_every is None else train.save_every,
+        keep_best=keep_best if train.keep_best and evaluate else "",
+        best_is_largest=best_is_largest,
+        flops_per_token=flops_per_token,
+        peak_flops=(peak_flops(session.precision) or 0.0) * world.size,
+    )
+    trainer = Trainer(
+        model=model,
+        objective=objective,
+        optimizer=build(spec.optim, plugins=spec.plugins, path="optim"),
+        schedule=build(spec.schedule, plugins=spec.plugins, path="schedule"),
+        budget=budget,
+        stages=stages,
+        precision=session.precision,
+        strategy=choose_strategy(world),
+        checkpoints=checkpoints,
+        log=session.log,
+        evaluate=evaluate,
+        settings=replace(numbers, **(settings or {})),
+        layers=last_maps(model) if train.get("grad_norms") else None,
+    )
+    if train.checkpoint_activations:
+        checkpoint_stacks(model, objective)
+    if spec.provenance.resume:
+        newest = checkpoints.newest()
+        if newest is None and checkpoints.steps():
+            raise DataError(
+                "every checkpoint of this run is damaged",
+                file=checkpoints.folder,
+                fix=(
+                    f"remove {quoted(checkpoints.folder)} to begin the run again at update 0,"
+                    " or start a new run.dir"
+                ),
+            )
+        if newest:
+            if others := unlike(newest, spec):
+                session.say(f"not bit-exact from here on: {', '.join(others)}")
+            trainer.resume(newest)
+        if world.main and (session.folder / METRICS).exists():
+            cut_back(session.folder, trainer.progress.step)
+        session.say(f"resumed from {newest}" if newest else "starting at update 0")
+    for backbone in dict.fromkeys(
+        [model.backbone, *(part for part in objective.modules() if isinstance(part, Backbone))]
+    ):
+        compile_backbone(backbone, train.compile, world.device, say=session.say)
+    return trainer.fit()
+
+
+def budget_of(spec: Any, *, updates_per_epoch: float) -> Budget:
+    """`train.steps | tokens | epochs | minutes` as a budget."""
+    lengths = {name: spec.train[name] for name in LENGTHS}
+    return Budget.of(**lengths, updates_per_epoch=updates_per_epoch)

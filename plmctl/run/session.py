@@ -1,0 +1,177 @@
+"""One sitting of a run: its directory, its processes, its device and log, and its last lines."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shlex
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from plmctl.core.terminal import remark
+from plmctl.run.plugins import as_words, confirm, option
+from plmctl.run.run_name import runs_of
+from plmctl.run.saved import to_yaml
+from plmctl.run.spec import RunSpec
+from plmctl.training import rundir
+from plmctl.training.device.allocator import keep_freed_memory
+from plmctl.training.device.precision import Precision, choose
+from plmctl.training.log import Log
+from plmctl.training.processes.launch import launch
+from plmctl.training.processes.world import World, device_of, environment, join, leave
+from plmctl.training.trainer import Result
+
+# whoever sets it (torchrun, `launch`, the user) decides the number of threads
+THREADS = "OMP_NUM_THREADS"
+# what the main process does before there are others: read the data, which may change the spec
+Prepare = Callable[[Any], tuple[Any, Any]]
+
+
+@dataclass(frozen=True)
+class Session:
+    """One sitting of a run: its spec (as saved), its directory, and this process' place in it."""
+
+    spec: Any  # RunSpec of pretraining or fine-tuning
+    folder: Path
+    world: World
+    precision: Precision
+    log: Log
+    prepared: Any  # what `prepare` returned in this process besides the spec
+
+    def say(self, message: str) -> None:
+        self.log.say(message)
+
+
+After = Callable[[Session, Result], Result]  # what another command does once the training is over
+Next = Callable[
+    [Any], list[str]
+]  # commands that go on from a spec's run, with {run} for its folder
+
+
+def run_session(spec: Any, prepare: Prepare, train: Callable[[Session], Result], then: Next) -> int:
+    """Run `train` in a fresh or resumed run directory, in `train.processes` processes; returns the
+    exit code.
+
+    The main process prepares the data and opens the directory before a process group exists; every
+    process then has the spec that is saved there, so that one process, several, and a resumed run
+    take the same way. Whatever ends it before the first update, a new directory goes again, so that
+    the corrected command finds it free.
+
+    Args:
+        prepare: Reads the data; returns the spec with what these decided, and the data.
+        then: The commands that the last lines of a finished run name.
+    """
+    rank, _, size = environment()
+    if rank != 0:
+        return _sitting(spec, prepare, None, train, then)
+    with contextlib.ExitStack() as stack:
+        lock: dict[str, int] = {}
+        spec, prepared, made = _open(
+            spec, prepare, lambda folder: lock.update(stack.enter_context(rundir.locked(folder)))
+        )
+        try:
+            if size == 1 and spec.train.processes > 1:
+                return _launch(spec, lock)
+            return _sitting(spec, prepare, prepared, train, then)
+        finally:
+            if made is not None:
+                rundir.take_back(Path(spec.run.dir), made)
+
+
+def quoted(path: Path) -> str:
+    """A path as a command line takes it."""
+    return shlex.quote(str(path))
+
+
+def _sitting(
+    spec: Any, prepare: Prepare, prepared: Any, train: Callable[[Session], Result], then: Next
+) -> int:
+    """This process' part, once the directory is open; returns the exit code."""
+    world = join(spec.train.device)
+    try:
+        own = spec.provenance
+        spec = replace(world.broadcast(spec), provenance=own)
+        if not world.main:
+            spec, prepared = prepare(spec)
+        session = _session(spec, world, prepared)
+        result = train(session)
+        session.log.close()
+    finally:
+        leave()
+    if world.main:
+        _say_farewell(result, spec, then)
+    return result.exit_code
+
+
+def _open(
+    spec: Any, prepare: Prepare, lock: Callable[[Path], None]
+) -> tuple[Any, Any, list[Path] | None]:
+    """The spec of a new run directory, the data, and the folders that were made; no folders on
+    resume, where the directory is there. It is locked before anything is written in it.
+
+    Data come first: what they refuse leaves no directory behind. `auto` precision is decided here,
+    once for the whole run.
+    """
+    if THREADS not in os.environ:
+        share = max(1, torch.get_num_threads() // spec.train.processes)
+        torch.set_num_threads(spec.train.threads or share)
+    given = spec.provenance
+    if given.resume:
+        lock(Path(spec.run.dir))
+        return *prepare(spec), None
+    confirm(spec.run.plugins, given.plugins, of="this config (run.plugins)")
+    named = Path(spec.run.dir) if spec.run.dir else None
+    folder = named or rundir.fresh(runs_of(spec.run.name or given.command))
+    rundir.refuse_used(folder)
+    spec, prepared = prepare(spec)
+    precision = choose(spec.train.precision, device_of(spec.train.device)).name
+    spec = spec.replace(
+        {"run.dir": str(folder), "run.plugins": given.plugins, "train.precision": precision}
+    )
+    said = [*([given.recipe] if given.recipe else []), *given.overrides]
+    config = to_yaml(spec, versioned=True)
+    return spec, prepared, rundir.create(folder, config=config, overrides=said, lock=lock)
+
+
+def _launch(spec: Any, lock: Mapping[str, int]) -> int:
+    """The children resume the directory that is open now, with the same changes; without a
+    checkpoint in it they begin at 0.
+    """
+    given = spec.provenance
+    words = given.overrides if given.resume else ()
+    changes = [word for word in words if not word.startswith("run.dir=")]
+    command = [given.command, "--resume", f"run.dir={spec.run.dir}", *changes]
+    return launch(spec.train.processes, [*command, *as_words(given.plugins)], given=lock)
+
+
+def _session(spec: Any, world: World, prepared: Any) -> Session:
+    folder, given = Path(spec.run.dir), spec.provenance
+    log = Log(folder if world.main else None, quiet=not world.main)
+    for change in given.changes:
+        log.say(f"resumed with another {change}")
+    if given.resume:
+        others = ("train.processes", "train.threads")
+        as_before = not any(change.startswith(others) for change in given.changes)
+        rundir.restore_environment(folder, log.say, threads=as_before and THREADS not in os.environ)
+    if world.device.type == "cpu":
+        keep_freed_memory()
+    if spec.train.deterministic:
+        torch.use_deterministic_algorithms(True)
+    precision = choose(spec.train.precision, world.device)
+    return Session(spec, folder, world, precision, log, prepared)
+
+
+def _say_farewell(result: Result, spec: RunSpec, then: Next) -> None:
+    """The last lines: where everything is, or how to go on after a signal."""
+    folder, given = Path(spec["run"].dir), spec.provenance
+    run, plugins = quoted(folder), option(given.plugins)
+    if result.exit_code:
+        again = f"plmctl {given.command} --resume run.dir={run}{plugins}"
+        remark(f"stopped after {result.progress.step} updates, all saved. To go on:\n  {again}")
+        return
+    remark(f"run: {folder}\ncheckpoint: {result.checkpoint}")
+    remark("\n".join(["next:", *(f"  {line.format(run=run)}{plugins}" for line in then(spec))]))

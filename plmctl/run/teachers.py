@@ -1,0 +1,279 @@
+"""The teachers of a run: who they are, whether the student can learn of them, and what it then
+learns (`distill=`, `teacher=`, `teacher_cache=`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, cast
+
+import torch
+
+from plmctl.core.errors import ConfigError
+from plmctl.core.locate import locate, parameters
+from plmctl.core.terminal import remark
+from plmctl.data.shards import is_tokens
+from plmctl.distill.base import LOGITS, Measures, Teacher
+from plmctl.distill.cache import Cached
+from plmctl.distill.distillation import Distillation
+from plmctl.distill.teachers import Frozen, Several
+from plmctl.models.base import Model
+from plmctl.nn.tables import count
+from plmctl.objectives.base import Objective
+from plmctl.run.assemble import build_model, known_to_objectives
+from plmctl.run.build import build
+from plmctl.run.identity import identity
+from plmctl.run.loading import Source, load, open_source
+from plmctl.run.spec import thaw
+from plmctl.tasks.base import Task
+from plmctl.text.tokenizer import Tokenizer
+
+
+def teachers_of(spec: Any) -> list[str]:
+    """What `teacher` names: none, one, or several."""
+    found = spec.get("teacher")
+    return [] if found is None else [found] if isinstance(found, str) else list(found)
+
+
+def add_teacher(
+    spec: Any, model: Model, objective: Objective, *, say: Callable[[str], None], rows: int = 0
+) -> Objective:
+    """`objective` itself with distill=none, else what `distill` makes of it.
+
+    Args:
+        model: The student.
+        rows: How many the student reads, for `teacher_cache`.
+    """
+    if not spec.get("distill"):
+        return objective
+    teachers: list[Teacher] = []
+    for path in teachers_of(spec):
+        loaded = load(path, plugins=spec.plugins)
+        backbone = loaded.model.backbone
+        shape = f"{backbone.num_layers} layers of {backbone.width}"
+        say(f"teacher {path}: {count(loaded.model) / 1e6:.2f} M parameters, {shape}")
+        teacher: Teacher = Frozen(model=loaded.model, name=_name(loaded.source))
+        if folder := spec.get("teacher_cache"):
+            place, known = Path(folder).expanduser(), identity(loaded.source)
+            teacher = Cached(teacher=teacher, folder=place, identity=known, rows=rows, say=say)
+        teachers.append(teacher)
+    return distillation(spec, model, objective, _together(teachers, spec))
+
+
+def outline_teacher(spec: Any, model: Model, objective: Objective) -> Objective:
+    """What `add_teacher` will make, of models without weights; `objective` itself where nothing
+    says who teaches.
+    """
+    paths = teachers_of(spec)
+    if not spec.get("distill") or not (paths or "teacher" in spec.distill):
+        return objective
+    with torch.device("meta"):
+        sources = [open_source(path, plugins=spec.plugins) for path in paths]
+        teachers = [_outline(source, spec.plugins) for source in sources]
+        return distillation(spec, model, objective, _together(teachers, spec))
+
+
+def distillation(
+    spec: Any, model: Model, objective: Objective, teacher: Teacher | None
+) -> Objective:
+    """The part `distill`, which is given the student, its objective and, where it has one, its
+    teacher.
+    """
+    given = {
+        **known_to_objectives(model, vocab_size=0),
+        "objective": objective,
+        "student": Measures.of(model, "the student"),
+    }
+    given |= {} if teacher is None else {"teacher": teacher}
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(spec.seed)
+        made: Objective = build(spec.distill, given, spec.plugins, path="distill")
+    if isinstance(made, Distillation) and LOGITS in made.record:
+        made.teacher.meet(made.question)
+    return made
+
+
+def check_lesson(spec: Any, model: Model, objective: Objective, lengths: Mapping[str, int]) -> None:
+    """Raise what does not fit between student and teachers, all without weights.
+
+    Args:
+        lengths: {config path: tokens} of the rows that the student reads.
+    """
+    if not spec.get("distill"):
+        return
+    sources = [open_source(path, plugins=spec.plugins) for path in teachers_of(spec)]
+    with torch.device("meta"):
+        teachers = [_outline(source, spec.plugins) for source in sources]
+        for source, teacher in zip(sources, teachers, strict=True):
+            _check_places(source, teacher.model, lengths)
+        distillation(spec, model, objective, _together(teachers, spec))
+
+
+def check_teacher(spec: Any) -> None:
+    """Raise where the method asks for a teacher and there is none, or where nothing would be learnt
+    of one.
+    """
+    paths = teachers_of(spec)
+    if not spec.get("distill"):
+        if paths:
+            raise ConfigError(
+                "teacher",
+                thaw(spec.teacher),
+                "nothing is learnt of it with distill=none",
+                fix="distill=kd",
+            )
+        return
+    own = "teacher" in spec.distill  # its config says who teaches: the student itself
+    method = locate(spec.distill["_target_"], spec.plugins)
+    wanted = None if own else parameters(method).get("teacher")
+    if wanted is None and paths:
+        raise ConfigError(
+            "teacher",
+            thaw(spec.teacher),
+            "null: this method has no other teacher than the student itself",
+        )
+    if wanted is not None and wanted.default is wanted.empty and not paths:
+        allowed = "a run, a checkpoint or a Hugging Face folder, which the student learns from"
+        without = ", or distill=none" if spec.get("objective", True) else ""
+        raise ConfigError("teacher", None, allowed, fix=f"teacher=runs/<run>{without}")
+
+
+def check_cache(spec: Any, task: Task) -> None:
+    """ConfigError where nothing could be kept: no teacher, a method that asks it nothing, or a
+    task that writes tokens.
+    """
+    if not spec.teacher_cache:
+        return
+    why = ""
+    if not spec.teacher:
+        why = "there is no teacher whose answers would be kept"
+    elif not issubclass(cast(type, locate(spec.distill["_target_"], spec.plugins)), Distillation):
+        why = "this method takes the teacher apart, and no answers of it"
+    elif not task.has_classes:
+        why = "the answers of a task that writes are tokens x vocabulary"
+    if why:
+        raise ConfigError("teacher_cache", spec.teacher_cache, f"null: {why}")
+
+
+def check_tasks(spec: Any, task: Task) -> None:
+    """Raise where a teacher's labels are others than the task's; say where its task is another."""
+    for path in teachers_of(spec) if spec.get("distill") else ():
+        source = open_source(path, plugins=spec.plugins)
+        _check_labels(path, source, task)
+        if told := _another_task(path, source, task):
+            remark(f"plmctl: {told}")
+
+
+def with_tokenizer(spec: Any, own: str | None) -> Any:
+    """The spec with the teacher's tokenizer where nothing says the student's; student and
+    teachers have to have equal ones.
+
+    Args:
+        own: Whose weights the student begins with.
+    """
+    paths = teachers_of(spec)
+    if not spec.get("distill") or not paths:
+        return spec
+    sources = [open_source(path, plugins=spec.plugins) for path in paths]
+    ours, first = _tokenizer(spec, own), sources[0]
+    whose = (
+        f"the student's ({own or spec.tokenizer.get('path') or spec.data.path})"
+        if ours
+        else f"that of {first.folder}"
+    )
+    known = ours or first.tokenizer
+    for source in sources:
+        found = source.tokenizer
+        if not same_tokens(known, found):
+            allowed = (
+                "a model with the tokenizer of the student, since both are shown the same ids: its"
+                f" own, {found.kind} of {found.vocab.size:,} tokens, is another than {whose},"
+                f" {known.kind} of {known.vocab.size:,}"
+            )
+            begin = "checkpoint" if "checkpoint" in spec else "init"
+            told = spec.tokenizer and spec.tokenizer.get("path")
+            fix = (
+                f"{begin}=<a model with that tokenizer>, or {begin}=null "
+                if own
+                else ""
+                if told
+                else "data.path=<the text> "
+            )
+            fix += f"tokenizer.path={source.folder}"
+            raise ConfigError("teacher", str(source.folder), allowed, fix=fix)
+    return spec if ours else spec.replace({"tokenizer.path": str(first.folder)})
+
+
+def same_tokens(a: Tokenizer, b: Tokenizer) -> bool:
+    """Whether every id means the same."""
+    if a.fingerprint == b.fingerprint:
+        return True
+    roles = [(v.size, v.pad, v.cls, v.sep, v.mask, v.bos, v.eos) for v in (a.vocab, b.vocab)]
+    return roles[0] == roles[1] and a.pieces(range(a.vocab.size)) == b.pieces(range(b.vocab.size))
+
+
+def _together(teachers: Sequence[Teacher], spec: Any) -> Teacher | None:
+    """One teacher of all; None without any."""
+    weights = thaw(spec.get("teacher_weights"))
+    if len(teachers) > 1:
+        return Several(teachers=teachers, weights=weights)
+    if weights:
+        allowed = "null: only several teachers are weighted"
+        raise ConfigError("teacher_weights", weights, allowed)
+    return teachers[0] if teachers else None
+
+
+def _outline(source: Source, plugins: Sequence[str]) -> Frozen:
+    vocab = source.tokenizer.vocab
+    model = build_model(source.config, vocab_size=source.vocab_size, vocab=vocab, plugins=plugins)
+    return Frozen(model=model, name=_name(source))
+
+
+def _name(source: Source) -> str:
+    return f"the teacher {source.folder}"
+
+
+def _tokenizer(spec: Any, own: str | None) -> Tokenizer | None:
+    """That of the student, as far as something says so."""
+    data = (spec.get("data") or {}).get("path")
+    if own is not None:
+        return open_source(own, plugins=spec.plugins).tokenizer
+    if spec.tokenizer and spec.tokenizer.get("path"):
+        return Tokenizer.load(spec.tokenizer.path)
+    return Tokenizer.load(data) if isinstance(data, str) and is_tokens(data) else None
+
+
+def _check_labels(path: str, source: Source, task: Task) -> None:
+    """The answers of both heads mean the same, in the same order."""
+    theirs = (source.config.get("task") or {}).get("label_names") or source.config.get("labels")
+    if task.label_names is None or theirs is None or list(map(str, theirs)) == task.label_names:
+        return
+    own, other = ", ".join(task.label_names), ", ".join(map(str, theirs))
+    allowed = f"a model of the student's labels in their order: {own}; it has {other}"
+    fix = f"task.label_names=[{other.replace(', ', ',')}] where they mean the same"
+    raise ConfigError("teacher", path, allowed, fix=fix)
+
+
+def _another_task(path: str, source: Source, task: Task) -> str:
+    """A line that names both tasks, where they differ: fine for another set of reviews, not for
+    paraphrases.
+    """
+    theirs = (source.config.get("task") or {}).get("name")
+    if theirs in (None, task.name):
+        return ""
+    labels = (
+        f"; where answers are compared, its labels stand for those of {task.name}:"
+        f" {', '.join(task.label_names or ())}"
+    )
+    told = f"teacher={path} was fine-tuned on {theirs}, the student learns {task.name}"
+    return told + (labels if task.label_names else "")
+
+
+def _check_places(source: Source, model: Model, lengths: Mapping[str, int]) -> None:
+    """The teacher reads every row that the student does."""
+    places = model.backbone.max_length
+    for path, length in lengths.items():
+        if places is not None and length > places:
+            allowed = f"at most {places}, the longest row that {_name(source)} reads"
+            raise ConfigError(path, length, allowed, fix=f"{path}={places}")
