@@ -71,6 +71,8 @@ def fit(
         flops_per_token=flops_per_token,
         peak_flops=(peak_flops(session.precision) or 0.0) * world.size,
     )
+    if train.checkpoint_activations:
+        checkpoint_stacks(model, objective)
     trainer = Trainer(
         model=model,
         objective=objective,
@@ -86,8 +88,6 @@ def fit(
         settings=replace(numbers, **(settings or {})),
         layers=last_maps(model) if train.get("grad_norms") else None,
     )
-    if train.checkpoint_activations:
-        checkpoint_stacks(model, objective)
     if spec.provenance.resume:
         newest = checkpoints.newest()
         if newest is None and checkpoints.steps():
