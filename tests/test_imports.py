@@ -35,7 +35,7 @@ LATE = {
     "__init__.py": {"plmctl.run.loading"},
     "__main__.py": {"plmctl.cli.app"},
     "chain/demo.py": {"plmctl.data.baseline", "plmctl.data.shards", "plmctl.text"},
-    "cli/app.py": {"plmctl.run.resume", "plmctl.jobs.sweep"},
+    "cli/console.py": {"plmctl.run.resume", "plmctl.jobs.sweep"},
     "jobs/command.py": {"plmctl.run.resume", "plmctl.training.checkpoint"},
     "report/options.py": {"plmctl.report.card"},
     "report/examples.py": {"plmctl.run"},

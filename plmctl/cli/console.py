@@ -18,6 +18,9 @@ import typer
 
 from plmctl.core.errors import PlmctlError, UsageError
 from plmctl.core.terminal import remark, tell
+from plmctl.run import action
+from plmctl.run.compose import composed
+from plmctl.run.saved import to_yaml
 from plmctl.run.spec import Provenance
 
 USERS_FILES = {
@@ -168,18 +171,12 @@ def _go(given: Provenance, print_config: bool, multirun: bool) -> int:
 
         spec = resumed(given)
     else:
-        from plmctl.run.compose import composed
-
         spec = composed(given).spec
     if print_config:
-        from plmctl.run.saved import to_yaml
-
         unused = spec.provenance.removed
         head = "".join(f"# not used, its part is not chosen: {line}\n" for line in unused)
         tell(head + to_yaml(spec), end="")
         return 0
-    from plmctl.run import action
-
     result = action.perform(spec)
     return result if isinstance(result, int) else 0
 

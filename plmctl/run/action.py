@@ -6,7 +6,7 @@ import importlib
 from collections.abc import Mapping
 from typing import Any
 
-from plmctl.run.spec import RunSpec
+from plmctl.run.spec import RunSpec, thaw
 
 ACTIONS = {
     "tokenize": "plmctl.commands.tokenize:run",
@@ -29,8 +29,6 @@ def perform(spec: RunSpec) -> int | Mapping[str, Any] | None:
     function = getattr(importlib.import_module(module), name)
     if module.startswith("plmctl.commands."):  # not moved to specs yet
         from omegaconf import OmegaConf
-
-        from plmctl.run.spec import thaw
 
         return function(OmegaConf.create(thaw(spec)), flags=spec.provenance)  # type: ignore[no-any-return]
     return function(spec)  # type: ignore[no-any-return]
