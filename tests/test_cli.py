@@ -58,7 +58,7 @@ class Command:
 def command(monkeypatch: pytest.MonkeyPatch) -> Command:
     made = Command()
     monkeypatch.setattr(action, "perform", lambda spec: made.run(spec))
-    for verb in ("convert", "average", "report", "recipes", "help"):
+    for verb in ("recipes",):
         module = types.ModuleType(f"plmctl.commands.{verb}")
         module.run = made.run  # type: ignore[attr-defined]
         monkeypatch.setitem(sys.modules, f"plmctl.commands.{verb}", module)
@@ -189,14 +189,15 @@ def test_wrong_config_exits_with_2(plmctl: Invoke, command: Command) -> None:
     assert not command.calls
 
 
-def test_convert_is_plain(plmctl: Invoke, command: Command) -> None:
+def test_convert_is_plain(plmctl: Invoke, monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[tuple[Path, Path, str, str]] = []
+
+    def convert(source: Path, out: Path, *, to: str, part: str, **_: Any) -> None:
+        calls.append((source, out, to, part))
+
+    monkeypatch.setattr("plmctl.run.convert.convert", convert)
     assert plmctl("convert", "in here", "out,there", "--to", "hf", own=False).exit_code == 0
-    assert command.calls[0][0] == {
-        "input": "in here",
-        "out": "out,there",
-        "to": "hf",
-        "part": "model",
-    }
+    assert calls == [(Path("in here"), Path("out,there"), "hf", "model")]
 
 
 @pytest.mark.parametrize(

@@ -13,11 +13,11 @@ from typing import Any
 import pytest
 import torch
 
-from plmctl.commands import convert
-from plmctl.commands import eval as evaluation
 from plmctl.core.errors import ConfigError, ConfigErrors, DataError, UsageError
 from plmctl.run import distilling, finetuning, loading, pretraining
+from plmctl.run.action import perform
 from plmctl.run.compose import Flags, compose, composed
+from plmctl.run.convert import convert
 from plmctl.run.lesson import as_training
 from plmctl.run.resume import resumed
 from plmctl.run.side_by_side import ModelColumn, SideBySide, share
@@ -127,13 +127,9 @@ def test_the_student_is_an_ordinary_checkpoint(
 ) -> None:
     run, _ = student
     words = (f"checkpoint={run}", f"out={tmp_path / 'eval'}")
-    assert evaluation.run(compose("eval", None, list(words)), Flags("eval", overrides=words)) == 0
+    assert perform(compose("eval", None, list(words))) == 0
     assert (tmp_path / "eval/dev.jsonl").read_text() == (run / "predictions/dev.jsonl").read_text()
-    cfg = compose("eval", None, list(words))
-    cfg = cfg.__class__(
-        {"input": str(run), "out": str(tmp_path / "hf"), "to": "hf", "part": "model"}
-    )
-    convert.run(cfg, Flags("convert"))
+    convert(run, tmp_path / "hf", to="hf")
     assert json.loads((tmp_path / "hf/config.json").read_text())["num_hidden_layers"] == 2
     words = (
         *TASK,

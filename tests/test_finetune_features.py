@@ -309,8 +309,6 @@ def test_checkpoints_from_before_it_was_said_mean_the_same(recipe, heads, wanted
 def test_embed_gives_the_logits_of_the_predictions(table, tmp_path):
     import numpy as np
 
-    from plmctl.commands import embed
-
     made = ["features=mix", "head_encoder=bilstm", *NARROW]
     run_dir = tuned(tmp_path / "run", table, *made, task="classification")
     saved = [
@@ -326,12 +324,7 @@ def test_embed_gives_the_logits_of_the_predictions(table, tmp_path):
         "logits=true",
         "layers=-1",
     ]
-    assert (
-        embed.run(
-            config.compose("embed", None, asked), config.Flags("embed", overrides=tuple(asked))
-        )
-        == 0
-    )
+    assert perform(config.compose("embed", None, asked)) == 0
     arrays = np.load(tmp_path / "x.npz")
     for place, prediction in enumerate(saved):
         found = torch.from_numpy(arrays[f"logits_{place}"]).softmax(-1).tolist()

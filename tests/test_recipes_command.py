@@ -19,9 +19,9 @@ from typer.testing import CliRunner
 from plmctl.chain.plan import plan
 from plmctl.chain.stages import given, stages
 from plmctl.cli.app import make_app
-from plmctl.commands import eval as evaluating
 from plmctl.jobs.job import resolve, run_folders
 from plmctl.jobs.work import DONE
+from plmctl.run import evaluate as evaluating
 from plmctl.run import pretraining
 from plmctl.run.build import plain
 from plmctl.run.compose import Flags, compose
@@ -348,8 +348,8 @@ def table(stdout: str) -> list[dict[str, Any]]:
 def test_a_chain_goes_on_where_it_was_stopped(
     chain_words: list[str], monkeypatch: pytest.MonkeyPatch, here: Path
 ) -> None:
-    stop = Interrupted(evaluating.run)
-    monkeypatch.setattr(evaluating, "run", stop)
+    stop = Interrupted(evaluating.evaluate)
+    monkeypatch.setattr(evaluating, "evaluate", stop)
     first = plmctl(*chain_words, "--json")
     assert first.exit_code == 130
     assert f"To go on:\n  plmctl recipes {shlex.join(chain_words)}" in first.stderr

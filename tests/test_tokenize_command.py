@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from plmctl.commands.tokenize import run
 from plmctl.core.errors import UsageError
 from plmctl.data.shards import Shards
-from plmctl.run.compose import Flags, compose, conf_dir
+from plmctl.run.action import perform
+from plmctl.run.compose import compose, conf_dir
 from plmctl.text.tokenizer import Tokenizer
 
 DATA = Path(__file__).resolve().parents[1] / "../shared/data/pretraining"
@@ -55,7 +55,7 @@ def test_every_kind(
         f"out={tmp_path / 'out'}",
     ]
     cfg = compose("tokenize", None, words)
-    assert run(cfg, flags=Flags("tokenize")) == 0
+    assert perform(cfg) == 0
     said = capsys.readouterr().out
     shards = Shards.open(tmp_path / "out")
     assert f"{kind} tokenizer" in said
@@ -103,7 +103,7 @@ def test_finished_tokens_of_something_else_are_not_written_over(text: Path, tmp_
 
     def again(*words: str, path: Path = text) -> int:
         given = [f"data.path={path}", "tokenizer.vocab_size=66", f"out={tmp_path / 'out'}", *words]
-        return run(compose("tokenize", None, given), flags=Flags("tokenize"))
+        return perform(compose("tokenize", None, given))
 
     again()
     before = (tmp_path / "out/train.ids.npy").read_bytes()
@@ -163,10 +163,7 @@ def test_real_text(tmp_path: Path) -> None:
         "tokenizer=wordpiece",
         "tokenizer.vocab_size=6000",
     ]
-    assert (
-        run(compose("tokenize", None, [*words, f"out={tmp_path / 'out'}"]), flags=Flags("tokenize"))
-        == 0
-    )
+    assert perform(compose("tokenize", None, [*words, f"out={tmp_path / 'out'}"])) == 0
     shards, tokenizer = Shards.open(tmp_path / "out"), Tokenizer.load(tmp_path / "out")
     assert (
         shards.manifest["splits"]["train"]["documents"]

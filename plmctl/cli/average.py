@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from plmctl.cli import legacy
-from plmctl.cli.console import Plugin, command
+from plmctl.cli.console import Plugin, command, reported, see_plugins
+from plmctl.core.terminal import tell
 
 
 @command(
@@ -39,6 +40,11 @@ def average(
     """Average the weights of a run's last checkpoints into one (train.keep_last says how many a
     run keeps).
     """
-    folder = os.path.expanduser(run).rstrip("/")
-    place = os.path.expanduser(out or f"{folder}-average")
-    legacy.run("average", {"run": folder, "out": place, "last": last, "kept": kept}, plugin)
+    with reported():
+        see_plugins(plugin or ())
+        from plmctl.training.averaging import average as average_checkpoints
+        from plmctl.training.averaging import kept as take_kept
+
+        folder = Path(os.path.expanduser(run))
+        place = Path(os.path.expanduser(out or f"{folder}-average"))
+        tell(take_kept(folder, place) if kept else average_checkpoints(folder, place, last=last))

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import os
+from functools import partial
+from pathlib import Path
 from typing import Annotated, Literal
 
 import typer
 
-from plmctl.cli.console import Plugin, command
-from plmctl.cli.legacy import run
+from plmctl.cli.console import Plugin, command, reported, see_plugins
 
 
 @command(
@@ -35,10 +35,16 @@ def convert(
 
     Families: BERT (SpanBERT, UniLM), RoBERTa, ALBERT, ELECTRA, GPT, GPT-2, BART, Marian, T5, XLNet.
     """
-    settings = {
-        "input": os.path.expanduser(source),
-        "out": os.path.expanduser(out),
-        "to": to,
-        "part": part,
-    }
-    run("convert", settings, plugin)
+    with reported():
+        see_plugins(plugin or ())
+        from plmctl.report.card import make_card
+        from plmctl.run.convert import convert as convert_model
+
+        convert_model(
+            Path(source).expanduser(),
+            Path(out).expanduser(),
+            to=to,
+            part=part,
+            plugins=tuple(plugin or ()),
+            card=partial(make_card, library="transformers"),
+        )

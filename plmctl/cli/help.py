@@ -6,8 +6,7 @@ from typing import Annotated
 
 import typer
 
-from plmctl.cli.console import ConfigDir, Json, Plugin, command
-from plmctl.cli.legacy import run
+from plmctl.cli.console import ConfigDir, Json, Plugin, command, reported, see_plugins
 
 What = Annotated[
     str | None, typer.Argument(metavar="[SLOT | PART | SLOT=PART]", show_default=False)
@@ -21,4 +20,8 @@ def explain(
     """Explain the settings of a part: what each means, its type, its default. Without a name:
     list the slots.
     """
-    run("help", {"what": what}, plugin, config_dir, json=as_json)
+    with reported():
+        see_plugins(plugin or ())
+        from plmctl.run.help import explain as explain_part
+
+        explain_part(what, as_json=as_json, plugins=plugin or (), config_dirs=config_dir or ())

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import os
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from plmctl.cli.console import Plugin, command
-from plmctl.cli.legacy import run
-from plmctl.report import options
+from plmctl.cli import report_options as options
+from plmctl.cli.console import Plugin, command, reported, see_plugins
+from plmctl.core.terminal import tell
 
 
 @command(
@@ -35,13 +35,18 @@ def report(
     plugin: Plugin = None,
 ) -> None:
     """Write one page, readable offline, on one or several runs, or on a study."""
-    wishes = {
-        "heads": attention,
-        "sentences": sentence or [],
-        "probes": probe or [],
-        "card": card,
-        "facts": fact or [],
-    }
-    folders = [os.path.expanduser(folder) for folder in runs]
-    settings = {"runs": folders, "out": os.path.expanduser(out), "markdown": markdown, **wishes}
-    run("report", settings, plugin)
+    with reported():
+        see_plugins(plugin or ())
+        from plmctl.report.wishes import parse_facts, parse_wishes
+        from plmctl.report.write import write
+
+        files = write(
+            [Path(folder).expanduser() for folder in runs],
+            Path(out).expanduser(),
+            markdown=markdown,
+            wishes=parse_wishes(attention, sentence or [], probe or []),
+            card=Path(card) if card else None,
+            facts=parse_facts(fact or []),
+            plugins=tuple(plugin or ()),
+        )
+        tell("\n".join(map(str, files)))

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 PRELOAD = (  # what every job imports, some of it late: seconds of each
     "plmctl.jobs.command",
     "plmctl.run.resume",
-    *(f"plmctl.commands.{verb}" for verb in ("pretrain", "finetune", "eval")),
+    *(f"plmctl.run.{each}" for each in ("pretraining", "finetuning", "evaluate")),
     "torch._dynamo",
     "torch.utils.tensorboard",
 )

@@ -9,16 +9,16 @@ from typing import Any
 from plmctl.run.spec import RunSpec, thaw
 
 ACTIONS = {
-    "tokenize": "plmctl.commands.tokenize:run",
-    "data": "plmctl.commands.data:run",
-    "augment": "plmctl.commands.augment:run",
-    "rewrite": "plmctl.commands.rewrite:run",
+    "tokenize": "plmctl.run.tokenize:tokenize",
+    "data": "plmctl.report.data_check:check",
+    "augment": "plmctl.run.augment:augment",
+    "rewrite": "plmctl.run.rewrite:rewrite",
     "pretrain": "plmctl.run.pretraining:pretrain",
     "finetune": "plmctl.run.finetuning:finetune",
     "distill": "plmctl.run.distilling:distill",
-    "eval": "plmctl.commands.eval:run",
-    "embed": "plmctl.commands.embed:run",
-    "generate": "plmctl.commands.generate:run",
+    "eval": "plmctl.run.evaluate:evaluate",
+    "embed": "plmctl.run.embed:write_embeddings",
+    "generate": "plmctl.run.generate:generate",
     "ablate": "plmctl.commands.ablate:run",
 }
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from plmctl.core.errors import ConfigError
+from plmctl.core.errors import ConfigError, UsageError
+from plmctl.core.terminal import tell
 from plmctl.distill.augmentation import Augmenter
 from plmctl.distill.augmented import Augmentation
 from plmctl.distill.function_words import ENGLISH
@@ -13,69 +14,75 @@ from plmctl.distill.neighbours import Neighbours
 from plmctl.run.build import build
 from plmctl.run.identity import identity
 from plmctl.run.loading import load
-from plmctl.storage.resumable import hash_file
+from plmctl.run.making import Augment
+from plmctl.run.plugins import option
+from plmctl.storage.resumable import hash_file, new_folder
 from plmctl.tasks import files
 from plmctl.tasks.base import Task
 from plmctl.tasks.sheet import Sheet
 from plmctl.tasks.tagged_sheet import TaggedSheet
 from plmctl.training.processes.world import device_of
 
-if TYPE_CHECKING:
-    from omegaconf import DictConfig
 
-    from plmctl.run.compose import Flags
+def augment(spec: Augment) -> int:
+    """Write `out` and say what is in it."""
+    out = new_folder(spec.out)
+    work = augmentation(spec)
+    work.write(out)
+    _report(spec, work)
+    return 0
 
 
-def augmentation(cfg: DictConfig, flags: Flags) -> Augmentation:
+def augmentation(spec: Augment) -> Augmentation:
     """The augmentation that the settings of the command describe, with its model loaded."""
-    task, sheet = _task(cfg, flags)
-    stop = ENGLISH if cfg.stop_words is None else _words(Path(cfg.stop_words).expanduser())
-    vectors = None if cfg.vectors is None else Neighbours.read(files.existing(cfg.vectors))
-    device, loaded = device_of(cfg.device, "device"), load(cfg.checkpoint, plugins=flags.plugins)
+    task, sheet = _task(spec)
+    stop = ENGLISH if spec.stop_words is None else _words(Path(spec.stop_words).expanduser())
+    vectors = None if spec.vectors is None else Neighbours.read(files.existing(spec.vectors))
+    device, loaded = device_of(spec.device, "device"), load(spec.checkpoint, plugins=spec.plugins)
     augmenter = Augmenter(
         model=loaded.model.to(device),
         tokenizer=loaded.tokenizer,
-        candidates=cfg.candidates,
+        candidates=spec.candidates,
         stop=stop,
         vectors=vectors,
-        batch_size=cfg.batch_size,
+        batch_size=spec.batch_size,
         device=device,
     )
     read = {
         name: file and hash_file(Path(file).expanduser())
-        for name, file in (("vectors", cfg.vectors), ("stop_words", cfg.stop_words))
+        for name, file in (("vectors", spec.vectors), ("stop_words", spec.stop_words))
     }
-    how = {"model": identity(loaded.source), "candidates": cfg.candidates, **read}
+    how = {"model": identity(loaded.source), "candidates": spec.candidates, **read}
     return Augmentation(
         task=task,
         sheet=sheet,
         augmenter=augmenter,
-        copies=cfg.copies,
-        rate=cfg.rate,
-        seed=cfg.seed,
-        tagged_words=cfg.tagged_words,
+        copies=spec.copies,
+        rate=spec.rate,
+        seed=spec.seed,
+        tagged_words=spec.tagged_words,
         how=how,
     )
 
 
-def _task(cfg: DictConfig, flags: Flags) -> tuple[Task, Sheet | TaggedSheet]:
+def _task(spec: Augment) -> tuple[Task, Sheet | TaggedSheet]:
     """The task and its training file; ConfigError for a task without a table of texts or of
     tagged words.
     """
-    if cfg.task is None:
+    if spec.task is None:
         raise ConfigError(
             "task",
             ...,
             "must be given: whose training set is it?",
             fix="task=sst2 task.path=<folder>",
         )
-    task = build(cfg.task, {"pooling": "first"}, flags.plugins, path="task")
+    task = build(spec.task, {"pooling": "first"}, spec.plugins, path="task")
     sheet = (
         (Sheet.of(task, "train") or TaggedSheet.of(task, "train"))
         if isinstance(task, Task)
         else None
     )
-    if cfg.tagged_words and isinstance(sheet, Sheet):
+    if spec.tagged_words and isinstance(sheet, Sheet):
         raise ConfigError("tagged_words", True, "false: the words of this task have no tags")
     if sheet is None:
         fitting = (
@@ -83,7 +90,7 @@ def _task(cfg: DictConfig, flags: Flags) -> tuple[Task, Sheet | TaggedSheet]:
             " GLUE's), or tags of words"
         )
         raise ConfigError(
-            "task", cfg.task.get("name"), f"only tasks of this kind are augmented: {fitting}"
+            "task", spec.task.get("name"), f"only tasks of this kind are augmented: {fitting}"
         )
     return task, sheet
 
@@ -91,4 +98,32 @@ def _task(cfg: DictConfig, flags: Flags) -> tuple[Task, Sheet | TaggedSheet]:
 def _words(file: Path) -> frozenset[str]:
     return frozenset(
         line.strip().lower() for _, line in files.lines(files.existing(file)) if line.strip()
+    )
+
+
+def _report(spec: Augment, work: Augmentation) -> None:
+    before, counted, vectors = work.examples, work.counted, work.augmenter.vectors is not None
+    if not counted["replaceable"]:
+        told = (
+            f"no word of the {before:,} examples could be replaced;"
+            f" {spec.out} is the training set as it was"
+        )
+        tags = "columns" in spec.task and "tags" in spec.task.columns and not spec.tagged_words
+        raise UsageError(
+            told + ("\n  fix: tagged_words=true, where no word has the tag O" if tags else "")
+        )
+    if spec.provenance.json:
+        tell(json.dumps({"out": spec.out, "before": before, **counted}))
+        return
+    several = counted["of several tokens"]
+    stayed = (
+        f"; {several:,} of several tokens stayed (vectors=<file> replaces them)"
+        if several and not vectors
+        else ""
+    )
+    tell(
+        f"{spec.out}: {before:,} examples became {counted['examples']:,}\n  of {counted['words']:,}"
+        f" words but function words, {counted['replaceable']:,} may be replaced{stayed}\nnext:"
+        f" plmctl finetune task={spec.task.get('name')} task.path={spec.out}"
+        f" ...{option(spec.plugins)}"
     )

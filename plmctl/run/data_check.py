@@ -21,46 +21,44 @@ from plmctl.text import segment
 from plmctl.text.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
-    from omegaconf import DictConfig
-
-    from plmctl.run.compose import Flags
+    from plmctl.run.schema import Check
 
 # characters of raw text that are tokenized to see how a tokenizer and a format fit
 SAMPLE = 1 << 24
 
 
-def check_files(cfg: DictConfig, flags: Flags, say: Say) -> Report:
+def check_files(spec: Check, say: Say) -> Report:
     """What stands out in the files that `task` or `data.path` names."""
-    if cfg.task is None:
-        return _corpus(cfg, flags, say)
+    if spec.task is None:
+        return _corpus(spec, say)
     # they bring torch, which texts and tokens do not need
     from plmctl.tasks.base import Task
     from plmctl.tasks.check import check_task
 
-    task = build(cfg.task, {"pooling": "first"}, flags.plugins, path="task")
+    task = build(spec.task, {"pooling": "first"}, spec.plugins, path="task")
     if not isinstance(task, Task):
         raise UsageError(
-            f"task={cfg.task.get('name') or cfg.task['_target_']} has no labelled files to check"
+            f"task={spec.task.get('name') or spec.task['_target_']} has no labelled files to check"
         )
-    path = cfg.tokenizer.get("path")
+    path = spec.tokenizer.get("path")
     return check_task(task, Tokenizer.load(path) if path else None)
 
 
-def _chose_tokenizer(flags: Flags) -> bool:
+def _chose_tokenizer(spec: Check) -> bool:
     """Whether the command line names one; none is trained unasked."""
-    return any(word.startswith("tokenizer") for word in flags.overrides)
+    return any(word.startswith("tokenizer") for word in spec.provenance.overrides)
 
 
-def _corpus(cfg: DictConfig, flags: Flags, say: Say) -> Report:
-    path: Any = plain(cfg.data.path)
+def _corpus(spec: Check, say: Say) -> Report:
+    path: Any = plain(spec.data.path)
     if is_tokens(path):
         train, valid = (Shards.open(path, split) for split in ("train", "valid"))
         tokenizer = Tokenizer.load(path)
-        return tokens.check(train, valid, tokenizer, _format(cfg, flags, tokenizer), say=say)
-    source, held = sources(plain(cfg.data), path)
+        return tokens.check(train, valid, tokenizer, _format(spec, tokenizer), say=say)
+    source, held = sources(plain(spec.data), path)
     report = text.check(source, held, say=say)
-    if _chose_tokenizer(flags):
-        report.findings.extend(_tokenized(cfg, flags, source, say))
+    if _chose_tokenizer(spec):
+        report.findings.extend(_tokenized(spec, source, say))
     else:
         report.findings.append(
             Finding(
@@ -70,7 +68,7 @@ def _corpus(cfg: DictConfig, flags: Flags, say: Say) -> Report:
     return report
 
 
-def _tokenized(cfg: DictConfig, flags: Flags, source: Source, say: Say) -> list[Finding]:
+def _tokenized(spec: Check, source: Source, say: Say) -> list[Finding]:
     """How the tokenizer and the format fit a sample of the text."""
     with TemporaryDirectory(prefix="plmctl-check-") as folder:
         sample = look(source, valid_share=0, sample_bytes=SAMPLE, say=say).sample
@@ -80,11 +78,15 @@ def _tokenized(cfg: DictConfig, flags: Flags, source: Source, say: Say) -> list[
                 json.dumps({"text": "\n".join(document.paragraphs)}) + "\n" for document in sample
             )
         lines = "sentence" if all(document.whole for document in sample) else "paragraph"
-        recipe = build(cfg.tokenizer, plugins=flags.plugins, path="tokenizer")
-        if cfg.data.segment is not None:
-            segment.find(cfg.data.segment, flags.plugins)
+        recipe = build(spec.tokenizer, plugins=spec.plugins, path="tokenizer")
+        if spec.data.segment is not None:
+            segment.find(spec.data.segment, spec.plugins)
         job = tokenizing.Job(
-            Source(str(file), lines=lines), recipe, valid_share=0, segment=cfg.data.segment, say=say
+            Source(str(file), lines=lines),
+            recipe,
+            valid_share=0,
+            segment=spec.data.segment,
+            say=say,
         )
         place = Path(folder, "tokens")
         tokenizing.tokenize(job, place)
@@ -93,9 +95,9 @@ def _tokenized(cfg: DictConfig, flags: Flags, source: Source, say: Say) -> list[
         counts = tokens.count(train, tokenizer)
         return [
             *check_fit(train, valid, counts, tokenizer),
-            tokens.cut(train, _format(cfg, flags, tokenizer)),
+            tokens.cut(train, _format(spec, tokenizer)),
         ]
 
 
-def _format(cfg: DictConfig, flags: Flags, tokenizer: Tokenizer) -> Any:
-    return build(cfg.format, {"vocab": tokenizer.vocab}, flags.plugins, path="format")
+def _format(spec: Check, tokenizer: Tokenizer) -> Any:
+    return build(spec.format, {"vocab": tokenizer.vocab}, spec.plugins, path="format")

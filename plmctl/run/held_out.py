@@ -10,13 +10,12 @@ import torch
 from plmctl.core.errors import ConfigError, UsageError, nearest
 from plmctl.run.assemble import build_objective, known_to_objectives
 from plmctl.run.build import plain
-from plmctl.run.compose import Flags
 from plmctl.run.contract import check_contract
 from plmctl.run.corpus import held_out, open_corpus, used
 from plmctl.run.decided import refuse_decided
 from plmctl.run.loading import Loaded
 from plmctl.run.plugins import confirm, named
-from plmctl.run.schema import spec_of
+from plmctl.run.schema import Evaluate, spec_of
 from plmctl.tasks.held_out import HeldOut
 from plmctl.tasks.lm import HEADS
 from plmctl.training.checkpoint import load_exactly, read
@@ -26,21 +25,23 @@ from plmctl.training.processes.world import World
 
 
 def score(
-    cfg: Any, flags: Flags, loaded: Loaded, part: HeldOut, precision: Precision
+    spec: Evaluate, loaded: Loaded, part: HeldOut, precision: Precision
 ) -> dict[str, dict[str, float]]:
     """{corpus: {"loss/mlm": ..., "acc/mlm": ...}}; UsageError for a checkpoint that no `plmctl
     pretrain` has made.
     """
-    run = staged(cfg, flags, loaded, part)
-    if cfg.data.path is not None:
-        refuse_decided(run, flags.overrides, flags.plugins)
-    check_contract(run.replace({"noise": run.eval.noise}), flags.plugins, flags.config_dirs)
-    corpus, world = open_corpus(run, flags.plugins), World(device=precision.device)
+    run = staged(spec, loaded, part)
+    if spec.data.path is not None:
+        refuse_decided(run, spec.provenance.overrides, spec.plugins)
+    check_contract(
+        run.replace({"noise": run.eval.noise}), spec.plugins, spec.provenance.config_dirs
+    )
+    corpus, world = open_corpus(run, spec.plugins), World(device=precision.device)
     given = {
         "vocab": corpus.vocab,
         **known_to_objectives(loaded.model, vocab_size=corpus.vocab.size),
     }
-    objective = build_objective(run, given, flags.plugins)
+    objective = build_objective(run, given, spec.plugins)
     folder = loaded.source.folder
     load_exactly(
         objective,
@@ -52,7 +53,7 @@ def score(
     needs = loaded.model.backbone.needs | objective.facts.needs
     uses = used(loaded.model, objective)
     batches = held_out(
-        run, corpus, world, labels=objective.labels, needs=needs, uses=uses, plugins=flags.plugins
+        run, corpus, world, labels=objective.labels, needs=needs, uses=uses, plugins=spec.plugins
     )
     with torch.no_grad(), precision.autocast():
         parts = {
@@ -63,7 +64,7 @@ def score(
     return {name: each.means() for name, each in {**parts, **together}.items()}
 
 
-def staged(cfg: Any, flags: Flags, loaded: Loaded, part: HeldOut) -> Any:
+def staged(spec: Evaluate, loaded: Loaded, part: HeldOut) -> Any:
     """The config of the run, with its checkpoint's tokenizer and what of text, rows and noise is
     asked for instead.
     """
@@ -73,23 +74,23 @@ def staged(cfg: Any, flags: Flags, loaded: Loaded, part: HeldOut) -> Any:
         taught = own.get("distill") and "objective" in own and not own["objective"]
         why = "it learnt of its teacher's layers" if taught else "plmctl pretrain has not made it"
         raise UsageError(
-            f"checkpoint={cfg.checkpoint}: {why}, so it has no objective\n  fix: {fix}"
+            f"checkpoint={spec.checkpoint}: {why}, so it has no objective\n  fix: {fix}"
         )
-    confirm(named(own), flags.plugins, of=cfg.checkpoint)
+    confirm(named(own), spec.plugins, of=spec.checkpoint)
     tokenizer = {**own["tokenizer"], "path": str(loaded.source.folder / "tokenizer")}
     run: dict[str, Any] = {**own, "init": None, "tokenizer": tokenizer}
     run["objective"] = _asked(own["objective"], part)
     # a comparison of rows depends on how many there are
-    told = any(word.startswith("batch_size=") for word in flags.overrides)
-    batch = {"batch_size": cfg.batch_size} if told else {}
+    told = any(word.startswith("batch_size=") for word in spec.provenance.overrides)
+    batch = {"batch_size": spec.batch_size} if told else {}
     run["eval"] = {**own["eval"], "rows": part.rows, "seed": part.seed, **batch}
-    if cfg.format is not None:
-        run["format"] = _rows(plain(cfg.format), own["format"], flags)
-    if cfg.noise is not None:
-        run["eval"]["noise"] = plain(cfg.noise)
-    if cfg.data.path is not None:
-        run["data"] = {**own["data"], **plain(cfg.data), "mixture": {}, "sources": {}}
-    return spec_of("pretrain", run, flags)
+    if spec.format is not None:
+        run["format"] = _rows(plain(spec.format), own["format"], spec)
+    if spec.noise is not None:
+        run["eval"]["noise"] = plain(spec.noise)
+    if spec.data.path is not None:
+        run["data"] = {**own["data"], **plain(spec.data), "mixture": {}, "sources": {}}
+    return spec_of("pretrain", run, spec.provenance)
 
 
 def unlabelled(loaded: Loaded) -> str:
@@ -114,7 +115,9 @@ def _asked(own: Mapping[str, Any], part: HeldOut) -> dict[str, Any]:
     return {name: own[name] for name in names}
 
 
-def _rows(asked: dict[str, Any], own: Mapping[str, Any], flags: Flags) -> dict[str, Any]:
+def _rows(asked: dict[str, Any], own: Mapping[str, Any], spec: Evaluate) -> dict[str, Any]:
     """Rows as long as in training, unless told otherwise: the model may have no more places."""
-    told = any(word.lstrip("+").startswith("format.max_length=") for word in flags.overrides)
+    told = any(
+        word.lstrip("+").startswith("format.max_length=") for word in spec.provenance.overrides
+    )
     return asked if told else {**asked, "max_length": own["max_length"]}

@@ -4,7 +4,8 @@ fine-tuning with `distill.rewrite`.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+import json
+from typing import Any
 
 from plmctl.core.errors import ConfigError
 from plmctl.core.terminal import remark, tell
@@ -15,44 +16,50 @@ from plmctl.generation.prompts import PromptReader
 from plmctl.run.build import build, plain
 from plmctl.run.identity import identity
 from plmctl.run.loading import Loaded, load
+from plmctl.run.making import Rewrite
 from plmctl.run.model_facts import reading
-from plmctl.run.plugins import confirm, named
+from plmctl.run.plugins import confirm, named, option
 from plmctl.run.prompting import prompt_reader
-from plmctl.run.spec import Part
+from plmctl.run.schema import spec_of
+from plmctl.storage.resumable import new_folder
 from plmctl.tasks.generation import Generation
 from plmctl.training.processes.world import device_of
 
-if TYPE_CHECKING:
-    from omegaconf import DictConfig
 
-    from plmctl.run.compose import Flags
+def rewrite(spec: Rewrite) -> int:
+    """Write `out` and say what is in it."""
+    out = new_folder(spec.out)
+    work = rewriting(spec)
+    work.write(out)
+    _report(spec, work)
+    return 0
 
 
-def rewriting(cfg: DictConfig, flags: Flags) -> Rewriting:
+def rewriting(spec: Rewrite) -> Rewriting:
     """What `checkpoint` is to write for the sources of a task, with `search` and `pick`."""
-    device = device_of(cfg.device, "device")
-    search = build(cfg.search, {}, flags.plugins, path="search")
-    if cfg.pick == "nearest" and search.count < 2:
+    device = device_of(spec.device, "device")
+    search = build(spec.search, {}, spec.plugins, path="search")
+    if spec.pick == "nearest" and search.count < 2:
         raise ConfigError(
             "search.count",
             search.count,
             "at least 2: pick=nearest chooses among them",
             fix="search.count=5",
         )
-    loaded = load(cfg.checkpoint, plugins=flags.plugins)
-    task, reader = _task(cfg, flags, loaded), _reader(cfg, flags, loaded)
+    loaded = load(spec.checkpoint, plugins=spec.plugins)
+    task, reader = _task(spec, loaded), _reader(spec, loaded)
     pick: Pick = pick_likeliest
-    if cfg.pick == "nearest":
+    if spec.pick == "nearest":
         pick = Nearest(tokenize=task.tokenize, lowercase=task.lowercase)
     return Rewriting(
         reader=reader,
         task=task,
         search=search,
         pick=pick,
-        max_new=cfg.max_new or (reader.task or task).max_target,
-        batch_size=cfg.batch_size,
+        max_new=spec.max_new or (reader.task or task).max_target,
+        batch_size=spec.batch_size,
         device=device,
-        how={"model": identity(loaded.source), "pick": cfg.pick, "search": plain(cfg.search)},
+        how={"model": identity(loaded.source), "pick": spec.pick, "search": plain(spec.search)},
     )
 
 
@@ -70,7 +77,7 @@ def by_teacher(spec: Any) -> Any:
         "task": plain(spec.task),
         "device": spec.train.device,
     }
-    work = rewriting(Part(own), spec.provenance)
+    work = rewriting(spec_of("rewrite", {**own, "out": "."}, spec.provenance))
     out = find_cache_folder(spec.data.cache_dir) / f"by-teacher-{work.identity[:16]}"
     if not out.exists():
         work.write(out)
@@ -79,21 +86,21 @@ def by_teacher(spec: Any) -> Any:
     return spec.replace({"task.path": str(out), "task.columns": columns, "distill.rewrite": None})
 
 
-def _task(cfg: DictConfig, flags: Flags, loaded: Loaded) -> Generation:
+def _task(spec: Rewrite, loaded: Loaded) -> Generation:
     """The task that is asked for, else the one the teacher was fine-tuned on; ConfigError where
     it writes no texts.
     """
     own = loaded.config.get("task") or {}
-    confirm(named(own), flags.plugins, of=cfg.checkpoint)
-    if cfg.task is None and not own:
+    confirm(named(own), spec.plugins, of=spec.checkpoint)
+    if spec.task is None and not own:
         raise ConfigError(
             "task",
             ...,
             "must be given: whose sources are they?",
             fix="task=translation task.path=<folder>",
         )
-    node = {**(own if cfg.task is None else plain(cfg.task)), "metrics": []}
-    task = build(node, reading(loaded.config, flags.plugins), flags.plugins, path="task")
+    node = {**(own if spec.task is None else plain(spec.task)), "metrics": []}
+    task = build(node, reading(loaded.config, spec.plugins), spec.plugins, path="task")
     if not isinstance(task, Generation):
         raise ConfigError(
             "task",
@@ -103,11 +110,11 @@ def _task(cfg: DictConfig, flags: Flags, loaded: Loaded) -> Generation:
     return task
 
 
-def _reader(cfg: DictConfig, flags: Flags, loaded: Loaded) -> PromptReader:
+def _reader(spec: Rewrite, loaded: Loaded) -> PromptReader:
     """How the teacher reads a source; ConfigError for a model that does not write one text for
     another.
     """
-    reader = prompt_reader(loaded, "train", flags.plugins)
+    reader = prompt_reader(loaded, "train", spec.plugins)
     if reader.kind == "source" or (reader.kind == "text" and reader.task is not None):
         return reader
     what = (
@@ -121,7 +128,21 @@ def _reader(cfg: DictConfig, flags: Flags, loaded: Loaded) -> PromptReader:
     )
     raise ConfigError(
         "checkpoint",
-        cfg.checkpoint,
+        spec.checkpoint,
         f"a teacher that writes one text for another; this is {what}",
         fix=fix,
+    )
+
+
+def _report(spec: Rewrite, work: Rewriting) -> None:
+    count, names = len(work.examples), work.names
+    if spec.provenance.json:
+        tell(json.dumps({"out": spec.out, "sources": count, **work.counted}))
+        return
+    told = ", ".join(f"{value:,} {what}" for what, value in work.counted.items() if value)
+    columns = f" task.columns.source={names['source']} task.columns.target={names['target']}"
+    tell(f"{spec.out}: targets of {count:,} sources" + (f"; {told}" if told else ""))
+    tell(
+        f"next: plmctl finetune task={work.task.name} task.path={spec.out}{columns}"
+        f" ...{option(spec.plugins)}"
     )

@@ -6,28 +6,43 @@ import shlex
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 from plmctl.core.errors import ConfigError
 from plmctl.core.progress import Say, show_bytes
-from plmctl.core.terminal import remark
+from plmctl.core.terminal import remark, tell
+from plmctl.data import tokenizing
+from plmctl.data.described import describe_tokens, refuse_other_tokens
 from plmctl.data.shards import is_tokens
 from plmctl.data.survey import Source, ignore_progress
 from plmctl.data.tokenizing import Job
 from plmctl.run.build import build, plain
 from plmctl.run.plugins import as_words
+from plmctl.run.schema import Tokenize
+from plmctl.run.spec import Provenance
 from plmctl.text import segment
 from plmctl.text.inputs import find_all
 from plmctl.text.train import Recipe
 
-if TYPE_CHECKING:
-    from omegaconf import DictConfig
 
-    from plmctl.run.compose import Flags
+def tokenize(spec: Tokenize) -> int:
+    """Write `out` and say what is in it."""
+    path = plain(spec.data.path)
+    if is_tokens(path):
+        raise ConfigError(
+            "data.path", path, "holds tokens already; give the text they were made from"
+        )
+    with progress(again(spec.provenance)) as say:
+        made = job(spec, path, say=say, processes=spec.processes, plugins=spec.plugins)
+        refuse_other_tokens(made, Path(spec.out).expanduser())
+        manifest = tokenizing.tokenize(made, spec.out)
+    tell("\n".join(describe_tokens(manifest, spec.out)))
+    return 0
 
 
 def job(
-    cfg: DictConfig,
+    spec: Any,
     path: Any,
     *,
     say: Say = ignore_progress,
@@ -35,8 +50,8 @@ def job(
     plugins: tuple[str, ...] = (),
 ) -> Job:
     """The job that the `data` and `tokenizer` nodes describe."""
-    data, path = plain(cfg.data), plain(path)
-    recipe: Recipe = build(cfg.tokenizer, plugins=plugins, path="tokenizer")
+    data, path = plain(spec.data), plain(path)
+    recipe: Recipe = build(spec.tokenizer, plugins=plugins, path="tokenizer")
     if data["segment"] is not None:
         segment.find(data["segment"], plugins)
     source, valid = sources(data, path)
@@ -96,12 +111,12 @@ def sources(data: dict[str, Any], path: Any) -> tuple[Source, Source | None]:
     return source, valid
 
 
-def again(flags: Flags) -> str:
-    """The command line that `flags` come from."""
-    recipe = [flags.recipe] if flags.recipe else []
-    folders = [word for folder in flags.config_dirs for word in ("--config-dir", folder)]
+def again(given: Provenance) -> str:
+    """The command line that `given` come from."""
+    recipe = [given.recipe] if given.recipe else []
+    folders = [word for folder in given.config_dirs for word in ("--config-dir", folder)]
     return shlex.join(
-        ["plmctl", flags.verb, *recipe, *flags.overrides, *folders, *as_words(flags.plugins)]
+        ["plmctl", given.verb, *recipe, *given.overrides, *folders, *as_words(given.plugins)]
     )
 
 

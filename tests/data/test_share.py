@@ -9,10 +9,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from plmctl.commands import tokenize
 from plmctl.core.errors import UsageError
 from plmctl.data.shards import Shards
-from plmctl.run.compose import Flags, compose
+from plmctl.run.action import perform
+from plmctl.run.compose import compose
 from plmctl.run.corpus import open_corpus
 from plmctl.tasks.base import Example
 from plmctl.tasks.inference import portion
@@ -36,7 +36,7 @@ def tokens(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "tokenizer.vocab_size=40",
         f"out={place / 'tokens'}",
     ]
-    tokenize.run(compose("tokenize", None, words), flags=Flags("tokenize"))
+    perform(compose("tokenize", None, words))
     return place / "tokens"
 
 

@@ -13,13 +13,13 @@ from typer.testing import CliRunner
 
 import plmctl
 from plmctl.cli.app import make_app
-from plmctl.commands import augment
 from plmctl.core.batch import Batch, Seq
 from plmctl.core.errors import ConfigError, DataError, UsageError
 from plmctl.distill.augmentation import Augmenter, ReplaceableWord, make_copies, replace_words
 from plmctl.distill.function_words import ENGLISH
 from plmctl.distill.neighbours import Neighbours
 from plmctl.run import compose as config
+from plmctl.run.action import perform
 from plmctl.storage import resumable
 
 SMALL = [
@@ -69,10 +69,7 @@ def reviews(folder: Path, rows: int = 70) -> Path:
 
 
 def command(*words: str) -> None:
-    augment.run(
-        config.compose("augment", None, list(words)),
-        flags=config.Flags("augment", overrides=tuple(words)),
-    )
+    perform(config.compose("augment", None, list(words)))
 
 
 def test_candidates_are_those_of_a_loop_over_words(loaded):

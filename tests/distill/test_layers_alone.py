@@ -17,7 +17,6 @@ import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
-from plmctl.commands import eval as evaluation
 from plmctl.core.batch import Batch, Seq
 from plmctl.core.errors import UsageError
 from plmctl.distill.cache import Cached
@@ -249,7 +248,7 @@ def test_the_student_is_a_checkpoint_with_a_table_beside_it(place: Path) -> None
     with pytest.raises(
         UsageError, match=r"it learnt of its teacher's layers, so it has no objective"
     ):
-        evaluation.run(compose("eval", None, words), Flags("eval", overrides=tuple(words)))
+        perform(compose("eval", None, words))
     found = json.loads((place / "minilm/result.json").read_text(encoding="utf-8"))["distillation"]
     assert found["student"]["parameters"] < found["teacher"]["parameters"]
     assert found["student"]["latency of 1 row, ms"] > 0

@@ -13,13 +13,13 @@ from omegaconf import OmegaConf
 from typer.testing import CliRunner
 
 from plmctl.cli.app import make_app
-from plmctl.commands import rewrite
 from plmctl.core.errors import ConfigError, DataError, UsageError
 from plmctl.distill import rewriting
 from plmctl.distill.sequence import Nearest, pick_likeliest, sequence
 from plmctl.distill.teachers import Frozen
 from plmctl.run import compose as config
 from plmctl.run import finetuning
+from plmctl.run.action import perform
 from plmctl.run.assemble import build_model
 from plmctl.run.build import build, plain
 from plmctl.storage import resumable
@@ -64,10 +64,7 @@ def parallel(folder: Path) -> Path:
 
 
 def command(*words: str) -> None:
-    rewrite.run(
-        config.compose("rewrite", None, list(words)),
-        flags=config.Flags("rewrite", overrides=tuple(words)),
-    )
+    perform(config.compose("rewrite", None, list(words)))
 
 
 @pytest.fixture(scope="module")

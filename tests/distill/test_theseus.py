@@ -10,7 +10,6 @@ import torch
 from lessons import V, batch, model, pair
 from safetensors.torch import load_file
 
-from plmctl.commands import eval as evaluation
 from plmctl.core.batch import Batch, Seq, Targets
 from plmctl.core.errors import ConfigError, UsageError
 from plmctl.distill.teachers import Frozen, Several
@@ -19,6 +18,7 @@ from plmctl.objectives.mlm import MLM
 from plmctl.objectives.seq2seq import Seq2Seq
 from plmctl.run import compose as config
 from plmctl.run import finetuning
+from plmctl.run.action import perform
 from plmctl.run.assemble import build_model
 from plmctl.run.contract import TINY
 from plmctl.run.loading import find
@@ -262,4 +262,4 @@ def test_trains_layers_alone_and_resumes_bit_for_bit(teacher, tmp_path, capsys):
     words = [f"checkpoint={tmp_path / 'whole'}"]
     cfg = config.compose("eval", None, words)
     # an ordinary model
-    assert evaluation.run(cfg, config.Flags("eval", overrides=tuple(words), json=True)) == 0
+    assert perform(cfg.asked(json=True)) == 0

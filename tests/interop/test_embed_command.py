@@ -10,14 +10,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from omegaconf import OmegaConf
 from torch.testing import assert_close
 
 import plmctl
-from plmctl.commands import embed
 from plmctl.core.errors import ConfigError, DataError, UsageError
-from plmctl.run.compose import Flags
+from plmctl.run.embed import write_embeddings
 from plmctl.run.embedding_lines import read
+from plmctl.run.schema import spec_of
 
 
 def run(folder: Path, file: Path, **changes) -> dict[str, np.ndarray]:
@@ -30,12 +29,8 @@ def run(folder: Path, file: Path, **changes) -> dict[str, np.ndarray]:
     }
     numbers |= {"field": "text", "pooling": "none", "overwrite": True} | changes
     out = file.with_name("out.npz")
-    embed.run(
-        OmegaConf.create(
-            {"checkpoint": str(folder), "input": str(file), "out": str(out), **numbers}
-        ),
-        Flags("embed"),
-    )
+    words = {"checkpoint": str(folder), "input": str(file), "out": str(out), **numbers}
+    write_embeddings(spec_of("embed", words))
     assert [path.name for path in out.parent.glob(".*")] == []
     with np.load(out) as found:
         return dict(found)

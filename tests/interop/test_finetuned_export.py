@@ -10,9 +10,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from plmctl.commands import embed
 from plmctl.run import compose as config
-from plmctl.run import finetuning
+from plmctl.run.action import perform
 from plmctl.run.convert import convert
 
 transformers = pytest.importorskip("transformers")
@@ -48,8 +47,8 @@ BART = ["tokenizer=byte_bpe", "tokenizer.vocab_size=270", "model=encoder_decoder
 TEXTS = ["a fine film", "dull", "it is a long and rather dull film", "fine, fine", "a film"]
 
 
-def run(verb, module, *words: str) -> int:
-    return module.run(config.compose(verb, None, list(words)), config.Flags(verb, overrides=words))
+def run(verb, *words: str) -> int:
+    return perform(config.compose(verb, None, list(words)))
 
 
 @pytest.fixture
@@ -71,15 +70,7 @@ def test_predictions_agree_in_a_padded_batch(
 ) -> None:
     folder = tmp_path / "run"
     assert (
-        run(
-            "finetune",
-            finetuning,
-            f"task={task}",
-            f"task.path={table}",
-            f"run.dir={folder}",
-            *SMALL,
-            *model,
-        )
+        run("finetune", f"task={task}", f"task.path={table}", f"run.dir={folder}", *SMALL, *model)
         == 0
     )
     saved = [
@@ -107,7 +98,6 @@ def test_predictions_agree_in_a_padded_batch(
         (tmp_path / "in.txt").write_text("\n".join(TEXTS), encoding="utf-8")
         run(
             "embed",
-            embed,
             f"checkpoint={folder}",
             f"input={tmp_path / 'in.txt'}",
             f"out={tmp_path / 'x.npz'}",

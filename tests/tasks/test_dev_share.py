@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from plmctl.commands import eval as evaluation
 from plmctl.core.errors import ConfigError, DataError
 from plmctl.run import compose as config
 from plmctl.run import finetuning
+from plmctl.run.action import perform
 from plmctl.tasks import inference
 from plmctl.tasks.base import Example, Task
 from plmctl.tasks.holding import hold_out
@@ -161,9 +161,8 @@ def test_the_score_is_of_what_training_has_not_seen(
 
     def rows(*more: str) -> int:
         words = [f"checkpoint={run}", f"out={tmp_path / 'out'}", *more]
-        flags = config.Flags("eval", overrides=tuple(words), json=True)
         capsys.readouterr()
-        assert evaluation.run(config.compose("eval", None, words), flags) == 0
+        assert perform(config.compose("eval", None, words).asked(json=True)) == 0
         return json.loads(capsys.readouterr().out)["rows"]
 
     assert rows() == 6  # as in training

@@ -4,12 +4,11 @@ perplexity.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
-from omegaconf import DictConfig, OmegaConf
 
 from plmctl.core.errors import ConfigError, UsageError
 from plmctl.core.locate import locate
@@ -18,12 +17,13 @@ from plmctl.run import loading
 from plmctl.run.adapt import framing
 from plmctl.run.assemble import longest
 from plmctl.run.build import build, plain
-from plmctl.run.compose import Flags
 from plmctl.run.held_out import score, unlabelled
 from plmctl.run.loading import Loaded
 from plmctl.run.model_facts import reading
 from plmctl.run.plugins import confirm, named
 from plmctl.run.predict import predict, show_scores
+from plmctl.run.schema import Evaluate
+from plmctl.run.spec import Part
 from plmctl.storage.atomic import is_stream, refuse_existing
 from plmctl.tasks import inference
 from plmctl.tasks.base import Task
@@ -46,114 +46,134 @@ from plmctl.training.processes.world import device_of
 ALSO = {"valid": "dev", "validation": "dev"}  # other words for the default split
 
 
-def run(cfg: DictConfig, flags: Flags) -> int:
-    if cfg.out is not None:
-        _check_out(Path(cfg.out), cfg.overwrite)
-    loaded = loading.load(cfg.checkpoint, plugins=flags.plugins)
-    precision = choose(cfg.precision, device_of(cfg.device, "device"))
+def evaluate(spec: Evaluate) -> int:
+    """Score the checkpoint, and show or write what was asked for."""
+    if spec.out is not None:
+        _check_out(Path(spec.out), spec.overwrite)
+    loaded = loading.load(spec.checkpoint, plugins=spec.plugins)
+    precision = choose(spec.precision, device_of(spec.device, "device"))
     loaded.model.to(precision.device)
     given = {
         "vocab": loaded.vocab,
         "trained_length": longest(loaded.config),
-        **reading(loaded.config, flags.plugins),
+        **reading(loaded.config, spec.plugins),
     }
-    part = build(_task_node(cfg, loaded, flags), given, flags.plugins, path="task")
-    if isinstance(part, LanguageModel):
-        return _measure(cfg, flags, loaded, part, precision)
-    if isinstance(part, HeldOut):
-        scores = score(cfg, flags, loaded, part, precision)
-        show_scores(
-            "held-out rows",
-            scores,
-            as_json=flags.json,
-            extra={"checkpoint": str(loaded.source.folder)},
-        )
-        return 0
-    assert isinstance(part, Task)
-    if part.path != (loaded.config.get("task") or {}).get("path"):
-        part.dev_share = 0  # of another file than that of training, all examples are asked
-    out = Path(cfg.out) if cfg.out else _home(loaded)
-    if flags.submission:
-        return _submit(cfg, loaded, part, precision, out)
-    name = ALSO.get(cfg.split, cfg.split)
-    name, examples = (
-        (name, part.read(name)) if cfg.input is None else read_unlabelled(part, cfg.input)
-    )
-    split = inference.encoded(part, name, examples, loaded.tokenizer)
-    found, metrics = predict(
-        loaded.model,
-        part,
-        split,
-        precision=precision,
-        batch_size=cfg.batch_size,
-        digits=precision.digits,
-    )
-    if _is_file(out):
-        file = write_rows(out, beside(cfg.input, examples, found))
+    task = build(_task_node(spec, loaded), given, spec.plugins, path="task")
+    if isinstance(task, LanguageModel):
+        _measure_text(spec, loaded, task, precision)
+    elif isinstance(task, HeldOut):
+        scores = score(spec, loaded, task, precision)
+        _show(spec, loaded, "held-out rows", scores)
+    elif spec.provenance.submission:
+        _submit(spec, loaded, _asking_all(task, loaded), precision)
     else:
-        file = write_predictions(
-            out, name, found if cfg.input is None else beside(cfg.input, examples, found)
-        )
-    extra = {
-        "task": part.name,
-        "checkpoint": str(loaded.source.folder),
-        "rows": len(found),
-        "predictions": str(file),
-    }
-    if cut := inference.truncation(split.rows):
-        extra["cut"] = cut
-    if told := unknown.told(inference.unknown(split.rows, loaded.vocab)):
-        extra["unknown"] = told
-    if notes := inference.noted(part.reader):
-        extra["read"] = "; ".join(notes)
-    if part.remarks:
-        extra["files"] = "; ".join(part.remarks)
-    if part.signatures:
-        extra["signatures"] = part.signatures
-    show_scores(
-        f"{part.name}: {name}", {name: metrics} if metrics else {}, as_json=flags.json, extra=extra
-    )
+        _score_split(spec, loaded, _asking_all(task, loaded), precision)
     return 0
 
 
-def _task_node(cfg: DictConfig, loaded: Loaded, flags: Flags) -> dict[str, Any]:
+def _asking_all(task: Task, loaded: Loaded) -> Task:
+    """Of another file than that of training, all examples are asked."""
+    if task.path != (loaded.config.get("task") or {}).get("path"):
+        task.dev_share = 0
+    return task
+
+
+def _score_split(spec: Evaluate, loaded: Loaded, task: Task, precision: Precision) -> None:
+    """Predictions of one split, or of the texts of `input`, to a file, and their scores."""
+    name = ALSO.get(spec.split, spec.split)
+    if spec.input is None:
+        examples = task.read(name)
+    else:
+        name, examples = read_unlabelled(task, spec.input)
+    split = inference.encoded(task, name, examples, loaded.tokenizer)
+    predictions, metrics = _predict(spec, loaded, task, split, precision)
+    out = Path(spec.out) if spec.out else _home(loaded)
+    rows: Sequence[dict[str, Any]] = predictions
+    if _is_file(out) or spec.input is not None:
+        rows = beside(spec.input, examples, predictions)
+    file = write_rows(out, rows) if _is_file(out) else write_predictions(out, name, rows)
+    remarks = {
+        "cut": inference.truncation(split.rows),
+        "unknown": unknown.told(inference.unknown(split.rows, loaded.vocab)),
+        "read": "; ".join(inference.noted(task.reader)),
+        "files": "; ".join(task.remarks),
+        "signatures": task.signatures,
+    }
+    _show(
+        spec,
+        loaded,
+        f"{task.name}: {name}",
+        {name: metrics} if metrics else {},
+        before={"task": task.name},
+        after={
+            "rows": len(predictions),
+            "predictions": str(file),
+            **{key: remark for key, remark in remarks.items() if remark},
+        },
+    )
+
+
+def _predict(
+    spec: Evaluate, loaded: Loaded, task: Task, split: inference.Split, precision: Precision
+) -> tuple[list[dict[str, Any]], dict[str, float]]:
+    return predict(
+        loaded.model,
+        task,
+        split,
+        precision=precision,
+        batch_size=spec.batch_size,
+        digits=precision.digits,
+    )
+
+
+def _show(
+    spec: Evaluate,
+    loaded: Loaded,
+    title: str,
+    scores: Mapping[str, Mapping[str, float]],
+    *,
+    before: Mapping[str, Any] = Part({}),
+    after: Mapping[str, Any] = Part({}),
+) -> None:
+    """The scores of a checkpoint, with what is said before and after its name."""
+    extra = {**before, "checkpoint": str(loaded.source.folder), **after}
+    show_scores(title, scores, as_json=spec.provenance.json, extra=extra)
+
+
+def _task_node(spec: Evaluate, loaded: Loaded) -> dict[str, Any]:
     """The task that is asked for, else the one the checkpoint was fine-tuned on, whose labels
     and length hold in any case.
     """
     own = loaded.config.get("task") or {}
-    confirm(named(own), flags.plugins, of=cfg.checkpoint)
-    told = [
-        key
-        for word in flags.overrides
-        if (key := word.lstrip("+").partition("=")[0]).startswith("task.")
-    ]
-    if cfg.task is None and told:
+    confirm(named(own), spec.plugins, of=spec.checkpoint)
+    words = (word.lstrip("+").partition("=")[0] for word in spec.provenance.overrides)
+    told = [key for key in words if key.startswith("task.")]
+    if spec.task is None and told:
         raise ConfigError(
             told[0], "", "of which task?", fix=f"task={own.get('name', '<name>')} before it"
         )
-    if cfg.task is None and not own:
+    if spec.task is None and not own:
         fix = (
             f"{unlabelled(loaded)}the run of a finetune, or task=<name> for a published classifier"
         )
-        raise ConfigError("checkpoint", cfg.checkpoint, "it was not fine-tuned on a task", fix=fix)
-    given = own if cfg.task is None else plain(cfg.task)
-    if not _is_labelled(given, flags) or given is own:
+        raise ConfigError("checkpoint", spec.checkpoint, "it was not fine-tuned on a task", fix=fix)
+    given = own if spec.task is None else plain(spec.task)
+    if not _is_labelled(given, spec.plugins) or given is own:
         return given  # in the first case the model itself says whether it has the heads
     if own.get("name") == given.get("name"):
-        node = OmegaConf.create(own)
-        for key in told:  # only what stands on the command line is another than in training
-            OmegaConf.update(
-                node, key.removeprefix("task."), OmegaConf.select(cfg, key), force_add=True
-            )
-        return {**plain(node), **_decided(own)}
+        # only what stands on the command line is another than in training
+        changed = Part(own)
+        for key in told:
+            changed = changed.with_value(key.removeprefix("task."), spec.select(key))
+        return {**plain(changed), **_decided(own)}
     if own.get("_target_") == given["_target_"]:
         return {**given, **_decided(own)}
-    kind = locate(given["_target_"], flags.plugins)
+    kind = locate(given["_target_"], spec.plugins)
     # then pretraining has made the head: a Transformer trained to translate
     writes = not getattr(kind, "has_classes", True)
     if not own and (writes or getattr(kind, "head", None) in (loaded.config.get("heads") or {})):
         return {**given, **_published(given, loaded)}
-    trained = f"{cfg.checkpoint} was " + (
+    trained = f"{spec.checkpoint} was " + (
         f"fine-tuned on {own['name']}" if own else "not fine-tuned"
     )
     raise ConfigError(
@@ -186,8 +206,8 @@ def _published(given: Mapping[str, Any], loaded: Loaded) -> dict[str, Any]:
     return found
 
 
-def _is_labelled(node: dict[str, Any], flags: Flags) -> bool:
-    part = locate(node["_target_"], flags.plugins)
+def _is_labelled(node: Mapping[str, Any], plugins: Sequence[str]) -> bool:
+    part = locate(node["_target_"], plugins)
     return isinstance(part, type) and issubclass(part, Task)
 
 
@@ -197,8 +217,9 @@ def _home(loaded: Loaded) -> Path:
     return folder.parents[1] / "eval" if folder.parent.name == "checkpoints" else Path("eval")
 
 
-def _submit(cfg: DictConfig, loaded: Loaded, task: Task, precision: Precision, out: Path) -> int:
+def _submit(spec: Evaluate, loaded: Loaded, task: Task, precision: Precision) -> None:
     """GLUE's files for every test split that is there."""
+    out = Path(spec.out) if spec.out else _home(loaded)
     there = {split: name for split, name in task.submission.items() if task.has(split)}
     if not there:
         wanted = ", ".join(task.submission) or "none: this task has no leader board"
@@ -209,16 +230,8 @@ def _submit(cfg: DictConfig, loaded: Loaded, task: Task, precision: Precision, o
         submission_file(out, name)
     for split, name in there.items():
         data = inference.encoded(task, split, task.read(split), loaded.tokenizer)
-        found, _ = predict(
-            loaded.model,
-            task,
-            data,
-            precision=precision,
-            batch_size=cfg.batch_size,
-            digits=precision.digits,
-        )
-        tell(write_submission(out, name, found))
-    return 0
+        predictions, _ = _predict(spec, loaded, task, data, precision)
+        tell(write_submission(out, name, predictions))
 
 
 def _is_file(out: Path) -> bool:
@@ -239,10 +252,11 @@ def _check_out(out: Path, overwrite: bool) -> None:
         )
 
 
-def _measure(
-    cfg: DictConfig, flags: Flags, loaded: Loaded, part: LanguageModel, precision: Precision
-) -> int:
-    if cfg.data.path is None:
+def _measure_text(
+    spec: Evaluate, loaded: Loaded, task: LanguageModel, precision: Precision
+) -> None:
+    """The perplexity of a text."""
+    if spec.data.path is None:
         raise ConfigError(
             "data.path", None, "task=lm needs a text", fix="data.path=<file, folder or pattern>"
         )
@@ -252,26 +266,25 @@ def _measure(
         raise UsageError(
             f"task=lm asks a head 'clm' or 'mlm'; this checkpoint has {has}\n  fix: {fix}"
         )
-    text = Text.of(_texts(cfg), loaded.tokenizer)
+    text = Text.of(_texts(spec), loaded.tokenizer)
     share = unknown.unknown_share([token for ids in text.ids for token in ids], loaded.vocab)
     unknown.refuse_unknown(
-        share, file=plain(cfg.data.path), fix="a checkpoint whose tokenizer knows this text"
+        share, file=plain(spec.data.path), fix="a checkpoint whose tokenizer knows this text"
     )
     with torch.no_grad(), precision.autocast():
-        found = part.measure(
-            loaded.model, text, loaded.vocab, batch_size=cfg.batch_size, device=precision.device
+        found = task.measure(
+            loaded.model, text, loaded.vocab, batch_size=spec.batch_size, device=precision.device
         )
-    extra = {"checkpoint": str(loaded.source.folder), "text": str(cfg.data.path)}
+    after = {"text": str(plain(spec.data.path))}
     if told := unknown.told(share):
-        extra["unknown"] = told
-    show_scores("language model", {"text": found}, as_json=flags.json, extra=extra)
-    return 0
+        after["unknown"] = told
+    _show(spec, loaded, "language model", {"text": found}, after=after)
 
 
-def _texts(cfg: DictConfig) -> Iterator[str]:
+def _texts(spec: Evaluate) -> Iterator[str]:
     """Whole documents; parts of a long one are put together again."""
     parts: list[str] = []
-    for document in documents(cfg.data.path, field=cfg.data.field, lines=cfg.data.lines):
+    for document in documents(plain(spec.data.path), field=spec.data.field, lines=spec.data.lines):
         if parts and not document.continues:
             yield "".join(parts)
             parts = []

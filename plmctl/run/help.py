@@ -7,7 +7,6 @@ import inspect
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import yaml
 from rich.table import Table
@@ -21,50 +20,44 @@ from plmctl.run.glossary import known_fields
 from plmctl.run.headers import header
 from plmctl.run.recipes import conf_dir
 
-if TYPE_CHECKING:
-    from omegaconf import DictConfig
-
-    from plmctl.run.compose import Flags
-
 FIELDS = "fields"  # the word that asks for the glossary
 
 
-def run(cfg: DictConfig, *, flags: Flags) -> int:
+def explain(
+    what: str | None, *, as_json: bool, plugins: Sequence[str] = (), config_dirs: Sequence[str] = ()
+) -> None:
     """Show the slots, the parts of one slot (`noise`), one part (`noise=span_mask`, `span_mask`),
     or the names of what rows carry (`fields`).
     """
-    slots = {group: part_files(group, flags.config_dirs) for group in _groups(flags.config_dirs)}
-    if cfg.what is None:
+    slots = {group: part_files(group, config_dirs) for group in _groups(config_dirs)}
+    if what is None:
         _list(
             {f"plmctl help {group}": ", ".join(files) for group, files in slots.items()}
             | {f"plmctl help {FIELDS}": "what rows and batches carry: names, shapes, meanings"},
-            as_json=flags.json,
+            as_json=as_json,
         )
-        return 0
-    if cfg.what == FIELDS:
-        _list(_fields(flags), as_json=flags.json)
-        return 0
-    if cfg.what in slots:
+        return
+    if what == FIELDS:
+        _list(_fields(config_dirs, plugins), as_json=as_json)
+        return
+    if what in slots:
         _list(
-            {f"{cfg.what}={name}": header(file).about for name, file in slots[cfg.what].items()},
-            as_json=flags.json,
+            {f"{what}={name}": header(file).about for name, file in slots[what].items()},
+            as_json=as_json,
         )
-        return 0
-    file = _chosen(cfg.what, slots)
-    found = explained(file, flags.plugins)
-    if flags.json:
+        return
+    file = _chosen(what, slots)
+    found = explained(file, plugins)
+    if as_json:
         tell(json.dumps([dataclasses.asdict(each) for each in found], indent=1, ensure_ascii=False))
-        return 0
+        return
     tell(f"{file}\n{header(file).about}")
     for target in targets(file):
-        tell(
-            f"\n{target.rpartition('.')[2]}: {inspect.getdoc(locate(target, flags.plugins)) or ''}"
-        )
-    if drawn := _picture(file, flags.plugins):
+        tell(f"\n{target.rpartition('.')[2]}: {inspect.getdoc(locate(target, plugins)) or ''}")
+    if drawn := _picture(file, plugins):
         tell(f"\n{drawn}")
     tell("")
     _list({f"{each.path}={each.default}": _words(each) for each in found}, as_json=False)
-    return 0
 
 
 def _picture(file: Path, plugins: Sequence[str]) -> str:
@@ -76,10 +69,10 @@ def _picture(file: Path, plugins: Sequence[str]) -> str:
     return str(build(node, plugins=plugins, path=file.parent.name).picture())
 
 
-def _fields(flags: Flags) -> dict[str, str]:
+def _fields(config_dirs: Sequence[str], plugins: Sequence[str]) -> dict[str, str]:
     """{name: what it is, and the parts that introduce it}."""
     found = {}
-    for name, (field, settings) in known_fields(flags.config_dirs, flags.plugins).items():
+    for name, (field, settings) in known_fields(config_dirs, plugins).items():
         origin = f" ({', '.join(settings)})" if settings else ""
         found[name] = f"{field.words}{origin}"
     return found

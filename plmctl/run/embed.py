@@ -23,49 +23,47 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from omegaconf import DictConfig
-
 from plmctl.core.errors import ConfigError
 from plmctl.core.terminal import remark
-from plmctl.run.compose import Flags
 from plmctl.run.embedding import POOLINGS, choose_layers, count_states, embed, write_arrays
 from plmctl.run.embedding_lines import read
 from plmctl.run.loading import load
+from plmctl.run.schema import Embed
 from plmctl.storage.atomic import is_stream, refuse_existing
 from plmctl.training.device.precision import choose
 from plmctl.training.processes.world import device_of
 
 
-def run(cfg: DictConfig, flags: Flags) -> int:
-    out = Path(cfg.out)
+def write_embeddings(spec: Embed) -> int:
+    out = Path(spec.out)
     if out.suffix != ".npz" and not is_stream(out):
         raise ConfigError(
             "out",
-            cfg.out,
+            spec.out,
             "a file that ends with .npz: arrays of numpy",
             fix=f"out={out.with_suffix('.npz')}",
         )
-    refuse_existing(out, cfg.overwrite)
+    refuse_existing(out, spec.overwrite)
     precision, loaded = (
-        choose(cfg.precision, device_of(cfg.device, "device")),
-        load(cfg.checkpoint, plugins=flags.plugins),
+        choose(spec.precision, device_of(spec.device, "device")),
+        load(spec.checkpoint, plugins=spec.plugins),
     )
-    layers = choose_layers(cfg.layers, count=count_states(loaded))
-    lines = read(Path(cfg.input), loaded, field=cfg.field)
+    layers = choose_layers(spec.layers, count=count_states(loaded))
+    lines = read(Path(spec.input), loaded, field=spec.field)
     loaded.model.to(precision.device)
-    pool = POOLINGS[cfg.pooling]
+    pool = POOLINGS[spec.pooling]
     made = embed(
         loaded,
         lines,
         layers=layers,
         pool=pool,
-        logits=cfg.logits,
-        batch_size=cfg.batch_size,
+        logits=spec.logits,
+        batch_size=spec.batch_size,
         precision=precision,
     )
     write_arrays(out, made)
     remark(
-        f"{cfg.out}: {len(lines)} lines,"
+        f"{spec.out}: {len(lines)} lines,"
         f" {sum(len(line.ids) for line in lines)} tokens, {len(layers)} layers"
     )
     return 0

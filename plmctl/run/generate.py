@@ -13,16 +13,14 @@ from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
 
-from omegaconf import DictConfig
-
 from plmctl.core.errors import ConfigError, raise_all
 from plmctl.core.terminal import tell
 from plmctl.generation.answers import Answerer, MaskAnswers, TextAnswers, answer_in_order
 from plmctl.generation.prompts import PromptReader
 from plmctl.run.build import build
-from plmctl.run.compose import Flags
 from plmctl.run.loading import load
 from plmctl.run.prompting import prompt_reader
+from plmctl.run.schema import Generate
 from plmctl.storage.atomic import refuse_existing
 from plmctl.storage.growing import open_growing
 from plmctl.text.given import read_texts
@@ -30,24 +28,24 @@ from plmctl.training.device.precision import choose
 from plmctl.training.processes.world import device_of
 
 
-def run(cfg: DictConfig, flags: Flags) -> int:
+def generate(spec: Generate) -> int:
     """Answer every prompt, on the terminal or in `out`."""
-    search = build(cfg.search, {}, flags.plugins, path="search")
-    if cfg.out is not None:
-        refuse_existing(Path(cfg.out), cfg.overwrite)
-    source, lines = read_texts(cfg.prompt, cfg.input)
-    precision = choose(cfg.precision, device_of(cfg.device, "device"))
-    loaded = load(cfg.checkpoint, plugins=flags.plugins)
-    if cfg.top > (size := loaded.vocab.size):
-        raise ConfigError("top", cfg.top, f"at most {size}, the size of the vocabulary")
+    search = build(spec.search, {}, spec.plugins, path="search")
+    if spec.out is not None:
+        refuse_existing(Path(spec.out), spec.overwrite)
+    source, lines = read_texts(spec.prompt, spec.input)
+    precision = choose(spec.precision, device_of(spec.device, "device"))
+    loaded = load(spec.checkpoint, plugins=spec.plugins)
+    if spec.top > (size := loaded.vocab.size):
+        raise ConfigError("top", spec.top, f"at most {size}, the size of the vocabulary")
     loaded.model.to(precision.device)
-    reader = prompt_reader(loaded, source, flags.plugins)
-    _refuse_idle(reader.kind, flags.overrides)
-    max_new = _max_new(cfg, reader)
-    prompts, as_json = reader.all(lines, cfg.max_new), flags.json or cfg.out is not None
+    reader = prompt_reader(loaded, source, spec.plugins)
+    _refuse_idle(reader.kind, spec.provenance.overrides)
+    max_new = _max_new(spec, reader)
+    prompts, as_json = reader.all(lines, spec.max_new), spec.provenance.json or spec.out is not None
     answerer: Answerer
     if reader.kind == "fill":
-        answerer = MaskAnswers(reader, cfg.top, precision.device, as_json)
+        answerer = MaskAnswers(reader, spec.top, precision.device, as_json)
     else:
         answerer = TextAnswers(reader, search, max_new, precision.device, as_json)
         if source == "prompt" and not as_json and search.count == 1:
@@ -55,18 +53,18 @@ def run(cfg: DictConfig, flags: Flags) -> int:
                 answerer.stream(*prompts)
             return 0
     total = partial(_count, source)
-    file = nullcontext(tell) if cfg.out is None else open_growing(Path(cfg.out), total=total)
+    file = nullcontext(tell) if spec.out is None else open_growing(Path(spec.out), total=total)
     with precision.autocast(), file as write:
-        for line in answer_in_order(prompts, answerer, cfg.batch_size):
+        for line in answer_in_order(prompts, answerer, spec.batch_size):
             write(line)
     return 0
 
 
-def _max_new(cfg: DictConfig, reader: PromptReader) -> int | None:
+def _max_new(spec: Generate, reader: PromptReader) -> int | None:
     """The most tokens of a text: as asked, else as many as a task's targets have."""
     task = reader.task
-    max_new: int | None = task.max_target if cfg.max_new is None and task else cfg.max_new
-    if max_new is not None and (least := cfg.search.get("min_length", 0)) > max_new:
+    max_new: int | None = task.max_target if spec.max_new is None and task else spec.max_new
+    if max_new is not None and (least := spec.search.get("min_length", 0)) > max_new:
         allowed = f"at most {max_new}, the tokens that are written (max_new)"
         raise ConfigError("search.min_length", least, allowed)
     return max_new

@@ -1,59 +1,14 @@
-"""The options of `plmctl report` as its command line states them, and what they mean."""
+"""The words of `plmctl report` that say what is drawn, parsed."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated
-
-import typer
 
 from plmctl.core.errors import UsageError
+from plmctl.report.card import FACTS
 from plmctl.report.subject import Labels, Wishes
-
-Out = Annotated[
-    str,
-    typer.Option(
-        "--out", metavar="FILE", help="A .html file; a .md file: that, and the .html beside it."
-    ),
-]
-Markdown = Annotated[
-    bool, typer.Option("--markdown", help="Also Markdown, with the pictures in a folder beside it.")
-]
-Heads = Annotated[
-    str | None,
-    typer.Option(
-        "--attention",
-        metavar="L.H,...",
-        help="Draw what these heads attend to: layer.head, from 0.",
-    ),
-]
-Sentences = Annotated[
-    list[str] | None,
-    typer.Option("--sentence", metavar="TEXT", help="... on this sentence; may be repeated."),
-]
-Probes = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--probe",
-        metavar="NAME=FILE[:TOKENS,TAGS]",
-        help=(
-            "Probe every layer for the labels of a column file (by default in columns 0 and 1)"
-            " or of WiC's JSON lines."
-        ),
-    ),
-]
-Card = Annotated[
-    str | None,
-    typer.Option("--card", metavar="FILE", help="Also a model card of the run, for Hugging Face."),
-]
-Facts = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--fact", metavar="KEY=VALUE", help="... that says this: license=, language=, name=."
-    ),
-]
 
 
 def parse_wishes(heads: str | None, sentences: Sequence[str], probes: Sequence[str]) -> Wishes:
@@ -66,8 +21,6 @@ def parse_wishes(heads: str | None, sentences: Sequence[str], probes: Sequence[s
 
 def parse_facts(given: Sequence[str]) -> Mapping[str, str]:
     """{key: value}."""
-    from plmctl.report.card import FACTS
-
     found = {}
     for word in given:
         key, equals, value = word.partition("=")

@@ -17,24 +17,22 @@ from plmctl.run.tokenize import progress
 from plmctl.storage.atomic import is_stream
 
 if TYPE_CHECKING:
-    from omegaconf import DictConfig
-
-    from plmctl.run.compose import Flags
+    from plmctl.run.schema import Check
 
 
-def run(cfg: DictConfig, *, flags: Flags) -> int:
+def check(spec: Check) -> int:
     """Check, say it, and write the page where one is asked for; what is found changes no exit
     code.
     """
-    if cfg.out and Path(cfg.out).suffix not in (".md", ".html") and not is_stream(Path(cfg.out)):
-        raise UsageError(f"--out {cfg.out}: a .md or a .html file")
+    if spec.out and Path(spec.out).suffix not in (".md", ".html") and not is_stream(Path(spec.out)):
+        raise UsageError(f"--out {spec.out}: a .md or a .html file")
     with progress() as say:
-        report = check_files(cfg, flags, say)
+        report = check_files(spec, say)
     tell(
         json.dumps(report.as_json(), ensure_ascii=False)
-        if flags.json
+        if spec.provenance.json
         else "\n".join(make_lines(report))
     )
-    if cfg.out:
-        remark("\n".join(map(str, checked.write(report, Path(cfg.out)))))
+    if spec.out:
+        remark("\n".join(map(str, checked.write(report, Path(spec.out)))))
     return 0

@@ -1,0 +1,30 @@
+"""`plmctl data rewrite`, as the program takes it."""
+
+from __future__ import annotations
+
+from plmctl.cli.console import ConfigDir, Json, Plugin, PrintConfig, Words, command, start
+from plmctl.run.spec import Provenance
+
+
+@command(
+    "data rewrite",
+    place=40,
+    examples=(
+        "plmctl data rewrite checkpoint=runs/en-de out=en-de-rewritten",
+        (
+            "plmctl data rewrite checkpoint=runs/en-de pick=nearest search.width=3"
+            " search.count=3 out=en-de-nearest"
+        ),
+    ),
+    slots=("task", "search"),
+)
+def rewrite(
+    words: Words = None,
+    as_json: Json = False,
+    print_config: PrintConfig = False,
+    config_dir: ConfigDir = None,
+    plugin: Plugin = None,
+) -> None:
+    """Write a training set whose targets a teacher wrote (sequence-level distillation)."""
+    given = Provenance("rewrite", json=as_json)
+    start(given, words, config_dir, plugin, print_config=print_config)

@@ -1,0 +1,93 @@
+"""`plmctl report`: one page on runs side by side, finished or not, or on a study; and a model
+card.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from plmctl.core.errors import DataError, UsageError
+from plmctl.core.terminal import remark
+from plmctl.report.build import write_report
+from plmctl.report.card import make_card
+from plmctl.report.subject import ReportedRun, Subject, Wishes, find_subject
+from plmctl.run.plugins import confirm, named
+from plmctl.storage.atomic import is_stream, write_text
+
+SUFFIXES = (".html", ".md")
+
+
+def write(
+    folders: Sequence[Path],
+    out: Path,
+    *,
+    markdown: bool = False,
+    wishes: Wishes | None = None,
+    card: Path | None = None,
+    facts: Mapping[str, str] | None = None,
+    plugins: Sequence[str] = (),
+) -> list[Path]:
+    """Write the page, and the card where one is asked for; returns the files.
+
+    Args:
+        folders: Runs, or one study.
+        out: An .html file, or a .md file, which has the .html file beside it.
+        markdown: Also the .md file.
+        card: The file of the model card of the one run.
+        facts: What the card says beyond what the run knows.
+    """
+    _check_files(out, markdown, card, facts or {})
+    subject = find_subject(folders, wishes, plugins)
+    _check_subject(subject, card)
+    for each in subject.runs:
+        _remark_on_plugins(each)
+    try:
+        written = write_report(subject, out, markdown=markdown)
+        if card is not None:
+            run = subject.runs[0]
+            card.parent.mkdir(parents=True, exist_ok=True)
+            write_text(card, make_card(run.folder, run.log.config, facts))
+            written.append(card)
+    except OSError as error:
+        raise DataError(
+            f"cannot write: {error.strerror or error}", file=error.filename or out
+        ) from error
+    return written
+
+
+def _check_files(out: Path, markdown: bool, card: Path | None, facts: Mapping[str, str]) -> None:
+    """UsageError for a page of no known kind, or a card in its place."""
+    if out.suffix not in SUFFIXES and not is_stream(out):
+        raise UsageError(f"--out {out}: a {' or a '.join(SUFFIXES)} file\n  fix: --out {out}.html")
+    if facts and card is None:
+        raise UsageError("--fact: for a model card\n  fix: --card README.md before it")
+    both = markdown or out.suffix == ".md"
+    pages = [out.with_suffix(suffix) for suffix in SUFFIXES] if both else [out]
+    if card is not None and card.resolve() in [page.resolve() for page in pages]:
+        other = card.with_name(f"{out.stem}-card.md")
+        raise UsageError(f"--card {card}: the page itself is written there\n  fix: --card {other}")
+
+
+def _check_subject(subject: Subject, card: Path | None) -> None:
+    """UsageError for what is asked of a study and only runs have, or of several runs."""
+    if card is not None and len(subject.runs) != 1:
+        raise UsageError("--card: of one run, not of several or of a study")
+    if subject.study and (subject.wishes.heads or subject.wishes.probes):
+        asked = "--attention" if subject.wishes.heads else "--probe"
+        raise UsageError(
+            f"{asked}: of runs, not of a study\n  fix: plmctl report"
+            f" {subject.study.folder}/jobs/<job>/run"
+        )
+
+
+def _remark_on_plugins(run: ReportedRun) -> None:
+    """Where a run's model is made with code that may not be imported, its page is made without
+    it.
+    """
+    from plmctl.run.assemble import NODES  # brings torch, which a report on a study does not need
+
+    try:
+        confirm(named([run.log.config.get(name) for name in NODES]), run.plugins, of=run.folder)
+    except UsageError as error:
+        remark(f"plmctl: without what is measured on its model: {error}")
