@@ -348,7 +348,7 @@ def test_a_teacher_that_writes(pattern, writes):
             "tied": True,
         }
     }
-    cfg.heads = heads
+    cfg = cfg.replace({"heads": heads})
     teacher = Frozen(model=build_model(cfg, vocab_size=9), name="the teacher")
     with nullcontext() if writes else pytest.raises(UsageError, match="cannot write"):
         assert sequence(objective=task, teacher=teacher, rewrite=None) is task
