@@ -40,7 +40,7 @@ from plmctl.data.formats.sentence_pair import SentencePair
 from plmctl.data.formats.seq2seq import Seq2Seq
 from plmctl.data.formats.stream_pair import StreamPair
 from plmctl.data.formats.text_pair import TextPair
-from plmctl.data.reader import Reader
+from plmctl.data.reader import RowReader
 from plmctl.data.shards import Shards
 from plmctl.text.tokenizer import Tokenizer
 from plmctl.text.vocab import Vocab
@@ -149,8 +149,8 @@ def measure(name: str, open_shards: Callable[[], Any], format: Format) -> None:
     shards = open_shards()
     shutil.rmtree(Path(shards.folder) / "plans", ignore_errors=True)
 
-    def read() -> Reader:
-        reader = Reader(open_shards(), format, seed=0, batch_size=STREAMS, wanted=WANTED)
+    def read() -> RowReader:
+        reader = RowReader(open_shards(), format, seed=0, batch_size=STREAMS, wanted=WANTED)
         reader.order(0)
         return reader
 

@@ -23,8 +23,8 @@ from plmctl.data.formats.base import Format
 from plmctl.data.formats.blocks import Blocks
 from plmctl.data.formats.full_sentences import FullSentences
 from plmctl.data.formats.sentence_pair import SentencePair
-from plmctl.data.loader import Source, collate
-from plmctl.data.reader import Position, Reader
+from plmctl.data.loader import RowSource, collate
+from plmctl.data.reader import ReadPosition, RowReader
 from plmctl.noise.token_mask import TokenMask
 from plmctl.text.vocab import Vocab
 
@@ -69,12 +69,12 @@ def measure(
 ) -> None:
     begun = time.perf_counter()
     rows = batch // format.max_length
-    reader = Reader(shards, format, seed=0, batch_size=rows)
+    reader = RowReader(shards, format, seed=0, batch_size=rows)
     reader.order(0)
     planned = time.perf_counter() - begun
-    source = Source(reader, TokenMask(vocab=vocab, rate=0.15))
+    source = RowSource(reader, TokenMask(vocab=vocab, rate=0.15))
     plain = reader.rows(0, reader.order(0)[:rows])
-    place = Position()
+    place = ReadPosition()
 
     def noise() -> int:
         source.noise(plain, reader.draws(0))  # type: ignore[misc]

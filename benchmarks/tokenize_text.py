@@ -253,7 +253,7 @@ def compared(folder: Path) -> tuple[int, int]:
     text by itself.
     """
     from plmctl.data.shards import Shards
-    from plmctl.data.survey import Source
+    from plmctl.data.survey import TextSource
     from plmctl.text.tokenizer import Tokenizer
 
     shards, tokenizer = Shards.open(folder), Tokenizer.load(folder)
@@ -262,7 +262,7 @@ def compared(folder: Path) -> tuple[int, int]:
     }
     texts: list[str] = []
     path = shards.manifest["files"][0]["path"]
-    for document in Source(path).documents():
+    for document in TextSource(path).documents():
         texts += document.segments if tokenizer.lossless else document.sentences
         if len(texts) > COMPARED:
             break

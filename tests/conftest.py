@@ -32,12 +32,12 @@ def _own_cache(tmp_path_factory: pytest.TempPathFactory) -> object:
 @pytest.fixture(scope="session")
 def small_text(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """About 100 kB of the embedded corpus as a text file, a blank line between documents."""
-    from plmctl.data.survey import Source
+    from plmctl.data.survey import TextSource
 
     file = tmp_path_factory.mktemp("text") / "small.txt"
     documents = [
         "\n".join(document.sentences)
-        for document in itertools.islice(Source("builtin").documents(), 60)
+        for document in itertools.islice(TextSource("builtin").documents(), 60)
     ]
     file.write_text("\n\n".join(documents)[:100_000], encoding="utf-8")
     return file
@@ -64,8 +64,8 @@ def tokens_of(
     """`tokens_of("wordpiece")`: a token directory of `small_text`, with `pairs` of
     `translation`; each is made once.
     """
-    from plmctl.data.survey import Source
-    from plmctl.data.tokenizing import Job, tokenize
+    from plmctl.data.survey import TextSource
+    from plmctl.data.tokenizing import TokenizingJob, tokenize
     from plmctl.run.build import build
     from plmctl.run.compose import compose
 
@@ -81,12 +81,12 @@ def tokens_of(
                 [f"tokenizer={kind}", "tokenizer.vocab_size=600", f"out={folder}", *settings],
             )
             source = (
-                Source(str(translation[0]), target=str(translation[1]))
+                TextSource(str(translation[0]), target=str(translation[1]))
                 if pairs
-                else Source(str(small_text))
+                else TextSource(str(small_text))
             )
             tokenize(
-                Job(
+                TokenizingJob(
                     source=source,
                     recipe=build(cfg.tokenizer, path="tokenizer"),
                     valid_share=0.1,

@@ -288,9 +288,9 @@ def texts(folder: Path) -> None:
 
 def read_texts(name: str) -> Callable[[Path], object]:
     def read(folder: Path) -> object:
-        from plmctl.data.survey import Source
+        from plmctl.data.survey import TextSource
 
-        return list(Source(str(folder / name)).documents())
+        return list(TextSource(str(folder / name)).documents())
 
     return read
 
@@ -356,13 +356,13 @@ def tokens(folder: Path) -> None:
 
 def read_tokens(folder: Path) -> object:
     from plmctl.data.formats.blocks import Blocks
-    from plmctl.data.reader import Reader
+    from plmctl.data.reader import RowReader
     from plmctl.data.shards import Shards
 
     for split in ("train", "valid"):
         shards = Shards.open(folder / "tokens", split)
         rows = Blocks(vocab=_vocab(folder / "tokens"), max_length=16, crossing=False, specials=True)
-        reader = Reader(shards, rows, seed=0, batch_size=8, allow_short=True)
+        reader = RowReader(shards, rows, seed=0, batch_size=8, allow_short=True)
         picks, _ = reader.take(reader.position)
         list(reader.parts(picks))
     return None

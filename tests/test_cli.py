@@ -12,7 +12,6 @@ import signal
 import subprocess
 import sys
 import time
-import types
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -58,10 +57,6 @@ class Command:
 def command(monkeypatch: pytest.MonkeyPatch) -> Command:
     made = Command()
     monkeypatch.setattr(action, "perform", lambda spec: made.run(spec))
-    for verb in ("recipes",):
-        module = types.ModuleType(f"plmctl.commands.{verb}")
-        module.run = made.run  # type: ignore[attr-defined]
-        monkeypatch.setitem(sys.modules, f"plmctl.commands.{verb}", module)
     return made
 
 

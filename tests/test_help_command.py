@@ -131,7 +131,7 @@ def test_help_of_finetune_shows_the_settings_of_a_task() -> None:
     ):
         assert words in text
     code = (
-        "import sys, plmctl.cli.help; plmctl.cli.help._of_task('classification');"
+        "import sys, plmctl.cli.epilog; plmctl.cli.epilog._of_task('classification');"
         " sys.exit('torch' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Annotated, Any
 
 import typer
 
-from plmctl.cli import legacy
-from plmctl.cli.console import ConfigDir, Json, Plugin, command
+from plmctl.cli.console import ConfigDir, Json, Plugin, command, reported, see_plugins
+from plmctl.run.spec import Provenance
 
 Name = Annotated[
     str, typer.Argument(metavar="NAME", help="A recipe (plmctl recipes ls), or ./yours.yaml.")
@@ -28,7 +30,10 @@ def ls(
     """List the systems: paper, scale of the file as it stands, parameters, cost, and what was
     reached with it here.
     """
-    _recipes({"action": "ls", "studies": studies}, None, config_dir, json=as_json)
+    with _given(config_dir, json=as_json) as given:
+        from plmctl.chain.show import show_list
+
+        show_list(given, of_studies=studies)
 
 
 @command(
@@ -46,8 +51,10 @@ def show(
     """Show one system: its header, the settings that differ from the defaults, the commands of
     its chain, its data.
     """
-    asked = {"action": "show", "name": name, "words": words or []}
-    _recipes(asked, plugin, config_dir, json=as_json)
+    with _given(config_dir, plugin, json=as_json) as given:
+        from plmctl.chain import command as chain
+
+        chain.show(name, words or [], given)
 
 
 @command(
@@ -62,7 +69,10 @@ def cp(
     config_dir: ConfigDir = None,
 ) -> None:
     """Copy a recipe's file, to be edited; nothing is overwritten."""
-    _recipes({"action": "cp", "name": name, "dest": dest}, None, config_dir)
+    with _given(config_dir) as given:
+        from plmctl.chain.show import copy_recipe, find_header
+
+        copy_recipe(name, find_header(name, given), dest)
 
 
 @command(
@@ -96,9 +106,20 @@ def run(
 
     The same command, started again, passes over what is finished and goes on with what was cut off.
     """
-    asked = {"action": "run", "name": name, "words": words or []}
-    _recipes(asked, plugin, config_dir, json=as_json, dry_run=dry_run)
+    with _given(config_dir, plugin, json=as_json, dry_run=dry_run) as given:
+        from plmctl.chain import command as chain
+
+        raise typer.Exit(chain.run(name, words or [], given))
 
 
-def _recipes(settings: dict[str, Any], *places: list[str] | None, **flags: Any) -> None:
-    legacy.run("recipes", {"words": []} | settings, *places, **flags)
+@contextmanager
+def _given(
+    config_dir: Sequence[str] | None, plugin: Sequence[str] | None = None, **flags: Any
+) -> Iterator[Provenance]:
+    """What stood on the command line; mistakes inside become messages."""
+    given = Provenance(
+        "recipes", config_dirs=tuple(config_dir or ()), plugins=tuple(plugin or ()), **flags
+    )
+    with reported():
+        see_plugins(given.plugins)
+        yield given

@@ -9,7 +9,7 @@ from typing import Any
 
 from plmctl.core.errors import DataError, UsageError
 from plmctl.data.shards import read_manifest
-from plmctl.data.tokenizing import Job
+from plmctl.data.tokenizing import TokenizingJob
 from plmctl.storage.journal import differences
 from plmctl.text.tokenizer import Tokenizer
 
@@ -75,7 +75,7 @@ def too_much_held_out(manifest: Mapping[str, Any]) -> list[str]:
     ]
 
 
-def refuse_other_tokens(job: Job, out: Path) -> None:
+def refuse_other_tokens(job: TokenizingJob, out: Path) -> None:
     """UsageError where `out` has sound tokens of another text, tokenizer or setting: like a run,
     they are not written over.
     """

@@ -19,7 +19,7 @@ from plmctl.core.errors import ConfigError
 from plmctl.core.fields import Field, glossary
 from plmctl.core.values import Whole, fit
 from plmctl.data.mixture import Mixture
-from plmctl.data.reader import Part, Picks, Reader
+from plmctl.data.reader import CorpusPicks, Picks, RowReader
 from plmctl.data.rows import join, make_blank
 from plmctl.noise.base import Noise
 
@@ -34,12 +34,12 @@ SCHEDULES = ("together", "sampled")
 
 
 @dataclass(frozen=True)
-class Source:
+class RowSource:
     """One stream of rows: where they are read, what is done to them, and how often they are
     drawn (schedule "sampled").
     """
 
-    reader: Reader | Mixture
+    reader: RowReader | Mixture
     noise: Noise | None = None
     weight: float = 1.0
 
@@ -53,7 +53,7 @@ class Source:
         the objective's labels.
         """
 
-        def finished(part: Part) -> Rows:
+        def finished(part: CorpusPicks) -> Rows:
             rows = replace(part.rows, source=name)
             rows = rows if self.noise is None else self.noise(rows, part.draws)
             return rows if labels is None else rows.with_targets(**labels(rows))
@@ -64,7 +64,7 @@ class Source:
         """The picked rows as the format laid them out."""
         return self._joined(picks, lambda part: part.rows)
 
-    def _joined(self, picks: Picks, finished: Callable[[Part], Rows]) -> Rows:
+    def _joined(self, picks: Picks, finished: Callable[[CorpusPicks], Rows]) -> Rows:
         parts = list(self.reader.parts(picks))
         return join([finished(part) for part in parts], [part.place for part in parts])
 
@@ -96,7 +96,7 @@ class Loader:
 
     def __init__(
         self,
-        sources: Mapping[str, Source],
+        sources: Mapping[str, RowSource],
         *,
         micro_batch_size: int,
         labels: Labels | None = None,
@@ -238,7 +238,7 @@ class _Ahead:
 
 
 def once(
-    source: Source,
+    source: RowSource,
     *,
     batch_size: int,
     labels: Labels | None = None,
@@ -252,7 +252,7 @@ def once(
     What is missing in the last ones are blank rows: key -1, length 0, targets and labels IGNORE, so
     they count for nothing.
     """
-    assert isinstance(source.reader, Reader)  # of a mixture, each corpus is evaluated by itself
+    assert isinstance(source.reader, RowReader)  # of a mixture, each corpus is evaluated by itself
     for index in source.reader.once(batch_size):
         # a rank may have no row left: then row 0 lends its fields
         some = index if len(index) else np.zeros(1, np.int64)

@@ -15,7 +15,14 @@ from plmctl.core.draws import Draws
 from plmctl.core.errors import ConfigError, nearest
 from plmctl.core.values import Whole, fit
 from plmctl.data.formats.base import Format
-from plmctl.data.reader import Part, Picks, Position, Reader, check_stage, choose_rows_of_rank
+from plmctl.data.reader import (
+    CorpusPicks,
+    Picks,
+    ReadPosition,
+    RowReader,
+    check_stage,
+    choose_rows_of_rank,
+)
 
 KEYS = ("path", "weight")  # of a corpus in `data.mixture`
 
@@ -24,7 +31,7 @@ class Places(NamedTuple):
     """How far a mixture has read: `row` rows in all, and how far each corpus."""
 
     row: int
-    corpora: tuple[Position, ...]
+    corpora: tuple[ReadPosition, ...]
 
 
 class Mixture:
@@ -39,7 +46,7 @@ class Mixture:
 
     def __init__(
         self,
-        corpora: Mapping[str, Reader],
+        corpora: Mapping[str, RowReader],
         shares: Mapping[str, float],
         *,
         seed: int,
@@ -64,7 +71,7 @@ class Mixture:
         self.position = self._start()
 
     def _start(self) -> Places:
-        return Places(0, (Position(),) * len(self.readers))
+        return Places(0, (ReadPosition(),) * len(self.readers))
 
     @property
     def fingerprint(self) -> str:
@@ -101,14 +108,14 @@ class Mixture:
             position.row + self.batch_size, tuple(after)
         )
 
-    def parts(self, picks: Picks) -> Iterator[Part]:
+    def parts(self, picks: Picks) -> Iterator[CorpusPicks]:
         """The picked rows, made, a part for each corpus and epoch."""
         for number, reader in enumerate(self.readers.values()):
             mine = np.flatnonzero(picks.corpus == number)
             for part in reader.parts(picks.at(mine)):
                 yield part._replace(place=mine[part.place])
 
-    def corpora(self, name: str) -> dict[str, tuple[Reader, float]]:
+    def corpora(self, name: str) -> dict[str, tuple[RowReader, float]]:
         """{corpus: its reader and its share of the rows}."""
         return {corpus: (reader, self.shares[corpus]) for corpus, reader in self.readers.items()}
 

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from plmctl.data.shards import Shards
 
 
-class Position(NamedTuple):
+class ReadPosition(NamedTuple):
     """How far the run has read: `cursor` rows of `epoch`."""
 
     epoch: int = 0
@@ -53,7 +53,7 @@ class Picks:
         )
 
 
-class Part(NamedTuple):
+class CorpusPicks(NamedTuple):
     """Rows that share their random numbers: of one corpus and one epoch."""
 
     place: np.ndarray  # [m] where they stand among the picks
@@ -68,7 +68,7 @@ def choose_rows_of_rank(batch_size: int, world: int, rank: int) -> slice:
     return slice(batch_size * rank // world, batch_size * (rank + 1) // world)
 
 
-class Reader:
+class RowReader:
     """Global batches of `batch_size` rows, a new seeded permutation each epoch; rank r of `world`
     gets the r-th slice of each.
 
@@ -100,7 +100,7 @@ class Reader:
         self.shards, self.format, self.seed, self.stage = shards, format, seed, stage
         self.batch_size, self.world, self.rank = batch_size, world, rank
         self.input_length = format.max_length if input_length is None else input_length
-        self.position, self.wanted = Position(), wanted
+        self.position, self.wanted = ReadPosition(), wanted
         self._plans: dict[int, Plan] = {}
         self._orders: dict[int, np.ndarray] = {}
         self._check(allow_short)
@@ -206,7 +206,7 @@ class Reader:
             what = f"a damaged token directory: id {largest} of a vocabulary of {size}"
             raise DataError(what, file=self.shards.given, fix="tokenize the text again")
 
-    def following(self, position: Position, count: int) -> tuple[Picks, Position]:
+    def following(self, position: ReadPosition, count: int) -> tuple[Picks, ReadPosition]:
         """The next `count` rows from `position` on, over the ends of epochs, and the position
         after them.
         """
@@ -223,20 +223,20 @@ class Reader:
         picks = Picks(
             np.concatenate(epochs or none), np.concatenate([index for _, index in found] or none)
         )
-        return picks, Position(epoch, cursor)
+        return picks, ReadPosition(epoch, cursor)
 
-    def take(self, position: Position) -> tuple[Picks, Position]:
+    def take(self, position: ReadPosition) -> tuple[Picks, ReadPosition]:
         """This rank's share of the global batch at `position`, and the position after it."""
         picks, after = self.following(position, self.batch_size)
         return picks.at(choose_rows_of_rank(self.batch_size, self.world, self.rank)), after
 
-    def parts(self, picks: Picks) -> Iterator[Part]:
+    def parts(self, picks: Picks) -> Iterator[CorpusPicks]:
         """The picked rows, made, a part for each epoch."""
         for epoch in np.unique(picks.epoch).tolist():
             place = np.flatnonzero(picks.epoch == epoch)
-            yield Part(place, self.rows(epoch, picks.index[place]), self.draws(epoch))
+            yield CorpusPicks(place, self.rows(epoch, picks.index[place]), self.draws(epoch))
 
-    def corpora(self, name: str) -> dict[str, tuple[Reader, float]]:
+    def corpora(self, name: str) -> dict[str, tuple[RowReader, float]]:
         """{corpus: its reader and its share of the rows}; here it is one, called as its source."""
         return {name: (self, 1.0)}
 
@@ -255,7 +255,7 @@ class Reader:
     def state_dict(self) -> dict[str, Any]:
         return self.state_at(self.position)
 
-    def state_at(self, position: Position) -> dict[str, Any]:
+    def state_at(self, position: ReadPosition) -> dict[str, Any]:
         return {
             "seed": self.seed,
             "stage": self.stage,
@@ -268,11 +268,11 @@ class Reader:
         if the data are others.
         """
         same = check_stage(self, state, "other rows", "data.path, tokenizer, format and seed")
-        self.position = self.place(state["epoch"], state["cursor"]) if same else Position()
+        self.position = self.place(state["epoch"], state["cursor"]) if same else ReadPosition()
 
-    def place(self, epoch: Any, cursor: Any) -> Position:
+    def place(self, epoch: Any, cursor: Any) -> ReadPosition:
         """So many rows of an epoch; ValueError where it does not have as many."""
-        found = Position(fit(epoch, Whole), fit(cursor, Whole))
+        found = ReadPosition(fit(epoch, Whole), fit(cursor, Whole))
         if found.cursor >= max(1, len(self.order(found.epoch))):
             raise ValueError(
                 f"cursor {found.cursor} is beyond the {len(self.order(found.epoch))} rows of an"

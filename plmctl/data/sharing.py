@@ -10,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from plmctl.data.survey import look
-from plmctl.data.tokenizing import Job, choose_training_texts, find_cache_folder
+from plmctl.data.tokenizing import TokenizingJob, choose_training_texts, find_cache_folder
 from plmctl.storage.journal import open_journal
 from plmctl.text.tokenizer import META, Tokenizer
 
@@ -19,7 +19,7 @@ _EXACT = 1 << 28
 
 
 def share_tokenizer(
-    jobs: Sequence[Job], *, cache_dir: str | os.PathLike[str] | None = None
+    jobs: Sequence[TokenizingJob], *, cache_dir: str | os.PathLike[str] | None = None
 ) -> Path:
     """The folder of a tokenizer that is trained on as much of each job's text, kept by their
     content.

@@ -36,7 +36,7 @@ def ignore_progress(doing: str, done: int, total: int) -> None:
 
 
 @dataclass(frozen=True)
-class Source:
+class TextSource:
     """Where text comes from and how it is read. Reading it twice gives the same documents."""
 
     path: Any
@@ -119,7 +119,7 @@ class Survey:
 
 
 def look(
-    source: Source, *, valid_share: float, sample_bytes: int, say: Say = ignore_progress
+    source: TextSource, *, valid_share: float, sample_bytes: int, say: Say = ignore_progress
 ) -> Survey:
     """Count, hash and sample. A document is held out if its hash is small, so neither order nor
     tokenizer matters.

@@ -31,7 +31,7 @@ from plmctl.data.shards import (
     is_tokens,
     read_manifest,
 )
-from plmctl.data.survey import Source, Survey, ignore_progress, look
+from plmctl.data.survey import Survey, TextSource, ignore_progress, look
 from plmctl.storage.arrays import ArrayWriter
 from plmctl.storage.journal import Journal, Tell, ignore_line, open_journal
 from plmctl.text.annotate import Wanted, choose_tracks
@@ -46,12 +46,12 @@ _EXACT = 1 << 28
 
 
 @dataclass(frozen=True)
-class Job:
+class TokenizingJob:
     """All that decides the tokens: text, tokenizer, and what is held out."""
 
-    source: Source
+    source: TextSource
     recipe: Recipe  # with `path`, the tokenizer there
-    valid: Source | None = None  # held-out text of its own
+    valid: TextSource | None = None  # held-out text of its own
     valid_share: float = 0.01
     segment: str | None = None
     processes: int | None = None  # changes nothing but the time
@@ -83,7 +83,7 @@ class Job:
         }
 
 
-def tokenize(job: Job, out: str | os.PathLike[str]) -> dict[str, Any]:
+def tokenize(job: TokenizingJob, out: str | os.PathLike[str]) -> dict[str, Any]:
     """Write the token directory `out` and return its manifest. An earlier token directory there
     is replaced.
     """
@@ -95,7 +95,9 @@ def tokenize(job: Job, out: str | os.PathLike[str]) -> dict[str, Any]:
     return manifest
 
 
-def open_or_tokenize(job: Job, *, cache_dir: str | os.PathLike[str] | None = None) -> Path:
+def open_or_tokenize(
+    job: TokenizingJob, *, cache_dir: str | os.PathLike[str] | None = None
+) -> Path:
     """The token directory of `job`: its path if that is one already, else the cached one, else a
     new one in the cache.
     """
@@ -120,7 +122,7 @@ def find_cache_folder(given: str | os.PathLike[str] | None = None) -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "plmctl"
 
 
-def _identity(job: Job) -> dict[str, Any]:
+def _identity(job: TokenizingJob) -> dict[str, Any]:
     """All that decides the tokens, as JSON: two jobs of one identity make the same files."""
     tokenizer = Tokenizer.load(job.recipe.path).fingerprint if job.recipe.path else None
     texts = [source.content(_EXACT) for source in (job.source, job.valid) if source]
@@ -137,7 +139,7 @@ def _is_sound(place: Path) -> bool:
     return False
 
 
-def _write(job: Job, journal: Journal) -> dict[str, Any]:
+def _write(job: TokenizingJob, journal: Journal) -> dict[str, Any]:
     """Survey, tokenizer, arrays, manifest; what the journal has of these is taken from it."""
     survey, held = _surveyed(job, journal)
     tokenizer = _tokenizer(job, journal)
@@ -163,7 +165,7 @@ def _write(job: Job, journal: Journal) -> dict[str, Any]:
     return manifest
 
 
-def _surveyed(job: Job, journal: Journal) -> tuple[Survey, Survey | None]:
+def _surveyed(job: TokenizingJob, journal: Journal) -> tuple[Survey, Survey | None]:
     """The looks at both texts; with them the text to train a tokenizer on is put down in the
     scratch folder.
     """
@@ -192,7 +194,7 @@ def _surveyed(job: Job, journal: Journal) -> tuple[Survey, Survey | None]:
     return replace(survey, sample=[], identities=np.zeros(0, np.uint64)), held
 
 
-def _tokenizer(job: Job, journal: Journal) -> Tokenizer:
+def _tokenizer(job: TokenizingJob, journal: Journal) -> Tokenizer:
     """The given one, or one trained on the sample; saved in the folder."""
     folder = journal.folder / "tokenizer"
     if "tokenizer" in journal.state:
@@ -209,7 +211,11 @@ def _tokenizer(job: Job, journal: Journal) -> Tokenizer:
 
 
 def _arrays(
-    job: Job, journal: Journal, counted: _Sorted, kinds: dict[str, np.dtype[Any]], total: int
+    job: TokenizingJob,
+    journal: Journal,
+    counted: _Sorted,
+    kinds: dict[str, np.dtype[Any]],
+    total: int,
 ) -> tuple[dict[str, Any], Counter[str]]:
     """Encode the documents that the journal does not have yet; what the manifest says of each
     split, and what is left out.
@@ -247,7 +253,7 @@ class _Sorted:
         self._held = memoryview(held.identities) if held else ()  # type: ignore[arg-type]
         self.dropped = 0
 
-    def documents(self, job: Job) -> Iterator[Labelled]:
+    def documents(self, job: TokenizingJob) -> Iterator[Labelled]:
         for document in job.source.documents():
             if self._is_held(document.identity):
                 self.dropped += not document.continues
@@ -343,7 +349,11 @@ class _Split:
 
 
 def _manifest(
-    job: Job, tokenizer: Tokenizer, entries: dict[str, Any], survey: Survey, held: Survey | None
+    job: TokenizingJob,
+    tokenizer: Tokenizer,
+    entries: dict[str, Any],
+    survey: Survey,
+    held: Survey | None,
 ) -> dict[str, Any]:
     layouts = {**survey.layouts, **(held.layouts if held else {})}
     files = [entry for source in (job.source, job.valid) if source for entry in source.content()]

@@ -19,7 +19,7 @@ ACTIONS = {
     "eval": "plmctl.run.evaluate:evaluate",
     "embed": "plmctl.run.embed:write_embeddings",
     "generate": "plmctl.run.generate:generate",
-    "ablate": "plmctl.commands.ablate:run",
+    "ablate": "plmctl.study.ablate:ablate",
 }
 
 
@@ -27,8 +27,4 @@ def perform(spec: RunSpec) -> int | Mapping[str, Any] | None:
     """Do what the command of `spec` says with it; returns an exit code, or what was measured."""
     module, _, name = ACTIONS[spec.provenance.command].partition(":")
     function = getattr(importlib.import_module(module), name)
-    if module.startswith("plmctl.commands."):  # not moved to specs yet
-        from omegaconf import OmegaConf
-
-        return function(OmegaConf.create(thaw(spec)), flags=spec.provenance)  # type: ignore[no-any-return]
     return function(spec)  # type: ignore[no-any-return]

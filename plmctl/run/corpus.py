@@ -15,13 +15,13 @@ from plmctl.core.errors import ConfigError, ConfigErrors, DataError, UsageError,
 from plmctl.core.fields import COMMON
 from plmctl.core.progress import show_bytes
 from plmctl.data.formats.base import Format
-from plmctl.data.loader import Labels, Loader, Source, once
+from plmctl.data.loader import Labels, Loader, RowSource, once
 from plmctl.data.mixture import Mixture, check_mixture, compute_shares
-from plmctl.data.reader import Reader
+from plmctl.data.reader import RowReader
 from plmctl.data.sample import corpus_sample
 from plmctl.data.shards import SPLITS, Shards, is_tokens, read_manifest
 from plmctl.data.sharing import share_tokenizer
-from plmctl.data.tokenizing import Job, find_cache_folder, open_or_tokenize
+from plmctl.data.tokenizing import TokenizingJob, find_cache_folder, open_or_tokenize
 from plmctl.data.verified import verify_once
 from plmctl.models.base import Model
 from plmctl.noise.base import Chain
@@ -148,7 +148,7 @@ def open_corpus(cfg: Any, plugins: tuple[str, ...] = ()) -> Corpus:
     return Corpus(train, held, tokenizer)
 
 
-def _lent_tokenizer(cfg: Any, jobs: Mapping[Any, Job]) -> Path | None:
+def _lent_tokenizer(cfg: Any, jobs: Mapping[Any, TokenizingJob]) -> Path | None:
     """What several texts share where no tokenizer is given: that of the first token directory,
     or one trained on all.
     """
@@ -303,7 +303,7 @@ def used(model: Model, objective: Objective | None = None) -> frozenset[str]:
     return facts.uses.union(*(getattr(part, "uses", ()) for part in parts))
 
 
-def unread(source: Source, read: frozenset[str]) -> list[str]:
+def unread(source: RowSource, read: frozenset[str]) -> list[str]:
     """A line for every track beyond the common ones that batches leave out: no part reads it, or
     not every corpus has it.
     """
@@ -450,7 +450,7 @@ def source(
     temperature: float | None = None,
     allow_short: bool = False,
     **reading: Any,
-) -> Source:
+) -> RowSource:
     """Reader, format and noise of one of `sources`, its corpora mixed; `reading` is what else
     readers and mixtures take.
     """
@@ -465,7 +465,7 @@ def source(
     there = uses & (layout.provides | everywhere)
     wanted = there | (needs if noise is None else noise.reads | noise.uses | (needs - noise.writes))
     readers = {
-        name: Reader(
+        name: RowReader(
             shards,
             layout,
             input_length=length,
@@ -476,14 +476,14 @@ def source(
         )
         for place, (name, shards) in enumerate(tokens.items())
     }
-    reader: Reader | Mixture = next(iter(readers.values()))
+    reader: RowReader | Mixture = next(iter(readers.values()))
     if len(readers) > 1:
         weights = {name: part.get("weight") for name, part in node["corpora"].items()}
         counts = {name: len(shards.ids) for name, shards in tokens.items()}
         reader = Mixture(
             readers, compute_shares(weights, counts, temperature=temperature), seed=seed, **reading
         )
-    return Source(reader, noise, float(node["weight"]))
+    return RowSource(reader, noise, float(node["weight"]))
 
 
 def build_format(node: Mapping[str, Any], vocab: Vocab, plugins: Sequence[str]) -> Format:

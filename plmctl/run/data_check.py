@@ -14,7 +14,8 @@ from plmctl.data.check import text, tokens
 from plmctl.data.check.finding import Finding, Report
 from plmctl.data.check.tokens import check_fit
 from plmctl.data.shards import Shards, is_tokens
-from plmctl.data.survey import Source, look
+from plmctl.data.survey import TextSource, look
+from plmctl.data.tokenizing import TokenizingJob
 from plmctl.run.build import build, plain
 from plmctl.run.tokenize import sources
 from plmctl.text import segment
@@ -68,7 +69,7 @@ def _corpus(spec: Check, say: Say) -> Report:
     return report
 
 
-def _tokenized(spec: Check, source: Source, say: Say) -> list[Finding]:
+def _tokenized(spec: Check, source: TextSource, say: Say) -> list[Finding]:
     """How the tokenizer and the format fit a sample of the text."""
     with TemporaryDirectory(prefix="plmctl-check-") as folder:
         sample = look(source, valid_share=0, sample_bytes=SAMPLE, say=say).sample
@@ -81,8 +82,8 @@ def _tokenized(spec: Check, source: Source, say: Say) -> list[Finding]:
         recipe = build(spec.tokenizer, plugins=spec.plugins, path="tokenizer")
         if spec.data.segment is not None:
             segment.find(spec.data.segment, spec.plugins)
-        job = tokenizing.Job(
-            Source(str(file), lines=lines),
+        job = TokenizingJob(
+            TextSource(str(file), lines=lines),
             recipe,
             valid_share=0,
             segment=spec.data.segment,

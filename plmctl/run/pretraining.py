@@ -16,7 +16,7 @@ from plmctl.core.terminal import screen
 from plmctl.data.check.tokens import KEEP, MUCH
 from plmctl.data.described import too_much_held_out
 from plmctl.data.formats.base import lost
-from plmctl.data.loader import Loader, Source
+from plmctl.data.loader import Loader, RowSource
 from plmctl.data.preview import preview
 from plmctl.data.sample import corpus_sample
 from plmctl.data.words import without_words
@@ -202,7 +202,7 @@ def _overview(
     return [*lines, *(line.strip() for part in parts for line in too_much_held_out(part.manifest))]
 
 
-def _reading(name: str, source: Source, tokenizer: Tokenizer) -> list[str]:
+def _reading(name: str, source: RowSource, tokenizer: Tokenizer) -> list[str]:
     """How many rows the corpora of a source have, how often a mixture reads them, and what of
     their text is not known.
     """
@@ -369,7 +369,7 @@ def _scores(
     return found
 
 
-def _flops_per_token(model: Model, objective: Objective, source: Source) -> float:
+def _flops_per_token(model: Model, objective: Objective, source: RowSource) -> float:
     """Training FLOPs of one token; a head that no noise limits is given the target, else the
     hidden positions, else all.
     """

@@ -15,8 +15,8 @@ from plmctl.core.terminal import remark, tell
 from plmctl.data import tokenizing
 from plmctl.data.described import describe_tokens, refuse_other_tokens
 from plmctl.data.shards import is_tokens
-from plmctl.data.survey import Source, ignore_progress
-from plmctl.data.tokenizing import Job
+from plmctl.data.survey import TextSource, ignore_progress
+from plmctl.data.tokenizing import TokenizingJob
 from plmctl.run.build import build, plain
 from plmctl.run.plugins import as_words
 from plmctl.run.schema import Tokenize
@@ -48,14 +48,14 @@ def job(
     say: Say = ignore_progress,
     processes: int | None = None,
     plugins: tuple[str, ...] = (),
-) -> Job:
+) -> TokenizingJob:
     """The job that the `data` and `tokenizer` nodes describe."""
     data, path = plain(spec.data), plain(path)
     recipe: Recipe = build(spec.tokenizer, plugins=plugins, path="tokenizer")
     if data["segment"] is not None:
         segment.find(data["segment"], plugins)
     source, valid = sources(data, path)
-    return Job(
+    return TokenizingJob(
         source,
         recipe,
         valid=valid,
@@ -67,7 +67,7 @@ def job(
     )
 
 
-def sources(data: dict[str, Any], path: Any) -> tuple[Source, Source | None]:
+def sources(data: dict[str, Any], path: Any) -> tuple[TextSource, TextSource | None]:
     """The text at `path` and that of data.valid_path."""
     if data["target_path"] is not None and path != data["path"] and not is_tokens(path):
         fix = (
@@ -90,7 +90,7 @@ def sources(data: dict[str, Any], path: Any) -> tuple[Source, Source | None]:
         if data[name] is not None:
             find_all(data[name], f"data.{name}")
     marked = {name: tuple(map(str, data[name])) for name in ("spans", "tags", "fields")}
-    source = Source(path, data["field"], data["lines"], target=data["target_path"], **marked)
+    source = TextSource(path, data["field"], data["lines"], target=data["target_path"], **marked)
     valid = None
     if data["valid_path"] is not None:
         valid = replace(source, path=data["valid_path"], target=data["valid_target_path"])

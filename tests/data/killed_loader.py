@@ -22,9 +22,9 @@ from plmctl.core.batch import Batch
 from plmctl.data.formats.blocks import Blocks
 from plmctl.data.formats.segments import Segments
 from plmctl.data.formats.sentence_pair import SentencePair
-from plmctl.data.loader import Loader, Source
+from plmctl.data.loader import Loader, RowSource
 from plmctl.data.mixture import Mixture
-from plmctl.data.reader import Reader
+from plmctl.data.reader import RowReader
 from plmctl.noise.token_mask import TokenMask
 from plmctl.text.vocab import Vocab
 
@@ -78,7 +78,7 @@ def loaders() -> dict[str, Loader]:
     streams = Segments(vocab=vocab, max_length=24, streams=ROWS, shuffled=True)
     corpora = {"large": shards, "small": random_shards(3, 1), "middle": random_shards(20, 2)}
     mixed = {
-        name: Reader(each, pairs, seed=seed, batch_size=ROWS)
+        name: RowReader(each, pairs, seed=seed, batch_size=ROWS)
         for seed, (name, each) in enumerate(corpora.items())
     }
     readers = {
@@ -86,13 +86,13 @@ def loaders() -> dict[str, Loader]:
             mixed, {"large": 0.5, "small": 0.2, "middle": 0.3}, seed=3, batch_size=ROWS
         ),
         **{
-            f.__class__.__name__: Reader(shards, f, seed=3, batch_size=ROWS)
+            f.__class__.__name__: RowReader(shards, f, seed=3, batch_size=ROWS)
             for f in (packed, pairs, streams)
         },
     }
     mask = TokenMask(vocab=vocab, rate=0.15)
     return {
-        name: Loader({"text": Source(reader, mask)}, micro_batch_size=5)
+        name: Loader({"text": RowSource(reader, mask)}, micro_batch_size=5)
         for name, reader in readers.items()
     }
 

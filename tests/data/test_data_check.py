@@ -19,8 +19,8 @@ from plmctl.data.check.finding import Finding, LengthHistogram, Report, format_p
 from plmctl.data.check.hashes import Repeats, hash_stretches, hash_texts, mix_bits
 from plmctl.data.check.overlap import OverlapCounter
 from plmctl.data.shards import Shards
-from plmctl.data.survey import Source
-from plmctl.data.tokenizing import Job, tokenize
+from plmctl.data.survey import TextSource
+from plmctl.data.tokenizing import TokenizingJob, tokenize
 from plmctl.text.train import KINDS
 
 RNG = np.random.default_rng(0)
@@ -43,9 +43,9 @@ def documents(count: int, seed: int, make: Any = sentence, lines: int = 3) -> li
     return ["\n".join(make(rng) for _ in range(lines)) for _ in range(count)]
 
 
-def write(file: Path, texts: list[str]) -> Source:
+def write(file: Path, texts: list[str]) -> TextSource:
     file.write_text("\n\n".join(texts), encoding="utf-8")
-    return Source(str(file), lines="paragraph")
+    return TextSource(str(file), lines="paragraph")
 
 
 def of(report: Report) -> dict[str, Finding]:
@@ -309,7 +309,7 @@ def token_report(
 ) -> dict[str, Finding]:
     from plmctl.text.tokenizer import Tokenizer
 
-    job = Job(
+    job = TokenizingJob(
         write(tmp_path / "text.txt", texts),
         KINDS[kind](vocab_size=vocab_size, **more),
         valid_share=0.05,

@@ -8,8 +8,8 @@ from plmctl.core.batch import IGNORE, Rows, Seq
 from plmctl.core.errors import ConfigError
 from plmctl.data.formats.blocks import Blocks
 from plmctl.data.formats.sentence_pair import SentencePair
-from plmctl.data.loader import Loader, Source, collate, once
-from plmctl.data.reader import Reader
+from plmctl.data.loader import Loader, RowSource, collate, once
+from plmctl.data.reader import RowReader
 from plmctl.data.rows import join, make_blank
 from plmctl.noise.base import Noise
 from plmctl.noise.token_mask import TokenMask
@@ -33,8 +33,8 @@ def make_loader(
     fmt = fmt or SentencePair(vocab=vocab, max_length=32, short_rate=0.1, random_rate=0.5)
     mask = TokenMask(vocab=vocab, rate=0.15)
     made = {
-        name: Source(
-            Reader(toy, fmt, seed=seed + i, batch_size=batch, world=world, rank=rank),
+        name: RowSource(
+            RowReader(toy, fmt, seed=seed + i, batch_size=batch, world=world, rank=rank),
             mask,
             weight=i + 1.0,
         )
@@ -119,10 +119,10 @@ class Broken(Noise):
 
 
 def test_an_error_in_the_thread_reaches_the_consumer(toy, vocab):
-    reader = Reader(
+    reader = RowReader(
         toy, Blocks(vocab=vocab, max_length=16, crossing=True, specials=False), seed=0, batch_size=2
     )
-    loader = Loader({"text": Source(reader, Broken())}, micro_batch_size=2)
+    loader = Loader({"text": RowSource(reader, Broken())}, micro_batch_size=2)
     for _ in range(2):
         with pytest.raises(ZeroDivisionError, match="deliberate"):
             next(loader)
@@ -148,9 +148,9 @@ def test_objective_labels(toy, vocab):
         return {"clm": labels}
 
     fmt = Blocks(vocab=vocab, max_length=16, crossing=True, specials=False)
-    reader = Reader(toy, fmt, seed=0, batch_size=4)
+    reader = RowReader(toy, fmt, seed=0, batch_size=4)
     batch = next(
-        Loader({"text": Source(reader)}, micro_batch_size=4, labels=next_token, prefetch=0)
+        Loader({"text": RowSource(reader)}, micro_batch_size=4, labels=next_token, prefetch=0)
     )[0]
     target = batch.targets["clm"]
     assert len(target.ids) == 4 * 16

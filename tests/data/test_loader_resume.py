@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from plmctl.data.formats.segments import Segments
-from plmctl.data.loader import Loader, Source
-from plmctl.data.reader import Reader
+from plmctl.data.loader import Loader, RowSource
+from plmctl.data.reader import RowReader
 
 torch = pytest.importorskip("torch")
 import killed_loader  # noqa: E402
@@ -19,7 +19,11 @@ STREAMS = 12
 def make_loader(shards, vocab, *, micro, world=1, rank=0):
     fmt = Segments(vocab=vocab, max_length=10, streams=STREAMS, shuffled=False)
     return Loader(
-        {"text": Source(Reader(shards, fmt, seed=1, batch_size=STREAMS, world=world, rank=rank))},
+        {
+            "text": RowSource(
+                RowReader(shards, fmt, seed=1, batch_size=STREAMS, world=world, rank=rank)
+            )
+        },
         micro_batch_size=micro,
     )
 

@@ -12,9 +12,9 @@ from plmctl.core.draws import Draws
 from plmctl.core.errors import ConfigError, DataError
 from plmctl.data.formats.blocks import Blocks
 from plmctl.data.formats.sentence_pair import SentencePair
-from plmctl.data.loader import Loader, Source
+from plmctl.data.loader import Loader, RowSource
 from plmctl.data.mixture import Mixture, check_mixture, compute_shares
-from plmctl.data.reader import Position, Reader
+from plmctl.data.reader import ReadPosition, RowReader
 from plmctl.noise.token_mask import TokenMask
 
 torch = pytest.importorskip("torch")
@@ -40,7 +40,7 @@ def make_format(vocab, pairs):
 def make_mixture(corpora, vocab, *, pairs=False, seed=5, batch=12, stage=0, parts=SHARES, **ranks):
     fmt = make_format(vocab, pairs)
     readers = {
-        name: Reader(shards, fmt, seed=seed + place, batch_size=batch, stage=stage, **ranks)
+        name: RowReader(shards, fmt, seed=seed + place, batch_size=batch, stage=stage, **ranks)
         for place, (name, shards) in enumerate(corpora.items())
     }
     return Mixture(readers, parts, seed=seed, batch_size=batch, stage=stage, **ranks)
@@ -136,7 +136,7 @@ def test_resume_at_any_row_with_other_batches_and_ranks(corpora, vocab):
 def test_an_epoch_is_as_many_rows_as_all_corpora_have(corpora, vocab):
     mixture = make_mixture(corpora, vocab)
     assert mixture.rows_per_epoch == sum(
-        Reader(s, make_format(vocab, False), seed=0, batch_size=1).plan(0).rows
+        RowReader(s, make_format(vocab, False), seed=0, batch_size=1).plan(0).rows
         for s in corpora.values()
     )
     assert {name: share for name, (_, share) in mixture.corpora("text").items()} == SHARES
@@ -153,12 +153,12 @@ def test_other_mixtures_are_refused_and_a_new_stage_starts_afresh(corpora, vocab
     with pytest.raises(DataError, match="another mixture"):
         make_mixture(dict(reversed(corpora.items())), vocab).load_state_dict(state)
     with pytest.raises(DataError, match="other rows"):
-        Reader(corpora["large"], make_format(vocab, False), seed=5, batch_size=12).load_state_dict(
-            state
-        )
+        RowReader(
+            corpora["large"], make_format(vocab, False), seed=5, batch_size=12
+        ).load_state_dict(state)
     second = make_mixture(corpora, vocab, stage=1)
     second.load_state_dict(state)
-    assert second.position == (0, (Position(), Position(), Position()))
+    assert second.position == (0, (ReadPosition(), ReadPosition(), ReadPosition()))
 
 
 def contents(batches):
@@ -187,7 +187,7 @@ def contents(batches):
 def make_loader(corpora, vocab, *, micro, **options):
     mixture = make_mixture(corpora, vocab, pairs=True, **options)
     return Loader(
-        {"text": Source(mixture, TokenMask(vocab=vocab, rate=0.15))}, micro_batch_size=micro
+        {"text": RowSource(mixture, TokenMask(vocab=vocab, rate=0.15))}, micro_batch_size=micro
     )
 
 
@@ -222,7 +222,9 @@ class Ordered(Blocks):
 
 def test_ordered_formats_are_refused(corpora, vocab):
     fmt = Ordered(vocab=vocab, max_length=32, crossing=True, specials=False)
-    readers = {name: Reader(shards, fmt, seed=1, batch_size=4) for name, shards in corpora.items()}
+    readers = {
+        name: RowReader(shards, fmt, seed=1, batch_size=4) for name, shards in corpora.items()
+    }
     with pytest.raises(ConfigError, match="reads one corpus"):
         Mixture(readers, SHARES, seed=1, batch_size=4)
 

@@ -13,8 +13,8 @@ from typer.testing import CliRunner
 from plmctl.cli.app import make_app
 from plmctl.data.formats.base import lost
 from plmctl.data.shards import Shards
-from plmctl.data.survey import Source
-from plmctl.data.tokenizing import Job, tokenize
+from plmctl.data.survey import TextSource
+from plmctl.data.tokenizing import TokenizingJob, tokenize
 from plmctl.run.build import build
 from plmctl.run.compose import compose
 from plmctl.text.tokenizer import Tokenizer
@@ -37,7 +37,8 @@ def one_line(
         path="tokenizer",
     )
     tokenize(
-        Job(Source(str(folder / "line.txt")), recipe, valid_share=0, processes=1), folder / "tokens"
+        TokenizingJob(TextSource(str(folder / "line.txt")), recipe, valid_share=0, processes=1),
+        folder / "tokens",
     )
     return folder / "tokens"
 

@@ -7,7 +7,7 @@ from plmctl.data import plans
 from plmctl.data.formats.base import Plan
 from plmctl.data.formats.sentence_pair import SentencePair
 from plmctl.data.plans import cache_plan
-from plmctl.data.reader import Reader
+from plmctl.data.reader import RowReader
 
 
 @pytest.fixture
@@ -114,13 +114,13 @@ def test_a_reader_reads_the_same_with_kept_plans(toy, folder, vocab, monkeypatch
     def rows(reader):
         return [reader.rows(epoch, reader.order(epoch)[:20]).seqs["text"].ids for epoch in (0, 1)]
 
-    first = rows(Reader(toy, fmt, seed=1, batch_size=4))
+    first = rows(RowReader(toy, fmt, seed=1, batch_size=4))
     assert list(folder.glob("plans/*"))
     with monkeypatch.context() as patched:
         patched.setattr(SentencePair, "plan", lambda *_, **__: pytest.fail("planned again"))
-        again = rows(Reader(toy, fmt, seed=1, batch_size=4))
+        again = rows(RowReader(toy, fmt, seed=1, batch_size=4))
     other = rows(
-        Reader(
+        RowReader(
             toy,
             SentencePair(vocab=vocab, max_length=32, short_rate=0.9, random_rate=0.5),
             seed=1,

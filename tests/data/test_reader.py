@@ -4,7 +4,7 @@ import pytest
 from plmctl.core.errors import DataError
 from plmctl.data.formats.blocks import Blocks
 from plmctl.data.formats.sentence_pair import SentencePair
-from plmctl.data.reader import Position, Reader
+from plmctl.data.reader import ReadPosition, RowReader
 
 
 @pytest.fixture
@@ -22,7 +22,7 @@ def pairs(picks):
 
 def stream(reader, batches, position=None):
     """(epoch, row) in the order of reading."""
-    position, found = position or Position(), []
+    position, found = position or ReadPosition(), []
     for _ in range(batches):
         picks, position = reader.take(position)
         found += pairs(picks)
@@ -31,7 +31,7 @@ def stream(reader, batches, position=None):
 
 @pytest.mark.parametrize("batch_size", [1, 7, 500])
 def test_every_row_once_an_epoch_over_epoch_ends(toy, vocab, batch_size):
-    reader = Reader(toy, pairs_format(vocab), seed=5, batch_size=batch_size)
+    reader = RowReader(toy, pairs_format(vocab), seed=5, batch_size=batch_size)
     rows = [reader.plan(epoch).rows for epoch in range(3)]
     assert len(set(rows)) > 1  # epochs of this format differ in length
     found, _ = stream(reader, -(-sum(rows) // batch_size))
@@ -45,9 +45,11 @@ def test_every_row_once_an_epoch_over_epoch_ends(toy, vocab, batch_size):
 
 @pytest.mark.parametrize("world", [2, 3, 5])
 def test_ranks_share_each_global_batch(toy, blocks, world):
-    alone = Reader(toy, blocks, seed=1, batch_size=11)
-    ranks = [Reader(toy, blocks, seed=1, batch_size=11, world=world, rank=r) for r in range(world)]
-    position = Position()
+    alone = RowReader(toy, blocks, seed=1, batch_size=11)
+    ranks = [
+        RowReader(toy, blocks, seed=1, batch_size=11, world=world, rank=r) for r in range(world)
+    ]
+    position = ReadPosition()
     for _ in range(12):
         whole, after = alone.take(position)
         shares = [rank.take(position) for rank in ranks]
@@ -57,21 +59,21 @@ def test_ranks_share_each_global_batch(toy, blocks, world):
 
 
 def test_resume_at_any_place_with_other_batches_and_ranks(toy, vocab):
-    reader = Reader(toy, pairs_format(vocab), seed=5, batch_size=10)
+    reader = RowReader(toy, pairs_format(vocab), seed=5, batch_size=10)
     rows = reader.plan(0).rows
     whole, _ = stream(reader, 3 * rows // 10)
     for done in (0, 1, rows // 10, rows // 10 + 1, 2 * rows // 10):
         _, position = stream(reader, done)
         reader.position = position
         state = reader.state_dict()
-        other = Reader(toy, pairs_format(vocab), seed=5, batch_size=5)
+        other = RowReader(toy, pairs_format(vocab), seed=5, batch_size=5)
         other.load_state_dict(state)
         found, _ = stream(other, 6, other.position)
         assert found == whole[done * 10 : done * 10 + 30]
 
 
 def test_rows_are_a_function_of_epoch_and_index(toy, vocab):
-    one, two = (Reader(toy, pairs_format(vocab), seed=5, batch_size=4) for _ in range(2))
+    one, two = (RowReader(toy, pairs_format(vocab), seed=5, batch_size=4) for _ in range(2))
     two.plan(3)
     assert np.array_equal(
         one.rows(1, np.array([4, 2])).seqs["text"].ids,
@@ -80,19 +82,19 @@ def test_rows_are_a_function_of_epoch_and_index(toy, vocab):
 
 
 def test_seed_epoch_and_stage_change_the_order(toy, blocks):
-    reader = Reader(toy, blocks, seed=1, batch_size=4)
+    reader = RowReader(toy, blocks, seed=1, batch_size=4)
     others = [
-        Reader(toy, blocks, seed=2, batch_size=4),
-        Reader(toy, blocks, seed=1, batch_size=4, stage=1),
+        RowReader(toy, blocks, seed=2, batch_size=4),
+        RowReader(toy, blocks, seed=1, batch_size=4, stage=1),
     ]
     for order in [reader.order(1), *(other.order(0) for other in others)]:
         assert not np.array_equal(order, reader.order(0))
-    assert np.array_equal(Reader(toy, blocks, seed=1, batch_size=9).order(0), reader.order(0))
+    assert np.array_equal(RowReader(toy, blocks, seed=1, batch_size=9).order(0), reader.order(0))
 
 
 def test_copies_repeat_the_plan(toy, vocab):
     fmt = SentencePair(vocab=vocab, max_length=32, short_rate=0.1, random_rate=0.5, copies=2)
-    reader = Reader(toy, fmt, seed=1, batch_size=4)
+    reader = RowReader(toy, fmt, seed=1, batch_size=4)
     assert reader.plan(0).rows == reader.plan(2).rows
     some = np.arange(9)
     assert np.array_equal(
@@ -102,24 +104,24 @@ def test_copies_repeat_the_plan(toy, vocab):
 
 
 def test_a_new_stage_starts_afresh(toy, blocks):
-    first = Reader(toy, blocks, seed=1, batch_size=4)
+    first = RowReader(toy, blocks, seed=1, batch_size=4)
     _, first.position = stream(first, 3)
-    second = Reader(toy, blocks, seed=1, batch_size=4, stage=1)
+    second = RowReader(toy, blocks, seed=1, batch_size=4, stage=1)
     second.load_state_dict(first.state_dict())
-    assert second.position == Position(0, 0)
+    assert second.position == ReadPosition(0, 0)
 
 
 def test_other_data_are_refused(toy, blocks, vocab, random_shards_of):
-    state = Reader(toy, blocks, seed=1, batch_size=4).state_dict()
+    state = RowReader(toy, blocks, seed=1, batch_size=4).state_dict()
     longer = Blocks(vocab=vocab, max_length=64, crossing=False, specials=True)
     with pytest.raises(DataError, match="fingerprint differ"):
-        Reader(toy, longer, seed=1, batch_size=4).load_state_dict(state)
+        RowReader(toy, longer, seed=1, batch_size=4).load_state_dict(state)
     with pytest.raises(DataError, match="seed differ"):
-        Reader(toy, blocks, seed=2, batch_size=4).load_state_dict(state)
+        RowReader(toy, blocks, seed=2, batch_size=4).load_state_dict(state)
     changed = random_shards_of(60)
     changed.fingerprint = "another corpus"
     with pytest.raises(DataError, match="other rows"):
-        Reader(changed, blocks, seed=1, batch_size=4).load_state_dict(state)
+        RowReader(changed, blocks, seed=1, batch_size=4).load_state_dict(state)
 
 
 @pytest.mark.parametrize("lengths", [[], [[]], [[0]], [[], [0, 0]]])
@@ -130,24 +132,26 @@ def test_a_corpus_without_rows_is_refused(shards_of, vocab, blocks, lengths):
         Blocks(vocab=vocab, max_length=32, crossing=True, specials=False),
     ):
         with pytest.raises(DataError, match=r"max_length=32") as caught:
-            Reader(shards_of(lengths), fmt, seed=0, batch_size=2)
+            RowReader(shards_of(lengths), fmt, seed=0, batch_size=2)
         assert "data.path" in str(caught.value)
 
 
 def test_a_corpus_shorter_than_a_row_is_refused_for_training_only(shards_of, blocks):
     with pytest.raises(DataError, match="20 tokens in 2 documents fill no row"):
-        Reader(shards_of([[10], [10]]), blocks, seed=0, batch_size=2)
+        RowReader(shards_of([[10], [10]]), blocks, seed=0, batch_size=2)
     assert (
-        Reader(shards_of([[10], [10]]), blocks, seed=0, batch_size=2, allow_short=True).plan(0).rows
+        RowReader(shards_of([[10], [10]]), blocks, seed=0, batch_size=2, allow_short=True)
+        .plan(0)
+        .rows
         == 1
     )
 
 
 def test_once_gives_every_row_in_order_and_as_many_batches_on_each_rank(toy, blocks):
-    rows = Reader(toy, blocks, seed=1, batch_size=4).plan(0).rows
+    rows = RowReader(toy, blocks, seed=1, batch_size=4).plan(0).rows
     for world in (1, 2, 3):
         ranks = [
-            Reader(toy, blocks, seed=1, batch_size=4, world=world, rank=r).once(4)
+            RowReader(toy, blocks, seed=1, batch_size=4, world=world, rank=r).once(4)
             for r in range(world)
         ]
         assert len({len(batches) for batches in ranks}) == 1

@@ -3,7 +3,7 @@ import pytest
 
 from plmctl.core.errors import ConfigError
 from plmctl.data.formats.segments import Segments
-from plmctl.data.reader import Position, Reader
+from plmctl.data.reader import ReadPosition, RowReader
 
 EOS, IGNORE = 5, -100
 
@@ -18,7 +18,7 @@ def text_of(documents):
 
 def batches(reader, count):
     """The rows of `count` batches of one rank, and their keys."""
-    position, found = Position(), []
+    position, found = ReadPosition(), []
     for _ in range(count):
         picks, position = reader.take(position)
         found.append(reader.rows(int(picks.epoch[0]), picks.index))
@@ -36,7 +36,7 @@ def test_streams_are_equal_parts_of_the_text(toy, vocab, streams, length):
     parts = [text[b * each : (b + 1) * each] for b in range(streams)]
     fmt = make(vocab, length, streams)
     steps = -(-each // length)
-    reader = Reader(toy, fmt, seed=0, batch_size=streams, input_length=length)
+    reader = RowReader(toy, fmt, seed=0, batch_size=streams, input_length=length)
     assert reader.plan(0).rows == steps * streams
     for step, rows in enumerate(batches(reader, steps)):
         seq = rows.seqs["text"]
@@ -62,9 +62,9 @@ def test_report_counts_what_does_not_share_out(toy, vocab):
 @pytest.mark.parametrize("world", [2, 4])
 def test_ranks_keep_their_streams(toy, vocab, world):
     fmt = make(vocab, 16, 8)
-    alone = batches(Reader(toy, fmt, seed=0, batch_size=8), 5)
+    alone = batches(RowReader(toy, fmt, seed=0, batch_size=8), 5)
     ranks = [
-        batches(Reader(toy, fmt, seed=0, batch_size=8, world=world, rank=r), 5)
+        batches(RowReader(toy, fmt, seed=0, batch_size=8, world=world, rank=r), 5)
         for r in range(world)
     ]
     for step, whole in enumerate(alone):
@@ -74,7 +74,7 @@ def test_ranks_keep_their_streams(toy, vocab, world):
 
 def test_epochs_start_anew(toy, vocab):
     fmt = make(vocab, 16, 4)
-    reader = Reader(toy, fmt, seed=0, batch_size=4)
+    reader = RowReader(toy, fmt, seed=0, batch_size=4)
     steps = reader.plan(0).rows // 4
     rows = batches(reader, steps + 2)
     assert [bool(r.values["continues"].all()) for r in rows] == [False] + [True] * (steps - 1) + [

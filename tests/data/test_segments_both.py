@@ -8,7 +8,7 @@ import pytest
 from test_segments import batches, text_of
 
 from plmctl.data.formats.segments import Segments
-from plmctl.data.reader import Reader
+from plmctl.data.reader import RowReader
 
 IGNORE = -100
 
@@ -22,7 +22,9 @@ def test_the_reverse_is_the_stream_from_its_end(toy, vocab, streams, length):
     steps = -(-each // length)
     found = [[] for _ in range(streams)]
     asked = [[] for _ in range(streams)]
-    for rows in batches(Reader(toy, fmt, seed=0, batch_size=streams, input_length=length), steps):
+    for rows in batches(
+        RowReader(toy, fmt, seed=0, batch_size=streams, input_length=length), steps
+    ):
         seq, target = rows.seqs["reverse"], rows.targets["backward"]
         assert rows.seqs["text"].ids.shape == seq.ids.shape
         for b in range(streams):

@@ -14,8 +14,8 @@ import pytest
 from plmctl.core.errors import ConfigError, DataError, PlmctlError, UsageError
 from plmctl.data import encoding, tokenizing
 from plmctl.data.shards import Shards
-from plmctl.data.survey import Source
-from plmctl.data.tokenizing import Job, find_cache_folder, open_or_tokenize, tokenize
+from plmctl.data.survey import TextSource
+from plmctl.data.tokenizing import TokenizingJob, find_cache_folder, open_or_tokenize, tokenize
 from plmctl.text.reader import documents
 from plmctl.text.tokenizer import Tokenizer
 from plmctl.text.train import KINDS
@@ -44,14 +44,14 @@ def text(tmp_path: Path) -> Path:
     return write_text(tmp_path / "text.txt", 300)
 
 
-def job(text: object, kind: str = "wordpiece", **changes: Any) -> Job:
+def job(text: object, kind: str = "wordpiece", **changes: Any) -> TokenizingJob:
     given = {
         name: changes.pop(name)
         for name in ("valid", "valid_share", "segment", "processes")
         if name in changes
     }
     size = {"wordpiece": 90, "unigram": 90, "byte_bpe": 300, "char": 90, "bpe": 90}[kind]
-    return Job(Source(text), KINDS[kind](**{"vocab_size": size, **changes}), **given)
+    return TokenizingJob(TextSource(text), KINDS[kind](**{"vocab_size": size, **changes}), **given)
 
 
 def contents(folder: Path) -> dict[str, bytes]:
@@ -198,7 +198,7 @@ def test_a_valid_file_of_its_own(text: Path, tmp_path: Path) -> None:
     valid.write_text(
         text.read_text(encoding="utf-8").split("\n\n")[3] + "\n\nSomething else.", encoding="utf-8"
     )
-    manifest = tokenize(job(text, valid=Source(valid)), tmp_path / "out")
+    manifest = tokenize(job(text, valid=TextSource(valid)), tmp_path / "out")
     assert manifest["splits"]["valid"]["documents"] == 2
     assert manifest["dropped_from_train"] >= 1
     assert manifest["splits"]["train"]["documents"] == 300 - manifest["dropped_from_train"]

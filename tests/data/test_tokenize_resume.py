@@ -21,8 +21,8 @@ import pytest
 from plmctl.core.errors import DataError, UsageError
 from plmctl.data import encoding, tokenizing
 from plmctl.data.shards import Shards
-from plmctl.data.survey import Source, look
-from plmctl.data.tokenizing import Job, open_or_tokenize, tokenize
+from plmctl.data.survey import TextSource, look
+from plmctl.data.tokenizing import TokenizingJob, open_or_tokenize, tokenize
 from plmctl.storage.arrays import ArrayWriter, hash_array
 from plmctl.storage.journal import Journal, differences, open_journal
 from plmctl.text.train import KINDS
@@ -116,7 +116,7 @@ def text(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def whole(text: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
     folder = tmp_path_factory.mktemp("whole") / "out"
-    tokenize(Job(Source(str(text)), KINDS["wordpiece"](vocab_size=90)), folder)
+    tokenize(TokenizingJob(TextSource(str(text)), KINDS["wordpiece"](vocab_size=90)), folder)
     return contents(folder)
 
 
@@ -290,7 +290,7 @@ def test_what_does_not_fit_starts_afresh_and_says_so(
         os.truncate(partial / "tokens/train.ids.npy", 500)
     else:
         (partial / "journal.json").write_text("{", encoding="utf-8")
-    job = Job(Source(str(own)), KINDS["wordpiece"](vocab_size=size), tell=said.append)
+    job = TokenizingJob(TextSource(str(own)), KINDS["wordpiece"](vocab_size=size), tell=said.append)
     tokenize(job, tmp_path / "out")
     tokenize(job, tmp_path / "straight")
     assert contents(tmp_path / "out") == contents(tmp_path / "straight")
@@ -305,7 +305,7 @@ def test_what_does_not_fit_starts_afresh_and_says_so(
 
 def test_a_killed_replacement_leaves_one_or_the_other(text: Path, tmp_path: Path) -> None:
     place = tmp_path / "out"
-    tokenize(Job(Source(str(text)), KINDS["char"](vocab_size=90)), place)
+    tokenize(TokenizingJob(TextSource(str(text)), KINDS["char"](vocab_size=90)), place)
     before = contents(place)
     # the old one is away, the new one not there
     killed = child(text, place, f"{NTH}\nat(journal.Path, 'rename', 2, 'before')")
@@ -383,9 +383,9 @@ def test_the_survey_takes_8_bytes_a_document_and_a_bounded_sample(tmp_path: Path
 
     file = tmp_path / "tiny.txt"
     file.write_text("\n\n".join(f"doc {n}" for n in range(20_000)), encoding="utf-8")
-    look(Source(str(file)), valid_share=0.01, sample_bytes=1 << 16)
+    look(TextSource(str(file)), valid_share=0.01, sample_bytes=1 << 16)
     tracemalloc.start()
-    found = look(Source(str(file)), valid_share=0.01, sample_bytes=1 << 16)
+    found = look(TextSource(str(file)), valid_share=0.01, sample_bytes=1 << 16)
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert found.documents == 20_000
@@ -423,13 +423,13 @@ def test_the_same_whatever_the_stretches(
     monkeypatch.setattr(encoding, "CHUNK", 5000)
     monkeypatch.setattr(tokenizing, "EVERY", 1)
     place = open_or_tokenize(
-        Job(Source(str(text)), KINDS["wordpiece"](vocab_size=90)), cache_dir=tmp_path
+        TokenizingJob(TextSource(str(text)), KINDS["wordpiece"](vocab_size=90)), cache_dir=tmp_path
     )
     assert contents(place) == whole
 
 
 def _stopped_and_resumed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, job: Job
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, job: TokenizingJob
 ) -> dict[str, Any]:
     """`job` stopped after each of its commits in turn, then finished; the same bytes as in one
     go.
@@ -460,8 +460,8 @@ def test_parallel_text_with_pairs_that_are_left_out(
     for name in ("a.txt", "b.txt"):
         lines = ["" if rng.random() < 0.1 else " ".join(rng.choice(WORDS, 12)) for _ in range(300)]
         (tmp_path / name).write_text("\n".join(["some words", *lines, "the end"]), encoding="utf-8")
-    source = Source(str(tmp_path / "a.txt"), target=str(tmp_path / "b.txt"))
-    job = Job(source, KINDS["wordpiece"](vocab_size=60), processes=1)
+    source = TextSource(str(tmp_path / "a.txt"), target=str(tmp_path / "b.txt"))
+    job = TokenizingJob(source, KINDS["wordpiece"](vocab_size=60), processes=1)
     manifest = _stopped_and_resumed(tmp_path, monkeypatch, job)
     assert sum(manifest["left_out"].values()) > 20
 
@@ -477,6 +477,8 @@ def test_spans_and_tags(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
     ]
     file = tmp_path / "rows.jsonl"
     file.write_text("\n".join(json.dumps(row) for row in rows), encoding="utf-8")
-    job = Job(Source(str(file), spans=("who",)), KINDS["wordpiece"](vocab_size=60), processes=1)
+    job = TokenizingJob(
+        TextSource(str(file), spans=("who",)), KINDS["wordpiece"](vocab_size=60), processes=1
+    )
     _stopped_and_resumed(tmp_path, monkeypatch, job)
     assert len(Shards.open(tmp_path / "out").spans["who"].id) > 200

@@ -17,7 +17,7 @@ from plmctl.cli import app as cli
 from plmctl.core.batch import IGNORE, Batch, Seq
 from plmctl.core.errors import DataError
 from plmctl.data.formats.sentence_pair import SentencePair
-from plmctl.data.reader import Reader
+from plmctl.data.reader import RowReader
 from plmctl.heads.pair import PairHead
 from plmctl.heads.pooler import Pooler
 from plmctl.models.base import Backbone, Hidden, Model
@@ -251,7 +251,7 @@ def test_what_is_held_out_may_be_single_sentences() -> None:
     format = SentencePair(
         vocab=vocab, max_length=24, short_rate=0.0, random_rate=0.0, swap_rate=0.5
     )
-    reader = Reader(shards, format, seed=0, batch_size=4, allow_short=True)  # type: ignore[arg-type]
+    reader = RowReader(shards, format, seed=0, batch_size=4, allow_short=True)  # type: ignore[arg-type]
     assert reader.plan(0).report["lone_pairs"] == 20
     with pytest.raises(DataError, match="nothing to swap"):
-        Reader(shards, format, seed=0, batch_size=4)  # type: ignore[arg-type]
+        RowReader(shards, format, seed=0, batch_size=4)  # type: ignore[arg-type]

@@ -15,8 +15,8 @@ from plmctl.core.errors import ConfigError, DataError, UsageError
 from plmctl.core.parts import part_of
 from plmctl.data import tokenizing
 from plmctl.data.shards import Shards
-from plmctl.data.survey import Source
-from plmctl.data.tokenizing import Job
+from plmctl.data.survey import TextSource
+from plmctl.data.tokenizing import TokenizingJob
 from plmctl.text import segment
 from plmctl.text.annotate import Wanted, choose_tracks, choose_word_starts
 from plmctl.text.inputs import read_lines
@@ -147,9 +147,10 @@ def test_a_plugin_in_a_token_directory(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text(
         "\n\n".join(f"{SENTENCE}第{n}。" for n in range(40)), encoding="utf-8"
     )
-    source = Source(str(tmp_path / "a.txt"))
+    source = TextSource(str(tmp_path / "a.txt"))
     manifest = tokenizing.tokenize(
-        Job(source, KINDS["wordpiece"](vocab_size=60), segment=FAKE, processes=1), tmp_path / "out"
+        TokenizingJob(source, KINDS["wordpiece"](vocab_size=60), segment=FAKE, processes=1),
+        tmp_path / "out",
     )
     assert manifest["settings"]["segment"] == FAKE
     shards, tokenizer = Shards.open(tmp_path / "out"), Tokenizer.load(tmp_path / "out")
@@ -166,7 +167,7 @@ def test_a_plugin_in_a_token_directory(tmp_path: Path) -> None:
     ]
     with pytest.raises(DataError, match=r"beyond: 0\.\.\d+ is no word of a text of \d+ characters"):
         tokenizing.tokenize(
-            Job(source, KINDS["char"](), segment=BEYOND, processes=1), tmp_path / "bad"
+            TokenizingJob(source, KINDS["char"](), segment=BEYOND, processes=1), tmp_path / "bad"
         )
     assert not (tmp_path / "bad").exists()
 
@@ -255,7 +256,9 @@ def test_a_manifest_knows_its_segmenter(tmp_path: Path) -> None:
     settings = []
     for name in (None, FAKE):
         tokenizing.tokenize(
-            Job(Source(str(tmp_path / "a.txt")), KINDS["char"](), segment=name, processes=1),
+            TokenizingJob(
+                TextSource(str(tmp_path / "a.txt")), KINDS["char"](), segment=name, processes=1
+            ),
             tmp_path / "out",
         )
         settings.append(

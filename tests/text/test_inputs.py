@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from plmctl.core.errors import DataError, UsageError
-from plmctl.data.survey import Source
+from plmctl.data.survey import TextSource
 from plmctl.text import inputs
 from plmctl.text.inputs import read_rows
 from plmctl.text.reader import documents
@@ -157,11 +157,11 @@ def test_data_sets(plain: Path) -> None:
     )
     assert found(f"hf:{folder}:default") == wanted
     assert found(f"hf:{folder}:validation") == wanted[:1]
-    before = Source(f"hf:{folder}").content()
-    assert before == Source(f"hf:{folder}").content()
+    before = TextSource(f"hf:{folder}").content()
+    assert before == TextSource(f"hf:{folder}").content()
     with (folder / "train.jsonl").open("a", encoding="utf-8") as file:
         file.write(LINES)
-    assert before != Source(f"hf:{folder}").content()
+    assert before != TextSource(f"hf:{folder}").content()
     wrongs = {
         ":trian": "Bad split: trian",
         ":a:b:c": r"hf:<name>\[:config\]",

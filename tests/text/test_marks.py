@@ -16,8 +16,8 @@ from test_tokenizer import CHINESE, KINDS, TEXTS
 from plmctl.core.errors import ConfigError, DataError
 from plmctl.data import encoding, tokenizing
 from plmctl.data.shards import Shards
-from plmctl.data.survey import Source
-from plmctl.data.tokenizing import Job
+from plmctl.data.survey import TextSource
+from plmctl.data.tokenizing import TokenizingJob
 from plmctl.text import reader
 from plmctl.text.document import Document
 from plmctl.text.marks import count_characters
@@ -75,9 +75,12 @@ def write(file: Path, rows: list[dict[str, Any]]) -> Path:
 
 def made(folder: Path, rows: list[dict[str, Any]], recipe: Any, **how: Any) -> dict[str, Any]:
     file = write(folder / "a.jsonl", rows)
-    source = Source(str(file), lines=how.pop("lines", "auto"), spans=("entity",), tags=("sense",))
+    source = TextSource(
+        str(file), lines=how.pop("lines", "auto"), spans=("entity",), tags=("sense",)
+    )
     return tokenizing.tokenize(
-        Job(source, recipe, valid_share=how.pop("valid_share", 0), processes=1), folder / "out"
+        TokenizingJob(source, recipe, valid_share=how.pop("valid_share", 0), processes=1),
+        folder / "out",
     )
 
 
@@ -298,7 +301,7 @@ def test_bad_names_of_tracks(tmp_path: Path, wrong: str) -> None:
     with pytest.raises(
         ConfigError, match=r"data\.(spans|tags)=.*names of letters and digits, each once"
     ):
-        Source(str(tmp_path / "a.jsonl"), spans=(wrong,), tags=("sense",))
+        TextSource(str(tmp_path / "a.jsonl"), spans=(wrong,), tags=("sense",))
 
 
 def test_ink() -> None:

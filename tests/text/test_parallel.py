@@ -14,8 +14,8 @@ from test_tokenizer import TEXTS
 from plmctl.core.errors import ConfigError, DataError
 from plmctl.data import encoding, tokenizing
 from plmctl.data.shards import Shards
-from plmctl.data.survey import Source
-from plmctl.data.tokenizing import Job
+from plmctl.data.survey import TextSource
+from plmctl.data.tokenizing import TokenizingJob
 from plmctl.run.tokenize import sources
 from plmctl.text.reader import read_pairs
 from plmctl.text.tokenizer import Tokenizer
@@ -61,9 +61,9 @@ def test_each_pair_is_a_document_of_two_sentences(
     more = {"character_coverage": 1.0} if kind == "unigram" else {}
     Tokenizer.train(texts, kind=kind, vocab_size=400, **more).save(tmp_path / "t")
     recipe = KINDS[kind](path=str(tmp_path / "t"))
-    source = Source(str(files[0]), target=str(files[1]))
+    source = TextSource(str(files[0]), target=str(files[1]))
     manifest = tokenizing.tokenize(
-        Job(source, recipe, valid_share=0.3, processes=1), tmp_path / "out"
+        TokenizingJob(source, recipe, valid_share=0.3, processes=1), tmp_path / "out"
     )
     tokenizer, found = Tokenizer.load(tmp_path / "out"), []
     for split in ("train", "valid"):
@@ -87,7 +87,8 @@ def test_each_pair_is_a_document_of_two_sentences(
 def test_other_text_has_no_pairs(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("One. Two.\n\nThree.\n\nFour.", encoding="utf-8")
     tokenizing.tokenize(
-        Job(Source(str(tmp_path / "a.txt")), KINDS["char"](), processes=1), tmp_path / "out"
+        TokenizingJob(TextSource(str(tmp_path / "a.txt")), KINDS["char"](), processes=1),
+        tmp_path / "out",
     )
     assert not Shards.open(tmp_path / "out").pairs
 
@@ -129,7 +130,7 @@ def test_settings_that_do_not_fit(files: tuple[Path, Path]) -> None:
     with pytest.raises(ConfigError, match="built-in text is not parallel"):
         both(None, targets=files[1])
     with pytest.raises(ConfigError, match=r"data\.tags=.*parallel text holds no spans"):
-        Source(files[0], target=files[1], tags=("sense",))
+        TextSource(files[0], target=files[1], tags=("sense",))
 
 
 def test_validation_needs_its_translations_too(files: tuple[Path, Path]) -> None:

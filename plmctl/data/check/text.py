@@ -22,7 +22,7 @@ from plmctl.data.check.finding import (
 )
 from plmctl.data.check.hashes import Repeats, hash_texts
 from plmctl.data.check.overlap import OverlapCounter, report_overlap
-from plmctl.data.survey import Source, ignore_progress
+from plmctl.data.survey import TextSource, ignore_progress
 from plmctl.text.reader import Document
 
 LONG, LONG_CHINESE = 32, 12  # characters from which on a line is no heading
@@ -71,7 +71,9 @@ class TextCounts:
         self._open = 0
 
 
-def check(source: Source, valid: Source | None = None, *, say: Say = ignore_progress) -> Report:
+def check(
+    source: TextSource, valid: TextSource | None = None, *, say: Say = ignore_progress
+) -> Report:
     """The report on the documents of `source`, and on what `valid` shares with them."""
     found, words, runs = TextCounts(), overlap.Words(), OverlapCounter()
     other = TextCounts()

@@ -6,23 +6,21 @@ import json
 import shlex
 from pathlib import Path
 
-from omegaconf import DictConfig
-
 from plmctl.core.terminal import remark, tell
 from plmctl.run.build import plain
-from plmctl.run.compose import Flags
 from plmctl.run.plugins import as_words
+from plmctl.run.schema import Ablate
 from plmctl.study.parse import parse
 from plmctl.study.plan import plan
 from plmctl.study.run import make_journal, run_study
 from plmctl.study.show import plan_record, show_plan, show_table
 
 
-def run(cfg: DictConfig, flags: Flags) -> int:
+def ablate(spec: Ablate) -> int:
     """Run the study, or with --dry-run show its plan; 0, or 1 where a cell failed, or 130, 143
     or 129 after a signal.
     """
-    settings = {str(key): value for key, value in plain(cfg).items()}
+    settings, flags = plain(spec), spec.provenance
     name = Path(settings["recipe"]).stem
     folder = Path(settings["out"] or Path("studies") / name)
     planned = plan(parse(settings, name=name, config_dirs=flags.config_dirs), flags)

@@ -1,48 +1,37 @@
-"""`plmctl recipes`: the list of systems, one of them in detail, its file to be edited, and its
-whole chain in one command.
-"""
+"""One recipe in detail, and its whole chain in one command."""
 
 from __future__ import annotations
 
 import shlex
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from plmctl.chain.show import copy_recipe, find_header, show_list, show_recipe
+from plmctl.chain.plan import plan
+from plmctl.chain.run import run_and_show
+from plmctl.chain.show import find_header, show_recipe
 from plmctl.core.errors import UsageError
 from plmctl.core.terminal import tell
-from plmctl.run.compose import Flags
-
-if TYPE_CHECKING:
-    from omegaconf import DictConfig
+from plmctl.run.spec import Provenance
 
 OUT = "chains"  # where chains are, without out=
 
 
-def run(cfg: DictConfig, *, flags: Flags) -> int:
-    """What `cfg.action` says: ls, show, cp or run."""
-    if cfg.action == "ls":
-        show_list(flags, of_studies=cfg.studies)
-        return 0
-    name: str = cfg.name
-    found = find_header(name, flags)
-    if cfg.action == "cp":
-        copy_recipe(name, found, cfg.dest)
-        return 0
-    from plmctl.chain.plan import plan
+def show(name: str, words: Sequence[str], given: Provenance) -> None:
+    """Print what a recipe is, and the commands of its chain."""
+    found = find_header(name, given)
+    kept, tasks, out = _sort_words(words, name)
+    chain = plan(name, found, kept, tasks, given)
+    show_recipe(shlex.join([name, *words]), found, name, chain.lines(out), given)
 
-    words, tasks, out = _sort_words(cfg.words, name)
-    chain = plan(name, found, words, tasks, flags)
-    if cfg.action == "show":
-        show_recipe(shlex.join([name, *cfg.words]), found, name, chain.lines(out), flags)
-        return 0
-    if flags.dry_run:
+
+def run(name: str, words: Sequence[str], given: Provenance) -> int:
+    """Run the chain of a recipe, or with `dry_run` print its commands; returns an exit code."""
+    kept, tasks, out = _sort_words(words, name)
+    chain = plan(name, find_header(name, given), kept, tasks, given)
+    if given.dry_run:
         tell("\n".join(chain.lines(out)))
         return 0
-    from plmctl.chain.run import run_and_show
-
-    return run_and_show(chain, out, [name, *cfg.words], flags)
+    return run_and_show(chain, out, [name, *words], given)
 
 
 def _sort_words(words: Sequence[str], recipe: str) -> tuple[list[str], dict[str, str] | None, Path]:
