@@ -6,7 +6,7 @@ import importlib
 from collections.abc import Mapping
 from typing import Any
 
-from plmctl.run.spec import RunSpec, thaw
+from plmctl.run.spec import RunSpec
 
 ACTIONS = {
     "tokenize": "plmctl.run.tokenize:tokenize",
