@@ -1,0 +1,66 @@
+"""A run is decided once: its spec is frozen, saved as it is, and two models are built for it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import FrozenInstanceError
+from pathlib import Path
+
+import pytest
+import yaml
+from typer.testing import CliRunner
+
+from plmctl.cli.app import make_app
+from plmctl.models.base import Model
+from plmctl.run.compose import compose
+from plmctl.run.saved import read_spec, write_spec
+from plmctl.run.spec import Part, thaw
+
+SMALL = ["size=tiny", "size.width=32", "size.inner_width=64", "train.device=cpu", "train.steps=1"]
+
+
+def test_a_spec_is_never_written_to() -> None:
+    spec = compose("pretrain", "bert", SMALL)
+    with pytest.raises(FrozenInstanceError):
+        spec.train.steps = 2
+    with pytest.raises(AttributeError, match="a spec is never written to"):
+        spec.optim.lr = 2
+    changed = spec.replace({"train.steps": 2, "optim.lr": 0.5, "noise.new.part": {"a": [1]}})
+    assert (changed.train.steps, changed.optim.lr, changed.noise.new.part.a) == (2, 0.5, (1,))
+    assert spec.train.steps == 1
+    assert isinstance(changed.noise.new, Part)
+    with pytest.raises(KeyError):
+        spec.replace({"trian.steps": 2})
+
+
+def test_what_is_saved_is_read_again(tmp_path: Path) -> None:
+    spec = compose("pretrain", "bert", SMALL)
+    write_spec(spec, tmp_path)
+    assert thaw(read_spec(tmp_path)) == thaw(spec)
+
+
+def test_a_folder_without_a_version_is_read(tmp_path: Path) -> None:
+    """As they were written before specs had one."""
+    spec = compose("finetune", None, ["task=sst2", "task.path=x", "checkpoint=y"])
+    (tmp_path / "config.yaml").write_text(yaml.safe_dump(thaw(spec)), encoding="utf-8")
+    assert thaw(read_spec(tmp_path)) == thaw(spec)
+
+
+def test_one_model_without_weights_and_one_with_them(
+    tokens_of: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    built: list[str] = []
+    first = Model.__init__
+
+    def counted(self: Model, **parts: object) -> None:
+        first(self, **parts)  # type: ignore[arg-type]
+        built.append(str(next(self.parameters()).device))
+
+    monkeypatch.setattr(Model, "__init__", counted)
+    words = ["pretrain", "bert", *SMALL, f"data.path={tokens_of('wordpiece')}"]
+    done = CliRunner().invoke(make_app(), [*words, f"run.dir={tmp_path / 'run'}"])
+    assert done.exit_code == 0, done.output
+    assert built == ["meta", "cpu"]
+    built.clear()
+    assert CliRunner().invoke(make_app(), [*words, "--dry-run"]).exit_code == 0
+    assert built == ["meta"]
