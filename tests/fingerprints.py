@@ -33,9 +33,10 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from fingerprint_cases import Case, cases
-from fingerprint_results import PARTS, Fingerprint, fingerprint
-from fingerprint_texts import write_inputs
+from fingerprint.case import Case
+from fingerprint.cases import cases
+from fingerprint.results import PARTS, Fingerprint, fingerprint
+from fingerprint.texts import write_inputs
 
 STORE = Path(__file__).with_suffix(".json")
 LIBRARIES = ("torch", "numpy", "sentencepiece", "tokenizers")
@@ -97,7 +98,7 @@ def recipe_folder() -> Path:
 def execute(case: Case, root: Path) -> Outcome:
     """Run the command of a case in `root`; <case>.log keeps what it says."""
     folder, began = root / case.name, time.monotonic()
-    folder.parent.mkdir(parents=True, exist_ok=True)
+    (folder if case.writes_files else folder.parent).mkdir(parents=True, exist_ok=True)
     done = python("-m", "plmctl", *case.words, cwd=root, PLMCTL_CACHE=str(root / "cache"))
     seconds = time.monotonic() - began
     folder.with_name(f"{folder.name}.log").write_text(done.stdout + done.stderr, encoding="utf-8")
@@ -106,9 +107,8 @@ def execute(case: Case, root: Path) -> Outcome:
         return Outcome({}, f"exit {done.returncode}: {' / '.join(said[-3:])[:300]}", seconds)
     try:
         if case.prints:
-            folder.mkdir(exist_ok=True)
             (folder / case.prints).write_text(done.stdout, encoding="utf-8")
-        return Outcome(fingerprint(folder, case.outputs, case.ignored), seconds=seconds)
+        return Outcome(fingerprint(folder, case.outputs), seconds=seconds)
     except (OSError, ValueError) as error:
         return Outcome({}, f"{type(error).__name__}: {error}", seconds)
 
@@ -130,11 +130,12 @@ def run(
     """
     done: dict[str, Outcome] = {}
     waiting, running = list(chosen), dict[Future[Outcome], str]()
+    needs = {case.name: case.needs([each.name for each in chosen]) for case in chosen}
     with ThreadPoolExecutor(jobs) as pool:
         while waiting or running:
-            for case in [case for case in waiting if case.needs <= done.keys()]:
+            for case in [case for case in waiting if needs[case.name] <= done.keys()]:
                 waiting.remove(case)
-                lost = [name for name in sorted(case.needs) if done[name].failure]
+                lost = [name for name in sorted(needs[case.name]) if done[name].failure]
                 job = pool.submit(give_up, lost[0]) if lost else pool.submit(execute, case, root)
                 running[job] = case.name
             for future in wait(running, return_when=FIRST_COMPLETED).done:
@@ -160,9 +161,12 @@ def verdict(outcome: Outcome, stored: Fingerprint | None) -> str:
 
 def with_needs(chosen: list[Case], every: list[Case]) -> list[Case]:
     """The chosen cases and all that they start from, in the order of `every`."""
-    names = {case.name for case in chosen}
-    while more := {need for case in every if case.name in names for need in case.needs} - names:
-        names |= more
+    names, all_names = {case.name for case in chosen}, {case.name for case in every}
+    while True:
+        needed = set[str]().union(*(case.needs(all_names) for case in every if case.name in names))
+        if needed <= names:
+            break
+        names |= needed
     return [case for case in every if case.name in names]
 
 
@@ -216,6 +220,8 @@ def measure(chosen: list[Case], given: argparse.Namespace, known: dict[str, Fing
         for name in sorted(known.keys() - done.keys()):
             counts["lost"] += 1
             print(f"{name:28} is stored, and there is no such case any more")
+    if counts["not stored"]:
+        print("to store what is new: python tests/fingerprints.py --write --only <name>")
     print(", ".join(f"{count} {told}" for told, count in counts.items()))
     return 0 if counts.keys() <= {"equal", "found", "not stored"} else 1
 

@@ -1,41 +1,14 @@
-"""The command lines that `fingerprints.py` runs: every recipe, and commands on what these make."""
+"""Every recipe as a case of `fingerprints.py`: as its header launches it, with small numbers."""
 
 from __future__ import annotations
 
 import re
 import shlex
-from dataclasses import dataclass
 from pathlib import Path
 
-TRAIN = (
-    *("train.precision=fp32", "train.threads=1", "train.batch_size=8"),
-    *("train.log_every=1", "train.save_every=0"),
-)
+from fingerprint.case import LENGTH, SIZE, TRAIN, VOCABULARY, Case
+
 UPDATES = ("train.steps=20", "train.eval_every=10", "eval.rows=16", "data.valid_share=0.1")
-SIZE = ("size=tiny", "size.width=32", "size.inner_width=64", "size.num_heads=2")
-LENGTH = ("format.max_length=64",)
-VOCABULARY = ("tokenizer.vocab_size=400",)
-
-
-@dataclass(frozen=True)
-class Case:
-    """A command whose results are fingerprinted.
-
-    Args:
-        name: also the folder that it writes, in the folder where all cases run.
-        words: behind `plmctl`; a value that is the name of another case is that one's folder.
-        needs: the names of the cases whose folders it reads.
-        outputs: globs of files that it writes beside checkpoints and metrics.jsonl.
-        ignored: keys of JSON in these that the clock or the place of a file decides.
-        prints: the name of a file that keeps what it prints; null: nothing that counts.
-    """
-
-    name: str
-    words: tuple[str, ...]
-    needs: frozenset[str] = frozenset()
-    outputs: tuple[str, ...] = ()
-    ignored: frozenset[str] = frozenset()
-    prints: str | None = None
 
 
 def header_lines(recipe: Path, field: str) -> list[list[str]]:
@@ -86,11 +59,6 @@ def in_small(words: list[str], folders: dict[str, str], begun: bool) -> tuple[st
     return (*found, *size, *vocabulary, *LENGTH, *TRAIN, *UPDATES)
 
 
-def needs(words: tuple[str, ...], names: set[str]) -> frozenset[str]:
-    """Those of `names` that are values of `words`."""
-    return frozenset({word.partition("=")[2] for word in words} & names)
-
-
 def recipe_cases(folder: Path) -> list[Case]:
     """Each recipe as its header launches it, behind what comes before it; equal lines once."""
     before = {recipe: header_lines(recipe, "Before") for recipe in sorted(folder.glob("*.yaml"))}
@@ -103,27 +71,4 @@ def recipe_cases(folder: Path) -> list[Case]:
         (line,) = header_lines(recipe, "Launch")
         begun = re.search(r"^init:", recipe.read_text(encoding="utf-8"), re.MULTILINE)
         made[in_small(line, folders, begun is not None)] = f"recipe/{recipe.stem}"
-    return [
-        Case(name, (*words, f"run.dir={name}"), needs(words, set(made.values())))
-        for words, name in made.items()
-    ]
-
-
-def tokenizer_cases() -> list[Case]:
-    kinds = ("bpe", "byte_bpe", "char", "unigram", "word", "wordpiece")
-    text = ("data.path=inputs/text.txt", "data.valid_share=0.1", "processes=1")
-    found = []
-    for kind in kinds:
-        name = f"tokenize/{kind}"
-        words = ("tokenize", f"tokenizer={kind}", *VOCABULARY, *text, f"out={name}")
-        found.append(Case(name, words, outputs=("*.npy", "tokenizer/*")))
-    return found
-
-
-def cases(recipes: Path) -> list[Case]:
-    """All of them, what is needed before what needs it.
-
-    Args:
-        recipes: the folder of the recipes' YAML files.
-    """
-    return [*tokenizer_cases(), *recipe_cases(recipes)]
+    return [Case(name, (*words, f"run.dir={name}")) for words, name in made.items()]

@@ -34,6 +34,28 @@ SYLLABLES = lexicon(
     "mi 米, nor 诺, oda 奥达, pel 佩, qui 奎, ros 罗斯, sun 孙, tam 塔姆, ur 乌尔, vin 文, "
     "wes 韦斯, yor 约, zan 赞"
 )
+STUDY = """\
+# @package _global_
+# two rates, two seeds and a task
+title: Two rates
+pretrain:
+  recipe: roberta
+  overrides: [size=tiny, size.width=32, size.inner_width=64, size.num_heads=2,
+    tokenizer.vocab_size=400, format.max_length=32, schedule.warmup_steps=2, train.batch_size=8,
+    train.precision=fp32, train.threads=1, train.log_every=4, train.eval_every=6]
+arms: {slow: [optim.lr=1e-3], fast: [optim.lr=1e-2]}
+baseline: slow
+seeds: [0, 1]
+budget: {steps: 12}
+data: {path: inputs/text.txt, valid_share: 0.1}
+finetune:
+  tasks: {classes: {task: classification, path: inputs/classes}}
+  overrides: [task.max_length=32, train.epochs=1, train.batch_size=8, optim.lr=5e-3,
+    train.precision=fp32, train.threads=1]
+metrics:
+  perplexity: {of: pretrain, key: loss/mlm, exp: true, expect: {fast: lower}}
+  classes: {of: classes, key: accuracy}
+"""
 GLAD, SAD = ("likes", "finds", "remembers", "paints"), ("leaves", "misses", "follows", "sees")
 
 
@@ -152,7 +174,8 @@ def choices(examples: Examples) -> list[str]:
 
 
 def texts(examples: Examples) -> list[str]:
-    return ["source\ttarget", *(f"{one.english}\t{one.chinese}" for one, _ in examples)]
+    found = [f"{one.english}\tthe {one.second} {one.whom}" for one, _ in examples]
+    return ["source\ttarget", *found]
 
 
 def turns(examples: Examples) -> list[str]:
@@ -195,11 +218,12 @@ def write_inputs(folder: Path) -> None:
 
     Args:
         folder: is made; gets text.txt (English and Chinese), other.txt (Chinese), pairs.en with
-            pairs.zh line by line, lines.txt, and a folder for each kind of task.
+            pairs.zh line by line, lines.txt, study.yaml, and a folder for each kind of task.
     """
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "text.txt").write_text(documents(160, seed=1, chinese=0.2), encoding="utf-8")
     (folder / "other.txt").write_text(documents(120, seed=2, chinese=1.0), encoding="utf-8")
+    (folder / "study.yaml").write_text(STUDY, encoding="utf-8")
     draw = Draw(3)
     parallel = [Sentence(draw) for _ in range(400)]
     write(folder / "pairs.en", [each.english for each in parallel])

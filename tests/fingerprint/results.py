@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import csv
 import hashlib
+import io
 import json
 from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 from typing import Any
+from zipfile import ZipFile
 
-CLOCK = frozenset({"tokens_per_second", "data_wait", "mfu", "seconds"})  # keys of metrics.jsonl
+CLOCK = {"tokens_per_second", "data_wait", "mfu", "seconds"}  # keys that the clock decides
+CLOCK |= {"latency of 1 row, ms", "latency of 32 rows, ms"}
+PLACES = {"checkpoint", "folder", "dir", "predictions", "skipped", "bytes on disk"}  # of files
+SENTENCES = {"measured on", "about", "notes", "unknown"}  # for people
+IGNORED = CLOCK | PLACES | SENTENCES
 PARTS = ("weights", "curve", "output")
 
 Fingerprint = dict[str, str | float]
@@ -71,32 +78,37 @@ def last_loss(found: list[list[Record]]) -> float | None:
     return losses[-1] if losses else None
 
 
-def content(file: Path, ignored: Collection[str]) -> bytes:
-    """What a file says: of JSON the data without the keys `ignored`, of anything else its bytes."""
-    if file.suffix not in (".json", ".jsonl"):
+def content(file: Path) -> bytes:
+    """What a file says, without what a clock, a folder or a choice of words decides."""
+    if file.suffix == ".npz":
+        with ZipFile(file) as parts:
+            return b"".join(name.encode() + parts.read(name) for name in sorted(parts.namelist()))
+    if file.suffix not in (".json", ".jsonl", ".csv"):
         return file.read_bytes()
     text = file.read_text(encoding="utf-8")
-    lines = text.splitlines() if file.suffix == ".jsonl" else [text]
-    data = [without(json.loads(line), ignored) for line in lines]
-    return json.dumps(data, sort_keys=True).encode()
+    if file.suffix == ".csv":
+        data: list[Any] = list(csv.DictReader(io.StringIO(text)))
+    else:
+        lines = text.splitlines() if file.suffix == ".jsonl" else [text]
+        data = [json.loads(line) for line in lines]
+    return json.dumps(without(data, IGNORED), sort_keys=True).encode()
 
 
-def output(folder: Path, patterns: Collection[str], ignored: Collection[str]) -> str | None:
+def output(folder: Path, patterns: Collection[str]) -> str | None:
     """Of the files that match a pattern, with their own names but not those of their folders."""
     files = {file for pattern in patterns for file in folder.glob(pattern)}
     if patterns and not files:
         raise OSError(f"{folder.name}: there is none of {', '.join(patterns)}")
-    named = sorted(file.name.encode() + b"\n" + content(file, ignored) for file in files)
+    named = sorted(file.name.encode() + b"\n" + content(file) for file in files)
     return short_hash(named) if named else None
 
 
-def fingerprint(folder: Path, patterns: Collection[str], ignored: Collection[str]) -> Fingerprint:
+def fingerprint(folder: Path, patterns: Collection[str]) -> Fingerprint:
     """Of what a command has written into a folder.
 
     Args:
         folder: with checkpoints and metrics.jsonl at any depth, or none.
         patterns: globs in `folder` of other files that count.
-        ignored: keys of JSON in these that do not.
 
     Returns:
         Those of PARTS that there are, and `loss`, the last one as a number.
@@ -105,7 +117,7 @@ def fingerprint(folder: Path, patterns: Collection[str], ignored: Collection[str
     parts: dict[str, str | float | None] = {
         "weights": weights(folder),
         "curve": short_hash([json.dumps(found, sort_keys=True).encode()]) if found else None,
-        "output": output(folder, patterns, ignored),
+        "output": output(folder, patterns),
         "loss": last_loss(found),
     }
     return {key: value for key, value in parts.items() if value is not None}
