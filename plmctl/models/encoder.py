@@ -51,7 +51,7 @@ class Encoder(Backbone):
         position: Position,
         stack: Stack,
         pattern: Pattern,
-        kernel: str | Kernel = "dense",
+        kernel: str | Kernel = "auto",
         initializer: Initializer | None = None,
         classifier: Mapping[str, Any] | None = None,
     ) -> None:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from plmctl.attention.kernels.auto import Auto
+from plmctl.attention.kernels.banded import Banded
 from plmctl.attention.kernels.base import Kernel
 from plmctl.attention.kernels.dense import Dense
 from plmctl.core.errors import ConfigError, nearest
 
-KERNELS: dict[str, Callable[[], Kernel]] = {"dense": Dense}
+KERNELS: dict[str, Callable[[], Kernel]] = {"auto": Auto, "dense": Dense, "banded": Banded}
 
 
 def kernel(chosen: str | Kernel) -> Kernel:

@@ -1,0 +1,60 @@
+"""The kernel that is measured to be the fastest for a pattern and a length."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+
+import torch
+
+from plmctl.attention.kernels.banded import Banded, structure
+from plmctl.attention.kernels.base import Kernel, Plan
+from plmctl.attention.kernels.dense import Dense
+from plmctl.attention.patterns.base import Pattern
+from plmctl.core.batch import Seq
+from plmctl.core.parts import part_of
+
+# tokens of a row from which on leaving out blocks pays, and the share of scores up to which it
+# does: benchmarks/attention_kernels.py
+LEAST, SHARE = 1024, 0.5
+
+
+@part_of("kernel")
+class Auto(Kernel):
+    """`banded` in rows of `LEAST` tokens or more where the pattern leaves out half of the scores,
+    otherwise `dense`.
+
+    What counts is the pattern in a full row of one document: the choice depends on the settings and
+    the length of a row, not on what is in it.
+    """
+
+    def __init__(self) -> None:
+        self.dense, self.banded = Dense(), Banded()
+        self._shares: dict[Hashable, float] = {}
+
+    def plan(self, pattern: Pattern, seq: Seq, *, start: int = 0) -> Plan:
+        return self.chosen(pattern, seq.ids.shape[1]).plan(pattern, seq, start=start)
+
+    def chosen(self, pattern: Pattern, length: int) -> Kernel:
+        """The kernel for rows of `length` tokens."""
+        return self.dense if length < LEAST else self._by_share(pattern, length)
+
+    @torch.compiler.disable
+    def _by_share(self, pattern: Pattern, length: int) -> Kernel:
+        key = (structure(pattern), length)
+        if key not in self._shares:
+            self._shares[key] = self.banded.share(pattern, length)
+        return self.banded if self._shares[key] <= SHARE else self.dense
+
+    def share(self, pattern: Pattern, length: int) -> float:
+        return self.chosen(pattern, length).share(pattern, length)
+
+    def remark(self, pattern: Pattern, length: int) -> str:
+        chosen, share = self.chosen(pattern, length), self.banded.share(pattern, length)
+        if chosen is self.banded:
+            return chosen.remark(pattern, length)
+        if share > SHARE:
+            return ""
+        return (
+            f"kernel dense: all pairs are computed, under a mask; in rows of {LEAST:,} tokens or"
+            " more the keys out of reach are left out (model.kernel=banded: in all rows)"
+        )

@@ -1,0 +1,199 @@
+"""Blocks of queries against the blocks of keys that they may see, and no others.
+
+A row is cut into blocks of `block` tokens. The pattern says which blocks of keys a block of queries
+may need (`Pattern.blocks`): for a window those around it, with global tokens also the first one, of
+packed documents those of the same documents. The needed blocks are gathered side by side, and the
+dense kernel computes each block of queries against its own row of keys. With a window of r tokens
+time and memory grow with T r instead of T T, forward and backward, on CPU and GPU.
+
+Blocks of queries that need about as many keys are computed together: of a block with a global
+token, which needs all keys, the others do not suffer.
+(Beltagy et al., 2020, arXiv:2004.05150, sec. 3.1 and appendix A; Zaheer et al., 2020,
+arXiv:2007.14062, appendix D: gathered blocks.)
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Hashable, Mapping
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from plmctl.attention.kernels.base import Bias, Kernel, Plan
+from plmctl.attention.kernels.dense import Mask, attend
+from plmctl.attention.patterns.base import Pattern
+from plmctl.core.batch import Seq
+from plmctl.core.errors import ConfigError
+from plmctl.core.parts import part_of
+
+BLOCK = 128  # tokens
+_KEPT = 4  # plans of static patterns: the lengths of training and evaluation
+
+
+@part_of("kernel")
+class Banded(Kernel):
+    """Each block of `block` queries meets the blocks of keys in reach: time and memory are linear
+    in the length of a row where the pattern's reach is bounded.
+    """
+
+    def __init__(self, *, block: int = BLOCK) -> None:
+        if block < 1:
+            raise ConfigError("block", block, "1 or more tokens", fix=f"block={BLOCK}")
+        self.block = block
+        self._plans: OrderedDict[Hashable, Plan] = OrderedDict()
+
+    @torch.compiler.disable  # works on the values of tensors
+    def plan(self, pattern: Pattern, seq: Seq, *, start: int = 0) -> Plan:
+        if start:  # the new tokens of a text that is read on: few queries
+            return Mask.of(pattern, seq, k_offset=start)
+        left = pattern.given(seq)
+        key = (structure(left), *seq.ids.shape[:2], seq.ids.device)
+        if left.static and key in self._plans:
+            return self._plans[key]
+        needed = left.blocks(seq, self.block)
+        made: Plan = (
+            Mask.of(pattern, seq) if bool(needed.all()) else _cut(left, seq, needed, self.block)
+        )
+        if left.static:
+            self._plans[key] = made
+            if len(self._plans) > _KEPT:
+                self._plans.popitem(last=False)
+        return made
+
+    def share(self, pattern: Pattern, length: int) -> float:
+        row = pattern.row(torch.zeros(length, dtype=torch.long, device="cpu"))
+        counts = pattern.given(row).blocks(row, self.block).sum(-1).flatten()
+        computed = sum(size * len(rows) for rows, size in _classes(counts))
+        return min(1.0, computed * self.block**2 / length**2)
+
+    def remark(self, pattern: Pattern, length: int) -> str:
+        share = self.share(pattern, length)
+        return f"kernel banded: {share:.0%} of the scores are computed" if share < 1 else ""
+
+
+@dataclass(frozen=True)
+class Class:
+    """Blocks of queries that need about as many keys: R of them, m blocks of keys each."""
+
+    queries: Tensor  # [R] number of the block among the B N of the batch
+    keys: Tensor  # [R, m] numbers of blocks of keys in the same row
+    mask: Mask  # [R, H | 1, size, m size]
+
+
+@dataclass(frozen=True)
+class Blocks(Plan):
+    """The blocks of one batch: N = ceil(T / size) in each of its B rows."""
+
+    pattern: Pattern
+    seq: Seq
+    size: int
+    classes: tuple[Class, ...]
+    place: Tensor  # [B N] where each block of queries stands among those of all classes
+
+    def attend(
+        self,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        *,
+        q_positions: Tensor,
+        k_positions: Tensor,
+        bias: Bias | None = None,
+        dropout: float = 0.0,
+    ) -> Tensor:
+        rows, heads, length, width = q.shape
+        count = -(-length // self.size)
+        head = torch.arange(heads, device=q.device)
+        # [B H N, size, D]: a block is one piece of memory
+        q, k, v = (self._blocks(x) for x in (q, k, v))
+        positions = [self._positions(x, rows) for x in (q_positions, k_positions)]  # [B N, size]
+        found = []
+        for each in self.classes:
+            row, block = each.queries // count, each.queries % count
+            first = (row[:, None] * heads + head) * count  # [R, H] of this row and head
+            own = q[first + block[:, None]]  # [R, H, size, D]
+            seen = first[..., None] + each.keys[:, None]  # [R, H, m]
+            keys, values = k[seen].flatten(2, 3), v[seen].flatten(2, 3)  # [R, H, m size, D]
+            added = None
+            if bias is not None:
+                others = positions[1][row[:, None] * count + each.keys].flatten(1)
+                added = bias(own, positions[0][each.queries], others)
+            found.append(attend(own, keys, values, mask=each.mask, bias=added, dropout=dropout))
+        made = torch.cat(found)[self.place] if len(found) > 1 else found[0][self.place]
+        made = made.view(rows, count, heads, self.size, width).transpose(1, 2)
+        return made.flatten(2, 3)[:, :, :length]
+
+    def hidden(self, like: Tensor) -> Tensor | None:
+        return Mask.of(self.pattern, self.seq).hidden(like)
+
+    def _blocks(self, x: Tensor) -> Tensor:
+        """[B, H, T, D] -> [B H N, size, D]."""
+        x = F.pad(x, (0, 0, 0, -x.shape[2] % self.size))
+        return x.reshape(-1, self.size, x.shape[3])
+
+    def _positions(self, positions: Tensor, rows: int) -> Tensor:
+        """[B | 1, T] -> [B N, size]; of what is added at the end, those of the last token."""
+        last = positions[:, -1:].expand(-1, -positions.shape[1] % self.size)
+        return torch.cat([positions, last], 1).expand(rows, -1).reshape(-1, self.size)
+
+
+def _cut(pattern: Pattern, seq: Seq, needed: Tensor, size: int) -> Blocks:
+    """The plan where `needed [B | 1, N, N]` says which blocks of keys a block of queries needs."""
+    needed = needed.expand(len(seq.ids), -1, -1)
+    counts = needed.sum(-1).flatten()  # [B N]
+    # the needed blocks of keys first, from left to right
+    order = needed.to(torch.uint8).argsort(dim=-1, descending=True, stable=True).flatten(0, 1)
+    classes = []
+    for queries, most in _classes(counts):
+        keys = order[queries, :most]
+        there = torch.arange(most, device=keys.device) < counts[queries, None]
+        mask = _mask(pattern, seq, queries, keys, there, size)
+        classes.append(Class(queries, keys, mask))
+    every = torch.cat([each.queries for each in classes])
+    place = torch.empty_like(every)
+    place[every] = torch.arange(len(every), device=every.device)
+    return Blocks(pattern, seq, size, tuple(classes), place)
+
+
+def _classes(counts: Tensor) -> list[tuple[Tensor, int]]:
+    """(numbers, how many keys they need at most) of the blocks of queries in classes: those that
+    need more than half of what the greatest of a class needs.
+    """
+    found = []
+    left = torch.ones_like(counts, dtype=torch.bool)
+    while bool(left.any()):
+        most = int(counts[left].max())
+        chosen = left & (counts * 2 > most) if most > 1 else left
+        found.append((chosen.nonzero()[:, 0], max(1, most)))
+        left = left & ~chosen
+    return found
+
+
+def _mask(
+    pattern: Pattern, seq: Seq, queries: Tensor, keys: Tensor, there: Tensor, size: int
+) -> Mask:
+    """The predicate for blocks `queries [R]` and `keys [R, m]`, of which some are `there`."""
+    length, count = seq.ids.shape[1], -(-seq.ids.shape[1] // size)
+    inside = torch.arange(size, device=queries.device)
+    q = (queries % count)[:, None] * size + inside  # [R, size]
+    k = (keys[..., None] * size + inside).flatten(1)  # [R, m size]
+    real = there.repeat_interleave(size, 1) & (k < length)
+    b = (queries // count).view(-1, 1, 1, 1)
+    h = torch.arange(pattern.heads, device=queries.device).view(1, -1, 1, 1)
+    q, k = q.clamp(max=length - 1)[:, None, :, None], k.clamp(max=length - 1)[:, None, None, :]
+    allowed = pattern.bind(seq)(b, h, q, k) & real[:, None, None, :]
+    return Mask(allowed.expand(len(queries), -1, size, -1))
+
+
+def structure(value: object) -> Hashable:
+    """A key under which patterns with the same settings are the same."""
+    if isinstance(value, Pattern):
+        return (type(value), *((name, structure(part)) for name, part in vars(value).items()))
+    if isinstance(value, Mapping):
+        return tuple((name, structure(part)) for name, part in value.items())
+    if isinstance(value, list | tuple):
+        return tuple(structure(part) for part in value)
+    return value if isinstance(value, Hashable) else id(value)
