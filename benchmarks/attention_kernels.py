@@ -46,7 +46,8 @@ def main() -> None:
     for length in given.lengths:
         inputs = [torch.randn(1, HEADS, length, WIDTH, requires_grad=True) for _ in range(3)]
         made = {name: answer(kernel, pattern, inputs, 0.0) for name, kernel in kernels.items()}
-        apart = max(float((a - b).detach().abs().max()) for a, b in zip(*made.values(), strict=True))
+        pairs = zip(*made.values(), strict=True)
+        apart = max(float((a - b).detach().abs().max()) for a, b in pairs)
         times: dict[str, list[float]] = {name: [] for name in kernels}
         for _ in range(given.rounds):
             for name, kernel in kernels.items():

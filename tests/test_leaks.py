@@ -126,13 +126,14 @@ TWO_STACKS = ["transformer", "bart", "bart_translation", "mass", "mass_translati
 OWN_TEST = ["xlnet", "elmo"]
 
 
-def batches(recipe: str, tokens_of: Callable[..., Path]) -> tuple[Model, list[Batch]]:
+def batches(recipe: str, tokens_of: Callable[..., Path], *more: str) -> tuple[Model, list[Batch]]:
     words = [
         *SMALL,
         "format.max_length=24",
         *EXTRA.get(recipe, []),
         "train.batch_size=4",
         *tokenizer_of(recipe, tokens_of),
+        *more,
     ]
     cfg = compose("pretrain", recipe, words)
     corpus = open_corpus(cfg)
@@ -187,6 +188,34 @@ def test_one_stack(recipe: str, tokens_of: Callable[..., Path]) -> None:
             )
             > 0
         )
+
+
+BANDED = "model.kernel={_target_: plmctl.attention.kernels.banded.Banded, block: 4}"
+
+
+@pytest.mark.parametrize("recipe", ["bert", "roberta", "gpt"])
+@pytest.mark.parametrize("kernel", ["model.kernel=dense", BANDED])
+def test_windows(recipe: str, kernel: str, tokens_of: Callable[..., Path]) -> None:
+    """Layer upon layer a token hears of those one window further away, and of no others."""
+    causal_too = recipe == "gpt"
+    near = "{_target_: plmctl.attention.patterns.window.Window, reach: 2}"
+    past = "{_target_: plmctl.attention.patterns.causal.Causal}"
+    joined = "pattern._target_=plmctl.attention.patterns.base.And"
+    parts = f"pattern.parts=[{past},{near}]" if causal_too else f"pattern.parts=[{near}]"
+    window = ["pattern=longformer", joined, parts]
+    model, found = batches(recipe, tokens_of, *window, kernel)
+    for batch in found:
+        whole = (causal if causal_too else full)(batch)
+        reach = 2 * model.backbone.num_layers
+
+        def sees(row: int, q: int, k: int, whole: Sees = whole, reach: int = reach) -> bool:
+            return abs(q - k) <= reach and whole(row, q, k)
+
+        with looked_up(model) as looks:
+            states = model(batch).last
+        (look,) = looks
+        places = [list(range(0, n, 3)) for n in batch.text.length.tolist()]
+        assert probe(states, look.leaf, sees, places) > 0
 
 
 @pytest.mark.parametrize("recipe", TWO_STACKS)

@@ -6,7 +6,7 @@ slot of its own.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import torch
@@ -24,6 +24,7 @@ from plmctl.core.errors import ConfigError
 from plmctl.core.parts import part_of
 from plmctl.models.base import Backbone, Hidden
 from plmctl.nn.cache import Cache
+from plmctl.nn.cells.base import Row
 from plmctl.nn.embeddings import Embedding
 from plmctl.nn.env import Env, Source, Streams
 from plmctl.nn.positions import Position
@@ -40,7 +41,9 @@ class Encoder(Backbone):
 
     Token ids [B, T] -> states [B, T, W]. `initializer(model, generator=g)` is the rule that draws
     the first weights of the backbone and of its heads; it is kept here and called by whoever starts
-    a model from nothing. `classifier` says how rows are classified in fine-tuning: `pooler`,
+    a model from nothing. `kernel` computes attention: auto (banded in long rows where the pattern
+    leaves out half of the keys, otherwise dense), dense, banded, flex, or a part of the slot
+    "kernel". `classifier` says how rows are classified in fine-tuning: `pooler`,
     whether BERT's stands before the head, and settings of `heads.classify.Classify`.
     """
 
@@ -86,6 +89,10 @@ class Encoder(Backbone):
         behind those.
         """
         return self.read(batch.text, x, cache=state, record=record)
+
+    def stacks(self, length: int, target_length: int) -> Iterator[tuple[Stack, Row]]:
+        share = self.kernel.share(self.pattern, length)
+        yield self.stack, Row(length, keys=None if share == 1 else share * length)
 
     def fresh_cache(self, batch: Batch) -> Cache:
         return Cache.of(len(self.stack.steps))

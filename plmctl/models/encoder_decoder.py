@@ -20,6 +20,7 @@ from plmctl.core.parts import part_of
 from plmctl.models.base import Backbone, Hidden
 from plmctl.models.encoder import Encoder, Initializer, places
 from plmctl.nn.cache import Cache
+from plmctl.nn.cells.base import Row
 from plmctl.nn.env import Source
 from plmctl.nn.positions import NoPosition
 from plmctl.nn.stack import Stack
@@ -119,19 +120,12 @@ class EncoderDecoder(Backbone):
         cache.source = self._read(batch, frozenset())[0]
         return cache
 
-    def stacks(self, length: int, target_length: int) -> Iterator[tuple[Stack, int, int]]:
-        reading = [part for part in (self.front, self.encoder) if part is not None]
-        yield from (
-            (stack, length, 0)
-            for part in reading
-            for stack in part.modules()
-            if isinstance(stack, Stack)
-        )
-        yield from (
-            (stack, target_length, length)
-            for stack in self.decoder.modules()
-            if isinstance(stack, Stack)
-        )
+    def stacks(self, length: int, target_length: int) -> Iterator[tuple[Stack, Row]]:
+        for part in (self.front, self.encoder):
+            if part is not None:
+                yield from part.stacks(length, 0)
+        for stack, row in self.decoder.stacks(target_length, 0):
+            yield stack, replace(row, source=length)
 
     def _read(self, batch: Batch, record: frozenset[str]) -> tuple[Source, list[Tensor]]:
         """The source as cross-attention sees it, and its layers where they are recorded."""

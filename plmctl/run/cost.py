@@ -11,7 +11,6 @@ from torch import nn
 
 from plmctl.heads.lm import LMHead
 from plmctl.models.base import Backbone, Model
-from plmctl.nn.cells.base import Row
 from plmctl.nn.stack import Stack
 from plmctl.nn.tables import real
 from plmctl.objectives.base import Facts, Objective
@@ -22,11 +21,11 @@ class Cost:
     """Counts of one model at one row length; `flops_per_token` follows the rule below.
 
     F = 6 N + 12 L T d + 6 p (head weights): N the matrices that every token meets, L the attention
-    cells, T the row length, d their width, p the share of positions that reach the language-model
-    head. Lookups and recomputation are not counted. Of two stacks, a row is S tokens of the source
-    and T of the target, and a token costs the (S + T)-th part of what they cost
-    together: F = 6 (S N_e + T N_d + S N_kv + 2 L_e S S d + 2 L_d T (T + S) d) / (S + T) + 6 p (head
-    weights).
+    cells, T the row length (or the keys that a kernel computes), d their width, p the share of
+    positions that reach the language-model head. Lookups and recomputation are not counted. Of two
+    stacks, a row is S tokens of the source and T of the target, and a token costs the (S + T)-th
+    part of what they cost together: F = 6 (S N_e + T N_d + S N_kv + 2 L_e S S d + 2 L_d T (T + S)
+    d) / (S + T) + 6 p (head weights).
     A teacher runs forward only: a third of that for what it is asked; what compares the two is not
     counted.
     """
@@ -125,7 +124,9 @@ def _learning(
         work, kept = _head(head, 1.0 if name in everywhere else seldom, tokens)
         macs["heads"] += work
         saved += kept
-    scores = macs["attention scores"]
+    # a kernel that leaves out keys out of reach computes no half that a causal pattern forbids
+    whole = all(row.keys is None for _, row in model.backbone.stacks(length, target_length))
+    scores = macs["attention scores"] if whole else 0.0
     for part in objective.modules() if objective else ():
         if not any(parameter.requires_grad for parameter in part.parameters()):
             continue  # a copy that learns nothing
@@ -170,8 +171,9 @@ def _backbone(
     total = length + target_length
     macs |= _embedding(backbone)
     memory = getattr(backbone, "memory", 0)
-    for stack, tokens, source in backbone.stacks(length, target_length):
-        row, states = Row(tokens, source, memory, asked), (1 + asked) * tokens * backbone.width
+    for stack, plain in backbone.stacks(length, target_length):
+        row = replace(plain, memory=memory, asked=asked)
+        states = (1 + asked) * row.tokens * backbone.width
         kept: list[float] = []  # by each round of cells in parallel
         for layer in stack.rounds:  # a shared block counts every time it runs
             for steps in layer:

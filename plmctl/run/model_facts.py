@@ -8,6 +8,7 @@ from typing import Any
 from plmctl.attention.patterns.base import Pattern
 from plmctl.core.locate import locate
 from plmctl.models.base import Backbone
+from plmctl.models.encoder import Encoder
 from plmctl.run.assemble import row_lengths
 from plmctl.run.build import build, plain
 
@@ -49,12 +50,15 @@ def reading(config: Any, plugins: Sequence[str] = ()) -> dict[str, Any]:
 def remark_on_pattern(
     config: Any, backbone: Backbone, plugins: Sequence[str], length: int | None = None
 ) -> dict[str, str]:
-    """{"pattern": what one should know of it in rows of `length` tokens, of the formats without
-    one}; or nothing.
+    """{"pattern" and "attention", its kernel: what one should know of them in rows of `length`
+    tokens, of the formats without one}; or nothing.
     """
     longest = max(row_lengths(plain(config)).values()) if length is None else length
     told = pattern_of(config, plugins).remark(longest + getattr(backbone, "memory", 0))
-    return {"pattern": told} if told else {}
+    found = {"pattern": told} if told else {}
+    parts = [part for part in backbone.modules() if isinstance(part, Encoder)]
+    kernels = dict.fromkeys(part.kernel.remark(part.pattern, longest) for part in parts)
+    return found | ({"attention": "; ".join(filter(None, kernels))} if any(kernels) else {})
 
 
 def pattern_of(config: Any, plugins: Sequence[str]) -> Pattern:

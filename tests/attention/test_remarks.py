@@ -19,6 +19,7 @@ from plmctl.attention.patterns.window import Window
 from plmctl.cli.app import make_app
 from plmctl.core.batch import Seq
 
+BANDED = "model.kernel={_target_:plmctl.attention.kernels.banded.Banded,block:16}"
 IDLE = "forbids nothing in rows of {} tokens, the longest here: the same as pattern=full"
 
 
@@ -67,24 +68,34 @@ def pretrain(*words: str) -> str:
     return done.output
 
 
+LEFT = (
+    "kernel dense: all pairs are computed, under a mask; in rows of 1,024 tokens or more the keys"
+    " out of reach are left out (model.kernel=banded: in all rows)"
+)
+
+
 @pytest.mark.parametrize(
     ("words", "told"),
     [
-        (["pattern=window", "pattern.reach=16"], ""),
-        (["pattern=window", "pattern.reach=47"], IDLE.format(48)),
+        (["pattern=window", "pattern.reach=8"], {"attention": LEFT}),
+        (["pattern=window", "pattern.reach=47"], {"pattern": IDLE.format(48)}),
         (
             [
                 "pattern=window",
                 "pattern.reach=32",
                 "train.stages=[{share:0.5,format.max_length:32},{share:0.5}]",
             ],
-            "",
+            {},
         ),
-        (["pattern=full"], ""),
+        (
+            ["pattern=window", "pattern.reach=8", BANDED],
+            {"attention": "kernel banded: 44% of the scores are computed"},
+        ),
+        (["pattern=full"], {}),
     ],
 )
 def test_it_is_said_at_the_start_and_in_the_dry_run(
-    words: list[str], told: str, tokens_of: Callable[..., Path], tmp_path: Path
+    words: list[str], told: dict[str, str], tokens_of: Callable[..., Path], tmp_path: Path
 ) -> None:
     """Stages with short rows first may have a window that only later ones are longer than."""
     small = [
@@ -102,10 +113,11 @@ def test_it_is_said_at_the_start_and_in_the_dry_run(
         f"data.path={tokens_of('wordpiece')}",
         "train.steps=2",
     ]
-    assert json.loads(pretrain(*words, "--dry-run", "--json"))["run"].get("pattern", "") == told
+    run = json.loads(pretrain(*words, "--dry-run", "--json"))["run"]
+    assert {name: run[name] for name in ("pattern", "attention") if name in run} == told
     lines = [
         line
         for line in pretrain(*words, f"run.dir={tmp_path / 'run'}").splitlines()
-        if line.startswith("pattern ")
+        if line.startswith(("pattern ", "attention "))
     ]
-    assert lines == ([f"pattern {told}"] if told else [])
+    assert lines == [f"{name} {line}" for name, line in told.items()]

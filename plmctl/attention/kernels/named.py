@@ -8,9 +8,15 @@ from plmctl.attention.kernels.auto import Auto
 from plmctl.attention.kernels.banded import Banded
 from plmctl.attention.kernels.base import Kernel
 from plmctl.attention.kernels.dense import Dense
+from plmctl.attention.kernels.flex import Flex
 from plmctl.core.errors import ConfigError, nearest
 
-KERNELS: dict[str, Callable[[], Kernel]] = {"auto": Auto, "dense": Dense, "banded": Banded}
+KERNELS: dict[str, Callable[[], Kernel]] = {
+    "auto": Auto,
+    "dense": Dense,
+    "banded": Banded,
+    "flex": Flex,
+}
 
 
 def kernel(chosen: str | Kernel) -> Kernel:

@@ -72,7 +72,8 @@ class Attention(Cell):
         return self.out
 
     def work(self, row: Row) -> Work:
-        own, scores = super().work(row), 2 * row.tokens * row.tokens * self.num_heads
+        keys = row.tokens if row.keys is None else row.keys
+        own, scores = super().work(row), 2 * row.tokens * keys * self.num_heads
         return Work(own.macs, scores * self.head_width, own.kept + scores)
 
     def soften(self, factor: float) -> None:

@@ -18,6 +18,8 @@ class Row:
     """One row, as far as the cost of a cell depends on it."""
 
     tokens: int  # that run through the cell
+    # that a token is compared with, on average: fewer where a kernel leaves some out; None: all
+    keys: float | None = None
     source: int = 0  # that cross-attention reads
     memory: int = 0  # states of the segments before, which relative attention reads
     asked: float = 0.0  # rows of a query stream beside each token

@@ -1,0 +1,130 @@
+"""FlexAttention on CUDA: one compiled kernel that skips blocks and keeps no scores.
+
+The block mask is made once for a batch, from the blocks that the pattern itself says may be needed;
+of static patterns it is kept. (Dong et al., 2024, arXiv:2412.05496; torch.nn.attention.
+flex_attention of torch 2.11 to 2.13.)
+"""
+
+from __future__ import annotations
+
+import functools
+from collections import OrderedDict
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from plmctl.attention.kernels.banded import structure
+from plmctl.attention.kernels.base import Bias, Kernel, Plan
+from plmctl.attention.kernels.dense import Mask
+from plmctl.attention.patterns.base import Pattern
+from plmctl.core.batch import Seq
+from plmctl.core.errors import ConfigError, UsageError
+from plmctl.core.parts import part_of
+
+BLOCK = 128  # tokens; FlexAttention's own
+_KEPT = 4  # block masks of static patterns
+
+FlexAttention = Callable[..., Tensor]
+
+
+@functools.cache
+def compiled() -> FlexAttention:
+    """`flex_attention`, compiled once for all models: uncompiled it makes all scores."""
+    from torch.nn.attention.flex_attention import flex_attention
+
+    return torch.compile(flex_attention)
+
+
+@part_of("kernel")
+class Flex(Kernel):
+    """FlexAttention, on CUDA alone: without dropout on probabilities and without changes of scores
+    by position, which the dense kernel and the banded one have.
+    """
+
+    def __init__(self) -> None:
+        self._masks: OrderedDict[Hashable, Any] = OrderedDict()
+
+    @torch.compiler.disable  # works on the values of tensors
+    def plan(self, pattern: Pattern, seq: Seq, *, start: int = 0) -> Plan:
+        if start:  # the new tokens of a text that is read on: few queries
+            return Mask.of(pattern, seq, k_offset=start)
+        if seq.ids.device.type != "cuda":
+            raise UsageError("kernel=flex runs on CUDA alone\n  fix: model.kernel=auto")
+        return FlexPlan(pattern, seq, self.block_mask(pattern, seq), compiled())
+
+    def block_mask(self, pattern: Pattern, seq: Seq) -> Any:
+        """FlexAttention's BlockMask of the pattern in this batch; None: everything is allowed."""
+        from torch.nn.attention.flex_attention import BlockMask
+
+        left = pattern.given(seq)
+        length, static = seq.ids.shape[1], left.static
+        key = (structure(left), length, seq.ids.device)
+        if static and key in self._masks:
+            return self._masks[key]
+        needed = left.blocks(seq, BLOCK)[:, None].to(torch.int32)  # [B | 1, 1, N, N]
+        indices = needed.argsort(dim=-1, descending=True, stable=True).to(torch.int32)
+        made = BlockMask.from_kv_blocks(
+            needed.sum(-1, dtype=torch.int32),
+            indices,
+            BLOCK_SIZE=BLOCK,
+            mask_mod=left.bind(seq),
+            seq_lengths=(length, length),
+        )
+        if static:
+            self._masks[key] = made
+            if len(self._masks) > _KEPT:
+                self._masks.popitem(last=False)
+        return made
+
+    def share(self, pattern: Pattern, length: int) -> float:
+        row = pattern.row(torch.zeros(length, dtype=torch.long, device="cpu"))
+        needed = pattern.given(row).blocks(row, BLOCK)
+        return min(1.0, float(needed.sum()) * BLOCK**2 / length**2)
+
+    def remark(self, pattern: Pattern, length: int) -> str:
+        return f"kernel flex: {self.share(pattern, length):.0%} of the scores are computed"
+
+
+@dataclass(frozen=True)
+class FlexPlan(Plan):
+    """The block mask of one batch."""
+
+    pattern: Pattern
+    seq: Seq
+    block_mask: Any
+    function: FlexAttention
+
+    def attend(
+        self,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        *,
+        q_positions: Tensor,
+        k_positions: Tensor,
+        bias: Bias | None = None,
+        dropout: float = 0.0,
+    ) -> Tensor:
+        if dropout:
+            raise ConfigError(
+                "dropout",
+                dropout,
+                "0 with kernel=flex, which has no dropout on probabilities",
+                fix="model.kernel=auto",
+            )
+        # a single query and key tell whether scores are changed at all
+        one = (q[:1, :, :1], q_positions[:1, :1], k_positions[:1, :1])
+        if bias is not None and bias(*one) is not None:
+            raise ConfigError(
+                "kernel",
+                "flex",
+                "dense or banded: the positions of this model change scores",
+                fix="model.kernel=auto",
+            )
+        return self.function(q, k, v, block_mask=self.block_mask)
+
+    def hidden(self, like: Tensor) -> Tensor | None:
+        return Mask.of(self.pattern, self.seq).hidden(like)
