@@ -43,7 +43,7 @@ class Env(Protocol):
     def extended(self, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]: ...
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class BoundOp:
     """Attention over the tokens of one batch."""
 
@@ -87,7 +87,7 @@ class BoundOp:
         )
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class AttentionOp:
     """The attention of a model, before it meets a batch."""
 

@@ -15,7 +15,7 @@ from plmctl.nn.cache import Cache, Slot
 from plmctl.nn.recorder import Recorder
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Streams:
     """Named tensors [B, T, W] that the cells of a stack read and write; never changed in place.
 
@@ -45,7 +45,7 @@ class Streams:
         return replace(self, tensors={**self.tensors, **own})
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Env:
     """What the cells of one forward pass use besides their streams; read-only."""
 
@@ -88,7 +88,7 @@ class Env:
         return replace(self, cache=None, recorder=None)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Source:
     """What cross-attention reads: the states of another stack, and how."""
 

@@ -57,7 +57,7 @@ class Relations:
         return found[0] if len(found) == 1 else torch.cat(found, 2)
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, eq=False)
 class RelativeOp(BoundOp):
     """Attention over tokens whose distances are known."""
 

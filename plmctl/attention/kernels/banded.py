@@ -74,7 +74,7 @@ class Banded(Kernel):
         return f"kernel banded: {share:.0%} of the scores are computed" if share < 1 else ""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Class:
     """Blocks of queries that need about as many keys: R of them, m blocks of keys each."""
 
@@ -83,7 +83,7 @@ class Class:
     mask: Mask  # [R, H | 1, size, m size]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Blocks(Plan):
     """The blocks of one batch: N = ceil(T / size) in each of its B rows."""
 

@@ -35,7 +35,7 @@ class Dense(Kernel):
         return Mask.of(pattern, seq, k_offset=start)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Mask(Plan):
     """A pattern evaluated for one batch, shared by all layers."""
 

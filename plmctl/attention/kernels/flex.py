@@ -88,7 +88,7 @@ class Flex(Kernel):
         return f"kernel flex: {self.share(pattern, length):.0%} of the scores are computed"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class FlexPlan(Plan):
     """The block mask of one batch."""
 
