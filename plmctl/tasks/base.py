@@ -4,11 +4,13 @@ metrics.
 
 from __future__ import annotations
 
+import inspect
+import typing
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
 from torch import Tensor
@@ -59,17 +61,48 @@ class Reader(Protocol):
     ) -> list[Example]: ...
 
 
+@dataclass(frozen=True, kw_only=True)
+class TaskSettings:
+    """What the config says of every task; a family of tasks adds its own settings.
+
+    Args:
+        name: of the task, for messages and run directories.
+        reader: knows the layout of the files.
+        columns: which columns are read.
+        max_length: tokens of a row at most.
+        metrics: what is scored; the first one chooses the best checkpoint.
+        pooling: which token stands for a row: "first" for an encoder, "last" for a causal decoder.
+        path: a directory, a file, or the files of the splits.
+        dev_share: the share of the training examples that is dev where no file is; None:
+            `DEV_SHARE` of a single file, otherwise none.
+    """
+
+    name: str
+    reader: Reader
+    columns: Mapping[str, Any]
+    max_length: int
+    metrics: Sequence[str]
+    pooling: str = "first"
+    path: Any = None
+    dev_share: float | None = None
+
+
+def signature_of(settings: type[TaskSettings]) -> inspect.Signature:
+    """The keyword parameters that a class of settings takes, with their types."""
+    hints = typing.get_type_hints(settings, include_extras=True)
+    found = inspect.signature(settings)
+    typed = [each.replace(annotation=hints[each.name]) for each in found.parameters.values()]
+    return found.replace(parameters=typed)
+
+
 @base_of("task")
 class Task(Objective):
     """Fine-tuning is an Objective on labels: a Task reads files, encodes examples to Rows, names
     its head, scores predictions.
 
     Call order: `read` every split, `fit_labels(train)`, then `encode`, training through the
-    Objective interface, `predict`, `score`. `metrics` names what `score` returns, the first one
-    chooses the best checkpoint. `pooling` says which token stands
-    for a row: "first" for an encoder, "last" for a causal decoder. `path` is a directory, a file,
-    or the files of the splits. `dev_share` of the training examples are dev where no file is; None:
-    `DEV_SHARE` of a single file, otherwise none.
+    Objective interface, `predict`, `score`. `metrics` names what `score` returns. `Settings` is
+    what the config says of a family: its constructor takes these by name.
     """
 
     fields: Mapping[str, Field] = {
@@ -88,37 +121,38 @@ class Task(Objective):
     # labels are few and come again, or numbers; not texts that are written
     has_classes: bool = True
 
+    Settings: ClassVar[type[TaskSettings]] = TaskSettings
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        """Show the settings of the class as what it takes."""
+        super().__init_subclass__(**kwargs)
+        if "Settings" in vars(cls):
+            cls.__signature__ = signature_of(cls.Settings)  # type: ignore[attr-defined]
+        elif "__init__" in vars(cls):  # settings of its own, one by one
+            found = inspect.signature(cls.__init__)
+            cls.__signature__ = found.replace(  # type: ignore[attr-defined]
+                parameters=list(found.parameters.values())[1:]
+            )
+
     def __init__(
         self,
+        settings: TaskSettings,
         *,
-        name: str,
-        reader: Reader,
-        columns: Mapping[str, Any],
-        max_length: int,
         metrics: Sequence[str],
-        label_names: Sequence[str] | None,
-        submission: Mapping[str, str] | None,
-        pooling: str,
-        path: Any,
+        label_names: Sequence[str] | None = None,
+        submission: Mapping[str, str] | None = None,
         transform: Transform | None = None,
-        dev_share: float | None = None,
     ) -> None:
         super().__init__()
-        if dev_share is not None and not 0 <= dev_share < 1:
+        share = settings.dev_share
+        if share is not None and not 0 <= share < 1:
             raise ConfigError(
-                "task.dev_share",
-                dev_share,
-                "at least 0 and below 1",
-                fix=f"task.dev_share={DEV_SHARE}",
+                "task.dev_share", share, "at least 0 and below 1", fix=f"task.dev_share={DEV_SHARE}"
             )
-        self.dev_share = dev_share
-        self.name, self.reader, self.columns, self.max_length = (
-            name,
-            reader,
-            dict(columns),
-            max_length,
-        )
-        self.metrics, self.pooling, self.path = list(metrics), pooling, path
+        self.settings, self.dev_share = settings, share
+        self.name, self.reader, self.path = settings.name, settings.reader, settings.path
+        self.columns, self.max_length = dict(settings.columns or {}), settings.max_length
+        self.metrics, self.pooling = list(metrics), settings.pooling
         self.label_names = [str(label) for label in label_names] if label_names else None
         # split -> the file name that a leader board asks for
         self.submission = dict(submission or {})

@@ -5,7 +5,7 @@ RACE, ARC, ROCStories).
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,7 @@ from plmctl.core.parts import part_of
 from plmctl.models.base import Model
 from plmctl.objectives.base import Facts, Output, Term
 from plmctl.tasks import encode, metrics
-from plmctl.tasks.base import Example, Reader, Task
+from plmctl.tasks.base import Example, Task, TaskSettings
 from plmctl.tasks.metrics import by_name, checked
 from plmctl.tasks.tables import Column, Table
 from plmctl.tasks.transform import Transform
@@ -94,6 +94,19 @@ def _with_choices(example: Example, many: list[str]) -> Example:
     )
 
 
+@dataclass(frozen=True, kw_only=True)
+class ChoiceSettings(TaskSettings):
+    """Settings of multiple choice.
+
+    Args:
+        transform: how rows are changed for a model.
+        first_label: the number of the first choice.
+    """
+
+    transform: Transform | None = None
+    first_label: int = 0
+
+
 @part_of("task")
 class Choice(Task):
     """Asks which of an example's choices is right: a score for each row `text, choice`, and a
@@ -115,34 +128,13 @@ class Choice(Task):
     facts = Facts(needs=frozenset({"text", "labels.choice", "values.group"}))
     outputs = 1
 
-    def __init__(
-        self,
-        *,
-        name: str,
-        reader: Reader,
-        columns: Mapping[str, Any],
-        max_length: int,
-        metrics: Sequence[str],
-        transform: Transform | None = None,
-        first_label: int = 0,
-        pooling: str = "first",
-        path: Any = None,
-        dev_share: float | None = None,
-    ) -> None:
-        super().__init__(
-            name=name,
-            reader=reader,
-            columns=columns,
-            max_length=max_length,
-            label_names=None,
-            metrics=checked(metrics, by_name(None)),
-            submission=None,
-            transform=transform,
-            pooling=pooling,
-            path=path,
-            dev_share=dev_share,
-        )
-        self.first_label = first_label
+    Settings = ChoiceSettings
+
+    def __init__(self, **given: Any) -> None:
+        own = ChoiceSettings(**given)
+        metrics = checked(own.metrics, by_name(None))
+        super().__init__(own, metrics=metrics, transform=own.transform)
+        self.first_label = own.first_label
 
     def parse(self, line: str, number: int) -> Example:
         text, *choices = line.split("\t")

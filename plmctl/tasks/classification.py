@@ -5,6 +5,7 @@ label column.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -19,9 +20,28 @@ from plmctl.core.parts import part_of
 from plmctl.models.base import Model
 from plmctl.objectives.base import Facts, Output, Term
 from plmctl.tasks import encode, metrics
-from plmctl.tasks.base import Example, Reader, Task, label_ids
+from plmctl.tasks.base import Example, Task, TaskSettings, label_ids
 from plmctl.tasks.metrics import by_name, checked
 from plmctl.tasks.transform import Transform
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClassificationSettings(TaskSettings):
+    """Settings of classification.
+
+    Args:
+        label_names: in the order of the logits; None: as the training split has them.
+        positive: the class whose F1 counts.
+        submission: {split: the file name that a leader board asks for}.
+        transform: how rows are changed for a model.
+        symmetric: the two texts of a pair have no order.
+    """
+
+    label_names: Sequence[str] | None = None
+    positive: str | None = None
+    submission: Mapping[str, str] | None = None
+    transform: Transform | None = None
+    symmetric: bool = False
 
 
 @part_of("task")
@@ -38,42 +58,23 @@ class Classification(Task):
     fields: Mapping[str, Field] = {"labels.class": Field("[N]", "int", "class of the example")}
     facts = Facts(needs=frozenset({"text", "labels.class"}))
 
-    def __init__(
-        self,
-        *,
-        name: str,
-        reader: Reader,
-        columns: Mapping[str, Any],
-        max_length: int,
-        metrics: Sequence[str],
-        label_names: Sequence[str] | None = None,
-        positive: str | None = None,
-        submission: Mapping[str, str] | None = None,
-        transform: Transform | None = None,
-        symmetric: bool = False,
-        pooling: str = "first",
-        path: Any = None,
-        dev_share: float | None = None,
-    ) -> None:
+    Settings = ClassificationSettings
+
+    def __init__(self, **given: Any) -> None:
+        own = ClassificationSettings(**given)
         needed = (
             "task.positive=<the class whose F1 counts>"
-            if positive is None and "f1" in metrics
+            if own.positive is None and "f1" in own.metrics
             else ""
         )
         super().__init__(
-            name=name,
-            reader=reader,
-            columns=columns,
-            max_length=max_length,
-            label_names=label_names,
-            metrics=checked(metrics, by_name(positive), fix=needed),
-            submission=submission,
-            transform=transform,
-            pooling=pooling,
-            path=path,
-            dev_share=dev_share,
+            own,
+            metrics=checked(own.metrics, by_name(own.positive), fix=needed),
+            label_names=own.label_names,
+            submission=own.submission,
+            transform=own.transform,
         )
-        self.symmetric, self.positive = symmetric, positive  # the class whose F1 counts
+        self.symmetric, self.positive = own.symmetric, own.positive
 
     def parse(self, line: str, number: int) -> Example:
         return parse_texts(line, number, self.columns)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -22,12 +22,79 @@ from plmctl.noise.target_mask import TargetMask
 from plmctl.objectives.base import Output, Term
 from plmctl.objectives.seq2seq import asked_of
 from plmctl.tasks import sequences, written
-from plmctl.tasks.base import Example, Task
+from plmctl.tasks.base import Example, Task, TaskSettings
 from plmctl.tasks.pairs import Pairs
 from plmctl.text.vocab import Vocab
 
 SPREADS = ("all", "others")
 _NONE = -1  # in `written`: no token
+
+
+@dataclass(frozen=True, kw_only=True)
+class GenerationSettings(TaskSettings):
+    """Settings of tasks whose answers are texts that a model writes.
+
+    Args:
+        max_target: tokens that are written at most.
+        search: how texts are searched for.
+        smoothing: the share of the probability that label smoothing gives to other tokens.
+        prefix: words before every source.
+        tokenize: the tokenizer of sacrebleu by which BLEU counts.
+        lowercase: BLEU and chrF compare texts in lower case.
+        kind: of the model, for messages.
+        writes: the sequence that the model writes: "target", or "text", behind the source.
+        directed: tokens of the model do not see those that follow them where it writes.
+        segments: of source and target where both stand in one row.
+        masked: the share of the target's tokens that is masked and asked; None: the next token is.
+        source_template: special tokens around the source.
+        target_template: special tokens around the target.
+        spread: over which tokens smoothing spreads; None: as the model was published.
+    """
+
+    reader: Pairs
+    max_target: int
+    search: Search
+    smoothing: float = 0.0
+    prefix: str = ""
+    tokenize: str = "13a"
+    lowercase: bool = False
+    kind: str = ""
+    writes: str = "target"
+    directed: bool = True
+    segments: Sequence[int] = (0, 1)
+    masked: float | None = None
+    source_template: Sequence[str] | None = None
+    target_template: Sequence[str] | None = None
+    spread: str | None = None
+
+    def check(self) -> None:
+        """ConfigError for settings that do not fit the model or each other."""
+        if not self.directed:
+            raise ConfigError(
+                "model",
+                self.kind,
+                f"task={self.name} needs a model that writes: an encoder-decoder, or a decoder,"
+                " whose tokens do not see what follows them",
+                fix="checkpoint=<such a model>, or from scratch model=encoder_decoder",
+            )
+        if not 0 <= self.smoothing < 1:
+            raise ConfigError(
+                "task.smoothing", self.smoothing, "0 (none) up to 1, which is not allowed"
+            )
+        if self.spread not in (None, *SPREADS):
+            raise ConfigError(
+                "task.spread",
+                self.spread,
+                f"one of {', '.join(SPREADS)}, or null{nearest(self.spread, SPREADS)}",
+            )
+        if self.columns["source"] == self.columns.get("target"):
+            raise ConfigError(
+                "task.columns.target",
+                self.columns["target"],
+                "the source, so that there is nothing to learn",
+                fix="task.columns.target=<the column or language that is written>",
+            )
+        _check_masked(self.masked, self.writes, self.kind)
 
 
 @part_of("task")
@@ -55,85 +122,20 @@ class Generation(Task):
     has_classes = False
     asks_tokens = True
 
-    def __init__(
-        self,
-        *,
-        name: str,
-        reader: Pairs,
-        columns: Mapping[str, Any],
-        max_length: int,
-        max_target: int,
-        metrics: Sequence[str],
-        search: Search,
-        smoothing: float = 0.0,
-        prefix: str = "",
-        tokenize: str = "13a",
-        lowercase: bool = False,
-        kind: str = "",
-        writes: str = "target",
-        directed: bool = True,
-        pooling: str = "first",
-        path: Any = None,
-        dev_share: float | None = None,
-        segments: Sequence[int] = (0, 1),
-        masked: float | None = None,
-        source_template: Sequence[str] | None = None,
-        target_template: Sequence[str] | None = None,
-        spread: str | None = None,
-    ) -> None:
-        if not directed:
-            raise ConfigError(
-                "model",
-                kind,
-                f"task={name} needs a model that writes: an encoder-decoder, or a decoder, whose"
-                " tokens do not see what follows them",
-                fix="checkpoint=<such a model>, or from scratch model=encoder_decoder",
-            )
-        if not 0 <= smoothing < 1:
-            raise ConfigError("task.smoothing", smoothing, "0 (none) up to 1, which is not allowed")
-        if spread not in (None, *SPREADS):
-            raise ConfigError(
-                "task.spread",
-                spread,
-                f"one of {', '.join(SPREADS)}, or null{nearest(spread, SPREADS)}",
-            )
-        if columns["source"] == columns.get("target"):
-            raise ConfigError(
-                "task.columns.target",
-                columns["target"],
-                "the source, so that there is nothing to learn",
-                fix="task.columns.target=<the column or language that is written>",
-            )
-        _check_masked(masked, writes, kind)
-        self.head = "seq2seq" if writes == "target" else "clm" if masked is None else "mlm"
-        super().__init__(
-            name=name,
-            reader=reader,
-            columns=columns,
-            max_length=max_length,
-            metrics=written.known(metrics, tokenize),
-            label_names=None,
-            submission=None,
-            pooling=pooling,
-            path=path,
-            dev_share=dev_share,
-        )
-        self.pairs = reader
-        self.max_target, self.search, self.smoothing, self.prefix = (
-            max_target,
-            search,
-            smoothing,
-            prefix,
-        )
-        self.spread = spread or ("all" if masked is None else "others")
-        self.tokenize, self.lowercase, self.writes, self.segments = (
-            tokenize,
-            lowercase,
-            writes,
-            segments,
-        )
-        self.masked, self.templates = masked, (source_template, target_template)
-        read = {"source", "target"} if writes == "target" else {"text"}
+    Settings = GenerationSettings
+
+    def __init__(self, **given: Any) -> None:
+        own = GenerationSettings(**given)
+        own.check()
+        self.head = "seq2seq" if own.writes == "target" else "clm" if own.masked is None else "mlm"
+        super().__init__(own, metrics=written.known(own.metrics, own.tokenize))
+        self.pairs, self.search = own.reader, own.search
+        self.max_target, self.smoothing, self.prefix = own.max_target, own.smoothing, own.prefix
+        self.spread = own.spread or ("all" if own.masked is None else "others")
+        self.tokenize, self.lowercase = own.tokenize, own.lowercase
+        self.writes, self.segments, self.masked = own.writes, own.segments, own.masked
+        self.templates = own.source_template, own.target_template
+        read = {"source", "target"} if own.writes == "target" else {"text"}
         self.facts = replace(self.facts, needs=frozenset({*read, f"targets.{self.head}"}))
         self._tokenizer: Any = None  # of the rows encoded last, for the texts that are written
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -16,10 +17,25 @@ from plmctl.core.parts import part_of
 from plmctl.models.base import Model
 from plmctl.objectives.base import Facts, Output, Term
 from plmctl.tasks import encode
-from plmctl.tasks.base import Example, Reader, Task
+from plmctl.tasks.base import Example, Task, TaskSettings
 from plmctl.tasks.classification import encode_texts, parse_texts
 from plmctl.tasks.metrics import CORRELATIONS, checked
 from plmctl.tasks.transform import Transform
+
+
+@dataclass(frozen=True, kw_only=True)
+class RegressionSettings(TaskSettings):
+    """Settings of regression.
+
+    Args:
+        submission: {split: the file name that a leader board asks for}.
+        transform: how rows are changed for a model.
+        symmetric: the two texts of a pair have no order.
+    """
+
+    submission: Mapping[str, str] | None = None
+    transform: Transform | None = None
+    symmetric: bool = False
 
 
 @part_of("task")
@@ -39,35 +55,17 @@ class Regression(Task):
     outputs = 1
     chooses = False
 
-    def __init__(
-        self,
-        *,
-        name: str,
-        reader: Reader,
-        columns: Mapping[str, Any],
-        max_length: int,
-        metrics: Sequence[str],
-        submission: Mapping[str, str] | None = None,
-        transform: Transform | None = None,
-        symmetric: bool = False,
-        pooling: str = "first",
-        path: Any = None,
-        dev_share: float | None = None,
-    ) -> None:
+    Settings = RegressionSettings
+
+    def __init__(self, **given: Any) -> None:
+        own = RegressionSettings(**given)
         super().__init__(
-            name=name,
-            reader=reader,
-            columns=columns,
-            max_length=max_length,
-            label_names=None,
-            metrics=checked(metrics, CORRELATIONS),
-            submission=submission,
-            transform=transform,
-            pooling=pooling,
-            path=path,
-            dev_share=dev_share,
+            own,
+            metrics=checked(own.metrics, CORRELATIONS),
+            submission=own.submission,
+            transform=own.transform,
         )
-        self.symmetric = symmetric
+        self.symmetric = own.symmetric
 
     def parse(self, line: str, number: int) -> Example:
         return parse_texts(line, number, self.columns)

@@ -19,7 +19,7 @@ from plmctl.heads.features import read as features_of
 from plmctl.models.base import Model
 from plmctl.objectives.base import Facts, Output, Term
 from plmctl.tasks import encode, squad_score
-from plmctl.tasks.base import Example, Reader, Task
+from plmctl.tasks.base import Example, Task, TaskSettings
 from plmctl.tasks.metrics import checked
 
 
@@ -38,6 +38,31 @@ class Candidate:
     score: float
     start: int
     end: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class SquadSettings(TaskSettings):
+    """Settings of extractive question answering.
+
+    Args:
+        stride: tokens from one window to the next.
+        max_query: tokens of a question at most.
+        n_best: starts and ends that are combined.
+        max_answer: tokens of an answer at most.
+        version: 1, or 2, in which a question may have no answer.
+        null_threshold: of version 2: an answer is empty where its score is lower than that of none
+            by more than this.
+        overlap: what F1 counts as shared.
+    """
+
+    stride: int
+    max_query: int
+    n_best: int
+    max_answer: int
+    version: int
+    null_threshold: float = 0.0
+    columns: Mapping[str, Any] | None = None  # type: ignore[assignment]  # its files have none
+    overlap: squad_score.Overlap = "bag"
 
 
 @part_of("task")
@@ -66,47 +91,15 @@ class Squad(Task):
     facts = Facts(needs=frozenset({"text", "labels.span"}))
     outputs = 2
 
-    def __init__(
-        self,
-        *,
-        name: str,
-        reader: Reader,
-        max_length: int,
-        metrics: Sequence[str],
-        stride: int,
-        max_query: int,
-        n_best: int,
-        max_answer: int,
-        version: int,
-        null_threshold: float = 0.0,
-        columns: Mapping[str, Any] | None = None,
-        overlap: squad_score.Overlap = "bag",
-        pooling: str = "first",
-        path: Any = None,
-        dev_share: float | None = None,
-    ) -> None:
-        super().__init__(
-            name=name,
-            reader=reader,
-            columns=columns or {},
-            max_length=max_length,
-            label_names=None,
-            metrics=checked(
-                metrics, squad_score.score_v1([]) if version == 1 else squad_score.score_v2([])
-            ),
-            submission=None,
-            pooling=pooling,
-            path=path,
-            dev_share=dev_share,
-        )
-        self.stride, self.max_query, self.n_best, self.max_answer = (
-            stride,
-            max_query,
-            n_best,
-            max_answer,
-        )
-        self.overlap = overlap
-        self.version, self.null_threshold = version, null_threshold
+    Settings = SquadSettings
+
+    def __init__(self, **given: Any) -> None:
+        own = SquadSettings(**given)
+        known = squad_score.score_v1([]) if own.version == 1 else squad_score.score_v2([])
+        super().__init__(own, metrics=checked(own.metrics, known))
+        self.stride, self.max_query = own.stride, own.max_query
+        self.n_best, self.max_answer, self.overlap = own.n_best, own.max_answer, own.overlap
+        self.version, self.null_threshold = own.version, own.null_threshold
         # of the contexts encoded so far: five questions share one
         self._passages: dict[str, Passage] = {}
 

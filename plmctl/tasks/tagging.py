@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -19,12 +19,28 @@ from plmctl.heads.features import read as features_of
 from plmctl.models.base import Model
 from plmctl.objectives.base import Facts, Output, Term
 from plmctl.tasks import encode, metrics
-from plmctl.tasks.base import Example, Reader, Task, label_ids
+from plmctl.tasks.base import Example, Task, TaskSettings, label_ids
 from plmctl.tasks.metrics import by_name, checked, entity_scores
 from plmctl.text.sentences import CJK
 
 _CHINESE = re.compile(f"[{CJK}]")
 Pieces = list[list[int]]  # of each word
+
+
+@dataclass(frozen=True, kw_only=True)
+class TaggingSettings(TaskSettings):
+    """Settings of tagging.
+
+    Args:
+        label_names: in the order of the logits; None: as the training split has them.
+        joiner: what stands between words; None: nothing where every word of the training split
+            is one character, otherwise a space.
+        context: what a row holds: a sentence, or what fits of its document around it.
+    """
+
+    label_names: Sequence[str] | None = None
+    joiner: str | None = None
+    context: Literal["sentence", "document"] = "sentence"
 
 
 @part_of("task")
@@ -50,34 +66,13 @@ class Tagging(Task):
     }
     facts = Facts(needs=frozenset({"text", "targets.tag"}))
 
-    def __init__(
-        self,
-        *,
-        name: str,
-        reader: Reader,
-        columns: Mapping[str, Any],
-        max_length: int,
-        metrics: Sequence[str],
-        label_names: Sequence[str] | None = None,
-        joiner: str | None = None,
-        context: Literal["sentence", "document"] = "sentence",
-        pooling: str = "first",
-        path: Any = None,
-        dev_share: float | None = None,
-    ) -> None:
-        super().__init__(
-            name=name,
-            reader=reader,
-            columns=columns,
-            max_length=max_length,
-            label_names=label_names,
-            metrics=checked(metrics, (*entity_scores([], []), *by_name(None))),
-            submission=None,
-            pooling=pooling,
-            path=path,
-            dev_share=dev_share,
-        )
-        self.joiner, self.context = joiner, context
+    Settings = TaggingSettings
+
+    def __init__(self, **given: Any) -> None:
+        own = TaggingSettings(**given)
+        metrics = checked(own.metrics, (*entity_scores([], []), *by_name(None)))
+        super().__init__(own, metrics=metrics, label_names=own.label_names)
+        self.joiner, self.context = own.joiner, own.context
 
     def parse(self, line: str, number: int) -> Example:
         """Words separated by spaces; with `joiner=""` every character is a word, unless spaces

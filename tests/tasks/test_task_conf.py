@@ -2,11 +2,20 @@
 they are at hand.
 """
 
+import dataclasses
 from pathlib import Path
 
 import pytest
 
+from plmctl.core.locate import parameters
 from plmctl.run import compose as config
+from plmctl.tasks.base import Task
+from plmctl.tasks.choices import Choice
+from plmctl.tasks.classification import Classification
+from plmctl.tasks.generation import Generation
+from plmctl.tasks.regression import Regression
+from plmctl.tasks.squad import Squad
+from plmctl.tasks.tagging import Tagging
 
 NAMES = sorted(
     file.stem
@@ -128,3 +137,22 @@ def test_reads_other_peoples_tables():
     assert len(task.read("train")) == 1665
     _, task = _task("classification", SHARED / "chinese/chnsenticorp", "task.columns.text=text_a")
     assert len(task.read("dev")) == 1200
+
+
+@pytest.mark.parametrize("part", [Choice, Classification, Generation, Regression, Squad, Tagging])
+def test_a_task_takes_its_settings_by_name(part: type[Task]) -> None:
+    """What a config may say of a task are the fields of its `Settings`."""
+    assert parameters(part).keys() == {each.name for each in dataclasses.fields(part.Settings)}
+    with pytest.raises(TypeError, match="unexpected keyword argument 'lenght'"):
+        part(lenght=3)
+
+
+def test_a_subclass_may_take_its_settings_one_by_one() -> None:
+    class Own(Choice):
+        def __init__(self, *, rows: int) -> None: ...
+
+    class Same(Choice): ...
+
+    assert parameters(Own).keys() == {"rows"}
+    assert parameters(Same) == parameters(Choice)
+    assert parameters(Choice)["first_label"].annotation is int
