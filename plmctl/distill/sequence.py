@@ -63,7 +63,7 @@ class Nearest:
     """
 
     def __init__(self, *, tokenize: str, lowercase: bool) -> None:
-        written.known(["bleu"], tokenize)
+        written.check_writing_metrics(["bleu"], tokenize)
         from sacrebleu.metrics import BLEU
 
         self.bleu: Any = BLEU(tokenize=tokenize, lowercase=lowercase, effective_order=True)

@@ -151,7 +151,7 @@ class Mix(Layers, Starting, Restrained):
 
     def forward(self, hidden: Sequence[Tensor], real: Tensor | None = None) -> Tensor:
         shares, states = self.gamma * self.scores.softmax(0), self.picked(hidden)
-        states = [_normalized(state, real) for state in states] if self.norm else states
+        states = [_normalize(state, real) for state in states] if self.norm else states
         mixed = sum(share * state for share, state in zip(shares, states, strict=True))
         return self.dropout(mixed)  # type: ignore[no-any-return]
 
@@ -193,7 +193,7 @@ class Beside(nn.Module):
         return torch.cat([found, self.mix(hidden, real)], -1)
 
 
-def _normalized(state: Tensor, real: Tensor | None) -> Tensor:
+def _normalize(state: Tensor, real: Tensor | None) -> Tensor:
     """[B, T, W] with mean 0 and variance 1 over all numbers of its real tokens."""
     state = state.float() if state.dtype in (torch.bfloat16, torch.float16) else state
     mask = torch.ones_like(state[..., :1]) if real is None else real[..., None].to(state.dtype)

@@ -72,7 +72,9 @@ class SharedSoftmax(Starting):
         """
         if self.samples is None or not self.training:
             return self.softmax.loss(features, ids)
-        drawn, tries = log_uniform(self.softmax.vocab_size, self.samples, device=features.device)
+        drawn, tries = draw_log_uniform(
+            self.softmax.vocab_size, self.samples, device=features.device
+        )
         return self.sampled(features, ids, drawn, tries), None
 
     def sampled(self, features: Tensor, ids: Tensor, drawn: Tensor, tries: int) -> Tensor:
@@ -84,18 +86,18 @@ class SharedSoftmax(Starting):
         right = (
             (features * F.embedding(asked, table)).sum(-1).float()
             + bias[asked]
-            - expected(asked, size, tries).log()
+            - count_expected(asked, size, tries).log()
         )
         others = (
             F.linear(features, table[drawn], bias[drawn]).float()
-            - expected(drawn, size, tries).log()
+            - count_expected(drawn, size, tries).log()
         )
         others = others.masked_fill(drawn == asked[:, None], -torch.inf)
         losses = torch.cat([right[:, None], others], 1).logsumexp(-1) - right
         return torch.where(ids == IGNORE, 0.0, losses).sum()
 
 
-def expected(ids: Tensor, size: int, tries: int) -> Tensor:
+def count_expected(ids: Tensor, size: int, tries: int) -> Tensor:
     """How often each word is among words drawn without replacement in `tries` draws: `1 - (1 -
     q)^tries`.
     """
@@ -103,7 +105,7 @@ def expected(ids: Tensor, size: int, tries: int) -> Tensor:
     return -torch.expm1(tries * torch.log1p(-q)).float()
 
 
-def log_uniform(size: int, count: int, *, device: torch.device) -> tuple[Tensor, int]:
+def draw_log_uniform(size: int, count: int, *, device: torch.device) -> tuple[Tensor, int]:
     """(`count` different words below `size`, drawn log-uniformly; how many draws that took,
     repeated ones included).
     """

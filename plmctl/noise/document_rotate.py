@@ -11,9 +11,9 @@ from plmctl.core.draws import Draws, below
 from plmctl.core.errors import ConfigError
 from plmctl.core.parts import part_of
 from plmctl.noise.base import Denoising, denoising
-from plmctl.noise.masking import runs
-from plmctl.noise.moves import movable, permuted, stretches
-from plmctl.noise.units import units
+from plmctl.noise.masking import expand_runs
+from plmctl.noise.moves import find_stretches, movable, permute
+from plmctl.noise.units import find_units
 from plmctl.text.vocab import Vocab
 
 
@@ -38,8 +38,8 @@ class DocumentRotate(Denoising):
     def __call__(self, rows: Rows, draws: Draws) -> Rows:
         rows = denoising(rows)
         width = rows.seqs[rows.input].ids.shape[1]
-        found = units(rows, self.vocab, words=False)
-        start, length = stretches(found)
+        found = find_units(rows, self.vocab, words=False)
+        start, length = find_stretches(found)
         word = draws.words_at(rows.key, "pivot", *np.divmod(start, width))
         pivot = below(word.astype(np.uint32), length)
         pivot[(word >> np.uint64(32)).astype(np.float64) >= self.rate * 2.0**32] = 0
@@ -48,5 +48,5 @@ class DocumentRotate(Denoising):
             np.stack([start + pivot, start], 1).ravel(),
             np.stack([length - pivot, pivot], 1).ravel(),
         )
-        take[found.ordinary] = runs(begin, size)
-        return permuted(rows, take)
+        take[found.ordinary] = expand_runs(begin, size)
+        return permute(rows, take)

@@ -12,8 +12,8 @@ from plmctl.core.errors import ConfigError
 from plmctl.core.fields import Field
 from plmctl.core.parts import part_of
 from plmctl.noise.groups import Lengths, Walk
-from plmctl.noise.masking import Budget, Masking, MaskOrReplace, Select, Spans, runs
-from plmctl.noise.units import marked, units
+from plmctl.noise.masking import Budget, Masking, MaskOrReplace, Select, Spans, expand_runs
+from plmctl.noise.units import find_units, mark_spans
 from plmctl.text.vocab import Vocab
 
 
@@ -48,7 +48,7 @@ class MarkedSpans(Select):
         )
 
     def __call__(self, rows: Rows, draws: Draws) -> Spans:
-        found = units(rows, self.vocab, words=self.words, spans=self.names)
+        found = find_units(rows, self.vocab, words=self.words, spans=self.names)
         walk = Walk(rows, found, Lengths(np.ones(1)), draws)
         first, budget = self.budget.of_documents(rows, draws)
         if self.share is None:
@@ -65,8 +65,8 @@ class MarkedSpans(Select):
         n, width = rows.seqs[rows.input].ids.shape
         marks = np.zeros(n * width, bool)
         for name in self.names:
-            spans = marked(rows, name)
-            marks[runs(spans[:, 0] * width + spans[:, 1], spans[:, 2])] = True
+            spans = mark_spans(rows, name)
+            marks[expand_runs(spans[:, 0] * width + spans[:, 1], spans[:, 2])] = True
         return marks
 
     def capacity(self, length: int) -> int:

@@ -17,9 +17,9 @@ from plmctl.core.fields import Field
 from plmctl.core.parts import part_of
 from plmctl.noise.base import Noise
 from plmctl.noise.groups import Lengths
-from plmctl.noise.masking import Budget, Shuffled, barring, documents, runs, shared
+from plmctl.noise.masking import Budget, Shuffled, exclude, expand_runs, find_documents, share_out
 from plmctl.noise.spans import RandomSpans, Segmented
-from plmctl.noise.units import Units, units
+from plmctl.noise.units import Units, find_units
 from plmctl.text.vocab import Vocab
 
 SELECTIONS = ("published", "exact")
@@ -109,8 +109,8 @@ class FactorizationOrder(Noise):
         seq = rows.seqs[rows.input]
         sections = self._sections(seq)
         place = _reading_order(rows, sections)
-        text = _reordered(rows, place, self.vocab)
-        found = units(text, self.vocab, words=True)
+        text = _reorder(rows, place, self.vocab)
+        found = find_units(text, self.vocab, words=True)
         spread = (
             self._spread(text, draws, found, sections)
             if self.spans is None
@@ -133,10 +133,10 @@ class FactorizationOrder(Noise):
         }
 
     def _sections(self, seq: Seq) -> Sections:
-        first, length = documents(seq)
+        first, length = find_documents(seq)
         block = self.block or seq.ids.shape[1]
         count = -(-length // block)
-        number = runs(np.zeros_like(count), count)
+        number = expand_runs(np.zeros_like(count), count)
         start = np.repeat(first, count) + number * block
         return Sections(start, np.minimum(block, np.repeat(first + length, count) - start), number)
 
@@ -146,14 +146,14 @@ class FactorizationOrder(Noise):
         """[n*T] int32: 0 and, for `ranked` tokens, 1, 2, ... at random in each section, from
         where the sections before end.
         """
-        barred = barring(~ranked).reshape(rows.seqs[rows.input].ids.shape)
+        excluded = exclude(~ranked).reshape(rows.seqs[rows.input].ids.shape)
         count = np.append(0, np.cumsum(ranked, dtype=np.int32))
         count = count[sections.start + sections.length] - count[sections.start]
-        place, _ = _shuffled(rows, draws, sections, barred).at(runs(sections.start, count))
+        place, _ = _shuffle(rows, draws, sections, excluded).at(expand_runs(sections.start, count))
         order = np.zeros(len(ranked), np.int32)
-        order[place] = runs(np.ones_like(count), count)
+        order[place] = expand_runs(np.ones_like(count), count)
         later = sections.number > 0
-        slots = runs(sections.start[later], sections.length[later])
+        slots = expand_runs(sections.start[later], sections.length[later])
         order[slots] += np.repeat(
             sections.number[later] * ((self.block or 0) + 1), sections.length[later]
         ).astype(np.int32)
@@ -164,7 +164,7 @@ class FactorizationOrder(Noise):
         spans = self.spans(rows, draws.child("spans"))
         shape = rows.seqs[rows.input].ids.shape
         chosen = np.zeros(shape[0] * shape[1], bool)
-        chosen[runs(spans.row * shape[1] + spans.start, spans.length)] = True
+        chosen[expand_runs(spans.row * shape[1] + spans.start, spans.length)] = True
         return chosen
 
     def _spread(self, rows: Rows, draws: Draws, found: Units, sections: Sections) -> np.ndarray:
@@ -173,7 +173,7 @@ class FactorizationOrder(Noise):
         row, column = np.divmod(sections.start, width)
         length = rows.seqs[rows.input].length
         total = np.where(length > 0, np.maximum(1, np.floor(length / self.context + 1e-9)), 0)
-        left = shared(total, sections.length, row, draws.uniform(rows.key, "share"))
+        left = share_out(total, sections.length, row, draws.uniform(rows.key, "share"))
         chosen, at, end = (
             np.zeros(n * width, bool),
             sections.start.copy(),
@@ -192,7 +192,7 @@ class FactorizationOrder(Noise):
             # the last n-gram may not end the section
             good = (at[open_] + before < end[open_]) & (stop < end[open_])
             open_, begin, stop = open_[good], begin[good], stop[good]
-            chosen[runs(begin, stop - begin)] = True
+            chosen[expand_runs(begin, stop - begin)] = True
             left[open_] -= stop - begin
             at[open_] = stop + (around - before)[good]
             open_, step = open_[(left[open_] > 0) & (at[open_] < end[open_])], step + 1
@@ -219,11 +219,11 @@ class FactorizationOrder(Noise):
         left: np.ndarray,
     ) -> None:
         """Choose `left` more tokens of each section (in place)."""
-        barred = barring(chosen | ~found.ordinary)
-        order = _shuffled(
-            rows, draws.child("fill"), sections, barred.reshape(rows.seqs[rows.input].ids.shape)
+        excluded = exclude(chosen | ~found.ordinary)
+        order = _shuffle(
+            rows, draws.child("fill"), sections, excluded.reshape(rows.seqs[rows.input].ids.shape)
         )
-        place, allowed = order.at(runs(sections.start, np.minimum(left, sections.length)))
+        place, allowed = order.at(expand_runs(sections.start, np.minimum(left, sections.length)))
         chosen[place[allowed]] = True
 
 
@@ -235,11 +235,13 @@ def _reading_order(rows: Rows, sections: Sections) -> np.ndarray:
     place = np.arange(n * width)
     backward = rows.values.get("reversed", np.zeros(n, bool))[sections.start // width]
     start, length = sections.start[backward], sections.length[backward]
-    place[runs(start, length)] = np.repeat(2 * start + length - 1, length) - runs(start, length)
+    place[expand_runs(start, length)] = np.repeat(2 * start + length - 1, length) - expand_runs(
+        start, length
+    )
     return place
 
 
-def _reordered(rows: Rows, place: np.ndarray, vocab: Vocab) -> Rows:
+def _reorder(rows: Rows, place: np.ndarray, vocab: Vocab) -> Rows:
     """The ids of `rows` in the order of `place`; where they run backwards, a word starts with
     its last token in the row.
     """
@@ -257,13 +259,13 @@ def _reordered(rows: Rows, place: np.ndarray, vocab: Vocab) -> Rows:
     return rows.with_seq(rows.input, changed)
 
 
-def _shuffled(rows: Rows, draws: Draws, sections: Sections, barred: np.ndarray) -> Shuffled:
+def _shuffle(rows: Rows, draws: Draws, sections: Sections, excluded: np.ndarray) -> Shuffled:
     """The tokens of each section in random order."""
-    shape = barred.shape
+    shape = excluded.shape
     part = np.zeros(shape[0] * shape[1] + 1, np.int32)
     part[sections.start] = 1
     part[sections.start + sections.length] = 1
     part = part[:-1].reshape(shape)
     part[:, 0] = 0
     np.cumsum(part, axis=1, out=part)
-    return Shuffled(rows, draws, barred, part)
+    return Shuffled(rows, draws, excluded, part)

@@ -8,8 +8,8 @@ import numpy as np
 
 from plmctl.core.batch import Rows
 from plmctl.core.draws import HALF, Draws
-from plmctl.noise.masking import Budget, Select, Shuffled, Spans, barring, running, runs
-from plmctl.noise.units import Units, units
+from plmctl.noise.masking import Budget, Select, Shuffled, Spans, exclude, expand_runs, sum_before
+from plmctl.noise.units import Units, find_units
 from plmctl.text.vocab import Vocab
 
 
@@ -30,7 +30,7 @@ class RandomGroups(Select):
         self.lengths = Lengths(shares)
 
     def __call__(self, rows: Rows, draws: Draws) -> Spans:
-        walk = Walk(rows, units(rows, self.vocab, words=True), self.lengths, draws)
+        walk = Walk(rows, find_units(rows, self.vocab, words=True), self.lengths, draws)
         walk.take(draws, walk.heads, *self.budget.of_documents(rows, draws))
         return walk.spans()
 
@@ -78,7 +78,7 @@ class Walk:
         is left of it, [m].
         """
         order, end = (
-            Shuffled(self.rows, draws, barring(~allowed).reshape(self.shape)),
+            Shuffled(self.rows, draws, exclude(~allowed).reshape(self.shape)),
             np.append(first[1:], allowed.size),
         )
         left, busy = budget.copy(), np.flatnonzero(budget > 0)
@@ -93,7 +93,7 @@ class Walk:
         """(slot of the first look that is left, budget that is left), each [m]."""
         count = np.minimum(np.ceil(budget / self.lengths.mean).astype(np.int64) + 1, end - first)
         offset = np.cumsum(count) - count
-        place, allowed = order.at(runs(first, count))
+        place, allowed = order.at(expand_runs(first, count))
         unit, stop = self._run(place)
         size = np.where(allowed, self.units.length(unit, stop), 0)
         free = (
@@ -102,11 +102,11 @@ class Walk:
             else allowed
         )
         gained = np.where(free, size, 0)
-        number = runs(np.zeros_like(count), count)
-        too_many = running(gained, count) + size > np.repeat(budget, count)
+        number = expand_runs(np.zeros_like(count), count)
+        too_many = sum_before(gained, count) + size > np.repeat(budget, count)
         looked = np.minimum.reduceat(np.where(too_many, number, np.repeat(count, count)), offset)
         free &= number < np.repeat(looked, count)
-        self.taken[runs(unit[free], (stop - unit)[free])] = True
+        self.taken[expand_runs(unit[free], (stop - unit)[free])] = True
         return first + looked, budget - np.add.reduceat(np.where(free, size, 0), offset)
 
     def _one_by_one(
@@ -116,7 +116,7 @@ class Walk:
         at = at.copy()
         while len(busy):
             place, allowed = order.at(at[busy])
-            # barred tokens come last: nothing is left there
+            # excluded tokens come last: nothing is left there
             busy, place = busy[allowed], place[allowed]
             unit, stop = self._run(place)
             for _ in range(self.lengths.most - 1):
@@ -124,7 +124,7 @@ class Walk:
             good = self.units.length(unit, stop) <= left[busy]
             for step in range(self.lengths.most):
                 good &= ~(self.taken[np.minimum(unit + step, stop - 1)])
-            self.taken[runs(unit[good], (stop - unit)[good])] = True
+            self.taken[expand_runs(unit[good], (stop - unit)[good])] = True
             left[busy] -= np.where(good, self.units.length(unit, stop), 0)
             at[busy] += 1
             busy = busy[(left[busy] > 0) & (at[busy] < end[busy])]
@@ -163,7 +163,7 @@ def first_come(
     while len(open_):
         length = (end - begin)[open_]
         member, who, offset = (
-            runs(begin[open_], length),
+            expand_runs(begin[open_], length),
             np.repeat(open_, length),
             np.cumsum(length) - length,
         )

@@ -44,10 +44,10 @@ class Spans(NamedTuple):
         """(row, position) of every token in the spans, each [sum of lengths]."""
         if (self.length == 1).all():
             return self.row, self.start
-        return np.repeat(self.row, self.length), runs(self.start, self.length)
+        return np.repeat(self.row, self.length), expand_runs(self.start, self.length)
 
 
-def runs(start: np.ndarray, length: np.ndarray) -> np.ndarray:
+def expand_runs(start: np.ndarray, length: np.ndarray) -> np.ndarray:
     """`start[0], start[0]+1, ..., start[1], ...`: the members of consecutive runs, one after the
     other.
     """
@@ -55,7 +55,7 @@ def runs(start: np.ndarray, length: np.ndarray) -> np.ndarray:
     return np.repeat(start - before, length) + np.arange(int(length.sum()))
 
 
-def running(size: np.ndarray, count: np.ndarray) -> np.ndarray:
+def sum_before(size: np.ndarray, count: np.ndarray) -> np.ndarray:
     """What stands before each member in its group: running sums that begin at 0 in each of the
     groups of `count` members.
     """
@@ -184,14 +184,14 @@ class Budget:
         )
         if document is None:
             return np.arange(n) * width, total
-        first = np.flatnonzero(document_begins(document))
+        first = np.flatnonzero(find_document_begins(document))
         size = (
             np.diff(first, append=n * width)
             if counted is None
             else np.add.reduceat(counted.ravel(), first, dtype=np.int64)
         )
         size = np.where(document.ravel()[first] >= 0, size, 0)
-        return first, shared(total, size, first // width, draws.uniform(rows.key, "share"))
+        return first, share_out(total, size, first // width, draws.uniform(rows.key, "share"))
 
     def capacity(self, length: int) -> int:
         most = (
@@ -202,7 +202,9 @@ class Budget:
         return most if self.limit is None else min(most, self.limit)
 
 
-def shared(total: np.ndarray, size: np.ndarray, row: np.ndarray, offset: np.ndarray) -> np.ndarray:
+def share_out(
+    total: np.ndarray, size: np.ndarray, row: np.ndarray, offset: np.ndarray
+) -> np.ndarray:
     """[s] each row's `total` shared out among its parts in proportion to their `size`, each within
     one of its exact share.
 
@@ -217,7 +219,7 @@ def shared(total: np.ndarray, size: np.ndarray, row: np.ndarray, offset: np.ndar
     return (edges[1] - edges[0]).astype(np.int64)
 
 
-def document_begins(document: np.ndarray) -> np.ndarray:
+def find_document_begins(document: np.ndarray) -> np.ndarray:
     """[n, T] bool: the first token of each document (or of its padding) in each row."""
     begins = np.ones(document.shape, bool)
     np.not_equal(document.ravel()[1:], document.ravel()[:-1], out=begins.ravel()[1:])
@@ -225,7 +227,7 @@ def document_begins(document: np.ndarray) -> np.ndarray:
     return begins
 
 
-def documents(seq: Seq) -> tuple[np.ndarray, np.ndarray]:
+def find_documents(seq: Seq) -> tuple[np.ndarray, np.ndarray]:
     """(first slot, length), each [m]: every document of the rows that has tokens, or every such
     row without that track.
     """
@@ -233,13 +235,13 @@ def documents(seq: Seq) -> tuple[np.ndarray, np.ndarray]:
     if "document" not in seq.tracks:
         some = np.flatnonzero(seq.length > 0)
         return some * width, seq.length[some].astype(np.int64)
-    first = np.flatnonzero(document_begins(seq.tracks["document"]))
+    first = np.flatnonzero(find_document_begins(seq.tracks["document"]))
     length = np.diff(first, append=seq.ids.size)
     real = seq.tracks["document"].ravel()[first] >= 0
     return first[real], length[real]
 
 
-def barring(chosen: np.ndarray) -> np.ndarray:
+def exclude(chosen: np.ndarray) -> np.ndarray:
     """uint32 of the same shape: all ones where `chosen` is True, else zero; what `Shuffled`
     takes.
     """
@@ -247,18 +249,18 @@ def barring(chosen: np.ndarray) -> np.ndarray:
 
 
 class Shuffled:
-    """The tokens of every document in random order, those that are barred (`[n, T]` uint32, all
+    """The tokens of every document in random order, those that are excluded (`[n, T]` uint32, all
     ones or zero) last.
 
     `group` [n, T]: other parts of the rows instead of documents, numbered in order.
 
-    Every token gets a random number, those that are barred the largest. The numbers are sorted as
+    Every token gets a random number, those that are excluded the largest. The numbers are sorted as
     [document | random | column], so that neither ties nor an argsort arise and documents stay in
     place. `flip` makes the column no preference where the random parts agree.
     """
 
     def __init__(
-        self, rows: Rows, draws: Draws, barred: np.ndarray, group: np.ndarray | None = None
+        self, rows: Rows, draws: Draws, excluded: np.ndarray, group: np.ndarray | None = None
     ) -> None:
         seq = rows.seqs[rows.input]
         self.width, document = (
@@ -274,10 +276,10 @@ class Shuffled:
         order = draws.bits(rows.key, "order", self.width)
         if narrow:
             order >>= spare
-            barred = barred >> spare
+            excluded = excluded >> spare
         order &= ~self.low
         order |= np.arange(self.width, dtype=np.uint32) ^ self.flip[:, None]
-        order |= barred
+        order |= excluded
         if document is not None:
             word, by = (np.dtype(np.uint32), 32 - bits) if narrow else (np.dtype(np.uint64), 32)
             order = order | np.left_shift(document.astype(word), word.type(by))
@@ -285,7 +287,7 @@ class Shuffled:
         self.order = order.ravel()
 
     def at(self, slot: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """(place, allowed) of the tokens that came to stand at `slot` (both flattened); a barred
+        """(place, allowed) of the tokens that came to stand at `slot` (both flattened); a excluded
         one's place means nothing.
         """
         found = self.order[slot].astype(np.uint32) & self.largest
@@ -294,7 +296,7 @@ class Shuffled:
         return row * self.width + column, found != self.largest
 
 
-def ordinary(vocab: Vocab, sample: np.ndarray | None = None) -> np.ndarray:
+def list_ordinary(vocab: Vocab, sample: np.ndarray | None = None) -> np.ndarray:
     """int32 [k]: every id that is not special once, or those of `sample` as often as they are
     there.
     """
@@ -348,7 +350,9 @@ class MaskOrReplace(Corrupt):
             np.uint64(share * 2**32) for share in (mask_share, mask_share + random_share)
         )
         self.choices = (
-            np.arange(vocab.size, dtype=np.int32) if random_specials else ordinary(vocab, sample)
+            np.arange(vocab.size, dtype=np.int32)
+            if random_specials
+            else list_ordinary(vocab, sample)
         )
 
     def __call__(self, rows: Rows, spans: Spans, draws: Draws) -> Rows:

@@ -13,7 +13,7 @@ from dataclasses import replace
 import numpy as np
 
 from plmctl.core.batch import IGNORE, Rows, Seq
-from plmctl.noise.masking import runs
+from plmctl.noise.masking import expand_runs
 from plmctl.noise.units import Units
 from plmctl.text.vocab import Vocab
 
@@ -27,7 +27,7 @@ def movable(vocab: Vocab) -> Vocab:
     return replace(vocab, special=special)
 
 
-def stretches(found: Units) -> tuple[np.ndarray, np.ndarray]:
+def find_stretches(found: Units) -> tuple[np.ndarray, np.ndarray]:
     """(first slot, length), each [s]: the runs of ordinary tokens between special tokens and the
     ends of documents.
     """
@@ -36,7 +36,7 @@ def stretches(found: Units) -> tuple[np.ndarray, np.ndarray]:
     return edge[:-1][ordinary], np.diff(edge)[ordinary]
 
 
-def permuted(rows: Rows, take: np.ndarray) -> Rows:
+def permute(rows: Rows, take: np.ndarray) -> Rows:
     """Slot i gets the token of slot `take[i]` [n*T], of the same row and document; lengths and
     positions stay.
     """
@@ -49,19 +49,19 @@ def permuted(rows: Rows, take: np.ndarray) -> Rows:
     }
     rows = rows.with_seq(rows.input, changed).with_targets(**targets)
     return (
-        _followed(rows, take, np.arange(len(take)), seq.ids, seq.ids.shape[1])
+        _follow(rows, take, np.arange(len(take)), seq.ids, seq.ids.shape[1])
         if _followers(rows)
         else rows
     )
 
 
-def kept(rows: Rows, keep: np.ndarray, *, pad: int) -> Rows:
+def keep_tokens(rows: Rows, keep: np.ndarray, *, pad: int) -> Rows:
     """Only the real tokens that `keep [n, T]` marks, moved together."""
     keep = keep & rows.seqs[rows.input].real
-    return moved(rows, np.flatnonzero(keep), np.count_nonzero(keep, axis=1), pad=pad)
+    return move_tokens(rows, np.flatnonzero(keep), np.count_nonzero(keep, axis=1), pad=pad)
 
 
-def moved(
+def move_tokens(
     rows: Rows,
     take: np.ndarray,
     length: np.ndarray,
@@ -78,7 +78,7 @@ def moved(
     slot it names.
     """
     seq = rows.seqs[rows.input]
-    changed, into = gathered(seq, take, length, pad=pad, width=width)
+    changed, into = gather(seq, take, length, pad=pad, width=width)
     targets = {name: x for name, x in rows.targets.items() if x.shape == seq.ids.shape}
     targets = {name: _into(x, take, into, changed.ids.shape, IGNORE) for name, x in targets.items()}
     old = np.ones(len(take), bool)
@@ -97,13 +97,13 @@ def moved(
         )
     rows = rows.with_seq(rows.input, changed).with_targets(**targets)
     return (
-        _followed(rows, take[old], into[old], seq.ids, changed.ids.shape[1])
+        _follow(rows, take[old], into[old], seq.ids, changed.ids.shape[1])
         if _followers(rows)
         else rows
     )
 
 
-def gathered(
+def gather(
     seq: Seq,
     take: np.ndarray,
     length: np.ndarray,
@@ -160,9 +160,7 @@ def _followers(rows: Rows) -> bool:
     return bool(rows.spans) or rows.anchors is not None
 
 
-def _followed(
-    rows: Rows, take: np.ndarray, into: np.ndarray, before: np.ndarray, width: int
-) -> Rows:
+def _follow(rows: Rows, take: np.ndarray, into: np.ndarray, before: np.ndarray, width: int) -> Rows:
     """Spans and anchors after the tokens of the slots `take` of `before [n, T]` went to the slots
     `into` of rows of `width`.
 
@@ -194,7 +192,7 @@ def _spans(table: np.ndarray, place: np.ndarray, before: int, width: int) -> np.
     if not len(table):
         return table
     first, length = table[:, 0] * before + table[:, 1], table[:, 2].astype(np.int64)
-    slot, offset = place[runs(first, length)], np.cumsum(length) - length
+    slot, offset = place[expand_runs(first, length)], np.cumsum(length) - length
     begin = slot[offset]
     whole = np.logical_and.reduceat(
         slot == np.repeat(begin - offset, length) + np.arange(len(slot)), offset

@@ -16,8 +16,8 @@ from plmctl.core.parts import part_of
 from plmctl.noise.base import Noise
 from plmctl.noise.groups import Lengths
 from plmctl.noise.masking import MASKED, Spans
-from plmctl.noise.moves import stretches
-from plmctl.noise.units import units
+from plmctl.noise.moves import find_stretches
+from plmctl.noise.units import find_units
 from plmctl.text.vocab import Vocab
 
 
@@ -66,7 +66,7 @@ class NgramHole(Noise):
     def _spans(self, rows: Rows, draws: Draws) -> Spans:
         """One of each row that has two ordinary tokens; every place is as likely."""
         n, width = rows.seqs[rows.input].ids.shape
-        begin, size = stretches(units(rows, self.vocab, words=False))
+        begin, size = find_stretches(find_units(rows, self.vocab, words=False))
         row = begin // width
         longest, tokens = (
             np.zeros(n, np.int64),

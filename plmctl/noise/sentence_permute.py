@@ -11,9 +11,9 @@ from plmctl.core.draws import HALF, Draws
 from plmctl.core.errors import ConfigError
 from plmctl.core.parts import part_of
 from plmctl.noise.base import Denoising, denoising
-from plmctl.noise.masking import document_begins, runs
-from plmctl.noise.moves import movable, permuted
-from plmctl.noise.units import units
+from plmctl.noise.masking import expand_runs, find_document_begins
+from plmctl.noise.moves import movable, permute
+from plmctl.noise.units import find_units
 from plmctl.text.vocab import Vocab
 
 
@@ -40,15 +40,15 @@ class SentencePermute(Denoising):
     def __call__(self, rows: Rows, draws: Draws) -> Rows:
         rows = denoising(rows)
         seq = rows.seqs[rows.input]
-        found = units(rows, self.vocab, words=False)
-        begins = document_begins(seq.tracks["sentence"]).ravel() & found.ordinary
+        found = find_units(rows, self.vocab, words=False)
+        begins = find_document_begins(seq.tracks["sentence"]).ravel() & found.ordinary
         begins[found.start[found.edge[:-1]]] = True
         # of sentences, and of special tokens, which are stretches by themselves
         start = np.flatnonzero(begins)
         stretch = found.stretch[start]
         order = self._order(rows, draws, start, stretch)
-        take = runs(start[order], np.diff(start, append=begins.size)[order])
-        return permuted(rows, take)
+        take = expand_runs(start[order], np.diff(start, append=begins.size)[order])
+        return permute(rows, take)
 
     def _order(
         self, rows: Rows, draws: Draws, start: np.ndarray, stretch: np.ndarray

@@ -15,9 +15,16 @@ from plmctl.core.errors import ConfigError
 from plmctl.core.fields import Field
 from plmctl.core.parts import part_of
 from plmctl.noise.base import Noise
-from plmctl.noise.masking import MaskOrReplace, Shuffled, Spans, document_begins, runs, shared
-from plmctl.noise.moves import gathered, stretches
-from plmctl.noise.units import Units, units
+from plmctl.noise.masking import (
+    MaskOrReplace,
+    Shuffled,
+    Spans,
+    expand_runs,
+    find_document_begins,
+    share_out,
+)
+from plmctl.noise.moves import find_stretches, gather
+from plmctl.noise.units import Units, find_units
 from plmctl.text.vocab import Vocab
 
 
@@ -105,7 +112,7 @@ class SequenceSpan(Noise):
         masked = self.corrupt(rows, spans, draws.child("corrupt")).seqs["text"]
         width, slot = (
             clean.ids.shape[1],
-            runs(spans.row * clean.ids.shape[1] + spans.start, spans.length),
+            expand_runs(spans.row * clean.ids.shape[1] + spans.start, spans.length),
         )
         seqs = {name: seq for name, seq in rows.seqs.items() if name != "text"} | {"source": masked}
         if self.feed:
@@ -117,7 +124,7 @@ class SequenceSpan(Noise):
         length = np.bincount(spans.row, weights=spans.length, minlength=len(rows.key)).astype(
             np.int64
         )
-        target, _ = gathered(
+        target, _ = gather(
             self._shifted(clean),
             slot,
             length,
@@ -135,23 +142,25 @@ class SequenceSpan(Noise):
             "position", np.tile(np.arange(seq.ids.shape[1]), (len(seq.ids), 1))
         )
         begins = (
-            document_begins(seq.tracks["document"]) if "document" in seq.tracks else position == 0
+            find_document_begins(seq.tracks["document"])
+            if "document" in seq.tracks
+            else position == 0
         )
         before = np.roll(seq.ids, 1, axis=1)
         previous = np.where(begins, np.asarray(self.first, seq.ids.dtype), before)
         return seq.with_tracks(previous=previous, position=np.maximum(position - 1, 0))
 
     def _spans(self, rows: Rows, draws: Draws) -> Spans:
-        found = units(rows, self.vocab, words=False)
-        start, length = stretches(found)
+        found = find_units(rows, self.vocab, words=False)
+        start, length = find_stretches(found)
         row, column = np.divmod(start, rows.seqs["text"].ids.shape[1])
         whole = np.bincount(row, weights=length, minlength=len(rows.key))
         total = (
             np.rint(self.rate * whole) if self.tokens is None else np.minimum(self.tokens, whole)
         )
-        size = shared(total, length, row, draws.uniform(rows.key, "share"))
+        size = share_out(total, length, row, draws.uniform(rows.key, "share"))
         if not self.contiguous:
-            return self._scattered(rows, draws, found, start, length, size)
+            return self._scatter(rows, draws, found, start, length, size)
         word = draws.words_at(rows.key, "place", row, column)
         lot = (word >> HALF).astype(np.float64) * 2.0**-32
         offset = below(word.astype(np.uint32), length - size + 1)
@@ -162,7 +171,7 @@ class SequenceSpan(Noise):
         return Spans(row[some], (column + offset)[some], size[some])
 
     @staticmethod
-    def _scattered(
+    def _scatter(
         rows: Rows,
         draws: Draws,
         found: Units,
@@ -172,12 +181,12 @@ class SequenceSpan(Noise):
     ) -> Spans:
         """`size` tokens of each stretch, every set of them as likely."""
         shape = rows.seqs["text"].ids.shape
-        group, barred = np.zeros(shape, np.int32), np.full(shape, ~np.uint32(0))
+        group, excluded = np.zeros(shape, np.int32), np.full(shape, ~np.uint32(0))
         group.ravel()[start] = 1
         np.cumsum(group, axis=1, out=group)
-        barred.ravel()[runs(start, length)] = 0
-        # a stretch and the special tokens behind it are one group, of which the barred ones come
+        excluded.ravel()[expand_runs(start, length)] = 0
+        # a stretch and the special tokens behind it are one group, of which the excluded ones come
         # last
-        place, _ = Shuffled(rows, draws, barred, group).at(runs(start, size))
+        place, _ = Shuffled(rows, draws, excluded, group).at(expand_runs(start, size))
         row, column = np.divmod(np.sort(place), shape[1])
         return Spans(row, column, np.ones_like(row))

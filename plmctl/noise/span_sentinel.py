@@ -15,9 +15,9 @@ from plmctl.core.draws import Draws
 from plmctl.core.errors import ConfigError
 from plmctl.core.parts import part_of
 from plmctl.noise.base import Noise
-from plmctl.noise.masking import Shuffled, documents, running, runs, shared
-from plmctl.noise.moves import gathered, moved, stretches
-from plmctl.noise.units import Units, units
+from plmctl.noise.masking import Shuffled, expand_runs, find_documents, share_out, sum_before
+from plmctl.noise.moves import find_stretches, gather, move_tokens
+from plmctl.noise.units import Units, find_units
 from plmctl.text.vocab import Vocab
 
 
@@ -118,10 +118,12 @@ class SpanSentinel(Noise):
                     " or shorter rows, or a larger mean_length"
                 ),
             )
-        start, length = self._spans(rows, draws, units(rows, self.vocab, words=False))
+        start, length = self._spans(rows, draws, find_units(rows, self.vocab, words=False))
         ends = self._ends(seq)
         document = np.searchsorted(ends.first, start, side="right") - 1
-        number = runs(np.zeros_like(ends.first), np.bincount(document, minlength=len(ends.first)))
+        number = expand_runs(
+            np.zeros_like(ends.first), np.bincount(document, minlength=len(ends.first))
+        )
         sentinel = self.sentinels[number].astype(seq.ids.dtype)
         packed = "document" in seq.tracks
         target = self._target(
@@ -135,24 +137,24 @@ class SpanSentinel(Noise):
     def _spans(self, rows: Rows, draws: Draws, found: Units) -> tuple[np.ndarray, np.ndarray]:
         """(first slot, length) of every noise span, in order."""
         n, width = rows.seqs["text"].ids.shape
-        start, size = stretches(found)
+        start, size = find_stretches(found)
         row = start // width
         whole = np.bincount(row, weights=size, minlength=n).astype(np.int64)
         noise_of_row, spans_of_row = self.counts(whole)
-        spans = shared(
+        spans = share_out(
             spans_of_row, np.where(size > 1, size, 0), row, draws.uniform(rows.key, "spans")
         )
         spans = np.minimum(spans, size // 2)
         noise = np.minimum(
-            shared(noise_of_row, spans, row, draws.uniform(rows.key, "noise")), size - spans
+            share_out(noise_of_row, spans, row, draws.uniform(rows.key, "noise")), size - spans
         )
         some = spans > 0
         start, size, spans, noise = start[some], size[some], spans[some], noise[some]
         parts = self._parts(rows, draws, found, start, size, noise, spans)
         base = 2 * (np.cumsum(spans) - spans)
-        length, clean = parts[runs(base, spans)], parts[runs(base + spans, spans)]
+        length, clean = parts[expand_runs(base, spans)], parts[expand_runs(base + spans, spans)]
         return (
-            np.repeat(start, spans) + running(clean, spans) + clean + running(length, spans),
+            np.repeat(start, spans) + sum_before(clean, spans) + clean + sum_before(length, spans),
             length,
         )
 
@@ -178,19 +180,21 @@ class SpanSentinel(Noise):
         group.ravel()[found.start[found.edge[:-1]]] = 1
         group.ravel()[begin] = 1
         np.cumsum(group, axis=1, out=group)
-        barred = np.where(found.ordinary, np.uint32(0), ~np.uint32(0)).reshape(shape)
+        excluded = np.where(found.ordinary, np.uint32(0), ~np.uint32(0)).reshape(shape)
         # every part begins with a token; the first one's is no cut
-        barred.ravel()[begin] = ~np.uint32(0)
+        excluded.ravel()[begin] = ~np.uint32(0)
         cuts = np.zeros(group.size, bool)
         cuts[begin] = True
-        place, _ = Shuffled(rows, draws, barred, group - 1).at(runs(begin, np.repeat(spans - 1, 2)))
+        place, _ = Shuffled(rows, draws, excluded, group - 1).at(
+            expand_runs(begin, np.repeat(spans - 1, 2))
+        )
         cuts[place] = True
         at = np.flatnonzero(cuts)
         end = np.repeat(np.stack([start + noise, start + size], 1).ravel(), np.repeat(spans, 2))
         return np.minimum(np.append(at[1:], group.size), end) - at
 
     def _ends(self, seq: Seq) -> Ends:
-        first, length = documents(seq)
+        first, length = find_documents(seq)
         last = first + length - 1
         token = seq.ids.ravel()[last]
         there = self.vocab.special[token]
@@ -208,7 +212,7 @@ class SpanSentinel(Noise):
         seq = rows.seqs["text"]
         ids, keep = seq.ids.copy(), seq.real.copy()
         ids.ravel()[start] = sentinel
-        keep.ravel()[runs(start + 1, length - 1)] = False
+        keep.ravel()[expand_runs(start + 1, length - 1)] = False
         take, total = np.flatnonzero(keep), np.count_nonzero(keep, axis=1)
         # where an open document is closed
         behind = np.searchsorted(take, ends.last[~ends.there], side="right")
@@ -220,14 +224,14 @@ class SpanSentinel(Noise):
         )
         fits = np.minimum(total, columns)
         if (fits < total).any():
-            inside = runs(np.zeros_like(total), total) < np.repeat(fits, total)
+            inside = expand_runs(np.zeros_like(total), total) < np.repeat(fits, total)
             added = (np.cumsum(inside) - 1)[added[inside[added]]]
             take = take[inside]
         rows = replace(
             rows.with_seq("text", replace(seq, ids=ids)),
             values={**rows.values, "cut": total - fits},
         )
-        return moved(
+        return move_tokens(
             rows, take, fits, pad=self.vocab.pad, width=columns, added=added, token=self.end
         )
 
@@ -247,10 +251,10 @@ class SpanSentinel(Noise):
         order = np.argsort(np.concatenate([document, closed]), kind="stable")
         size = np.concatenate([length + 1, np.ones_like(closed)])[order]
         # what stands before a span lends its place
-        take = runs(np.concatenate([start - 1, ends.last[closed]])[order], size)
+        take = expand_runs(np.concatenate([start - 1, ends.last[closed]])[order], size)
         row = np.concatenate([start, ends.first[closed]])[order] // seq.ids.shape[1]
         total = np.bincount(row, weights=size, minlength=len(seq.ids))
-        made, into = gathered(seq, take, total.astype(np.int64), pad=self.vocab.pad, width=width)
+        made, into = gather(seq, take, total.astype(np.int64), pad=self.vocab.pad, width=width)
         head = into[np.cumsum(size) - size]
         made.ids.ravel()[head] = np.concatenate([sentinel, ends.token[closed]])[order]
         return made

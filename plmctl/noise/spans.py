@@ -18,11 +18,11 @@ from plmctl.noise.masking import (
     Select,
     Shuffled,
     Spans,
-    document_begins,
-    running,
-    runs,
+    expand_runs,
+    find_document_begins,
+    sum_before,
 )
-from plmctl.noise.units import Units, units
+from plmctl.noise.units import Units, find_units
 from plmctl.text.vocab import Vocab
 
 
@@ -51,16 +51,16 @@ class RandomSpans(Select):
         self.reads = frozenset({"input"} | ({"tracks.word_start"} if words else set()))
 
     def __call__(self, rows: Rows, draws: Draws) -> Spans:
-        found = units(rows, self.vocab, words=self.words)
+        found = find_units(rows, self.vocab, words=self.words)
         chosen = np.zeros(len(found.ordinary), bool)
         chosen[self.sampler(rows, found, self.budget, self.lengths, draws)] = True
-        return joined(rows, chosen)
+        return join_runs(rows, chosen)
 
     def capacity(self, length: int) -> int:
         return self.budget.capacity(length)
 
 
-def joined(rows: Rows, chosen: np.ndarray) -> Spans:
+def join_runs(rows: Rows, chosen: np.ndarray) -> Spans:
     """The runs of `chosen [n*T]` slots, each inside one row and document, in the order of rows
     and places.
     """
@@ -71,7 +71,7 @@ def joined(rows: Rows, chosen: np.ndarray) -> Spans:
     opens[1:] = np.diff(slot) > 1
     opens |= slot % width == 0
     if "document" in seq.tracks:
-        opens |= document_begins(seq.tracks["document"]).ravel()[slot]
+        opens |= find_document_begins(seq.tracks["document"]).ravel()[slot]
     first = np.flatnonzero(opens)
     row, start = np.divmod(slot[first], width)
     return Spans(row, start, np.diff(first, append=len(slot)))
@@ -119,7 +119,7 @@ class Anchored(Sampler):
             covered.append(
                 slot[
                     np.repeat(full, count)
-                    & (runs(np.zeros_like(count), count) < np.repeat(share[open_], count))
+                    & (expand_runs(np.zeros_like(count), count) < np.repeat(share[open_], count))
                 ]
             )
             open_ = open_[~full]
@@ -147,20 +147,22 @@ class Anchored(Sampler):
             rows.key,
             "span",
             row[document],
-            column[document] + runs(np.zeros_like(looks), looks) * width,
+            column[document] + expand_runs(np.zeros_like(looks), looks) * width,
         )
         anchor = first[document] + below(word.astype(np.uint32), (end - first)[document])
         unit = found.of_slot[anchor].astype(np.int64)
         begin, stop = found.start[unit], found.start[found.stop(unit, lengths(word >> HALF))]
-        holder = anchored(anchor, begin, np.where(found.ordinary[anchor], stop, begin), scratch)
+        holder = place_anchored(
+            anchor, begin, np.where(found.ordinary[anchor], stop, begin), scratch
+        )
         good = np.flatnonzero(holder[anchor] == np.arange(len(anchor)))
         size = (stop - begin)[good]
-        slot, who = runs(begin[good], size), np.repeat(good, size)
+        slot, who = expand_runs(begin[good], size), np.repeat(good, size)
         new = holder[slot] == who
         return slot[new], document[who[new]]
 
 
-def anchored(
+def place_anchored(
     anchor: np.ndarray, begin: np.ndarray, end: np.ndarray, scratch: np.ndarray
 ) -> np.ndarray:
     """[slots] number of the first span `begin .. end - 1` that covers each slot (len(anchor):
@@ -174,7 +176,7 @@ def anchored(
     open_ = np.flatnonzero(end > begin)
     while len(open_):
         size = (end - begin)[open_]
-        slot, who = runs(begin[open_], size)[::-1], np.repeat(open_, size)[::-1]
+        slot, who = expand_runs(begin[open_], size)[::-1], np.repeat(open_, size)[::-1]
         scratch[slot] = who  # the earliest undecided span comes last, so its number stays
         mine = scratch[anchor[open_]] == open_
         kept = np.repeat(mine, size)[::-1]
@@ -206,19 +208,23 @@ class Segmented(Sampler):
         laid = np.minimum(share, total)
         document, size = self._sizes(rows, lengths, draws, first, laid, total - laid)
         spans = np.bincount(document, minlength=len(first))
-        gap = self._gaps(
-            rows, draws, unit[runs(offset, np.where(spans > 0, total - laid + 1, 0))], first, spans
+        gap = self._draw_gaps(
+            rows,
+            draws,
+            unit[expand_runs(offset, np.where(spans > 0, total - laid + 1, 0))],
+            first,
+            spans,
         )
-        ordinal = np.searchsorted(unit, gap) + running(size, spans)
+        ordinal = np.searchsorted(unit, gap) + sum_before(size, spans)
         word = draws.words_at(rows.key, "turn", *np.divmod(gap, rows.seqs[rows.input].ids.shape[1]))
         turn = np.argsort((document.astype(np.uint64) << HALF) | (word >> HALF))
-        covered = found.of_slot[unit[runs(ordinal[turn], size[turn])]].astype(np.int64)
+        covered = found.of_slot[unit[expand_runs(ordinal[turn], size[turn])]].astype(np.int64)
         tokens = found.length(covered, covered + 1)
         count = np.bincount(np.repeat(document, size[turn]), tokens, minlength=len(first)).astype(
             np.int64
         )
         # `turn` leaves documents in their order
-        kept = runs(np.zeros_like(count), count) < np.repeat(share, count)
+        kept = expand_runs(np.zeros_like(count), count) < np.repeat(share, count)
         return found.slots(covered, covered + 1)[kept]
 
     @staticmethod
@@ -234,24 +240,24 @@ class Segmented(Sampler):
         width = rows.seqs[rows.input].ids.shape[1]
         document, number = (
             np.repeat(np.arange(len(first)), share),
-            runs(np.zeros_like(share), share),
+            expand_runs(np.zeros_like(share), share),
         )
         row, column = np.divmod(first[document], width)
         size = lengths(draws.words_at(rows.key, "length", row, column + number * width) >> HALF)
-        left = share[document] - running(size, share)
+        left = share[document] - sum_before(size, share)
         # no gap is left for another span
         size = np.where(number == others[document], left, np.minimum(size, left))
         kept = (left > 0) & (number <= others[document])
         return document[kept], size[kept]
 
     @staticmethod
-    def _gaps(
+    def _draw_gaps(
         rows: Rows, draws: Draws, places: np.ndarray, first: np.ndarray, spans: np.ndarray
     ) -> np.ndarray:
         """`spans` of each document's `places`, sorted; every set of them is as likely."""
-        barred = np.full(rows.seqs[rows.input].ids.shape, ~np.uint32(0))
-        barred.ravel()[places] = 0
-        place, _ = Shuffled(rows, draws, barred).at(runs(first, spans))
+        excluded = np.full(rows.seqs[rows.input].ids.shape, ~np.uint32(0))
+        excluded.ravel()[places] = 0
+        place, _ = Shuffled(rows, draws, excluded).at(expand_runs(first, spans))
         return np.sort(place)
 
 

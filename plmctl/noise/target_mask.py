@@ -7,7 +7,7 @@ from __future__ import annotations
 from plmctl.core.batch import Rows
 from plmctl.core.draws import Draws
 from plmctl.core.parts import part_of
-from plmctl.noise.masking import Budget, Masking, MaskOrReplace, Select, Shuffled, Spans, barring
+from plmctl.noise.masking import Budget, Masking, MaskOrReplace, Select, Shuffled, Spans, exclude
 from plmctl.noise.token_mask import first_tokens
 from plmctl.text.vocab import Vocab
 
@@ -26,7 +26,7 @@ class TargetTokens(Select):
         seq = rows.seqs[rows.input]
         target = (seq.tracks["segment"] == self.segment) & seq.real & (seq.ids != self.vocab.pad)
         share = self.budget.of_documents(rows, draws, target & ~self.vocab.special.take(seq.ids))
-        return first_tokens(Shuffled(rows, draws, barring(~target)), *share)
+        return first_tokens(Shuffled(rows, draws, exclude(~target)), *share)
 
     def capacity(self, length: int) -> int:
         return self.budget.capacity(length)

@@ -15,9 +15,9 @@ from plmctl.core.errors import ConfigError
 from plmctl.core.parts import part_of
 from plmctl.noise.base import Denoising, denoising
 from plmctl.noise.groups import Lengths
-from plmctl.noise.masking import Budget, Shuffled, running, runs
-from plmctl.noise.moves import movable, moved
-from plmctl.noise.units import Units, units
+from plmctl.noise.masking import Budget, Shuffled, expand_runs, sum_before
+from plmctl.noise.moves import movable, move_tokens
+from plmctl.noise.units import Units, find_units
 from plmctl.text.vocab import Vocab
 
 SELECTIONS = ("published", "exact")
@@ -69,13 +69,13 @@ class TextInfill(Denoising):
         self.budget = Budget(
             rate=rate, max_predictions=None, selection="ceiling", count_specials=False
         )
-        self.lengths = Lengths(poisson(mean_length))
+        self.lengths = Lengths(tabulate_poisson(mean_length))
         self.cover = self._exact if selection == "exact" else self._published
         self.reads = frozenset({"input"} | ({"tracks.word_start"} if whole_words else set()))
 
     def __call__(self, rows: Rows, draws: Draws) -> Rows:
         rows = denoising(rows)
-        found = units(rows, self.vocab, words=self.whole_words)
+        found = find_units(rows, self.vocab, words=self.whole_words)
         seq, heads = rows.seqs[rows.input], found.begins & found.ordinary
         first, budget = self.budget.of_documents(rows, draws, heads.reshape(seq.ids.shape))
         document, size = self._lengths(rows, draws, first, budget, seq.ids.shape[1])
@@ -104,13 +104,13 @@ class TextInfill(Denoising):
         """(slots that show the mask, slots that go) of spans of `size` words in a `document`;
         `word`: where words begin.
         """
-        barred = np.full(rows.seqs[rows.input].ids.shape, ~np.uint32(0))
-        barred.ravel()[word] = 0
-        start, _ = Shuffled(rows, draws, barred).at(
-            runs(first, np.bincount(document, minlength=len(first)))
+        excluded = np.full(rows.seqs[rows.input].ids.shape, ~np.uint32(0))
+        excluded.ravel()[word] = 0
+        start, _ = Shuffled(rows, draws, excluded).at(
+            expand_runs(first, np.bincount(document, minlength=len(first)))
         )
         unit = found.of_slot[start].astype(np.int64)
-        gone = runs(start + 1, found.length(unit, found.stop(unit, size)) - 1)
+        gone = expand_runs(start + 1, found.length(unit, found.stop(unit, size)) - 1)
         return start, gone  # a mask that another span runs over is gone, too
 
     def _lengths(
@@ -123,12 +123,12 @@ class TextInfill(Denoising):
         )
         document, number = (
             np.repeat(np.arange(len(first)), count),
-            runs(np.zeros_like(count), count),
+            expand_runs(np.zeros_like(count), count),
         )
         row, column = np.divmod(first[document], width)
         word = draws.words_at(rows.key, "length", row, column + number * width)
         size = self.lengths((word >> HALF).astype(np.uint32)) - 1
-        left = budget[document] - running(size, count)
+        left = budget[document] - sum_before(size, count)
         return document[left > 0], np.minimum(size, left)[left > 0]
 
     @staticmethod
@@ -147,16 +147,16 @@ class TextInfill(Denoising):
         """
         offset = np.searchsorted(word, first)
         others = np.diff(offset, append=len(word)) - budget
-        document, size = _joined(document, size, others + 1)
+        document, size = _join(document, size, others + 1)
         spans = np.bincount(document, minlength=len(first))
         # the gap before the i-th word that stays is drawn as the i-th of all words
-        barred = np.full(rows.seqs[rows.input].ids.shape, ~np.uint32(0))
-        barred.ravel()[word[runs(offset, np.where(spans > 0, others + 1, 0))]] = 0
-        gap, _ = Shuffled(rows, draws, barred).at(runs(first, spans))
+        excluded = np.full(rows.seqs[rows.input].ids.shape, ~np.uint32(0))
+        excluded.ravel()[word[expand_runs(offset, np.where(spans > 0, others + 1, 0))]] = 0
+        gap, _ = Shuffled(rows, draws, excluded).at(expand_runs(first, spans))
         order = np.argsort(gap)
         size = size[order]
         unit = found.of_slot[
-            word[runs(np.searchsorted(word, gap[order]) + running(size, spans), size)]
+            word[expand_runs(np.searchsorted(word, gap[order]) + sum_before(size, spans), size)]
         ].astype(np.int64)
         opens = np.ones(len(unit), bool)
         # a special token breaks a span up
@@ -183,17 +183,17 @@ class TextInfill(Denoising):
         edges = np.searchsorted(take[ours], first)
         count = np.diff(edges, append=len(ours))
         width = keep.shape[1]
-        document, gap = gaps(rows, draws, first, count, np.where(count > 0, extra, 0), width)
+        document, gap = draw_gaps(rows, draws, first, count, np.where(count > 0, extra, 0), width)
         behind = gap == count[document]  # the last ordinary token, not before one
         before = ours[edges[document] + gap - behind] + behind
         row = first[document] // width
         room = (width - length)[row]
         fits = np.zeros(len(row), bool)
-        fits[running(np.ones_like(row), np.bincount(row, minlength=len(length))) < room] = True
+        fits[sum_before(np.ones_like(row), np.bincount(row, minlength=len(length))) < room] = True
         order = np.flatnonzero(fits)[np.argsort(before[fits], kind="stable")]
         before, row, beside = before[order], row[order], take[(before - behind)[order]]
         added = before + np.arange(len(before))
-        return moved(
+        return move_tokens(
             rows,
             np.insert(take, before, beside),
             length + np.bincount(row, minlength=len(length)),
@@ -203,7 +203,7 @@ class TextInfill(Denoising):
         )
 
 
-def poisson(mean: float) -> np.ndarray:
+def tabulate_poisson(mean: float) -> np.ndarray:
     """Probabilities of 0, 1, 2, ... up to the first below 1e-7 on the far side (the public
     code's table).
     """
@@ -213,7 +213,7 @@ def poisson(mean: float) -> np.ndarray:
     return np.array(found)
 
 
-def _joined(
+def _join(
     document: np.ndarray, size: np.ndarray, most: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
     """(document, size) of at most `most` spans of each document: those that are too many are
@@ -224,7 +224,7 @@ def _joined(
     return document[first], np.add.reduceat(size, first) if len(first) else size
 
 
-def gaps(
+def draw_gaps(
     rows: Rows, draws: Draws, first: np.ndarray, count: np.ndarray, extra: np.ndarray, width: int
 ) -> tuple[np.ndarray, np.ndarray]:
     """(document, gap in 0..count) of `extra` tokens put into each document of `count` tokens.
@@ -232,7 +232,10 @@ def gaps(
     Every set of places for them in the longer text is as likely: the i-th goes to a random gap or,
     with probability i / (count + 1 + i), to that of an earlier one (Polya's urn).
     """
-    document, number = np.repeat(np.arange(len(first)), extra), runs(np.zeros_like(extra), extra)
+    document, number = (
+        np.repeat(np.arange(len(first)), extra),
+        expand_runs(np.zeros_like(extra), extra),
+    )
     row, column = np.divmod(first[document], width)
     bits = draws.words_at(rows.key, "gap", row, column + number * width).astype(np.uint32)
     lot = below(bits, count[document] + 1 + number)

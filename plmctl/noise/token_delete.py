@@ -11,7 +11,7 @@ from plmctl.core.draws import Draws
 from plmctl.core.parts import part_of
 from plmctl.noise.base import Denoising, denoising
 from plmctl.noise.masking import Budget, Shuffled
-from plmctl.noise.moves import kept, movable
+from plmctl.noise.moves import keep_tokens, movable
 from plmctl.noise.token_mask import first_tokens
 from plmctl.text.vocab import Vocab
 
@@ -27,16 +27,16 @@ class TokenDelete(Denoising):
 
     def __init__(self, *, vocab: Vocab, rate: float) -> None:
         self.pad, frame = vocab.pad, movable(vocab).special
-        self.barred = np.where(frame, ~np.uint32(0), np.uint32(0))  # [V]
+        self.excluded = np.where(frame, ~np.uint32(0), np.uint32(0))  # [V]
         self.budget = Budget(
             rate=rate, max_predictions=None, selection="ceiling", count_specials=False
         )
 
     def __call__(self, rows: Rows, draws: Draws) -> Rows:
         rows = denoising(rows)
-        barred = self.barred.take(rows.seqs[rows.input].ids)
-        share = self.budget.of_documents(rows, draws, barred == 0)
-        gone = first_tokens(Shuffled(rows, draws, barred), *share)
-        keep = np.ones(barred.shape, bool)
+        excluded = self.excluded.take(rows.seqs[rows.input].ids)
+        share = self.budget.of_documents(rows, draws, excluded == 0)
+        gone = first_tokens(Shuffled(rows, draws, excluded), *share)
+        keep = np.ones(excluded.shape, bool)
         keep[gone.row, gone.start] = False
-        return kept(rows, keep, pad=self.pad)
+        return keep_tokens(rows, keep, pad=self.pad)

@@ -9,7 +9,15 @@ import numpy as np
 from plmctl.core.batch import Rows
 from plmctl.core.draws import Draws
 from plmctl.core.parts import part_of
-from plmctl.noise.masking import Budget, Masking, MaskOrReplace, Select, Shuffled, Spans, runs
+from plmctl.noise.masking import (
+    Budget,
+    Masking,
+    MaskOrReplace,
+    Select,
+    Shuffled,
+    Spans,
+    expand_runs,
+)
 from plmctl.text.vocab import Vocab
 
 
@@ -19,12 +27,12 @@ class RandomTokens(Select):
     """
 
     def __init__(self, *, vocab: Vocab, budget: Budget, choose_specials: bool) -> None:
-        barred = np.arange(vocab.size) == vocab.pad if choose_specials else vocab.special
-        self.barred = np.where(barred, ~np.uint32(0), np.uint32(0))  # [V]
+        excluded = np.arange(vocab.size) == vocab.pad if choose_specials else vocab.special
+        self.excluded = np.where(excluded, ~np.uint32(0), np.uint32(0))  # [V]
         self.budget = budget
 
     def __call__(self, rows: Rows, draws: Draws) -> Spans:
-        order = Shuffled(rows, draws, self.barred.take(rows.seqs[rows.input].ids))
+        order = Shuffled(rows, draws, self.excluded.take(rows.seqs[rows.input].ids))
         return first_tokens(order, *self.budget.of_documents(rows, draws))
 
     def capacity(self, length: int) -> int:
@@ -35,7 +43,7 @@ def first_tokens(order: Shuffled, first: np.ndarray, budget: np.ndarray) -> Span
     """The `budget` tokens that stand first in each document, fewer where it has fewer that may
     be chosen.
     """
-    place, allowed = order.at(runs(first, budget))
+    place, allowed = order.at(expand_runs(first, budget))
     row, column = np.divmod(place[allowed].astype(np.int64), order.width)
     return Spans(row, column, np.ones_like(row))
 

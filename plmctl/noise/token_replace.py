@@ -14,7 +14,7 @@ from plmctl.core.draws import HALF, Draws, below
 from plmctl.core.errors import ConfigError
 from plmctl.core.fields import Field
 from plmctl.core.parts import part_of
-from plmctl.noise.masking import Corrupt, Masking, Select, Spans, ordinary
+from plmctl.noise.masking import Corrupt, Masking, Select, Spans, list_ordinary
 from plmctl.text.vocab import Vocab
 
 TABLE = 1 << 20  # entries of a table that one draw picks a token from
@@ -66,7 +66,7 @@ class Replace(Corrupt):
         return rows.with_seq(rows.input, replace(seq, ids=ids)).with_targets(**targets)
 
 
-def flattened(sample: np.ndarray, power: float) -> np.ndarray:
+def flatten(sample: np.ndarray, power: float) -> np.ndarray:
     """Ids as often as `(their count in sample) ** power`, to within one of about a million."""
     ids, counts = np.unique(sample, return_counts=True)
     weights = counts**power
@@ -115,9 +115,9 @@ class TokenReplace(Masking):
                 power,
                 "0 < power <= 1; unigram=false: every ordinary token as likely",
             )
-        choices = ordinary(vocab, corpus_sample if unigram else None)
+        choices = list_ordinary(vocab, corpus_sample if unigram else None)
         if power < 1:
-            choices = flattened(choices, power)
+            choices = flatten(choices, power)
         super().__init__(
             select=EachToken(vocab=vocab, rate=rate),
             corrupt=Replace(vocab=vocab, choices=choices, ask_originals=ask_originals),

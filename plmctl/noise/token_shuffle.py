@@ -16,8 +16,8 @@ from plmctl.core.fields import Field
 from plmctl.core.parts import part_of
 from plmctl.noise.base import Noise
 from plmctl.noise.groups import first_come
-from plmctl.noise.masking import Budget, Shuffled, barring, running, runs
-from plmctl.noise.moves import permuted
+from plmctl.noise.masking import Budget, Shuffled, exclude, expand_runs, sum_before
+from plmctl.noise.moves import permute
 from plmctl.text.vocab import Vocab
 
 COUNTS = ("trigrams", "tokens")
@@ -80,7 +80,7 @@ class TokenShuffle(Noise):
         order = self.orders[(np.cumsum(changes, axis=1) > lot[:, None]).argmax(1)]
         take = np.arange(seq.ids.size)
         take[place] = start[:, None] + order
-        return permuted(rows, take).with_targets(shuffle=labels)
+        return permute(rows, take).with_targets(shuffle=labels)
 
     def _heads(self, rows: Rows, ordinary: np.ndarray) -> np.ndarray:
         """[n, T] bool: tokens that a run may begin with."""
@@ -107,17 +107,19 @@ class TokenShuffle(Noise):
         """[m] first slots of the runs: of the shuffled heads, one after the other, those that
         meet no earlier one.
         """
-        order = Shuffled(rows, draws, barring(~heads))
+        order = Shuffled(rows, draws, exclude(~heads))
         room = np.diff(first, append=heads.size)
         looks = np.minimum(room, budget + (budget >> 1) + 4)
         open_, found = np.flatnonzero(budget > 0), []
         while len(open_):
-            place, allowed = order.at(runs(first[open_], looks[open_]))
+            place, allowed = order.at(expand_runs(first[open_], looks[open_]))
             good = first_come(
                 place, np.where(allowed, place + self.size, place), heads.size + self.size
             )
             document = np.repeat(np.arange(len(open_)), looks[open_])
-            taken = good & (running(good.astype(np.int64), looks[open_]) < budget[open_][document])
+            taken = good & (
+                sum_before(good.astype(np.int64), looks[open_]) < budget[open_][document]
+            )
             enough = np.bincount(document, weights=taken, minlength=len(open_)) == budget[open_]
             enough |= looks[open_] == room[open_]
             found.append(place[taken & enough[document]])

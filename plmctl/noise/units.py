@@ -11,7 +11,7 @@ import numpy as np
 
 from plmctl.core.batch import Rows
 from plmctl.core.errors import DataError
-from plmctl.noise.masking import document_begins, runs
+from plmctl.noise.masking import expand_runs, find_document_begins
 from plmctl.text.vocab import Vocab
 
 
@@ -43,10 +43,10 @@ class Units:
 
     def slots(self, unit: np.ndarray, stop: np.ndarray) -> np.ndarray:
         """All tokens of the units from `unit` to before `stop`."""
-        return runs(self.start[unit], self.length(unit, stop))
+        return expand_runs(self.start[unit], self.length(unit, stop))
 
 
-def units(rows: Rows, vocab: Vocab, *, words: bool, spans: Sequence[str] = ()) -> Units:
+def find_units(rows: Rows, vocab: Vocab, *, words: bool, spans: Sequence[str] = ()) -> Units:
     """Units of single tokens, or of `words` (by tracks.word_start), with each of the rows' `spans`
     as one unit.
 
@@ -58,7 +58,7 @@ def units(rows: Rows, vocab: Vocab, *, words: bool, spans: Sequence[str] = ()) -
     begins = seq.tracks["word_start"].astype(bool) if words else np.ones(seq.ids.shape, bool)
     width = seq.ids.shape[1]
     for name in reversed(spans):
-        _merge(begins.ravel(), marked(rows, name), width)
+        _merge(begins.ravel(), mark_spans(rows, name), width)
     begins |= special
     cuts = special.copy()  # where a stretch begins
     cuts[:, 1:] |= special[:, :-1]
@@ -76,7 +76,7 @@ def units(rows: Rows, vocab: Vocab, *, words: bool, spans: Sequence[str] = ()) -
     )
 
 
-def marked(rows: Rows, name: str) -> np.ndarray:
+def mark_spans(rows: Rows, name: str) -> np.ndarray:
     """The rows' spans of one name, [m, 3+]; DataError where the data have none."""
     if name not in rows.spans:
         raise DataError(
@@ -90,7 +90,7 @@ def marked(rows: Rows, name: str) -> np.ndarray:
 def _merge(begins: np.ndarray, spans: np.ndarray, width: int) -> None:
     """Make each span one unit, and what follows it another (in place)."""
     first, length = spans[:, 0] * width + spans[:, 1], spans[:, 2]
-    begins[runs(first, length)] = False
+    begins[expand_runs(first, length)] = False
     begins[first] = True
     after = first + length
     begins[after[after < len(begins)]] = True
@@ -100,7 +100,7 @@ def _row_begins(rows: Rows) -> np.ndarray:
     """[n, T] bool: where rows and documents begin."""
     seq = rows.seqs[rows.input]
     if "document" in seq.tracks:
-        return document_begins(seq.tracks["document"])
+        return find_document_begins(seq.tracks["document"])
     begins = np.zeros(seq.ids.shape, bool)
     begins[:, 0] = True
     return begins

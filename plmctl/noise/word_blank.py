@@ -13,8 +13,8 @@ from plmctl.core.draws import Draws
 from plmctl.core.errors import ConfigError
 from plmctl.core.parts import part_of
 from plmctl.noise.base import Denoising, denoising
-from plmctl.noise.units import units
-from plmctl.noise.word_drop import struck, threshold
+from plmctl.noise.units import find_units
+from plmctl.noise.word_drop import strike_words, threshold
 from plmctl.text.vocab import Vocab
 
 
@@ -42,7 +42,7 @@ class WordBlank(Denoising):
     def __call__(self, rows: Rows, draws: Draws) -> Rows:
         rows = denoising(rows)
         seq = rows.seqs[rows.input]
-        hidden = struck(rows, draws, units(rows, self.vocab, words=True), self.limit)
+        hidden = strike_words(rows, draws, find_units(rows, self.vocab, words=True), self.limit)
         ids = np.where(
             hidden.reshape(seq.ids.shape), np.asarray(self.vocab.mask, seq.ids.dtype), seq.ids
         )

@@ -11,9 +11,9 @@ from plmctl.core.draws import Draws, below
 from plmctl.core.errors import ConfigError
 from plmctl.core.parts import part_of
 from plmctl.noise.base import Denoising, denoising
-from plmctl.noise.masking import runs
-from plmctl.noise.moves import kept, movable, stretches
-from plmctl.noise.units import Units, units
+from plmctl.noise.masking import expand_runs
+from plmctl.noise.moves import find_stretches, keep_tokens, movable
+from plmctl.noise.units import Units, find_units
 from plmctl.text.vocab import Vocab
 
 
@@ -35,15 +35,15 @@ class WordDrop(Denoising):
     def __call__(self, rows: Rows, draws: Draws) -> Rows:
         rows = denoising(rows)
         shape = rows.seqs[rows.input].ids.shape
-        found = units(rows, self.vocab, words=True)
-        keep = ~struck(rows, draws, found, self.limit)
-        start, length = stretches(found)
+        found = find_units(rows, self.vocab, words=True)
+        keep = ~strike_words(rows, draws, found, self.limit)
+        start, length = find_stretches(found)
         if len(start):
             bare = ~np.logical_or.reduceat(
                 (keep & found.ordinary)[found.ordinary], np.cumsum(length) - length
             )
             self._keep_one(rows, draws, found, start[bare], keep)
-        return kept(rows, keep.reshape(shape), pad=self.vocab.pad)
+        return keep_tokens(rows, keep.reshape(shape), pad=self.vocab.pad)
 
     @staticmethod
     def _keep_one(
@@ -56,7 +56,7 @@ class WordDrop(Denoising):
             rows.key, "kept", *np.divmod(start, rows.seqs[rows.input].ids.shape[1])
         )
         chosen = first + below(word.astype(np.uint32), count)
-        keep[runs(found.start[chosen], found.length(chosen, chosen + 1))] = True
+        keep[expand_runs(found.start[chosen], found.length(chosen, chosen + 1))] = True
 
 
 def threshold(rate: float) -> np.uint32:
@@ -66,7 +66,7 @@ def threshold(rate: float) -> np.uint32:
     return np.uint32(round(rate * 2**32))
 
 
-def struck(rows: Rows, draws: Draws, found: Units, limit: np.uint32) -> np.ndarray:
+def strike_words(rows: Rows, draws: Draws, found: Units, limit: np.uint32) -> np.ndarray:
     """[n*T] bool: all tokens of the ordinary words whose lot, independent of all others, is
     below `limit`.
     """

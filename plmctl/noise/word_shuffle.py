@@ -11,8 +11,8 @@ from plmctl.core.draws import Draws
 from plmctl.core.errors import ConfigError
 from plmctl.core.parts import part_of
 from plmctl.noise.base import Denoising, denoising
-from plmctl.noise.moves import movable, permuted
-from plmctl.noise.units import Units, units
+from plmctl.noise.moves import movable, permute
+from plmctl.noise.units import Units, find_units
 from plmctl.text.vocab import Vocab
 
 
@@ -38,12 +38,12 @@ class WordShuffle(Denoising):
     def __call__(self, rows: Rows, draws: Draws) -> Rows:
         rows = denoising(rows)
         n, width = rows.seqs[rows.input].ids.shape
-        found = units(rows, self.vocab, words=True)
+        found = find_units(rows, self.vocab, words=True)
         order = self._keys(rows, draws, found)
         order.sort(axis=1)
         column = (order & order.dtype.type((1 << (width - 1).bit_length()) - 1)).astype(np.int64)
         column += np.arange(n)[:, None] * width
-        return permuted(rows, column.ravel())
+        return permute(rows, column.ravel())
 
     def _keys(self, rows: Rows, draws: Draws, found: Units) -> np.ndarray:
         """[n, T] unsigned [place + noise | column]: one of each token, the first part equal within

@@ -16,7 +16,7 @@ from plmctl.models.base import Model
 from plmctl.objectives.base import Output, Term
 from plmctl.objectives.electra import Electra
 from plmctl.objectives.generator import Drawn, Generator, log_likelihood, wide
-from plmctl.objectives.rtd import detection
+from plmctl.objectives.rtd import detect
 
 
 @part_of("objective")
@@ -53,7 +53,7 @@ class Adversarial(Electra):
     def forward(self, model: Model, batch: Batch, state: object = None) -> Output:
         drawn = self.generator(batch)
         logits, replaced, asked = self.judged(model, drawn)
-        total, logs = detection(logits, replaced, asked, self.counts(batch)["rtd"])
+        total, logs = detect(logits, replaced, asked, self.counts(batch)["rtd"])
         reward = F.binary_cross_entropy_with_logits(
             wide(logits.detach()), replaced.to(wide(logits).dtype), reduction="none"
         )

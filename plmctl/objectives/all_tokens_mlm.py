@@ -51,7 +51,7 @@ class AllTokensMLM(Objective):
         hidden, kept = model(drawn.batch).last.flatten(0, 1), ~drawn.replaced.flatten()
         gate = wide(model.heads["copy"](hidden))
         likelihood = log_likelihood(model.heads["mlm"], hidden, drawn.original.flatten())  # type: ignore[arg-type]
-        total = copied_or_known(gate, likelihood, kept).masked_fill(~real, 0).sum()
+        total = copy_or_predict(gate, likelihood, kept).masked_fill(~real, 0).sum()
         logs = {
             "acc/mlm": (guessed, batch.counts["mlm"]),
             "acc/copy": ((((gate > 0) == kept) & real).sum(), count),
@@ -59,7 +59,7 @@ class AllTokensMLM(Objective):
         return Output({"mlm": Term(own), "all_tokens_mlm": Term(-total)}, logs)
 
 
-def copied_or_known(gate: Tensor, likelihood: Tensor, kept: Tensor) -> Tensor:
+def copy_or_predict(gate: Tensor, likelihood: Tensor, kept: Tensor) -> Tensor:
     """`log(c [kept] + (1 - c) p)` for logits of c and log p, all [P]."""
     known = F.logsigmoid(-gate) + likelihood
     return known.where(~kept, F.logsigmoid(gate).logaddexp(known))

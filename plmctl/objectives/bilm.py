@@ -12,7 +12,7 @@ from plmctl.core.errors import ConfigError
 from plmctl.core.parts import part_of
 from plmctl.models.base import Model
 from plmctl.objectives.base import Facts, Objective, Output, Term
-from plmctl.objectives.clm import beside
+from plmctl.objectives.clm import find_neighbours
 from plmctl.text.vocab import Vocab
 
 
@@ -55,7 +55,7 @@ class BiLM(Objective):
     def labels(self, rows: Rows) -> dict[str, np.ndarray]:
         text, there = rows.seqs["text"], rows.targets
         found = {
-            name: there[name] if name in there else beside(text, after=name == "clm")
+            name: there[name] if name in there else find_neighbours(text, after=name == "clm")
             for name in ("clm", "backward")
         }
         return {name: self._known(labels) for name, labels in found.items()}

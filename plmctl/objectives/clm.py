@@ -33,7 +33,7 @@ class CLM(Objective):
     def labels(self, rows: Rows) -> dict[str, np.ndarray]:
         if "clm" in rows.targets:
             return {"clm": rows.targets["clm"]}
-        return {"clm": beside(rows.seqs["text"], after=True)}
+        return {"clm": find_neighbours(rows.seqs["text"], after=True)}
 
     def counts(self, batch: Batch) -> dict[str, int]:
         return {"clm": batch.counts["clm"]}
@@ -45,7 +45,7 @@ class CLM(Objective):
         return Output({"clm": Term(loss)}, {"acc/clm": (right, batch.counts["clm"])}, hidden.state)
 
 
-def beside(text: Seq, *, after: bool) -> np.ndarray:
+def find_neighbours(text: Seq, *, after: bool) -> np.ndarray:
     """[n, T] the token after each one, or before it, in the same document; IGNORE where there is
     none.
     """

@@ -13,15 +13,15 @@ from torch.nn import functional as F
 from plmctl.core.batch import IGNORE, Batch
 
 
-def info_nce(scores: Tensor, barred: Tensor, counted: Tensor) -> tuple[Tensor, Tensor]:
-    """`- sum over counted i of log exp(s_ii) / sum_j exp(s_ij)`, j over what is not barred; and how
-    often s_ii is the largest.
+def info_nce(scores: Tensor, excluded: Tensor, counted: Tensor) -> tuple[Tensor, Tensor]:
+    """`- sum over counted i of log exp(s_ii) / sum_j exp(s_ij)`, j over what is not excluded; and
+    how often s_ii is the largest.
 
-    scores [N, N], barred [N, N], counted [N]; a row's own answer is never barred. I(a; b) >= log N
-    - the mean of it (van den Oord et al., 2018, arXiv:1807.03748, sec. 2.3).
+    scores [N, N], excluded [N, N], counted [N]; a row's own answer is never excluded. I(a; b) >=
+    log N - the mean of it (van den Oord et al., 2018, arXiv:1807.03748, sec. 2.3).
     """
     own = torch.eye(len(scores), dtype=torch.bool, device=scores.device)
-    scores = scores.masked_fill(barred & ~own, -torch.inf)
+    scores = scores.masked_fill(excluded & ~own, -torch.inf)
     answers = torch.arange(len(scores), device=scores.device).masked_fill(~counted, IGNORE)
     return (
         F.cross_entropy(scores, answers, ignore_index=IGNORE, reduction="sum"),
@@ -29,7 +29,7 @@ def info_nce(scores: Tensor, barred: Tensor, counted: Tensor) -> tuple[Tensor, T
     )
 
 
-def products(a: Tensor, b: Tensor) -> Tensor:
+def multiply(a: Tensor, b: Tensor) -> Tensor:
     """`a b^T` [N, M] in fp32 or wider also under autocast: in bf16 a product of 700 may be wrong
     by 2, and so may its logit.
     """
@@ -38,12 +38,12 @@ def products(a: Tensor, b: Tensor) -> Tensor:
         return a.to(wide) @ b.to(wide).T
 
 
-def equal(ids: Tensor) -> Tensor:
+def find_equal(ids: Tensor) -> Tensor:
     """[N, N] bool: which rows of `ids [N, T]` are the same: no negatives of each other."""
     return (ids[:, None] == ids).all(-1)
 
 
-def originals(batch: Batch) -> Batch:
+def restore_originals(batch: Batch) -> Batch:
     """The batch with the tokens of `targets.mlm` in their places: what was there before noise
     hid them.
     """

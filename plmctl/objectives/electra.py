@@ -13,7 +13,7 @@ from plmctl.core.parts import part_of
 from plmctl.models.base import Model
 from plmctl.objectives.base import Facts, Objective, Output, Term
 from plmctl.objectives.generator import Drawn, Generator
-from plmctl.objectives.rtd import detection
+from plmctl.objectives.rtd import detect
 
 
 @part_of("objective")
@@ -65,7 +65,7 @@ class Electra(Objective):
     def discriminate(self, model: Model, drawn: Drawn) -> Output:
         """What the model learns from: which tokens the generator changed."""
         logits, replaced, asked = self.judged(model, drawn)
-        total, logs = detection(logits, replaced, asked, self.counts(drawn.batch)["rtd"])
+        total, logs = detect(logits, replaced, asked, self.counts(drawn.batch)["rtd"])
         return Output({"rtd": Term(total, self.rtd_weight)}, logs)
 
     def judged(self, model: Model, drawn: Drawn) -> tuple[Tensor, Tensor, Tensor]:

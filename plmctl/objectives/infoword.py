@@ -12,7 +12,7 @@ from plmctl.core.errors import ConfigError
 from plmctl.core.parts import part_of
 from plmctl.models.base import Model
 from plmctl.objectives.base import Facts, Objective, Output, Term
-from plmctl.objectives.contrast import equal, info_nce, originals, products
+from plmctl.objectives.contrast import find_equal, info_nce, multiply, restore_originals
 from plmctl.text.template import wraps
 from plmctl.text.vocab import Vocab
 
@@ -57,17 +57,17 @@ class InfoWord(Objective):
             return Output({})
         ngrams, row = self.ngrams(batch), batch.spans["chosen"][:, 0]
         sentence, alone = model(batch, state).last[row, 0], model(ngrams).last[:, 0]
-        barred = equal(ngrams.text.ids) | (row[:, None] == row)
+        excluded = find_equal(ngrams.text.ids) | (row[:, None] == row)
         loss, right = info_nce(
-            products(sentence, alone) / self.temperature,
-            barred,
+            multiply(sentence, alone) / self.temperature,
+            excluded,
             torch.ones_like(row, dtype=torch.bool),
         )
         return Output({"infoword": Term(loss)}, {"acc/infoword": (right, len(row))})
 
     def ngrams(self, batch: Batch) -> Batch:
         """spans.chosen of the original text as rows [m, max_tokens + specials], padded."""
-        spans, ids = batch.spans["chosen"], originals(batch).text.ids
+        spans, ids = batch.spans["chosen"], restore_originals(batch).text.ids
         row, start, length = spans[:, 0], spans[:, 1], spans[:, 2].clamp(max=self.max_tokens)
         step = torch.arange(self.max_tokens, device=ids.device)
         place = (row * ids.shape[1] + start)[:, None] + step

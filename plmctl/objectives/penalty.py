@@ -43,7 +43,7 @@ class Penalized(Objective):
         self.objective.after_step(model, step)
 
 
-def penalized(model: Model, objective: Objective) -> Objective:
+def penalize(model: Model, objective: Objective) -> Objective:
     """`objective`, with the penalties of the model's parts where some ask for one."""
     parts = [part for part in model.modules() if isinstance(part, Restrained) and part.strength]
     return Penalized(objective=objective, parts=parts) if parts else objective

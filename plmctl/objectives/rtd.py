@@ -41,11 +41,11 @@ class RTD(Objective):
     def forward(self, model: Model, batch: Batch, state: object = None) -> Output:
         targets = batch.require("targets.replaced")
         logits = model.heads["discriminator"](model(batch, state).at(targets.index))
-        total, logs = detection(logits, targets.ids == 1, targets.ids != IGNORE, targets.count)
+        total, logs = detect(logits, targets.ids == 1, targets.ids != IGNORE, targets.count)
         return Output({"rtd": Term(total)}, logs)
 
 
-def detection(logits: Tensor, replaced: Tensor, asked: Tensor, count: int) -> tuple[Tensor, Logs]:
+def detect(logits: Tensor, replaced: Tensor, asked: Tensor, count: int) -> tuple[Tensor, Logs]:
     """(summed binary cross-entropy, accuracy, share replaced, precision and recall) of `logits
     [P]` where `asked [P]`.
     """

@@ -49,10 +49,10 @@ class Seq2Seq(Objective):
         return {"seq2seq": batch.counts["seq2seq"]}
 
     def forward(self, model: Model, batch: Batch, state: object = None) -> Output:
-        return asked_of(model, batch, "seq2seq", smoothing=self.smoothing, state=state)
+        return ask(model, batch, "seq2seq", smoothing=self.smoothing, state=state)
 
 
-def asked_of(
+def ask(
     model: Model,
     batch: Batch,
     name: str,

@@ -20,7 +20,7 @@ from plmctl.models.base import Model
 from plmctl.nn.cells.attention import Attention
 from plmctl.nn.dropout import Dropout
 from plmctl.objectives.base import Facts, Objective, Output, Term
-from plmctl.objectives.contrast import equal, info_nce, originals, products
+from plmctl.objectives.contrast import find_equal, info_nce, multiply, restore_originals
 
 
 @part_of("objective")
@@ -55,13 +55,13 @@ class SimCSE(Objective):
         return {"simcse": batch.counts["rows"]}
 
     def forward(self, model: Model, batch: Batch, state: object = None) -> Output:
-        clean = originals(batch)
+        clean = restore_originals(batch)
         with nullcontext() if self.training else dropping(model.backbone):
             first, second = (model(view).last[:, 0] for view in (clean, replace(clean)))
         real, count = batch.text.length > 0, batch.counts["rows"]
         a, b = (unit(self.mlp(states)) for states in (first, second))
         loss, right = info_nce(
-            products(a, b) / self.temperature, equal(clean.text.ids) | ~real, real
+            multiply(a, b) / self.temperature, find_equal(clean.text.ids) | ~real, real
         )
         logs: dict[str, tuple[Tensor, int | Tensor]] = {"acc/simcse": (right, count)}
         if count > 1:
@@ -98,5 +98,5 @@ def _geometry(first: Tensor, second: Tensor, real: Tensor) -> tuple[Tensor, Tens
     """
     x, y = unit(first), unit(second)
     pairs = (real[:, None] & real).fill_diagonal_(False)
-    potential = torch.exp(4 * (products(x, x) - 1)).masked_fill(~pairs, 0)  # |x - y|^2 = 2 - 2 x.y
+    potential = torch.exp(4 * (multiply(x, x) - 1)).masked_fill(~pairs, 0)  # |x - y|^2 = 2 - 2 x.y
     return ((x - y).square().sum(1) * real).sum(), (potential.sum() / pairs.sum()).log()

@@ -14,7 +14,7 @@ import torch
 from plmctl.core.rounding import rounded
 from plmctl.models.base import Model
 from plmctl.nn.tables import count
-from plmctl.objectives.penalty import penalized
+from plmctl.objectives.penalty import penalize
 from plmctl.run import estimate
 from plmctl.run.adapt import with_new_tokens
 from plmctl.run.assemble import build_model
@@ -181,7 +181,7 @@ def train(session: Session) -> Result:
             predict(model, task, data["dev"], precision=session.precision)[1] if world.main else {}
         )
 
-    objective = penalized(
+    objective = penalize(
         model, add_teacher(spec, model, task, say=session.say, rows=len(data["train"].rows.key))
     )
     result = fit(

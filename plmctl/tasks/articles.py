@@ -104,16 +104,16 @@ def _ids(file: Path) -> dict[str, list[str]]:
 
 def _story(text: str) -> tuple[str, str]:
     article, *highlights = text.split(HIGHLIGHT)
-    return _joined(article), "\n".join(filter(None, map(_joined, highlights)))
+    return _join(article), "\n".join(filter(None, map(_join, highlights)))
 
 
 def _summary(text: str) -> tuple[str, str]:
     _, *parts = _MARK.split(text)
     known = dict(zip(parts[::2], parts[1::2], strict=True))
-    return _joined(known.get("RESTBODY", "")), _joined(known.get("FIRST-SENTENCE", ""))
+    return _join(known.get("RESTBODY", "")), _join(known.get("FIRST-SENTENCE", ""))
 
 
-def _joined(text: str) -> str:
+def _join(text: str) -> str:
     return " ".join(text.split())
 
 

@@ -26,7 +26,7 @@ from plmctl.noise.base import Noise
 from plmctl.objectives.base import Objective, Output
 from plmctl.tasks import files
 from plmctl.tasks.holding import hold_out
-from plmctl.tasks.transform import Transform, added
+from plmctl.tasks.transform import Transform, add_rows
 from plmctl.text.vocab import Vocab
 
 DEV_SHARE = 0.1  # of a single labelled file
@@ -327,7 +327,7 @@ class Task(Objective):
         """
         assert batch.anchors is not None
         features = features_of(model, batch)[batch.anchors[:, 0], batch.anchors[:, 1]]
-        features = added(features, batch) if together else features
+        features = add_rows(features, batch) if together else features
         return pool(model, features)
 
 

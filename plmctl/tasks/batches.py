@@ -83,7 +83,7 @@ def collate(rows: Rows, index: np.ndarray, noise: Callable[[Rows], Rows] | None 
     Targets belong to the sequence that is written: the `target` where there is one. `values.group`
     is numbered anew, from 0.
     """
-    seqs = {name: _picked(seq, index) for name, seq in rows.seqs.items()}
+    seqs = {name: _pick(seq, index) for name, seq in rows.seqs.items()}
     written = seqs.get("target", next(iter(seqs.values()))).ids.shape[1]
     values = {name: value[index] for name, value in rows.values.items()}
     if "group" in values:
@@ -128,7 +128,7 @@ def fingerprint(rows: Rows) -> str:
     return digest.hexdigest()
 
 
-def _picked(seq: Seq, index: np.ndarray) -> Seq:
+def _pick(seq: Seq, index: np.ndarray) -> Seq:
     longest = max(1, int(seq.length[index].max()))
     tracks = {name: track[index, :longest] for name, track in seq.tracks.items()}
     return Seq(seq.ids[index, :longest], seq.length[index], tracks, view=seq.view)

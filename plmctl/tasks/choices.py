@@ -21,7 +21,7 @@ from plmctl.models.base import Model
 from plmctl.objectives.base import Facts, Output, Term
 from plmctl.tasks import encode, metrics
 from plmctl.tasks.base import Example, Task, TaskSettings
-from plmctl.tasks.metrics import by_name, checked
+from plmctl.tasks.metrics import by_name, check_metrics
 from plmctl.tasks.tables import Column, Table
 from plmctl.tasks.transform import Transform
 
@@ -132,7 +132,7 @@ class Choice(Task):
 
     def __init__(self, **given: Any) -> None:
         own = ChoiceSettings(**given)
-        metrics = checked(own.metrics, by_name(None))
+        metrics = check_metrics(own.metrics, by_name(None))
         super().__init__(own, metrics=metrics, transform=own.transform)
         self.first_label = own.first_label
 
@@ -196,7 +196,7 @@ class Choice(Task):
                     )
                 )
                 example_of.append(number)
-        rows = self.transform.asked(encode.grouped(encode.pad(laid, vocab, example=example_of)))
+        rows = self.transform.asked(encode.group_rows(encode.pad(laid, vocab, example=example_of)))
         if any(example.label is None for example in examples):
             return rows
         right = np.array([self._right(example) for example in examples], dtype=np.int64)

@@ -21,7 +21,7 @@ from plmctl.models.base import Model
 from plmctl.objectives.base import Facts, Output, Term
 from plmctl.tasks import encode, metrics
 from plmctl.tasks.base import Example, Task, TaskSettings, label_ids
-from plmctl.tasks.metrics import by_name, checked
+from plmctl.tasks.metrics import by_name, check_metrics
 from plmctl.tasks.transform import Transform
 
 
@@ -69,7 +69,7 @@ class Classification(Task):
         )
         super().__init__(
             own,
-            metrics=checked(own.metrics, by_name(own.positive), fix=needed),
+            metrics=check_metrics(own.metrics, by_name(own.positive), fix=needed),
             label_names=own.label_names,
             submission=own.submission,
             transform=own.transform,
@@ -191,4 +191,4 @@ def encode_texts(
     ]
     laid = [encode.lay_out(a, b, vocab, max_length=max_length, pooling=pooling) for a, b in orders]
     rows = encode.pad(laid, vocab, example=[place // (1 + both) for place in range(len(laid))])
-    return transform.asked(encode.grouped(rows) if both else rows)
+    return transform.asked(encode.group_rows(rows) if both else rows)

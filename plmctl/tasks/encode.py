@@ -114,7 +114,7 @@ def pad(found: Sequence[Row], vocab: Vocab, *, example: Sequence[int]) -> Rows:
     )
 
 
-def grouped(rows: Rows) -> Rows:
+def group_rows(rows: Rows) -> Rows:
     """`rows` with values.group, so that all of an example stay in one batch."""
     return replace(rows, values={**rows.values, "group": rows.values["example"]})
 

@@ -20,7 +20,7 @@ from plmctl.models.base import Model
 from plmctl.noise.base import Noise
 from plmctl.noise.target_mask import TargetMask
 from plmctl.objectives.base import Output, Term
-from plmctl.objectives.seq2seq import asked_of
+from plmctl.objectives.seq2seq import ask
 from plmctl.tasks import sequences, written
 from plmctl.tasks.base import Example, Task, TaskSettings
 from plmctl.tasks.pairs import Pairs
@@ -128,7 +128,7 @@ class Generation(Task):
         own = GenerationSettings(**given)
         own.check()
         self.head = "seq2seq" if own.writes == "target" else "clm" if own.masked is None else "mlm"
-        super().__init__(own, metrics=written.known(own.metrics, own.tokenize))
+        super().__init__(own, metrics=written.check_writing_metrics(own.metrics, own.tokenize))
         self.pairs, self.search = own.reader, own.search
         self.max_target, self.smoothing, self.prefix = own.max_target, own.smoothing, own.prefix
         self.spread = own.spread or ("all" if own.masked is None else "others")
@@ -201,10 +201,12 @@ class Generation(Task):
             tokenizer.encode_batch([example.label[0] for example in examples]) if labelled else None
         )
         behind = partial(
-            sequences.behind, segments=self.segments, asked="clm" if self.masked is None else "mlm"
+            sequences.lay_behind,
+            segments=self.segments,
+            asked="clm" if self.masked is None else "mlm",
         )
         lay = (
-            partial(sequences.beside, templates=self.templates)
+            partial(sequences.lay_beside, templates=self.templates)
             if self.writes == "target"
             else behind
         )
@@ -236,7 +238,7 @@ class Generation(Task):
     def forward(self, model: Model, batch: Batch, state: Any = None) -> Output:
         """What is trained: the loss over the target, nothing is written."""
         spared = self._tokenizer.vocab.pad if self.spread == "others" else None
-        return asked_of(model, batch, self.head, smoothing=self.smoothing, spared=spared)
+        return ask(model, batch, self.head, smoothing=self.smoothing, spared=spared)
 
     def logits(self, model: Model, batch: Batch) -> dict[str, Tensor]:
         """written [B, max_target] the ids of each row's best text, -1 behind it; nll and tokens

@@ -18,7 +18,7 @@ from plmctl.core.batch import IGNORE, Rows
 from plmctl.core.draws import Draws
 from plmctl.core.errors import ConfigError, DataError, UsageError
 from plmctl.core.parts import part_of
-from plmctl.data.formats.blocks import closed
+from plmctl.data.formats.blocks import make_closing_wrap
 from plmctl.data.loader import collate
 from plmctl.heads.lm import LMHead
 from plmctl.models.base import Model
@@ -161,7 +161,7 @@ class LanguageModel:
     ) -> dict[str, float]:
         first, documents = run.vocab.bos, text.ids
         if self.stream or remembers:
-            first = end = closed(run.vocab).after[0]
+            first = end = make_closing_wrap(run.vocab).after[0]
             if self.stream:
                 documents = [[token for ids in documents for token in (*ids, end)]]
         read = [
@@ -182,7 +182,7 @@ class LanguageModel:
         }
 
     def _masked(self, run: _Run, text: Text, window: int) -> dict[str, float]:
-        rows = _rows([row for row, _ in _framed(text, run.vocab, window)], run.vocab)
+        rows = _rows([row for row, _ in _frame(text, run.vocab, window)], run.vocab)
         noised = self.noise()(rows, Draws(self.seed, 0))
         ids, target = noised.seqs["text"].ids, noised.targets["mlm"]
         loss, tokens = run.loss(
@@ -219,7 +219,7 @@ def causal_windows(ids: Sequence[int], window: int, stride: int) -> Iterator[Win
         start += stride
 
 
-def _framed(text: Text, vocab: Vocab, window: int) -> Iterator[tuple[encode.Row, int]]:
+def _frame(text: Text, vocab: Vocab, window: int) -> Iterator[tuple[encode.Row, int]]:
     """Each document in pieces that fill a row with the tokenizer's special tokens around; and
     how many tokens a piece has.
     """
@@ -239,7 +239,7 @@ def _hidden_one_by_one(
     text: Text, vocab: Vocab, window: int, limit: int | None
 ) -> Iterator[Window]:
     left = text.tokens if limit is None else limit
-    for row, length in _framed(text, vocab, window):
+    for row, length in _frame(text, vocab, window):
         for place in range(row.a_start, row.a_start + min(length, left)):
             ids, target = list(row.ids), [IGNORE] * len(row.ids)
             ids[place], target[place] = vocab.id("mask"), row.ids[place]

@@ -16,7 +16,7 @@ Labels = Sequence[str]
 Entity = tuple[str, int, int]  # type, first token, last token
 
 
-def checked(names: Sequence[str], known: Iterable[str], *, fix: str = "") -> list[str]:
+def check_metrics(names: Sequence[str], known: Iterable[str], *, fix: str = "") -> list[str]:
     """`names`, all of which are `known` to a task; else a ConfigError that lists these."""
     known = tuple(known)
     for name in names:

@@ -96,7 +96,7 @@ class Pairs(Table):
         if target is None:
             raise DataError(
                 f"there is no {stem}{ends[1]} beside {source.name}, but"
-                f" {_listed(folder)}{nearest(ends[1], _suffixes(folder))}",
+                f" {_list(folder)}{nearest(ends[1], _suffixes(folder))}",
                 file=folder,
                 fix="task.columns.target=<what the files in the other language end with>",
             )
@@ -119,7 +119,7 @@ class Pairs(Table):
 
     def _absent(self, path: Any, split: str, columns: Columns) -> DataError:
         place = Path(str(path)).expanduser()
-        there = f"; the folder has {_listed(place)}" if place.is_dir() else ""
+        there = f"; the folder has {_list(place)}" if place.is_dir() else ""
         sides = [str(columns.get(side)) for side in ("source", "target")]
         near = (
             nearest(sides[0], [end.removeprefix(".") for end in _suffixes(place)])
@@ -181,5 +181,5 @@ def _suffixes(folder: Path) -> list[str]:
     return sorted({Path(_bare(file)).suffix for file in folder.iterdir()})
 
 
-def _listed(folder: Path) -> str:
+def _list(folder: Path) -> str:
     return ", ".join(sorted(file.name for file in folder.iterdir())[:12])

@@ -19,7 +19,7 @@ from plmctl.objectives.base import Facts, Output, Term
 from plmctl.tasks import encode
 from plmctl.tasks.base import Example, Task, TaskSettings
 from plmctl.tasks.classification import encode_texts, parse_texts
-from plmctl.tasks.metrics import CORRELATIONS, checked
+from plmctl.tasks.metrics import CORRELATIONS, check_metrics
 from plmctl.tasks.transform import Transform
 
 
@@ -61,7 +61,7 @@ class Regression(Task):
         own = RegressionSettings(**given)
         super().__init__(
             own,
-            metrics=checked(own.metrics, CORRELATIONS),
+            metrics=check_metrics(own.metrics, CORRELATIONS),
             submission=own.submission,
             transform=own.transform,
         )

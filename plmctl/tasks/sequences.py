@@ -17,7 +17,7 @@ Ids = Sequence[Sequence[int]]
 Template = Sequence[str] | None  # roles around A, a text: [bos, A, eos]
 
 
-def beside(
+def lay_beside(
     sources: Ids,
     targets: Ids | None,
     vocab: Vocab,
@@ -31,16 +31,16 @@ def beside(
 
     What is too long is cut at its end, specials stay. Without `targets` there is a source alone.
     """
-    left, cut = _wrapped(sources, vocab, templates[0], max_length, "task.max_length")
+    left, cut = _wrap(sources, vocab, templates[0], max_length, "task.max_length")
     seqs, asked = {"source": left}, {}
     if targets is not None:
-        seqs["target"], more = _wrapped(targets, vocab, templates[1], max_target, "task.max_target")
+        seqs["target"], more = _wrap(targets, vocab, templates[1], max_target, "task.max_target")
         cut += more
         asked["seq2seq"] = np.where(seqs["target"].real, seqs["target"].ids, IGNORE)
     return _rows(seqs, asked, cut)
 
 
-def behind(
+def lay_behind(
     sources: Ids,
     targets: Ids | None,
     vocab: Vocab,
@@ -66,7 +66,7 @@ def behind(
     tails = [
         [] if targets is None else [*targets[n][: max_target - 1], end] for n in range(len(heads))
     ]
-    seq = _padded([head + tail for head, tail in zip(heads, tails, strict=True)], vocab.pad)
+    seq = _pad([head + tail for head, tail in zip(heads, tails, strict=True)], vocab.pad)
     place, first = np.arange(seq.ids.shape[1]), np.array([len(head) for head in heads])[:, None]
     gold = np.where((place >= first) & seq.real, seq.ids, IGNORE).astype(np.int32)
     if asked == "clm":  # one place earlier
@@ -83,7 +83,7 @@ def behind(
     return _rows({"text": seq}, {} if targets is None else {asked: gold}, cut)
 
 
-def _wrapped(
+def _wrap(
     texts: Ids, vocab: Vocab, template: Template, longest: int, path: str
 ) -> tuple[Seq, np.ndarray]:
     roles = list(template or vocab.single)
@@ -92,7 +92,7 @@ def _wrapped(
     room = longest - len(before) - len(after)
     _at_least_one(room, path, longest)
     cut = np.array([max(0, len(text) - room) for text in texts])
-    return _padded([[*before, *text[:room], *after] for text in texts], vocab.pad), cut
+    return _pad([[*before, *text[:room], *after] for text in texts], vocab.pad), cut
 
 
 def _around(vocab: Vocab) -> tuple[list[int], list[int]]:
@@ -118,7 +118,7 @@ def _at_least_one(room: int, path: str, value: int) -> None:
         raise ConfigError(path, value, f"too short for {value - room} special tokens and any text")
 
 
-def _padded(ids: list[list[int]], pad: int) -> Seq:
+def _pad(ids: list[list[int]], pad: int) -> Seq:
     length = np.array([len(row) for row in ids], dtype=np.int64)
     made = np.full((len(ids), max(1, int(length.max()))), pad, dtype=np.int32)
     for place, row in enumerate(ids):

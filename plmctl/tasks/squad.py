@@ -20,7 +20,7 @@ from plmctl.models.base import Model
 from plmctl.objectives.base import Facts, Output, Term
 from plmctl.tasks import encode, squad_score
 from plmctl.tasks.base import Example, Task, TaskSettings
-from plmctl.tasks.metrics import checked
+from plmctl.tasks.metrics import check_metrics
 
 
 @dataclass(frozen=True)
@@ -96,7 +96,7 @@ class Squad(Task):
     def __init__(self, **given: Any) -> None:
         own = SquadSettings(**given)
         known = squad_score.score_v1([]) if own.version == 1 else squad_score.score_v2([])
-        super().__init__(own, metrics=checked(own.metrics, known))
+        super().__init__(own, metrics=check_metrics(own.metrics, known))
         self.stride, self.max_query = own.stride, own.max_query
         self.n_best, self.max_answer, self.overlap = own.n_best, own.max_answer, own.overlap
         self.version, self.null_threshold = own.version, own.null_threshold

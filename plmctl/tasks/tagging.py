@@ -20,7 +20,7 @@ from plmctl.models.base import Model
 from plmctl.objectives.base import Facts, Output, Term
 from plmctl.tasks import encode, metrics
 from plmctl.tasks.base import Example, Task, TaskSettings, label_ids
-from plmctl.tasks.metrics import by_name, checked, entity_scores
+from plmctl.tasks.metrics import by_name, check_metrics, entity_scores
 from plmctl.text.sentences import CJK
 
 _CHINESE = re.compile(f"[{CJK}]")
@@ -70,7 +70,7 @@ class Tagging(Task):
 
     def __init__(self, **given: Any) -> None:
         own = TaggingSettings(**given)
-        metrics = checked(own.metrics, (*entity_scores([], []), *by_name(None)))
+        metrics = check_metrics(own.metrics, (*entity_scores([], []), *by_name(None)))
         super().__init__(own, metrics=metrics, label_names=own.label_names)
         self.joiner, self.context = own.joiner, own.context
 
@@ -107,7 +107,7 @@ class Tagging(Task):
         pairs = [(tag, example.place) for example in examples for tag in example.label]
         if self.label_names is None:
             self.label_names = sorted(
-                _closed({tag for tag, _ in pairs}), key=lambda tag: (tag != "O", tag[2:], tag)
+                _close({tag for tag, _ in pairs}), key=lambda tag: (tag != "O", tag[2:], tag)
             )
         label_ids(pairs, self.label_names)
 
@@ -247,7 +247,7 @@ def _of_characters(examples: Sequence[Example]) -> bool:
     return len(words) > others and words.count(1) > 0.95 * len(words)
 
 
-def _closed(tags: set[str]) -> set[str]:
+def _close(tags: set[str]) -> set[str]:
     """With every prefix (B-, I-, ...) of every type: a rare I- may be missing from training
     while its B- is there.
     """

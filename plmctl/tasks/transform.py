@@ -98,7 +98,7 @@ class Transform:
         return Output({**out.terms, **terms}, {**out.logs, **also.logs})
 
 
-def added(states: Tensor, batch: Batch) -> Tensor:
+def add_rows(states: Tensor, batch: Batch) -> Tensor:
     """[N, W] where several rows make one example: for each the sum over them all."""
     group = batch.values.get("group")
     return (

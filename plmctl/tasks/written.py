@@ -11,7 +11,7 @@ from typing import Any
 from plmctl.core.errors import ConfigError, nearest
 from plmctl.core.extras import require_library
 from plmctl.tasks import rouge
-from plmctl.tasks.metrics import checked
+from plmctl.tasks.metrics import check_metrics
 
 # each with guess, golds (references), nll and tokens (of the first reference)
 Predictions = Sequence[Mapping[str, Any]]
@@ -20,11 +20,11 @@ TOKENIZERS = ("13a", "intl", "zh", "char", "none")  # of sacrebleu's, those that
 LEAST_IS_BEST = frozenset({"perplexity"})
 
 
-def known(names: Sequence[str], tokenize: str) -> list[str]:
+def check_writing_metrics(names: Sequence[str], tokenize: str) -> list[str]:
     """`names`, all of which can be computed here; else a ConfigError or, for a library that is
     missing, a UsageError.
     """
-    names = checked(names, NAMES)
+    names = check_metrics(names, NAMES)
     if {"bleu", "chrf"} & set(names):
         _sacrebleu()
         if tokenize not in TOKENIZERS:

@@ -29,8 +29,8 @@ from plmctl.noise.autoencode import Autoencode
 from plmctl.noise.base import Chain, Noise, denoising
 from plmctl.noise.document_rotate import DocumentRotate
 from plmctl.noise.factorization_order import FactorizationOrder
-from plmctl.noise.masking import shared
-from plmctl.noise.moves import kept, moved, permuted
+from plmctl.noise.masking import share_out
+from plmctl.noise.moves import keep_tokens, move_tokens, permute
 from plmctl.noise.sentence_permute import SentencePermute
 from plmctl.noise.sequence_span import SequenceSpan
 from plmctl.noise.span_sentinel import SpanSentinel
@@ -180,7 +180,7 @@ def test_prefix_counts_what_is_left_of_it():
     rows = make_rows(20, 40)
     rows = replace(rows, values={"prefix": np.full(20, 15)})
     keep = np.random.default_rng(0).random((20, 40)) < 0.7
-    noised = kept(rows, keep, pad=0)
+    noised = keep_tokens(rows, keep, pad=0)
     assert noised.values["prefix"].tolist() == keep[:, :15].sum(1).tolist()
 
 
@@ -188,26 +188,28 @@ def test_positions_that_restart_without_documents():
     """A translation pair: positions begin anew at the second sentence."""
     rows = make_rows(1, 9)
     seq = rows.seqs["text"].with_tracks(position=np.array([[0, 1, 2, 3, 0, 1, 2, 3, 4]]))
-    noised = kept(rows.with_seq("text", seq), np.array([[1, 0, 1, 1, 1, 0, 0, 1, 1]], bool), pad=0)
+    noised = keep_tokens(
+        rows.with_seq("text", seq), np.array([[1, 0, 1, 1, 1, 0, 0, 1, 1]], bool), pad=0
+    )
     assert noised.seqs["text"].tracks["position"][0, :6].tolist() == [0, 1, 2, 0, 1, 2]
 
 
 def test_wider_and_narrower_rows():
     rows = make_rows(2, 10)
     take = np.array([0, 1, 2, 10, 11])
-    noised = moved(rows, take, np.array([3, 2]), pad=0, width=4)
+    noised = move_tokens(rows, take, np.array([3, 2]), pad=0, width=4)
     assert noised.seqs["text"].ids.shape == (2, 4)
     assert noised.seqs["text"].ids[1].tolist() == [*rows.seqs["text"].ids[1, :2].tolist(), 0, 0]
     with pytest.raises(AssertionError, match="longer than the rows are wide"):
-        moved(rows, take, np.array([3, 2]), pad=0, width=2)
+        move_tokens(rows, take, np.array([3, 2]), pad=0, width=2)
 
 
 def test_permuted_is_a_bijection_of_slots():
     rows = make_rows(3, 8)
     take = np.concatenate([np.random.default_rng(r).permutation(8) + 8 * r for r in range(3)])
-    after = permuted(rows, take)
+    after = permute(rows, take)
     assert np.array_equal(after.seqs["text"].tracks["origin"].ravel(), take)
-    equal(permuted(after, np.argsort(take)), rows_without_broken_spans(rows, after))
+    equal(permute(after, np.argsort(take)), rows_without_broken_spans(rows, after))
 
 
 def rows_without_broken_spans(rows: Rows, after: Rows) -> Rows:
@@ -220,7 +222,7 @@ def test_shared_out_by_size():
     rng = np.random.default_rng(0)
     row = np.sort(rng.integers(0, 50, 300))
     size, total = rng.integers(0, 40, 300), rng.integers(0, 30, 50)
-    found = shared(total, size, row, rng.random(50))
+    found = share_out(total, size, row, rng.random(50))
     whole = np.bincount(row, weights=size, minlength=50)
     assert np.array_equal(
         np.bincount(row, weights=found, minlength=50), np.where(whole > 0, total, 0)

@@ -11,7 +11,7 @@ from scipy import stats
 
 from plmctl.core.draws import Draws
 from plmctl.core.errors import ConfigError
-from plmctl.noise.text_infill import TextInfill, gaps, poisson
+from plmctl.noise.text_infill import TextInfill, draw_gaps, tabulate_poisson
 
 V = make_vocab()
 
@@ -113,8 +113,8 @@ def test_lengths_make_up_the_budget_of_words_and_follow_poisson():
     table = np.bincount(np.minimum(early, 9), minlength=10)
     wanted = np.append(stats.poisson.pmf(np.arange(9), 3), stats.poisson.sf(8, 3)) * len(early)
     assert stats.chisquare(table, wanted * table.sum() / wanted.sum()).pvalue > 1e-3
-    assert abs(poisson(3.0).sum() - 1) < 1e-6
-    assert np.allclose(poisson(7.5)[:20], stats.poisson.pmf(np.arange(20), 7.5))
+    assert abs(tabulate_poisson(3.0).sum() - 1) < 1e-6
+    assert np.allclose(tabulate_poisson(7.5)[:20], stats.poisson.pmf(np.arange(20), 7.5))
 
 
 @pytest.mark.parametrize("packed", [False, True])
@@ -136,7 +136,7 @@ def test_exact_spans_cover_the_budget_and_never_touch(packed):
 def test_every_set_of_gaps_is_as_likely():
     rows = make_rows(20_000, 6)
     first = np.arange(20_000) * 6
-    document, gap = gaps(rows, Draws(0, 0), first, np.full(20_000, 2), np.full(20_000, 3), 6)
+    document, gap = draw_gaps(rows, Draws(0, 0), first, np.full(20_000, 2), np.full(20_000, 3), 6)
     assert np.array_equal(document, np.repeat(np.arange(20_000), 3))
     found = Counter(tuple(sorted(x)) for x in gap.reshape(-1, 3).tolist())
     assert len(found) == 10  # multisets of 3 among 3 gaps

@@ -8,7 +8,7 @@ from plmctl.core.batch import IGNORE, Rows
 from plmctl.core.draws import Draws
 from plmctl.core.errors import ConfigError
 from plmctl.noise.base import Chain
-from plmctl.noise.masking import Budget, Spans, runs
+from plmctl.noise.masking import Budget, Spans, expand_runs
 from plmctl.noise.token_mask import TokenMask
 
 
@@ -173,7 +173,7 @@ def test_rows_without_candidates(rows_of, vocab_of):
 
 
 def test_spans_and_runs():
-    assert runs(np.array([5, 0, 9]), np.array([2, 0, 3])).tolist() == [5, 6, 9, 10, 11]
+    assert expand_runs(np.array([5, 0, 9]), np.array([2, 0, 3])).tolist() == [5, 6, 9, 10, 11]
     row, position = Spans(np.array([1, 2]), np.array([4, 0]), np.array([2, 1])).tokens()
     assert row.tolist() == [1, 1, 2]
     assert position.tolist() == [4, 5, 0]

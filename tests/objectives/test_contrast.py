@@ -13,7 +13,7 @@ from contrastive import batch_of, holed, rows_of
 
 from plmctl.core.batch import IGNORE, Rows
 from plmctl.data.loader import collate
-from plmctl.objectives.contrast import equal, info_nce, originals, products
+from plmctl.objectives.contrast import find_equal, info_nce, multiply, restore_originals
 
 
 def literal(scores: torch.Tensor, barred: torch.Tensor, counted: torch.Tensor) -> float:
@@ -79,27 +79,34 @@ def test_nothing_to_compare() -> None:
 def test_products_are_exact_under_autocast() -> None:
     a, b = (torch.randn(5, 700, generator=torch.Generator().manual_seed(n)) + 1 for n in range(2))
     with torch.autocast("cpu", torch.bfloat16):
-        found = products(a, b)
-        assert products(a.bfloat16(), b.bfloat16()).dtype == torch.float32
+        found = multiply(a, b)
+        assert multiply(a.bfloat16(), b.bfloat16()).dtype == torch.float32
     torch.testing.assert_close(found, a @ b.T)
-    assert products(a.double(), b.double()).dtype == torch.float64
+    assert multiply(a.double(), b.double()).dtype == torch.float64
 
 
 def test_equal_rows() -> None:
     ids = torch.tensor([[1, 2, 0], [1, 2, 3], [1, 2, 0], [2, 1, 0]])
-    assert equal(ids).long().tolist() == [[1, 0, 1, 0], [0, 1, 0, 0], [1, 0, 1, 0], [0, 0, 0, 1]]
+    assert find_equal(ids).long().tolist() == [
+        [1, 0, 1, 0],
+        [0, 1, 0, 0],
+        [1, 0, 1, 0],
+        [0, 0, 0, 1],
+    ]
 
 
 def test_hidden_tokens_come_back() -> None:
     clean = rows_of([10, 7, 4])
     batch = batch_of(holed(clean, [(0, 1, 3), (0, 6, 2), (1, 2, 4)]))
     assert not np.array_equal(batch.text.ids.numpy(), clean.seqs["text"].ids)
-    assert np.array_equal(originals(batch).text.ids.numpy(), clean.seqs["text"].ids)
-    assert np.array_equal(originals(originals(batch)).text.ids.numpy(), clean.seqs["text"].ids)
+    assert np.array_equal(restore_originals(batch).text.ids.numpy(), clean.seqs["text"].ids)
+    assert np.array_equal(
+        restore_originals(restore_originals(batch)).text.ids.numpy(), clean.seqs["text"].ids
+    )
     assert (batch.text.ids == 4).sum() == 9, "the batch given stays as it is"
     # place 0, where spare slots point
     first = Rows(np.arange(1), rows_of([4]).seqs, {"mlm": np.array([[7] + [IGNORE] * 9])})
-    restored = originals(collate(first, {"mlm": 5})).text.ids[0].tolist()
+    restored = restore_originals(collate(first, {"mlm": 5})).text.ids[0].tolist()
     assert restored == [7, *first.seqs["text"].ids[0, 1:].tolist()]
     plain = batch_of(clean)
-    assert originals(plain) is plain
+    assert restore_originals(plain) is plain

@@ -9,7 +9,7 @@ import torch
 
 from plmctl.core.batch import IGNORE
 from plmctl.core.errors import ConfigError
-from plmctl.heads.shared_softmax import SharedSoftmax, expected, log_uniform
+from plmctl.heads.shared_softmax import SharedSoftmax, count_expected, draw_log_uniform
 
 V, W = 20, 6
 
@@ -72,11 +72,11 @@ def test_candidates_are_log_uniform_and_their_expected_counts_true() -> None:
     torch.manual_seed(3)
     seen, hoped = torch.zeros(V), torch.zeros(V)
     for _ in range(2000):
-        drawn, tries = log_uniform(V, 6, device=torch.device("cpu"))
+        drawn, tries = draw_log_uniform(V, 6, device=torch.device("cpu"))
         assert len(set(drawn.tolist())) == 6
         assert tries >= 6
         seen[drawn] += 1
-        hoped += expected(torch.arange(V), V, tries)
+        hoped += count_expected(torch.arange(V), V, tries)
     assert hoped.sum().item() == pytest.approx(6 * 2000, rel=0.02)
     torch.testing.assert_close(seen / 2000, hoped / 2000, rtol=0, atol=0.04)
 
@@ -85,7 +85,7 @@ def test_how_many_draws_it_took() -> None:
     """The same uniform numbers, taken one by one until there are enough different words."""
     for seed in range(20):
         torch.manual_seed(seed)
-        drawn, tries = log_uniform(8, 3, device=torch.device("cpu"))
+        drawn, tries = draw_log_uniform(8, 3, device=torch.device("cpu"))
         torch.manual_seed(seed)
         found: list[int] = []
         for count, u in enumerate(torch.rand(12, dtype=torch.float64).tolist(), 1):

@@ -83,7 +83,7 @@ def test_lengths_that_fit_the_places():
 
 
 def test_an_encoder_decoder_is_given_two_sequences(toy):
-    rows = sequences.beside(
+    rows = sequences.lay_beside(
         [[10, 11], [12] * 9], [[20], [21, 22]], toy.vocab, max_length=6, max_target=5
     )
     # [CLS] A [SEP], cut at its end
@@ -91,7 +91,7 @@ def test_an_encoder_decoder_is_given_two_sequences(toy):
     assert rows.seqs["target"].ids.tolist() == [[2, 20, 3, 0], [2, 21, 22, 3]]
     assert rows.targets["seq2seq"].tolist() == [[2, 20, 3, IGNORE], [2, 21, 22, 3]]
     assert rows.values["cut"].tolist() == [0, 5]
-    assert set(sequences.beside([[10]], None, toy.vocab, max_length=6, max_target=5).seqs) == {
+    assert set(sequences.lay_beside([[10]], None, toy.vocab, max_length=6, max_target=5).seqs) == {
         "source"
     }
 
@@ -100,7 +100,7 @@ def test_a_decoder_is_asked_for_the_second_segment_alone(toy, gpt_toy):
     # [CLS] A [SEP]; bos A eos, one token for all
     for one, first in ((toy, [2, 10, 11, 3]), (gpt_toy, [2, 10, 11, 2])):
         end = one.vocab.eos
-        rows = sequences.behind(
+        rows = sequences.lay_behind(
             [[10, 11], [12] * 9], [[20], [21] * 9], one.vocab, max_length=6, max_target=3
         )
         text = rows.seqs["text"]
@@ -113,13 +113,15 @@ def test_a_decoder_is_asked_for_the_second_segment_alone(toy, gpt_toy):
         ]
         assert rows.values["cut"].tolist() == [0, 5 + 7]
     bare = replace(toy.vocab, single=("A",), pair=("A", "B"))
-    assert sequences.behind([[10]], [[20]], bare, max_length=4, max_target=3).seqs[
+    assert sequences.lay_behind([[10]], [[20]], bare, max_length=4, max_target=3).seqs[
         "text"
     ].ids.tolist() == [[10, 3, 20, 3]]
     with pytest.raises(ConfigError, match=r"task.max_length=2: too short for 2 special tokens"):
-        sequences.behind([[10]], [[20]], toy.vocab, max_length=2, max_target=3)
+        sequences.lay_behind([[10]], [[20]], toy.vocab, max_length=2, max_target=3)
     with pytest.raises(ConfigError, match="no text could end"):
-        sequences.behind([[10]], [[20]], replace(toy.vocab, eos=None), max_length=4, max_target=3)
+        sequences.lay_behind(
+            [[10]], [[20]], replace(toy.vocab, eos=None), max_length=4, max_target=3
+        )
 
 
 @pytest.mark.parametrize("kind", KINDS)

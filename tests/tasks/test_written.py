@@ -50,14 +50,17 @@ def test_perplexity_distinct_and_exact():
 
 def test_wrong_names_are_refused():
     with pytest.raises(ConfigError, match=r"task.metrics.*did you mean 'rouge1'"):
-        written.known(["rouge_1"], "13a")
+        written.check_writing_metrics(["rouge_1"], "13a")
     with pytest.raises(ConfigError, match=r"task.tokenize='13b': one of 13a"):
-        written.known(["bleu"], "13b")
+        written.check_writing_metrics(["bleu"], "13b")
 
 
 def test_without_sacrebleu_the_fix_is_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "sacrebleu", None)
     fix = r"fix: pip install 'sacrebleu>=2.4', or task.metrics=\[rougeL,perplexity\]"
     with pytest.raises(UsageError, match=rf"BLEU or chrF needs sacrebleu\n  {fix}"):
-        written.known(["bleu"], "13a")
-    assert written.known(["rougeL", "perplexity"], "13a") == ["rougeL", "perplexity"]
+        written.check_writing_metrics(["bleu"], "13a")
+    assert written.check_writing_metrics(["rougeL", "perplexity"], "13a") == [
+        "rougeL",
+        "perplexity",
+    ]

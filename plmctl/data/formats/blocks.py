@@ -52,7 +52,9 @@ class Blocks(Format):
         )
         isolated = set() if crossing else {"tracks.document", "tracks.position"}
         self.provides = frozenset({"text", *self.carried, *isolated})
-        closing = Wrap() if end_of_text(vocab) is None and not crossing else closed(vocab)
+        closing = (
+            Wrap() if end_of_text(vocab) is None and not crossing else make_closing_wrap(vocab)
+        )
         # inside, at the end of a document
         self.kinds = wraps(vocab, vocab.single) if specials else [Wrap(), closing]
         if max_length <= self.kinds[-1].size:
@@ -101,7 +103,7 @@ def end_of_text(vocab: Vocab) -> int | None:
     return vocab.eos if vocab.eos is not None else vocab.sep
 
 
-def closed(vocab: Vocab) -> Wrap:
+def make_closing_wrap(vocab: Vocab) -> Wrap:
     """A stretch that ends its document, followed by the end-of-text token; ConfigError where
     there is none.
     """

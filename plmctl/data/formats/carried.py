@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from plmctl.noise.masking import runs
+from plmctl.noise.masking import expand_runs
 from plmctl.text.vocab import Vocab
 
 if TYPE_CHECKING:
     from plmctl.data.shards import Shards, SpanTrack
 
 
-def asked(field: str, wanted: frozenset[str] | None) -> bool:
+def is_wanted(field: str, wanted: frozenset[str] | None) -> bool:
     return wanted is None or field in wanted
 
 
@@ -62,7 +62,7 @@ def sentence_numbers(
     first = np.searchsorted(sentences, start, side="right")
     count = np.maximum(np.searchsorted(sentences, start + size) - first, 0)
     opens = np.zeros(shape[0] * shape[1], np.int32)
-    opens[np.repeat(begin + before - start, count) + sentences[runs(first, count)]] = 1
+    opens[np.repeat(begin + before - start, count) + sentences[expand_runs(first, count)]] = 1
     opens[begin] = 1
     number = np.cumsum(opens, dtype=np.int32).reshape(shape)
     return number - number[:, :1]
@@ -80,7 +80,7 @@ def spans(
     it cuts are dropped.
     """
     first, count = _inside(marked, start, size)
-    which, piece = runs(first, count), np.repeat(np.arange(len(start)), count)
+    which, piece = expand_runs(first, count), np.repeat(np.arange(len(start)), count)
     row, column = np.divmod(
         begin[piece] + before[piece] - start[piece] + np.asarray(marked.start)[which], width
     )

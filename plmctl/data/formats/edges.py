@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from plmctl.core.fields import Field, Fields
-from plmctl.noise.masking import runs
+from plmctl.noise.masking import expand_runs
 
 if TYPE_CHECKING:
     from plmctl.data.shards import Shards
@@ -70,7 +70,7 @@ class Stream(NamedTuple):
         """The intervals `low[i] .. high[i]` of the stream, cut where documents end."""
         first = np.searchsorted(self.edges, low, side="right") - 1
         count = np.maximum(np.searchsorted(self.edges, high) - first, 0) * (high > low)
-        document = runs(first, count)
+        document = expand_runs(first, count)
         begin = np.maximum(np.repeat(low, count), self.edges[document])
         end = np.minimum(np.repeat(high, count), self.edges[document + 1])
         closing = (end == self.edges[document + 1]) & (self.closing > 0)

@@ -12,7 +12,7 @@ import numpy as np
 from plmctl.core.batch import Seq
 from plmctl.data.formats import carried
 from plmctl.data.formats.base import Plan
-from plmctl.noise.masking import runs
+from plmctl.noise.masking import expand_runs
 from plmctl.text.template import Wrap
 from plmctl.text.vocab import Vocab
 
@@ -92,7 +92,7 @@ class Pieces:
     def of(cls, plan: Plan, index: np.ndarray) -> Pieces:
         first = plan.arrays["row_start"][index]
         count = plan.arrays["row_start"][index + 1] - first
-        where = runs(first, count)
+        where = expand_runs(first, count)
         return cls(count, *(plan.arrays[name][where] for name in ("start", "size", "kind")))
 
 
@@ -136,7 +136,7 @@ def lay_pieces(
     place = np.repeat(pieces.start[source] - before - begin, slots)
     place += np.arange(n * width)
     ids = np.asarray(shards.ids).take(place, mode="clip").astype(np.int32)
-    added = [runs(begin[last], slots[last])]  # places of padding and special tokens
+    added = [expand_runs(begin[last], slots[last])]  # places of padding and special tokens
     ids[added[0]] = vocab.pad
     for number, wrap in enumerate(kinds):
         chosen = np.flatnonzero((kind == number) & ~padding)
@@ -149,7 +149,7 @@ def lay_pieces(
     spans = {
         name: carried.spans(marked, *where, width)
         for name, marked in shards.spans.items()
-        if carried.asked(f"spans.{name}", wanted)
+        if carried.is_wanted(f"spans.{name}", wanted)
     }
     seq = Seq(
         ids.reshape(n, width), length.astype(np.int64), tracks, full=bool((length == width).all())
@@ -171,12 +171,12 @@ def _tracks(
     T].
     """
     found = {}
-    if carried.asked("tracks.word_start", wanted):
+    if carried.is_wanted("tracks.word_start", wanted):
         found["word_start"] = carried.word_starts(shards, vocab, ids, place, added).reshape(shape)
-    if carried.asked("tracks.sentence", wanted):
+    if carried.is_wanted("tracks.sentence", wanted):
         found["sentence"] = carried.sentence_numbers(shards, *where, shape)
         found["sentence"].ravel()[added[0]] = -1
     for name, values in shards.tracks.items():
-        if name != "word_start" and carried.asked(f"tracks.{name}", wanted):
+        if name != "word_start" and carried.is_wanted(f"tracks.{name}", wanted):
             found[name] = carried.track(values, place, added).reshape(shape)
     return found

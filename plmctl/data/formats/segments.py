@@ -15,8 +15,8 @@ from plmctl.core.errors import ConfigError
 from plmctl.core.fields import Field
 from plmctl.core.parts import part_of
 from plmctl.data.formats.base import Format, Plan
-from plmctl.data.formats.blocks import closed
-from plmctl.data.formats.carried import asked
+from plmctl.data.formats.blocks import make_closing_wrap
+from plmctl.data.formats.carried import is_wanted
 from plmctl.data.formats.edges import CONTINUES, Stream, document_edges
 from plmctl.data.formats.pieces import lay, piece_plan
 from plmctl.text.template import Wrap
@@ -74,7 +74,7 @@ class Segments(Format):
             both,
         )
         self.copies = None if shuffled else 1
-        self.kinds = [Wrap(), closed(vocab)]
+        self.kinds = [Wrap(), make_closing_wrap(vocab)]
         backward = {"reverse", "targets.backward"} if both else set()
         self.provides = frozenset(
             {"text", "targets.clm", "values.continues", *backward, *self.carried}
@@ -111,7 +111,7 @@ class Segments(Format):
         layout = lay(shards, plan, index, self.kinds, self.vocab, wanted)
         targets = (
             {"clm": self._following(shards, plan, index, layout.seq)}
-            if asked("targets.clm", wanted)
+            if is_wanted("targets.clm", wanted)
             else {}
         )
         rows = Rows(

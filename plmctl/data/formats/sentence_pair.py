@@ -25,7 +25,7 @@ from plmctl.data.formats.pairs import (
     shares,
 )
 from plmctl.data.formats.pieces import lay
-from plmctl.noise.masking import runs
+from plmctl.noise.masking import expand_runs
 from plmctl.text.template import wraps
 from plmctl.text.vocab import Vocab
 
@@ -255,7 +255,7 @@ class SentencePair(Format):
         second = (layout.piece >= 0) & (layout.piece % 2 == 1)
         seq = layout.isolated(layout.piece // 2, pair_begin(layout)) if self.packed else layout.seq
         first = plan.arrays["row_start"][index] // 2
-        number = runs(first, plan.arrays["row_start"][index + 1] // 2 - first)
+        number = expand_runs(first, plan.arrays["row_start"][index + 1] // 2 - first)
         return Rows(
             key=index,
             seqs={"text": seq.with_tracks(segment=layout.fill(second).astype(np.int8))},

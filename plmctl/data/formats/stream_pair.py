@@ -13,7 +13,7 @@ from plmctl.core.errors import ConfigError
 from plmctl.core.fields import Field
 from plmctl.core.parts import part_of
 from plmctl.data.formats.base import Format, Plan
-from plmctl.data.formats.blocks import closed
+from plmctl.data.formats.blocks import make_closing_wrap
 from plmctl.data.formats.edges import CONTINUES, Stream, document_edges, sentence_edges
 from plmctl.data.formats.pairs import PAIR, check_copies, check_rate, shares
 from plmctl.data.formats.pieces import Layout, lay, piece_plan
@@ -97,7 +97,7 @@ class StreamPair(Format):
         plain, (sep, cls), end = (
             (),
             (special(vocab, "sep"), special(vocab, "cls")),
-            closed(vocab).after,
+            make_closing_wrap(vocab).after,
         )
         self.kinds = [
             Wrap((), ending + after)
