@@ -23,7 +23,7 @@ from plmctl.jobs.launcher import LauncherTask, multirun
 from plmctl.jobs.work import LOG, Execute, Outcome, enter, work
 from plmctl.run.compose import session
 from plmctl.run.overrides import quoted
-from plmctl.training.stop import hearing
+from plmctl.training.stop import listen
 
 if TYPE_CHECKING:
     from omegaconf import DictConfig
@@ -72,7 +72,7 @@ class Processes:
     def run(self) -> int:
         if self.count > 1:  # jobs share the cores, unless whoever started us has decided that
             os.environ.setdefault("OMP_NUM_THREADS", str(max(1, count_processors() // self.count)))
-        with hearing(self._hear):
+        with listen(self._hear):
             try:
                 while not self._signal and (self._fill() or self._children):
                     self._wait()

@@ -30,7 +30,7 @@ def average(run: Path, out: Path, *, last: int, say: Callable[[str], None] = tel
     """
     if last < 2:
         raise ConfigError("--last", last, "at least 2 checkpoints")
-    saved = _of(run, out, say)
+    saved = _open(run, out, say)
     folders = [saved.path(step) for step in saved.steps()][-last:]
     if len(folders) < last:
         fix = (
@@ -45,7 +45,7 @@ def average(run: Path, out: Path, *, last: int, say: Callable[[str], None] = tel
         if problem := damage(folder):
             raise DataError(problem, file=folder, fix="a smaller --last, or remove this checkpoint")
     parts = [read(folder) for folder in folders]
-    made = replace(
+    averaged = replace(
         parts[-1],
         model=mean([part.model for part in parts]),
         objective=mean([part.objective for part in parts]),
@@ -53,7 +53,7 @@ def average(run: Path, out: Path, *, last: int, say: Callable[[str], None] = tel
         random={},
     )
     say(f"the mean of {', '.join(folder.name for folder in folders)}")
-    return _saved(folders[-1], out, made, say)
+    return _save(folders[-1], out, averaged, say)
 
 
 def kept(run: Path, out: Path, *, say: Callable[[str], None] = tell) -> Path:
@@ -62,17 +62,17 @@ def kept(run: Path, out: Path, *, say: Callable[[str], None] = tell) -> Path:
 
     ConfigError where `out` has something; DataError where the run keeps none.
     """
-    saved = _of(run, out, say)
+    saved = _open(run, out, say)
     newest = saved.newest()
     if newest is None:
         raise DataError("has no complete checkpoint", file=run, fix="train until the first save")
-    found = read(newest)
+    last = read(newest)
     known = {
         name.removeprefix(KEPT): tensor
-        for name, tensor in found.objective.items()
+        for name, tensor in last.objective.items()
         if name.startswith(KEPT)
     }
-    if missing := [name for name in found.model if name not in known]:
+    if missing := [name for name in last.model if name not in known]:
         what = f"keeps no average of {missing[0]}" if known else "keeps no average"
         raise DataError(
             what,
@@ -81,15 +81,15 @@ def kept(run: Path, out: Path, *, say: Callable[[str], None] = tell) -> Path:
         )
     model = {
         name: known[name][: len(own)] if own.dim() else known[name]
-        for name, own in found.model.items()
+        for name, own in last.model.items()
     }
     say(f"the average that {newest.name} keeps")
-    return _saved(
-        newest, out, replace(found, model=model, objective={}, optimizer={}, random={}), say
+    return _save(
+        newest, out, replace(last, model=model, objective={}, optimizer={}, random={}), say
     )
 
 
-def _of(run: Path, out: Path, say: Callable[[str], None]) -> Checkpoints:
+def _open(run: Path, out: Path, say: Callable[[str], None]) -> Checkpoints:
     """The checkpoints of `run`, once `out` is seen to be free."""
     if out.exists() and any(out.iterdir()):
         raise ConfigError("--out", str(out), "is not empty", fix="--out <another folder>")
@@ -100,25 +100,25 @@ def _of(run: Path, out: Path, say: Callable[[str], None]) -> Checkpoints:
     return Checkpoints(run / "checkpoints" if (run / "checkpoints").is_dir() else run, say=say)
 
 
-def _saved(like: Path, out: Path, made: Snapshot, say: Callable[[str], None]) -> Path:
-    """`made` as a checkpoint, with the config and the tokenizer of `like`."""
+def _save(like: Path, out: Path, snapshot: Snapshot, say: Callable[[str], None]) -> Path:
+    """Write `snapshot` as a checkpoint, with the config and the tokenizer of `like`."""
 
-    def beside(folder: Path) -> None:
+    def add_files(folder: Path) -> None:
         for name in BESIDE:
             copy = shutil.copytree if (like / name).is_dir() else shutil.copy2
             copy(like / name, folder / name)  # type: ignore[operator]
 
-    return Checkpoints(out / "checkpoints", extras=beside, say=say).save(
-        made, step=int(like.name.removeprefix("step-"))
+    return Checkpoints(out / "checkpoints", extras=add_files, say=say).save(
+        snapshot, step=int(like.name.removeprefix("step-"))
     )
 
 
 def mean(parts: Sequence[Mapping[str, Tensor]]) -> dict[str, Tensor]:
     """The mean of each tensor in float64, in its own type; of integers the last."""
-    found = {}
+    means = {}
     for name, tensor in parts[-1].items():
         whole = [part[name].double() for part in parts]
-        found[name] = (
+        means[name] = (
             torch.stack(whole).mean(0).to(tensor.dtype) if tensor.is_floating_point() else tensor
         )
-    return found
+    return means

@@ -245,12 +245,12 @@ def tensors_of(module: nn.Module, *, without: nn.Module | None = None) -> dict[s
     seen = (
         set() if without is None else {id(t) for t in without.state_dict(keep_vars=True).values()}
     )
-    found, state = {}, module.state_dict(keep_vars=True)
+    tensors, state = {}, module.state_dict(keep_vars=True)
     for name, tensor in real(module, state).items():
         if id(state[name]) not in seen:
             seen.add(id(state[name]))
-            found[name] = tensor.detach()
-    return found
+            tensors[name] = tensor.detach()
+    return tensors
 
 
 @dataclass(frozen=True)

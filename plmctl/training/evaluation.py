@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from plmctl.core.batch import Batch
 from plmctl.models.base import Model
 from plmctl.objectives.base import Objective
-from plmctl.training.meter import Meter, add_up, means
+from plmctl.training.meter import Meter, means, sum_parts
 from plmctl.training.processes.world import World
 
 
@@ -26,13 +26,13 @@ class Measured:
         """All parts as one, each term by its own count."""
         parts = list(parts)
         weights = {name: weight for part in parts for name, weight in part.weights.items()}
-        return cls(add_up(part.sums for part in parts), weights)
+        return cls(sum_parts(part.sums for part in parts), weights)
 
     def means(self) -> dict[str, float]:
         """{"loss": ..., "loss/mlm": ..., "acc/mlm": ...}."""
-        found = means(self.sums)
-        losses = [weight * found[name] for name, weight in self.weights.items() if name in found]
-        return {"loss": sum(losses), **found} if losses else found
+        values = means(self.sums)
+        losses = [weight * values[name] for name, weight in self.weights.items() if name in values]
+        return {"loss": sum(losses), **values} if losses else values
 
 
 def measure(

@@ -13,7 +13,7 @@ from typing import Any
 from plmctl.core.progress import clock
 from plmctl.core.terminal import remark, screen, visible
 from plmctl.storage.reading import parse_json
-from plmctl.training.meter import plain
+from plmctl.training.meter import numbers_of
 
 METRICS = "metrics.jsonl"
 SHORT = {"grad_norm": "grad", "data_wait": "wait", "bits_per_byte": "bits/byte"}  # on the line
@@ -60,7 +60,7 @@ class Log:
         if self._board is not None:
             _draw(self._board, record)
         if not self.quiet:
-            line = line_of(record, share=share, eta=eta)
+            line = format_line(record, share=share, eta=eta)
             if self._display is not None and share is not None:
                 self._display.show(share, line)
             else:
@@ -117,7 +117,7 @@ class _Bar:
         self._progress.stop()
 
 
-def line_of(
+def format_line(
     record: Mapping[str, Any], *, share: float | None = None, eta: float | None = None
 ) -> str:
     """`step 200 12%  mlm 5.31 (18.2%)  nsp 0.69 (53%)  grad 1.2  lr 0.001  12.3k tok/s  mfu 41%
@@ -212,6 +212,6 @@ def _board(folder: Path) -> Any:
 
 
 def _draw(board: Any, record: Mapping[str, Any]) -> None:
-    for name, value in plain(record).items():
+    for name, value in numbers_of(record).items():
         if name != "step":
             board.add_scalar(name, value, record["step"])

@@ -15,7 +15,7 @@ from plmctl.core.errors import UsageError
 from plmctl.models.base import Backbone
 
 
-class Memory:
+class CarriedStates:
     """One state for each micro-batch slot of this rank; None for models that carry nothing from
     row to row.
     """
@@ -63,7 +63,7 @@ class Memory:
 
 
 def refuse_other_processes(saved: int, now: int) -> None:
-    """Memory belongs to the rows of one rank: UsageError if the number of ranks changed."""
+    """CarriedStates belongs to the rows of one rank: UsageError if the number of ranks changed."""
     if saved != now:
         raise UsageError(
             f"this run carries memory from row to row and was saved by {saved} processes, it cannot"

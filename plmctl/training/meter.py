@@ -44,28 +44,28 @@ class Meter:
         self._pending, self._sums = [], {name: list(pair) for name, pair in sums.items()}
 
 
-def add_up(parts: Iterable[Mapping[str, list[float]]]) -> dict[str, list[float]]:
+def sum_parts(parts: Iterable[Mapping[str, list[float]]]) -> dict[str, list[float]]:
     """The sums of several processes, by name."""
-    found: dict[str, list[float]] = {}
+    total_of: dict[str, list[float]] = {}
     for part in parts:
         for name, (total, count) in part.items():
-            own = found.setdefault(name, [0.0, 0.0])
+            own = total_of.setdefault(name, [0.0, 0.0])
             own[0], own[1] = own[0] + total, own[1] + count
-    return found
+    return total_of
 
 
 def means(sums: Mapping[str, list[float]]) -> dict[str, float]:
     """Names without a count are left out; seven digits, so that the order of summation does not
     show.
     """
-    return {name: rounded(total / count) for name, (total, count) in sums.items() if count}
+    return {name: round_digits(total / count) for name, (total, count) in sums.items() if count}
 
 
-def rounded(value: float) -> float:
+def round_digits(value: float) -> float:
     return float(f"{value:.7g}")
 
 
-def plain(record: Mapping[str, Any]) -> dict[str, float]:
+def numbers_of(record: Mapping[str, Any]) -> dict[str, float]:
     """The numbers of a record, without its lists and texts."""
     return {
         name: value

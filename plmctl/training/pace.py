@@ -40,13 +40,13 @@ class Pace:
         """
         elapsed = max(1e-9, time.perf_counter() - self._mark - self._paused)
         rate = (progress.tokens - self._tokens) / elapsed
-        found = {
+        speed = {
             "tokens_per_second": float(f"{rate:.5g}"),
             "data_wait": round(self.waited / elapsed, 4),
         }
         if flops_per_token and peak_flops:
-            found["mfu"] = float(f"{rate * flops_per_token / peak_flops:.4g}")
-        return found
+            speed["mfu"] = float(f"{rate * flops_per_token / peak_flops:.4g}")
+        return speed
 
     @staticmethod
     def eta(progress: Progress, share: float) -> float | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import typing
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -29,6 +30,22 @@ class Progress:
         """One more good update."""
         self.step, self.bad_in_row = self.step + 1, 0
         self.tokens, self.rows = self.tokens + tokens, self.rows + rows
+
+    def improve(self, value: float | None, loss: float | None, *, largest: bool) -> bool:
+        """Whether `value` of a validation is the best so far, which is then remembered; of equal
+        values the one with the lower `loss` is better.
+        """
+        if value is None or not math.isfinite(value):
+            return False
+        sign = 1 if largest else -1
+        # BLEU 0 everywhere says nothing
+        lower = loss is not None and (self.best_loss is None or loss < self.best_loss)
+        if self.best is not None:
+            equal = value == self.best and lower
+            if not (sign * value > sign * self.best or equal):
+                return False
+        self.best, self.best_loss, self.best_step = value, loss, self.step
+        return True
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)

@@ -33,7 +33,7 @@ def restore_random_state(state: dict[str, Tensor], device: torch.device) -> None
 
 
 @contextmanager
-def untouched(device: torch.device) -> Iterator[None]:
+def keep_random_state(device: torch.device) -> Iterator[None]:
     """Whatever is drawn inside, the generators are afterwards where they were."""
     state = random_state(device)
     try:

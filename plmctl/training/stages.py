@@ -10,7 +10,7 @@ from plmctl.core.batch import Batch
 from plmctl.core.errors import ConfigError
 
 
-class Batches(Protocol):
+class BatchSource(Protocol):
     """Updates without end: this rank's micro-batches of each. The state is the place after the
     last one handed out.
     """
@@ -24,7 +24,7 @@ class Batches(Protocol):
 class Stage:
     """A share of the budget with its own data and its own trainable part of the model."""
 
-    batches: Callable[[], Batches]
+    batches: Callable[[], BatchSource]
     share: float = 1.0
     trainable: Sequence[str] = ()
     frozen: Sequence[str] = ()
@@ -41,7 +41,7 @@ def check_shares(shares: Sequence[float]) -> None:
         )
 
 
-def stage_at(stages: Sequence[Stage], done: float) -> int:
+def find_stage(stages: Sequence[Stage], done: float) -> int:
     """Which stage the update belongs to that begins when the share `done` of the budget is used."""
     edge = 0.0
     for number, stage in enumerate(stages[:-1]):

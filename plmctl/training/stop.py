@@ -18,7 +18,7 @@ ASKED = b"\nsaving after this update, then ending; once more ends at once\n"
 
 
 @contextlib.contextmanager
-def hearing(hear: Callable[[int, FrameType | None], object]) -> Iterator[None]:
+def listen(hear: Callable[[int, FrameType | None], object]) -> Iterator[None]:
     """`hear` is called for each of `SIGNALS`, but not for a hang-up that nohup has this process
     ignore.
 
@@ -51,7 +51,7 @@ class Stop:
         self._hearing = contextlib.ExitStack()
 
     def __enter__(self) -> Stop:
-        self._hearing.enter_context(hearing(self._hear))
+        self._hearing.enter_context(listen(self._hear))
         return self
 
     def __exit__(self, *_: object) -> None:

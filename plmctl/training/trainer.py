@@ -28,15 +28,20 @@ from plmctl.training.device.precision import Precision
 from plmctl.training.freezing import apply_freezing
 from plmctl.training.gradients import gradient_norms
 from plmctl.training.log import Log
-from plmctl.training.memory import Memory, refuse_other_processes
-from plmctl.training.meter import Meter, add_up, means, rounded
+from plmctl.training.memory import CarriedStates, refuse_other_processes
+from plmctl.training.meter import Meter, means, round_digits, sum_parts
 from plmctl.training.optim.groups import OptimizerFactory
 from plmctl.training.optim.schedule import Schedule
 from plmctl.training.pace import Pace
-from plmctl.training.processes.launch import launched
+from plmctl.training.processes.launch import is_launched
 from plmctl.training.progress import Progress
-from plmctl.training.randomness import random_state, restore_random_state, seed_rank, untouched
-from plmctl.training.stages import Batches, Stage, check_shares, stage_at
+from plmctl.training.randomness import (
+    keep_random_state,
+    random_state,
+    restore_random_state,
+    seed_rank,
+)
+from plmctl.training.stages import BatchSource, Stage, check_shares, find_stage
 from plmctl.training.stop import Stop, exit_code
 from plmctl.training.strategy.base import Strategy
 from plmctl.training.update import Update
@@ -110,7 +115,7 @@ class Trainer:
         self.optimizer = optimizer(parameters=self.parameters)
         strategy.train([parameter for _, parameter in self.parameters])
         self.layers = layers or {}
-        self.memory = Memory(model.backbone, world.device)
+        self.memory = CarriedStates(model.backbone, world.device)
         self.update = Update(
             model=model,
             objective=objective,
@@ -123,10 +128,10 @@ class Trainer:
         self.meter, self.progress, self.stop = (
             Meter(),
             Progress(),
-            Stop(loud=world.main and not launched()),
+            Stop(loud=world.main and not is_launched()),
         )
         self.pace = Pace(self.progress)
-        self.batches: Batches | None = None
+        self.batches: BatchSource | None = None
         self.rate = 0.0
 
     def fit(self) -> Result:
@@ -137,7 +142,7 @@ class Trainer:
                 " raise its length to go on"
             )
             return Result(self.progress, self.checkpoints.newest() if self.world.main else None)
-        if self.budget.steps and (message := self.schedule.shortened(self.budget.steps)):
+        if self.budget.steps and (message := self.schedule.describe_shortening(self.budget.steps)):
             self.log.say(message)
         if self.batches is None:
             seed_rank(self.settings.seed, self.world.rank)
@@ -168,7 +173,7 @@ class Trainer:
         """Begin the stage that the next update belongs to, if it is another one; stages never go
         back.
         """
-        number = max(self.progress.stage, stage_at(self.stages, self.budget.done(self.progress)))
+        number = max(self.progress.stage, find_stage(self.stages, self.budget.done(self.progress)))
         if number != self.progress.stage:
             self.log.say(
                 f"stage {number + 1} of {len(self.stages)} begins after update {self.progress.step}"
@@ -178,7 +183,7 @@ class Trainer:
         self.progress.stage = number
         self._begin(self.stages[number])
 
-    def _begin(self, stage: Stage) -> Batches:
+    def _begin(self, stage: Stage) -> BatchSource:
         self.batches = stage.batches()
         self.memory.clear()
         apply_freezing(self.model, trainable=stage.trainable, frozen=stage.frozen)
@@ -206,7 +211,7 @@ class Trainer:
                     {
                         "step": 1,
                         **{
-                            name: rounded(value)
+                            name: round_digits(value)
                             for name, value in gradient_norms(self.layers).items()
                         },
                     }
@@ -255,7 +260,7 @@ class Trainer:
         p, due = self.progress, self._due(self.settings.log_every)
         if not (due or p.step == 1 or finished):
             return
-        sums = add_up(self.world.gather(self.meter.sums()))
+        sums = sum_parts(self.world.gather(self.meter.sums()))
         speed = self.pace.speed(
             p, flops_per_token=self.settings.flops_per_token, peak_flops=self.settings.peak_flops
         )
@@ -266,7 +271,7 @@ class Trainer:
             "stage": p.stage,
         }
         done = self.budget.done(p)
-        record = {"step": p.step, **means(sums), "lr": rounded(self.rate), **speed, **counters}
+        record = {"step": p.step, **means(sums), "lr": round_digits(self.rate), **speed, **counters}
         self.log.record(record, share=done, eta=self.pace.eta(self.progress, done))
         if due:
             self.meter.clear()
@@ -281,7 +286,7 @@ class Trainer:
             return False
         with (
             self._aside(),
-            untouched(self.world.device),
+            keep_random_state(self.world.device),
             torch.no_grad(),
             self.precision.autocast(),
         ):
@@ -294,21 +299,13 @@ class Trainer:
             self.log.record(
                 {
                     "step": p.step,
-                    **{f"valid/{name}": rounded(value) for name, value in metrics.items()},
+                    **{f"valid/{name}": round_digits(value) for name, value in metrics.items()},
                 }
             )
         value, loss = (
             self.world.broadcast(metrics.get(name)) for name in (settings.keep_best, "loss")
         )
-        if value is None or not math.isfinite(value):
-            return False
-        sign = 1 if settings.best_is_largest else -1
-        # BLEU 0 everywhere says nothing
-        lower = loss is not None and (p.best_loss is None or loss < p.best_loss)
-        if p.best is not None and not (sign * value > sign * p.best or (value == p.best and lower)):
-            return False
-        p.best, p.best_loss, p.best_step = value, loss, p.step
-        return True
+        return p.improve(value, loss, largest=settings.best_is_largest)
 
     @contextmanager
     def _aside(self) -> Iterator[None]:
@@ -343,7 +340,7 @@ class Trainer:
             "progress": {**self.progress.to_json(), "seconds": self.pace.seconds()},
             "reader": self.batches.state_dict(),
             "scaler": self.precision.state_dict(),
-            "meter": add_up(sums for _, sums in ranks),
+            "meter": sum_parts(sums for _, sums in ranks),
             "processes": self.world.size,
         }
         return Snapshot(

@@ -17,7 +17,7 @@ from plmctl.core.batch import Batch
 from plmctl.models.base import Model
 from plmctl.objectives.base import Objective
 from plmctl.training.device.precision import Precision
-from plmctl.training.memory import Memory
+from plmctl.training.memory import CarriedStates
 from plmctl.training.meter import Entry
 from plmctl.training.strategy.base import Strategy
 
@@ -35,7 +35,7 @@ class Update:
         optimizer: Optimizer,
         precision: Precision,
         strategy: Strategy,
-        memory: Memory,
+        memory: CarriedStates,
         clip: float,
     ) -> None:
         self.model, self.objective, self.optimizer, self.precision = (

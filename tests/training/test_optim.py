@@ -6,7 +6,7 @@ import torch
 
 from plmctl.core.errors import ConfigError
 from plmctl.training.optim.adamw import AdamW
-from plmctl.training.optim.groups import decays, groups
+from plmctl.training.optim.groups import groups, has_decay
 from plmctl.training.optim.lamb import Lamb
 from plmctl.training.optim.muon import Muon, orthogonalize
 from plmctl.training.optim.state import load_optimizer_tensors, optimizer_tensors
@@ -157,7 +157,7 @@ def test_orthogonalize_gives_singular_values_near_one():
 
 
 def test_groups():
-    assert [decays(name, p) for name, p in parameters()] == [True, True, False, False]
+    assert [has_decay(name, p) for name, p in parameters()] == [True, True, False, False]
     found = groups(parameters(), lr=1.0, weight_decay=0.1, scales={"*norm*": 0.5})
     assert [(len(g["params"]), g["initial_lr"], g["weight_decay"]) for g in found] == [
         (2, 1.0, 0.1),

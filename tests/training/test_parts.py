@@ -13,9 +13,9 @@ from plmctl.training import rundir
 from plmctl.training.device import compiling, precision
 from plmctl.training.device.peak import peak_flops
 from plmctl.training.freezing import apply_freezing
-from plmctl.training.log import Log, cut_back, line_of, read_metrics
+from plmctl.training.log import Log, cut_back, format_line, read_metrics
 from plmctl.training.processes.world import device_of, join
-from plmctl.training.stages import Stage, check_shares, stage_at
+from plmctl.training.stages import Stage, check_shares, find_stage
 
 CPU = torch.device("cpu")
 
@@ -51,7 +51,7 @@ def test_a_pattern_that_matches_nothing_names_the_nearest():
 
 def test_stages_split_the_budget(tmp_path):
     stages = [Stage(batches=ToyBatches, share=0.25), Stage(batches=ToyBatches, share=0.75)]
-    assert [stage_at(stages, x / 8) for x in range(9)] == [0, 0, 1, 1, 1, 1, 1, 1, 1]
+    assert [find_stage(stages, x / 8) for x in range(9)] == [0, 0, 1, 1, 1, 1, 1, 1, 1]
     with pytest.raises(ConfigError, match="add up to 1"):
         check_shares([0.5])
     trainer = make_trainer(tmp_path, steps=8, stages=stages, settings={"log_every": 1})
@@ -125,7 +125,7 @@ def test_line_of_a_record():
         "step 20 12%  lr 0.0001  12.3k tok/s  mfu 40%  mlm 4.500 (18.2%)  wait 0%  grad 1.23  3:20"
         " left"
     )
-    assert line_of(record, share=0.12, eta=200) == expected
+    assert format_line(record, share=0.12, eta=200) == expected
     valid = {
         "step": 20,
         "valid/loss": 4.6,
@@ -133,11 +133,11 @@ def test_line_of_a_record():
         "valid/acc/mlm": 0.2,
         "valid/bits_per_byte/mlm": 2.3456,
     }
-    assert line_of(valid) == "step 20  valid  mlm 4.600 (20.0%)  bits/byte 2.35"
+    assert format_line(valid) == "step 20  valid  mlm 4.600 (20.0%)  bits/byte 2.35"
     both = {"step": 20, "valid/bits_per_byte/forward": 2.3456, "valid/bits_per_byte/backward": 2.5}
-    assert line_of(both) == "step 20  valid  bits/byte forward 2.35  bits/byte backward 2.5"
+    assert format_line(both) == "step 20  valid  bits/byte forward 2.35  bits/byte backward 2.5"
     assert (
-        line_of({"step": 3, "loss": 0.5, "valid/accuracy": 0.75})
+        format_line({"step": 3, "loss": 0.5, "valid/accuracy": 0.75})
         == "step 3  valid  loss 0.5  accuracy 0.75"
     )
     assert clock(3723) == "1:02:03"

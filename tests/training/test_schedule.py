@@ -97,8 +97,8 @@ def test_short_runs_warm_up_for_less_and_say_so():
     schedule = Polynomial(warmup_steps=1000, warmup_limit=0.1)
     assert schedule.warmup(T) == 10
     assert schedule(5, T) == 0.5
-    assert "from 1000 to 10 updates" in schedule.shortened(T)
-    assert schedule.shortened(20_000) == ""
+    assert "from 1000 to 10 updates" in schedule.describe_shortening(T)
+    assert schedule.describe_shortening(20_000) == ""
     assert Polynomial(warmup_share=0.2).warmup(T) == 20
 
 

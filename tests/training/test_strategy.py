@@ -5,6 +5,7 @@ A new strategy is one line in `toy_strategy.STRATEGIES`.
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ import torch
 from toy_strategy import LARGEST, ROWS, STRATEGIES, UPDATES, loss_of, make_module, optimizer_of
 
 from plmctl.training.processes.launch import launch
+from plmctl.training.strategy import choose
 
 HERE = Path(__file__).parent
 
@@ -96,3 +98,16 @@ def test_a_checkpoint_is_that_of_one_process(seen, expected):
     kinds = ("step", "exp_avg", "exp_avg_sq")
     assert set(saved["optimizer"]) == {f"{kind}/{name}" for name in trained for kind in kinds}
     torch.testing.assert_close(seen[0]["loaded"], saved, rtol=0, atol=0)
+
+
+def test_nobody_else_asks_how_many_processes_there_are():
+    """What depends on it is a matter of the strategy; `World` and the start of processes apart."""
+    training = Path(choose.__file__).parents[1]
+    files = [
+        path for path in training.rglob("*.py") if path.parent.name not in ("strategy", "processes")
+    ]
+    asking = [
+        path.name for path in files if re.search(r"\bsize\s*[<>=!]=?\s*1\b", path.read_text())
+    ]
+    assert len(files) > 20
+    assert asking == []

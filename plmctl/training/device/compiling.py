@@ -30,7 +30,7 @@ def compile_backbone(
         raise ConfigError("train.compile", mode, "auto, true or false")
     if mode is False or (mode == "auto" and device.type != "cuda"):
         return False
-    if not _compiler():
+    if not _find_compiler():
         say("train.compile: no C++ compiler found, going on without (set CXX, or install g++)")
         return False
     # a graph that cannot be compiled runs as it is, with torch's warning
@@ -39,12 +39,12 @@ def compile_backbone(
     return True
 
 
-def _compiler() -> str | None:
+def _find_compiler() -> str | None:
     return next(
         (
-            found
+            path
             for name in (os.environ.get("CXX", ""), "g++", "c++", "clang++")
-            if name and (found := shutil.which(name))
+            if name and (path := shutil.which(name))
         ),
         None,
     )

@@ -28,8 +28,8 @@ def peak_flops(precision: Precision) -> float | None:
     product measured in this process.
     """
     if precision.device.type == "cuda":
-        found = [name for name in CARDS if name in torch.cuda.get_device_name(precision.device)]
-        return CARDS[max(found, key=len)] if found else None
+        names = [name for name in CARDS if name in torch.cuda.get_device_name(precision.device)]
+        return CARDS[max(names, key=len)] if names else None
     kind = {"bf16": torch.bfloat16, "fp16": torch.float16}.get(precision.name, torch.float32)
     return _measured(precision.device, kind, torch.get_num_threads())
 

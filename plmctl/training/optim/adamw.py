@@ -10,7 +10,7 @@ from torch import Tensor
 
 from plmctl.core.errors import ConfigError
 from plmctl.core.parts import part_of
-from plmctl.training.optim.groups import Named, check_numbers, fusable, groups
+from plmctl.training.optim.groups import Named, can_fuse, check_numbers, groups
 
 NO_CORRECTION = 1e6  # a step count from which 1 - 0.999^step is 1 in every floating type
 
@@ -50,7 +50,7 @@ class AdamW(torch.optim.AdamW):
             parameters, lr=lr, weight_decay=weight_decay, scales=scales, layer_decay=layer_decay
         )
         super().__init__(
-            named, lr=lr, betas=(betas[0], betas[1]), eps=eps, fused=fusable(parameters)
+            named, lr=lr, betas=(betas[0], betas[1]), eps=eps, fused=can_fuse(parameters)
         )
 
     @torch.no_grad()
@@ -59,13 +59,13 @@ class AdamW(torch.optim.AdamW):
             for group in self.param_groups:
                 for p in group["params"]:
                     if p.grad is not None and not self.state[p]:
-                        self.state[p] = fresh_moments(
+                        self.state[p] = start_moments(
                             p, step=NO_CORRECTION, fused=bool(group["fused"])
                         )
         super().step(closure)
 
 
-def fresh_moments(p: Tensor, *, step: float, fused: bool) -> dict[str, Tensor]:
+def start_moments(p: Tensor, *, step: float, fused: bool) -> dict[str, Tensor]:
     """AdamW's state for one parameter, as torch itself lays it out."""
     return {
         "step": torch.tensor(step, dtype=torch.float32, device=p.device if fused else "cpu"),

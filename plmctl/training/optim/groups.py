@@ -20,7 +20,7 @@ Named = Sequence[tuple[str, nn.Parameter]]
 OptimizerFactory = Callable[..., Optimizer]  # (*, parameters: Named)
 
 
-def decays(name: str, parameter: Tensor) -> bool:
+def has_decay(name: str, parameter: Tensor) -> bool:
     """Matrices and embeddings decay; biases, norm gains and other vectors do not (Devlin et al.,
     2019, code).
     """
@@ -41,13 +41,13 @@ def groups(
 
     Without a match the factor is that of `layer_scales`.
     """
-    found: dict[tuple[bool, float], list[tuple[str, nn.Parameter]]] = {}
+    by_kind: dict[tuple[bool, float], list[tuple[str, nn.Parameter]]] = {}
     by_layer = layer_scales([name for name, _ in parameters], layer_decay)
     for name, parameter in parameters:
         scale = by_layer[name]
         for pattern, factor in (scales or {}).items():
             scale = factor if fnmatchcase(name, pattern) else scale
-        found.setdefault((decays(name, parameter), scale), []).append((name, parameter))
+        by_kind.setdefault((has_decay(name, parameter), scale), []).append((name, parameter))
     return [
         {
             "params": named,
@@ -56,7 +56,7 @@ def groups(
             "weight_decay": weight_decay if decay else 0.0,
             **extra,
         }
-        for (decay, scale), named in found.items()
+        for (decay, scale), named in by_kind.items()
     ]
 
 
@@ -70,7 +70,7 @@ def layer_scales(names: Sequence[str], decay: float) -> dict[str, float]:
     evenly over the layers.
     """
     block = re.compile(r"backbone\.stack\.blocks\.([a-z]+)\.([0-9]+)\.")
-    places = {name: (found[1], int(found[2]) + 1) for name in names if (found := block.match(name))}
+    places = {name: (match[1], int(match[2]) + 1) for name in names if (match := block.match(name))}
     copies = {
         letter: max(n for other, n in places.values() if other == letter)
         for letter, _ in places.values()
@@ -102,6 +102,6 @@ def check_numbers(*, lr: float, betas: Sequence[float], eps: float, weight_decay
         raise ConfigError("optim.weight_decay", weight_decay, "0 or more")
 
 
-def fusable(parameters: Named) -> bool:
+def can_fuse(parameters: Named) -> bool:
     """torch's fused kernels run on CUDA and on the CPU, for floating types."""
     return all(p.device.type in ("cuda", "cpu") and p.is_floating_point() for _, p in parameters)

@@ -10,8 +10,8 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 from plmctl.core.parts import part_of
-from plmctl.training.optim.adamw import NO_CORRECTION, fresh_moments
-from plmctl.training.optim.groups import Named, check_numbers, decays, groups
+from plmctl.training.optim.adamw import NO_CORRECTION, start_moments
+from plmctl.training.optim.groups import Named, check_numbers, groups, has_decay
 
 
 @part_of("optim")
@@ -37,8 +37,8 @@ class Lamb(Optimizer):
     ) -> None:
         check_numbers(lr=lr, betas=betas, eps=eps, weight_decay=weight_decay)
         self.betas, self.eps, self.bias_correction, self.clamp = betas, eps, bias_correction, clamp
-        matrices = [(name, p) for name, p in parameters if decays(name, p)]
-        vectors = [(name, p) for name, p in parameters if not decays(name, p)]
+        matrices = [(name, p) for name, p in parameters if has_decay(name, p)]
+        vectors = [(name, p) for name, p in parameters if not has_decay(name, p)]
         super().__init__(
             [
                 *groups(matrices, lr=lr, weight_decay=weight_decay, trust=True),
@@ -58,7 +58,7 @@ class Lamb(Optimizer):
         state = self.state[p]
         if not state:
             state.update(
-                fresh_moments(p, step=0 if self.bias_correction else NO_CORRECTION, fused=False)
+                start_moments(p, step=0 if self.bias_correction else NO_CORRECTION, fused=False)
             )
         state["step"] += 1
         (beta1, beta2), step = self.betas, float(state["step"])

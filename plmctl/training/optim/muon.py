@@ -14,7 +14,7 @@ from torch.optim import Optimizer
 
 from plmctl.core.errors import ConfigError
 from plmctl.core.parts import part_of
-from plmctl.training.optim.groups import Named, check_numbers, fusable, groups
+from plmctl.training.optim.groups import Named, can_fuse, check_numbers, groups
 
 # steepest at 0 among those that keep singular values near 1 (Jordan et al., 2024)
 QUINTIC = (3.4445, -4.7750, 2.0315)
@@ -80,7 +80,7 @@ class Muon(Optimizer):
             {"params": [], "blocks": 0, "initial_lr": lr}
         ]
         self._adamw = torch.optim.AdamW(
-            rest, lr=lr, betas=(betas[0], betas[1]), eps=eps, fused=fusable(others)
+            rest, lr=lr, betas=(betas[0], betas[1]), eps=eps, fused=can_fuse(others)
         )
         mine_groups: list[dict[str, Any]] = []
         for count in sorted({_blocks(name, fused) for name, _ in mine}):

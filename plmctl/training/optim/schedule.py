@@ -50,7 +50,7 @@ class Schedule:
         """W, in updates."""
         return min(self.warmup_share * total or self.warmup_steps, self.warmup_limit * total)
 
-    def shortened(self, total: float) -> str:
+    def describe_shortening(self, total: float) -> str:
         """One line for the user if `warmup_limit` cuts the warm-up of a run of `total` updates,
         else nothing.
         """

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 import torch
 
 from plmctl.core.children import child_environment
-from plmctl.training.stop import ASKED, hearing
+from plmctl.training.stop import ASKED, listen
 
 GRACE = 30.0  # seconds that the other processes get to end once one has failed
 LAUNCHED = "PLMCTL_LAUNCHED"  # in the environment of a process that `launch` has started
@@ -70,7 +70,7 @@ def launch(
         if len(heard) == 1:
             os.write(2, ASKED)
 
-    with hearing(forward):
+    with listen(forward):
         try:
             code = _wait(children)
         finally:
@@ -80,7 +80,7 @@ def launch(
     return 128 + heard[-1] if len(heard) > 1 else code
 
 
-def launched() -> bool:
+def is_launched() -> bool:
     """Whether `launch` has started this process: the one that did passes signals on, and says
     so.
     """

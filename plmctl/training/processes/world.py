@@ -59,7 +59,7 @@ class Group(World):
         names = sorted(counts)
         check = zlib.crc32("\n".join(names).encode())
         vector = torch.tensor([check, *(counts[name] for name in names)], dtype=torch.int64)
-        with reached():
+        with explain_loss_of_process():
             dist.all_reduce(vector)
         total, *values = vector.tolist()
         if total != check * self.size:
@@ -71,23 +71,23 @@ class Group(World):
 
     def gather(self, value: Any) -> list[Any]:
         values: list[Any] = [None] * self.size
-        with reached():
+        with explain_loss_of_process():
             dist.gather_object(value, values if self.main else None)
         return values if self.main else []
 
     def broadcast(self, value: Any) -> Any:
         box = [value]
-        with reached():
+        with explain_loss_of_process():
             dist.broadcast_object_list(box, 0)
         return box[0]
 
     def barrier(self) -> None:
-        with reached():
+        with explain_loss_of_process():
             dist.barrier()
 
 
 @contextlib.contextmanager
-def reached() -> Iterator[None]:
+def explain_loss_of_process() -> Iterator[None]:
     """Turn what a library says of a process that is gone into one line: the process that went has
     said why.
     """

@@ -20,7 +20,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from plmctl.training.processes.world import reached
+from plmctl.training.processes.world import explain_loss_of_process
 
 # of torch's DistributedDataParallel: large enough for the network, small enough to start early
 BUCKET_BYTES = 25 * 2**20
@@ -38,14 +38,14 @@ class Bucket:
     def send(self) -> None:
         """Start the all-reduce; a parameter without a gradient counts as 0."""
         self.flat = flatten(self.members)
-        with reached():
+        with explain_loss_of_process():
             self.sum = dist.all_reduce(self.flat, async_op=True)
 
     def receive(self) -> None:
         """Wait for the sums, and make them the gradients."""
         assert self.sum is not None
         assert self.flat is not None
-        with reached():
+        with explain_loss_of_process():
             self.sum.wait()
         unflatten(self.flat, self.members)
         self.flat, self.sum = None, None
@@ -127,7 +127,7 @@ class Buckets:
         own = torch.tensor([p.grad is not None for p in self.parameters], dtype=torch.uint8)
         while self._sent < len(self._buckets):
             self._send_next()
-        with reached():
+        with explain_loss_of_process():
             dist.all_reduce(own, op=dist.ReduceOp.MAX)
         used = [bool(flag) for flag in own.tolist()]
         live = {p for p, flag in zip(self.parameters, used, strict=True) if flag}

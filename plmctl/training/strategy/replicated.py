@@ -8,7 +8,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from plmctl.training.processes.world import World, reached
+from plmctl.training.processes.world import World, explain_loss_of_process
 from plmctl.training.strategy.base import M
 from plmctl.training.strategy.buckets import BUCKET_BYTES, Buckets
 from plmctl.training.strategy.single import Single
@@ -27,7 +27,7 @@ class Replicated(Single):
 
     def place(self, module: M) -> M:
         module.to(self.world.device)
-        with torch.no_grad(), reached():
+        with torch.no_grad(), explain_loss_of_process():
             for tensor in [*module.parameters(), *module.buffers()]:
                 dist.broadcast(tensor, 0)
         return module
