@@ -41,38 +41,41 @@ def parse(layout: str, *, share: Mapping[str, int] | None = None) -> list[Step]:
     neighbours (ALBERT's groups).
     """
     steps: list[Step] = []
-    made: Counter[str] = Counter()
+    counts: Counter[str] = Counter()  # copies of each letter so far
     for group in layout.split():
-        found = _GROUP.fullmatch(group)
-        if found is None:
+        match = _GROUP.fullmatch(group)
+        if match is None:
             raise ConfigError(
                 "model.stack.layout",
                 layout,
                 "groups like 'af*12' (own weights), 'af@12' (shared) or 'a|f*12' (in parallel),"
                 " by spaces",
             )
-        cells = found[1]
-        letters, same, times = cells.replace("|", ""), found[2] == "@", int(found[3] or 1)
+        cells, shared, times = match[1], match[2] == "@", int(match[3] or 1)
+        letters = cells.replace("|", "")
         joining = [cells[:place].endswith("|") for place, cell in enumerate(cells) if cell != "|"]
         if len(steps) + times * len(letters) > MOST:
             raise ConfigError("model.stack.layout", layout, f"at most {MOST:,} sublayers")
-        first = Counter(made)
+        first = Counter(counts)
         for _ in range(times):
-            used = Counter(first) if same else made
+            used = Counter(first) if shared else counts
             for place, letter in enumerate(letters):
                 ends = place == len(letters) - 1
                 steps.append(Step(letter, used[letter], ends, joining[place]))
                 used[letter] += 1
-            if same:
-                made = used
+            if shared:
+                counts = used
     if not steps:
         raise ConfigError("model.stack.layout", layout, "at least one group like 'af*12'")
-    return _shared(steps, made, share or {})
+    return _share_copies(steps, counts, share or {})
 
 
-def _shared(steps: list[Step], made: Mapping[str, int], share: Mapping[str, int]) -> list[Step]:
+def _share_copies(
+    steps: list[Step], counts: Mapping[str, int], share: Mapping[str, int]
+) -> list[Step]:
+    """The same steps with `share[letter]` copies in place of `counts[letter]`."""
     for letter, copies in share.items():
-        most = made.get(letter, 0)
+        most = counts.get(letter, 0)
         if not 1 <= copies <= most or most % copies:
             fitting = (
                 ", ".join(str(n) for n in range(1, most + 1) if most % n == 0)
@@ -81,7 +84,7 @@ def _shared(steps: list[Step], made: Mapping[str, int], share: Mapping[str, int]
             allowed = f"a divisor of the {most} '{letter}' in the layout: {fitting}"
             raise ConfigError(f"model.stack.share.{letter}", copies, allowed)
     shared = [
-        replace(s, copy=s.copy * share.get(s.letter, made[s.letter]) // made[s.letter])
+        replace(s, copy=s.copy * share.get(s.letter, counts[s.letter]) // counts[s.letter])
         for s in steps
     ]
     joining = {(s.letter, s.copy) for s in shared if s.joins}
@@ -97,23 +100,22 @@ def _shared(steps: list[Step], made: Mapping[str, int], share: Mapping[str, int]
 
 def layers(steps: list[Step]) -> list[list[tuple[int, Step]]]:
     """The steps of each layer, with their numbers."""
-    found: list[list[tuple[int, Step]]] = [[]]
+    split: list[list[tuple[int, Step]]] = [[]]
     for number, step in enumerate(steps):
-        found[-1].append((number, step))
+        split[-1].append((number, step))
         if step.ends:
-            found.append([])
-    return found[:-1]
+            split.append([])
+    return split[:-1]
 
 
 def rounds(layer: list[tuple[int, Step]]) -> list[list[tuple[int, Step]]]:
     """The steps of a layer, those in parallel together; each round reads what the last wrote."""
-    found: list[list[tuple[int, Step]]] = []
+    split: list[list[tuple[int, Step]]] = []
     for number, step in layer:
-        if step.joins:
-            found[-1].append((number, step))
-        else:
-            found.append([(number, step)])
-    return found
+        if not step.joins:
+            split.append([])
+        split[-1].append((number, step))
+    return split
 
 
 def text(layer: list[Step]) -> str:
@@ -123,7 +125,7 @@ def text(layer: list[Step]) -> str:
 
 def copies(steps: list[Step]) -> dict[str, int]:
     """{letter: how many copies have to be built}, in order of first use."""
-    found: dict[str, int] = {}
+    number: dict[str, int] = {}
     for step in steps:
-        found[step.letter] = max(found.get(step.letter, 0), step.copy + 1)
-    return found
+        number[step.letter] = max(number.get(step.letter, 0), step.copy + 1)
+    return number

@@ -5,17 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from types import MappingProxyType
-from typing import Any, Protocol
+from typing import Protocol
 
 import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from plmctl.core.errors import ConfigError, nearest
-from plmctl.core.locate import parameters
+from plmctl.core.errors import ConfigError
 from plmctl.core.parts import base_of, part_of
-from plmctl.core.values import fit
 from plmctl.nn import layout as grammar
+from plmctl.nn.by_layer import ByLayer, Factory, build_cells
 from plmctl.nn.cells.base import Cell
 from plmctl.nn.env import Env, Streams
 from plmctl.nn.layout import Step
@@ -23,8 +22,6 @@ from plmctl.nn.residual import Block
 from plmctl.nn.reversible import ReversiblePair
 
 Round = list[tuple[int, Step]]  # cells in parallel: (number of the step, step)
-Cells = Mapping[str, Callable[..., Cell]]
-ByLayer = Mapping[str, Mapping[str, Sequence[Any]]]
 Layer = Callable[[Streams, Env], Streams]
 
 
@@ -61,7 +58,7 @@ class Stack(nn.Module):
         self,
         *,
         layout: str,
-        cells: Cells,
+        cells: Mapping[str, Factory],
         residual: Residual,
         share: Mapping[str, int] | None = None,
         by_layer: ByLayer = MappingProxyType({}),
@@ -80,9 +77,9 @@ class Stack(nn.Module):
                     layout,
                     f"'{letter}' is none of the cells: {', '.join(cells)}",
                 )
-        made = _cells(cells, copies, by_layer)
+        built = build_cells(cells, copies, by_layer)
         self.blocks = nn.ModuleDict(
-            {letter: nn.ModuleList(map(residual.block, own)) for letter, own in made.items()}
+            {letter: nn.ModuleList(map(residual.block, each)) for letter, each in built.items()}
         )
         for steps in [steps for layer in self.rounds for steps in layer]:
             self._check_round([self.block(step).cell for _, step in steps], layout)
@@ -124,11 +121,11 @@ class Stack(nn.Module):
     @property
     def records(self) -> bool:
         """Whether each layer has just one cell of self-attention that can be recorded."""
-        found = [0]
-        for step in self.steps:
-            found[-1] += self.block(step).cell.records
-            found += [0] * step.ends
-        return set(found[:-1]) == {1}
+        recorded = [
+            sum(self.block(step).cell.records for steps in layer for _, step in steps)
+            for layer in self.rounds
+        ]
+        return set(recorded) == {1}
 
     def block(self, step: Step) -> Block:
         """The block that a step runs."""
@@ -217,8 +214,8 @@ def _run_checkpointed(layer: Layer, streams: Streams, env: Env) -> Streams:
     def run(x: Tensor) -> Streams:  # the tensor says of which device the generator is kept
         return layer(streams.updated("text", x), env)
 
-    made: Streams = checkpoint(run, streams["text"], use_reentrant=False)
-    return made
+    after: Streams = checkpoint(run, streams["text"], use_reentrant=False)
+    return after
 
 
 def checkpoint_stacks(model: nn.Module, objective: nn.Module) -> None:
@@ -231,53 +228,3 @@ def checkpoint_stacks(model: nn.Module, objective: nn.Module) -> None:
     for part in [*model.modules(), *objective.modules()]:
         if isinstance(part, Stack):
             part.checkpointed = True
-
-
-def _cells(cells: Cells, copies: Mapping[str, int], by_layer: ByLayer) -> dict[str, list[Cell]]:
-    """The cells of every letter, each with its own values of the settings in `by_layer`."""
-    for letter in by_layer:
-        if letter not in copies:
-            allowed = f"a cell of the layout: {', '.join(copies)}{nearest(letter, copies)}"
-            raise ConfigError("model.stack.by_layer", letter, allowed)
-    return {
-        letter: [
-            _cell(letter, cells[letter], {k: v[i] for k, v in settings.items()})
-            for i in range(number)
-        ]
-        for letter, number in copies.items()
-        for settings in [_checked(letter, cells[letter], by_layer.get(letter) or {}, number)]
-    }
-
-
-def _checked(
-    letter: str, factory: Callable[..., Cell], settings: Mapping[str, Sequence[Any]], number: int
-) -> dict[str, list[Any]]:
-    """Settings by layer, as the cell's own annotations want them."""
-    found: dict[str, list[Any]] = {}
-    if not settings:
-        return found
-    known = parameters(factory.func if isinstance(factory, partial) else factory)
-    for name, values in settings.items():
-        path = f"model.stack.by_layer.{letter}.{name}"
-        if name not in known:
-            allowed = f"a setting of '{letter}': {', '.join(known)}{nearest(name, known)}"
-            raise ConfigError(path, list(values), allowed)
-        if not isinstance(values, list | tuple) or len(values) != number:
-            allowed = f"a list of {number} values, one for each '{letter}' of the layout"
-            raise ConfigError(path, values, allowed)
-        try:
-            found[name] = [fit(value, known[name].annotation) for value in values]
-        except ValueError as error:
-            raise ConfigError(path, list(values), f"each {error}") from None
-    return found
-
-
-def _cell(letter: str, factory: Callable[..., Cell], settings: Mapping[str, Any]) -> Cell:
-    try:
-        return factory(**settings)
-    except ConfigError as error:  # the cell knows what is wrong, only we know where it stands
-        name = error.path.rpartition(".")[2]
-        if name not in settings:
-            raise
-        path = f"model.stack.by_layer.{letter}.{name}"
-        raise ConfigError(path, settings[name], error.allowed) from None

@@ -23,12 +23,12 @@ from plmctl.objectives.base import Objective
 from plmctl.storage.reading import fitted, taken_from
 from plmctl.training import checkpoint
 from plmctl.training.budget import Budget
+from plmctl.training.carried_states import CarriedStates, refuse_other_processes
 from plmctl.training.checkpoint import OLDER, Checkpoints, Snapshot, Trained
 from plmctl.training.device.precision import Precision
 from plmctl.training.freezing import apply_freezing
 from plmctl.training.gradients import gradient_norms
 from plmctl.training.log import Log
-from plmctl.training.memory import CarriedStates, refuse_other_processes
 from plmctl.training.meter import Meter, means, round_digits, sum_parts
 from plmctl.training.optim.groups import OptimizerFactory
 from plmctl.training.optim.schedule import Schedule

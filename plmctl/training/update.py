@@ -16,8 +16,8 @@ from torch.optim import Optimizer
 from plmctl.core.batch import Batch
 from plmctl.models.base import Model
 from plmctl.objectives.base import Objective
+from plmctl.training.carried_states import CarriedStates
 from plmctl.training.device.precision import Precision
-from plmctl.training.memory import CarriedStates
 from plmctl.training.meter import Entry
 from plmctl.training.strategy.base import Strategy
 

@@ -143,6 +143,10 @@ def test_what_does_not_meet_is_named():
     }.items():
         with pytest.raises(ConfigError, match=words):
             theseus(**how)
+    reversible = model()
+    reversible.backbone.stack.reversible = True
+    with pytest.raises(ConfigError, match=r"stack\.reversible=True: false, of the teacher, too"):
+        theseus(reversible)
     _, _, frozen = pair()
     with pytest.raises(ConfigError, match="teacher: one trained model"):
         theseus(teacher=Several(teachers=[frozen, frozen]))

@@ -19,7 +19,7 @@ from plmctl.run.assemble import build_model
 from plmctl.run.compose import compose
 from plmctl.run.contract import TINY, check_contract
 from plmctl.run.cost import cost
-from plmctl.training.memory import Memory as Slots
+from plmctl.training.carried_states import CarriedStates
 
 PLM = [
     "model=xlnet",
@@ -307,9 +307,9 @@ def test_rows_padded_in_front_read_on_behind_memory() -> None:
 
 def test_memory_is_saved_and_taken_up_again() -> None:
     made = model(*PLM, "model.memory=9")
-    slots = Slots(made.backbone, torch.device("cpu"))
+    slots = CarriedStates(made.backbone, torch.device("cpu"))
     slots.keep(0, made(batch(tokens(2, 12), continues=[False, False]), slots.before(0, 2)).state)
-    other = Slots(made.backbone, torch.device("cpu"))
+    other = CarriedStates(made.backbone, torch.device("cpu"))
     other.load(slots.tensors())
     given = batch(tokens(2, 12), continues=[True, True])
     assert torch.equal(made(given, slots.before(0, 2)).last, made(given, other.before(0, 2)).last)
@@ -329,6 +329,10 @@ def test_what_does_not_fit_is_named() -> None:
     assert "a backbone with a query stream" in refused(*PLM, "model.two_streams=false")
     assert "memory is the input of a layer" in refused(
         *PLM, "model.memory=4", "model.stack.layout=fa*2"
+    )
+    pre_norm = "model.stack.residual._target_=plmctl.nn.residual.PreNorm"
+    assert "false: memory is the input of a layer, and a layer here has two" in refused(
+        *PLM, "model.memory=4", "model.stack.reversible=true", pre_norm
     )
 
 

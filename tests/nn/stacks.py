@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
@@ -31,9 +32,10 @@ def make_stack(
     dropout: float = 0.0,
     residual: Any = PreNorm,
     dtype: torch.dtype = torch.float64,
+    more: Mapping[str, Any] | None = None,
     **settings: Any,
 ) -> Stack:
-    """Weights and norms at random, from seed 0."""
+    """Weights and norms at random, from seed 0; `more`: cells beside a, c and f."""
     torch.manual_seed(0)
     attention = {"width": W, "num_heads": HEADS, "dropout": dropout}
     inner = {"width": W, "inner_width": INNER, "activation": "gelu", "dropout": dropout}
@@ -43,6 +45,7 @@ def make_stack(
             "a": partial(Attention, **attention),
             "c": partial(CrossAttention, **attention),
             "f": partial(FeedForward, **inner),
+            **(more or {}),
         },
         residual=residual(norm=NORM, dropout=dropout),
         **settings,

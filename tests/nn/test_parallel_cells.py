@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import pytest
 import torch
-from stacks import make_env, make_input, make_stack, run_stack
+from stacks import INNER, W, make_env, make_input, make_stack, run_stack
 
 from plmctl.core.errors import ConfigError
+from plmctl.nn.cells.feedforward import FeedForward
 from plmctl.nn.env import Streams
 from plmctl.nn.layout import copies, parse, rounds
 from plmctl.nn.residual import PostNorm, PreNorm, SandwichNorm
@@ -81,3 +84,20 @@ def test_the_command_line_takes_it() -> None:
     assert cfg.model.stack.layout == "af*2 a|f*10"
     cfg = compose("pretrain", "gpt2", ["model.stack.layout=a|f*2", "data.path=x"])
     assert cfg.model.stack.layout == "a|f*2"
+
+
+class _Aside(FeedForward):
+    writes = "other"
+
+
+@pytest.mark.parametrize(
+    ("layout", "reversible", "said"),
+    [
+        ("f|g*2", False, r"layout='f\|g\*2': cells in parallel write one stream, these write"),
+        ("fg*2", True, r"reversible=True: false: the layout fg\*2 has a cell that writes other"),
+    ],
+)
+def test_cells_of_other_streams(layout: str, reversible: bool, said: str) -> None:
+    aside = partial(_Aside, width=W, inner_width=INNER, activation="gelu")
+    with pytest.raises(ConfigError, match=said):
+        make_stack(layout, more={"g": aside}, reversible=reversible)
