@@ -289,7 +289,7 @@ def test_while_pretraining(
         for name in ("teacher", "fresh", "kept")
     )
     assert len(set(told)) == 1
-    assert (tmp_path / "fresh/distilling.md").exists()
+    assert (tmp_path / "fresh/distill.md").exists()
 
 
 def test_a_dry_run_tells_of_both(
