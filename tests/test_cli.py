@@ -24,7 +24,7 @@ from typer.testing import CliRunner
 
 from plmctl.cli import app as cli
 from plmctl.core.errors import DataError
-from plmctl.jobs.sweep import last_metrics, score
+from plmctl.jobs.sweep import read_last_metrics, score
 from plmctl.run import action
 from plmctl.run.saved import write_spec
 
@@ -423,14 +423,14 @@ def test_last_metrics_and_score(tmp_path: Path) -> None:
     file.write_text(
         '{"loss": 3, "note": "x"}\n{"loss": 2, "valid/loss": 1.5}\n{"lo', encoding="utf-8"
     )
-    assert last_metrics(tmp_path) == {"loss": 2, "valid/loss": 1.5}
-    assert score(last_metrics(tmp_path)) == 1.5
+    assert read_last_metrics(tmp_path) == {"loss": 2, "valid/loss": 1.5}
+    assert score(read_last_metrics(tmp_path)) == 1.5
     assert score({}) != score({})
     (tmp_path / "result.json").write_text(
         '{"metrics": {"dev": {"accuracy": 0.5, "loss": 1}}}', encoding="utf-8"
     )
     # of the checkpoint that is kept
-    assert last_metrics(tmp_path) == {"valid/accuracy": 0.5, "valid/loss": 1}
+    assert read_last_metrics(tmp_path) == {"valid/accuracy": 0.5, "valid/loss": 1}
 
 
 def test_runs_that_differ_in_the_seed_get_a_mean(plmctl: Invoke, command: Command) -> None:

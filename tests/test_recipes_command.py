@@ -17,9 +17,9 @@ import pytest
 from typer.testing import CliRunner
 
 from plmctl.chain.plan import plan
-from plmctl.chain.stages import given, stages
+from plmctl.chain.stages import plan_stages, sort_words
 from plmctl.cli.app import make_app
-from plmctl.jobs.job import resolve, run_folders
+from plmctl.jobs.job import locate_runs, resolve
 from plmctl.jobs.work import DONE
 from plmctl.run import evaluate as evaluating
 from plmctl.run import pretraining
@@ -237,7 +237,7 @@ def test_file_names_in_a_header_stand_for_those_of_the_user(here: Path) -> None:
         "train.steps=5",
         "bart.train.steps=9",
     )
-    first, own = stages("two", found, given(words, ["bart"]))
+    first, own = plan_stages("two", found, sort_words(words, ["bart"]))
     # what decides the model belongs where it begins
     assert first.words == ("data.path=my.en", "size=mini", "train.steps=9")
     assert own.words == (
@@ -247,7 +247,7 @@ def test_file_names_in_a_header_stand_for_those_of_the_user(here: Path) -> None:
         "train.steps=5",
     )
     assert own.uses == {"bart"}
-    (alone,) = stages("two", found, given((*words, "init=elsewhere"), ["bart"]))
+    (alone,) = plan_stages("two", found, sort_words((*words, "init=elsewhere"), ["bart"]))
     assert "size=mini" in alone.words
     assert "init=elsewhere" in alone.words
 
@@ -257,7 +257,7 @@ def test_the_size_is_the_student_s_own_where_it_does_not_begin_as_its_teacher(
     recipe: str, begins: bool
 ) -> None:
     words = ("size=small", "tokenizer.vocab_size=900", "data.path=my.txt")
-    teacher, own = stages(recipe, header(find_recipe(recipe)), given(words, ["bert"]))
+    teacher, own = plan_stages(recipe, header(find_recipe(recipe)), sort_words(words, ["bert"]))
     assert ("size=small" in teacher.words, "size=small" in own.words) == (begins, not begins)
     assert "tokenizer.vocab_size=900" in teacher.words  # the student takes its teacher's
     assert "tokenizer.vocab_size=900" not in own.words
@@ -283,7 +283,7 @@ def test_every_chain_composes(recipe: str, translation: tuple[Path, Path]) -> No
         used = set(re.findall(r"job:([\w-]+)", json.dumps(step.config)))
         assert used <= known, "a step reads only what is there"
         known.add(step.name)
-    line = shlex.split(list(chain.jobs.values())[-1].line(run_folders(chain.jobs, Path("out"))))
+    line = shlex.split(list(chain.jobs.values())[-1].line(locate_runs(chain.jobs, Path("out"))))
     assert compose("eval", None, line[2:]).checkpoint.startswith("out/")
 
 
@@ -296,7 +296,7 @@ def test_a_line_that_is_typed_makes_the_config_that_the_chain_runs(small_text: P
         "docstrings.optim.lr=1e-3",
     ]
     chain = plan("simcse", header(find_recipe("simcse")), words, None, Flags("recipes"))
-    folders = run_folders(chain.jobs, Path("out"))
+    folders = locate_runs(chain.jobs, Path("out"))
     for step in chain.jobs.values():
         _, verb, *typed = shlex.split(step.line(folders))
         recipe = typed.pop(0) if verb == "pretrain" else None

@@ -10,7 +10,7 @@ from plmctl.jobs.job import Job
 from plmctl.report.runs import RunLog
 
 
-def figure(job: Job, run: Path) -> str:
+def describe_result(job: Job, run: Path) -> str:
     """The size of what was tokenized, the validation of a pretraining, the score of a task."""
     if job.verb == "tokenize":
         manifest = json.loads((run / MANIFEST).read_text(encoding="utf-8"))

@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from plmctl.chain.figure import figure
+from plmctl.chain.figure import describe_result
 from plmctl.chain.plan import RecipeChain
 from plmctl.core.progress import clock
-from plmctl.jobs.job import RUN, Job, run_folders
-from plmctl.jobs.work import seconds
+from plmctl.jobs.job import RUN, Job, locate_runs
+from plmctl.jobs.work import read_seconds
 from plmctl.report.page import Block, Code, Heading, Paragraph, TableBlock, write_page
 
 HEAD = ("step", "folder", "time", "figure")
@@ -18,13 +18,13 @@ HEAD = ("step", "folder", "time", "figure")
 
 def records(chain: RecipeChain, done: Sequence[Job], out: Path) -> list[dict[str, Any]]:
     """What each finished step has to show."""
-    runs = run_folders(chain.jobs, out)
+    runs = locate_runs(chain.jobs, out)
     return [
         {
             "step": job.label,
             "folder": str(out / job.name),
-            "seconds": round(seconds(out / job.name), 1),
-            "figure": figure(job, out / job.name / RUN),
+            "seconds": round(read_seconds(out / job.name), 1),
+            "figure": describe_result(job, out / job.name / RUN),
             "command": job.line(runs),
         }
         for job in done

@@ -14,17 +14,17 @@ from plmctl.chain.stages import (
     TUNING,
     ChainStage,
     ChainWords,
-    given,
     key_of,
-    names,
-    needs_text,
-    stages,
+    list_needed_text,
+    name_stages,
+    plan_stages,
+    sort_words,
 )
 from plmctl.core.errors import ConfigError, DataError
 from plmctl.data.shards import is_tokens
-from plmctl.jobs.configs import BUILTIN, Configs, builtin_task, missing_text
-from plmctl.jobs.job import REFERENCE, Config, Job, run_folders
-from plmctl.jobs.key import key
+from plmctl.jobs.configs import BUILTIN, Configs, find_missing_text, write_builtin_task
+from plmctl.jobs.job import REFERENCE, Config, Job, locate_runs
+from plmctl.jobs.key import compute_key
 from plmctl.run import schema
 from plmctl.run.adapt import OF_THE_MODEL, refuse_another_model
 from plmctl.run.build import plain
@@ -54,7 +54,7 @@ class RecipeChain:
 
     def lines(self, out: Path) -> list[str]:
         """The steps as one would type them, with their folders in `out`."""
-        runs = run_folders(self.jobs, out)
+        runs = locate_runs(self.jobs, out)
         return [job.line(runs) for job in self.jobs.values()]
 
 
@@ -76,9 +76,9 @@ def plan(
     """
     if tasks is None:
         tasks = {} if header.text("Tasks") == "none" else DOCSTRINGS
-    made = _Planner(header, given(words, (*_steps(header, tasks), OWN)), flags)
+    made = _Planner(header, sort_words(words, (*_steps(header, tasks), OWN)), flags)
     made.need_text()
-    for stage in stages(recipe, header, made.given):
+    for stage in plan_stages(recipe, header, made.given):
         made.pretrain(stage)
     for name, path in tasks.items():
         made.fine_tune(name, path)
@@ -92,7 +92,7 @@ def plan(
 
 def _steps(header: Header, tasks: Mapping[str, str]) -> list[str]:
     """Names that may stand in front of a setting."""
-    before = names(header)
+    before = name_stages(header)
     tokenizing = [f"{TOKENS}-{stage}" for stage in (*before, OWN)]
     return [TOKENS, *before, *tokenizing, *tasks, *(f"eval-{name}" for name in (*tasks, OWN))]
 
@@ -110,7 +110,7 @@ class _Planner:
 
     def need_text(self) -> None:
         """A recipe that reads more than one corpus has no text of its own to fall back on."""
-        wanted = needs_text(self.header)
+        wanted = list_needed_text(self.header)
         if wanted and not any(word.startswith("data.") for word in self.given.own):
             example = " ".join(word for word in self.header.command() if word.startswith("data."))
             raise DataError(
@@ -123,7 +123,7 @@ class _Planner:
         """A stage, after the step that tokenizes its text."""
         words = [self._linked(word, stage) for word in stage.words]
         config = self.configs.pretraining(stage.recipe, words)
-        for error in missing_text(config["data"]):
+        for error in find_missing_text(config["data"]):
             self._miss(f"{error}{self._source()}")
         tokens = self._tokenize(stage, config)
         if tokens is not None:
@@ -144,7 +144,7 @@ class _Planner:
         part = "classification" if builtin else name
         words = [
             f"task={part}",
-            f"task.path={builtin_task() if path == BUILTIN else path}",
+            f"task.path={write_builtin_task() if path == BUILTIN else path}",
             f"checkpoint={self.pretrained[OWN].reference}",
             *(_without(SMALL, own) if builtin else ()),
             *own,
@@ -252,7 +252,7 @@ class _Planner:
     def _add(self, label: str, verb: str, words: Sequence[str], recipe: str | None = None) -> Job:
         later = ["out=later"] if verb == "tokenize" else []
         config = self.configs.compose(verb, [*words, *later], recipe)
-        name = f"{label}-{key(verb, config)[:8]}"
+        name = f"{label}-{compute_key(verb, config)[:8]}"
         flags = self.flags
         job = Job(name, verb, label, config, recipe, tuple(words), flags.plugins, flags.config_dirs)
         return self.jobs.setdefault(name, job)

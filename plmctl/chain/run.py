@@ -13,15 +13,15 @@ from pathlib import Path
 from typing import Any
 
 from plmctl.chain import page
-from plmctl.chain.figure import figure
+from plmctl.chain.figure import describe_result
 from plmctl.chain.plan import RecipeChain
 from plmctl.chain.show import print_table
 from plmctl.core.progress import clock
 from plmctl.core.terminal import remark, tell
-from plmctl.jobs.job import REFERENCE, RUN, Job, run_folders
-from plmctl.jobs.journal import Event, JobJournal, opened
+from plmctl.jobs.job import REFERENCE, RUN, Job, locate_runs
+from plmctl.jobs.journal import Event, JobJournal, hold_folder
 from plmctl.jobs.runners import run_here
-from plmctl.jobs.work import RECORD, seconds
+from plmctl.jobs.work import RECORD, read_seconds
 from plmctl.run.compose import Flags
 from plmctl.run.plugins import as_words
 from plmctl.run.resume import leaves
@@ -38,7 +38,7 @@ def run_chain(chain: RecipeChain, out: Path, *, quiet: bool = False) -> tuple[in
     Returns:
         The exit code of the step that ended it, else 0; the steps that are finished.
     """
-    runs = run_folders(chain.jobs, out)
+    runs = locate_runs(chain.jobs, out)
     settings = {"recipe": chain.recipe, "words": list(chain.words)}
     heads = {
         name: f"[{number}/{len(chain.jobs)}] {job.label}"
@@ -53,13 +53,15 @@ def run_chain(chain: RecipeChain, out: Path, *, quiet: bool = False) -> tuple[in
             goes = "goes on" if event == "resumed" else "starts"
             remark(f"{head}: {goes}\n$ {job.line(runs)}")
         elif event == "finished":
-            remark(f"{head}: done, {clock(seconds(place))}; {figure(job, place / RUN)}")
+            remark(
+                f"{head}: done, {clock(read_seconds(place))}; {describe_result(job, place / RUN)}"
+            )
 
-    with opened(out, settings, kind="chain", command="plmctl recipes run"):
+    with hold_folder(out, settings, kind="chain", command="plmctl recipes run"):
         journal = JobJournal(chain.jobs, out, tell=tell)
         for name, state in journal.states.items():
             if state.kind == "done":
-                time = clock(seconds(out / name))
+                time = clock(read_seconds(out / name))
                 remark(f"{heads[name]}: finished before, {time}; {out / name / RUN}")
         with contextlib.redirect_stdout(sys.stderr) if quiet else contextlib.nullcontext():
             code = run_here(journal)

@@ -61,7 +61,7 @@ class ChainWords:
         return tuple(word for step in steps for word in self.steps.get(step, ()))
 
 
-def given(words: Sequence[str], steps: Sequence[str]) -> ChainWords:
+def sort_words(words: Sequence[str], steps: Sequence[str]) -> ChainWords:
     """`sst2.optim.lr=1e-4` is a word of the step sst2, `finetune.seed=1` of every fine-tuning,
     all others of the recipe.
     """
@@ -76,12 +76,12 @@ def given(words: Sequence[str], steps: Sequence[str]) -> ChainWords:
     return ChainWords(tuple(own), {step: tuple(each) for step, each in apart.items()})
 
 
-def names(header: Header) -> list[str]:
+def name_stages(header: Header) -> list[str]:
     """The stages that come before the recipe."""
     return [_name(header, line) for line in header.each("Before")]
 
 
-def needs_text(header: Header) -> list[str]:
+def list_needed_text(header: Header) -> list[str]:
     """The settings of the launch line without which there is nothing to read: all text that is
     not one corpus.
     """
@@ -89,14 +89,14 @@ def needs_text(header: Header) -> list[str]:
     return data if data != ["data.path"] else []
 
 
-def stages(recipe: str, header: Header, words: ChainWords) -> list[ChainStage]:
+def plan_stages(recipe: str, header: Header, words: ChainWords) -> list[ChainStage]:
     """The pretrainings in the order in which they run; those that nothing starts from, since a
     run was given, are left out.
     """
     lines = [header.words(line) for line in header.each("Before")]
     runs = {
         value_of(word): name
-        for line, name in zip(lines, names(header), strict=True)
+        for line, name in zip(lines, name_stages(header), strict=True)
         for word in line
         if key_of(word) == "run.dir"
     }
@@ -124,7 +124,7 @@ def stages(recipe: str, header: Header, words: ChainWords) -> list[ChainStage]:
             words, own=tuple(word for word in words.own if word not in of_model)
         )
     made = []
-    for line, name in zip(lines, names(header), strict=True):
+    for line, name in zip(lines, name_stages(header), strict=True):
         shared = (
             [word for word in words.own if word.startswith("data.")]
             if _shares_text(line, launch)

@@ -95,7 +95,7 @@ class Configs:
         return self._made[asked]
 
 
-def missing_text(data: Config) -> Iterator[DataError]:
+def find_missing_text(data: Config) -> Iterator[DataError]:
     """An error for each text that a pretraining reads and that is not there."""
     for node in [*data["mixture"].values(), *data["sources"].values()] or [data]:
         path = node.get("path")
@@ -110,7 +110,7 @@ def missing_text(data: Config) -> Iterator[DataError]:
             yield error
 
 
-def builtin_task(cache_dir: str | None = None) -> Path:
+def write_builtin_task(cache_dir: str | None = None) -> Path:
     """The folder of the labelled docstrings of this Python, written once into the user's cache."""
     folder = find_cache_folder(cache_dir) / f"docstrings-{platform.python_version()}"
     if not folder.is_dir():

@@ -62,7 +62,7 @@ class Job:
         return shlex.join(["plmctl", *words, *as_words(self.plugins)])
 
 
-def run_folders(jobs: Mapping[str, Job], folder: Path) -> dict[str, str]:
+def locate_runs(jobs: Mapping[str, Job], folder: Path) -> dict[str, str]:
     """{job: the folder of its run} where the folders of the jobs lie in `folder`."""
     return {name: str(folder / name / RUN) for name in jobs}
 

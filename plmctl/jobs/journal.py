@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from plmctl.core.errors import UsageError
-from plmctl.jobs.job import RUN, Job, resolve, run_folders
+from plmctl.jobs.job import RUN, Job, locate_runs, resolve
 from plmctl.jobs.work import DONE, ERROR, LOCK, LOG, RECORD
 from plmctl.storage.atomic import write_json
 
@@ -54,7 +54,7 @@ class JobJournal:
         rule: Callable[[Job, Path], str] = lambda job, run: "",
     ) -> None:
         self.jobs, self.folder, self.tell, self.log, self.rule = jobs, folder, tell, log, rule
-        self.runs = run_folders(jobs, folder.resolve())
+        self.runs = locate_runs(jobs, folder.resolve())
         self.needed = {name for job in jobs.values() for name in job.needs}
         self.states = {name: self._found(job) for name, job in jobs.items()}
 
@@ -167,7 +167,9 @@ class JobJournal:
 
 
 @contextlib.contextmanager
-def opened(folder: Path, settings: Mapping[str, Any], *, kind: str, command: str) -> Iterator[None]:
+def hold_folder(
+    folder: Path, settings: Mapping[str, Any], *, kind: str, command: str
+) -> Iterator[None]:
     """Hold the folder of a study or a chain, which no other process may have open.
 
     Args:

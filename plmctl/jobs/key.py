@@ -31,7 +31,7 @@ _FORMER = {now: former for former, now in TARGETS.items()}  # keeps the keys of 
 _EXACT = 1 << 26  # bytes of a file that are hashed; of a larger one, size and time of change count
 
 
-def key(verb: str, config: Mapping[str, Any]) -> str:
+def compute_key(verb: str, config: Mapping[str, Any]) -> str:
     """16 hexadecimal digits: the same for the same work on the same files, wherever the study
     lies, whatever its parts are called by now, and whatever may be set besides by now.
     """

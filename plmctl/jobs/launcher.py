@@ -41,7 +41,7 @@ def multirun(
     hydra: Hydra, task: LauncherTask, words: Sequence[str], *, verb: str | None = None
 ) -> bool:
     """Have Hydra's sweeper and launcher run a task; returns whether a signal interrupted it."""
-    with reworded(hydra, verb or "ablate"):
+    with reword_errors(hydra, verb or "ablate"):
         try:
             hydra.multirun(verb, task, list(words))
         except KeyboardInterrupt:
@@ -50,7 +50,7 @@ def multirun(
 
 
 @contextmanager
-def reworded(hydra: Hydra, verb: str) -> Iterator[None]:
+def reword_errors(hydra: Hydra, verb: str) -> Iterator[None]:
     """Hydra's complaints as ours."""
     from hydra.errors import HydraException
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from plmctl.core.errors import raise_all
 from plmctl.core.terminal import remark, screen, tell
-from plmctl.jobs.launcher import LauncherTask, multirun, reworded
+from plmctl.jobs.launcher import LauncherTask, multirun, reword_errors
 from plmctl.jobs.work import Outcome, attempt
 from plmctl.report import sweeps
 from plmctl.run import action
@@ -49,7 +49,7 @@ class SweepJob:
             "varied": [word for word in words if _key(word) in self.swept],
             "code": outcome.code,
             "dir": str(place),
-            "metrics": dict(result) or last_metrics(place),
+            "metrics": dict(result) or read_last_metrics(place),
         }
         record |= {"error": outcome.error.splitlines()[0]} if outcome.error else {}
         with contextlib.suppress(OSError):  # a full disk ends the job, not the sweep
@@ -95,7 +95,7 @@ def sweep(given: Provenance) -> int:
         if recipes:
             options = [store_recipe(name, config_dirs) for name in recipes]
             overrides += [f"recipe={','.join(options)}"]
-        with reworded(hydra, given.verb):
+        with reword_errors(hydra, given.verb):
             own = hydra.compose_config(given.verb, overrides, RunMode.MULTIRUN).hydra
         folder = str(own.sweep.dir)
         swept = {word.key for word in words if word.text != word.sample}
@@ -111,7 +111,7 @@ def sweep(given: Provenance) -> int:
     return 130 if interrupted else int(any(record["code"] for record in records))
 
 
-def last_metrics(folder: Path) -> dict[str, float]:
+def read_last_metrics(folder: Path) -> dict[str, float]:
     """The last value of every number in metrics.jsonl, or the scores of dev in result.json."""
     file, result = folder / "metrics.jsonl", folder / "result.json"
     # fine-tuning: the scores of the checkpoint that is kept, not of the last one

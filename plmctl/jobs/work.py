@@ -85,7 +85,7 @@ def work(folder: Path, execute: Execute) -> int:
         try:
             outcome = attempt(lambda: execute(record, folder / RUN))
         finally:
-            write_json(folder / SECONDS, seconds(folder) + time.monotonic() - start)
+            write_json(folder / SECONDS, read_seconds(folder) + time.monotonic() - start)
         if outcome.code == 0:
             write_json(folder / DONE, {"kept": record["keep"]})
             if not record["keep"]:
@@ -96,7 +96,7 @@ def work(folder: Path, execute: Execute) -> int:
     return outcome.code
 
 
-def seconds(folder: Path) -> float:
+def read_seconds(folder: Path) -> float:
     """How long the job has run, over all starts."""
     file = folder / SECONDS
     return float(json.loads(file.read_text(encoding="utf-8"))) if file.is_file() else 0.0

@@ -12,7 +12,7 @@ Run = Sequence[tuple[float, float, float]]  # (update, x, value)
 AXES = {"steps": "updates", "tokens": "tokens", "flops": "training FLOPs", "time": "seconds"}
 
 
-def along(
+def read_curve(
     log: RunLog, name: str, by: str, flops_per_token: float
 ) -> list[tuple[float, float, float]]:
     """(update, x, value) of a metric; x between two records of the counters is on the line
@@ -27,12 +27,12 @@ def along(
     return found
 
 
-def mean_curve(runs: Sequence[Run]) -> Curve:
+def average_curves(runs: Sequence[Run]) -> Curve:
     """The mean over seeds, at the updates at which all of them were measured."""
     return [(x, statistics.fmean(values)) for x, values in _at_each_step(runs)]
 
 
-def band(runs: Sequence[Run]) -> Band:
+def bound_curves(runs: Sequence[Run]) -> Band:
     """The lowest and the highest value of all seeds, at the same updates; nothing of a single
     run.
     """
@@ -43,7 +43,7 @@ def band(runs: Sequence[Run]) -> Band:
     )
 
 
-def picture(
+def draw_curves(
     curves: Mapping[str, Curve], bands: Mapping[str, Band], *, metric: str, by: str, seeds: int
 ) -> str:
     """One SVG, one line an arm."""

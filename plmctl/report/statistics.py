@@ -31,7 +31,7 @@ class Difference:
     test: Literal["paired t", "Welch t", "none"]
 
 
-def spread(values: Sequence[float]) -> tuple[float, float | None]:
+def summarise(values: Sequence[float]) -> tuple[float, float | None]:
     """Mean and standard deviation (n - 1 below the line; None for one value)."""
     return statistics.fmean(values), statistics.stdev(values) if len(values) > 1 else None
 
@@ -42,16 +42,16 @@ def compare(arm: Mapping[int, float], baseline: Mapping[int, float]) -> Differen
     """
     both = [seed for seed in arm if seed in baseline]
     if len(both) > 1:
-        return paired([arm[seed] for seed in both], [baseline[seed] for seed in both])
+        return compare_pairs([arm[seed] for seed in both], [baseline[seed] for seed in both])
     if len(arm) > 1 and len(baseline) > 1:
-        return welch(list(arm.values()), list(baseline.values()))
+        return compare_unpaired(list(arm.values()), list(baseline.values()))
     if not arm or not baseline:
         return None
     mean = statistics.fmean(arm.values()) - statistics.fmean(baseline.values())
     return Difference(mean, None, None, None, min(len(arm), len(baseline)), "none")
 
 
-def paired(arm: Sequence[float], baseline: Sequence[float]) -> Difference:
+def compare_pairs(arm: Sequence[float], baseline: Sequence[float]) -> Difference:
     """`mean(d) +- t * sd(d) / sqrt(n)` of the differences d of pairs, n - 1 degrees of freedom
     (Student, 1908).
     """
@@ -61,7 +61,7 @@ def paired(arm: Sequence[float], baseline: Sequence[float]) -> Difference:
     return _difference(mean, deviation / math.sqrt(n), n - 1, n, "paired t")
 
 
-def welch(arm: Sequence[float], baseline: Sequence[float]) -> Difference:
+def compare_unpaired(arm: Sequence[float], baseline: Sequence[float]) -> Difference:
     """The same for unpaired seeds of unequal variance, degrees of freedom by Welch and
     Satterthwaite (Welch, 1947).
     """
@@ -72,7 +72,7 @@ def welch(arm: Sequence[float], baseline: Sequence[float]) -> Difference:
     return _difference(mean, math.sqrt(a + b), freedom, min(len(arm), len(baseline)), "Welch t")
 
 
-def holm(ps: Sequence[float | None]) -> list[float | None]:
+def correct(ps: Sequence[float | None]) -> list[float | None]:
     """Each p corrected for the number of them: the k-th smallest of m times (m - k + 1), never
     falling (Holm, 1979).
     """

@@ -16,14 +16,14 @@ READING = (
 )
 
 
-def reading(rows: Sequence[Mapping[str, Any]]) -> str:
+def explain_table(rows: Sequence[Mapping[str, Any]]) -> str:
     """How all tables of a study are to be read."""
     return READING.format(
         level=1 - ALPHA, count=sum(row["p"] is not None for row in rows), alpha=ALPHA
     )
 
 
-def metric_table(found: Sequence[Mapping[str, Any]]) -> TableBlock:
+def make_metric_table(found: Sequence[Mapping[str, Any]]) -> TableBlock:
     """The rows of one metric, as in table.json, for people."""
     unit = next((row["unit"] for row in found if row["published"] is not None), None)
     head = ["arm", "n", "mean ± sd", "difference", "interval", "p (Holm)", "expected", "verdict"]
@@ -33,7 +33,7 @@ def metric_table(found: Sequence[Mapping[str, Any]]) -> TableBlock:
         line = [
             row["arm"],
             str(row["n"]),
-            with_spread(row["mean"], row["sd"]),
+            format_spread(row["mean"], row["sd"]),
             _signed(row["difference"]),
         ]
         line += [
@@ -42,11 +42,11 @@ def metric_table(found: Sequence[Mapping[str, Any]]) -> TableBlock:
             row["expected"],
             _verdict(row["verdict"]),
         ]
-        lines.append([*line, *([number(row["published"])] if unit is not None else [])])
+        lines.append([*line, *([format_number(row["published"])] if unit is not None else [])])
     return TableBlock(head, lines)
 
 
-def cost_table(costs: Sequence[Mapping[str, Any]]) -> TableBlock:
+def make_cost_table(costs: Sequence[Mapping[str, Any]]) -> TableBlock:
     """What each arm cost, as in table.json, for people."""
     head = [
         "arm",
@@ -60,7 +60,7 @@ def cost_table(costs: Sequence[Mapping[str, Any]]) -> TableBlock:
             each["arm"],
             f"{each['parameters']:,}",
             _whole(each["tokens"]),
-            number(each["flops"]),
+            format_number(each["flops"]),
             _whole(each["seconds"]),
         ]
         for each in costs
@@ -68,7 +68,7 @@ def cost_table(costs: Sequence[Mapping[str, Any]]) -> TableBlock:
     return TableBlock(head, lines)
 
 
-def number(value: float | None) -> str:
+def format_number(value: float | None) -> str:
     """Four figures; nothing of None."""
     return "" if value is None else f"{value:.4g}"
 
@@ -87,7 +87,7 @@ def _signed(value: float | None) -> str:
     return "" if value is None else _figures(value, 4, "+")
 
 
-def with_spread(mean: float | None, deviation: float | None) -> str:
+def format_spread(mean: float | None, deviation: float | None) -> str:
     """`0.8123 ± 0.012`."""
     return (
         "missing"

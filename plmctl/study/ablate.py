@@ -13,7 +13,7 @@ from plmctl.run.schema import Ablate
 from plmctl.study.parse import parse
 from plmctl.study.plan import plan
 from plmctl.study.run import make_journal, run_study
-from plmctl.study.show import plan_record, show_plan, show_table
+from plmctl.study.show import describe_plan, show_plan, show_table
 
 
 def ablate(spec: Ablate) -> int:
@@ -27,7 +27,7 @@ def ablate(spec: Ablate) -> int:
     if flags.dry_run:
         states = make_journal(planned, folder).states
         if flags.json:
-            tell(json.dumps(plan_record(planned, states)))
+            tell(json.dumps(describe_plan(planned, states)))
         else:
             show_plan(planned, states, folder)
         return 0

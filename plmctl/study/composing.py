@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 import torch
 
 from plmctl.core.errors import ConfigError, PlmctlError, UsageError, raise_all
-from plmctl.jobs.configs import BUILTIN, Configs, builtin_task, missing_text
+from plmctl.jobs.configs import BUILTIN, Configs, find_missing_text, write_builtin_task
 from plmctl.jobs.job import Config
 from plmctl.nn.last_maps import last_maps
 from plmctl.objectives.base import Facts
@@ -110,7 +110,7 @@ class Composer:
         command = any(word.startswith("pretrain.overrides=") for word in self.flags.overrides)
         typed = [*(self.study.pretrain if command else ()), *data, *arm.overrides]
         config = self.configs.pretraining(arm.recipe, words, typed=typed)
-        for error in missing_text(config["data"]):
+        for error in find_missing_text(config["data"]):
             raise error
         lengths = tuple(f"train.{name}=" for name in schema.LENGTHS)
         own = [word for word in arm.overrides if word.lstrip("+").startswith(lengths)]
@@ -129,7 +129,7 @@ class Composer:
             report = estimate(spec_of("pretrain", config, self.flags))
             rate = float(report["run"]["training FLOPs per token"])
             parameters = sum(report["parameters"].values())
-            self._costs[key] = rate, parameters, validation_metrics(config, self.plugins)
+            self._costs[key] = rate, parameters, list_validation_metrics(config, self.plugins)
         return self._costs[key]
 
     def _tuned(
@@ -149,7 +149,11 @@ class Composer:
         return config
 
     def _task(self, task: TaskNode) -> tuple[str, ...]:
-        path = builtin_task(self.study.data.get("cache_dir")) if task.path == BUILTIN else task.path
+        path = (
+            write_builtin_task(self.study.data.get("cache_dir"))
+            if task.path == BUILTIN
+            else task.path
+        )
         return f"task={task.task}", f"task.path={spelled(path)}", "checkpoint=null"
 
     @contextlib.contextmanager
@@ -160,7 +164,7 @@ class Composer:
             self._errors.append(UsageError(f"{what}: {error}"))
 
 
-def validation_metrics(config: Config, plugins: Sequence[str] = ()) -> frozenset[str]:
+def list_validation_metrics(config: Config, plugins: Sequence[str] = ()) -> frozenset[str]:
     """The validation metrics of a pretraining config: losses, accuracies, and bits per byte of
     targets made of tokens.
     """

@@ -8,7 +8,7 @@ import math
 from pathlib import Path
 
 from plmctl.core.errors import DataError
-from plmctl.report.mean_curves import along
+from plmctl.report.mean_curves import read_curve
 from plmctl.report.runs import RunLog
 from plmctl.study.study import Study
 
@@ -29,7 +29,7 @@ def reason_to_stop(run: Path, study: Study, flops_per_token: float) -> str:
     whole = 60 * amount if kind == "minutes" else amount
     # an accuracy is to rise, everything else to fall
     rises = stop.metric.removeprefix("valid/").startswith("acc")
-    for step, x, value in along(log, stop.metric, AXIS[kind], flops_per_token):
+    for step, x, value in read_curve(log, stop.metric, AXIS[kind], flops_per_token):
         worse = value < stop.bound if rises else value > stop.bound
         if x / whole >= stop.after and (worse or not math.isfinite(value)):
             side = "below" if rises else "above"

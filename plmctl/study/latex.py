@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from plmctl.report.statistics import ALPHA
-from plmctl.report.study_tables import with_spread
+from plmctl.report.study_tables import format_spread
 
 _SPECIAL = {
     "\\": r"\textbackslash{}",
@@ -22,7 +22,7 @@ NOTE = "Mean $\\pm$ standard deviation over {seeds} seeds; best means in bold{st
 STAR = "; $^{{*}}$: differs from {baseline}, $p < {alpha:g}$ (paired $t$, Holm)"
 
 
-def latex(record: Mapping[str, Any], lower: Collection[str]) -> str:
+def format_latex(record: Mapping[str, Any], lower: Collection[str]) -> str:
     """The rows of table.json as a `table` environment; `lower`: the metrics of which less is
     better.
     """
@@ -39,15 +39,15 @@ def latex(record: Mapping[str, Any], lower: Collection[str]) -> str:
             _cell(cells[arm, metric], best[metric]) if (arm, metric) in cells else "--"
             for metric in metrics
         ]
-        lines.append(" & ".join([escaped(arm), *shown]) + r" \\")
+        lines.append(" & ".join([escape(arm), *shown]) + r" \\")
     heads = [
-        escaped(metric) + (r" $\downarrow$" if metric in lower else r" $\uparrow$")
+        escape(metric) + (r" $\downarrow$" if metric in lower else r" $\uparrow$")
         for metric in metrics
     ]
     starred = any(_differs(row) for row in rows)
-    star = STAR.format(baseline=escaped(str(record["baseline"])), alpha=ALPHA) if starred else ""
+    star = STAR.format(baseline=escape(str(record["baseline"])), alpha=ALPHA) if starred else ""
     caption = (
-        f"{escaped(str(record['title']))}. {NOTE.format(seeds=len(record['seeds']), star=star)}"
+        f"{escape(str(record['title']))}. {NOTE.format(seeds=len(record['seeds']), star=star)}"
     )
     return "\n".join(
         [
@@ -68,7 +68,7 @@ def latex(record: Mapping[str, Any], lower: Collection[str]) -> str:
     )
 
 
-def escaped(text: str) -> str:
+def escape(text: str) -> str:
     """`text` in one line, its letters as LaTeX prints them."""
     return "".join(_SPECIAL.get(letter, letter) for letter in " ".join(text.split()))
 
@@ -91,7 +91,7 @@ def _cell(row: Mapping[str, Any], best: float | None) -> str:
 
 
 def _number(row: Mapping[str, Any]) -> str:
-    return with_spread(row["mean"], row["sd"]).replace(",", "{,}").replace("±", r"\pm")
+    return format_spread(row["mean"], row["sd"]).replace(",", "{,}").replace("±", r"\pm")
 
 
 def _differs(row: Mapping[str, Any]) -> bool:

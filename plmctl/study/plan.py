@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from plmctl.core.errors import ConfigError, UsageError, raise_all
 from plmctl.data.shards import is_tokens
 from plmctl.jobs.job import Config, Job
-from plmctl.jobs.key import key
+from plmctl.jobs.key import compute_key
 from plmctl.run import schema
 from plmctl.run.adapt import OF_THE_MODEL
 from plmctl.run.compose import Flags
@@ -171,7 +171,7 @@ class _Jobs:
 
     def _add(self, verb: str, label: str, config: Config, *, words: Sequence[str] = ()) -> Job:
         """The job with this config; the first cell that asks for it gives it its label."""
-        name = f"{verb}-{key(verb, config)}"
+        name = f"{verb}-{compute_key(verb, config)}"
         if name not in self.jobs:
             keep = verb != "finetune" or self.study.keep
             self.jobs[name] = Job(

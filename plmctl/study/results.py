@@ -14,7 +14,7 @@ from plmctl.core.errors import DataError, nearest
 from plmctl.jobs.job import RUN
 from plmctl.jobs.journal import State
 from plmctl.report.chart import Band, Curve
-from plmctl.report.mean_curves import Run, along, band, mean_curve
+from plmctl.report.mean_curves import Run, average_curves, bound_curves, read_curve
 from plmctl.report.runs import RunLog
 from plmctl.study.plan import StudyCell, StudyPlan
 from plmctl.study.study import PRETRAIN, Metric
@@ -59,7 +59,7 @@ class Results:
         """{arm: mean curve} of a metric of pretraining."""
         unit = math.exp if metric.exp else float
         return {
-            arm: [(x, unit(y)) for x, y in mean_curve(self._runs(arm, metric, by))]
+            arm: [(x, unit(y)) for x, y in average_curves(self._runs(arm, metric, by))]
             for arm in self.plan.arms
         }
 
@@ -67,7 +67,10 @@ class Results:
         """{arm: its lowest and highest curve}."""
         unit = math.exp if metric.exp else float
         return {
-            arm: [(x, unit(low), unit(high)) for x, low, high in band(self._runs(arm, metric, by))]
+            arm: [
+                (x, unit(low), unit(high))
+                for x, low, high in bound_curves(self._runs(arm, metric, by))
+            ]
             for arm in self.plan.arms
         }
 
@@ -96,7 +99,9 @@ class Results:
         names = dict.fromkeys(cell.pretrain for cell in self.cells(arm) if cell.pretrain)
         rate = self.plan.arms[arm].flops_per_token
         return [
-            along(self._log(name), metric.series, by, rate) for name in names if self._done([name])
+            read_curve(self._log(name), metric.series, by, rate)
+            for name in names
+            if self._done([name])
         ]
 
     def _value(self, metric: Metric, cell: StudyCell) -> float | None:
@@ -142,7 +147,7 @@ class Results:
         return all(self.states[name].kind == "done" for name in names)
 
 
-def missing(results: Results) -> list[dict[str, str]]:
+def list_missing(results: Results) -> list[dict[str, str]]:
     """The jobs that failed, were stopped early or have not run yet, with the cells that lack
     them; not what waits for these.
     """

@@ -10,7 +10,7 @@ from typing import Any
 from plmctl.core.errors import ConfigError, UsageError
 from plmctl.core.terminal import remark
 from plmctl.jobs.job import Job
-from plmctl.jobs.journal import EVENTS, Event, JobJournal, opened
+from plmctl.jobs.journal import EVENTS, Event, JobJournal, hold_folder
 from plmctl.jobs.runners import Processes, run_launched
 from plmctl.study.early import reason_to_stop
 from plmctl.study.plan import StudyPlan
@@ -60,7 +60,7 @@ def run_study(
     for line in plan.study.left_out:
         remark(f"left out, and its metrics with it, until it is given: {line}")
     labels = {name: job.label for name, job in plan.jobs.items()}
-    with opened(folder, {**settings, "jobs": labels}, kind="study", command="plmctl ablate"):
+    with hold_folder(folder, {**settings, "jobs": labels}, kind="study", command="plmctl ablate"):
         journal = make_journal(plan, folder)
         code = (
             run_launched(journal, launcher)

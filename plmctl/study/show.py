@@ -12,14 +12,14 @@ from rich.table import Table
 
 from plmctl.core.terminal import screen
 from plmctl.jobs.journal import State
-from plmctl.report.study_tables import number
+from plmctl.report.study_tables import format_number
 from plmctl.run.schema import LENGTHS
 from plmctl.study.plan import StudyPlan
 
 
 def show_plan(plan: StudyPlan, states: Mapping[str, State], folder: Path) -> None:
     """Print the jobs and their cost."""
-    console, seeds, arms = screen(), len(plan.study.seeds), costs(plan)
+    console, seeds, arms = screen(), len(plan.study.seeds), estimate_costs(plan)
     console.print(f"{len(plan.cells)} cells: {len(plan.arms)} arms x {seeds} seeds, in {folder}")
     table = Table("jobs", "all", "done already")
     done = Counter(plan.jobs[name].verb for name, state in states.items() if state.kind == "done")
@@ -30,11 +30,11 @@ def show_plan(plan: StudyPlan, states: Mapping[str, State], folder: Path) -> Non
     table = Table(*head, title="Pretraining, at most")
     for each in arms:
         numbers = each["tokens"], each["flops"], each["flops"] and each["flops"] * seeds
-        table.add_row(each["arm"], f"{each['parameters']:,}", *map(number, numbers))
+        table.add_row(each["arm"], f"{each['parameters']:,}", *map(format_number, numbers))
     known = [each["flops"] for each in arms if each["flops"] is not None]
     if known:
         table.add_section()
-        table.add_row("total", "", "", number(sum(known)), number(sum(known) * seeds))
+        table.add_row("total", "", "", format_number(sum(known)), format_number(sum(known) * seeds))
     console.print(table)
     for line in _lengths(plan):
         console.print(line)
@@ -42,17 +42,22 @@ def show_plan(plan: StudyPlan, states: Mapping[str, State], folder: Path) -> Non
         console.print(f"left out until it is given: {line}")
 
 
-def plan_record(plan: StudyPlan, states: Mapping[str, State]) -> dict[str, Any]:
+def describe_plan(plan: StudyPlan, states: Mapping[str, State]) -> dict[str, Any]:
     """The same for programs."""
     jobs = [
         {"job": name, "label": job.label, "state": states[name].kind}
         for name, job in plan.jobs.items()
     ]
     left_out = plan.study.left_out
-    return {"cells": len(plan.cells), "jobs": jobs, "arms": costs(plan), "left_out": left_out}
+    return {
+        "cells": len(plan.cells),
+        "jobs": jobs,
+        "arms": estimate_costs(plan),
+        "left_out": left_out,
+    }
 
 
-def costs(plan: StudyPlan) -> list[dict[str, Any]]:
+def estimate_costs(plan: StudyPlan) -> list[dict[str, Any]]:
     """Tokens and FLOPs of one seed's pretraining of each arm, at most; None where time is the
     budget.
     """
@@ -72,14 +77,14 @@ def show_table(record: Mapping[str, Any]) -> None:
         "metric": [row["metric"] for row in record["rows"]],
         "arm": [row["arm"] for row in record["rows"]],
         "n": [str(row["n"]) for row in record["rows"]],
-        "mean": [number(row["mean"]) for row in record["rows"]],
-        "sd": [number(row["sd"]) for row in record["rows"]],
-        "diff": [number(row["difference"]) for row in record["rows"]],
-        "p": [number(row["p_holm"]) for row in record["rows"]],
+        "mean": [format_number(row["mean"]) for row in record["rows"]],
+        "sd": [format_number(row["sd"]) for row in record["rows"]],
+        "diff": [format_number(row["difference"]) for row in record["rows"]],
+        "p": [format_number(row["p_holm"]) for row in record["rows"]],
         "expected": [row["expected"] for row in record["rows"]],
         "verdict": [row["verdict"] for row in record["rows"]],
         "published": [
-            f"{number(row['published'])} {row['unit']}".strip() for row in record["rows"]
+            f"{format_number(row['published'])} {row['unit']}".strip() for row in record["rows"]
         ],
     }
     shown = {head: column for head, column in lines.items() if any(column)}

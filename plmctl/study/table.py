@@ -10,13 +10,13 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from plmctl.report.mean_curves import picture
+from plmctl.report.mean_curves import draw_curves
 from plmctl.report.page import Block, Chart, Heading, Paragraph, TableBlock, write_page
-from plmctl.report.statistics import Difference, compare, holm, judge, spread
-from plmctl.report.study_tables import cost_table, metric_table, reading
+from plmctl.report.statistics import Difference, compare, correct, judge, summarise
+from plmctl.report.study_tables import explain_table, make_cost_table, make_metric_table
 from plmctl.storage.atomic import write_json, write_text
-from plmctl.study.latex import latex
-from plmctl.study.results import Results, missing
+from plmctl.study.latex import format_latex
+from plmctl.study.results import Results, list_missing
 from plmctl.study.study import PRETRAIN, Metric, Study
 
 ONE_SEED = (
@@ -28,7 +28,7 @@ CHOSEN = "Settings of fine-tuning are chosen on the dev split that is reported, 
 Row = dict[str, Any]
 
 
-def rows(study: Study, results: Results) -> list[Row]:
+def make_rows(study: Study, results: Results) -> list[Row]:
     """One row for each metric and arm, the baseline first; plain numbers and names."""
     arms = [study.baseline, *(name for name in study.arms if name != study.baseline)]
     values = {
@@ -44,7 +44,7 @@ def rows(study: Study, results: Results) -> list[Row]:
     corrected = dict(
         zip(
             differences,
-            holm([each.p if each else None for each in differences.values()]),
+            correct([each.p if each else None for each in differences.values()]),
             strict=True,
         )
     )
@@ -63,7 +63,7 @@ def _row(
     p: float | None,
 ) -> Row:
     metric = study.metrics[name]
-    mean, deviation = spread(list(values.values())) if values else (None, None)
+    mean, deviation = summarise(list(values.values())) if values else (None, None)
     expected = metric.expect.get(arm, "")
     figures = metric.published.values if metric.published else {}
     return {
@@ -90,12 +90,12 @@ def write_table(
     study: Study, results: Results, folder: Path, *, notes: Sequence[str] = ()
 ) -> dict[str, Any]:
     """Write all forms of the table into the study's folder; returns what table.json holds."""
-    found = rows(study, results)
+    found = make_rows(study, results)
     costs = [
         {"arm": arm, "parameters": results.plan.arms[arm].parameters, **results.cost(arm)}
         for arm in dict.fromkeys(study.arms)
     ]
-    lacking = missing(results)
+    lacking = list_missing(results)
     alone = any(row["difference"] is not None and row["p"] is None for row in found)
     notes = [*notes, *dict.fromkeys(results.problems), *([ONE_SEED] if alone else [])]
     record = {
@@ -113,7 +113,7 @@ def write_table(
     write_json(folder / "table.json", record)
     write_text(folder / "table.csv", _csv(found, costs))
     lower = {name for name, metric in study.metrics.items() if metric.lower_is_better}
-    write_text(folder / "table.tex", latex(record, lower))
+    write_text(folder / "table.tex", format_latex(record, lower))
     write_page(_blocks(study, results, record), folder / "table.md")
     return record
 
@@ -128,14 +128,14 @@ def _blocks(study: Study, results: Results, record: Mapping[str, Any]) -> list[B
         blocks += [
             Heading(name),
             Paragraph(record["about"][name]),
-            metric_table([row for row in found if row["metric"] == name]),
+            make_metric_table([row for row in found if row["metric"] == name]),
         ]
-    blocks += [Paragraph(reading(found)), *([Paragraph(CHOSEN)] if study.tasks else [])]
-    blocks += [Heading("Cost of an arm, mean over seeds"), cost_table(record["costs"])]
+    blocks += [Paragraph(explain_table(found)), *([Paragraph(CHOSEN)] if study.tasks else [])]
+    blocks += [Heading("Cost of an arm, mean over seeds"), make_cost_table(record["costs"])]
     measured = [(name, metric) for name, metric in study.metrics.items() if metric.validated]
     for number, (name, metric) in enumerate(measured):
         curves, bands = results.curves(metric, study.curves), results.bands(metric, study.curves)
-        svg = picture(curves, bands, metric=name, by=study.curves, seeds=len(study.seeds))
+        svg = draw_curves(curves, bands, metric=name, by=study.curves, seeds=len(study.seeds))
         title = [Heading("Learning curves on the held-out documents")] if not number else []
         blocks += [*title, Chart(f"curve-{number}-{study.curves}", svg)]
     if record["missing"]:

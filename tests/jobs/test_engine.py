@@ -18,7 +18,7 @@ from toy_jobs import execute, job, journal, notes
 from plmctl.jobs.job import Job
 from plmctl.jobs.journal import State
 from plmctl.jobs.runners import run_here
-from plmctl.jobs.work import seconds
+from plmctl.jobs.work import read_seconds
 
 
 def by_name(*jobs: Job) -> dict[str, Job]:
@@ -51,7 +51,7 @@ def test_a_job_starts_when_what_it_needs_is_done(tmp_path: Path) -> None:
     whole = ("first", "second", "third", "beside")
     assert notes(tmp_path) == [f"{name} {what}" for name in whole for what in ("starts", "ends")]
     assert {state.kind for state in kept.states.values()} == {"done"}
-    assert all(seconds(kept.place(name)) > 0 for name in whole)
+    assert all(read_seconds(kept.place(name)) > 0 for name in whole)
 
 
 def test_so_many_at_a_time_and_no_more(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from plmctl.jobs.configs import Configs
 from plmctl.jobs.job import Job, resolve
-from plmctl.jobs.key import key
+from plmctl.jobs.key import compute_key
 from plmctl.run.compose import Flags
 from plmctl.run.format_1 import ADDED, TARGETS
 
@@ -77,22 +77,24 @@ def changed(config: dict[str, Any], path: str, value: Any) -> dict[str, Any]:
 def test_the_key_follows_what_decides_the_result(
     config: dict[str, Any], path: str, value: Any, same: bool
 ) -> None:
-    assert (key("pretrain", changed(config, path, value)) == key("pretrain", config)) == same
+    assert (
+        compute_key("pretrain", changed(config, path, value)) == compute_key("pretrain", config)
+    ) == same
 
 
 def test_the_key_follows_the_content_of_files_not_their_place(
     config: dict[str, Any], tmp_path: Path
 ) -> None:
-    before = key("pretrain", config)
+    before = compute_key("pretrain", config)
     assert len(before) == 16
     assert int(before, 16) >= 0
-    assert key("finetune", config) != before
+    assert compute_key("finetune", config) != before
     (tmp_path / "elsewhere").mkdir()
     (tmp_path / "text.txt").rename(tmp_path / "elsewhere/text.txt")
     moved = changed(config, "data.path", str(tmp_path / "elsewhere/text.txt"))
-    assert key("pretrain", moved) == before
+    assert compute_key("pretrain", moved) == before
     (tmp_path / "elsewhere/text.txt").write_text("two")
-    assert key("pretrain", moved) != before
+    assert compute_key("pretrain", moved) != before
 
 
 @pytest.mark.parametrize("former", TARGETS)
@@ -100,16 +102,16 @@ def test_a_part_that_was_renamed_keeps_the_keys_of_older_folders(
     config: dict[str, Any], former: str
 ) -> None:
     old, new = (changed(config, "optim._target_", name) for name in (former, TARGETS[former]))
-    assert key("pretrain", old) == key("pretrain", new)
+    assert compute_key("pretrain", old) == compute_key("pretrain", new)
 
 
 @pytest.mark.parametrize("name", ADDED)
 def test_a_setting_that_came_later_counts_where_it_changes_something(
     config: dict[str, Any], name: str
 ) -> None:
-    before = key("pretrain", config)
-    assert key("pretrain", changed(config, f"train.{name}", ADDED[name])) == before
-    assert key("pretrain", changed(config, f"train.{name}", "another")) != before
+    before = compute_key("pretrain", config)
+    assert compute_key("pretrain", changed(config, f"train.{name}", ADDED[name])) == before
+    assert compute_key("pretrain", changed(config, f"train.{name}", "another")) != before
 
 
 # of the first format; they name the folders that half-done studies and chains go on with
@@ -142,4 +144,4 @@ def test_keys_stay_what_they_were(
     monkeypatch.chdir(tmp_path)
     verb, *words = line.split()
     recipe = words.pop(0) if verb == "pretrain" else None
-    assert key(verb, Configs(Flags(verb)).compose(verb, words, recipe)) == KEYS[line]
+    assert compute_key(verb, Configs(Flags(verb)).compose(verb, words, recipe)) == KEYS[line]

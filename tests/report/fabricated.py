@@ -13,7 +13,7 @@ from typing import Any
 import yaml
 
 from plmctl.jobs.work import DONE, ERROR, RECORD
-from plmctl.report.statistics import compare, holm, judge, spread
+from plmctl.report.statistics import compare, correct, judge, summarise
 from plmctl.storage.atomic import write_json
 
 CONFIG = {
@@ -158,14 +158,14 @@ def _table(settings: Mapping[str, Any], names: Sequence[str], seeds: int) -> dic
     corrected = dict(
         zip(
             differences,
-            holm([each.p if each else None for each in differences.values()]),
+            correct([each.p if each else None for each in differences.values()]),
             strict=True,
         )
     )
     rows = []
     for name in names:
         difference, p = differences.get(name), corrected.get(name)
-        mean, deviation = spread(list(values[name].values()))
+        mean, deviation = summarise(list(values[name].values()))
         expected = "lower" if difference else ""
         rows.append(
             {

@@ -20,7 +20,7 @@ from typer.testing import CliRunner
 from plmctl.cli.app import make_app
 from plmctl.core.errors import UsageError
 from plmctl.jobs.job import Job
-from plmctl.jobs.journal import State, opened
+from plmctl.jobs.journal import State, hold_folder
 from plmctl.jobs.runners import Processes
 from plmctl.jobs.work import DONE
 from plmctl.study.plan import StudyPlan
@@ -265,14 +265,14 @@ def test_the_rule_ends_hopeless_runs(planned: Planned, here: Path) -> None:
 
 def test_two_do_not_work_in_one_folder(here: Path) -> None:
     with (
-        opened(here / "study", {}, kind="study", command="plmctl ablate"),
+        hold_folder(here / "study", {}, kind="study", command="plmctl ablate"),
         pytest.raises(UsageError, match="another plmctl ablate"),
-        opened(here / "study", {}, kind="study", command="plmctl ablate"),
+        hold_folder(here / "study", {}, kind="study", command="plmctl ablate"),
     ):
         pass
     with (
         pytest.raises(UsageError, match="not a study"),
-        opened(here / "task", {}, kind="study", command="plmctl ablate"),
+        hold_folder(here / "task", {}, kind="study", command="plmctl ablate"),
     ):
         pass
 

@@ -12,14 +12,14 @@ from scipy import special, stats
 from plmctl.report.statistics import (
     Difference,
     compare,
-    holm,
+    compare_pairs,
+    compare_unpaired,
+    correct,
     incomplete_beta,
     judge,
-    paired,
     quantile,
-    spread,
+    summarise,
     two_sided,
-    welch,
 )
 
 FREEDOMS = (1, 2, 3, 4.5, 9, 30, 200)
@@ -52,7 +52,7 @@ def test_endless_freedom_is_the_normal_distribution() -> None:
 def test_paired(n: int) -> None:
     draw = random.Random(n)
     a, b = ([draw.gauss(middle, 0.2) for _ in range(n)] for middle in (1.0, 1.1))
-    found, wanted = paired(a, b), stats.ttest_rel(a, b)
+    found, wanted = compare_pairs(a, b), stats.ttest_rel(a, b)
     interval = wanted.confidence_interval(0.95)
     assert (found.p, found.low, found.high) == pytest.approx(
         (wanted.pvalue, interval.low, interval.high), rel=1e-9
@@ -65,7 +65,7 @@ def test_paired(n: int) -> None:
 def test_welch(n: int, m: int) -> None:
     draw = random.Random(10 * n + m)
     a, b = [draw.gauss(1.0, 0.1) for _ in range(n)], [draw.gauss(1.3, 0.4) for _ in range(m)]
-    found, wanted = welch(a, b), stats.ttest_ind(a, b, equal_var=False)
+    found, wanted = compare_unpaired(a, b), stats.ttest_ind(a, b, equal_var=False)
     interval = wanted.confidence_interval(0.95)
     assert (found.p, found.low, found.high) == pytest.approx(
         (wanted.pvalue, interval.low, interval.high), rel=1e-9
@@ -73,15 +73,17 @@ def test_welch(n: int, m: int) -> None:
 
 
 def test_the_same_difference_everywhere() -> None:
-    assert paired([1.5, 2.5, 3.5], [1, 2, 3]) == Difference(0.5, 0.5, 0.5, 0.0, 3, "paired t")
-    assert paired([1, 2], [1, 2]).p == 1.0
-    assert welch([2, 2], [2, 2]).p == 1.0
+    assert compare_pairs([1.5, 2.5, 3.5], [1, 2, 3]) == Difference(
+        0.5, 0.5, 0.5, 0.0, 3, "paired t"
+    )
+    assert compare_pairs([1, 2], [1, 2]).p == 1.0
+    assert compare_unpaired([2, 2], [2, 2]).p == 1.0
 
 
 def test_pairs_are_made_by_seed() -> None:
     arm, baseline = {2: 5.0, 0: 1.0, 1: 2.0}, {0: 0.5, 1: 1.0, 2: 3.0, 7: 99.0}
-    assert compare(arm, baseline) == paired([5.0, 1.0, 2.0], [3.0, 0.5, 1.0])
-    assert compare({0: 1.0, 1: 2.0}, {8: 1.0, 9: 4.0}) == welch([1.0, 2.0], [1.0, 4.0])
+    assert compare(arm, baseline) == compare_pairs([5.0, 1.0, 2.0], [3.0, 0.5, 1.0])
+    assert compare({0: 1.0, 1: 2.0}, {8: 1.0, 9: 4.0}) == compare_unpaired([1.0, 2.0], [1.0, 4.0])
     assert compare({0: 1.0}, {0: 3.0}) == Difference(-2.0, None, None, None, 1, "none")
     assert compare({}, {0: 3.0}) is None
 
@@ -116,17 +118,17 @@ def literal_holm(ps: list[float]) -> list[float]:
 def test_holm_against_its_definition(seed: int) -> None:
     draw = random.Random(seed)
     ps = [draw.random() ** 3 for _ in range(seed + 1)]
-    assert holm(ps) == pytest.approx(literal_holm(ps))
+    assert correct(ps) == pytest.approx(literal_holm(ps))
 
 
 def test_holm_passes_over_what_has_no_p() -> None:
-    assert holm([0.01, None, 0.04, 0.03]) == pytest.approx([0.03, None, 0.06, 0.06])
-    assert holm([]) == []
+    assert correct([0.01, None, 0.04, 0.03]) == pytest.approx([0.03, None, 0.06, 0.06])
+    assert correct([]) == []
 
 
 def test_spread() -> None:
-    assert spread([1.0, 2.0, 4.0]) == pytest.approx((7 / 3, stats.tstd([1.0, 2.0, 4.0])))
-    assert spread([3.0]) == (3.0, None)
+    assert summarise([1.0, 2.0, 4.0]) == pytest.approx((7 / 3, stats.tstd([1.0, 2.0, 4.0])))
+    assert summarise([3.0]) == (3.0, None)
 
 
 @pytest.mark.parametrize(

@@ -15,10 +15,10 @@ import pytest
 import toy_study
 
 from plmctl.jobs.journal import State
-from plmctl.report.mean_curves import along, mean_curve
+from plmctl.report.mean_curves import average_curves, read_curve
 from plmctl.report.runs import RunLog
-from plmctl.report.study_tables import metric_table
-from plmctl.study.latex import latex
+from plmctl.report.study_tables import make_metric_table
+from plmctl.study.latex import format_latex
 from plmctl.study.plan import StudyPlan
 from plmctl.study.results import Results
 from plmctl.study.table import write_table
@@ -165,7 +165,7 @@ def test_the_table_for_a_paper() -> None:
         _row("steps^2", "无", 3.0, 0.1),
     ]
     record = {"rows": rows, "title": "Rates {x} ~ $y$", "baseline": "a_b & c", "seeds": [0, 1, 2]}
-    assert latex(record, {"loss"}).splitlines() == [
+    assert format_latex(record, {"loss"}).splitlines() == [
         r"% needs \usepackage{booktabs}; written by plmctl ablate",
         r"\begin{table}",
         r"\centering",
@@ -183,7 +183,7 @@ def test_the_table_for_a_paper() -> None:
         r"\end{tabular}",
         r"\end{table}",
     ]
-    alone = latex({**record, "rows": rows[:1]}, {"loss"})
+    alone = format_latex({**record, "rows": rows[:1]}, {"loss"})
     assert "mathbf" not in alone
     assert "^{*}" not in alone
 
@@ -212,18 +212,20 @@ def test_what_failed_is_named_and_left_out(plan: StudyPlan, here: Path) -> None:
 def test_curves_over_every_axis(plan: StudyPlan, here: Path) -> None:
     leave(plan, here)
     log = RunLog.read(here / str(plan.cells[0].pretrain) / "run")
-    assert along(log, "valid/loss/mlm", "steps", 7.0) == [(6, 6, 5.0), (11, 11, 2.0)]
-    assert along(log, "valid/loss/mlm", "tokens", 7.0) == [(6, 600, 5.0), (11, 1100, 2.0)]
-    assert along(log, "valid/loss/mlm", "flops", 7.0) == [(6, 4200, 5.0), (11, 7700, 2.0)]
-    assert along(log, "valid/loss/mlm", "time", 7.0) == [(6, 3.5, 5.0), (11, 6.0, 2.0)]
+    assert read_curve(log, "valid/loss/mlm", "steps", 7.0) == [(6, 6, 5.0), (11, 11, 2.0)]
+    assert read_curve(log, "valid/loss/mlm", "tokens", 7.0) == [(6, 600, 5.0), (11, 1100, 2.0)]
+    assert read_curve(log, "valid/loss/mlm", "flops", 7.0) == [(6, 4200, 5.0), (11, 7700, 2.0)]
+    assert read_curve(log, "valid/loss/mlm", "time", 7.0) == [(6, 3.5, 5.0), (11, 6.0, 2.0)]
     curves = results(plan, here).curves(plan.study.metrics["perplexity"], "tokens")
     assert list(curves) == ["slow", "fast"]
     assert curves["slow"][-1] == pytest.approx((1100, math.exp(2.05)))
 
 
 def test_a_mean_curve_is_over_what_all_seeds_have() -> None:
-    assert mean_curve([[(1, 10, 2.0), (2, 20, 1.0)], [(2, 24, 3.0), (3, 30, 9.0)]]) == [(22, 2.0)]
-    assert mean_curve([]) == []
+    assert average_curves([[(1, 10, 2.0), (2, 20, 1.0)], [(2, 24, 3.0), (3, 30, 9.0)]]) == [
+        (22, 2.0)
+    ]
+    assert average_curves([]) == []
 
 
 @pytest.mark.parametrize(
@@ -251,4 +253,4 @@ def test_large_numbers_have_no_exponent(
         "published": None,
         "unit": "",
     }
-    assert list(metric_table([row]).rows[0][2:5]) == shown
+    assert list(make_metric_table([row]).rows[0][2:5]) == shown

@@ -5,7 +5,7 @@ everything that was logged.
 from __future__ import annotations
 
 from plmctl.report.chart import Band, Curve, draw_lines
-from plmctl.report.mean_curves import band, mean_curve
+from plmctl.report.mean_curves import average_curves, bound_curves
 from plmctl.report.page import Block, Chart, Folded, Heading, Paragraph, TableBlock
 from plmctl.report.subject import ReportedRun, Subject
 from plmctl.report.text import format_number
@@ -37,7 +37,7 @@ def panel(subject: Subject) -> list[Block]:
                 same = [[(x, x, y) for x, y in each[name]] for each in every if name in each]
                 label = f"{shown} ({len(same)})" if len(same) > 1 else shown
                 label = name if len(groups) == len(subject.runs) == 1 else f"{label}: {name}"
-                curves[label], bands[label] = mean_curve(same), band(same)
+                curves[label], bands[label] = average_curves(same), bound_curves(same)
         if curves:
             blocks.append(
                 Chart(kind, draw_lines(curves, title=title, x="update", y=kind, bands=bands))

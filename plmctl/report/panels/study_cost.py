@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from plmctl.report.page import Block, Heading, Paragraph
-from plmctl.report.study_tables import cost_table
+from plmctl.report.study_tables import make_cost_table
 from plmctl.report.subject import Subject
 
 ORDER = 3
@@ -16,4 +16,4 @@ def panel(subject: Subject) -> list[Block]:
     seconds = [each["seconds"] for each in table["costs"] if each["seconds"] is not None]
     total = len(table["seeds"]) * sum(seconds) / 3600
     told = Paragraph(f"Means over seeds; about {total:.2f} hours of training in all.")
-    return [Heading("Cost of an arm"), told, cost_table(table["costs"])]
+    return [Heading("Cost of an arm"), told, make_cost_table(table["costs"])]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from plmctl.report.chart import Band, Curve, draw_lines
-from plmctl.report.mean_curves import along, band, mean_curve
+from plmctl.report.mean_curves import average_curves, bound_curves, read_curve
 from plmctl.report.page import Block, Chart, Heading, Paragraph
 from plmctl.report.runs import RunLog
 from plmctl.report.subject import Subject
@@ -26,10 +26,10 @@ def panel(subject: Subject) -> list[Block]:
         curves: dict[str, Curve] = {}
         bands: dict[str, Band] = {}
         for arm, logs in by_arm.items():
-            runs = [along(log, name, "steps", 1.0) for log in logs if name in log.series]
-            if mean := mean_curve(runs):
+            runs = [read_curve(log, name, "steps", 1.0) for log in logs if name in log.series]
+            if mean := average_curves(runs):
                 shown = f"{arm} ({len(runs)})" if len(runs) > 1 else arm
-                curves[shown], bands[shown] = mean, band(runs)
+                curves[shown], bands[shown] = mean, bound_curves(runs)
         blocks.append(
             Chart(
                 f"curves-{number}", draw_lines(curves, title=name, x="update", y=name, bands=bands)

@@ -8,7 +8,7 @@ from typing import Any
 
 from plmctl.report.bars import Level, draw_levels
 from plmctl.report.page import Block, Chart, Heading, Paragraph, TableBlock
-from plmctl.report.study_tables import metric_table, reading
+from plmctl.report.study_tables import explain_table, make_metric_table
 from plmctl.report.subject import Subject
 
 ORDER = 1
@@ -23,7 +23,11 @@ def panel(subject: Subject) -> list[Block]:
     for number, metric in enumerate(dict.fromkeys(row["metric"] for row in rows)):
         own = [row for row in rows if row["metric"] == metric]
         about = (table.get("about") or {}).get(metric)  # tables of older versions say nothing of it
-        blocks += [Heading(metric, 3), *([Paragraph(about)] if about else []), metric_table(own)]
+        blocks += [
+            Heading(metric, 3),
+            *([Paragraph(about)] if about else []),
+            make_metric_table(own),
+        ]
         there = [row for row in own if row["mean"] is not None]
         known = [
             Level(row["arm"], row["mean"], row["sd"] or 0.0, list(row["values"].values()))
@@ -39,7 +43,7 @@ def panel(subject: Subject) -> list[Block]:
                 )
             )
     notes = [Paragraph(note) for note in table.get("notes") or []]
-    return [*blocks, Paragraph(reading(rows)), *notes]
+    return [*blocks, Paragraph(explain_table(rows)), *notes]
 
 
 def _verdicts(rows: Sequence[Mapping[str, Any]]) -> list[Block]:
