@@ -18,14 +18,15 @@ def execute(record: dict[str, Any], run: Path) -> int:
     """Run the command of a job's record; what it makes goes into `run`. Returns its exit code."""
     verb, words, plugins = record["verb"], tuple(record["words"]), tuple(record["plugins"])
     given = Provenance(verb, overrides=words, plugins=plugins, json=verb == "eval")
-    spec = spec_of(verb, record["config"], given)
     if verb in RESUMABLE and (saved := _saved(record, run)) is not None:
-        spec = saved.asked(overrides=(), changes=())
-    elif verb in RESUMABLE:
+        return _perform(saved.asked(overrides=(), changes=()))
+    config = record["config"]
+    if verb in RESUMABLE:
         shutil.rmtree(run, ignore_errors=True)
-        spec = spec.replace({"run.dir": str(run)})
+        place = {"run": {**config["run"], "dir": str(run)}}
     else:
-        spec = spec.replace({"out": str(run)})
+        place = {"out": str(run)}
+    spec = spec_of(verb, config | place, given)
     if verb != "eval":
         return _perform(spec)
     shutil.rmtree(run, ignore_errors=True)

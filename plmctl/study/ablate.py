@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import shlex
+from collections.abc import Sequence
 from pathlib import Path
 
 from plmctl.core.terminal import remark, tell
 from plmctl.run.build import plain
 from plmctl.run.plugins import as_words
+from plmctl.run.recipes import studies
 from plmctl.run.schema import Ablate
 from plmctl.study.parse import parse
 from plmctl.study.plan import plan
@@ -36,8 +38,18 @@ def ablate(spec: Ablate) -> int:
     remark(f"table: {folder / 'table.md'}")
     if code:
         what = "stopped" if code > 1 else "some jobs failed"
-        line = [str(flags.recipe), *flags.overrides, *flags.launcher]
+        line = [
+            _typed(Path(settings["recipe"]), flags.config_dirs),
+            *flags.overrides,
+            *flags.launcher,
+        ]
         line += [word for each in flags.config_dirs for word in ("--config-dir", each)]
         remark(f"{what}; what is finished stays so. To go on:")
         remark(f"  plmctl ablate {shlex.join([*line, *as_words(flags.plugins)])}")
     return code
+
+
+def _typed(file: Path, config_dirs: Sequence[str]) -> str:
+    """The file of a study as one types it: by its name, or as ./mine.yaml."""
+    named = studies(config_dirs).get(file.stem) == file
+    return file.stem if named else str(file) if file.is_absolute() else f"./{file}"

@@ -48,7 +48,7 @@ def test_the_transformers_variations_train_as_its_recipe_does() -> None:
         "train.clip",
         "schedule._target_",
     ):
-        assert OmegaConf.select(tuned, key) == OmegaConf.select(recipe, key), key
+        assert tuned.select(key) == recipe.select(key), key
     assert tuned.task.smoothing == recipe.objective.seq2seq.smoothing
     for template in ("source_template", "target_template"):
         assert tuned.task[template] == recipe.format[template]
