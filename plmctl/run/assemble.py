@@ -5,6 +5,7 @@ conversion make theirs.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -16,6 +17,7 @@ from plmctl.heads.features import BEFORE_HEADS
 from plmctl.models.base import Model
 from plmctl.objectives.mix import Entry, Mix
 from plmctl.run.build import build, entry, plain
+from plmctl.run.injected import ToHeads, ToObjectives
 from plmctl.text.vocab import Vocab
 
 NODES = ("size", "pattern", "position", "model", "heads")  # of a config: what a model is built from
@@ -55,15 +57,19 @@ def build_model(
             for name in ("pattern", "position")
         }
         backbone = build(config["model"], given | slots, plugins, path="model")
-        given |= {"width": backbone.width, "state_width": backbone.width}
-        given |= {"num_layers": backbone.num_layers, "token_embedding": backbone.token_embedding}
+        known = ToHeads(
+            width=backbone.width,
+            state_width=backbone.width,
+            num_layers=backbone.num_layers,
+            token_embedding=backbone.token_embedding,
+        )
         made: dict[str, nn.Module] = {}
         for name in dict.fromkeys([*BEFORE_HEADS, *nodes]):
             if nodes.get(name) is None:
                 continue
-            made[name] = build(nodes[name], given, plugins, path=f"heads.{name}")
+            made[name] = build(nodes[name], given | known.by_name(), plugins, path=f"heads.{name}")
             if name in BEFORE_HEADS:  # it decides how wide the next ones are
-                given["width"] = made[name].width
+                known = replace(known, width=made[name].width)  # type: ignore[arg-type]
         model = Model(backbone=backbone, heads=made)
     if seed is not None:
         if backbone.initializer is None:
@@ -83,13 +89,13 @@ def known_to_objectives(model: Model, *, vocab_size: int) -> dict[str, Any]:
     """
     backbone = model.backbone
     table = backbone.token_embedding
-    return {
-        "model": model,
-        "width": backbone.width,
-        "vocab_size": vocab_size,
-        "max_length": backbone.max_length,
-        "table_width": backbone.width if table is None else int(table.weight.shape[1]),  # type: ignore[index, union-attr, arg-type]
-    }
+    return ToObjectives(
+        model=model,
+        width=backbone.width,
+        vocab_size=vocab_size,
+        max_length=backbone.max_length,
+        table_width=backbone.width if table is None else int(table.weight.shape[1]),  # type: ignore[index, union-attr, arg-type]
+    ).by_name()
 
 
 def build_objective(config: Any, given: Mapping[str, Any], plugins: Sequence[str] = ()) -> Mix:

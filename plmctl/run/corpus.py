@@ -29,6 +29,7 @@ from plmctl.objectives.base import Facts, Objective
 from plmctl.run import schema
 from plmctl.run.build import build, plain
 from plmctl.run.finish import check_parts
+from plmctl.run.injected import ToFormats, ToNoises
 from plmctl.run.tokenize import job, progress
 from plmctl.text.tokenizer import Tokenizer
 from plmctl.text.unknown import refuse_unknown, unknown_share
@@ -487,7 +488,7 @@ def source(
 
 
 def build_format(node: Mapping[str, Any], vocab: Vocab, plugins: Sequence[str]) -> Format:
-    return build(node["format"], {"vocab": vocab}, plugins, path="format")
+    return build(node["format"], ToFormats(vocab=vocab).by_name(), plugins, path="format")
 
 
 def build_noise(
@@ -501,10 +502,8 @@ def build_noise(
     """
     if not nodes:
         return None
-    given = {
-        "vocab": vocab,
-        "corpus_sample": np.concatenate([corpus_sample(shards.ids) for shards in tokens.values()]),
-    }
+    sample = np.concatenate([corpus_sample(shards.ids) for shards in tokens.values()])
+    given = ToNoises(vocab=vocab, corpus_sample=sample).by_name()
     return Chain(
         [build(node, given, plugins, path=f"noise.{name}") for name, node in nodes.items()]
     )
