@@ -35,7 +35,12 @@ TARGETS = {
 }
 
 # settings that there were not: the last name of their path -> the value that changes nothing
-ADDED: dict[str, Any] = {"by_layer": {}, "reversible": False, "checkpoint_activations": False}
+ADDED: dict[str, Any] = {
+    "by_layer": {},
+    "reversible": False,
+    "checkpoint_activations": False,
+    "kernel": "auto",
+}
 
 
 def upgrade(settings: Any) -> Any:
