@@ -7,6 +7,7 @@ import torch
 from stacks import W, make_env, make_input, make_stack, run_stack
 
 from plmctl.core.errors import ConfigError
+from plmctl.run.assemble import build_model
 from plmctl.run.compose import compose
 
 
@@ -55,5 +56,7 @@ def test_the_command_line_takes_it() -> None:
         ["model.stack.by_layer.f.inner_width=[4,8]", "model.stack.by_layer.a.num_heads=[1,2]"],
     ):
         cfg = compose("pretrain", "gpt2", [*words, "size.num_layers=2", "data.path=x"])
-        wanted = {"f": {"inner_width": [4, 8]}, "a": {"num_heads": [1, 2]}}
-        assert cfg.model.stack.by_layer == wanted
+        model = build_model(cfg, vocab_size=64)
+        blocks = model.backbone.stack.blocks
+        assert [block.cell.up.out_features for block in blocks["f"]] == [4, 8]
+        assert [block.cell.num_heads for block in blocks["a"]] == [1, 2]

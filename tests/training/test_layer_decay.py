@@ -85,6 +85,5 @@ def test_it_is_a_setting_of_adamw():
         [2e-5 * 0.64, 2e-5]
     )
     for wrong in (0.0, 1.5):
-        cfg.optim.layer_decay = wrong
         with pytest.raises(ConfigError, match=r"optim\.layer_decay"):
-            build(cfg.optim, path="optim")(parameters=named)
+            build({**cfg.optim, "layer_decay": wrong}, path="optim")(parameters=named)
