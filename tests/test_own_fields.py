@@ -22,7 +22,7 @@ from plmctl.core.errors import UsageError
 from plmctl.core.fields import Field
 from plmctl.core.parts import part_of
 from plmctl.models.base import Model
-from plmctl.nn.cells.base import Cell, Row, Work
+from plmctl.nn.cells.base import Cell, RowSize, Work
 from plmctl.nn.env import Env, Streams
 from plmctl.noise.base import Noise
 from plmctl.objectives.base import Facts, Objective, Output, Term
@@ -142,7 +142,7 @@ class Counted(Mixer):
 
     computes = "mixing"
 
-    def work(self, row: Row) -> Work:
+    def work(self, row: RowSize) -> Work:
         return replace(super().work(row), scores=7.0 * row.tokens)
 
 

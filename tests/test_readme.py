@@ -18,6 +18,7 @@ import typer
 import yaml
 from typer.testing import CliRunner
 
+from plmctl.attention.kernels.base import Kernel
 from plmctl.attention.patterns.base import Pattern
 from plmctl.cli import app as cli
 from plmctl.cli.console import _sorted
@@ -257,7 +258,7 @@ def test_example_pattern_equals_its_definition_and_composes(
 def test_facts_that_a_part_states_are_attributes_of_its_base() -> None:
     rows = PAGES["docs/own.md"].partition("| slot | what it states |")[2].partition("\n\n")[0]
     stated = {row.split("|")[1].strip(): row.split("|")[2] for row in rows.splitlines()[2:]}
-    bases = (Noise, Format, Pattern, Position, Cell, Head, Objective, Signal)
+    bases = (Noise, Format, Pattern, Position, Kernel, Cell, Head, Objective, Signal)
     assert len(stated) == len(bases)
     for words, base in zip(stated.values(), bases, strict=True):
         names = re.findall(r"`(\w+)`", words)

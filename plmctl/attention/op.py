@@ -11,34 +11,34 @@ from typing import Protocol
 
 from torch import Tensor
 
-from plmctl.attention.kernels.base import Bias, Kernel, Plan
+from plmctl.attention.kernels.base import Bias, Kernel, KernelPlan
 from plmctl.attention.patterns.base import Pattern
 from plmctl.core.batch import Seq
 
 
-class Position(Protocol):
+class PositionScheme(Protocol):
     """What an operator asks of a position scheme (`nn/positions.py`)."""
 
     def rotate(
-        self, q: Tensor, k: Tensor, q_places: Tensor, k_places: Tensor
+        self, q: Tensor, k: Tensor, q_positions: Tensor, k_positions: Tensor
     ) -> tuple[Tensor, Tensor]: ...
 
-    def bias(self, q: Tensor, q_places: Tensor, k_places: Tensor) -> Tensor | None: ...
+    def bias(self, q: Tensor, q_positions: Tensor, k_positions: Tensor) -> Tensor | None: ...
 
     def every_step(self, x: Tensor, step: int) -> Tensor: ...
 
 
-class Recorder(Protocol):
+class MapRecorder(Protocol):
     """Who looks at the maps of attention (`nn/recorder.py`)."""
 
-    def products(self, q: Tensor, k: Tensor, plan: Plan, bias: Tensor | None) -> None: ...
+    def products(self, q: Tensor, k: Tensor, plan: KernelPlan, bias: Tensor | None) -> None: ...
 
 
-class Env(Protocol):
+class Surroundings(Protocol):
     """What an operator asks of its surroundings (`nn/env.py`)."""
 
     @property
-    def recorder(self) -> Recorder | None: ...
+    def recorder(self) -> MapRecorder | None: ...
 
     def extended(self, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]: ...
 
@@ -47,8 +47,8 @@ class Env(Protocol):
 class BoundOp:
     """Attention over the tokens of one batch."""
 
-    plan: Plan
-    position: Position
+    plan: KernelPlan
+    position: PositionScheme
     positions: Tensor  # [B | 1, Tq] of the queries
     # [B | 1, Tk] of the keys, where a cache holds more than these tokens
     all_positions: Tensor | None = None
@@ -58,7 +58,7 @@ class BoundOp:
         q: Tensor,
         k: Tensor,
         v: Tensor,
-        env: Env,
+        env: Surroundings,
         *,
         dropout: float = 0.0,
         bias: Bias | None = None,
@@ -92,7 +92,7 @@ class AttentionOp:
     """The attention of a model, before it meets a batch."""
 
     pattern: Pattern
-    position: Position
+    position: PositionScheme
     kernel: Kernel
 
     def over(

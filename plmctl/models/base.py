@@ -16,7 +16,7 @@ from plmctl.core.batch import Batch
 from plmctl.core.errors import UsageError
 from plmctl.core.parts import base_of
 from plmctl.nn.cache import Cache
-from plmctl.nn.cells.base import Row
+from plmctl.nn.cells.base import RowSize
 from plmctl.nn.stack import Stack
 
 
@@ -106,14 +106,14 @@ class Backbone(nn.Module):
         """
         raise UsageError(f"{type(self).__name__} cannot read token by token")
 
-    def stacks(self, length: int, target_length: int) -> Iterator[tuple[Stack, Row]]:
+    def stacks(self, length: int, target_length: int) -> Iterator[tuple[Stack, RowSize]]:
         """Every stack and what runs through it in one row; costs follow from it."""
         for child in self.children():
             if isinstance(child, Backbone):
                 yield from child.stacks(length, target_length)
             else:
                 inside = (part for part in child.modules() if isinstance(part, Stack))
-                yield from ((stack, Row(length)) for stack in inside)
+                yield from ((stack, RowSize(length)) for stack in inside)
 
     def fresh_state(self, rows: int, device: torch.device, memory: int | None = None) -> Any:
         """The state before the first segment of `rows` streams; None for a backbone without memory.

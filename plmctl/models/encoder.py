@@ -24,9 +24,9 @@ from plmctl.core.errors import ConfigError
 from plmctl.core.parts import part_of
 from plmctl.models.base import Backbone, Hidden
 from plmctl.nn.cache import Cache
-from plmctl.nn.cells.base import Row
+from plmctl.nn.cells.base import RowSize
 from plmctl.nn.embeddings import Embedding
-from plmctl.nn.env import Env, Source, Streams
+from plmctl.nn.env import Env, SourceStates, Streams
 from plmctl.nn.positions import Position
 from plmctl.nn.recorder import ATTENTION, Recorder
 from plmctl.nn.stack import Stack
@@ -90,16 +90,16 @@ class Encoder(Backbone):
         """
         return self.read(batch.text, x, cache=state, record=record)
 
-    def stacks(self, length: int, target_length: int) -> Iterator[tuple[Stack, Row]]:
+    def stacks(self, length: int, target_length: int) -> Iterator[tuple[Stack, RowSize]]:
         share = self.kernel.share(self.pattern, length)
-        yield self.stack, Row(length, keys=None if share == 1 else share * length)
+        yield self.stack, RowSize(length, keys=None if share == 1 else share * length)
 
     def fresh_cache(self, batch: Batch) -> Cache:
         return Cache.of(len(self.stack.steps))
 
     def embedded(self, seq: Seq, start: int = 0) -> Tensor:
         """[B, T, W] the input of the first layer, for tokens from place `start` on."""
-        return self.embedding(seq, self.position, places(seq, start))
+        return self.embedding(seq, self.position, token_positions(seq, start))
 
     def read(
         self,
@@ -107,14 +107,17 @@ class Encoder(Backbone):
         x: Tensor,
         *,
         cache: Cache | None = None,
-        source: Source | None = None,
+        source: SourceStates | None = None,
         record: frozenset[str] = frozenset(),
     ) -> Hidden:
         """The states of `seq`, whose embeddings are `x`; `source` is what cross-attention sees."""
         start, recorder = 0 if cache is None else cache.length, Recorder.of(record)
         seen = seq if cache is None else cache.grown(seq)
         op = AttentionOp(self.pattern, self.position, self.kernel).over(
-            seen, positions=places(seq, start), all_positions=places(seen, 0), start=start
+            seen,
+            positions=token_positions(seq, start),
+            all_positions=token_positions(seen, 0),
+            start=start,
         )
         text = {"text": x}
         streams = Streams(text if source is None else {**text, "source": source.states})
@@ -146,7 +149,7 @@ def _fits(stack: Stack, pattern: Pattern) -> None:
             raise ConfigError(f"model.stack.cells.{letter}", type(cell).__name__, wanted, fix=fix)
 
 
-def places(seq: Seq, start: int) -> Tensor:
+def token_positions(seq: Seq, start: int) -> Tensor:
     """[B | 1, T] the position track where rows are packed or padded in front, otherwise `start`,
     `start + 1`, ...
     """

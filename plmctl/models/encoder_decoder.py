@@ -18,10 +18,10 @@ from plmctl.core.batch import Batch, Seq
 from plmctl.core.errors import ConfigError, UsageError, nearest
 from plmctl.core.parts import part_of
 from plmctl.models.base import Backbone, Hidden
-from plmctl.models.encoder import Encoder, Initializer, places
+from plmctl.models.encoder import Encoder, Initializer, token_positions
 from plmctl.nn.cache import Cache
-from plmctl.nn.cells.base import Row
-from plmctl.nn.env import Source
+from plmctl.nn.cells.base import RowSize
+from plmctl.nn.env import SourceStates
 from plmctl.nn.positions import NoPosition
 from plmctl.nn.stack import Stack
 
@@ -106,7 +106,7 @@ class EncoderDecoder(Backbone):
         the encoder, and the names of `nn.recorder` the decoder's self-attention.
         """
         if isinstance(state, Cache):
-            assert isinstance(state.source, Source)
+            assert isinstance(state.source, SourceStates)
             return self.decoder.read(
                 _target(batch), x, cache=state, source=state.source, record=record
             )
@@ -120,14 +120,14 @@ class EncoderDecoder(Backbone):
         cache.source = self._read(batch, frozenset())[0]
         return cache
 
-    def stacks(self, length: int, target_length: int) -> Iterator[tuple[Stack, Row]]:
+    def stacks(self, length: int, target_length: int) -> Iterator[tuple[Stack, RowSize]]:
         for part in (self.front, self.encoder):
             if part is not None:
                 yield from part.stacks(length, 0)
         for stack, row in self.decoder.stacks(target_length, 0):
             yield stack, replace(row, source=length)
 
-    def _read(self, batch: Batch, record: frozenset[str]) -> tuple[Source, list[Tensor]]:
+    def _read(self, batch: Batch, record: frozenset[str]) -> tuple[SourceStates, list[Tensor]]:
         """The source as cross-attention sees it, and its layers where they are recorded."""
         source = batch.seqs[batch.input]
         found = self.encoder.read(
@@ -136,15 +136,17 @@ class EncoderDecoder(Backbone):
             record=frozenset({"hidden"}) if "source" in record else frozenset(),
         )
         mask = self._visible(source, batch.seqs.get("target"))
-        op = BoundOp(mask, NoPosition(), places(source, 0))
-        return Source(found.last, op), found.recorded.get("hidden", [])
+        op = BoundOp(mask, NoPosition(), token_positions(source, 0))
+        return SourceStates(found.last, op), found.recorded.get("hidden", [])
 
     def _embedded(self, source: Seq) -> Tensor:
         """[B, S, W] the input of the encoder's first layer."""
         if self.front is None:
             return self.encoder.embedded(source)
         vectors = self.front.read(source, self.front.embedded(source)).last
-        return self.encoder.embedding(source, self.encoder.position, places(source, 0), vectors)
+        return self.encoder.embedding(
+            source, self.encoder.position, token_positions(source, 0), vectors
+        )
 
     def _visible(self, source: Seq, target: Seq | None) -> Mask:
         """Which states of the source each token of the target may see: no padding, and of packed

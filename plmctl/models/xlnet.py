@@ -20,7 +20,7 @@ from plmctl.core.batch import IGNORE, Batch, Seq, Targets
 from plmctl.core.errors import ConfigError
 from plmctl.core.parts import part_of
 from plmctl.models.base import Backbone, Hidden
-from plmctl.models.encoder import Initializer, places
+from plmctl.models.encoder import Initializer, token_positions
 from plmctl.nn.cache import Cache
 from plmctl.nn.cells.relative_attention import RelativeAttention
 from plmctl.nn.embeddings import Embedding
@@ -47,7 +47,7 @@ class Memory(NamedTuple):
         ]
 
 
-class Asked(NamedTuple):
+class QueryRows(NamedTuple):
     """The places that the query stream stands at: as many in each row, spare ones where a row
     has fewer.
     """
@@ -120,7 +120,7 @@ class XLNet(Backbone):
         return self.embedding.token
 
     def embed(self, batch: Batch, state: Any = None) -> Tensor:
-        return self.embedding(batch.text, self.position, places(batch.text, 0))
+        return self.embedding(batch.text, self.position, token_positions(batch.text, 0))
 
     def encode(
         self, x: Tensor, batch: Batch, state: Any = None, record: frozenset[str] = frozenset()
@@ -138,12 +138,12 @@ class XLNet(Backbone):
         )
         if self.query is not None and TARGETS in batch.targets:
             batch.require("tracks.order")
-            asked = _asked(batch.targets[TARGETS], *seq.ids.shape)
+            asked = _query_rows(batch.targets[TARGETS], *seq.ids.shape)
             x = self._with_queries(x, asked.places.shape[1])
         op = RelativeOp(
             self._mask(seq, asked, memory),
             self.position,
-            places(seq, 0),
+            token_positions(seq, 0),
             relations=self._relations(seq, x, asked, memory, batch.values.get("reversed")),
             keys=length,
         )
@@ -198,7 +198,7 @@ class XLNet(Backbone):
         op = RelativeOp(
             Mask(_behind(memory, allowed)),
             self.position,
-            places(new, start),
+            token_positions(new, start),
             relations=self._relations_of_new(seen, start, front, x),
             keys=length,
         )
@@ -214,7 +214,7 @@ class XLNet(Backbone):
         queries = self.embedding.dropout(self.query.to(x.dtype).expand(x.shape[0], count, -1))
         return torch.cat([x, queries], 1)
 
-    def _mask(self, seq: Seq, asked: Asked | None, memory: Memory | None) -> Mask:
+    def _mask(self, seq: Seq, asked: QueryRows | None, memory: Memory | None) -> Mask:
         if asked is None and memory is None:
             return Mask.of(self.pattern, seq)
         length = seq.ids.shape[1]
@@ -234,7 +234,7 @@ class XLNet(Backbone):
         self,
         seq: Seq,
         x: Tensor,
-        asked: Asked | None,
+        asked: QueryRows | None,
         memory: Memory | None,
         reversed: Tensor | None,
     ) -> Relations:
@@ -326,7 +326,7 @@ class XLNet(Backbone):
                     raise ConfigError("model.stack.layout", step.letter, allowed, fix=fix)
 
 
-def _asked(targets: Targets, rows: int, length: int) -> Asked:
+def _query_rows(targets: Targets, rows: int, length: int) -> QueryRows:
     """Targets of any number as a rectangle that holds them all."""
     real, size = targets.ids != IGNORE, rows * length
     marked = targets.index.new_zeros(size + 1)  # one place more, for spare slots
@@ -347,7 +347,7 @@ def _asked(targets: Targets, rows: int, length: int) -> Asked:
         0, slot.masked_fill(~real, rows * most), column
     )
     there = torch.arange(most, device=count.device) < count
-    return Asked(places[:-1].view(rows, most), there, slot.clamp(min=0))
+    return QueryRows(places[:-1].view(rows, most), there, slot.clamp(min=0))
 
 
 def _behind(memory: Memory | None, allowed: Tensor) -> Tensor:

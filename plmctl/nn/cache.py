@@ -81,7 +81,7 @@ class Cache:
 
     slots: list[Slot]
     seen: Seq | None = None  # all tokens read so far, ids [B, M], with their tracks
-    source: Any = None  # a `Source`: what an encoder-decoder's cross-attention reads
+    source: Any = None  # a `SourceStates`: what an encoder-decoder's cross-attention reads
     # segments before all of this, of models that have such a state
     memory: tuple[Tensor, ...] = field(default_factory=tuple)
 

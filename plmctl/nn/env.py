@@ -89,14 +89,14 @@ class Env:
 
 
 @dataclass(frozen=True, eq=False)
-class Source:
+class SourceStates:
     """What cross-attention reads: the states of another stack, and how."""
 
     states: Tensor  # [B, S, W]
     op: BoundOp
 
-    def select(self, rows: Tensor) -> Source:
+    def select(self, rows: Tensor) -> SourceStates:
         """The same for these rows of the batch."""
         plan = self.op.plan
         assert isinstance(plan, Mask)
-        return Source(self.states[rows], replace(self.op, plan=plan.select(rows)))
+        return SourceStates(self.states[rows], replace(self.op, plan=plan.select(rows)))

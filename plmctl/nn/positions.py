@@ -1,4 +1,4 @@
-"""Where am I: what the place of a token adds to embeddings, queries and keys, scores, or the
+"""Where am I: what the position of a token adds to embeddings, queries and keys, scores, or the
 stream between layers.
 """
 
@@ -23,17 +23,17 @@ class Position(nn.Module):
 
     max_length: int | None = None  # longest row; None = any
 
-    def embed(self, x: Tensor, places: Tensor) -> Tensor:
-        """[B, T, W] token embeddings -> the same with their places."""
+    def embed(self, x: Tensor, positions: Tensor) -> Tensor:
+        """[B, T, W] token embeddings -> the same with their positions."""
         return x
 
     def rotate(
-        self, q: Tensor, k: Tensor, q_places: Tensor, k_places: Tensor
+        self, q: Tensor, k: Tensor, q_positions: Tensor, k_positions: Tensor
     ) -> tuple[Tensor, Tensor]:
         """[B, H, T, D] queries and keys before their product."""
         return q, k
 
-    def bias(self, q: Tensor, q_places: Tensor, k_places: Tensor) -> Tensor | None:
+    def bias(self, q: Tensor, q_positions: Tensor, k_positions: Tensor) -> Tensor | None:
         """[B | 1, H, Tq, Tk] added to the scaled scores, or None."""
         return None
 
@@ -44,14 +44,14 @@ class Position(nn.Module):
 
 @part_of("position")
 class NoPosition(Position):
-    """No places at all: a causal pattern alone tells them apart (Haviv et al., 2022,
+    """No positions at all: a causal pattern alone tells them apart (Haviv et al., 2022,
     arXiv:2203.16634).
     """
 
 
 @part_of("position")
 class Learned(Position):
-    """`x + table[place]`, one learned vector for each place (Devlin et al., 2019,
+    """`x + table[position]`, one learned vector for each position (Devlin et al., 2019,
     arXiv:1810.04805, sec. 3).
     """
 
@@ -60,15 +60,15 @@ class Learned(Position):
         self.max_length = max_length
         self.table = nn.Embedding(max_length, width)
 
-    def embed(self, x: Tensor, places: Tensor) -> Tensor:
+    def embed(self, x: Tensor, positions: Tensor) -> Tensor:
         if x.shape[1] > self.table.num_embeddings:
             longest = self.table.num_embeddings
             raise ConfigError(
                 "format.max_length",
                 x.shape[1],
-                f"at most {longest}, the places that this model has learned",
+                f"at most {longest}, the positions that this model has learned",
             )
-        return x + self.table(places)
+        return x + self.table(positions)
 
 
 @part_of("position")
@@ -79,7 +79,7 @@ class Sinusoidal(Position):
     `layout="interleaved"`: sin(p w_0), cos(p w_0), sin(p w_1), ... as in the paper; "halves": all
     sines, then all cosines, as in the authors' code. `frequencies="released"`: w_i = base^(-i /
     (W/2 - 1)), so that the last is 1 / base, as in that code too (tensor2tensor,
-    common_attention.py, get_timing_signal_1d); fairseq's begin at place `first` = padding id + 1.
+    common_attention.py, get_timing_signal_1d); those of fairseq begin at `first` = padding id + 1.
     """
 
     def __init__(
@@ -93,7 +93,7 @@ class Sinusoidal(Position):
     ) -> None:
         super().__init__()
         if width % 2:
-            raise ConfigError("size.width", width, "must be even for sinusoidal places")
+            raise ConfigError("size.width", width, "must be even for sinusoidal positions")
         if layout not in LAYOUTS:
             raise ConfigError(
                 "layout", layout, f"one of {', '.join(LAYOUTS)}{nearest(layout, LAYOUTS)}"
@@ -105,8 +105,8 @@ class Sinusoidal(Position):
         self.interleaved = layout == "interleaved"
         self.span = width if frequencies == "paper" else max(1, width - 2)  # base^(-2i / span)
 
-    def embed(self, x: Tensor, places: Tensor) -> Tensor:
-        angles = _angles(places + self.first, self.width, self.base, self.span)
+    def embed(self, x: Tensor, positions: Tensor) -> Tensor:
+        angles = _angles(positions + self.first, self.width, self.base, self.span)
         waves = [angles.sin(), angles.cos()]
         return x + (
             torch.stack(waves, -1).flatten(-2) if self.interleaved else torch.cat(waves, -1)
@@ -115,7 +115,7 @@ class Sinusoidal(Position):
 
 @part_of("position")
 class Rotary(Position):
-    """Turns each pair (i, i + D/2) of q and k by `place * base^(-2i / D)` (Su et al., 2021,
+    """Turns each pair (i, i + D/2) of q and k by `position * base^(-2i / D)` (Su et al., 2021,
     arXiv:2104.09864, sec. 3.2.2).
 
     Differs: pairs are half a head apart (GPT-NeoX), not neighbours; a fixed permutation of the
@@ -127,12 +127,12 @@ class Rotary(Position):
         self.base = base
 
     def rotate(
-        self, q: Tensor, k: Tensor, q_places: Tensor, k_places: Tensor
+        self, q: Tensor, k: Tensor, q_positions: Tensor, k_positions: Tensor
     ) -> tuple[Tensor, Tensor]:
-        return self._turn(q, q_places), self._turn(k, k_places)
+        return self._turn(q, q_positions), self._turn(k, k_positions)
 
-    def _turn(self, x: Tensor, places: Tensor) -> Tensor:
-        angles = _angles(places, x.shape[-1], self.base)[:, None]  # [B | 1, 1, T, D / 2]
+    def _turn(self, x: Tensor, positions: Tensor) -> Tensor:
+        angles = _angles(positions, x.shape[-1], self.base)[:, None]  # [B | 1, 1, T, D / 2]
         sin, cos = angles.sin().to(x.dtype), angles.cos().to(x.dtype)
         left, right = x.chunk(2, -1)
         return torch.cat([left * cos - right * sin, right * cos + left * sin], -1)
@@ -151,9 +151,9 @@ class ALiBi(Position):
         super().__init__()
         self.num_heads = num_heads
 
-    def bias(self, q: Tensor, q_places: Tensor, k_places: Tensor) -> Tensor | None:
+    def bias(self, q: Tensor, q_positions: Tensor, k_positions: Tensor) -> Tensor | None:
         # [B | 1, 1, Tq, Tk]
-        distance = (q_places[:, :, None] - k_places[:, None, :]).abs()[:, None]
+        distance = (q_positions[:, :, None] - k_positions[:, None, :]).abs()[:, None]
         heads = torch.arange(1, self.num_heads + 1, device=q.device)
         slopes = torch.exp2(-8.0 * heads / self.num_heads)
         return (-slopes[:, None, None] * distance).to(q.dtype)
@@ -193,7 +193,7 @@ class RelativeBuckets(Position):
         self.table = nn.Embedding(buckets, num_heads)
 
     def bucket(self, offset: Tensor) -> Tensor:
-        """The bucket of each `offset` = place of the key - place of the query."""
+        """The bucket of each `offset` = position of the key - position of the query."""
         far = offset.abs() if self.bidirectional else (-offset).clamp(min=0)
         ratio = torch.log(far.clamp(min=1).float() / self.exact) / math.log(
             self.max_distance / self.exact
@@ -202,14 +202,14 @@ class RelativeBuckets(Position):
         found = torch.where(far < self.exact, far, wide)
         return found + (offset > 0) * 2 * self.exact if self.bidirectional else found
 
-    def bias(self, q: Tensor, q_places: Tensor, k_places: Tensor) -> Tensor | None:
-        buckets = self.bucket(k_places[:, None, :] - q_places[:, :, None])  # [B | 1, Tq, Tk]
+    def bias(self, q: Tensor, q_positions: Tensor, k_positions: Tensor) -> Tensor | None:
+        buckets = self.bucket(k_positions[:, None, :] - q_positions[:, :, None])  # [B | 1, Tq, Tk]
         return self.table(buckets).permute(0, 3, 1, 2).to(q.dtype)
 
 
-def _angles(places: Tensor, width: int, base: float, span: int | None = None) -> Tensor:
-    """[B | 1, T, width / 2] place times frequency, base^(-2i / span), in fp32; `span` is the
+def _angles(positions: Tensor, width: int, base: float, span: int | None = None) -> Tensor:
+    """[B | 1, T, width / 2] position times frequency, base^(-2i / span), in fp32; `span` is the
     width.
     """
-    step = torch.arange(0, width, 2, device=places.device, dtype=torch.float32)
-    return places[..., None].float() * torch.exp(step * (-math.log(base) / (span or width)))
+    step = torch.arange(0, width, 2, device=positions.device, dtype=torch.float32)
+    return positions[..., None].float() * torch.exp(step * (-math.log(base) / (span or width)))

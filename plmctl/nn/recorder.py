@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from plmctl.attention.kernels.base import Plan
+from plmctl.attention.kernels.base import KernelPlan
 
 ATTENTION = frozenset({"queries", "keys", "values", "scores", "attention"})
 
@@ -35,7 +35,7 @@ class Recorder:
             if name in self.made:
                 self.made[name].append(vector)
 
-    def products(self, q: Tensor, k: Tensor, plan: Plan, bias: Tensor | None) -> None:
+    def products(self, q: Tensor, k: Tensor, plan: KernelPlan, bias: Tensor | None) -> None:
         """What the kernel is given; computed again, in fp32 or wider, since kernels keep no
         scores.
         """

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from plmctl.attention.kernels.auto import LEAST, Auto
-from plmctl.attention.kernels.banded import Banded, Blocks
+from plmctl.attention.kernels.banded import Banded, BlockPlan
 from plmctl.attention.kernels.base import Bias, Kernel
 from plmctl.attention.kernels.dense import Dense, Mask
 from plmctl.attention.kernels.named import kernel
@@ -143,7 +143,7 @@ def test_only_what_is_in_reach_is_computed() -> None:
     assert made.share(Window(reach=128) | Global(tokens=1), 4096) < 5.1 / 32
     assert made.share(Full(), 4096) == 1
     plan = made.plan(Window(reach=128), rows(padded=False, packed=False, length=4096))
-    assert isinstance(plan, Blocks)
+    assert isinstance(plan, BlockPlan)
     assert max(each.mask.mask.numel() for each in plan.classes) <= B * 4096 * 3 * 128  # type: ignore[union-attr]
 
 

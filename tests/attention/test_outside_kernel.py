@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from plmctl.attention.kernels.banded import Banded
-from plmctl.attention.kernels.base import Bias, Kernel, Plan
+from plmctl.attention.kernels.base import Bias, Kernel, KernelPlan
 from plmctl.attention.kernels.dense import Dense, Mask
 from plmctl.attention.op import AttentionOp
 from plmctl.attention.patterns.base import MaskMod, Pattern
@@ -57,7 +57,7 @@ class RandomBlocks(Pattern):
 class Hashed(Kernel):
     """Queries see the keys of their bucket: the sign of one random projection."""
 
-    def plan(self, pattern: Pattern, seq: Seq, *, start: int = 0) -> Plan:
+    def plan(self, pattern: Pattern, seq: Seq, *, start: int = 0) -> KernelPlan:
         return Buckets(Mask.of(pattern, seq, k_offset=start))
 
     def share(self, pattern: Pattern, length: int) -> float:
@@ -65,7 +65,7 @@ class Hashed(Kernel):
 
 
 @dataclass(frozen=True)
-class Buckets(Plan):
+class Buckets(KernelPlan):
     mask: Mask
 
     def attend(

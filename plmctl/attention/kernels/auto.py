@@ -7,7 +7,7 @@ from collections.abc import Hashable
 import torch
 
 from plmctl.attention.kernels.banded import Banded, structure
-from plmctl.attention.kernels.base import Kernel, Plan
+from plmctl.attention.kernels.base import Kernel, KernelPlan
 from plmctl.attention.kernels.dense import Dense
 from plmctl.attention.patterns.base import Pattern
 from plmctl.core.batch import Seq
@@ -31,7 +31,7 @@ class Auto(Kernel):
         self.dense, self.banded = Dense(), Banded()
         self._shares: dict[Hashable, float] = {}
 
-    def plan(self, pattern: Pattern, seq: Seq, *, start: int = 0) -> Plan:
+    def plan(self, pattern: Pattern, seq: Seq, *, start: int = 0) -> KernelPlan:
         return self.chosen(pattern, seq.ids.shape[1]).plan(pattern, seq, start=start)
 
     def chosen(self, pattern: Pattern, length: int) -> Kernel:

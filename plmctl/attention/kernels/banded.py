@@ -1,4 +1,4 @@
-"""Blocks of queries against the blocks of keys that they may see, and no others.
+"""BlockPlan of queries against the blocks of keys that they may see, and no others.
 
 A row is cut into blocks of `block` tokens. The pattern says which blocks of keys a block of queries
 may need (`Pattern.blocks`): for a window those around it, with global tokens also the first one, of
@@ -6,7 +6,7 @@ packed documents those of the same documents. The needed blocks are gathered sid
 dense kernel computes each block of queries against its own row of keys. With a window of r tokens
 time and memory grow with T r instead of T T, forward and backward, on CPU and GPU.
 
-Blocks of queries that need about as many keys are computed together: of a block with a global
+BlockPlan of queries that need about as many keys are computed together: of a block with a global
 token, which needs all keys, the others do not suffer.
 (Beltagy et al., 2020, arXiv:2004.05150, sec. 3.1 and appendix A; Zaheer et al., 2020,
 arXiv:2007.14062, appendix D: gathered blocks.)
@@ -22,7 +22,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from plmctl.attention.kernels.base import Bias, Kernel, Plan
+from plmctl.attention.kernels.base import Bias, Kernel, KernelPlan
 from plmctl.attention.kernels.dense import Mask, attend
 from plmctl.attention.patterns.base import Pattern
 from plmctl.core.batch import Seq
@@ -43,10 +43,10 @@ class Banded(Kernel):
         if block < 1:
             raise ConfigError("block", block, "1 or more tokens", fix=f"block={BLOCK}")
         self.block = block
-        self._plans: OrderedDict[Hashable, Plan] = OrderedDict()
+        self._plans: OrderedDict[Hashable, KernelPlan] = OrderedDict()
 
     @torch.compiler.disable  # works on the values of tensors
-    def plan(self, pattern: Pattern, seq: Seq, *, start: int = 0) -> Plan:
+    def plan(self, pattern: Pattern, seq: Seq, *, start: int = 0) -> KernelPlan:
         if start:  # the new tokens of a text that is read on: few queries
             return Mask.of(pattern, seq, k_offset=start)
         left = pattern.given(seq)
@@ -54,14 +54,14 @@ class Banded(Kernel):
         if left.static and key in self._plans:
             return self._plans[key]
         needed = left.blocks(seq, self.block)
-        made: Plan = (
+        plan: KernelPlan = (
             Mask.of(pattern, seq) if bool(needed.all()) else _cut(left, seq, needed, self.block)
         )
         if left.static:
-            self._plans[key] = made
+            self._plans[key] = plan
             if len(self._plans) > _KEPT:
                 self._plans.popitem(last=False)
-        return made
+        return plan
 
     def share(self, pattern: Pattern, length: int) -> float:
         row = pattern.row(torch.zeros(length, dtype=torch.long, device="cpu"))
@@ -75,8 +75,8 @@ class Banded(Kernel):
 
 
 @dataclass(frozen=True, eq=False)
-class Class:
-    """Blocks of queries that need about as many keys: R of them, m blocks of keys each."""
+class BlockClass:
+    """BlockPlan of queries that need about as many keys: R of them, m blocks of keys each."""
 
     queries: Tensor  # [R] number of the block among the B N of the batch
     keys: Tensor  # [R, m] numbers of blocks of keys in the same row
@@ -84,14 +84,14 @@ class Class:
 
 
 @dataclass(frozen=True, eq=False)
-class Blocks(Plan):
+class BlockPlan(KernelPlan):
     """The blocks of one batch: N = ceil(T / size) in each of its B rows."""
 
     pattern: Pattern
     seq: Seq
     size: int
-    classes: tuple[Class, ...]
-    place: Tensor  # [B N] where each block of queries stands among those of all classes
+    classes: tuple[BlockClass, ...]
+    order: Tensor  # [B N] where each block of queries stands among those of all classes
 
     def attend(
         self,
@@ -110,7 +110,7 @@ class Blocks(Plan):
         # [B H N, size, D]: a block is one piece of memory
         q, k, v = (self._blocks(x) for x in (q, k, v))
         positions = [self._positions(x, rows) for x in (q_positions, k_positions)]  # [B N, size]
-        found = []
+        outputs = []
         for each in self.classes:
             row, block = each.queries // count, each.queries % count
             first = (row[:, None] * heads + head) * count  # [R, H] of this row and head
@@ -121,10 +121,11 @@ class Blocks(Plan):
             if bias is not None:
                 others = positions[1][row[:, None] * count + each.keys].flatten(1)
                 added = bias(own, positions[0][each.queries], others)
-            found.append(attend(own, keys, values, mask=each.mask, bias=added, dropout=dropout))
-        made = torch.cat(found)[self.place] if len(found) > 1 else found[0][self.place]
-        made = made.view(rows, count, heads, self.size, width).transpose(1, 2)
-        return made.flatten(2, 3)[:, :, :length]
+            outputs.append(attend(own, keys, values, mask=each.mask, bias=added, dropout=dropout))
+        # [B N, H, size, D] in the order of the row
+        blocks = torch.cat(outputs)[self.order] if len(outputs) > 1 else outputs[0][self.order]
+        blocks = blocks.view(rows, count, heads, self.size, width).transpose(1, 2)
+        return blocks.flatten(2, 3)[:, :, :length]
 
     def hidden(self, like: Tensor) -> Tensor | None:
         return Mask.of(self.pattern, self.seq).hidden(like)
@@ -140,7 +141,7 @@ class Blocks(Plan):
         return torch.cat([positions, last], 1).expand(rows, -1).reshape(-1, self.size)
 
 
-def _cut(pattern: Pattern, seq: Seq, needed: Tensor, size: int) -> Blocks:
+def _cut(pattern: Pattern, seq: Seq, needed: Tensor, size: int) -> BlockPlan:
     """The plan where `needed [B | 1, N, N]` says which blocks of keys a block of queries needs."""
     needed = needed.expand(len(seq.ids), -1, -1)
     counts = needed.sum(-1).flatten()  # [B N]
@@ -151,25 +152,25 @@ def _cut(pattern: Pattern, seq: Seq, needed: Tensor, size: int) -> Blocks:
         keys = order[queries, :most]
         there = torch.arange(most, device=keys.device) < counts[queries, None]
         mask = _mask(pattern, seq, queries, keys, there, size)
-        classes.append(Class(queries, keys, mask))
+        classes.append(BlockClass(queries, keys, mask))
     every = torch.cat([each.queries for each in classes])
-    place = torch.empty_like(every)
-    place[every] = torch.arange(len(every), device=every.device)
-    return Blocks(pattern, seq, size, tuple(classes), place)
+    place_of = torch.empty_like(every)
+    place_of[every] = torch.arange(len(every), device=every.device)
+    return BlockPlan(pattern, seq, size, tuple(classes), place_of)
 
 
 def _classes(counts: Tensor) -> list[tuple[Tensor, int]]:
     """(numbers, how many keys they need at most) of the blocks of queries in classes: those that
     need more than half of what the greatest of a class needs.
     """
-    found = []
+    classes = []
     left = torch.ones_like(counts, dtype=torch.bool)
     while bool(left.any()):
         most = int(counts[left].max())
         chosen = left & (counts * 2 > most) if most > 1 else left
-        found.append((chosen.nonzero()[:, 0], max(1, most)))
+        classes.append((chosen.nonzero()[:, 0], max(1, most)))
         left = left & ~chosen
-    return found
+    return classes
 
 
 def _mask(

@@ -16,7 +16,7 @@ from plmctl.core.parts import base_of
 Bias = Callable[[Tensor, Tensor, Tensor], Tensor | None]
 
 
-class Plan(ABC):
+class KernelPlan(ABC):
     """What a kernel has worked out for one batch, used by all layers of a model."""
 
     @abstractmethod
@@ -60,7 +60,7 @@ class Kernel(ABC):
     """A way to compute attention; a model makes one plan for each batch."""
 
     @abstractmethod
-    def plan(self, pattern: Pattern, seq: Seq, *, start: int = 0) -> Plan:
+    def plan(self, pattern: Pattern, seq: Seq, *, start: int = 0) -> KernelPlan:
         """What all layers share; the queries are the tokens from `start` on, the keys all."""
 
     def share(self, pattern: Pattern, length: int) -> float:

@@ -16,7 +16,7 @@ from torch import Tensor
 from torch.autograd import Function
 from torch.nn import functional as F
 
-from plmctl.attention.kernels.base import Bias, Kernel, Plan
+from plmctl.attention.kernels.base import Bias, Kernel, KernelPlan
 from plmctl.attention.kernels.keep import keep_mask, kept, masked
 from plmctl.attention.patterns.base import Pattern
 from plmctl.attention.patterns.causal import Causal
@@ -36,7 +36,7 @@ class Dense(Kernel):
 
 
 @dataclass(frozen=True, eq=False)
-class Mask(Plan):
+class Mask(KernelPlan):
     """A pattern evaluated for one batch, shared by all layers."""
 
     # bool [B | 1, H | 1, Tq, Tk], True = may attend; None = everything, or `causal`

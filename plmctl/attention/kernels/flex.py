@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from plmctl.attention.kernels.banded import structure
-from plmctl.attention.kernels.base import Bias, Kernel, Plan
+from plmctl.attention.kernels.base import Bias, Kernel, KernelPlan
 from plmctl.attention.kernels.dense import Mask
 from plmctl.attention.patterns.base import Pattern
 from plmctl.core.batch import Seq
@@ -48,7 +48,7 @@ class Flex(Kernel):
         self._masks: OrderedDict[Hashable, Any] = OrderedDict()
 
     @torch.compiler.disable  # works on the values of tensors
-    def plan(self, pattern: Pattern, seq: Seq, *, start: int = 0) -> Plan:
+    def plan(self, pattern: Pattern, seq: Seq, *, start: int = 0) -> KernelPlan:
         if start:  # the new tokens of a text that is read on: few queries
             return Mask.of(pattern, seq, k_offset=start)
         if seq.ids.device.type != "cuda":
@@ -66,7 +66,7 @@ class Flex(Kernel):
             return self._masks[key]
         needed = left.blocks(seq, BLOCK)[:, None].to(torch.int32)  # [B | 1, 1, N, N]
         indices = needed.argsort(dim=-1, descending=True, stable=True).to(torch.int32)
-        made = BlockMask.from_kv_blocks(
+        mask = BlockMask.from_kv_blocks(
             needed.sum(-1, dtype=torch.int32),
             indices,
             BLOCK_SIZE=BLOCK,
@@ -74,10 +74,10 @@ class Flex(Kernel):
             seq_lengths=(length, length),
         )
         if static:
-            self._masks[key] = made
+            self._masks[key] = mask
             if len(self._masks) > _KEPT:
                 self._masks.popitem(last=False)
-        return made
+        return mask
 
     def share(self, pattern: Pattern, length: int) -> float:
         row = pattern.row(torch.zeros(length, dtype=torch.long, device="cpu"))
@@ -89,7 +89,7 @@ class Flex(Kernel):
 
 
 @dataclass(frozen=True, eq=False)
-class FlexPlan(Plan):
+class FlexPlan(KernelPlan):
     """The block mask of one batch."""
 
     pattern: Pattern

@@ -47,7 +47,7 @@ class Reach(NamedTuple):
 @base_of("pattern")
 class Pattern:
     """A predicate `(b, h, q, k) -> bool`; a subclass writes `predicate`, whose q and k are
-    places in the same sequence.
+    positions in the same sequence.
 
     A subclass that sees only some offsets says so in `sight`, and one that sees only some blocks in
     `blocks`: otherwise every kernel computes all pairs, and a model of it is taken to look ahead.
@@ -117,7 +117,7 @@ class Pattern:
         return _looks_ahead(self, segment)
 
     def bind(self, seq: Seq, *, q_index: Tensor | None = None, k_offset: int = 0) -> MaskMod:
-        """The `mask_mod` for `seq`; `q_index [B, Tq]` names the place of each query row, otherwise
+        """The `mask_mod` for `seq`; `q_index [B, Tq]` is the position of each query row, otherwise
         row q is at q + k_offset.
 
         UsageError where `seq` lacks a track that the pattern needs.
@@ -165,12 +165,12 @@ class Pattern:
             else ""
         )
 
-    def learns_of_all(self, place: int, segments: tuple[int, int], length: int) -> bool:
-        """Whether layer upon layer the token at `place` hears of every other, in a row of `length`
-        tokens whose halves are of these segments.
+    def learns_of_all(self, position: int, segments: tuple[int, int], length: int) -> bool:
+        """Whether layer upon layer the token at `position` gets information from every other, in a
+        row of `length` tokens whose halves are of these segments.
 
-        The search follows who is heard, a few tokens at a time, those at the edge first: a window
-        takes as many evaluations as it has steps, and nothing of size T x T is made.
+        The search goes from token to token, a few at a time, those at the edge first: a window
+        takes as many evaluations as it has steps, and nothing of size T x T is computed.
         """
         half = torch.full([length], segments[0], device="cpu")
         half[length // 2 :] = segments[1]
@@ -181,7 +181,7 @@ class Pattern:
         zero = torch.zeros(1, 1, 1, 1, dtype=torch.long, device="cpu")
         heard = torch.zeros(length, dtype=torch.bool, device="cpu")
         asked = heard.clone()
-        waiting = [place % length]
+        waiting = [position % length]
         while waiting and not bool(heard.all()):
             asked[waiting] = True
             queries = torch.tensor(waiting, device="cpu").view(1, 1, -1, 1)
@@ -263,7 +263,7 @@ class Full(Pattern):
         return lambda b, h, q, k: (q >= 0) & (k >= 0)
 
 
-class Composed(Pattern):
+class ComposedPattern(Pattern):
     """Several patterns joined by one operator; nested uses of the same operator become one flat
     list.
     """
@@ -276,7 +276,9 @@ class Composed(Pattern):
         self.parts: list[Pattern] = []
         for part in parts:
             self.parts += (
-                part.parts if isinstance(part, Composed) and type(part) is type(self) else [part]
+                part.parts
+                if isinstance(part, ComposedPattern) and type(part) is type(self)
+                else [part]
             )
         self._read(self.parts)
         self.static = all(part.static for part in self.parts)
@@ -306,7 +308,7 @@ class Composed(Pattern):
 
 
 @part_of("pattern")
-class And(Composed):
+class And(ComposedPattern):
     """`a & b`: allowed by every part."""
 
     operator = and_
@@ -319,7 +321,7 @@ class And(Composed):
 
 
 @part_of("pattern")
-class Or(Composed):
+class Or(ComposedPattern):
     """`a | b`: allowed by at least one part."""
 
     operator = or_

@@ -32,10 +32,10 @@ class Global(Pattern):
 
     def marked(self, seq: Seq) -> Tensor:
         """[B | 1, T] bool: the tokens that are global."""
-        place = seq.tracks.get("position")
-        if place is None:
-            place = torch.arange(seq.ids.shape[1], device=seq.ids.device)[None]
-        return place < self.tokens
+        position = seq.tracks.get("position")
+        if position is None:
+            position = torch.arange(seq.ids.shape[1], device=seq.ids.device)[None]
+        return position < self.tokens
 
     def blocks(self, seq: Seq, size: int) -> Tensor:
         marked = self.marked(seq)

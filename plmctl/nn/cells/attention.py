@@ -6,7 +6,7 @@ from torch import Tensor, nn
 
 from plmctl.core.errors import ConfigError, nearest
 from plmctl.core.parts import part_of
-from plmctl.nn.cells.base import Cell, Row, Work, check_heads
+from plmctl.nn.cells.base import Cell, RowSize, Work, check_heads
 from plmctl.nn.env import Env, Streams
 from plmctl.nn.scores import score
 
@@ -71,7 +71,7 @@ class Attention(Cell):
     def projection(self) -> nn.Linear:  # type: ignore[override]
         return self.out
 
-    def work(self, row: Row) -> Work:
+    def work(self, row: RowSize) -> Work:
         keys = row.tokens if row.keys is None else row.keys
         own, scores = super().work(row), 2 * row.tokens * keys * self.num_heads
         return Work(own.macs, scores * self.head_width, own.kept + scores)

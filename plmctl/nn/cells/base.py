@@ -14,7 +14,7 @@ from plmctl.nn.env import Env, Streams
 
 
 @dataclass(frozen=True)
-class Row:
+class RowSize:
     """One row, as far as the cost of a cell depends on it."""
 
     tokens: int  # that run through the cell
@@ -54,7 +54,7 @@ class Cell(nn.Module):
     def forward(self, streams: Streams, env: Env) -> Tensor:
         raise NotImplementedError(type(self).__name__)
 
-    def work(self, row: Row) -> Work:
+    def work(self, row: RowSize) -> Work:
         """The cost of a row where every matrix meets every token once, and what linear and
         recurrent maps give is kept.
         """

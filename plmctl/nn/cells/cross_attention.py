@@ -6,7 +6,7 @@ from torch import Tensor, nn
 
 from plmctl.core.errors import ConfigError
 from plmctl.core.parts import part_of
-from plmctl.nn.cells.base import Cell, Row, Work, check_heads
+from plmctl.nn.cells.base import Cell, RowSize, Work, check_heads
 from plmctl.nn.env import Env, Streams
 from plmctl.nn.scores import score
 
@@ -53,7 +53,7 @@ class CrossAttention(Cell):
     def projection(self) -> nn.Linear:  # type: ignore[override]
         return self.out
 
-    def work(self, row: Row) -> Work:
+    def work(self, row: RowSize) -> Work:
         own, scores = super().work(row), 2 * row.tokens * row.source * self.num_heads
         more = row.source - row.tokens  # keys and values are made of the source
         macs, kept = (

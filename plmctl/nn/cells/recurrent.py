@@ -13,7 +13,7 @@ from plmctl.nn.env import Env, Streams
 from plmctl.nn.recurrence import Recurrence
 
 
-class Recurrent(Cell):
+class RecurrentCell(Cell):
     """`out([h_1 .. h_T])`, h_t = step(x_t, h_t-1) from the first token of a document on; not
     `causal`: and from its last.
 
@@ -50,7 +50,7 @@ class Recurrent(Cell):
 
 
 @part_of("cells")
-class LSTM(Recurrent):
+class LSTM(RecurrentCell):
     """The long short-term memory with forget gates (Gers et al., 2000); GPT's ablation has one of
     2048 units.
 
@@ -61,7 +61,7 @@ class LSTM(Recurrent):
 
 
 @part_of("cells")
-class GRU(Recurrent):
+class GRU(RecurrentCell):
     """The gated recurrent unit (Cho et al., 2014, arXiv:1406.1078), in torch's form, whose reset
     gate acts on U h + b.
     """

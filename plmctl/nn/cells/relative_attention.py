@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from plmctl.core.errors import ConfigError
 from plmctl.core.parts import part_of
-from plmctl.nn.cells.base import Cell, Row, Work, check_heads
+from plmctl.nn.cells.base import Cell, RowSize, Work, check_heads
 from plmctl.nn.env import Env, Streams
 from plmctl.nn.relations import Relations, RelativeOp
 
@@ -73,7 +73,7 @@ class RelativeAttention(Cell):
     def projection(self) -> nn.Linear:  # type: ignore[override]
         return self.out
 
-    def work(self, row: Row) -> Work:
+    def work(self, row: RowSize) -> Work:
         """Of M + T keys, and of as many distances and T more.
 
         Keys and values are made of memory, too, and not of query rows; the map of distances is used
