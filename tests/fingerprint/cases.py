@@ -173,8 +173,8 @@ def using() -> Iterator[Case]:
 
 def making() -> Iterator[Case]:
     """What makes one checkpoint of others, and one training set of another."""
-    words = ("convert", "recipe/bert", "convert/hf", "--to", "hf")
-    yield Case("convert/hf", words, ("config.json",))
+    export = ("convert", "recipe/bert", "convert/hf", "--to", "hf")
+    yield Case("convert/hf", export, ("config.json",))
     yield Case("convert/back", ("convert", "convert/hf", "convert/back", "--to", "plmctl"))
     words = ("average", "variant/kept", "--last", "2", "--out", "average/last")
     yield Case("average/last", words)
