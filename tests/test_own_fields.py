@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -32,6 +32,7 @@ from plmctl.run.compose import compose
 from plmctl.run.contract import TINY, check_contract
 from plmctl.run.corpus import open_corpus, training_loader, unread, used
 from plmctl.run.cost import cost
+from plmctl.run.spec import thaw
 from plmctl.training.processes.world import World
 
 ME = __name__
@@ -277,15 +278,14 @@ def test_a_track_that_a_part_may_read(
 def test_a_cell_says_what_it_costs(
     cell: str, kind: str, scores: float, config: Callable[..., DictConfig]
 ) -> None:
-    cfg = config("model.stack.layout=af*1 m*1")
-    OmegaConf.update(
-        cfg,
-        "model.stack.cells.m",
-        {"_target_": f"{ME}.{cell}", "_partial_": True, "width": 32},
-        force_add=True,
-    )
+    content = thaw(config("model.stack.layout=af*1 m*1"))
+    content["model"]["stack"]["cells"]["m"] = {
+        "_target_": f"{ME}.{cell}",
+        "_partial_": True,
+        "width": 32,
+    }
     with torch.device("meta"):
-        model = build_model(cfg, vocab_size=TINY.size, vocab=TINY, plugins=[ME])
+        model = build_model(content, vocab_size=TINY.size, vocab=TINY, plugins=[ME])
     found = cost(model, length=16, predicted={"mlm": 0.15}).macs_per_token
     assert found[kind] == 2 * 32 * 32
     assert found["feed-forward"] == 2 * 32 * 64
