@@ -334,11 +334,11 @@ class Interrupted:
     def __init__(self, real: Callable[..., Any], times: int = 1) -> None:
         self.real, self.times, self.calls = real, times, 0
 
-    def __call__(self, cfg: Any, *, flags: Any) -> Any:
+    def __call__(self, spec: Any) -> Any:
         self.calls += 1
         if self.calls <= self.times:
             raise KeyboardInterrupt
-        return self.real(cfg, flags=flags)
+        return self.real(spec)
 
 
 def table(stdout: str) -> list[dict[str, Any]]:
