@@ -24,9 +24,14 @@ def commands(folder: Path = HERE) -> dict[str, Callable[..., None]]:
         for file in sorted(folder.glob("*.py"))
         if file.stem != "__init__"
     ]
-    found = [each for module in modules for each in vars(module).values() if declared(each)]
-    ordered = sorted(found, key=lambda function: declared(function).place)
-    return {declared(function).name: function for function in ordered}
+    found = [
+        (command, function)
+        for module in modules
+        for function in vars(module).values()
+        if (command := declared(function)) is not None
+    ]
+    ordered = sorted(found, key=lambda pair: pair[0].place)
+    return {command.name: function for command, function in ordered}
 
 
 def declared(function: object) -> Command | None:

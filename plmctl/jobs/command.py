@@ -23,7 +23,7 @@ def execute(record: dict[str, Any], run: Path) -> int:
     config = record["config"]
     if verb in RESUMABLE:
         shutil.rmtree(run, ignore_errors=True)
-        place = {"run": {**config["run"], "dir": str(run)}}
+        place: dict[str, Any] = {"run": {**config["run"], "dir": str(run)}}
     else:
         place = {"out": str(run)}
     spec = spec_of(verb, config | place, given)

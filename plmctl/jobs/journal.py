@@ -160,7 +160,7 @@ class JobJournal:
     def _say(self, event: Event, job: Job, why: str = "") -> None:
         self.tell(event, job, why)
         if self.log:
-            record = {"time": round(time.time(), 2), "event": event}
+            record: dict[str, object] = {"time": round(time.time(), 2), "event": event}
             record |= {"job": job.name, "label": job.label} | ({"why": why} if why else {})
             with self.log.open("a", encoding="utf-8") as log:
                 log.write(json.dumps(record) + "\n")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import cast
+
 from torch import nn
 
 from plmctl.core.errors import ConfigError
@@ -22,7 +24,7 @@ def last_maps(model: nn.Module) -> dict[str, nn.Parameter]:
         prefix = f"{owner}/" if len(stacks) > 1 and owner else ""
         ends = [step for step in stack.steps if step.ends]
         for number, step in enumerate(ends, start=1):
-            weight = stack.block(step).cell.projection.weight
+            weight = cast(nn.Parameter, stack.block(step).cell.projection.weight)
             if not any(weight is known for known in found.values()):
                 found[f"{prefix}layer.{number}"] = weight
     if found:

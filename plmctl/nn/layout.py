@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from plmctl.core.errors import ConfigError
@@ -118,7 +118,7 @@ def rounds(layer: list[tuple[int, Step]]) -> list[list[tuple[int, Step]]]:
     return split
 
 
-def text(layer: list[Step]) -> str:
+def text(layer: Sequence[Step]) -> str:
     """The cells of one layer as a layout spells them."""
     return "".join(f"{'|' * step.joins}{step.letter}" for step in layer)
 

@@ -50,6 +50,7 @@ def adopt(spec: Pretrain) -> Pretrain:
         word for word in spec.provenance.overrides if not (kept and _key(word).startswith(kept))
     ]
     refuse_another_model(words, ("size", "position", "model", "tokenizer"), key="init")
+    assert spec.init
     source = open_source(spec.init, thaw(spec.kept_layers), plugins=spec.plugins)
     nodes = {name: source.config[name] for name in ("size", "model", "position")}
     if kept:

@@ -4,12 +4,13 @@ typed by their signatures.
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import inspect
 import typing
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 from plmctl.core.errors import ConfigError, nearest, raise_all
 from plmctl.core.values import Amount, Count, Number, Share, Whole, fit
@@ -438,7 +439,8 @@ def _fitted(
     kind: type[Record], key: str, where: str, value: Any, hint: Any, errors: list[ConfigError]
 ) -> Any:
     """`value` as its annotation wants it; with a problem, as it is."""
-    needed = hint is Any and kind.__dataclass_fields__[key].default == MISSING
+    defaults = {each.name: each.default for each in dataclasses.fields(cast(Any, kind))}
+    needed = hint is Any and defaults[key] == MISSING
     if (isinstance(value, str) and value == MISSING) or (needed and not _chosen(key, value)):
         errors.append(ConfigError(where, ..., "must be given", fix=f"{where}=..."))
         return value

@@ -32,8 +32,10 @@ from plmctl.study.study import Study, TaskNode
 from plmctl.tasks.base import Task
 
 # what decides the cost of an arm's pretraining, and what its validation measures
-_COSTLY = ("size", "model", "pattern", "position", "heads", "objective", "tokenizer", "format")
-_COSTLY += ("noise", "data", "init", "distill", "teacher")
+_COSTLY = (
+    *("size", "model", "pattern", "position", "heads", "objective", "tokenizer", "format"),
+    *("noise", "data", "init", "distill", "teacher"),
+)
 
 
 @dataclasses.dataclass(frozen=True)
