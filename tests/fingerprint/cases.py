@@ -88,7 +88,7 @@ DISTILLED = {
 }
 EVALUATED = {
     "classes": "checkpoint=finetune/classes out=eval/classes/rows",
-    "held_out": "checkpoint=recipe/electra task=held_out task.rows=32",
+    "held_out": "checkpoint=recipe/structbert task=held_out task.rows=32",
     "memory": "checkpoint=recipe/transformer_xl task=lm data.path=inputs/text.txt"
     " task.stream=true task.window=16 task.memory=64",
     "next_tokens": "checkpoint=recipe/gpt task=lm data.path=inputs/other.txt",
