@@ -47,9 +47,10 @@ MIXES = [(80, 10, 10), (100, 0, 0), (80, 0, 20), (80, 20, 0), (0, 20, 80), (0, 0
 
 def stated(variant: str) -> list[str]:
     """The words of a variant as the recipe's header says them."""
-    found = re.search(rf"^#   {re.escape(variant)}\s+(.*)$", HEADER, re.MULTILINE)
+    line = rf"^#   {re.escape(variant)}\s+(.*(?:\n# {{8,}}.*)*)$"
+    found = re.search(line, HEADER, re.MULTILINE)
     assert found is not None
-    return shlex.split(found[1].partition(" (")[0])
+    return shlex.split(re.sub(r"\n#\s+", " ", found[1]).partition(" (")[0])
 
 
 def run(recipe: str, folder: Path, tokens: Path, *words: str) -> Path:
@@ -170,9 +171,9 @@ def test_left_to_right_and_bilstm(tokens_of: Callable[..., Path], tmp_path: Path
 
 def test_the_headers_feature_line_composes() -> None:
     command = re.sub(
-        r"\n#\s+", " ", HEADER[HEADER.index("#   plmctl finetune task=conll2003") :]
+        r"\n#\s+", " ", HEADER[HEADER.index("plmctl finetune task=conll2003") :]
     ).partition(" Cost:")[0]
-    words = shlex.split(command.lstrip("# "))[2:]
+    words = shlex.split(command)[2:]
     cfg = compose("finetune", None, words)
     assert cfg.heads.features._target_.endswith("Concat")
     assert list(cfg.heads.features.layers) == [-4, -3, -2, -1]

@@ -336,13 +336,13 @@ def test_pretraining_freezes_too(tmp_path):
 
     cfg = config.compose("pretrain", "bert", ["train.frozen=[backbone.embedding.token]"])
     check_contract(cfg)
-    cfg.train.frozen = ["backbone.embeding"]
+    cfg = cfg.replace({"train.frozen": ["backbone.embeding"]})
     with pytest.raises(
         ConfigError,
         match=r"train.frozen='backbone.embeding': matches no parameter.*backbone.embedding",
     ):
         check_contract(cfg)
-    cfg.train.frozen = []
-    cfg.train.stages = [{"share": 0.5, "trainable": ["heads.mlmm"]}, {"share": 0.5}]
+    stages = [{"share": 0.5, "trainable": ["heads.mlmm"]}, {"share": 0.5}]
+    cfg = cfg.replace({"train.frozen": [], "train.stages": stages})
     with pytest.raises(ConfigError, match=r"train.trainable='heads.mlmm'"):
         check_contract(cfg)

@@ -6,13 +6,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from omegaconf import OmegaConf
 from typer.testing import CliRunner
 
 from plmctl.cli.app import make_app
 from plmctl.run.compose import compose
 from plmctl.run.foreign import OURS
 from plmctl.run.overrides import paths
+from plmctl.run.spec import thaw
 from plmctl.text.undecodable import guess_encoding
 
 GLUE = ["task=sst2", "task.path=nowhere", "checkpoint=null"]
@@ -38,7 +38,7 @@ def trees() -> list[dict[str, Any]]:
         compose("generate", None, ["checkpoint=x", "search=beam"]),
         compose("tokenize", None, ["out=x"]),
     ]
-    return [OmegaConf.to_container(cfg) for cfg in made]  # type: ignore[misc]
+    return [thaw(cfg) for cfg in made]
 
 
 def test_every_name_of_ours_is_there(trees: list[dict[str, Any]]) -> None:

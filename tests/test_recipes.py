@@ -11,14 +11,14 @@ from pathlib import Path
 
 import pytest
 import torch
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig
 
 from plmctl.core.errors import UsageError
 from plmctl.run.assemble import build_model, build_objective, known_to_objectives
 from plmctl.run.build import build
 from plmctl.run.compose import compose, conf_dir, recipes_dir
 from plmctl.run.contract import TINY, check_contract
-from plmctl.run.corpus import held_out, open_corpus, training_loader
+from plmctl.run.corpus import held_out, open_corpus, training_loader, used
 from plmctl.run.headers import header
 from plmctl.training.evaluation import mean_losses
 from plmctl.training.processes.world import World
@@ -132,9 +132,9 @@ def test_the_loss_falls_on_one_repeated_batch(recipe: str, tokens_of: Callable[.
     )
     objective.eval()
     optimizer = build(cfg.optim, path="optim")(parameters=list(model.named_parameters()))
-    needs = model.backbone.needs | objective.facts.needs
+    needs, uses = model.backbone.needs | objective.facts.needs, used(model, objective)
     with training_loader(
-        cfg, corpus, World(), stage=0, labels=objective.labels, needs=needs, plugins=()
+        cfg, corpus, World(), stage=0, labels=objective.labels, needs=needs, uses=uses, plugins=()
     ) as loader:
         batch = next(loader)[0]
     losses = []
@@ -328,7 +328,7 @@ def test_the_published_line_makes_a_model_of_the_published_size(recipe: str) -> 
     ],
 )
 def test_what_papers_and_released_code_say_is_set(recipe: str, key: str, value: object) -> None:
-    assert OmegaConf.select(published(recipe), key) == value
+    assert published(recipe).select(key) == value
 
 
 @pytest.mark.parametrize("recipe", ["elmo", "transformer_xl"])

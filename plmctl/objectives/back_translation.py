@@ -39,6 +39,7 @@ class BackTranslation(Objective):
 
     facts = Facts(
         needs=frozenset({"source", "target", "targets.seq2seq"}),
+        uses=frozenset({"tracks.language"}),
         heads=frozenset({"seq2seq"}),
         terms=frozenset({"back_translation"}),
     )

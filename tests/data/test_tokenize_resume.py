@@ -33,14 +33,14 @@ import os, signal, sys
 from plmctl.data import encoding, tokenizing
 from plmctl.storage import arrays
 from plmctl.storage import journal
-from plmctl.data.survey import Source
+from plmctl.data.survey import TextSource as Source
 from plmctl.text.train import KINDS
 def die(*_, **__): os.kill(os.getpid(), signal.SIGKILL)
 encoding.CHUNK, tokenizing.EVERY = 2000, 6000
 exec(sys.argv[3])
 valid = Source(sys.argv[1] + ".valid") if os.path.exists(sys.argv[1] + ".valid") else None
 kind = KINDS["wordpiece"](vocab_size=90)
-job = tokenizing.Job(Source(sys.argv[1]), kind, valid=valid, tell=print)
+job = tokenizing.TokenizingJob(Source(sys.argv[1]), kind, valid=valid, tell=print)
 if sys.argv[2].startswith("cache:"):
     print(tokenizing.open_or_tokenize(job, cache_dir=sys.argv[2][6:]))
 else:

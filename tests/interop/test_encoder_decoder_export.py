@@ -13,7 +13,7 @@ import torch
 from test_encoder_decoders import ENDS, agree, inputs, theirs
 
 import plmctl
-from plmctl.cli import app as cli
+from plmctl.cli.convert import convert
 from plmctl.core.errors import ConfigError
 from plmctl.interop import hf
 from plmctl.run.assemble import build_model, settled
@@ -151,6 +151,6 @@ def test_a_pair_of_tokenizers_is_none(published, with_tokenizer) -> None:
 
 def test_help_and_pages_name_every_family() -> None:
     page = (Path(__file__).parents[2] / "docs/commands.md").read_text(encoding="utf-8")
-    for text in (cli.convert.__doc__ or "", page.partition("| families |")[2].partition("\n\n")[0]):
+    for text in (convert.__doc__ or "", page.partition("| families |")[2].partition("\n\n")[0]):
         named = {word.lower().replace("-", "") for word in re.findall(r"[\w-]+", text)}
         assert {family.model_type.removeprefix("openai-") for family in hf.FAMILIES} <= named

@@ -103,7 +103,7 @@ def small(share: dict[str, int] | None) -> Model:
     ]
     words += ["model.embedding.dropout=0", "format.max_length=7"]
     cfg: Any = compose("pretrain", "albert", words)
-    cfg.model.stack.share = share
+    cfg = cfg.replace({"model.stack.share": share})
     return build_model(cfg, vocab_size=20, seed=0).double()
 
 

@@ -378,7 +378,7 @@ def test_the_published_small_model_and_its_generator() -> None:
     V, E, H, L, F_, G = 30522, 128, 256, 12, 1024, 64
     cfg = compose("pretrain", "electra", ["size=electra_small", "model.embedding.table_width=128"])
     with torch.device("meta"):
-        cfg.format.max_length = 512
+        cfg = cfg.replace({"format.max_length": 512})
         model = build_model(cfg, vocab_size=V)
         mix = build_objective(cfg, known_to_objectives(model, vocab_size=V))
     layers = lambda h, f: 12 * (4 * (h * h + h) + 2 * h * f + f + h + 4 * h)  # noqa: E731

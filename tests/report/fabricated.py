@@ -21,6 +21,8 @@ CONFIG = {
     "data": {"path": None},
     "size": {"num_layers": 2, "width": 32},
     "objective": {"mlm": {"_target_": "plmctl.objectives.mlm.MLM"}},
+    "model": {"_target_": "plmctl.models.encoder.Encoder"},
+    "pattern": {"_target_": "plmctl.attention.patterns.base.Full"},
     "optim": {"_target_": "plmctl.training.optim.adamw.AdamW", "lr": 0.001},
     "train": {"steps": 10, "batch_size": 8},
     "seed": 3,
@@ -66,7 +68,10 @@ def run(
                 }
             )
     (folder / "metrics.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records))
-    (folder / "config.yaml").write_text(yaml.safe_dump({**CONFIG, **(config or {})}))
+    settings = {**CONFIG, **(config or {})}
+    if "task" in settings:  # the task is what a fine-tuning asks
+        del settings["objective"]
+    (folder / "config.yaml").write_text(yaml.safe_dump(settings))
     return folder
 
 

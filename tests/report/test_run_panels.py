@@ -133,14 +133,15 @@ def test_settings_that_differ(run: Path, tmp_path: Path) -> None:
 def test_many_settings_of_one_run_alone_are_folded(run: Path, tmp_path: Path) -> None:
     task = {f"setting{n:02}": n for n in range(differences.FEW + 1)}
     other = fabricated.run(
-        tmp_path / "b", config={**RunLog.begun(run).config, "task": task, "seed": 7}
+        tmp_path / "b", config={**RunLog.begun(run).config, "position": task, "seed": 7}
     )
     _, shared, folded = differences.panel(find_subject([run, other]))
     assert isinstance(shared, TableBlock)
     assert [row[0] for row in shared.rows] == ["seed"]
     assert isinstance(folded, Folded)
     assert [list(row) for row in tables(folded.blocks)[0].rows] == [
-        [f"task.{name}", "", str(n)] for name, n in task.items()
+        ["position", "null", ""],
+        *([f"position.{name}", "", str(n)] for name, n in task.items()),
     ]
 
 

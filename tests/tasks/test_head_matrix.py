@@ -174,7 +174,7 @@ def test_xlnets_last_cls_stands_for_a_row(tokenizer):
     vocab = replace(
         tokenizer.vocab, single=("A", "sep", "cls"), pair=("A", "sep", "B", "sep", "cls")
     )
-    cfg, _ = _config("classification", "two_stream")
+    cfg = _config("classification", "two_stream")
     row = encode.lay_out([10, 11], [12], vocab, max_length=16, pooling=pooling(cfg))
     assert row.ids[row.anchor] == vocab.cls
     assert row.anchor == len(row.ids) - 1
