@@ -60,11 +60,11 @@ def learning(texts, recipe):
     calls['learn'] += 1
     return learn(texts, recipe)
 tokenizing.Tokenizer.learn = learning
-call = encoding.Encoder.__call__
+call = encoding.DocumentEncoder.__call__
 def encode(self, documents):
     calls['encoded'] += len(documents)
     return call(self, documents)
-encoding.Encoder.__call__ = encode
+encoding.DocumentEncoder.__call__ = encode
 import atexit
 atexit.register(lambda: print('CALLS', __import__('json').dumps(calls)))
 """
