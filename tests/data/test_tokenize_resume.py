@@ -145,12 +145,12 @@ def test_killed_and_started_again(
     text: Path, whole: dict[str, bytes], tmp_path: Path, moment: str
 ) -> None:
     place = tmp_path / "out"
-    killed = child(text, place, f"{NTH}\ntokenizing.cores = lambda: 1\n{DEATHS[moment]}")
+    killed = child(text, place, f"{NTH}\ntokenizing.count_processors = lambda: 1\n{DEATHS[moment]}")
     assert killed.returncode == -signal.SIGKILL, killed.stderr
     assert not place.exists()
     state = tmp_path / ".out.partial/journal.json"
     left = json.loads(state.read_text(encoding="utf-8"))["state"] if state.exists() else {}
-    again = child(text, place, f"tokenizing.cores = lambda: 1\n{COUNTED}")
+    again = child(text, place, f"tokenizing.count_processors = lambda: 1\n{COUNTED}")
     assert contents(place) == whole
     assert [path.name for path in tmp_path.iterdir()] == ["out"]
     found = calls(again)
@@ -168,7 +168,7 @@ def test_killed_again_and_again_with_a_pool(
         killed = child(
             text,
             tmp_path / "out",
-            f"{NTH}\ntokenizing.cores = lambda: 3\nat(journal.Journal, 'commit', {number},"
+            f"{NTH}\ntokenizing.count_processors = lambda: 3\nat(journal.Journal, 'commit', {number},"
             " 'after')",
         )
         assert killed.returncode == -signal.SIGKILL, killed.stderr
@@ -183,7 +183,7 @@ def test_killed_again_and_again_with_a_pool(
 
 def test_the_pool_of_a_killed_process_ends_too(text: Path, tmp_path: Path) -> None:
     record = f"""{NTH}
-tokenizing.cores = lambda: 3
+tokenizing.count_processors = lambda: 3
 inner, opened = encoding._prepare, open({str(tmp_path / "pids")!r}, 'a')
 def prepare(*a):
     opened.write(f'{{os.getpid()}} ')
@@ -218,11 +218,13 @@ def test_the_cache_goes_on_too(text: Path, whole: dict[str, bytes], tmp_path: Pa
     killed = child(
         text,
         f"cache:{tmp_path}",
-        f"{NTH}\ntokenizing.cores = lambda: 1\nat(journal.Journal, 'commit', 4, 'after')",
+        f"{NTH}\ntokenizing.count_processors = lambda: 1\nat(journal.Journal, 'commit', 4, 'after')",
     )
     assert killed.returncode == -signal.SIGKILL, killed.stderr
     found = calls(
-        again := child(text, f"cache:{tmp_path}", f"tokenizing.cores = lambda: 1\n{COUNTED}")
+        again := child(
+            text, f"cache:{tmp_path}", f"tokenizing.count_processors = lambda: 1\n{COUNTED}"
+        )
     )
     assert 0 < found["encoded"] < 400
     assert found["look"] == found["learn"] == 0
@@ -278,7 +280,7 @@ def test_what_does_not_fit_starts_afresh_and_says_so(
     killed = child(
         own,
         tmp_path / "out",
-        f"{NTH}\ntokenizing.cores = lambda: 1\nat(journal.Journal, 'commit', 4, 'after')",
+        f"{NTH}\ntokenizing.count_processors = lambda: 1\nat(journal.Journal, 'commit', 4, 'after')",
     )
     assert killed.returncode == -signal.SIGKILL, killed.stderr
     size, said, partial = 90, [], tmp_path / ".out.partial"
@@ -325,7 +327,10 @@ def test_a_held_out_text_is_surveyed_once(text: Path, tmp_path: Path) -> None:
     killed = child(own, tmp_path / "out", f"{NTH}\nat(journal.Journal, 'commit', 3, 'after')")
     assert killed.returncode == -signal.SIGKILL
     assert (
-        calls(child(own, tmp_path / "out", f"tokenizing.cores = lambda: 1\n{COUNTED}"))["look"] == 0
+        calls(child(own, tmp_path / "out", f"tokenizing.count_processors = lambda: 1\n{COUNTED}"))[
+            "look"
+        ]
+        == 0
     )
     assert contents(tmp_path / "out") == contents(tmp_path / "straight")
     assert Shards.open(tmp_path / "out").manifest["dropped_from_train"] == 4
