@@ -168,7 +168,8 @@ def test_killed_again_and_again_with_a_pool(
         killed = child(
             text,
             tmp_path / "out",
-            f"{NTH}\ntokenizing.count_processors = lambda: 3\nat(journal.Journal, 'commit', {number},"
+            f"{NTH}\ntokenizing.count_processors = lambda: 3\n"
+            f"at(journal.Journal, 'commit', {number},"
             " 'after')",
         )
         assert killed.returncode == -signal.SIGKILL, killed.stderr
@@ -218,7 +219,8 @@ def test_the_cache_goes_on_too(text: Path, whole: dict[str, bytes], tmp_path: Pa
     killed = child(
         text,
         f"cache:{tmp_path}",
-        f"{NTH}\ntokenizing.count_processors = lambda: 1\nat(journal.Journal, 'commit', 4, 'after')",
+        f"{NTH}\ntokenizing.count_processors = lambda: 1\n"
+        f"at(journal.Journal, 'commit', 4, 'after')",
     )
     assert killed.returncode == -signal.SIGKILL, killed.stderr
     found = calls(
@@ -252,10 +254,10 @@ tokenizing._tokenizer = late
 
 def test_a_second_process_is_refused_the_same_folder(tmp_path: Path) -> None:
     hold = (
-        "from plmctl.storage.journal import unfinished\nfrom pathlib import Path\nplace ="
+        "from plmctl.storage.journal import open_journal\nfrom pathlib import Path\nplace ="
         f" Path({str(tmp_path / 'out')!r})\n"
     )
-    hold += "with unfinished(place, {}) as made:\n    print('held', flush=True)\n    input()\n"
+    hold += "with open_journal(place, {}) as made:\n    print('held', flush=True)\n    input()\n"
     other = subprocess.Popen(
         [sys.executable, "-c", hold], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     )
@@ -280,7 +282,8 @@ def test_what_does_not_fit_starts_afresh_and_says_so(
     killed = child(
         own,
         tmp_path / "out",
-        f"{NTH}\ntokenizing.count_processors = lambda: 1\nat(journal.Journal, 'commit', 4, 'after')",
+        f"{NTH}\ntokenizing.count_processors = lambda: 1\n"
+        f"at(journal.Journal, 'commit', 4, 'after')",
     )
     assert killed.returncode == -signal.SIGKILL, killed.stderr
     size, said, partial = 90, [], tmp_path / ".out.partial"
