@@ -8,7 +8,6 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from omegaconf import OmegaConf
 from typer.testing import CliRunner
 
 from plmctl.cli.app import make_app
@@ -111,7 +110,7 @@ def test_the_command_refuses_before_it_writes(
 
 def test_held_out_rows_of_tokens(tokens_of: TokensOf) -> None:
     cfg = compose("pretrain", "bert", [f"data.path={tokens_of('wordpiece')}"])
-    OmegaConf.update(cfg, "data.lines", "wrapped")
+    cfg = cfg.replace({"data.lines": "wrapped"})
     refuse_decided(cfg, ["data.path=x"])  # the run's own
     with pytest.raises(ConfigError, match=r"data\.lines='wrapped'"):
         refuse_decided(cfg, ["data.lines=wrapped"])

@@ -70,7 +70,7 @@ def run_chain(chain: RecipeChain, out: Path, *, quiet: bool = False) -> tuple[in
 
 
 def run_and_show(chain: RecipeChain, out: Path, typed: Sequence[str], flags: Flags) -> int:
-    """Run a chain, print its table and write its page; returns the exit code.
+    """Run a chain; then print its table and write its page; returns the exit code.
 
     Args:
         chain: its steps.

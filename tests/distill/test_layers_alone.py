@@ -31,7 +31,7 @@ from plmctl.run import loading, pretraining
 from plmctl.run.action import perform
 from plmctl.run.assemble import build_model, build_objective, known_to_objectives
 from plmctl.run.compose import Flags, compose, composed
-from plmctl.run.corpus import held_out, open_corpus, training_loader
+from plmctl.run.corpus import held_out, open_corpus, training_loader, used
 from plmctl.run.cost import cost
 from plmctl.run.estimate import estimate
 from plmctl.run.headers import header
@@ -112,13 +112,15 @@ def begun(place: Path, recipe: str) -> SimpleNamespace:
         cfg, {"vocab": corpus.vocab, **known_to_objectives(model, vocab_size=corpus.vocab.size)}
     )
     made = distillation(cfg, model, own, Frozen(model=teacher, name="the teacher"))
-    with training_loader(
-        cfg, corpus, World(), stage=0, labels=made.labels, needs=model.backbone.needs, plugins=()
-    ) as loader:
+    asked: dict[str, Any] = {
+        "labels": made.labels,
+        "needs": model.backbone.needs,
+        "uses": used(model, made),
+        "plugins": (),
+    }
+    with training_loader(cfg, corpus, World(), stage=0, **asked) as loader:
         batch = next(loader)[0]
-    found = held_out(
-        cfg, corpus, World(), labels=made.labels, needs=model.backbone.needs, plugins=()
-    )
+    found = held_out(cfg, corpus, World(), **asked)
     valid = [each for part in found.values() for each in part]
     return SimpleNamespace(
         model=model.double().eval(),
@@ -271,10 +273,10 @@ def test_a_resumed_run_is_the_one_that_was_never_stopped(place: Path, tmp_path: 
     ("words", "said"),
     [
         (["distill=none"], r"(?s)objective=\[\]: something to learn.*distill=minilm teacher="),
-        (["distill=kd"], r"(?s)distilling.signals.soft: compares answers.*distill=tinybert"),
+        (["distill=kd"], r"(?s)distill.signals.soft: compares answers.*distill=tinybert"),
         (
             ["distill=self_ensemble", "teacher=null"],
-            r"(?s)distilling.signals=\{\}: something to learn.*distill=minilm",
+            r"(?s)distill.signals=\{\}: something to learn.*distill=minilm",
         ),
         (
             ["distill=theseus"],

@@ -5,6 +5,7 @@ run.
 from __future__ import annotations
 
 import math
+import shutil
 from pathlib import Path
 
 import pytest
@@ -70,7 +71,7 @@ def test_the_page_of_a_run_shows_them(trained: Path, tmp_path: Path) -> None:
 def test_a_run_without_a_checkpoint_is_said(trained: Path, tmp_path: Path) -> None:
     new = tmp_path / "new"
     new.mkdir()
-    (new / "config.yaml").write_text("seed: 0\n")
+    shutil.copy(trained / "config.yaml", new)
     text, *charts = panel(find_subject([new, trained]))[1:]
     assert isinstance(text, Paragraph)
     assert "new: not measured" in text.text

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -126,7 +127,7 @@ def test_the_panel(trained: Path, tmp_path: Path) -> None:
     (tmp_path / "pos.txt").write_text(TAGGED * 10)
     new = tmp_path / "new"
     new.mkdir()
-    (new / "config.yaml").write_text("seed: 0\n")
+    shutil.copy(trained / "config.yaml", new)
     blocks = panel(
         find_subject([trained, new], Wishes(probes={"pos": Labels(tmp_path / "pos.txt")}))
     )

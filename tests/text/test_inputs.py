@@ -212,5 +212,5 @@ def test_in_a_checkout_that_nobody_installed_the_extra_is_named(
     monkeypatch.setattr(metadata, "requires", requires)
     assert (
         install_command("chinese")
-        == f"pip install -e '{Path(extras.__file__).parents[1]}[chinese]'"
+        == f"pip install -e '{Path(extras.__file__).parents[2]}[chinese]'"
     )
