@@ -47,29 +47,6 @@ LATE = {
     "run/loading.py": {"plmctl.run.shrinking"},
 }
 
-TWICE = frozenset(  # names of two classes, until one of them is called otherwise
-    [
-        "Batches",
-        "BiLM",
-        "Budget",
-        "Composed",
-        "Env",
-        "Memory",
-        "Mix",
-        "Pairs",
-        "Plan",
-        "Position",
-        "Prefix",
-        "Recorder",
-        "Recurrent",
-        "Row",
-        "Seq2Seq",
-        "Source",
-        "Units",
-        "Word",
-    ]
-)
-
 
 def imports(file: Path, *, at_run_time: bool = True) -> set[str]:
     """Dotted names that a module imports; those for type checkers only are left out."""
@@ -229,4 +206,4 @@ def test_no_two_public_classes_have_one_name() -> None:
         for node in ast.parse(file.read_text(encoding="utf-8")).body
         if isinstance(node, ast.ClassDef) and not node.name.startswith("_")
     )
-    assert {name for name, times in names.items() if times > 1} <= TWICE
+    assert [name for name, times in names.items() if times > 1] == []

@@ -9,7 +9,7 @@ from plmctl.attention.patterns.base import Full
 from plmctl.attention.patterns.by_segment import BySegment
 from plmctl.attention.patterns.causal import Causal
 from plmctl.attention.patterns.dilated import Dilated
-from plmctl.attention.patterns.prefix import Prefix
+from plmctl.attention.patterns.prefix import CausalWithPrefix
 from plmctl.attention.patterns.window import Window
 from plmctl.core.errors import UsageError
 from plmctl.run.compose import compose
@@ -128,7 +128,7 @@ def test_looking_ahead() -> None:
         Causal() | Window(reach=1),
     ):
         assert pattern.looks_ahead()
-    assert [Prefix().looks_ahead(segment) for segment in (0, 1)] == [True, False]
+    assert [CausalWithPrefix().looks_ahead(segment) for segment in (0, 1)] == [True, False]
     assert [BySegment(parts=[Full(), Causal()]).looks_ahead(segment) for segment in (0, 1)] == [
         True,
         False,

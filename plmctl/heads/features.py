@@ -106,7 +106,7 @@ class Concat(Layers):
 
 
 @part_of("heads")
-class Mix(Layers, Starting, Restrained):
+class ScalarMix(Layers, Starting, Restrained):
     """`gamma sum_j softmax(s)_j h_j` with learned s and gamma, [B, T, W] (Peters et al., 2018,
     arXiv:1802.05365, eq. 1).
 
@@ -158,8 +158,8 @@ class Mix(Layers, Starting, Restrained):
 
 @part_of("heads")
 class Beside(nn.Module):
-    """`[h; mix]`: what the encoder before the head gives, and a `Mix` of layers with weights of its
-    own beside it.
+    """`[h; mix]`: what the encoder before the head gives, and a `ScalarMix` of layers with weights
+    of its own beside it.
 
     found [B, T, W'] and L + 1 states [B, T, W] -> [B, T, W' + W] (Peters et al., 2018,
     arXiv:1802.05365, sec. 3.3, "at the output of the task RNN").
@@ -177,7 +177,7 @@ class Beside(nn.Module):
         dropout: float = 0.0,
     ) -> None:
         super().__init__()
-        self.mix = Mix(
+        self.mix = ScalarMix(
             width=state_width,
             num_layers=num_layers,
             layers=layers,

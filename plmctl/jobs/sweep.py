@@ -17,7 +17,7 @@ from plmctl.report import sweeps
 from plmctl.run import action
 from plmctl.run.compose import composed, session
 from plmctl.run.finish import finish
-from plmctl.run.overrides import Word, quoted
+from plmctl.run.overrides import OverrideWord, quoted
 from plmctl.run.recipes import option_name, store_recipe
 from plmctl.run.spec import Provenance
 from plmctl.storage.atomic import write_json
@@ -60,7 +60,7 @@ class SweepJob:
         names = {option_name(name): name for name in (self.given.recipe or "").split(",") if name}
         recipe = names.get(hydra.runtime.choices.get("recipe"))
         words = [
-            Word(text, _key(text), text, group=_key(text) in hydra.runtime.choices)
+            OverrideWord(text, _key(text), text, group=_key(text) in hydra.runtime.choices)
             for text in hydra.overrides.task
             if not text.startswith("recipe=")
         ]
@@ -133,7 +133,7 @@ def score(metrics: Mapping[str, Any]) -> float:
     return next((float(metrics[name]) for name in names if name in metrics), float("nan"))
 
 
-def _shared_folder(word: Word) -> str:
+def _shared_folder(word: OverrideWord) -> str:
     """A `run.dir` that is the same for every job holds their folders."""
     shared = word.key == "run.dir" and word.text == word.sample and "${" not in word.text
     return word.text.replace("run.dir=", "hydra.sweep.dir=", 1) if shared else word.text

@@ -12,7 +12,7 @@ from plmctl.core.errors import ConfigError
 from plmctl.core.fields import Field
 from plmctl.core.parts import part_of
 from plmctl.noise.groups import Lengths, Walk
-from plmctl.noise.masking import Budget, Masking, MaskOrReplace, Select, Spans, expand_runs
+from plmctl.noise.masking import Masking, MaskOrReplace, NoiseBudget, Select, Spans, expand_runs
 from plmctl.noise.units import find_units, mark_spans
 from plmctl.text.vocab import Vocab
 
@@ -30,7 +30,7 @@ class MarkedSpans(Select):
         self,
         *,
         vocab: Vocab,
-        budget: Budget,
+        budget: NoiseBudget,
         names: Sequence[str],
         span_share: float | None,
         words: bool,
@@ -117,7 +117,7 @@ class EntityMask(Masking):
                 span_share,
                 "0 <= span_share <= 1, or null (spans are chosen like any unit)",
             )
-        budget = Budget(rate=rate, max_predictions=max_predictions, selection=selection)
+        budget = NoiseBudget(rate=rate, max_predictions=max_predictions, selection=selection)
         super().__init__(
             select=MarkedSpans(
                 vocab=vocab, budget=budget, names=spans, span_share=span_share, words=words

@@ -17,7 +17,14 @@ from plmctl.core.fields import Field
 from plmctl.core.parts import part_of
 from plmctl.noise.base import Noise
 from plmctl.noise.groups import Lengths
-from plmctl.noise.masking import Budget, Shuffled, exclude, expand_runs, find_documents, share_out
+from plmctl.noise.masking import (
+    NoiseBudget,
+    Shuffled,
+    exclude,
+    expand_runs,
+    find_documents,
+    share_out,
+)
 from plmctl.noise.spans import RandomSpans, Segmented
 from plmctl.noise.units import Units, find_units
 from plmctl.text.vocab import Vocab
@@ -92,7 +99,7 @@ class FactorizationOrder(Noise):
         self.vocab, self.context, self.block, self.whole_words = vocab, context, block, whole_words
         shares = 1 / np.arange(1, most + 1)
         self.sizes = Lengths(shares)
-        self.budget = Budget(
+        self.budget = NoiseBudget(
             rate=1 / context, max_predictions=None, selection="exact", count_specials=False
         )
         self.spans: RandomSpans | None = None

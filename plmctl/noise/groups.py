@@ -8,7 +8,15 @@ import numpy as np
 
 from plmctl.core.batch import Rows
 from plmctl.core.draws import HALF, Draws
-from plmctl.noise.masking import Budget, Select, Shuffled, Spans, exclude, expand_runs, sum_before
+from plmctl.noise.masking import (
+    NoiseBudget,
+    Select,
+    Shuffled,
+    Spans,
+    exclude,
+    expand_runs,
+    sum_before,
+)
 from plmctl.noise.units import Units, find_units
 from plmctl.text.vocab import Vocab
 
@@ -25,7 +33,7 @@ class RandomGroups(Select):
 
     reads = frozenset({"input", "tracks.word_start"})
 
-    def __init__(self, *, vocab: Vocab, budget: Budget, shares: np.ndarray) -> None:
+    def __init__(self, *, vocab: Vocab, budget: NoiseBudget, shares: np.ndarray) -> None:
         self.vocab, self.budget = vocab, budget
         self.lengths = Lengths(shares)
 

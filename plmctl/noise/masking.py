@@ -118,7 +118,7 @@ class Masking(Noise):
         return {name: self.select.capacity(length) for name in asked}
 
 
-class Budget:
+class NoiseBudget:
     """How many tokens of a row are chosen.
 
     `selection="exact"`: `min(max_predictions, max(1, round(rate * length)))` (BERT,

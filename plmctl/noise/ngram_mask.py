@@ -7,7 +7,7 @@ import numpy as np
 from plmctl.core.errors import ConfigError
 from plmctl.core.parts import part_of
 from plmctl.noise.groups import RandomGroups
-from plmctl.noise.masking import Budget, Masking, MaskOrReplace
+from plmctl.noise.masking import Masking, MaskOrReplace, NoiseBudget
 from plmctl.text.vocab import Vocab
 
 
@@ -39,7 +39,7 @@ class NgramMask(Masking):
     ) -> None:
         if max_words < 1:
             raise ConfigError("noise.max_words", max_words, "at least 1")
-        budget = Budget(rate=rate, max_predictions=max_predictions, selection=selection)
+        budget = NoiseBudget(rate=rate, max_predictions=max_predictions, selection=selection)
         super().__init__(
             select=RandomGroups(vocab=vocab, budget=budget, shares=1 / np.arange(1, max_words + 1)),
             corrupt=MaskOrReplace(

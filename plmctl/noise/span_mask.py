@@ -6,7 +6,7 @@ import numpy as np
 
 from plmctl.core.errors import ConfigError
 from plmctl.core.parts import part_of
-from plmctl.noise.masking import Budget, Masking
+from plmctl.noise.masking import Masking, NoiseBudget
 from plmctl.noise.spans import MaskOrReplaceSpan, RandomSpans, Sampler
 from plmctl.text.vocab import Vocab
 
@@ -47,7 +47,7 @@ class SpanMask(Masking):
             raise ConfigError("noise.p", p, "0 < p < 1")
         if max_words < 1:
             raise ConfigError("noise.max_words", max_words, "at least 1")
-        budget = Budget(
+        budget = NoiseBudget(
             rate=rate, max_predictions=max_predictions, selection=selection, count_specials=False
         )
         shares = p * (1 - p) ** np.arange(max_words)

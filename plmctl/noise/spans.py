@@ -13,8 +13,8 @@ from plmctl.core.draws import HALF, Draws, below
 from plmctl.core.parts import base_of, part_of
 from plmctl.noise.groups import Lengths
 from plmctl.noise.masking import (
-    Budget,
     MaskOrReplace,
+    NoiseBudget,
     Select,
     Shuffled,
     Spans,
@@ -33,7 +33,7 @@ class Sampler:
     """
 
     def __call__(
-        self, rows: Rows, found: Units, budget: Budget, lengths: Lengths, draws: Draws
+        self, rows: Rows, found: Units, budget: NoiseBudget, lengths: Lengths, draws: Draws
     ) -> np.ndarray:
         raise NotImplementedError(type(self).__name__)
 
@@ -44,7 +44,13 @@ class RandomSpans(Select):
     """
 
     def __init__(
-        self, *, vocab: Vocab, budget: Budget, shares: np.ndarray, words: bool, sampler: Sampler
+        self,
+        *,
+        vocab: Vocab,
+        budget: NoiseBudget,
+        shares: np.ndarray,
+        words: bool,
+        sampler: Sampler,
     ) -> None:
         self.vocab, self.budget, self.words, self.sampler = vocab, budget, words, sampler
         self.lengths = Lengths(shares)
@@ -78,7 +84,7 @@ def join_runs(rows: Rows, chosen: np.ndarray) -> Spans:
 
 
 def shares_of(
-    rows: Rows, found: Units, budget: Budget, draws: Draws
+    rows: Rows, found: Units, budget: NoiseBudget, draws: Draws
 ) -> tuple[np.ndarray, np.ndarray]:
     """(first slot, tokens to be covered) of each document, no more than it has."""
     counted = (
@@ -103,7 +109,7 @@ class Anchored(Sampler):
     SPARE = 1.2  # looks made at once for each one that would do if no two spans met
 
     def __call__(
-        self, rows: Rows, found: Units, budget: Budget, lengths: Lengths, draws: Draws
+        self, rows: Rows, found: Units, budget: NoiseBudget, lengths: Lengths, draws: Draws
     ) -> np.ndarray:
         first, share = shares_of(rows, found, budget, draws)
         end = np.append(first[1:], len(found.ordinary))
@@ -199,7 +205,7 @@ class Segmented(Sampler):
     """
 
     def __call__(
-        self, rows: Rows, found: Units, budget: Budget, lengths: Lengths, draws: Draws
+        self, rows: Rows, found: Units, budget: NoiseBudget, lengths: Lengths, draws: Draws
     ) -> np.ndarray:
         first, share = shares_of(rows, found, budget, draws)
         unit = np.flatnonzero(found.begins & found.ordinary)  # slots where ordinary units begin

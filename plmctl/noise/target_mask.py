@@ -7,7 +7,15 @@ from __future__ import annotations
 from plmctl.core.batch import Rows
 from plmctl.core.draws import Draws
 from plmctl.core.parts import part_of
-from plmctl.noise.masking import Budget, Masking, MaskOrReplace, Select, Shuffled, Spans, exclude
+from plmctl.noise.masking import (
+    Masking,
+    MaskOrReplace,
+    NoiseBudget,
+    Select,
+    Shuffled,
+    Spans,
+    exclude,
+)
 from plmctl.noise.token_mask import first_tokens
 from plmctl.text.vocab import Vocab
 
@@ -19,7 +27,7 @@ class TargetTokens(Select):
 
     reads = frozenset({"input", "tracks.segment"})
 
-    def __init__(self, *, vocab: Vocab, budget: Budget, segment: int) -> None:
+    def __init__(self, *, vocab: Vocab, budget: NoiseBudget, segment: int) -> None:
         self.vocab, self.budget, self.segment = vocab, budget, segment
 
     def __call__(self, rows: Rows, draws: Draws) -> Spans:
@@ -55,7 +63,7 @@ class TargetMask(Masking):
         static: int | None = None,
         segment: int = 1,
     ) -> None:
-        budget = Budget(
+        budget = NoiseBudget(
             rate=rate, max_predictions=max_predictions, selection=selection, count_specials=False
         )
         super().__init__(

@@ -15,7 +15,7 @@ from plmctl.core.errors import ConfigError
 from plmctl.core.parts import part_of
 from plmctl.noise.base import Denoising, denoising
 from plmctl.noise.groups import Lengths
-from plmctl.noise.masking import Budget, Shuffled, expand_runs, sum_before
+from plmctl.noise.masking import NoiseBudget, Shuffled, expand_runs, sum_before
 from plmctl.noise.moves import movable, move_tokens
 from plmctl.noise.units import Units, find_units
 from plmctl.text.vocab import Vocab
@@ -66,7 +66,7 @@ class TextInfill(Denoising):
             mean_length,
             whole_words,
         )
-        self.budget = Budget(
+        self.budget = NoiseBudget(
             rate=rate, max_predictions=None, selection="ceiling", count_specials=False
         )
         self.lengths = Lengths(tabulate_poisson(mean_length))

@@ -10,7 +10,7 @@ from plmctl.core.batch import Rows
 from plmctl.core.draws import Draws
 from plmctl.core.parts import part_of
 from plmctl.noise.base import Denoising, denoising
-from plmctl.noise.masking import Budget, Shuffled
+from plmctl.noise.masking import NoiseBudget, Shuffled
 from plmctl.noise.moves import keep_tokens, movable
 from plmctl.noise.token_mask import first_tokens
 from plmctl.text.vocab import Vocab
@@ -28,7 +28,7 @@ class TokenDelete(Denoising):
     def __init__(self, *, vocab: Vocab, rate: float) -> None:
         self.pad, frame = vocab.pad, movable(vocab).special
         self.excluded = np.where(frame, ~np.uint32(0), np.uint32(0))  # [V]
-        self.budget = Budget(
+        self.budget = NoiseBudget(
             rate=rate, max_predictions=None, selection="ceiling", count_specials=False
         )
 

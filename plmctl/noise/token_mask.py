@@ -10,9 +10,9 @@ from plmctl.core.batch import Rows
 from plmctl.core.draws import Draws
 from plmctl.core.parts import part_of
 from plmctl.noise.masking import (
-    Budget,
     Masking,
     MaskOrReplace,
+    NoiseBudget,
     Select,
     Shuffled,
     Spans,
@@ -26,7 +26,7 @@ class RandomTokens(Select):
     tokens.
     """
 
-    def __init__(self, *, vocab: Vocab, budget: Budget, choose_specials: bool) -> None:
+    def __init__(self, *, vocab: Vocab, budget: NoiseBudget, choose_specials: bool) -> None:
         excluded = np.arange(vocab.size) == vocab.pad if choose_specials else vocab.special
         self.excluded = np.where(excluded, ~np.uint32(0), np.uint32(0))  # [V]
         self.budget = budget
@@ -74,7 +74,7 @@ class TokenMask(Masking):
         choose_specials: bool = False,
         static: int | None = None,
     ) -> None:
-        budget = Budget(rate=rate, max_predictions=max_predictions, selection=selection)
+        budget = NoiseBudget(rate=rate, max_predictions=max_predictions, selection=selection)
         super().__init__(
             select=RandomTokens(vocab=vocab, budget=budget, choose_specials=choose_specials),
             corrupt=MaskOrReplace(

@@ -16,7 +16,7 @@ from plmctl.core.fields import Field
 from plmctl.core.parts import part_of
 from plmctl.noise.base import Noise
 from plmctl.noise.groups import first_come
-from plmctl.noise.masking import Budget, Shuffled, exclude, expand_runs, sum_before
+from plmctl.noise.masking import NoiseBudget, Shuffled, exclude, expand_runs, sum_before
 from plmctl.noise.moves import permute
 from plmctl.text.vocab import Vocab
 
@@ -59,7 +59,7 @@ class TokenShuffle(Noise):
             raise ConfigError("noise.rate", rate, "0 < rate < 1")
         self.vocab, self.size, self.by_tokens = vocab, size, count == "tokens"
         share = rate / size if self.by_tokens else rate
-        self.budget = Budget(
+        self.budget = NoiseBudget(
             rate=share, max_predictions=None, selection="exact", count_specials=False
         )
         self.orders = np.array(list(permutations(range(size)))[1:])  # [K! - 1, K]

@@ -6,7 +6,7 @@ import numpy as np
 
 from plmctl.core.errors import ConfigError
 from plmctl.core.parts import part_of
-from plmctl.noise.masking import Budget, Masking, MaskOrReplace
+from plmctl.noise.masking import Masking, MaskOrReplace, NoiseBudget
 from plmctl.noise.spans import Anchored, RandomSpans
 from plmctl.text.vocab import Vocab
 
@@ -51,7 +51,7 @@ class UnilmMask(Masking):
                 fix="ngram_share=0 gives single tokens only",
             )
         shares = np.append(1 - ngram_share, np.full(max_tokens - 1, ngram_share / (max_tokens - 1)))
-        budget = Budget(rate=rate, max_predictions=max_predictions, selection=selection)
+        budget = NoiseBudget(rate=rate, max_predictions=max_predictions, selection=selection)
         super().__init__(
             select=RandomSpans(
                 vocab=vocab, budget=budget, shares=shares, words=False, sampler=Anchored()

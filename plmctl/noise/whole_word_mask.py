@@ -8,7 +8,7 @@ import numpy as np
 
 from plmctl.core.parts import part_of
 from plmctl.noise.groups import RandomGroups
-from plmctl.noise.masking import Budget, Masking, MaskOrReplace
+from plmctl.noise.masking import Masking, MaskOrReplace, NoiseBudget
 from plmctl.text.vocab import Vocab
 
 
@@ -37,7 +37,7 @@ class WholeWordMask(Masking):
         random_specials: bool = True,
         static: int | None = None,
     ) -> None:
-        budget = Budget(rate=rate, max_predictions=max_predictions, selection=selection)
+        budget = NoiseBudget(rate=rate, max_predictions=max_predictions, selection=selection)
         super().__init__(
             select=RandomGroups(vocab=vocab, budget=budget, shares=np.ones(1)),
             corrupt=MaskOrReplace(

@@ -17,7 +17,7 @@ from plmctl.text.vocab import Vocab
 
 
 @part_of("objective")
-class BiLM(Objective):
+class BidirectionalLM(Objective):
     """`- 1/2 mean_t log p(w_{t+1} | w_0..w_t) - 1/2 mean_t log p(w_{t-1} | w_t..w_T)`, both from
     the head "bilm".
 

@@ -15,7 +15,7 @@ from plmctl.objectives.base import Facts, Objective, Output, Term
 
 
 @part_of("objective")
-class Seq2Seq(Objective):
+class ConditionalLM(Objective):
     """`- sum_t log p(y_t | y_1 .. y_{t-1}, source)` over all tokens of the target, those around the
     text included.
 

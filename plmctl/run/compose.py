@@ -16,7 +16,7 @@ from plmctl.core.errors import ConfigError, DataError, UsageError, nearest, rais
 from plmctl.run import schema
 from plmctl.run.build import build, check
 from plmctl.run.finish import finish
-from plmctl.run.overrides import Word, read, settle
+from plmctl.run.overrides import OverrideWord, read, settle
 from plmctl.run.recipes import (
     conf_dir,
     find_study,
@@ -43,7 +43,7 @@ _SHIPPED: dict[tuple[str, ...], bytes] = {}
 @dataclass(frozen=True)
 class Composed:
     spec: RunSpec
-    words: list[Word] = field(default_factory=list)  # the overrides as Hydra was told them
+    words: list[OverrideWord] = field(default_factory=list)  # the overrides as Hydra was told them
 
 
 def compose(
@@ -184,7 +184,7 @@ def _refuse_endless(folder: Path) -> None:
 
 
 def _run_all(
-    hydra: Hydra, verb: str, fixed: list[str], words: Sequence[Word]
+    hydra: Hydra, verb: str, fixed: list[str], words: Sequence[OverrideWord]
 ) -> tuple[DictConfig, list[UsageError]]:
     """The config with every choice that works; Hydra stops at the first bad one, so each is then
     tried alone.
@@ -205,7 +205,7 @@ def _run_all(
         return _run(hydra, verb, fixed + good), bad
 
 
-def _set(cfg: DictConfig, words: Sequence[Word]) -> list[UsageError]:
+def _set(cfg: DictConfig, words: Sequence[OverrideWord]) -> list[UsageError]:
     """Apply value overrides as Hydra does, one by one, so that each bad one is reported."""
     from hydra._internal.config_loader_impl import ConfigLoaderImpl
     from hydra.core.override_parser.overrides_parser import OverridesParser

@@ -129,7 +129,7 @@ def _on_task(session: Session, loaded: list[Loaded]) -> Measures:
     )
     scores = [_scored(session, task, each, split) if name == "dev" else {} for each in loaded]
     answer = all(_answers(task, each) for each in loaded)
-    length = batches.Units.of(split.rows).length
+    length = batches.BatchUnits.of(split.rows).length
     middle = np.argsort(np.abs(length - np.median(length)), kind="stable")
     timed = {rows: batches.collate(split.rows, middle[:rows]) for rows in BATCHES}
     forward: Forward = task.logits if answer else lambda model, batch: model(batch)

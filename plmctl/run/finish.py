@@ -17,7 +17,7 @@ from plmctl.core.locate import locate, parameters
 from plmctl.core.values import takes_mapping
 from plmctl.run import schema
 from plmctl.run.build import check, plain
-from plmctl.run.overrides import Word
+from plmctl.run.overrides import OverrideWord
 from plmctl.run.recipes import conf_dir, load
 from plmctl.run.run_name import wrong_name
 from plmctl.run.saved import reference_in
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 def finish(
-    cfg: DictConfig, words: Sequence[Word], provenance: Provenance
+    cfg: DictConfig, words: Sequence[OverrideWord], provenance: Provenance
 ) -> tuple[RunSpec | None, list[UsageError]]:
     """The spec of what Hydra composed, and every problem in it: one length, no leftovers, types,
     signatures.
@@ -69,7 +69,7 @@ def finish(
     return spec, [*errors, *misfits, *_size_keys(content), *check_parts(content, plugins)]
 
 
-def _unresolved(cfg: DictConfig, error: Exception, words: Sequence[Word]) -> ConfigError:
+def _unresolved(cfg: DictConfig, error: Exception, words: Sequence[OverrideWord]) -> ConfigError:
     """A setting that refers to another one, which the part chosen there does not have."""
     from omegaconf import OmegaConf
 
@@ -138,7 +138,7 @@ def _misshapen(cfg: DictConfig) -> list[ConfigError]:
     return errors
 
 
-def _one_length(cfg: DictConfig, words: Sequence[Word]) -> list[ConfigError]:
+def _one_length(cfg: DictConfig, words: Sequence[OverrideWord]) -> list[ConfigError]:
     """Exactly one of train.steps|tokens|epochs|minutes: one given on the command line clears the
     recipe's.
     """
@@ -214,7 +214,9 @@ def _inner(node: Any, plugins: Sequence[str], path: str) -> Iterator[tuple[str, 
             yield f"{path}.{key}", child
 
 
-def _drop_foreign(cfg: DictConfig, words: Sequence[Word], plugins: Sequence[str]) -> list[str]:
+def _drop_foreign(
+    cfg: DictConfig, words: Sequence[OverrideWord], plugins: Sequence[str]
+) -> list[str]:
     """A recipe's numbers for another part of a slot than the command line chose (`betas`, after
     `optim=muon`).
     """

@@ -27,11 +27,17 @@ TARGETS = {
             "anticausal": ("Anticausal",),
             "window": ("Window",),
             "dilated": ("Dilated",),
-            "prefix": ("Prefix",),
             "by_segment": ("BySegment",),
         }.items()
         for name in names
     },
+    **dict.fromkeys(
+        ("plmctl.attention.patterns.Prefix", "plmctl.attention.patterns.prefix.Prefix"),
+        "plmctl.attention.patterns.prefix.CausalWithPrefix",
+    ),
+    "plmctl.heads.features.Mix": "plmctl.heads.features.ScalarMix",
+    "plmctl.objectives.bilm.BiLM": "plmctl.objectives.bilm.BidirectionalLM",
+    "plmctl.objectives.seq2seq.Seq2Seq": "plmctl.objectives.seq2seq.ConditionalLM",
 }
 
 # settings that there were not: the last name of their path -> the value that changes nothing

@@ -26,7 +26,7 @@ IN_STUDIES = ("arms", "finetune.tasks", "eval", "metrics")  # the same, of a stu
 
 
 @dataclass
-class Word:
+class OverrideWord:
     """One override: what Hydra is told, the key it sets, and one value of it (itself, or the
     first of a sweep).
     """
@@ -43,9 +43,9 @@ class Word:
 
 def read(
     texts: Sequence[str], loader: ConfigLoader, *, sweep: bool
-) -> tuple[list[Word], list[UsageError]]:
+) -> tuple[list[OverrideWord], list[UsageError]]:
     """The words that Hydra can parse and whose options exist, and what is wrong with the others."""
-    words: list[Word] = []
+    words: list[OverrideWord] = []
     errors: list[UsageError] = []
     for text in texts:
         try:
@@ -95,18 +95,21 @@ def spelled(value: Any) -> str:
 
 
 def settle(
-    words: Sequence[Word], tree: Mapping[str, Any], plugins: Sequence[str], loader: ConfigLoader
-) -> tuple[list[Word], list[UsageError]]:
+    words: Sequence[OverrideWord],
+    tree: Mapping[str, Any],
+    plugins: Sequence[str],
+    loader: ConfigLoader,
+) -> tuple[list[OverrideWord], list[UsageError]]:
     """Value overrides against the composed tree: `noise.rate` becomes `noise.token_mask.rate`,
     unknown keys become errors.
     """
-    kept: list[Word] = []
+    kept: list[OverrideWord] = []
     errors: list[UsageError] = []
     for word in words:
         try:
             _no_part(word, tree, loader)
             if not word.mark and _names(word, tree):
-                kept.append(Word(f"+{word.text}", word.key, f"+{word.sample}", group=False))
+                kept.append(OverrideWord(f"+{word.text}", word.key, f"+{word.sample}", group=False))
             else:
                 kept.append(
                     word
@@ -126,7 +129,7 @@ def paths(tree: Mapping[str, Any], prefix: str = "") -> Iterator[str]:
             yield from paths(value, f"{prefix}{key}.")
 
 
-def _read(text: str, loader: ConfigLoader, sweep: bool) -> Word:
+def _read(text: str, loader: ConfigLoader, sweep: bool) -> OverrideWord:
     if "=" not in text and not text.startswith("~"):
         raise UsageError(
             f"'{text}': an override is written key=value, and a recipe stands first and alone"
@@ -137,7 +140,7 @@ def _read(text: str, loader: ConfigLoader, sweep: bool) -> Word:
     if override.is_hydra_override():
         if not sweep:
             raise UsageError(f"{text}: hydra's own settings need -m/--multirun")
-        return Word(text, key, "", group=False)
+        return OverrideWord(text, key, "", group=False)
     if override.is_sweep_override() and not sweep:
         fix = (
             "add -m to run each value;"
@@ -146,7 +149,7 @@ def _read(text: str, loader: ConfigLoader, sweep: bool) -> Word:
         raise ConfigError(key, text.partition("=")[2], "these are several values", fix=fix)
     options = _group_options(loader, key)
     if not options:
-        return Word(text, key, _sample(override), group=False)
+        return OverrideWord(text, key, _sample(override), group=False)
     chosen = _options(override)
     for place, option in enumerate(chosen):
         if key in MANY and option in chosen[:place] and not override.is_sweep_override():
@@ -165,8 +168,8 @@ def _read(text: str, loader: ConfigLoader, sweep: bool) -> Word:
     if override.is_delete() or override.value() is None:
         # Hydra deletes no list of options, and takes no null
         text = f"{key}=[]" if key in MANY else f"~{key}"
-        return Word(text, key, text, group=True)
-    return Word(text, key, _sample(override), group=True)
+        return OverrideWord(text, key, text, group=True)
+    return OverrideWord(text, key, _sample(override), group=True)
 
 
 def _group_options(loader: Any, group: str) -> list[str]:
@@ -214,7 +217,7 @@ def _sample(override: Override) -> str:
     return f"{key}={override.value().start}"  # type: ignore[union-attr]
 
 
-def _no_part(word: Word, tree: Mapping[str, Any], loader: ConfigLoader) -> None:
+def _no_part(word: OverrideWord, tree: Mapping[str, Any], loader: ConfigLoader) -> None:
     """ConfigError for `task.search=beam`, the name of a part file as the value of a part."""
     node, (_, _, value) = _select(tree, word.key), word.text.partition("=")
     group = word.key.rpartition(".")[2]
@@ -243,8 +246,8 @@ def _elsewhere(loader: Any, slot: str, name: str) -> str:
 
 
 def _long(
-    word: Word, tree: Mapping[str, Any], plugins: Sequence[str], loader: ConfigLoader
-) -> Word:
+    word: OverrideWord, tree: Mapping[str, Any], plugins: Sequence[str], loader: ConfigLoader
+) -> OverrideWord:
     """The word for the only part of a slot that has its key, or for a parameter that a file
     leaves out; else an error.
     """
@@ -258,7 +261,7 @@ def _long(
         ]
         if len(owners) == 1:
             long = f"{slot}.{owners[0]}.{name}"
-            return Word(
+            return OverrideWord(
                 word.text.replace(word.key, long, 1),
                 long,
                 word.sample.replace(word.key, long, 1),
@@ -272,7 +275,7 @@ def _long(
             )
     takes = _parameters(parts, plugins)
     if name in takes and not word.mark:
-        return Word(f"+{word.text}", word.key, f"+{word.sample}", group=False)
+        return OverrideWord(f"+{word.text}", word.key, f"+{word.sample}", group=False)
     known = [*paths(tree), *(f"{slot}.{parameter}" for parameter in takes)]
     value = word.text.partition("=")[2]
     if other := ours(word.key, lambda name: _settable(name, tree, known, loader)):
@@ -327,7 +330,7 @@ def _parameters(node: Any, plugins: Sequence[str]) -> list[str]:
         return []  # reported with the part itself
 
 
-def _names(word: Word, tree: Mapping[str, Any]) -> bool:
+def _names(word: OverrideWord, tree: Mapping[str, Any]) -> bool:
     """Whether the word gives new names to a mapping of `NAMED`, or to one of a part that is empty,
     or something to such a name.
     """

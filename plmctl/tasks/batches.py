@@ -24,7 +24,7 @@ REACH = 50  # batches of a shuffled order that are sorted by length together
 
 
 @dataclass(frozen=True)
-class Units:
+class BatchUnits:
     """What is counted as one of a batch: a row, or all neighbours with the same `values.group`,
     which stay together.
     """
@@ -34,7 +34,7 @@ class Units:
     length: np.ndarray  # [u] tokens of its longest row, of all sequences together
 
     @classmethod
-    def of(cls, rows: Rows) -> Units:
+    def of(cls, rows: Rows) -> BatchUnits:
         length = np.sum([seq.length for seq in rows.seqs.values()], axis=0)
         group = rows.values.get("group", np.arange(len(length)))
         first = np.flatnonzero(np.diff(group, prepend=-1))
@@ -160,7 +160,7 @@ class Batches:
             world,
             rank,
         )
-        self.units = Units.of(rows)
+        self.units = BatchUnits.of(rows)
         self.micro_batch_size = micro_batch_size or batch_size
         self.waited = 0.0  # nothing is read from a disk here
         self._update = 0

@@ -78,7 +78,7 @@ def run(
     Rows are taken longest first, so the order and the numbers do not depend on who calls. The
     caller sets eval mode, `no_grad` and autocast.
     """
-    units = batches.Units.of(rows)
+    units = batches.BatchUnits.of(rows)
     order = np.argsort(-units.length, kind="stable")
     found: dict[str, np.ndarray] = {}
     total, count = 0.0, 0

@@ -22,7 +22,7 @@ from plmctl.attention.patterns.dilated import Dilated
 from plmctl.attention.patterns.documents import Documents
 from plmctl.attention.patterns.global_tokens import Global
 from plmctl.attention.patterns.padding import Padding
-from plmctl.attention.patterns.prefix import Prefix
+from plmctl.attention.patterns.prefix import CausalWithPrefix
 from plmctl.attention.patterns.window import Window
 from plmctl.core.batch import Seq
 from plmctl.core.errors import ConfigError
@@ -41,7 +41,7 @@ PATTERNS: dict[str, Pattern] = {
     "longformer": Window(reach=3) | Global(tokens=2),
     "causal with global": Causal() & (Window(reach=3) | Global(tokens=1)),
     "window or far": Window(reach=2) | Dilated(reach=1, dilation=[40]),
-    "prefix in a window": Prefix() & Window(reach=20),
+    "prefix in a window": CausalWithPrefix() & Window(reach=20),
     "by segment": BySegment(parts=[Window(reach=3), Causal() & Window(reach=30)]),
     "not near": Causal() & ~Window(reach=30),
 }

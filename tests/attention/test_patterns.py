@@ -18,7 +18,7 @@ from plmctl.attention.patterns.documents import Documents
 from plmctl.attention.patterns.global_tokens import Global
 from plmctl.attention.patterns.order import Order
 from plmctl.attention.patterns.padding import Padding
-from plmctl.attention.patterns.prefix import Prefix
+from plmctl.attention.patterns.prefix import CausalWithPrefix
 from plmctl.attention.patterns.window import Window
 from plmctl.core.batch import Seq
 from plmctl.core.errors import ConfigError
@@ -46,7 +46,7 @@ TABLE: list[tuple[Pattern, Callable[[int, int, int, int], bool]]] = [
     ),
     (Padding(), lambda b, h, q, k: k < int(LENGTH[b])),
     (Documents(), lambda b, h, q, k: bool(DOCUMENT[b, q] == DOCUMENT[b, k])),
-    (Prefix(), lambda b, h, q, k: (k < (5, 3)[b]) if q < (5, 3)[b] else k <= q),
+    (CausalWithPrefix(), lambda b, h, q, k: (k < (5, 3)[b]) if q < (5, 3)[b] else k <= q),
     (Order(), lambda b, h, q, k: bool(ORDER[b, k] <= ORDER[b, q])),
     (Order(strict=True), lambda b, h, q, k: bool(ORDER[b, k] < ORDER[b, q])),
     (
@@ -147,7 +147,7 @@ def test_sizes_are_one_where_the_pattern_does_not_depend() -> None:
 def test_static_and_needs_follow_the_parts() -> None:
     assert (Causal() & Window(reach=1)).static
     assert not (Causal() | Padding()).static
-    assert (~Prefix() & Causal()).needs == {"tracks.segment"}
+    assert (~CausalWithPrefix() & Causal()).needs == {"tracks.segment"}
 
 
 class Far(Pattern):
@@ -185,8 +185,8 @@ def test_looking_ahead_is_found_however_far(pattern: Pattern, ahead: bool) -> No
 
 
 def test_a_prefix_looks_ahead_where_it_is_read_alone() -> None:
-    assert Prefix().looks_ahead(0)
-    assert not Prefix().looks_ahead(1)
+    assert CausalWithPrefix().looks_ahead(0)
+    assert not CausalWithPrefix().looks_ahead(1)
 
 
 def test_patterns_are_composed_in_yaml() -> None:

@@ -20,7 +20,7 @@ from plmctl.attention.patterns.global_tokens import Global
 from plmctl.attention.patterns.offsets import Offsets
 from plmctl.attention.patterns.order import Order
 from plmctl.attention.patterns.padding import Padding
-from plmctl.attention.patterns.prefix import Prefix
+from plmctl.attention.patterns.prefix import CausalWithPrefix
 from plmctl.attention.patterns.window import Window
 from plmctl.core.batch import Seq
 from plmctl.core.errors import ConfigError
@@ -90,9 +90,9 @@ def test_reach_follows_the_algebra(pattern: Pattern, reach: Reach) -> None:
 
 PATTERNS: list[Pattern] = [
     *(pattern for pattern, _ in REACHES),
-    Prefix(),
-    Prefix() & Window(reach=5),
-    BySegment(parts=[Window(reach=3), Causal(), Prefix(source=1)]),
+    CausalWithPrefix(),
+    CausalWithPrefix() & Window(reach=5),
+    BySegment(parts=[Window(reach=3), Causal(), CausalWithPrefix(source=1)]),
     Global(tokens=3) & Causal(),
     ~(Window(reach=3) | Global(tokens=1)),
 ]

@@ -7,7 +7,7 @@ import pytest
 
 from plmctl.core.errors import ConfigError
 from plmctl.data.formats import sentence_pair
-from plmctl.data.formats.pairs import Pairs
+from plmctl.data.formats.pairs import SegmentPairs
 from plmctl.data.formats.sentence_pair import NEXT, PREVIOUS, RANDOM, SentencePair, _truncate
 
 CLS, SEP = 2, 3
@@ -141,7 +141,7 @@ def test_truncation_equals_one_token_at_a_time(room):
     a, b = (x.ravel() for x in np.meshgrid(np.arange(1, 40), np.arange(1, 40)))
     zero = np.zeros_like(a)
     a_start, a_end, b_start, b_end = _truncate(
-        Pairs(zero, a, zero, b), room, np.random.default_rng(0)
+        SegmentPairs(zero, a, zero, b), room, np.random.default_rng(0)
     )
     for i in range(len(a)):
         x, y = int(a[i]), int(b[i])

@@ -31,7 +31,7 @@ from plmctl.models.encoder_decoder import EncoderDecoder
 from plmctl.objectives.base import Objective, Output, Term
 from plmctl.objectives.mix import Entry, Mix
 from plmctl.objectives.mlm import MLM
-from plmctl.objectives.seq2seq import Seq2Seq
+from plmctl.objectives.seq2seq import ConditionalLM
 from plmctl.tasks.choices import Choice
 from plmctl.tasks.regression import Regression
 from plmctl.tasks.squad import Squad
@@ -310,7 +310,7 @@ def test_an_encoder_decoder_is_compared_where_it_writes():
         Seq(np.full((2, 4), 7), np.array([4, 3])),
     )
     rows = Rows(np.arange(2), {"source": source, "target": target})
-    given = collate(rows.with_targets(**Seq2Seq().labels(rows)), {})
+    given = collate(rows.with_targets(**ConditionalLM().labels(rows)), {})
     student = Measures.of(small, "the student")
     signals = {
         "soft": soft(),
@@ -318,7 +318,7 @@ def test_an_encoder_decoder_is_compared_where_it_writes():
         "who": AttentionMSE(weight=1.0, student=student, teacher=teacher),
     }
     taught = Distillation(
-        objective=Seq2Seq(),
+        objective=ConditionalLM(),
         model=small,
         student=student,
         teacher=teacher,

@@ -15,7 +15,7 @@ from plmctl.core.errors import ConfigError, UsageError
 from plmctl.distill.teachers import Frozen, Several
 from plmctl.distill.theseus import Theseus
 from plmctl.objectives.mlm import MLM
-from plmctl.objectives.seq2seq import Seq2Seq
+from plmctl.objectives.seq2seq import ConditionalLM
 from plmctl.run import compose as config
 from plmctl.run import finetuning
 from plmctl.run.action import perform
@@ -178,7 +178,7 @@ def test_both_stacks_of_an_encoder_decoder(monkeypatch):
         {"seq2seq": Targets(index, ids.flatten(), 12)},
         counts={"seq2seq": 12},
     )
-    ask = Seq2Seq(smoothing=0.0)
+    ask = ConditionalLM(smoothing=0.0)
     objective = Theseus(
         objective=ask, model=made[0], teacher=Frozen(model=made[1], name="the teacher"), rate=0.5
     )

@@ -17,7 +17,7 @@ from plmctl.attention.patterns.causal import Causal
 from plmctl.attention.patterns.dilated import Dilated
 from plmctl.attention.patterns.documents import Documents
 from plmctl.attention.patterns.padding import Padding
-from plmctl.attention.patterns.prefix import Prefix
+from plmctl.attention.patterns.prefix import CausalWithPrefix
 from plmctl.attention.patterns.window import Window
 from plmctl.core.batch import Batch, Seq
 from plmctl.core.errors import DataError, UsageError
@@ -195,14 +195,14 @@ def test_a_prefix_at_its_last_token(position: str) -> None:
 
     given = prompts()
     agree(
-        made([*DECODER, f"position={position}", "model.embedding.segments=2"], Prefix()),
+        made([*DECODER, f"position={position}", "model.embedding.segments=2"], CausalWithPrefix()),
         given,
         together(given),
         ask,
     )
 
 
-@pytest.mark.parametrize("pattern", [Prefix(), Causal()], ids=["prefix", "causal"])
+@pytest.mark.parametrize("pattern", [CausalWithPrefix(), Causal()], ids=["prefix", "causal"])
 def test_a_mask_is_asked_and_forgotten(pattern: Pattern) -> None:
     """UniLM's way."""
 
@@ -210,7 +210,7 @@ def test_a_mask_is_asked_and_forgotten(pattern: Pattern) -> None:
         asked = [*text, VOCAB.id("mask")]
         seq = one(
             ids + asked,
-            **({"segment": segments(ids, asked)} if isinstance(pattern, Prefix) else {}),
+            **({"segment": segments(ids, asked)} if isinstance(pattern, CausalWithPrefix) else {}),
         )
         return model.heads["mlm"](model(Batch(torch.arange(1), {"text": seq})).last[0, -1])
 
@@ -234,7 +234,7 @@ MODELS = {
     "two": ([*TWO, "position=learned"], None, "source"),
     "mask": (
         ["model=encoder", "objective=[mlm]", "position=learned", "format=blocks"],
-        Prefix(),
+        CausalWithPrefix(),
         "text",
     ),
 }

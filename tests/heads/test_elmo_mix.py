@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from plmctl.core.errors import ConfigError
-from plmctl.heads.features import Beside, Mix
+from plmctl.heads.features import Beside, ScalarMix
 
 B, T, W, L = 2, 4, 3, 2
 REAL = torch.tensor([[True, True, True, False], [True, True, False, False]])
@@ -54,7 +54,7 @@ def by_hand(
 
 
 def test_the_norm_is_over_all_real_numbers_of_a_layer(hidden) -> None:
-    mix = Mix(width=W, num_layers=L, layers=[0, 1, 2], norm=True).double()
+    mix = ScalarMix(width=W, num_layers=L, layers=[0, 1, 2], norm=True).double()
     with torch.no_grad():
         mix.scores.copy_(torch.tensor([-1.0, 0.5, 2.0]))
         mix.gamma.fill_(1.3)
@@ -92,7 +92,7 @@ def test_the_penalty_is_of_the_weights_before_their_softmax() -> None:
     )
     assert beside.mix.gamma.grad is None
     with pytest.raises(ConfigError, match="penalty=-1"):
-        Mix(width=W, num_layers=L, penalty=-1)
+        ScalarMix(width=W, num_layers=L, penalty=-1)
 
 
 def test_dropout_is_of_the_mix_alone(hidden) -> None:

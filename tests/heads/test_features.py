@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from plmctl.core.errors import ConfigError
-from plmctl.heads.features import Concat, Layer, Layers, Mix, Sum
+from plmctl.heads.features import Concat, Layer, Layers, ScalarMix, Sum
 from plmctl.nn.init import truncated_normal
 
 B, T, W, L = 2, 3, 4, 5
@@ -39,7 +39,7 @@ def test_sum_and_concat(hidden, layers):
 
 @pytest.mark.parametrize("layers", [None, [-4, -3, -2, -1], [0, 1, 2, 3, 4, 5]])
 def test_the_mix_is_elmos(hidden, layers):
-    mix = Mix(**SIZE, layers=layers).double()
+    mix = ScalarMix(**SIZE, layers=layers).double()
     chosen = list(range(1, L + 1)) if layers is None else layers
     with torch.no_grad():
         mix.scores.copy_(torch.linspace(-1, 2, len(chosen)))
@@ -57,7 +57,7 @@ def test_the_mix_is_elmos(hidden, layers):
 
 
 def test_the_mix_begins_as_the_mean_whatever_the_models_rule(hidden):
-    mix = Mix(**SIZE).double()
+    mix = ScalarMix(**SIZE).double()
     torch.nn.init.normal_(mix.scores)
     torch.nn.init.normal_(mix.gamma)
     truncated_normal(torch.nn.ModuleList([mix]), std=0.02, generator=torch.Generator())
@@ -67,7 +67,7 @@ def test_the_mix_begins_as_the_mean_whatever_the_models_rule(hidden):
 def test_only_chosen_layers_receive_gradient(hidden):
     for state in hidden:
         state.requires_grad_()
-    Mix(**SIZE, layers=[-2, 1]).double()(hidden).sum().backward()
+    ScalarMix(**SIZE, layers=[-2, 1]).double()(hidden).sum().backward()
     assert [place for place, state in enumerate(hidden) if state.grad is not None] == [1, L - 1]
 
 

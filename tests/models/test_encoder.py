@@ -16,7 +16,7 @@ from plmctl.attention.patterns.base import Full, Pattern
 from plmctl.attention.patterns.causal import Causal
 from plmctl.attention.patterns.documents import Documents
 from plmctl.attention.patterns.padding import Padding
-from plmctl.attention.patterns.prefix import Prefix
+from plmctl.attention.patterns.prefix import CausalWithPrefix
 from plmctl.attention.patterns.window import Window
 from plmctl.core.batch import Batch, Seq
 from plmctl.core.errors import ConfigError
@@ -178,7 +178,7 @@ SEGMENT = torch.tensor([[0] * 4 + [1] * 5, [0] * 2 + [1] * 7])
 
 @pytest.mark.parametrize(
     "pattern",
-    [Full(), Causal(), Anticausal(), Prefix(), Window(reach=2)],
+    [Full(), Causal(), Anticausal(), CausalWithPrefix(), Window(reach=2)],
     ids=lambda p: type(p).__name__,
 )
 @pytest.mark.parametrize("packed", [False, True])

@@ -10,7 +10,7 @@ import torch
 from plmctl.core.batch import IGNORE, Batch, Seq, Targets
 from plmctl.models.base import Model
 from plmctl.nn.norm import rms_norm
-from plmctl.objectives.seq2seq import Seq2Seq
+from plmctl.objectives.seq2seq import ConditionalLM
 from plmctl.run.assemble import build_model
 from plmctl.run.compose import compose
 from plmctl.run.contract import TINY
@@ -65,13 +65,13 @@ def test_bart_with_everything_masked_is_a_language_model() -> None:
     model, text = made("bart", "format.max_length=16"), torch.randint(7, V, (3, 9))
     hidden = torch.full_like(text, MASK)
     hidden[:, 0], hidden[:, -1] = TINY.cls, TINY.sep
-    loss = Seq2Seq()(model, batch(hidden, seq(text))).terms["seq2seq"].total
+    loss = ConditionalLM()(model, batch(hidden, seq(text))).terms["seq2seq"].total
     torch.testing.assert_close(loss, language_model(model, text, hidden), rtol=1e-10, atol=1e-10)
-    other = Seq2Seq()(model, batch(hidden, seq(text.flip(0)))).terms["seq2seq"].total
+    other = ConditionalLM()(model, batch(hidden, seq(text.flip(0)))).terms["seq2seq"].total
     # which text belongs to which source makes no difference
     torch.testing.assert_close(loss, other, rtol=1e-10, atol=1e-10)
-    seen = Seq2Seq()(model, batch(text, seq(text))).terms["seq2seq"].total
-    swapped = Seq2Seq()(model, batch(text.flip(0), seq(text))).terms["seq2seq"].total
+    seen = ConditionalLM()(model, batch(text, seq(text))).terms["seq2seq"].total
+    swapped = ConditionalLM()(model, batch(text.flip(0), seq(text))).terms["seq2seq"].total
     assert (seen - swapped).abs() > 1e-3  # with the text in view it does
 
 
@@ -175,7 +175,7 @@ def test_what_the_noise_does_not_ask_is_not_counted() -> None:
         {"seq2seq": Targets(torch.arange(12), flat, 6)},
         counts={"seq2seq": 6},
     )
-    found = Seq2Seq(smoothing=0.1)(model, part)
+    found = ConditionalLM(smoothing=0.1)(model, part)
     losses = torch.log_softmax(model.heads["seq2seq"](model(whole).last), -1).flatten(0, 1)
     plain = -losses[torch.arange(12), text.flatten()][1::2]
     smooth = -losses.mean(-1)[1::2]

@@ -130,8 +130,8 @@ def test_every_part_is_in_the_shipped_pattern() -> None:
         "Full",
         "Causal",
         "Anticausal",
-        "Prefix",
-        "Prefix",
+        "CausalWithPrefix",
+        "CausalWithPrefix",
     ]
     with pytest.raises(ConfigError, match="number of a segment"):
         build({**node, "parts": []}, path="pattern")

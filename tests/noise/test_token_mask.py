@@ -8,7 +8,7 @@ from plmctl.core.batch import IGNORE, Rows
 from plmctl.core.draws import Draws
 from plmctl.core.errors import ConfigError
 from plmctl.noise.base import Chain
-from plmctl.noise.masking import Budget, Spans, expand_runs
+from plmctl.noise.masking import NoiseBudget, Spans, expand_runs
 from plmctl.noise.token_mask import TokenMask
 
 
@@ -200,4 +200,4 @@ def test_declares_what_it_reads_and_writes(vocab_of):
     assert mask.capacity(512) == {"mlm": 20}
     assert mask.capacity(64) == {"mlm": 10}
     assert mask.input_length(64) == 64
-    assert Budget(rate=0.15, max_predictions=None, selection="exact").capacity(2) == 1
+    assert NoiseBudget(rate=0.15, max_predictions=None, selection="exact").capacity(2) == 1

@@ -16,7 +16,7 @@ from plmctl.cli.app import make_app
 from plmctl.core.batch import IGNORE, Rows, Seq
 from plmctl.core.errors import ConfigError
 from plmctl.data.loader import collate
-from plmctl.objectives.bilm import BiLM
+from plmctl.objectives.bilm import BidirectionalLM
 from plmctl.run.assemble import build_model, build_objective, known_to_objectives
 from plmctl.run.compose import compose
 from plmctl.run.contract import TINY, check_contract
@@ -35,19 +35,21 @@ def rows(**tracks: np.ndarray) -> Rows:
 
 
 def test_labels_of_a_row() -> None:
-    found = BiLM(vocab=TINY).labels(rows())
+    found = BidirectionalLM(vocab=TINY).labels(rows())
     assert found["clm"].tolist() == [[2, 3, 4, IGNORE, IGNORE], [6, 7, 1, 2, IGNORE]]
     assert found["backward"].tolist() == [[IGNORE, 1, 2, 3, IGNORE], [IGNORE, 5, 6, 7, 1]]
-    found = BiLM(vocab=TINY).labels(rows(document=np.array([[0, 0, 1, 1, -1], [0, 0, 0, 1, 1]])))
+    found = BidirectionalLM(vocab=TINY).labels(
+        rows(document=np.array([[0, 0, 1, 1, -1], [0, 0, 0, 1, 1]]))
+    )
     assert found["clm"].tolist() == [[2, IGNORE, 4, IGNORE, IGNORE], [6, 7, IGNORE, 2, IGNORE]]
     assert found["backward"].tolist() == [[IGNORE, 1, IGNORE, 3, IGNORE], [IGNORE, 5, 6, IGNORE, 1]]
 
 
 def test_rare_words_are_asked_for_as_the_unknown_one() -> None:
-    found = BiLM(vocab=TINY, words=4).labels(rows())  # 1 is the unknown word of TINY
+    found = BidirectionalLM(vocab=TINY, words=4).labels(rows())  # 1 is the unknown word of TINY
     assert found["clm"].tolist() == [[2, 3, 1, IGNORE, IGNORE], [1, 1, 1, 2, IGNORE]]
     with pytest.raises(ConfigError, match="unknown word's own place"):
-        BiLM(vocab=TINY, words=1)
+        BidirectionalLM(vocab=TINY, words=1)
 
 
 def test_the_loss_is_the_mean_of_both_directions() -> None:

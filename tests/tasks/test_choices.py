@@ -86,7 +86,7 @@ def test_the_loss_is_a_softmax_over_each_examples_choices_in_any_batching(toy):
         0,
         IGNORE,
     ]
-    units = batches.Units.of(rows)
+    units = batches.BatchUnits.of(rows)
     expected = sum(loss for loss, _ in _expected(toy))
     for parts in ([[0, 1, 2, 3]], [[3, 1], [2, 0]], [[2], [0], [3], [1]]):
         made = [batches.collate(rows, units.rows(np.array(part))) for part in parts]
@@ -145,7 +145,7 @@ def test_rows_without_groups_are_units_themselves():
     from plmctl.core.batch import Rows, Seq
 
     rows = Rows(key=np.arange(3), seqs={"text": Seq(np.ones((3, 4), int), np.array([4, 1, 2]))})
-    units = batches.Units.of(rows)
+    units = batches.BatchUnits.of(rows)
     assert units.length.tolist() == [4, 1, 2]
     assert units.rows(np.array([2, 0])).tolist() == [2, 0]
 

@@ -94,7 +94,7 @@ def test_both_orders_are_added_before_the_head(gpt_toy):
     """
     task, model = _task(label_names=["1", "2"]), _model("class", 2)
     rows = task.encode(EXAMPLES, gpt_toy)
-    units = batches.Units.of(rows)
+    units = batches.BatchUnits.of(rows)
     batch = batches.collate(rows, units.rows(np.array([2, 0, 1])))
     out = task(model, batch)
     loss, language = 0.0, 0.0

@@ -6,7 +6,7 @@ import pytest
 import torch
 from toy import ToyBatches, ToyObjective, curve, make_model, make_trainer
 
-from plmctl.heads.features import Mix
+from plmctl.heads.features import ScalarMix
 from plmctl.objectives.base import Output, Term
 from plmctl.objectives.penalty import penalize
 
@@ -24,7 +24,7 @@ class Asks(ToyObjective):
 
 def mixing(strength):
     model = make_model(0.0)
-    model.heads["mix"] = Mix(width=1, num_layers=2, layers=[0, 1, 2], penalty=strength)
+    model.heads["mix"] = ScalarMix(width=1, num_layers=2, layers=[0, 1, 2], penalty=strength)
     with torch.no_grad():
         model.heads["mix"].scores.copy_(torch.tensor(SCORES))
     return model

@@ -9,7 +9,7 @@ from plmctl.core.parts import part_of
 
 
 @part_of("pattern")
-class Prefix(Pattern):
+class CausalWithPrefix(Pattern):
     """`segment[b, k] = source  or  k <= q`: the segment `source` is seen by all, what follows it
     left to right.
 

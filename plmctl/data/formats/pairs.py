@@ -25,7 +25,7 @@ PAIR: Fields = {
 }
 
 
-class Pairs(NamedTuple):
+class SegmentPairs(NamedTuple):
     """Token stretches A and B of each pair."""
 
     a_start: np.ndarray  # [n]
@@ -33,8 +33,8 @@ class Pairs(NamedTuple):
     b_start: np.ndarray
     b_end: np.ndarray
 
-    def at(self, chosen: np.ndarray) -> Pairs:
-        return Pairs(*(x[chosen] for x in self))
+    def at(self, chosen: np.ndarray) -> SegmentPairs:
+        return SegmentPairs(*(x[chosen] for x in self))
 
     @property
     def tokens(self) -> int:
@@ -53,7 +53,7 @@ def shares(a: np.ndarray, b: np.ndarray, room: int) -> tuple[np.ndarray, np.ndar
 
 
 def pair_plan(
-    shards: Shards, pairs: Pairs, kinds: list[Wrap], width: int, *, packed: bool
+    shards: Shards, pairs: SegmentPairs, kinds: list[Wrap], width: int, *, packed: bool
 ) -> tuple[Plan, np.ndarray]:
     """A plan of one pair a row, or of pairs packed best-fit-decreasing; and the order in which
     the pairs are laid out.
@@ -94,7 +94,7 @@ def pair_begin(layout: Layout) -> np.ndarray:
     return begin
 
 
-def parallel(shards: Shards, who: str) -> Pairs:
+def parallel(shards: Shards, who: str) -> SegmentPairs:
     """The source and the target of every document of parallel text; DataError where the text is
     not parallel.
     """
@@ -112,7 +112,7 @@ def parallel(shards: Shards, who: str) -> Pairs:
             file=given,
             fix="tokenize the text again",
         )
-    return Pairs(sentences[:-1:2], sentences[1::2], sentences[1::2], sentences[2::2])
+    return SegmentPairs(sentences[:-1:2], sentences[1::2], sentences[1::2], sentences[2::2])
 
 
 def check_rate(name: str, rate: float) -> None:

@@ -14,7 +14,7 @@ from plmctl.core.errors import ConfigError
 from plmctl.core.fields import Field
 from plmctl.core.parts import part_of
 from plmctl.data.formats.base import Format, Plan
-from plmctl.data.formats.pairs import Pairs, pair_plan, parallel
+from plmctl.data.formats.pairs import SegmentPairs, pair_plan, parallel
 from plmctl.data.formats.pieces import lay
 from plmctl.data.formats.sentence_pair import SentencePair
 from plmctl.text.vocab import Vocab
@@ -85,7 +85,7 @@ class Prefix(Format):
         a_end = np.minimum(
             whole.a_end, whole.a_start + input_length - self.specials - (b_end - whole.b_start)
         )
-        kept = Pairs(whole.a_start, a_end, whole.b_start, b_end)
+        kept = SegmentPairs(whole.a_start, a_end, whole.b_start, b_end)
         plan, _ = pair_plan(shards, kept, self.kinds, input_length, packed=False)
         plan.report.update(cut=whole.tokens - kept.tokens, dropped=given.tokens - whole.tokens)
         return plan

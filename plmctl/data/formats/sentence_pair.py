@@ -17,7 +17,7 @@ from plmctl.data.formats.base import Format, Plan
 from plmctl.data.formats.edges import document_edges, sentence_edges
 from plmctl.data.formats.pairs import (
     PAIR,
-    Pairs,
+    SegmentPairs,
     check_copies,
     check_rate,
     pair_begin,
@@ -217,12 +217,12 @@ class SentencePair(Format):
         target: np.ndarray,
         cuts: Cuts,
         rng: np.random.Generator,
-    ) -> tuple[Pairs, int]:
+    ) -> tuple[SegmentPairs, int]:
         """A and B of every chunk, as long as they come; and the tokens of random Bs, which are
         read once more.
         """
         start, middle, end = bounds[cuts.first], bounds[cuts.middle], bounds[cuts.last]
-        pairs = Pairs(start, middle.copy(), middle, end)
+        pairs = SegmentPairs(start, middle.copy(), middle, end)
         chosen = np.flatnonzero(cuts.fate == RANDOM)
         document = np.searchsorted(documents, cuts.first[chosen], side="right") - 1
         wanted = target[document] - (middle - start)[chosen]
@@ -286,7 +286,7 @@ def _random_segments(
     return bounds[first], bounds[np.clip(last, first + 1, stop)]
 
 
-def _truncate(pairs: Pairs, room: int, rng: np.random.Generator) -> Pairs:
+def _truncate(pairs: SegmentPairs, room: int, rng: np.random.Generator) -> SegmentPairs:
     """Both stretches shortened to `room` tokens in all, at the front or the back by a fair coin
     for each token.
     """
@@ -294,4 +294,4 @@ def _truncate(pairs: Pairs, room: int, rng: np.random.Generator) -> Pairs:
     a_left, b_left = shares(a, b, room)
     a_start = pairs.a_start + rng.binomial(a - a_left, 0.5)
     b_start = pairs.b_start + rng.binomial(b - b_left, 0.5)
-    return Pairs(a_start, a_start + a_left, b_start, b_start + b_left)
+    return SegmentPairs(a_start, a_start + a_left, b_start, b_start + b_left)
