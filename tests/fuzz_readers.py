@@ -1,4 +1,4 @@
-"""Damaged files through every reader: `python tests/fuzz_readers.py --seed 0 --files 200 [--only
+"""Damaged files through every reader: `python -m tests.fuzz_readers --seed 0 --files 200 [--only
 checkpoint]`.
 
 Each reader gets so many damaged copies of small files that are made here, in a process with 1 GB of
@@ -450,8 +450,7 @@ PUBLISHED = (
 @functools.cache
 def published(name: str) -> Callable[[Path], None]:
     def make(folder: Path) -> None:
-        sys.path.insert(0, str(Path(__file__).parent / "convert"))
-        from publishing import VOCAB, publish
+        from tests.interop.publishing import VOCAB, publish
 
         if name.startswith("XLNet"):
             import transformers
@@ -472,8 +471,7 @@ def published(name: str) -> Callable[[Path], None]:
 
 
 def elmo(folder: Path) -> None:
-    sys.path.insert(0, str(Path(__file__).parent / "convert"))
-    from test_elmo_weights import arrays, write
+    from tests.interop.test_elmo_weights import arrays, write
 
     write(folder, arrays())
 

@@ -5,8 +5,6 @@ studies that are shipped.
 from __future__ import annotations
 
 import json
-import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,20 +14,16 @@ from typer.testing import CliRunner
 from plmctl.cli.app import make_app
 from plmctl.run.recipes import recipe_names, recipes_dir
 from plmctl.study import run as running
+from tests.study import toy_study
 
-TOYS = str(Path(__file__).parent / "study")
 STUDIES = sorted(file.stem for file in (recipes_dir() / "studies").glob("*.yaml"))
 
 
 @pytest.fixture
-def toy_study(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
-    monkeypatch.syspath_prepend(TOYS)
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
-    import toy_study
-
     toy_study.write_files(tmp_path)
-    yield toy_study
-    sys.modules.pop("toy_study")
+    return tmp_path
 
 
 def ablate(*words: str) -> Any:
@@ -67,9 +61,9 @@ def test_there_are_the_three() -> None:
     assert not any("studies" in name for name in recipe_names())  # they are no recipes
 
 
-def test_dry_run_shows_jobs_and_cost(toy_study: Any, tmp_path: Path) -> None:
-    toy_study.write_study(tmp_path)
-    before = sorted(tmp_path.rglob("*"))
+def test_dry_run_shows_jobs_and_cost(here: Path) -> None:
+    toy_study.write_study(here)
+    before = sorted(here.rglob("*"))
     shown = ablate("./toy.yaml", "--dry-run").output
     for words in (
         "4 cells: 2 arms x 2 seeds",
@@ -80,11 +74,11 @@ def test_dry_run_shows_jobs_and_cost(toy_study: Any, tmp_path: Path) -> None:
         "fine-tuning on ",
     ):
         assert words in shown
-    assert sorted(tmp_path.rglob("*")) == before
+    assert sorted(here.rglob("*")) == before
 
 
-def test_print_config(toy_study: Any, tmp_path: Path) -> None:
-    toy_study.write_study(tmp_path)
+def test_print_config(here: Path) -> None:
+    toy_study.write_study(here)
     assert "baseline: slow" in ablate("./toy.yaml", "--print-config").output
 
 
@@ -107,13 +101,11 @@ def test_mistakes_end_with_2_and_one_message(words: tuple[str, ...], answer: str
     assert "Traceback" not in done.stderr
 
 
-def test_a_study_that_is_edited_while_it_runs(
-    toy_study: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_study_that_is_edited_while_it_runs(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The plan of the start is carried out; table and terminal say that the file is another by
     now.
     """
-    file = toy_study.write_study(tmp_path, metrics={"toy": {"of": "toy", "key": "accuracy"}})
+    file = toy_study.write_study(here, metrics={"toy": {"of": "toy", "key": "accuracy"}})
     ran: list[int] = []
 
     def run(runner: Any) -> int:
@@ -124,12 +116,12 @@ def test_a_study_that_is_edited_while_it_runs(
     monkeypatch.setattr(running.Processes, "run", run)
     done = ablate("./toy.yaml", "out=out")
     assert (done.exit_code, ran) == (1, [9])
-    jobs = json.loads((tmp_path / "out" / "study.json").read_text())["jobs"]
+    jobs = json.loads((here / "out" / "study.json").read_text())["jobs"]
     assert len(jobs) == 9
     assert all(
         label and name.partition("-")[0] in ("tokenize", "pretrain", "finetune", "eval")
         for name, label in jobs.items()
     )
     assert "was edited while it ran" in done.stderr
-    assert "was edited while it ran" in (tmp_path / "out" / "table.md").read_text()
+    assert "was edited while it ran" in (here / "out" / "table.md").read_text()
     assert "To go on:\n  plmctl ablate ./toy.yaml out=out" in done.stderr

@@ -17,7 +17,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import probe
 import pytest
 from omegaconf import OmegaConf
 from typer.testing import CliRunner
@@ -27,6 +26,7 @@ from plmctl.core.errors import DataError
 from plmctl.jobs.sweep import read_last_metrics, score
 from plmctl.run import action
 from plmctl.run.saved import write_spec
+from tests import probe
 
 Invoke = Callable[..., Any]
 

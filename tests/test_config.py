@@ -10,7 +10,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import probe
 import pytest
 from omegaconf import OmegaConf
 
@@ -19,6 +18,7 @@ from plmctl.run import schema
 from plmctl.run.compose import compose, composed, conf_dir, recipes_dir
 from plmctl.run.overrides import quoted
 from plmctl.run.spec import Provenance, thaw
+from tests import probe
 
 Compose = Callable[..., Any]
 

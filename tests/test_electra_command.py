@@ -8,7 +8,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from test_pretrain_command import TINY, curve, pretrain, same
+
+from tests.test_pretrain_command import TINY, curve, pretrain, same
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from fuzz_readers import CASES, Case, outcome, trial
+
+from tests.fuzz_readers import CASES, Case, outcome, trial
 
 QUICK = (
     "text a.jsonl",

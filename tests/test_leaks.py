@@ -15,7 +15,6 @@ from pathlib import Path
 
 import pytest
 import torch
-from test_recipes import SMALL, tokenizer_of
 from torch import Tensor, nn
 
 from plmctl.core.batch import Batch, Seq
@@ -25,6 +24,7 @@ from plmctl.run.assemble import build_model, build_objective, known_to_objective
 from plmctl.run.compose import compose, recipes_dir
 from plmctl.run.corpus import open_corpus, training_loader
 from plmctl.training.processes.world import World
+from tests.test_recipes import SMALL, tokenizer_of
 
 # (row, place of the state, place of the token) -> may the one depend on the other?
 Sees = Callable[[int, int, int], bool]

@@ -8,11 +8,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from test_pretrain_command import same
-from test_recipes import RECIPES, SMALL, TAUGHT, tokenizer_of
 from typer.testing import CliRunner
 
 from plmctl.cli.app import make_app
+from tests.test_pretrain_command import same
+from tests.test_recipes import RECIPES, SMALL, TAUGHT, tokenizer_of
 
 EXTRA = {"transformer": ["format.target_length=24"]}
 STEPS = ["train.save_every=2", "train.keep_last=9", "train.log_every=1", "train.threads=1"]

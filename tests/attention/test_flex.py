@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 import torch
-from test_banded import PATTERNS, B, positions, rows
 from torch import Tensor
 from torch.nn.attention.flex_attention import flex_attention
 
@@ -17,6 +16,7 @@ from plmctl.attention.patterns.window import Window
 from plmctl.core.batch import Seq
 from plmctl.core.errors import ConfigError, UsageError
 from plmctl.nn.positions import ALiBi
+from tests.attention.test_banded import PATTERNS, B, positions, rows
 
 H, LENGTH, D = 4, 2 * BLOCK + 50, 16
 

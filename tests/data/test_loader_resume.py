@@ -11,7 +11,7 @@ from plmctl.data.loader import Loader, RowSource
 from plmctl.data.reader import RowReader
 
 torch = pytest.importorskip("torch")
-import killed_loader  # noqa: E402
+from tests.data import killed_loader  # noqa: E402
 
 STREAMS = 12
 
@@ -107,7 +107,7 @@ def test_killed_at_ten_places_the_batches_are_the_same(tmp_path):
     are read several times.
     """
     updates, context = 72, multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["torch", "killed_loader"])
+    context.set_forkserver_preload(["torch", "tests.data.killed_loader"])
     for name in ("whole", "killed"):
         (tmp_path / name).mkdir()
     killed_loader.main(tmp_path / "whole", updates, 0.0)

@@ -5,10 +5,10 @@ batch.
 from __future__ import annotations
 
 import pytest
-from test_segments import batches, text_of
 
 from plmctl.data.formats.segments import Segments
 from plmctl.data.reader import RowReader
+from tests.data.test_segments import batches, text_of
 
 IGNORE = -100
 

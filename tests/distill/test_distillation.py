@@ -9,7 +9,6 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
-from lessons import LENGTHS, V, batch, model, pair
 from torch import nn
 
 from plmctl.attention.patterns.causal import Causal
@@ -37,6 +36,7 @@ from plmctl.tasks.regression import Regression
 from plmctl.tasks.squad import Squad
 from plmctl.tasks.tagging import Tagging
 from plmctl.training.checkpoint import tensors_of
+from tests.distill.lessons import LENGTHS, V, batch, model, pair
 
 
 def lesson(signals, *, hard=1.0, objective=None, places="predicted", width=8, **more):

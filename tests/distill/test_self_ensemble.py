@@ -6,9 +6,7 @@ import json
 
 import pytest
 import torch
-from lessons import batch, model
 from safetensors.torch import load_file
-from test_theseus import SMALL, tuned
 from typer.testing import CliRunner
 
 from plmctl.cli.app import make_app
@@ -21,6 +19,8 @@ from plmctl.objectives.mlm import MLM
 from plmctl.run import compose as config
 from plmctl.run import finetuning
 from plmctl.run.resume import resumed
+from tests.distill.lessons import batch, model
+from tests.distill.test_theseus import SMALL, tuned
 
 
 def moved(student):

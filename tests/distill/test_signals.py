@@ -9,7 +9,6 @@ from dataclasses import replace
 
 import pytest
 import torch
-from lessons import LENGTHS, V, answers, batch, pair
 
 from plmctl.attention.patterns.causal import Causal
 from plmctl.core.batch import Batch
@@ -20,6 +19,7 @@ from plmctl.distill.base import Answers, Logits
 from plmctl.distill.hidden import HiddenCosine, HiddenMSE, Patient
 from plmctl.distill.logits import LogitMSE, SoftTargets
 from plmctl.distill.relations import MiniLM, MiniLMv2
+from tests.distill.lessons import LENGTHS, V, answers, batch, pair
 
 REAL = [(b, i) for b, n in enumerate(LENGTHS) for i in range(n)]
 

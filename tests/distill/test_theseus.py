@@ -7,7 +7,6 @@ import json
 import numpy as np
 import pytest
 import torch
-from lessons import V, batch, model, pair
 from safetensors.torch import load_file
 
 from plmctl.core.batch import Batch, Seq, Targets
@@ -23,6 +22,7 @@ from plmctl.run.assemble import build_model
 from plmctl.run.contract import TINY
 from plmctl.run.loading import find
 from plmctl.run.resume import resumed
+from tests.distill.lessons import V, batch, model, pair
 
 LAYER = "backbone.stack.blocks."
 

@@ -1,13 +1,13 @@
 """How many of 200 prompts get the texts that `transformers`' generate writes, as a Markdown table.
 
-    python tests/generation/equality_table.py
+    python -m tests.generation.equality_table
 
 Random models in float64 on both sides; every text of a beam is compared, in order.
 """
 
 from __future__ import annotations
 
-import generation_peers as peers
+from tests.generation import generation_peers as peers
 
 PROMPTS = 200
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import generation_peers as peers
 import numpy as np
 import pytest
+
+from tests.generation import generation_peers as peers
 
 pytest.importorskip("transformers")
 COUNT = 24  # tests/generation/equality_table.py: 200

@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from publishing import VOCAB, publish
+
+from tests.interop.publishing import VOCAB, publish
 
 
 @pytest.fixture

@@ -1,6 +1,6 @@
 """The largest differences from `transformers` over all published classes, as a Markdown table.
 
-    python tests/interop/parity_table.py
+    python -m tests.interop.parity_table
 
 Random weights, norms and biases perturbed, rows with and without padding, E = H and E < H where a
 family has both.
@@ -13,14 +13,12 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-import test_electra
-import test_encoder_decoders
-import test_families
 import torch
-from publishing import publish
 from torch import Tensor
 
 import plmctl
+from tests.interop import test_electra, test_encoder_decoders, test_families
+from tests.interop.publishing import publish
 
 TYPES = (torch.float32, torch.float64)
 ROWS = ([9, 9], [9, 4, 1])  # lengths: without padding, with padding

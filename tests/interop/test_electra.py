@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 import torch
 from safetensors.torch import load_file
-from test_families import batch, inputs, there_and_back
 from torch import Tensor
 from torch.testing import assert_close
 from typer.testing import CliRunner
@@ -20,6 +19,7 @@ from plmctl.cli.app import make_app
 from plmctl.core.errors import ConfigError
 from plmctl.interop import hf
 from plmctl.run.convert import convert
+from tests.interop.test_families import batch, inputs, there_and_back
 
 transformers = pytest.importorskip("transformers")
 pytestmark = pytest.mark.parity

@@ -10,7 +10,6 @@ from pathlib import Path
 
 import pytest
 import torch
-from test_encoder_decoders import ENDS, agree, inputs, theirs
 
 import plmctl
 from plmctl.cli.convert import convert
@@ -21,6 +20,7 @@ from plmctl.run.compose import compose
 from plmctl.run.contract import TINY
 from plmctl.text.tokenizer import Tokenizer
 from plmctl.training.checkpoint import tensors_of
+from tests.interop.test_encoder_decoders import ENDS, agree, inputs, theirs
 
 transformers = pytest.importorskip("transformers")
 pytestmark = pytest.mark.parity

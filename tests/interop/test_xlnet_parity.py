@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 import torch
-from test_families import there_and_back
 from torch import Tensor
 from torch.testing import assert_close
 
@@ -18,6 +17,7 @@ import plmctl
 from plmctl.core.batch import Batch, Seq, Targets
 from plmctl.core.errors import ConfigError
 from plmctl.interop import hf
+from tests.interop.test_families import there_and_back
 
 transformers = pytest.importorskip("transformers")
 pytestmark = pytest.mark.parity

@@ -12,13 +12,13 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-import toy_jobs
-from toy_jobs import execute, job, journal, notes
 
 from plmctl.jobs.job import Job
 from plmctl.jobs.journal import State
 from plmctl.jobs.runners import run_here
 from plmctl.jobs.work import read_seconds
+from tests.jobs import toy_jobs
+from tests.jobs.toy_jobs import execute, job, journal, notes
 
 
 def by_name(*jobs: Job) -> dict[str, Job]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 
-from stacks import run_stack
 from torch import Tensor
 from torch.multiprocessing.reductions import StorageWeakRef
 from torch.utils import _pytree as tree
@@ -12,6 +11,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from plmctl.nn.env import Env
 from plmctl.nn.stack import Stack
+from tests.nn.stacks import run_stack
 
 
 class _Births(TorchDispatchMode):

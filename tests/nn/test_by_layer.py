@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 import torch
-from stacks import W, make_env, make_input, make_stack, run_stack
 
 from plmctl.core.errors import ConfigError
 from plmctl.run.assemble import build_model
 from plmctl.run.compose import compose
+from tests.nn.stacks import W, make_env, make_input, make_stack, run_stack
 
 
 def test_each_copy_has_its_own_values() -> None:

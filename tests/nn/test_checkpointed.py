@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 import torch
-from saved_tensors import saved_numbers
-from stacks import make_env, make_input, make_stack, run_stack
 
 from plmctl.core.errors import ConfigError
 from plmctl.nn.recorder import ATTENTION, Recorder
 from plmctl.nn.stack import checkpoint_stacks
+from tests.nn.saved_tensors import saved_numbers
+from tests.nn.stacks import make_env, make_input, make_stack, run_stack
 
 
 def _gradients(stack, x, env):

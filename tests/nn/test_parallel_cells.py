@@ -6,7 +6,6 @@ from functools import partial
 
 import pytest
 import torch
-from stacks import INNER, W, make_env, make_input, make_stack, run_stack
 
 from plmctl.core.errors import ConfigError
 from plmctl.nn.cells.feedforward import FeedForward
@@ -14,6 +13,7 @@ from plmctl.nn.env import Streams
 from plmctl.nn.layout import copies, parse, rounds
 from plmctl.nn.residual import PostNorm, PreNorm, SandwichNorm
 from plmctl.run.compose import compose
+from tests.nn.stacks import INNER, W, make_env, make_input, make_stack, run_stack
 
 
 @pytest.mark.parametrize(

@@ -8,13 +8,13 @@ from functools import partial
 
 import pytest
 import torch
-from saved_tensors import saved_numbers
-from stacks import B, T, W, make_env, make_input, make_stack, run_stack
 
 from plmctl.core.errors import ConfigError, PlmctlError
 from plmctl.nn.env import Streams
 from plmctl.nn.recorder import ATTENTION, Recorder
 from plmctl.nn.residual import PostNorm, SandwichNorm
+from tests.nn.saved_tensors import saved_numbers
+from tests.nn.stacks import B, T, W, make_env, make_input, make_stack, run_stack
 
 
 def _literal(stack, x, env, source=None):

@@ -1,7 +1,8 @@
 from __future__ import annotations
 
 import pytest
-from plain_rows import make_rows, make_vocab
+
+from tests.noise.plain_rows import make_rows, make_vocab
 
 
 @pytest.fixture

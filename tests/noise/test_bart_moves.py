@@ -5,7 +5,6 @@ from collections import Counter
 
 import numpy as np
 import pytest
-from moving_rows import CLS, PAD, SEP, make_rows, make_vocab
 from scipy import stats
 
 from plmctl.core.batch import Rows, Seq
@@ -14,6 +13,7 @@ from plmctl.core.errors import ConfigError
 from plmctl.noise.document_rotate import DocumentRotate
 from plmctl.noise.sentence_permute import SentencePermute
 from plmctl.noise.token_delete import TokenDelete
+from tests.noise.moving_rows import CLS, PAD, SEP, make_rows, make_vocab
 
 V = make_vocab()
 

@@ -7,13 +7,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from scipy import stats
-from test_whole_word_mask import literal
-from worded import chosen_of, worded
 
 from plmctl.core.draws import Draws
 from plmctl.core.errors import ConfigError, DataError
 from plmctl.noise.entity_mask import EntityMask
 from plmctl.noise.masking import Shuffled
+from tests.noise.test_whole_word_mask import literal
+from tests.noise.worded import chosen_of, worded
 
 
 def units_of(rows, row: int) -> list[list[int]]:

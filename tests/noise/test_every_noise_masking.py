@@ -6,8 +6,6 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from plain_rows import make_vocab
-from worded import chosen_of, some, worded, words_of
 
 from plmctl.core.batch import IGNORE, Rows
 from plmctl.core.draws import Draws
@@ -15,6 +13,8 @@ from plmctl.noise.base import Chain
 from plmctl.noise.masking import Masking
 from plmctl.run.build import build, plain
 from plmctl.run.recipes import conf_dir, load
+from tests.noise.plain_rows import make_vocab
+from tests.noise.worded import chosen_of, some, worded, words_of
 
 BUDGETED = (
     "token_mask",

@@ -8,13 +8,13 @@ from itertools import permutations
 
 import numpy as np
 import pytest
-from moving_rows import make_rows, make_vocab
 from scipy import stats
 
 from plmctl.core.batch import IGNORE
 from plmctl.core.draws import Draws
 from plmctl.core.errors import ConfigError
 from plmctl.noise.factorization_order import FactorizationOrder
+from tests.noise.moving_rows import make_rows, make_vocab
 
 V = make_vocab()
 

@@ -6,19 +6,6 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from moving_rows import (
-    CLS,
-    EOS,
-    MASK,
-    SEP,
-    check_followed,
-    check_moved,
-    equal,
-    make_rows,
-    make_vocab,
-    numbered,
-    some,
-)
 
 from plmctl.core.batch import IGNORE, Rows, Seq
 from plmctl.core.draws import Draws
@@ -41,6 +28,19 @@ from plmctl.noise.token_shuffle import TokenShuffle
 from plmctl.noise.word_blank import WordBlank
 from plmctl.noise.word_drop import WordDrop
 from plmctl.noise.word_shuffle import WordShuffle
+from tests.noise.moving_rows import (
+    CLS,
+    EOS,
+    MASK,
+    SEP,
+    check_followed,
+    check_moved,
+    equal,
+    make_rows,
+    make_vocab,
+    numbered,
+    some,
+)
 
 V = make_vocab()
 MOVING: dict[str, Noise] = {

@@ -8,8 +8,6 @@ from math import erf, sqrt
 
 import numpy as np
 import pytest
-from plain_rows import make_rows, make_vocab
-from worded import some
 
 from plmctl.core.batch import IGNORE, Rows
 from plmctl.core.draws import Draws
@@ -19,6 +17,8 @@ from plmctl.noise.base import Chain
 from plmctl.noise.ngram_hole import NgramHole, gaussian_shares
 from plmctl.run.build import build, plain
 from plmctl.run.recipes import conf_dir, load
+from tests.noise.plain_rows import make_rows, make_vocab
+from tests.noise.worded import some
 
 MASK = 4
 

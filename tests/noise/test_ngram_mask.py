@@ -7,13 +7,13 @@ import random
 import numpy as np
 import pytest
 from scipy import stats
-from test_whole_word_mask import shuffled_words
-from worded import chosen_of, one_long_word, worded, words_of
 
 from plmctl.core.draws import HALF, Draws
 from plmctl.core.errors import ConfigError
 from plmctl.noise.groups import Lengths, first_come
 from plmctl.noise.ngram_mask import NgramMask
+from tests.noise.test_whole_word_mask import shuffled_words
+from tests.noise.worded import chosen_of, one_long_word, worded, words_of
 
 
 def literal(

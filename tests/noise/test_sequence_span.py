@@ -4,12 +4,12 @@ what the decoder reads of it.
 
 import numpy as np
 import pytest
-from moving_rows import MASK, make_rows, make_vocab
 from scipy import stats
 
 from plmctl.core.draws import Draws
 from plmctl.core.errors import ConfigError
 from plmctl.noise.sequence_span import SequenceSpan
+from tests.noise.moving_rows import MASK, make_rows, make_vocab
 
 V = make_vocab()
 MASS = SequenceSpan(vocab=V, rate=0.5, edge_share=0.2)

@@ -8,13 +8,13 @@ from math import comb
 
 import numpy as np
 import pytest
-from moving_rows import EOS, PAD, SEP, make_rows, make_vocab
 from scipy import stats
 
 from plmctl.core.batch import Rows, Seq
 from plmctl.core.draws import Draws
 from plmctl.core.errors import ConfigError
 from plmctl.noise.span_sentinel import SpanSentinel
+from tests.noise.moving_rows import EOS, PAD, SEP, make_rows, make_vocab
 
 V = make_vocab()
 T5 = SpanSentinel(vocab=V, rate=0.15, mean_length=3.0)

@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from scipy import stats
-from worded import chosen_of, worded
 
 from plmctl.core.draws import Draws
 from plmctl.noise.target_mask import TargetMask
+from tests.noise.worded import chosen_of, worded
 
 
 @pytest.mark.parametrize("limit", [None, 10])

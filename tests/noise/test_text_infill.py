@@ -6,12 +6,12 @@ from collections import Counter
 
 import numpy as np
 import pytest
-from moving_rows import MASK, make_rows, make_vocab
 from scipy import stats
 
 from plmctl.core.draws import Draws
 from plmctl.core.errors import ConfigError
 from plmctl.noise.text_infill import TextInfill, draw_gaps, tabulate_poisson
+from tests.noise.moving_rows import MASK, make_rows, make_vocab
 
 V = make_vocab()
 

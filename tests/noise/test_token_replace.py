@@ -7,13 +7,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from scipy import stats
-from worded import worded
 
 from plmctl.core.batch import IGNORE
 from plmctl.core.draws import Draws
 from plmctl.core.errors import ConfigError
 from plmctl.data.sample import corpus_sample
 from plmctl.noise.token_replace import TokenReplace
+from tests.noise.worded import worded
 
 
 def test_rate_places_and_labels(vocab_of):

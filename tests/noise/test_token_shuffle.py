@@ -6,7 +6,6 @@ from collections import Counter
 
 import numpy as np
 import pytest
-from moving_rows import CLS, SEP, make_rows, make_vocab
 from scipy import stats
 
 from plmctl.core.batch import IGNORE, Rows, Seq
@@ -15,6 +14,7 @@ from plmctl.core.errors import ConfigError
 from plmctl.noise.base import Chain
 from plmctl.noise.token_mask import TokenMask
 from plmctl.noise.token_shuffle import TokenShuffle
+from tests.noise.moving_rows import CLS, SEP, make_rows, make_vocab
 
 V = make_vocab()
 

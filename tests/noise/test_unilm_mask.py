@@ -7,11 +7,11 @@ import random
 import numpy as np
 import pytest
 from scipy import stats
-from worded import chosen_of, worded
 
 from plmctl.core.draws import Draws
 from plmctl.core.errors import ConfigError
 from plmctl.noise.unilm_mask import UnilmMask
+from tests.noise.worded import chosen_of, worded
 
 
 def literal(ids: list[int], budget: int, rng: random.Random) -> tuple[set[int], bool]:

@@ -4,7 +4,6 @@ from collections import Counter
 
 import numpy as np
 import pytest
-from moving_rows import CLS, MASK, SEP, make_rows, make_vocab
 from scipy import stats
 
 from plmctl.core.batch import Rows, Seq
@@ -13,6 +12,7 @@ from plmctl.core.errors import ConfigError
 from plmctl.noise.word_blank import WordBlank
 from plmctl.noise.word_drop import WordDrop
 from plmctl.noise.word_shuffle import WordShuffle
+from tests.noise.moving_rows import CLS, MASK, SEP, make_rows, make_vocab
 
 V = make_vocab()
 

@@ -9,12 +9,12 @@ import random
 import numpy as np
 import pytest
 from scipy import stats
-from worded import chosen_of, one_long_word, worded, words_of
 
 from plmctl.core.draws import Draws
 from plmctl.core.errors import ConfigError
 from plmctl.noise.masking import Shuffled
 from plmctl.noise.whole_word_mask import WholeWordMask
+from tests.noise.worded import chosen_of, one_long_word, worded, words_of
 
 
 def literal(words: list[list[int]], budget: int) -> set[int]:

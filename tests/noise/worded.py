@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
-from plain_rows import make_rows
 
 from plmctl.core.batch import IGNORE, Rows
+from tests.noise.plain_rows import make_rows
 
 
 def worded(

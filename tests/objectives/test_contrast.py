@@ -9,11 +9,11 @@ import math
 import numpy as np
 import pytest
 import torch
-from contrastive import batch_of, holed, rows_of
 
 from plmctl.core.batch import IGNORE, Rows
 from plmctl.data.loader import collate
 from plmctl.objectives.contrast import find_equal, info_nce, multiply, restore_originals
+from tests.objectives.contrastive import batch_of, holed, rows_of
 
 
 def literal(scores: torch.Tensor, barred: torch.Tensor, counted: torch.Tensor) -> float:

@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 import torch
-from electra_parts import MASK, REAL, SMALL, B, T, V, made, one_batch
 from scipy import stats
 from torch.nn import functional as F
 from torch.testing import assert_close
@@ -22,6 +21,7 @@ from plmctl.run.assemble import build_model, build_objective, known_to_objective
 from plmctl.run.compose import compose
 from plmctl.run.contract import check_contract
 from plmctl.run.cost import cost, own_parameters
+from tests.objectives.electra_parts import MASK, REAL, SMALL, B, T, V, made, one_batch
 
 EXACT = {"atol": 1e-10, "rtol": 1e-10}
 

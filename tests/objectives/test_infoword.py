@@ -9,7 +9,6 @@ import math
 import numpy as np
 import pytest
 import torch
-from contrastive import VOCAB, States, W, batch_of, encoder, holed, rows_of
 
 from plmctl.core.batch import Batch, Seq
 from plmctl.core.draws import Draws
@@ -20,6 +19,7 @@ from plmctl.noise.ngram_hole import NgramHole
 from plmctl.objectives.infoword import InfoWord
 from plmctl.run.compose import compose
 from plmctl.run.contract import check_contract
+from tests.objectives.contrastive import VOCAB, States, W, batch_of, encoder, holed, rows_of
 
 CLEAN = rows_of([10, 7, 9, 4])
 ONE_EACH = [(0, 2, 5), (1, 1, 3), (2, 6, 2), (3, 1, 1)]

@@ -6,7 +6,6 @@ import math
 
 import pytest
 import torch
-from contrastive import States, W, batch_of, encoder, holed, rows_of
 from torch import Tensor
 
 from plmctl.core.errors import ConfigError, UsageError
@@ -16,6 +15,7 @@ from plmctl.objectives.mix import Entry, Mix
 from plmctl.objectives.simcse import SimCSE
 from plmctl.run.compose import compose
 from plmctl.run.contract import check_contract
+from tests.objectives.contrastive import States, W, batch_of, encoder, holed, rows_of
 
 LENGTHS = [10, 7, 9, 4, 10]
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import fabricated
 import pytest
 import yaml
 from typer.testing import CliRunner
@@ -12,6 +11,7 @@ from typer.testing import CliRunner
 from plmctl.cli.app import make_app
 from plmctl.report.card import make_card
 from plmctl.report.runs import RunLog
+from tests.report import fabricated
 
 TASK = {
     "_target_": "plmctl.tasks.classification.Classification",

@@ -8,12 +8,11 @@ import shutil
 import subprocess
 from pathlib import Path
 
-import fabricated
-import parsed
 import pytest
 
 from plmctl.report.build import write_report
 from plmctl.report.subject import find_subject
+from tests.report import fabricated, parsed
 
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
 BROWSER = next((found for name in NAMES if (found := shutil.which(name))), None)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 from xml.etree import ElementTree
 
-import parsed
 import pytest
 import torch
 from typer.testing import CliRunner
@@ -17,6 +16,7 @@ from plmctl.report import maps
 from plmctl.report.maps import draw_attention, measure_attention
 from plmctl.report.panels.attention import panel
 from plmctl.report.subject import Wishes, find_subject
+from tests.report import parsed
 
 SVG = "{http://www.w3.org/2000/svg}"
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import parsed
 import pytest
 
 from plmctl.report.page import (
@@ -18,6 +17,7 @@ from plmctl.report.page import (
     render_markdown,
     write_page,
 )
+from tests.report import parsed
 
 SVG = '<svg xmlns="http://www.w3.org/2000/svg"><text>x</text></svg>'
 BLOCKS = [

@@ -13,8 +13,6 @@ from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
-import fabricated
-import parsed
 import pytest
 from typer.testing import CliRunner
 
@@ -37,6 +35,7 @@ from plmctl.report.panels import (
 from plmctl.report.panels import glue as glue_panel
 from plmctl.report.runs import RunLog, find_standing
 from plmctl.report.subject import find_subject
+from tests.report import fabricated, parsed
 
 LABELS = {
     "_target_": "plmctl.tasks.classification.Classification",

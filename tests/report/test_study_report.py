@@ -8,8 +8,6 @@ import json
 import shutil
 from pathlib import Path
 
-import fabricated
-import parsed
 import pytest
 from typer.testing import CliRunner
 
@@ -18,6 +16,7 @@ from plmctl.report.build import make_blocks
 from plmctl.report.page import Chart, render_html
 from plmctl.report.studies import StudyFolder
 from plmctl.report.subject import find_subject
+from tests.report import fabricated, parsed
 
 
 @pytest.fixture(scope="module")

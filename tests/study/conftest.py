@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import toy_study
 
 from plmctl.run.build import plain
 from plmctl.run.compose import Flags, compose
@@ -15,6 +14,7 @@ from plmctl.study import plan as planning
 from plmctl.study.parse import parse
 from plmctl.study.plan import StudyPlan
 from plmctl.study.study import Study
+from tests.study import toy_study
 
 
 @pytest.fixture

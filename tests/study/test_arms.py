@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import toy_study
 
 from plmctl.core.errors import UsageError
 from plmctl.jobs.journal import State
 from plmctl.study.plan import StudyPlan
 from plmctl.study.results import Results
+from tests.study import toy_study
 
 Planned = Callable[..., StudyPlan]
 LOSS = {"a": {"of": "pretrain", "key": "loss"}}

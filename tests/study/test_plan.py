@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import toy_study
 
 from plmctl.core.errors import UsageError
 from plmctl.jobs.job import resolve
@@ -18,6 +17,7 @@ from plmctl.run.compose import Flags
 from plmctl.study import plan as planning
 from plmctl.study.plan import StudyPlan
 from plmctl.study.study import Study
+from tests.study import toy_study
 
 Planned = Callable[..., StudyPlan]
 

@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import toy_study
 from typer.testing import CliRunner
 
 from plmctl.cli.app import make_app
@@ -25,6 +24,7 @@ from plmctl.jobs.runners import Processes
 from plmctl.jobs.work import DONE
 from plmctl.study.plan import StudyPlan
 from plmctl.study.run import make_journal
+from tests.study import toy_study
 
 Planned = Callable[..., StudyPlan]
 

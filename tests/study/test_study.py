@@ -6,11 +6,11 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-import toy_study
 
 from plmctl.core.errors import UsageError
 from plmctl.study.arms import expand
 from plmctl.study.study import Restarts, Study
+from tests.study import toy_study
 
 Parsed = Callable[..., Study]
 

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import toy_study
 
 from plmctl.jobs.journal import State
 from plmctl.report.mean_curves import average_curves, read_curve
@@ -22,6 +21,7 @@ from plmctl.study.latex import format_latex
 from plmctl.study.plan import StudyPlan
 from plmctl.study.results import Results
 from plmctl.study.table import write_table
+from tests.study import toy_study
 
 Planned = Callable[..., StudyPlan]
 LOSS = {("slow", 0): 2.0, ("slow", 1): 2.1, ("fast", 0): 1.5, ("fast", 1): 1.61}

@@ -5,12 +5,20 @@ sec. 2.5).
 import numpy as np
 import pytest
 import torch
-from test_generation_task import EXAMPLES, KINDS, PAIRS, SEGMENTS, _model, _predicted, _task
 
 from plmctl.core.batch import IGNORE, Batch, Seq
 from plmctl.core.draws import Draws
 from plmctl.core.errors import ConfigError
 from plmctl.tasks import batches, inference
+from tests.tasks.test_generation_task import (
+    EXAMPLES,
+    KINDS,
+    PAIRS,
+    SEGMENTS,
+    _model,
+    _predicted,
+    _task,
+)
 
 PREFIXES = ("prefix", "unilm")
 

@@ -5,7 +5,6 @@ texts.
 import json
 
 import pytest
-from writing import parallel
 
 from plmctl.core.errors import ConfigError, ConfigErrors, DataError
 from plmctl.core.rounding import rounded
@@ -15,6 +14,7 @@ from plmctl.run.action import perform
 from plmctl.run.loading import load
 from plmctl.run.prompting import prompt_reader
 from plmctl.tasks import written
+from tests.tasks.writing import parallel
 
 SMALL = [
     "checkpoint=null",

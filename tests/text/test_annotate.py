@@ -9,7 +9,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from test_tokenizer import CHINESE, TEXTS
 
 from plmctl.core.errors import ConfigError, DataError, UsageError
 from plmctl.core.parts import part_of
@@ -22,6 +21,7 @@ from plmctl.text.annotate import Wanted, choose_tracks, choose_word_starts
 from plmctl.text.inputs import read_lines
 from plmctl.text.tokenizer import Tokenizer
 from plmctl.text.train import KINDS
+from tests.text.test_tokenizer import CHINESE, TEXTS
 
 WORDS = ["使用", "语言", "模型", "来", "预测", "一个", "词", "的", "probability", "概率"]
 SENTENCE = "使用语言模型来预测下一个词的probability。"  # the example of Cui et al. (2021), table 1

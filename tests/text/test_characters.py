@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from test_tokenizer import CHINESE, ODD, TEXTS
 
 from plmctl.text.characters import SIZE, Characters
 from plmctl.text.tokenizer import Tokenizer
+from tests.text.test_tokenizer import CHINESE, ODD, TEXTS
 
 WORDS = Tokenizer.train([*TEXTS[:300], CHINESE], kind="word", vocab_size=800)
 SPACED = Tokenizer.train(TEXTS[:300], kind="word", vocab_size=800, punctuation=False)

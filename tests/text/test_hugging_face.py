@@ -8,10 +8,10 @@ import json
 from pathlib import Path
 
 import pytest
-from test_tokenizer import KINDS, ODD, TEXTS
 
 from plmctl.core.errors import DataError
 from plmctl.text.tokenizer import Tokenizer
+from tests.text.test_tokenizer import KINDS, ODD, TEXTS
 
 transformers = pytest.importorskip("transformers")
 # a special in a text is special to transformers

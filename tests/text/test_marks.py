@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from test_tokenizer import CHINESE, KINDS, TEXTS
 
 from plmctl.core.errors import ConfigError, DataError
 from plmctl.data import encoding, tokenizing
@@ -24,6 +23,7 @@ from plmctl.text.marks import count_characters
 from plmctl.text.reader import documents
 from plmctl.text.tokenizer import Tokenizer
 from plmctl.text.train import KINDS as RECIPES
+from tests.text.test_tokenizer import CHINESE, KINDS, TEXTS
 
 PARTS = [
     "The naïve café",

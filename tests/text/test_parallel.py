@@ -9,7 +9,6 @@ import json
 from pathlib import Path
 
 import pytest
-from test_tokenizer import TEXTS
 
 from plmctl.core.errors import ConfigError, DataError
 from plmctl.data import encoding, tokenizing
@@ -20,6 +19,7 @@ from plmctl.run.tokenize import sources
 from plmctl.text.reader import read_pairs
 from plmctl.text.tokenizer import Tokenizer
 from plmctl.text.train import KINDS
+from tests.text.test_tokenizer import TEXTS
 
 ENGLISH = ["A dog. It runs!", "Two  cats", "", "the end", "\u200e"]
 CHINESE = ["一只狗。它跑！", "两只猫", "空", "", "终"]

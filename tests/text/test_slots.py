@@ -8,11 +8,11 @@ import json
 from pathlib import Path
 
 import pytest
-from test_tokenizer import CHINESE, KINDS, TEXTS
 
 from plmctl.core.errors import ConfigError
 from plmctl.text.tokenizer import Tokenizer
 from plmctl.text.train import KINDS as RECIPES
+from tests.text.test_tokenizer import CHINESE, KINDS, TEXTS
 
 SPELLED = "<extra_id_0> a [unused1] <extra_id_19>"
 

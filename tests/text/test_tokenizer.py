@@ -242,15 +242,15 @@ def test_unknown_names() -> None:
 
 
 def test_training_is_the_same_in_every_process(made: dict[str, Tokenizer]) -> None:
-    code = "import sys; sys.path[:0] = sys.argv[1:]; import test_tokenizer as t\n"
+    code = "import sys; sys.path.insert(0, sys.argv[1])\n"
+    code += "from tests.text import test_tokenizer as t\n"
     code += "kinds = ('unigram', 'wordpiece', 'byte_bpe')\n"
     code += (
         "print(*(t.Tokenizer.train(t.TEXTS, kind=kind, vocab_size=1200).fingerprint for kind in"
         " kinds))"
     )
-    here = Path(__file__).resolve()
     out = subprocess.run(
-        [sys.executable, "-c", code, str(here.parent), str(here.parents[2])],
+        [sys.executable, "-c", code, str(Path(__file__).resolve().parents[2])],
         capture_output=True,
         text=True,
         check=True,

@@ -7,12 +7,12 @@ import signal
 import pytest
 import torch
 from safetensors.torch import load_file
-from toy import ToyObjective, make_model, make_trainer
 
 from plmctl.core.errors import DataError, PlmctlError
 from plmctl.training import checkpoint
 from plmctl.training.checkpoint import Checkpoints, Snapshot
 from plmctl.training.log import cut_back
+from tests.training.toy import ToyObjective, make_model, make_trainer
 
 
 def snapshot(value: float) -> Snapshot:

@@ -7,20 +7,21 @@ from pathlib import Path
 
 import pytest
 from safetensors.torch import load_file
-from toy import curve
 
 from plmctl.training.processes.launch import launch
+from tests.training.toy import curve
 
-HERE = Path(__file__).parent
+ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture
 def run(tmp_path, monkeypatch):
-    monkeypatch.setenv("PYTHONPATH", str(HERE))
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
 
     def start(processes, name, *argv):
-        return launch(processes, [str(tmp_path / name), *map(str, argv)], module="toy_process")
+        words = [str(tmp_path / name), *map(str, argv)]
+        return launch(processes, words, module="tests.training.toy_process")
 
     return start
 
@@ -69,9 +70,9 @@ def test_under_torchrun(tmp_path):
         "--nproc-per-node",
         "2",
         "-m",
-        "toy_process",
+        "tests.training.toy_process",
     ]
-    environment = {**os.environ, "PYTHONPATH": str(HERE), "OMP_NUM_THREADS": "1"}
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
     subprocess.run(
         [*command, str(tmp_path / "run"), "2", "4"], env=environment, check=True, timeout=100
     )

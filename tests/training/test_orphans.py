@@ -18,12 +18,12 @@ import pytest
 from plmctl.core import children as following
 from plmctl.training.processes.launch import launch
 
-HERE = Path(__file__).parent
+ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture(autouse=True)
 def _toys(monkeypatch: pytest.MonkeyPatch) -> None:
-    path = os.pathsep.join([str(HERE), *filter(None, [os.environ.get("PYTHONPATH")])])
+    path = os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
     monkeypatch.setenv("PYTHONPATH", path)
 
 
@@ -57,13 +57,16 @@ def test_the_second_signal_ends_processes_that_hear_nothing(tmp_path: Path) -> N
     began: list[float] = []
     thread = threading.Thread(target=twice)
     thread.start()
-    assert launch(2, [str(tmp_path)], module="toy_child") == 130
+    assert launch(2, [str(tmp_path)], module="tests.training.toy_child") == 130
     thread.join()
     assert time.monotonic() - began[0] < 5
     assert not any(map(alive, children(tmp_path)))
 
 
-CODE = "from plmctl.training.processes.launch import launch; launch(2, ['{}'], module='toy_child')"
+CODE = """
+from plmctl.training.processes.launch import launch
+launch(2, ['{}'], module='tests.training.toy_child')
+"""
 
 
 def test_processes_end_with_the_one_that_launched_them(tmp_path: Path) -> None:

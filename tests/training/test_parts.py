@@ -5,7 +5,6 @@ import json
 import pytest
 import torch
 from torch import nn
-from toy import ToyBatches, make_batch, make_model, make_trainer
 
 from plmctl.core.errors import ConfigError, DataError, UsageError
 from plmctl.core.progress import clock
@@ -16,6 +15,7 @@ from plmctl.training.freezing import apply_freezing
 from plmctl.training.log import Log, cut_back, format_line, read_metrics
 from plmctl.training.processes.world import device_of, join
 from plmctl.training.stages import Stage, check_shares, find_stage
+from tests.training.toy import ToyBatches, make_batch, make_model, make_trainer
 
 CPU = torch.device("cpu")
 

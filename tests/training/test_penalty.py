@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 import torch
-from toy import ToyBatches, ToyObjective, curve, make_model, make_trainer
 
 from plmctl.heads.features import ScalarMix
 from plmctl.objectives.base import Output, Term
 from plmctl.objectives.penalty import penalize
+from tests.training.toy import ToyBatches, ToyObjective, curve, make_model, make_trainer
 
 SCORES, STRENGTH = [0.5, -1.0, 2.0], 0.7
 
@@ -33,7 +33,7 @@ def mixing(strength):
 def gradient(tmp_path, monkeypatch, strength, micro):
     """{name: gradient} of one update over 8 rows, and what the loss and its terms were."""
     model = mixing(strength)
-    monkeypatch.setattr("toy.make_model", lambda *_: model)
+    monkeypatch.setattr("tests.training.toy.make_model", lambda *_: model)
     trainer = make_trainer(
         tmp_path, rows=8, micro=micro, objective=penalize(model, Asks()), settings={"clip": 0.0}
     )
@@ -68,7 +68,7 @@ def test_a_large_penalty_keeps_the_mean(tmp_path, monkeypatch):
         model = mixing(strength)
         with torch.no_grad():
             model.heads["mix"].scores.zero_()
-        monkeypatch.setattr("toy.make_model", lambda *_, made=model: made)
+        monkeypatch.setattr("tests.training.toy.make_model", lambda *_, made=model: made)
         make_trainer(tmp_path / str(strength), steps=12, objective=penalize(model, Asks())).fit()
         largest = model.heads["mix"].scores.abs().max().item()
         assert largest > 0.02 if strength == 0 else largest < 0.02

@@ -6,13 +6,13 @@ import signal
 
 import pytest
 import torch
-from toy import Recurrent, ToyBatches, curve, make_trainer, same, weights
 
 from plmctl.training import checkpoint
 from plmctl.training.budget import Budget
 from plmctl.training.evaluation import mean_losses
 from plmctl.training.log import cut_back
 from plmctl.training.stages import Stage
+from tests.training.toy import Recurrent, ToyBatches, curve, make_trainer, same, weights
 
 N, K = 9, 5
 

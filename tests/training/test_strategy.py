@@ -10,12 +10,20 @@ from pathlib import Path
 
 import pytest
 import torch
-from toy_strategy import LARGEST, ROWS, STRATEGIES, UPDATES, loss_of, make_module, optimizer_of
 
 from plmctl.training.processes.launch import launch
 from plmctl.training.strategy import choose
+from tests.training.toy_strategy import (
+    LARGEST,
+    ROWS,
+    STRATEGIES,
+    UPDATES,
+    loss_of,
+    make_module,
+    optimizer_of,
+)
 
-HERE = Path(__file__).parent
+ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture(scope="module", params=STRATEGIES)
@@ -23,9 +31,10 @@ def seen(request, tmp_path_factory):
     """What each process of the strategy left, by rank."""
     folder, processes = tmp_path_factory.mktemp("strategy"), STRATEGIES[request.param][0]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("PYTHONPATH", str(HERE))
+        patch.setenv("PYTHONPATH", str(ROOT))
         patch.setenv("OMP_NUM_THREADS", "1")
-        assert launch(processes, [request.param, str(folder)], module="toy_strategy") == 0
+        words = [request.param, str(folder)]
+        assert launch(processes, words, module="tests.training.toy_strategy") == 0
     return [torch.load(folder / f"{rank}.pt") for rank in range(processes)]
 
 

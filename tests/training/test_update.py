@@ -5,7 +5,12 @@ import json
 import pytest
 import torch
 from torch import nn
-from toy import (
+
+from plmctl.core.errors import PlmctlError
+from plmctl.objectives.base import Objective, Output, Term
+from plmctl.training.budget import Budget
+from plmctl.training.progress import Progress
+from tests.training.toy import (
     Recurrent,
     ToyBatches,
     ToyObjective,
@@ -15,11 +20,6 @@ from toy import (
     make_trainer,
     weights,
 )
-
-from plmctl.core.errors import PlmctlError
-from plmctl.objectives.base import Objective, Output, Term
-from plmctl.training.budget import Budget
-from plmctl.training.progress import Progress
 
 
 def test_gradient_is_the_sum_of_means_written_as_a_loop(tmp_path):
@@ -90,7 +90,7 @@ class Explodes(ToyObjective):
 
 @pytest.fixture(autouse=True)
 def _rows_of_minus_one(monkeypatch):
-    import toy
+    from tests.training import toy
 
     real = toy.make_batch
 

@@ -8,13 +8,13 @@ import sys
 from pathlib import Path
 
 import torch
-from toy import ToyBatches, ToyObjective, make_trainer
 
 from plmctl.core.batch import Batch
 from plmctl.core.errors import PlmctlError
 from plmctl.training.evaluation import mean_losses
 from plmctl.training.processes.world import join, leave
 from plmctl.training.stages import Stage
+from tests.training.toy import ToyBatches, ToyObjective, make_trainer
 
 
 def full(folder: Path) -> None:
