@@ -20,8 +20,8 @@ from plmctl.core.errors import ConfigError, DataError, UsageError
 from plmctl.nn import layout
 from plmctl.run.compose import compose
 from plmctl.run.recipes import load
-from plmctl.run.saved import read_yaml
 from plmctl.storage.reading import read_json
+from plmctl.storage.settings_file import read_settings
 from plmctl.tasks import files
 from plmctl.tasks.conll import Columns
 from plmctl.tasks.squad_files import SquadFiles
@@ -200,7 +200,7 @@ def test_settings_that_unfold_without_end(tmp_path: Path, most: Callable[[], int
     with pytest.raises(
         DataError, match=r"mine.yaml: [\d,]+ values, once its aliases \(\*name\) are filled in"
     ):
-        read_yaml(file)
+        read_settings(file)
     with pytest.raises(UsageError, match="once its aliases"):
         load(file)
     (tmp_path / "format").mkdir()
@@ -214,10 +214,10 @@ def test_settings_that_unfold_without_end(tmp_path: Path, most: Callable[[], int
         )
     assert most() < 40 << 20
     file.write_text("first: &one {a: 1, b: [2]}\nsecond: *one\nlayout: af*12\n")
-    assert read_yaml(file).second == {"a": 1, "b": [2]}
+    assert read_settings(file)["second"] == {"a": 1, "b": [2]}
     file.write_text("# " + "x" * (1 << 22))
     with pytest.raises(DataError, match="more than 4,194,304 characters of settings"):
-        read_yaml(file)
+        read_settings(file)
 
 
 def test_a_file_that_is_read_whole_is_of_some_size(tmp_path: Path) -> None:

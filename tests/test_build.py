@@ -111,10 +111,8 @@ def test_partial_is_a_factory_that_may_lack_arguments() -> None:
     assert made.make.keywords == {"rate": 0.2}
 
 
-def test_a_list_of_parts_and_an_omegaconf_node() -> None:
-    from omegaconf import OmegaConf
-
-    node = OmegaConf.create({"w": 4, "parts": [{"_target_": f"{PLUGIN}.Norm", "width": "${w}"}]})
+def test_a_list_of_parts() -> None:
+    node = {"parts": [{"_target_": f"{PLUGIN}.Norm", "width": 4}]}
     assert build(node, {}, [PLUGIN], path="norm")["parts"][0].width == 4
 
 

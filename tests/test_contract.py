@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from omegaconf import OmegaConf
 
 from plmctl.core.errors import ConfigError, ConfigErrors, UsageError
 from plmctl.core.fields import COMMON
@@ -15,6 +14,7 @@ from plmctl.objectives.base import Facts
 from plmctl.run.compose import compose
 from plmctl.run.contract import check_contract, derived, mismatches, providers
 from plmctl.run.recipes import conf_dir, load
+from plmctl.run.references import work_out
 
 
 class Ask:
@@ -125,10 +125,10 @@ def config(*names: str, **slots: Any) -> dict[str, Any]:
         made[slot] = load(conf_dir() / slot / f"{slots.get(slot, option)}.yaml")
     for name in slots.get("noise", ["token_mask"]):
         made["noise"][name] = load(conf_dir() / "noise" / f"{name}.yaml")
-    whole = OmegaConf.create(made)
     for name in names:
-        whole.merge_with(load(conf_dir() / "objective" / f"{name}.yaml"))
-    return whole  # type: ignore[return-value]
+        for slot, parts in load(conf_dir() / "objective" / f"{name}.yaml").items():
+            made[slot] = made.get(slot, {}) | parts
+    return work_out(made)
 
 
 def test_real_parts_fit() -> None:
@@ -149,12 +149,12 @@ def test_real_parts_that_do_not_fit_are_reported_together() -> None:
 
 def test_a_missing_head_and_a_wrong_number_are_reported() -> None:
     bare = config("mlm")
-    bare.heads = {}
+    bare["heads"] = {}
     with pytest.raises(ConfigError, match=r"heads.mlm"):
         check_contract(bare)
     bad = config("mlm")
-    bad.noise.token_mask.rate = 1.5
-    bad.model.embedding.dropout = "abc"
+    bad["noise"]["token_mask"]["rate"] = 1.5
+    bad["model"]["embedding"]["dropout"] = "abc"
     with pytest.raises(ConfigErrors) as caught:
         check_contract(bad)
     assert "noise.token_mask.rate" in str(caught.value)
@@ -163,14 +163,14 @@ def test_a_missing_head_and_a_wrong_number_are_reported() -> None:
 
 def test_a_source_is_checked_with_the_objectives_that_look_at_it() -> None:
     two = config("mlm", "nsp")
-    two.data.sources = {
+    two["data"]["sources"] = {
         "text": {},
         "pairs": {"format": load(conf_dir() / "format" / "sentence_pair.yaml"), "noise": None},
     }
-    two.objective.mlm.on = "text"
-    two.objective.nsp.on = "pairs"
+    two["objective"]["mlm"]["on"] = "text"
+    two["objective"]["nsp"]["on"] = "pairs"
     check_contract(two)
-    two.objective.nsp.on = "text"
+    two["objective"]["nsp"]["on"] = "text"
     with pytest.raises(ConfigError, match=r"labels.pair"):
         check_contract(two)
 

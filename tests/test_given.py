@@ -9,7 +9,7 @@ import pytest
 from plmctl.core.errors import ConfigError, ConfigErrors
 from plmctl.nn.residual import PostNorm
 from plmctl.run.build import build
-from plmctl.run.resolvers import portion
+from plmctl.run.references import portion
 
 NORM = {"_target_": "plmctl.nn.norm.layer_norm", "_partial_": True, "eps": 1e-5}
 NODE = {"_target_": "plmctl.nn.residual.PostNorm", "dropout": 0.0, "norm": NORM}

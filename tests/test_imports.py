@@ -141,6 +141,23 @@ def test_an_import_inside_a_function_spares_time(file: Path) -> None:
     assert not [each for each in ours if not each.startswith(tuple(late) or ("-",))]
 
 
+# who knows the libraries of settings: one module knows Hydra, and two OmegaConf, its references
+KNOWN_TO = {"hydra": {"run/composer.py"}, "omegaconf": {"run/composer.py", "run/references.py"}}
+
+
+@pytest.mark.parametrize(("library", "files"), KNOWN_TO.items())
+def test_one_place_knows_hydra(library: str, files: set[str]) -> None:
+    """Imports for type checkers count like all others; names in texts are found, too."""
+    importing = {
+        name(file)
+        for file in FILES
+        if library in {each.split(".")[0] for each in imports(file, at_run_time=False)}
+    }
+    assert importing == files
+    naming = {name(file) for file in FILES if "OmegaConf" in file.read_text(encoding="utf-8")}
+    assert naming <= KNOWN_TO["omegaconf"]
+
+
 def test_of_the_parts_training_knows_only_which_rows_are_real() -> None:
     found = {
         name

@@ -8,7 +8,7 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 from plmctl.run.headers import Header, header
 from plmctl.run.recipes import (
@@ -35,7 +35,7 @@ def list_recipes(config_dirs: Sequence[str] = ()) -> list[dict[str, str]]:
 
 
 def describe_recipe(name: str, file: Path) -> dict[str, str]:
-    found, node = header(file), read_yaml(file)
+    found, node = header(file), load(file)
     parameters, _, flops = found.text("Cost").partition(" (")[0].partition(", ")
     return {
         "name": name,
@@ -94,7 +94,7 @@ def list_studies(config_dirs: Sequence[str] = ()) -> list[dict[str, str]]:
     """{name, title, arms, seeds, budget, tasks, results} of every study."""
     results = recipes_dir() / "RESULTS.md"
     text = results.read_text(encoding="utf-8") if results.is_file() else ""
-    return [_study(name, read_yaml(file), text) for name, file in studies(config_dirs).items()]
+    return [_study(name, load(file), text) for name, file in studies(config_dirs).items()]
 
 
 def _study(name: str, node: Mapping[str, Any], results: str) -> dict[str, str]:
@@ -119,11 +119,4 @@ def _study(name: str, node: Mapping[str, Any], results: str) -> dict[str, str]:
 
 def _default(group: str, option: Any, key: str) -> Any:
     file = conf_dir() / group / f"{option}.yaml"
-    return read_yaml(file).get(key) if file.is_file() else None
-
-
-def read_yaml(file: Path) -> Mapping[str, Any]:
-    """A YAML file as it stands."""
-    from omegaconf import OmegaConf
-
-    return cast(Mapping[str, Any], OmegaConf.to_container(load(file)))
+    return load(file).get(key) if file.is_file() else None

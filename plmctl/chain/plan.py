@@ -27,7 +27,6 @@ from plmctl.jobs.job import REFERENCE, Config, Job, locate_runs
 from plmctl.jobs.key import compute_key
 from plmctl.run import schema
 from plmctl.run.adapt import OF_THE_MODEL, refuse_another_model
-from plmctl.run.build import plain
 from plmctl.run.compose import Flags
 from plmctl.run.headers import Header
 from plmctl.run.loading import open_source
@@ -207,7 +206,7 @@ class _Planner:
         """The words that choose this tokenizer."""
         folders = [*map(Path, self.flags.config_dirs), conf_dir()]
         files = [file for folder in folders for file in sorted(folder.glob("tokenizer/*.yaml"))]
-        defaults = ((file.stem, plain(load(file))) for file in files)
+        defaults = ((file.stem, load(file)) for file in files)
         name, default = next(
             (name, default)
             for name, default in defaults

@@ -18,7 +18,7 @@ from plmctl.core.terminal import screen, tell
 from plmctl.run.compose import Flags, compose
 from plmctl.run.headers import Header, header
 from plmctl.run.overrides import spelled
-from plmctl.run.recipes import find_recipe, recipe_names, studies
+from plmctl.run.recipes import find_recipe, load, recipe_names, studies
 from plmctl.run.resume import leaves
 from plmctl.run.schema import LENGTHS
 from plmctl.run.spec import thaw
@@ -102,7 +102,7 @@ def _differences(name: str, flags: Flags) -> Mapping[str, tuple[str, str]]:
     """{setting: (here, by default)}: the parts that a recipe chooses, then the values that it
     gives them.
     """
-    parts = listing.choices(listing.read_yaml(find_recipe(name, flags.config_dirs)))
+    parts = listing.choices(load(find_recipe(name, flags.config_dirs)))
     parts = {slot: part for slot, part in parts.items() if "@" not in slot}
     bare = [*(f"{slot}={spelled(part)}" for slot, part in parts.items()), "train.steps=1"]
     places = {"config_dirs": flags.config_dirs, "plugins": flags.plugins}

@@ -15,9 +15,9 @@ import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from plmctl.chain.listing import read_yaml
 from plmctl.core.errors import UsageError
 from plmctl.run.headers import Header
+from plmctl.run.recipes import load
 from plmctl.run.schema import is_path
 
 OWN = "pretrain"  # the step of the recipe itself
@@ -103,7 +103,7 @@ def plan_stages(recipe: str, header: Header, words: ChainWords) -> list[ChainSta
     launch = header.command()[3:]
     examples = {value_of(word): key_of(word) for word in launch if _is_file(word)}
     told = {key_of(word): word for word in words.own}
-    new = not read_yaml(header.file).get("init") and not any(
+    new = not load(header.file).get("init") and not any(
         key_of(word) == "init" for word in (*launch, *words.own)
     )
     of_model = [

@@ -20,8 +20,8 @@ from plmctl.core.errors import PlmctlError, UsageError
 from plmctl.core.terminal import remark, tell
 from plmctl.run import action
 from plmctl.run.compose import composed
-from plmctl.run.saved import to_yaml
-from plmctl.run.spec import Provenance
+from plmctl.run.spec import Provenance, thaw
+from plmctl.storage.settings_file import to_yaml
 
 USERS_FILES = {
     errno.ENOSPC,
@@ -175,7 +175,7 @@ def _go(given: Provenance, print_config: bool, multirun: bool) -> int:
     if print_config:
         unused = spec.provenance.removed
         head = "".join(f"# not used, its part is not chosen: {line}\n" for line in unused)
-        tell(head + to_yaml(spec), end="")
+        tell(head + to_yaml(thaw(spec)), end="")
         return 0
     result = action.perform(spec)
     return result if isinstance(result, int) else 0

@@ -5,19 +5,13 @@ cluster through submitit, or another plug-in.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from plmctl.core.children import follow_launcher
-from plmctl.core.errors import UsageError
 from plmctl.jobs.work import Outcome
-from plmctl.run.compose import reason
-
-if TYPE_CHECKING:
-    from hydra._internal.hydra import Hydra
-    from omegaconf import DictConfig
+from plmctl.run.composer import to_plain
 
 
 @dataclass(frozen=True)
@@ -26,35 +20,12 @@ class LauncherTask:
     raised.
     """
 
-    call: Callable[[DictConfig], Outcome]
+    call: Callable[[dict[str, Any]], Outcome]  # is given the job's settings
     starter: int = field(default_factory=os.getpid)
 
-    def __call__(self, cfg: DictConfig) -> Any:
+    def __call__(self, composed: Any) -> Any:
         follow_launcher(self.starter)
-        outcome = self.call(cfg)
+        outcome = self.call(to_plain(composed))
         if outcome.stopped:
             raise KeyboardInterrupt
         return outcome.result
-
-
-def multirun(
-    hydra: Hydra, task: LauncherTask, words: Sequence[str], *, verb: str | None = None
-) -> bool:
-    """Have Hydra's sweeper and launcher run a task; returns whether a signal interrupted it."""
-    with reword_errors(hydra, verb or "ablate"):
-        try:
-            hydra.multirun(verb, task, list(words))
-        except KeyboardInterrupt:
-            return True
-    return False
-
-
-@contextmanager
-def reword_errors(hydra: Hydra, verb: str) -> Iterator[None]:
-    """Hydra's complaints as ours."""
-    from hydra.errors import HydraException
-
-    try:
-        yield
-    except HydraException as error:
-        raise UsageError(reason(error, hydra, verb)) from None

@@ -13,20 +13,17 @@ import time
 from collections.abc import Sequence
 from multiprocessing.process import BaseProcess
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any
 
 from plmctl.data.encoding import count_processors
 from plmctl.jobs.command import execute
 from plmctl.jobs.job import Job
 from plmctl.jobs.journal import JobJournal
-from plmctl.jobs.launcher import LauncherTask, multirun
+from plmctl.jobs.launcher import LauncherTask
 from plmctl.jobs.work import LOG, Execute, Outcome, enter, work
-from plmctl.run.compose import session
+from plmctl.run.composer import open_composer
 from plmctl.run.overrides import quoted
 from plmctl.training.stop import listen
-
-if TYPE_CHECKING:
-    from omegaconf import DictConfig
 
 PRELOAD = (  # what every job imports, some of it late: seconds of each
     "plmctl.jobs.command",
@@ -145,8 +142,9 @@ def run_launched(journal: JobJournal, words: tuple[str, ...], execute: Execute =
     while jobs := list(journal.ready()):
         places = [str(journal.prepare(job).resolve()) for job in jobs]
         folders = ",".join(quoted(f"run.dir={place}").partition("=")[2] for place in places)
-        with session("ablate") as hydra:
-            interrupted = multirun(hydra, task, [f"+job_path={folders}", *sweep, *words])
+        with open_composer("ablate") as composer:
+            words_of_jobs = [f"+job_path={folders}", *sweep, *words]
+            interrupted = composer.multirun(task, words_of_jobs, plain=True)
         for job in jobs:
             journal.conclude(job, None, interrupted=interrupted)
         if interrupted:
@@ -160,8 +158,8 @@ class _Launched:
     def __init__(self, here: str, execute: Execute) -> None:
         self.here, self.execute = here, execute  # the folder that relative paths start from
 
-    def __call__(self, cfg: DictConfig) -> Outcome:
-        place = Path(cfg.job_path)
+    def __call__(self, settings: dict[str, Any]) -> Outcome:
+        place = Path(settings["job_path"])
         with contextlib.ExitStack() as stack:
             stack.enter_context(contextlib.chdir(self.here))
             log = stack.enter_context((place / LOG).open("a", encoding="utf-8"))

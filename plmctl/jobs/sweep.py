@@ -7,23 +7,22 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from plmctl.core.errors import raise_all
 from plmctl.core.terminal import remark, screen, tell
-from plmctl.jobs.launcher import LauncherTask, multirun, reword_errors
+from plmctl.jobs.launcher import LauncherTask
 from plmctl.jobs.work import Outcome, attempt
 from plmctl.report import sweeps
 from plmctl.run import action
-from plmctl.run.compose import composed, session
+from plmctl.run.compose import composed
+from plmctl.run.composer import LauncherJob, current_job, open_composer, store_recipe
 from plmctl.run.finish import finish
 from plmctl.run.overrides import OverrideWord, quoted
-from plmctl.run.recipes import option_name, store_recipe
+from plmctl.run.recipes import option_name
+from plmctl.run.references import UnresolvedReference, work_out
 from plmctl.run.spec import Provenance
 from plmctl.storage.atomic import write_json
-
-if TYPE_CHECKING:
-    from omegaconf import DictConfig
 
 
 @dataclass(frozen=True)
@@ -33,44 +32,39 @@ class SweepJob:
     given: Provenance
     swept: frozenset[str]  # the settings that jobs differ in
 
-    def __call__(self, cfg: DictConfig) -> Outcome:
-        from hydra.core.hydra_config import HydraConfig
-        from omegaconf import OmegaConf
-
-        hydra: Any = HydraConfig.get()
-        folder = Path(hydra.runtime.output_dir)
-        words = list(hydra.overrides.task)
-        outcome = attempt(lambda: self._run(cfg, hydra, folder))
-        place = Path((cfg.run.dir if "run" in cfg else None) or folder)
+    def __call__(self, settings: dict[str, Any]) -> Outcome:
+        job = current_job()
+        place = _folder(settings) or job.folder
+        outcome = attempt(lambda: self._run(settings, job))
         result = outcome.result if isinstance(outcome.result, Mapping) else {}
         record: dict[str, Any] = {
-            "job": OmegaConf.select(hydra, "job.num", throw_on_missing=False),
-            "overrides": words,
-            "varied": [word for word in words if _key(word) in self.swept],
+            "job": job.number,
+            "overrides": job.words,
+            "varied": [word for word in job.words if _key(word) in self.swept],
             "code": outcome.code,
             "dir": str(place),
             "metrics": dict(result) or read_last_metrics(place),
         }
         record |= {"error": outcome.error.splitlines()[0]} if outcome.error else {}
         with contextlib.suppress(OSError):  # a full disk ends the job, not the sweep
-            write_json(folder / sweeps.RECORD, record)
+            write_json(job.folder / sweeps.RECORD, record)
         return replace(outcome, result=score(record["metrics"]))
 
-    def _run(self, cfg: DictConfig, hydra: Any, folder: Path) -> Any:
+    def _run(self, settings: dict[str, Any], job: LauncherJob) -> Any:
         names = {option_name(name): name for name in (self.given.recipe or "").split(",") if name}
-        recipe = names.get(hydra.runtime.choices.get("recipe"))
+        recipe = names.get(str(job.choices.get("recipe")))
         words = [
-            OverrideWord(text, _key(text), text, group=_key(text) in hydra.runtime.choices)
-            for text in hydra.overrides.task
+            OverrideWord(text, _key(text), text, group=_key(text) in job.choices)
+            for text in job.words
             if not text.startswith("recipe=")
         ]
         given = replace(self.given, recipe=recipe, overrides=tuple(word.text for word in words))
-        spec, errors = finish(cfg, words, given)
+        spec, errors = finish(settings, words, given)
         raise_all(errors)
         assert spec is not None
         key = "run.dir" if "run" in spec else "out" if "out" in spec else ""
         if key and not spec.select(key):
-            spec = spec.replace({key: str(folder)})
+            spec = spec.replace({key: str(job.folder)})
         return action.perform(spec)
 
 
@@ -80,8 +74,6 @@ def sweep(given: Provenance) -> int:
     Returns:
         0 when all succeeded, 1 when one failed, 130 when it was interrupted.
     """
-    from hydra.types import RunMode
-
     config_dirs = given.config_dirs
     words = composed(given, sweep=True).words
     keys = [word.key for word in words]
@@ -91,19 +83,17 @@ def sweep(given: Provenance) -> int:
     overrides += [f"{key}={value}" for key, value in quiet.items() if key not in keys]
     overrides += ["hydra/hydra_logging=none"] if given.json else []
     recipes = [name for name in (given.recipe or "").split(",") if name]
-    with session(given.verb, config_dirs) as hydra:
+    with open_composer(given.verb, config_dirs) as composer:
         if recipes:
             options = [store_recipe(name, config_dirs) for name in recipes]
             overrides += [f"recipe={','.join(options)}"]
-        with reword_errors(hydra, given.verb):
-            own = hydra.compose_config(given.verb, overrides, RunMode.MULTIRUN).hydra
-        folder = str(own.sweep.dir)
-        swept = {word.key for word in words if word.text != word.sample}
-        swept |= {*(own.sweeper.get("params") or ()), *(["recipe"] if len(recipes) > 1 else [])}
+        folder, swept = composer.sweep_folder(overrides)
+        swept |= {word.key for word in words if word.text != word.sample}
+        swept |= {"recipe"} if len(recipes) > 1 else set()
         overrides = [text for text in overrides if not text.startswith("hydra.sweep.dir=")]
         overrides += [quoted(f"hydra.sweep.dir={folder}")]
         task = LauncherTask(SweepJob(given, frozenset(swept)))
-        interrupted = multirun(hydra, task, overrides, verb=given.verb)
+        interrupted = composer.multirun(task, overrides)
     records = sweeps.read_records(Path(folder))
     tell(json.dumps(records)) if given.json else _print_table(records, Path(folder))
     if records:
@@ -137,6 +127,15 @@ def _shared_folder(word: OverrideWord) -> str:
     """A `run.dir` that is the same for every job holds their folders."""
     shared = word.key == "run.dir" and word.text == word.sample and "${" not in word.text
     return word.text.replace("run.dir=", "hydra.sweep.dir=", 1) if shared else word.text
+
+
+def _folder(settings: dict[str, Any]) -> Path | None:
+    """The `run.dir` of a job, where its words decide it."""
+    try:
+        run = work_out(settings).get("run") or {}
+    except UnresolvedReference:
+        return None
+    return Path(run["dir"]) if run.get("dir") else None
 
 
 def _key(text: str) -> str:

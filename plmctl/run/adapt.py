@@ -14,9 +14,9 @@ from plmctl.heads.base import POOLER
 from plmctl.models.base import Model
 from plmctl.nn.tables import token_rows
 from plmctl.run.assemble import row_lengths, settled
-from plmctl.run.compose import work_out
 from plmctl.run.loading import Source, open_source
 from plmctl.run.model_facts import pooling
+from plmctl.run.references import work_out
 from plmctl.run.schema import Finetune, Pretrain, make
 from plmctl.run.spec import thaw
 from plmctl.tasks.base import Task

@@ -27,7 +27,7 @@ from plmctl.run.spec import Part, Record, thaw
 MARKS = ("_target_", "_partial_", "_given_")
 
 
-MISSING = "???"  # OmegaConf's spelling of "must be given"
+MISSING = "???"  # how part files write that a value must be given
 # slots that hold several parts side by side, each under its name
 SEVERAL = ("noise", "objective", "heads")
 
@@ -70,13 +70,9 @@ def slot_at(path: str) -> str:
 
 
 def plain(node: Any) -> Any:
-    """A config node as plain dicts and lists, interpolations resolved."""
+    """A part of a spec as plain dicts and lists."""
     if isinstance(node, (Part, Record, tuple)):
         return thaw(node)
-    if type(node).__module__.startswith("omegaconf"):
-        from omegaconf import OmegaConf
-
-        return OmegaConf.to_container(node, resolve=True)
     return node
 
 

@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from omegaconf import OmegaConf
 
 from plmctl.core.batch import IGNORE, Rows, Seq
 from plmctl.core.errors import ConfigError, ConfigErrors, UsageError, raise_all
@@ -28,6 +27,7 @@ from plmctl.run.build import build, entry, plain
 from plmctl.run.glossary import fields_in, known_fields
 from plmctl.run.peeking import altered, peeking, unheard
 from plmctl.run.recipes import conf_dir, load, recipes_dir
+from plmctl.run.references import work_out
 from plmctl.text.vocab import Vocab
 
 if TYPE_CHECKING:
@@ -455,8 +455,10 @@ def _built(file: Path, plugins: Sequence[str]) -> Any:
     """
     try:
         # what part files may refer to
-        whole = OmegaConf.create({"train": {"batch_size": 2}, "part": load(file)})
-        return build(whole.part, {"vocab": TINY, "max_length": 8}, plugins, path=file.parent.name)
+        whole = work_out({"train": {"batch_size": 2}, "part": load(file)})
+        return build(
+            whole["part"], {"vocab": TINY, "max_length": 8}, plugins, path=file.parent.name
+        )
     except (UsageError, ValueError):  # a part of a plugin that is not given, or one that needs more
         return None
 

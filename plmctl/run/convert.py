@@ -9,8 +9,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from omegaconf import OmegaConf
-
 from plmctl.core.errors import DataError, UsageError
 from plmctl.core.terminal import remark
 from plmctl.interop import hf
@@ -19,7 +17,10 @@ from plmctl.models.encoder_decoder import ROLES
 from plmctl.nn.tables import count
 from plmctl.run.assemble import build_model
 from plmctl.run.loading import Source, open_source, refuse_infinite
+from plmctl.run.saved import CONFIG
+from plmctl.storage.atomic import write_text
 from plmctl.storage.reading import read_tensors
+from plmctl.storage.settings_file import to_yaml
 from plmctl.text.vocab import Vocab
 from plmctl.training.checkpoint import Checkpoints, Snapshot, load_exactly, tensors_of
 from plmctl.training.progress import Progress
@@ -115,7 +116,7 @@ def to_plmctl(source: Source, folder: Path, plugins: Sequence[str] = ()) -> str:
     load_exactly(model, source.tensors, file=source.folder)
 
     def extras(place: Path) -> None:
-        OmegaConf.save(OmegaConf.create(source.config), place / "config.yaml")
+        write_text(place / CONFIG, to_yaml(source.config))
         if _vocab(source) is not None:
             source.tokenizer.save(place / "tokenizer")
 

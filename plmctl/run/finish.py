@@ -10,84 +10,74 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any
 
 from plmctl.core.errors import ConfigError, UsageError, nearest
 from plmctl.core.locate import locate, parameters
 from plmctl.core.values import takes_mapping
 from plmctl.run import schema
-from plmctl.run.build import check, plain
+from plmctl.run.build import MISSING, check
 from plmctl.run.overrides import OverrideWord
 from plmctl.run.recipes import conf_dir, load
+from plmctl.run.references import UnresolvedReference, references_in, work_out
 from plmctl.run.run_name import wrong_name
-from plmctl.run.saved import reference_in
 from plmctl.run.spec import Part, Provenance, RunSpec
-
-if TYPE_CHECKING:
-    from omegaconf import DictConfig
 
 
 def finish(
-    cfg: DictConfig, words: Sequence[OverrideWord], provenance: Provenance
+    settings: dict[str, Any], words: Sequence[OverrideWord], provenance: Provenance
 ) -> tuple[RunSpec | None, list[UsageError]]:
     """The spec of what Hydra composed, and every problem in it: one length, no leftovers, types,
     signatures.
 
     Args:
-        cfg: As Hydra made it; it is changed.
+        settings: What was composed, with its references; it is changed.
         words: The overrides as Hydra was told them.
         provenance: Its `recipe` names the run, where nothing else does.
     """
-    from omegaconf import OmegaConf, open_dict
-    from omegaconf.errors import OmegaConfBaseException
-
-    with open_dict(cfg):
-        cfg.pop("hydra", None)
-        errors: list[UsageError] = [*_misshapen(cfg), *_one_length(cfg, words)]
-        plugins, recipe = provenance.plugins, provenance.recipe
-        removed = _drop_leftovers(cfg, plugins) + _drop_foreign(cfg, words, plugins)
-        try:
-            content = {str(key): value for key, value in plain(cfg).items()}
-        except OmegaConfBaseException as error:
-            return None, [*errors, _unresolved(cfg, error, words)]
-        for path in _paths_of(content):
-            OmegaConf.update(cfg, path, _home(OmegaConf.select(cfg, path)))
-        if "recipe" in cfg and recipe:
-            cfg.recipe = recipe
-        run = cfg.get("run")
-        if run is not None and run.name is None and recipe:
-            run.name = Path(recipe).stem
-        if run is not None and run.name is not None:
-            errors += wrong_name(run.name)
+    errors: list[UsageError] = [*_misshapen(settings), *_one_length(settings, words)]
+    plugins, recipe = provenance.plugins, provenance.recipe
+    removed = _drop_leftovers(settings, plugins) + _drop_foreign(settings, words, plugins)
+    run = settings.get("run")
+    if recipe and "recipe" in settings:
+        settings["recipe"] = recipe
+    if recipe and isinstance(run, dict) and run.get("name") is None:
+        run["name"] = Path(recipe).stem
+    try:
+        content = work_out(settings)
+    except UnresolvedReference as error:
+        return None, [*errors, _unresolved(settings, error, words)]
+    for path in list(_paths_of(content)):
+        for tree in (settings, content):
+            _set(tree, path, _home(_select(content, path)))
+    run = content.get("run")
+    if isinstance(run, dict) and run.get("name") is not None:
+        errors += wrong_name(run["name"])
     errors += [
         ConfigError(path, text, "a text without ${...}: what a run saves is worked out already")
-        for path, text in reference_in(content)
+        for path, text in references_in(content)
     ]
-    written = Part(cast(Mapping[str, Any], OmegaConf.to_container(cfg)))
-    known = replace(provenance, removed=tuple(removed), written=written)
-    spec, misfits = schema.make(provenance.verb, plain(cfg), known)
+    known = replace(provenance, removed=tuple(removed), written=Part(settings))
+    spec, misfits = schema.make(provenance.verb, content, known)
     return spec, [*errors, *misfits, *_size_keys(content), *check_parts(content, plugins)]
 
 
-def _unresolved(cfg: DictConfig, error: Exception, words: Sequence[OverrideWord]) -> ConfigError:
+def _unresolved(
+    settings: Mapping[str, Any], error: UnresolvedReference, words: Sequence[OverrideWord]
+) -> ConfigError:
     """A setting that refers to another one, which the part chosen there does not have."""
-    from omegaconf import OmegaConf
-
-    where, reason = getattr(error, "full_key", None) or "config", str(error).splitlines()[0]
-    missing = re.search(r"Interpolation key '(.+?)' not found", reason)
+    missing = re.search(r"Interpolation key '(.+?)' not found", error.reason)
     if missing is None:
-        return ConfigError(where, "${...}", reason)
+        return ConfigError(error.path, "${...}", error.reason)
     slot, _, name = missing[1].rpartition(".")
     chosen = next(
         (word.sample for word in words if word.group and word.key == slot),
         f"this {slot}" if slot else "the config",
     )
-    raw = OmegaConf.to_container(cfg)
-    for key in where.split("."):
-        # the item of a list: not shown
-        raw = raw.get(key, "${...}") if isinstance(raw, Mapping) else "${...}"
-    fix = f"{where}=<a value>" + (f", or leave out {chosen}" if "=" in chosen else "")
-    return ConfigError(where, raw, f"refers to {missing[1]}, and {chosen} has no {name}", fix=fix)
+    text = _select(settings, error.path) or "${...}"  # the item of a list: not shown
+    fix = f"{error.path}=<a value>" + (f", or leave out {chosen}" if "=" in chosen else "")
+    allowed = f"refers to {missing[1]}, and {chosen} has no {name}"
+    return ConfigError(error.path, text, allowed, fix=fix)
 
 
 def check_parts(
@@ -113,82 +103,66 @@ def check_parts(
     return errors
 
 
-def _misshapen(cfg: DictConfig) -> list[ConfigError]:
+def _misshapen(settings: dict[str, Any]) -> list[ConfigError]:
     """Slots with a list or a text where parts belong; they are emptied, so that everything else
     is still looked at.
     """
-    from omegaconf import DictConfig, OmegaConf
-    from omegaconf.errors import OmegaConfBaseException
-
     errors = []
     for slot in (*schema.MANY, *schema.ONE):
-        try:
-            found = OmegaConf.select(cfg, slot)
-        # a reference to nothing, or a value where a group should be: said with its own reason
-        except OmegaConfBaseException:
-            continue
-        if found and not isinstance(found, DictConfig):
+        node = _follow(settings, _select(settings, slot))
+        if node and node != MISSING and not isinstance(node, dict):
             allowed = (
                 "is a group of settings"
                 if slot in schema.ONE
                 else "is a group of parts, each under its name"
             )
-            errors.append(ConfigError(slot, plain(found), allowed))
-            OmegaConf.update(cfg, slot, None)
+            errors.append(ConfigError(slot, node, allowed))
+            _set(settings, slot, None)
     return errors
 
 
-def _one_length(cfg: DictConfig, words: Sequence[OverrideWord]) -> list[ConfigError]:
+def _one_length(settings: dict[str, Any], words: Sequence[OverrideWord]) -> list[ConfigError]:
     """Exactly one of train.steps|tokens|epochs|minutes: one given on the command line clears the
     recipe's.
     """
-    if not isinstance(cfg.get("train"), Mapping):
+    train = settings.get("train")
+    if not isinstance(train, dict):
         return []
-    given = [
-        name
-        for name in schema.LENGTHS
-        if any(word.key == f"train.{name}" for word in words) and cfg.train[name] is not None
-    ]
-    for name in schema.LENGTHS:
-        if given and name not in given:
-            cfg.train[name] = None
-    chosen = [name for name in schema.LENGTHS if cfg.train.get(name) is not None]
-    if len(chosen) == 1:
+    lengths = [name for name in schema.LENGTHS if train.get(name) is not None]
+    named = {word.key for word in words}
+    if given := [name for name in lengths if f"train.{name}" in named]:
+        train |= {name: None for name in lengths if name not in given}
+        lengths = given
+    if len(lengths) == 1:
         return []
-    fix = "train.steps=1000" if not chosen else f"leave out train.{chosen[-1]}"
-    found = (
-        f"there are {' and '.join(f'train.{name}' for name in chosen)}"
-        if chosen
+    fix = "train.steps=1000" if not lengths else f"leave out train.{lengths[-1]}"
+    there = (
+        f"there are {' and '.join(f'train.{name}' for name in lengths)}"
+        if lengths
         else "there is none"
     )
-    return [
-        ConfigError(
-            "train", ..., f"exactly one of {', '.join(schema.LENGTHS)} is set; {found}", fix=fix
-        )
-    ]
+    allowed = f"exactly one of {', '.join(schema.LENGTHS)} is set; {there}"
+    return [ConfigError("train", ..., allowed, fix=fix)]
 
 
-def _drop_leftovers(cfg: DictConfig, plugins: Sequence[str] = ()) -> list[str]:
+def _drop_leftovers(settings: dict[str, Any], plugins: Sequence[str] = ()) -> list[str]:
     """Settings of a part that nobody chose (its mapping has no `_target_`): a recipe's numbers
     for a slot that was replaced.
     """
-    from omegaconf import DictConfig, OmegaConf
-
     removed = []
     for slot in schema.MANY:
-        parts = OmegaConf.select(cfg, slot)
-        for name in list(parts or ()):
-            if not (isinstance(parts[name], DictConfig) and "_target_" in parts[name]):
+        parts = _follow(settings, _select(settings, slot)) or {}
+        for name in list(parts):
+            part = _follow(settings, parts[name])
+            if not (isinstance(part, dict) and "_target_" in part):
                 removed += _settings(f"{slot}.{name}", parts.pop(name))
     for slot in schema.ONE:
-        if isinstance(cfg.get(slot), DictConfig) and "_target_" not in cfg[slot]:
-            removed += _settings(slot, cfg[slot])
-            cfg[slot] = None
-        for path, value in _inner(
-            OmegaConf.to_container(cfg[slot]) if cfg.get(slot) else None, plugins, slot
-        ):
+        if isinstance(settings.get(slot), dict) and "_target_" not in settings[slot]:
+            removed += _settings(slot, settings[slot])
+            settings[slot] = None
+        for path, value in list(_inner(settings.get(slot), plugins, slot)):
             removed += _settings(path, value)
-            OmegaConf.update(cfg, path, None)
+            _set(settings, path, None)
     return removed
 
 
@@ -215,7 +189,7 @@ def _inner(node: Any, plugins: Sequence[str], path: str) -> Iterator[tuple[str, 
 
 
 def _drop_foreign(
-    cfg: DictConfig, words: Sequence[OverrideWord], plugins: Sequence[str]
+    settings: Mapping[str, Any], words: Sequence[OverrideWord], plugins: Sequence[str]
 ) -> list[str]:
     """A recipe's numbers for another part of a slot than the command line chose (`betas`, after
     `optim=muon`).
@@ -225,16 +199,14 @@ def _drop_foreign(
     for slot in (
         word.key for word in words if word.group and word.key in (*schema.ONE, "tokenizer")
     ):
-        node = cfg.get(slot)
+        node = settings.get(slot)
+        if not isinstance(node, dict):
+            continue
         try:
-            known = (
-                set(parameters(locate(node["_target_"], plugins)))
-                if node and "_target_" in node
-                else set()
-            )
+            known = parameters(locate(node["_target_"], plugins)) if "_target_" in node else ()
         except ValueError:
             continue  # check_parts reports it
-        for key in [key for key in node or () if key not in known and not str(key).startswith("_")]:
+        for key in [key for key in node if key not in known and not str(key).startswith("_")]:
             if f"{slot}.{key}" not in named:
                 removed += _settings(f"{slot}.{key}", node.pop(key))
     return removed
@@ -275,3 +247,31 @@ def _paths_of(content: Mapping[str, Any], prefix: str = "") -> Iterator[str]:
 def _home(path: str) -> str:
     """`~` as the home folder, unless a file of that very name is here."""
     return path if os.path.exists(path) else os.path.expanduser(path)
+
+
+def _select(settings: Mapping[str, Any], path: str, depth: int = 8) -> Any:
+    """The value at a dotted key, groups followed where they are references; None where there is
+    nothing.
+    """
+    node: Any = settings
+    for key in path.split("."):
+        node = _follow(settings, node, depth)
+        node = node.get(key) if isinstance(node, Mapping) else None
+    return node
+
+
+def _follow(settings: Mapping[str, Any], value: Any, depth: int = 8) -> Any:
+    """What a value that is one reference (`${noise}`) stands for; any other as it is."""
+    whole = re.fullmatch(r"\$\{([\w.]+)\}", value) if isinstance(value, str) else None
+    if whole is None or not depth:
+        return value
+    return _follow(settings, _select(settings, whole[1], depth - 1), depth - 1)
+
+
+def _set(settings: Any, path: str, value: Any) -> None:
+    """Put a value at a dotted key, unless that is inside of what is only referred to."""
+    *above, last = path.split(".")
+    for key in above:
+        settings = settings[key] if isinstance(settings, dict) else None
+    if isinstance(settings, dict):
+        settings[last] = value

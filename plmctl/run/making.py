@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
 from plmctl.core.values import Rule
+from plmctl.run.build import MISSING
 from plmctl.run.spec import RunSpec
 
-MISSING = "???"  # OmegaConf's spelling of "must be given"
 Count = Annotated[int, Rule(lambda n: n > 0, "1 or more")]
 Chance = Annotated[float, Rule(lambda x: 0 < x <= 1, "more than 0, at most 1")]
 

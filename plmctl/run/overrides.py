@@ -16,8 +16,7 @@ from plmctl.run.foreign import ours
 from plmctl.run.schema import MANY, is_literal, is_path, is_written
 
 if TYPE_CHECKING:
-    from hydra.core.config_loader import ConfigLoader
-    from hydra.core.override_parser.types import Override
+    from plmctl.run.composer import HydraComposer, Override
 
 # of Hydra's sweep grammar
 FUNCTION = re.compile(r"(choice|glob|range|interval|sort|shuffle|tag)\(.*\)", re.DOTALL)
@@ -42,14 +41,14 @@ class OverrideWord:
 
 
 def read(
-    texts: Sequence[str], loader: ConfigLoader, *, sweep: bool
-) -> tuple[list[OverrideWord], list[UsageError]]:
+    texts: Sequence[str], composer: HydraComposer, *, sweep: bool
+) -> tuple[list[Word], list[UsageError]]:
     """The words that Hydra can parse and whose options exist, and what is wrong with the others."""
     words: list[OverrideWord] = []
     errors: list[UsageError] = []
     for text in texts:
         try:
-            words.append(_read(text, loader, sweep))
+            words.append(_read(text, composer, sweep))
         except UsageError as error:
             errors.append(error)
     return words, errors
@@ -95,11 +94,8 @@ def spelled(value: Any) -> str:
 
 
 def settle(
-    words: Sequence[OverrideWord],
-    tree: Mapping[str, Any],
-    plugins: Sequence[str],
-    loader: ConfigLoader,
-) -> tuple[list[OverrideWord], list[UsageError]]:
+    words: Sequence[Word], tree: Mapping[str, Any], plugins: Sequence[str], composer: HydraComposer
+) -> tuple[list[Word], list[UsageError]]:
     """Value overrides against the composed tree: `noise.rate` becomes `noise.token_mask.rate`,
     unknown keys become errors.
     """
@@ -107,14 +103,14 @@ def settle(
     errors: list[UsageError] = []
     for word in words:
         try:
-            _no_part(word, tree, loader)
+            _no_part(word, tree, composer)
             if not word.mark and _names(word, tree):
                 kept.append(OverrideWord(f"+{word.text}", word.key, f"+{word.sample}", group=False))
             else:
                 kept.append(
                     word
                     if word.mark.startswith("+") or _known(tree, word.key)
-                    else _long(word, tree, plugins, loader)
+                    else _long(word, tree, plugins, composer)
                 )
         except UsageError as error:
             errors.append(error)
@@ -129,30 +125,30 @@ def paths(tree: Mapping[str, Any], prefix: str = "") -> Iterator[str]:
             yield from paths(value, f"{prefix}{key}.")
 
 
-def _read(text: str, loader: ConfigLoader, sweep: bool) -> OverrideWord:
+def _read(text: str, composer: HydraComposer, sweep: bool) -> Word:
     if "=" not in text and not text.startswith("~"):
         raise UsageError(
             f"'{text}': an override is written key=value, and a recipe stands first and alone"
         )
     text = quoted(text, sweep=sweep)
-    override = _parse(text, loader)
-    key = override.key_or_group
-    if override.is_hydra_override():
+    override = _parse(text, composer)
+    key = override.key
+    if override.of_hydra:
         if not sweep:
             raise UsageError(f"{text}: hydra's own settings need -m/--multirun")
-        return OverrideWord(text, key, "", group=False)
-    if override.is_sweep_override() and not sweep:
+        return Word(text, key, "", group=False)
+    if override.sweeps and not sweep:
         fix = (
             "add -m to run each value;"
             f" write {key}=[a,b] for a list, {key}=\"'a,b'\" for a text with a comma"
         )
         raise ConfigError(key, text.partition("=")[2], "these are several values", fix=fix)
-    options = _group_options(loader, key)
+    options = composer.options(key)
     if not options:
-        return OverrideWord(text, key, _sample(override), group=False)
-    chosen = _options(override)
+        return Word(text, key, next(override.words()), group=False)
+    chosen = override.choices()
     for place, option in enumerate(chosen):
-        if key in MANY and option in chosen[:place] and not override.is_sweep_override():
+        if key in MANY and option in chosen[:place] and not override.sweeps:
             once = ",".join(dict.fromkeys(chosen))
             raise ConfigError(
                 key,
@@ -165,63 +161,27 @@ def _read(text: str, loader: ConfigLoader, sweep: bool) -> OverrideWord:
                 f"there is no such {key}{nearest(option, options)}; there are {', '.join(options)}"
             )
             raise ConfigError(key, option, allowed)
-    if override.is_delete() or override.value() is None:
+    if override.removes:
         # Hydra deletes no list of options, and takes no null
         text = f"{key}=[]" if key in MANY else f"~{key}"
-        return OverrideWord(text, key, text, group=True)
-    return OverrideWord(text, key, _sample(override), group=True)
+        return Word(text, key, text, group=True)
+    return Word(text, key, next(override.words()), group=True)
 
 
-def _group_options(loader: Any, group: str) -> list[str]:
-    """The part files of a group. The loader's own method makes a new repository for each
-    question: most of a composition.
-    """
-    from hydra.core.object_type import ObjectType
-
-    return loader.repository.get_group_options(group, ObjectType.CONFIG)
-
-
-def _parse(text: str, loader: ConfigLoader) -> Override:
-    from hydra.core.override_parser.overrides_parser import OverridesParser
-    from hydra.errors import HydraException
-
+def _parse(text: str, composer: HydraComposer) -> Override:
     try:
-        return OverridesParser.create(loader).parse_overrides([text])[0]
-    except HydraException as error:
+        return composer.parse(text)
+    except ValueError as error:
         key, _, value = text.partition("=")
-        reason = str(error).splitlines()[0]
         fix = f"quote a value that has special letters: {key}=\"'{value}'\""
-        raise UsageError(f"{text}: cannot be read ({reason})\n  fix: {fix}") from None
+        raise UsageError(f"{text}: cannot be read ({error})\n  fix: {fix}") from None
 
 
-def _options(override: Override) -> list[str]:
-    """The option names that a group override may choose."""
-    if override.is_delete() or override.value() is None:
-        return []
-    values = list(override.sweep_iterator()) if override.is_discrete_sweep() else [override.value()]
-    flat = [
-        option for value in values for option in (value if isinstance(value, list) else [value])
-    ]
-    return [str(getattr(option, "text", option)) for option in flat]
-
-
-def _sample(override: Override) -> str:
-    """The override with one value: an interval starts a search, any other sweep lists its
-    values.
-    """
-    if not override.is_sweep_override():
-        return str(override.input_line)
-    key = override.get_key_element()
-    if override.is_discrete_sweep():
-        return f"{key}={next(override.sweep_string_iterator())}"
-    return f"{key}={override.value().start}"  # type: ignore[union-attr]
-
-
-def _no_part(word: OverrideWord, tree: Mapping[str, Any], loader: ConfigLoader) -> None:
+def _no_part(word: Word, tree: Mapping[str, Any], composer: HydraComposer) -> None:
     """ConfigError for `task.search=beam`, the name of a part file as the value of a part."""
     node, (_, _, value) = _select(tree, word.key), word.text.partition("=")
     group = word.key.rpartition(".")[2]
-    if isinstance(node, Mapping) and "_target_" in node and value in _group_options(loader, group):
+    if isinstance(node, Mapping) and "_target_" in node and value in composer.options(group):
         fix = f"{group}@{word.key}={value}"
         raise ConfigError(
             word.key,
@@ -231,23 +191,21 @@ def _no_part(word: OverrideWord, tree: Mapping[str, Any], loader: ConfigLoader) 
         )
 
 
-def _elsewhere(loader: Any, slot: str, name: str) -> str:
+def _elsewhere(composer: HydraComposer, slot: str, name: str) -> str:
     """`search=sample`: the choices of a part for `slot` whose files have a setting `name`; as a
     choice in a fix.
     """
     group = slot.rpartition(".")[2]
     owners = [
-        option
-        for option in _group_options(loader, group)
-        if name in loader.repository.load_config(f"{group}/{option}").config
+        option for option in composer.options(group) if name in composer.settings_in(group, option)
     ]
     one = owners[0] if len(owners) == 1 else f"<{' or '.join(owners)}>"
     return f"{group if group == slot else f'{group}@{slot}'}={one}" if owners else ""
 
 
 def _long(
-    word: OverrideWord, tree: Mapping[str, Any], plugins: Sequence[str], loader: ConfigLoader
-) -> OverrideWord:
+    word: Word, tree: Mapping[str, Any], plugins: Sequence[str], composer: HydraComposer
+) -> Word:
     """The word for the only part of a slot that has its key, or for a parameter that a file
     leaves out; else an error.
     """
@@ -278,12 +236,12 @@ def _long(
         return OverrideWord(f"+{word.text}", word.key, f"+{word.sample}", group=False)
     known = [*paths(tree), *(f"{slot}.{parameter}" for parameter in takes)]
     value = word.text.partition("=")[2]
-    if other := ours(word.key, lambda name: _settable(name, tree, known, loader)):
+    if other := ours(word.key, lambda name: _settable(name, tree, known, composer)):
         name, _, spelled_out = other.partition("=")
         choice = (
             ""
             if _settable(name, tree, known)
-            else _elsewhere(loader, name.rpartition(".")[0], name.rpartition(".")[2])
+            else _elsewhere(composer, name.rpartition(".")[0], name.rpartition(".")[2])
         )
         fix = f"{choice} {name}={spelled_out or value}".strip()
         raise ConfigError(
@@ -292,7 +250,9 @@ def _long(
     same = [f"'{path}'" for path in known if path.endswith(f".{word.key}")]
     hint = f" (did you mean {' or '.join(same)}?)" if same else nearest(word.key, known)
     choice = (
-        _elsewhere(loader, slot, name) if isinstance(parts, Mapping) and "_target_" in parts else ""
+        _elsewhere(composer, slot, name)
+        if isinstance(parts, Mapping) and "_target_" in parts
+        else ""
     )
     allowed = (
         f"{slot} has no such setting as it is chosen"
@@ -302,8 +262,10 @@ def _long(
     raise ConfigError(word.key, value, allowed, fix=choice and f"{choice} {word.text}")
 
 
-def _settable(key: str, tree: Mapping[str, Any], known: Sequence[str], loader: Any = None) -> bool:
-    """Whether the command takes the setting as its parts are chosen; with `loader`, also with
+def _settable(
+    key: str, tree: Mapping[str, Any], known: Sequence[str], composer: HydraComposer | None = None
+) -> bool:
+    """Whether the command takes the setting as its parts are chosen; with `composer`, also with
     another choice of a part.
     """
     slot, _, name = key.rpartition(".")
@@ -313,10 +275,10 @@ def _settable(key: str, tree: Mapping[str, Any], known: Sequence[str], loader: A
         key in known
         or any(isinstance(part, Mapping) and name in part for part in inner)
         or bool(
-            loader
+            composer
             and isinstance(parts, Mapping)
             and "_target_" in parts
-            and _elsewhere(loader, slot, name)
+            and _elsewhere(composer, slot, name)
         )
     )
 

@@ -7,14 +7,11 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any
 
 from plmctl.core.errors import DataError, UsageError, nearest
-from plmctl.run.saved import read_yaml, reference_in
-
-if TYPE_CHECKING:
-    from omegaconf import DictConfig
-
+from plmctl.run.references import references_in
+from plmctl.storage.settings_file import read_settings
 
 STUDIES = "studies"  # the folder of studies among recipes
 
@@ -110,32 +107,17 @@ def _first_comment(file: Path) -> str:
     return " ".join(told)
 
 
-def store_recipe(name: str, config_dirs: Sequence[str] = ()) -> str:
-    """Load a recipe into Hydra's store, wherever its file lies; the option of the group `recipe`
-    that now means it.
-    """
-    from hydra.core.config_store import ConfigStore
-
-    option = option_name(name)
-    ConfigStore.instance().store(
-        group="recipe", name=option, node=load(find_recipe(name, config_dirs)), package="_global_"
-    )
-    return option
-
-
-def load(file: Path) -> DictConfig:
+def load(file: Path) -> dict[str, Any]:
     """The settings that a recipe, a study or a part file writes; none may read the environment."""
-    from omegaconf import OmegaConf
-
     try:
-        loaded = read_yaml(file, fix="correct it: settings as key: value")
-        for path, text in reference_in(OmegaConf.to_container(loaded)):
+        settings = read_settings(file, fix="correct it: settings as key: value")
+        for path, text in references_in(settings):
             if "oc.env" in text:
                 fix = f"say it on the command line: {path}=$NAME"
                 raise DataError(
                     f"{path}={text!r}: a file does not read the environment", file=file, fix=fix
                 )
-        return loaded
+        return settings
     except DataError as error:
         raise UsageError(str(error)) from None
 

@@ -15,7 +15,7 @@ import torch
 from plmctl.core.terminal import remark
 from plmctl.run.plugins import as_words, confirm, option
 from plmctl.run.run_name import runs_of
-from plmctl.run.saved import to_yaml
+from plmctl.run.saved import spec_text
 from plmctl.run.spec import RunSpec
 from plmctl.training import rundir
 from plmctl.training.device.allocator import keep_freed_memory
@@ -133,7 +133,7 @@ def _open(
         {"run.dir": str(folder), "run.plugins": given.plugins, "train.precision": precision}
     )
     said = [*([given.recipe] if given.recipe else []), *given.overrides]
-    config = to_yaml(spec, versioned=True)
+    config = spec_text(spec)
     return spec, prepared, rundir.create(folder, config=config, overrides=said, lock=lock)
 
 

@@ -1,5 +1,5 @@
-"""Files that are copied, edited and damaged: text, JSON, YAML, weights and arrays, each kind read
-in one place.
+"""Files that are copied, edited and damaged: text, JSON, weights and arrays, each kind read in one
+place (YAML: storage/settings_file).
 
 Whatever stands in such a file, the caller gets what it asked for, or a DataError with the file,
 what is wrong and the fix.
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 COPY = "copy it again"
 _HALF = re.compile(r"\\u[dD][89a-fA-F]")  # how JSON writes one
 _HALVES = re.compile("[\ud800-\udfff]")
-YAML, VALUES = 1 << 22, 1 << 18  # characters of a file of settings, and values in it
 # bytes of any other file that is read whole; the largest published tokenizer has some 30 MB
 LARGEST = 1 << 29
 # what Python, numpy and torch raise for content that nothing was written for
@@ -109,33 +108,6 @@ def fitted(value: Any, kind: Any, *, file: object, line: int | None = None, fix:
         return fit(value, kind)
     except ValueError as error:
         raise DataError(f"damaged: {error}", file=file, line=line, fix=fix) from error
-
-
-def refuse_endless(text: str, *, file: object, fix: str = COPY) -> None:
-    """DataError for more YAML than settings need, as it stands or once its aliases are filled
-    in.
-    """
-    import yaml
-
-    if len(text) > YAML:
-        raise DataError(f"more than {YAML:,} characters of settings", file=file, fix=fix)
-    if "&" in text and (size := _unfolded(yaml.compose(text))) > VALUES:
-        raise DataError(
-            f"{size:,} values, once its aliases (*name) are filled in", file=file, fix=fix
-        )
-
-
-def _unfolded(node: Any, known: dict[int, int] | None = None) -> int:
-    """How many values a YAML node is once every alias in it is filled in; each node is counted
-    once.
-    """
-    known = {} if known is None else known
-    if id(node) not in known:
-        inner = node.value if isinstance(getattr(node, "value", None), list) else []
-        each = [part for item in inner for part in (item if isinstance(item, tuple) else (item,))]
-        known[id(node)] = 1
-        known[id(node)] += sum(_unfolded(part, known) for part in each)
-    return known[id(node)]
 
 
 def read_tensors(file: Path, *, fix: str = COPY) -> dict[str, Tensor]:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from plmctl.core.errors import UsageError
 from plmctl.core.values import Amount
-from plmctl.run.compose import session
+from plmctl.run.composer import open_composer
 from plmctl.run.overrides import quoted
 
 
@@ -69,25 +69,17 @@ def expand(words: Sequence[str], config_dirs: Sequence[str] = ()) -> list[tuple[
     """Every combination of the values of `words`, the last one changing fastest; one empty
     combination for no words.
     """
-    from hydra.core.override_parser.overrides_parser import OverridesParser
-    from hydra.errors import HydraException
-
     if not words:
         return [()]
     dimensions: list[list[str]] = []
-    with session("pretrain", config_dirs) as hydra:
-        parser = OverridesParser.create(hydra.config_loader)
+    with open_composer("pretrain", config_dirs) as composer:
         for word in words:
             try:
-                override = parser.parse_overrides([quoted(word, sweep=True)])[0]
-            except HydraException as error:
-                problem = f"cannot be read ({str(error).splitlines()[0]})"
-                raise UsageError(f"grid: {word}: {problem}") from None
-            values = [word.partition("=")[2]]
-            if override.is_sweep_override():
-                if not override.is_discrete_sweep():
-                    problem = "an interval has no end of values\n  fix: range(...) or choice(...)"
-                    raise UsageError(f"grid: {word}: {problem}")
-                values = list(override.sweep_string_iterator())
-            dimensions.append([f"{override.get_key_element()}={value}" for value in values])
+                override = composer.parse(quoted(word, sweep=True))
+            except ValueError as error:
+                raise UsageError(f"grid: {word}: cannot be read ({error})") from None
+            if override.endless:
+                problem = "an interval has no end of values\n  fix: range(...) or choice(...)"
+                raise UsageError(f"grid: {word}: {problem}")
+            dimensions.append(list(override.words()) if override.sweeps else [word])
     return list(itertools.product(*dimensions))

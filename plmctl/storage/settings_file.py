@@ -1,0 +1,129 @@
+"""Settings as YAML writes them: plain values, read and written without working anything out."""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from plmctl.core.errors import DataError
+from plmctl.storage.reading import COPY, read_text
+
+CHARACTERS, VALUES = 1 << 22, 1 << 18  # of a file of settings, and values in it
+# 1e-3, which YAML 1.1 takes for a text
+_EXPONENT = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)[eE][-+]?\d+")
+_PLAIN = (str, int, float, bool, type(None))
+
+
+def read_settings(file: Path, *, fix: str = COPY) -> dict[str, Any]:
+    """The group of settings in a YAML file.
+
+    Raises:
+        DataError: It is not readable, holds something else, or more than settings need.
+    """
+    import yaml
+
+    text = read_text(file, fix=fix)
+    try:
+        refuse_endless(text, file=file, fix=fix)
+        settings = yaml.load(text, _loader())
+        _refuse_objects(settings)
+    except RecursionError:
+        raise DataError("nested too deeply, or a group holds itself", file=file, fix=fix) from None
+    except (yaml.YAMLError, ValueError, TypeError) as error:
+        reason = " ".join(str(error).split())
+        raise DataError(f"not readable as YAML ({reason[:300]})", file=file, fix=fix) from error
+    if settings is None:
+        return {}
+    if not isinstance(settings, dict) or any(not isinstance(key, str) for key in settings):
+        raise DataError("not a group of settings", file=file, fix=fix)
+    return settings
+
+
+def to_yaml(settings: Mapping[str, Any]) -> str:
+    """Plain settings as a YAML file has them, which `read_settings` reads as they were."""
+    import yaml
+
+    return yaml.dump(settings, Dumper=_dumper(), allow_unicode=True, sort_keys=False)
+
+
+def refuse_endless(text: str, *, file: object, fix: str = COPY) -> None:
+    """DataError for more YAML than settings need, as it stands or once its aliases are filled
+    in.
+    """
+    import yaml
+
+    if len(text) > CHARACTERS:
+        raise DataError(f"more than {CHARACTERS:,} characters of settings", file=file, fix=fix)
+    if "&" in text and (size := _unfolded(yaml.compose(text))) > VALUES:
+        raise DataError(
+            f"{size:,} values, once its aliases (*name) are filled in", file=file, fix=fix
+        )
+
+
+def _unfolded(node: Any, known: dict[int, int] | None = None) -> int:
+    """How many values a YAML node is once every alias in it is filled in; each node is counted
+    once.
+    """
+    known = {} if known is None else known
+    if id(node) not in known:
+        inner = node.value if isinstance(getattr(node, "value", None), list) else []
+        each = [part for item in inner for part in (item if isinstance(item, tuple) else (item,))]
+        known[id(node)] = 1
+        known[id(node)] += sum(_unfolded(part, known) for part in each)
+    return known[id(node)]
+
+
+def _refuse_objects(value: Any) -> None:
+    """ValueError for what YAML can write and settings are not: sets, bytes."""
+    if isinstance(value, (dict, list)):
+        for item in value.values() if isinstance(value, dict) else value:
+            _refuse_objects(item)
+    elif not isinstance(value, _PLAIN):
+        raise ValueError(f"a {type(value).__name__} is no setting")
+
+
+@functools.cache
+def _loader() -> Any:
+    """A reader of plain values: no dates, 1e-3 is a number, and no key stands twice."""
+    import yaml
+
+    class Loader(yaml.SafeLoader):
+        def construct_mapping(self, node: Any, deep: bool = False) -> Any:
+            keys: set[str] = set()
+            for key, _ in node.value:
+                if key.value in keys and isinstance(key, yaml.ScalarNode):
+                    raise yaml.constructor.ConstructorError(
+                        None, None, f"found duplicate key {key.value}", key.start_mark
+                    )
+                keys |= {key.value} if isinstance(key, yaml.ScalarNode) else set()
+            return super().construct_mapping(node, deep=deep)
+
+    Loader.yaml_implicit_resolvers = {
+        letter: [(tag, words) for tag, words in known if not tag.endswith(":timestamp")]
+        for letter, known in yaml.SafeLoader.yaml_implicit_resolvers.items()
+    }
+    Loader.add_implicit_resolver(
+        "tag:yaml.org,2002:float", _whole(_EXPONENT), list("-+0123456789.")
+    )
+    return Loader
+
+
+@functools.cache
+def _dumper() -> Any:
+    """A writer whose texts are quoted where `_loader` would take them for numbers."""
+    import yaml
+
+    class Dumper(yaml.SafeDumper):
+        pass
+
+    Dumper.add_implicit_resolver(
+        "tag:yaml.org,2002:float", _whole(_EXPONENT), list("-+0123456789.")
+    )
+    return Dumper
+
+
+def _whole(words: re.Pattern[str]) -> re.Pattern[str]:
+    return re.compile(f"^(?:{words.pattern})$")
