@@ -11,7 +11,7 @@ import pytest
 from plmctl.core.errors import ConfigError, UsageError
 from plmctl.run.compose import Flags, compose
 from plmctl.run.resume import resumed
-from plmctl.run.saved import to_yaml
+from plmctl.run.saved import spec_text
 from plmctl.training import rundir
 
 MINE = """# @package _global_
@@ -25,7 +25,7 @@ train: {steps: 6}
 def started(verb: str, folder: Path, recipe: str | None, *words: str) -> Flags:
     cfg = compose(verb, recipe, [*words, f"run.dir={folder}"])
     first = [*([recipe] if recipe else []), *words, f"run.dir={folder}"]
-    rundir.create(folder, config=to_yaml(cfg, versioned=True), overrides=first)
+    rundir.create(folder, config=spec_text(cfg), overrides=first)
     return Flags(verb, overrides=(f"run.dir={folder}",), resume=True)
 
 
