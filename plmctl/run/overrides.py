@@ -42,7 +42,7 @@ class OverrideWord:
 
 def read(
     texts: Sequence[str], composer: HydraComposer, *, sweep: bool
-) -> tuple[list[Word], list[UsageError]]:
+) -> tuple[list[OverrideWord], list[UsageError]]:
     """The words that Hydra can parse and whose options exist, and what is wrong with the others."""
     words: list[OverrideWord] = []
     errors: list[UsageError] = []
@@ -94,8 +94,11 @@ def spelled(value: Any) -> str:
 
 
 def settle(
-    words: Sequence[Word], tree: Mapping[str, Any], plugins: Sequence[str], composer: HydraComposer
-) -> tuple[list[Word], list[UsageError]]:
+    words: Sequence[OverrideWord],
+    tree: Mapping[str, Any],
+    plugins: Sequence[str],
+    composer: HydraComposer,
+) -> tuple[list[OverrideWord], list[UsageError]]:
     """Value overrides against the composed tree: `noise.rate` becomes `noise.token_mask.rate`,
     unknown keys become errors.
     """
@@ -125,7 +128,7 @@ def paths(tree: Mapping[str, Any], prefix: str = "") -> Iterator[str]:
             yield from paths(value, f"{prefix}{key}.")
 
 
-def _read(text: str, composer: HydraComposer, sweep: bool) -> Word:
+def _read(text: str, composer: HydraComposer, sweep: bool) -> OverrideWord:
     if "=" not in text and not text.startswith("~"):
         raise UsageError(
             f"'{text}': an override is written key=value, and a recipe stands first and alone"
@@ -136,7 +139,7 @@ def _read(text: str, composer: HydraComposer, sweep: bool) -> Word:
     if override.of_hydra:
         if not sweep:
             raise UsageError(f"{text}: hydra's own settings need -m/--multirun")
-        return Word(text, key, "", group=False)
+        return OverrideWord(text, key, "", group=False)
     if override.sweeps and not sweep:
         fix = (
             "add -m to run each value;"
@@ -145,7 +148,7 @@ def _read(text: str, composer: HydraComposer, sweep: bool) -> Word:
         raise ConfigError(key, text.partition("=")[2], "these are several values", fix=fix)
     options = composer.options(key)
     if not options:
-        return Word(text, key, next(override.words()), group=False)
+        return OverrideWord(text, key, next(override.words()), group=False)
     chosen = override.choices()
     for place, option in enumerate(chosen):
         if key in MANY and option in chosen[:place] and not override.sweeps:
@@ -164,8 +167,8 @@ def _read(text: str, composer: HydraComposer, sweep: bool) -> Word:
     if override.removes:
         # Hydra deletes no list of options, and takes no null
         text = f"{key}=[]" if key in MANY else f"~{key}"
-        return Word(text, key, text, group=True)
-    return Word(text, key, next(override.words()), group=True)
+        return OverrideWord(text, key, text, group=True)
+    return OverrideWord(text, key, next(override.words()), group=True)
 
 
 def _parse(text: str, composer: HydraComposer) -> Override:
@@ -177,7 +180,7 @@ def _parse(text: str, composer: HydraComposer) -> Override:
         raise UsageError(f"{text}: cannot be read ({error})\n  fix: {fix}") from None
 
 
-def _no_part(word: Word, tree: Mapping[str, Any], composer: HydraComposer) -> None:
+def _no_part(word: OverrideWord, tree: Mapping[str, Any], composer: HydraComposer) -> None:
     """ConfigError for `task.search=beam`, the name of a part file as the value of a part."""
     node, (_, _, value) = _select(tree, word.key), word.text.partition("=")
     group = word.key.rpartition(".")[2]
@@ -204,8 +207,8 @@ def _elsewhere(composer: HydraComposer, slot: str, name: str) -> str:
 
 
 def _long(
-    word: Word, tree: Mapping[str, Any], plugins: Sequence[str], composer: HydraComposer
-) -> Word:
+    word: OverrideWord, tree: Mapping[str, Any], plugins: Sequence[str], composer: HydraComposer
+) -> OverrideWord:
     """The word for the only part of a slot that has its key, or for a parameter that a file
     leaves out; else an error.
     """
