@@ -20,7 +20,7 @@ from plmctl.chain.plan import plan
 from plmctl.chain.stages import plan_stages, sort_words
 from plmctl.cli.app import make_app
 from plmctl.jobs.job import locate_runs, resolve
-from plmctl.jobs.work import DONE
+from plmctl.report.job_events import JobEvents
 from plmctl.run import evaluate as evaluating
 from plmctl.run import pretraining
 from plmctl.run.build import plain
@@ -356,7 +356,8 @@ def test_a_chain_goes_on_where_it_was_stopped(
     assert [step["step"] for step in table(first.stdout)] == ["wiki", "pretrain", "docstrings"]
     (tuned,) = (here / "out").glob("docstrings-*")
     written = (tuned / "run/metrics.jsonl").read_bytes()
-    (tuned / DONE).unlink()  # as if it had been killed just before it said so
+    # as if it had been killed just before it said so
+    JobEvents(here / "out").write("interrupted", tuned.name)
     (pretrained,) = (here / "out").glob("pretrain-*")
     ran: list[str] = []
     monkeypatch.setattr(pretraining, "pretrain", lambda spec: ran.append("pretrain"))
@@ -395,7 +396,7 @@ def test_a_cut_off_pretraining_is_resumed(tokens_of: Callable[..., Path], here: 
         json.loads(line)
         for line in (place / "run/metrics.jsonl").read_text(encoding="utf-8").splitlines()
     ]
-    (place / DONE).unlink()
+    JobEvents(here / "out").write("interrupted", place.name)
     for folder in (place / "run/checkpoints").glob("step-2"):
         folder.rename(here / "gone")
     done = plmctl(*words)

@@ -9,25 +9,25 @@ from typing import Any
 from plmctl.chain.figure import describe_result
 from plmctl.chain.plan import RecipeChain
 from plmctl.core.progress import clock
-from plmctl.jobs.job import RUN, Job, locate_runs
-from plmctl.jobs.work import read_seconds
+from plmctl.jobs.job import locate_runs
+from plmctl.jobs.journal import JobJournal
 from plmctl.report.page import Block, Code, Heading, Paragraph, TableBlock, write_page
 
 HEAD = ("step", "folder", "time", "figure")
 
 
-def records(chain: RecipeChain, done: Sequence[Job], out: Path) -> list[dict[str, Any]]:
+def records(journal: JobJournal, out: Path) -> list[dict[str, Any]]:
     """What each finished step has to show."""
-    runs = locate_runs(chain.jobs, out)
+    runs = locate_runs(journal.jobs, out)
     return [
         {
             "step": job.label,
             "folder": str(out / job.name),
-            "seconds": round(read_seconds(out / job.name), 1),
-            "figure": describe_result(job, out / job.name / RUN),
+            "seconds": round(journal.events.of(job.name).seconds, 1),
+            "figure": describe_result(job, Path(runs[job.name])),
             "command": job.line(runs),
         }
-        for job in done
+        for job in journal.done
     ]
 
 

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import functools
 import shlex
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from plmctl.core.terminal import remark
 from plmctl.run.plugins import as_words
+from plmctl.run.spec import Provenance
 
 REFERENCE = "job:"  # in configs and words, "job:<name>" stands for the run of the job <name>
 RUN = "run"  # in the folder of a job: what the command makes
-PLACES = {"pretrain": "run.dir", "finetune": "run.dir"}  # of others the setting is `out`
+# the settings that say where a command writes; those of other commands are called `out`
+RUN_SETTINGS = {"pretrain": "run.dir", "finetune": "run.dir"}
 
 Config = dict[str, Any]
 
@@ -57,9 +60,20 @@ class Job:
     def line(self, runs: Mapping[str, str]) -> str:
         """The job as one would type it; `runs`: {job: the folder of its run}."""
         words = [self.verb, *([self.recipe] if self.recipe else []), *resolve(self.words, runs)]
-        words += [f"{PLACES.get(self.verb, 'out')}={runs[self.name]}"]
-        words += [word for folder in self.config_dirs for word in ("--config-dir", folder)]
-        return shlex.join(["plmctl", *words, *as_words(self.plugins)])
+        words += [f"{RUN_SETTINGS.get(self.verb, 'out')}={runs[self.name]}"]
+        return write_line(*words, config_dirs=self.config_dirs, plugins=self.plugins)
+
+
+def write_line(*words: str, config_dirs: Iterable[str], plugins: Sequence[str]) -> str:
+    """A command line of plmctl as one would type it."""
+    options = [word for folder in config_dirs for word in ("--config-dir", folder)]
+    return shlex.join(["plmctl", *words, *options, *as_words(plugins)])
+
+
+def remark_next(what: str, *words: str, given: Provenance) -> None:
+    """Say that something has ended before its time, and the command line that goes on with it."""
+    line = write_line(*words, config_dirs=given.config_dirs, plugins=given.plugins)
+    remark(f"{what}; what is finished stays so. To go on:\n  {line}")
 
 
 def locate_runs(jobs: Mapping[str, Job], folder: Path) -> dict[str, str]:
@@ -68,7 +82,7 @@ def locate_runs(jobs: Mapping[str, Job], folder: Path) -> dict[str, str]:
 
 
 def resolve(value: Any, runs: Mapping[str, str]) -> Any:
-    """A config or words with the folders of runs in the place of their references."""
+    """A config or words with folders of runs for the references to them."""
     if isinstance(value, dict):
         return {name: resolve(each, runs) for name, each in value.items()}
     if isinstance(value, (list, tuple)):
@@ -77,8 +91,8 @@ def resolve(value: Any, runs: Mapping[str, str]) -> Any:
         return value
     if value.startswith(REFERENCE):
         return runs[value.removeprefix(REFERENCE)]
-    for name, place in runs.items():  # in a word: "checkpoint=job:<name>"
-        value = value.replace(REFERENCE + name, place)
+    for name, run in runs.items():  # in a word: "checkpoint=job:<name>"
+        value = value.replace(REFERENCE + name, run)
     return value
 
 

@@ -1,11 +1,9 @@
-"""A folder of jobs: the state of each, and a log of what happened to it."""
+"""The jobs of a folder: how each stands, and what happens to it."""
 
 from __future__ import annotations
 
 import contextlib
 import fcntl
-import json
-import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,13 +11,18 @@ from typing import Any, Literal
 
 from plmctl.core.errors import UsageError
 from plmctl.jobs.job import RUN, Job, locate_runs, resolve
-from plmctl.jobs.work import DONE, ERROR, LOCK, LOG, RECORD
+from plmctl.jobs.work import LOCK, LOG, RECORD
+from plmctl.report.job_events import Event, JobEvents
 from plmctl.storage.atomic import write_json
 
-EVENTS = "log.jsonl"
 STOPPED_EARLY = "stopped early"
-
-Event = Literal["started", "resumed", "finished", "interrupted", "failed", "stopped", "skipped"]
+EVENTS: dict[str, Event] = {
+    "done": "finished",
+    "open": "interrupted",
+    "failed": "failed",
+    "stopped": "stopped",
+    "skipped": "skipped",
+}
 
 
 @dataclass(frozen=True)
@@ -34,13 +37,12 @@ class State:
 
 
 class JobJournal:
-    """How every job stands, by what it and earlier starts have left in its folder.
+    """How every job stands, by the journal in its folder, and what is written into that.
 
     Args:
         jobs: all jobs by name, each behind those that it needs.
-        folder: where the folders of the jobs lie, each under the name of its job.
+        folder: where the journal lies, and the folders of the jobs under their names.
         tell: called with each event: what happened, to which job, and why.
-        log: a file that gets a line for each event.
         rule: why a job is to be stopped early, from the folder of its run; "" where it is not.
     """
 
@@ -50,25 +52,28 @@ class JobJournal:
         folder: Path,
         *,
         tell: Callable[[Event, Job, str], None] = lambda event, job, why: None,
-        log: Path | None = None,
         rule: Callable[[Job, Path], str] = lambda job, run: "",
     ) -> None:
-        self.jobs, self.folder, self.tell, self.log, self.rule = jobs, folder, tell, log, rule
+        self.jobs, self.folder, self.tell, self.rule = jobs, folder, tell, rule
+        self.events = JobEvents(folder)
         self.runs = locate_runs(jobs, folder.resolve())
         self.needed = {name for job in jobs.values() for name in job.needs}
-        self.states = {name: self._found(job) for name, job in jobs.items()}
+        self.states = {name: self._find(job) for name, job in jobs.items()}
 
-    def place(self, name: str) -> Path:
+    def locate(self, name: str) -> Path:
         """The folder of a job."""
         return self.folder / name
 
     @property
     def failed(self) -> bool:
-        """Whether a job is not as it should be; one that a rule stopped is, with all that needs
-        it.
-        """
+        """Whether a job is not as it should be; what a rule stopped is, and all that needs it."""
         judged = [state for state in self.states.values() if STOPPED_EARLY not in state.why]
         return any(state.kind in ("failed", "skipped", "open") for state in judged)
+
+    @property
+    def done(self) -> list[Job]:
+        """The jobs that are done."""
+        return [job for name, job in self.jobs.items() if self.states[name].kind == "done"]
 
     @property
     def ended(self) -> int:
@@ -76,7 +81,7 @@ class JobJournal:
         return sum(state.kind != "open" for state in self.states.values())
 
     def ready(self) -> Iterator[Job]:
-        """Yield the open jobs whose needs are done; those whose needs never will be are settled."""
+        """Yield the open jobs whose needs are done; skip those whose needs will never be."""
         for name, job in self.jobs.items():
             if self.states[name].kind != "open":
                 continue
@@ -91,11 +96,14 @@ class JobJournal:
 
     def prepare(self, job: Job) -> Path:
         """Write down what the job is, in its folder, which is returned."""
-        place = self.place(job.name)
-        self._say("resumed" if (place / RUN).exists() else "started", job)
-        place.mkdir(parents=True, exist_ok=True)
-        # of a job that a rule had stopped, or whose run or checkpoints are gone
-        (place / DONE).unlink(missing_ok=True)
+        folder = self.locate(job.name)
+        self.events.read()
+        # a process that an earlier, killed start left behind may have ended it by now
+        if self._find(job).kind != "done":
+            event: Event = "resumed" if (folder / RUN).exists() else "started"
+            self.tell(event, job, "")
+            folder.mkdir(parents=True, exist_ok=True)
+            self.events.write(event, job.name, label=job.label)
         record = {
             "verb": job.verb,
             "label": job.label,
@@ -105,8 +113,8 @@ class JobJournal:
             "keep": job.keep or job.name in self.needed,
             "plan": job.config,
         }
-        write_json(place / RECORD, record)
-        return place
+        write_json(folder / RECORD, record)
+        return folder
 
     def conclude(self, job: Job, code: int | None, *, interrupted: bool = False) -> None:
         """Settle a job by what it left behind.
@@ -116,54 +124,48 @@ class JobJournal:
             code: the exit code of its process, below 0 for a signal; None where it is not known.
             interrupted: whether a signal has ended the whole.
         """
-        place, failed = self.place(job.name), self.place(job.name) / ERROR
-        if stopped := self.stopped(job):
-            write_json(place / DONE, {"stopped": stopped.why, "kept": True})
+        self.events.read()
+        last = self.events.of(job.name)
+        if stopped := self.find_stop(job):
             state = stopped
-        elif not code and (place / DONE).is_file():
+        elif not code and last.event == "finished":
             state = State("done")
         elif interrupted:
             state = State("open")
-        elif failed.is_file():
-            state = State("failed", json.loads(failed.read_text(encoding="utf-8"))["error"])
+        elif last.event == "failed":
+            state = State("failed", last.why)
         elif code is not None and code < 0:
             state = State("failed", f"killed by signal {-code}")
         else:
-            state = State("failed", f"ended with code {code}; see {place / LOG}")
+            log = self.locate(job.name) / LOG
+            state = State("failed", f"ended with code {code}; see {log}")
         self.settle(job.name, state)
 
     def settle(self, name: str, state: State) -> None:
-        """Note the state of a job."""
+        """Set the state of a job, and write it down where the job itself has not."""
         self.states[name] = state
-        events: dict[str, Event] = {"done": "finished", "open": "interrupted"}
-        self._say(events.get(state.kind, state.kind), self.jobs[name], state.why)  # type: ignore[arg-type]
+        event, job = EVENTS[state.kind], self.jobs[name]
+        if self.events.of(name).event != event:
+            self.events.write(event, name, label=job.label, why=state.why)
+        self.tell(event, job, state.why)
 
-    def stopped(self, job: Job) -> State | None:
+    def find_stop(self, job: Job) -> State | None:
         """The state of a job that a rule ends early; None where none does."""
         why = self.rule(job, Path(self.runs[job.name]))
         return State("stopped", f"{STOPPED_EARLY}: {why}") if why else None
 
-    def _found(self, job: Job) -> State:
-        """What an earlier start has left; a job whose run, or whose checkpoints that are needed,
-        are gone is open.
+    def _find(self, job: Job) -> State:
+        """How earlier starts left a job; one whose run is gone is open, as is one whose checkpoints
+        are gone but needed.
         """
-        done = self.place(job.name) / DONE
-        if not done.is_file():
+        last = self.events.of(job.name)
+        if last.event not in ("finished", "stopped"):
             return State("open")
-        if stopped := self.stopped(job):
+        if stopped := self.find_stop(job):
             return stopped
-        record = json.loads(done.read_text(encoding="utf-8"))
-        gone = not record.get("kept", True) and job.name in self.needed
-        whole = not record.get("stopped") and not gone and Path(self.runs[job.name]).is_dir()
+        gone = not last.kept and job.name in self.needed
+        whole = last.event == "finished" and not gone and Path(self.runs[job.name]).is_dir()
         return State("done") if whole else State("open")
-
-    def _say(self, event: Event, job: Job, why: str = "") -> None:
-        self.tell(event, job, why)
-        if self.log:
-            record: dict[str, object] = {"time": round(time.time(), 2), "event": event}
-            record |= {"job": job.name, "label": job.label} | ({"why": why} if why else {})
-            with self.log.open("a", encoding="utf-8") as log:
-                log.write(json.dumps(record) + "\n")
 
 
 @contextlib.contextmanager

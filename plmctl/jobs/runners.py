@@ -95,7 +95,7 @@ class Processes:
         if time.monotonic() - self._looked > LOOK:
             self._looked = time.monotonic()
             for name, child in self._children.items():
-                if self.journal.stopped(self.journal.jobs[name]):
+                if self.journal.find_stop(self.journal.jobs[name]):
                     child.terminate()
         self._collect()
 

@@ -1,8 +1,7 @@
-"""One job inside the process that runs it: locked, recorded, and ended in one of its files.
+"""One job inside the process that runs it: locked, and its end written into the journal.
 
-FOLDER/job.json      what the job is           FOLDER/run/          what its command makes
-FOLDER/done.json     it ended well             FOLDER/error.json    it did not, and why
-FOLDER/log.txt       what it printed           FOLDER/seconds.json  how long it has run by now
+JOBS/journal.jsonl   what has happened to each job
+JOBS/<name>/         job.json: what the job is; log.txt: what it printed; run/: what it makes
 """
 
 from __future__ import annotations
@@ -23,11 +22,10 @@ from plmctl.core.children import follow_maker
 from plmctl.core.errors import PlmctlError
 from plmctl.core.terminal import remark
 from plmctl.jobs.job import RUN
-from plmctl.storage.atomic import write_json
+from plmctl.report.job_events import JobEvents
 from plmctl.training.stop import STOPPED
 
-RECORD, DONE, ERROR = "job.json", "done.json", "error.json"
-LOG, SECONDS, LOCK = "log.txt", "seconds.json", "lock"
+RECORD, LOG, LOCK = "job.json", "log.txt", "lock"
 
 # does what a record says, in the folder of its run; returns the exit code
 Execute = Callable[[dict[str, Any], Path], int]
@@ -55,7 +53,7 @@ def attempt(call: Callable[[], Any]) -> Outcome:
     except PlmctlError as error:
         remark(f"plmctl: {error}")
         return Outcome(error.exit_code, str(error))
-    except Exception as error:
+    except Exception as error:  # whatever a part of a user raises fails its job alone
         traceback.print_exc()
         return Outcome(1, f"{type(error).__name__}: {error}")
     return Outcome(int(result or 0) if isinstance(result, int) else 0, result=result)
@@ -73,30 +71,24 @@ def enter(folder: str, here: str, execute: Execute) -> NoReturn:
 
 
 def work(folder: Path, execute: Execute) -> int:
-    """Execute the job of this folder, unless it is done; returns the exit code."""
+    """Execute the job of this folder, unless it is finished; returns the exit code."""
     with (folder / LOCK).open("w") as lock:
         # a process that an earlier, killed start left behind may still be saving
         fcntl.flock(lock, fcntl.LOCK_EX)
-        if (folder / DONE).is_file():
+        events, name = JobEvents(folder.parent), folder.name
+        if events.of(name).event == "finished":
             return 0
-        (folder / ERROR).unlink(missing_ok=True)
         record = json.loads((folder / RECORD).read_text(encoding="utf-8"))
         start = time.monotonic()
-        try:
-            outcome = attempt(lambda: execute(record, folder / RUN))
-        finally:
-            write_json(folder / SECONDS, read_seconds(folder) + time.monotonic() - start)
+        outcome = attempt(lambda: execute(record, folder / RUN))
+        ended = {"label": record["label"], "seconds": round(time.monotonic() - start, 6)}
         if outcome.code == 0:
-            write_json(folder / DONE, {"kept": record["keep"]})
+            events.write("finished", name, kept=record["keep"], **ended)
             if not record["keep"]:
                 shutil.rmtree(folder / RUN / "checkpoints", ignore_errors=True)
-        elif not outcome.stopped:
+        elif outcome.stopped:
+            events.write("interrupted", name, **ended)
+        else:
             error = outcome.error or f"ended with code {outcome.code}"
-            write_json(folder / ERROR, {"code": outcome.code, "error": error})
+            events.write("failed", name, why=error, **ended)
     return outcome.code
-
-
-def read_seconds(folder: Path) -> float:
-    """How long the job has run, over all starts."""
-    file = folder / SECONDS
-    return float(json.loads(file.read_text(encoding="utf-8"))) if file.is_file() else 0.0

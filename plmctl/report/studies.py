@@ -14,10 +14,14 @@ from pathlib import Path
 from typing import Any, Literal
 
 from plmctl.core.errors import DataError
+from plmctl.report.job_events import JobEvents, LastEvent
 from plmctl.report.runs import METRICS, RECENT, RunLog
 
 STUDY, TABLE, JOBS = "study.json", "table.json", "jobs"
 _CELL = re.compile(r"(?:pretrain|.+ of) (?P<arm>.+), seed (?P<seed>\d+)")
+
+Standing = Literal["done", "stopped early", "failed", "still going", "not finished"]
+_ENDED: dict[str, Standing] = {"finished": "done", "stopped": "stopped early", "failed": "failed"}
 
 
 @dataclass(frozen=True)
@@ -26,7 +30,7 @@ class JobFolder:
 
     verb: str
     label: str  # the first cell that asked for it
-    state: Literal["done", "stopped early", "failed", "still going", "not finished"]
+    state: Standing
     why: str
     folder: Path
 
@@ -68,7 +72,7 @@ class StudyFolder:
 
     @cached_property
     def jobs(self) -> list[JobFolder]:
-        """Those of the study as it was last started, in the order in which they were begun."""
+        """Those of the study as it was last started, in the order of their first starts."""
         labels = self._labels
         if labels is None:
             return self._all
@@ -94,12 +98,11 @@ class StudyFolder:
 
     @cached_property
     def _all(self) -> list[JobFolder]:
-        places = [
-            place for place in (self.folder / JOBS).glob("*") if (place / "job.json").is_file()
-        ]
+        events = JobEvents(self.folder / JOBS).last
         return [
-            _job(place)
-            for place in sorted(places, key=lambda place: (place / "job.json").stat().st_mtime_ns)
+            _make_job(self.folder / JOBS / name, last)
+            for name, last in events.items()
+            if last.event != "skipped"
         ]
 
     @property
@@ -117,28 +120,14 @@ def is_study(folder: Path) -> bool:
     return (folder / STUDY).is_file()
 
 
-def _job(place: Path) -> JobFolder:
-    record = _json(place / "job.json") or {}
-    done, error = _json(place / "done.json"), _json(place / "error.json")
-    verb, label = str(record.get("verb", "?")), str(record.get("label", place.name))
-    if done is not None:
-        return JobFolder(
-            verb,
-            label,
-            "stopped early" if done.get("stopped") else "done",
-            str(done.get("stopped") or ""),
-            place,
-        )
-    if error is not None:
-        return JobFolder(verb, label, "failed", str(error.get("error", "")), place)
-    newest = max(
-        file.stat().st_mtime
-        for file in (place / "job.json", place / "log.txt", place / "run" / METRICS)
-        if file.is_file()
-    )
-    return JobFolder(
-        verb, label, "still going" if time.time() - newest < RECENT else "not finished", "", place
-    )
+def _make_job(folder: Path, last: LastEvent) -> JobFolder:
+    verb, label = folder.name.partition("-")[0], last.label or folder.name
+    if last.event in _ENDED:
+        return JobFolder(verb, label, _ENDED[last.event], last.why, folder)
+    files = (folder / "job.json", folder / "log.txt", folder / "run" / METRICS)
+    newest = max((file.stat().st_mtime for file in files if file.is_file()), default=0.0)
+    going = last.event != "interrupted" and time.time() - newest < RECENT
+    return JobFolder(verb, label, "still going" if going else "not finished", "", folder)
 
 
 def _json(file: Path) -> dict[str, Any] | None:

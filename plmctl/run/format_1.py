@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
 from typing import Any
 
 # `_target_` of a part: as it was saved -> where the part is defined now
@@ -59,3 +61,39 @@ def upgrade(settings: Any) -> Any:
             for key, value in settings.items()
         }
     return [upgrade(value) for value in settings] if isinstance(settings, list) else settings
+
+
+def read_job_events(folder: Path) -> list[dict[str, Any]]:
+    """The events of a folder of jobs from before there was a journal, by the files of each job.
+
+    These are job.json, done.json, error.json and seconds.json; a job of a sweep has the first.
+    """
+    events: list[dict[str, Any]] = []
+    for file in sorted(folder.rglob("job.json"), key=lambda file: file.stat().st_mtime_ns):
+        record = _read_object(file)
+        name = str(file.parent.relative_to(folder))
+        line: dict[str, Any] = {"time": file.stat().st_mtime, "job": name}
+        done, error, seconds = (
+            _read_object(file.with_name(f"{each}.json")) for each in ("done", "error", "seconds")
+        )
+        if "metrics" in record:
+            event = {0: "finished", 130: "interrupted"}.get(record.get("code", 1), "failed")
+            events.append(line | {"event": event, "record": record})
+            continue
+        line["label"] = str(record.get("label", name))
+        events.append(line | {"event": "started", "seconds": seconds or 0.0})
+        if done and done.get("stopped"):
+            events.append(line | {"event": "stopped", "why": str(done["stopped"])})
+        elif done:
+            events.append(line | {"event": "finished", "kept": done.get("kept", True)})
+        elif error:
+            events.append(line | {"event": "failed", "why": str(error.get("error", ""))})
+    return events
+
+
+def _read_object(file: Path) -> Any:
+    """What a JSON file holds; an empty mapping where it is absent or damaged."""
+    try:
+        return json.loads(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}

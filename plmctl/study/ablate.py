@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import json
-import shlex
 from collections.abc import Sequence
 from pathlib import Path
 
 from plmctl.core.terminal import remark, tell
+from plmctl.jobs.job import remark_next
 from plmctl.run.build import plain
-from plmctl.run.plugins import as_words
 from plmctl.run.recipes import studies
 from plmctl.run.schema import Ablate
 from plmctl.study.parse import parse
@@ -38,18 +37,12 @@ def ablate(spec: Ablate) -> int:
     remark(f"table: {folder / 'table.md'}")
     if code:
         what = "stopped" if code > 1 else "some jobs failed"
-        line = [
-            _typed(Path(settings["recipe"]), flags.config_dirs),
-            *flags.overrides,
-            *flags.launcher,
-        ]
-        line += [word for each in flags.config_dirs for word in ("--config-dir", each)]
-        remark(f"{what}; what is finished stays so. To go on:")
-        remark(f"  plmctl ablate {shlex.join([*line, *as_words(flags.plugins)])}")
+        study = _spell_study(Path(settings["recipe"]), flags.config_dirs)
+        remark_next(what, "ablate", study, *flags.overrides, *flags.launcher, given=flags)
     return code
 
 
-def _typed(file: Path, config_dirs: Sequence[str]) -> str:
+def _spell_study(file: Path, config_dirs: Sequence[str]) -> str:
     """The file of a study as one types it: by its name, or as ./mine.yaml."""
     named = studies(config_dirs).get(file.stem) == file
     return file.stem if named else str(file) if file.is_absolute() else f"./{file}"

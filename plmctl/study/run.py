@@ -9,8 +9,9 @@ from typing import Any
 
 from plmctl.core.errors import ConfigError, UsageError
 from plmctl.core.terminal import remark
+from plmctl.jobs.display import show_jobs
 from plmctl.jobs.job import Job
-from plmctl.jobs.journal import EVENTS, Event, JobJournal, hold_folder
+from plmctl.jobs.journal import JobJournal, hold_folder
 from plmctl.jobs.runners import Processes, run_launched
 from plmctl.study.early import reason_to_stop
 from plmctl.study.plan import StudyPlan
@@ -32,12 +33,7 @@ def make_journal(plan: StudyPlan, folder: Path) -> JobJournal:
             return ""
         return reason_to_stop(run, plan.study, plan.flops_per_token(job.name))
 
-    def tell(event: Event, job: Job, why: str) -> None:
-        head = f"[{journal.ended}/{len(plan.jobs)}] {event}: {job.label}"
-        remark(f"{head}: {why.splitlines()[0]}" if why else head)
-
-    journal = JobJournal(plan.jobs, folder / JOBS, tell=tell, log=folder / EVENTS, rule=rule)
-    return journal
+    return JobJournal(plan.jobs, folder / JOBS, rule=rule)
 
 
 def run_study(
@@ -62,14 +58,15 @@ def run_study(
     labels = {name: job.label for name, job in plan.jobs.items()}
     with hold_folder(folder, {**settings, "jobs": labels}, kind="study", command="plmctl ablate"):
         journal = make_journal(plan, folder)
-        code = (
-            run_launched(journal, launcher)
-            if launcher
-            else Processes(journal, settings["processes"]).run()
-        )
+        with show_jobs(journal, live=not launcher):
+            code = (
+                run_launched(journal, launcher)
+                if launcher
+                else Processes(journal, settings["processes"]).run()
+            )
         notes = [EDITED] if _digest(file) != before else []
         record = write_table(
-            plan.study, Results(plan, journal.states, journal.place), folder, notes=notes
+            plan.study, Results(plan, journal.states, journal.locate), folder, notes=notes
         )
     for note in record["notes"]:
         remark(note)

@@ -16,7 +16,6 @@ import pytest
 from plmctl.jobs.job import Job
 from plmctl.jobs.journal import State
 from plmctl.jobs.runners import run_here
-from plmctl.jobs.work import read_seconds
 from tests.jobs import toy_jobs
 from tests.jobs.toy_jobs import execute, job, journal, notes
 
@@ -26,7 +25,7 @@ def by_name(*jobs: Job) -> dict[str, Job]:
 
 
 def events(folder: Path) -> list[tuple[str, str]]:
-    lines = (folder / "log.jsonl").read_text(encoding="utf-8").splitlines()
+    lines = (folder / "jobs/journal.jsonl").read_text(encoding="utf-8").splitlines()
     return [(record["event"], record["job"]) for record in map(json.loads, lines)]
 
 
@@ -51,11 +50,11 @@ def test_a_job_starts_when_what_it_needs_is_done(tmp_path: Path) -> None:
     whole = ("first", "second", "third", "beside")
     assert notes(tmp_path) == [f"{name} {what}" for name in whole for what in ("starts", "ends")]
     assert {state.kind for state in kept.states.values()} == {"done"}
-    assert all(read_seconds(kept.place(name)) > 0 for name in whole)
+    assert all(kept.events.of(name).seconds > 0 for name in whole)
 
 
 def test_so_many_at_a_time_and_no_more(tmp_path: Path) -> None:
-    jobs = by_name(*(job(tmp_path, f"job{n}", seconds=0.3) for n in range(4)))
+    jobs = by_name(*(job(tmp_path, f"job{n}", starts=2 + n // 2 * 2) for n in range(4)))
     assert toy_jobs.run(tmp_path, jobs, count=2)[0] == 0
     running, most = 0, 0
     for line in notes(tmp_path):
@@ -74,7 +73,7 @@ def test_a_failure_ends_only_what_needs_it(tmp_path: Path) -> None:
         "lost": State("skipped", "the bad failed"),
         "well": State("done"),
     }
-    assert "no such file" in (kept.place("bad") / "log.txt").read_text()
+    assert "no such file" in (kept.locate("bad") / "log.txt").read_text()
     # another start tries again what failed, and only that
     again = by_name(job(tmp_path, "bad"), jobs["lost"], jobs["well"])
     assert toy_jobs.run(tmp_path, again)[0] == 0

@@ -1,7 +1,7 @@
 """Jobs that write their names down, and a program that runs them: `python toy_jobs.py FOLDER`.
 
 FOLDER/notes.txt gets "NAME starts" and "NAME ends" lines; a job with `waits` ends when FOLDER/go is
-there, one with `fails` raises.
+there, one with `starts` when so many have started, one with `fails` raises.
 """
 
 from __future__ import annotations
@@ -12,9 +12,13 @@ from pathlib import Path
 from typing import Any
 
 from plmctl.core.errors import DataError
+from plmctl.core.terminal import remark
+from plmctl.jobs.display import show_jobs
 from plmctl.jobs.job import Job
 from plmctl.jobs.journal import JobJournal
 from plmctl.jobs.runners import Processes
+
+PRINTED = ["resumed from x", "step 120 40%  mlm 5.31 (18.2%)  nsp 0.69  grad 1.2  3:20 left"]
 
 
 def job(folder: Path, name: str, *needs: str, **settings: Any) -> Job:
@@ -28,9 +32,14 @@ def execute(record: dict[str, Any], run: Path) -> int:
     if not all((Path(place) / "made").is_file() for place in config["inputs"]):
         raise DataError("what it needs is not there")
     note(folder, f"{name} starts")
+    for line in config.get("prints", ()):
+        remark(line)
     while config.get("waits") and not (folder / "go").exists():
         time.sleep(0.01)
-    time.sleep(config.get("seconds", 0))
+    deadline = time.monotonic() + 60
+    while sum(line.endswith("starts") for line in notes(folder)) < config.get("starts", 0):
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
     if config.get("fails"):
         raise DataError(config["fails"])
     run.mkdir(parents=True, exist_ok=True)
@@ -53,7 +62,7 @@ def chain(folder: Path) -> dict[str, Job]:
     """first <- second (waits) <- third, and one beside them."""
     made = [
         job(folder, "first"),
-        job(folder, "second", "first", waits=True),
+        job(folder, "second", "first", waits=True, prints=PRINTED, train={"steps": 300}),
         job(folder, "third", "second"),
         job(folder, "beside"),
     ]
@@ -61,12 +70,13 @@ def chain(folder: Path) -> dict[str, Job]:
 
 
 def journal(folder: Path, jobs: dict[str, Job], **settings: Any) -> JobJournal:
-    return JobJournal(jobs, folder / "jobs", log=folder / "log.jsonl", **settings)
+    return JobJournal(jobs, folder / "jobs", **settings)
 
 
 def run(folder: Path, jobs: dict[str, Job], *, count: int = 1) -> tuple[int, JobJournal]:
     kept = journal(folder, jobs)
-    return Processes(kept, count, execute, preload=("plmctl.jobs.work",)).run(), kept
+    with show_jobs(kept):
+        return Processes(kept, count, execute, preload=("plmctl.jobs.work",)).run(), kept
 
 
 if __name__ == "__main__":

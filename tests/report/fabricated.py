@@ -12,7 +12,8 @@ from typing import Any
 
 import yaml
 
-from plmctl.jobs.work import DONE, ERROR, RECORD
+from plmctl.jobs.work import RECORD
+from plmctl.report.job_events import JobEvents
 from plmctl.report.statistics import compare, correct, judge, summarise
 from plmctl.storage.atomic import write_json
 
@@ -94,7 +95,13 @@ def tuned(
 
 
 def study(
-    folder: Path, *, arms: int = 3, seeds: int = 2, steps: int = 40, done: bool = True
+    folder: Path,
+    *,
+    arms: int = 3,
+    seeds: int = 2,
+    steps: int = 40,
+    done: bool = True,
+    former: bool = False,
 ) -> Path:
     """A study of `arms` x `seeds` pretrainings, one job of which failed and one of which was
     left where it was.
@@ -115,38 +122,28 @@ def study(
             place = folder / "jobs" / f"pretrain-{number:08x}{seed:08x}"
             run(place / "run", steps=steps, level=_level(number, seed))
             label = f"pretrain {name}, seed {seed}"
-            write_json(
-                place / RECORD,
-                {
-                    "verb": "pretrain",
-                    "label": label,
-                    "config": {},
-                    "words": [],
-                    "plugins": [],
-                    "keep": True,
-                },
-            )
-            write_json(place / DONE, {"kept": True})
-    for name, what in (("failed", "DataError: no room\nsecond line"), ("cut", None)):
-        place = folder / "jobs" / f"finetune-{name}"
-        place.mkdir()
+            record(place, label, "finished", former=former)
+    for name, event in (("failed", "failed"), ("cut", "started")):
         label = f"sst2 of {names[-1]}, seed {seeds - 1}"
-        write_json(
-            place / RECORD,
-            {
-                "verb": "finetune",
-                "label": label,
-                "config": {},
-                "words": [],
-                "plugins": [],
-                "keep": True,
-            },
-        )
-        if what:
-            write_json(place / ERROR, {"code": 3, "error": what})
+        record(folder / "jobs" / f"finetune-{name}", label, event, former=former)
     if done:
         write_json(folder / "table.json", _table(settings, names, seeds))
     return folder
+
+
+def record(place: Path, label: str, event: Any, *, former: bool = False) -> None:
+    """A job of a study, that ended so; `former`: as it was written before there was a journal."""
+    place.mkdir(parents=True, exist_ok=True)
+    write_json(place / RECORD, {"verb": place.name.partition("-")[0], "label": label})
+    why = "DataError: no room\nsecond line" if event == "failed" else ""
+    if not former:
+        JobEvents(place.parent).write("started", place.name, label=label)
+        if event != "started":
+            JobEvents(place.parent).write(event, place.name, why=why)
+    elif event == "finished":
+        write_json(place / "done.json", {"kept": True})
+    elif event == "failed":
+        write_json(place / "error.json", {"code": 3, "error": why})
 
 
 def _level(arm: int, seed: int) -> float:

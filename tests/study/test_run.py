@@ -21,7 +21,7 @@ from plmctl.core.errors import UsageError
 from plmctl.jobs.job import Job
 from plmctl.jobs.journal import State, hold_folder
 from plmctl.jobs.runners import Processes
-from plmctl.jobs.work import DONE
+from plmctl.report.job_events import JobEvents
 from plmctl.study.plan import StudyPlan
 from plmctl.study.run import make_journal
 from tests.study import toy_study
@@ -46,7 +46,7 @@ def without_time(folder: Path) -> dict[str, Any]:
 
 
 def events(folder: Path) -> list[tuple[str, str]]:
-    lines = (folder / "log.jsonl").read_text(encoding="utf-8").splitlines()
+    lines = (folder / "jobs/journal.jsonl").read_text(encoding="utf-8").splitlines()
     return [(record["event"], record["job"]) for record in map(json.loads, lines)]
 
 
@@ -198,12 +198,9 @@ class Pretended(Processes):
         return self.journal.states
 
     def _start(self, job: Job) -> None:
-        place = self.journal.place(job.name)
-        (place / "run").mkdir(parents=True)
+        (self.journal.prepare(job) / "run").mkdir()
         problem = self.fails(job)
-        (place / ("error.json" if problem else DONE)).write_text(
-            json.dumps({"error": problem, "kept": True})
-        )
+        self.journal.events.write("failed" if problem else "finished", job.name, why=problem)
         self._children[job.name] = Child(int(bool(problem)))  # type: ignore[assignment]
 
 
@@ -219,8 +216,10 @@ def test_one_failed_cell_does_not_end_the_study(planned: Planned, here: Path) ->
 
 def test_a_job_whose_weights_are_gone_but_needed_runs_again(planned: Planned, here: Path) -> None:
     assert Pretended(planned(), here).run() == 0
-    for file in here.glob("jobs/finetune-*/done.json"):
-        file.write_text('{"kept": false}')
+    events = JobEvents(here / "jobs")
+    for name in events.last:
+        if name.startswith("finetune"):
+            events.write("finished", name, kept=False)
     assert all(state.kind == "done" for state in Pretended(planned(), here).states.values())
     more = planned(eval={"train": {"of": "toy", "overrides": ["split=train"]}})
     assert Counter(state.kind for state in Pretended(more, here).states.values()) == {
@@ -237,7 +236,7 @@ def test_the_rule_ends_hopeless_runs(planned: Planned, here: Path) -> None:
         def _start(self, job: Job) -> None:
             super()._start(job)
             if job.verb == "pretrain":
-                run = self.journal.place(job.name) / "run"
+                run = self.journal.locate(job.name) / "run"
                 worse = job.config["optim"]["lr"] == 1e-2
                 rows = [(6, 9.0), (12, 6.0 if worse else 4.9), (18, 4.0)]
                 lines = [json.dumps({"step": step, "valid/loss": value}) for step, value in rows]

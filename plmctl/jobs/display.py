@@ -1,0 +1,88 @@
+"""What one sees of jobs while they run: a table on a terminal, elsewhere a line for each event."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from plmctl.core.terminal import remark, screen
+from plmctl.jobs.job import Job
+from plmctl.jobs.journal import JobJournal
+from plmctl.jobs.work import LOG
+from plmctl.report.job_events import Event
+
+HEAD = ("job", "state", "step", "newest numbers", "left")
+TAIL = 2048  # bytes at the end of a log that are read for its newest line
+# a line of training (training/log.py): "step 200 12%  mlm 5.31 (18.2%)  ...  3:20 left"
+_STEP = re.compile(r"step (\d+)(?: (\d+)%)?(?:  (.*?))?(?:  ([\d:]+) left)?\s*")
+
+
+class JobDisplay:
+    """Tells the events of a journal; `rows` are the jobs that run."""
+
+    def __init__(self, journal: JobJournal) -> None:
+        self.journal = journal
+        self._running: dict[str, str] = {}  # job -> how it was started
+        journal.tell = self.tell
+
+    def tell(self, event: Event, job: Job, why: str) -> None:
+        """Print a line for an event."""
+        self._running.pop(job.name, None)
+        if event in ("started", "resumed"):
+            self._running[job.name] = event
+        head = f"[{self.journal.ended}/{len(self.journal.jobs)}] {event}: {job.label}"
+        remark(f"{head}: {why.splitlines()[0]}" if why else head)
+
+    @property
+    def rows(self) -> list[tuple[str, ...]]:
+        """A row under `HEAD` for each job that runs."""
+        return [
+            (job.label, event, *read_progress(self.journal.locate(name) / LOG, job))
+            for name, event in list(self._running.items())
+            for job in (self.journal.jobs[name],)
+        ]
+
+
+def read_progress(log: Path, job: Job) -> tuple[str, str, str]:
+    """(updates of all updates, newest numbers, time left) by the log of a job; "" where unknown."""
+    if not log.is_file():
+        return "", "", ""
+    with log.open("rb") as file:
+        file.seek(max(0, log.stat().st_size - TAIL))
+        lines = file.read().decode(errors="replace").splitlines()
+    matches = (_STEP.fullmatch(line) for line in reversed(lines))
+    if (newest := next(filter(None, matches), None)) is None:
+        return "", next((line.strip() for line in reversed(lines) if line.strip()), ""), ""
+    step, percent, numbers, left = newest.groups(default="")
+    steps = (job.config.get("train") or {}).get("steps")
+    whole = f" of {steps:,}" if steps else f" ({percent}%)" if percent else ""
+    return f"{int(step):,}{whole}", "  ".join(numbers.split("  ")[:2]), left
+
+
+@contextmanager
+def show_jobs(journal: JobJournal, *, live: bool = True) -> Iterator[None]:
+    """Show what happens to the jobs of a journal.
+
+    Args:
+        journal: of the jobs.
+        live: whether a terminal shows a table, too; not where jobs print in this process.
+    """
+    display, console = JobDisplay(journal), screen(stderr=True)
+    if not (live and console.is_terminal):
+        yield
+        return
+    from rich.live import Live
+    from rich.table import Table
+
+    def draw() -> Table:
+        title = f"{journal.ended} of {len(journal.jobs)} jobs ended"
+        table = Table(*HEAD, title=title, title_justify="left")
+        for row in display.rows:
+            table.add_row(*row)
+        return table
+
+    # transient: the table goes when it ends, however it ends, and the lines of events stay
+    with Live(console=console, get_renderable=draw, refresh_per_second=2, transient=True):
+        yield

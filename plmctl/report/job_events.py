@@ -1,0 +1,80 @@
+"""What has happened to the jobs of a folder: the one file in which each of them writes it down."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Literal
+
+from plmctl.run.format_1 import read_job_events
+from plmctl.storage.lines import append_line, read_lines
+
+JOURNAL = "journal.jsonl"
+ENDS = ("finished", "failed", "stopped")  # what must survive a power cut
+
+Event = Literal["started", "resumed", "finished", "interrupted", "failed", "stopped", "skipped"]
+
+
+@dataclass(frozen=True)
+class LastEvent:
+    """How a job stands by the journal.
+
+    Args:
+        event: the last one; "" where there was none.
+        label: the name of the job for people.
+        why: of an error, or the rule that ended the job.
+        kept: whether the checkpoints of a finished job are there.
+        seconds: how long it has run, over all starts.
+        record: what a job of a sweep has left.
+    """
+
+    event: Event | Literal[""] = ""
+    label: str = ""
+    why: str = ""
+    kept: bool = True
+    seconds: float = 0.0
+    record: dict[str, Any] | None = None
+
+
+class JobEvents:
+    """The journal of a folder of jobs; `last`: {job: its last event}, by their first events.
+
+    A folder of the first version has no journal: the files in the folders of its jobs say the
+    same, until the first line is written.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.file, self.last = folder / JOURNAL, dict[str, LastEvent]()
+        self._end = 0
+        self._former = [] if self.file.is_file() else read_job_events(folder)
+        for record in self._former:
+            self._take(record)
+        self.read()
+
+    def of(self, job: str) -> LastEvent:
+        """The last event of a job."""
+        return self.last.get(job, LastEvent())
+
+    def read(self) -> None:
+        """Read what has been written since the last time, by any process."""
+        records, self._end = read_lines(self.file, self._end)
+        for record in records:
+            self._take(record)
+
+    def write(self, event: Event, job: str, **more: Any) -> None:
+        """Append an event; `more`: further fields of `LastEvent`, `seconds` those of this start."""
+        if self._former:
+            self.last.clear()
+        for record in self._former:
+            append_line(self.file, record)
+        self._former = []
+        line = {"time": round(time.time(), 2), "event": event, "job": job, **more}
+        append_line(self.file, line, durable=event in ENDS)
+        self.read()
+
+    def _take(self, record: dict[str, Any]) -> None:
+        before = self.of(name := str(record.get("job")))
+        known = {key: record[key] for key in vars(before) if key in record}
+        known["seconds"] = before.seconds + known.get("seconds", 0.0)
+        self.last[name] = replace(before, **{"why": "", "kept": True, "record": None, **known})
