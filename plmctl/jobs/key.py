@@ -27,7 +27,8 @@ WITHOUT_EFFECT = {  # on any figure of the table: another value makes no other j
     *(f"train.{name}" for name in ("log_every", "save_every", "keep_last")),
     *(f"train.{name}" for name in ("device", "processes", "threads", "micro_batch_size")),
 }
-_FORMER = {now: former for former, now in TARGETS.items()}  # keeps the keys of older folders
+# the first name that a part ever had: it keeps the keys of older folders
+_FIRST = {now: former for former, now in reversed(TARGETS.items())}
 _EXACT = 1 << 26  # bytes of a file that are hashed; of a larger one, size and time of change count
 
 
@@ -44,7 +45,8 @@ def compute_key(verb: str, config: Mapping[str, Any]) -> str:
         if _names_files(path, value):
             leaves[path] = fingerprint(value)
         elif path.endswith("_target_"):
-            leaves[path] = _FORMER.get(value, value)
+            now = TARGETS.get(value, value)
+            leaves[path] = _FIRST.get(now, now)
     whole = json.dumps([verb, leaves], sort_keys=True, default=str)
     return hashlib.sha256(whole.encode()).hexdigest()[:16]
 
