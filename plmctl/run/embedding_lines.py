@@ -16,7 +16,7 @@ from plmctl.run.loading import Loaded
 from plmctl.storage.reading import parse_json
 from plmctl.text import inputs
 from plmctl.text.inputs import read_lines, read_rows, take_text
-from plmctl.text.unknown import refuse_unknown, told, unknown_share
+from plmctl.text.unknown import describe_unknown, refuse_unknown, unknown_share
 
 SETTING = "field"  # that says where the text of a row is
 TABLES = (".csv", ".tsv", ".parquet")
@@ -80,7 +80,7 @@ def read(file: Path, loaded: Loaded, *, field: str = "text") -> list[EmbeddingLi
     share = unknown_share(ids, loaded.vocab) if ids else 0.0
     refuse_unknown(share, file=file, fix="a checkpoint whose tokenizer knows this text")
     if share:
-        remark(f"{file}: {told(share)}")
+        remark(f"{file}: {describe_unknown(share)}")
     if cut:
         remark(f"{cut} of {len(lines)} lines are longer than {limits.length} tokens and were cut")
     return lines

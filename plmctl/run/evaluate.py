@@ -94,7 +94,7 @@ def _score_split(spec: Evaluate, loaded: Loaded, task: Task, precision: Precisio
     file = write_rows(out, rows) if _is_file(out) else write_predictions(out, name, rows)
     remarks = {
         "cut": inference.truncation(split.rows),
-        "unknown": unknown.told(inference.unknown(split.rows, loaded.vocab)),
+        "unknown": unknown.describe_unknown(inference.unknown(split.rows, loaded.vocab)),
         "read": "; ".join(inference.noted(task.reader)),
         "files": "; ".join(task.remarks),
         "signatures": task.signatures,
@@ -276,7 +276,7 @@ def _measure_text(
             loaded.model, text, loaded.vocab, batch_size=spec.batch_size, device=precision.device
         )
     after = {"text": str(plain(spec.data.path))}
-    if told := unknown.told(share):
+    if told := unknown.describe_unknown(share):
         after["unknown"] = told
     _show(spec, loaded, "language model", {"text": found}, after=after)
 

@@ -136,7 +136,7 @@ def train(session: Session) -> Result:
             f"{len(split.examples)} examples",
             inference.truncation(split.rows) or "nothing is cut",
         ]
-        told += [unknown.told(inference.unknown(split.rows, tokenizer.vocab))]
+        told += [unknown.describe_unknown(inference.unknown(split.rows, tokenizer.vocab))]
         told += (
             [inference.known(data["train"].examples, split.examples)]
             if split is not data["train"]

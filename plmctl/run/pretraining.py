@@ -47,8 +47,7 @@ from plmctl.run.spec import thaw
 from plmctl.run.teachers import add_teacher
 from plmctl.tasks.lm import HEADS
 from plmctl.text.tokenizer import Tokenizer
-from plmctl.text.unknown import told as told_unknown
-from plmctl.text.unknown import unknown_share
+from plmctl.text.unknown import describe_unknown, unknown_share
 from plmctl.training.budget import Budget
 from plmctl.training.evaluation import Measured, measure
 from plmctl.training.processes.world import World
@@ -223,7 +222,7 @@ def _reading(name: str, source: RowSource, tokenizer: Tokenizer) -> list[str]:
             if len(corpora) > 1
             else ""
         )
-        unknown = told_unknown(unknown_share(corpus_sample(each.shards.ids), tokenizer.vocab))
+        unknown = describe_unknown(unknown_share(corpus_sample(each.shards.ids), tokenizer.vocab))
         lines.append(
             f"{corpus}: {plan.rows:,} rows an epoch; {told}{mixed}{unknown and '; '}{unknown}"
         )

@@ -18,7 +18,7 @@ from plmctl.core.values import Whole, fit
 from plmctl.data import loader
 from plmctl.data.reader import check_stage
 from plmctl.noise.base import Noise
-from plmctl.text.characters import Looked
+from plmctl.text.characters import CharacterRows
 
 REACH = 50  # batches of a shuffled order that are sorted by length together
 
@@ -122,7 +122,9 @@ def fingerprint(rows: Rows) -> str:
         arrays |= {f"{kind}.{name}": array for name, array in getattr(rows, kind).items()}
     digest = hashlib.blake2b(digest_size=16)
     for name in sorted(arrays):
-        for array in arrays[name].parts if isinstance(arrays[name], Looked) else (arrays[name],):
+        for array in (
+            arrays[name].parts if isinstance(arrays[name], CharacterRows) else (arrays[name],)
+        ):
             digest.update(f"{name} {array.dtype} {array.shape}".encode())
             digest.update(np.ascontiguousarray(array).data)
     return digest.hexdigest()

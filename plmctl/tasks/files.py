@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from plmctl.core.errors import AbsentData, DataError
-from plmctl.text.bounds import WHOLE, longest_line, too_long
+from plmctl.text.bounds import FILE_LINES, long_line_error, longest_line
 from plmctl.text.inputs import read_lines
 from plmctl.text.undecodable import undecodable_error
 
@@ -111,14 +111,14 @@ def text(file: Path) -> str:
 
     DataError for bytes that are not UTF-8 (with the line), and for emptiness.
     """
-    longest = WHOLE * longest_line()
+    longest = FILE_LINES * longest_line()
     try:
         with gzip.open(file) if file.suffix == ".gz" else file.open("rb") as stream:
             raw = stream.read(longest + 1)
     except (OSError, EOFError, zlib.error) as error:
         raise DataError(f"cannot be read: {error}", file=file) from error
     if len(raw) > longest:
-        raise too_long(file, times=WHOLE)
+        raise long_line_error(file, times=FILE_LINES)
     try:
         content = raw.decode("utf-8-sig")
     except UnicodeDecodeError as error:

@@ -40,8 +40,13 @@ _TAKEN = (
 
 @dataclass(frozen=True)
 class Wanted:
-    """What is to stand beside the ids: words of a segmenter, and marks of the input as spans or
-    as tags.
+    """The tracks that stand beside the ids: words of a segmenter, and marks of the input as spans
+    or as tags.
+
+    Args:
+        segment: name of the segmenter of Chinese words, or None.
+        spans: fields of the input whose marks become spans.
+        tags: fields of the input whose marks become one id for each token.
     """
 
     segment: str | None = None
@@ -50,7 +55,7 @@ class Wanted:
 
 
 def check_names(spans: Sequence[str], tags: Sequence[str]) -> None:
-    """ConfigError where these cannot be names of tracks."""
+    """Raise ConfigError if one of these cannot be the name of a track."""
     for setting, names in (("spans", spans), ("tags", tags)):
         for name in names:
             if not _NAME.fullmatch(name) or name in _TAKEN or [*spans, *tags].count(name) > 1:
@@ -62,8 +67,8 @@ def check_names(spans: Sequence[str], tags: Sequence[str]) -> None:
 
 
 def choose_tracks(tokenizer: Tokenizer, wanted: Wanted) -> dict[str, np.dtype[Any]]:
-    """The tracks of a token directory: word starts, where the vocabulary's own table is not
-    enough, and tags.
+    """The dtype of each track of a token directory: word starts, if the vocabulary's own table is
+    not enough, and tags.
     """
     words = wanted.segment is not None or tokenizer.kind == "char"
     return {
@@ -73,7 +78,9 @@ def choose_tracks(tokenizer: Tokenizer, wanted: Wanted) -> dict[str, np.dtype[An
 
 
 def choose_word_starts(tokenizer: Tokenizer, segmenter: str | None) -> Track | None:
-    """How the track of word starts is made, where there is one."""
+    """The function that computes the track of word starts, or None if the table of the vocabulary
+    is enough.
+    """
     if segmenter is None and tokenizer.kind != "char":
         return None
     base = _character_words(tokenizer) if tokenizer.kind == "char" else _table_words(tokenizer)
@@ -84,9 +91,9 @@ def _table_words(tokenizer: Tokenizer) -> Track:
     table = tokenizer.vocab.word_start
 
     def starts(texts: Sequence[str], ids: np.ndarray, lengths: np.ndarray) -> np.ndarray:
-        found = table[ids]
-        found[_firsts(lengths)] = True
-        return found
+        starting = table[ids]
+        starting[_firsts(lengths)] = True
+        return starting
 
     return starts
 
@@ -99,10 +106,10 @@ def _character_words(tokenizer: Tokenizer) -> Track:
 
     def starts(texts: Sequence[str], ids: np.ndarray, lengths: np.ndarray) -> np.ndarray:
         joined = joins[ids]
-        found = np.ones(len(ids), bool)
-        found[1:] = ~(joined[1:] & joined[:-1])
-        found[_firsts(lengths)] = True
-        return found
+        starting = np.ones(len(ids), bool)
+        starting[1:] = ~(joined[1:] & joined[:-1])
+        starting[_firsts(lengths)] = True
+        return starting
 
     return starts
 
@@ -121,7 +128,7 @@ def _segmented(tokenizer: Tokenizer, base: Track, name: str) -> Track:
     segmenter = segment.find(name)
 
     def starts(texts: Sequence[str], ids: np.ndarray, lengths: np.ndarray) -> np.ndarray:
-        found, at = base(texts, ids, lengths).copy(), 0
+        starting, offset = base(texts, ids, lengths).copy(), 0
         for text, length in zip(texts, lengths.tolist(), strict=True):
             if _CHINESE.search(text):
                 inside = np.zeros(len(text) + 1, bool)
@@ -134,8 +141,8 @@ def _segmented(tokenizer: Tokenizer, base: Track, name: str) -> Track:
                     if end - start > 1 and _ALL_CHINESE.fullmatch(text, start, end):
                         inside[start + 1 : end] = True
                 spans = np.array(tokenizer.encode_offsets(text)[1]).reshape(-1, 2)
-                found[at : at + length] &= ~inside[spans[:, 0]]
-            at += length
-        return found
+                starting[offset : offset + length] &= ~inside[spans[:, 0]]
+            offset += length
+        return starting
 
     return starts

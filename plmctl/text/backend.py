@@ -1,5 +1,5 @@
-"""What a `Tokenizer` asks of the library that does the cutting: two implementations, `rust.py`
-and `sentence_piece.py`.
+"""The interface between a `Tokenizer` and the library that splits text: `rust.py` and
+`sentence_piece.py` implement it.
 """
 
 from __future__ import annotations
@@ -13,26 +13,27 @@ Cut = Callable[[str], list[str] | None]
 
 
 class Backend(Protocol):
-    """A trained vocabulary that turns text into ids. Specials that stand literally in the text
-    stay text.
+    """A trained vocabulary that turns text into ids. Special tokens that a text spells out are
+    encoded as ordinary text.
     """
 
     tokens: list[str]  # by id
     special: list[str]  # tokens that never stand for text
-    # text -> parts that may be encoded alone, and so remembered, or None where that would change an
-    # id
+    # text -> parts that may be encoded alone, and so cached, or None where that would change an id
     cut: Cut
 
-    def encode(self, text: str) -> list[int]: ...
+    def encode(self, text: str) -> list[int]:
+        """The ids of `text`."""
 
     def encode_offsets(self, text: str) -> tuple[list[int], list[Span]]:
-        """Ids and, for each, the half-open span of characters of `text` it stands for."""
+        """Ids, and for each the half-open span of characters of `text` that it covers."""
         ...
 
-    def decode(self, ids: Sequence[int]) -> str: ...
+    def decode(self, ids: Sequence[int]) -> str:
+        """The text of `ids`."""
 
     def files(self) -> dict[str, bytes]:
-        """What must be written to have this tokenizer again: file name -> content."""
+        """The files from which this tokenizer is read again: file name -> content."""
         ...
 
 
@@ -47,7 +48,7 @@ def replace_surrogates(text: str) -> str:
 
 
 def cut_nowhere(text: str) -> None:
-    """No cut is known to be safe: the text is encoded whole."""
+    """None: no cut is known to be safe, so the text is encoded in one piece."""
     return None
 
 
@@ -60,17 +61,19 @@ _BERT_PARTS = re.compile(f"[{_CJK}{_MARKS}]|[^ {_CJK}{_MARKS}]+")
 
 
 def cut_at_spaces(text: str) -> list[str]:
-    """At each space; safe where a tokenizer drops spaces and never looks across them."""
+    """Cut at each space; safe where a tokenizer drops spaces and never looks across them."""
     return text.split(" ")
 
 
 def cut_as_bert(text: str) -> list[str]:
-    """At each space and around each punctuation mark and Chinese character, as BERT's
+    """Cut at each space and around each punctuation mark and Chinese character, as BERT's
     pre-tokenizer does.
     """
     return _BERT_PARTS.findall(text)
 
 
 def cut_before_spaces(text: str) -> list[str] | None:
-    """Before each space; safe for GPT-2's pattern except where white space follows white space."""
+    """Cut before each space; safe for GPT-2's pattern except where white space follows white
+    space.
+    """
     return None if _SPACED.search(text) else _WORDS.findall(text)

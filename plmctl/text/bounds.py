@@ -1,5 +1,5 @@
-"""How much of a text is read at once: bounds that no text of people reaches, so that a damaged
-file is refused early.
+"""Bounds on how much text is read at once. No ordinary text reaches them, so a damaged file is
+refused early.
 """
 
 from __future__ import annotations
@@ -9,13 +9,13 @@ import os
 from plmctl.core.errors import ConfigError, DataError
 
 LONGEST = "PLMCTL_LONGEST_LINE"  # the environment variable that allows more
-WHOLE = 16  # so many such lines may a file have that is one value: SQuAD's JSON
+FILE_LINES = 16  # a file that is one value, such as SQuAD's JSON, may be this many lines long
 BLANK = 1 << 20  # bytes of white space in a row
 
 
 def longest_line() -> int:
-    """Bytes that a line may have where it is read whole (a row, a pair, an example): 16 MiB
-    unless the user says more.
+    """The number of bytes that a line may have where it is read in one piece (a row, a pair, an
+    example): 16 MiB, or what the environment variable `LONGEST` says.
     """
     given = os.environ.get(LONGEST, str(1 << 24))
     if not given.isdecimal() or int(given) < 1:
@@ -23,8 +23,8 @@ def longest_line() -> int:
     return int(given)
 
 
-def too_long(file: object, line: int | None = None, *, times: int = 1) -> DataError:
-    """What is said of a line, or with `times` of a file that is one value."""
+def long_line_error(file: object, line: int | None = None, *, times: int = 1) -> DataError:
+    """The error for a line that is too long, or for a file that is one value (`times` > 1)."""
     what = "the line" if times == 1 else "the file is one value and"
     fix = (
         "cut it into several, or allow more: export"
@@ -35,7 +35,8 @@ def too_long(file: object, line: int | None = None, *, times: int = 1) -> DataEr
     )
 
 
-def too_blank(file: object, line: int) -> DataError:
+def blank_text_error(file: object, line: int) -> DataError:
+    """The error for white space without end: a damaged file, or a sparse one."""
     return DataError(
         f"nothing but white space for more than {BLANK:,} bytes up to here",
         file=file,

@@ -196,16 +196,16 @@ def load_documents() -> tuple[CorpusDocument, ...]:
 
 def _documents() -> Iterator[CorpusDocument]:
     for name, text in sorted(_topics().items()):
-        if found := extract_paragraphs(text):
-            yield CorpusDocument(f"topic {name}", tuple(found))
+        if paragraphs := extract_paragraphs(text):
+            yield CorpusDocument(f"topic {name}", tuple(paragraphs))
     for file, module in _sources((*PACKAGES, *MODULES)):
-        found = [
+        paragraphs = [
             paragraph
             for docstring in _docstrings(file)
             for paragraph in extract_paragraphs(docstring)
         ]
-        if found:
-            yield CorpusDocument(module, tuple(found))
+        if paragraphs:
+            yield CorpusDocument(module, tuple(paragraphs))
 
 
 def load_labelled(split: str) -> Iterator[LabelledDocstring]:
@@ -232,10 +232,10 @@ def write_task(folder: Path) -> dict[str, Path]:
 
 
 def extract_paragraphs(text: str) -> list[str]:
-    """The running text of a docstring or topic: line breaks joined, code, tables, rulers and
-    mark-up left out.
+    """The running text of a docstring or topic, by paragraph: lines are joined; code, tables,
+    rulers and mark-up are left out.
     """
-    found = []
+    paragraphs = []
     for block in re.split(r"\n[ \t]*\n", textwrap.dedent(text.expandtabs())):
         lines = [
             line.strip() for line in block.split("\n") if line.strip() and not _CODE.match(line)
@@ -244,8 +244,8 @@ def extract_paragraphs(text: str) -> list[str]:
         joined = re.sub(r"\s+", " ", joined).strip("*| ").replace("::", ":")
         letters = sum(map(str.isalpha, joined))
         if letters > 0.6 * len(joined) and " " in joined:
-            found.append(joined)
-    return found
+            paragraphs.append(joined)
+    return paragraphs
 
 
 @cache
@@ -261,7 +261,7 @@ def _rows() -> list[LabelledDocstring]:
 
 
 def _held_out(rows: list[LabelledDocstring]) -> frozenset[str]:
-    """The modules of the dev split: of each package some in the order of a hash, never its
+    """The modules of the dev split: some of each package, in the order of a hash, but never the
     largest.
     """
     sizes: dict[str, dict[str, int]] = {label: {} for label in LABELS}
@@ -311,13 +311,13 @@ def _sources(names: tuple[str, ...]) -> Iterator[tuple[Path, str]]:
 def _docstrings(file: Path) -> list[str]:
     """The docstrings of a file in the order of its source."""
     owners = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
-    found: list[str] = []
+    docstrings: list[str] = []
     stack: list[ast.AST] = [ast.parse(file.read_bytes())]
     while stack:
         node = stack.pop()
         if isinstance(node, owners) and (docstring := ast.get_docstring(node)):
-            found.append(docstring)
+            docstrings.append(docstring)
         stack += reversed(
             [child for child in ast.iter_child_nodes(node) if isinstance(child, ast.stmt)]
         )
-    return found
+    return docstrings

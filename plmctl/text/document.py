@@ -1,4 +1,4 @@
-"""Documents with their sentences: what readers hand on."""
+"""Documents with their sentences, as readers return them."""
 
 from __future__ import annotations
 
@@ -11,11 +11,16 @@ from plmctl.text.marks import Marks
 
 
 class Document:
-    """One document: paragraphs of text, where it stands, what it is known by (a hash of its text),
+    """One document: its paragraphs, where it stands in the input, an identity (a hash of its text),
     and marks in its text.
 
-    whole: a paragraph is one sentence. pair: its two paragraphs are a text and its counterpart.
-    continues: a further part of the document before it, known by the same hash.
+    Args:
+        paragraphs: the text.
+        place: file and line, for messages.
+        whole: each paragraph is one sentence.
+        pair: the two paragraphs are a text and its translation.
+        identity: that of the document which this one continues; None for a first part.
+        marks: the marks of the text, by name.
     """
 
     def __init__(
@@ -40,13 +45,13 @@ class Document:
         """
         if self.pair:
             return list(self.paragraphs)
-        found: list[str] = []
+        segments: list[str] = []
         for paragraph in self.paragraphs:
             parts = [paragraph] if self.whole else sentences.pieces(paragraph)
-            if parts and (found or self.continues):
+            if parts and (segments or self.continues):
                 parts[0] = "\n" + parts[0]
-            found += parts
-        return found
+            segments += parts
+        return segments
 
     @property
     def sentences(self) -> list[str]:

@@ -1,4 +1,4 @@
-"""The texts that a user gives to be answered: one on the command line, a file of lines, or standard
+"""The texts that a user gives to a model: one on the command line, a file of lines, or standard
 input.
 """
 
@@ -14,8 +14,10 @@ from plmctl.text.inputs import open_unpacked, read_stream
 
 
 def read_texts(prompt: str | None, file: str | None) -> tuple[str, Iterator[str]]:
-    """(where they come from, the texts): the one that is given, the lines of a file, or those of
-    standard input.
+    """Read the given text, the lines of a file, or those of standard input.
+
+    Returns:
+        Where the texts come from, for messages, and the texts.
     """
     if prompt is not None and file is not None:
         raise ConfigError("prompt", prompt, "either prompt= or input=, not both")

@@ -1,5 +1,5 @@
 """A data set of the `datasets` library, on the Hugging Face hub or in a folder, read row by row
-and never downloaded whole.
+without a full download.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from plmctl.core.extras import require_library
 
 @dataclass(frozen=True)
 class DataSet:
-    """`hf:<name>[:config][:split]`; a single further part is a config if there is one of that
-    name, else a split.
+    """The data set `hf:<name>[:config][:split]`; a single further part is a config if the data set
+    has one of that name, else a split.
     """
 
     PREFIX: ClassVar[str] = "hf:"
@@ -26,7 +26,7 @@ class DataSet:
         return self.path
 
     def rows(self) -> Iterator[tuple[int, dict[str, Any]]]:
-        """(number, fields) of each row, as it comes in."""
+        """Yield (number, fields) of each row, as it arrives."""
         builder, split = self._builder
         try:
             yield from enumerate(builder.as_streaming_dataset(split=split), 1)
@@ -34,7 +34,7 @@ class DataSet:
             raise self._unread(error) from error
 
     def state(self) -> dict[str, Any]:
-        """What tells one version of the data from another, without reading it: revision, or
+        """What distinguishes one version of the data from another without reading it: revision, or
         times of files.
         """
         builder, split = self._builder

@@ -61,7 +61,14 @@ class _Config(TypedDict):
 
 
 def read(place: Path) -> tuple[Backend, Roles, str]:
-    """The tokenizer of a Hugging Face folder (or one of its files), its roles and its kind."""
+    """Read the tokenizer of a Hugging Face folder, or of one of its files.
+
+    Returns:
+        The backend, the roles of its special tokens, and its kind.
+
+    Raises:
+        DataError: if no tokenizer is there, or one that needs files which are missing.
+    """
     folder = place.parent if place.is_file() else place
     files = {file.name: file for file in ([place] if place.is_file() else sorted(folder.iterdir()))}
     config = {
@@ -95,7 +102,7 @@ def read(place: Path) -> tuple[Backend, Roles, str]:
             fix="tokenizer.path=<folder with one of these>",
         )
     special = _roles(backend, config, place)
-    return backend, _with_templates(backend, special), kind
+    return backend, _add_templates(backend, special), kind
 
 
 def write(
@@ -107,22 +114,24 @@ def write(
     *,
     framed: bool,
 ) -> None:
-    """tokenizer.json and tokenizer_config.json, with vocab.txt or vocab.json and merges.txt where
-    the family has them.
+    """Write tokenizer.json and tokenizer_config.json, and vocab.txt or vocab.json and merges.txt
+    where the family has them.
 
-    `framed`: put special tokens around a text where the family leaves that to its users (GPT-2).
+    Args:
+        framed: put special tokens around a text even where the family leaves that to its users
+            (GPT-2).
     """
     folder.mkdir(parents=True, exist_ok=True)
-    made = backend if isinstance(backend, Rust) else _twin(backend, special)
+    exported = backend if isinstance(backend, Rust) else _twin(backend, special)
     if framed:
-        made = Rust(
-            finish(tokenizers.Tokenizer.from_str(made.tokenizer.to_str()), special, framed=True)
+        exported = Rust(
+            finish(tokenizers.Tokenizer.from_str(exported.tokenizer.to_str()), special, framed=True)
         )
-    (folder / "tokenizer.json").write_bytes(made.files()["tokenizer.json"])
-    model = made.spec["model"]
+    (folder / "tokenizer.json").write_bytes(exported.files()["tokenizer.json"])
+    model = exported.spec["model"]
     if kind == "wordpiece":
         (folder / "vocab.txt").write_text(
-            "".join(f"{token}\n" for token in made.tokens), encoding="utf-8"
+            "".join(f"{token}\n" for token in exported.tokens), encoding="utf-8"
         )
     if kind == "byte_bpe":
         (folder / "vocab.json").write_text(
@@ -143,10 +152,10 @@ def write(
         "model_input_names": segments if special.sep == "[SEP]" else [segments[0], segments[2]],
         "clean_up_tokenization_spaces": False,
     }
-    if kind == "wordpiece" and made.spec["normalizer"]:
-        config["do_lower_case"] = made.spec["normalizer"]["lowercase"]
+    if kind == "wordpiece" and exported.spec["normalizer"]:
+        config["do_lower_case"] = exported.spec["normalizer"]["lowercase"]
     if kind == "byte_bpe":
-        config["add_prefix_space"] = bool(made.spec["pre_tokenizer"].get("add_prefix_space"))
+        config["add_prefix_space"] = bool(exported.spec["pre_tokenizer"].get("add_prefix_space"))
     (folder / "tokenizer_config.json").write_text(
         json.dumps(config, indent=1, ensure_ascii=False) + "\n", encoding="utf-8"
     )
@@ -154,7 +163,7 @@ def write(
 
 def _from_vocab_txt(file: Path, config: dict[str, Any]) -> Rust:
     tokens = read_text(file, fix=AGAIN).removesuffix("\n").split("\n")
-    vocab = {token: place for place, token in enumerate(tokens)}
+    vocab = {token: number for number, token in enumerate(tokens)}
     unknown = _spelling(config, "unk") or "[UNK]"
     if unknown not in vocab:
         raise DataError(
@@ -164,18 +173,18 @@ def _from_vocab_txt(file: Path, config: dict[str, Any]) -> Rust:
         )
     # Without a config: a vocabulary that has no capital letter can only be an uncased one.
     uncased = not any(token[:1].isascii() and token[:1].isupper() for token in tokens)
-    made = tokenizers.Tokenizer(
+    tokenizer = tokenizers.Tokenizer(
         models.WordPiece(vocab, unk_token=unknown, max_input_chars_per_word=100)
     )
     lower = config.get("do_lower_case")
-    made.normalizer = normalizers.BertNormalizer(
+    tokenizer.normalizer = normalizers.BertNormalizer(
         lowercase=uncased if lower is None else lower,
         strip_accents=config.get("strip_accents"),
         handle_chinese_chars=config.get("tokenize_chinese_chars", True),
     )
-    made.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
-    made.decoder = decoders.WordPiece(cleanup=False)
-    return Rust(_finished(made, config))
+    tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    tokenizer.decoder = decoders.WordPiece(cleanup=False)
+    return Rust(_add_special(tokenizer, config))
 
 
 def _from_merges(vocab_file: Path, merges_file: Path, config: dict[str, Any]) -> Rust:
@@ -187,12 +196,12 @@ def _from_merges(vocab_file: Path, merges_file: Path, config: dict[str, Any]) ->
         if not line.startswith("#version") and len(pair := line.split(" ")) == 2
     ]
     with blame_tokenizer(merges_file):
-        made = tokenizers.Tokenizer(models.BPE(vocab, merges))
-    made.pre_tokenizer = pre_tokenizers.ByteLevel(
+        tokenizer = tokenizers.Tokenizer(models.BPE(vocab, merges))
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(
         add_prefix_space=bool(config.get("add_prefix_space"))
     )
-    made.decoder = decoders.ByteLevel()
-    return Rust(_finished(made, config))
+    tokenizer.decoder = decoders.ByteLevel()
+    return Rust(_add_special(tokenizer, config))
 
 
 def _from_model(file: Path, config: dict[str, Any]) -> SentencePiece | Rust:
@@ -219,8 +228,8 @@ def _from_model(file: Path, config: dict[str, Any]) -> SentencePiece | Rust:
         return SentencePiece(file.read_bytes(), added=order_appended(listed))
 
 
-def _finished(made: tokenizers.Tokenizer, config: dict[str, Any]) -> tokenizers.Tokenizer:
-    return finish(made, _roles_among(set(made.get_vocab()), config))
+def _add_special(tokenizer: tokenizers.Tokenizer, config: dict[str, Any]) -> tokenizers.Tokenizer:
+    return finish(tokenizer, _roles_among(set(tokenizer.get_vocab()), config))
 
 
 def _roles(backend: Backend, config: dict[str, Any], place: Path) -> Roles:
@@ -261,7 +270,7 @@ def _roles_among(tokens: set[str], config: dict[str, Any]) -> Roles:
     return Roles(**named, single=(*first, "A", "eos"), pair=(*first, "A", "eos", "B", "eos"))
 
 
-def _with_templates(backend: Backend, special: Roles) -> Roles:
+def _add_templates(backend: Backend, special: Roles) -> Roles:
     """`special` with the orders of roles that the folder's own post-processor writes, where it
     writes any.
     """
@@ -290,12 +299,12 @@ def _spelling(config: dict[str, Any], name: str) -> str | None:
 
 
 def _listed(config: dict[str, Any]) -> list[str]:
-    """The further special tokens that a folder names, under the key of this or that version of
-    its library.
+    """The further special tokens that a folder names; the key depends on the version of its
+    library.
     """
-    found = config.get("additional_special_tokens") or config.get("extra_special_tokens") or []
-    found = found.values() if isinstance(found, dict) else found
-    return [token["content"] if isinstance(token, dict) else token for token in found]
+    listed = config.get("additional_special_tokens") or config.get("extra_special_tokens") or []
+    listed = listed.values() if isinstance(listed, dict) else listed
+    return [token["content"] if isinstance(token, dict) else token for token in listed]
 
 
 def _json(file: Path) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Where text comes from: files that a path names, their lines (plain, gzip, zstandard) and rows
+"""The input of text: the files that a path names, their lines (plain, gzip, zstandard) and rows
 (JSON lines, CSV, parquet).
 """
 
@@ -19,7 +19,7 @@ from typing import Any, BinaryIO, cast
 from plmctl.core.errors import DataError, nearest
 from plmctl.core.extras import require_library
 from plmctl.storage.reading import parse_json_at
-from plmctl.text.bounds import BLANK, longest_line, too_blank, too_long
+from plmctl.text.bounds import BLANK, blank_text_error, long_line_error, longest_line
 from plmctl.text.hub import DataSet
 from plmctl.text.undecodable import undecodable_error
 
@@ -35,8 +35,13 @@ _WIKI = re.compile(r"wiki_\d+(\.gz|\.zst)?")  # WikiExtractor's own file names
 
 
 def find_files(path: str | Path, setting: str = "data.path") -> list[Path]:
-    """The text files that a file name, a folder (all of them, sorted) or a pattern names;
-    DataError where there are none.
+    """Find the text files of a file name, a folder (all of them, sorted) or a pattern.
+
+    Args:
+        setting: the setting that the path comes from, for messages.
+
+    Raises:
+        DataError: if there are none, or one is empty.
     """
     given = Path(path).expanduser()
     if given.is_dir():
@@ -45,67 +50,69 @@ def find_files(path: str | Path, setting: str = "data.path") -> list[Path]:
             for file in given.rglob("*")
             if file.is_file() and not _hidden(file.relative_to(given))
         )
-        found = [
+        chosen = [
             file for file in files if file.name.endswith(_SUFFIXES) or _WIKI.fullmatch(file.name)
         ]
-        if not found:
+        if not chosen:
             raise DataError(
                 f"no text files in this folder (looked for {', '.join(_SUFFIXES)})",
                 file=given,
                 fix=f"{setting}=<a file>",
             )
     elif given.exists():
-        found = [given]
+        chosen = [given]
     else:
-        found = sorted(Path(name) for name in _matches(given) if Path(name).is_file())
-    if not found:
+        chosen = sorted(Path(name) for name in _matches(given) if Path(name).is_file())
+    if not chosen:
         names = [str(file) for file in given.parent.iterdir()] if given.parent.is_dir() else []
         raise DataError(
             f"no such file, folder or pattern{nearest(str(given), names)}",
             file=given,
             fix=f"{setting}=<an existing one>",
         )
-    for file in found:
+    for file in chosen:
         if file.stat().st_size == 0:
             raise DataError(
                 "the file is empty",
                 file=file,
                 fix=f"remove it, or name files with text in {setting}",
             )
-    return found
+    return chosen
 
 
 def _hidden(inner: Path) -> bool:
-    """Names that begin with a dot are no text of the user's: `.git`, and what is being written
-    there at this moment.
+    """Names that begin with a dot are not text of the user: `.git`, or a file that is just being
+    written.
     """
     return any(part.startswith(".") for part in inner.parts)
 
 
 def find_all(paths: str | Path | Iterable[str | Path], setting: str = "data.path") -> list[Input]:
-    """`find_files` of one or several paths, each file once; `hf:...` is a data set. `setting`:
-    where the paths come from.
+    """Find the files of one or several paths, each file once; a path `hf:...` is a data set.
+
+    Args:
+        setting: the setting that the paths come from, for messages.
     """
     several = [paths] if isinstance(paths, str | Path) else list(paths)
-    found: list[Input] = []
+    inputs: list[Input] = []
     for path in several:
-        found += (
+        inputs += (
             [DataSet(path)]
             if isinstance(path, str) and path.startswith(DataSet.PREFIX)
             else find_files(path, setting)
         )
-    return list(dict.fromkeys(found))
+    return list(dict.fromkeys(inputs))
 
 
 def has_rows(given: Input) -> bool:
-    """Whether the text stands in fields of rows, not in lines."""
+    """Whether the text is in fields of rows, and not in lines."""
     return isinstance(given, DataSet) or given.name.removesuffix(".gz").removesuffix(
         ".zst"
     ).endswith((*_JSON, _PARQUET, _CSV))
 
 
 def read_rows(given: Input, fields: Sequence[str]) -> Iterator[Row]:
-    """(number, fields) of each row; of columns at least those named in `fields`."""
+    """Yield (number, fields) of each row, with at least the columns named in `fields`."""
     if isinstance(given, DataSet):
         return given.rows()
     if given.name.endswith(_PARQUET):
@@ -116,11 +123,15 @@ def read_rows(given: Input, fields: Sequence[str]) -> Iterator[Row]:
 def take_text(
     row: dict[str, Any], field: str, given: Input, number: int, setting: str = "data.field"
 ) -> str:
-    """The text in a field of a row; DataError naming the other fields where there is none."""
-    if isinstance(found := row.get(field), str):
-        if len(found) > longest_line():
-            raise too_long(given, number)
-        return found
+    """The text in a field of a row.
+
+    Raises:
+        DataError: if there is none; it names the other fields.
+    """
+    if isinstance(value := row.get(field), str):
+        if len(value) > longest_line():
+            raise long_line_error(given, number)
+        return value
     names = ", ".join(f"'{name}'" for name in row) or "none"
     texts = [name for name in row if isinstance(row[name], str)]
     longest = max(texts, key=lambda name: len(row[name]), default="<name>")
@@ -129,14 +140,16 @@ def take_text(
     message = f"no text in a field '{field}' (this line has {names}){nearest(field, row)}"
     if field in row:
         message = (
-            f"the field '{field}' holds {json.dumps(found, default=str)[:40]}, which is no text"
+            f"the field '{field}' holds {json.dumps(value, default=str)[:40]}, which is no text"
         )
     raise DataError(message, file=given, line=number, fix=f"{setting}={longest}")
 
 
 def read_lines(file: Path, *, cut: bool = True) -> Iterator[tuple[int, str]]:
-    """(number, line) without line ends; with `cut`, a very long line comes in parts cut at
-    spaces, else it is refused.
+    """Yield (number, line) without line ends.
+
+    Args:
+        cut: a very long line comes in parts, cut at spaces; else it is refused.
     """
     try:
         with open_unpacked(file) as stream:
@@ -153,31 +166,33 @@ def read_lines(file: Path, *, cut: bool = True) -> Iterator[tuple[int, str]]:
 def read_stream(
     stream: BinaryIO, file: Path | str, *, cut: bool = True
 ) -> Iterator[tuple[int, str]]:
-    """`read_lines` of what is open already; `file`: what messages call it."""
+    """`read_lines` for a stream that is open already; `file` is its name in messages."""
     limit = _LINE if cut else longest_line() + 1
-    number, rest, begun, blank = 1, b"", False, 0
+    number, rest, started, blank = 1, b"", False, 0
     while chunk := stream.readline(limit):
-        if not begun:
-            chunk, begun = chunk.removeprefix(b"\xef\xbb\xbf"), True
+        if not started:
+            chunk, started = chunk.removeprefix(b"\xef\xbb\xbf"), True
         line, rest = rest + chunk, b""
         ended = line.endswith(b"\n")
         if not ended and len(chunk) == limit:
             if not cut:
-                raise too_long(file, number)
+                raise long_line_error(file, number)
             end = line.rfind(b" ") + 1 or _character_end(line)
             line, rest = line[:end], line[end:]
-        text = _decoded(line, file, number)
+        text = _decode(line, file, number)
         blank = blank + len(line) if not text or text.isspace() else 0
         if blank > BLANK:
-            raise too_blank(file, number)
+            raise blank_text_error(file, number)
         yield number, text
         number += ended
     if rest:
-        yield number, _decoded(rest, file, number)
+        yield number, _decode(rest, file, number)
 
 
 def _matches(pattern: Path) -> list[str]:
-    """What a pattern names; letters like `[` in the folders that are there are only letters."""
+    """The files that a pattern matches; a letter like `[` in the name of an existing folder is an
+    ordinary letter.
+    """
     there = next(folder for folder in pattern.parents if folder.is_dir())
     literal = os.path.join(escape(str(there)), pattern.relative_to(there))
     return glob(literal, recursive=True) or glob(str(pattern), recursive=True)
@@ -237,7 +252,7 @@ def _parquet_rows(file: Path, fields: Sequence[str]) -> Iterator[Row]:
 
 
 def open_unpacked(file: Path) -> BinaryIO:
-    """The bytes of a file, unpacked; an OSError where it cannot be read."""
+    """Open a file as unpacked bytes; OSError if it cannot be read."""
     if file.name.endswith(".zst"):
         library = require_library("zstandard", "zstd", str(file))
         return cast(BinaryIO, io.BufferedReader(_Zstandard(file.open("rb"), library), 1 << 17))
@@ -259,7 +274,7 @@ class _Zstandard(io.RawIOBase):
 
     def readinto(self, buffer: Any) -> int:
         while not self._ready:
-            if not self._more():
+            if not self._read_more():
                 return 0
         count = min(len(buffer), len(self._ready))
         buffer[:count], self._ready = self._ready[:count], self._ready[count:]
@@ -269,7 +284,7 @@ class _Zstandard(io.RawIOBase):
         self._stream.close()
         super().close()
 
-    def _more(self) -> bool:
+    def _read_more(self) -> bool:
         data = self._frame.unused_data if self._frame and self._frame.eof else b""
         if not (data := data or self._stream.read(self._step)):
             if self._frame and not self._frame.eof:
@@ -281,7 +296,7 @@ class _Zstandard(io.RawIOBase):
             self._ready = memoryview(self._frame.decompress(data))
         except self._library.ZstdError as error:
             raise EOFError(str(error)) from error
-        size = len(self._ready)  # a few bytes may stand for many: the next step reads fewer
+        size = len(self._ready)  # a few packed bytes may hold many: the next step reads fewer
         self._step = (
             max(1 << 6, self._step >> 1)
             if size > 1 << 20
@@ -291,14 +306,14 @@ class _Zstandard(io.RawIOBase):
 
 
 def _character_end(line: bytes) -> int:
-    """The last place in `line` where a UTF-8 character may end."""
+    """The last offset in `line` where a UTF-8 character may end."""
     cut = len(line)
     while cut > len(line) - 4 and line[cut - 1] & 0xC0 == 0x80:
         cut -= 1
     return cut - 1 if line[cut - 1] >= 0xC0 else len(line)
 
 
-def _decoded(line: bytes, file: Path | str, number: int) -> str:
+def _decode(line: bytes, file: Path | str, number: int) -> str:
     try:
         return line.decode("utf-8").rstrip("\r\n")
     except UnicodeDecodeError as error:

@@ -20,8 +20,8 @@ _CHINESE = re.compile(f"[{sentences.CJK}。，、！？；：」』）》]")
 
 @dataclass(frozen=True)
 class TextLayout:
-    """The reading of one file: what a line is, how many blank lines end a document, and whether
-    that was found or given.
+    """How one file is read: what a line is, how many blank lines end a document, and whether that
+    was detected (`found`) or given.
     """
 
     lines: str
@@ -29,15 +29,20 @@ class TextLayout:
     found: bool = False
 
     def settings(self) -> dict[str, Any]:
+        """The fields as JSON, for the manifest."""
         return asdict(self)
 
 
-def decide(sample: Sequence[str], lines: str, *, blocks: bool) -> TextLayout:
-    """The layout of a file with these first lines; `blocks` says that blank lines do not end its
-    documents.
+def detect_layout(sample: Sequence[str], lines: str, *, blocks: bool) -> TextLayout:
+    """Decide the layout of a file from its first lines.
 
-    Where wrapped paragraphs stand apart by one blank line and chapters by more, two blank lines end
-    a document.
+    Args:
+        sample: the first lines.
+        lines: a kind of `KINDS`; `auto` detects it.
+        blocks: blank lines do not end the documents of this file.
+
+    Where one blank line separates wrapped paragraphs and more separate chapters, two blank lines
+    end a document.
     """
     if lines not in KINDS:
         raise ConfigError(
@@ -49,9 +54,7 @@ def decide(sample: Sequence[str], lines: str, *, blocks: bool) -> TextLayout:
 
 
 def unwrap(lines: Sequence[str]) -> str:
-    """One paragraph from its lines: joined by spaces, or by nothing between two Chinese
-    characters.
-    """
+    """Join lines to one paragraph: by spaces, or directly between two Chinese characters."""
     text = lines[0]
     for line in lines[1:]:
         glued = _CHINESE.match(text[-1:]) and _CHINESE.match(line[:1])

@@ -1,10 +1,12 @@
-"""Marks: stretches of a text with an id (entities, senses), from character offsets in the input to
-places of tokens.
+"""Marks: spans of a text with an id (entities, senses), from character offsets in the input to
+positions of tokens.
 
-Between the input and the tokens lies only white space that is added or taken away (stripped lines,
-joined paragraphs), so a
-mark is kept by its ink: the numbers of its first and last character among those of the text that
-are not white space.
+On the way from the input to the tokens only white space is added or removed (stripped lines, joined
+paragraphs). So the offsets of a mark count only characters that are not white space:
+
+    text         "He saw  Ada"           mark 8..11 in characters of the file
+    visible      "HesawAda"              mark 5..8 in visible characters
+    sentence     "He saw Ada"            mark 5..8 still; tokens He | saw | Ada: token 2, length 1
 """
 
 from __future__ import annotations
@@ -18,7 +20,7 @@ import numpy as np
 from plmctl.core.errors import DataError, nearest
 from plmctl.text.tokenizer import Tokenizer
 
-# name -> [m, 3] int64: ink before it, ink up to its end, id; in the order of the text
+# name -> [m, 3] int64: visible characters before it and up to its end, id; in the order of the text
 Marks = dict[str, np.ndarray]
 KEYS = ("start", "end", "id")
 _LARGEST = {True: np.iinfo(np.int32).max, False: np.iinfo(np.int64).max}
@@ -27,7 +29,7 @@ _SHOWN = '{"start": 3, "end": 9, "id": 17}'
 
 
 def count_characters(text: str) -> np.ndarray:
-    """[len + 1] how many characters before each place are not white space."""
+    """[len + 1]: how many characters before each offset are not white space."""
     codes = np.frombuffer(text.encode("utf-32-le", "surrogatepass"), np.uint32)
     return np.append(
         0, np.cumsum((codes >= len(_WHITE)) | ~_WHITE[np.minimum(codes, len(_WHITE) - 1)])
@@ -37,13 +39,17 @@ def count_characters(text: str) -> np.ndarray:
 def read(
     row: Mapping[str, Any], text: str, names: Mapping[str, bool], *, file: object, line: int
 ) -> Marks:
-    """The marks of a row of input; `names` says of each field whether it holds tags (ids from 1),
-    not spans (ids from 0).
+    """Read the marks of a row of the input.
 
-    Offsets count the characters (code points) of the text as it stands in the file, from 0, the end
-    excluded.
+    Args:
+        row: the fields of the row.
+        text: its text; offsets count its characters (code points) from 0, the end excluded.
+        names: for each field, whether it holds tags (ids from 1) or spans (ids from 0).
+
+    Raises:
+        DataError: naming the first mark that is wrong.
     """
-    places, found = count_characters(text), {}
+    visible, marks = count_characters(text), {}
     for name, tag in names.items():
         given = row.get(name)
         if not isinstance(given, list):
@@ -57,22 +63,22 @@ def read(
             )
         try:
             table = np.array(
-                [_mark(n, mark, len(text), tag) for n, mark in enumerate(given)], np.int64
+                [_check_mark(n, mark, len(text), tag) for n, mark in enumerate(given)], np.int64
             ).reshape(-1, 3)
             order = np.argsort(table[:, 0], kind="stable")
-            _no_overlap(table, order)
+            _refuse_overlap(table, order)
         except _Wrong as wrong:
             number, message, fix = wrong.args
             raise DataError(
                 f"'{name}'[{number}]: {message}", file=file, line=line, fix=fix
             ) from None
-        table[:, :2] = places[table[:, :2]]
-        found[name] = table[order]
-    return found
+        table[:, :2] = visible[table[:, :2]]
+        marks[name] = table[order]
+    return marks
 
 
 def select_marks(marks: Marks, begin: int, end: int) -> Marks:
-    """The marks that begin between these two places (of ink), counted from the first."""
+    """The marks that begin in visible characters begin..end - 1, counted from `begin`."""
     kept = {
         name: table[(table[:, 0] >= begin) & (table[:, 0] < end)] for name, table in marks.items()
     }
@@ -80,10 +86,10 @@ def select_marks(marks: Marks, begin: int, end: int) -> Marks:
 
 
 class Placer:
-    """Where the marks of documents are among the tokens of their sentences.
+    """Maps the marks of documents to the tokens of their sentences.
 
-    A mark covers the tokens that overlap it. One that covers none (white space), crosses the end of
-    a sentence or shares a token with the mark before it is left out and counted.
+    A mark covers the tokens that overlap it. A mark is left out and counted if it covers no token
+    (white space), crosses the end of a sentence or shares a token with the mark before it.
     """
 
     def __init__(self, tokenizer: Tokenizer, names: Sequence[str]) -> None:
@@ -92,10 +98,13 @@ class Placer:
     def __call__(
         self, marks: Sequence[Marks], texts: Sequence[Sequence[str]], lengths: np.ndarray
     ) -> tuple[dict[str, np.ndarray], Counter[str]]:
-        """{name: [m, 3] int64 start, length, id}, counted in the tokens of all texts, and how
-        many were left out, and why.
+        """Map the marks of several documents.
+
+        Returns:
+            {name: [m, 3] int64 start, length, id}, counted in the tokens of all texts; and how many
+                marks were left out, by reason.
         """
-        found: dict[str, list[np.ndarray]] = {
+        spans: dict[str, list[np.ndarray]] = {
             name: [np.zeros((0, 3), np.int64)] for name in self._names
         }
         left: Counter[str] = Counter()
@@ -104,15 +113,15 @@ class Placer:
         for table, sentences in zip(marks, texts, strict=True):
             if any(map(len, table.values())):
                 for name, sentence, inside in _by_sentence(table, sentences, left):
-                    placed = self._placed(sentences[sentence], inside, name, left)
-                    found[name].append(placed + np.array([ends[number + sentence], 0, 0]))
+                    placed = self._place(sentences[sentence], inside, name, left)
+                    spans[name].append(placed + np.array([ends[number + sentence], 0, 0]))
             number += len(sentences)
-        return {name: np.concatenate(parts) for name, parts in found.items()}, left
+        return {name: np.concatenate(parts) for name, parts in spans.items()}, left
 
-    def _placed(self, text: str, table: np.ndarray, name: str, left: Counter[str]) -> np.ndarray:
+    def _place(self, text: str, table: np.ndarray, name: str, left: Counter[str]) -> np.ndarray:
         """The marks of one sentence as (first token, number of tokens, id)."""
-        places = count_characters(text)
-        spans = places[np.array(self._tokenizer.encode_offsets(text)[1], np.int64).reshape(-1, 2)]
+        visible = count_characters(text)
+        spans = visible[np.array(self._tokenizer.encode_offsets(text)[1], np.int64).reshape(-1, 2)]
         overlap = (spans[:, 0] < table[:, 1:2]) & (spans[:, 1] > table[:, :1])  # [m, tokens]
         some = overlap.any(1)
         first, last = overlap.argmax(1), overlap.shape[1] - 1 - overlap[:, ::-1].argmax(1)
@@ -128,11 +137,11 @@ class Placer:
 
 def make_track(spans: np.ndarray, count: int) -> np.ndarray:
     """[count] int32: the id of the mark that covers each token, 0 where there is none."""
-    found = np.zeros(count, np.int32)
+    track = np.zeros(count, np.int32)
     start, length, ids = spans.T
     begins = np.cumsum(length) - length
-    found[np.repeat(start - begins, length) + np.arange(length.sum())] = np.repeat(ids, length)
-    return found
+    track[np.repeat(start - begins, length) + np.arange(length.sum())] = np.repeat(ids, length)
+    return track
 
 
 def _by_sentence(
@@ -158,7 +167,7 @@ class _Wrong(Exception):
     """Number of a mark, what is wrong with it, and the fix."""
 
 
-def _mark(number: int, mark: Any, size: int, tag: bool) -> tuple[int, int, int]:
+def _check_mark(number: int, mark: Any, size: int, tag: bool) -> tuple[int, int, int]:
     if not isinstance(mark, dict):
         raise _Wrong(number, f"is {mark!r}, not an object with start and end", _SHOWN)
     for key in mark:
@@ -179,7 +188,7 @@ def _mark(number: int, mark: Any, size: int, tag: bool) -> tuple[int, int, int]:
         raise _Wrong(
             number,
             f"ends at {end}, not after its start {start}",
-            "the end is the place behind the last character",
+            "the end is the offset behind the last character",
         )
     if start < 0 or end > size:
         fix = (
@@ -198,13 +207,15 @@ def _mark(number: int, mark: Any, size: int, tag: bool) -> tuple[int, int, int]:
     return start, end, identity
 
 
-def _no_overlap(table: np.ndarray, order: np.ndarray) -> None:
+def _refuse_overlap(table: np.ndarray, order: np.ndarray) -> None:
     ordered = table[order]
-    for at in np.flatnonzero(ordered[1:, 0] < ordered[:-1, 1])[:1].tolist():
-        first, second = (f"{start}..{end}" for start, end, _ in ordered[at : at + 2].tolist())
-        message = f"{second} overlaps {first} (number {order[at]})"
+    for number in np.flatnonzero(ordered[1:, 0] < ordered[:-1, 1])[:1].tolist():
+        first, second = (
+            f"{start}..{end}" for start, end, _ in ordered[number : number + 2].tolist()
+        )
+        message = f"{second} overlaps {first} (number {order[number]})"
         raise _Wrong(
-            int(order[at + 1]),
+            int(order[number + 1]),
             message,
             "keep one of them, or put them in two fields: data.spans=[outer,inner]",
         )

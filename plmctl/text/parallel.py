@@ -19,7 +19,7 @@ _TABLES = (".tsv", ".tsv.gz", ".tsv.zst")
 def pair_files(
     sources: Sequence[inputs.Input], targets: Sequence[inputs.Input]
 ) -> Iterator[Document]:
-    """Line n of a source file with line n of its target file; files go together in order."""
+    """Yield line n of a source file with line n of its target file; files go together in order."""
     if len(sources) != len(targets):
         raise DataError(
             f"{len(sources)} source files, but {len(targets)} target files",
@@ -45,8 +45,8 @@ def pair_files(
 
 
 def pair_fields(given: Sequence[inputs.Input], fields: Sequence[str]) -> Iterator[Document]:
-    """Two fields of each row, or two columns of a .tsv: their names in its first line, or their
-    numbers from 1.
+    """Yield two fields of each row, or two columns of a .tsv: by the names in its first line, or by
+    their numbers from 1.
     """
     if len(fields) != 2 or fields[0] == fields[1]:
         raise ConfigError(

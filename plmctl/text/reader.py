@@ -1,5 +1,5 @@
-"""Files to documents: plain text, Wikipedia extractors' `<doc>` blocks, rows with a text, and
-parallel text, as a stream.
+"""From files to a stream of documents: plain text, `<doc>` blocks of Wikipedia extractors, rows
+with a text, and parallel text.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from plmctl.text.marks import Marks, count_characters, select_marks
 from plmctl.text.parallel import pair_fields, pair_files
 
 BUILTIN = (None, "builtin")  # paths that mean the text of `corpus.py`
-PART = 1 << 22  # characters of a document held at once; a longer one comes in parts
+PART = 1 << 22  # characters of a document in memory; a longer document comes in parts
 Paths = str | Path | Iterable[str | Path] | None
 _DOC = re.compile(r"<doc\b[^>]*>\s*")
 _TITLE = re.compile(r'\btitle="([^"]*)"')
@@ -35,10 +35,15 @@ def documents(
     tags: Sequence[str] = (),
     layouts: dict[str, TextLayout] | None = None,
 ) -> Iterator[Document]:
-    """The documents of files in order, or of the built-in corpus, with the marks that rows have in
-    `spans` and `tags`.
+    """Yield the documents of files in order, or of the built-in corpus.
 
-    What is found for each file is put into `layouts`.
+    Args:
+        paths: files, folders, patterns, data sets (`hf:...`); None or "builtin" for the built-in
+            text.
+        field: the field of a row that holds the text.
+        lines: what a line of a text file is: a kind of `layout.KINDS`.
+        spans, tags: fields of a row with marks (`marks.py`).
+        layouts: receives the layout of each file.
     """
     names = dict.fromkeys(spans, False) | dict.fromkeys(tags, True)
     if paths is None or paths in BUILTIN:
@@ -50,20 +55,22 @@ def documents(
     for given in find_all(paths):
         if names and not has_rows(given):
             raise _no_rows(given, names)
-        found = decide(given, field=field, lines=lines)
+        layout_of_file = detect_layout(given, field=field, lines=lines)
         if layouts is not None:
-            layouts[str(given)] = found
+            layouts[str(given)] = layout_of_file
         yield from (
-            _row_documents(given, field, names, found)
+            _row_documents(given, field, names, layout_of_file)
             if has_rows(given)
-            else _text_documents(given, found)
+            else _text_documents(given, layout_of_file)
         )
 
 
 def read_pairs(
     paths: Paths, *, targets: Paths = None, fields: Sequence[str] = ()
 ) -> Iterator[Document]:
-    """Parallel text: the lines of files beside those of `targets`, or two `fields` of each row."""
+    """Yield parallel text: the lines of files beside those of `targets`, or two `fields` of each
+    row.
+    """
     if paths is None or paths in BUILTIN:
         raise ConfigError(
             "data.path",
@@ -77,9 +84,9 @@ def read_pairs(
             list(fields),
             "either data.fields (one file) or data.target_path (two), not both",
         )
-    found = find_all(paths)
+    sources = find_all(paths)
     yield from (
-        pair_fields(found, fields) if targets is None else pair_files(found, find_all(targets))
+        pair_fields(sources, fields) if targets is None else pair_files(sources, find_all(targets))
     )
 
 
@@ -91,8 +98,8 @@ def _no_rows(given: object, names: Iterable[str]) -> DataError:
     )
 
 
-def decide(given: Input, *, field: str = "text", lines: str = "auto") -> TextLayout:
-    """How the lines of a file are to be understood, from its first megabyte."""
+def detect_layout(given: Input, *, field: str = "text", lines: str = "auto") -> TextLayout:
+    """Detect how the lines of a file are to be read, from its first megabyte."""
     sample: list[str] = []
     size, blocks = 0, False
     if has_rows(given):
@@ -102,14 +109,14 @@ def decide(given: Input, *, field: str = "text", lines: str = "auto") -> TextLay
             size += len(text)
             if size > PART:
                 break
-        return layout.decide(sample, lines, blocks=True)
+        return layout.detect_layout(sample, lines, blocks=True)
     for _, line in read_lines(given):  # type: ignore[arg-type]
         size += len(line) + 1
         blocks = blocks or _DOC.fullmatch(line) is not None
         sample.append(line)
         if size > 1 << 20:
             break
-    return layout.decide(
+    return layout.detect_layout(
         [line for line in sample if not (blocks and line.startswith(("<doc", "</doc>")))],
         lines,
         blocks=blocks,
@@ -117,66 +124,67 @@ def decide(given: Input, *, field: str = "text", lines: str = "auto") -> TextLay
 
 
 def _row_documents(
-    given: Input, field: str, names: dict[str, bool], found: TextLayout
+    given: Input, field: str, names: dict[str, bool], layout_of_file: TextLayout
 ) -> Iterator[Document]:
     for number, row in read_rows(given, [field, *names]):
         text = take_text(row, field, given, number)
         marked = marks.read(row, text, names, file=given, line=number) if names else {}
-        gather = _Gather(f"{given}:{number}", found, marked)
+        collector = _Collector(f"{given}:{number}", layout_of_file, marked)
         for line in _clean(text).split("\n"):
-            yield from gather.add(line.rstrip())
-        yield from gather.close()
+            yield from collector.add(line.rstrip())
+        yield from collector.close()
 
 
 def _clean(text: str) -> str:
     return text.replace("\r\n", "\n")
 
 
-def _text_documents(file: Input, found: TextLayout) -> Iterator[Document]:
-    """Documents end at blank lines (`found.gap` of them), or where `</doc>` stands if they began
-    with `<doc ...>`.
+def _text_documents(file: Input, layout_of_file: TextLayout) -> Iterator[Document]:
+    """Documents end at blank lines (`gap` of them), or, where one began with `<doc ...>`, at
+    `</doc>`.
     """
-    gather, blanks, inside, title = _Gather(f"{file}:1", found), 0, False, ""
+    collector, blanks, inside, title = _Collector(f"{file}:1", layout_of_file), 0, False, ""
     for number, line in read_lines(file):  # type: ignore[arg-type]
         if (line.startswith("<doc") and _DOC.fullmatch(line)) or line == "</doc>":
-            yield from gather.close()
+            yield from collector.close()
             inside = line != "</doc>"
             named = _TITLE.search(line)
             title = html.unescape(named[1]) if named else ""
-            gather = _Gather(f"{file}:{number}", found)
+            collector = _Collector(f"{file}:{number}", layout_of_file)
         elif not line or line.isspace():
             blanks += 1
-            if inside or blanks < found.gap:
-                yield from gather.add("")
-            elif blanks == found.gap:
-                yield from gather.close()
+            if inside or blanks < layout_of_file.gap:
+                yield from collector.add("")
+            elif blanks == layout_of_file.gap:
+                yield from collector.close()
             continue
-        elif blanks >= found.gap and not inside:
-            gather = _Gather(f"{file}:{number}", found)
-            yield from gather.add(line)
+        elif blanks >= layout_of_file.gap and not inside:
+            collector = _Collector(f"{file}:{number}", layout_of_file)
+            yield from collector.add(line)
         elif inside and title and html.unescape(line.strip()) == title:
             pass  # the title stands in the tag; as a line it is not a sentence of the text
         else:
-            yield from gather.add(line)
+            yield from collector.add(line)
         title = title if line.startswith("<doc") else ""
         blanks = 0
-    yield from gather.close()
+    yield from collector.close()
 
 
-class _Gather:
-    """Collects the lines of one document into paragraphs and hands out parts of it when they
-    grow long.
+class _Collector:
+    """Collects the lines of one document into paragraphs, and yields a part of it whenever it has
+    grown long.
     """
 
-    def __init__(self, place: str, found: TextLayout, marked: Marks | None = None) -> None:
-        self.place, self.layout, self.marks = place, found, marked or {}
-        self.ink = 0  # of the parts that are handed out
+    def __init__(self, place: str, layout_of_file: TextLayout, marked: Marks | None = None) -> None:
+        self.place, self.layout, self.marks = place, layout_of_file, marked or {}
+        self.visible = 0  # characters that are not white space, of the parts before this one
         self.paragraphs: list[str] = []
         self.wrapped: list[str] = []
         self.size = 0
         self.identity: int | None = None
 
     def add(self, line: str) -> Iterator[Document]:
+        """Add a line; yield a part of the document if it is long enough."""
         self.size += len(line)
         if self.layout.lines == "wrapped" and line:
             self.wrapped.append(line.strip())
@@ -185,28 +193,32 @@ class _Gather:
         else:
             self._end_paragraph()
         if self.size > PART:
-            yield from self._part()
+            yield from self._take_part()
 
     def close(self) -> Iterator[Document]:
-        yield from self._part()
+        """Yield the rest of the document."""
+        yield from self._take_part()
         self.identity = None
 
-    def _part(self) -> Iterator[Document]:
+    def _take_part(self) -> Iterator[Document]:
         self._end_paragraph()
         if self.paragraphs:
-            whole, marked = self.layout.lines == "sentence", self._marks() if self.marks else {}
-            made = Document(
+            whole, marked = (
+                self.layout.lines == "sentence",
+                self._take_marks() if self.marks else {},
+            )
+            part = Document(
                 self.paragraphs, self.place, whole=whole, identity=self.identity, marks=marked
             )
-            self.identity, self.paragraphs, self.size = made.identity, [], 0
-            yield made
+            self.identity, self.paragraphs, self.size = part.identity, [], 0
+            yield part
 
     def _end_paragraph(self) -> None:
         if self.wrapped:
             self.paragraphs.append(layout.unwrap(self.wrapped))
             self.wrapped = []
 
-    def _marks(self) -> Marks:
-        begin = self.ink
-        self.ink += sum(int(count_characters(paragraph)[-1]) for paragraph in self.paragraphs)
-        return select_marks(self.marks, begin, self.ink)
+    def _take_marks(self) -> Marks:
+        begin = self.visible
+        self.visible += sum(int(count_characters(paragraph)[-1]) for paragraph in self.paragraphs)
+        return select_marks(self.marks, begin, self.visible)

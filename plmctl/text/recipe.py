@@ -1,4 +1,4 @@
-"""What all recipes for a vocabulary share."""
+"""The base of all recipes for a vocabulary."""
 
 from __future__ import annotations
 
@@ -17,8 +17,14 @@ from plmctl.text.roles import Roles
 @base_of("tokenizer")
 @dataclass(frozen=True)
 class Recipe:
-    """What all kinds share: the size, the share of characters that must be covered, and how much
-    text is looked at.
+    """How a vocabulary is learnt: its size, and how much text it is learnt from.
+
+    Args:
+        vocab_size: tokens, special tokens included.
+        path: a trained tokenizer to use instead of training one.
+        sample_bytes: bytes of text that are read.
+        sentinels: tokens that stand for masked spans (T5).
+        unused: spare tokens.
     """
 
     kind: ClassVar[str]
@@ -46,8 +52,8 @@ class Recipe:
             raise ConfigError("tokenizer.character_coverage", coverage, "0 < coverage <= 1")
 
     def settings(self) -> dict[str, Any]:
-        """What decides the result, for the manifest; slots only where there are some, so that
-        old caches stay.
+        """The settings that decide the result, for the manifest. A setting that came later is there
+        only if it is set, so that old caches stay valid.
         """
         optional = ("sentinels", "unused", "specials", "segment")
         named = {key: value for key, value in asdict(self).items() if key != "path"}
@@ -57,15 +63,28 @@ class Recipe:
         }
 
     def special(self, family: Roles = roles.BERT) -> Roles:
-        """The special tokens that the vocabulary begins with: those of its family, and the
-        further slots.
+        """The special tokens at the beginning of the vocabulary: those of its family, unused slots,
+        sentinels.
         """
         return family.with_slots(self.sentinels, self.unused)
 
     def train(self, texts: Iterable[str]) -> tuple[Backend, Roles]:
+        """Learn a vocabulary.
+
+        Args:
+            texts: sentences or lines.
+
+        Returns:
+            The trained backend and the roles of its special tokens.
+
+        Raises:
+            ConfigError: if the text yields fewer tokens than `vocab_size`, or its characters alone
+                are more.
+        """
         raise NotImplementedError(type(self).__name__)
 
-    def at_most(self, size: int) -> ConfigError:
+    def size_too_large_error(self, size: int) -> ConfigError:
+        """The error for a text that yields only `size` tokens."""
         return ConfigError(
             "tokenizer.vocab_size",
             self.vocab_size,
@@ -73,7 +92,8 @@ class Recipe:
             fix=f"tokenizer.vocab_size={size}, or give more text (data.path)",
         )
 
-    def at_least(self, size: int) -> ConfigError:
+    def size_too_small_error(self, size: int) -> ConfigError:
+        """The error for a vocabulary that cannot be smaller than `size`."""
         return ConfigError(
             "tokenizer.vocab_size",
             self.vocab_size,
@@ -100,6 +120,7 @@ def choose_characters(counts: Counter[str], coverage: float) -> list[str]:
 
 
 def no_text_error() -> DataError:
+    """The error for a tokenizer without any text to learn from."""
     return DataError(
         "there is no text to train a tokenizer on",
         fix="data.path=<a file, folder or pattern with text>",

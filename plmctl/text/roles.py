@@ -1,5 +1,5 @@
-"""Which token plays which part: the families of special tokens, and how a tokenizer becomes a
-`Vocab`.
+"""The roles of special tokens: the families of published tokenizers, and the `Vocab` of a
+tokenizer.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ NAMES = ("pad", "unk", "cls", "sep", "mask", "bos", "eos")
 
 @dataclass(frozen=True)
 class Roles:
-    """The spelling of each special token (None: there is none), and the order of roles around
-    one and two segments.
+    """The spelling of each special token (None: there is none), and the order of roles around one
+    and two segments.
     """
 
     pad: str
@@ -39,7 +39,7 @@ class Roles:
 
     @property
     def tokens(self) -> list[str]:
-        """The different spellings, in the order of the roles; then those of unused slots and
+        """The different spellings in the order of the roles, then those of unused slots and
         sentinels.
         """
         return list(
@@ -48,10 +48,11 @@ class Roles:
 
     @property
     def further(self) -> tuple[str, ...]:
+        """The spellings of unused slots and sentinels."""
         return (*self.unused, *self.sentinels)
 
     def with_slots(self, sentinels: int, unused: int) -> Roles:
-        """These roles and so many sentinels (spelled as T5's) and unused slots (spelled as
+        """These roles with so many sentinels (spelled as T5's) and unused slots (spelled as
         BERT's).
         """
         spelled = (
@@ -61,8 +62,8 @@ class Roles:
         return replace(self, sentinels=spelled[0], unused=spelled[1])
 
     def settings(self) -> dict[str, Any]:
-        """As JSON; what came after the first format is named only where there is some, so that
-        old fingerprints stay.
+        """The fields as JSON. A field that came after the first format is there only if it is set,
+        so that old fingerprints stay valid.
         """
         named = {
             key: list(value) if isinstance(value, tuple) else value
@@ -76,6 +77,7 @@ class Roles:
 
     @classmethod
     def read(cls, settings: dict[str, Any]) -> Roles:
+        """The roles that `settings` wrote."""
         known = {field.name for field in fields(cls)}
         read: dict[str, Any] = {
             key: tuple(v) if isinstance(v, list) else v
@@ -86,13 +88,13 @@ class Roles:
 
 
 def sort_numbered(pattern: re.Pattern[str], tokens: Iterable[str]) -> tuple[str, ...]:
-    """The tokens that are spelled so, by their number."""
-    found = {int(match[1]): token for token in tokens if (match := pattern.fullmatch(token))}
-    return tuple(found[number] for number in sorted(found))
+    """The tokens that match `pattern`, in the order of their numbers."""
+    numbered = {int(match[1]): token for token in tokens if (match := pattern.fullmatch(token))}
+    return tuple(numbered[number] for number in sorted(numbered))
 
 
 def order_appended(tokens: Sequence[str]) -> list[str]:
-    """The order in which T5 puts slots behind its pieces: the first sentinel is the last of all."""
+    """The order in which T5 appends slots to its pieces: the first sentinel is the last of all."""
     return [*sort_numbered(UNUSED, tokens), *reversed(sort_numbered(SENTINEL, tokens))]
 
 
@@ -109,8 +111,8 @@ ROBERTA = Roles(
     eos="</s>",
     pair=("cls", "A", "sep", "sep", "B", "sep"),
 )
-# One token plays all parts, as in GPT-2; as padding it lies behind the text, where a causal model
-# never looks.
+# One token has all roles, as in GPT-2; as padding it stands after the text, which a causal model
+# never sees.
 GPT2 = Roles(
     pad="<|endoftext|>",
     bos="<|endoftext|>",
@@ -119,7 +121,7 @@ GPT2 = Roles(
     pair=("bos", "A", "eos", "B", "eos"),
 )
 
-# the token that stands for a row comes last, in a segment of its own; <eod> closes documents
+# the token that stands for a row comes last, in a segment of its own; <eod> ends documents
 XLNET = Roles(
     pad="<pad>",
     unk="<unk>",
@@ -136,32 +138,37 @@ XLNET = Roles(
 def make_vocabulary(
     tokens: Sequence[str], roles: Roles, kind: str, special: Sequence[str] = ()
 ) -> Vocab:
-    """The `Vocab` of a tokenizer with these `tokens` (by id); `special` are further tokens that
-    never stand for text.
+    """Make the `Vocab` of a tokenizer.
+
+    Args:
+        tokens: spellings by id.
+        roles: spellings of the special tokens.
+        kind: kind of the tokenizer, which decides where words start.
+        special: further tokens that never stand for text.
     """
-    ids = {token: place for place, token in enumerate(tokens)}
-    found = {
+    ids = {token: number for number, token in enumerate(tokens)}
+    ids_of_roles = {
         name: ids.get(spelling) if (spelling := getattr(roles, name)) else None for name in NAMES
     }
-    never = np.zeros(len(tokens), bool)
+    is_special = np.zeros(len(tokens), bool)
     for token in (*roles.tokens, *special):
         # Text can be unknown, so [UNK] may be chosen and predicted as in BERT; a token of several
         # roles is special.
         if token in ids and (token != roles.unk or token in (roles.pad, roles.bos, roles.eos)):
-            never[ids[token]] = True
-    starts = np.array([_STARTS[kind](token) for token in tokens], bool) | never
-    if found["unk"] is not None:
-        starts[found["unk"]] = True
-    pad = found.pop("pad")
+            is_special[ids[token]] = True
+    starts = np.array([_STARTS[kind](token) for token in tokens], bool) | is_special
+    if ids_of_roles["unk"] is not None:
+        starts[ids_of_roles["unk"]] = True
+    pad = ids_of_roles.pop("pad")
     assert pad is not None, "a tokenizer without padding cannot fill rows"
     return Vocab(
         size=len(tokens),
         pad=pad,
-        special=never,
+        special=is_special,
         word_start=starts,
         single=roles.single,
         pair=roles.pair,
-        **found,
+        **ids_of_roles,
         sentinels=tuple(ids[token] for token in roles.sentinels),
         unused=tuple(ids[token] for token in roles.unused),
         spellings=tuple(tokens) if kind == "word" else (),
@@ -169,7 +176,7 @@ def make_vocabulary(
 
 
 def find_joined(tokens: Sequence[str]) -> np.ndarray:
-    """[V] bool: a character that continues the word of the character before it (letters and
+    """[V] bool: whether a character continues the word of the character before it (letters and
     digits, not Chinese).
     """
     return np.array(

@@ -31,12 +31,13 @@ AGAIN = "copy or train it again"
 
 @contextmanager
 def blame_tokenizer(file: object) -> Iterator[None]:
-    """What a library of tokenizers cannot use is a DataError of `file`."""
+    """Turn any failure of a tokenizer library into a DataError about `file`."""
     try:
         yield
     except PlmctlError:
         raise
-    # bare Exception for what they cannot read, and for what they never expect a panic
+    # These libraries raise a bare Exception for what they cannot read, and a panic of Rust, which
+    # is a BaseException, for what they never expected.
     except BaseException as error:
         if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
             raise
@@ -46,7 +47,7 @@ def blame_tokenizer(file: object) -> Iterator[None]:
 
 
 class Rust:
-    """A `tokenizers.Tokenizer`, told to treat special tokens in a text as ordinary text."""
+    """A `tokenizers.Tokenizer`, set to encode special tokens in a text as ordinary text."""
 
     def __init__(self, tokenizer: tokenizers.Tokenizer) -> None:
         tokenizer.encode_special_tokens = True
@@ -70,12 +71,15 @@ class Rust:
 
     @classmethod
     def read(cls, content: bytes, file: object = FILE) -> Rust:
+        """Read a tokenizer.json; `file` is its name in messages."""
         with blame_tokenizer(file):
             return cls(tokenizers.Tokenizer.from_str(content.decode()))
 
     @property
     def kind(self) -> str:
-        """The kind by its parts; a `tokenizer.json` of another family counts as the nearest one."""
+        """The kind by its parts; a `tokenizer.json` of another family counts as the nearest
+        kind.
+        """
         model, stages = self.spec["model"]["type"], _stage_types(self.spec.get("pre_tokenizer"))
         if model == "BPE" and "ByteLevel" in stages:
             return "byte_bpe"
@@ -89,53 +93,59 @@ class Rust:
         }.get(model, "wordpiece")
 
     def encode(self, text: str) -> list[int]:
+        """The ids of `text`."""
         return self.tokenizer.encode(text, add_special_tokens=False).ids
 
     def encode_offsets(self, text: str) -> tuple[list[int], list[Span]]:
+        """Ids, and for each the span of characters of `text` that it covers, without outer white
+        space.
+        """
         encoding = self.tokenizer.encode(text, add_special_tokens=False)
         return encoding.ids, [_trim(text, start, end) for start, end in encoding.offsets]
 
     def decode(self, ids: Sequence[int]) -> str:
+        """The text of `ids`, special tokens included."""
         return self.tokenizer.decode(list(ids), skip_special_tokens=False)
 
     def files(self) -> dict[str, bytes]:
+        """tokenizer.json and its content."""
         return {FILE: self.tokenizer.to_str(pretty=False).encode()}
 
 
-SEGMENTED = ("[SEP]", "<sep>")  # how families spell it that number their segments
+SEGMENTED = ("[SEP]", "<sep>")  # the spellings of `sep` in families that number their segments
 
 
 def finish(
-    made: tokenizers.Tokenizer, special: Roles, *, framed: bool = False
+    tokenizer: tokenizers.Tokenizer, special: Roles, *, framed: bool = False
 ) -> tokenizers.Tokenizer:
-    """Make known the special tokens, and what stands around one and two segments: of an encoder,
-    or if it is to be `framed`.
+    """Register the special tokens, and the template around one and two segments (of encoders, or if
+    `framed`).
     """
-    made.add_special_tokens(
+    tokenizer.add_special_tokens(
         [
             AddedToken(token, special=True, normalized=False, lstrip=token == "<mask>")
             for token in special.tokens
         ]
     )
     if special.cls or framed:
-        ids = [(token, made.token_to_id(token)) for token in special.tokens]
+        ids = [(token, tokenizer.token_to_id(token)) for token in special.tokens]
         around = [
             " ".join(_typed(special, order, place) for place in range(len(order)))
             for order in (special.single, special.pair)
         ]
-        made.post_processor = processors.TemplateProcessing(
+        tokenizer.post_processor = processors.TemplateProcessing(
             single=around[0], pair=around[1], special_tokens=ids
         )
-    return made
+    return tokenizer
 
 
-def _typed(special: Roles, order: tuple[str, ...], place: int) -> str:
-    """A role of a template with its segment: 1 from B on (BERT), always 0 for RoBERTa, which has no
-    segments.
+def _typed(special: Roles, order: tuple[str, ...], index: int) -> str:
+    """A role of a template with its segment: 1 from B on (BERT), and always 0 for RoBERTa, which
+    has no segments.
 
     XLNet's last token is a segment of its own.
     """
-    role, before = order[place], order[: place + 1]
+    role, before = order[index], order[: index + 1]
     number = int(special.sep in SEGMENTED and "B" in before)
     if role in "AB":
         return f"${role}:{number}"
@@ -176,8 +186,8 @@ def _safe_cut(spec: dict[str, Any]) -> Cut:
 
 
 def _trim(text: str, start: int, end: int) -> Span:
-    """The span without white space at its ends, which byte-level pieces carry with the word;
-    all-space spans stay.
+    """The span without white space at its ends, which byte-level pieces carry; spans of only white
+    space stay.
     """
     inner = text[start:end]
     if not inner or inner.isspace():

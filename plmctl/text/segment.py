@@ -1,6 +1,4 @@
-"""Where the words of Chinese text are: a segmenter is a function text -> (start, end) of its
-words.
-"""
+"""Segmenters of Chinese text: functions from a text to the (start, end) of its words."""
 
 from __future__ import annotations
 
@@ -18,24 +16,29 @@ _OWN = ("jieba",)
 
 
 def jieba(text: str) -> Iterator[tuple[int, int]]:
-    """The words of jieba's dictionary, without its hidden Markov model, whose guesses change
+    """The words of jieba's dictionary, without its hidden Markov model, whose results change
     between versions.
     """
     return ((start, end) for _, start, end in _jieba().tokenize(text, HMM=False))
 
 
 def find(name: str, plugins: Sequence[str] | None = None) -> Segmenter:
-    """The function of this file called `name`, or the one at a dotted path, which must lie in one
-    of `plugins` if given.
+    """Find the function of this file called `name`, or the one at a dotted path.
 
-    A function of a plugin declares itself by `@part_of("segment")`. Anything else is a ConfigError;
-    a library that is not installed is a UsageError.
+    Args:
+        name: `jieba`, or `<module>.<function>`; a function of a plug-in declares itself by
+            `@part_of("segment")`.
+        plugins: the packages that it may lie in; None: any.
+
+    Raises:
+        ConfigError: if there is no such segmenter.
+        UsageError: if its library is not installed.
     """
     module, _, function = name.rpartition(".")
     if not module and function in _OWN:
-        found: Segmenter = globals()[function]
-        next(iter(found("")), None)  # its library is missing now, not after an hour
-        return found
+        segmenter: Segmenter = globals()[function]
+        next(iter(segmenter("")), None)  # a missing library is reported now, not after an hour
+        return segmenter
     fix = "" if module else f"data.segment={_OWN[0]}"
     allowed = (
         f"must be {', '.join(_OWN)}, or <module>.<function> (text -> start,"
@@ -49,13 +52,13 @@ def find(name: str, plugins: Sequence[str] | None = None) -> Segmenter:
             "data.segment", name, error.allowed, fix=f"--plugin {name.partition('.')[0]}"
         )
     try:
-        found = getattr(importlib.import_module(module), function)
+        segmenter = getattr(importlib.import_module(module), function)
     except (ImportError, AttributeError) as missing:
         raise ConfigError("data.segment", name, f"cannot be imported ({missing})") from missing
-    if declared(found) != "segment":
+    if declared(segmenter) != "segment":
         fix = '@part_of("segment") of plmctl.core.parts above its definition'
         raise ConfigError("data.segment", name, "does not declare itself a segmenter", fix=fix)
-    return found
+    return segmenter
 
 
 @cache

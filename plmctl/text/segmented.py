@@ -1,5 +1,5 @@
-"""Pieces of Chinese words: text is cut into words by a segmenter before a tokenizer that goes by
-spaces sees it.
+"""Pieces of Chinese words: a segmenter puts spaces between words before a tokenizer that splits at
+spaces reads the text.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from plmctl.text.rust import Rust
 from plmctl.text.segment import Segmenter
 from plmctl.text.sentences import CJK
 
-FILE = "segmenter.txt"  # in a tokenizer's folder: whose words they are
+FILE = "segmenter.txt"  # in a tokenizer's folder: the name of the segmenter
 _CHINESE = re.compile(f"[{CJK}]")
 _BETWEEN = re.compile(f"(?<=[{CJK}]) (?=[{CJK}])")
 
 
 class SegmentedBackend:
-    """A `Backend`: `inner` on text with a space at each end of a Chinese word; no token goes over
-    one.
+    """A `Backend`: `inner` on a text with a space at each end of a Chinese word, so that no token
+    crosses one.
 
     `name`: jieba. Offsets are those of the text itself; `decode` leaves out spaces between Chinese
     characters.
@@ -33,25 +33,31 @@ class SegmentedBackend:
         self.cut: Cut = cut_nowhere  # where a word ends depends on all that stands around it
 
     def encode(self, text: str) -> list[int]:
+        """The ids of `text`."""
         return self.inner.encode(space_words(text, self._words)[0])
 
     def encode_offsets(self, text: str) -> tuple[list[int], list[Span]]:
-        changed, place = space_words(text, self._words)
+        """Ids, and for each the span of characters of `text` that it covers."""
+        changed, offsets = space_words(text, self._words)
         ids, spans = self.inner.encode_offsets(changed)
         return ids, [
-            (place[start], place[end - 1] + 1) if end > start else (place[start],) * 2
+            (offsets[start], offsets[end - 1] + 1) if end > start else (offsets[start],) * 2
             for start, end in spans
         ]
 
     def decode(self, ids: Sequence[int]) -> str:
+        """The text of `ids`, without spaces between Chinese characters."""
         return _BETWEEN.sub("", self.inner.decode(ids))
 
     def files(self) -> dict[str, bytes]:
+        """The files of `inner` and the name of the segmenter."""
         return {**self.inner.files(), FILE: self.name.encode()}
 
 
 def find(name: str) -> Segmenter:
-    """The segmenter of a tokenizer: our own one, since a folder must not say what is imported."""
+    """The segmenter of a tokenizer: always one of ours, because a folder must not decide what is
+    imported.
+    """
     if name != "jieba":
         allowed = f"jieba, or null: Chinese characters alone{nearest(name, ['jieba'])}"
         raise ConfigError("tokenizer.segment", name, allowed, fix="tokenizer.segment=jieba")
@@ -59,16 +65,18 @@ def find(name: str) -> Segmenter:
 
 
 def space_words(text: str, words: Segmenter) -> tuple[str, list[int]]:
-    """The text with a space between two words one of which touches it with a Chinese character;
-    where each character was.
+    """Put a space between two words if one of them touches the other with a Chinese character.
+
+    Returns:
+        The new text, and for each of its characters the offset in the old one.
     """
     if not _CHINESE.search(text):
         return text, [*range(len(text) + 1)]
-    made, place = [], []
+    parts, offsets = [], []
     for start, end in words(text):
         if start and (_CHINESE.match(text, start) or _CHINESE.match(text, start - 1)):
-            made.append(" ")
-            place.append(start)
-        made.append(text[start:end])
-        place += range(start, end)
-    return "".join(made), [*place, len(text)]
+            parts.append(" ")
+            offsets.append(start)
+        parts.append(text[start:end])
+        offsets += range(start, end)
+    return "".join(parts), [*offsets, len(text)]

@@ -24,9 +24,9 @@ class SentencePiece:
     """A sentencepiece model. Its control symbols have ids but never match text; `added` tokens
     follow its own, as in T5.
 
-    A unigram model trained here (with `special`) has a twin in `tokenizers`, which is what is
-    exported. Where two segmentations of a word score the same (00 000 and 000 00) the libraries
-    round differently: then the twin decides.
+    A unigram model trained here (with `special`) has a twin in `tokenizers`, which is exported. If
+    two segmentations of a word have the same score (00 000 and 000 00), the libraries round
+    differently; then the twin decides.
     """
 
     def __init__(
@@ -74,24 +74,28 @@ class SentencePiece:
         """The compiled normalisation rules (NormalizerSpec.precompiled_charsmap)."""
         normalizer = dict(parse_fields(self.model)).get(3, b"")
         assert isinstance(normalizer, bytes)
-        found = dict(parse_fields(normalizer)).get(2, b"")
-        assert isinstance(found, bytes)
-        return found
+        rules = dict(parse_fields(normalizer)).get(2, b"")
+        assert isinstance(rules, bytes)
+        return rules
 
     def scores(self) -> list[float]:
+        """The score of each piece, by id."""
         return [self._processor.get_score(i) for i in range(self.count)]
 
     @property
     def byte_fallback(self) -> bool:
+        """Whether an unknown character becomes its bytes."""
         return any(self._processor.is_byte(i) for i in range(self.count))
 
     def encode(self, text: str) -> list[int]:
+        """The ids of `text`."""
         ids: list[int] = self._processor.encode(text)
-        return other if (other := self._equal(text, ids)) else ids
+        return other if (other := self._find_equal(text, ids)) else ids
 
     def encode_offsets(self, text: str) -> tuple[list[int], list[Span]]:
+        """Ids, and for each the span of characters of `text` that it covers."""
         proto = self._processor.encode(text, out_type="serialized_proto")
-        places = _character_places(text)
+        offsets = _character_offsets(text)
         ids, names, spans = [], [], []
         for number, value in parse_fields(proto):
             if number == 2:  # SentencePieceText.pieces: 1 piece, 2 id, 4 begin, 5 end (in bytes)
@@ -99,17 +103,18 @@ class SentencePiece:
                 piece: dict[int, Any] = dict(parse_fields(value))
                 ids.append(piece.get(2, 0))
                 names.append(piece[1])
-                spans.append(_trim(text, places[piece.get(4, 0)], places[piece.get(5, 0)]))
-        # of one character's several pieces only the last has a width: give it to all
+                spans.append(_trim(text, offsets[piece.get(4, 0)], offsets[piece.get(5, 0)]))
+        # if a character has several pieces, only the last has a width: give it to all
         for i in range(len(spans) - 2, -1, -1):
             (start, end), following = spans[i], spans[i + 1]
             if start == end == following[0] and names[i] != "▁".encode():
                 spans[i] = following
-        if self.twin and self._equal(text, ids):
+        if self.twin and self._find_equal(text, ids):
             return self.twin.encode_offsets(text)
         return ids, spans
 
     def decode(self, ids: Sequence[int]) -> str:
+        """The text of `ids`; added tokens are spelled out."""
         runs = groupby(ids, lambda i: i < self.count)
         return " ".join(
             self._processor.decode(list(run)) if known else " ".join(self.tokens[i] for i in run)
@@ -117,10 +122,11 @@ class SentencePiece:
         )
 
     def files(self) -> dict[str, bytes]:
+        """The model, under the name that says where it was trained."""
         return {self._file: self.model}
 
-    def _equal(self, text: str, ids: list[int]) -> list[int] | None:
-        """The twin's ids where they are others of the same score, and not special tokens that
+    def _find_equal(self, text: str, ids: list[int]) -> list[int] | None:
+        """The twin's ids if they differ and have the same score, and are not special tokens that
         the text spells.
         """
         other = self.twin.encode(text) if self.twin else ids
@@ -141,14 +147,14 @@ class SentencePiece:
         )
 
 
-def _character_places(text: str) -> list[int] | range:
+def _character_offsets(text: str) -> list[int] | range:
     """Byte offset in UTF-8 -> character offset."""
     if text.isascii():
         return range(len(text) + 1)
-    places: list[int] = []
-    for place, character in enumerate(text):
-        places += [place] * len(character.encode("utf-8", "surrogatepass"))
-    return [*places, len(text)]
+    offsets: list[int] = []
+    for offset, character in enumerate(text):
+        offsets += [offset] * len(character.encode("utf-8", "surrogatepass"))
+    return [*offsets, len(text)]
 
 
 def _trim(text: str, start: int, end: int) -> Span:
@@ -164,10 +170,12 @@ def convert_to_rust(
     before: Sequence[Any] = (),
     scores: Sequence[float] | None = None,
 ) -> Rust:
-    """A sentencepiece model as a `tokenizers` pipeline: its own normalisation table, `▁` before
+    """Convert a sentencepiece model to a `tokenizers` pipeline: its normalisation table, `▁` before
     each word, the same pieces.
 
-    `before`: normalizers that come first; `scores`: others than the model's own.
+    Args:
+        before: normalizers that come first.
+        scores: scores of the pieces in place of the model's own.
     """
     scores = backend.scores() if scores is None else scores
     unknown, tokens = backend.unknown, backend.tokens[: backend.count]
@@ -177,12 +185,12 @@ def convert_to_rust(
         model = models.Unigram(pieces, tokens.index(unknown), backend.byte_fallback)
     else:
         merges = _merges(tokens, scores, {*backend.special, unknown})
-        vocab = {token: place for place, token in enumerate(tokens)}
+        vocab = {token: number for number, token in enumerate(tokens)}
         model = models.BPE(
             vocab, merges, unk_token=unknown, fuse_unk=True, byte_fallback=backend.byte_fallback
         )
-    made = tokenizers.Tokenizer(model)
-    made.add_special_tokens(
+    tokenizer = tokenizers.Tokenizer(model)
+    tokenizer.add_special_tokens(
         [
             AddedToken(token, special=True, normalized=False)
             for token in backend.tokens[backend.count :]
@@ -190,22 +198,30 @@ def convert_to_rust(
     )
     spaces = [normalizers.Replace(tokenizers.Regex(" {2,}"), " "), normalizers.Strip()]
     table = [normalizers.Precompiled(backend.charsmap)] if backend.charsmap else []
-    made.normalizer = normalizers.Sequence([*before, *table, *spaces])
-    made.pre_tokenizer = pre_tokenizers.Metaspace(replacement="▁", prepend_scheme="always")
+    tokenizer.normalizer = normalizers.Sequence([*before, *table, *spaces])
+    tokenizer.pre_tokenizer = pre_tokenizers.Metaspace(replacement="▁", prepend_scheme="always")
     tail = [decoders.ByteFallback(), decoders.Fuse()] if backend.byte_fallback else []
-    made.decoder = decoders.Sequence(
+    tokenizer.decoder = decoders.Sequence(
         [decoders.Metaspace(replacement="▁", prepend_scheme="always"), *tail]
     )
-    return Rust(finish(made, special))
+    return Rust(finish(tokenizer, special))
 
 
 def _merges(tokens: list[str], scores: Sequence[float], special: set[str]) -> list[tuple[str, str]]:
-    """BPE merges in order: every way to make a piece of two known ones, better pieces first."""
-    known = {token: place for place, token in enumerate(tokens)}
-    found = [
-        (-scores[place], known[token[:cut]], known[token[cut:]], (token[:cut], token[cut:]))
-        for place, token in enumerate(tokens)
+    """BPE merges in order: every way to make a piece of two known ones, best pieces first.
+
+    A model stores no merges, only pieces with scores; a better score was merged earlier:
+
+        piece   score   merges
+        ab      -1      (a, b)
+        abc     -2      (ab, c); not (a, bc), since bc is not a piece
+        abcab   -3      (abc, ab)
+    """
+    known = {token: number for number, token in enumerate(tokens)}
+    merges = [
+        (-scores[number], known[token[:cut]], known[token[cut:]], (token[:cut], token[cut:]))
+        for number, token in enumerate(tokens)
         for cut in range(1, len(token))
         if token not in special and token[:cut] in known and token[cut:] in known
     ]
-    return [pair for *_, pair in sorted(found)]
+    return [pair for *_, pair in sorted(merges)]

@@ -1,8 +1,8 @@
-"""Where sentences end: a rule for English and one for Chinese, applied together to any text.
+"""The ends of sentences: a rule for English and one for Chinese, applied together to any text.
 
 English: after `. ? !` with closing quotes or brackets, before white space and a capital letter, a
 digit or an opening quote; not after an abbreviation or an initial. Chinese: after `。！？；…` with
-closers, without need of white space; never after `，、：`. A line break always ends a sentence. The
+closers, with or without white space; never after `，、：`. A line break always ends a sentence. The
 pieces keep their leading white space, so joined they are the text.
 """
 
@@ -11,8 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-# characters; what goes on for more without an end is cut, or a whole book could count as one
-# sentence
+# characters; a longer sentence is cut, or a book without full stops would be one sentence
 LONGEST = 1 << 12
 # the ranges that BERT isolates
 CJK = "\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0002fa1f"
@@ -20,9 +19,9 @@ _CLOSERS = "”’」』）》】〉\"')\\]"
 _OPENERS = "“‘「『（《【〈\"'(["
 _END = re.compile(rf"[\n.?!…。！？；][.?!…。！？；{_CLOSERS}]*")
 _CHINESE = re.compile(r"[。！？；]")
-_SPACE = re.compile(r".*\S(\s+)", re.DOTALL)  # the last white space that something stands before
+_SPACE = re.compile(r".*\S(\s+)", re.DOTALL)  # the last white space after a word
 
-# Followed by a name or a number, hardly ever the last word of a sentence.
+# Abbreviations before a name or a number, hardly ever the last word of a sentence.
 _ALWAYS = """
     mr mrs ms dr prof rev fr gen col maj capt lt cmdr sgt adm gov sen rep hon pres st ste mt ft
     messrs mme mlle vs cf e.g i.e viz al approx ca dept univ assn bros corp inc ltd vol ed eds trans
@@ -37,28 +36,28 @@ _DAYTIME = frozenset(("a.m", "p.m"))
 
 
 def split(text: str) -> list[str]:
-    """The sentences of `text`, stripped."""
+    """The sentences of `text`, without outer white space."""
     return [sentence for piece in pieces(text) if (sentence := piece.strip())]
 
 
 def pieces(text: str) -> list[str]:
-    """Sentences with the white space that stands before them: joined they are `text` exactly."""
-    found, start = [], 0
+    """Sentences with the white space before them; joined, they are `text` exactly."""
+    parts, start = [], 0
     for match in _END.finditer(text):
         end = match.start() if match[0][0] == "\n" else match.end()
         if end > start and not text[start:end].isspace() and _ends(text, match):
-            found.append(text[start:end])
+            parts.append(text[start:end])
             start = end
     rest = text[start:]
-    if rest and rest.isspace() and found:
-        found[-1] += rest
+    if rest and rest.isspace() and parts:
+        parts[-1] += rest
     elif rest:
-        found.append(rest)
-    return [part for piece in found for part in _shortened(piece)] if len(text) > LONGEST else found
+        parts.append(rest)
+    return [part for piece in parts for part in _shorten(piece)] if len(text) > LONGEST else parts
 
 
-def _shortened(piece: str) -> Iterator[str]:
-    """`piece` in parts of `LONGEST` characters at most, cut before white space where there is
+def _shorten(piece: str) -> Iterator[str]:
+    """`piece` in parts of at most `LONGEST` characters, cut before white space where there is
     any.
     """
     start = 0

@@ -11,33 +11,38 @@ from plmctl.text.vocab import Vocab
 
 @dataclass(frozen=True)
 class Wrap:
-    """The special tokens around one kind of piece."""
+    """The special tokens before and after one kind of piece."""
 
     before: tuple[int, ...] = ()
     after: tuple[int, ...] = ()
 
     @property
     def size(self) -> int:
+        """How many special tokens there are."""
         return len(self.before) + len(self.after)
 
 
-def wraps(vocab: Vocab, template: Sequence[str]) -> list[Wrap]:
-    """One `Wrap` for each segment of a template of roles: `("cls", "A", "sep", "B", "sep")`
-    gives cls A sep and B sep.
+def find_wraps(vocab: Vocab, template: Sequence[str]) -> list[Wrap]:
+    """One `Wrap` for each segment of a template of roles: `("cls", "A", "sep", "B", "sep")` gives
+    cls A sep and B sep.
     """
-    found: list[list[list[int]]] = []
+    segments: list[list[list[int]]] = []
     leading: list[int] = []
     for role in template:
         if role in ("A", "B"):
-            found.append([leading, []])
+            segments.append([leading, []])
             leading = []
         else:
-            (found[-1][1] if found else leading).append(special(vocab, role))
-    return [Wrap(tuple(before), tuple(after)) for before, after in found]
+            (segments[-1][1] if segments else leading).append(find_special(vocab, role))
+    return [Wrap(tuple(before), tuple(after)) for before, after in segments]
 
 
-def special(vocab: Vocab, role: str) -> int:
-    """The id of a role that a format puts into rows; ConfigError where the tokenizer lacks it."""
+def find_special(vocab: Vocab, role: str) -> int:
+    """The id of a role that a format puts into rows.
+
+    Raises:
+        ConfigError: if the tokenizer lacks it.
+    """
     value = getattr(vocab, role)
     if value is None:
         raise ConfigError(

@@ -30,15 +30,17 @@ from plmctl.text.vocab import Vocab
 
 META = "plmctl_tokenizer.json"
 VERSION = 1
-WORD = 1 << 10  # characters without a space among which a tokenizer learns its pieces
+WORD = (
+    1 << 10
+)  # a tokenizer learns its pieces from runs of at most so many characters without a space
 _RUN = re.compile(rf"\S{{{WORD}}}")
 
 
 class Tokenizer:
-    """A trained vocabulary. Words are encoded once and remembered: the same word has the same ids
+    """A trained vocabulary. It encodes each word once and caches it: a word has the same ids
     wherever it stands.
 
-    `lossless` kinds (byte_bpe, char) keep white space: their ids decode to the text itself.
+    A `lossless` kind (byte_bpe, char) keeps white space: its ids decode to the text itself.
     """
 
     def __init__(self, *, backend: Backend, roles_: Roles, kind: str) -> None:
@@ -47,18 +49,19 @@ class Tokenizer:
         self.dtype = np.dtype(np.uint16 if len(backend.tokens) <= 1 << 16 else np.uint32)
         # sentences and bytes that the vocabulary was learnt from, where that is known
         self.sampled: dict[str, int] = {}
-        self._memory = _Memory(
+        self._ids = _Cache(
             lambda text: np.array(backend.encode(replace_surrogates(text)), self.dtype).tobytes()
         )
-        self._places = _Memory(lambda text: backend.encode_offsets(replace_surrogates(text)))
+        self._offsets = _Cache(lambda text: backend.encode_offsets(replace_surrogates(text)))
 
     @cached_property
     def vocab(self) -> Vocab:
+        """The ids, roles and tables that other parts read."""
         return make_vocabulary(self._backend.tokens, self.roles, self.kind, self._backend.special)
 
     @cached_property
     def fingerprint(self) -> str:
-        """A hash of everything that decides ids; shards remember it."""
+        """A hash of everything that decides ids; shards store it."""
         digest = hashlib.sha256(json.dumps(self._meta(), sort_keys=True).encode())
         for name, content in sorted(self._backend.files().items()):
             digest.update(name.encode() + b"\0" + content)
@@ -66,33 +69,34 @@ class Tokenizer:
 
     def encode(self, text: str) -> list[int]:
         """The ids of `text`, without any special token."""
-        return np.frombuffer(self._encoded(text), self.dtype).tolist()
+        return np.frombuffer(self._encode(text), self.dtype).tolist()
 
     def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
+        """The ids of each text."""
         return [self.encode(text) for text in texts]
 
     def encode_flat(self, texts: Iterable[str]) -> tuple[np.ndarray, np.ndarray]:
         """All ids in one array [N] of `dtype`, and the number of ids of each text."""
-        encoded = [self._encoded(text) for text in texts]
+        encoded = [self._encode(text) for text in texts]
         lengths = np.array([len(part) // self.dtype.itemsize for part in encoded], np.int64)
         return np.frombuffer(b"".join(encoded), self.dtype), lengths
 
     def encode_offsets(self, text: str) -> tuple[list[int], list[Span]]:
-        """Ids and, for each, the span of characters of the original `text` it stands for (never
-        with outer white space).
+        """Ids, and for each the span of characters of the original `text` that it covers, without
+        outer white space.
         """
         parts = self._backend.cut(text)
         if parts is None:
             return self._backend.encode_offsets(replace_surrogates(text))
         ids: list[int] = []
         spans: list[Span] = []
-        at = 0
+        offset = 0
         for part in parts:
-            at = text.index(part, at)
-            part_ids, part_spans = self._places[part]
+            offset = text.index(part, offset)
+            part_ids, part_spans = self._offsets[part]
             ids += part_ids
-            spans += [(start + at, end + at) for start, end in part_spans]
-            at += len(part)
+            spans += [(start + offset, end + offset) for start, end in part_spans]
+            offset += len(part)
         return ids, spans
 
     def decode(self, ids: Iterable[int], *, skip_special: bool = True) -> str:
@@ -106,8 +110,12 @@ class Tokenizer:
 
     @classmethod
     def train(cls, texts: Iterable[str], *, kind: str, **numbers: Any) -> Tokenizer:
-        """Learn a vocabulary; `numbers` as in `conf/tokenizer/<kind>.yaml` (vocab_size,
-        lowercase, ...).
+        """Learn a vocabulary.
+
+        Args:
+            texts: sentences or lines.
+            kind: wordpiece, byte_bpe, unigram, bpe, char or word.
+            numbers: as in `conf/tokenizer/<kind>.yaml` (vocab_size, lowercase, ...).
         """
         if kind not in KINDS:
             raise ConfigError("tokenizer", kind, f"one of {', '.join(KINDS)}{nearest(kind, KINDS)}")
@@ -115,11 +123,12 @@ class Tokenizer:
 
     @classmethod
     def learn(cls, texts: Iterable[str], recipe: Recipe) -> Tokenizer:
+        """Learn a vocabulary by a recipe."""
         seen = {"sentences": 0, "bytes": 0}
-        backend, special = recipe.train(_counted(texts, seen))
-        made = cls(backend=backend, roles_=special, kind=recipe.kind)
-        made.sampled = seen
-        return made
+        backend, special = recipe.train(_count(texts, seen))
+        tokenizer = cls(backend=backend, roles_=special, kind=recipe.kind)
+        tokenizer.sampled = seen
+        return tokenizer
 
     def save(self, folder: str | os.PathLike[str]) -> None:
         """Write the folder that `load` reads."""
@@ -136,8 +145,11 @@ class Tokenizer:
 
     @classmethod
     def load(cls, folder: str | os.PathLike[str]) -> Tokenizer:
-        """Read our folder, or a Hugging Face folder or file (tokenizer.json, vocab.txt,
+        """Read a folder of `save`, or a Hugging Face folder or file (tokenizer.json, vocab.txt,
         vocab.json + merges.txt, *.model).
+
+        Raises:
+            DataError: if there is no tokenizer, or its files are damaged or do not belong together.
         """
         place = Path(folder).expanduser()
         if not place.exists():
@@ -152,40 +164,40 @@ class Tokenizer:
         if not (place / META).exists():
             with blame_tokenizer(place):
                 backend, special, kind = hugging_face.read(place)
-                made = cls(backend=backend, roles_=special, kind=kind)
-                # made now: whose special tokens it cannot be made of are no tokenizer's
-                assert made.vocab
-            return made
+                tokenizer = cls(backend=backend, roles_=special, kind=kind)
+                # computed now, so that special tokens that do not fit are reported here
+                assert tokenizer.vocab
+            return tokenizer
         meta = _read_meta(place / META)
         with blame_tokenizer(place):
-            made = cls._restored(place, meta)
-        made.sampled = meta.get("trained_on", {})
-        if meta["fingerprint"] != made.fingerprint:
+            tokenizer = cls._restore(place, meta)
+        tokenizer.sampled = meta.get("trained_on", {})
+        if meta["fingerprint"] != tokenizer.fingerprint:
             raise DataError(
                 "the files do not belong together (fingerprint)",
                 file=place,
                 fix="copy the whole folder again",
             )
-        return made
+        return tokenizer
 
     @classmethod
-    def _restored(cls, place: Path, meta: _Meta) -> Tokenizer:
-        found: Backend
+    def _restore(cls, place: Path, meta: _Meta) -> Tokenizer:
+        backend: Backend
         special = Roles.read(dict(meta["roles"]))
         if (place / sentence_piece.FILE).exists():
-            found = sentence_piece.SentencePiece(
+            backend = sentence_piece.SentencePiece(
                 (place / sentence_piece.FILE).read_bytes(), special
             )
         elif (place / sentence_piece.GIVEN).exists():
             added = order_appended(special.further)
-            found = sentence_piece.SentencePiece(
+            backend = sentence_piece.SentencePiece(
                 (place / sentence_piece.GIVEN).read_bytes(), added=added
             )
         elif (place / rust.FILE).exists():
-            found = made_by = rust.Rust.read((place / rust.FILE).read_bytes(), place / rust.FILE)
+            backend = inner = rust.Rust.read((place / rust.FILE).read_bytes(), place / rust.FILE)
             if (place / segmented.FILE).exists():
-                found = SegmentedBackend(
-                    made_by, (place / segmented.FILE).read_text(encoding="utf-8")
+                backend = SegmentedBackend(
+                    inner, (place / segmented.FILE).read_text(encoding="utf-8")
                 )
         else:
             raise DataError(
@@ -193,7 +205,7 @@ class Tokenizer:
                 file=place,
                 fix="copy the whole folder",
             )
-        return cls(backend=found, roles_=special, kind=meta["kind"])
+        return cls(backend=backend, roles_=special, kind=meta["kind"])
 
     def export_hf(
         self,
@@ -203,15 +215,21 @@ class Tokenizer:
         framed: bool = False,
         single: Sequence[str] | None = None,
     ) -> None:
-        """Write a folder that `transformers.AutoTokenizer` reads, with the same ids; `framed`:
-        special tokens around a text.
+        """Write a folder that `transformers.AutoTokenizer` reads, with the same ids.
 
-        `single`: which ones, where a model has learned others than the tokenizer's own.
+        Args:
+            model_max_length: tokens of the longest row of the model.
+            framed: put special tokens around a text.
+            single: the roles around a text, where a model was trained with others than the
+                tokenizer's.
+
+        Raises:
+            UsageError: if the tokenizer segments Chinese words, which a tokenizer.json cannot.
         """
         if isinstance(self._backend, SegmentedBackend):
             raise UsageError(
-                "a tokenizer.json cannot cut Chinese words:"
-                " this tokenizer has no place in a Hugging Face folder"
+                "a tokenizer.json cannot segment Chinese words,"
+                " so this tokenizer cannot be written to a Hugging Face folder"
             )
         special = replace(self.roles, single=tuple(single)) if single else self.roles
         hugging_face.write(
@@ -226,13 +244,13 @@ class Tokenizer:
     def _meta(self) -> dict[str, Any]:
         return {"version": VERSION, "kind": self.kind, "roles": self.roles.settings()}
 
-    def _encoded(self, text: str) -> bytes:
+    def _encode(self, text: str) -> bytes:
         parts = self._backend.cut(text)
-        return b"".join(map(self._memory.__getitem__, parts if parts is not None else (text,)))
+        return b"".join(map(self._ids.__getitem__, parts if parts is not None else (text,)))
 
 
-class _Memory(dict[str, Any]):
-    """What `work` makes of a text, kept for short texts as long as there is room."""
+class _Cache(dict[str, Any]):
+    """The results of `work` for short texts, as long as there is room."""
 
     ROOM = 1 << 17  # words; about 30 MB of ids
 
@@ -241,30 +259,30 @@ class _Memory(dict[str, Any]):
         self._work = work
 
     def __missing__(self, text: str) -> Any:
-        made = self._work(text)
+        result = self._work(text)
         if len(self) < self.ROOM and len(text) <= 32:
-            self[text] = made
-        return made
+            self[text] = result
+        return result
 
 
 def _within(place: Path) -> Path:
-    """Where our files lie: a token directory, a checkpoint and a run (in each of its
-    checkpoints) have them further inside.
+    """The folder with our files, which may be further inside: in a token directory, a checkpoint,
+    or a run's checkpoints.
     """
     inner = [place, place / "tokenizer", *place.glob("checkpoints/step-*/tokenizer")]
     return next((folder for folder in inner if (folder / META).exists()), place)
 
 
-def _counted(texts: Iterable[str], seen: dict[str, int]) -> Iterator[str]:
+def _count(texts: Iterable[str], seen: dict[str, int]) -> Iterator[str]:
     for text in texts:
         seen["sentences"] += 1
         seen["bytes"] += len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))
-        yield from _bounded(replace_surrogates(text))
+        yield from _cut_long_runs(replace_surrogates(text))
 
 
-def _bounded(text: str) -> Iterator[str]:
-    """`text`, cut after `WORD` characters without a space: learning takes as long as the longest
-    word squared.
+def _cut_long_runs(text: str) -> Iterator[str]:
+    """`text`, cut after `WORD` characters without a space: the time of learning grows with the
+    square of the longest word.
     """
     start = 0
     for run in _RUN.finditer(text) if len(text) > WORD else ():
@@ -297,6 +315,6 @@ def _read_meta(file: Path) -> _Meta:
         what = f"damaged tokenizer description: {error.message}"
         raise DataError(what, file=file, fix="copy the whole folder again") from error
     if meta["version"] > VERSION:
-        told = f"written by a newer plmctl (format {meta['version']}, this one reads {VERSION})"
-        raise DataError(told, file=file, fix="update plmctl")
+        what = f"written by a newer plmctl (format {meta['version']}, this one reads {VERSION})"
+        raise DataError(what, file=file, fix="update plmctl")
     return meta

@@ -1,4 +1,4 @@
-"""How a vocabulary is learnt from text: one recipe a kind, each a few numbers and
+"""The recipes that learn a vocabulary from text: one class a kind, with a few numbers and
 `train(texts)`.
 """
 
@@ -49,7 +49,7 @@ class _Pieces(Recipe):
             )
         special, model = self.special(families[self.specials]), io.BytesIO()
         try:
-            _aside(
+            _run_in_thread(
                 sentencepiece.SentencePieceTrainer.train,
                 sentence_iterator=_nonempty(texts),
                 model_writer=model,
@@ -72,14 +72,14 @@ class _Pieces(Recipe):
                 minloglevel=2,
             )
         except RuntimeError as error:
-            raise self._explained(str(error)) from error
+            raise self._explain(str(error)) from error
         return SentencePiece(model.getvalue(), special), special
 
-    def _explained(self, message: str) -> ConfigError:
-        if found := re.search(r"value <= (\d+)", message):
-            return self.at_most(int(found[1]))
-        if found := re.search(r"required_chars\. \d+ vs (\d+)", message):
-            return self.at_least(int(found[1]))
+    def _explain(self, message: str) -> ConfigError:
+        if match := re.search(r"value <= (\d+)", message):
+            return self.size_too_large_error(int(match[1]))
+        if match := re.search(r"required_chars\. \d+ vs (\d+)", message):
+            return self.size_too_small_error(int(match[1]))
         return ConfigError(
             "tokenizer.vocab_size",
             self.vocab_size,
@@ -87,16 +87,18 @@ class _Pieces(Recipe):
         )
 
 
-def _aside(work: Callable[..., None], **arguments: Any) -> None:
-    """`work(**arguments)` in a thread, so that this one hears Ctrl-C, which foreign code would
-    answer minutes later.
+def _run_in_thread(work: Callable[..., None], **arguments: Any) -> None:
+    """Run `work(**arguments)` in a thread, so that this one receives Ctrl-C at once; foreign code
+    would delay it by minutes.
     """
     errors: list[Exception] = []
 
     def run() -> None:
         try:
             work(**arguments)
-        except Exception as error:  # raised again below
+        except (
+            Exception
+        ) as error:  # whatever it is: it crosses to the other thread and is raised there
             errors.append(error)
 
     thread = Thread(target=run, daemon=True)
@@ -144,27 +146,27 @@ class WordPiece(Recipe):
         if self.segment is not None:
             cut = segmented.find(self.segment)
             texts = (space_words(text, cut)[0] for text in texts)
-        made = tokenizers.Tokenizer(
+        tokenizer = tokenizers.Tokenizer(
             models.WordPiece(unk_token=special.unk, max_input_chars_per_word=100)
         )
-        made.normalizer = normalizers.BertNormalizer(
+        tokenizer.normalizer = normalizers.BertNormalizer(
             lowercase=self.lowercase, handle_chinese_chars=self.segment is None
         )
-        made.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+        tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
         words = Counter[str]()
         for spaced, count in Counter(word for text in texts for word in text.split()).items():
-            for word, _ in made.pre_tokenizer.pre_tokenize_str(
-                made.normalizer.normalize_str(spaced)
+            for word, _ in tokenizer.pre_tokenizer.pre_tokenize_str(
+                tokenizer.normalizer.normalize_str(spaced)
             ):
                 words[word] += count
         alphabet, known = choose_characters(words, self.character_coverage), special.tokens
-        # a Chinese one only where words are segmented
+        # characters inside words; Chinese ones only where words are segmented
         inner = {character for word in words for character in word[1:]}
-        # Both forms of every character come first and in order: left to itself the trainer numbers
-        # them at random.
+        # Both forms of every character come first and in order; the trainer would number them at
+        # random.
         known += [*alphabet, *(f"##{character}" for character in alphabet if character in inner)]
         if len(known) > self.vocab_size:
-            raise self.at_least(len(known))
+            raise self.size_too_small_error(len(known))
         trainer = trainers.WordPieceTrainer(
             vocab_size=self.vocab_size,
             special_tokens=known,
@@ -179,10 +181,12 @@ class WordPiece(Recipe):
         learner.train_from_iterator(usable, trainer)
         vocab = learner.get_vocab()
         if len(vocab) < self.vocab_size:
-            raise self.at_most(len(vocab))
-        made.model = models.WordPiece(vocab, unk_token=special.unk, max_input_chars_per_word=100)
-        made.decoder = decoders.WordPiece(cleanup=False)
-        backend = Rust(finish(made, special))
+            raise self.size_too_large_error(len(vocab))
+        tokenizer.model = models.WordPiece(
+            vocab, unk_token=special.unk, max_input_chars_per_word=100
+        )
+        tokenizer.decoder = decoders.WordPiece(cleanup=False)
+        backend = Rust(finish(tokenizer, special))
         return (
             backend if self.segment is None else SegmentedBackend(backend, self.segment)
         ), special
@@ -191,8 +195,8 @@ class WordPiece(Recipe):
 @part_of("tokenizer")
 @dataclass(frozen=True)
 class ByteBPE(Recipe):
-    """Byte-level BPE: no unknown tokens, spaces kept (Radford et al., 2019); ids laid out as
-    RoBERTa's or GPT-2's.
+    """Byte-level BPE: no unknown tokens, spaces kept (Radford et al., 2019); the ids are in the
+    order of RoBERTa or GPT-2.
     """
 
     kind = "byte_bpe"
@@ -217,7 +221,7 @@ class ByteBPE(Recipe):
         last = [*special.further, *last]
         alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
         if self.vocab_size < len(alphabet) + len(first) + len(last):
-            raise self.at_least(len(alphabet) + len(first) + len(last))
+            raise self.size_too_small_error(len(alphabet) + len(first) + len(last))
         learner = tokenizers.Tokenizer(models.BPE())
         learner.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
         trainer = trainers.BpeTrainer(
@@ -231,21 +235,23 @@ class ByteBPE(Recipe):
         tokens, merges = _grow(
             learnt, alphabet, self.vocab_size - len(first) - len(last), {*first, *last}
         )
-        everything = [*first, *tokens, *last]
-        if len(everything) < self.vocab_size:
-            raise self.at_most(len(everything))
-        made = tokenizers.Tokenizer(
-            models.BPE({token: i for i, token in enumerate(everything)}, merges)
+        all_tokens = [*first, *tokens, *last]
+        if len(all_tokens) < self.vocab_size:
+            raise self.size_too_large_error(len(all_tokens))
+        tokenizer = tokenizers.Tokenizer(
+            models.BPE({token: i for i, token in enumerate(all_tokens)}, merges)
         )
-        made.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-        made.decoder = decoders.ByteLevel()
-        return Rust(finish(made, special)), special
+        tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+        tokenizer.decoder = decoders.ByteLevel()
+        return Rust(finish(tokenizer, special)), special
 
 
 @part_of("tokenizer")
 @dataclass(frozen=True)
 class Char(Recipe):
-    """One token a character, spaces included; as many as cover the text, `vocab_size` at most."""
+    """One token for each character, spaces included: as many as cover the text, at most
+    `vocab_size`.
+    """
 
     kind = "char"
     _: KW_ONLY
@@ -257,15 +263,15 @@ class Char(Recipe):
             counts.update(text)
         special = self.special()
         if self.vocab_size <= len(special.tokens):
-            raise self.at_least(len(special.tokens) + 1)
+            raise self.size_too_small_error(len(special.tokens) + 1)
         alphabet = choose_characters(counts, self.character_coverage)[
             : self.vocab_size - len(special.tokens)
         ]
         # BPE without merges: each character is a word piece of its own.
         vocab = {token: i for i, token in enumerate([*special.tokens, *alphabet])}
-        made = tokenizers.Tokenizer(models.BPE(vocab, [], unk_token=special.unk))
-        made.decoder = decoders.Fuse()
-        return Rust(finish(made, special)), special
+        tokenizer = tokenizers.Tokenizer(models.BPE(vocab, [], unk_token=special.unk))
+        tokenizer.decoder = decoders.Fuse()
+        return Rust(finish(tokenizer, special)), special
 
 
 KINDS: dict[str, type[Recipe]] = {
@@ -276,8 +282,17 @@ KINDS: dict[str, type[Recipe]] = {
 def _grow(
     merges: list[tuple[str, ...]], alphabet: list[str], size: int, forbidden: set[str]
 ) -> tuple[list[str], list[tuple[str, str]]]:
-    """The tokens and merges of the first `size` tokens, leaving out any merge that would spell a
-    special token.
+    """Keep the merges that make the first `size` tokens, without those that would spell a special
+    token.
+
+    With the alphabet a b c, size 5, and "abc" forbidden:
+
+        merge     token   kept
+        a b       ab      yes (4 tokens)
+        ab c      abc     no: it spells a special token
+        abc a     -       no: "abc" is not a token
+        b c       bc      yes (5 tokens)
+        c a       ca      the vocabulary is full: stop
     """
     tokens = dict.fromkeys(alphabet)
     kept: list[tuple[str, str]] = []
@@ -292,12 +307,16 @@ def _grow(
 
 
 def _nonempty(texts: Iterable[str]) -> Iterator[str]:
-    """`texts` without line breaks (sentencepiece reads lines); DataError where there are none."""
-    found = False
+    """The lines of `texts` that are not blank (sentencepiece reads lines).
+
+    Raises:
+        DataError: if there are none.
+    """
+    any_text = False
     for text in texts:
         for line in text.splitlines():
             if line.strip():
-                found = True
+                any_text = True
                 yield line
-    if not found:
+    if not any_text:
         raise no_text_error()

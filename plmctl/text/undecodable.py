@@ -1,4 +1,4 @@
-"""What to say of a text that is not UTF-8: where, and which encoding it seems to have."""
+"""The error for a text that is not UTF-8: where, and which encoding it seems to have."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _BYTE_ORDER = (b"\xff\xfe", b"\xfe\xff")
 def undecodable_error(
     error: UnicodeDecodeError, *, file: object, line: int, content: bytes
 ) -> DataError:
-    """The error to raise; `content`: bytes of the file that the guess is made from."""
+    """The error to raise; the encoding is guessed from `content`, bytes of the file."""
     start = error.object.rfind(b"\n", 0, error.start) + 1
     what = f"not UTF-8: byte 0x{error.object[error.start]:02x} at column {error.start - start + 1}"
     seems = guess_encoding(content)
@@ -31,11 +31,10 @@ def undecodable_error(
 
 
 def guess_encoding(content: bytes) -> str:
-    """The name that iconv has for the encoding of `content`, where that shows; empty where it does
-    not.
+    """The name that iconv has for the encoding of `content`, or "" if it cannot be guessed.
 
-    What reads as GB 18030 is Chinese where most of its characters are usual ones: letters of other
-    encodings come in words of odd lengths, which do not read as pairs of bytes.
+    Text that decodes as GB 18030 is Chinese if most of its characters are common ones: letters of
+    other encodings come in words of odd lengths, which do not decode as pairs of bytes.
     """
     if content.startswith(_BYTE_ORDER):
         return "utf-16"
@@ -44,6 +43,6 @@ def guess_encoding(content: bytes) -> str:
         text = codecs.getincrementaldecoder("gb18030")().decode(content)
     except UnicodeDecodeError:
         return ""
-    found = [character.encode("gb18030") for character in text if not character.isascii()]
-    usual = sum(_USUAL.fullmatch(character) is not None for character in found)
-    return "gb18030" if 2 * usual > len(found) else ""
+    characters = [character.encode("gb18030") for character in text if not character.isascii()]
+    common = sum(_USUAL.fullmatch(character) is not None for character in characters)
+    return "gb18030" if 2 * common > len(characters) else ""

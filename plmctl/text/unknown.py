@@ -1,4 +1,4 @@
-"""How much of a text is unknown to its tokenizer: a model learns and answers nothing of that."""
+"""The share of a text that its tokenizer does not know, and from which a model learns nothing."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ import numpy as np
 from plmctl.core.errors import DataError
 from plmctl.text.vocab import Vocab
 
-MOST = 0.5  # a text of which more is unknown is refused
+MOST = 0.5  # a text with a larger unknown share is refused
 
 
 def unknown_share(ids: Any, vocab: Vocab) -> float:
-    """Of the tokens `ids` that stand for text, those that are unknown; 0 where the vocabulary
-    has no token for that alone.
+    """The share of unknown tokens among the tokens `ids` that stand for text; 0 if the vocabulary
+    has no token only for unknown text.
     """
     ids, others = (
         np.asarray(ids),
@@ -29,13 +29,13 @@ def unknown_share(ids: Any, vocab: Vocab) -> float:
     return unknown / max(1, unknown + known)
 
 
-def told(share: float) -> str:
-    """For people; nothing to say: ""."""
+def describe_unknown(share: float) -> str:
+    """The share in words, or "" if it is 0."""
     return f"{share:.1%} of the tokens are unknown" if share else ""
 
 
 def refuse_unknown(share: float, *, file: object = None, line: int | None = None, fix: str) -> None:
-    """DataError where most of a text is unknown."""
+    """Raise DataError if most of a text is unknown."""
     if share > MOST:
         why = (
             f"{share:.0%} of its tokens are unknown to the tokenizer,"

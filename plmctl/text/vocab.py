@@ -1,6 +1,4 @@
-"""Which ids a tokenizer has: its size, the special roles, and the tables that noise and formats
-read.
-"""
+"""The ids of a tokenizer: its size, the roles, and the tables that noise and formats read."""
 
 from __future__ import annotations
 
@@ -13,7 +11,7 @@ from plmctl.text.characters import spell_vocabulary
 
 @dataclass(frozen=True)
 class Vocab:
-    """The ids of a tokenizer, seen by every part that must not know the tokenizer itself.
+    """The ids of a tokenizer, for the parts that must not know the tokenizer itself.
 
     Roles, not spellings: BERT's `[CLS]` and RoBERTa's `<s>` are both `cls`. A role that the
     vocabulary lacks is None.
@@ -35,19 +33,19 @@ class Vocab:
     # stand for cut-out spans, in this order (T5: <extra_id_0>, <extra_id_1>, ...)
     sentinels: tuple[int, ...] = ()
     unused: tuple[int, ...] = ()  # slots without a meaning yet
-    # [V] of a vocabulary of whole words: how each is written; else empty
+    # [V] in a vocabulary of complete words, their spellings; else empty
     spellings: tuple[str, ...] = ()
 
     def characters(self) -> np.ndarray:
-        """[V, C] int16: each word as a row of characters; ValueError where this vocabulary is
-        not one of words.
+        """[V, C] int16: each word as a row of characters; ValueError if this is not a vocabulary of
+        complete words.
         """
         if not self.spellings:
-            raise ValueError("only a vocabulary of whole words has characters")
+            raise ValueError("only a vocabulary of complete words has characters")
         return spell_vocabulary(self)
 
     def id(self, role: str) -> int:
-        """The id of a role; ValueError where this vocabulary has none."""
+        """The id of a role; ValueError if this vocabulary has none."""
         value = getattr(self, role)
         if value is None:
             raise ValueError(f"this vocabulary has no '{role}' token")

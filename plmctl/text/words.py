@@ -1,4 +1,4 @@
-"""A vocabulary of whole words."""
+"""A vocabulary of complete words."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from plmctl.text.sentences import CJK
 @part_of("tokenizer")
 @dataclass(frozen=True)
 class Word(Recipe):
-    """Whole words, the most frequent first, at most `vocab_size`; the rest is [UNK] (ELMo's
-    softmax: Peters et al., 2018).
+    """A vocabulary of complete words, the most frequent first, at most `vocab_size`; other words
+    are [UNK] (ELMo's softmax: Peters et al., 2018).
     """
 
     kind = "word"
@@ -33,22 +33,26 @@ class Word(Recipe):
 
     def train(self, texts: Iterable[str]) -> tuple[Backend, Roles]:
         special = self.special()
-        made = tokenizers.Tokenizer(models.WordLevel({}, unk_token=special.unk))
-        made.normalizer = normalizers.Lowercase() if self.lowercase else None
+        tokenizer = tokenizers.Tokenizer(models.WordLevel({}, unk_token=special.unk))
+        tokenizer.normalizer = normalizers.Lowercase() if self.lowercase else None
         alone = pre_tokenizers.Split(tokenizers.Regex(rf"[^\w\s]|[{CJK}]"), "isolated")
-        made.pre_tokenizer = pre_tokenizers.Sequence(
+        tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
             [pre_tokenizers.WhitespaceSplit(), *([alone] if self.punctuation else [])]
         )
         words = Counter[str]()
         for spaced, count in Counter(word for text in texts for word in text.split()).items():
-            cased = spaced if made.normalizer is None else made.normalizer.normalize_str(spaced)
-            for word, _ in made.pre_tokenizer.pre_tokenize_str(cased):
+            cased = (
+                spaced
+                if tokenizer.normalizer is None
+                else tokenizer.normalizer.normalize_str(spaced)
+            )
+            for word, _ in tokenizer.pre_tokenizer.pre_tokenize_str(cased):
                 words[word] += count
         if not words:
             raise no_text_error()
         room = self.vocab_size - len(special.tokens)
         if room < 1:
-            raise self.at_least(len(special.tokens) + 1)
+            raise self.size_too_small_error(len(special.tokens) + 1)
         for token in special.tokens:
             del words[token]
         frequent = sorted(
@@ -57,5 +61,5 @@ class Word(Recipe):
         vocab = {
             token: i for i, token in enumerate([*special.tokens, *(word for _, word in frequent)])
         }
-        made.model = models.WordLevel(vocab, unk_token=special.unk)
-        return Rust(finish(made, special)), special
+        tokenizer.model = models.WordLevel(vocab, unk_token=special.unk)
+        return Rust(finish(tokenizer, special)), special

@@ -77,5 +77,5 @@ def test_the_table_of_a_vocabulary() -> None:
 
 
 def test_a_word_needs_room() -> None:
-    with pytest.raises(ValueError, match="at least 3 places"):
+    with pytest.raises(ValueError, match="at least 3 positions"):
         Characters(words=WORDS, max_characters=2)

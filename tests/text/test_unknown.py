@@ -19,7 +19,7 @@ from plmctl.core.errors import DataError
 from plmctl.data.shards import Shards
 from plmctl.data.words import without_words
 from plmctl.text.tokenizer import Tokenizer
-from plmctl.text.unknown import refuse_unknown, told, unknown_share
+from plmctl.text.unknown import describe_unknown, refuse_unknown, unknown_share
 
 CHINESE = (
     "北京是中国的首都，也是一座历史悠久的城市。\n长江流过很多城市，最后流入大海。\n\n"
@@ -68,8 +68,8 @@ def test_special_tokens_are_no_text(tokens_of: TokensOf) -> None:
 
 
 def test_what_is_said_and_where_it_ends() -> None:
-    assert told(0.0) == ""
-    assert told(0.1234) == "12.3% of the tokens are unknown"
+    assert describe_unknown(0.0) == ""
+    assert describe_unknown(0.1234) == "12.3% of the tokens are unknown"
     refuse_unknown(0.5, fix="")
     with pytest.raises(DataError) as error:
         refuse_unknown(0.51, file="x.txt", line=3, fix="another")
